@@ -1,0 +1,271 @@
+package health
+
+import "time"
+
+// Facts is everything a verdict is made from. It holds plain values only, so
+// that a verdict can be made from a file as well as from a running node. Times
+// that are zero mean "never". The caller must not change what it has handed
+// over.
+type Facts struct {
+	Config Config `json:"config"`
+	// Started is when plegd started.
+	Started time.Time `json:"started"`
+	// UnobservedGap is how long plegd was not running between the moment that
+	// the restored times were written and Started; 0 when nothing was restored.
+	UnobservedGap time.Duration `json:"unobserved_gap_ns,omitempty"`
+
+	Endpoint Endpoint        `json:"endpoint"`
+	Relist   Relist          `json:"relist"`
+	Modelled Modelled        `json:"modelled"`
+	Status   Status          `json:"status"`
+	Calls    map[string]Call `json:"calls,omitempty"`
+	Dial     Dial            `json:"dial"`
+	Probe    Probe           `json:"probe"`
+	Runtime  Runtime         `json:"runtime"`
+}
+
+// Config is what plegd was told, as far as a verdict depends on it.
+type Config struct {
+	RelistPeriod    time.Duration `json:"relist_period_ns"`
+	RelistThreshold time.Duration `json:"relist_threshold_ns"`
+	RPCTimeout      time.Duration `json:"rpc_timeout_ns"`
+	InspectTimeout  time.Duration `json:"inspect_timeout_ns"`
+}
+
+// Endpoint is the runtime's socket.
+type Endpoint struct {
+	// Path is the socket's path; empty while none has been found.
+	Path string `json:"path"`
+	// Source says who named it: a flag, the kubelet's arguments, a file, or
+	// the list of usual places.
+	Source string `json:"source"`
+	// Searched lists where plegd looked, while Path is empty.
+	Searched []string `json:"searched,omitempty"`
+}
+
+// Phase is a step of a relist.
+type Phase string
+
+// The phases of a relist, as pleg_relist_inflight_seconds labels them.
+const (
+	PhaseListPodSandbox Phase = "list_podsandbox"
+	PhaseListContainers Phase = "list_containers"
+	PhaseInspect        Phase = "inspect"
+)
+
+// Phases lists the phases of a relist in their order.
+func Phases() []Phase { return []Phase{PhaseListPodSandbox, PhaseListContainers, PhaseInspect} }
+
+// Relist is what the relist loop has done and is doing.
+type Relist struct {
+	// Attempts counts relists started since plegd started.
+	Attempts uint64 `json:"attempts"`
+	// LastSeen is the start of the last successful relist, restored from
+	// before a restart where there was none since.
+	LastSeen time.Time `json:"last_seen"`
+	// LastSeenRestored is true while LastSeen comes from before a restart.
+	LastSeenRestored bool `json:"last_seen_restored,omitempty"`
+	// InFlight is the relist under way, nil between two.
+	InFlight *InFlight `json:"in_flight,omitempty"`
+	// Last is the last relist that ended, nil before the first.
+	Last *RelistResult `json:"last,omitempty"`
+	// Failures counts the failed relists since the last successful one.
+	Failures int `json:"failures"`
+	// TypicalList is the median time of both lists together over the recent
+	// successful relists; 0 before the first.
+	TypicalList time.Duration `json:"typical_list_ns"`
+	// SlowLists counts the relists in a row, up to the last one, whose lists
+	// together took longer than SlowListThreshold.
+	SlowLists int `json:"slow_lists"`
+	// Reinspect is the number of pods that wait for reinspection.
+	Reinspect int `json:"reinspect"`
+	// Inspecting are the inspections that have been under way for longest, at
+	// most MaxPods of them.
+	Inspecting []PodInspection `json:"inspecting,omitempty"`
+	// Failing are the pods whose last inspection failed, at most MaxPods.
+	Failing []PodInspection `json:"failing,omitempty"`
+	// Slowest are the slowest inspections of the recent relists, at most MaxPods.
+	Slowest []PodInspection `json:"slowest,omitempty"`
+}
+
+// MaxPods is the most pods that facts name one by one.
+const MaxPods = 5
+
+// InFlight is a relist under way.
+type InFlight struct {
+	Start time.Time `json:"start"`
+	Phase Phase     `json:"phase"`
+	// PhaseStart is when the present phase began.
+	PhaseStart time.Time `json:"phase_start"`
+	// Pods is how many pods are to be inspected, Inspected how many have been;
+	// both 0 before the inspections.
+	Pods      int `json:"pods,omitempty"`
+	Inspected int `json:"inspected,omitempty"`
+}
+
+// RelistResult is a relist that ended.
+type RelistResult struct {
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// Err is what failed, nil after success. A failed inspection does not fail
+	// a relist.
+	Err            *CallError    `json:"err,omitempty"`
+	ListPodSandbox time.Duration `json:"list_podsandbox_ns"`
+	ListContainers time.Duration `json:"list_containers_ns"`
+	// Serial is what the relist would have taken one call after another.
+	Serial time.Duration `json:"serial_ns"`
+	// Changed is the number of pods with events, Inspected the number
+	// inspected (reinspections included), Failed how many of these failed.
+	Changed   int `json:"changed"`
+	Inspected int `json:"inspected"`
+	Failed    int `json:"failed"`
+}
+
+// PodInspection is the inspection of one pod.
+type PodInspection struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Operation is the call under way, or the last one.
+	Operation string    `json:"operation"`
+	Start     time.Time `json:"start"`
+	// Duration is 0 while the inspection is under way.
+	Duration time.Duration `json:"duration_ns,omitempty"`
+	Err      *CallError    `json:"err,omitempty"`
+	// Failures counts this pod's failed inspections in a row.
+	Failures int `json:"failures,omitempty"`
+}
+
+// CallError is why a call failed.
+type CallError struct {
+	Operation string `json:"operation"`
+	// Code is the gRPC code's name.
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Bytes and Limit are set when a message was refused for its size;
+	// ByServer tells whose limit it was.
+	Bytes    int  `json:"bytes,omitempty"`
+	Limit    int  `json:"limit,omitempty"`
+	ByServer bool `json:"by_server,omitempty"`
+}
+
+// Modelled is the modelled kubelet's PLEG: see Model.
+type Modelled struct {
+	// LastSeen is the start of its last successful relist.
+	LastSeen time.Time `json:"last_seen"`
+	// BusySince is the start of its relist under way, zero between two.
+	BusySince time.Time `json:"busy_since"`
+	// Inspecting is how many pods it has yet to finish in that relist.
+	Inspecting int `json:"inspecting,omitempty"`
+}
+
+// Status is what the Status calls said.
+type Status struct {
+	// Answered is true once any Status call has been answered.
+	Answered bool `json:"answered"`
+	// LastGood is when the last good answer came: RuntimeReady=true.
+	// LastGoodRestored is true while it comes from before a restart.
+	LastGood         time.Time `json:"last_good"`
+	LastGoodRestored bool      `json:"last_good_restored,omitempty"`
+	// RuntimeReady and NetworkReady are the conditions of the last answer, nil
+	// when it held none.
+	RuntimeReady *Condition `json:"runtime_ready,omitempty"`
+	NetworkReady *Condition `json:"network_ready,omitempty"`
+	// InFlightSince is the start of the call under way, zero between two.
+	InFlightSince time.Time `json:"in_flight_since"`
+	// LastErr is why the last call failed, nil when it was answered.
+	LastErr *CallError `json:"last_err,omitempty"`
+}
+
+// Condition is one condition of a Status answer.
+type Condition struct {
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Call is the recent history of one operation on the held connection.
+type Call struct {
+	// LastOK is when the last successful call ended; LastOKDuration its time.
+	LastOK         time.Time     `json:"last_ok"`
+	LastOKDuration time.Duration `json:"last_ok_duration_ns,omitempty"`
+	// LastFailed is when the last failed call ended, LastErr why.
+	LastFailed time.Time  `json:"last_failed"`
+	LastErr    *CallError `json:"last_err,omitempty"`
+	// InFlightSince is the start of the oldest call under way.
+	InFlightSince time.Time `json:"in_flight_since"`
+	// Bytes is the size of the last answer, or of the one refused for it.
+	Bytes int `json:"bytes,omitempty"`
+}
+
+// Cause is why a dial got no further. The list is fixed: it is a label.
+type Cause string
+
+// The causes of a failed dial.
+const (
+	CauseNone             Cause = ""
+	CauseMissing          Cause = "missing"           // ENOENT: no such path
+	CauseNotSocket        Cause = "not_a_socket"      // the path is something else
+	CauseRefused          Cause = "refused"           // ECONNREFUSED: nobody listens
+	CausePermissionDenied Cause = "permission_denied" // EACCES, EPERM
+	CauseQueueFull        Cause = "queue_full"        // EAGAIN: the accept queue is full
+	CauseTimeout          Cause = "timeout"           // nothing came in time
+	CauseClosed           Cause = "closed"            // the other end hung up
+	CauseProtocol         Cause = "protocol"          // the other end does not speak HTTP/2 or gRPC
+	CauseUnimplemented    Cause = "unimplemented"     // it does not serve runtime.v1
+	CauseNotInitialized   Cause = "not_initialized"   // it serves, and is still recovering its state
+	CauseError            Cause = "error"             // anything else
+)
+
+// Causes lists every cause of a failed dial.
+func Causes() []Cause {
+	return []Cause{CauseMissing, CauseNotSocket, CauseRefused, CausePermissionDenied, CauseQueueFull, CauseTimeout,
+		CauseClosed, CauseProtocol, CauseUnimplemented, CauseNotInitialized, CauseError}
+}
+
+// Dial is the held connection's last connect(2).
+type Dial struct {
+	At    time.Time `json:"at"`
+	Cause Cause     `json:"cause"`
+	// Detail is the error in words, or the mode and owner of the socket.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Stage is how far a fresh dial got.
+type Stage string
+
+// The stages of a fresh dial, as pleg_socket_probe_duration_seconds labels them.
+const (
+	StageConnect  Stage = "connect"
+	StageSettings Stage = "settings"
+	StageRPC      Stage = "rpc"
+)
+
+// Stages lists the stages of a fresh dial in their order.
+func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
+
+// Probe is the last fresh dial: connect, HTTP/2 SETTINGS, one Version call.
+type Probe struct {
+	// At is when it began; zero before the first.
+	At time.Time `json:"at"`
+	// OK is true when it got an answer to Version.
+	OK bool `json:"ok"`
+	// Stage is where it failed, and Cause why.
+	Stage  Stage  `json:"stage,omitempty"`
+	Cause  Cause  `json:"cause,omitempty"`
+	Detail string `json:"detail,omitempty"`
+	// Connect, Settings and RPC are the stages' times, 0 where not reached.
+	Connect  time.Duration `json:"connect_ns,omitempty"`
+	Settings time.Duration `json:"settings_ns,omitempty"`
+	RPC      time.Duration `json:"rpc_ns,omitempty"`
+	// Failures counts the failed probes in a row.
+	Failures int `json:"failures,omitempty"`
+}
+
+// Runtime is what the runtime says of itself; empty before the first Version
+// answer.
+type Runtime struct {
+	Name       string `json:"name"`
+	Version    string `json:"version"`
+	CRIVersion string `json:"cri_version"`
+}
