@@ -1,0 +1,128 @@
+# plegd: `make help` lists the targets. Needed: Go, make and git; gcc only for
+# the race detector; root and Debian's packages only for `make e2e`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+GO ?= go
+
+# Tools are modules at fixed versions: no checksum can change under us.
+GOLANGCI_VERSION := v2.15.0
+BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
+
+# The version comes from the nearest v* tag; before the first tag it reads as
+# if v0.0.0 had been the repository's first commit. Outside a git checkout the
+# packager sets VERSION, REVISION, BRANCH and BUILD_DATE.
+ifneq ($(shell git rev-parse --git-dir 2>/dev/null),)
+  VERSION := $(or $(VERSION),$(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//' | grep . || echo "0.0.0-$$(git rev-list --count HEAD)-g$$(git describe --always --dirty --exclude '*')"))
+  REVISION := $(or $(REVISION),$(shell git rev-parse HEAD))
+  BRANCH := $(or $(BRANCH),$(shell git symbolic-ref -q --short HEAD || echo HEAD))
+  # The commit's date, not today's: the same commit gives the same binary.
+  BUILD_DATE := $(or $(BUILD_DATE),$(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd))
+else
+  VERSION ?= 0.0.0-unknown
+  REVISION ?= unknown
+  BRANCH ?=
+  BUILD_DATE ?=
+endif
+
+V := github.com/prometheus/common/version
+LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION) -X $(V).Branch=$(BRANCH) -X $(V).BuildDate=$(BUILD_DATE)
+# -buildvcs=false: the version is given above, and a dirty tree or a missing
+# .git does not change the binary.
+GOBUILD = CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+
+# The race detector needs a C compiler with its headers. CI always has one.
+RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>' | $$($(GO) env CC) -E -x c - >/dev/null 2>&1 && echo -race)
+TESTFLAGS ?=
+E2EFLAGS ?=
+FUZZTIME ?= 5s
+COUNT ?= 6
+
+.PHONY: help
+help: ## Show this list
+	@echo "plegd $(VERSION)"
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build build/plegd, a static binary for this machine
+	@mkdir -p build
+	$(GOBUILD) -o build/plegd ./cmd/plegd
+
+.PHONY: build-all
+build-all: ## Build build/linux-{amd64,arm64}/plegd
+	@mkdir -p build
+	GOARCH=amd64 $(GOBUILD) -o build/linux-amd64/plegd ./cmd/plegd
+	GOARCH=arm64 $(GOBUILD) -o build/linux-arm64/plegd ./cmd/plegd
+
+.PHONY: demo
+demo: build ## Show a fault, its reason and the recovery on a fake runtime (under a minute, no root)
+	@$(GO) run ./demo -plegd build/plegd
+
+.PHONY: test
+test: ## Run the fast tests: race detector, no root, no network
+	@[ -n "$(RACE)" ] || echo "make test: NO RACE DETECTOR: it needs cgo and a C compiler with headers (Debian: gcc libc6-dev)" >&2
+	$(if $(RACE),,CGO_ENABLED=0 )$(GO) test $(RACE) $(TESTFLAGS) ./...
+
+.PHONY: e2e
+e2e: build ## Run the end-to-end tests on a real containerd, systemd and Prometheus (root; installs Debian packages)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
+	@[ -d test/e2e ] || { echo "make e2e: there is no test/e2e" >&2; exit 1; }
+	@[ ! -e test/e2e/install-deps.sh ] || bash test/e2e/install-deps.sh
+	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
+
+.PHONY: bench
+bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
+	$(GO) run ./bench $(ARGS)
+
+.PHONY: bench-compare
+bench-compare: ## Compare the Go benchmarks with another commit's: make bench-compare REF=v0.1.0
+	@[ -n "$(REF)" ] || { echo "make bench-compare: say which commit: REF=..." >&2; exit 1; }
+	@GO="$(GO)" COUNT="$(COUNT)" BENCHSTAT="golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION)" bash bench/compare.sh "$(REF)"
+
+.PHONY: lint
+lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet and golangci-lint
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
+	$(GO) vet -tags e2e ./...
+	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
+	@if command -v shellcheck >/dev/null; then shellcheck $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
+
+# Built once for each version, from source.
+build/tools/golangci-lint-%:
+	@mkdir -p build/tools
+	GOBIN=$(CURDIR)/build/tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$*
+	@mv build/tools/golangci-lint $@
+
+.PHONY: generate
+generate: ## Write the docs that come from code (reasons, metrics, examples)
+	$(GO) generate ./...
+
+.PHONY: verify
+verify: generate ## Check that generated files, formatting and go.mod are committed as they should be
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "make verify: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+	@[ -z "$$(git status --porcelain)" ] || { echo "make verify: the tree is not as committed:" >&2; git status --short >&2; git --no-pager diff --stat >&2; exit 1; }
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
+	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
+
+.PHONY: check-deploy
+check-deploy: ## Check the systemd unit and the Prometheus rules (systemd-analyze, promtool)
+	bash deploy/systemd/verify.sh
+	promtool check rules deploy/prometheus/plegd.rules.yml
+	promtool test rules deploy/prometheus/plegd.rules.test.yml
+
+.PHONY: image
+image: ## Build the container image plegd:VERSION (docker, podman or buildah)
+	@args=(--build-arg "VERSION=$(VERSION)" --build-arg "REVISION=$(REVISION)" --build-arg "BUILD_DATE=$(BUILD_DATE)" -t "plegd:$(VERSION)" .); \
+	if docker info >/dev/null 2>&1; then docker build "$${args[@]}"; \
+	elif command -v podman >/dev/null; then podman build "$${args[@]}"; \
+	elif command -v buildah >/dev/null; then buildah build "$${args[@]}"; \
+	else echo "make image: no image builder here: it needs a running docker engine, podman or buildah" >&2; exit 1; fi
+
+.PHONY: clean
+clean: ## Remove what was built (the Go caches stay)
+	rm -rf build dist
