@@ -1,0 +1,86 @@
+//go:build e2e
+
+package lab
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroupPrefix begins the name of every cgroup that the lab has pods made in;
+// the pid of the tests and a number follow.
+const cgroupPrefix = "plegd-e2e-"
+
+var cgroupCount atomic.Int64
+
+// newCgroupName returns a name for a cgroup that no other lab uses.
+func newCgroupName() string {
+	return fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), cgroupCount.Add(1))
+}
+
+// removeCgroup removes a cgroup and those below it from every hierarchy. The
+// processes in it have been killed, and may take a moment to be gone.
+func removeCgroup(name string) {
+	deadline := time.Now().Add(5 * time.Second)
+	for !rmdirCgroup(name) && time.Now().Before(deadline) {
+		time.Sleep(pollInterval)
+	}
+}
+
+// sweepCgroups removes what tests that were killed have left.
+func sweepCgroups() {
+	for _, hierarchy := range cgroupHierarchies() {
+		dirs, _ := filepath.Glob(filepath.Join(hierarchy, cgroupPrefix+"*"))
+		for _, dir := range dirs {
+			owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix), "-")
+			pid, err := strconv.Atoi(owner)
+			if err == nil && syscall.Kill(pid, 0) == syscall.ESRCH {
+				rmdirCgroup(filepath.Base(dir))
+			}
+		}
+	}
+}
+
+func rmdirCgroup(name string) (gone bool) {
+	gone = true
+	for _, hierarchy := range cgroupHierarchies() {
+		var dirs []string
+		_ = filepath.WalkDir(filepath.Join(hierarchy, name), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		// A directory comes before those below it.
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := os.Remove(dirs[i]); err != nil && !os.IsNotExist(err) {
+				gone = false
+			}
+		}
+	}
+	return gone
+}
+
+// cgroupHierarchies lists the mount points: the one of v2, or those of v1.
+func cgroupHierarchies() []string {
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return []string{cgroupRoot}
+	}
+	entries, _ := os.ReadDir(cgroupRoot)
+	var dirs []string
+	for _, e := range entries {
+		if e.IsDir() { // some are links to others
+			dirs = append(dirs, filepath.Join(cgroupRoot, e.Name()))
+		}
+	}
+	return dirs
+}

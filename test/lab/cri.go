@@ -1,0 +1,317 @@
+//go:build e2e
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// endpointEnv names a runtime's socket to use instead of a containerd of
+	// the lab's own.
+	endpointEnv = "PLEGD_E2E_RUNTIME_ENDPOINT"
+	// imageEnv is the image that pods run there: one with test/images/pause.
+	imageEnv = "PLEGD_E2E_IMAGE"
+)
+
+// callLimit is how long one call to a healthy runtime may take.
+const callLimit = time.Minute
+
+// CRI makes pods and containers on a runtime, in the way of a kubelet.
+type CRI struct {
+	// Socket is the path of the runtime's socket.
+	Socket string
+
+	t       testing.TB
+	conn    *grpc.ClientConn
+	runtime runtimeapi.RuntimeServiceClient
+	image   string
+	cgroup  string
+	// shared is true for a runtime that is not the lab's: what was made there
+	// must be removed again.
+	shared bool
+}
+
+// NewRuntime returns a healthy runtime: the one that the environment names, or
+// a containerd of the test's own.
+func NewRuntime(t testing.TB) *CRI {
+	t.Helper()
+	endpoint := os.Getenv(endpointEnv)
+	if endpoint == "" {
+		return NewContainerd(t, ContainerdOptions{}).CRI(t)
+	}
+	r := openCRI(t, strings.TrimPrefix(endpoint, "unix://"))
+	r.shared = true
+	if r.image = os.Getenv(imageEnv); r.image == "" {
+		r.image = PauseImage
+	}
+	images := runtimeapi.NewImageServiceClient(r.conn)
+	ctx, cancel := context.WithTimeout(t.Context(), callLimit)
+	defer cancel()
+	status, err := images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: r.image}})
+	if err != nil {
+		t.Fatalf("ask %s for the image %s: %v", r.Socket, r.image, err)
+	}
+	if status.GetImage() == nil {
+		Unable(t, fmt.Sprintf("%s has no image %s: load one with test/images/pause as its entrypoint, and name it in %s",
+			r.Socket, r.image, imageEnv))
+	}
+	return r
+}
+
+// CRI returns a client of this containerd.
+func (c *Containerd) CRI(t testing.TB) *CRI {
+	t.Helper()
+	r := openCRI(t, c.Socket)
+	r.image, r.cgroup = PauseImage, "/"+c.Cgroup
+	return r
+}
+
+func openCRI(t testing.TB, socket string) *CRI {
+	t.Helper()
+	r, err := dialCRI(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.t = t
+	t.Cleanup(func() { closeQuietly(r.conn) })
+	return r
+}
+
+// dialCRI opens a connection that is back soon after the runtime is.
+func dialCRI(socket string) (*CRI, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		return nil, err
+	}
+	return &CRI{Socket: socket, conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn)}, nil
+}
+
+func (r *CRI) version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	return r.runtime.Version(ctx, &runtimeapi.VersionRequest{})
+}
+
+// podCount makes the names of pods differ over all the tests of a run.
+var podCount atomic.Int64
+
+// Pod is a pod that a test has made.
+type Pod struct {
+	Name, Namespace, UID string
+	// ID is its sandbox's.
+	ID string
+
+	r      *CRI
+	config *runtimeapi.PodSandboxConfig
+}
+
+// Container is a container that a test has made.
+type Container struct {
+	ID, Name string
+	Pod      *Pod
+
+	r *CRI
+}
+
+// RunPod makes a pod and returns it with a sandbox that runs. The pod is in the
+// host's network, so that no network plugin is needed.
+func (r *CRI) RunPod() *Pod {
+	r.t.Helper()
+	n := podCount.Add(1)
+	p := &Pod{
+		Name:      fmt.Sprintf("e2e-%d-%d", os.Getpid(), n),
+		Namespace: "plegd-e2e",
+		UID:       fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), n),
+		r:         r,
+	}
+	p.config = &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID},
+		// Given, or the runtime would want the machine's resolv.conf, which may
+		// be a link into /run.
+		DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"127.0.0.1"}},
+		Labels:    p.labels(),
+		Annotations: map[string]string{
+			"kubernetes.io/config.seen":   time.Now().Format(time.RFC3339Nano),
+			"kubernetes.io/config.source": "api",
+		},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: r.cgroup,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{
+					Network: runtimeapi.NamespaceMode_NODE,
+					Pid:     runtimeapi.NamespaceMode_CONTAINER,
+					Ipc:     runtimeapi.NamespaceMode_POD,
+				},
+			},
+		},
+	}
+	ctx, cancel := r.call()
+	defer cancel()
+	answer, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	if err != nil {
+		r.t.Fatalf("run pod %s: %v", p.Name, err)
+	}
+	p.ID = answer.GetPodSandboxId()
+	if r.shared {
+		r.t.Cleanup(p.discard)
+	}
+	return p
+}
+
+// RunPods makes pods, each with as many containers, two at a time.
+func (r *CRI) RunPods(pods, containers int) []*Pod {
+	r.t.Helper()
+	made := make([]*Pod, pods)
+	Two(pods, func(i int) {
+		made[i] = r.RunPod()
+		for range containers {
+			made[i].RunContainer("app")
+		}
+	})
+	if r.t.Failed() { // in another goroutine, which ended that one only
+		r.t.FailNow()
+	}
+	return made
+}
+
+// Two calls f with 0 to n-1, two calls at a time, and returns when all have
+// returned.
+func Two(n int, f func(int)) {
+	var next atomic.Int64
+	done := make(chan struct{})
+	for range 2 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		}()
+	}
+	<-done
+	<-done
+}
+
+func (p *Pod) labels() map[string]string {
+	return map[string]string{
+		"app":                         "e2e",
+		"io.kubernetes.pod.name":      p.Name,
+		"io.kubernetes.pod.namespace": p.Namespace,
+		"io.kubernetes.pod.uid":       p.UID,
+	}
+}
+
+// CreateContainer makes a container that is not started. The arguments are
+// those of test/images/pause. Each container of a pod gets an attempt of its
+// own, as each restart does.
+func (p *Pod) CreateContainer(name string, args ...string) *Container {
+	r := p.r
+	r.t.Helper()
+	attempt := uint32(podCount.Add(1))
+	labels := p.labels()
+	delete(labels, "app")
+	labels["io.kubernetes.container.name"] = name
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
+		Image:    &runtimeapi.ImageSpec{Image: r.image},
+		Args:     args,
+		Labels:   labels,
+		Annotations: map[string]string{
+			"io.kubernetes.container.hash":                     "5f3c1a2b",
+			"io.kubernetes.container.restartCount":             "0",
+			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+			"io.kubernetes.container.terminationMessagePolicy": "File",
+			"io.kubernetes.pod.terminationGracePeriod":         "30",
+		},
+		Linux: &runtimeapi.LinuxContainerConfig{},
+	}
+	ctx, cancel := r.call()
+	defer cancel()
+	answer, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.ID, Config: config, SandboxConfig: p.config,
+	})
+	if err != nil {
+		r.t.Fatalf("create a container in pod %s: %v", p.Name, err)
+	}
+	return &Container{ID: answer.GetContainerId(), Name: name, Pod: p, r: r}
+}
+
+// RunContainer makes a container and starts it.
+func (p *Pod) RunContainer(name string, args ...string) *Container {
+	p.r.t.Helper()
+	c := p.CreateContainer(name, args...)
+	c.Start()
+	return c
+}
+
+// Start starts a created container.
+func (c *Container) Start() {
+	c.r.t.Helper()
+	ctx, cancel := c.r.call()
+	defer cancel()
+	if _, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
+		c.r.t.Fatalf("start container %s: %v", c.ID, err)
+	}
+}
+
+// Stop stops a container by SIGTERM: it exits with the code that it was made
+// with.
+func (c *Container) Stop() {
+	c.r.t.Helper()
+	ctx, cancel := c.r.call()
+	defer cancel()
+	if _, err := c.r.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 20}); err != nil {
+		c.r.t.Fatalf("stop container %s: %v", c.ID, err)
+	}
+}
+
+// Remove removes a container, one that runs too.
+func (c *Container) Remove() {
+	c.r.t.Helper()
+	ctx, cancel := c.r.call()
+	defer cancel()
+	if _, err := c.r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID}); err != nil {
+		c.r.t.Fatalf("remove container %s: %v", c.ID, err)
+	}
+}
+
+// Stop stops a pod's sandbox and its containers.
+func (p *Pod) Stop() {
+	p.r.t.Helper()
+	ctx, cancel := p.r.call()
+	defer cancel()
+	if _, err := p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID}); err != nil {
+		p.r.t.Fatalf("stop pod %s: %v", p.Name, err)
+	}
+}
+
+// Remove removes a pod's sandbox and its containers.
+func (p *Pod) Remove() {
+	p.r.t.Helper()
+	ctx, cancel := p.r.call()
+	defer cancel()
+	if _, err := p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID}); err != nil {
+		p.r.t.Fatalf("remove pod %s: %v", p.Name, err)
+	}
+}
+
+// discard removes what may have been removed already.
+func (p *Pod) discard() {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	_, _ = p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+	_, _ = p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
+}
+
+func (r *CRI) call() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.t.Context(), callLimit)
+}

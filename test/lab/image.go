@@ -1,0 +1,141 @@
+//go:build e2e
+
+package lab
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// PauseImage is the reference of the image with test/images/pause.
+const PauseImage = "localhost/plegd-e2e-pause:1"
+
+var image struct {
+	sync.Once
+	dir, tar string
+	err      error
+}
+
+// imageTar returns the path of the pause image as an OCI layout in a tar,
+// building it the first time. No registry is asked.
+func imageTar(t testing.TB) string {
+	t.Helper()
+	image.Do(func() {
+		if image.dir, image.err = os.MkdirTemp("", "plegd-e2e-image-"); image.err != nil {
+			return
+		}
+		bin := filepath.Join(image.dir, "pause")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, modulePath+"/test/images/pause")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			image.err = fmt.Errorf("build the pause image's program: %w\n%s", err, out)
+			return
+		}
+		program, err := os.ReadFile(bin)
+		if err != nil {
+			image.err = err
+			return
+		}
+		image.tar = filepath.Join(image.dir, "pause.tar")
+		b, err := packImage(PauseImage, "/pause", program)
+		if err == nil {
+			err = os.WriteFile(image.tar, b, 0o644)
+		}
+		image.err = err
+	})
+	if image.err != nil {
+		t.Fatal(image.err)
+	}
+	return image.tar
+}
+
+func removeImage() {
+	if image.dir != "" {
+		_ = os.RemoveAll(image.dir)
+	}
+}
+
+// packImage packs one static program as an OCI image layout in a tar, as
+// `ctr images import` takes it.
+func packImage(reference, entrypoint string, program []byte) ([]byte, error) {
+	layer, err := packTar([]tarFile{{name: filepath.Base(entrypoint), mode: 0o755, data: program}})
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{entrypoint}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	descriptor := func(mediaType string, b []byte) map[string]any {
+		return map[string]any{"mediaType": "application/vnd.oci.image." + mediaType, "digest": digest(b), "size": len(b)}
+	}
+	manifest, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": descriptor("config.v1+json", config),
+		"layers": []any{descriptor("layer.v1.tar", layer)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	entry := descriptor("manifest.v1+json", manifest)
+	entry["annotations"] = map[string]string{"io.containerd.image.name": reference}
+	entry["platform"] = map[string]string{"architecture": runtime.GOARCH, "os": "linux"}
+	index, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{entry},
+	})
+	if err != nil {
+		return nil, err
+	}
+	files := []tarFile{
+		{name: "oci-layout", mode: 0o644, data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{name: "index.json", mode: 0o644, data: index},
+	}
+	for _, blob := range [][]byte{config, manifest, layer} {
+		files = append(files, tarFile{name: "blobs/sha256/" + hexSum(blob), mode: 0o644, data: blob})
+	}
+	return packTar(files)
+}
+
+type tarFile struct {
+	name string
+	mode int64
+	data []byte
+}
+
+func packTar(files []tarFile) ([]byte, error) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: time.Unix(0, 0)}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return buf.Bytes(), err
+}
+
+func digest(b []byte) string { return "sha256:" + hexSum(b) }
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,29 @@
+//go:build e2e
+
+package lab
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+)
+
+// mainCalled tells whether this test binary can be started again as a
+// namespace's first process.
+var mainCalled atomic.Bool
+
+// Main runs the tests, prints what they measured, and returns the exit status
+// for os.Exit. In a process that the lab has started as the first one of a
+// containerd's namespaces it does that process's work instead.
+func Main(m *testing.M) int {
+	if os.Getenv(nsInitEnv) != "" {
+		return nsInitMain()
+	}
+	mainCalled.Store(true)
+	sweepCgroups()
+	code := m.Run()
+	removeImage()
+	removeBinaries()
+	printReport()
+	return code
+}

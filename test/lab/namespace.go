@@ -1,0 +1,202 @@
+//go:build e2e
+
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// namespace is a pair of mount and pid namespaces with a first process of the
+// lab's own, in which programs can be started one after another.
+type namespace struct {
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	answers chan nsAnswer
+}
+
+// nsAnswer is what the first process says of a command: with a start comes the
+// end of what was started.
+type nsAnswer struct {
+	nsEvent
+	end *exit
+}
+
+// exit is the end of one process in the namespace.
+type exit struct {
+	done   chan struct{}
+	status syscall.WaitStatus
+}
+
+// newNamespace starts one; it ends, with everything in it, when the test does.
+func newNamespace(t testing.TB, config nsConfig) *namespace {
+	t.Helper()
+	if !mainCalled.Load() {
+		t.Fatal("lab: TestMain must call lab.Main")
+	}
+	env, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &namespace{answers: make(chan nsAnswer, 1)}
+	ns.cmd = exec.Command(self)
+	ns.cmd.Env = append(os.Environ(), nsInitEnv+"="+string(env))
+	ns.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+		Setsid:     true,
+	}
+	var stderr bytes.Buffer
+	ns.cmd.Stderr = &stderr
+	if ns.stdin, err = ns.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := ns.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.cmd.Start(); err != nil {
+		t.Fatalf("lab: start a process in new namespaces: %v", err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		ns.read(stdout)
+	}()
+	t.Cleanup(func() {
+		// The first process's death takes every other with it, and Wait returns
+		// when the last of them is gone.
+		_ = ns.cmd.Process.Kill()
+		<-read
+		_ = ns.cmd.Wait()
+	})
+	if e, err := ns.answer(10 * time.Second); err != nil || !e.Ready {
+		t.Fatalf("lab: prepare the namespaces: %v %s", err, stderr.String())
+	}
+	return ns
+}
+
+func (ns *namespace) read(r io.Reader) {
+	defer close(ns.answers)
+	dec := json.NewDecoder(bufio.NewReader(r))
+	running := make(map[int]*exit)
+	for {
+		var e nsEvent
+		if dec.Decode(&e) != nil {
+			return
+		}
+		if e.Exited > 0 {
+			// Orphans that the first process has reaped are not in the map.
+			if x := running[e.Exited]; x != nil {
+				delete(running, e.Exited)
+				x.status = e.Status
+				close(x.done)
+			}
+			continue
+		}
+		answer := nsAnswer{nsEvent: e}
+		if e.Started > 0 {
+			answer.end = &exit{done: make(chan struct{})}
+			running[e.Started] = answer.end
+		}
+		ns.answers <- answer
+	}
+}
+
+func (ns *namespace) answer(timeout time.Duration) (nsAnswer, error) {
+	select {
+	case e, ok := <-ns.answers:
+		if !ok {
+			return e, errors.New("the first process of the namespaces is gone")
+		}
+		if e.Error != "" {
+			return e, errors.New(e.Error)
+		}
+		return e, nil
+	case <-time.After(timeout):
+		return nsAnswer{}, errors.New("the first process of the namespaces does not answer")
+	}
+}
+
+// start starts a program in the namespace and returns its pid as the tests see
+// it, and its end.
+func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
+	line, err := json.Marshal(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	if _, err := ns.stdin.Write(append(line, '\n')); err != nil {
+		return 0, nil, err
+	}
+	e, err := ns.answer(10 * time.Second)
+	if err != nil {
+		return 0, nil, err
+	}
+	pid, err = outerPid(ns.cmd.Process.Pid, e.Started)
+	if err != nil && isClosed(e.end.done) {
+		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(e.end.status))
+	}
+	return pid, e.end, err
+}
+
+// outerPid finds the child of a namespace's first process that has a pid
+// inside, and returns the pid it has here.
+func outerPid(initPid, inner int) (int, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		var pids, parent string
+		for line := range strings.Lines(string(b)) {
+			switch key, value, _ := strings.Cut(line, ":"); key {
+			case "NSpid":
+				pids = strings.TrimSpace(value)
+			case "PPid":
+				parent = strings.TrimSpace(value)
+			}
+		}
+		fields := strings.Fields(pids)
+		if parent == strconv.Itoa(initPid) && len(fields) > 1 && fields[len(fields)-1] == strconv.Itoa(inner) {
+			return strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return 0, fmt.Errorf("no process has pid %d in the namespace of %d", inner, initPid)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// describe says in words how a process ended.
+func describe(s syscall.WaitStatus) string {
+	if s.Signaled() {
+		return "killed by " + s.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", s.ExitStatus())
+}
