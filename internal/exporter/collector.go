@@ -1,0 +1,234 @@
+package exporter
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// responseLimit is the largest answer, in bytes, that the kubelet's client
+// takes (pkg/kubelet/cri/remote/utils: maxMsgSize). It is the kubelet's whether
+// or not the runtime or plegd would take more.
+const responseLimit = 16 << 20
+
+// ReasonLabel is one row of the reason table, as far as a metric shows it.
+type ReasonLabel struct {
+	// ID and Severity are the values of the labels reason and severity.
+	ID, Severity string
+}
+
+// Collector makes the gauges that depend on the moment of the scrape, all of
+// them from one snapshot: so a relist that never returns shows at the next
+// scrape, and no two of them contradict each other. What the snapshot does not
+// know is absent, never a false 0.
+type Collector struct {
+	src     Source
+	now     func() time.Time
+	reasons []ReasonLabel
+
+	lastSeen, lastSeenAge, modelledAge, notReadyIn *prometheus.Desc
+	healthy, syncLoop, nodeReady                   *prometheus.Desc
+	threshold, period                              *prometheus.Desc
+	verdict, lastChange, reason, primary           *prometheus.Desc
+	inFlight, reinspect, pods, containers          *prometheus.Desc
+	bytes, limit, statusSeen, info, condition      *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// NewCollector returns a collector over src. reasons is the whole reason table:
+// each row has its series from the first scrape on.
+func NewCollector(src Source, reasons []ReasonLabel) *Collector {
+	return newCollector(src, reasons, time.Now)
+}
+
+func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &Collector{
+		src: src, now: now, reasons: reasons,
+
+		lastSeen: desc(MetricLastSeen,
+			"Unix time at which the last successful relist started; 0 before the first. Guard an alert on it with > 0."),
+		lastSeenAge: desc(MetricLastSeenAge,
+			"Time since the last successful relist started, by the monotonic clock; absent before the first. A healthy node stays near "+MetricRelistPeriod+"."),
+		modelledAge: desc(MetricModelledAge,
+			"Time since the modelled kubelet's last successful relist started: what this node's kubelet holds against "+MetricThreshold+". Absent before the first."),
+		notReadyIn: desc(MetricNotReadyIn,
+			"Time until the kubelet would report the node NotReady if nothing changes; 0 when it would already. Absent while nothing points that way."),
+		healthy: desc(MetricHealthy,
+			"1 while the kubelet's PLEG rule holds: its last successful relist is younger than "+MetricThreshold+"."),
+		syncLoop: desc(MetricSyncLoopAllowed,
+			"1 while no runtime error stands. At 0 the kubelet skips pod synchronization: it starts, stops and cleans up nothing."),
+		nodeReady: desc(MetricNodeReadyPredicted,
+			"1 while the kubelet would by its own rules report the node Ready, as far as the runtime and its network decide."),
+		threshold: desc(MetricThreshold,
+			"Age of the last successful relist from which on the kubelet calls the PLEG unhealthy; the one in force."),
+		period: desc(MetricRelistPeriod,
+			"Time from the end of a relist to the start of the next; the one in force."),
+		verdict: desc(MetricVerdict,
+			"1 for plegd's present verdict, 0 for the other states. degraded: something is wrong and the kubelet would still call the node Ready.", labelState),
+		lastChange: desc(MetricVerdictLastChange,
+			"Unix time at which the verdict's state last changed."),
+		reason: desc(MetricReason,
+			"1 while a reason is active. Several may be; the one to act on is in "+MetricPrimaryReason+".", labelReason, labelSeverity),
+		primary: desc(MetricPrimaryReason,
+			"1 for the primary reason, 0 for the others; all 0 when healthy. What it means and what to do: plegd reasons ID.", labelReason),
+
+		inFlight: desc(MetricRelistInFlight,
+			"Age of the phase of the relist that is under way; 0 for the phases that are not. Moves during a hang.", labelPhase),
+		reinspect: desc(MetricReinspectPods,
+			"Pods whose last inspection failed and that wait for the next relist to inspect them again."),
+		pods: desc(MetricRunningPods,
+			"Pods with a running sandbox at the last successful relist, as kubelet_running_pods; absent before the first."),
+		containers: desc(MetricRunningContainers,
+			"Containers at the last successful relist, by state, as kubelet_running_containers but never stale; absent before the first.", labelContainerState),
+
+		bytes: desc(MetricResponseBytes,
+			"Size on the wire of the last answer to each list; of a list refused for its size, the size that it had. Absent before the first.", labelOperation),
+		limit: desc(MetricResponseLimit,
+			"Largest answer that the kubelet takes. A list above it fails every relist."),
+		statusSeen: desc(MetricRuntimeStatusLastSeen,
+			"Unix time of the last good Status answer (RuntimeReady=true); 0 before the first. From 30 s on the kubelet says: container runtime is down."),
+		info: desc(MetricRuntimeInfo,
+			"Always 1; the labels say which runtime answers. Absent before its first Version answer.",
+			"endpoint", "runtime_name", "runtime_version", "cri_version"),
+		condition: desc(MetricRuntimeCondition,
+			"1 while the last Status answer said that the condition is true, 0 while it said false; absent before it said either.", labelType),
+	}
+}
+
+// Describe sends the descriptions of all metrics.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.lastSeen, c.lastSeenAge, c.modelledAge, c.notReadyIn, c.healthy, c.syncLoop, c.nodeReady,
+		c.threshold, c.period, c.verdict, c.lastChange, c.reason, c.primary,
+		c.inFlight, c.reinspect, c.pods, c.containers,
+		c.bytes, c.limit, c.statusSeen, c.info, c.condition,
+	} {
+		ch <- d
+	}
+}
+
+// Collect takes one snapshot and sends what it holds.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.src.Snapshot(c.now())
+	g := gauges{ch}
+	c.collectVerdict(g, &s)
+	c.collectRelist(g, &s)
+	c.collectRuntime(g, &s)
+}
+
+func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
+	v := &s.Verdict
+	g.send(c.lastSeen, unixSeconds(v.LastSeen))
+	if !v.LastSeen.IsZero() {
+		g.send(c.lastSeenAge, v.LastSeenAge.Seconds())
+	}
+	if !v.ModelledLastSeen.IsZero() {
+		g.send(c.modelledAge, v.ModelledAge.Seconds())
+	}
+	if v.NotReadyIn != nil {
+		g.send(c.notReadyIn, v.NotReadyIn.Seconds())
+	}
+	g.sendBool(c.healthy, v.PLEGHealthy)
+	g.sendBool(c.syncLoop, v.SyncLoopAllowed)
+	g.sendBool(c.nodeReady, v.NodeReady)
+	g.send(c.threshold, v.Threshold.Seconds())
+	g.send(c.period, s.Facts.Config.RelistPeriod.Seconds())
+	for _, state := range health.States() {
+		g.sendBool(c.verdict, v.State == state, string(state))
+	}
+	if !v.Since.IsZero() {
+		g.send(c.lastChange, unixSeconds(v.Since))
+	}
+	for _, r := range c.reasons {
+		g.sendBool(c.reason, isActive(v, r.ID), r.ID, r.Severity)
+		g.sendBool(c.primary, v.Reason == r.ID, r.ID)
+	}
+}
+
+func isActive(v *health.Verdict, id string) bool {
+	for i := range v.Active {
+		if v.Active[i].ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Collector) collectRelist(g gauges, s *Snapshot) {
+	for _, phase := range health.Phases() {
+		var age time.Duration
+		if f := s.Facts.Relist.InFlight; f != nil && f.Phase == phase {
+			// A phase that begins between the clock's reading and the
+			// snapshot has not been under way for less than nothing.
+			age = max(0, s.Now.Sub(f.PhaseStart))
+		}
+		g.send(c.inFlight, age.Seconds(), string(phase))
+	}
+	g.send(c.reinspect, float64(s.Facts.Relist.Reinspect))
+	if !s.Counted {
+		return
+	}
+	g.send(c.pods, float64(s.RunningPods))
+	for state, n := range s.Containers {
+		g.send(c.containers, float64(n), cri.State(state).String())
+	}
+}
+
+func (c *Collector) collectRuntime(g gauges, s *Snapshot) {
+	for _, op := range []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers} {
+		if call, ok := s.Facts.Calls[string(op)]; ok && answered(call) {
+			g.send(c.bytes, float64(call.Bytes), string(op))
+		}
+	}
+	g.send(c.limit, responseLimit)
+	g.send(c.statusSeen, unixSeconds(s.Facts.Status.LastGood))
+	if r := s.Facts.Runtime; r != (health.Runtime{}) {
+		g.send(c.info, 1, s.Facts.Endpoint.Path, r.Name, r.Version, r.CRIVersion)
+	}
+	if cond := s.Facts.Status.RuntimeReady; cond != nil {
+		g.sendBool(c.condition, cond.Status, "RuntimeReady")
+	}
+	if cond := s.Facts.Status.NetworkReady; cond != nil {
+		g.sendBool(c.condition, cond.Status, "NetworkReady")
+	}
+}
+
+// answered tells whether the size of an answer is known: of an empty list it
+// is 0, and so it is before the first.
+func answered(c health.Call) bool { return !c.LastOK.IsZero() || c.Bytes > 0 }
+
+// gauges sends gauges to a scrape.
+type gauges struct{ ch chan<- prometheus.Metric }
+
+func (g gauges) send(d *prometheus.Desc, v float64, labels ...string) {
+	m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	if err != nil {
+		// A label that is not valid UTF-8 comes here: only the runtime's own
+		// name and version can be such.
+		m = prometheus.NewInvalidMetric(d, err)
+	}
+	g.ch <- m
+}
+
+func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
+	if v {
+		g.send(d, 1, labels...)
+		return
+	}
+	g.send(d, 0, labels...)
+}
+
+// unixSeconds returns t as Unix time in seconds with fractions; 0 for never.
+func unixSeconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
+}

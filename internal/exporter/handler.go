@@ -1,0 +1,190 @@
+package exporter
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// The paths that plegd serves. /healthz is the node's health, /-/healthy and
+// /-/ready are plegd's own.
+const (
+	PathMetrics = "/metrics"
+	PathHealthz = "/healthz"
+	PathHealthy = "/-/healthy"
+	PathReady   = "/-/ready"
+	PathStatus  = "/api/v1/status"
+)
+
+const (
+	// maxScrapes is how many scrapes run at once; further ones are told to come
+	// again. It bounds what a scrape storm can cost a node in trouble.
+	maxScrapes = 16
+	// scrapeTimeout bounds a scrape whose collector hangs: the Go and process
+	// collectors read /proc.
+	scrapeTimeout = 8 * time.Second
+)
+
+// HandlerOptions are what a handler needs beside the source.
+type HandlerOptions struct {
+	Build Build
+	// Names says whether this request's answer may hold the names of pods; nil
+	// means never. See NamesAlways and NamesIfAuthenticated.
+	Names func(*http.Request) bool
+	// Registerer takes the promhttp_* metrics; nil means none. Two handlers may
+	// share one.
+	Registerer prometheus.Registerer
+	// Log is told when a metric could not be collected; nil means nobody is.
+	Log *slog.Logger
+}
+
+// NamesAlways lets every answer hold the names of pods: for the control socket,
+// which only its owner can open.
+func NamesAlways(*http.Request) bool { return true }
+
+// handler answers from snapshots.
+type handler struct {
+	src  Source
+	opts HandlerOptions
+	page *page
+	now  func() time.Time
+}
+
+// NewHandler returns the handler of everything that plegd serves over HTTP. It
+// takes GET and HEAD only.
+func NewHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+	return newHandler(src, gatherer, opts, time.Now)
+}
+
+func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, now func() time.Time) http.Handler {
+	if opts.Names == nil {
+		opts.Names = func(*http.Request) bool { return false }
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &handler{src: src, opts: opts, page: newPage(), now: now}
+
+	mux := http.NewServeMux()
+	mux.Handle(PathMetrics, metricsHandler(gatherer, opts))
+	mux.HandleFunc(PathHealthz, h.healthz)
+	mux.HandleFunc(PathHealthy, h.healthy)
+	mux.HandleFunc(PathReady, h.ready)
+	mux.HandleFunc(PathStatus, h.status)
+	mux.HandleFunc("/{$}", h.index)
+	mux.HandleFunc("/", notFound)
+	return secure(h.page.csp, readOnly(mux))
+}
+
+func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+	h := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
+		ErrorLog: &scrapeErrors{once: newOnce(opts.Log)},
+		// One broken collector must not take the others with it.
+		ErrorHandling:       promhttp.ContinueOnError,
+		Registry:            opts.Registerer,
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             scrapeTimeout,
+		EnableOpenMetrics:   true,
+	})
+	if opts.Registerer == nil {
+		return h
+	}
+	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
+}
+
+// scrapeErrors says why a metric could not be collected, once.
+type scrapeErrors struct{ once *once }
+
+func (l *scrapeErrors) Println(v ...any) {
+	l.once.warn("Collecting the metrics failed in part; the others are served", "error", fmt.Sprint(v...))
+}
+
+// healthz is the node's health: 503 when plegd's verdict is that the kubelet
+// would report NotReady.
+func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
+	v := h.src.Snapshot(h.now()).Verdict
+	code := http.StatusOK
+	if v.State == health.StateUnhealthy {
+		code = http.StatusServiceUnavailable
+	}
+	text(w, code, func(w io.Writer) {
+		if v.Reason == "" {
+			fmt.Fprintf(w, "%s\n", v.State)
+		} else {
+			fmt.Fprintf(w, "%s: %s\n", v.State, v.Reason)
+		}
+		if v.KubeletMessage != "" {
+			fmt.Fprintf(w, "kubelet: %s\n", v.KubeletMessage)
+		}
+	})
+}
+
+// healthy says that plegd itself is alive: that it answers is the answer.
+func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
+	text(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is alive") })
+}
+
+// ready says whether the first relist has been attempted: from then on what
+// plegd says of the node means something, whatever came of the attempt.
+func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
+	if !h.src.Snapshot(h.now()).Ready {
+		text(w, http.StatusServiceUnavailable, func(w io.Writer) {
+			fmt.Fprintln(w, "plegd is starting: no relist has been attempted yet")
+		})
+		return
+	}
+	text(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is ready") })
+}
+
+func (h *handler) document(r *http.Request) StatusDocument {
+	d := BuildStatus(h.src.Snapshot(h.now()), h.opts.Names(r))
+	d.PlegdVersion = h.opts.Build.Version
+	return d
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, h.document(r))
+}
+
+func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+	h.page.serve(w, r, h.document(r))
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	text(w, http.StatusNotFound, func(w io.Writer) {
+		fmt.Fprintln(w, "no such page; / lists what there is")
+	})
+}
+
+func text(w http.ResponseWriter, code int, body func(io.Writer)) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	body(w)
+}
+
+// writeJSON answers with v, indented: who reads it by eye is in a hurry.
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := encodeJSON(v)
+	if err != nil {
+		http.Error(w, "encoding the answer failed: "+err.Error()+"; report this as a bug in plegd", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_, _ = w.Write(b)
+}
+
+func encodeJSON(v any) ([]byte, error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(b, '\n'), nil
+}

@@ -1,0 +1,86 @@
+package exporter
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"strings"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+// pageRefresh is how often, in seconds, the page loads itself again.
+const pageRefresh = 5
+
+// page is the status page: the status document for a person. It is one file
+// without scripts and without anything from elsewhere, because who looks at it
+// may have come through three port forwards.
+type page struct {
+	tmpl *template.Template
+	// csp allows the page's own style sheet, by its hash, and nothing else.
+	csp string
+	css template.CSS
+}
+
+func newPage() *page {
+	hash := sha256.Sum256([]byte(pageCSS))
+	return &page{
+		tmpl: template.Must(template.New("page").Funcs(pageFuncs()).Parse(pageHTML)),
+		csp: strings.Join([]string{
+			"default-src 'none'",
+			"style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
+			"base-uri 'none'",
+			"form-action 'none'",
+			"frame-ancestors 'none'",
+		}, "; "),
+		css: template.CSS(pageCSS), //nolint:gosec // our own file, embedded
+	}
+}
+
+// pageData is what the template sees.
+type pageData struct {
+	StatusDocument
+	CSS     template.CSS
+	Refresh int
+	Links   []pageLink
+}
+
+// pageLink is one of the other things that plegd serves.
+type pageLink struct{ Path, What string }
+
+func pageLinks() []pageLink {
+	return []pageLink{
+		{PathMetrics, "metrics for Prometheus"},
+		{PathStatus, "this page as JSON"},
+		{PathHealthz, "the node's health: 503 when the kubelet would report NotReady"},
+		{PathHealthy, "plegd itself: alive"},
+		{PathReady, "plegd itself: first relist attempted"},
+	}
+}
+
+// serve writes the page. It is made whole before its first byte is sent, so
+// that an error cannot leave half of it behind. ?refresh=0 makes it hold still.
+func (p *page) serve(w http.ResponseWriter, r *http.Request, d StatusDocument) {
+	data := pageData{StatusDocument: d, CSS: p.css, Refresh: pageRefresh, Links: pageLinks()}
+	if r.URL.Query().Get("refresh") == "0" {
+		data.Refresh = 0
+	}
+	var b bytes.Buffer
+	if err := p.tmpl.Execute(&b, data); err != nil {
+		http.Error(w, "making the page failed: "+err.Error()+"; "+PathStatus+" has the same facts as JSON", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(b.Bytes())
+}
+
+func pageFuncs() template.FuncMap {
+	return template.FuncMap{}
+}

@@ -1,0 +1,71 @@
+package exporter
+
+import (
+	"strings"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// redacted stands where the name of a pod may not be shown.
+const redacted = "(a pod)"
+
+// redactor takes the names of the pods that the facts name out of a text. The
+// texts are written for people and may well say which pod; where names may not
+// be shown that must not slip through.
+type redactor struct{ names []string }
+
+// newRedactor returns a redactor that changes nothing when names is true.
+func newRedactor(r health.Relist, names bool) redactor {
+	if names {
+		return redactor{}
+	}
+	var out redactor
+	for _, list := range [][]health.PodInspection{r.Inspecting, r.Failing, r.Slowest} {
+		for _, p := range list {
+			// The longest form first, or its parts would be left standing.
+			out.names = append(out.names, p.Namespace+"/"+p.Name, p.UID, p.Name)
+		}
+	}
+	return out
+}
+
+func (r redactor) text(s string) string {
+	for _, name := range r.names {
+		s = replaceWord(s, name, redacted)
+	}
+	return s
+}
+
+// replaceWord replaces name where it stands alone: a pod called "list" must not
+// tear ListContainers apart.
+func replaceWord(s, name, with string) string {
+	if name == "" || name == "/" {
+		return s
+	}
+	var b strings.Builder
+	for from := 0; ; {
+		i := strings.Index(s[from:], name)
+		if i < 0 {
+			b.WriteString(s[from:])
+			return b.String()
+		}
+		i += from
+		end := i + len(name)
+		b.WriteString(s[from:i])
+		if (i > 0 && isNameByte(s[i-1])) || (end < len(s) && isNameByte(s[end]) && !endsWord(s[end:])) {
+			b.WriteString(name)
+		} else {
+			b.WriteString(with)
+		}
+		from = end
+	}
+}
+
+// isNameByte tells whether c may be part of a Kubernetes name.
+func isNameByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+}
+
+// endsWord tells whether s begins with a full stop that ends a sentence rather
+// than one inside a name.
+func endsWord(s string) bool { return s[0] == '.' && (len(s) == 1 || !isNameByte(s[1])) }

@@ -1,0 +1,213 @@
+package exporter
+
+import "time"
+
+// StatusSchemaVersion is the version of StatusDocument. Fields may be added
+// under one version; it grows when one is renamed, removed or changes meaning.
+const StatusSchemaVersion = 1
+
+// StatusDocument is what /api/v1/status answers and what plegd status and plegd
+// check read. Times are RFC 3339 in UTC, durations are seconds, sizes bytes. A
+// pointer that is nil is null: not known, or not so at the moment. A string
+// that has nothing to say is empty.
+type StatusDocument struct {
+	SchemaVersion int    `json:"schema_version"`
+	PlegdVersion  string `json:"plegd_version"`
+	// Now is when the document was made, Started when plegd started.
+	Now     time.Time `json:"now"`
+	Started time.Time `json:"started"`
+
+	// State is starting, healthy, degraded or unhealthy; Since is when it last
+	// changed.
+	State string     `json:"state"`
+	Since *time.Time `json:"since"`
+	// Reason is the primary reason, RunnerUp the one that the evidence fits
+	// nearly as well. Both are also among Reasons when they are active.
+	Reason   string `json:"reason"`
+	RunnerUp string `json:"runner_up"`
+	// Reasons are all active reasons, the primary one first.
+	Reasons []ReasonDocument `json:"reasons"`
+	// KubeletMessage is what the kubelet would put on the Ready condition, word
+	// for word; empty while it would call the node Ready.
+	KubeletMessage  string `json:"kubelet_message"`
+	PLEGHealthy     bool   `json:"pleg_healthy"`
+	SyncLoopAllowed bool   `json:"sync_loop_allowed"`
+	NodeReady       bool   `json:"node_ready"`
+
+	LastSeen            *time.Time `json:"last_seen"`
+	LastSeenAge         *float64   `json:"last_seen_age_seconds"`
+	ModelledLastSeen    *time.Time `json:"modelled_last_seen"`
+	ModelledLastSeenAge *float64   `json:"modelled_last_seen_age_seconds"`
+	Threshold           float64    `json:"threshold_seconds"`
+	RelistPeriod        float64    `json:"relist_period_seconds"`
+	// NotReadyIn is the time until the kubelet would report NotReady, 0 when it
+	// would already, null while nothing points that way.
+	NotReadyIn *float64 `json:"not_ready_in_seconds"`
+	// Next says what to do next.
+	Next string `json:"next"`
+
+	Runtime     *RuntimeDocument             `json:"runtime"`
+	Endpoint    EndpointDocument             `json:"endpoint"`
+	Relist      RelistDocument               `json:"relist"`
+	Operations  map[string]OperationDocument `json:"operations"`
+	StatusCheck StatusCheckDocument          `json:"status_check"`
+	Probe       *ProbeDocument               `json:"probe"`
+	Pods        PodsDocument                 `json:"pods"`
+}
+
+// ReasonDocument is one active reason.
+type ReasonDocument struct {
+	ID       string    `json:"id"`
+	Severity string    `json:"severity"`
+	Since    time.Time `json:"since"`
+	Evidence []string  `json:"evidence"`
+}
+
+// RuntimeDocument is what the runtime says of itself.
+type RuntimeDocument struct {
+	Name       string `json:"name"`
+	Version    string `json:"version"`
+	CRIVersion string `json:"cri_version"`
+}
+
+// EndpointDocument is the runtime's socket. Path is empty while none has been
+// found; Searched then lists where plegd looked.
+type EndpointDocument struct {
+	Path     string   `json:"path"`
+	Source   string   `json:"source"`
+	Searched []string `json:"searched,omitempty"`
+}
+
+// RelistDocument is the relist loop.
+type RelistDocument struct {
+	// Attempts counts the relists since plegd started, Failures the failed ones
+	// since the last success.
+	Attempts uint64 `json:"attempts"`
+	Failures int    `json:"failures"`
+	// TypicalLists is the median time of both lists together.
+	TypicalLists *float64          `json:"typical_lists_seconds"`
+	InFlight     *InFlightDocument `json:"in_flight"`
+	Last         *LastRelist       `json:"last"`
+}
+
+// InFlightDocument is the relist under way. Seconds is its age, PhaseSeconds
+// that of its phase. Pods are to be inspected, Inspected of them have been.
+type InFlightDocument struct {
+	Phase        string  `json:"phase"`
+	Seconds      float64 `json:"seconds"`
+	PhaseSeconds float64 `json:"phase_seconds"`
+	Pods         int     `json:"pods"`
+	Inspected    int     `json:"inspected"`
+}
+
+// LastRelist is the last relist that ended. Serial is the time that it would
+// have taken with its calls one after another, as the kubelet makes them.
+type LastRelist struct {
+	Start          time.Time      `json:"start"`
+	Seconds        float64        `json:"seconds"`
+	Serial         float64        `json:"serial_seconds"`
+	ListPodSandbox float64        `json:"list_podsandbox_seconds"`
+	ListContainers float64        `json:"list_containers_seconds"`
+	Changed        int            `json:"changed"`
+	Inspected      int            `json:"inspected"`
+	Failed         int            `json:"failed"`
+	Error          *ErrorDocument `json:"error"`
+}
+
+// ErrorDocument is why a call failed. Bytes and Limit are set when a message
+// was refused for its size. Message is empty where it could hold a name that
+// may not be shown.
+type ErrorDocument struct {
+	Operation string `json:"operation"`
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Bytes     int    `json:"bytes,omitempty"`
+	Limit     int    `json:"limit,omitempty"`
+}
+
+// OperationDocument is the recent history of one operation.
+type OperationDocument struct {
+	// LastOK is when the last successful call ended, LastOKSeconds its time.
+	LastOK        *time.Time `json:"last_ok"`
+	LastOKSeconds *float64   `json:"last_ok_seconds"`
+	// LastFailed is when the last failed call ended, LastError why.
+	LastFailed *time.Time     `json:"last_failed"`
+	LastError  *ErrorDocument `json:"last_error"`
+	// InFlightSeconds is the age of the oldest call under way.
+	InFlightSeconds *float64 `json:"in_flight_seconds"`
+	// Bytes is the size of the last answer, or of the one refused for it.
+	Bytes *int `json:"bytes"`
+}
+
+// StatusCheckDocument is the kubelet's runtime status check.
+type StatusCheckDocument struct {
+	// LastGood is when the last answer with RuntimeReady=true came.
+	LastGood        *time.Time         `json:"last_good"`
+	LastGoodAge     *float64           `json:"last_good_age_seconds"`
+	InFlightSeconds *float64           `json:"in_flight_seconds"`
+	LastError       *ErrorDocument     `json:"last_error"`
+	Conditions      ConditionsDocument `json:"conditions"`
+}
+
+// ConditionsDocument are the conditions of the last Status answer, null when it
+// held none.
+type ConditionsDocument struct {
+	RuntimeReady *ConditionDocument `json:"runtime_ready"`
+	NetworkReady *ConditionDocument `json:"network_ready"`
+}
+
+// ConditionDocument is one condition of a Status answer.
+type ConditionDocument struct {
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// ProbeDocument is the last fresh dial. Stage is where it failed and Cause why;
+// both are empty when it did not. A stage that was not reached is null.
+type ProbeDocument struct {
+	At              time.Time `json:"at"`
+	OK              bool      `json:"ok"`
+	Stage           string    `json:"stage"`
+	Cause           string    `json:"cause"`
+	Detail          string    `json:"detail"`
+	ConnectSeconds  *float64  `json:"connect_seconds"`
+	SettingsSeconds *float64  `json:"settings_seconds"`
+	RPCSeconds      *float64  `json:"rpc_seconds"`
+	Failures        int       `json:"failures"`
+}
+
+// PodsDocument is what runs on the node.
+type PodsDocument struct {
+	// Running counts the pods, Containers the containers by state; null before
+	// the first successful relist.
+	Running    *int           `json:"running"`
+	Containers map[string]int `json:"containers"`
+	// Reinspect counts the pods that wait for reinspection.
+	Reinspect int `json:"reinspect"`
+	// Slowest are the slowest inspections of the recent relists, Stuck those
+	// that have been under way for longer than a second, Failing those that
+	// failed: a handful of each, the worst first.
+	Slowest []PodInspectionDocument `json:"slowest"`
+	Stuck   []PodInspectionDocument `json:"stuck"`
+	Failing []PodInspectionDocument `json:"failing"`
+}
+
+// PodInspectionDocument is the inspection of one pod. Pod is null where names
+// may not be shown.
+type PodInspectionDocument struct {
+	Pod       *PodDocument `json:"pod"`
+	Operation string       `json:"operation"`
+	Start     time.Time    `json:"start"`
+	// Seconds is its time, or its age while it is under way.
+	Seconds  float64        `json:"seconds"`
+	Failures int            `json:"failures"`
+	Error    *ErrorDocument `json:"error"`
+}
+
+// PodDocument names a pod.
+type PodDocument struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}

@@ -1,0 +1,263 @@
+package exporter
+
+import (
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// stuckAfter is how long an inspection is under way before it counts as stuck:
+// by then it holds up the next relist.
+const stuckAfter = time.Second
+
+// BuildStatus makes the status document of a snapshot. Unless names is true it
+// holds no name of a pod or container: neither as a field nor inside a text.
+// PlegdVersion is left for the caller to fill in.
+func BuildStatus(s Snapshot, names bool) StatusDocument {
+	b := builder{now: s.Now, names: names, redact: newRedactor(s.Facts.Relist, names)}
+	v := s.Verdict
+	return StatusDocument{
+		SchemaVersion: StatusSchemaVersion,
+		Now:           s.Now.UTC().Round(0),
+		Started:       s.Facts.Started.UTC().Round(0),
+
+		State:           string(v.State),
+		Since:           timeOrNil(v.Since),
+		Reason:          v.Reason,
+		RunnerUp:        v.RunnerUp,
+		Reasons:         b.reasons(v.Active),
+		KubeletMessage:  v.KubeletMessage,
+		PLEGHealthy:     v.PLEGHealthy,
+		SyncLoopAllowed: v.SyncLoopAllowed,
+		NodeReady:       v.NodeReady,
+
+		LastSeen:            timeOrNil(v.LastSeen),
+		LastSeenAge:         secondsIf(!v.LastSeen.IsZero(), v.LastSeenAge),
+		ModelledLastSeen:    timeOrNil(v.ModelledLastSeen),
+		ModelledLastSeenAge: secondsIf(!v.ModelledLastSeen.IsZero(), v.ModelledAge),
+		Threshold:           v.Threshold.Seconds(),
+		RelistPeriod:        s.Facts.Config.RelistPeriod.Seconds(),
+		NotReadyIn:          durationOrNil(v.NotReadyIn),
+		Next:                b.redact.text(v.Next),
+
+		Runtime: runtimeDocument(s.Facts.Runtime),
+		Endpoint: EndpointDocument{
+			Path:     s.Facts.Endpoint.Path,
+			Source:   s.Facts.Endpoint.Source,
+			Searched: s.Facts.Endpoint.Searched,
+		},
+		Relist:      b.relist(s.Facts.Relist),
+		Operations:  b.operations(s.Facts.Calls),
+		StatusCheck: b.statusCheck(s.Facts.Status),
+		Probe:       probeDocument(s.Facts.Probe),
+		Pods:        b.pods(&s),
+	}
+}
+
+// builder holds what the parts of a document share.
+type builder struct {
+	now    time.Time
+	names  bool
+	redact redactor
+}
+
+func (b builder) reasons(active []health.Active) []ReasonDocument {
+	out := make([]ReasonDocument, 0, len(active))
+	for _, a := range active {
+		evidence := make([]string, 0, len(a.Evidence))
+		for _, e := range a.Evidence {
+			evidence = append(evidence, b.redact.text(e))
+		}
+		out = append(out, ReasonDocument{
+			ID: a.ID, Severity: string(a.Severity), Since: a.Since.UTC().Round(0), Evidence: evidence,
+		})
+	}
+	return out
+}
+
+func (b builder) relist(r health.Relist) RelistDocument {
+	d := RelistDocument{
+		Attempts:     r.Attempts,
+		Failures:     r.Failures,
+		TypicalLists: secondsIf(r.TypicalList > 0, r.TypicalList),
+	}
+	if f := r.InFlight; f != nil {
+		d.InFlight = &InFlightDocument{
+			Phase:        string(f.Phase),
+			Seconds:      b.age(f.Start),
+			PhaseSeconds: b.age(f.PhaseStart),
+			Pods:         f.Pods,
+			Inspected:    f.Inspected,
+		}
+	}
+	if l := r.Last; l != nil {
+		d.Last = &LastRelist{
+			Start:          l.Start.UTC().Round(0),
+			Seconds:        l.End.Sub(l.Start).Seconds(),
+			Serial:         l.Serial.Seconds(),
+			ListPodSandbox: l.ListPodSandbox.Seconds(),
+			ListContainers: l.ListContainers.Seconds(),
+			Changed:        l.Changed,
+			Inspected:      l.Inspected,
+			Failed:         l.Failed,
+			Error:          b.callError(l.Err),
+		}
+	}
+	return d
+}
+
+func (b builder) operations(calls map[string]health.Call) map[string]OperationDocument {
+	out := make(map[string]OperationDocument, len(calls))
+	for name, c := range calls {
+		d := OperationDocument{
+			LastOK:          timeOrNil(c.LastOK),
+			LastOKSeconds:   secondsIf(!c.LastOK.IsZero(), c.LastOKDuration),
+			LastFailed:      timeOrNil(c.LastFailed),
+			LastError:       b.callError(c.LastErr),
+			InFlightSeconds: b.ageOrNil(c.InFlightSince),
+		}
+		if answered(c) {
+			d.Bytes = &c.Bytes
+		}
+		out[name] = d
+	}
+	return out
+}
+
+func (b builder) statusCheck(s health.Status) StatusCheckDocument {
+	return StatusCheckDocument{
+		LastGood:        timeOrNil(s.LastGood),
+		LastGoodAge:     b.ageOrNil(s.LastGood),
+		InFlightSeconds: b.ageOrNil(s.InFlightSince),
+		LastError:       b.callError(s.LastErr),
+		Conditions: ConditionsDocument{
+			RuntimeReady: conditionDocument(s.RuntimeReady),
+			NetworkReady: conditionDocument(s.NetworkReady),
+		},
+	}
+}
+
+func (b builder) pods(s *Snapshot) PodsDocument {
+	r := s.Facts.Relist
+	d := PodsDocument{
+		Reinspect: r.Reinspect,
+		Slowest:   b.inspections(r.Slowest),
+		Failing:   b.inspections(r.Failing),
+	}
+	stuck := make([]health.PodInspection, 0, len(r.Inspecting))
+	for _, p := range r.Inspecting {
+		if s.Now.Sub(p.Start) >= stuckAfter {
+			stuck = append(stuck, p)
+		}
+	}
+	d.Stuck = b.inspections(stuck)
+	if s.Counted {
+		running := s.RunningPods
+		d.Running = &running
+		d.Containers = make(map[string]int, len(s.Containers))
+		for state, n := range s.Containers {
+			d.Containers[cri.State(state).String()] = n
+		}
+	}
+	return d
+}
+
+func (b builder) inspections(pods []health.PodInspection) []PodInspectionDocument {
+	out := make([]PodInspectionDocument, 0, len(pods))
+	for _, p := range pods {
+		d := PodInspectionDocument{
+			Operation: p.Operation,
+			Start:     p.Start.UTC().Round(0),
+			Seconds:   p.Duration.Seconds(),
+			Failures:  p.Failures,
+			Error:     b.callError(p.Err),
+		}
+		if p.Duration == 0 {
+			d.Seconds = b.age(p.Start)
+		}
+		if b.names {
+			d.Pod = &PodDocument{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// callError leaves out the message of a failed inspection where names may not
+// be shown: the runtime likes to put an id or a name into it.
+func (b builder) callError(e *health.CallError) *ErrorDocument {
+	if e == nil {
+		return nil
+	}
+	d := &ErrorDocument{Operation: e.Operation, Code: e.Code, Message: e.Message, Bytes: e.Bytes, Limit: e.Limit}
+	switch cri.Operation(e.Operation) {
+	case cri.OpVersion, cri.OpStatus, cri.OpListPodSandbox, cri.OpListContainers:
+	default:
+		if !b.names {
+			d.Message = ""
+		}
+	}
+	return d
+}
+
+// age returns the seconds since t, never less than 0.
+func (b builder) age(t time.Time) float64 { return max(0, b.now.Sub(t)).Seconds() }
+
+func (b builder) ageOrNil(t time.Time) *float64 {
+	if t.IsZero() {
+		return nil
+	}
+	age := b.age(t)
+	return &age
+}
+
+func runtimeDocument(r health.Runtime) *RuntimeDocument {
+	if r == (health.Runtime{}) {
+		return nil
+	}
+	return &RuntimeDocument{Name: r.Name, Version: r.Version, CRIVersion: r.CRIVersion}
+}
+
+func conditionDocument(c *health.Condition) *ConditionDocument {
+	if c == nil {
+		return nil
+	}
+	return &ConditionDocument{Status: c.Status, Reason: c.Reason, Message: c.Message}
+}
+
+func probeDocument(p health.Probe) *ProbeDocument {
+	if p.At.IsZero() {
+		return nil
+	}
+	return &ProbeDocument{
+		At: p.At.UTC().Round(0), OK: p.OK, Stage: string(p.Stage), Cause: string(p.Cause), Detail: p.Detail,
+		ConnectSeconds:  secondsIf(p.Connect > 0, p.Connect),
+		SettingsSeconds: secondsIf(p.Settings > 0, p.Settings),
+		RPCSeconds:      secondsIf(p.RPC > 0, p.RPC),
+		Failures:        p.Failures,
+	}
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Round(0)
+	return &t
+}
+
+func secondsIf(known bool, d time.Duration) *float64 {
+	if !known {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
+
+func durationOrNil(d *time.Duration) *float64 {
+	if d == nil {
+		return nil
+	}
+	return secondsIf(true, *d)
+}
