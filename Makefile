@@ -111,7 +111,7 @@ fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
 
 .PHONY: check-deploy
 check-deploy: ## Check the systemd unit and the Prometheus rules (systemd-analyze, promtool)
-	PLEGD=$(wildcard build/plegd) bash deploy/systemd/verify.sh
+	PLEGD=$(abspath $(wildcard build/plegd)) bash deploy/systemd/verify.sh
 	promtool check rules deploy/prometheus/plegd.rules.yml
 	promtool test rules deploy/prometheus/plegd.rules.test.yml
 

@@ -37,7 +37,6 @@ if grep -q '^WatchdogSec=' "$unit"; then
   grep -Eq '^Type=notify(-reload)?$' "$unit" || fail "WatchdogSec needs Type=notify"
 fi
 if [ -n "${PLEGD:-}" ]; then
-  PLEGD=$(realpath "$OLDPWD/$PLEGD" 2>/dev/null || realpath "$PLEGD")
   "$PLEGD" run --help > "$tmp/help" 2>&1 || fail "$PLEGD run --help failed"
   sed -n 's/^#\?PLEGD_\([A-Z_]*\)=.*/\1/p' plegd.default | while read -r v; do
     tr '[:lower:].-' '[:upper:]__' < "$tmp/help" | grep -q -- "__$v\b" || fail "plegd.default: plegd run has no flag for PLEGD_$v"
