@@ -71,12 +71,9 @@ type Relist struct {
 	Last *RelistResult `json:"last,omitempty"`
 	// Failures counts the failed relists since the last successful one.
 	Failures int `json:"failures"`
-	// TypicalList is the median time of both lists together over the recent
-	// successful relists; 0 before the first.
-	TypicalList time.Duration `json:"typical_list_ns"`
-	// SlowLists counts the relists in a row, up to the last one, whose lists
-	// together took longer than SlowListThreshold.
-	SlowLists int `json:"slow_lists"`
+	// Lists are the times of both lists together in the recent successful
+	// relists, oldest first.
+	Lists []time.Duration `json:"lists_ns,omitempty"`
 	// Reinspect is the number of pods that wait for reinspection.
 	Reinspect int `json:"reinspect"`
 	// Inspecting are the inspections that have been under way for longest, at
@@ -147,6 +144,18 @@ type CallError struct {
 	Bytes    int  `json:"bytes,omitempty"`
 	Limit    int  `json:"limit,omitempty"`
 	ByServer bool `json:"by_server,omitempty"`
+	// NotInitialized is set when the runtime answered that it is still
+	// recovering its state.
+	NotInitialized bool `json:"not_initialized,omitempty"`
+}
+
+// answered tells whether the runtime itself gave this error: it does answer.
+func (e *CallError) answered() bool {
+	switch e.Code {
+	case "Unavailable", "DeadlineExceeded", "Canceled":
+		return false
+	}
+	return true
 }
 
 // Modelled is the modelled kubelet's PLEG: see Model.
@@ -258,8 +267,10 @@ type Probe struct {
 	Connect  time.Duration `json:"connect_ns,omitempty"`
 	Settings time.Duration `json:"settings_ns,omitempty"`
 	RPC      time.Duration `json:"rpc_ns,omitempty"`
-	// Failures counts the failed probes in a row.
-	Failures int `json:"failures,omitempty"`
+	// FailedSince is the start of the first of the failed probes in a row, zero
+	// when the last one succeeded; Failures is their number.
+	FailedSince time.Time `json:"failed_since"`
+	Failures    int       `json:"failures,omitempty"`
 }
 
 // Runtime is what the runtime says of itself; empty before the first Version

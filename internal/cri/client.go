@@ -1,0 +1,314 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// MaxMessageBytes is the largest answer that the kubelet accepts
+	// (k8s.io/cri-client pkg/internal, maxMsgSize).
+	MaxMessageBytes = 16 << 20
+	// DefaultRPCTimeout is the kubelet's --runtime-request-timeout.
+	DefaultRPCTimeout = 2 * time.Minute
+
+	// The kubelet's reconnect backoff (k8s.io/cri-client pkg/remote_runtime.go:
+	// baseBackoffDelay, maxBackoffDelay).
+	backoffBase = 100 * time.Millisecond
+	backoffMax  = 3 * time.Second
+)
+
+// Observer is told of every finished call, from the caller's goroutine. It
+// must not block.
+type Observer interface {
+	CallDone(Call)
+}
+
+// Options configure a Client.
+type Options struct {
+	// Path is the absolute path of the runtime's unix socket.
+	Path string
+	// Dial connects to the runtime; nil dials Path.
+	Dial func(context.Context) (net.Conn, error)
+	// RPCTimeout limits each call; 0 means DefaultRPCTimeout.
+	RPCTimeout time.Duration
+	// Observer is told of every call; nil tells nobody.
+	Observer Observer
+}
+
+// Client is one held connection to a runtime. Its calls may be made from
+// several goroutines, except that each of the two lists may be under way only
+// once.
+type Client struct {
+	opts     Options
+	trackers map[Operation]*tracker
+	lastDial atomic.Pointer[DialResult]
+
+	mu     sync.Mutex // guards conn and closed; never held across a call
+	conn   *grpc.ClientConn
+	closed bool
+
+	sandboxes  *listReader[Sandbox]
+	containers *listReader[Container]
+}
+
+// DialResult is the outcome of a connect(2) to the runtime's socket.
+type DialResult struct {
+	// At is when it ended, Duration how long it took.
+	At       time.Time
+	Duration time.Duration
+	// Err is nil when the connection was made, which says nothing yet about
+	// whether anybody will read from it.
+	Err error
+}
+
+// New returns a client. It does not connect: the first call does.
+func New(opts Options) (*Client, error) {
+	if opts.RPCTimeout == 0 {
+		opts.RPCTimeout = DefaultRPCTimeout
+	}
+	if opts.Dial == nil {
+		path := opts.Path
+		opts.Dial = func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, sandboxes: newSandboxReader(), containers: newContainerReader()}
+	for _, op := range Operations() {
+		c.trackers[op] = &tracker{}
+	}
+	conn, err := c.newConn()
+	if err != nil {
+		return nil, err
+	}
+	c.conn = conn
+	return c, nil
+}
+
+func (c *Client) newConn() (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///runtime",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithUnaryInterceptor(unaryReadOnly),
+		grpc.WithStreamInterceptor(streamReadOnly),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.ForceCodecV2(codec{})),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: backoffBase, Multiplier: backoff.DefaultConfig.Multiplier, Jitter: backoff.DefaultConfig.Jitter, MaxDelay: backoffMax},
+			// The kubelet gives up a connection that stays silent after 5 s and
+			// makes another one. Each of these would stay in the accept queue of
+			// a stuck runtime, so plegd waits with one, for as long as a call
+			// may take: it is answered the moment the runtime is back.
+			MinConnectTimeout: c.opts.RPCTimeout,
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("set up a connection to %s: %w", c.opts.Path, err)
+	}
+	return conn, nil
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	start := time.Now()
+	conn, err := c.opts.Dial(ctx)
+	now := time.Now()
+	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err})
+	return conn, err
+}
+
+// LastDial returns the last connect(2), nil before the first.
+func (c *Client) LastDial() *DialResult { return c.lastDial.Load() }
+
+// History returns what came of the recent calls of an operation. It takes no
+// lock that a call waits for.
+func (c *Client) History(op Operation) History { return c.trackers[op].history() }
+
+// connection returns the connection to call on. One that failed to connect is
+// replaced by a fresh one: the call then waits for a connect of its own instead
+// of inheriting an old failure and its backoff, and so finds a runtime that is
+// back at once.
+func (c *Client) connection() (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, status.Error(codes.Canceled, "plegd is stopping")
+	}
+	if c.conn.GetState() == connectivity.TransientFailure {
+		fresh, err := c.newConn()
+		if err != nil {
+			return nil, err
+		}
+		_ = c.conn.Close() // nothing is under way on a connection that is not up
+		c.conn = fresh
+	}
+	return c.conn, nil
+}
+
+// Connect makes the connection where it is not up and waits until the runtime
+// has sent its HTTP/2 SETTINGS, the connection has failed, or ctx ends.
+func (c *Client) Connect(ctx context.Context) error {
+	conn, err := c.connection()
+	if err != nil {
+		return err
+	}
+	conn.Connect()
+	for {
+		switch s := conn.GetState(); s {
+		case connectivity.Ready:
+			return nil
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return errors.New("the connection failed")
+		default:
+			if !conn.WaitForStateChange(ctx, s) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// Close ends the connection and every call under way.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	return c.conn.Close()
+}
+
+// call makes one measured call. The error is an *Error.
+func (c *Client) call(ctx context.Context, op Operation, method string, req proto.Message, a *answer) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.RPCTimeout)
+	defer cancel()
+	t := c.trackers[op]
+	start := time.Now()
+	end := t.begin(start)
+	conn, err := c.connection()
+	if err == nil {
+		err = conn.Invoke(ctx, method, req, a)
+	}
+	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
+	var failed *Error
+	if err != nil {
+		failed = errorOf(op, err)
+		done.Code = failed.Code
+		if failed.Bytes > 0 {
+			done.Bytes = failed.Bytes
+		}
+	}
+	t.done(done, failed)
+	end()
+	if c.opts.Observer != nil {
+		c.opts.Observer.CallDone(done)
+	}
+	if failed != nil {
+		return failed
+	}
+	return nil
+}
+
+// Version asks for the runtime's name and version.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var m runtimeapi.VersionResponse
+	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
+	if err := c.call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{Version: "0.1.0"}, into(&m)); err != nil {
+		return Version{}, err
+	}
+	return Version{RuntimeName: m.GetRuntimeName(), RuntimeVersion: m.GetRuntimeVersion(), RuntimeAPIVersion: m.GetRuntimeApiVersion()}, nil
+}
+
+// Status asks for the runtime's conditions, and when verbose for its own
+// account of itself.
+func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
+	var m runtimeapi.StatusResponse
+	if err := c.call(ctx, OpStatus, runtimeapi.RuntimeService_Status_FullMethodName, &runtimeapi.StatusRequest{Verbose: verbose}, into(&m)); err != nil {
+		return Status{}, err
+	}
+	s := Status{Info: m.GetInfo()}
+	for _, cond := range m.GetStatus().GetConditions() {
+		p := &Condition{Type: cond.GetType(), Status: cond.GetStatus(), Reason: cond.GetReason(), Message: cond.GetMessage()}
+		switch {
+		case cond.GetType() == runtimeapi.RuntimeReady && s.RuntimeReady == nil:
+			s.RuntimeReady = p
+		case cond.GetType() == runtimeapi.NetworkReady && s.NetworkReady == nil:
+			s.NetworkReady = p
+		}
+	}
+	return s, nil
+}
+
+// ListPodSandbox lists all sandboxes. The slice is valid until the next call;
+// the values are immutable, and the same as last time where nothing changed.
+func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
+	var out []*Sandbox
+	a := &answer{decode: func(b []byte) (err error) { out, err = c.sandboxes.read(b); return err }}
+	if err := c.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, a); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ListContainers lists all containers, exited ones too. The slice is valid
+// until the next call; the values are immutable, and the same as last time
+// where nothing changed.
+func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
+	var out []*Container
+	a := &answer{decode: func(b []byte) (err error) { out, err = c.containers.read(b); return err }}
+	if err := c.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, a); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PodSandboxStatus asks for one sandbox.
+func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatus, error) {
+	var m runtimeapi.PodSandboxStatusResponse
+	if err := c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&m)); err != nil {
+		return nil, err
+	}
+	s := &SandboxStatus{
+		ID:        m.GetStatus().GetId(),
+		Ready:     m.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && m.GetStatus() != nil,
+		CreatedAt: m.GetStatus().GetCreatedAt(),
+	}
+	if ip := m.GetStatus().GetNetwork().GetIp(); ip != "" {
+		s.IPs = append(s.IPs, ip)
+		for _, more := range m.GetStatus().GetNetwork().GetAdditionalIps() {
+			s.IPs = append(s.IPs, more.GetIp())
+		}
+	}
+	return s, nil
+}
+
+// ContainerStatus asks for one container.
+func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStatus, error) {
+	var m runtimeapi.ContainerStatusResponse
+	if err := c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, &runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m)); err != nil {
+		return nil, err
+	}
+	s := m.GetStatus()
+	return &ContainerStatus{
+		ID: s.GetId(), Name: s.GetMetadata().GetName(), State: stateOf(s.GetState()),
+		ExitCode: s.GetExitCode(), Reason: s.GetReason(),
+		CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(), FinishedAt: s.GetFinishedAt(),
+	}, nil
+}

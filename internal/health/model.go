@@ -1,0 +1,265 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// RelistRecord is one relist of plegd's as the modelled kubelet replays it.
+type RelistRecord struct {
+	// Seq numbers the relists; a later record with the same number replaces an
+	// earlier one.
+	Seq   uint64
+	Start time.Time
+	// Listed is the end of both lists, zero while they are under way. OK tells
+	// whether both succeeded.
+	Listed time.Time
+	OK     bool
+	// Inspections are the pods inspected, or to be inspected, in this relist.
+	Inspections []InspectionRecord
+	// Complete is true when the relist has ended: no more inspections will come.
+	Complete bool
+}
+
+// InspectionRecord is the inspection of one pod, as far as known.
+type InspectionRecord struct {
+	UID string
+	// Done is true when it has ended, at End, after Spent (its calls one after
+	// another).
+	Done  bool
+	End   time.Time
+	Spent time.Duration
+	// Cut is true when plegd's own deadline ended it: the kubelet's call, with
+	// its longer one, may still wait. CutCall is how long the last call had
+	// taken by then.
+	Cut     bool
+	CutCall time.Duration
+}
+
+// Model is the modelled kubelet's PLEG. plegd inspects pods in parallel and
+// with short deadlines, the kubelet one after the other and with the full RPC
+// timeout. So the calls that plegd measured are replayed one after another as
+// the kubelet would have made them: its next relist starts a period after the
+// modelled end of the last, with the calls of plegd's relist at that time.
+//
+// A Model belongs to one goroutine.
+type Model struct {
+	period, rpcTimeout time.Duration
+
+	lastSeen time.Time
+	next     time.Time      // the earliest start of the next modelled relist
+	waiting  []RelistRecord // plegd's relists not yet replayed or skipped, in order
+	behind   map[string]InspectionRecord
+	order    []string // the keys of behind, oldest first
+	current  *replay
+	lastSeq  uint64
+}
+
+// replay is a modelled relist under way.
+type replay struct {
+	start  time.Time
+	record RelistRecord
+	listed bool
+	at     time.Time // where the model stands: the start of what is at items[0]
+	items  []InspectionRecord
+	// taken counts the inspections of record that have been moved to items.
+	taken int
+	// answered is when a pod's inspection last ended without being cut.
+	answered map[string]InspectionRecord
+}
+
+// maxWaiting bounds the records that a model keeps for a runtime so slow that
+// the kubelet falls behind: beyond it the oldest are merged.
+const maxWaiting = 64
+
+// NewModel returns a kubelet that has yet to relist. lastSeen is what it saw
+// before a restart of plegd, zero for nothing.
+func NewModel(period, rpcTimeout time.Duration, lastSeen time.Time) *Model {
+	return &Model{period: period, rpcTimeout: rpcTimeout, lastSeen: lastSeen, behind: map[string]InspectionRecord{}}
+}
+
+// Observe takes over a relist of plegd's: when it starts, as it moves on, when
+// it has ended. Records come in order of Seq.
+func (m *Model) Observe(r RelistRecord) {
+	if m.current != nil {
+		for _, i := range r.Inspections {
+			if i.Done && !i.Cut {
+				if _, known := m.current.answered[i.UID]; !known || r.Seq > m.current.record.Seq {
+					m.current.answered[i.UID] = i
+				}
+			}
+		}
+		if m.current.record.Seq == r.Seq {
+			m.current.record = r
+			return
+		}
+	}
+	if n := len(m.waiting); n > 0 && m.waiting[n-1].Seq == r.Seq {
+		m.waiting[n-1] = r
+		return
+	}
+	if r.Seq <= m.lastSeq {
+		return // replayed already
+	}
+	if len(m.waiting) == maxWaiting {
+		m.skip(m.waiting[0])
+		m.waiting = append(m.waiting[:0], m.waiting[1:]...)
+	}
+	m.waiting = append(m.waiting, r)
+}
+
+// skip passes over a relist that the kubelet had no time for: the pods that it
+// inspected are inspected in its next one.
+func (m *Model) skip(r RelistRecord) {
+	m.lastSeq = r.Seq
+	for _, i := range r.Inspections {
+		if i.Done {
+			m.postpone(i)
+		}
+	}
+}
+
+// postpone leaves an inspection to the next modelled relist. What a later
+// inspection of the same pod took replaces what an earlier one did.
+func (m *Model) postpone(i InspectionRecord) {
+	if _, known := m.behind[i.UID]; !known {
+		m.order = append(m.order, i.UID)
+	}
+	m.behind[i.UID] = i
+}
+
+// At brings the model to now and returns where it stands.
+func (m *Model) At(now time.Time) Modelled {
+	for m.step(now) {
+	}
+	out := Modelled{LastSeen: m.lastSeen}
+	if c := m.current; c != nil {
+		out.BusySince = c.start
+		out.Inspecting = len(c.items) + len(c.record.Inspections) - c.taken
+	}
+	return out
+}
+
+// step makes the next thing happen that happens by now; false when nothing does.
+func (m *Model) step(now time.Time) bool {
+	if m.current == nil {
+		return m.begin(now)
+	}
+	c := m.current
+	if !c.listed {
+		if c.record.Listed.IsZero() {
+			return false // a call under way
+		}
+		end := c.start.Add(c.record.Listed.Sub(c.record.Start))
+		if end.After(now) {
+			return false
+		}
+		if !c.record.OK {
+			m.finish(end)
+			return true
+		}
+		m.lastSeen, c.at, c.listed = c.start, end, true
+		// A pod that this relist inspects itself is not inspected twice.
+		c.items = slices.DeleteFunc(c.items, func(i InspectionRecord) bool {
+			return slices.ContainsFunc(c.record.Inspections, func(own InspectionRecord) bool { return own.UID == i.UID })
+		})
+		return true
+	}
+	if len(c.items) == 0 {
+		if c.taken < len(c.record.Inspections) {
+			i := c.record.Inspections[c.taken]
+			if !i.Done {
+				return false
+			}
+			c.items = append(c.items, i)
+			c.taken++
+			return true
+		}
+		if !c.record.Complete {
+			return false
+		}
+		m.finish(c.at)
+		return true
+	}
+	end, known := c.endOf(c.items[0], m.rpcTimeout, now)
+	if !known || end.After(now) {
+		return false
+	}
+	c.at = end
+	c.items = c.items[1:]
+	return true
+}
+
+// begin starts the next modelled relist: a replay of the last relist that plegd
+// had started by then, or else of the next that it starts.
+func (m *Model) begin(now time.Time) bool {
+	if len(m.waiting) == 0 || m.next.After(now) {
+		return false
+	}
+	pick := 0
+	for pick+1 < len(m.waiting) && !m.waiting[pick+1].Start.After(m.next) {
+		pick++
+	}
+	r := m.waiting[pick]
+	for _, s := range m.waiting[:pick] {
+		m.skip(s)
+	}
+	later := m.waiting[pick+1:]
+	start := r.Start
+	if m.next.After(start) {
+		start = m.next
+	}
+	c := &replay{start: start, record: r, answered: map[string]InspectionRecord{}}
+	for _, uid := range m.order {
+		c.items = append(c.items, m.behind[uid])
+	}
+	m.behind, m.order = map[string]InspectionRecord{}, nil
+	for _, l := range later {
+		for _, i := range l.Inspections {
+			if i.Done && !i.Cut {
+				c.answered[i.UID] = i
+			}
+		}
+	}
+	m.waiting = append([]RelistRecord(nil), later...)
+	m.lastSeq = r.Seq
+	m.current = c
+	return true
+}
+
+// finish ends the modelled relist at end.
+func (m *Model) finish(end time.Time) {
+	c := m.current
+	m.current = nil
+	m.next = end.Add(m.period)
+	for _, i := range c.items { // lists that failed: still to be inspected
+		m.postpone(i)
+	}
+}
+
+// endOf returns when the modelled inspection that begins at c.at ends; known is
+// false when that is not yet known.
+func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Time) (end time.Time, known bool) {
+	// A later inspection of the same pod that was answered tells when the
+	// runtime was able to answer again, and how long that took.
+	a, answered := c.answered[i.UID]
+	if i.Cut {
+		latest := c.at.Add(i.Spent - i.CutCall + rpcTimeout)
+		if answered {
+			if !c.at.Before(a.End) {
+				return c.at.Add(a.Spent), true
+			}
+			if a.End.Before(latest) {
+				latest = a.End
+			}
+		}
+		if earliest := c.at.Add(i.Spent); latest.Before(earliest) {
+			latest = earliest
+		}
+		if !answered && latest.After(now) {
+			return time.Time{}, false
+		}
+		return latest, true
+	}
+	return c.at.Add(i.Spent), true
+}

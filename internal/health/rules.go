@@ -1,0 +1,119 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// RuntimeDownAfter is how long the kubelet goes without a good Status
+	// before it calls the runtime down (pkg/kubelet/kubelet.go,
+	// maxWaitForContainerRuntime).
+	RuntimeDownAfter = 30 * time.Second
+	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go,
+	// updateRuntimeUp runs every 5 s).
+	StatusPeriod = 5 * time.Second
+	// statusLate is the age of the last good Status from which its rule's
+	// countdown is shown: one that is only late by a call has not missed two.
+	statusLate = 2 * StatusPeriod
+)
+
+// The kubelet's messages, word for word (pkg/kubelet/runtime.go,
+// pkg/kubelet/pleg/generic.go, pkg/kubelet/kubelet.go, 1.36).
+const (
+	msgNeverStatus    = "container runtime status check may not have completed yet"
+	msgRuntimeDown    = "container runtime is down"
+	msgNeverRelisted  = "pleg has yet to be successful"
+	msgNetworkUnknown = "network state unknown"
+)
+
+// kubelet is what the kubelet's own rules say.
+type kubelet struct {
+	plegHealthy, syncLoopAllowed, nodeReady bool
+	message                                 string
+}
+
+// rules applies the kubelet's three nested rules.
+func rules(f *Facts, now time.Time) kubelet {
+	var runtime, network []string
+	switch {
+	case f.Status.LastGood.IsZero():
+		runtime = append(runtime, msgNeverStatus)
+	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
+		runtime = append(runtime, msgRuntimeDown)
+	}
+	pleg := plegMessage(f, now)
+	if pleg != "" {
+		runtime = append(runtime, "PLEG is not healthy: "+pleg)
+	}
+	if f.Status.Answered && !f.Status.RuntimeReady.good() {
+		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
+	}
+	switch {
+	case !f.Status.Answered:
+		network = append(network, msgNetworkUnknown)
+	case !f.Status.NetworkReady.good():
+		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
+	}
+	return kubelet{
+		plegHealthy:     pleg == "",
+		syncLoopAllowed: len(runtime) == 0,
+		nodeReady:       len(runtime)+len(network) == 0,
+		message:         aggregate(append(runtime, network...)),
+	}
+}
+
+// plegMessage is the error of the kubelet's PLEG health check, "" when healthy.
+func plegMessage(f *Facts, now time.Time) string {
+	seen := lastSeen(f)
+	if seen.IsZero() {
+		return msgNeverRelisted
+	}
+	if age := now.Sub(seen); age > f.Config.RelistThreshold {
+		return fmt.Sprintf("pleg was last seen active %v ago; threshold is %v", age, f.Config.RelistThreshold)
+	}
+	return ""
+}
+
+// lastSeen is the older of plegd's and the modelled kubelet's last seen: that
+// is what decides. Zero when either has never succeeded.
+func lastSeen(f *Facts) time.Time {
+	if f.Modelled.LastSeen.Before(f.Relist.LastSeen) {
+		return f.Modelled.LastSeen
+	}
+	return f.Relist.LastSeen
+}
+
+func (c *Condition) good() bool { return c != nil && c.Status }
+
+// print prints a condition as the kubelet does (pkg/kubelet/container/runtime.go,
+// RuntimeCondition.String; a missing one is a nil pointer).
+func (c *Condition) print(kind string) string {
+	if c == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%s=%t reason:%s message:%s", kind, c.Status, c.Reason, c.Message)
+}
+
+// aggregate prints several errors as the kubelet does (k8s.io/apimachinery
+// pkg/util/errors, aggregate.Error): repeated ones fall away, one stands for
+// itself, more are put in brackets.
+func aggregate(messages []string) string {
+	var distinct []string
+	seen := map[string]bool{}
+	for _, m := range messages {
+		if !seen[m] {
+			seen[m] = true
+			distinct = append(distinct, m)
+		}
+	}
+	switch len(distinct) {
+	case 0:
+		return ""
+	case 1:
+		return distinct[0]
+	default:
+		return "[" + strings.Join(distinct, ", ") + "]"
+	}
+}

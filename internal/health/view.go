@@ -1,0 +1,271 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The numbers that the reasons go by. They are chosen so that a fault that
+// stops a relist is named within 3 s: up to one period until the next relist
+// begins, hangAfter until it counts as hanging, and a judgement every 250 ms.
+const (
+	// hangAfter is how long a list must be unanswered to count as hanging, at
+	// least: three times what it usually takes is needed too.
+	hangAfter = 1500 * time.Millisecond
+	// witnessAfter is how long a second call must be unanswered beside it.
+	witnessAfter = 900 * time.Millisecond
+	// unknownAfter is how long something may be wrong without a name.
+	unknownAfter = 3 * time.Second
+	// statusHangAfter is the same for Status beside lists that answer.
+	statusHangAfter = 2 * time.Second
+	// inspectHangAfter is how long a pod's inspection must be unanswered.
+	inspectHangAfter = 3 * time.Second
+	// SlowListThreshold is what both lists may take together; RelistSlow needs
+	// two relists in a row above it, and ends below half of it.
+	SlowListThreshold = 2 * time.Second
+	// SlowRelistThreshold is what a relist may take call after call: the usual
+	// alert on the kubelet's relist duration is at 10 s.
+	SlowRelistThreshold = 10 * time.Second
+	// failingInspections is how often in a row a pod's inspection must fail.
+	failingInspections = 2
+)
+
+// The operations that reasons speak of, as the kubelet's metrics name them.
+const (
+	opVersion = "version"
+	opStatus  = "status"
+)
+
+// view is the facts at one moment with what several reasons ask of them.
+type view struct {
+	f        *Facts
+	now      time.Time
+	previous *Verdict
+	// lastAnswer is when the runtime last answered anything on the held
+	// connection, an error included; zero for never.
+	lastAnswer time.Time
+}
+
+func newView(f *Facts, now time.Time, previous *Verdict) *view {
+	w := &view{f: f, now: now, previous: previous}
+	for _, c := range f.Calls {
+		if c.LastOK.After(w.lastAnswer) {
+			w.lastAnswer = c.LastOK
+		}
+		if c.LastErr != nil && c.LastErr.answered() && c.LastFailed.After(w.lastAnswer) {
+			w.lastAnswer = c.LastFailed
+		}
+	}
+	return w
+}
+
+// was tells whether a reason stood in the verdict before.
+func (w *view) was(id string) bool { return w.previous.active(id) != nil }
+
+func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
+
+// hang returns the list that is unanswered and since when; ok is false when no
+// list has been for long enough.
+func (w *view) hang() (phase Phase, since time.Time, ok bool) {
+	in := w.f.Relist.InFlight
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < max(hangAfter, 3*median(w.f.Relist.Lists)) {
+		return "", time.Time{}, false
+	}
+	return in.Phase, in.PhaseStart, true
+}
+
+// failed returns why the last relist failed; nil when the last one to end
+// succeeded.
+func (w *view) failed() *CallError {
+	if w.f.Relist.Failures == 0 || w.f.Relist.Last == nil {
+		return nil
+	}
+	return w.f.Relist.Last.Err
+}
+
+// unanswered tells whether an operation has been asked since t and not been
+// answered: failed without an answer, or in flight for at least after.
+func (w *view) unanswered(op string, t time.Time, after time.Duration) bool {
+	c := w.f.Calls[op]
+	if !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= after {
+		return true
+	}
+	return c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(t) && c.LastFailed.After(c.LastOK)
+}
+
+// heldDown tells whether the held connection is of no use: the last relist
+// failed without an answer and nothing has been answered since.
+func (w *view) heldDown() bool {
+	e := w.failed()
+	if e == nil {
+		return false
+	}
+	return !e.answered() && !w.lastAnswer.After(w.f.Relist.Last.End)
+}
+
+// connect returns why a connection cannot be made, as the newest attempt tells,
+// the held one's or a fresh one; CauseNone when one can be, or when the held
+// connection works.
+func (w *view) connect() (Cause, string) {
+	if !w.heldDown() {
+		return CauseNone, ""
+	}
+	d, p := w.f.Dial, w.f.Probe
+	dialed := d.Cause != CauseNone && d.At.After(w.lastAnswer)
+	probed := p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer)
+	switch {
+	case probed && (!dialed || p.At.After(d.At)):
+		return p.Cause, p.Detail
+	case dialed:
+		return d.Cause, d.Detail
+	}
+	return CauseNone, ""
+}
+
+// beside returns why a fresh connection fails while the held one goes on being
+// answered.
+func (w *view) beside() (Stage, Cause, string) {
+	p := w.f.Probe
+	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
+		return "", CauseNone, ""
+	}
+	if _, _, hanging := w.hang(); hanging {
+		return "", CauseNone, ""
+	}
+	return p.Stage, p.Cause, p.Detail
+}
+
+// silent tells whether nothing at all answers: no connection can be made, or a
+// call hangs (or has run into its deadline), a second call beside it is not
+// answered either, and nothing was answered since.
+func (w *view) silent() bool {
+	if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" {
+		return true
+	}
+	since, ok := w.hangSince()
+	return ok && !w.lastAnswer.After(since) && w.unanswered(opVersion, since, witnessAfter)
+}
+
+// hangSince returns since when a list hangs, or the start of the last relist
+// when that ran into its deadline.
+func (w *view) hangSince() (time.Time, bool) {
+	if _, since, ok := w.hang(); ok {
+		return since, true
+	}
+	if e := w.failed(); e != nil && e.Code == "DeadlineExceeded" {
+		return w.f.Relist.Last.Start, true
+	}
+	return time.Time{}, false
+}
+
+// relistTrouble tells whether a relist has failed, or one has been under way
+// for more than two periods, plegd's own or the modelled kubelet's.
+func (w *view) relistTrouble() bool {
+	r := &w.f.Relist
+	long := 2 * w.f.Config.RelistPeriod
+	return r.Failures > 0 ||
+		r.InFlight != nil && w.age(r.InFlight.Start) > long ||
+		!w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
+}
+
+// statusTrouble tells whether Status fails or hangs.
+func (w *view) statusTrouble() bool {
+	s := &w.f.Status
+	return s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) >= statusHangAfter
+}
+
+// troubleFor is how long the relist has been failing or hanging.
+func (w *view) troubleFor() time.Duration {
+	r := &w.f.Relist
+	var d time.Duration
+	if _, since, ok := w.hang(); ok {
+		d = w.age(since)
+	}
+	if r.Failures > 0 {
+		d = max(d, w.age(r.Last.Start)+time.Duration(r.Failures-1)*w.f.Config.RelistPeriod)
+	}
+	return d
+}
+
+// settled tells whether plegd has seen for itself how the runtime answers: the
+// first relist and the first Status have ended, or have been in flight for more
+// than two periods.
+func (w *view) settled() bool {
+	long := 2 * w.f.Config.RelistPeriod
+	relist := w.f.Relist.Last != nil || w.f.Relist.InFlight != nil && w.age(w.f.Relist.InFlight.Start) > long
+	s := &w.f.Status
+	status := s.Answered && !s.LastGoodRestored || s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) > long
+	return relist && status
+}
+
+// callEvidence says what is in flight, what failed last and what was last
+// answered.
+func (w *view) callEvidence() []string {
+	var out []string
+	if phase, since, ok := w.hang(); ok {
+		out = append(out, fmt.Sprintf("%s unanswered for %s", phase, short(w.age(since))))
+	} else if e := w.failed(); e != nil {
+		out = append(out, fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message))
+	}
+	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() {
+		out = append(out, fmt.Sprintf("version unanswered for %s", short(w.age(c.InFlightSince))))
+	} else if w.unanswered(opVersion, time.Time{}, 0) {
+		out = append(out, fmt.Sprintf("version got no answer %s ago", short(w.age(c.LastFailed))))
+	}
+	if !w.f.Status.InFlightSince.IsZero() && w.age(w.f.Status.InFlightSince) >= statusHangAfter {
+		out = append(out, fmt.Sprintf("status unanswered for %s", short(w.age(w.f.Status.InFlightSince))))
+	}
+	if p := w.f.Probe; !p.FailedSince.IsZero() {
+		out = append(out, "a fresh connection: "+probeText(p))
+	}
+	if w.lastAnswer.IsZero() {
+		return append(out, "nothing has been answered since plegd started")
+	}
+	return append(out, fmt.Sprintf("last answer %s ago", short(w.age(w.lastAnswer))))
+}
+
+func (w *view) startingEvidence() []string {
+	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
+}
+
+func (w *view) unknownEvidence() []string {
+	out := w.callEvidence()
+	if n := w.f.Relist.Failures; n > 1 {
+		out = append(out, fmt.Sprintf("%d relists failed in a row", n))
+	}
+	return out
+}
+
+func probeText(p Probe) string {
+	switch {
+	case p.Stage == StageSettings && p.Cause == CauseTimeout:
+		return "connected, and no HTTP/2 SETTINGS came"
+	case p.Detail != "":
+		return fmt.Sprintf("%s failed: %s", p.Stage, p.Detail)
+	default:
+		return fmt.Sprintf("%s failed: %s", p.Stage, p.Cause)
+	}
+}
+
+// short prints a duration for a person: three figures at most.
+func short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(d))
+	return s[len(s)/2]
+}

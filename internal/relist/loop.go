@@ -1,0 +1,416 @@
+package relist
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// The kubelet's constants (pkg/kubelet/kubelet.go: plegChannelCapacity,
+// genericPlegRelistPeriod).
+const (
+	DefaultPeriod        = time.Second
+	DefaultEventCapacity = 1000
+)
+
+// resultBacklog is how many ended relists wait for Results to be read; older
+// ones make way. A reader a few minutes late still sees every relist.
+const resultBacklog = 256
+
+// Runtime is what the loop asks. Every call must return soon after its context
+// ends. The values are immutable; a slice is valid until the next call.
+type Runtime interface {
+	ListPodSandbox(context.Context) ([]*cri.Sandbox, error)
+	ListContainers(context.Context) ([]*cri.Container, error)
+	PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error)
+	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+}
+
+// Config is how the loop runs.
+type Config struct {
+	// Period lies between the end of a relist and the start of the next.
+	Period time.Duration
+	// InspectConcurrency is how many pods are inspected at once, at least 1.
+	InspectConcurrency int
+	// InspectTimeout limits the inspection of one pod.
+	InspectTimeout time.Duration
+	// EventCapacity is the event channel's; 0 means DefaultEventCapacity.
+	EventCapacity int
+}
+
+// Loop is the generic PLEG.
+type Loop struct {
+	rt  Runtime
+	cfg Config
+	obs Observer
+
+	events  chan Event
+	results chan *Result
+	ready   chan struct{}
+	snap    atomic.Pointer[Snapshot]
+	cache   *Cache
+
+	// What follows belongs to the goroutine of Run.
+	records   *records
+	reinspect map[string]*podRecord
+	now       Snapshot // the next snapshot in the making
+	attempted bool
+}
+
+// New returns a loop that has yet to run. obs may be nil.
+func New(rt Runtime, cfg Config, obs Observer) *Loop {
+	if cfg.EventCapacity == 0 {
+		cfg.EventCapacity = DefaultEventCapacity
+	}
+	if cfg.InspectConcurrency < 1 {
+		cfg.InspectConcurrency = 1
+	}
+	if obs == nil {
+		obs = nobody{}
+	}
+	l := &Loop{
+		rt: rt, cfg: cfg, obs: obs,
+		events:    make(chan Event, cfg.EventCapacity),
+		results:   make(chan *Result, resultBacklog),
+		ready:     make(chan struct{}),
+		cache:     newCache(),
+		records:   newRecords(),
+		reinspect: map[string]*podRecord{},
+	}
+	l.publish()
+	return l
+}
+
+// String names the task.
+func (l *Loop) String() string { return "relist" }
+
+// Ready is closed when the first relist has been attempted, whatever came of it.
+func (l *Loop) Ready() <-chan struct{} { return l.ready }
+
+// Events delivers the events. When nobody reads and the channel is full, events
+// are dropped and counted.
+func (l *Loop) Events() <-chan Event { return l.events }
+
+// Results delivers every relist that ended, once, in order.
+func (l *Loop) Results() <-chan *Result { return l.results }
+
+// Snapshot returns the latest snapshot. It never waits.
+func (l *Loop) Snapshot() *Snapshot { return l.snap.Load() }
+
+// Cache returns the status cache.
+func (l *Loop) Cache() *Cache { return l.cache }
+
+// Run relists until ctx ends, and then returns nil as soon as the calls under
+// way have let go.
+func (l *Loop) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		l.relist(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !l.attempted {
+			l.attempted = true
+			close(l.ready)
+		}
+		timer.Reset(l.cfg.Period)
+	}
+}
+
+func (l *Loop) publish() {
+	s := l.now
+	l.snap.Store(&s)
+}
+
+func (l *Loop) enter(p Phase, at time.Time) {
+	l.now.Phase, l.now.PhaseStart = p, at
+	l.publish()
+}
+
+// relist makes one relist: the seven steps of the kubelet's.
+func (l *Loop) relist(ctx context.Context) {
+	start := time.Now()
+	if !l.now.LastSeen.IsZero() {
+		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
+	}
+	l.now.Attempts++
+	l.now.Start, l.now.ListSandboxes, l.now.ListContainers, l.now.Inspections = start, 0, 0, nil
+	l.enter(ListingSandboxes, start)
+	res := &Result{Seq: l.now.Attempts, Start: start}
+
+	sandboxes, err := l.rt.ListPodSandbox(ctx)
+	at := time.Now()
+	res.ListSandboxes = at.Sub(start)
+	l.now.ListSandboxes = res.ListSandboxes
+	var containers []*cri.Container
+	if err == nil {
+		l.enter(ListingContainers, at)
+		containers, err = l.rt.ListContainers(ctx)
+		listed := time.Now()
+		res.ListContainers = listed.Sub(at)
+		l.now.ListContainers = res.ListContainers
+		at = listed
+	}
+	res.Listed = at
+	res.Serial = res.ListSandboxes + res.ListContainers
+	if ctx.Err() != nil {
+		return // plegd is stopping: this relist says nothing about the runtime
+	}
+	if err != nil {
+		res.Err = asError(err)
+		l.end(res)
+		return
+	}
+
+	// Last seen is the start, and is stored before the inspections: a slow
+	// inspection delays the next relist, never this.
+	l.now.LastSeen = start
+	l.remember(res.Serial)
+	l.records.update(sandboxes, containers)
+	l.now.Counted, l.now.RunningPods, l.now.Containers = true, l.records.runningPods, l.records.containers
+	todo := l.records.pending(l.reinspect)
+	l.process(ctx, todo, res, at)
+	if ctx.Err() != nil {
+		return
+	}
+	l.cache.setObserved(start)
+	l.end(res)
+}
+
+// remember keeps the recent list times. A published snapshot may hold the old
+// slice, so it is never written to.
+func (l *Loop) remember(d time.Duration) {
+	keep := l.now.Lists
+	if len(keep) == recentLists {
+		keep = keep[1:]
+	}
+	l.now.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), d)
+}
+
+func (l *Loop) end(res *Result) {
+	res.End = time.Now()
+	if res.Err == nil {
+		l.now.Failures = 0
+	} else {
+		l.now.Failures++
+	}
+	l.now.Last = res
+	l.now.Start, l.now.Inspections = time.Time{}, nil
+	l.enter(Idle, time.Time{})
+	l.obs.RelistDone(res.End.Sub(res.Start), res.Serial, res.Err == nil)
+	for {
+		select {
+		case l.results <- res:
+			return
+		default:
+		}
+		select { // nobody reads: the oldest makes way
+		case <-l.results:
+		default:
+		}
+	}
+}
+
+// process inspects the pods of todo, advances their records and delivers their
+// events.
+func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Time) {
+	var jobs []*job
+	for _, w := range todo {
+		if len(w.events) > 0 {
+			res.Changed++
+		}
+		if !w.pod.present() { // a pod that is gone leaves the cache
+			l.cache.remove(w.pod.uid)
+			l.settle(w, nil)
+			continue
+		}
+		jobs = append(jobs, newJob(w))
+	}
+	if len(jobs) == 0 {
+		l.now.Reinspect = len(l.reinspect)
+		return
+	}
+	for _, j := range jobs {
+		res.Inspections = append(res.Inspections, j.inspection)
+	}
+	l.now.Inspections = res.Inspections
+	l.enter(Inspecting, at)
+
+	for j := range l.inspect(ctx, jobs) {
+		res.Serial += j.status.spent
+		if ctx.Err() != nil {
+			continue // stopping: let the others let go
+		}
+		l.cache.set(&j.status.PodStatus)
+		l.obs.InspectionDone(j.status.Err == nil)
+		if j.status.Err != nil {
+			// The record is not advanced, so that the change is seen again.
+			res.Failed++
+			j.work.pod.reinspect = true
+			j.work.pod.failures++
+			l.reinspect[j.work.pod.uid] = j.work.pod
+			continue
+		}
+		l.settle(j.work, &j.status.PodStatus)
+	}
+	l.now.Reinspect = len(l.reinspect)
+}
+
+// settle advances a pod's record and delivers its events. status is nil for a
+// pod that is gone.
+func (l *Loop) settle(w work, status *PodStatus) {
+	p := w.pod
+	if len(w.events) == 0 {
+		w.events = append(w.events, Event{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace})
+	}
+	p.reinspect, p.failures = false, 0
+	delete(l.reinspect, p.uid)
+	l.records.advance(p)
+	for _, e := range w.events {
+		l.obs.EventGenerated(e.Type)
+		if e.Type == ContainerChanged {
+			continue // internal: nobody gets these
+		}
+		if e.Type == ContainerDied && status != nil {
+			e.ExitCode, e.HasExitCode = status.exitCode(e.ID)
+		}
+		select {
+		case l.events <- e:
+		default:
+			l.obs.EventDiscarded()
+		}
+	}
+}
+
+// job is one pod's inspection: what is to be asked, and what came of it.
+type job struct {
+	work       work
+	sandboxes  []string
+	containers []string
+	inspection *Inspection
+	status     jobStatus
+}
+
+type jobStatus struct {
+	PodStatus
+	spent time.Duration // the calls' times together
+}
+
+func newJob(w work) *job {
+	j := &job{work: w, inspection: &Inspection{UID: w.pod.uid, Namespace: w.pod.namespace, Name: w.pod.name, Failures: w.pod.failures}}
+	for _, r := range w.pod.records {
+		switch {
+		case r.cur == gone:
+		case r.sandbox:
+			j.sandboxes = append(j.sandboxes, r.id)
+		default:
+			j.containers = append(j.containers, r.id)
+		}
+	}
+	return j
+}
+
+// inspect runs the jobs, at most InspectConcurrency at once, and delivers each
+// when it is done.
+func (l *Loop) inspect(ctx context.Context, jobs []*job) <-chan *job {
+	todo := make(chan *job, len(jobs))
+	for _, j := range jobs {
+		todo <- j
+	}
+	close(todo)
+	done := make(chan *job, len(jobs))
+	var workers sync.WaitGroup
+	for range min(l.cfg.InspectConcurrency, len(jobs)) {
+		workers.Go(func() {
+			for j := range todo {
+				j.run(ctx, l.rt, l.cfg.InspectTimeout)
+				done <- j
+			}
+		})
+	}
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// run inspects one pod: one PodSandboxStatus per sandbox, one ContainerStatus
+// per container, ids from the list. What was removed in between is no error.
+func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(parent, timeout)
+	defer cancel()
+	began := time.Now()
+	p := &j.status.PodStatus
+	p.UID, p.Namespace, p.Name, p.At = j.inspection.UID, j.inspection.Namespace, j.inspection.Name, began
+	out := &InspectionResult{Start: began, End: began}
+
+	ask := func(op cri.Operation, call func() error) bool {
+		start := time.Now()
+		j.inspection.call.Store(&inspectionCall{op: op, began: began, start: start})
+		err := asError(call())
+		out.End = time.Now()
+		out.Operation, out.LastCall = op, out.End.Sub(start)
+		if err == nil || err.Code == cri.CodeNotFound {
+			return true
+		}
+		out.Err, p.Err = err, err
+		out.Cut = ctx.Err() != nil && parent.Err() == nil
+		return false
+	}
+	ok := true
+	for _, id := range j.sandboxes {
+		ok = ok && ask(cri.OpPodSandboxStatus, func() error {
+			s, err := rt.PodSandboxStatus(ctx, id)
+			if err == nil {
+				p.Sandboxes = append(p.Sandboxes, s)
+				if len(p.IPs) == 0 && s.Ready {
+					p.IPs = s.IPs
+				}
+			}
+			return err
+		})
+	}
+	for _, id := range j.containers {
+		ok = ok && ask(cri.OpContainerStatus, func() error {
+			s, err := rt.ContainerStatus(ctx, id)
+			if err == nil {
+				p.Containers = append(p.Containers, s)
+			}
+			return err
+		})
+	}
+	j.status.spent = out.End.Sub(began)
+	j.inspection.done.Store(out)
+}
+
+// asError returns err as the *cri.Error that a Runtime returns; any other error
+// becomes one of code Unknown.
+func asError(err error) *cri.Error {
+	if err == nil {
+		return nil
+	}
+	var e *cri.Error
+	if !errors.As(err, &e) {
+		e = &cri.Error{Code: cri.CodeUnknown, Message: err.Error()}
+	}
+	return e
+}
+
+type nobody struct{}
+
+func (nobody) RelistDone(time.Duration, time.Duration, bool) {}
+func (nobody) RelistInterval(time.Duration)                  {}
+func (nobody) EventGenerated(EventType)                      {}
+func (nobody) EventDiscarded()                               {}
+func (nobody) InspectionDone(bool)                           {}
