@@ -22,6 +22,9 @@ type Containerd struct {
 	Socket string
 	// Log is the path of its log, which goes on across restarts.
 	Log string
+	// CNIConfig is the path of its network configuration: without the file it
+	// says that its network is not ready.
+	CNIConfig string
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
 
@@ -49,14 +52,18 @@ const startLimit = 30 * time.Second
 // NewContainerd starts a containerd that has the pause image and no pods.
 func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
+	if endpoint := os.Getenv(endpointEnv); endpoint != "" {
+		t.Skipf("SKIPPED: the runtime at %s is not the tests' own to break", endpoint)
+	}
 	RequireRoot(t)
 	RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr", "runc", "prlimit")
 	dir := Dir(t)
 	c := &Containerd{
-		Socket: filepath.Join(dir, "containerd.sock"),
-		Log:    filepath.Join(dir, "containerd.log"),
-		Cgroup: newCgroupName(),
-		t:      t,
+		Socket:    filepath.Join(dir, "containerd.sock"),
+		Log:       filepath.Join(dir, "containerd.log"),
+		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
+		Cgroup:    newCgroupName(),
+		t:         t,
 	}
 	t.Cleanup(func() { KeepLog(t, c.Log, "containerd") })
 	config := filepath.Join(dir, "config.toml")
@@ -65,7 +72,10 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		// prlimit replaces itself by the program: the pid is containerd's own.
 		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
-	writeContainerdConfig(t, dir, config, c.Socket, options)
+	writeContainerdConfig(t, dir, config, c.Socket)
+	if !options.NoCNI {
+		c.WriteCNIConfig()
+	}
 
 	// First the cgroups' removal is put off, then the namespace: what is put off
 	// last is done first.
@@ -79,18 +89,10 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 
 // writeContainerdConfig writes the smallest configuration that runs pods here:
 // containerd 1.6 and 1.7 read it alike.
-func writeContainerdConfig(t testing.TB, dir, config, socket string, options ContainerdOptions) {
+func writeContainerdConfig(t testing.TB, dir, config, socket string) {
 	t.Helper()
 	for _, sub := range []string{"root", "state", "opt", "cni"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !options.NoCNI {
-		// It makes the runtime say NetworkReady. The pods are in the host's
-		// network: no plugin is ever called.
-		conflist := `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`
-		if err := os.WriteFile(filepath.Join(dir, "cni", "lab.conflist"), []byte(conflist), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,6 +116,21 @@ state = "%[1]s/state"
 `, dir, socket, PauseImage)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// WriteCNIConfig gives containerd a network, so that it says NetworkReady. The
+// pods are in the host's network: no plugin is ever called.
+func (c *Containerd) WriteCNIConfig() {
+	c.t.Helper()
+	conflist := `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`
+	// Renamed into its place: a half-written one would be taken for broken.
+	draft := c.CNIConfig + ".draft"
+	if err := os.WriteFile(draft, []byte(conflist), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Rename(draft, c.CNIConfig); err != nil {
+		c.t.Fatal(err)
 	}
 }
 

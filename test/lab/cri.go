@@ -24,6 +24,9 @@ const (
 	imageEnv = "PLEGD_E2E_IMAGE"
 )
 
+// Namespace is the Kubernetes namespace of the pods that tests make.
+const Namespace = "plegd-e2e"
+
 // callLimit is how long one call to a healthy runtime may take.
 const callLimit = time.Minute
 
@@ -130,7 +133,7 @@ func (r *CRI) RunPod() *Pod {
 	n := podCount.Add(1)
 	p := &Pod{
 		Name:      fmt.Sprintf("e2e-%d-%d", os.Getpid(), n),
-		Namespace: "plegd-e2e",
+		Namespace: Namespace,
 		UID:       fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), n),
 		r:         r,
 	}

@@ -1,0 +1,314 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// commandLimit is how long check and status may take in these tests.
+const commandLimit = 15 * time.Second
+
+// exitCodes are what check and status exit with for a state.
+var exitCodes = map[string]int{healthy: 0, degraded: 1, unhealthy: 2}
+
+// checkCommand runs check and status beside the daemon, as text and as JSON,
+// and compares what they say.
+func (s *subject) checkCommand(t *testing.T, state, reason string, code int) {
+	t.Helper()
+	for _, command := range []string{"check", "status"} {
+		text := lab.Command{Args: []string{command, "--control-socket=" + s.plegd.ControlSocket}}.Run(t, commandLimit)
+		if text.Code != code {
+			t.Errorf("plegd %s exits with %d, want %d for %s\n%s%s", command, text.Code, code, state, text.Stdout, text.Stderr)
+		}
+		for _, part := range []string{state, reason} {
+			if !strings.Contains(text.Stdout, part) {
+				t.Errorf("plegd %s does not say %q:\n%s", command, part, text.Stdout)
+			}
+		}
+		got := statusJSON(t, code, command, "-o", "json", "--control-socket="+s.plegd.ControlSocket)
+		if got.State != state || got.Reason != reason {
+			t.Errorf("plegd %s -o json says %q, %q; want %q, %q", command, got.State, got.Reason, state, reason)
+		}
+	}
+}
+
+func statusJSON(t *testing.T, code int, args ...string) lab.Status {
+	t.Helper()
+	out := lab.Command{Args: args}.Run(t, commandLimit)
+	if out.Code != code {
+		t.Errorf("plegd %s exits with %d, want %d\n%s", strings.Join(args, " "), out.Code, code, out.Stderr)
+	}
+	var s lab.Status
+	if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil {
+		t.Fatalf("plegd %s: %v\n%s", strings.Join(args, " "), err, out.Stdout)
+	}
+	return s
+}
+
+// TestCommandsBesideDaemon runs check and status beside a daemon.
+func TestCommandsBesideDaemon(t *testing.T) {
+	t.Parallel()
+	s := newSubject(t, lab.PlegdOptions{})
+	s.checkCommand(t, healthy, "", 0)
+
+	// What the socket serves is what TCP serves, and more: names.
+	for _, path := range []string{"/api/v1/status", "/metrics", "/healthz", "/-/healthy", "/-/ready"} {
+		if code, body, err := s.plegd.GetControl(path); err != nil || code != http.StatusOK {
+			t.Errorf("%s on the control socket: %d %q %v", path, code, body, err)
+		}
+	}
+	if info, err := os.Stat(s.plegd.ControlSocket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the control socket: %v %v, want mode 0600", info, err)
+	}
+
+	kept := s.runtime.Socket + ".kept"
+	hide(t, s.runtime.Socket, kept)
+	s.plegd.AwaitState(5*time.Second, degraded)
+	s.checkCommand(t, degraded, socketUnlinked, exitCodes[degraded])
+	rename(t, kept, s.runtime.Socket)
+	s.plegd.AwaitState(5*time.Second, healthy)
+
+	remove(t, s.runtime.CNIConfig)
+	s.plegd.AwaitState(8*time.Second, unhealthy)
+	s.checkCommand(t, unhealthy, networkNotReady, exitCodes[unhealthy])
+
+	// No daemon: status cannot tell, check makes a diagnosis of its own.
+	code, _ := s.plegd.Stop()
+	if code != 0 {
+		t.Errorf("plegd ended with %d, want 0", code)
+	}
+	out := lab.Command{Args: []string{"status", "--control-socket=" + s.plegd.ControlSocket}}.Run(t, commandLimit)
+	if out.Code != 3 || !oneLine(out.Stderr) || !strings.Contains(out.Stderr, s.plegd.ControlSocket) {
+		t.Errorf("plegd status with no daemon exits with %d and says %q; want 3 and one line that names the socket", out.Code, out.Stderr)
+	}
+	got := statusJSON(t, 2, "check", "-o", "json", "--control-socket="+s.plegd.ControlSocket, "--runtime-endpoint="+s.runtime.Socket)
+	if got.State != unhealthy || got.Reason != networkNotReady {
+		t.Errorf("plegd check with no daemon says %q, %q; want %q, %q", got.State, got.Reason, unhealthy, networkNotReady)
+	}
+	s.runtime.WriteCNIConfig()
+	lab.Eventually(t, 10*time.Second, "check with no daemon finds all well", func() error {
+		out := lab.Command{Args: []string{
+			"check", "--control-socket=" + s.plegd.ControlSocket, "--runtime-endpoint=unix://" + s.runtime.Socket,
+		}}.Run(t, commandLimit)
+		if out.Code != 0 || !strings.Contains(out.Stdout, healthy) {
+			return fmt.Errorf("exit %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+		}
+		return nil
+	})
+}
+
+// TestBadUsage gives plegd what is wrong however the node is: one line that
+// names the flag, the value and what is allowed, and nothing half-started.
+func TestBadUsage(t *testing.T) {
+	t.Parallel()
+	dir := lab.Dir(t)
+	base := []string{"--control-socket=" + dir + "/c.sock", "--state-dir=" + dir, "--web.listen-address=127.0.0.1:0", "--runtime-endpoint=" + dir + "/r.sock"}
+	for _, c := range []struct {
+		name string
+		args []string
+		env  []string
+		code int
+		// says are parts of the line.
+		says []string
+	}{
+		{name: "unknown flag", args: []string{"run", "--relist-perod=1s"}, code: 1, says: []string{"--relist-perod"}},
+		{name: "not a duration", args: []string{"run", "--relist-period=fast"}, code: 1, says: []string{"--relist-period", "fast"}},
+		{name: "zero period", args: []string{"run", "--relist-period=0s"}, code: 1, says: []string{"--relist-period", "0s"}},
+		{name: "negative timeout", args: []string{"run", "--rpc-timeout=-1s"}, code: 1, says: []string{"--rpc-timeout", "-1s"}},
+		{name: "period above threshold", args: []string{"run", "--relist-period=5m"}, code: 1, says: []string{"--relist-period", "5m", "3m", "--relist-threshold"}},
+		{name: "no concurrency", args: []string{"run", "--inspect-concurrency=0"}, code: 1, says: []string{"--inspect-concurrency", "0"}},
+		{name: "unknown events mode", args: []string{"run", "--events=sometimes"}, code: 1, says: []string{"--events", "sometimes", "off", "hint", "evented"}},
+		{name: "unknown log format", args: []string{"run", "--log.format=xml"}, code: 1, says: []string{"--log.format", "xml", "json", "console"}},
+		{name: "unknown log level", args: []string{"run", "--log.level=loud"}, code: 1, says: []string{"--log.level", "loud", "debug"}},
+		{name: "endpoint over TCP", args: []string{"run", "--runtime-endpoint=tcp://127.0.0.1:1"}, code: 1, says: []string{"--runtime-endpoint", "tcp://127.0.0.1:1", "unix://"}},
+		{name: "relative endpoint", args: []string{"run", "--runtime-endpoint=run/containerd.sock"}, code: 1, says: []string{"--runtime-endpoint", "run/containerd.sock"}},
+		{name: "address without port", args: []string{"run", "--web.listen-address=localhost"}, code: 1, says: []string{"--web.listen-address", "localhost"}},
+		{name: "wrong environment", args: []string{"run"}, env: []string{"PLEGD_RELIST_PERIOD=fast"}, code: 1, says: []string{"PLEGD_RELIST_PERIOD", "fast"}},
+		{name: "stray argument", args: []string{"run", "now"}, code: 1, says: []string{"now"}},
+		{name: "check: unknown output", args: []string{"check", "-o", "yaml"}, code: 3, says: []string{"yaml", "json", "text"}},
+		{name: "check: unknown flag", args: []string{"check", "--quick"}, code: 3, says: []string{"--quick"}},
+		{name: "status: unknown output", args: []string{"status", "-o", "yaml"}, code: 3, says: []string{"yaml", "json", "text"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string(nil), c.args...)
+			if args[0] == "run" { // the flag under test comes last, and wins
+				args = append(append([]string{"run"}, base...), c.args[1:]...)
+			}
+			out := lab.Command{Args: args, Env: c.env}.Run(t, 5*time.Second)
+			if out.Code != c.code {
+				t.Errorf("exit %d, want %d", out.Code, c.code)
+			}
+			if !oneLine(out.Stderr) || out.Stdout != "" {
+				t.Errorf("it says %q and %q on stdout, want one line", out.Stderr, out.Stdout)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(out.Stderr, part) {
+					t.Errorf("it does not name %q: %s", part, out.Stderr)
+				}
+			}
+			left, err := filepath.Glob(dir + "/*")
+			if err != nil || len(left) > 0 {
+				t.Errorf("it leaves behind: %q %v", left, err)
+			}
+		})
+	}
+}
+
+// TestBadEndpoint points plegd at what is no runtime. That is weather: the
+// daemon runs on and says so in one line, and check says the same.
+func TestBadEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		// make puts something at the path.
+		make func(t *testing.T, path string)
+		// reason must be the primary one; says is in what a person reads.
+		reason string
+		says   []string
+		drop   []string
+	}{
+		{name: "nothing", make: func(*testing.T, string) {}, reason: socketMissing, says: []string{"no such"}},
+		{name: "plain file", make: plainFile, reason: notListening, says: []string{"not a socket"}},
+		{name: "nobody listens", make: staleSocket, reason: notListening, says: []string{"refused"}},
+		{name: "HTTP server", make: serveHTTP, reason: "Unknown", says: []string{"HTTP/2"}},
+		{name: "garbage", make: serveGarbage, reason: "Unknown", says: []string{"HTTP/2"}},
+		{name: "hangs up", make: serveNothing, reason: "Unknown", says: []string{"clos"}},
+		{
+			name: "no permission", make: forbidden, reason: permissionDenied, says: []string{"0000"},
+			drop: []string{"dac_override", "dac_read_search"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := lab.Dir(t) + "/r.sock"
+			c.make(t, path)
+			plegd := lab.NewPlegd(t, path, lab.PlegdOptions{DropCapabilities: c.drop})
+			watch := lab.NewWatch(t, plegd)
+			from := time.Now()
+			named := watch.Await(from, 4*time.Second, "it is named "+c.reason, func(s lab.Sight) bool { return s.Reason == c.reason })
+			if named.State != starting {
+				t.Errorf("the state is %q, want %q", named.State, starting)
+			}
+			plegd.AwaitRelists(10*time.Second, 4)
+			for _, reason := range lab.Reasons(watch.Sights(from)) {
+				if reason != c.reason && reason != "Starting" {
+					t.Errorf("%s was the primary reason: %s", reason, lab.Story(watch.Sights(from), from))
+				}
+			}
+			var evidence string
+			for _, r := range named.Reasons {
+				evidence += strings.Join(r.Evidence, "; ") + "; "
+			}
+			says(t, "the evidence", evidence, append(c.says, path))
+
+			// The log says it once.
+			var loud []string
+			for _, line := range plegd.Log.Since(0) {
+				if line.Level() == "warn" || line.Level() == "error" {
+					loud = append(loud, line.Text)
+				}
+			}
+			if len(loud) != 1 || !strings.Contains(loud[0], c.reason) {
+				t.Errorf("the log has %d warnings, want one that names %s:\n%s", len(loud), c.reason, strings.Join(loud, "\n"))
+			}
+
+			out := lab.Command{
+				Args:             []string{"check", "--control-socket=" + path + ".none", "--runtime-endpoint=" + path},
+				DropCapabilities: c.drop,
+			}.Run(t, commandLimit)
+			if out.Code == 0 {
+				t.Errorf("plegd check exits with 0:\n%s", out.Stdout)
+			}
+			says(t, "plegd check", out.Stdout+out.Stderr, append(c.says, c.reason, path))
+		})
+	}
+}
+
+func says(t *testing.T, who, text string, parts []string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s does not say %q: %s", who, part, text)
+		}
+	}
+}
+
+func oneLine(text string) bool {
+	return strings.HasSuffix(text, "\n") && strings.Count(text, "\n") == 1 && len(text) > 1
+}
+
+func plainFile(t *testing.T, path string) {
+	if err := os.WriteFile(path, []byte("not a socket"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func staleSocket(t *testing.T, path string) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func forbidden(t *testing.T, path string) {
+	serve(t, path, func(net.Conn) {})
+	chmod(t, path, 0)
+}
+
+func serveHTTP(t *testing.T, path string) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }),
+		ReadHeaderTimeout: time.Minute,
+	}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+}
+
+func serveGarbage(t *testing.T, path string) {
+	serve(t, path, func(c net.Conn) {
+		_, _ = c.Write([]byte(strings.Repeat("garbage\x00\xff\n", 100)))
+		_, _ = c.Read(make([]byte, 1<<16))
+	})
+}
+
+func serveNothing(t *testing.T, path string) { serve(t, path, func(net.Conn) {}) }
+
+// serve answers every connection in the same way and then hangs up.
+func serve(t *testing.T, path string, answer func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				answer(c)
+				_ = c.Close()
+			}()
+		}
+	}()
+}

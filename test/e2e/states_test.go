@@ -1,0 +1,24 @@
+//go:build e2e
+
+package e2e
+
+// The states of a verdict.
+const (
+	starting  = "starting"
+	healthy   = "healthy"
+	degraded  = "degraded"
+	unhealthy = "unhealthy"
+)
+
+// The reasons that these tests bring about.
+const (
+	socketMissing    = "RuntimeSocketMissing"
+	socketUnlinked   = "RuntimeSocketUnlinked"
+	notListening     = "RuntimeNotListening"
+	permissionDenied = "RuntimeSocketPermissionDenied"
+	unresponsive     = "RuntimeUnresponsive"
+	frozen           = "RuntimeFrozen"
+	runtimeStarting  = "RuntimeStarting"
+	restarting       = "RuntimeRestarting"
+	networkNotReady  = "NetworkNotReady"
+)

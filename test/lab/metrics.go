@@ -1,0 +1,106 @@
+//go:build e2e
+
+package lab
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Metrics is one scrape.
+type Metrics struct {
+	// Text is the exposition as it came.
+	Text     string
+	families map[string]*dto.MetricFamily
+}
+
+// Metrics scrapes /metrics.
+func (p *Plegd) Metrics() (Metrics, error) {
+	code, body, err := p.Get("/metrics")
+	if err != nil {
+		return Metrics{}, err
+	}
+	if code != http.StatusOK {
+		return Metrics{}, fmt.Errorf("/metrics: %d %s", code, body)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	return Metrics{Text: body, families: families}, err
+}
+
+// MustMetrics scrapes /metrics, or ends the test.
+func (p *Plegd) MustMetrics() Metrics {
+	p.t.Helper()
+	m, err := p.Metrics()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+// Value returns the value of a counter or gauge with these labels, given as
+// name, value, name, value; ok is false where there is none.
+func (m Metrics) Value(name string, labels ...string) (value float64, ok bool) {
+	for _, metric := range m.families[name].GetMetric() {
+		if !hasLabels(metric, labels) {
+			continue
+		}
+		switch {
+		case metric.GetGauge() != nil:
+			return metric.GetGauge().GetValue(), true
+		case metric.GetCounter() != nil:
+			return metric.GetCounter().GetValue(), true
+		case metric.GetUntyped() != nil:
+			return metric.GetUntyped().GetValue(), true
+		case metric.GetHistogram() != nil:
+			return float64(metric.GetHistogram().GetSampleCount()), true
+		}
+	}
+	return 0, false
+}
+
+// Labels returns the values that a label of a metric has where the metric's
+// value is 1, as in a state set.
+func (m Metrics) Labels(name, label string) []string {
+	var values []string
+	for _, metric := range m.families[name].GetMetric() {
+		if metric.GetGauge().GetValue() != 1 {
+			continue
+		}
+		for _, l := range metric.GetLabel() {
+			if l.GetName() == label {
+				values = append(values, l.GetValue())
+			}
+		}
+	}
+	return values
+}
+
+// Series counts the series of the scrape, a histogram's classic ones each.
+func (m Metrics) Series() int {
+	n := 0
+	for line := range strings.Lines(m.Text) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+func hasLabels(metric *dto.Metric, labels []string) bool {
+	for i := 0; i+1 < len(labels); i += 2 {
+		found := false
+		for _, l := range metric.GetLabel() {
+			found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}

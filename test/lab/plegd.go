@@ -1,0 +1,219 @@
+//go:build e2e
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Plegd is a `plegd run` of the lab's. Its address, control socket and state
+// directory stay the same when it is started again.
+type Plegd struct {
+	// Address is where it serves HTTP, host:port.
+	Address string
+	// ControlSocket and StateDir are in a directory of its own.
+	ControlSocket, StateDir string
+	// Log holds what it has logged, over all its starts.
+	Log *Log
+
+	t    testing.TB
+	argv []string
+	env  []string
+	http *http.Client
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// PlegdOptions vary a plegd.
+type PlegdOptions struct {
+	// Flags come after those of the lab, and win over them.
+	Flags []string
+	// DropCapabilities are taken from it, by their names without cap_.
+	DropCapabilities []string
+}
+
+// NewPlegd starts plegd on a runtime's socket and waits until it serves HTTP.
+func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
+	t.Helper()
+	dir := Dir(t)
+	p := &Plegd{
+		Address:       freeAddress(t),
+		ControlSocket: filepath.Join(dir, "plegd.sock"),
+		StateDir:      filepath.Join(dir, "state"),
+		t:             t,
+		http:          &http.Client{Timeout: 5 * time.Second},
+		env:           cleanEnv(),
+	}
+	if err := os.Mkdir(p.StateDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "plegd.log")
+	p.Log = newLog(t, path)
+	t.Cleanup(func() { KeepLog(t, path, "plegd") })
+	p.argv = append(dropping(t, options.DropCapabilities), Binary(t), "run",
+		"--runtime-endpoint="+socket,
+		"--web.listen-address="+p.Address,
+		"--control-socket="+p.ControlSocket,
+		"--state-dir="+p.StateDir,
+		"--kubelet-healthz-url=",
+		"--log.format=json",
+		"--log.level=debug",
+	)
+	p.argv = append(p.argv, options.Flags...)
+	t.Cleanup(func() {
+		if p.running() {
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+		p.http.CloseIdleConnections()
+		closeQuietly(p.Log)
+	})
+	p.Start()
+	return p
+}
+
+// Start starts plegd, again after its end, and waits until it serves HTTP.
+func (p *Plegd) Start() {
+	p.t.Helper()
+	if p.running() {
+		p.t.Fatal("lab: plegd runs already")
+	}
+	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
+	p.cmd.Env = p.env
+	p.cmd.Stdout, p.cmd.Stderr = p.Log, p.Log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatalf("start plegd: %v", err)
+	}
+	done, cmd := make(chan struct{}), p.cmd
+	p.done = done
+	go func() {
+		defer close(done)
+		_ = cmd.Wait() // its status is in cmd.ProcessState
+	}()
+	Eventually(p.t, 10*time.Second, "plegd serves HTTP", func() error {
+		if !p.running() {
+			p.t.Fatalf("plegd ended: %s", p.cmd.ProcessState)
+		}
+		code, body, err := p.Get("/-/healthy")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("/-/healthy: %d %s", code, body)
+		}
+		return err
+	})
+}
+
+// Pid is plegd's process id.
+func (p *Plegd) Pid() int { return p.cmd.Process.Pid }
+
+func (p *Plegd) running() bool { return p.done != nil && !isClosed(p.done) }
+
+// Kill ends plegd by SIGKILL.
+func (p *Plegd) Kill() {
+	p.t.Helper()
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Stop ends plegd by SIGTERM and returns its exit code and how long it took.
+func (p *Plegd) Stop() (code int, took time.Duration) {
+	p.t.Helper()
+	start := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatalf("stop plegd: %v", err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("plegd does not end at SIGTERM")
+	}
+	return p.cmd.ProcessState.ExitCode(), time.Since(start)
+}
+
+// freeAddress returns a loopback address that nothing listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeQuietly(l)
+	return l.Addr().String()
+}
+
+// cleanEnv is the environment without what would configure plegd.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PLEGD_") && !strings.HasPrefix(v, "NOTIFY_SOCKET=") && !strings.HasPrefix(v, "STATE_DIRECTORY=") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// Output is what a command of plegd said and how it ended.
+type Output struct {
+	Code           int
+	Stdout, Stderr string
+	Took           time.Duration
+}
+
+// Command is a command of plegd that ends by itself.
+type Command struct {
+	Args []string
+	// Env is added to an environment without anything that configures plegd.
+	Env []string
+	// DropCapabilities are taken from it, by their names without cap_.
+	DropCapabilities []string
+}
+
+// Run runs the command to its end, which must come within the limit.
+func (c Command) Run(t testing.TB, limit time.Duration) Output {
+	t.Helper()
+	argv := append(dropping(t, c.DropCapabilities), Binary(t))
+	argv = append(argv, c.Args...)
+	var stdout, stderr strings.Builder
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(cleanEnv(), c.Env...), &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }()
+	var err error
+	select {
+	case err = <-end:
+	case <-time.After(limit):
+		_ = cmd.Process.Kill()
+		<-end
+		t.Fatalf("not ended within %s: %s\nstdout: %s\nstderr: %s", limit, strings.Join(argv, " "), stdout.String(), stderr.String())
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
+	}
+	return Output{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String(), Took: time.Since(start)}
+}
+
+// dropping returns the start of a command line that takes capabilities from
+// what follows. setpriv replaces itself by it: the pid stays.
+func dropping(t testing.TB, capabilities []string) []string {
+	t.Helper()
+	if len(capabilities) == 0 {
+		return nil
+	}
+	return []string{mustLookPath(t, "setpriv"), "--bounding-set=-" + strings.Join(capabilities, ",-")}
+}

@@ -1,0 +1,118 @@
+//go:build e2e
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Status is the part of /api/v1/status that the tests read.
+type Status struct {
+	State          string   `json:"state"`
+	Reason         string   `json:"reason"`
+	Reasons        []Reason `json:"reasons"`
+	KubeletMessage string   `json:"kubelet_message"`
+	// NotReadyIn is in seconds, nil while nothing points that way.
+	NotReadyIn *float64   `json:"not_ready_in_seconds"`
+	LastSeen   *time.Time `json:"last_seen"`
+	Relist     struct {
+		Attempts uint64 `json:"attempts"`
+	} `json:"relist"`
+	Pods struct {
+		Running    *int           `json:"running"`
+		Containers map[string]int `json:"containers"`
+		Reinspect  int            `json:"reinspect"`
+	} `json:"pods"`
+}
+
+// Reason is an active reason.
+type Reason struct {
+	ID       string   `json:"id"`
+	Severity string   `json:"severity"`
+	Evidence []string `json:"evidence"`
+}
+
+// Get fetches a path over TCP.
+func (p *Plegd) Get(path string) (code int, body string, err error) {
+	return get(p.http, "http://"+p.Address+path)
+}
+
+// GetControl fetches a path over the control socket.
+func (p *Plegd) GetControl(path string) (code int, body string, err error) {
+	client := &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", p.ControlSocket)
+			},
+		},
+	}
+	return get(client, "http://plegd"+path)
+}
+
+func get(client *http.Client, url string) (code int, body string, err error) {
+	answer, err := client.Get(url)
+	if err != nil {
+		return 0, "", err
+	}
+	defer closeQuietly(answer.Body)
+	b, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(b), err
+}
+
+// Status fetches the status.
+func (p *Plegd) Status() (Status, error) {
+	var s Status
+	code, body, err := p.Get("/api/v1/status")
+	if err != nil {
+		return s, err
+	}
+	if code != http.StatusOK {
+		return s, fmt.Errorf("/api/v1/status: %d %s", code, body)
+	}
+	return s, json.Unmarshal([]byte(body), &s)
+}
+
+// AwaitState waits until the verdict's state is one of these.
+func (p *Plegd) AwaitState(limit time.Duration, states ...string) time.Duration {
+	p.t.Helper()
+	return Eventually(p.t, limit, fmt.Sprintf("the state is one of %q", states), func() error {
+		s, err := p.Status()
+		if err != nil {
+			return err
+		}
+		for _, state := range states {
+			if s.State == state {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is %q, reason %q, reasons %+v", s.State, s.Reason, s.Reasons)
+	})
+}
+
+// AwaitRelists waits until so many more relists have been attempted.
+func (p *Plegd) AwaitRelists(limit time.Duration, n uint64) {
+	p.t.Helper()
+	var goal uint64
+	Eventually(p.t, limit, fmt.Sprintf("%d relists", n), func() error {
+		s, err := p.Status()
+		if err != nil {
+			return err
+		}
+		if goal == 0 {
+			goal = s.Relist.Attempts + n
+		}
+		if s.Relist.Attempts < goal {
+			return fmt.Errorf("relist %d is under way or was the last, not %d", s.Relist.Attempts, goal)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,184 @@
+//go:build e2e
+
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ScrapeInterval is how often the lab's Prometheus scrapes and evaluates.
+const ScrapeInterval = time.Second
+
+// Prometheus is a real Prometheus that scrapes one plegd every second.
+type Prometheus struct {
+	t    testing.TB
+	base string
+	http *http.Client
+}
+
+// Alert is an alert that is pending or firing.
+type Alert struct {
+	Labels map[string]string `json:"labels"`
+	State  string            `json:"state"`
+}
+
+// Sample is one sample of a series.
+type Sample struct {
+	At    time.Time
+	Value float64
+}
+
+// NewPrometheus starts one with a file of rules, in the rules' own format, and
+// waits until it is ready.
+func NewPrometheus(t testing.TB, target, rules string) *Prometheus {
+	t.Helper()
+	RequirePrograms(t, "prometheus")
+	dir := Dir(t)
+	address := freeAddress(t)
+	p := &Prometheus{t: t, base: "http://" + address, http: &http.Client{Timeout: 5 * time.Second}}
+	config := fmt.Sprintf(`global:
+  scrape_interval: %[1]s
+  evaluation_interval: %[1]s
+rule_files: [rules.yml]
+scrape_configs:
+  - job_name: plegd
+    static_configs:
+      - targets: [%[2]q]
+`, ScrapeInterval, target)
+	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "prometheus.log")
+	log, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { KeepLog(t, path, "prometheus") })
+	t.Cleanup(func() { closeQuietly(log) })
+	cmd := exec.Command("prometheus",
+		"--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address,
+		"--log.level=warn",
+	)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start prometheus: %v", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		p.http.CloseIdleConnections()
+	})
+	Eventually(t, 30*time.Second, "prometheus is ready", func() error {
+		if isClosed(done) {
+			t.Fatalf("prometheus ended: %s", cmd.ProcessState)
+		}
+		code, body, err := get(p.http, p.base+"/-/ready")
+		if err == nil && code != http.StatusOK {
+			err = errors.New(body)
+		}
+		return err
+	})
+	return p
+}
+
+// Alerts returns the alerts that are pending or firing.
+func (p *Prometheus) Alerts() ([]Alert, error) {
+	var data struct {
+		Alerts []Alert `json:"alerts"`
+	}
+	err := p.query("/api/v1/alerts", nil, &data)
+	return data.Alerts, err
+}
+
+// Firing tells whether an alert of this name fires.
+func (p *Prometheus) Firing(name string) (bool, error) {
+	alerts, err := p.Alerts()
+	for _, a := range alerts {
+		if a.Labels["alertname"] == name && a.State == "firing" {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// Range returns the samples of all series that a query selects, one per scrape
+// interval, from a moment until now.
+func (p *Prometheus) Range(query string, from time.Time) ([]Sample, error) {
+	var data struct {
+		Result []struct {
+			Values [][2]any `json:"values"`
+		} `json:"result"`
+	}
+	err := p.query("/api/v1/query_range", url.Values{
+		"query": {query},
+		"start": {unix(from)},
+		"end":   {unix(time.Now())},
+		"step":  {strconv.FormatFloat(ScrapeInterval.Seconds(), 'f', -1, 64)},
+	}, &data)
+	if err != nil {
+		return nil, err
+	}
+	var samples []Sample
+	for _, series := range data.Result {
+		for _, v := range series.Values {
+			at, ok1 := v[0].(float64)
+			text, ok2 := v[1].(string)
+			if !ok1 || !ok2 {
+				return nil, fmt.Errorf("a sample of %s is %v", query, v)
+			}
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return nil, err
+			}
+			samples = append(samples, Sample{At: time.UnixMilli(int64(at * 1000)), Value: value})
+		}
+	}
+	return samples, nil
+}
+
+func (p *Prometheus) query(path string, values url.Values, data any) error {
+	code, body, err := get(p.http, p.base+path+"?"+values.Encode())
+	if err != nil {
+		return err
+	}
+	if code != http.StatusOK {
+		return fmt.Errorf("%s: %d %s", path, code, strings.TrimSpace(body))
+	}
+	answer := struct {
+		Status string `json:"status"`
+		Data   any    `json:"data"`
+	}{Data: data}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		return err
+	}
+	if answer.Status != "success" {
+		return errors.New(body)
+	}
+	return nil
+}
+
+func unix(t time.Time) string {
+	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
+}
