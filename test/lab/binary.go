@@ -25,25 +25,29 @@ var binary struct {
 // Binary returns the path of the plegd under test, building it the first time.
 func Binary(t testing.TB) string {
 	t.Helper()
-	binary.Do(func() {
-		if path := os.Getenv(binaryEnv); path != "" {
-			binary.path, binary.err = filepath.Abs(path)
-			return
-		}
-		if binary.dir, binary.err = os.MkdirTemp("", "plegd-e2e-bin-"); binary.err != nil {
-			return
-		}
-		binary.path = filepath.Join(binary.dir, "plegd")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary.path, modulePath+"/cmd/plegd")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			binary.err = fmt.Errorf("build plegd: %w\n%s", err, out)
-		}
-	})
+	binary.Do(func() { binary.err = buildBinary() })
 	if binary.err != nil {
 		t.Fatal(binary.err)
 	}
 	return binary.path
+}
+
+// buildBinary builds plegd into a directory that all tests of the run share.
+func buildBinary() (err error) {
+	if path := os.Getenv(binaryEnv); path != "" {
+		binary.path, err = filepath.Abs(path)
+		return err
+	}
+	if binary.dir, err = os.MkdirTemp("", "plegd-e2e-bin-"); err != nil {
+		return err
+	}
+	binary.path = filepath.Join(binary.dir, "plegd")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary.path, modulePath+"/cmd/plegd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build plegd: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func removeBinaries() {

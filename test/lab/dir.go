@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"os"
 	"testing"
 )
@@ -21,17 +22,28 @@ func Dir(t testing.TB) string {
 	if dir := t.TempDir(); len(dir)+socketRoom <= maxSocketPath {
 		return dir
 	}
-	// TempDir puts the test's name into the path. So does this not.
-	for _, parent := range []string{os.TempDir(), "/tmp"} {
-		dir, err := os.MkdirTemp(parent, "plegd-e2e-")
-		if err != nil {
-			t.Fatal(err)
-		}
+	// TempDir puts the test's name into the path.
+	dir, err := shortDir()
+	if dir != "" {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func shortDir() (dir string, err error) {
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		if dir, err = os.MkdirTemp(parent, "plegd-e2e-"); err != nil {
+			return "", err
+		}
 		if len(dir)+socketRoom <= maxSocketPath {
-			return dir
+			return dir, nil
+		}
+		if err := os.Remove(dir); err != nil {
+			return "", err
 		}
 	}
-	t.Fatal("no directory short enough for a unix socket: set TMPDIR to a shorter one")
-	return ""
+	return "", errors.New("no directory is short enough for a unix socket: set TMPDIR to a shorter one")
 }

@@ -31,33 +31,34 @@ var image struct {
 // building it the first time. No registry is asked.
 func imageTar(t testing.TB) string {
 	t.Helper()
-	image.Do(func() {
-		if image.dir, image.err = os.MkdirTemp("", "plegd-e2e-image-"); image.err != nil {
-			return
-		}
-		bin := filepath.Join(image.dir, "pause")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, modulePath+"/test/images/pause")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			image.err = fmt.Errorf("build the pause image's program: %w\n%s", err, out)
-			return
-		}
-		program, err := os.ReadFile(bin)
-		if err != nil {
-			image.err = err
-			return
-		}
-		image.tar = filepath.Join(image.dir, "pause.tar")
-		b, err := packImage(PauseImage, "/pause", program)
-		if err == nil {
-			err = os.WriteFile(image.tar, b, 0o644)
-		}
-		image.err = err
-	})
+	image.Do(func() { image.err = buildImage() })
 	if image.err != nil {
 		t.Fatal(image.err)
 	}
 	return image.tar
+}
+
+// buildImage builds the image into a directory that all tests of the run share.
+func buildImage() (err error) {
+	if image.dir, err = os.MkdirTemp("", "plegd-e2e-image-"); err != nil {
+		return err
+	}
+	bin := filepath.Join(image.dir, "pause")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, modulePath+"/test/images/pause")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the pause image's program: %w\n%s", err, out)
+	}
+	program, err := os.ReadFile(bin)
+	if err != nil {
+		return err
+	}
+	b, err := packImage(PauseImage, "/pause", program)
+	if err != nil {
+		return err
+	}
+	image.tar = filepath.Join(image.dir, "pause.tar")
+	return os.WriteFile(image.tar, b, 0o644)
 }
 
 func removeImage() {
