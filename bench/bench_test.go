@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		if err := child(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// The comparison is worth something only if all subjects do the same work: they
+// receive as many bytes, and peer and plegd find the same pods and events. No
+// time is asserted here: that is the table's.
+func TestSubjectsDoTheSameWork(t *testing.T) {
+	for _, churn := range []float64{0, 0.1, 1} {
+		t.Run(fmt.Sprintf("churn=%g", churn), func(t *testing.T) {
+			const pods, relists = 20, 25
+			socket := filepath.Join(t.TempDir(), "s")
+			rt, err := startRuntime(socket, pods, 2, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(rt.Stop)
+
+			all := map[string]subject{}
+			for _, name := range subjects() {
+				s, err := newSubject(name, socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(s.close)
+				all[name] = s
+			}
+			for i := range relists {
+				for _, name := range subjects() {
+					if err := all[name].relist(t.Context()); err != nil {
+						t.Fatalf("%s, relist %d: %v", name, i, err)
+					}
+				}
+				if i == 0 {
+					continue // what was there at the first is new to one and a start to the other
+				}
+				rt.Churn(churn)
+			}
+			for _, name := range subjects() {
+				if err := all[name].relist(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			floor, peer, plegd := all["floor"], all["peer"], all["plegd"]
+			if floor.bytes() == 0 || floor.bytes() != plegd.bytes() {
+				t.Errorf("the floor received %d bytes, plegd %d", floor.bytes(), plegd.bytes())
+			}
+			if peer.pods() != pods || plegd.pods() != pods {
+				t.Errorf("the peer knows %d pods, plegd %d, there are %d", peer.pods(), plegd.pods(), pods)
+			}
+			// plegd reports the pods of its first relist as started, as the
+			// kubelet does: a sandbox and two containers each.
+			if diff := cmp.Diff(peer.events()+pods*3, plegd.events()); diff != "" {
+				t.Errorf("events of the peer (-), of plegd (+):\n%s", diff)
+			}
+			if want := churn > 0; want != (peer.events() > 0) {
+				t.Errorf("the peer saw %d events at a churn of %g", peer.events(), churn)
+			}
+		})
+	}
+}
+
+func TestMeasureCountsWholeRounds(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	rt, err := startRuntime(socket, 3, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	s, err := newSubject("peer", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	r, err := measure(t.Context(), s, 5, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Relists != 5 || len(r.Latencies) != 5 || r.AllocObjects == 0 || r.Bytes == 0 || r.RSS == 0 || r.Pods != 3 {
+		t.Errorf("a round of 5 relists of 3 pods reads %+v", r)
+	}
+}
+
+func TestCompareRunsEverySubject(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	results, err := compare(ctx, config{pods: 2, containers: 1, rounds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range subjects() {
+		if len(results[name]) != 2 {
+			t.Errorf("%s made %d rounds of 2", name, len(results[name]))
+		}
+	}
+}
+
+// BenchmarkRelist is for make bench-compare: one commit against another. What
+// one subject costs beside the others is what the program is for (make bench).
+func BenchmarkRelist(b *testing.B) {
+	for _, pods := range []int{110, 500, 2000} {
+		for _, name := range subjects() {
+			b.Run(fmt.Sprintf("subject=%s/pods=%d", name, pods), func(b *testing.B) {
+				socket := filepath.Join(b.TempDir(), "s")
+				server, err := startChild(b.Context(), runtimeName, "-socket", socket, "-pods", fmt.Sprint(pods), "-containers", "2")
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(server.close)
+				s, err := newSubject(name, socket)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(s.close)
+				for range 3 {
+					if err := s.relist(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportAllocs()
+				cpu := cpuTime()
+				for b.Loop() {
+					if err := s.relist(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// childArg as the first argument makes this program a runtime or a subject.
+const childArg = "child"
+
+// order is one line to a subject; each is answered by one line.
+type order struct {
+	Relists int
+	Period  time.Duration
+}
+
+// reply is one line from a child; the first, empty one says that it is ready.
+type reply struct {
+	Round round
+	Err   string `json:",omitempty"`
+}
+
+// child is the other side of startChild.
+func child(args []string) error {
+	name := args[0]
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	socket := flags.String("socket", "", "")
+	pods := flags.Int("pods", 0, "")
+	containers := flags.Int("containers", 0, "")
+	churn := flags.Float64("churn", 0, "")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	if name == runtimeName {
+		rt, err := startRuntime(*socket, *pods, *containers, *churn)
+		if err != nil {
+			return err
+		}
+		defer rt.Stop()
+		if err := out.Encode(reply{}); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, os.Stdin) // until the parent is gone
+		return err
+	}
+
+	s, err := newSubject(name, *socket)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	// Warm: the first relist of plegd inspects every pod, the others learn how
+	// large a map to make.
+	for range 3 {
+		if err := s.relist(ctx); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err := out.Encode(reply{}); err != nil {
+		return err
+	}
+	in := json.NewDecoder(os.Stdin)
+	for {
+		var o order
+		if err := in.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var answer reply
+		if answer.Round, err = measure(ctx, s, o.Relists, o.Period); err != nil {
+			answer.Err = err.Error()
+		}
+		if err := out.Encode(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// process is a child of the bench.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	enc  *json.Encoder
+	dec  *json.Decoder
+}
+
+// startChild starts this program as a runtime or a subject and waits until it is
+// ready.
+func startChild(ctx context.Context, name string, args ...string) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: name, cmd: exec.CommandContext(ctx, self, append([]string{childArg, name}, args...)...)}
+	p.cmd.Env = append(os.Environ(), childEnv+"=1")
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.enc, p.dec = json.NewEncoder(p.in), json.NewDecoder(bufio.NewReader(out))
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := p.read(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// childEnv tells a test binary that it is a child: see TestMain.
+const childEnv = "PLEGD_BENCH_CHILD"
+
+func (p *process) read() (reply, error) {
+	var r reply
+	if err := p.dec.Decode(&r); err != nil {
+		return r, fmt.Errorf("%s ended: %w", p.name, err)
+	}
+	if r.Err != "" {
+		return r, fmt.Errorf("%s: %s", p.name, r.Err)
+	}
+	return r, nil
+}
+
+// round lets a subject make its relists.
+func (p *process) round(o order) (round, error) {
+	if err := p.enc.Encode(o); err != nil {
+		return round{}, err
+	}
+	r, err := p.read()
+	return r.Round, err
+}
+
+// close ends the child: it goes when its input ends.
+func (p *process) close() {
+	_ = p.in.Close()
+	done := make(chan struct{})
+	go func() { _ = p.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(3 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-done
+	}
+}

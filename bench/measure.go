@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// config is one row group of the table.
+type config struct {
+	pods, containers, rounds int
+	churn                    float64
+	period                   time.Duration
+}
+
+// round is what a subject reports of one round.
+type round struct {
+	Relists int
+	// CPU is user and system time of the subject's process over the round.
+	CPU time.Duration
+	// Latencies are the relists' times.
+	Latencies []time.Duration
+	// AllocBytes and AllocObjects are the heap allocations of the round.
+	AllocBytes, AllocObjects uint64
+	// Bytes is the size of the last two answers together.
+	Bytes int
+	// RSS is the largest resident set so far, in bytes.
+	RSS int64
+	// Pods and Events are what the subject counted: how it is known that all
+	// subjects did the same work. The floor counts nothing.
+	Pods, Events int
+}
+
+// result is all the rounds of a subject.
+type result []round
+
+func (r result) cpu() time.Duration {
+	return median(r, func(x round) time.Duration { return x.CPU / time.Duration(x.Relists) })
+}
+
+func (r result) latency(q float64) time.Duration {
+	var all []time.Duration
+	for _, x := range r {
+		all = append(all, x.Latencies...)
+	}
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+func (r result) allocBytes() float64 {
+	return median(r, func(x round) float64 { return float64(x.AllocBytes) / float64(x.Relists) })
+}
+
+func (r result) allocObjects() float64 {
+	return median(r, func(x round) float64 { return float64(x.AllocObjects) / float64(x.Relists) })
+}
+
+func (r result) bytes() int { return r[len(r)-1].Bytes }
+func (r result) rss() int64 { return r[len(r)-1].RSS }
+
+func median[T cmp.Ordered](r result, of func(round) T) T {
+	values := make([]T, len(r))
+	for i, x := range r {
+		values[i] = of(x)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// compare runs all subjects against one runtime of the size given.
+func compare(ctx context.Context, cfg config) (map[string]result, error) {
+	dir, err := os.MkdirTemp("", "plegd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "runtime.sock")
+
+	server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(cfg.pods), "-containers", fmt.Sprint(cfg.containers), "-churn", fmt.Sprint(cfg.churn))
+	if err != nil {
+		return nil, err
+	}
+	defer server.close()
+
+	children := map[string]*process{}
+	for _, name := range subjects() {
+		c, err := startChild(ctx, name, "-socket", socket)
+		if err != nil {
+			return nil, err
+		}
+		defer c.close()
+		children[name] = c
+	}
+
+	results := map[string]result{}
+	n := relistsPerRound(cfg.pods)
+	for i := range cfg.rounds {
+		for j := range subjects() {
+			// Another order in each round: nobody always runs after the same one.
+			name := subjects()[(i+j)%len(subjects())]
+			r, err := children[name].round(order{Relists: n, Period: cfg.period})
+			if err != nil {
+				return nil, err
+			}
+			results[name] = append(results[name], r)
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// peer relists as one would write it down with the generated client: decode
+// both lists, group them by pod, compare each with the last. It does what the
+// kubelet's relist does and leaves out what that does beside it (converting into
+// types of its own, sorting, inspecting).
+type peer struct {
+	conn     *grpc.ClientConn
+	client   runtimeapi.RuntimeServiceClient
+	known    map[string]*peerPod
+	received int
+	seen     int
+}
+
+// peerPod holds the states of a pod's containers and sandboxes by id.
+type peerPod struct {
+	uid, name, namespace string
+	states               map[string]peerState
+}
+
+type peerState uint8
+
+const (
+	peerGone peerState = iota
+	peerRunning
+	peerExited
+	peerOther
+)
+
+func newPeer(socket string) (*peer, error) {
+	conn, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	return &peer{conn: conn, client: runtimeapi.NewRuntimeServiceClient(conn)}, nil
+}
+
+func (p *peer) relist(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	sandboxes, err := p.client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	containers, err := p.client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+
+	now := make(map[string]*peerPod, len(p.known))
+	pod := func(uid, name, namespace string) *peerPod {
+		known := now[uid]
+		if known == nil {
+			known = &peerPod{uid: uid, name: name, namespace: namespace, states: make(map[string]peerState, 4)}
+			now[uid] = known
+		}
+		return known
+	}
+	for _, s := range sandboxes.GetItems() {
+		if s.GetMetadata() == nil {
+			continue
+		}
+		state := peerExited
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			state = peerRunning
+		}
+		pod(s.Metadata.GetUid(), s.Metadata.GetName(), s.Metadata.GetNamespace()).states[s.GetId()] = state
+	}
+	for _, c := range containers.GetContainers() {
+		if c.GetMetadata() == nil {
+			continue
+		}
+		state := peerOther
+		switch c.GetState() {
+		case runtimeapi.ContainerState_CONTAINER_RUNNING:
+			state = peerRunning
+		case runtimeapi.ContainerState_CONTAINER_EXITED:
+			state = peerExited
+		}
+		l := c.GetLabels()
+		pod(l["io.kubernetes.pod.uid"], l["io.kubernetes.pod.name"], l["io.kubernetes.pod.namespace"]).states[c.GetId()] = state
+	}
+
+	if p.known != nil {
+		for uid, cur := range now {
+			p.seen += changes(p.known[uid], cur)
+		}
+		for uid, old := range p.known {
+			if now[uid] == nil {
+				p.seen += changes(old, nil)
+			}
+		}
+	}
+	p.known = now
+	if p.received == 0 { // once: what the runtime sends does not change much
+		p.received = proto.Size(sandboxes) + proto.Size(containers)
+	}
+	return nil
+}
+
+// changes counts the events that lie between two states of a pod: see the table
+// in docs/architecture.md.
+func changes(old, cur *peerPod) int {
+	n := 0
+	if cur != nil {
+		for id, state := range cur.states {
+			was := peerGone
+			if old != nil {
+				was = old.states[id]
+			}
+			if state != was {
+				n++ // started, died or changed
+			}
+		}
+	}
+	if old != nil {
+		for id, state := range old.states {
+			if cur != nil && cur.states[id] != peerGone {
+				continue
+			}
+			n++ // removed
+			if state != peerExited {
+				n++ // and died before
+			}
+		}
+	}
+	return n
+}
+
+func (p *peer) bytes() int  { return p.received }
+func (p *peer) pods() int   { return len(p.known) }
+func (p *peer) events() int { return p.seen }
+func (p *peer) close()      { _ = p.conn.Close() }

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// runtimeName is the child that is the runtime.
+const runtimeName = "runtime"
+
+// startRuntime serves a fake runtime of the size given. With churn above 0, that
+// fraction of its pods changes before each relist.
+func startRuntime(socket string, pods, containers int, churn float64) (*critest.Runtime, error) {
+	rt := critest.New(critest.Options{Seed: 1})
+	rt.FillPods(pods, containers)
+	if churn > 0 {
+		rt.SetHook("ListPodSandbox", func(context.Context, any) error {
+			rt.Churn(churn)
+			return nil
+		})
+	}
+	return rt, rt.Listen(socket)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// subject makes relists.
+type subject interface {
+	// relist makes one.
+	relist(context.Context) error
+	// bytes is the size of the last two answers together; pods and events are
+	// what was counted so far.
+	bytes() int
+	pods() int
+	events() int
+	close()
+}
+
+// subjects are the names of all subjects, in the order of the table.
+func subjects() []string { return []string{"floor", "peer", "plegd"} }
+
+func newSubject(name, socket string) (subject, error) {
+	switch name {
+	case "floor":
+		return newFloor(socket)
+	case "peer":
+		return newPeer(socket)
+	case "plegd":
+		return newPlegd(socket)
+	}
+	return nil, fmt.Errorf("there is no subject %q", name)
+}
+
+// dial connects as the kubelet does (k8s.io/cri-client pkg/remote_runtime.go).
+func dial(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+socket, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", addr)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+	}, more...)...)
+}
+
+const (
+	maxMessage = 16 << 20
+	rpcTimeout = 2 * time.Minute
+)
+
+// measure lets a subject make n relists and says what they cost this process.
+// The CPU time is that of the whole round: the collector and the transport work
+// between relists too.
+func measure(ctx context.Context, s subject, n int, pause time.Duration) (round, error) {
+	r := round{Relists: n, Latencies: make([]time.Duration, 0, n)}
+	// While the others had their turn the runtime may have changed: that is not
+	// this round's.
+	if err := s.relist(ctx); err != nil {
+		return r, err
+	}
+	events := s.events()
+	var m0, m1 runtime.MemStats
+	runtime.ReadMemStats(&m0)
+	cpu := cpuTime()
+	for range n {
+		start := time.Now()
+		if err := s.relist(ctx); err != nil {
+			return r, err
+		}
+		r.Latencies = append(r.Latencies, time.Since(start))
+		if pause > 0 {
+			time.Sleep(pause)
+		}
+	}
+	r.CPU = cpuTime() - cpu
+	runtime.ReadMemStats(&m1)
+	r.AllocBytes, r.AllocObjects = m1.TotalAlloc-m0.TotalAlloc, m1.Mallocs-m0.Mallocs
+	r.Bytes, r.Pods, r.Events, r.RSS = s.bytes(), s.pods(), s.events()-events, maxRSS()
+	return r, nil
+}
+
+// cpuTime is the user and system time of this process, all threads together.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// maxRSS is the largest resident set of this process so far, in bytes.
+func maxRSS() int64 {
+	text, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(text)) {
+		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
