@@ -105,7 +105,7 @@ func TestMeasureCountsWholeRounds(t *testing.T) {
 func TestCompareRunsEverySubject(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	results, err := compare(ctx, config{pods: 2, containers: 1, rounds: 2})
+	results, err := compare(ctx, config{pods: 2, containers: 1, rounds: 2, relists: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,4 +34,5 @@ for i in $(seq "$COUNT"); do
     bench . "$p" "$tmp/new.txt" >/dev/null
   done
 done
-"$GO" run "$BENCHSTAT" "$tmp/$ref_name.txt" "$tmp/new.txt"
+cd "$tmp" # the columns are headed by the paths
+"$GO" run "$BENCHSTAT" "$ref_name.txt" new.txt

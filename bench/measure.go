@@ -13,6 +13,8 @@ import (
 // config is one row group of the table.
 type config struct {
 	pods, containers, rounds int
+	// relists is how many a round holds; 0 lets the number of pods decide.
+	relists int
 	churn                    float64
 	period                   time.Duration
 }
@@ -97,7 +99,7 @@ func compare(ctx context.Context, cfg config) (map[string]result, error) {
 	}
 
 	results := map[string]result{}
-	n := relistsPerRound(cfg.pods)
+	n := cmp.Or(cfg.relists, relistsPerRound(cfg.pods))
 	for i := range cfg.rounds {
 		for j := range subjects() {
 			// Another order in each round: nobody always runs after the same one.
