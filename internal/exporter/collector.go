@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -190,7 +191,7 @@ func (c *Collector) collectRuntime(g gauges, s *Snapshot) {
 	g.send(c.limit, responseLimit)
 	g.send(c.statusSeen, unixSeconds(s.Facts.Status.LastGood))
 	if r := s.Facts.Runtime; r != (health.Runtime{}) {
-		g.send(c.info, 1, s.Facts.Endpoint.Path, r.Name, r.Version, r.CRIVersion)
+		g.send(c.info, 1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
 	}
 	if cond := s.Facts.Status.RuntimeReady; cond != nil {
 		g.sendBool(c.condition, cond.Status, "RuntimeReady")
@@ -210,8 +211,6 @@ type gauges struct{ ch chan<- prometheus.Metric }
 func (g gauges) send(d *prometheus.Desc, v float64, labels ...string) {
 	m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	if err != nil {
-		// A label that is not valid UTF-8 comes here: only the runtime's own
-		// name and version can be such.
 		m = prometheus.NewInvalidMetric(d, err)
 	}
 	g.ch <- m
@@ -225,10 +224,23 @@ func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
 	g.send(d, 0, labels...)
 }
 
+// maxLabel is the most bytes of a label's value that comes from the runtime.
+const maxLabel = 128
+
+// label makes what the runtime says of itself fit to be a label: a value that
+// is not valid UTF-8 would cost the metric, a long one everybody's memory.
+func label(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > maxLabel {
+		s = strings.ToValidUTF8(s[:maxLabel], "")
+	}
+	return s
+}
+
 // unixSeconds returns t as Unix time in seconds with fractions; 0 for never.
 func unixSeconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return float64(t.UnixNano()) / 1e9
+	return float64(t.Unix()) + float64(t.Nanosecond())/1e9
 }

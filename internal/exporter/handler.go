@@ -122,7 +122,8 @@ func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, "%s: %s\n", v.State, v.Reason)
 		}
 		if v.KubeletMessage != "" {
-			fmt.Fprintf(w, "kubelet: %s\n", v.KubeletMessage)
+			// Escaped, because who asks is likely to sit at a terminal.
+			fmt.Fprintf(w, "kubelet: %s\n", printable(v.KubeletMessage))
 		}
 	})
 }
@@ -155,7 +156,8 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	h.page.serve(w, r, h.document(r))
+	d := h.document(r)
+	h.page.serve(w, r, &d)
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {

@@ -47,9 +47,22 @@ func newPage() *page {
 // pageData is what the template sees.
 type pageData struct {
 	StatusDocument
+	// Doc is the same document, for the phrases.
+	Doc     *StatusDocument
 	CSS     template.CSS
 	Refresh int
-	Links   []pageLink
+
+	Primary       *ReasonDocument
+	Others        []ReasonDocument
+	OperationRows []operationRow
+	PodTables     []podTable
+	Links         []pageLink
+}
+
+// podTable is one list of pods.
+type podTable struct {
+	ID, Title, Took string
+	Rows            []PodInspectionDocument
 }
 
 // pageLink is one of the other things that plegd serves.
@@ -65,12 +78,28 @@ func pageLinks() []pageLink {
 	}
 }
 
+func newPageData(d *StatusDocument) pageData {
+	data := pageData{StatusDocument: *d, Doc: d, OperationRows: operationRows(d), Links: pageLinks()}
+	data.Primary, data.Others = splitReasons(d)
+	for _, t := range []podTable{
+		{"stuck", "Stuck pods", "Under way", d.Pods.Stuck},
+		{"failing", "Failing pods", "Took", d.Pods.Failing},
+		{"slowest", "Slowest pods", "Took", d.Pods.Slowest},
+	} {
+		if len(t.Rows) > 0 {
+			data.PodTables = append(data.PodTables, t)
+		}
+	}
+	return data
+}
+
 // serve writes the page. It is made whole before its first byte is sent, so
 // that an error cannot leave half of it behind. ?refresh=0 makes it hold still.
-func (p *page) serve(w http.ResponseWriter, r *http.Request, d StatusDocument) {
-	data := pageData{StatusDocument: d, CSS: p.css, Refresh: pageRefresh, Links: pageLinks()}
-	if r.URL.Query().Get("refresh") == "0" {
-		data.Refresh = 0
+func (p *page) serve(w http.ResponseWriter, r *http.Request, d *StatusDocument) {
+	data := newPageData(d)
+	data.CSS = p.css
+	if r.URL.Query().Get("refresh") != "0" {
+		data.Refresh = pageRefresh
 	}
 	var b bytes.Buffer
 	if err := p.tmpl.Execute(&b, data); err != nil {
@@ -82,5 +111,20 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request, d StatusDocument) {
 }
 
 func pageFuncs() template.FuncMap {
-	return template.FuncMap{}
+	return template.FuncMap{
+		"say":         say,
+		"seconds":     formatSeconds,
+		"since":       phraseFor,
+		"kubelet":     phraseKubelet,
+		"timeLeft":    phraseTimeLeft,
+		"lastSeen":    phraseLastSeen,
+		"inFlight":    phraseInFlight,
+		"lastRelist":  phraseLastRelist,
+		"statusCheck": phraseStatusCheck,
+		"probe":       phraseProbe,
+		"runtime":     phraseRuntime,
+		"pods":        phrasePods,
+		"pod":         phrasePod,
+		"failure":     phraseError,
+	}
 }

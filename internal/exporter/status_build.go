@@ -77,11 +77,7 @@ func (b builder) reasons(active []health.Active) []ReasonDocument {
 }
 
 func (b builder) relist(r health.Relist) RelistDocument {
-	d := RelistDocument{
-		Attempts:     r.Attempts,
-		Failures:     r.Failures,
-		TypicalLists: secondsIf(r.TypicalList > 0, r.TypicalList),
-	}
+	d := RelistDocument{Attempts: r.Attempts, Failures: r.Failures}
 	if f := r.InFlight; f != nil {
 		d.InFlight = &InFlightDocument{
 			Phase:        string(f.Phase),

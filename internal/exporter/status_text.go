@@ -1,12 +1,249 @@
 package exporter
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
-// WriteStatusText writes d for a person at a terminal.
+const (
+	// textWidth is the most columns of the terminal text.
+	textWidth = 100
+	// textLabel is the width of the labels on its left.
+	textLabel = 11
+)
+
+// WriteStatusText writes d for a person at a terminal, at most 100 columns wide
+// and with colors where color is true. Nothing in it can make the terminal do
+// anything: whatever comes from the runtime is escaped. The most urgent comes
+// first, so that the first screen is enough.
 func WriteStatusText(w io.Writer, d *StatusDocument, color bool) error {
-	_, err := fmt.Fprintf(w, "%s: %s\n", d.State, d.Reason)
+	t := &textWriter{color: color}
+	t.verdict(d)
+	t.forecast(d)
+	t.state(d)
+	t.operations(d)
+	t.pods("STUCK PODS", "UNDER WAY", d.Pods.Stuck)
+	t.pods("FAILING PODS", "TOOK", d.Pods.Failing)
+	t.failures(d.Pods.Failing)
+	t.pods("SLOWEST PODS", "TOOK", d.Pods.Slowest)
+	_, err := w.Write(t.buf.Bytes())
 	return err
+}
+
+type textWriter struct {
+	buf   bytes.Buffer
+	color bool
+}
+
+// The colors, as SGR parameters.
+const (
+	bold   = "1"
+	dim    = "2"
+	red    = "1;31"
+	green  = "1;32"
+	yellow = "1;33"
+	blue   = "1;34"
+)
+
+func (t *textWriter) paint(color, s string) string {
+	if !t.color || s == "" {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+func stateColor(state string) string {
+	switch health.State(state) {
+	case health.StateHealthy:
+		return green
+	case health.StateDegraded:
+		return yellow
+	case health.StateUnhealthy:
+		return red
+	default:
+		return blue
+	}
+}
+
+// verdict is the first line, and the evidence under it.
+func (t *textWriter) verdict(d *StatusDocument) {
+	t.buf.WriteString(t.paint(stateColor(d.State), strings.ToUpper(say(d.State))))
+	primary, others := splitReasons(d)
+	switch {
+	case primary != nil:
+		fmt.Fprintf(&t.buf, ": %s (%s), %s\n", t.paint(bold, say(primary.ID)), say(primary.Severity), phraseFor(d, primary.Since))
+	case d.Since != nil:
+		fmt.Fprintf(&t.buf, ", %s\n", phraseFor(d, *d.Since))
+	default:
+		t.buf.WriteByte('\n')
+	}
+	if primary != nil {
+		t.evidence("  - ", primary.Evidence)
+	}
+	for _, r := range others {
+		title := fmt.Sprintf("  also %s (%s), %s", say(r.ID), say(r.Severity), phraseFor(d, r.Since))
+		if r.ID == d.RunnerUp {
+			title += "; the evidence fits it nearly as well"
+		}
+		t.buf.WriteString(title + "\n")
+		t.evidence("    - ", r.Evidence)
+	}
+	if d.RunnerUp != "" && !hasReason(others, d.RunnerUp) {
+		t.paragraph("  ", "the evidence fits "+say(d.RunnerUp)+" nearly as well")
+	}
+}
+
+func (t *textWriter) evidence(bullet string, evidence []string) {
+	for _, e := range evidence {
+		t.paragraph(bullet, say(e))
+	}
+}
+
+// forecast is what the kubelet says, how long there is, and what to do.
+func (t *textWriter) forecast(d *StatusDocument) {
+	t.buf.WriteByte('\n')
+	t.row("Kubelet", phraseKubelet(d))
+	t.row("Time left", phraseTimeLeft(d))
+	t.row("Next", say(d.Next))
+	t.buf.WriteByte('\n')
+}
+
+// state is where things stand.
+func (t *textWriter) state(d *StatusDocument) {
+	t.row("Last seen", phraseLastSeen(d))
+	if s := phraseInFlight(d); s != "" {
+		t.row("Relist", s)
+		t.row("", "the last one "+phraseLastRelist(d))
+	} else {
+		t.row("Relist", phraseLastRelist(d))
+	}
+	t.row("Status", phraseStatusCheck(d))
+	t.row("Fresh dial", phraseProbe(d))
+	t.row("Runtime", phraseRuntime(d))
+	t.row("Pods", phrasePods(d))
+}
+
+func (t *textWriter) operations(d *StatusDocument) {
+	operations := operationRows(d)
+	if len(operations) == 0 {
+		return
+	}
+	rows := [][]string{{"OPERATION", "LAST OK", "TOOK", "SIZE", "IN FLIGHT", "LAST ERROR"}}
+	for _, o := range operations {
+		rows = append(rows, []string{shorten(o.Name, 24), o.LastOK, o.Took, o.Size, o.InFlight, shorten(o.LastError, 34)})
+	}
+	t.buf.WriteByte('\n')
+	t.table(rows, "lrrrrl")
+	for _, o := range operations {
+		if o.Failing != "" {
+			t.paragraph("  ! ", o.Failing)
+		}
+	}
+}
+
+func (t *textWriter) pods(title, took string, pods []PodInspectionDocument) {
+	if len(pods) == 0 {
+		return
+	}
+	rows := [][]string{{title, took, "IN", "RESULT"}}
+	for _, p := range pods {
+		row := []string{shorten(phrasePod(p.Pod), 48), formatSeconds(p.Seconds), shorten(printable(p.Operation), 18), ""}
+		if p.Error != nil {
+			row[3] = shorten(printable(p.Error.Code), 18)
+			if p.Failures > 1 {
+				row[3] += fmt.Sprintf(" x%d", p.Failures)
+			}
+		}
+		rows = append(rows, row)
+	}
+	t.buf.WriteByte('\n')
+	t.table(rows, "lrll")
+}
+
+// failures says in full why the inspection of each failing pod failed.
+func (t *textWriter) failures(pods []PodInspectionDocument) {
+	for _, p := range pods {
+		if p.Error != nil && p.Error.Message != "" {
+			t.paragraph("  ! ", phrasePod(p.Pod)+": "+phraseError(p.Error))
+		}
+	}
+}
+
+// row writes a label and its text, broken under itself. A row without text is
+// left out.
+func (t *textWriter) row(label, text string) {
+	if text == "" {
+		return
+	}
+	for i, line := range wrap(text, textWidth-textLabel) {
+		if i > 0 {
+			label = ""
+		}
+		t.buf.WriteString(t.paint(dim, label) + strings.Repeat(" ", textLabel-len(label)) + line + "\n")
+	}
+}
+
+// paragraph writes text after a bullet, broken under itself.
+func (t *textWriter) paragraph(bullet, text string) {
+	for i, line := range wrap(text, textWidth-len(bullet)) {
+		if i > 0 {
+			bullet = strings.Repeat(" ", len(bullet))
+		}
+		t.buf.WriteString(bullet + line + "\n")
+	}
+}
+
+// table writes rows in columns, the first row as their heads; align holds an l
+// or an r for each column.
+func (t *textWriter) table(rows [][]string, align string) {
+	widths := make([]int, len(align))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if align[i] == 'r' {
+				line.WriteString(pad + cell)
+			} else {
+				line.WriteString(cell + pad)
+			}
+			line.WriteString("  ")
+		}
+		s := strings.TrimRight(line.String(), " ")
+		if n == 0 {
+			s = t.paint(dim, s)
+		}
+		t.buf.WriteString(s + "\n")
+	}
+}
+
+// splitReasons returns the primary reason, nil when there is none, and the
+// others.
+func splitReasons(d *StatusDocument) (primary *ReasonDocument, others []ReasonDocument) {
+	for i := range d.Reasons {
+		if d.Reasons[i].ID == d.Reason && primary == nil {
+			primary = &d.Reasons[i]
+			continue
+		}
+		others = append(others, d.Reasons[i])
+	}
+	return primary, others
+}
+
+func hasReason(reasons []ReasonDocument, id string) bool {
+	for _, r := range reasons {
+		if r.ID == id {
+			return true
+		}
+	}
+	return false
 }

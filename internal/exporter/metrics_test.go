@@ -1,0 +1,383 @@
+package exporter
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
+)
+
+// exercise reports one of everything.
+func exercise(m *Metrics) {
+	m.RelistInterval(1012 * time.Millisecond)
+	m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+	m.RelistInterval(1013 * time.Millisecond)
+	m.RelistDone(2*time.Minute, 2*time.Minute, false)
+	for i, e := range relist.EventTypes() {
+		for range i + 1 {
+			m.EventGenerated(e)
+		}
+	}
+	m.EventDiscarded()
+	m.InspectionDone(true)
+	m.InspectionDone(true)
+	m.InspectionDone(false)
+	for _, op := range cri.Operations() {
+		m.CallDone(cri.Call{Operation: op, Start: t0, Duration: 3 * time.Millisecond, Bytes: 100, Code: cri.CodeOK})
+	}
+	for _, code := range append(errorCodes(), cri.CodeNotFound, "Aborted") {
+		m.CallDone(cri.Call{Operation: cri.OpListContainers, Start: t0, Duration: time.Second, Code: code})
+	}
+	m.ProbeDone(health.Probe{At: t0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond})
+	m.ProbeDone(health.Probe{At: t0, Stage: health.StageConnect, Cause: health.CauseMissing})
+	m.ProbeDone(health.Probe{At: t0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond, Settings: time.Second})
+}
+
+// newPedantic returns a registry that checks every metric against its
+// description.
+func newPedantic(src Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
+	reg := prometheus.NewPedanticRegistry()
+	m := NewMetrics(reg)
+	reg.MustRegister(newCollector(src, reasons, clock))
+	return reg, m
+}
+
+// scrape returns what /metrics answers.
+func scrape(t *testing.T, h http.Handler, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody)
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Fatalf("/metrics: %d: %s", w.Code, w.Body)
+	}
+	return w
+}
+
+func gather(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]*dto.MetricFamily)
+	for _, f := range families {
+		out[f.GetName()] = f
+	}
+	return out
+}
+
+// value returns the gauge or counter with these label values, in the order of
+// the labels' names; ok is false when it is absent.
+func value(families map[string]*dto.MetricFamily, name string, labels ...string) (v float64, ok bool) {
+	for _, m := range families[name].GetMetric() {
+		var have []string
+		for _, l := range m.GetLabel() {
+			have = append(have, l.GetValue())
+		}
+		if !slices.Equal(have, labels) {
+			continue
+		}
+		if c := m.GetCounter(); c != nil {
+			return c.GetValue(), true
+		}
+		return m.GetGauge().GetValue(), true
+	}
+	return 0, false
+}
+
+func TestMetricsGolden(t *testing.T) {
+	for _, tt := range []struct {
+		file string
+		snap Snapshot
+		feed bool
+	}{
+		// What a scrape before the first relist shows: all that is known to be
+		// 0, and nothing of what is not known.
+		{"metrics-first-scrape.golden", starting(), false},
+		{"metrics.golden", unhealthy(), true},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			reg, m := newPedantic(newFakeSource(tt.snap), fewReasons())
+			if tt.feed {
+				exercise(m)
+			}
+			h := newHandler(newFakeSource(tt.snap), reg, HandlerOptions{}, clock)
+			golden(t, "testdata/"+tt.file, scrape(t, h, "text/plain").Body.String())
+		})
+	}
+}
+
+func TestMetricsLint(t *testing.T) {
+	reg, m := newPedantic(newFakeSource(unhealthy()), contractReasons())
+	registerSelf(reg, Build{Version: "1.0.0", Revision: "abc"})
+	exercise(m)
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "pleg") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// TestSeriesBudget counts the series of a scrape as Prometheus does, with all
+// reasons that plegd is to know and with its own runtime's metrics. Those that
+// later sources of evidence bring need the room that is left.
+func TestSeriesBudget(t *testing.T) {
+	const budget, reserved = 500, 50
+	reg := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
+	m := NewMetrics(reg)
+	src := newFakeSource(unhealthy())
+	reg.MustRegister(newCollector(src, contractReasons(), clock))
+	h := newHandler(src, reg, HandlerOptions{Registerer: reg}, clock)
+	first := countSeries(scrape(t, h, "text/plain").Body.String())
+	exercise(m)
+	later := countSeries(scrape(t, h, "text/plain").Body.String())
+	t.Logf("%d series", first)
+	if first > budget-reserved {
+		t.Errorf("%d series at the first scrape, more than %d", first, budget-reserved)
+	}
+	if later != first {
+		t.Errorf("%d series after a while, %d at first: some were not there from the start", later, first)
+	}
+}
+
+func countSeries(text string) int {
+	n := 0
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAbsentWhenUnknown(t *testing.T) {
+	reg, _ := newPedantic(newFakeSource(starting()), fewReasons())
+	families := gather(t, reg)
+	for _, name := range []string{
+		MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRunningPods, MetricRunningContainers,
+		MetricResponseBytes, MetricRuntimeInfo, MetricRuntimeCondition,
+	} {
+		if f := families[name]; f != nil {
+			t.Errorf("%s is there before anything is known: %v", name, f)
+		}
+	}
+	for _, name := range []string{MetricLastSeen, MetricRuntimeStatusLastSeen, MetricHealthy, MetricReinspectPods} {
+		if v, ok := value(families, name); !ok || v != 0 {
+			t.Errorf("%s = %v, %v; want 0", name, v, ok)
+		}
+	}
+}
+
+// TestEachKnownAlone checks that one unknown value does not take another along.
+func TestEachKnownAlone(t *testing.T) {
+	s := starting()
+	s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: ago(time.Second), Bytes: 17 << 20}}
+	s.Facts.Status.NetworkReady = &health.Condition{}
+	s.Verdict.LastSeen = ago(2 * time.Second)
+	s.Verdict.LastSeenAge = 2 * time.Second
+	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	families := gather(t, reg)
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{MetricResponseBytes, []string{"list_containers"}, 17 << 20},
+		{MetricRuntimeCondition, []string{"NetworkReady"}, 0},
+		{MetricLastSeenAge, nil, 2},
+		{MetricLastSeen, nil, float64(ago(2*time.Second).UnixMilli()) / 1e3},
+	} {
+		if v, ok := value(families, tt.name, tt.labels...); !ok || math.Abs(v-tt.want) > 1e-6 {
+			t.Errorf("%s%v = %v, %v; want %v", tt.name, tt.labels, v, ok, tt.want)
+		}
+	}
+	for _, tt := range [][]string{{MetricResponseBytes, "list_podsandbox"}, {MetricRuntimeCondition, "RuntimeReady"}, {MetricModelledAge}} {
+		if v, ok := value(families, tt[0], tt[1:]...); ok {
+			t.Errorf("%v = %v; want it absent", tt, v)
+		}
+	}
+}
+
+// TestInFlightMoves is the point of making the gauges at the scrape: nothing
+// happens between the two scrapes but time.
+func TestInFlightMoves(t *testing.T) {
+	now := t0
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(newCollector(newFakeSource(unhealthy()), fewReasons(), func() time.Time { return now }))
+	before, _ := value(gather(t, reg), MetricRelistInFlight, "list_podsandbox")
+	now = now.Add(1500 * time.Millisecond)
+	families := gather(t, reg)
+	after, _ := value(families, MetricRelistInFlight, "list_podsandbox")
+	if before != 71 || after != 72.5 {
+		t.Errorf("in flight for %v, then %v; want 71, 72.5", before, after)
+	}
+	for _, phase := range []string{"list_containers", "inspect"} {
+		if v, ok := value(families, MetricRelistInFlight, phase); !ok || v != 0 {
+			t.Errorf("phase %s: %v, %v; want 0", phase, v, ok)
+		}
+	}
+}
+
+// TestPhaseAfterClock checks the race in which a phase begins after the
+// scrape's clock was read.
+func TestPhaseAfterClock(t *testing.T) {
+	s := healthy()
+	s.Facts.Relist.InFlight = &health.InFlight{Start: t0, Phase: health.PhaseInspect, PhaseStart: t0.Add(time.Millisecond)}
+	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	if v, ok := value(gather(t, reg), MetricRelistInFlight, "inspect"); !ok || v != 0 {
+		t.Errorf("%v, %v; want 0", v, ok)
+	}
+}
+
+func TestNativeHistograms(t *testing.T) {
+	reg, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	exercise(m)
+	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{}, clock)
+	w := scrape(t, h, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+	dec := expfmt.NewDecoder(w.Body, expfmt.ResponseFormat(w.Header()))
+	native := make(map[string]bool)
+	for {
+		var f dto.MetricFamily
+		if err := dec.Decode(&f); err != nil {
+			break
+		}
+		for _, metric := range f.GetMetric() {
+			if hist := metric.GetHistogram(); hist != nil && hist.GetSampleCount() > 0 {
+				native[f.GetName()] = hist.GetSchema() == 3 && len(hist.GetPositiveSpan()) > 0 && len(hist.GetBucket()) > 0
+			}
+		}
+	}
+	for _, name := range []string{MetricRelistDuration, MetricRelistInterval, MetricRelistSerial, MetricOperationsDuration, MetricProbeDuration} {
+		if !native[name] {
+			t.Errorf("%s is not both a classic and a native histogram over protobuf", name)
+		}
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	reg, _ := newPedantic(newFakeSource(healthy()), fewReasons())
+	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{}, clock)
+	w := scrape(t, h, "application/openmetrics-text;version=1.0.0")
+	if !strings.HasSuffix(w.Body.String(), "# EOF\n") {
+		t.Errorf("no # EOF at the end of %s", w.Header().Get("Content-Type"))
+	}
+}
+
+// TestBrokenCollector checks that one broken collector leaves the others.
+func TestBrokenCollector(t *testing.T) {
+	reg, _ := newPedantic(newFakeSource(healthy()), fewReasons())
+	desc := prometheus.NewDesc("broken", "Broken.", nil, nil)
+	reg.MustRegister(collectorFunc{desc, func(ch chan<- prometheus.Metric) {
+		ch <- prometheus.NewInvalidMetric(desc, errors.New("out of order"))
+	}})
+	log := newLogRecorder()
+	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{Registerer: reg, Log: log.logger()}, clock)
+	for range 3 {
+		if body := scrape(t, h, "text/plain").Body.String(); !strings.Contains(body, MetricRelists) {
+			t.Errorf("the other metrics are gone: %s", body)
+		}
+	}
+	if got := log.count("Collecting the metrics failed"); got != 1 {
+		t.Errorf("said %d times, want once", got)
+	}
+}
+
+type collectorFunc struct {
+	desc    *prometheus.Desc
+	collect func(chan<- prometheus.Metric)
+}
+
+func (c collectorFunc) Describe(ch chan<- *prometheus.Desc)  { ch <- c.desc }
+func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
+
+func TestHostileRuntimeInfo(t *testing.T) {
+	s := healthy()
+	s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
+	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	families := gather(t, reg)
+	for _, l := range families[MetricRuntimeInfo].GetMetric()[0].GetLabel() {
+		if len(l.GetValue()) > maxLabel {
+			t.Errorf("label %s has %d bytes", l.GetName(), len(l.GetValue()))
+		}
+	}
+}
+
+func TestProbeCauses(t *testing.T) {
+	reg, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	// Every cause that a probe can name is counted somewhere, whatever stage
+	// it comes at.
+	for _, stage := range health.Stages() {
+		for _, cause := range health.Causes() {
+			m.ProbeDone(health.Probe{Stage: stage, Cause: cause})
+		}
+	}
+	var sum float64
+	for _, metric := range gather(t, reg)[MetricProbeFailures].GetMetric() {
+		sum += metric.GetCounter().GetValue()
+	}
+	if want := float64(len(health.Stages()) * len(health.Causes())); sum != want {
+		t.Errorf("%v failures counted, want %v", sum, want)
+	}
+}
+
+// TestObserversDoNotAllocate: the loop at 5000 pods calls these thousands of
+// times a second.
+func TestObserversDoNotAllocate(t *testing.T) {
+	_, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	call := cri.Call{Operation: cri.OpContainerStatus, Duration: 3 * time.Millisecond, Code: cri.CodeDeadlineExceeded}
+	observe := func() {
+		m.CallDone(call)
+		m.InspectionDone(true)
+		m.EventGenerated(relist.ContainerDied)
+		m.RelistInterval(time.Second)
+		m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+	}
+	observe()
+	if n := testing.AllocsPerRun(200, observe); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestBuildInfo(t *testing.T) {
+	families := gather(t, NewRegistry(Build{Version: "1.2.3", Revision: "abcdef"}))
+	labels := make(map[string]string)
+	for _, l := range families[MetricBuildInfo].GetMetric()[0].GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	if labels["version"] != "1.2.3" || labels["revision"] != "abcdef" || labels["goversion"] == "" || labels["goarch"] == "" {
+		t.Errorf("plegd_build_info%v", labels)
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	reg := NewRegistry(Build{})
+	m := NewMetrics(reg)
+	exercise(m)
+	src := newFakeSource(unhealthy())
+	reg.MustRegister(NewCollector(src, contractReasons()))
+	h := NewHandler(src, reg, HandlerOptions{Registerer: reg})
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody))
+	}
+}

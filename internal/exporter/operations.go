@@ -1,0 +1,62 @@
+package exporter
+
+import (
+	"slices"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// operationRow is one line of the table of operations, in words.
+type operationRow struct {
+	Name, LastOK, Took, Size, InFlight, LastError string
+	// Failing is the error in full while no call has succeeded since; else
+	// empty.
+	Failing string
+}
+
+func operationRows(d *StatusDocument) []operationRow {
+	var rows []operationRow
+	for _, name := range operationNames(d) {
+		o := d.Operations[name]
+		r := operationRow{Name: say(name), LastOK: phraseAge(d, o.LastOK), Took: "-", Size: "-", InFlight: "-", LastError: "-"}
+		if o.LastOKSeconds != nil {
+			r.Took = formatSeconds(*o.LastOKSeconds)
+		}
+		if o.Bytes != nil {
+			r.Size = formatBytes(*o.Bytes)
+		}
+		if o.InFlightSeconds != nil {
+			r.InFlight = formatSeconds(*o.InFlightSeconds)
+		}
+		if o.LastError != nil {
+			r.LastError = say(o.LastError.Code)
+			if o.LastFailed != nil {
+				r.LastError += ", " + phraseAge(d, o.LastFailed)
+			}
+			if o.LastOK == nil || o.LastFailed != nil && o.LastFailed.After(*o.LastOK) {
+				r.Failing = phraseError(o.LastError)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// operationNames returns the operations of d in the order in which plegd calls
+// them.
+func operationNames(d *StatusDocument) []string {
+	var out []string
+	for _, op := range cri.Operations() {
+		if _, ok := d.Operations[string(op)]; ok {
+			out = append(out, string(op))
+		}
+	}
+	var others []string
+	for name := range d.Operations {
+		if !slices.Contains(out, name) {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	return append(out, others...)
+}

@@ -1,0 +1,235 @@
+package exporter
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// The phrases are the parts of a status document in words. The terminal and the
+// page say the same thing with them. Every text from outside in them has gone
+// through say.
+
+// phraseAge says how long ago t was.
+func phraseAge(d *StatusDocument, t *time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return formatSeconds(d.Now.Sub(*t).Seconds()) + " ago"
+}
+
+// phraseFor says since how long something stands.
+func phraseFor(d *StatusDocument, t time.Time) string {
+	return "for " + formatSeconds(d.Now.Sub(t).Seconds())
+}
+
+// phraseKubelet says what the kubelet would say.
+func phraseKubelet(d *StatusDocument) string {
+	if d.NodeReady {
+		return "would call this node Ready"
+	}
+	return "would call this node NotReady: " + say(d.KubeletMessage)
+}
+
+// phraseTimeLeft says how long until NotReady; empty while nothing points that
+// way.
+func phraseTimeLeft(d *StatusDocument) string {
+	switch {
+	case d.NotReadyIn == nil:
+		return ""
+	case *d.NotReadyIn <= 0:
+		return "none: by the kubelet's rules the node is NotReady now"
+	default:
+		return formatLeft(*d.NotReadyIn) + " until the kubelet reports NotReady, if nothing changes"
+	}
+}
+
+// phraseLastSeen says when the last successful relist started.
+func phraseLastSeen(d *StatusDocument) string {
+	threshold := "threshold " + formatSeconds(d.Threshold)
+	if d.LastSeenAge == nil {
+		return "never; " + threshold
+	}
+	s := formatSeconds(*d.LastSeenAge) + " ago; " + threshold
+	if m := d.ModelledLastSeenAge; m != nil && *m > *d.LastSeenAge+d.RelistPeriod {
+		s += "; the kubelet's own pace: " + formatSeconds(*m) + " ago"
+	}
+	return s
+}
+
+// phraseInFlight says what the relist under way is doing; empty between two.
+func phraseInFlight(d *StatusDocument) string {
+	f := d.Relist.InFlight
+	if f == nil {
+		return ""
+	}
+	s := "under way for " + formatSeconds(f.Seconds)
+	if phase := formatSeconds(f.PhaseSeconds); phase == formatSeconds(f.Seconds) {
+		s += " in " + say(f.Phase)
+	} else {
+		s += ", for " + phase + " in " + say(f.Phase)
+	}
+	if f.Pods > 0 {
+		s += fmt.Sprintf(", %d of %s inspected", f.Inspected, formatCount(f.Pods, "pod", "pods"))
+	}
+	return s
+}
+
+// phraseLastRelist says how the last relist went.
+func phraseLastRelist(d *StatusDocument) string {
+	l := d.Relist.Last
+	if l == nil {
+		return "none has ended yet"
+	}
+	took := formatSeconds(l.Seconds)
+	if l.Error != nil {
+		s := fmt.Sprintf("failed after %s in %s", took, phraseError(l.Error))
+		if d.Relist.Failures > 1 {
+			s += fmt.Sprintf(" (%d in a row)", d.Relist.Failures)
+		}
+		return s
+	}
+	s := fmt.Sprintf("took %s: lists %s + %s", took, formatSeconds(l.ListPodSandbox), formatSeconds(l.ListContainers))
+	if l.Inspected > 0 {
+		s += fmt.Sprintf(", %s inspected", formatCount(l.Inspected, "pod", "pods"))
+		if l.Failed > 0 {
+			s += fmt.Sprintf(" (%d failed)", l.Failed)
+		}
+		s += "; at the kubelet's pace " + formatSeconds(l.Serial)
+	}
+	return s
+}
+
+// phraseError says why a call failed.
+func phraseError(e *ErrorDocument) string {
+	s := say(e.Operation) + ": " + say(e.Code)
+	if e.Bytes > 0 && e.Limit > 0 {
+		return s + fmt.Sprintf(": the answer of %s is above the limit of %s", formatBytes(e.Bytes), formatBytes(e.Limit))
+	}
+	if e.Message != "" {
+		s += ": " + say(e.Message)
+	}
+	return s
+}
+
+// phraseStatusCheck says how the runtime status check stands.
+func phraseStatusCheck(d *StatusDocument) string {
+	c := d.StatusCheck
+	parts := []string{"last good never"}
+	if c.LastGoodAge != nil {
+		parts[0] = "last good " + formatSeconds(*c.LastGoodAge) + " ago"
+	}
+	parts = append(parts, phraseCondition("RuntimeReady", c.Conditions.RuntimeReady),
+		phraseCondition("NetworkReady", c.Conditions.NetworkReady))
+	if c.InFlightSeconds != nil {
+		parts = append(parts, "a call is under way for "+formatSeconds(*c.InFlightSeconds))
+	}
+	if c.LastError != nil {
+		parts = append(parts, "the last call failed: "+phraseError(c.LastError))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func phraseCondition(name string, c *ConditionDocument) string {
+	switch {
+	case c == nil:
+		return name + " unknown"
+	case c.Status:
+		return name + " yes"
+	}
+	s := name + " no"
+	if c.Reason != "" || c.Message != "" {
+		s += " (" + strings.TrimPrefix(say(c.Reason)+": "+say(c.Message), ": ") + ")"
+	}
+	return s
+}
+
+// phraseProbe says how the last fresh dial went.
+func phraseProbe(d *StatusDocument) string {
+	p := d.Probe
+	if p == nil {
+		return "none yet"
+	}
+	var stages []string
+	for _, stage := range []struct {
+		name    string
+		seconds *float64
+	}{{"connect", p.ConnectSeconds}, {"settings", p.SettingsSeconds}, {"version", p.RPCSeconds}} {
+		if stage.seconds != nil {
+			stages = append(stages, stage.name+" "+formatSeconds(*stage.seconds))
+		}
+	}
+	s := "answered"
+	if !p.OK {
+		s = "failed at " + say(p.Stage) + ": " + say(p.Cause)
+		if p.Detail != "" {
+			s += " (" + say(p.Detail) + ")"
+		}
+		if p.Failures > 1 {
+			s += fmt.Sprintf(", %d in a row", p.Failures)
+		}
+	}
+	s += ", " + phraseAge(d, &p.At)
+	if len(stages) > 0 {
+		s += "; " + strings.Join(stages, ", ")
+	}
+	return s
+}
+
+// phraseRuntime says which runtime answers, and where.
+func phraseRuntime(d *StatusDocument) string {
+	var s string
+	if r := d.Runtime; r != nil {
+		s = strings.TrimSpace(say(r.Name) + " " + say(r.Version))
+		if r.CRIVersion != "" {
+			s += " (CRI " + say(r.CRIVersion) + ")"
+		}
+		s += " at "
+	}
+	e := d.Endpoint
+	if e.Path == "" {
+		s += "no socket found"
+		if len(e.Searched) > 0 {
+			s += "; looked at " + say(strings.Join(e.Searched, ", "))
+		}
+		return s
+	}
+	s += say(e.Path)
+	if e.Source != "" {
+		s += ", from " + say(e.Source)
+	}
+	return s
+}
+
+// phrasePods says what runs on the node.
+func phrasePods(d *StatusDocument) string {
+	p := d.Pods
+	if p.Running == nil {
+		return "not counted yet"
+	}
+	s := fmt.Sprintf("%d running; containers:", *p.Running)
+	sep := " "
+	for state := range cri.NumStates {
+		name := cri.State(state).String()
+		n := p.Containers[name]
+		if n == 0 && name != cri.StateRunning.String() {
+			continue
+		}
+		s += fmt.Sprintf("%s%d %s", sep, n, name)
+		sep = ", "
+	}
+	if p.Reinspect > 0 {
+		s += fmt.Sprintf("; %s for reinspection", formatCount(p.Reinspect, "pod waits", "pods wait"))
+	}
+	return s
+}
+
+// phrasePod names a pod, or says that there is one.
+func phrasePod(p *PodDocument) string {
+	if p == nil {
+		return "a pod (names need authentication)"
+	}
+	return say(p.Namespace + "/" + p.Name)
+}

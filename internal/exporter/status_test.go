@@ -1,0 +1,143 @@
+package exporter
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+)
+
+// docsDir is the project's documentation, as seen from this package.
+const docsDir = "../../docs/"
+
+// TestStatusExample keeps the example in the documentation true.
+func TestStatusExample(t *testing.T) {
+	b, err := encodeJSON(document(degraded(), true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, docsDir+"api/status.json", string(b))
+}
+
+func TestStatusRoundTrip(t *testing.T) {
+	for name, snap := range map[string]Snapshot{"starting": starting(), "healthy": healthy(), "degraded": degraded(), "unhealthy": unhealthy()} {
+		want := document(snap, true)
+		b, err := encodeJSON(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got StatusDocument
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, &got); diff != "" {
+			t.Errorf("%s comes back differently (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestStatusNulls checks that what is not known is null and not 0.
+func TestStatusNulls(t *testing.T) {
+	b, err := encodeJSON(document(starting(), true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		"last_seen", "last_seen_age_seconds", "modelled_last_seen", "modelled_last_seen_age_seconds", "not_ready_in_seconds",
+		"runtime", "relist.in_flight", "relist.last", "status_check.last_good", "status_check.conditions.runtime_ready",
+		"probe", "pods.running", "pods.containers",
+	} {
+		var v any = got
+		for key := range strings.SplitSeq(path, ".") {
+			m, ok := v.(map[string]any)
+			if !ok {
+				t.Fatalf("%s: nothing there", path)
+			}
+			if v, ok = m[key]; !ok {
+				t.Errorf("%s is missing; want null", path)
+			}
+		}
+		if v != nil {
+			t.Errorf("%s = %v, want null", path, v)
+		}
+	}
+	// A list without entries is [], so that nobody has to ask whether it is.
+	for _, want := range []string{`"slowest": []`, `"stuck": []`, `"failing": []`, `"operations": {}`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in %s", want, b)
+		}
+	}
+}
+
+// TestNoNames checks that no name of a pod gets out where names may not be
+// shown, in whatever text it stands.
+func TestNoNames(t *testing.T) {
+	s := degraded()
+	s.Facts.Relist.Last.Failed = 1
+	d := document(s, false)
+	b, err := encodeJSON(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"json": string(b), "text": statusText(t, d, false), "page": pageText(t, d)} {
+		for _, name := range []string{"nightly-report", "batch/", "b9e1", "checkout", "shop/", "coredns", "0c1d", "77aa", "4f0c"} {
+			if strings.Contains(text, name) {
+				t.Errorf("%s holds %q:\n%s", what, name, text)
+			}
+		}
+		if !strings.Contains(text, "(a pod)") {
+			t.Errorf("%s does not say that a name was left out", what)
+		}
+	}
+	if d.Pods.Stuck[0].Pod != nil || len(d.Pods.Stuck) != 1 || d.Pods.Stuck[0].Seconds < 8 {
+		t.Errorf("stuck: %+v; want one entry without its pod", d.Pods.Stuck)
+	}
+	if e := d.Pods.Failing[0].Error; e.Code != "DeadlineExceeded" || e.Message != "" {
+		t.Errorf("the error of a failing pod: %+v; want its code alone", e)
+	}
+}
+
+func TestNames(t *testing.T) {
+	d := document(degraded(), true)
+	if got := d.Pods.Stuck[0].Pod; got == nil || got.Namespace != "batch" || got.UID != "b9e1" {
+		t.Errorf("stuck pod: %+v", got)
+	}
+	if !strings.Contains(d.Next, "nightly-report-28872000-k4j2p") {
+		t.Errorf("next: %s", d.Next)
+	}
+}
+
+func TestReplaceWord(t *testing.T) {
+	for _, tt := range []struct{ in, name, want string }{
+		{"the pod list hangs", "list", "the pod (a pod) hangs"},
+		{"ListContainers, relisted, a-list, list-x, list.x", "list", "ListContainers, relisted, a-list, list-x, list.x"},
+		{"stuck: ns/web. ns/web", "ns/web", "stuck: (a pod). (a pod)"},
+		{"ends with web.", "web", "ends with (a pod)."},
+		{"anything", "", "anything"},
+		{"list", "list", "(a pod)"},
+	} {
+		if got := replaceWord(tt.in, tt.name, redacted); got != tt.want {
+			t.Errorf("replaceWord(%q, %q) = %q, want %q", tt.in, tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestSnapshotUnchanged: the snapshot is shared with others.
+func TestSnapshotUnchanged(t *testing.T) {
+	s := degraded()
+	BuildStatus(s, false)
+	if diff := cmp.Diff(degraded(), s); diff != "" {
+		t.Errorf("building the document changed the snapshot:\n%s", diff)
+	}
+	d := BuildStatus(s, true)
+	*d.Operations["version"].Bytes = 7
+	if s.Facts.Calls["version"].Bytes == 7 {
+		t.Error("the document shares memory with the facts")
+	}
+}
