@@ -19,6 +19,9 @@ func Main(m *testing.M) int {
 	if os.Getenv(nsInitEnv) != "" {
 		return nsInitMain()
 	}
+	if os.Getenv(systemdInitEnv) != "" {
+		return systemdInitMain()
+	}
 	mainCalled.Store(true)
 	sweepCgroups()
 	code := m.Run()

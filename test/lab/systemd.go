@@ -1,0 +1,164 @@
+//go:build e2e
+
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Systemd is a systemd of the lab's: the machine's own program, booted as the
+// first process of namespaces and cgroups of its own, on an overlay of the
+// machine's root file system. A unit behaves there as on a node; nothing that
+// it writes outlives the test.
+type Systemd struct {
+	t   testing.TB
+	pid int
+}
+
+// SystemdFile is a file to put into systemd's file system before it boots.
+type SystemdFile struct {
+	// Path is where, From the file to copy; or Text is what is in it.
+	Path, From, Text string
+	Mode             os.FileMode
+}
+
+// NewSystemd boots one with these files, and waits until it is up.
+func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
+	t.Helper()
+	RequireRoot(t)
+	RequirePrograms(t, systemdPath, "nsenter", "systemctl", "journalctl")
+	if !mainCalled.Load() {
+		t.Fatal("lab: TestMain must call lab.Main")
+	}
+	dir := Dir(t)
+	group := newCgroupName()
+	t.Cleanup(func() { removeCgroup(group) })
+	makeSystemdCgroups(t, group)
+
+	config, err := json.Marshal(systemdConfig{Dir: dir, Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), systemdInitEnv+"="+string(config))
+	// The cgroup namespace is made by the process itself, once it has been moved
+	// to where that namespace's root is to be.
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET,
+		Pdeathsig:  syscall.SIGKILL,
+		Setsid:     true,
+	}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("lab: start a process in new namespaces: %v", err)
+	}
+	s := &Systemd{t: t, pid: cmd.Process.Pid}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			if out, err := s.run("journalctl", "--boot", "--no-pager", "--lines=60", "--output=short-precise"); err == nil {
+				t.Logf("the end of systemd's journal:\n%s", out)
+			}
+		}
+		// Its death is that of everything in its namespaces: no power-off to wait for.
+		_ = cmd.Process.Kill()
+		<-done
+	})
+	for _, hierarchy := range cgroupHierarchies() {
+		procs := filepath.Join(hierarchy, group, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644); err != nil {
+			t.Fatalf("lab: move systemd into its cgroup: %v", err)
+		}
+	}
+	if err := stdin.Close(); err != nil { // go on
+		t.Fatal(err)
+	}
+	Eventually(t, 30*time.Second, "systemd is up", func() error {
+		if isClosed(done) {
+			t.Fatalf("systemd ended: %s\n%s", cmd.ProcessState, output.String())
+		}
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", s.pid))
+		if err != nil || strings.TrimSpace(string(comm)) != "systemd" {
+			return fmt.Errorf("the process is %q still: %v", comm, err)
+		}
+		out, err := s.run("systemctl", "is-system-running")
+		switch state := strings.TrimSpace(out); state {
+		case "running", "degraded": // degraded: some unit of the machine's own does not run here
+			return nil
+		default:
+			return fmt.Errorf("it is %q: %v", state, err)
+		}
+	})
+	return s
+}
+
+// Run runs a program in systemd's namespaces and returns what it said, on both
+// its outputs.
+func (s *Systemd) Run(argv ...string) string {
+	s.t.Helper()
+	out, err := s.run(argv...)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return out
+}
+
+// TryRun is Run for a program that may fail.
+func (s *Systemd) TryRun(argv ...string) (out string, err error) { return s.run(argv...) }
+
+func (s *Systemd) run(argv ...string) (string, error) {
+	args := append([]string{"--target", strconv.Itoa(s.pid), "--all", "--"}, argv...)
+	out, err := exec.Command("nsenter", args...).CombinedOutput()
+	return string(out), err
+}
+
+// Property returns a property of a unit.
+func (s *Systemd) Property(unit, property string) string {
+	s.t.Helper()
+	return strings.TrimSpace(s.Run("systemctl", "show", "--value", "--property="+property, unit))
+}
+
+// makeSystemdCgroups makes the directories that will be the roots of systemd's
+// hierarchies.
+func makeSystemdCgroups(t testing.TB, group string) {
+	t.Helper()
+	for _, hierarchy := range cgroupHierarchies() {
+		dir := filepath.Join(hierarchy, group)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// In v1 a new cpuset has no CPU and no memory, and takes no process.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			b, err := os.ReadFile(filepath.Join(hierarchy, file))
+			if err != nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
