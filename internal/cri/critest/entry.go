@@ -93,7 +93,7 @@ func (m *Model) containerEntry(p *pod, name string, attempt uint32) *runtimeapi.
 			annotationTerminationPath: defaultTerminationLogPath,
 			annotationTerminationPol:  defaultTerminationLogRules,
 			annotationGracePeriod:     "30",
-			annotationContainerPorts:  `[{"name":"http","containerPort":8080,"protocol":"TCP"},` +
+			annotationContainerPorts: `[{"name":"http","containerPort":8080,"protocol":"TCP"},` +
 				`{"name":"metrics","containerPort":9090,"protocol":"TCP"}]`,
 		},
 		ImageId: image,
