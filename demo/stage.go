@@ -33,7 +33,7 @@ type child struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	done chan error
+	done chan struct{} // closed when it has ended
 }
 
 // status is what the demo reads of /api/v1/status.
@@ -72,12 +72,12 @@ func freeAddress() (string, error) {
 // start runs plegd in the background, in a process group of its own so that
 // ctrl-c reaches it by way of the demo only.
 func (d *demo) start(ctx context.Context, args ...string) error {
-	c := &child{name: "plegd " + args[0], log: filepath.Join(d.dir, args[0]+".log"), done: make(chan error, 1)}
+	c := &child{name: "plegd " + args[0], log: filepath.Join(d.dir, args[0]+".log"), done: make(chan struct{})}
 	log, err := os.Create(c.log)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the child has it now
 	c.cmd = exec.CommandContext(ctx, d.binary, args...)
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
 	c.cmd.WaitDelay = 3 * time.Second
@@ -86,7 +86,10 @@ func (d *demo) start(ctx context.Context, args ...string) error {
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", c.name, err)
 	}
-	go func() { c.done <- c.cmd.Wait() }()
+	go func() {
+		_ = c.cmd.Wait() // how it ended is in its ProcessState
+		close(c.done)
+	}()
 	d.children = append(d.children, c)
 	return nil
 }
@@ -95,10 +98,9 @@ func (d *demo) start(ctx context.Context, args ...string) error {
 func (d *demo) alive() error {
 	for _, c := range d.children {
 		select {
-		case err := <-c.done:
-			c.done <- err
+		case <-c.done:
 			text, _ := os.ReadFile(c.log)
-			return fmt.Errorf("%s ended (%v); its log:\n%s", c.name, err, text)
+			return fmt.Errorf("%s ended (%s); its log:\n%s", c.name, c.cmd.ProcessState, text)
 		default:
 		}
 	}
