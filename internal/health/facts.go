@@ -173,9 +173,9 @@ type Status struct {
 	// Answered is true once any Status call has been answered.
 	Answered bool `json:"answered"`
 	// LastGood is when the last good answer came: RuntimeReady=true.
-	// LastGoodRestored is true while it comes from before a restart.
-	LastGood         time.Time `json:"last_good"`
-	LastGoodRestored bool      `json:"last_good_restored,omitempty"`
+	// Restored is true while all of this comes from before a restart of plegd.
+	LastGood time.Time `json:"last_good"`
+	Restored bool      `json:"restored,omitempty"`
 	// RuntimeReady and NetworkReady are the conditions of the last answer, nil
 	// when it held none.
 	RuntimeReady *Condition `json:"runtime_ready,omitempty"`

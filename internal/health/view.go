@@ -195,7 +195,7 @@ func (w *view) settled() bool {
 	long := 2 * w.f.Config.RelistPeriod
 	relist := w.f.Relist.Last != nil || w.f.Relist.InFlight != nil && w.age(w.f.Relist.InFlight.Start) > long
 	s := &w.f.Status
-	status := s.Answered && !s.LastGoodRestored || s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) > long
+	status := s.Answered && !s.Restored || s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) > long
 	return relist && status
 }
 

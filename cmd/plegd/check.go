@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// node-problem-detector's protocol for a custom plugin: exit codes, the longest
+// message, and a time that is inside its usual timeout of 5 s.
+const (
+	npdOK       = 0
+	npdProblem  = 1
+	npdUnknown  = 2
+	npdMaxBytes = 80
+	npdTimeout  = 3500 * time.Millisecond
+)
+
+func newCheckCommand() *cobra.Command {
+	cfg := daemon.DefaultConfig()
+	var output string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Make a full diagnosis and say what is wrong",
+		Long: `Asks the running daemon over its control socket. Where none runs, plegd watches
+the runtime itself for a moment: as short as the case allows, at most --timeout.
+
+Exit: 0 healthy, 1 degraded, 2 unhealthy, 3 could not tell or wrong usage.
+With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			print, ok := map[string]func(io.Writer, *exporter.StatusDocument) (int, error){
+				"text": printText, "json": printJSON, "nagios": printNagios, "npd": printNPD,
+			}[output]
+			if !ok {
+				return &exitError{exitUnknown, fmt.Errorf("--output: %q: want text, json, nagios or npd", output)}
+			}
+			unknown := usageCode(cmd)
+			fail := func(err error) error { return &exitError{unknown, err} }
+			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return fail(err)
+			}
+			if err := cfg.Validate(); err != nil {
+				return fail(err)
+			}
+			if timeout <= 0 {
+				return fail(fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout))
+			}
+			if output == "npd" {
+				timeout = min(timeout, npdTimeout)
+			}
+			doc, err := diagnose(cmd.Context(), cfg, timeout)
+			if err != nil {
+				return fail(err)
+			}
+			code, err := print(cmd.OutOrStdout(), doc)
+			if err != nil {
+				return fail(err)
+			}
+			return exit(code)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&output, "output", "o", "text", "text, json, nagios or npd")
+	fs.DurationVar(&timeout, "timeout", 10*time.Second, "how long a diagnosis may take")
+	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the daemon's control socket; empty: ask no daemon")
+	watchFlags(fs, &cfg)
+	return cmd
+}
+
+// diagnose asks the daemon, or watches for itself where none runs.
+func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*exporter.StatusDocument, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if cfg.ControlSocket != "" {
+		doc, err := exporter.FetchStatus(ctx, cfg.ControlSocket)
+		if err == nil || !errors.Is(err, exporter.ErrNoDaemon) {
+			return doc, err
+		}
+	}
+	s, err := daemon.Diagnose(ctx, cfg, build())
+	if err != nil {
+		return nil, err
+	}
+	doc := exporter.BuildStatus(s, true)
+	doc.PlegdVersion = build().Version
+	return &doc, nil
+}
+
+func exit(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+// exitCode is check's and status's. While plegd is starting a named reason is
+// as good as degraded: something is wrong, and for how long nobody knows yet.
+func exitCode(d *exporter.StatusDocument) int {
+	switch health.State(d.State) {
+	case health.StateHealthy:
+		return exitHealthy
+	case health.StateDegraded:
+		return exitDegraded
+	case health.StateUnhealthy:
+		return exitUnhealthy
+	}
+	if d.Reason != "" && d.Reason != health.Starting {
+		return exitDegraded
+	}
+	return exitUnknown
+}
+
+func printText(w io.Writer, d *exporter.StatusDocument) (int, error) {
+	return exitCode(d), exporter.WriteStatusText(w, d, isTerminal(w))
+}
+
+func printJSON(w io.Writer, d *exporter.StatusDocument) (int, error) {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return exitCode(d), enc.Encode(d)
+}
+
+// printNagios prints one line with performance data, as the Nagios plugin
+// guidelines want.
+func printNagios(w io.Writer, d *exporter.StatusDocument) (int, error) {
+	code := exitCode(d)
+	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d)
+	if d.LastSeenAge != nil {
+		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", *d.LastSeenAge, d.Threshold/6, d.Threshold)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return code, err
+}
+
+// printNPD prints at most 80 bytes, as node-problem-detector keeps of them.
+func printNPD(w io.Writer, d *exporter.StatusDocument) (int, error) {
+	code := npdProblem
+	switch exitCode(d) {
+	case exitHealthy:
+		code = npdOK
+	case exitUnknown:
+		code = npdUnknown
+	}
+	line := oneLine(d)
+	for len(line) > npdMaxBytes {
+		_, size := utf8.DecodeLastRuneInString(line)
+		line = line[:len(line)-size]
+	}
+	_, err := fmt.Fprintln(w, line)
+	return code, err
+}
+
+// oneLine is the verdict, the primary reason, the time left and the first
+// piece of evidence.
+func oneLine(d *exporter.StatusDocument) string {
+	var b strings.Builder
+	b.WriteString(d.State)
+	if d.Reason != "" {
+		b.WriteString(": " + d.Reason)
+	}
+	if d.NotReadyIn != nil {
+		if *d.NotReadyIn > 0 {
+			fmt.Fprintf(&b, ", NotReady in %.0fs", *d.NotReadyIn)
+		} else {
+			b.WriteString(", NotReady")
+		}
+	}
+	if len(d.Reasons) > 0 && len(d.Reasons[0].Evidence) > 0 {
+		b.WriteString(": " + d.Reasons[0].Evidence[0])
+	}
+	// One line of plain text, whatever a runtime has put into its messages; |
+	// would begin Nagios's performance data.
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '|' || r == utf8.RuneError || (r >= 0x80 && r < 0xa0) {
+			return ' '
+		}
+		return r
+	}, b.String())
+}
+
+// isTerminal tells whether w is a terminal that wants colour.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

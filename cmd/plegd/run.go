@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/prometheus/common/version"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/exporter"
+)
+
+func newRunCommand() *cobra.Command {
+	cfg := daemon.DefaultConfig()
+	if dir := systemdStateDir(); dir != "" {
+		cfg.StateDir = dir
+	}
+	var level, format string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Watch the runtime and serve what it finds: the daemon",
+		Long: `Relists the container runtime every second as the kubelet does, keeps the
+kubelet's own verdict, names the reason when something is wrong, and serves it
+as Prometheus metrics.
+
+Every flag is also an environment variable: PLEGD_ and the name in capitals
+with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if err := validate(&cfg); err != nil {
+				return err
+			}
+			log, err := newLogger(level, format, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
+				log.Warn("this environment variable is none of plegd's and has no effect", zap.String("variable", name))
+			}
+			return run(cmd.Context(), cfg, log)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	watchFlags(fs, &cfg)
+	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "where plegd keeps what must survive its restart")
+	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the unix socket that plegd status and plegd check ask; empty: none")
+	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses, "address to serve /metrics on, repeatable; empty: none")
+	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
+	fs.BoolVar(&cfg.WebSystemdSocket, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")
+	fs.StringVar(&level, "log.level", "info", "debug, info, warn or error")
+	fs.StringVar(&format, "log.format", "json", "json or console")
+	return cmd
+}
+
+// validate checks everything that plegd was told, before anything is started.
+func validate(cfg *daemon.Config) error {
+	addresses := cfg.WebListenAddresses[:0:0]
+	for _, a := range cfg.WebListenAddresses {
+		if a != "" {
+			addresses = append(addresses, a)
+		}
+	}
+	cfg.WebListenAddresses = addresses
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if err := exporter.ValidateControlSocket(cfg.ControlSocket); err != nil {
+		return err
+	}
+	if cfg.WebSystemdSocket {
+		if err := exporter.ValidateSystemdSocket(); err != nil {
+			return err
+		}
+	}
+	return exporter.ValidateWebConfig(cfg.WebListenAddresses, cfg.WebConfigFile)
+}
+
+func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
+	defer func() { _ = log.Sync() }()
+	d, err := daemon.New(cfg, build(), log)
+	if err != nil {
+		return err
+	}
+	d.Remember()
+	d.Serve(build())
+	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
+		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses), zap.String("control_socket", cfg.ControlSocket))
+	err = d.Run(ctx)
+	log.Info("plegd stopped")
+	return err
+}
+
+// newLogger returns the log of the daemon.
+func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
+	var l zapcore.Level
+	switch level {
+	case "debug", "info", "warn", "error":
+		_ = l.UnmarshalText([]byte(level))
+	default:
+		return nil, fmt.Errorf("--log.level: %q: want debug, info, warn or error", level)
+	}
+	enc := zap.NewProductionEncoderConfig()
+	enc.TimeKey, enc.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
+	var encoder zapcore.Encoder
+	switch format {
+	case "json":
+		encoder = zapcore.NewJSONEncoder(enc)
+	case "console":
+		encoder = zapcore.NewConsoleEncoder(enc)
+	default:
+		return nil, fmt.Errorf("--log.format: %q: want json or console", format)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// Config is what `plegd run` was told.
+type Config struct {
+	RuntimeEndpoint    string
+	RelistPeriod       time.Duration
+	RelistThreshold    time.Duration
+	RPCTimeout         time.Duration
+	ProbePeriod        time.Duration
+	ProbeTimeout       time.Duration
+	InspectConcurrency int
+	InspectTimeout     time.Duration
+	StateDir           string
+	ControlSocket      string
+	ProcFS             string
+	WebListenAddresses []string
+	WebConfigFile      string
+	WebSystemdSocket   bool
+
+	// Dial connects to the runtime in place of its unix socket; for tests.
+	Dial func(context.Context) (net.Conn, error)
+}
+
+// DefaultConfig returns the defaults of `plegd run`.
+func DefaultConfig() Config {
+	return Config{
+		RelistPeriod:       time.Second,
+		RelistThreshold:    3 * time.Minute,
+		RPCTimeout:         cri.DefaultRPCTimeout,
+		ProbePeriod:        2 * time.Second,
+		ProbeTimeout:       time.Second,
+		InspectConcurrency: 16,
+		InspectTimeout:     10 * time.Second,
+		StateDir:           "/var/lib/plegd",
+		ControlSocket:      "/run/plegd/plegd.sock",
+		ProcFS:             "/proc",
+		WebListenAddresses: []string{":20290"},
+	}
+}
+
+// minPeriod keeps a mistyped unit from turning plegd into a load.
+const minPeriod = 10 * time.Millisecond
+
+// maxConcurrency bounds the calls that plegd puts on a runtime at once.
+const maxConcurrency = 256
+
+// Validate checks every value that is not the web server's. The error is one
+// line that names the flag, the value and what is allowed.
+func (c *Config) Validate() error {
+	if c.RuntimeEndpoint != "" {
+		if _, err := cri.ParseEndpoint(c.RuntimeEndpoint); err != nil {
+			return fmt.Errorf("--runtime-endpoint: %w", err)
+		}
+	}
+	for _, d := range []struct {
+		flag       string
+		value, min time.Duration
+	}{
+		{"--relist-period", c.RelistPeriod, minPeriod},
+		{"--relist-threshold", c.RelistThreshold, time.Second},
+		{"--rpc-timeout", c.RPCTimeout, minPeriod},
+		{"--probe-period", c.ProbePeriod, minPeriod},
+		{"--probe-timeout", c.ProbeTimeout, minPeriod},
+		{"--inspect-timeout", c.InspectTimeout, minPeriod},
+	} {
+		if d.value < d.min {
+			return fmt.Errorf("%s: %s is too short: want at least %s", d.flag, d.value, d.min)
+		}
+	}
+	switch {
+	case c.RelistPeriod >= c.RelistThreshold:
+		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s", c.RelistPeriod, c.RelistThreshold)
+	case c.InspectTimeout > c.RPCTimeout:
+		return fmt.Errorf("--inspect-timeout: %s must not be longer than --rpc-timeout, which is %s", c.InspectTimeout, c.RPCTimeout)
+	case c.InspectConcurrency < 1 || c.InspectConcurrency > maxConcurrency:
+		return fmt.Errorf("--inspect-concurrency: %d: want a number from 1 to %d", c.InspectConcurrency, maxConcurrency)
+	case c.ProcFS == "":
+		return fmt.Errorf("--path.procfs: it is empty: want the path where /proc is mounted")
+	case c.StateDir == "":
+		return fmt.Errorf("--state-dir: it is empty: want a directory, as in /var/lib/plegd")
+	}
+	return nil
+}

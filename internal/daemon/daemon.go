@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
+)
+
+// Task is a part of plegd that runs: until its context ends, and then returns
+// nil soon.
+type Task interface {
+	Run(context.Context) error
+	String() string
+}
+
+// Daemon is plegd, put together.
+type Daemon struct {
+	cfg      Config
+	log      *zap.Logger
+	registry *prometheus.Registry
+	web      *exporter.WebServer
+	tasks    []Task
+	readies  []<-chan struct{}
+
+	started  time.Time
+	restored restored
+	runtime  *runtime
+	loop     *relist.Loop
+	status   *statusCheck
+	dialer   *evidence.Dialer
+	model    *health.Model // guarded by judge.mu
+	judge    *judge
+	notifier *notifier
+}
+
+// New puts a daemon together: the watch without the servers. cfg has been
+// validated.
+func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
+	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
+	metrics := exporter.NewMetrics(d.registry)
+	d.registry.MustRegister(exporter.NewCollector(d, reasonLabels()))
+
+	var err error
+	if d.runtime, err = newRuntime(&d.cfg, metrics, log); err != nil {
+		return nil, err
+	}
+	d.loop = relist.New(d.runtime, relist.Config{
+		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout,
+	}, metrics)
+	d.dialer = evidence.NewDialer(evidence.DialOptions{
+		Path: d.runtime.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
+		Observer: metrics, Done: metrics.ProbeDone,
+	})
+	d.judge = &judge{d: d}
+	d.begin(restored{})
+	d.readies = append(d.readies, d.loop.Ready())
+	return d, nil
+}
+
+// begin sets where the watch begins: from nothing, or from what was seen before
+// a restart.
+func (d *Daemon) begin(r restored) {
+	d.restored = r
+	d.status = newStatusCheck(d.runtime, r.status)
+	d.model = health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen)
+}
+
+// Remember makes the daemon keep what it last saw in its state directory, and
+// begin with what stands there.
+func (d *Daemon) Remember() {
+	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
+	d.begin(s.load())
+	d.tasks = append(d.tasks, &keeper{store: s, facts: func(now time.Time) health.Facts {
+		f, _ := d.judge.judge(now, false)
+		return f
+	}})
+}
+
+// Serve adds the web server and the control socket.
+func (d *Daemon) Serve(build exporter.Build) {
+	slogger := slog.New(zapslog.NewHandler(d.log.Core()))
+	handler := func(names func(*http.Request) bool) http.Handler {
+		return exporter.NewHandler(d, d.registry, exporter.HandlerOptions{Build: build, Names: names, Registerer: d.registry, Log: slogger})
+	}
+	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
+		d.web = exporter.NewWebServer(exporter.WebOptions{
+			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
+		}, handler(exporter.NamesIfAuthenticated(d.cfg.WebConfigFile)), slogger)
+		d.tasks = append(d.tasks, d.web)
+		d.readies = append(d.readies, d.web.Ready())
+	}
+	if d.cfg.ControlSocket != "" {
+		control := exporter.NewControlServer(d.cfg.ControlSocket, handler(exporter.NamesAlways), slogger)
+		d.tasks = append(d.tasks, control)
+		d.readies = append(d.readies, control.Ready())
+	}
+}
+
+// Run runs every task until ctx ends, and returns nil then; the error is of a
+// task that could not go on.
+func (d *Daemon) Run(ctx context.Context) error {
+	defer d.runtime.close()
+	tasks := append([]Task{
+		d.runtime, d.loop, d.status, d.dialer, d.judge, d.notifier,
+		&witness{rt: d.runtime, loop: d.loop, timeout: d.cfg.ProbeTimeout},
+		&eventLog{events: d.loop.Events(), log: d.log},
+	}, d.tasks...)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, t := range tasks {
+		group.Go(func() error {
+			if err := t.Run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", t, err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		for _, r := range d.readies {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-r:
+			}
+		}
+		d.notifier.ready()
+		return nil
+	})
+	return group.Wait()
+}
+
+// Snapshot is what plegd knows at now; it implements exporter.Source.
+func (d *Daemon) Snapshot(now time.Time) exporter.Snapshot {
+	f, v := d.judge.judge(now, false)
+	s := d.loop.Snapshot()
+	out := exporter.Snapshot{Now: now, Facts: f, Verdict: *v, Counted: s.Counted, RunningPods: s.RunningPods, Containers: s.Containers}
+	select {
+	case <-d.loop.Ready():
+		out.Ready = true
+	default:
+	}
+	return out
+}
+
+func reasonLabels() []exporter.ReasonLabel {
+	var labels []exporter.ReasonLabel
+	for _, r := range health.Reasons() {
+		labels = append(labels, exporter.ReasonLabel{ID: r.ID, Severity: string(r.Severity)})
+	}
+	return labels
+}
+
+// eventLog reads the events, so that the channel does not fill, and logs them.
+type eventLog struct {
+	events <-chan relist.Event
+	log    *zap.Logger
+}
+
+// String names the task.
+func (e *eventLog) String() string { return "events" }
+
+// Run reads until ctx ends, and then returns nil.
+func (e *eventLog) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev := <-e.events:
+			entry := e.log.Check(zap.DebugLevel, "pod lifecycle event")
+			if entry == nil {
+				continue
+			}
+			fields := []zap.Field{
+				zap.String("type", string(ev.Type)), zap.String("pod_uid", ev.PodUID), zap.String("pod", ev.PodName),
+				zap.String("namespace", ev.PodNamespace), zap.String("container_id", ev.ID), zap.Bool("sandbox", ev.Sandbox),
+				zap.String("container", ev.Name),
+			}
+			if ev.HasExitCode {
+				fields = append(fields, zap.Int32("exit_code", ev.ExitCode))
+			}
+			entry.Write(fields...)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// settleAfter is how long one reason must have stood for a diagnosis to end
+// before its time: a fault's first second can look like another one.
+const settleAfter = time.Second
+
+// Diagnose watches the runtime for a short while and returns what there is to
+// say. It ends as soon as that is clear, and at the latest when ctx does. It
+// serves nothing and writes nothing.
+func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.Snapshot, error) {
+	d, err := New(cfg, build, zap.NewNop())
+	if err != nil {
+		return exporter.Snapshot{}, err
+	}
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(watch) }()
+
+	tick := time.NewTicker(judgeEvery / 2)
+	defer tick.Stop()
+	var s exporter.Snapshot
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case err := <-ended:
+			return exporter.Snapshot{}, err
+		case <-tick.C:
+		}
+		s = d.Snapshot(time.Now())
+		done = done || settled(&s)
+	}
+	stop()
+	select {
+	case <-ended:
+	case <-time.After(time.Second):
+	}
+	return s, nil
+}
+
+// settled tells whether waiting on would say nothing new.
+func settled(s *exporter.Snapshot) bool {
+	v := &s.Verdict
+	if v.State == health.StateHealthy {
+		return true
+	}
+	return v.Reason != "" && v.Reason != health.Starting && s.Now.Sub(v.Active[0].Since) >= settleAfter
+}

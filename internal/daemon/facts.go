@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
+)
+
+// facts gathers what the parts of plegd know into plain values. It waits for
+// none of them.
+func (d *Daemon) facts(now time.Time) health.Facts {
+	s := d.loop.Snapshot()
+	f := health.Facts{
+		Config: health.Config{
+			RelistPeriod: d.cfg.RelistPeriod, RelistThreshold: d.cfg.RelistThreshold,
+			RPCTimeout: d.cfg.RPCTimeout, InspectTimeout: d.cfg.InspectTimeout,
+		},
+		Started:       d.started,
+		UnobservedGap: d.restored.gap,
+		Endpoint:      d.runtime.endpoint(),
+		Relist:        relistFacts(s),
+		Status:        d.status.facts(),
+		Calls:         d.runtime.calls(),
+		Dial:          d.runtime.dial(),
+		Probe:         d.dialer.Last(),
+	}
+	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
+		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
+	}
+	if v := d.dialer.Version(); v != nil {
+		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
+	}
+	if s.Phase != relist.Idle {
+		d.model.Observe(inFlightRecord(s))
+	}
+	f.Modelled = d.model.At(now)
+	return f
+}
+
+func relistFacts(s *relist.Snapshot) health.Relist {
+	r := health.Relist{
+		Attempts: s.Attempts, LastSeen: s.LastSeen, Failures: s.Failures, Lists: s.Lists, Reinspect: s.Reinspect,
+	}
+	if s.Phase != relist.Idle {
+		r.InFlight = &health.InFlight{Start: s.Start, Phase: phaseOf(s.Phase), PhaseStart: s.PhaseStart, Pods: len(s.Inspections)}
+	}
+	for _, i := range s.Inspections {
+		if i.Result() != nil {
+			r.InFlight.Inspected++
+		} else if op, began, _, ok := i.Progress(); ok {
+			r.Inspecting = append(r.Inspecting, health.PodInspection{
+				UID: i.UID, Namespace: i.Namespace, Name: i.Name, Operation: string(op), Start: began, Failures: i.Failures,
+			})
+		}
+	}
+	slices.SortFunc(r.Inspecting, func(a, b health.PodInspection) int { return a.Start.Compare(b.Start) })
+	r.Inspecting = first(r.Inspecting)
+	if s.Last == nil {
+		return r
+	}
+	l := s.Last
+	r.Last = &health.RelistResult{
+		Start: l.Start, End: l.End, Err: callError(l.Err), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
+		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
+	}
+	for _, i := range l.Inspections {
+		done := i.Result()
+		if done == nil {
+			continue
+		}
+		p := health.PodInspection{
+			UID: i.UID, Namespace: i.Namespace, Name: i.Name, Operation: string(done.Operation), Start: done.Start,
+			Duration: done.End.Sub(done.Start), Err: callError(done.Err), Failures: i.Failures,
+		}
+		if done.Err != nil {
+			p.Failures++
+			r.Failing = append(r.Failing, p)
+		}
+		r.Slowest = append(r.Slowest, p)
+	}
+	bySlowness := func(a, b health.PodInspection) int { return int(b.Duration - a.Duration) }
+	slices.SortFunc(r.Failing, bySlowness)
+	slices.SortFunc(r.Slowest, bySlowness)
+	r.Failing, r.Slowest = first(r.Failing), first(r.Slowest)
+	return r
+}
+
+func first(p []health.PodInspection) []health.PodInspection {
+	return p[:min(len(p), health.MaxPods)]
+}
+
+func phaseOf(p relist.Phase) health.Phase {
+	switch p {
+	case relist.ListingSandboxes:
+		return health.PhaseListPodSandbox
+	case relist.ListingContainers:
+		return health.PhaseListContainers
+	default:
+		return health.PhaseInspect
+	}
+}
+
+// inFlightRecord is the relist under way, for the modelled kubelet.
+func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
+	r := health.RelistRecord{Seq: s.Attempts, Start: s.Start}
+	if s.Phase == relist.Inspecting {
+		r.Listed, r.OK = s.PhaseStart, true
+		r.Inspections = inspectionRecords(s.Inspections)
+	}
+	return r
+}
+
+// endedRecord is a relist that ended, for the modelled kubelet.
+func endedRecord(l *relist.Result) health.RelistRecord {
+	return health.RelistRecord{
+		Seq: l.Seq, Start: l.Start, Listed: l.Listed, OK: l.Err == nil,
+		Inspections: inspectionRecords(l.Inspections), Complete: true,
+	}
+}
+
+func inspectionRecords(inspections []*relist.Inspection) []health.InspectionRecord {
+	out := make([]health.InspectionRecord, 0, len(inspections))
+	for _, i := range inspections {
+		r := health.InspectionRecord{UID: i.UID}
+		if done := i.Result(); done != nil {
+			r.Done, r.End, r.Spent = true, done.End, done.End.Sub(done.Start)
+			r.Cut, r.CutCall = done.Cut, done.LastCall
+		}
+		out = append(out, r)
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// judgeEvery is the time between two judgements; every relist that ends is
+// judged at once as well.
+const judgeEvery = 250 * time.Millisecond
+
+// judge keeps the verdict up to date, tells what changed, and is plegd's
+// supervisor: it feeds systemd's watchdog.
+type judge struct {
+	d *Daemon
+	// mu guards last and the model behind facts. The relist loop never takes
+	// it.
+	mu   sync.Mutex
+	last *health.Verdict
+	said said
+}
+
+// said is what the log last said.
+type said struct {
+	state   health.State
+	reason  string
+	failure string
+}
+
+// String names the task.
+func (j *judge) String() string { return "judge" }
+
+// Run judges until ctx ends, and then returns nil.
+func (j *judge) Run(ctx context.Context) error {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case r := <-j.d.loop.Results():
+			j.mu.Lock()
+			j.d.model.Observe(endedRecord(r))
+			j.mu.Unlock()
+			if r.Err != nil {
+				j.d.dialer.Kick() // a fresh connection knows more
+			}
+		}
+		now := time.Now()
+		f, v := j.judge(now, true)
+		j.tell(&f, v, now)
+		j.d.notifier.beat(now)
+	}
+}
+
+// judge makes the verdict of now. With keep it becomes the one that the next is
+// compared with.
+func (j *judge) judge(now time.Time, keep bool) (health.Facts, *health.Verdict) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f := j.d.facts(now)
+	v := health.Judge(&f, now, j.last)
+	if keep {
+		j.last = v
+	}
+	return f, v
+}
+
+// tell says each change of verdict once, in the log and to systemd.
+func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
+	changed := v.State != j.said.state || v.Reason != j.said.reason
+	j.d.notifier.say(statusLine(v), changed, now)
+	if !changed {
+		return
+	}
+	from := j.said
+	j.said.state, j.said.reason = v.State, v.Reason
+	fields := []zap.Field{zap.String("state", string(v.State)), zap.String("reason", v.Reason), zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason)}
+	if len(v.Active) > 0 {
+		fields = append(fields, zap.Strings("evidence", v.Active[0].Evidence))
+	}
+	if len(v.Active) > 1 {
+		var also []string
+		for _, a := range v.Active[1:] {
+			also = append(also, a.ID)
+		}
+		fields = append(fields, zap.Strings("also", also))
+	}
+	if v.NotReadyIn != nil {
+		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()))
+	}
+	if v.KubeletMessage != "" {
+		fields = append(fields, zap.String("kubelet_message", v.KubeletMessage))
+	}
+	if v.Next != "" {
+		fields = append(fields, zap.String("next", v.Next))
+	}
+	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
+}
+
+func levelOf(s health.State) zapcore.Level {
+	switch s {
+	case health.StateUnhealthy:
+		return zapcore.ErrorLevel
+	case health.StateDegraded:
+		return zapcore.WarnLevel
+	default:
+		return zapcore.InfoLevel
+	}
+}
+
+// statusLine is the verdict in one line, for systemctl status.
+func statusLine(v *health.Verdict) string {
+	var b strings.Builder
+	b.WriteString(string(v.State))
+	if v.Reason != "" {
+		fmt.Fprintf(&b, ": %s", v.Reason)
+		if len(v.Active[0].Evidence) > 0 {
+			fmt.Fprintf(&b, " (%s)", v.Active[0].Evidence[0])
+		}
+	}
+	if v.NotReadyIn != nil {
+		if *v.NotReadyIn == 0 {
+			b.WriteString("; the kubelet reports NotReady")
+		} else {
+			fmt.Fprintf(&b, "; NotReady in %s", v.NotReadyIn.Round(time.Second))
+		}
+	}
+	return strings.ReplaceAll(b.String(), "\n", " ")
+}

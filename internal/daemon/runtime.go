@@ -1,0 +1,241 @@
+package daemon
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// findTimeout limits one look for the socket; servesTimeout one question
+	// whether runtime.v1 is served.
+	findTimeout   = 5 * time.Second
+	servesTimeout = time.Second
+	// findAgain is the time between two looks while the socket that is watched
+	// is only a guess.
+	findAgain = 5 * time.Second
+)
+
+// runtime is the runtime that is being watched: none while no socket has been
+// found. Every question goes to the held connection of the moment.
+type runtime struct {
+	cfg      *Config
+	observer cri.Observer
+	log      *zap.Logger
+	held     atomic.Pointer[held]
+	searched atomic.Pointer[[]string]
+}
+
+// held is one held connection.
+type held struct {
+	client   *cri.Client
+	endpoint health.Endpoint
+	dial     atomic.Pointer[dialCause]
+}
+
+// dialCause is a connect(2) with its cause, worked out once.
+type dialCause struct {
+	of   *cri.DialResult
+	dial health.Dial
+}
+
+// newRuntime returns the runtime of cfg; with an endpoint that was given it
+// holds its connection from the start.
+func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
+	r := &runtime{cfg: cfg, observer: observer, log: log}
+	if cfg.RuntimeEndpoint == "" {
+		return r, nil
+	}
+	path, err := cri.ParseEndpoint(cfg.RuntimeEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.watch(path, "--runtime-endpoint")
+}
+
+func (r *runtime) watch(path, source string) error {
+	client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.Dial, RPCTimeout: r.cfg.RPCTimeout, Observer: r.observer})
+	if err != nil {
+		return err
+	}
+	old := r.held.Swap(&held{client: client, endpoint: health.Endpoint{Path: path, Source: source}})
+	if old != nil {
+		_ = old.client.Close()
+	}
+	return nil
+}
+
+func (r *runtime) close() {
+	if h := r.held.Load(); h != nil {
+		_ = h.client.Close()
+	}
+}
+
+// path is the socket's path, "" while none has been found.
+func (r *runtime) path() string {
+	if h := r.held.Load(); h != nil {
+		return h.endpoint.Path
+	}
+	return ""
+}
+
+// String names the task of Run.
+func (r *runtime) String() string { return "endpoint" }
+
+// Run looks for the runtime's socket until it is certain, and then returns nil.
+// A look that blocks is left behind, and another is made only when it is back.
+func (r *runtime) Run(ctx context.Context) error {
+	if r.cfg.RuntimeEndpoint != "" {
+		return nil
+	}
+	finder := &cri.Finder{ProcFS: r.cfg.ProcFS, Serves: serves}
+	for {
+		found := make(chan cri.Found, 1)
+		go func() {
+			look, cancel := context.WithTimeout(ctx, findTimeout)
+			defer cancel()
+			found <- finder.Find(look)
+		}()
+		wait := r.cfg.RelistPeriod
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-found:
+			if f.Path == "" {
+				r.searched.Store(&f.Searched)
+				break
+			}
+			if f.Path != r.path() {
+				if err := r.watch(f.Path, f.Source); err != nil {
+					return err
+				}
+				r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
+			}
+			if f.Certain {
+				return nil
+			}
+			wait = findAgain
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// serves tells whether runtime.v1 is served at a socket.
+func serves(ctx context.Context, path string) bool {
+	client, err := cri.New(cri.Options{Path: path, RPCTimeout: servesTimeout})
+	if err != nil {
+		return false
+	}
+	defer func() { _ = client.Close() }()
+	_, err = client.Version(ctx)
+	return err == nil
+}
+
+func (r *runtime) client(op cri.Operation) (*cri.Client, error) {
+	if h := r.held.Load(); h != nil {
+		return h.client, nil
+	}
+	return nil, &cri.Error{Operation: op, Code: cri.CodeUnavailable, Message: "no runtime socket has been found"}
+}
+
+// ListPodSandbox asks the held connection.
+func (r *runtime) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
+	c, err := r.client(cri.OpListPodSandbox)
+	if err != nil {
+		return nil, err
+	}
+	return c.ListPodSandbox(ctx)
+}
+
+// ListContainers asks the held connection.
+func (r *runtime) ListContainers(ctx context.Context) ([]*cri.Container, error) {
+	c, err := r.client(cri.OpListContainers)
+	if err != nil {
+		return nil, err
+	}
+	return c.ListContainers(ctx)
+}
+
+// PodSandboxStatus asks the held connection.
+func (r *runtime) PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error) {
+	c, err := r.client(cri.OpPodSandboxStatus)
+	if err != nil {
+		return nil, err
+	}
+	return c.PodSandboxStatus(ctx, id)
+}
+
+// ContainerStatus asks the held connection.
+func (r *runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
+	c, err := r.client(cri.OpContainerStatus)
+	if err != nil {
+		return nil, err
+	}
+	return c.ContainerStatus(ctx, id)
+}
+
+// endpoint, calls and dial are the runtime's part of the facts.
+func (r *runtime) endpoint() health.Endpoint {
+	if h := r.held.Load(); h != nil {
+		return h.endpoint
+	}
+	e := health.Endpoint{}
+	if s := r.searched.Load(); s != nil {
+		e.Searched = *s
+	}
+	return e
+}
+
+func (r *runtime) calls() map[string]health.Call {
+	calls := map[string]health.Call{}
+	h := r.held.Load()
+	if h == nil {
+		return calls
+	}
+	for _, op := range cri.Operations() {
+		c := h.client.History(op)
+		calls[string(op)] = health.Call{
+			LastOK: c.LastOK, LastOKDuration: c.LastOKDuration, LastFailed: c.LastFailed, LastErr: callError(c.LastErr),
+			InFlightSince: c.InFlightSince, Bytes: c.Bytes,
+		}
+	}
+	return calls
+}
+
+func (r *runtime) dial() health.Dial {
+	h := r.held.Load()
+	if h == nil {
+		return health.Dial{}
+	}
+	last := h.client.LastDial()
+	if last == nil {
+		return health.Dial{}
+	}
+	if known := h.dial.Load(); known != nil && known.of == last {
+		return known.dial
+	}
+	d := &dialCause{of: last, dial: health.Dial{At: last.At}}
+	d.dial.Cause, d.dial.Detail = evidence.ConnectCause(last.Err, h.endpoint.Path)
+	h.dial.Store(d)
+	return d.dial
+}
+
+func callError(e *cri.Error) *health.CallError {
+	if e == nil {
+		return nil
+	}
+	return &health.CallError{
+		Operation: string(e.Operation), Code: string(e.Code), Message: e.Message,
+		Bytes: e.Bytes, Limit: e.Limit, ByServer: e.ByServer, NotInitialized: e.NotInitialized(),
+	}
+}

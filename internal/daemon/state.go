@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// What survives a restart of plegd within one boot: when the runtime was last
+// seen. It is written every few seconds, without a sync: a file that a crash of
+// the node loses is of another boot anyway.
+const (
+	stateFile     = "last-seen.json"
+	stateSchema   = 1
+	saveEvery     = 5 * time.Second
+	stateTimeout  = time.Second
+	maxStateBytes = 64 << 10
+)
+
+// savedState is the file's content. Moments are on CLOCK_MONOTONIC, which all
+// processes of one boot share and no clock step moves; -1 means never.
+type savedState struct {
+	Schema   int    `json:"schema"`
+	BootID   string `json:"boot_id"`
+	Written  int64  `json:"written_monotonic_ns"`
+	LastSeen int64  `json:"last_seen_monotonic_ns"`
+	LastGood int64  `json:"last_good_status_monotonic_ns"`
+
+	Answered     bool              `json:"status_answered"`
+	RuntimeReady *health.Condition `json:"runtime_ready,omitempty"`
+	NetworkReady *health.Condition `json:"network_ready,omitempty"`
+}
+
+// restored is what was read back.
+type restored struct {
+	lastSeen time.Time
+	status   health.Status
+	gap      time.Duration // how long nobody watched
+}
+
+// store keeps the state in a file.
+type store struct {
+	dir    string
+	procfs string
+	log    *zap.Logger
+	clock  func() time.Duration // CLOCK_MONOTONIC
+}
+
+func newStore(dir, procfs string, log *zap.Logger) *store {
+	return &store{dir: dir, procfs: procfs, log: log, clock: func() time.Duration {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+			return 0
+		}
+		return time.Duration(ts.Nano())
+	}}
+}
+
+func (s *store) bootID() (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.procfs, "sys/kernel/random/boot_id"))
+	return strings.TrimSpace(string(b)), err
+}
+
+// load reads the state back. Whatever stands in its way, plegd starts without.
+func (s *store) load() restored {
+	type result struct {
+		state restored
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() { // a dead disk must not keep plegd from starting
+		r, err := s.read()
+		done <- result{r, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil && !errors.Is(r.err, os.ErrNotExist) {
+			s.log.Warn("starting without what was last seen before the restart", zap.Error(r.err))
+		}
+		return r.state
+	case <-time.After(stateTimeout):
+		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", zap.String("dir", s.dir))
+		return restored{}
+	}
+}
+
+func (s *store) read() (restored, error) {
+	path := filepath.Join(s.dir, stateFile)
+	info, err := os.Stat(path)
+	if err != nil {
+		return restored{}, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxStateBytes {
+		return restored{}, fmt.Errorf("%s: want a regular file of at most %d bytes", path, maxStateBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return restored{}, err
+	}
+	var saved savedState
+	if err := json.Unmarshal(b, &saved); err != nil {
+		return restored{}, fmt.Errorf("%s: %w", path, err)
+	}
+	boot, err := s.bootID()
+	if err != nil {
+		return restored{}, fmt.Errorf("read the boot id: %w", err)
+	}
+	if saved.Schema != stateSchema || saved.BootID != boot {
+		return restored{}, nil // an older plegd's, or of another boot
+	}
+	now, mono := time.Now(), s.clock()
+	moment := func(ns int64) time.Time {
+		if ns < 0 || ns > int64(mono) {
+			return time.Time{}
+		}
+		return now.Add(-(mono - time.Duration(ns)))
+	}
+	if saved.Written > int64(mono) {
+		return restored{}, fmt.Errorf("%s: it was written in the future", path)
+	}
+	r := restored{lastSeen: moment(saved.LastSeen), gap: mono - time.Duration(saved.Written)}
+	if r.lastSeen.IsZero() {
+		return restored{}, nil
+	}
+	r.status = health.Status{
+		Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
+		RuntimeReady: saved.RuntimeReady, NetworkReady: saved.NetworkReady,
+	}
+	return r, nil
+}
+
+// save writes the state, in one piece or not at all.
+func (s *store) save(f *health.Facts) error {
+	boot, err := s.bootID()
+	if err != nil {
+		return fmt.Errorf("read the boot id: %w", err)
+	}
+	now, mono := time.Now(), s.clock()
+	moment := func(t time.Time) int64 {
+		if t.IsZero() {
+			return -1
+		}
+		return int64(mono - now.Sub(t))
+	}
+	b, err := json.Marshal(savedState{
+		Schema: stateSchema, BootID: boot, Written: int64(mono),
+		LastSeen: moment(f.Relist.LastSeen), LastGood: moment(f.Status.LastGood),
+		Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
+	})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, stateFile)
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// keeper saves the state every few seconds and once more at the end. A disk
+// that hangs holds up nobody but it.
+type keeper struct {
+	store *store
+	facts func(time.Time) health.Facts
+}
+
+// String names the task.
+func (k *keeper) String() string { return "state" }
+
+// Run saves until ctx ends, and then returns nil.
+func (k *keeper) Run(ctx context.Context) error {
+	saves := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		said := ""
+		for range saves {
+			f := k.facts(time.Now())
+			err := k.store.save(&f)
+			switch {
+			case err == nil && said != "":
+				k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
+				said = ""
+			case err != nil && err.Error() != said:
+				k.store.log.Warn("cannot keep what was last seen: a restart of plegd will begin anew", zap.Error(err))
+				said = err.Error()
+			}
+		}
+	}()
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			select {
+			case saves <- struct{}{}:
+			default: // the last save is still under way
+			}
+			continue
+		case <-ctx.Done():
+		}
+		select {
+		case saves <- struct{}{}:
+		case <-time.After(stopSave):
+		}
+		close(saves)
+		select {
+		case <-done:
+		case <-time.After(stopSave):
+		}
+		return nil
+	}
+}
+
+// stopSave is how long plegd waits at its end for the last save.
+const stopSave = 200 * time.Millisecond

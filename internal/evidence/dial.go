@@ -1,0 +1,208 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// queuedFor is how long a fresh connection that nobody answers is held
+	// open. Whether closed or not it stays in the runtime's accept queue, so
+	// one a minute is what a stuck runtime gets; held open, it tells the moment
+	// at which the runtime is back.
+	queuedFor = time.Minute
+	// retryRefused is the time between probes while connect(2) itself fails:
+	// that leaves nothing behind, and the return is noticed at once.
+	retryRefused = 500 * time.Millisecond
+)
+
+// DialOptions configure a Dialer.
+type DialOptions struct {
+	// Path returns the socket's path, "" while there is none.
+	Path func() string
+	// Dial connects to it; nil dials the unix socket.
+	Dial func(context.Context) (net.Conn, error)
+	// Period lies between two probes, Timeout limits each stage of one.
+	Period, Timeout time.Duration
+	// Observer is told of the Version calls, Done of each probe that ended and
+	// once of one that stays unanswered. Both may be nil.
+	Observer cri.Observer
+	Done     func(health.Probe)
+}
+
+// Dialer is the fresh dial: it connects anew as any other client would, waits
+// for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers
+// only then) and asks for its Version. The held connection cannot tell any of
+// this: it stays fine while nobody can connect any more.
+type Dialer struct {
+	opts    DialOptions
+	last    atomic.Pointer[health.Probe]
+	version atomic.Pointer[cri.Version]
+	kick    chan struct{}
+}
+
+// NewDialer returns a source that has yet to run.
+func NewDialer(opts DialOptions) *Dialer {
+	d := &Dialer{opts: opts, kick: make(chan struct{}, 1)}
+	d.last.Store(&health.Probe{})
+	return d
+}
+
+// String names the task.
+func (d *Dialer) String() string { return "dial" }
+
+// Last returns the last probe. It never waits.
+func (d *Dialer) Last() health.Probe { return *d.last.Load() }
+
+// Version returns what the runtime last said of itself, nil before the first
+// answer.
+func (d *Dialer) Version() *cri.Version { return d.version.Load() }
+
+// Kick asks for a probe now rather than at the end of the period.
+func (d *Dialer) Kick() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run probes until ctx ends, one probe at a time, and then returns nil.
+func (d *Dialer) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-d.kick:
+		}
+		wait := d.opts.Period
+		if path := d.opts.Path(); path != "" {
+			d.probe(ctx, path)
+			if p := d.Last(); p.Stage == health.StageConnect {
+				wait = min(wait, retryRefused)
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// probe makes one probe. It returns early when ctx ends.
+func (d *Dialer) probe(ctx context.Context, path string) {
+	client, err := cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
+	if err != nil {
+		d.publish(ctx, health.Probe{At: time.Now(), Stage: health.StageConnect, Cause: health.CauseError, Detail: err.Error()})
+		return
+	}
+	defer func() { _ = client.Close() }()
+
+	p := health.Probe{At: time.Now()}
+	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	err = client.Connect(limited)
+	cancel()
+	if err != nil && ctx.Err() == nil && d.connected(client) && errors.Is(err, context.DeadlineExceeded) {
+		// Connected and not answered: say so, and wait on with this one.
+		stuck := p
+		stuck.Stage, stuck.Cause = health.StageSettings, health.CauseTimeout
+		d.publish(ctx, stuck)
+		limited, cancel = context.WithTimeout(ctx, queuedFor)
+		err = client.Connect(limited)
+		cancel()
+		if err != nil {
+			return // still stuck; Failures and FailedSince go on with the next
+		}
+	}
+	if dial := client.LastDial(); dial != nil {
+		p.Connect = dial.Duration
+		if dial.Err != nil {
+			p.Stage = health.StageConnect
+			p.Cause, p.Detail = ConnectCause(dial.Err, path)
+			d.publish(ctx, p)
+			return
+		}
+		p.Settings = time.Since(dial.At)
+	}
+	if err == nil {
+		start := time.Now()
+		limited, cancel = context.WithTimeout(ctx, d.opts.Timeout)
+		var v cri.Version
+		v, err = client.Version(limited)
+		cancel()
+		if err == nil {
+			p.OK, p.RPC = true, time.Since(start)
+			d.version.Store(&v)
+			d.publish(ctx, p)
+			return
+		}
+		p.Stage = health.StageRPC
+	} else {
+		p.Stage = health.StageSettings
+		if errors.Is(err, context.DeadlineExceeded) {
+			p.Cause = health.CauseTimeout
+		} else {
+			// The connection failed before its SETTINGS: a call says how.
+			limited, cancel = context.WithTimeout(ctx, d.opts.Timeout)
+			_, err = client.Version(limited)
+			cancel()
+		}
+	}
+	if p.Cause == health.CauseNone {
+		p.Cause, p.Detail = answerCause(err)
+	}
+	d.publish(ctx, p)
+}
+
+func (d *Dialer) connected(c *cri.Client) bool {
+	dial := c.LastDial()
+	return dial != nil && dial.Err == nil
+}
+
+// publish stores a probe as the last one and tells of it.
+func (d *Dialer) publish(ctx context.Context, p health.Probe) {
+	if ctx.Err() != nil {
+		return // plegd is stopping: the probe says nothing about the runtime
+	}
+	if before := d.Last(); !p.OK {
+		p.FailedSince, p.Failures = p.At, 1
+		if !before.FailedSince.IsZero() {
+			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
+		}
+	}
+	d.last.Store(&p)
+	if d.opts.Done != nil {
+		d.opts.Done(p)
+	}
+}
+
+// answerCause tells why a connection that the kernel had made came to nothing.
+func answerCause(err error) (health.Cause, string) {
+	var e *cri.Error
+	if !errors.As(err, &e) {
+		if err == nil {
+			return health.CauseClosed, "the connection was closed before its SETTINGS"
+		}
+		return health.CauseError, err.Error()
+	}
+	switch {
+	case e.Code == cri.CodeUnimplemented:
+		return health.CauseUnimplemented, e.Message
+	case e.NotInitialized():
+		return health.CauseNotInitialized, e.Message
+	case e.Code == cri.CodeDeadlineExceeded:
+		return health.CauseTimeout, "no answer to Version"
+	case e.Code == cri.CodeUnavailable && (strings.Contains(e.Message, "EOF") || strings.Contains(e.Message, "reset by peer") || strings.Contains(e.Message, "broken pipe") || strings.Contains(e.Message, "closing")):
+		return health.CauseClosed, "the other end closed the connection"
+	case e.Code == cri.CodeUnavailable:
+		return health.CauseProtocol, "the other end does not speak gRPC"
+	default:
+		return health.CauseError, e.Error()
+	}
+}

@@ -1,0 +1,79 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+)
+
+// List is the table as `plegd reasons` prints it: one line a reason.
+func List() string {
+	var b strings.Builder
+	for _, r := range table {
+		fmt.Fprintf(&b, "%-30s %-9s %s\n", r.ID, r.Severity, r.Meaning)
+	}
+	return b.String()
+}
+
+// Text is all about a reason as `plegd reasons ID` prints it.
+func (r *Reason) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s)\n%s\n\n", r.ID, r.Severity, r.Meaning)
+	fmt.Fprintf(&b, "Evidence: %s\n", r.Needs)
+	if r.Numbers != "" {
+		fmt.Fprintf(&b, "Numbers:  %s\n", r.Numbers)
+	}
+	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.restart(), r.Next)
+	for i, s := range r.Steps {
+		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
+	}
+	return b.String()
+}
+
+func (r *Reason) restart() string {
+	s := strings.ToUpper(string(r.Restart[:1])) + string(r.Restart[1:]) + "."
+	if r.RestartNote != "" {
+		s += " " + r.RestartNote
+	}
+	return s
+}
+
+// Page is the reason's runbook page, in Markdown.
+func (r *Reason) Page() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n%s\n\n%s\n\n", r.ID, pageNote, r.Meaning)
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| Severity | %s |\n| Evidence needed | %s |\n", r.Severity, r.Needs)
+	if r.Numbers != "" {
+		fmt.Fprintf(&b, "| Numbers | %s |\n", r.Numbers)
+	}
+	if len(r.Outranks) > 0 {
+		fmt.Fprintf(&b, "| Outranks | %s |\n", strings.Join(r.Outranks, ", "))
+	}
+	fmt.Fprintf(&b, "| Does restarting the runtime help? | %s |\n", r.restart())
+	fmt.Fprintf(&b, "\n## What to do\n\n%s\n\n", r.Next)
+	for i, s := range r.Steps {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, s)
+	}
+	return b.String()
+}
+
+const pageNote = "<!-- Generated from internal/health/reasons.go by `make generate`. -->"
+
+// Index is the page that lists the reasons, in Markdown.
+func Index() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Reasons\n\n%s\n\nEvery reason that plegd can name. When several are active, the primary one is the\none that no other active one outranks; among equals the one further up here.\n\n", pageNote)
+	b.WriteString("| Reason | Severity | Meaning |\n|---|---|---|\n")
+	for _, r := range table {
+		fmt.Fprintf(&b, "| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.Severity, r.Meaning)
+	}
+	return b.String()
+}
+
+// Pages returns every page below docs/reasons by its file name.
+func Pages() map[string]string {
+	pages := map[string]string{"README.md": Index()}
+	for i := range table {
+		pages[table[i].ID+".md"] = table[i].Page()
+	}
+	return pages
+}
