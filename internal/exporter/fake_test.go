@@ -66,10 +66,10 @@ func starting() Snapshot {
 // healthy is a node with 110 pods where all is well.
 func healthy() Snapshot {
 	calls := map[string]health.Call{
-		"version":          {LastOK: ago(1500 * time.Millisecond), LastOKDuration: 412 * time.Microsecond, Bytes: 45},
-		"status":           {LastOK: ago(3 * time.Second), LastOKDuration: 890 * time.Microsecond, Bytes: 161},
-		"list_podsandbox":  {LastOK: ago(310 * time.Millisecond), LastOKDuration: 3100 * time.Microsecond, Bytes: 92_200},
-		"list_containers":  {LastOK: ago(306 * time.Millisecond), LastOKDuration: 4200 * time.Microsecond, Bytes: 231_000},
+		"version":         {LastOK: ago(1500 * time.Millisecond), LastOKDuration: 412 * time.Microsecond, Bytes: 45},
+		"status":          {LastOK: ago(3 * time.Second), LastOKDuration: 890 * time.Microsecond, Bytes: 161},
+		"list_podsandbox": {LastOK: ago(310 * time.Millisecond), LastOKDuration: 3100 * time.Microsecond, Bytes: 92_200},
+		"list_containers": {LastOK: ago(306 * time.Millisecond), LastOKDuration: 4200 * time.Microsecond, Bytes: 231_000},
 		"podsandbox_status": {
 			LastOK: ago(41 * time.Second), LastOKDuration: 1300 * time.Microsecond, Bytes: 612,
 			LastFailed: ago(49 * time.Hour), LastErr: &health.CallError{

@@ -306,7 +306,7 @@ type collectorFunc struct {
 	collect func(chan<- prometheus.Metric)
 }
 
-func (c collectorFunc) Describe(ch chan<- *prometheus.Desc)  { ch <- c.desc }
+func (c collectorFunc) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
 
 func TestHostileRuntimeInfo(t *testing.T) {

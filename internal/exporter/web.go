@@ -141,21 +141,29 @@ func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 	defer tried()
 	said := newOnce(s.log)
 	for ctx.Err() == nil {
-		l, err := src.listen(ctx)
-		if err == nil {
-			err = s.serveListener(ctx, l, func() {
-				said.clear()
-				tried()
-			})
-		}
+		err := s.serveSource(ctx, src, func() {
+			said.clear()
+			tried()
+		})
 		tried()
 		if ctx.Err() != nil {
 			return
 		}
-		said.warn("Serving the web address failed; plegd runs on and tries again every "+s.retry.String()+
-			". See what holds it with: ss -ltnp", "error", fmt.Errorf("listening on %s: %w", src.name, err))
+		said.warn("The web address "+src.name+" cannot be served; plegd runs on and tries again every "+s.retry.String(), "error", err)
 		sleep(ctx, s.retry)
 	}
+}
+
+func (s *WebServer) serveSource(ctx context.Context, src source, serving func()) error {
+	// The file was good when plegd started; it may have been edited since.
+	if err := web.Validate(s.opts.ConfigFile); err != nil {
+		return fmt.Errorf("reading --web.config.file %q: %s; mend it", s.opts.ConfigFile, oneLine(err.Error()))
+	}
+	l, err := src.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; see what holds the port with ss -ltnp, or set --web.listen-address", err)
+	}
+	return s.serveListener(ctx, l, serving)
 }
 
 // serveListener serves l until ctx ends or l breaks. It has a server of its
@@ -178,7 +186,7 @@ func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving f
 
 	s.addAddr(l.Addr())
 	defer s.removeAddr(l.Addr())
-	s.log.Info("Serving", "address", l.Addr().String(), "web_config", s.opts.ConfigFile)
+	s.log.Info("Serving metrics and status", "address", l.Addr().String(), "web_config_file", s.opts.ConfigFile)
 	serving()
 	no := false
 	return web.Serve(limited, server, &web.FlagConfig{
