@@ -41,7 +41,7 @@ type Sample struct {
 }
 
 // NewPrometheus starts one with a file of rules, in the rules' own format, and
-// waits until it is ready.
+// waits until it has scraped its target.
 func NewPrometheus(t testing.TB, target, rules string) *Prometheus {
 	t.Helper()
 	RequirePrograms(t, "prometheus")
@@ -97,6 +97,14 @@ scrape_configs:
 		code, body, err := get(p.http, p.base+"/-/ready")
 		if err == nil && code != http.StatusOK {
 			err = errors.New(body)
+		}
+		return err
+	})
+	// A new Prometheus takes some seconds until it looks at its targets.
+	Eventually(t, 30*time.Second, "prometheus has scraped", func() error {
+		scraped, err := p.Range("up == 1", time.Now().Add(-10*time.Second))
+		if err == nil && len(scraped) == 0 {
+			err = errors.New("it has not")
 		}
 		return err
 	})
