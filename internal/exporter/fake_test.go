@@ -90,6 +90,7 @@ func healthy() Snapshot {
 					ListPodSandbox: 3100 * time.Microsecond, ListContainers: 4200 * time.Microsecond,
 					Serial: 21 * time.Millisecond, Changed: 2, Inspected: 2,
 				},
+				Lists: []time.Duration{6900 * time.Microsecond, 7100 * time.Microsecond, 31 * time.Millisecond, 7300 * time.Microsecond},
 				Slowest: []health.PodInspection{
 					{UID: "0c1d", Namespace: "shop", Name: "checkout-7d9f8b6c5-x2x4v", Operation: "container_status", Start: ago(41 * time.Second), Duration: 9200 * time.Microsecond},
 					{UID: "77aa", Namespace: "kube-system", Name: "coredns-5d78c9869d-8x7zq", Operation: "podsandbox_status", Start: ago(100 * time.Second), Duration: 4100 * time.Microsecond},

@@ -15,9 +15,7 @@ const maxText = 700
 // 12ms, 2.3s, 47s, 2m13s, 3h04m, 2d05h.
 func formatSeconds(s float64) string {
 	switch {
-	case math.IsNaN(s) || s < 0:
-		return "0s"
-	case s == 0:
+	case math.IsNaN(s) || s <= 0:
 		return "0s"
 	case s < 0.00995:
 		return fmt.Sprintf("%.1fms", s*1e3)

@@ -40,7 +40,7 @@ func newPage() *page {
 			"form-action 'none'",
 			"frame-ancestors 'none'",
 		}, "; "),
-		css: template.CSS(pageCSS), //nolint:gosec // our own file, embedded
+		css: template.CSS(pageCSS),
 	}
 }
 

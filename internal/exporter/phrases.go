@@ -92,6 +92,9 @@ func phraseLastRelist(d *StatusDocument) string {
 		return s
 	}
 	s := fmt.Sprintf("took %s: lists %s + %s", took, formatSeconds(l.ListPodSandbox), formatSeconds(l.ListContainers))
+	if t := d.Relist.TypicalLists; t != nil {
+		s += ", typically " + formatSeconds(*t) + " together"
+	}
 	if l.Inspected > 0 {
 		s += fmt.Sprintf(", %s inspected", formatCount(l.Inspected, "pod", "pods"))
 		if l.Failed > 0 {

@@ -61,9 +61,10 @@ func replaceWord(s, name, with string) string {
 	}
 }
 
-// isNameByte tells whether c may be part of a Kubernetes name.
+// isNameByte tells whether c may be part of a Kubernetes name. An underscore may
+// not: runtimes join names by it.
 func isNameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.'
 }
 
 // endsWord tells whether s begins with a full stop that ends a sentence rather

@@ -82,10 +82,13 @@ type EndpointDocument struct {
 type RelistDocument struct {
 	// Attempts counts the relists since plegd started, Failures the failed ones
 	// since the last success.
-	Attempts uint64            `json:"attempts"`
-	Failures int               `json:"failures"`
-	InFlight *InFlightDocument `json:"in_flight"`
-	Last     *LastRelist       `json:"last"`
+	Attempts uint64 `json:"attempts"`
+	Failures int    `json:"failures"`
+	// TypicalLists is the median time of both lists together over the recent
+	// successful relists.
+	TypicalLists *float64          `json:"typical_lists_seconds"`
+	InFlight     *InFlightDocument `json:"in_flight"`
+	Last         *LastRelist       `json:"last"`
 }
 
 // InFlightDocument is the relist under way. Seconds is its age, PhaseSeconds

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -77,7 +78,7 @@ func (b builder) reasons(active []health.Active) []ReasonDocument {
 }
 
 func (b builder) relist(r health.Relist) RelistDocument {
-	d := RelistDocument{Attempts: r.Attempts, Failures: r.Failures}
+	d := RelistDocument{Attempts: r.Attempts, Failures: r.Failures, TypicalLists: median(r.Lists)}
 	if f := r.InFlight; f != nil {
 		d.InFlight = &InFlightDocument{
 			Phase:        string(f.Phase),
@@ -206,6 +207,15 @@ func (b builder) ageOrNil(t time.Time) *float64 {
 	}
 	age := b.age(t)
 	return &age
+}
+
+// median returns the median in seconds, nil of nothing.
+func median(d []time.Duration) *float64 {
+	if len(d) == 0 {
+		return nil
+	}
+	d = slices.Sorted(slices.Values(d))
+	return secondsIf(true, d[len(d)/2])
 }
 
 func runtimeDocument(r health.Runtime) *RuntimeDocument {

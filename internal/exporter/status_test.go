@@ -119,6 +119,7 @@ func TestReplaceWord(t *testing.T) {
 		{"stuck: ns/web. ns/web", "ns/web", "stuck: (a pod). (a pod)"},
 		{"ends with web.", "web", "ends with (a pod)."},
 		{"anything", "", "anything"},
+		{`the name "k8s_POD_web_shop_0" is reserved`, "web", `the name "k8s_POD_(a pod)_shop_0" is reserved`},
 		{"list", "list", "(a pod)"},
 	} {
 		if got := replaceWord(tt.in, tt.name, redacted); got != tt.want {

@@ -23,7 +23,7 @@ var (
 // how long it took to end.
 func start(t *testing.T, task task) (stop func() time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- task.Run(ctx) }()
 	stopped := false
