@@ -26,6 +26,13 @@ const (
 // does not answer.
 var ErrNoDaemon = errors.New("no plegd runs here")
 
+// noDaemonError is an ErrNoDaemon that says how it came to be known.
+type noDaemonError string
+
+func (e noDaemonError) Error() string { return string(e) }
+
+func (e noDaemonError) Is(target error) bool { return target == ErrNoDaemon }
+
 // FetchStatus asks the running daemon for its status over the control socket.
 // It waits for at most 3 s, or for ctx.
 func FetchStatus(ctx context.Context, controlSocketPath string) (*StatusDocument, error) {
@@ -43,7 +50,7 @@ func FetchStatus(ctx context.Context, controlSocketPath string) (*StatusDocument
 // fetch decodes the JSON that the daemon answers for path into v.
 func fetch(ctx context.Context, socket, path string, v any) error {
 	if socket == "" {
-		return fmt.Errorf("%w: there is no control socket to ask; give one with --control-socket", ErrNoDaemon)
+		return noDaemonError("there is no control socket to ask; give one with --control-socket")
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -82,9 +89,9 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 func explain(err error, socket string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no socket at %s: is plegd running? (systemctl status plegd, or --control-socket)", ErrNoDaemon, socket)
+		return noDaemonError("there is no socket at " + socket + ": is plegd running? (systemctl status plegd, or --control-socket)")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody listens at %s: plegd has died and left its socket (systemctl status plegd)", ErrNoDaemon, socket)
+		return noDaemonError("nobody listens at " + socket + ": plegd has died and left its socket (systemctl status plegd)")
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to open %s, which is its owner's alone: run this as root", socket)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -9,8 +9,8 @@ import (
 // operationRow is one line of the table of operations, in words.
 type operationRow struct {
 	Name, LastOK, Took, Size, InFlight, LastError string
-	// Failing is the error in full while no call has succeeded since; else
-	// empty.
+	// Failing is the error in full, without the name, while no call has
+	// succeeded since; else empty.
 	Failing string
 }
 
@@ -34,7 +34,7 @@ func operationRows(d *StatusDocument) []operationRow {
 				r.LastError += ", " + phraseAge(d, o.LastFailed)
 			}
 			if o.LastOK == nil || o.LastFailed != nil && o.LastFailed.After(*o.LastOK) {
-				r.Failing = phraseError(o.LastError)
+				r.Failing = phraseReason(o.LastError)
 			}
 		}
 		rows = append(rows, r)

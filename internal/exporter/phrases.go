@@ -85,7 +85,7 @@ func phraseLastRelist(d *StatusDocument) string {
 	}
 	took := formatSeconds(l.Seconds)
 	if l.Error != nil {
-		s := fmt.Sprintf("failed after %s in %s", took, phraseError(l.Error))
+		s := fmt.Sprintf("failed after %s in %s", took, phraseCode(l.Error))
 		if d.Relist.Failures > 1 {
 			s += fmt.Sprintf(" (%d in a row)", d.Relist.Failures)
 		}
@@ -105,9 +105,18 @@ func phraseLastRelist(d *StatusDocument) string {
 	return s
 }
 
+// phraseCode says which call failed and with what code. The words of the error
+// stand once, beside the operation.
+func phraseCode(e *ErrorDocument) string { return say(e.Operation) + ": " + say(e.Code) }
+
 // phraseError says why a call failed.
 func phraseError(e *ErrorDocument) string {
-	s := say(e.Operation) + ": " + say(e.Code)
+	return say(e.Operation) + ": " + phraseReason(e)
+}
+
+// phraseReason says why, without which call it was.
+func phraseReason(e *ErrorDocument) string {
+	s := say(e.Code)
 	if e.Bytes > 0 && e.Limit > 0 {
 		return s + fmt.Sprintf(": the answer of %s is above the limit of %s", formatBytes(e.Bytes), formatBytes(e.Limit))
 	}
@@ -130,7 +139,7 @@ func phraseStatusCheck(d *StatusDocument) string {
 		parts = append(parts, "a call is under way for "+formatSeconds(*c.InFlightSeconds))
 	}
 	if c.LastError != nil {
-		parts = append(parts, "the last call failed: "+phraseError(c.LastError))
+		parts = append(parts, "the last call failed: "+say(c.LastError.Code))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -139,9 +140,17 @@ func (t *textWriter) operations(d *StatusDocument) {
 	}
 	t.buf.WriteByte('\n')
 	t.table(rows, "lrrrrl")
-	for _, o := range operations {
-		if o.Failing != "" {
-			t.paragraph("  ! ", o.Failing)
+	// One fault mostly makes several operations fail, with the same words.
+	for i, o := range operations {
+		names := []string{o.Name}
+		for _, other := range operations[i+1:] {
+			if other.Failing == o.Failing {
+				names = append(names, other.Name)
+			}
+		}
+		said := slices.ContainsFunc(operations[:i], func(before operationRow) bool { return before.Failing == o.Failing })
+		if o.Failing != "" && !said {
+			t.paragraph("  ! ", strings.Join(names, ", ")+": "+o.Failing)
 		}
 	}
 }
