@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -52,6 +53,9 @@ func (f Failpoints) String() string {
 // An error is one line that names the term, the value and what is allowed.
 func ParseFailpoints(spec string) (Failpoints, error) {
 	f := make(Failpoints)
+	if i := strings.IndexFunc(spec, unicode.IsControl); i >= 0 {
+		return nil, fmt.Errorf("failpoints: control character %q; want one line of name=term, with ; between", spec[i])
+	}
 	parts, err := splitOutside(spec, ";")
 	if err != nil {
 		return nil, err
@@ -66,18 +70,21 @@ func ParseFailpoints(spec string) (Failpoints, error) {
 		if !ok {
 			return nil, fmt.Errorf("failpoint %q: want name=term, as in ListContainers=hang", clip(part))
 		}
+		if err := validateName(rpc); err != nil {
+			return nil, err
+		}
 		if _, twice := f[rpc]; twice {
-			return nil, fmt.Errorf("failpoint %q: given twice; put its terms into one, with -> between", clip(rpc))
+			return nil, fmt.Errorf("failpoint %s: given twice; put its terms into one, with -> between", rpc)
 		}
 		texts, err := splitOutside(rest, "->")
 		if err != nil {
-			return nil, fmt.Errorf("failpoint %s: %w", clip(rpc), err)
+			return nil, fmt.Errorf("failpoint %s: %w", rpc, err)
 		}
 		var terms []Term
 		for _, text := range texts {
 			t, err := parseTerm(strings.TrimSpace(text))
 			if err != nil {
-				return nil, fmt.Errorf("failpoint %s: %w", clip(rpc), err)
+				return nil, fmt.Errorf("failpoint %s: %w", rpc, err)
 			}
 			terms = append(terms, t)
 		}
@@ -89,11 +96,18 @@ func ParseFailpoints(spec string) (Failpoints, error) {
 	return f, nil
 }
 
-// validate checks what a term alone does not show: where it may stand.
-func validate(rpc string, terms []Term) error {
+func validateName(rpc string) error {
 	if rpc != AnyRPC && rpc != Socket && !slices.Contains(rpcNames(), rpc) {
 		return fmt.Errorf("failpoint %q: no such call; want a call of runtime.v1 such as ListContainers, %s for all, or %s",
 			clip(rpc), AnyRPC, Socket)
+	}
+	return nil
+}
+
+// validate checks what a term alone does not show: where it may stand.
+func validate(rpc string, terms []Term) error {
+	if err := validateName(rpc); err != nil {
+		return err
 	}
 	for i, t := range terms {
 		last := i == len(terms)-1

@@ -34,7 +34,8 @@ func TestParseFailpointsErrors(t *testing.T) {
 	for spec, want := range map[string]string{
 		"hang":                           `failpoint "hang": want name=term, as in ListContainers=hang`,
 		"ListContainer=hang":             `failpoint "ListContainer": no such call; want a call of runtime.v1 such as ListContainers, * for all, or socket`,
-		"Status=hang;Status=off":         `failpoint "Status": given twice; put its terms into one, with -> between`,
+		"Status=hang;Status=off":         `failpoint Status: given twice; put its terms into one, with -> between`,
+		"Status=error(Unknown:\nx)":      `failpoints: control character '\n'; want one line`,
 		"Status=hung":                    `failpoint Status: term "hung": type "hung": want one of off, error, delay, hang, panic,`,
 		"Status=":                        `failpoint Status: term "": type "": want one of`,
 		"Status=0*hang":                  `failpoint Status: term "0*hang": count "0": want a whole number, 1 or more`,

@@ -1,0 +1,364 @@
+package critest_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// reads what comes within d; an EOF or reset is told by closed.
+func readFor(t *testing.T, c net.Conn, d time.Duration) (got []byte, closed bool) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(d))
+	got, err := io.ReadAll(c)
+	var ne net.Error
+	timeout := errors.As(err, &ne) && ne.Timeout()
+	return got, !timeout
+}
+
+// speak sends what every HTTP/2 client sends first.
+func speak(t *testing.T, c net.Conn) *http2.Framer {
+	t.Helper()
+	var hello bytes.Buffer // one write: the other side may hang up after the first
+	hello.WriteString(http2.ClientPreface)
+	if err := http2.NewFramer(&hello, nil).WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(hello.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	return http2.NewFramer(c, c)
+}
+
+// TestSocketFaults sees each fault with a bare connection: over a unix socket with
+// the real clock, and in memory with the bubble's.
+func TestSocketFaults(t *testing.T) {
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	const wait = 300 * time.Millisecond
+	tests := map[string]func(t *testing.T, rt *critest.Runtime){
+		"off": func(t *testing.T, rt *critest.Runtime) {
+			got, closed := readFor(t, dialRaw(t, rt), wait)
+			if len(got) < 9 || got[3] != 4 || closed {
+				t.Errorf("got %x, closed %v; want SETTINGS", got, closed)
+			}
+		},
+		"noaccept": func(t *testing.T, rt *critest.Runtime) {
+			before, _ := rt.Accepted()
+			c := dialRaw(t, rt)
+			speak(t, c)
+			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
+				t.Errorf("got %x, closed %v; want silence", got, closed)
+			}
+			if n, _ := rt.Accepted(); n != before {
+				t.Errorf("%d connections accepted", n-before)
+			}
+			// What waited is served afterwards.
+			rt.Set(critest.Socket)
+			if got, closed := readFor(t, c, wait); len(got) < 9 || closed {
+				t.Errorf("after it: got %x, closed %v; want SETTINGS", got, closed)
+			}
+		},
+		"close": func(t *testing.T, rt *critest.Runtime) {
+			if got, closed := readFor(t, dialRaw(t, rt), 10*time.Second); len(got) > 0 || !closed {
+				t.Errorf("got %x, closed %v; want EOF", got, closed)
+			}
+		},
+		"nosettings": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			speak(t, c)
+			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
+				t.Errorf("got %x, closed %v; want silence", got, closed)
+			}
+			// Setting it again changes nothing, setting another closes it.
+			rt.Set(critest.Socket, critest.NoSettings())
+			if _, closed := readFor(t, c, wait); closed {
+				t.Error("closed though the fault is what it was")
+			}
+			rt.Set(critest.Socket, critest.Off())
+			if _, closed := readFor(t, c, 10*time.Second); !closed {
+				t.Error("still open though the fault is gone")
+			}
+		},
+		"settingsonly": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			f := speak(t, c)
+			if err := f.WritePing(false, [8]byte{}); err != nil {
+				t.Fatal(err)
+			}
+			if got, closed := readFor(t, c, wait); !bytes.Equal(got, settings) || closed {
+				t.Errorf("got %x, closed %v; want one SETTINGS frame", got, closed)
+			}
+		},
+		"speaksecond": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
+				t.Errorf("before the client spoke: %x, closed %v; want silence", got, closed)
+			}
+			f := speak(t, c)
+			if err := f.WritePing(false, [8]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			if got, closed := readFor(t, c, wait); !bytes.Equal(got, settings) || closed {
+				t.Errorf("after it: %x, closed %v; want one SETTINGS frame and no answer to the PING", got, closed)
+			}
+			info := dialRaw(t, rt)
+			req, _ := http.NewRequest(http.MethodGet, "http://unix/info", nil)
+			if err := req.Write(info); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(info), req)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("GET /info: %v, %v", resp, err)
+			}
+			_ = resp.Body.Close()
+			if err := version(within(t, 10*time.Second), connect(t, rt)); err != nil {
+				t.Errorf("gRPC: %v", err)
+			}
+		},
+		"drip(3,50ms)": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			start := time.Now()
+			head := make([]byte, 9)
+			if _, err := io.ReadFull(c, head); err != nil || head[3] != 4 {
+				t.Fatalf("%x, %v", head, err)
+			}
+			if d := time.Since(start); d < 100*time.Millisecond {
+				t.Errorf("9 bytes came in %v, want 100ms or more", d)
+			}
+		},
+		"garbage": func(t *testing.T, rt *critest.Runtime) {
+			got, closed := readFor(t, dialRaw(t, rt), wait)
+			if len(got) != 64 || closed {
+				t.Errorf("got %x, closed %v", got, closed)
+			}
+			err := version(within(t, time.Second), connect(t, rt))
+			wantStatus(t, err, codes.Unavailable, "")
+		},
+		"http1": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			speak(t, c)
+			if got, _ := readFor(t, c, 10*time.Second); !strings.HasPrefix(string(got), "HTTP/1.1 ") {
+				t.Errorf("got %q", got)
+			}
+			err := version(within(t, time.Second), connect(t, rt))
+			wantStatus(t, err, codes.Unavailable, "")
+		},
+		"freeze": func(t *testing.T, rt *critest.Runtime) {
+			c := dialRaw(t, rt)
+			speak(t, c)
+			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
+				t.Errorf("got %x, closed %v; want silence", got, closed)
+			}
+		},
+	}
+	for spec, see := range tests {
+		t.Run(spec+"/unix", func(t *testing.T) {
+			rt := critest.New(critest.Options{})
+			if err := rt.SetFailpoints("socket=" + spec); err != nil {
+				t.Fatal(err)
+			}
+			if err := rt.Listen(filepath.Join(t.TempDir(), "s")); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(rt.Stop)
+			see(t, rt)
+		})
+		t.Run(spec+"/memory", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := start(t, critest.Options{})
+				if err := rt.SetFailpoints("socket=" + spec); err != nil {
+					t.Fatal(err)
+				}
+				see(t, rt)
+			})
+		})
+	}
+}
+
+// TestSocketCounts: a count of a fault on the socket is one of connections.
+func TestSocketCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := start(t, critest.Options{})
+		if err := rt.SetFailpoints("socket=1*off->2*close->noaccept"); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"served", "closed", "closed", "silent", "silent"} {
+			got, closed := readFor(t, dialRaw(t, rt), time.Second)
+			is := "silent"
+			switch {
+			case closed:
+				is = "closed"
+			case len(got) > 0:
+				is = "served"
+			}
+			if is != want {
+				t.Errorf("connection %d is %s, want %s", i, is, want)
+			}
+		}
+		if got := rt.Failpoints().String(); got != "socket=noaccept" {
+			t.Errorf("left: %s", got)
+		}
+	})
+}
+
+// TestHeldConnection: what a fault on the socket does to a connection that gRPC
+// had before it.
+func TestHeldConnection(t *testing.T) {
+	for spec, want := range map[string]codes.Code{
+		"noaccept": codes.OK, "close": codes.OK, "nosettings": codes.OK, "garbage": codes.OK,
+		"speaksecond": codes.OK, "http1": codes.OK, "settingsonly": codes.OK,
+		"drip(1,1s)": codes.DeadlineExceeded, "freeze": codes.DeadlineExceeded,
+	} {
+		t.Run(spec, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := start(t, critest.Options{})
+				rt.FillPods(5, 2)
+				c := connect(t, rt)
+				if err := version(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				rt.Set(critest.Socket, critest.Off().Times(1), critest.Off()) // still nothing
+				if err := rt.SetFailpoints("socket=" + spec); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				_, err := list(within(t, 2*time.Minute), c)
+				if status.Code(err) != want {
+					t.Errorf("%v, want %v", err, want)
+				}
+				if d := time.Since(start); want == codes.DeadlineExceeded && d != 2*time.Minute {
+					t.Errorf("it took %v", d)
+				}
+				if err := rt.SetFailpoints(""); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := list(within(t, time.Second), c); n != 10 || err != nil {
+					t.Errorf("after the fault: %d containers, %v", n, err)
+				}
+				if n, _ := rt.Accepted(); n != 1 {
+					t.Errorf("%d connections were made, want the one to last", n)
+				}
+			})
+		})
+	}
+}
+
+// TestFreezeLeavesBytesUnread: what tells a stopped process from one that is out
+// of file descriptors is that the bytes sent to it stay in the kernel.
+func TestFreezeLeavesBytesUnread(t *testing.T) {
+	rt := critest.New(critest.Options{})
+	if err := rt.Listen(filepath.Join(t.TempDir(), "s")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	c := dialRaw(t, rt)
+	if got, _ := readFor(t, c, 200*time.Millisecond); len(got) < 9 {
+		t.Fatalf("got %x, want SETTINGS", got)
+	}
+	rt.Set(critest.Socket, critest.Freeze())
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	// More than the kernel holds and the server's reader together cannot be
+	// written unless somebody reads it.
+	_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	n, err := io.CopyN(c, zeros{}, 64<<20)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wrote %d bytes to a frozen runtime: %v", n, err)
+	}
+	done := make(chan struct{})
+	go func() { rt.Stop(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a frozen runtime does not stop")
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestUnixSocket: mode, restart in place, what is left behind.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runtime.sock")
+	rt := critest.New(critest.Options{})
+	if err := rt.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info.Mode(), err)
+	}
+	c := connect(t, rt)
+	ctx := within(t, 20*time.Second)
+	if err := version(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	rt.Kill()
+	if _, err := rt.Dialer()(ctx); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial after Kill: %v", err)
+	}
+	if err := rt.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cVersionReady(t, rt); err != nil {
+		t.Error(err)
+	}
+	// Another process's socket is not taken away.
+	if err := critest.New(critest.Options{}).Listen(path); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("listen where somebody listens: %v", err)
+	}
+	rt.Stop()
+	if _, err := rt.Dialer()(ctx); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("dial after Stop: %v", err)
+	}
+	if err := rt.Listen("/" + strings.Repeat("x", 107)); err == nil || !strings.Contains(err.Error(), "at most 107") {
+		t.Errorf("too long a path: %v", err)
+	}
+}
+
+func cVersionReady(t *testing.T, rt *critest.Runtime) error {
+	t.Helper()
+	return version(within(t, 10*time.Second), connect(t, rt, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
+}
+
+// TestStopWithHalfOpenConnections: Stop does not wait for clients that never
+// speak, whatever the fault.
+func TestStopWithHalfOpenConnections(t *testing.T) {
+	for _, spec := range []string{"off", "noaccept", "nosettings", "settingsonly", "speaksecond", "drip(1,1h)", "garbage", "http1", "freeze"} {
+		synctest.Test(t, func(t *testing.T) {
+			rt := start(t, critest.Options{})
+			if err := rt.SetFailpoints("socket=" + spec); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				dialRaw(t, rt)
+			}
+			synctest.Wait()
+			began := time.Now()
+			rt.Stop()
+			if d := time.Since(began); d != 0 {
+				t.Errorf("%s: Stop took %v", spec, d)
+			}
+			if _, open := rt.Accepted(); open != 0 {
+				t.Errorf("%s: %d connections are open", spec, open)
+			}
+		})
+	}
+}
