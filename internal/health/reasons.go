@@ -310,7 +310,7 @@ var table = []Reason{
 		Restart: HelpsYes, RestartNote: "It frees the lock; running containers are kept.",
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
-			if !ok || !w.lastAnswer.After(since) {
+			if !ok || !w.lastAnswer.After(since) || w.silent() {
 				return nil
 			}
 			return w.callEvidence()

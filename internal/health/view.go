@@ -137,14 +137,14 @@ func (w *view) beside() (Stage, Cause, string) {
 }
 
 // silent tells whether nothing at all answers: no connection can be made, or a
-// call hangs (or has run into its deadline), a second call beside it is not
-// answered either, and nothing was answered since.
+// list hangs (or has run into its deadline) and a call made beside it, after
+// the last answer, is not answered either.
 func (w *view) silent() bool {
 	if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" {
 		return true
 	}
-	since, ok := w.hangSince()
-	return ok && !w.lastAnswer.After(since) && w.unanswered(opVersion, since, witnessAfter)
+	_, ok := w.hangSince()
+	return ok && w.age(w.lastAnswer) >= witnessAfter && w.unanswered(opVersion, w.lastAnswer, witnessAfter)
 }
 
 // hangSince returns since when a list hangs, or the start of the last relist
