@@ -1,0 +1,186 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// failing makes the last n relists have failed.
+func failing(f *Facts, n int, code string) {
+	f.Relist.Failures = n
+	f.Relist.LastSeen = t0.Add(-time.Duration(n) * time.Second)
+	f.Modelled.LastSeen = f.Relist.LastSeen
+	f.Relist.Last.Err = &CallError{Operation: "list_podsandbox", Code: code, Message: "m"}
+}
+
+func TestNotReadyIn(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Facts)
+		want   float64 // seconds; -1 for null
+	}{
+		{"well", func(*Facts) {}, -1},
+		{"a relist in flight for two periods", func(f *Facts) {
+			f.Relist.InFlight = &InFlight{Start: t0.Add(-2 * time.Second), Phase: PhaseInspect, PhaseStart: t0.Add(-2 * time.Second)}
+		}, -1},
+		{"a relist in flight for more", func(f *Facts) {
+			f.Relist.InFlight = &InFlight{Start: t0.Add(-2001 * time.Millisecond), Phase: PhaseInspect, PhaseStart: t0}
+			f.Relist.LastSeen = t0.Add(-5 * time.Second)
+		}, 175},
+		{"the modelled kubelet's relist in flight for more", func(f *Facts) {
+			f.Modelled = Modelled{LastSeen: t0.Add(-100 * time.Second), BusySince: t0.Add(-100 * time.Second)}
+		}, 80},
+		{"a relist failed", func(f *Facts) { failing(f, 1, "Internal") }, 179},
+		{"Status 10 s old", func(f *Facts) { f.Status.LastGood = t0.Add(-10 * time.Second) }, -1},
+		{"Status older", func(f *Facts) { f.Status.LastGood = t0.Add(-10001 * time.Millisecond) }, 19.999},
+		{"both: the first to trip counts", func(f *Facts) {
+			failing(f, 20, "Internal")
+			f.Status.LastGood = t0.Add(-12 * time.Second)
+		}, 18},
+		{"both, the relist first", func(f *Facts) {
+			failing(f, 170, "Internal")
+			f.Status.LastGood = t0.Add(-12 * time.Second)
+		}, 10},
+		{"nothing can connect: Status will fare no better", func(f *Facts) {
+			failing(f, 2, "Unavailable")
+			f.Dial = Dial{At: t0, Cause: CauseRefused}
+			f.Status.LastGood = t0.Add(-4 * time.Second)
+		}, 26},
+		{"tripped", func(f *Facts) { f.Status.NetworkReady = nil }, 0},
+		{"never seen: from plegd's start", func(f *Facts) {
+			failing(f, 5, "Internal")
+			f.Started = t0.Add(-5 * time.Second)
+			f.Relist.LastSeen, f.Modelled.LastSeen = time.Time{}, time.Time{}
+		}, 175},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			tt.change(&f)
+			v := Judge(&f, t0, nil)
+			switch {
+			case v.NotReadyIn == nil && tt.want != -1:
+				t.Errorf("not ready in: null, want %gs", tt.want)
+			case v.NotReadyIn != nil && v.NotReadyIn.Seconds() != tt.want:
+				t.Errorf("not ready in %s, want %gs", v.NotReadyIn, tt.want)
+			}
+		})
+	}
+}
+
+// TestStarting: `starting` lasts until the first success of both, or until one
+// of the kubelet's rules has had its full time since plegd started.
+func TestStarting(t *testing.T) {
+	never := func(f *Facts, age time.Duration) {
+		f.Started = t0.Add(-age)
+		f.Relist = Relist{Attempts: 1, InFlight: &InFlight{Start: f.Started, Phase: PhaseListPodSandbox, PhaseStart: f.Started}}
+		f.Modelled = Modelled{BusySince: f.Started}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Facts)
+		want   State
+	}{
+		{"neither yet", func(f *Facts) { never(f, time.Second); f.Status = Status{} }, StateStarting},
+		{"a Status, no relist yet", func(f *Facts) { never(f, time.Second) }, StateStarting},
+		{"a Status, no relist for 3 min", func(f *Facts) { never(f, 3*time.Minute) }, StateStarting},
+		{"a Status, no relist for more", func(f *Facts) { never(f, 3*time.Minute+time.Millisecond) }, StateUnhealthy},
+		{"a relist, no Status yet", func(f *Facts) { f.Started = t0.Add(-29 * time.Second); f.Status = Status{} }, StateStarting},
+		{"a relist, no Status for 30 s", func(f *Facts) { f.Started = t0.Add(-30 * time.Second); f.Status = Status{} }, StateUnhealthy},
+		{"Status says not ready: that rule takes no time", func(f *Facts) {
+			never(f, time.Second)
+			f.Status.NetworkReady = nil
+		}, StateUnhealthy},
+		{"restored, away for a moment: taken as it is", func(f *Facts) {
+			never(f, 100*time.Millisecond)
+			f.UnobservedGap = 2 * time.Second
+			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-3*time.Second), t0.Add(-3*time.Second)
+		}, StateHealthy},
+		{"restored after four minutes away: nothing is known yet", func(f *Facts) {
+			never(f, 100*time.Millisecond)
+			f.UnobservedGap = 4 * time.Minute
+			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-4*time.Minute), t0.Add(-4*time.Minute)
+			f.Status.LastGood, f.Status.Restored = t0.Add(-4*time.Minute), true
+		}, StateStarting},
+		{"and the runtime hangs: now it is", func(f *Facts) {
+			never(f, 3*time.Second)
+			f.UnobservedGap = 4 * time.Minute
+			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-4*time.Minute), t0.Add(-4*time.Minute)
+			f.Status.LastGood, f.Status.Restored = t0.Add(-4*time.Minute), true
+			f.Status.InFlightSince = f.Started
+		}, StateUnhealthy},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			tt.change(&f)
+			if v := Judge(&f, t0, nil); v.State != tt.want {
+				t.Errorf("state %s (%s), want %s", v.State, v.Reason, tt.want)
+			}
+		})
+	}
+}
+
+func TestSinceIsKept(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Status.NetworkReady = nil
+	first := Judge(&f, t0, nil)
+	later := Judge(&f, t0.Add(time.Second), first)
+	if !later.Since.Equal(t0) || !later.Active[0].Since.Equal(t0) {
+		t.Errorf("state since %s, reason since %s; want both %s", later.Since, later.Active[0].Since, t0)
+	}
+	f.Status.NetworkReady = f.Status.RuntimeReady
+	if well := Judge(&f, t0.Add(2*time.Second), later); well.State != StateHealthy || !well.Since.Equal(t0.Add(2*time.Second)) {
+		t.Errorf("%s since %s, want healthy since the change", well.State, well.Since)
+	}
+}
+
+// TestRelistSlowDoesNotFlap: it begins above 2 s twice, and ends below 1 s.
+func TestRelistSlowDoesNotFlap(t *testing.T) {
+	var previous *Verdict
+	for i, step := range []struct {
+		lists []time.Duration
+		want  bool
+	}{
+		{[]time.Duration{0, 2100 * time.Millisecond}, false},
+		{[]time.Duration{2100 * time.Millisecond, 2100 * time.Millisecond}, true},
+		{[]time.Duration{2100 * time.Millisecond, 1900 * time.Millisecond}, true},
+		{[]time.Duration{1900 * time.Millisecond, 1100 * time.Millisecond}, true},
+		{[]time.Duration{1100 * time.Millisecond, 900 * time.Millisecond}, false},
+		{[]time.Duration{900 * time.Millisecond, 1900 * time.Millisecond}, false},
+	} {
+		f := healthyFacts(t0)
+		f.Relist.Lists = step.lists
+		v := Judge(&f, t0, previous)
+		if got := v.active(RelistSlow) != nil; got != step.want {
+			t.Errorf("step %d, lists %v: RelistSlow %t, want %t", i, step.lists, got, step.want)
+		}
+		previous = v
+	}
+}
+
+// TestInfoDoesNotChangeTheState, however the table may grow.
+func TestInfoDoesNotChangeTheState(t *testing.T) {
+	if r := reasonOf(Starting); r.Severity != SeverityInfo {
+		t.Errorf("Starting is %s: a verdict that only says so must not be degraded", r.Severity)
+	}
+}
+
+// TestRunnerUp: two critical reasons of which neither outranks the other.
+func TestRunnerUp(t *testing.T) {
+	v := &Verdict{Active: []Active{
+		{ID: NetworkNotReady, Severity: SeverityCritical},
+		{ID: RuntimeListStall, Severity: SeverityCritical},
+		{ID: RelistSlow, Severity: SeverityWarning},
+	}}
+	v.rank()
+	if v.Reason != NetworkNotReady && v.Reason != RuntimeListStall {
+		t.Fatalf("primary %s", v.Reason)
+	}
+	if v.RunnerUp == "" || v.RunnerUp == v.Reason {
+		t.Errorf("primary %s, runner-up %q: want the other critical one", v.Reason, v.RunnerUp)
+	}
+	v = &Verdict{Active: []Active{{ID: NetworkNotReady, Severity: SeverityCritical}, {ID: AcceptStalled, Severity: SeverityCritical}}}
+	v.rank()
+	if v.Reason != AcceptStalled || v.RunnerUp != "" {
+		t.Errorf("primary %s, runner-up %q: AcceptStalled outranks NetworkNotReady", v.Reason, v.RunnerUp)
+	}
+}

@@ -1,0 +1,104 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// healthyFacts are those of a node on which all was well a moment before now.
+func healthyFacts(now time.Time) Facts {
+	yes := &Condition{Status: true}
+	return Facts{
+		Config:   Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute, InspectTimeout: 10 * time.Second},
+		Started:  now.Add(-time.Hour),
+		Endpoint: Endpoint{Path: "/run/containerd/containerd.sock"},
+		Relist:   Relist{Attempts: 3600, LastSeen: now, Last: &RelistResult{Start: now, End: now}},
+		Modelled: Modelled{LastSeen: now},
+		Status:   Status{Answered: true, LastGood: now, RuntimeReady: yes, NetworkReady: yes},
+	}
+}
+
+func TestKubeletRules(t *testing.T) {
+	const ms = time.Millisecond
+	not := &Condition{Reason: "R", Message: "M"}
+	for _, tt := range []struct {
+		name                  string
+		change                func(*Facts)
+		pleg, syncLoop, ready bool
+		message               string
+	}{
+		{"well", func(*Facts) {}, true, true, true, ""},
+		{"exactly at the threshold", func(f *Facts) { f.Relist.LastSeen = t0.Add(-3 * time.Minute) }, true, true, true, ""},
+		{"just past the threshold", func(f *Facts) { f.Relist.LastSeen = t0.Add(-3*time.Minute - 1234*ms) }, false, false, false,
+			"PLEG is not healthy: pleg was last seen active 3m1.234s ago; threshold is 3m0s"},
+		{"the modelled kubelet decides when it is older", func(f *Facts) { f.Modelled.LastSeen = t0.Add(-4 * time.Minute) }, false, false, false,
+			"PLEG is not healthy: pleg was last seen active 4m0s ago; threshold is 3m0s"},
+		{"plegd's own decides when it is older", func(f *Facts) {
+			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-5*time.Minute), t0.Add(-4*time.Minute)
+		}, false, false, false, "PLEG is not healthy: pleg was last seen active 5m0s ago; threshold is 3m0s"},
+		{"never relisted", func(f *Facts) { f.Relist.LastSeen = time.Time{} }, false, false, false,
+			"PLEG is not healthy: pleg has yet to be successful"},
+		{"another threshold", func(f *Facts) {
+			f.Config.RelistThreshold = 10 * time.Minute
+			f.Relist.LastSeen = t0.Add(-601 * time.Second)
+		}, false, false, false, "PLEG is not healthy: pleg was last seen active 10m1s ago; threshold is 10m0s"},
+		{"good Status 29.999 s ago", func(f *Facts) { f.Status.LastGood = t0.Add(-29999 * ms) }, true, true, true, ""},
+		{"good Status exactly 30 s ago", func(f *Facts) { f.Status.LastGood = t0.Add(-30 * time.Second) }, true, false, false,
+			"container runtime is down"},
+		{"no good Status ever", func(f *Facts) { f.Status.LastGood = time.Time{} }, true, false, false,
+			"container runtime status check may not have completed yet"},
+		{"before the first Status", func(f *Facts) { f.Status = Status{} }, true, false, false,
+			"[container runtime status check may not have completed yet, network state unknown]"},
+		{"not ready", func(f *Facts) { f.Status.RuntimeReady = not }, true, false, false,
+			"container runtime not ready: RuntimeReady=false reason:R message:M"},
+		{"not ready, 30 s on", func(f *Facts) { f.Status.RuntimeReady, f.Status.LastGood = not, t0.Add(-31*time.Second) }, true, false, false,
+			"[container runtime is down, container runtime not ready: RuntimeReady=false reason:R message:M]"},
+		{"the condition is missing", func(f *Facts) { f.Status.RuntimeReady = nil }, true, false, false,
+			"container runtime not ready: <nil>"},
+		{"the network is not ready", func(f *Facts) { f.Status.NetworkReady = not }, true, true, false,
+			"container runtime network not ready: NetworkReady=false reason:R message:M"},
+		{"the network's condition is missing", func(f *Facts) { f.Status.NetworkReady = nil }, true, true, false,
+			"container runtime network not ready: <nil>"},
+		{"everything at once, in the kubelet's order", func(f *Facts) {
+			f.Relist.LastSeen = t0.Add(-200 * time.Second)
+			f.Status.LastGood = t0.Add(-40 * time.Second)
+			f.Status.RuntimeReady, f.Status.NetworkReady = not, not
+		}, false, false, false,
+			"[container runtime is down, PLEG is not healthy: pleg was last seen active 3m20s ago; threshold is 3m0s, " +
+				"container runtime not ready: RuntimeReady=false reason:R message:M, " +
+				"container runtime network not ready: NetworkReady=false reason:R message:M]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			tt.change(&f)
+			k := rules(&f, t0)
+			if k.plegHealthy != tt.pleg || k.syncLoopAllowed != tt.syncLoop || k.nodeReady != tt.ready {
+				t.Errorf("PLEG healthy %t, sync loop allowed %t, node ready %t; want %t, %t, %t",
+					k.plegHealthy, k.syncLoopAllowed, k.nodeReady, tt.pleg, tt.syncLoop, tt.ready)
+			}
+			if k.message != tt.message {
+				t.Errorf("message\n got %q\nwant %q", k.message, tt.message)
+			}
+		})
+	}
+}
+
+// TestAggregate: as k8s.io/apimachinery prints an aggregate of errors.
+func TestAggregate(t *testing.T) {
+	for _, tt := range []struct {
+		in   []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{"a"}, "a"},
+		{[]string{"a", "b"}, "[a, b]"},
+		{[]string{"a", "a"}, "a"},
+		{[]string{"a", "b", "a"}, "[a, b]"},
+	} {
+		if got := aggregate(tt.in); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
