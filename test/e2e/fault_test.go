@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,13 @@ type fault struct {
 	onTheWayBack []string
 	// healthyWithin is how soon all must be well after the mending; 0: 2 s.
 	healthyWithin time.Duration
+	// fromStart is true for a fault that was there before plegd.
+	fromStart bool
 }
+
+// calm is how long all must stay well after a fault: for longer than the
+// slowest thing that plegd asks the runtime for, Status every 5 s.
+const calm = 5500 * time.Millisecond
 
 // subject is a runtime, a plegd that looks at it and somebody who looks at
 // plegd.
@@ -59,6 +66,9 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 		f.healthyWithin = 2 * time.Second
 	}
 	logged := s.plegd.Log.Len()
+	if f.fromStart {
+		logged = 0
+	}
 	injected := time.Now()
 	inject()
 	named := s.watch.Await(injected, f.within, "the fault is named "+strings.Join(f.reasons, " or "), func(sight lab.Sight) bool {
@@ -67,6 +77,7 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	if named.State != f.state {
 		t.Errorf("%s: the state is %q when the fault is named, want %q", f.name, named.State, f.state)
 	}
+	s.awaitLogged(t, logged, named.State, named.Reason)
 	if during != nil {
 		during(injected)
 	}
@@ -75,7 +86,7 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	mend()
 	mended := time.Now()
 	back := s.watch.Await(mending, mended.Sub(mending)+f.healthyWithin, "all is well again", func(sight lab.Sight) bool {
-		return sight.State == healthy
+		return sight.State == healthy && sight.Relist.Failures == 0
 	})
 	lab.ReportFault(t, f.name, named.Reason, seconds(named.At.Sub(injected)), seconds(max(0, back.At.Sub(mended))))
 
@@ -100,7 +111,29 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 		}
 	}
 	// What was shorter than the watch's sight is in the log.
+	s.awaitLogged(t, logged, healthy, "")
+	lab.Throughout(t, calm, f.name+": all stays well", func() error {
+		status, err := s.plegd.Status()
+		if err == nil && status.State != healthy {
+			err = fmt.Errorf("%s, %s: %+v", status.State, status.Reason, status.Reasons)
+		}
+		return err
+	})
 	s.checkLog(t, f.name, logged, allowed)
+}
+
+// awaitLogged waits until the log says that the verdict has become this one. A
+// verdict is asked for at any time, and logged when plegd itself looks at it.
+func (s *subject) awaitLogged(t *testing.T, since int, state, reason string) {
+	t.Helper()
+	lab.Eventually(t, 2*time.Second, fmt.Sprintf("the log says %s %s", state, reason), func() error {
+		for _, line := range s.plegd.Log.Since(since) {
+			if line.Message() == "verdict changed" && line.String("state") == state && line.String("reason") == reason {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
 }
 
 // checkLog looks at what plegd has logged since a line: every change of verdict

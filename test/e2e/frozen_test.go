@@ -19,7 +19,7 @@ func TestFrozenRuntime(t *testing.T) {
 	t.Parallel()
 	s := newSubject(t, lab.PlegdOptions{})
 	s.suffer(t,
-		fault{name: "SIGSTOP until NotReady", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second},
+		fault{name: "SIGSTOP until NotReady", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second, onTheWayBack: []string{relistSlow}},
 		s.runtime.Freeze,
 		func(injected time.Time) {
 			s.inFlightMoves(t)
@@ -49,7 +49,7 @@ func TestFrozenRuntimePastThreshold(t *testing.T) {
 	s := newSubject(t, lab.PlegdOptions{Flags: []string{"--relist-threshold=6s"}})
 	message := regexp.MustCompile(`^PLEG is not healthy: pleg was last seen active [0-9.]+s ago; threshold is 6s$`)
 	s.suffer(t,
-		fault{name: "SIGSTOP past a threshold of 6 s", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second},
+		fault{name: "SIGSTOP past a threshold of 6 s", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second, onTheWayBack: []string{relistSlow}},
 		s.runtime.Freeze,
 		func(injected time.Time) {
 			gone := s.watch.Await(injected, 8*time.Second, "the kubelet would report NotReady", isUnhealthy)

@@ -12,13 +12,15 @@ const (
 
 // The reasons that these tests bring about.
 const (
-	socketMissing    = "RuntimeSocketMissing"
-	socketUnlinked   = "RuntimeSocketUnlinked"
-	notListening     = "RuntimeNotListening"
-	permissionDenied = "RuntimeSocketPermissionDenied"
-	unresponsive     = "RuntimeUnresponsive"
-	frozen           = "RuntimeFrozen"
-	runtimeStarting  = "RuntimeStarting"
-	restarting       = "RuntimeRestarting"
-	networkNotReady  = "NetworkNotReady"
+	socketMissing      = "RuntimeSocketMissing"
+	socketUnlinked     = "RuntimeSocketUnlinked"
+	notListening       = "RuntimeNotListening"
+	permissionDenied   = "RuntimeSocketPermissionDenied"
+	unresponsive       = "RuntimeUnresponsive"
+	frozen             = "RuntimeFrozen"
+	runtimeStarting    = "RuntimeStarting"
+	relistSlow         = "RelistSlow" // true of the one relist that a freeze has held up
+	versionUnsupported = "CRIVersionUnsupported"
+	unknown            = "Unknown"
+	networkNotReady    = "NetworkNotReady"
 )

@@ -65,7 +65,6 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 		"--web.listen-address="+p.Address,
 		"--control-socket="+p.ControlSocket,
 		"--state-dir="+p.StateDir,
-		"--kubelet-healthz-url=",
 		"--log.format=json",
 		"--log.level=debug",
 	)

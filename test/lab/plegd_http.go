@@ -23,6 +23,7 @@ type Status struct {
 	LastSeen   *time.Time `json:"last_seen"`
 	Relist     struct {
 		Attempts uint64 `json:"attempts"`
+		Failures int    `json:"failures"`
 	} `json:"relist"`
 	Pods struct {
 		Running    *int           `json:"running"`
