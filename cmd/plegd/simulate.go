@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// defaultSimulateSocket is in the working directory: where its user sees it, and
+// in nobody else's way.
+const defaultSimulateSocket = "plegd-simulate.sock"
+
+// failpointsTimeout bounds the call to a simulate that does not answer.
+const failpointsTimeout = 5 * time.Second
+
+func newSimulateCommand() *cobra.Command {
+	opts := critest.SimulateOptions{Socket: defaultSimulateSocket, Pods: 110, Containers: 2}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Serve a fake container runtime that fails on demand",
+		Long: `Serves a fake CRI runtime (runtime.v1) on a unix socket until SIGINT or SIGTERM.
+It holds pods as a kubelet makes them, refuses every call that would change them,
+and fails as --failpoints says; the failpoints can be changed while it runs by
+"plegd simulate failpoints".
+
+Failpoints follow containerd's syntax, NAME=[N*]TYPE[(ARG)][->[N*]TYPE[(ARG)]...],
+several with ";" between. NAME is a call (ListContainers), * for all others, or
+socket for the faults below gRPC. With N a term applies N times, then the next one.
+
+  calls    off, error(CODE[: message]), delay(2s), hang, panic, oversize(17MiB),
+           empty, garbage; Status: notready(RuntimeReady|NetworkReady);
+           streams: breakoff(messages), repeat, endless
+  socket   off, noaccept, close, nosettings, settingsonly, speaksecond,
+           drip(bytes,interval), garbage, http1, freeze`,
+		Example: `  plegd simulate --socket /tmp/demo/runtime.sock --churn 0.01
+  plegd simulate failpoints --socket /tmp/demo/runtime.sock 'ListContainers=hang'
+  plegd simulate failpoints --socket /tmp/demo/runtime.sock 'socket=freeze'
+  plegd simulate failpoints --socket /tmp/demo/runtime.sock 'Status=3*error(Unavailable)->delay(2s)'
+  plegd simulate failpoints --socket /tmp/demo/runtime.sock ''`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return critest.Simulate(cmd.Context(), opts, cmd.ErrOrStderr())
+		},
+	}
+	socketFlag := func(c *cobra.Command, use string) {
+		c.Flags().StringVar(&opts.Socket, "socket", opts.Socket, use)
+	}
+	socketFlag(cmd, "`path` of the unix socket to serve at; one left by a dead process is replaced")
+	flags := cmd.Flags()
+	flags.IntVar(&opts.Pods, "pods", opts.Pods, "number of `pods`")
+	flags.IntVar(&opts.Containers, "containers", opts.Containers, "running `containers` in each pod")
+	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
+	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
+
+	failpoints := &cobra.Command{
+		Use:   "failpoints [SPEC]",
+		Short: "Show or change the failpoints of a running plegd simulate",
+		Long: `Without SPEC, prints what is left of the failpoints of the plegd simulate that
+serves at --socket. With it, puts SPEC in place of all of them ('' for none) and
+prints what stands then.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), failpointsTimeout)
+			defer cancel()
+			var now string
+			var err error
+			if len(args) == 0 {
+				now, err = critest.ReadFailpoints(ctx, opts.Socket)
+			} else {
+				now, err = critest.WriteFailpoints(ctx, opts.Socket, args[0])
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), now)
+			return err
+		},
+	}
+	socketFlag(failpoints, "`path` that plegd simulate serves at")
+	cmd.AddCommand(failpoints)
+	return cmd
+}
+
+// fraction is a flag's value that says what is allowed. Its range is checked
+// where it is used.
+type fraction float64
+
+// String returns the value as it is typed.
+func (f *fraction) String() string { return strconv.FormatFloat(float64(*f), 'g', -1, 64) }
+
+// Set reads a number.
+func (f *fraction) Set(s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return errors.New("want a fraction, 0 to 1, such as 0.01")
+	}
+	*f = fraction(v)
+	return nil
+}
+
+// Type names the value's type in the help.
+func (f *fraction) Type() string { return "fraction" }
