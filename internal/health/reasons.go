@@ -278,7 +278,7 @@ var table = []Reason{
 		ID: RuntimeUnresponsive, Severity: SeverityCritical,
 		Meaning:  "The runtime accepts connections at most and answers nothing: every call hangs.",
 		Needs:    "a list and a Version call beside it are unanswered, and nothing has been answered since.",
-		Numbers:  "the list for 1.5s and three times what it usually takes, Version for 0.9s.",
+		Numbers:  "the list for 1.5s, and for three times the slowest of the last three (20s at most); Version for 0.9s.",
 		Outranks: []string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady, PodInspectionStall, PodInspectionFailing, RelistSlow},
 		Next:     "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
@@ -299,7 +299,7 @@ var table = []Reason{
 		ID: RuntimeListStall, Severity: SeverityCritical,
 		Meaning:  "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
 		Needs:    "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
-		Numbers:  "1.5s and three times what the lists usually take.",
+		Numbers:  "1.5s, and three times the slowest of the last three relists' lists (20s at most).",
 		Outranks: []string{RuntimeNotReady, AcceptStalled, PodInspectionStall, PodInspectionFailing, RelistSlow},
 		Next:     "Take the runtime's goroutine stacks, then restart it.",
 		Steps: []string{
@@ -359,11 +359,7 @@ var table = []Reason{
 			if s.Answered && !s.RuntimeReady.good() {
 				return []string{"Status says " + s.RuntimeReady.print("RuntimeReady")}
 			}
-			since := s.InFlightSince
-			if since.IsZero() && s.LastErr != nil {
-				since = w.f.Calls[opStatus].LastFailed
-			}
-			if !w.statusTrouble() || !w.lastAnswer.After(since) {
+			if !w.statusTrouble() || !w.answeredBesideStatus() {
 				return nil
 			}
 			var out []string
@@ -486,7 +482,8 @@ var table = []Reason{
 			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
 			}
-			if m := w.f.Modelled; !m.BusySince.IsZero() && w.age(m.BusySince) > SlowRelistThreshold && m.LastSeen.Equal(m.BusySince) {
+			if behind := w.f.Relist.LastSeen.Sub(w.f.Modelled.LastSeen); !w.f.Modelled.LastSeen.IsZero() && behind > SlowRelistThreshold {
+				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(behind)))
 				out = append(out, w.modelEvidence()...)
 			}
 			return out

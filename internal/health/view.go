@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -11,14 +10,22 @@ import (
 // begins, hangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
 	// hangAfter is how long a list must be unanswered to count as hanging, at
-	// least: three times what it usually takes is needed too.
-	hangAfter = 1500 * time.Millisecond
+	// least: three times the slowest of the last recentLists lists is needed
+	// too, up to hangSurely, so that lists that have become slow are not said
+	// to hang.
+	hangAfter   = 1500 * time.Millisecond
+	hangSurely  = 20 * time.Second
+	recentLists = 3
 	// witnessAfter is how long a second call must be unanswered beside it.
 	witnessAfter = 900 * time.Millisecond
 	// unknownAfter is how long something may be wrong without a name.
 	unknownAfter = 3 * time.Second
 	// statusHangAfter is the same for Status beside lists that answer.
 	statusHangAfter = 2 * time.Second
+	// besideStatus is how long after the start of a Status that hangs another
+	// call must be answered, to tell a Status that hangs from a runtime that has
+	// just stopped answering at all.
+	besideStatus = time.Second
 	// inspectHangAfter is how long a pod's inspection must be unanswered.
 	inspectHangAfter = 3 * time.Second
 	// SlowListThreshold is what both lists may take together; RelistSlow needs
@@ -69,10 +76,20 @@ func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 // list has been for long enough.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < max(hangAfter, 3*median(w.f.Relist.Lists)) {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
+}
+
+// hangLimit is how long a list must be unanswered to count as hanging.
+func (w *view) hangLimit() time.Duration {
+	lists := w.f.Relist.Lists
+	var slowest time.Duration
+	for _, d := range lists[max(0, len(lists)-recentLists):] {
+		slowest = max(slowest, d)
+	}
+	return max(hangAfter, min(3*slowest, hangSurely))
 }
 
 // failed returns why the last relist failed; nil when the last one to end
@@ -175,6 +192,21 @@ func (w *view) statusTrouble() bool {
 	return s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) >= statusHangAfter
 }
 
+// answeredBesideStatus tells whether other calls are answered while Status
+// fails or hangs: one was, well after Status began to hang or after it failed,
+// or nothing has spoken against it since that was last so.
+func (w *view) answeredBesideStatus() bool {
+	s := &w.f.Status
+	if !s.InFlightSince.IsZero() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
+		return true
+	}
+	if s.LastErr != nil && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
+		return true
+	}
+	_, _, hanging := w.hang()
+	return w.was(RuntimeNotReady) && w.f.Relist.Failures == 0 && !hanging
+}
+
 // troubleFor is how long the relist has been failing or hanging.
 func (w *view) troubleFor() time.Duration {
 	r := &w.f.Relist
@@ -260,12 +292,4 @@ func short(d time.Duration) string {
 	default:
 		return d.Round(time.Second).String()
 	}
-}
-
-func median(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(d))
-	return s[len(s)/2]
 }

@@ -365,7 +365,9 @@ func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration) {
 			return true
 		}
 		out.Err, p.Err = err, err
-		out.Cut = ctx.Err() != nil && parent.Err() == nil
+		// The runtime knows the deadline too, and may say so a moment before
+		// it is ours.
+		out.Cut = err.Code == cri.CodeDeadlineExceeded && out.End.Sub(began) >= timeout*9/10
 		return false
 	}
 	ok := true

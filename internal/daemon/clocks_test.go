@@ -1,0 +1,427 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// watched is a daemon with the kubelet's real constants that watches a fake
+// runtime, in a bubble where minutes pass in milliseconds.
+type watched struct {
+	t  *testing.T
+	rt *critest.Runtime
+	d  *Daemon
+	t0 time.Time
+}
+
+// watch starts one in the present bubble. Nothing takes time there that is not
+// told to, so relists begin at every whole second and Status at every fifth.
+func watch(t *testing.T, rt *critest.Runtime, change func(*Config)) *watched {
+	t.Helper()
+	cfg := DefaultConfig()
+	cfg.RuntimeEndpoint = "/run/fake.sock"
+	cfg.Dial = rt.Dialer()
+	cfg.ControlSocket, cfg.WebListenAddresses = "", nil
+	if change != nil {
+		change(&cfg)
+	}
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	w := &watched{t: t, rt: rt, d: d, t0: time.Now()}
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop := time.Now()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the daemon ended with %v", err)
+		}
+		if took := time.Since(stop); took > time.Second {
+			t.Errorf("the daemon took %s to stop", took)
+		}
+		rt.Stop()
+	})
+	return w
+}
+
+// at waits until a moment of the bubble and returns what is known then.
+func (w *watched) at(d time.Duration) exporter.Snapshot {
+	time.Sleep(time.Until(w.t0.Add(d)))
+	synctest.Wait()
+	return w.d.Snapshot(time.Now())
+}
+
+func (w *watched) fail(spec string) {
+	w.t.Helper()
+	if err := w.rt.SetFailpoints(spec); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// moment is what a test expects at one moment.
+type moment struct {
+	state    health.State
+	reason   string
+	lastSeen time.Duration // since t0
+	notReady float64       // seconds, -1 for null
+	message  string
+}
+
+func (w *watched) expect(at time.Duration, want moment) {
+	w.t.Helper()
+	s := w.at(at)
+	v := s.Verdict
+	got := moment{state: v.State, reason: v.Reason, lastSeen: v.LastSeen.Sub(w.t0), notReady: -1, message: v.KubeletMessage}
+	if v.NotReadyIn != nil {
+		got.notReady = v.NotReadyIn.Seconds()
+	}
+	if got != want {
+		w.t.Fatalf("at %s\n got %+v\nwant %+v\nactive: %+v", at, got, want, v.Active)
+	}
+}
+
+func fakeRuntime(pods, containers int) *critest.Runtime {
+	rt := critest.New(critest.Options{})
+	rt.FillPods(pods, containers)
+	rt.Start()
+	return rt
+}
+
+const (
+	down = "container runtime is down"
+	// fault is when the faults below begin: after the relist of second 10 and
+	// the Status of second 10.
+	fault = 10*time.Second + 500*time.Millisecond
+)
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+func notSeenFor(d time.Duration) string {
+	return fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", d)
+}
+
+var well = moment{state: health.StateHealthy, notReady: -1}
+
+func (m moment) seen(d time.Duration) moment {
+	m.lastSeen = d
+	return m
+}
+
+// TestEverythingHangs: the 30-second way into NotReady, then the 3-minute rule
+// on top of it, then the way back.
+func TestEverythingHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.expect(10*time.Second, well.seen(10*time.Second))
+		time.Sleep(500 * time.Millisecond)
+		w.fail("socket=freeze")
+		w.expect(12*time.Second, well.seen(10*time.Second))
+		w.expect(13*time.Second, moment{health.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, -1, ""})
+		for s := 14; s < 40; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, float64(40 - s), ""})
+		}
+		for s := 40; s <= 190; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
+		}
+		for s := 191; s <= 300; s++ {
+			age := seconds(float64(s - 10))
+			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, "[" + down + ", " + notSeenFor(age) + "]"})
+		}
+		w.fail("")
+		if s := w.at(302 * time.Second); s.Verdict.State != health.StateHealthy {
+			t.Errorf("2 s after the runtime was back: %s, %s: %+v", s.Verdict.State, s.Verdict.Reason, s.Verdict.Active)
+		}
+	})
+}
+
+// TestListsHang: the 3-minute way into NotReady. Each call runs into its 2-min
+// deadline, and the next relist begins a period later.
+func TestListsHang(t *testing.T) {
+	for _, rpc := range []string{"ListPodSandbox", "ListContainers"} {
+		t.Run(rpc, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, fakeRuntime(10, 2), nil)
+				w.at(fault)
+				w.fail(rpc + "=hang")
+				w.expect(12*time.Second, well.seen(10*time.Second))
+				w.expect(13*time.Second, moment{health.StateDegraded, health.RuntimeListStall, 10 * time.Second, -1, ""})
+				for s := 14; s <= 190; s++ {
+					w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeListStall, 10 * time.Second, float64(190 - s), ""})
+				}
+				for s := 191; s <= 260; s++ {
+					w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeListStall, 10 * time.Second, 0, notSeenFor(seconds(float64(s - 10)))})
+				}
+				w.fail("")
+				if s := w.at(262 * time.Second); s.Verdict.State != health.StateHealthy {
+					t.Errorf("2 s after the lists answer: %s, %s", s.Verdict.State, s.Verdict.Reason)
+				}
+			})
+		})
+	}
+}
+
+// TestListsFail: as fast as they fail, the threshold is the same.
+func TestListsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(fault)
+		w.fail("ListContainers=error(Internal: boom)")
+		w.expect(11*time.Second+100*time.Millisecond, moment{health.StateHealthy, "", 10 * time.Second, 178.9, ""})
+		for s := 15; s <= 190; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.Unknown, 10 * time.Second, float64(190 - s), ""})
+		}
+		w.expect(191*time.Second, moment{health.StateUnhealthy, health.Unknown, 10 * time.Second, 0, notSeenFor(181 * time.Second)})
+		w.fail("")
+		w.expect(193*time.Second, well.seen(193*time.Second))
+	})
+}
+
+// TestListsAreSlow: relists of 5 s begin 6 s apart, the node stays Ready, and
+// only the first slow list is taken for a stall.
+func TestListsAreSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(fault)
+		w.fail("ListContainers=delay(5s)")
+		var starts []time.Duration
+		for s := 11.1; s < 130; s++ {
+			v := w.at(seconds(s)).Verdict
+			if v.State == health.StateUnhealthy || !v.NodeReady {
+				t.Fatalf("second %g: %s: %s", s, v.State, v.KubeletMessage)
+			}
+			if seen := v.LastSeen.Sub(w.t0); len(starts) == 0 || starts[len(starts)-1] != seen {
+				starts = append(starts, seen)
+			}
+			// The second slow relist ends at second 22.
+			if s > 22 && (v.State != health.StateDegraded || v.Reason != health.RelistSlow) {
+				t.Fatalf("second %g: %s, %q, want degraded by RelistSlow", s, v.State, v.Reason)
+			}
+			if v.Reason == health.RuntimeListStall && s > 16 {
+				t.Fatalf("second %g: lists that are slow are said to hang", s)
+			}
+		}
+		for i := 3; i < len(starts); i++ {
+			if starts[i]-starts[i-1] != 6*time.Second {
+				t.Fatalf("relists began at %v: want 6 s apart", starts)
+			}
+		}
+		w.fail("")
+		if s := w.at(140 * time.Second); s.Verdict.State != health.StateHealthy {
+			t.Errorf("fast again: %s, %s", s.Verdict.State, s.Verdict.Reason)
+		}
+	})
+}
+
+// TestFlapping: two calls that each run into the 2-min limit, against a 3-min
+// threshold, make the node flap about every four minutes.
+func TestFlapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(fault)
+		w.fail("ListPodSandbox=2*hang->1*off->2*hang->1*off->2*hang->1*off->off")
+		var changes []string
+		last := health.State("")
+		for s := 11; s <= 11+3*243+10; s++ {
+			v := w.at(seconds(float64(s))).Verdict
+			if v.State == health.StateStarting {
+				t.Fatalf("second %d: starting", s)
+			}
+			if unhealthy := v.State == health.StateUnhealthy; unhealthy != (last == health.StateUnhealthy) {
+				changes = append(changes, fmt.Sprintf("%d:%s", s, v.State))
+			}
+			last = v.State
+		}
+		// Each round: two calls of 120 s and three periods of 1 s; NotReady from
+		// 180 s after the last relist that succeeded until the next one.
+		want := "[191:unhealthy 253:healthy 434:unhealthy 496:healthy 677:unhealthy 739:healthy]"
+		if got := fmt.Sprint(changes); got != want {
+			t.Errorf("changes\n got %s\nwant %s", got, want)
+		}
+	})
+}
+
+// TestManySlowInspections: plegd inspects 200 pods of 1 s each in 13 s; the
+// kubelet, one after the other, passes its threshold, and the verdict says so.
+func TestManySlowInspections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fakeRuntime(200, 0)
+		if err := rt.SetFailpoints("PodSandboxStatus=delay(1s)"); err != nil {
+			t.Fatal(err)
+		}
+		w := watch(t, rt, nil)
+		w.at(12900 * time.Millisecond)
+		if s := w.d.loop.Snapshot(); s.Last != nil {
+			t.Errorf("plegd was done after %s, want 13 s", s.Last.End.Sub(w.t0))
+		}
+		s := w.at(13100 * time.Millisecond)
+		if s.Facts.Relist.Last == nil || s.Facts.Relist.Last.Serial != 200*time.Second {
+			t.Fatalf("the last relist is %+v, want one of 200 s call after call", s.Facts.Relist.Last)
+		}
+		for s := 14; s <= 200; s++ {
+			now := seconds(float64(s))
+			want := moment{health.StateDegraded, health.RelistSlow, 0, float64(180 - s), ""}
+			if s > 180 {
+				want = moment{health.StateUnhealthy, health.RelistSlow, 0, 0, notSeenFor(now)}
+			}
+			// plegd's own relist goes on every second, from second 14 on.
+			want.lastSeen = now
+			w.expect(now, want)
+		}
+		if v := w.at(202 * time.Second).Verdict; v.State != health.StateHealthy {
+			t.Errorf("the kubelet has caught up: %s, %s, modelled %s ago", v.State, v.Reason, v.ModelledAge)
+		}
+	})
+}
+
+// TestStuckPods: one pod whose status hangs keeps the kubelet busy for two
+// minutes, two of them for four: NotReady.
+func TestStuckPods(t *testing.T) {
+	for pods, unhealthy := range map[int]bool{1: false, 2: true} {
+		t.Run(fmt.Sprint(pods), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, fakeRuntime(10, 0), nil)
+				w.at(fault)
+				w.fail("PodSandboxStatus=hang")
+				for i := range pods {
+					w.rt.AddPod(critest.PodSpec{Name: fmt.Sprintf("stuck-%d", i), Namespace: "default"})
+				}
+				v := w.at(15 * time.Second).Verdict
+				if v.State != health.StateDegraded || v.Reason != health.PodInspectionStall {
+					t.Errorf("4 s into the inspection: %s, %q", v.State, v.Reason)
+				}
+				was := false
+				for s := 16; s < 240; s++ {
+					v := w.at(seconds(float64(s))).Verdict
+					if v.Reason != health.PodInspectionStall {
+						t.Fatalf("second %d: %s, %q", s, v.State, v.Reason)
+					}
+					if v.LastSeenAge > 12*time.Second {
+						t.Fatalf("second %d: plegd's own last seen is %s old: its inspections are cut at 10 s", s, v.LastSeenAge)
+					}
+					was = was || v.State == health.StateUnhealthy
+				}
+				if was != unhealthy {
+					t.Errorf("unhealthy within four minutes: %t, want %t", was, unhealthy)
+				}
+				w.fail("")
+				if v := w.at(265 * time.Second).Verdict; v.State != health.StateHealthy {
+					t.Errorf("after the pods answer: %s, %q", v.State, v.Reason)
+				}
+			})
+		})
+	}
+}
+
+// TestStatusHangs while the lists work: the other half of the 30-second way.
+func TestStatusHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(fault)
+		w.fail("Status=hang")
+		for s := 11; s < 17; s++ {
+			w.expect(seconds(float64(s)), well.seen(seconds(float64(s))))
+		}
+		for s := 17; s <= 20; s++ { // unanswered for 2 s; the last good one not yet 10 s old
+			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeNotReady, seconds(float64(s)), -1, ""})
+		}
+		for s := 21; s < 40; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeNotReady, seconds(float64(s)), float64(40 - s), ""})
+		}
+		for s := 40; s < 200; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeNotReady, seconds(float64(s)), 0, down})
+		}
+		w.fail("")
+		if v := w.at(206 * time.Second).Verdict; v.State != health.StateHealthy {
+			t.Errorf("Status answers again: %s, %q", v.State, v.Reason)
+		}
+	})
+}
+
+// TestConditions: what Status says takes no time, in either direction.
+func TestConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(fault)
+		w.rt.SetCondition("NetworkReady", false, "NetworkPluginNotReady", "cni plugin not initialized")
+		w.expect(16*time.Second, moment{health.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0,
+			"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized"})
+		w.rt.SetCondition("NetworkReady", true, "", "")
+		w.rt.RemoveCondition("RuntimeReady")
+		w.expect(21*time.Second, moment{health.StateUnhealthy, health.RuntimeNotReady, 21 * time.Second, 0, "container runtime not ready: <nil>"})
+		w.expect(46*time.Second, moment{health.StateUnhealthy, health.RuntimeNotReady, 46 * time.Second, 0, "[container runtime is down, container runtime not ready: <nil>]"})
+		w.rt.SetCondition("RuntimeReady", true, "", "")
+		w.expect(51*time.Second, well.seen(51*time.Second))
+	})
+}
+
+// TestNoRuntimeAtBoot: starting, with the reason named, until a rule of the
+// kubelet's has had its full time; then the runtime comes.
+func TestNoRuntimeAtBoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{})
+		rt.FillPods(3, 1)
+		rt.Start()
+		rt.Stop()
+		w := watch(t, rt, nil)
+		const never = "[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be successful, network state unknown]"
+		for s := 1; s < 30; s++ {
+			v := w.at(seconds(float64(s))).Verdict
+			if v.State != health.StateStarting || v.Reason != health.RuntimeSocketMissing || v.KubeletMessage != never {
+				t.Fatalf("second %d: %s, %q, %q", s, v.State, v.Reason, v.KubeletMessage)
+			}
+		}
+		if v := w.at(30 * time.Second).Verdict; v.State != health.StateUnhealthy || v.Reason != health.RuntimeSocketMissing {
+			t.Errorf("second 30: %s, %q", v.State, v.Reason)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.at(31100 * time.Millisecond); s.Verdict.PLEGHealthy != true {
+			t.Errorf("the relist after the runtime came failed: %+v", s.Facts.Relist.Last)
+		}
+		if v := w.at(36 * time.Second).Verdict; v.State != health.StateHealthy {
+			t.Errorf("after the first Status: %s, %q", v.State, v.Reason)
+		}
+	})
+}
+
+// TestStopDuringAHang: the cleanup of watch measures how long stopping takes.
+func TestStopDuringAHang(t *testing.T) {
+	for _, spec := range []string{"socket=freeze", "ListContainers=hang", "PodSandboxStatus=hang", "Status=hang"} {
+		t.Run(spec, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, fakeRuntime(10, 2), nil)
+				w.at(fault)
+				w.fail(spec)
+				w.rt.AddPod(critest.PodSpec{Name: "new", Namespace: "default"})
+				w.at(20 * time.Second)
+			})
+		})
+	}
+}
+
+// TestNothingIsWritten: whatever happened above, no call changed the runtime.
+func TestNothingIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		w.at(20 * time.Second)
+		w.rt.Churn(0.5)
+		w.at(30 * time.Second)
+		if calls := w.rt.WriteCalls(); len(calls) != 0 {
+			t.Errorf("plegd made calls that write: %v", calls)
+		}
+	})
+}
