@@ -6,7 +6,8 @@ import (
 
 // The lists hand out the entries themselves: entries are replaced and never
 // changed, so a list costs one slice of pointers however long marshalling takes.
-// The order is shuffled each time, since a runtime that walks a map has none.
+// The order is shuffled each time, since a runtime that walks a map has none. They
+// serve Snapshot and the streaming lists; the unary ones are in wire.go.
 
 func (m *Model) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	m.mu.Lock()

@@ -61,6 +61,8 @@ type Model struct {
 
 	rawSandboxes  []*runtimeapi.PodSandbox
 	rawContainers []*runtimeapi.Container
+	// What is appended to the encoded lists as it is.
+	rawSandboxBytes, rawContainerBytes []byte
 
 	runtime runtimeState
 	events  broadcaster
@@ -82,6 +84,9 @@ type sandbox struct {
 	entry *runtimeapi.PodSandbox
 	ips   []string
 	index int
+
+	encoded     *encoded
+	encodedFrom *runtimeapi.PodSandbox // the entry that encoded was made from
 }
 
 // container is one container. Its entry is replaced, never changed.
@@ -92,6 +97,9 @@ type container struct {
 	exitCode          int32
 	reason, message   string
 	index             int
+
+	encoded     *encoded
+	encodedFrom *runtimeapi.Container
 }
 
 // table finds records by id and lists them without a walk over a map.

@@ -1,6 +1,8 @@
 package critest
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -22,11 +24,22 @@ func (m *Model) AddRawContainer(entries ...*runtimeapi.Container) {
 	m.rawContainers = append(m.rawContainers, entries...)
 }
 
+// AddRawBytes appends bytes to the answers of ListPodSandbox and ListContainers:
+// entries as no marshaller writes them (field 1, length-delimited), or what is no
+// entry at all.
+func (m *Model) AddRawBytes(sandboxes, containers []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rawSandboxBytes = append(slices.Clip(m.rawSandboxBytes), sandboxes...)
+	m.rawContainerBytes = append(slices.Clip(m.rawContainerBytes), containers...)
+}
+
 // ClearRaw takes all raw entries away again.
 func (m *Model) ClearRaw() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rawSandboxes, m.rawContainers = nil, nil
+	m.rawSandboxBytes, m.rawContainerBytes = nil, nil
 }
 
 // EditSandbox changes one sandbox's entry as no runtime should: another uid, no
@@ -37,7 +50,7 @@ func (m *Model) EditSandbox(id string, edit func(*runtimeapi.PodSandbox)) {
 	s := m.sandbox(id)
 	entry := proto.Clone(s.entry).(*runtimeapi.PodSandbox)
 	edit(entry)
-	s.entry = entry
+	s.entry, s.encoded = entry, nil
 	if entry.Id != id {
 		m.sandboxes.remove(id)
 		m.sandboxes.add(entry.Id, s)
@@ -52,7 +65,7 @@ func (m *Model) EditContainer(id string, edit func(*runtimeapi.Container)) {
 	c := m.container(id)
 	entry := proto.Clone(c.entry).(*runtimeapi.Container)
 	edit(entry)
-	c.entry = entry
+	c.entry, c.encoded = entry, nil
 	if entry.Id != id {
 		m.containers.remove(id)
 		m.containers.add(entry.Id, c)

@@ -69,11 +69,23 @@ func (s *service) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigReques
 }
 
 func (s *service) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: s.model.listSandboxes(req.GetFilter())}, nil
+	b, err := s.model.answerSandboxes(req.GetFilter())
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "critest: marshal the sandboxes: %v", err)
+	}
+	resp := new(runtimeapi.ListPodSandboxResponse)
+	resp.ProtoReflect().SetUnknown(b) // written as it is: see wire.go
+	return resp, nil
 }
 
 func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	return &runtimeapi.ListContainersResponse{Containers: s.model.listContainers(req.GetFilter())}, nil
+	b, err := s.model.answerContainers(req.GetFilter())
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "critest: marshal the containers: %v", err)
+	}
+	resp := new(runtimeapi.ListContainersResponse)
+	resp.ProtoReflect().SetUnknown(b)
+	return resp, nil
 }
 
 // streamBatch is how many entries one message of a streaming list holds.

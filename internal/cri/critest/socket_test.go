@@ -170,6 +170,7 @@ func TestSocketFaults(t *testing.T) {
 	}
 	for spec, see := range tests {
 		t.Run(spec+"/unix", func(t *testing.T) {
+			t.Parallel() // it waits on the real clock
 			rt := critest.New(critest.Options{})
 			if err := rt.SetFailpoints("socket=" + spec); err != nil {
 				t.Fatal(err)
