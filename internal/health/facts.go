@@ -22,6 +22,14 @@ type Facts struct {
 	Dial     Dial            `json:"dial"`
 	Probe    Probe           `json:"probe"`
 	Runtime  Runtime         `json:"runtime"`
+	Evidence Evidence        `json:"evidence"`
+	// Containers is the number of containers in the last good list, exited ones
+	// too; 0 before the first.
+	Containers int `json:"containers,omitempty"`
+	// Discarded counts the events that were dropped because the channel was
+	// full, LastDiscard is when one last was.
+	Discarded   uint64    `json:"discarded,omitempty"`
+	LastDiscard time.Time `json:"last_discard"`
 }
 
 // Config is what plegd was told, as far as a verdict depends on it.
