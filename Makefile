@@ -58,7 +58,8 @@ build-all: ## Build build/linux-{amd64,arm64}/plegd
 
 .PHONY: demo
 demo: build ## Show a fault, its reason and the recovery on a fake runtime (under a minute, no root)
-	@$(GO) run ./demo -plegd build/plegd
+	@$(GO) build -o build/demo ./demo
+	@build/demo -plegd build/plegd
 
 .PHONY: test
 test: ## Run the fast tests: race detector, no root, no network
@@ -74,7 +75,8 @@ e2e: build ## Run the end-to-end tests on a real containerd, systemd and Prometh
 
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
-	$(GO) run ./bench $(ARGS)
+	@$(GO) build -o build/bench ./bench
+	@build/bench $(ARGS)
 
 .PHONY: bench-compare
 bench-compare: ## Compare the Go benchmarks with another commit's: make bench-compare REF=v0.1.0
@@ -110,8 +112,9 @@ fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: ## Check the systemd unit and the Prometheus rules (systemd-analyze, promtool)
-	PLEGD=$(abspath $(wildcard build/plegd)) bash deploy/systemd/verify.sh
+check-deploy: build ## Check the systemd unit, its settings and the Prometheus rules (systemd-analyze, promtool)
+	bash deploy/systemd/verify.sh
+	bash .ci/flags.sh build/plegd
 	promtool check rules deploy/prometheus/plegd.rules.yml
 	promtool test rules deploy/prometheus/plegd.rules.test.yml
 

@@ -15,8 +15,8 @@ type config struct {
 	pods, containers, rounds int
 	// relists is how many a round holds; 0 lets the number of pods decide.
 	relists int
-	churn                    float64
-	period                   time.Duration
+	churn   float64
+	period  time.Duration
 }
 
 // round is what a subject reports of one round.

@@ -24,8 +24,10 @@ type demo struct {
 	binary, dir, url string
 	began            time.Time
 	children         []*child
-	last             string    // the verdict printed last
-	lastTick         time.Time // when
+	// The verdict printed last, whether with a countdown, and when.
+	last      string
+	countdown bool
+	lastTick  time.Time
 }
 
 // child is a plegd that the demo started.
@@ -173,11 +175,11 @@ func (d *demo) showVerdict(s *status) {
 		v += ", " + s.Reason
 	}
 	countdown := s.NotReadyIn != nil && *s.NotReadyIn > 0
-	if v == d.last && (!countdown || time.Since(d.lastTick) < 2500*time.Millisecond) {
+	if v == d.last && (!countdown || d.countdown && time.Since(d.lastTick) < 2500*time.Millisecond) {
 		return
 	}
 	changed := v != d.last
-	d.last, d.lastTick = v, time.Now()
+	d.last, d.countdown, d.lastTick = v, countdown, time.Now()
 	line := "verdict: " + v
 	if countdown {
 		line += fmt.Sprintf("; the node turns NotReady in %.1f s", *s.NotReadyIn)
@@ -293,8 +295,13 @@ func (d *demo) showStatus(ctx context.Context, socket string, want int) error {
 }
 
 func (d *demo) showLog() {
+	const width = 160
 	text, _ := os.ReadFile(filepath.Join(d.dir, "run.log"))
 	for line := range strings.Lines(string(text)) {
-		fmt.Printf("          | %s\n", strings.TrimRight(line, "\n"))
+		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")
+		if len(line) > width {
+			line = line[:width] + " ..."
+		}
+		fmt.Printf("          | %s\n", line)
 	}
 }

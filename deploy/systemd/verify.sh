@@ -32,17 +32,10 @@ done
 for c in $(sed -n 's/^SystemCallFilter=~\?//p' "$unit" | tr ' ' '\n' | grep '^@' || true); do
   systemd-analyze syscall-filter "$c" >/dev/null || fail "no such system call group: $c"
 done
-# ... a watchdog that nobody listens for, and variables that plegd does not have.
+# ... and a watchdog that nobody listens for.
 if grep -q '^WatchdogSec=' "$unit"; then
   grep -Eq '^Type=notify(-reload)?$' "$unit" || fail "WatchdogSec needs Type=notify"
 fi
-if [ -n "${PLEGD:-}" ]; then
-  "$PLEGD" run --help > "$tmp/help" 2>&1 || fail "$PLEGD run --help failed"
-  sed -n 's/^#\?PLEGD_\([A-Z_]*\)=.*/\1/p' plegd.default | while read -r v; do
-    tr '[:lower:].-' '[:upper:]__' < "$tmp/help" | grep -q -- "__$v\b" || fail "plegd.default: plegd run has no flag for PLEGD_$v"
-  done
-fi
-
 systemd-analyze security --offline=true --threshold="$threshold" --no-pager "$unit" > "$tmp/security" || {
   cat "$tmp/security" >&2
   fail "the exposure is above $((threshold / 10)).$((threshold % 10))"
