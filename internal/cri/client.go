@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -74,6 +75,10 @@ type DialResult struct {
 	// Err is nil when the connection was made, which says nothing yet about
 	// whether anybody will read from it.
 	Err error
+	// PeerPID is the process that called listen(2) on the socket (SO_PEERCRED);
+	// 0 when the connection failed, or when that is in another pid namespace.
+	// For a socket that systemd made it is 1.
+	PeerPID int
 }
 
 // New returns a client. It does not connect: the first call does.
@@ -130,8 +135,29 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	start := time.Now()
 	conn, err := c.opts.Dial(ctx)
 	now := time.Now()
-	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err})
+	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: peerPID(conn)})
 	return conn, err
+}
+
+// peerPID asks the kernel who listens at the other end, 0 when it cannot tell.
+// The answer does not need the other end's cooperation: it comes from a stopped
+// process's socket as well.
+func peerPID(conn net.Conn) int {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
 }
 
 // LastDial returns the last connect(2), nil before the first.
