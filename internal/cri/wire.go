@@ -31,10 +31,10 @@ const (
 )
 
 // listReader reads the items of one list answer. It remembers each item by id:
-// an item whose fixed fields (those before the first map) are byte for byte
-// what they were is the item that it was, and its labels and annotations,
-// which CRI never changes for an id, are skipped. Any other item is read whole
-// by the generated decoder.
+// an item known from an earlier answer whose fixed fields (those before the
+// first map) are byte for byte what they were is the item that it was, and its
+// labels and annotations, which CRI never changes for an id, are skipped. Any
+// other item is read whole by the generated decoder.
 //
 // It is not safe for concurrent use.
 type listReader[T any] struct {
@@ -82,7 +82,7 @@ func (r *listReader[T]) read(b []byte) ([]*T, error) {
 	distinct := 0
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
+		if n < 0 || num > protowire.MaxValidNumber { // ConsumeTag lets larger ones pass
 			return nil, errWire
 		}
 		b = b[n:]
@@ -129,7 +129,9 @@ func (r *listReader[T]) item(raw []byte) (*item[T], error) {
 		return &item[T]{value: v, gen: r.gen}, nil
 	}
 	it := r.known[string(id)]
-	if it != nil && len(raw) >= len(it.fixed) && bytes.Equal(raw[:len(it.fixed)], it.fixed) {
+	// Known means known from an earlier answer: a second item of the same id in
+	// one answer is another item, with labels of its own.
+	if it != nil && it.gen != r.gen && len(raw) >= len(it.fixed) && bytes.Equal(raw[:len(it.fixed)], it.fixed) {
 		same, err := r.onlyMaps(raw[len(it.fixed):])
 		if err != nil {
 			return nil, err
