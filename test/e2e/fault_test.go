@@ -90,6 +90,12 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	})
 	lab.ReportFault(t, f.name, named.Reason, seconds(named.At.Sub(injected)), seconds(max(0, back.At.Sub(mended))))
 
+	for _, sight := range s.watch.Sights(named.At) {
+		if sight.State == healthy && sight.Relist.Failures > 0 {
+			t.Errorf("%s: healthy %s after the mending, though the last relist has failed and none has succeeded since", f.name, seconds(sight.At.Sub(mended)))
+			break
+		}
+	}
 	allowed := slices.Concat(f.reasons, f.onTheWay)
 	var before, after []lab.Sight
 	for _, sight := range s.watch.Sights(injected) {

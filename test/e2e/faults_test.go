@@ -15,6 +15,10 @@ import (
 // within one relist period, and what a busy machine adds.
 const oneRelist = 1500 * time.Millisecond
 
+// firstStatus is how soon all must be well where no Status has been good yet:
+// like the kubelet plegd asks for it every 5 s, and calls no node Ready before.
+const firstStatus = 7 * time.Second
+
 // TestFaults breaks one runtime in one way after another under one plegd, which
 // must name each fault and see each recovery without ever being restarted.
 func TestFaults(t *testing.T) {
@@ -108,7 +112,7 @@ func TestFaultForbiddenFromStart(t *testing.T) {
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{DropCapabilities: []string{"dac_override", "dac_read_search"}})
 	s := &subject{t: t, runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
 	s.suffer(t,
-		fault{name: "socket forbidden at start", fromStart: true, reasons: []string{permissionDenied}, state: starting, within: 3 * time.Second, onTheWay: []string{"Starting"}},
+		fault{name: "socket forbidden at start", fromStart: true, reasons: []string{permissionDenied}, state: starting, within: 3 * time.Second, onTheWay: []string{"Starting"}, healthyWithin: firstStatus},
 		func() {}, nil,
 		func() { chmod(t, runtime.Socket, mode) })
 }
@@ -122,7 +126,7 @@ func TestRuntimeComesLater(t *testing.T) {
 	s.suffer(t,
 		fault{
 			name: "runtime comes later", fromStart: true, reasons: []string{socketMissing}, state: starting, within: 3 * time.Second,
-			onTheWay: []string{"Starting"}, onTheWayBack: []string{runtimeStarting},
+			onTheWay: []string{"Starting"}, onTheWayBack: []string{runtimeStarting}, healthyWithin: firstStatus,
 		},
 		func() {},
 		func(time.Time) {

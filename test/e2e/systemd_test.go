@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,7 +30,7 @@ func newSystemdWithPlegd(t *testing.T, dropIn string) *lab.Systemd {
 	files := []lab.SystemdFile{
 		{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
 		{Path: "/etc/systemd/system/" + plegdUnit, From: unit},
-		{Path: "/etc/default/plegd", Text: "PLEGD_RUNTIME_ENDPOINT=unix://" + fakeRuntime + "\nPLEGD_KUBELET_HEALTHZ_URL=\n"},
+		{Path: "/etc/default/plegd", Text: "PLEGD_RUNTIME_ENDPOINT=unix://" + fakeRuntime + "\n"},
 		{Path: "/run/fake/keep"},
 	}
 	if dropIn != "" {
@@ -65,6 +66,17 @@ func TestSystemdUnit(t *testing.T) {
 	s.Run("systemctl", "stop", "fake.service")
 	statusText(t, s, "Runtime")
 	before = statusInside(t, s)
+	if before.LastSeen == nil {
+		t.Fatal("plegd has forgotten what it has last seen")
+	}
+	// It writes every few seconds: what it has last seen must be there first.
+	lab.Eventually(t, 10*time.Second, "the state is saved", func() error {
+		since := fmt.Sprintf("@%d", before.LastSeen.Unix()+2)
+		if out := s.Run("find", "/var/lib/plegd", "-type", "f", "-newermt", since); out == "" {
+			return errors.New("nothing in /var/lib/plegd is newer than that")
+		}
+		return nil
+	})
 	pid := s.Property(plegdUnit, "MainPID")
 	s.Run("kill", "-KILL", pid)
 	lab.Eventually(t, 5*time.Second, "systemd has started plegd again", func() error {
