@@ -122,23 +122,19 @@ func (r *rememberer[T]) read(b []byte) ([]T, error) {
 		r.known[id] = k
 	}
 	top, broken := fieldsOf(b)
-	var stripped []byte
 	var out []T
 	for _, f := range top {
-		if f.num != 1 || f.typ != protowire.BytesType {
-			stripped = append(stripped, f.raw...)
-			continue
-		}
-		v, decoded, err := r.item(f.value)
-		if err != nil {
+		if f.num == 1 && f.typ == protowire.BytesType {
+			v, err := r.item(f.value)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		} else if _, err := r.kind.list(f.raw); err != nil {
 			return nil, err
 		}
-		stripped = protowire.AppendTag(stripped, 1, protowire.BytesType)
-		stripped = protowire.AppendBytes(stripped, decoded)
-		out = append(out, v)
 	}
-	// Whether the rest of the message is valid is the generated decoder's to say.
-	if _, err := r.kind.list(append(stripped, broken...)); err != nil {
+	if _, err := r.kind.list(broken); err != nil {
 		return nil, err
 	}
 	for id, k := range r.known {
@@ -149,8 +145,7 @@ func (r *rememberer[T]) read(b []byte) ([]T, error) {
 	return out, nil
 }
 
-// item returns the item that raw encodes, and the bytes that were decoded.
-func (r *rememberer[T]) item(raw []byte) (T, []byte, error) {
+func (r *rememberer[T]) item(raw []byte) (T, error) {
 	fields, broken := fieldsOf(raw)
 	at := slices.IndexFunc(fields, r.behind)
 	if at < 0 {
@@ -173,20 +168,18 @@ func (r *rememberer[T]) item(raw []byte) (T, []byte, error) {
 	}
 	old, known := r.known[id]
 	if ordered && known && !old.now && old.fixed == fixed.String() {
-		decoded := []byte(fixed.String() + trailing.String())
-		v, err := r.kind.item(decoded)
-		if err != nil {
-			return v, nil, err
+		v, err := r.kind.item([]byte(fixed.String() + trailing.String()))
+		if err == nil {
+			v = r.kind.relabel(v, old.value)
+			r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
 		}
-		v = r.kind.relabel(v, old.value)
-		r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
-		return v, decoded, nil
+		return v, err
 	}
 	v, err := r.kind.item(raw)
 	if err == nil && ordered && id != "" {
 		r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
 	}
-	return v, raw, err
+	return v, err
 }
 
 func (r *rememberer[T]) behind(f wireField) bool {

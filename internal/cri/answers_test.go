@@ -1,0 +1,181 @@
+package cri
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+func TestVersion(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	rt.SetVersion("containerd", "2.4.2")
+	c, _ := clientOf(t, rt, Options{})
+	got, err := c.Version(t.Context())
+	if want := (Version{"containerd", "2.4.2", "v1"}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestStatusConditions: a condition that the answer does not hold is nil, which
+// is not the same as false.
+func TestStatusConditions(t *testing.T) {
+	yes := func(of string) *Condition { return &Condition{Type: of, Status: true} }
+	for _, tt := range []struct {
+		name string
+		set  func(*critest.Runtime)
+		want Status
+	}{
+		{"both true", func(*critest.Runtime) {}, Status{RuntimeReady: yes("RuntimeReady"), NetworkReady: yes("NetworkReady")}},
+		{"no network", func(rt *critest.Runtime) { rt.SetNetworkReady(false) }, Status{
+			RuntimeReady: yes("RuntimeReady"),
+			NetworkReady: &Condition{Type: "NetworkReady", Reason: critest.ReasonNetworkNotReady, Message: critest.MessageNetworkNotReady},
+		}},
+		{"runtime false", func(rt *critest.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, Status{
+			RuntimeReady: &Condition{Type: "RuntimeReady", Reason: "Why", Message: "because"}, NetworkReady: yes("NetworkReady"),
+		}},
+		{"runtime missing", func(rt *critest.Runtime) { rt.RemoveCondition(runtimeapi.RuntimeReady) }, Status{NetworkReady: yes("NetworkReady")}},
+		{"network missing", func(rt *critest.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes("RuntimeReady")}},
+		{"both missing, another there", func(rt *critest.Runtime) {
+			rt.RemoveCondition(runtimeapi.RuntimeReady)
+			rt.RemoveCondition(runtimeapi.NetworkReady)
+			rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "", "")
+		}, Status{}},
+		{"nothing at all", func(rt *critest.Runtime) { rt.Set("Status", critest.Empty()) }, Status{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rt := serve(t, critest.Options{})
+			tt.set(rt)
+			c, _ := clientOf(t, rt, Options{})
+			got, err := c.Status(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestVerboseStatus: the runtime's own account comes only when it was asked for.
+func TestVerboseStatus(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	rt.SetNetworkReady(false)
+	c, _ := clientOf(t, rt, Options{})
+	if s, err := c.Status(t.Context(), false); err != nil || s.Info != nil {
+		t.Errorf("not verbose: %v, %v", s.Info, err)
+	}
+	if s, err := c.Status(t.Context(), true); err != nil || s.Info["lastCNILoadStatus"] != critest.CNILoadStatusNoConfig {
+		t.Errorf("verbose: %v, %v", s.Info, err)
+	}
+}
+
+func TestPodSandboxStatus(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	for _, ips := range [][]string{{"10.0.0.1"}, {"10.0.0.2", "fd00::2"}, {"10.0.0.3", "fd00::3", "fd00::4"}, {}} {
+		pod := rt.AddPod(critest.PodSpec{IPs: ips})
+		s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID)
+		if err != nil || s.ID != pod.SandboxID || !s.Ready || s.CreatedAt == 0 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if len(s.IPs) != len(ips) || len(ips) > 0 && !cmp.Equal(s.IPs, ips) {
+			t.Errorf("addresses %q, want %q", s.IPs, ips)
+		}
+		rt.StopSandbox(pod.SandboxID)
+		if s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil || s.Ready || len(s.IPs) > 0 {
+			t.Errorf("stopped: %+v, %v", s, err)
+		}
+	}
+	_, err := c.PodSandboxStatus(t.Context(), "nobody")
+	if e := failure(t, err); e.Code != CodeNotFound {
+		t.Errorf("%+v, want NotFound", e)
+	}
+	// An answer without a status says nothing; SANDBOX_READY is its zero value.
+	pod := rt.AddPod(critest.PodSpec{})
+	rt.Set("PodSandboxStatus", critest.Empty())
+	if s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil || s.Ready {
+		t.Errorf("an empty answer: %+v, %v", s, err)
+	}
+}
+
+func TestContainerStatus(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	pod := rt.AddPod(critest.PodSpec{Containers: []string{"server"}})
+	c, _ := clientOf(t, rt, Options{})
+	id := pod.ContainerIDs[0]
+	s, err := c.ContainerStatus(t.Context(), id)
+	if err != nil || s.ID != id || s.Name != "server" || s.State != StateRunning || s.CreatedAt == 0 || s.StartedAt == 0 || s.FinishedAt != 0 {
+		t.Errorf("running: %+v, %v", s, err)
+	}
+	rt.ExitContainer(id, 137, "OOMKilled")
+	s, err = c.ContainerStatus(t.Context(), id)
+	if err != nil || s.State != StateExited || s.ExitCode != 137 || s.Reason != "OOMKilled" || s.FinishedAt < s.StartedAt {
+		t.Errorf("exited: %+v, %v", s, err)
+	}
+	if _, err := c.ContainerStatus(t.Context(), "nobody"); failure(t, err).Code != CodeNotFound {
+		t.Errorf("%v, want NotFound", err)
+	}
+}
+
+// TestListsHoldEverything compares both lists with the model behind them.
+func TestListsHoldEverything(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	pods := rt.FillPods(30, 2)
+	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
+	rt.StopSandbox(pods[1].SandboxID)
+	rt.RemoveSandbox(pods[2].SandboxID)
+	rt.AddContainer(pods[3].UID, "late")
+	rt.AddRawContainer(&runtimeapi.Container{Id: "odd"})
+	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "odd"})
+	c, _ := clientOf(t, rt, Options{})
+	for range 3 {
+		wantS, wantC := rt.Snapshot()
+		sandboxes, err := c.ListPodSandbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		containers, err := c.ListContainers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, k := map[string]Sandbox{}, map[string]Container{}
+		for _, p := range wantS {
+			s[p.Id] = plainSandbox(p)
+		}
+		for _, p := range wantC {
+			k[p.Id] = plainContainer(p)
+		}
+		gotS, gotC := map[string]Sandbox{}, map[string]Container{}
+		for _, v := range sandboxes {
+			gotS[v.ID] = *v
+		}
+		for _, v := range containers {
+			gotC[v.ID] = *v
+		}
+		if diff := cmp.Diff(s, gotS); diff != "" || len(sandboxes) != len(wantS) {
+			t.Errorf("sandboxes (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(k, gotC); diff != "" || len(containers) != len(wantC) {
+			t.Errorf("containers (-want +got):\n%s", diff)
+		}
+		rt.Churn(0.3)
+	}
+}
+
+// TestStateNames are the label values of running_containers.
+func TestStateNames(t *testing.T) {
+	for s, want := range map[State]string{StateCreated: "created", StateRunning: "running", StateExited: "exited", StateUnknown: "unknown", 99: "unknown"} {
+		if s.String() != want {
+			t.Errorf("state %d is %q, want %q", s, s, want)
+		}
+	}
+	for _, s := range []runtimeapi.ContainerState{-1, 3, 4, 1000} {
+		if got := stateOf(s); got != StateUnknown {
+			t.Errorf("state %d becomes %s, want unknown", s, got)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// recorder is an Observer that remembers.
+type recorder struct {
+	mu    sync.Mutex
+	calls []Call
+}
+
+func (r *recorder) CallDone(c Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, c)
+}
+
+func (r *recorder) all() []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// last returns the last call, which has to be there.
+func (r *recorder) last(t testing.TB) Call {
+	t.Helper()
+	calls := r.all()
+	if len(calls) == 0 {
+		t.Fatal("the observer was told of no call")
+	}
+	return calls[len(calls)-1]
+}
+
+// serve serves a runtime in memory until the test ends.
+func serve(t testing.TB, opts critest.Options) *critest.Runtime {
+	t.Helper()
+	rt := critest.New(opts)
+	rt.Start()
+	t.Cleanup(rt.Stop)
+	return rt
+}
+
+// clientOf returns a client of a runtime, and who is told of its calls.
+func clientOf(t testing.TB, rt *critest.Runtime, opts Options) (*Client, *recorder) {
+	t.Helper()
+	r := &recorder{}
+	opts.Observer = r
+	if opts.Dial == nil {
+		opts.Dial = rt.Dialer()
+	}
+	c, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, r
+}
+
+// within returns a context that ends after d, and with the test.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// calls are all calls of a client, by operation. ids are of what exists.
+func calls(c *Client, sandbox, container string) map[Operation]func(context.Context) error {
+	return map[Operation]func(context.Context) error{
+		OpVersion:          func(ctx context.Context) error { _, err := c.Version(ctx); return err },
+		OpStatus:           func(ctx context.Context) error { _, err := c.Status(ctx, false); return err },
+		OpListPodSandbox:   func(ctx context.Context) error { _, err := c.ListPodSandbox(ctx); return err },
+		OpListContainers:   func(ctx context.Context) error { _, err := c.ListContainers(ctx); return err },
+		OpPodSandboxStatus: func(ctx context.Context) error { _, err := c.PodSandboxStatus(ctx, sandbox); return err },
+		OpContainerStatus:  func(ctx context.Context) error { _, err := c.ContainerStatus(ctx, container); return err },
+	}
+}
+
+// rpcOf names the RPC of an operation.
+func rpcOf(op Operation) string {
+	return map[Operation]string{
+		OpVersion: "Version", OpStatus: "Status", OpListPodSandbox: "ListPodSandbox", OpListContainers: "ListContainers",
+		OpPodSandboxStatus: "PodSandboxStatus", OpContainerStatus: "ContainerStatus",
+	}[op]
+}
+
+// failure returns err as an *Error, which it has to be.
+func failure(t testing.TB, err error) *Error {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error %v of type %T, want an *Error", err, err)
+	}
+	return e
+}

@@ -1,0 +1,170 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestMessageTooLarge: whose limit it was, how large the answer was and what
+// was allowed, in the error, in the history and for the observer.
+func TestMessageTooLarge(t *testing.T) {
+	const oversize = MaxMessageBytes + 1<<20
+	for _, tt := range []struct {
+		name     string
+		server   critest.Options
+		byServer bool
+		limit    int
+	}{
+		{"the client's limit", critest.Options{MaxSendMsgSize: 80 << 20}, false, MaxMessageBytes},
+		{"the server's limit", critest.Options{MaxSendMsgSize: 1 << 20}, true, 1 << 20},
+		{"both are 16 MiB", critest.Options{}, true, MaxMessageBytes},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rt := serve(t, tt.server)
+			rt.FillPods(3, 1)
+			c, seen := clientOf(t, rt, Options{})
+			for _, op := range []Operation{OpListContainers, OpListPodSandbox} {
+				rt.Set(rpcOf(op), critest.Oversize(oversize))
+				e := failure(t, calls(c, "", "")[op](t.Context()))
+				want := Error{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
+				if *e != want || !e.TooLarge() || e.NotInitialized() {
+					t.Errorf("error %+v, want %+v", *e, want)
+				}
+				if got := seen.last(t); got.Code != CodeResourceExhausted || got.Bytes != oversize {
+					t.Errorf("the observer was told %+v", got)
+				}
+				if h := c.History(op); h.Bytes != oversize || h.LastErr != e {
+					t.Errorf("history %+v", h)
+				}
+				// It is a matter of that list alone, and over when the list shrinks.
+				if _, err := c.Version(t.Context()); err != nil {
+					t.Error(err)
+				}
+				rt.Set(rpcOf(op))
+				if err := calls(c, "", "")[op](t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestLargestMessage: an answer of exactly the limit is accepted.
+func TestLargestMessage(t *testing.T) {
+	rt := serve(t, critest.Options{MaxSendMsgSize: 80 << 20})
+	rt.FillPods(2, 2)
+	rt.Set("ListContainers", critest.Oversize(MaxMessageBytes))
+	c, seen := clientOf(t, rt, Options{})
+	list, err := c.ListContainers(t.Context())
+	if err != nil || len(list) != 4 || seen.last(t).Bytes != MaxMessageBytes {
+		t.Errorf("%d containers, %d bytes, %v", len(list), seen.last(t).Bytes, err)
+	}
+}
+
+func TestOldRuntimeIsUnimplemented(t *testing.T) {
+	rt := serve(t, critest.Options{OnlyV1Alpha2: true})
+	c, seen := clientOf(t, rt, Options{})
+	for op, call := range calls(c, "s", "c") {
+		e := failure(t, call(t.Context()))
+		if e.Code != CodeUnimplemented || seen.last(t).Code != CodeUnimplemented || !strings.Contains(e.Message, "runtime.v1.RuntimeService") {
+			t.Errorf("%s: %+v, want Unimplemented and the service's name", op, e)
+		}
+	}
+}
+
+func TestErrorCodes(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, seen := clientOf(t, rt, Options{})
+	for _, tt := range []struct {
+		code           codes.Code
+		message        string
+		want           Code
+		notInitialized bool
+	}{
+		{codes.Unknown, "server is not initialized yet", CodeUnknown, true},
+		{codes.Unavailable, "server is not initialized yet", CodeUnavailable, false},
+		{codes.Unknown, "rpc error: context deadline exceeded", CodeDeadlineExceeded, false},
+		{codes.Unknown, `failed to get container: context deadline exceeded: unknown`, CodeDeadlineExceeded, false},
+		{codes.Unknown, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock", CodeUnknown, false},
+		{codes.Internal, "context deadline exceeded", "Internal", false},
+		{codes.DeadlineExceeded, "", CodeDeadlineExceeded, false},
+		{codes.NotFound, "no such container", CodeNotFound, false},
+		{codes.ResourceExhausted, "too many requests", CodeResourceExhausted, false},
+		{codes.PermissionDenied, "no", "PermissionDenied", false},
+	} {
+		t.Run(fmt.Sprintf("%s %s", tt.code, tt.message), func(t *testing.T) {
+			rt.Set("Status", critest.Error(tt.code, tt.message))
+			_, err := c.Status(t.Context(), true)
+			e := failure(t, err)
+			if e.Code != tt.want || e.NotInitialized() != tt.notInitialized || e.TooLarge() || e.Operation != OpStatus {
+				t.Errorf("%+v, not initialized %t; want %s, %t", *e, e.NotInitialized(), tt.want, tt.notInitialized)
+			}
+			if tt.message != "" && !strings.HasSuffix(err.Error(), tt.message) {
+				t.Errorf("it says %q; the runtime said %q", err, tt.message)
+			}
+			if got := seen.last(t); got.Code != tt.want {
+				t.Errorf("the observer was told %+v", got)
+			}
+		})
+	}
+}
+
+// TestBrokenAnswers: an answer that is no message fails the call and nothing
+// else, and an empty one is an empty list.
+func TestBrokenAnswers(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	pod := rt.FillPods(2, 1)[0]
+	c, _ := clientOf(t, rt, Options{})
+	for op, call := range calls(c, pod.SandboxID, pod.ContainerIDs[0]) {
+		rt.Set(rpcOf(op), critest.Garbage())
+		if e := failure(t, call(t.Context())); e.Code != "Internal" {
+			t.Errorf("%s: %+v, want Internal", op, *e)
+		}
+		rt.Set(rpcOf(op), critest.Empty())
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s: an empty answer: %v", op, err)
+		}
+		rt.Set(rpcOf(op))
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s: afterwards: %v", op, err)
+		}
+	}
+}
+
+// TestPanickingRuntime: the death of the other side in the middle of a call is
+// Unavailable, and the next call succeeds.
+func TestPanickingRuntime(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	rt.Set("ListContainers", critest.Panic().Times(1))
+	_, err := c.ListContainers(t.Context())
+	if e := failure(t, err); e.Code != CodeUnavailable {
+		t.Errorf("%+v, want Unavailable", *e)
+	}
+	if _, err := c.ListContainers(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestErrorOfPlainErrors: an error that is no gRPC status keeps its sense.
+func TestErrorOfPlainErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want Code
+	}{
+		{context.DeadlineExceeded, CodeDeadlineExceeded},
+		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), CodeDeadlineExceeded},
+		{context.Canceled, CodeCanceled},
+		{fmt.Errorf("plain"), CodeUnknown},
+	} {
+		if e := errorOf(OpVersion, tt.err); e.Code != tt.want || e.Message == "" {
+			t.Errorf("%v: %+v, want %s", tt.err, e, tt.want)
+		}
+	}
+}

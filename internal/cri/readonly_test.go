@@ -1,0 +1,168 @@
+package cri
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// decided says of every call of runtime.v1 whether plegd may make it. A call
+// that a new version of the API brings has to be decided here.
+func decided() map[string]bool {
+	return map[string]bool{
+		"Version": true, "Status": true,
+		"ListPodSandbox": true, "ListContainers": true,
+		"PodSandboxStatus": true, "ContainerStatus": true,
+
+		"RunPodSandbox": false, "StopPodSandbox": false, "RemovePodSandbox": false,
+		"CreateContainer": false, "StartContainer": false, "StopContainer": false, "RemoveContainer": false,
+		"UpdateContainerResources": false, "UpdatePodSandboxResources": false, "UpdateRuntimeConfig": false,
+		"ReopenContainerLog": false, "CheckpointContainer": false, "CheckpointPod": false, "RestorePod": false,
+		"ExecSync": false, "Exec": false, "Attach": false, "PortForward": false,
+		"PullImage": false, "RemoveImage": false,
+
+		// They only read, and plegd has no use for them; a stream can hold up the node.
+		"GetContainerEvents": false, "StreamPodSandboxes": false, "StreamContainers": false,
+		"StreamContainerStats": false, "StreamPodSandboxStats": false, "StreamPodSandboxMetrics": false, "StreamImages": false,
+		"ContainerStats": false, "ListContainerStats": false, "PodSandboxStats": false, "ListPodSandboxStats": false,
+		"ListMetricDescriptors": false, "ListPodSandboxMetrics": false, "RuntimeConfig": false,
+		"ListImages": false, "ImageStatus": false, "ImageFsInfo": false,
+	}
+}
+
+// TestOnlyReads makes every call of runtime.v1 by the generated client on the
+// connection that plegd holds. What is not decided to be allowed does not reach
+// the runtime.
+func TestOnlyReads(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	known := decided()
+	for _, service := range []struct {
+		desc   grpc.ServiceDesc
+		client any
+	}{
+		{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.NewRuntimeServiceClient(c.conn)},
+		{runtimeapi.ImageService_ServiceDesc, runtimeapi.NewImageServiceClient(c.conn)},
+	} {
+		var names []string
+		for _, m := range service.desc.Methods {
+			names = append(names, m.MethodName)
+		}
+		for _, s := range service.desc.Streams {
+			names = append(names, s.StreamName)
+		}
+		for _, name := range names {
+			t.Run(name, func(t *testing.T) {
+				allowed, ok := known[name]
+				if !ok {
+					t.Fatalf("%s/%s is new in runtime.v1: decide whether plegd may call it", service.desc.ServiceName, name)
+				}
+				delete(known, name)
+				before := rt.Calls(name).Started
+				err := invoke(t.Context(), service.client, name)
+				refused := status.Code(err) == codes.PermissionDenied && strings.Contains(status.Convert(err).Message(), "plegd only reads")
+				reached := rt.Calls(name).Started > before
+				if refused == allowed || reached != allowed {
+					t.Errorf("allowed %t; refused %t, it reached the runtime %t: %v", allowed, refused, reached, err)
+				}
+			})
+		}
+	}
+	for name := range known {
+		t.Errorf("%s is decided and not in runtime.v1", name)
+	}
+	if w := rt.WriteCalls(); len(w) > 0 {
+		t.Errorf("calls that would have changed the runtime: %v", w)
+	}
+}
+
+// invoke makes a call of a generated client, unary or streaming, with an empty
+// request. The answer is not looked at.
+func invoke(ctx context.Context, client any, name string) error {
+	method := reflect.ValueOf(client).MethodByName(name)
+	request := reflect.New(method.Type().In(1).Elem())
+	out := method.Call([]reflect.Value{reflect.ValueOf(ctx), request})
+	err, _ := out[1].Interface().(error)
+	return err
+}
+
+// TestOtherServicesAreRefused: a name that is no call of runtime.v1 is refused
+// too, however it is called.
+func TestOtherServicesAreRefused(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	for _, method := range []string{
+		"/runtime.v1alpha2.RuntimeService/ListContainers", "/grpc.health.v1.Health/Check",
+		"/containerd.services.containers.v1.Containers/List", "/runtime.v1.ImageService/Version", "runtime.v1.RuntimeService/Version", "",
+	} {
+		if err := c.conn.Invoke(t.Context(), method, &runtimeapi.VersionRequest{}, into(&runtimeapi.VersionResponse{})); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%q: %v, want PermissionDenied", method, err)
+		}
+		if _, err := c.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("stream %q: %v, want PermissionDenied", method, err)
+		}
+	}
+	if calls := rt.AllCalls(); len(calls) > 0 {
+		t.Errorf("calls that reached the runtime: %v", calls)
+	}
+}
+
+// TestReplacedConnectionOnlyReads: the connection that takes the place of a
+// failed one refuses the same.
+func TestReplacedConnectionOnlyReads(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	first := c.conn
+	rt.Stop()
+	for range 3 {
+		if _, err := c.Version(t.Context()); err == nil {
+			t.Fatal("a stopped runtime answered")
+		}
+	}
+	if err := rt.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.conn == first {
+		t.Fatal("the connection was not replaced: this test tests nothing")
+	}
+	if err := invoke(t.Context(), runtimeapi.NewRuntimeServiceClient(c.conn), "StopPodSandbox"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("StopPodSandbox: %v", err)
+	}
+	if w := rt.WriteCalls(); len(w) > 0 {
+		t.Errorf("calls that would have changed the runtime: %v", w)
+	}
+}
+
+// TestOperationsAreTheAllowedCalls: what plegd counts and what it may call are
+// the same.
+func TestOperationsAreTheAllowedCalls(t *testing.T) {
+	var may, counted []string
+	for name, allowed := range decided() {
+		if allowed {
+			may = append(may, name)
+		}
+	}
+	for _, op := range Operations() {
+		counted = append(counted, rpcOf(op))
+	}
+	slices.Sort(may)
+	slices.Sort(counted)
+	if !slices.Equal(may, counted) {
+		t.Errorf("allowed are %v, counted are %v", may, counted)
+	}
+}
