@@ -45,6 +45,9 @@ type CRI struct {
 	shared bool
 }
 
+// shared is held by the test that uses the runtime that the environment names.
+var shared = make(chan struct{}, 1)
+
 // NewRuntime returns a healthy runtime: the one that the environment names, or
 // a containerd of the test's own.
 func NewRuntime(t testing.TB) *CRI {
@@ -53,6 +56,9 @@ func NewRuntime(t testing.TB) *CRI {
 	if endpoint == "" {
 		return NewContainerd(t, ContainerdOptions{}).CRI(t)
 	}
+	// Tests that count what there is take turns on a runtime that they share.
+	shared <- struct{}{}
+	t.Cleanup(func() { <-shared })
 	r := openCRI(t, strings.TrimPrefix(endpoint, "unix://"))
 	r.shared = true
 	if r.image = os.Getenv(imageEnv); r.image == "" {
