@@ -4,24 +4,56 @@ import "slices"
 
 // The reasons, as pleg_reason labels them.
 const (
-	Starting                      = "Starting"
+	Starting = "Starting"
+
 	RuntimeSocketMissing          = "RuntimeSocketMissing"
 	RuntimeSocketUnlinked         = "RuntimeSocketUnlinked"
 	RuntimeNotListening           = "RuntimeNotListening"
 	RuntimeSocketPermissionDenied = "RuntimeSocketPermissionDenied"
+	AcceptFDExhausted             = "AcceptFDExhausted"
 	AcceptQueueFull               = "AcceptQueueFull"
 	AcceptStalled                 = "AcceptStalled"
-	RuntimeStarting               = "RuntimeStarting"
-	RuntimeUnresponsive           = "RuntimeUnresponsive"
-	RuntimeListStall              = "RuntimeListStall"
-	ListResponseTooLarge          = "ListResponseTooLarge"
-	RuntimeNotReady               = "RuntimeNotReady"
-	NetworkNotReady               = "NetworkNotReady"
-	CRIVersionUnsupported         = "CRIVersionUnsupported"
-	PodInspectionStall            = "PodInspectionStall"
-	PodInspectionFailing          = "PodInspectionFailing"
-	RelistSlow                    = "RelistSlow"
-	Unknown                       = "Unknown"
+
+	RuntimeFrozen           = "RuntimeFrozen"
+	RuntimeStorageStall     = "RuntimeStorageStall"
+	RuntimeStorageLocked    = "RuntimeStorageLocked"
+	RuntimeThrottled        = "RuntimeThrottled"
+	RuntimeStarting         = "RuntimeStarting"
+	RuntimeRestarting       = "RuntimeRestarting"
+	DockerDaemonUnreachable = "DockerDaemonUnreachable"
+
+	RuntimeUnresponsive   = "RuntimeUnresponsive"
+	RuntimeListStall      = "RuntimeListStall"
+	ListResponseTooLarge  = "ListResponseTooLarge"
+	RuntimeNotReady       = "RuntimeNotReady"
+	NetworkNotReady       = "NetworkNotReady"
+	CRIVersionUnsupported = "CRIVersionUnsupported"
+
+	PodInspectionStall   = "PodInspectionStall"
+	PodInspectionFailing = "PodInspectionFailing"
+	ShimStuck            = "ShimStuck"
+	RuntimeHelperStuck   = "RuntimeHelperStuck"
+
+	RelistSlow        = "RelistSlow"
+	ChangeBurst       = "ChangeBurst"
+	TooManyContainers = "TooManyContainers"
+	FDsRunningOut     = "FDsRunningOut"
+	ResponseNearLimit = "ResponseNearLimit"
+
+	NodeCPUStall    = "NodeCPUStall"
+	NodeMemoryStall = "NodeMemoryStall"
+	NodeIOStall     = "NodeIOStall"
+	PIDsExhausted   = "PIDsExhausted"
+	FileTableFull   = "FileTableFull"
+
+	KubeletStalled = "KubeletStalled"
+	KubeletDown    = "KubeletDown"
+
+	EventSubscriberStuck = "EventSubscriberStuck"
+	EventChannelFull     = "EventChannelFull"
+
+	RelistLoopStalled = "RelistLoopStalled"
+	Unknown           = "Unknown"
 )
 
 // Help says whether restarting the runtime can help.
@@ -79,13 +111,19 @@ func reasonOf(id string) *Reason {
 	panic("no reason " + id)
 }
 
-// calls are the reasons that speak of calls, pods and load: all of them follow
-// from a runtime that cannot be reached.
-var calls = []string{
-	RuntimeStarting, RuntimeUnresponsive, RuntimeListStall, ListResponseTooLarge, RuntimeNotReady, NetworkNotReady,
-	PodInspectionStall, PodInspectionFailing, RelistSlow,
-}
+// Groups of reasons that rows outrank together.
+var (
+	// load are the reasons that speak of slowness and of what nears a limit.
+	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit}
+	// pods are those of single pods, and load.
+	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck}, load)
+	// calls are those of calls, and pods: all follow from a runtime that cannot
+	// be reached.
+	calls = slices.Concat([]string{RuntimeUnresponsive, RuntimeListStall, ListResponseTooLarge, RuntimeNotReady, NetworkNotReady}, pods)
+	// accept are those of the accept queue.
+	accept = []string{AcceptQueueFull, AcceptStalled}
+)
 
 // table is every reason that plegd can name. When several are active, the
 // primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(socketReasons, runtimeReasons, podReasons, selfReasons)
+var table = slices.Concat(processReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, selfReasons)

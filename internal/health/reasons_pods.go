@@ -1,15 +1,75 @@
 package health
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // podReasons speak of single pods and of load.
 var podReasons = []Reason{
+	{
+		ID: ShimStuck, Severity: SeverityWarning,
+		Meaning:  "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
+		Needs:    "a shim or conmon is in state T, in a frozen cgroup, or in D for long.",
+		Numbers:  "T or frozen for 2s, D for 30s.",
+		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
+		Next:     "See what stopped it; continuing or killing that shim mends the pod.",
+		Steps: []string{
+			"`ps -o pid,stat,wchan:32,etime,args -p PID`: T is stopped (by a debugger, by job control), D waits for the disk.",
+			"`kill -CONT PID` where it was stopped; killing it ends the pod, which is then made anew.",
+			"It can hold up the next start of the runtime: mend it before you restart that.",
+		},
+		Restart: HelpsNo, RestartNote: "A shim outlives the runtime's restart, and a stuck one holds it up.",
+		match: func(w *view) []string {
+			c := w.f.Evidence.Children
+			if c == nil {
+				return nil
+			}
+			var out []string
+			for _, s := range c.Stuck {
+				if age := w.age(s.Since); s.State == "D" && age >= blockedShim || s.State != "D" && age >= stoppedShim {
+					out = append(out, fmt.Sprintf("pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), short(age)))
+				}
+			}
+			if len(out) > 0 {
+				out = append(out, count(c.Shims, "shim", "shims")+" in all")
+			}
+			return out
+		},
+	},
+	{
+		ID: RuntimeHelperStuck, Severity: SeverityWarning,
+		Meaning:  "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
+		Needs:    "a child of the runtime's that is no shim has run for long.",
+		Numbers:  "30s.",
+		Outranks: load,
+		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
+		Steps: []string{
+			"`ps -o pid,stat,wchan:32,etime,args -p PID`.",
+			"The runtime gives up after its own time limit and starts it again; its log has the plugin's error.",
+		},
+		Restart: HelpsNo, RestartNote: "It would be started again and hang again.",
+		match: func(w *view) []string {
+			c := w.f.Evidence.Children
+			if c == nil {
+				return nil
+			}
+			var out []string
+			for _, h := range c.Old {
+				if age := w.age(h.Since); age >= oldHelper {
+					out = append(out, fmt.Sprintf("pid %d (%s) has run for %s", h.PID, h.Comm, short(age)))
+				}
+			}
+			return out
+		},
+	},
 	{
 		ID: PodInspectionStall, Severity: SeverityCritical,
 		Meaning:  "The lists work, but asking for one pod's status hangs: the kubelet waits up to two minutes for each such pod, two of them turn the node NotReady.",
 		Needs:    "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was given up at --inspect-timeout.",
 		Numbers:  "unanswered for 3s; given up after --inspect-timeout (10s).",
-		Outranks: []string{PodInspectionFailing, RelistSlow},
+		Outranks: slices.Concat([]string{PodInspectionFailing}, load),
 		Next:     "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
 		Steps: []string{
 			"`plegd status`: the stuck pods by name, slowest first.",
@@ -49,7 +109,7 @@ var podReasons = []Reason{
 		Meaning:  "The lists work, but a pod's status cannot be had: the kubelet does not see that pod change.",
 		Needs:    "PodSandboxStatus or ContainerStatus of a pod fails again and again with an error.",
 		Numbers:  "2 times in a row.",
-		Outranks: []string{RelistSlow},
+		Outranks: load,
 		Next:     "Look at the pods named by `plegd status`; the error is the runtime's.",
 		Steps: []string{
 			"`plegd status`: the failing pods by name, with the error.",
@@ -95,11 +155,101 @@ var podReasons = []Reason{
 			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
 			}
-			if behind := w.f.Relist.LastSeen.Sub(w.f.Modelled.LastSeen); !w.f.Modelled.LastSeen.IsZero() && behind > SlowRelistThreshold {
+			if behind := w.behind(); behind > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(behind)))
 				out = append(out, w.modelEvidence()...)
 			}
 			return out
+		},
+	},
+	{
+		ID: ChangeBurst, Severity: SeverityWarning,
+		Meaning:  "Many pods changed at once: the kubelet inspects them one after the other, and sees nothing new meanwhile.",
+		Needs:    "many inspections in one relist, that take long one after another.",
+		Numbers:  "50 pods, 5s.",
+		Outranks: []string{RelistSlow, TooManyContainers, FDsRunningOut, ResponseNearLimit},
+		Next:     "Wait for it to pass; if it comes again and again, find what restarts so many pods together.",
+		Steps: []string{
+			"`plegd status`: how many pods were inspected, and how long one takes.",
+			"Jobs that end together, a rollout, or a node-wide crash loop look like this.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			in, last := w.f.Relist.InFlight, w.f.Relist.Last
+			behind := w.behind()
+			switch {
+			case in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes:
+				return []string{fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, short(w.age(in.PhaseStart)))}
+			case last != nil && last.Inspected >= burstPods && last.Serial >= burstTakes:
+				return append([]string{fmt.Sprintf("%d pods inspected in one relist, %s one after another", last.Inspected, short(last.Serial))}, w.modelEvidence()...)
+			case behind >= burstTakes && w.f.Modelled.Inspecting > 0 && (w.was(ChangeBurst) || w.f.Modelled.Inspecting >= burstPods):
+				return append([]string{fmt.Sprintf("the kubelet last began a relist %s before plegd did", short(behind))}, w.modelEvidence()...)
+			}
+			return nil
+		},
+	},
+	{
+		ID: FDsRunningOut, Severity: SeverityWarning,
+		Meaning: "The runtime's file descriptors are nearly used up: when they are, it accepts no connection and starts no pod.",
+		Needs:   "open descriptors close to the soft limit.",
+		Numbers: "80 % of RLIMIT_NOFILE (ends below 75 %).",
+		Next:    "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
+		Steps: []string{
+			"`ls -l /proc/$(pidof containerd)/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
+			"About 11 descriptors a pod are usual; far more are a leak or clients that do not let go.",
+			"`prlimit --nofile=65536:65536 --pid $(pidof containerd)` helps at once, until the next restart.",
+		},
+		Restart: HelpsYes, RestartNote: "It frees what has leaked.",
+		match: func(w *view) []string {
+			p := w.f.Evidence.Process
+			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noFDToAccept() || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), .8, .75) {
+				return nil
+			}
+			return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
+		},
+	},
+	{
+		ID: ResponseNearLimit, Severity: SeverityWarning,
+		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
+		Needs:   "the size of the last list answer.",
+		Numbers: "80 % of 16777216 bytes (ends below 75 %).",
+		Next:    "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
+		Steps: []string{
+			"`crictl ps -a -q --state Exited | wc -l`, `crictl pods -q --state NotReady | wc -l`.",
+			"The kubelet keeps exited containers by maximum-dead-containers and MinimumGCAge.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			for _, op := range []Phase{PhaseListContainers, PhaseListPodSandbox} {
+				c := w.f.Calls[string(op)]
+				if c.Bytes > messageLimit || !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, .8, .75) {
+					continue
+				}
+				out := []string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}
+				if n := w.f.Containers; op == PhaseListContainers && n > 0 {
+					out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
+				}
+				return out
+			}
+			return nil
+		},
+	},
+	{
+		ID: TooManyContainers, Severity: SeverityWarning,
+		Meaning: "The runtime holds far more containers than a node runs: lists grow slow, and near their limit.",
+		Needs:   "the number of containers, exited ones too.",
+		Numbers: "5000 (ends below 4500).",
+		Next:    "Remove exited containers; see why the kubelet's garbage collection does not.",
+		Steps: []string{
+			"`crictl ps -a -q --state Exited | wc -l`.",
+			"`journalctl -u kubelet | grep -i garbage`.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			if n := w.f.Containers; w.near(TooManyContainers, float64(n), tooManyContainers, 1, .9) {
+				return []string{fmt.Sprintf("%d containers", n)}
+			}
+			return nil
 		},
 	},
 }
@@ -122,4 +272,48 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+const (
+	stoppedShim = 2 * time.Second
+	blockedShim = 30 * time.Second
+	oldHelper   = 30 * time.Second
+
+	burstPods  = 50
+	burstTakes = 5 * time.Second
+
+	tooManyContainers = 5000
+	// messageLimit is the largest answer that the kubelet accepts
+	// (k8s.io/cri-client, maxMsgSize).
+	messageLimit = 16 << 20
+)
+
+// behind is how much later plegd last saw the runtime than the modelled kubelet.
+func (w *view) behind() time.Duration {
+	if w.f.Modelled.LastSeen.IsZero() {
+		return 0
+	}
+	return w.f.Relist.LastSeen.Sub(w.f.Modelled.LastSeen)
+}
+
+// near tells whether a value is at or above a share of its limit; a reason that
+// stands ends only below a smaller share.
+func (w *view) near(id string, value, limit, begin, end float64) bool {
+	if w.was(id) {
+		return value >= end*limit
+	}
+	return value >= begin*limit
+}
+
+func stateText(state string) string {
+	switch state {
+	case "T":
+		return "stopped"
+	case "F":
+		return "frozen"
+	case "D":
+		return "in D (uninterruptible)"
+	default:
+		return "in state " + state
+	}
 }

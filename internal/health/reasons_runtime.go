@@ -1,6 +1,10 @@
 package health
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // runtimeReasons speak of the runtime as a whole: its process and its calls.
 var runtimeReasons = []Reason{
@@ -32,9 +36,10 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeStarting, Severity: SeverityWarning,
-		Meaning:  "The runtime is up and still recovering its state: it answers every call with an error.",
-		Needs:    "calls fail with \"server is not initialized yet\".",
-		Outranks: []string{RuntimeNotReady, NetworkNotReady, PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Meaning:  "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
+		Needs:    "calls fail with \"server is not initialized yet\"; or its process is young and does not listen yet, or listens and has accepted nothing.",
+		Numbers:  "the process is younger than 5m.",
+		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, AcceptStalled}, calls),
 		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
 		Steps: []string{
 			"`journalctl -u containerd -b -n 100`: the last line names what it is recovering.",
@@ -43,7 +48,20 @@ var runtimeReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "It would start over.",
 		match: func(w *view) []string {
 			if e := w.failed(); e != nil && e.NotInitialized {
-				return []string{fmt.Sprintf("%s failed: %s", e.Operation, e.Message)}
+				return append([]string{fmt.Sprintf("%s failed: %s", e.Operation, e.Message)}, w.youngEvidence()...)
+			}
+			p := w.f.Evidence.Process
+			if p == nil || !p.Alive || w.age(p.Start) > youngFor || !w.lastAnswer.Before(p.Start) {
+				return nil
+			}
+			q := w.f.Evidence.Queue
+			cause, _ := w.connect()
+			_, _, hanging := w.hang()
+			switch {
+			case cause == CauseMissing || cause == CauseRefused:
+				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
+			case hanging && q != nil && q.Listening && q.Length > 0:
+				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)}, w.youngEvidence()...)
 			}
 			return nil
 		},
@@ -53,7 +71,7 @@ var runtimeReasons = []Reason{
 		Meaning:  "The runtime accepts connections at most and answers nothing: every call hangs.",
 		Needs:    "a list and a Version call beside it are unanswered, and nothing has been answered since.",
 		Numbers:  "the list for 1.5s, and for three times the slowest of the last three (20s at most); Version for 0.9s.",
-		Outranks: []string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady, PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p $(pidof containerd)`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
@@ -66,7 +84,7 @@ var runtimeReasons = []Reason{
 			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.silent() {
 				return nil
 			}
-			return w.callEvidence()
+			return append(w.callEvidence(), w.acceptEvidence()...)
 		},
 	},
 	{
@@ -74,7 +92,7 @@ var runtimeReasons = []Reason{
 		Meaning:  "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
 		Needs:    "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
 		Numbers:  "1.5s, and three times the slowest of the last three relists' lists (20s at most).",
-		Outranks: []string{RuntimeNotReady, AcceptStalled, PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
 		Next:     "Take the runtime's goroutine stacks, then restart it.",
 		Steps: []string{
 			"`kill -USR1 $(pidof containerd)`: containerd writes its goroutine stacks to its log; the stuck one holds a container's lock.",
@@ -95,7 +113,7 @@ var runtimeReasons = []Reason{
 		Meaning:  "A list has outgrown the largest message: the kubelet can no longer see its containers.",
 		Needs:    "a list fails with ResourceExhausted and names the size.",
 		Numbers:  "16777216 bytes, the kubelet's limit and containerd's.",
-		Outranks: []string{PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: pods,
 		Next:     "Remove exited containers; then find what leaves so many of them.",
 		Steps: []string{
 			"`crictl ps -a -q | wc -l`, `crictl pods -q | wc -l`: around 15,000 containers fill 16 MiB.",
@@ -120,7 +138,7 @@ var runtimeReasons = []Reason{
 		Meaning:  "Status does not say that the runtime is ready: it says RuntimeReady=false, or gives no answer while other calls do.",
 		Needs:    "the last Status answer holds no RuntimeReady=true; or Status fails or is unanswered while the lists are answered.",
 		Numbers:  "Status unanswered for 2s.",
-		Outranks: []string{NetworkNotReady, PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: slices.Concat([]string{NetworkNotReady}, pods),
 		Next:     "Read the runtime's own reason below, then its log.",
 		Steps: []string{
 			"`crictl info`: the conditions with their messages.",
@@ -150,7 +168,7 @@ var runtimeReasons = []Reason{
 		ID: NetworkNotReady, Severity: SeverityCritical,
 		Meaning:  "The runtime says that the pod network is not ready: usually the CNI configuration is missing.",
 		Needs:    "the last Status answer holds no NetworkReady=true.",
-		Outranks: []string{PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: pods,
 		Next:     "See whether the CNI plugin's pod runs on this node and has written /etc/cni/net.d.",
 		Steps: []string{
 			"`ls -l /etc/cni/net.d /opt/cni/bin`: a configuration and its binaries must be there.",
@@ -165,4 +183,16 @@ var runtimeReasons = []Reason{
 			return nil
 		},
 	},
+}
+
+// youngFor is how long after its start a runtime that does not serve yet counts
+// as starting: recovering hundreds of pods takes minutes at worst.
+const youngFor = 5 * time.Minute
+
+func (w *view) youngEvidence() []string {
+	p := w.f.Evidence.Process
+	if p == nil || !p.Alive {
+		return nil
+	}
+	return []string{fmt.Sprintf("pid %d was started %s ago", p.PID, short(w.age(p.Start)))}
 }

@@ -1,14 +1,39 @@
 package health
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // socketReasons speak of the runtime's socket and its accept queue.
 var socketReasons = []Reason{
 	{
+		ID: AcceptFDExhausted, Severity: SeverityCritical,
+		Meaning:  "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
+		Needs:    "open descriptors at or above the soft limit, and a connection that waits to be accepted.",
+		Numbers:  "fds >= RLIMIT_NOFILE and an accept queue above 0, or no SETTINGS within --probe-timeout (1s).",
+		Outranks: slices.Concat(accept, calls),
+		Next:     "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
+		Steps: []string{
+			"`ls -l /proc/$(pidof containerd)/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`: sockets, pipes or files?",
+			"`ss -xp | grep containerd.sock`: clients that connect and do not let go.",
+			"`prlimit --nofile=65536:65536 --pid $(pidof containerd)` mends it at once, until the next restart.",
+			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
+		},
+		Restart: HelpsYes, RestartNote: "It frees the descriptors; running containers are kept.",
+		match: func(w *view) []string {
+			if !w.noFDToAccept() {
+				return nil
+			}
+			return append(w.acceptEvidence(), w.heldEvidence())
+		},
+	},
+	{
 		ID: RuntimeSocketMissing, Severity: SeverityCritical,
 		Meaning:  "There is no socket at the runtime's path: the runtime has been stopped, or was never started.",
 		Needs:    "connect fails with ENOENT and no earlier connection is answered; or no runtime socket was found at any known place.",
-		Outranks: append([]string{AcceptQueueFull, AcceptStalled, CRIVersionUnsupported}, calls...),
+		Outranks: slices.Concat([]string{CRIVersionUnsupported}, accept, calls),
 		Next:     "Start the runtime, and see in its log why it stopped.",
 		Steps: []string{
 			"`systemctl status containerd` (or `crio`): is it stopped, failed, or restarting?",
@@ -34,7 +59,7 @@ var socketReasons = []Reason{
 		ID: RuntimeNotListening, Severity: SeverityCritical,
 		Meaning:  "The socket's path exists, but nobody listens on it: the runtime was killed, or the path is no socket.",
 		Needs:    "connect fails with ECONNREFUSED, or what stands at the path is no socket.",
-		Outranks: append([]string{AcceptQueueFull, AcceptStalled, CRIVersionUnsupported, RuntimeSocketUnlinked}, calls...),
+		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
 		Next:     "Start the runtime; look for an OOM kill or a crash first.",
 		Steps: []string{
 			"`systemctl status containerd`: exit code and signal of the last run.",
@@ -56,7 +81,7 @@ var socketReasons = []Reason{
 		ID: RuntimeSocketPermissionDenied, Severity: SeverityCritical,
 		Meaning:  "plegd may not connect to the runtime's socket.",
 		Needs:    "connect fails with EACCES or EPERM.",
-		Outranks: append([]string{AcceptQueueFull, AcceptStalled, CRIVersionUnsupported, RuntimeSocketUnlinked}, calls...),
+		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
 		Next:     "Compare the socket's owner and mode with the user that plegd runs as; the kubelet may be fine.",
 		Steps: []string{
 			"`stat /run/containerd/containerd.sock` and its directories: root:root 0660 is usual.",
@@ -78,7 +103,7 @@ var socketReasons = []Reason{
 		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
 		Meaning:  "The runtime runs and answers, but its socket's path is gone: whoever connects anew fails.",
 		Needs:    "a fresh connect fails with ENOENT while calls on the connection held since before are answered.",
-		Outranks: []string{PodInspectionStall, PodInspectionFailing, RelistSlow},
+		Outranks: pods,
 		Next:     "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
 		Steps: []string{
 			"Find out what removed the socket: a clean-up of /run, a second runtime started by mistake, a package upgrade.",
@@ -99,8 +124,8 @@ var socketReasons = []Reason{
 	{
 		ID: AcceptQueueFull, Severity: SeverityCritical,
 		Meaning:  "The queue of connections that the runtime has yet to accept is full: nobody can connect.",
-		Needs:    "connect fails with EAGAIN.",
-		Outranks: append([]string{AcceptStalled}, calls...),
+		Needs:    "connect fails with EAGAIN, or the listener's queue holds more than its limit.",
+		Outranks: slices.Concat([]string{AcceptStalled}, calls),
 		Next:     "Find who connects and does not let go, and why the runtime does not accept; then restart the runtime.",
 		Steps: []string{
 			"`ss -xlp | grep containerd.sock`: Recv-Q above Send-Q is a full queue.",
@@ -110,36 +135,39 @@ var socketReasons = []Reason{
 		Restart: HelpsYes, RestartNote: "It empties the queue; without mending the cause it fills again.",
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CauseQueueFull {
-				return w.connectEvidence(detail)
+				return append(w.connectEvidence(detail), w.acceptEvidence()...)
 			}
-			if _, c, detail := w.beside(); c == CauseQueueFull {
-				return []string{"a fresh connect fails: " + detail, fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer)))}
+			q := w.f.Evidence.Queue
+			full := q != nil && q.Listening && q.Length > q.Limit
+			_, c, _ := w.beside()
+			if !full && c != CauseQueueFull {
+				return nil
 			}
-			return nil
+			return append(w.acceptEvidence(), w.heldEvidence())
 		},
 	},
 	{
 		ID: AcceptStalled, Severity: SeverityCritical,
 		Meaning:  "The runtime answers on old connections and accepts no new one: the next reconnect, the kubelet's included, will hang.",
-		Needs:    "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, while calls on the held connection are answered.",
-		Numbers:  "no SETTINGS within --probe-timeout (1s).",
-		Outranks: []string{NetworkNotReady, PodInspectionStall, PodInspectionFailing, RelistSlow, RuntimeNotReady},
-		Next:     "Compare the runtime's open files with its limit; the usual cause is that it has run out of them.",
+		Needs:    "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, or the accept queue does not empty, while calls on the held connection are answered.",
+		Numbers:  "no SETTINGS within --probe-timeout (1s); a queue above 0 for 2s.",
+		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
+		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
 		Steps: []string{
-			"`ls /proc/$(pidof containerd)/fd | wc -l` against `grep files /proc/$(pidof containerd)/limits`.",
 			"`ss -xlp | grep containerd.sock`: a growing Recv-Q is connections that nobody accepts.",
 			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
-			"Raise LimitNOFILE in the runtime's unit, find what leaks (idle connections, exec sessions), then restart the runtime.",
+			"`kill -USR1 $(pidof containerd)`: containerd writes its goroutine stacks to its log.",
 		},
-		Restart: HelpsYes, RestartNote: "It frees the descriptors; running containers are kept.",
+		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {
-			if stage, c, _ := w.beside(); stage == StageSettings && (c == CauseTimeout || c == CauseClosed) {
-				return []string{
-					fmt.Sprintf("a fresh connection: %s for %s", probeText(w.f.Probe), short(w.age(w.f.Probe.FailedSince))),
-					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
-				}
+			if w.fdsExhausted() || !w.heldAnswers() || !w.notAccepting() {
+				return nil
 			}
-			return nil
+			out := w.acceptEvidence()
+			if stage, c, _ := w.beside(); stage == StageSettings && c != CauseNone {
+				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", probeText(w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
+			}
+			return append(out, w.heldEvidence())
 		},
 	},
 }
@@ -151,4 +179,70 @@ func (w *view) connectEvidence(detail string) []string {
 		return append(out, "nothing has been answered since plegd started")
 	}
 	return append(out, fmt.Sprintf("last answer %s ago", short(w.age(w.lastAnswer))))
+}
+
+// queueWaits is how long the accept queue must hold something for the runtime
+// to count as not accepting.
+const queueWaits = 2 * time.Second
+
+// fdsExhausted tells whether the runtime has used up its file descriptors.
+func (w *view) fdsExhausted() bool {
+	p := w.f.Evidence.Process
+	return p != nil && p.Alive && p.OpenFDs >= 0 && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs
+}
+
+// noFDToAccept tells whether it has, and somebody waits to be accepted.
+func (w *view) noFDToAccept() bool {
+	q := w.f.Evidence.Queue
+	return w.fdsExhausted() && (w.notAccepting() || q != nil && q.Length > 0)
+}
+
+// notAccepting tells whether a connection waits to be accepted for longer than
+// it should.
+func (w *view) notAccepting() bool {
+	if p := w.f.Probe; !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout {
+		// A probe waits on for an answer; the queue says whether it still does.
+		if q := w.f.Evidence.Queue; q == nil || !q.Listening || q.Length > 0 || q.At.Before(p.At) {
+			return true
+		}
+	}
+	q := w.f.Evidence.Queue
+	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
+}
+
+// heldAnswers tells whether calls on the held connection are answered, and have
+// been since the runtime stopped to accept.
+func (w *view) heldAnswers() bool {
+	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 {
+		return false
+	}
+	if p := w.f.Probe; !p.FailedSince.IsZero() && w.lastAnswer.After(p.FailedSince) {
+		return true
+	}
+	q := w.f.Evidence.Queue
+	return q != nil && !q.WaitingSince.IsZero() && w.lastAnswer.After(q.WaitingSince)
+}
+
+// acceptEvidence are the numbers of the queue and of the process behind it.
+func (w *view) acceptEvidence() []string {
+	var out []string
+	if q := w.f.Evidence.Queue; q != nil && q.Listening {
+		out = append(out, fmt.Sprintf("accept queue %d of %d", q.Length, q.Limit))
+	}
+	if p := w.f.Evidence.Process; p != nil && p.Alive {
+		if p.OpenFDs >= 0 && p.MaxFDs > 0 {
+			out = append(out, fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs))
+		}
+		if t := threadsText(p); t != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (w *view) heldEvidence() string {
+	if w.lastAnswer.IsZero() {
+		return "nothing has been answered since plegd started"
+	}
+	return fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer)))
 }

@@ -1,0 +1,99 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	pidsFull  = 0.98
+	nodeFull  = 0.95
+	cpuSome   = 80 // per cent over 10 s
+	memFull   = 20
+	ioFull    = 40
+	calmShare = 0.75 // a pressure reason ends below this share of its number
+)
+
+// nodeLimitReasons speak of the node's limits: nothing on it works at them.
+var nodeLimitReasons = []Reason{
+	{
+		ID: PIDsExhausted, Severity: SeverityCritical,
+		Meaning:  "No process or thread can be started any more: the runtime can start no shim and no thread.",
+		Needs:    "the tasks of the runtime's cgroup, or the threads of the node, are at their limit.",
+		Numbers:  "98 % of pids.max; 95 % of the smaller of pid_max and threads-max.",
+		Outranks: slices.Concat(accept, calls),
+		Next:     "Find what started so many processes; raise TasksMax of the runtime's unit where that is the limit.",
+		Steps: []string{
+			"`ps -eLf | awk '{print $NF}' | sort | uniq -c | sort -rn | head`.",
+			"`systemctl show containerd -p TasksCurrent -p TasksMax`: it should be infinity.",
+			"`sysctl kernel.pid_max kernel.threads-max`.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			if c := w.f.Evidence.Cgroup; c != nil && c.PIDsMax > 0 && float64(c.PIDs) >= pidsFull*float64(c.PIDsMax) {
+				return []string{fmt.Sprintf("tasks of the runtime's cgroup: %d of %d", c.PIDs, c.PIDsMax)}
+			}
+			if n := w.f.Evidence.Node; n != nil && n.ThreadsMax > 0 && float64(n.Threads) >= nodeFull*float64(n.ThreadsMax) {
+				return []string{fmt.Sprintf("threads of the node: %d of %d", n.Threads, n.ThreadsMax)}
+			}
+			return nil
+		},
+	},
+	{
+		ID: FileTableFull, Severity: SeverityCritical,
+		Meaning:  "The kernel's table of open files is full: no process can open a file or accept a connection.",
+		Needs:    "/proc/sys/fs/file-nr.",
+		Numbers:  "95 % of file-max.",
+		Outranks: slices.Concat([]string{AcceptFDExhausted}, accept, calls),
+		Next:     "Find which process holds the files, and raise fs.file-max.",
+		Steps: []string{
+			"`cat /proc/sys/fs/file-nr`: open, unused, most.",
+			"`for p in /proc/[0-9]*; do echo \"$(ls $p/fd 2>/dev/null | wc -l) $(cat $p/comm)\"; done | sort -rn | head`.",
+		},
+		Restart: HelpsMaybe, RestartNote: "Only when the runtime is the one that holds them.",
+		match: func(w *view) []string {
+			if n := w.f.Evidence.Node; n != nil && n.FilesMax > 0 && float64(n.Files) >= nodeFull*float64(n.FilesMax) {
+				return []string{fmt.Sprintf("open files of the node: %d of %d", n.Files, n.FilesMax)}
+			}
+			return nil
+		},
+	},
+}
+
+// nodeReasons speak of the node's pressure. A busy node is no fault: each needs
+// the lists to suffer too.
+var nodeReasons = []Reason{
+	pressure(NodeCPUStall, "The node is short of CPU, and the runtime's answers are slow with it.",
+		"CPU pressure, while lists are slow or hang.", "some avg10 of 80 % (ends below 60 %); a list above 300ms.", cpuSome,
+		"See what uses the node's CPUs, and give the runtime its share (kubelet: system-reserved, CPUWeight of the unit).",
+		[]string{"`top`, `cat /proc/pressure/cpu`.", "`systemctl show containerd -p CPUWeight`: system services should have more than pods."},
+		func(n *Node) (float64, string) { return n.CPUSome, "CPU pressure: some %.0f %% of the last 10s" }),
+	pressure(NodeMemoryStall, "The node is short of memory: everything waits for it, and the runtime's answers are slow with it.",
+		"memory pressure, while lists are slow or hang.", "full avg10 of 20 % (ends below 15 %); a list above 300ms.", memFull,
+		"See what uses the node's memory; eviction should have begun.",
+		[]string{"`cat /proc/pressure/memory`, `ps aux --sort -rss | head`.", "`kubectl describe node`: MemoryPressure, and the pods' requests."},
+		func(n *Node) (float64, string) { return n.MemoryFull, "memory pressure: full %.0f %% of the last 10s" }),
+	pressure(NodeIOStall, "The node's disks cannot keep up, and the runtime's answers are slow with it.",
+		"I/O pressure, while lists are slow or hang.", "full avg10 of 40 % (ends below 30 %); a list above 300ms.", ioFull,
+		"See what uses the disks, image pulls and logs first.",
+		[]string{"`cat /proc/pressure/io`, `iotop -o`, `iostat -x 1`.", "A cloud disk out of burst credits looks like this: see its metrics."},
+		func(n *Node) (float64, string) { return n.IOFull, "I/O pressure: full %.0f %% of the last 10s" }),
+}
+
+func pressure(id, meaning, needs, numbers string, limit float64, next string, steps []string, value func(*Node) (float64, string)) Reason {
+	return Reason{
+		ID: id, Severity: SeverityWarning, Meaning: meaning, Needs: needs, Numbers: numbers, Outranks: load,
+		Next: next, Steps: steps, Restart: HelpsNo,
+		match: func(w *view) []string {
+			n := w.f.Evidence.Node
+			if n == nil || !w.callsSuffer() {
+				return nil
+			}
+			v, format := value(n)
+			if !w.near(id, v, limit, 1, calmShare) {
+				return nil
+			}
+			return []string{fmt.Sprintf(format, v)}
+		},
+	}
+}

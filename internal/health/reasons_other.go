@@ -1,0 +1,158 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// subscriberStuck is how long a client of the runtime must not have read.
+	subscriberStuck = 8 * time.Second
+	// kubeletFails is how long the kubelet must have failed while the runtime
+	// was good, kubeletGone how long nobody must have listened.
+	kubeletFails = 10 * time.Second
+	kubeletGone  = 10 * time.Second
+	// kubeletOld is the age of the kubelet's own last seen beside a runtime
+	// that answers.
+	kubeletOld = 30 * time.Second
+	// discardRecent is how long a discarded event is news.
+	discardRecent = time.Minute
+	// loopLate is how much longer than it may take a relist or a period must
+	// take for the loop to count as stalled.
+	loopLate = 10 * time.Second
+)
+
+// otherReasons speak of the runtime's other clients, the kubelet among them.
+var otherReasons = []Reason{
+	{
+		ID: EventSubscriberStuck, Severity: SeverityCritical,
+		Meaning:  "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
+		Needs:    "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
+		Numbers:  "8s.",
+		Outranks: append([]string{RuntimeHelperStuck}, load...),
+		Next:     "Continue or end the client named in the evidence; the runtime goes on at once.",
+		Steps: []string{
+			"`ps -o pid,stat,args -p PID`: T is stopped; `kill -CONT PID`, or end it.",
+			"With containerd 2.x every pod start and stop waits for it; Version, Status and the lists do not.",
+		},
+		Restart: HelpsMaybe, RestartNote: "It cuts the client off, until that subscribes again.",
+		match: func(w *view) []string {
+			c := w.f.Evidence.Connections
+			if c == nil {
+				return nil
+			}
+			var out []string
+			for _, s := range c.Stuck {
+				if w.age(s.Since) < subscriberStuck {
+					continue
+				}
+				who := "a client that cannot be told"
+				if s.PID != 0 {
+					who = fmt.Sprintf("pid %d (%s), %s,", s.PID, s.Comm, stateText(s.State))
+				}
+				out = append(out, fmt.Sprintf("%s has not read for %s: %d bytes unread, %d unsent", who, short(w.age(s.Since)), s.UnreadBytes, s.UnsentBytes))
+			}
+			return out
+		},
+	},
+	{
+		ID: KubeletStalled, Severity: SeverityCritical,
+		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
+		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
+		Numbers: "healthz for 10s; last seen 30s.",
+		Next:    "Look at the kubelet, not at the runtime.",
+		Steps: []string{
+			"`curl -s localhost:10248/healthz?verbose`: which check fails.",
+			"`journalctl -u kubelet -b --since -15min`.",
+			"`kill -ABRT $(pidof kubelet)` ends it with its goroutine stacks in the journal; systemd starts it again.",
+		},
+		Restart: HelpsNo, RestartNote: "Restart the kubelet; containers are kept.",
+		match: func(w *view) []string {
+			k := w.f.Evidence.Kubelet
+			if k == nil || !k.Seen || k.Refused || !w.runtimeGood() {
+				return nil
+			}
+			var out []string
+			if !k.OK && !k.FailedSince.IsZero() && w.age(k.FailedSince) >= kubeletFails {
+				out = append(out, fmt.Sprintf("healthz has failed for %s: %s", short(w.age(k.FailedSince)), k.Detail))
+			}
+			if !k.LastSeen.IsZero() && w.age(k.LastSeen) >= kubeletOld {
+				out = append(out, fmt.Sprintf("its own last seen is %s old", short(w.age(k.LastSeen))))
+			}
+			if len(out) > 0 {
+				out = append(out, fmt.Sprintf("the runtime answered plegd %s ago", short(w.age(w.lastAnswer))))
+			}
+			return out
+		},
+	},
+	{
+		ID: KubeletDown, Severity: SeverityCritical,
+		Meaning:  "The kubelet does not run: nobody listens at its healthz.",
+		Needs:    "its healthz answered before, and connections are refused.",
+		Numbers:  "10s.",
+		Outranks: []string{KubeletStalled},
+		Next:     "Start the kubelet; see in its log why it ended.",
+		Steps: []string{
+			"`systemctl status kubelet`; `journalctl -u kubelet -b -n 100`.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			k := w.f.Evidence.Kubelet
+			if k == nil || !k.Seen || !k.Refused || k.FailedSince.IsZero() || w.age(k.FailedSince) < kubeletGone {
+				return nil
+			}
+			return []string{fmt.Sprintf("nobody has listened at its healthz for %s", short(w.age(k.FailedSince)))}
+		},
+	},
+	{
+		ID: EventChannelFull, Severity: SeverityWarning,
+		Meaning: "Pod lifecycle events were dropped because their channel was full.",
+		Needs:   "events discarded.",
+		Numbers: "within the last minute; the channel holds 1000.",
+		Next:    "See what changes so many pods at once.",
+		Steps: []string{
+			"`plegd status`: how many pods changed in the last relist.",
+			"The kubelet's own count is kubelet_pleg_discard_events.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			if w.f.LastDiscard.IsZero() || w.age(w.f.LastDiscard) > discardRecent {
+				return nil
+			}
+			return []string{fmt.Sprintf("%d events discarded, the last %s ago", w.f.Discarded, short(w.age(w.f.LastDiscard)))}
+		},
+	},
+	{
+		ID: RelistLoopStalled, Severity: SeverityCritical,
+		Meaning:  "plegd's own relist loop does not move: this is a fault of plegd's, and says nothing about the runtime.",
+		Needs:    "a relist takes longer than its time limits allow, or none begins.",
+		Numbers:  "10s beyond --rpc-timeout, or beyond --relist-period.",
+		Outranks: calls,
+		Next:     "Restart plegd, and please report this with its log.",
+		Steps: []string{
+			"`kill -ABRT $(pidof plegd)` ends it with its goroutine stacks in the journal; systemd starts it again.",
+		},
+		Restart: HelpsNo,
+		match: func(w *view) []string {
+			r, c := &w.f.Relist, &w.f.Config
+			switch {
+			case r.InFlight != nil && r.InFlight.Phase != PhaseInspect && w.age(r.InFlight.PhaseStart) > c.RPCTimeout+loopLate:
+				return []string{fmt.Sprintf("%s has been under way for %s, and may take %s", r.InFlight.Phase, short(w.age(r.InFlight.PhaseStart)), short(c.RPCTimeout))}
+			case r.InFlight == nil && r.Last != nil && w.age(r.Last.End) > c.RelistPeriod+loopLate:
+				return []string{fmt.Sprintf("no relist has begun for %s", short(w.age(r.Last.End)))}
+			}
+			return nil
+		},
+	},
+}
+
+// runtimeGood tells whether all that plegd asks of the runtime itself is
+// answered, and has been for a while: the kubelet's own check fails minutes into
+// a runtime's fault, and recovers after it.
+func (w *view) runtimeGood() bool {
+	r, s := &w.f.Relist, &w.f.Status
+	_, _, hanging := w.hang()
+	return r.Failures == 0 && !hanging && r.Last != nil && w.behind() < kubeletFails && !w.statusTrouble() &&
+		s.RuntimeReady.good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate &&
+		(w.previous == nil || w.previous.NodeReady && (w.previous.State != StateDegraded || w.was(KubeletStalled) || w.was(KubeletDown)))
+}
