@@ -271,9 +271,12 @@ func TestManySlowInspections(t *testing.T) {
 		}
 		for s := 14; s <= 200; s++ {
 			now := seconds(float64(s))
-			want := moment{health.StateDegraded, health.RelistSlow, 0, float64(180 - s), ""}
+			want := moment{health.StateDegraded, health.ChangeBurst, 0, float64(180 - s), ""}
 			if s > 180 {
-				want = moment{health.StateUnhealthy, health.RelistSlow, 0, 0, notSeenFor(now)}
+				want = moment{health.StateUnhealthy, health.ChangeBurst, 0, 0, notSeenFor(now)}
+			}
+			if s == 200 { // the kubelet has inspected the last pod, and waits for its period to end
+				want.reason = health.RelistSlow
 			}
 			// plegd's own relist goes on every second, from second 14 on.
 			want.lastSeen = now

@@ -210,10 +210,11 @@ var podReasons = []Reason{
 	},
 	{
 		ID: ResponseNearLimit, Severity: SeverityWarning,
-		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
-		Needs:   "the size of the last list answer.",
-		Numbers: "80 % of 16777216 bytes (ends below 75 %).",
-		Next:    "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
+		Meaning:  "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
+		Needs:    "the size of the last list answer.",
+		Numbers:  "80 % of 16777216 bytes (ends below 75 %).",
+		Outranks: []string{TooManyContainers},
+		Next:     "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
 		Steps: []string{
 			"`crictl ps -a -q --state Exited | wc -l`, `crictl pods -q --state NotReady | wc -l`.",
 			"The kubelet keeps exited containers by maximum-dead-containers and MinimumGCAge.",
