@@ -41,6 +41,11 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.S
 		s = d.Snapshot(time.Now())
 		done = done || settled(&s)
 	}
+	if s.Verdict.State == health.StateStarting {
+		// Since when it is so, and so when the node turns NotReady, a look of a
+		// moment cannot tell.
+		s.Verdict.NotReadyIn = nil
+	}
 	stop()
 	select {
 	case <-ended:

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// plegd runs one command line and returns its exit code and output.
+func plegd(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	code = execute(ctx, args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// TestBadInput: one line that names the flag, the value and what is allowed;
+// exit 1 for run, 3 for check and status, and nothing is started.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		says []string
+	}{
+		{[]string{"run", "--no-such-flag"}, 1, []string{"--no-such-flag"}},
+		{[]string{"run", "extra"}, 1, []string{"extra"}},
+		{[]string{"nonsense"}, 1, []string{"nonsense"}},
+		{[]string{"run", "--relist-period=soon"}, 1, []string{"--relist-period", `"soon"`, "1s"}},
+		{[]string{"run", "--relist-period=0"}, 1, []string{"--relist-period", "0s", "at least"}},
+		{[]string{"run", "--relist-period=5m"}, 1, []string{"--relist-period", "5m0s", "--relist-threshold", "3m0s"}},
+		{[]string{"run", "--relist-threshold=-1s"}, 1, []string{"--relist-threshold", "-1s", "at least"}},
+		{[]string{"run", "--inspect-timeout=3m"}, 1, []string{"--inspect-timeout", "3m0s", "--rpc-timeout"}},
+		{[]string{"run", "--inspect-concurrency=0"}, 1, []string{"--inspect-concurrency", "0", "from 1 to"}},
+		{[]string{"run", "--inspect-concurrency=many"}, 1, []string{"--inspect-concurrency", `"many"`, "whole number"}},
+		{[]string{"run", "--runtime-endpoint=tcp://10.0.0.1:1234"}, 1, []string{"--runtime-endpoint", "tcp://10.0.0.1:1234", "unix://"}},
+		{[]string{"run", "--runtime-endpoint=run/x.sock"}, 1, []string{"--runtime-endpoint", "run/x.sock", "absolute"}},
+		{[]string{"run", "--runtime-endpoint=/" + strings.Repeat("x", 200)}, 1, []string{"--runtime-endpoint", "107"}},
+		{[]string{"run", "--web.listen-address=nowhere"}, 1, []string{"--web.listen-address", "nowhere"}},
+		{[]string{"run", "--web.config.file=" + filepath.Join(dir, "none.yml")}, 1, []string{"--web.config.file", "none.yml"}},
+		{[]string{"run", "--control-socket=relative.sock"}, 1, []string{"--control-socket", "relative.sock"}},
+		{[]string{"run", "--log.level=loud"}, 1, []string{"--log.level", `"loud"`, "debug, info, warn or error"}},
+		{[]string{"run", "--log.format=xml"}, 1, []string{"--log.format", `"xml"`, "json or console"}},
+		{[]string{"check", "--output=xml"}, 3, []string{"--output", `"xml"`, "text, json, nagios or npd"}},
+		{[]string{"check", "--timeout=0"}, 3, []string{"--timeout", "0s"}},
+		{[]string{"check", "--no-such-flag"}, 3, []string{"--no-such-flag"}},
+		{[]string{"check", "-o", "npd", "--timeout=never"}, 2, []string{"--timeout", `"never"`}},
+		{[]string{"status", "--output=nagios"}, 3, []string{"--output", `"nagios"`, "text or json"}},
+		{[]string{"status", "--control-socket=" + filepath.Join(dir, "none.sock")}, 3, []string{"none.sock"}},
+		{[]string{"reasons", "NoSuchReason"}, 1, []string{"NoSuchReason", "plegd reasons"}},
+	} {
+		t.Run(strings.Join(tt.args, " ")[:min(60, len(strings.Join(tt.args, " ")))], func(t *testing.T) {
+			code, stdout, stderr := plegd(t, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit %d, want %d", code, tt.code)
+			}
+			if stdout != "" {
+				t.Errorf("it prints %q", stdout)
+			}
+			if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "plegd: ") {
+				t.Errorf("want one line, got %q", stderr)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q does not say %q", stderr, want)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckWithoutDaemon: a socket that is not there, a file, a web server and
+// garbage each get their reason, exit 1, and one line where one line is asked
+// for.
+func TestCheckWithoutDaemon(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(name string, handle func(net.Listener)) string {
+		l, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go handle(l)
+		return l.Addr().String()
+	}
+	web := serve("web", func(l net.Listener) { _ = http.Serve(l, http.NotFoundHandler()) })
+	garbage := serve("garbage", func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(bytes.Repeat([]byte("garbage "), 64))
+			_ = c.Close()
+		}
+	})
+	for _, tt := range []struct{ name, path, reason string }{
+		{"missing", filepath.Join(dir, "none"), health.RuntimeSocketMissing},
+		{"a file", file, health.RuntimeNotListening},
+		{"an HTTP server", web, health.CRIVersionUnsupported},
+		{"garbage", garbage, health.CRIVersionUnsupported},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "nagios")
+			if code != exitDegraded || !strings.Contains(stdout, tt.reason) || strings.Count(stdout, "\n") != 1 {
+				t.Errorf("exit %d, %q, %q; want 1 and one line with %s", code, stdout, stderr, tt.reason)
+			}
+		})
+	}
+}
+
+func document(change func(*exporter.StatusDocument)) *exporter.StatusDocument {
+	age, left := 12.5, 23.0
+	d := &exporter.StatusDocument{
+		State: "degraded", Reason: health.RuntimeUnresponsive, LastSeenAge: &age, Threshold: 180, NotReadyIn: &left,
+		Reasons: []exporter.ReasonDocument{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
+	}
+	if change != nil {
+		change(d)
+	}
+	return d
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		state, reason string
+		check, npd    int
+	}{
+		{"healthy", "", 0, 0},
+		{"degraded", health.RelistSlow, 1, 1},
+		{"unhealthy", health.RuntimeNotListening, 2, 1},
+		{"starting", health.Starting, 3, 2},
+		{"starting", health.RuntimeSocketMissing, 1, 1},
+	} {
+		d := document(func(d *exporter.StatusDocument) { d.State, d.Reason = tt.state, tt.reason })
+		if got := exitCode(d); got != tt.check {
+			t.Errorf("%s %s: exit %d, want %d", tt.state, tt.reason, got, tt.check)
+		}
+		if got, err := printNPD(&bytes.Buffer{}, d); err != nil || got != tt.npd {
+			t.Errorf("%s %s: npd exit %d (%v), want %d", tt.state, tt.reason, got, err, tt.npd)
+		}
+	}
+}
+
+func TestNagios(t *testing.T) {
+	var out bytes.Buffer
+	code, err := printNagios(&out, document(nil))
+	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23s: list_podsandbox unanswered for 9s   and [31m more  | last_seen_age=12.500s;30;180;0\n"
+	if err != nil || code != 1 || out.String() != want {
+		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
+	}
+}
+
+// TestNPD: node-problem-detector keeps 80 bytes of one line.
+func TestNPD(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := printNPD(&out, document(func(d *exporter.StatusDocument) {
+		d.Reasons[0].Evidence[0] = strings.Repeat("ü", 100)
+	})); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.TrimSuffix(out.String(), "\n")
+	if len(line) > npdMaxBytes || len(line) < npdMaxBytes-1 || strings.Contains(line, "\n") || !strings.HasSuffix(line, "ü") {
+		t.Errorf("%d bytes: %q", len(line), line)
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	code, stdout, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+filepath.Join(t.TempDir(), "none"), "-o", "json")
+	var d exporter.StatusDocument
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
+		t.Fatal(err)
+	}
+	if code != exitDegraded || d.Reason != health.RuntimeSocketMissing || d.NotReadyIn != nil {
+		t.Errorf("exit %d, %s, not ready in %v: a look of a moment cannot know since when it is so", code, d.Reason, d.NotReadyIn)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	env := map[string]string{
+		"PLEGD_RELIST_PERIOD": "2s", "PLEGD_RELIST_THRESHOLD": "1m", "PLEGD_WEB_LISTEN_ADDRESS": "127.0.0.1:1, 127.0.0.1:2",
+		"PLEGD_PATH_PROCFS": "/host/proc", "PLEGD_CONTROL_SOCKET": "",
+	}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	cmd := newRunCommand()
+	fs := cmd.Flags()
+	if err := fs.Parse([]string{"--relist-threshold=2m"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fromEnvironment(fs, lookup); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{
+		"relist-period": "2s", "relist-threshold": "2m0s", "path.procfs": "/host/proc", "control-socket": "",
+		"web.listen-address": "[127.0.0.1:1,127.0.0.1:2]", "rpc-timeout": "2m0s",
+	} {
+		if got := fs.Lookup(flag).Value.String(); got != want {
+			t.Errorf("--%s is %q, want %q", flag, got, want)
+		}
+	}
+	env["PLEGD_RPC_TIMEOUT"] = "long"
+	err := fromEnvironment(newRunCommand().Flags(), lookup)
+	if err == nil || !strings.Contains(err.Error(), "PLEGD_RPC_TIMEOUT") || !strings.Contains(err.Error(), `"long"`) {
+		t.Errorf("a wrong variable: %v", err)
+	}
+	got := unknownVariables(fs, []string{"PLEGD_RELIST_PERID=1s", "PLEGD_RELIST_PERIOD=1s", "PLEGD_SERVICE_HOST=x", "PLEGD_PORT_80_TCP=x", "HOME=/"})
+	if !slices.Equal(got, []string{"PLEGD_RELIST_PERID"}) {
+		t.Errorf("unknown variables %v", got)
+	}
+}
+
+// TestEveryFlagHasItsDefault: what --help shows is what the daemon has.
+func TestEveryFlagHasItsDefault(t *testing.T) {
+	cfg := daemon.DefaultConfig()
+	if err := cfg.Validate(); err != nil {
+		t.Errorf("the defaults are wrong: %v", err)
+	}
+	newRunCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" {
+			t.Errorf("--%s says nothing of itself", f.Name)
+		}
+	})
+}
+
+func TestReasons(t *testing.T) {
+	code, all, _ := plegd(t, "reasons")
+	if code != 0 || strings.Count(all, "\n") != len(health.Reasons()) {
+		t.Errorf("exit %d, %d lines, want %d", code, strings.Count(all, "\n"), len(health.Reasons()))
+	}
+	for _, r := range health.Reasons() {
+		code, one, _ := plegd(t, "reasons", strings.ToLower(r.ID))
+		if code != 0 || !strings.Contains(one, r.Next) || !strings.Contains(one, r.Meaning) {
+			t.Errorf("reasons %s: exit %d, %q", r.ID, code, one)
+		}
+	}
+}
+
+func TestCompletionAndVersion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if code, out, _ := plegd(t, "completion", shell); code != 0 || !strings.Contains(out, "plegd") {
+			t.Errorf("completion %s: exit %d", shell, code)
+		}
+	}
+	if code, out, _ := plegd(t, "version"); code != 0 || !strings.HasPrefix(out, "plegd, version ") {
+		t.Errorf("version: exit %d, %q", code, out)
+	}
+}
