@@ -106,8 +106,17 @@ func New(opts Options) (*Client, error) {
 }
 
 func (c *Client) newConn() (*grpc.ClientConn, error) {
+	var conn *grpc.ClientConn
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		// gRPC goes on trying by itself, but the next call makes a connection of
+		// its own: this one would only be left behind in the accept queue.
+		if conn.GetState() == connectivity.TransientFailure {
+			return nil, errFailed
+		}
+		return c.dial(ctx)
+	}
 	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }),
+		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(unaryReadOnly),
@@ -167,6 +176,8 @@ func (c *Client) LastDial() *DialResult { return c.lastDial.Load() }
 // lock that a call waits for.
 func (c *Client) History(op Operation) History { return c.trackers[op].history() }
 
+var errFailed = errors.New("the connection failed")
+
 // connection returns the connection to call on. One that failed to connect is
 // replaced by a fresh one: the call then waits for a connect of its own instead
 // of inheriting an old failure and its backoff, and so finds a runtime that is
@@ -196,12 +207,13 @@ func (c *Client) Connect(ctx context.Context) error {
 		return err
 	}
 	conn.Connect()
-	for {
-		switch s := conn.GetState(); s {
-		case connectivity.Ready:
+	for begun := false; ; begun = true {
+		switch s := conn.GetState(); {
+		case s == connectivity.Ready:
 			return nil
-		case connectivity.TransientFailure, connectivity.Shutdown:
-			return errors.New("the connection failed")
+		case s == connectivity.TransientFailure, s == connectivity.Shutdown,
+			s == connectivity.Idle && begun: // it was up, and is lost already
+			return errFailed
 		default:
 			if !conn.WaitForStateChange(ctx, s) {
 				return ctx.Err()

@@ -1,0 +1,121 @@
+package cri
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestCloseEndsWhatHangs: calls under way end at once, at whatever they hang,
+// and later ones fail.
+func TestCloseEndsWhatHangs(t *testing.T) {
+	for name, fault := range map[string]func(*critest.Runtime){
+		"a call":       func(rt *critest.Runtime) { rt.Set("ListContainers", critest.Hang()) },
+		"not accepted": func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoAccept()) },
+		"no settings":  func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoSettings()) },
+		"frozen":       func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.Freeze()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, critest.Options{})
+				fault(rt)
+				c, seen := clientOf(t, rt, Options{})
+				ended := make(chan error, 3)
+				for range 3 {
+					go func() { _, err := c.ListContainers(t.Context()); ended <- err }()
+				}
+				time.Sleep(7 * time.Second)
+				synctest.Wait()
+				start := time.Now()
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if e := failure(t, <-ended); e.Code != CodeCanceled {
+						t.Errorf("%+v, want Canceled", *e)
+					}
+				}
+				if d := time.Since(start); d != 0 {
+					t.Errorf("they ended %v after Close", d)
+				}
+				if h := c.History(OpListContainers); !h.InFlightSince.IsZero() {
+					t.Errorf("still in flight since %v", h.InFlightSince)
+				}
+				if got := seen.last(t); got.Code != CodeCanceled || got.Duration != 7*time.Second {
+					t.Errorf("the observer was told %+v", got)
+				}
+				dials := rt.Dials()
+				if _, err := c.Version(t.Context()); failure(t, err).Code != CodeCanceled {
+					t.Errorf("a call after Close: %v, want Canceled", err)
+				}
+				if err := c.Connect(t.Context()); err == nil {
+					t.Error("Connect after Close: no error")
+				}
+				if err := c.Close(); err != nil {
+					t.Errorf("Close again: %v", err)
+				}
+				time.Sleep(time.Hour)
+				if n := rt.Dials(); n != dials {
+					t.Errorf("%d connections after Close", n-dials)
+				}
+			})
+		})
+	}
+}
+
+// TestConnect waits for the runtime's SETTINGS and no longer than it may.
+func TestConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		c, seen := clientOf(t, rt, Options{})
+		rt.Set(critest.Socket, critest.NoAccept())
+		start := time.Now()
+		if err := c.Connect(within(t, time.Second)); err == nil || time.Since(start) != time.Second {
+			t.Errorf("not accepted: %v after %v", err, time.Since(start))
+		}
+		if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.Duration != 0 {
+			t.Errorf("last dial %+v, want one that was made", dial)
+		}
+		time.AfterFunc(3*time.Second, func() { rt.Set(critest.Socket) })
+		if err := c.Connect(within(t, time.Minute)); err != nil || time.Since(start) != 4*time.Second {
+			t.Errorf("accepted after 4s: %v after %v", err, time.Since(start))
+		}
+		if err := c.Connect(t.Context()); err != nil {
+			t.Errorf("connected already: %v", err)
+		}
+		rt.Stop()
+		synctest.Wait()
+		if err := c.Connect(t.Context()); err == nil {
+			t.Error("stopped: no error")
+		}
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Connect(t.Context()); err != nil {
+			t.Errorf("back: %v", err)
+		}
+		if len(seen.all()) > 0 {
+			t.Errorf("Connect made calls: %v", seen.all())
+		}
+	})
+}
+
+// TestCodecRefusesOtherTypes: nothing but this package's own requests and
+// answers pass.
+func TestCodecRefusesOtherTypes(t *testing.T) {
+	if _, err := (codec{}).Marshal("a string"); err == nil {
+		t.Error("a request that is no message: no error")
+	}
+	if err := (codec{}).Unmarshal(nil, new(string)); err == nil {
+		t.Error("an answer that is no answer: no error")
+	}
+	if err := (codec{}).Unmarshal(nil, &answer{decode: func([]byte) error { return errors.New("decoded") }}); err == nil || err.Error() != "decoded" {
+		t.Errorf("%v", err)
+	}
+	if name := (codec{}).Name(); name != "proto" {
+		t.Errorf("content subtype %q: a runtime would not know it", name)
+	}
+}

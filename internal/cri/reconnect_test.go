@@ -1,0 +1,262 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestBackWithTheRuntime: the first call after the runtime's return succeeds at
+// once, however long it was away and however many calls have failed meanwhile.
+// gRPC's own backoff would hold it back for seconds.
+func TestBackWithTheRuntime(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		end   func(*critest.Runtime)
+		errno error
+	}{
+		{"socket gone", (*critest.Runtime).Stop, syscall.ENOENT},
+		{"nobody listens", (*critest.Runtime).Kill, syscall.ECONNREFUSED},
+	} {
+		for _, away := range []int{1, 2, 3, 30} {
+			t.Run(tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rt := serve(t, critest.Options{})
+					c, seen := clientOf(t, rt, Options{})
+					if _, err := c.ListContainers(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					tt.end(rt)
+					synctest.Wait() // the connection is lost
+					for i := range away {
+						_, err := c.ListContainers(t.Context())
+						if e := failure(t, err); e.Code != CodeUnavailable || seen.last(t).Duration != 0 {
+							t.Fatalf("call %d of a stopped runtime: %+v after %v; want Unavailable at once", i, *e, seen.last(t).Duration)
+						}
+						if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) || !dial.At.Equal(time.Now()) {
+							t.Fatalf("call %d: last dial %+v; want %v, by this call", i, *dial, tt.errno)
+						}
+						if i+1 < away {
+							time.Sleep(time.Second)
+						}
+					}
+					if err := rt.Restart(); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := c.ListContainers(t.Context()); err != nil || seen.last(t).Duration != 0 {
+						t.Errorf("the next call: %v after %v, want success at once", err, seen.last(t).Duration)
+					}
+					if dial := c.LastDial(); dial.Err != nil {
+						t.Errorf("last dial %+v", *dial)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRestartBetweenTwoCalls goes unnoticed: the connection was lost while
+// nobody used it, and the next call makes another.
+func TestRestartBetweenTwoCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		c, _ := clientOf(t, rt, Options{})
+		for range 5 {
+			if _, err := c.Version(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if err := rt.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if n := rt.Dials(); n != 5 {
+			t.Errorf("%d connections, want 5", n)
+		}
+	})
+}
+
+// TestNoConnectionBeforeTheFirstCall: making a client touches nothing.
+func TestNoConnectionBeforeTheFirstCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		c, _ := clientOf(t, rt, Options{})
+		time.Sleep(time.Hour)
+		if n := rt.Dials(); n != 0 || c.LastDial() != nil {
+			t.Errorf("%d connections, last dial %v", n, c.LastDial())
+		}
+	})
+}
+
+// TestHeldConnectionIsKept: hours without a call do not close it.
+func TestHeldConnectionIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		c, _ := clientOf(t, rt, Options{})
+		for range 3 {
+			if _, err := c.Version(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Hour)
+		}
+		if n := rt.Dials(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+}
+
+// TestPermissionIsSaid: a dial that is not allowed says so, not only that the
+// runtime is unavailable.
+func TestPermissionIsSaid(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	rt.SetDialError(syscall.EACCES)
+	c, _ := clientOf(t, rt, Options{})
+	_, err := c.Version(t.Context())
+	if e := failure(t, err); e.Code != CodeUnavailable {
+		t.Errorf("%+v, want Unavailable", *e)
+	}
+	if dial := c.LastDial(); !errors.Is(dial.Err, syscall.EACCES) {
+		t.Errorf("last dial %+v, want EACCES", *dial)
+	}
+}
+
+// stuck are the ways in which a runtime leaves a connection without an answer.
+func stuck() map[string]critest.Term {
+	return map[string]critest.Term{"noaccept": critest.NoAccept(), "nosettings": critest.NoSettings(), "freeze": critest.Freeze()}
+}
+
+// TestOneConnectionToAStuckRuntime: however many calls fail, they wait for one
+// connection. Each further one would stay in the accept queue after its end.
+func TestOneConnectionToAStuckRuntime(t *testing.T) {
+	for name, fault := range stuck() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, critest.Options{})
+				rt.Set(critest.Socket, fault)
+				c, seen := clientOf(t, rt, Options{})
+				for range 58 {
+					_, err := c.Version(within(t, time.Second))
+					if e := failure(t, err); e.Code != CodeDeadlineExceeded || seen.last(t).Duration != time.Second {
+						t.Fatalf("%+v after %v, want DeadlineExceeded after 1s", *e, seen.last(t).Duration)
+					}
+					time.Sleep(time.Second)
+				}
+				if n := rt.Dials(); n != 1 {
+					t.Errorf("%d connections in 116 s, want 1", n)
+				}
+				if dial := c.LastDial(); dial == nil || dial.Err != nil {
+					t.Errorf("last dial %+v, want a good one", dial)
+				}
+
+				// The next call is under way when the runtime wakes.
+				time.AfterFunc(700*time.Millisecond, func() { rt.Set(critest.Socket) })
+				if _, err := c.Version(within(t, time.Second)); name == "nosettings" {
+					// The fake runtime ends a connection that it has refused to speak
+					// on, so this one comes to nothing, and the next one succeeds.
+					if err == nil {
+						t.Error("nosettings: the call succeeded on a connection that was closed")
+					}
+				} else if err != nil || seen.last(t).Duration != 700*time.Millisecond {
+					t.Errorf("when it wakes: %v after %v, want success after 700ms", err, seen.last(t).Duration)
+				}
+				if _, err := c.Version(within(t, time.Second)); err != nil || seen.last(t).Duration != 0 {
+					t.Errorf("afterwards: %v after %v", err, seen.last(t).Duration)
+				}
+				want := 1
+				if name == "nosettings" {
+					want = 2
+				}
+				if n := rt.Dials(); n != want {
+					t.Errorf("%d connections at the end, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// TestHoursAtAStuckRuntime relists as the loop does, for an hour: every call
+// takes its 2 minutes, and a connection is given as long.
+func TestHoursAtAStuckRuntime(t *testing.T) {
+	for name, fault := range stuck() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, critest.Options{})
+				rt.Set(critest.Socket, fault)
+				c, _ := clientOf(t, rt, Options{})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { // Status, on its own clock
+					for ctx.Err() == nil {
+						_, _ = c.Status(ctx, false)
+						select {
+						case <-ctx.Done():
+						case <-time.After(5 * time.Second):
+						}
+					}
+				}()
+				for range 29 {
+					_, err := c.ListPodSandbox(t.Context())
+					if e := failure(t, err); e.Code != CodeDeadlineExceeded && e.Code != CodeUnavailable {
+						t.Fatalf("%+v", *e)
+					}
+					time.Sleep(time.Second)
+				}
+				if n := rt.Dials(); n > 30 {
+					t.Errorf("%d connections in an hour, want at most one in 2 minutes", n)
+				}
+				rt.Set(critest.Socket)
+				if name == "nosettings" { // the fake runtime closes the one that waits
+					synctest.Wait()
+				}
+				if _, err := c.Version(ctx); err != nil {
+					t.Errorf("when it wakes: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestFrozenInTheMiddle: a runtime that is stopped while a call is under way
+// keeps its connection, and answers on it when it goes on.
+func TestFrozenInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		c, seen := clientOf(t, rt, Options{})
+		if _, err := c.Version(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rt.Set(critest.Socket, critest.Freeze())
+		for range 10 {
+			_, err := c.Version(within(t, time.Second))
+			if failure(t, err).Code != CodeDeadlineExceeded {
+				t.Fatal(err)
+			}
+		}
+		time.AfterFunc(90*time.Second, func() { rt.Set(critest.Socket) })
+		if _, err := c.Version(t.Context()); err != nil || seen.last(t).Duration != 90*time.Second {
+			t.Errorf("%v after %v, want success after 90s", err, seen.last(t).Duration)
+		}
+		if n := rt.Dials(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+}
+
+// TestSpeakSecond: CRI-O answers only who has spoken.
+func TestSpeakSecond(t *testing.T) {
+	rt := serve(t, critest.Options{SpeakSecond: true})
+	rt.FillPods(3, 2)
+	c, _ := clientOf(t, rt, Options{})
+	if err := c.Connect(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.ListContainers(within(t, 10*time.Second)); err != nil || len(list) != 6 {
+		t.Errorf("%d containers, %v", len(list), err)
+	}
+}

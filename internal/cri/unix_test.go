@@ -1,0 +1,217 @@
+package cri
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// listen serves a runtime on a unix socket until the test ends.
+func listen(t *testing.T, opts critest.Options) (*critest.Runtime, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	rt := critest.New(opts)
+	if err := rt.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	return rt, path
+}
+
+// unixClient returns a client of the socket at a path.
+func unixClient(t *testing.T, path string) *Client {
+	t.Helper()
+	c, err := New(Options{Path: path, RPCTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestUnixSocket: the same over a real socket, with the runtime going and
+// coming back.
+func TestUnixSocket(t *testing.T) {
+	rt, path := listen(t, critest.Options{})
+	rt.FillPods(110, 2)
+	c := unixClient(t, path)
+	works := func() {
+		t.Helper()
+		list, err := c.ListContainers(t.Context())
+		if err != nil || len(list) != 220 {
+			t.Fatalf("%d containers, %v", len(list), err)
+		}
+		if dial := c.LastDial(); dial.Err != nil || dial.PeerPID != os.Getpid() {
+			t.Fatalf("last dial %+v, want one to pid %d", *dial, os.Getpid())
+		}
+	}
+	works()
+	works()
+	if n, _ := rt.Accepted(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	for _, tt := range []struct {
+		end   func()
+		errno error
+	}{{rt.Stop, syscall.ENOENT}, {rt.Kill, syscall.ECONNREFUSED}, {rt.Stop, syscall.ENOENT}} {
+		tt.end()
+		// The first call may still find the old connection, and fail with it.
+		for range 3 {
+			_, err := c.ListContainers(t.Context())
+			if failure(t, err).Code != CodeUnavailable {
+				t.Fatalf("stopped: %v, want Unavailable", err)
+			}
+		}
+		if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) || dial.PeerPID != 0 {
+			t.Fatalf("last dial %+v, want %v", *dial, tt.errno)
+		}
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		works()
+	}
+}
+
+// TestUnixStuck: one connection waits in the real accept queue, and is served
+// when the runtime wakes.
+func TestUnixStuck(t *testing.T) {
+	rt, path := listen(t, critest.Options{})
+	rt.Set(critest.Socket, critest.NoAccept())
+	c := unixClient(t, path)
+	for range 10 {
+		_, err := c.Version(within(t, 20*time.Millisecond))
+		if failure(t, err).Code != CodeDeadlineExceeded {
+			t.Fatalf("not accepted: %v, want DeadlineExceeded", err)
+		}
+	}
+	if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.PeerPID != os.Getpid() {
+		t.Errorf("last dial %+v, want a good one to this process", dial)
+	}
+	rt.Set(critest.Socket)
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n, _ := rt.Accepted(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// TestUnixCloseEndsACall: in real time too.
+func TestUnixCloseEndsACall(t *testing.T) {
+	rt, path := listen(t, critest.Options{})
+	rt.Set("Version", critest.Hang())
+	c := unixClient(t, path)
+	ended := make(chan error, 1)
+	go func() { _, err := c.Version(t.Context()); ended <- err }()
+	if err := rt.AwaitCalls(within(t, 10*time.Second), "Version", 1); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	select {
+	case err := <-ended:
+		if failure(t, err).Code != CodeCanceled {
+			t.Errorf("%v, want Canceled", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the call goes on after Close")
+	}
+}
+
+// TestNotARuntime: what else may be at the path is Unavailable, promptly.
+func TestNotARuntime(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, path string
+		errno      error
+	}{
+		{"nothing", filepath.Join(dir, "nothing"), syscall.ENOENT},
+		{"a file", file, syscall.ECONNREFUSED},
+		{"a directory", dir, syscall.ECONNREFUSED},
+		{"a path below a file", filepath.Join(file, "s"), syscall.ENOTDIR},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := unixClient(t, tt.path)
+			_, err := c.Version(t.Context())
+			if e := failure(t, err); e.Code != CodeUnavailable {
+				t.Errorf("%+v, want Unavailable", *e)
+			}
+			if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) {
+				t.Errorf("last dial %+v, want %v", *dial, tt.errno)
+			}
+		})
+	}
+	for name, fault := range map[string]critest.Term{"http": critest.HTTP1(), "garbage": critest.Garbage(), "closed": critest.Close()} {
+		t.Run(name, func(t *testing.T) {
+			rt, path := listen(t, critest.Options{})
+			rt.Set(critest.Socket, fault)
+			c := unixClient(t, path)
+			_, err := c.Version(t.Context())
+			if e := failure(t, err); e.Code != CodeUnavailable || e.Message == "" || strings.Contains(e.Message, "\n") {
+				t.Errorf("%+v, want Unavailable and one line", *e)
+			}
+			if dial := c.LastDial(); dial.Err != nil {
+				t.Errorf("last dial %+v: the connection was made", *dial)
+			}
+			if err := c.Connect(within(t, 5*time.Second)); err == nil || errors.Is(err, within(t, 0).Err()) {
+				t.Errorf("Connect: %v, want a failure at once", err)
+			}
+		})
+	}
+}
+
+// TestConnectionLostAtOnce: a server that sends its SETTINGS and hangs up is
+// not one that has yet to answer.
+func TestConnectionLostAtOnce(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0})
+			_ = c.Close()
+		}
+	}()
+	defer func() { _ = l.Close(); <-done }()
+	for range 50 {
+		c := unixClient(t, l.Addr().String())
+		ctx := within(t, 5*time.Second)
+		if err := c.Connect(ctx); ctx.Err() != nil {
+			t.Fatalf("Connect waited for a connection that was gone: %v", err)
+		}
+		if s := c.conn.GetState(); s == connectivity.Connecting {
+			t.Errorf("after Connect: %s", s)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestTrickle: an answer that comes in small pieces is an answer.
+func TestTrickle(t *testing.T) {
+	rt, path := listen(t, critest.Options{})
+	rt.FillPods(3, 2)
+	rt.Set(critest.Socket, critest.Drip(512, time.Millisecond))
+	c := unixClient(t, path)
+	if list, err := c.ListContainers(t.Context()); err != nil || len(list) != 6 {
+		t.Errorf("%d containers, %v", len(list), err)
+	}
+}
