@@ -30,9 +30,8 @@ type judge struct {
 
 // said is what the log last said.
 type said struct {
-	state   health.State
-	reason  string
-	failure string
+	state  health.State
+	reason string
 }
 
 // String names the task.

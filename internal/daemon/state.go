@@ -95,6 +95,9 @@ func (s *store) load() restored {
 }
 
 func (s *store) read() (restored, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return restored{}, err
+	}
 	path := filepath.Join(s.dir, stateFile)
 	info, err := os.Stat(path)
 	if err != nil {

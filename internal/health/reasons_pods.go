@@ -134,8 +134,8 @@ var podReasons = []Reason{
 	{
 		ID: RelistSlow, Severity: SeverityWarning,
 		Meaning: "Relists finish, but take long: the kubelet notices changes of its pods late.",
-		Needs:   "both lists together are slow in two relists in a row; or a relist, its calls one after another as the kubelet makes them, is.",
-		Numbers: "lists above 2s (ends below 1s); a whole relist above 10s.",
+		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them.",
+		Numbers: "lists above 2s (ends below 1s); the inspections above 10s.",
 		Next:    "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
 			"`cat /proc/pressure/{cpu,io,memory}` and `top`: who uses the node?",
@@ -152,7 +152,7 @@ var podReasons = []Reason{
 					out = append(out, fmt.Sprintf("the lists of the last relist took %s", short(lists[n-1])))
 				}
 			}
-			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial > SlowRelistThreshold {
+			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial-last.ListPodSandbox-last.ListContainers > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
 			}
 			if behind := w.behind(); behind > SlowRelistThreshold {

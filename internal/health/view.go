@@ -240,7 +240,7 @@ func (w *view) callEvidence() []string {
 	} else if e := w.failed(); e != nil {
 		out = append(out, fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message))
 	}
-	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() {
+	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= witnessAfter/2 {
 		out = append(out, fmt.Sprintf("version unanswered for %s", short(w.age(c.InFlightSince))))
 	} else if w.unanswered(opVersion, time.Time{}, 0) {
 		out = append(out, fmt.Sprintf("version got no answer %s ago", short(w.age(c.LastFailed))))

@@ -58,7 +58,6 @@ type Loop struct {
 	records   *records
 	reinspect map[string]*podRecord
 	now       Snapshot // the next snapshot in the making
-	attempted bool
 }
 
 // New returns a loop that has yet to run. obs may be nil.
@@ -88,7 +87,8 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 // String names the task.
 func (l *Loop) String() string { return "relist" }
 
-// Ready is closed when the first relist has been attempted, whatever came of it.
+// Ready is closed when the first relist has been attempted: it has ended, or has
+// been under way for two periods.
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
 
 // Events delivers the events. When nobody reads and the channel is full, events
@@ -107,6 +107,8 @@ func (l *Loop) Cache() *Cache { return l.cache }
 // Run relists until ctx ends, and then returns nil as soon as the calls under
 // way have let go.
 func (l *Loop) Run(ctx context.Context) error {
+	attempted := sync.OnceFunc(func() { close(l.ready) })
+	defer time.AfterFunc(2*l.cfg.Period, attempted).Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -119,10 +121,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !l.attempted {
-			l.attempted = true
-			close(l.ready)
-		}
+		attempted()
 		timer.Reset(l.cfg.Period)
 	}
 }

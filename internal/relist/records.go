@@ -63,9 +63,9 @@ type record struct {
 	// old is the state that events were last delivered for, cur the state in
 	// the last list.
 	old, cur plegState
-	// source is the list entry that cur came from: a *cri.Sandbox or a
-	// *cri.Container.
-	source any
+	// fromSandbox or fromContainer is the list entry that cur came from.
+	fromSandbox   *cri.Sandbox
+	fromContainer *cri.Container
 	// seen is the relist that last listed it.
 	seen uint64
 }
@@ -110,18 +110,19 @@ func (p *podRecord) changes() []Event {
 // is the very value it was last time costs one look-up, and nothing is rebuilt.
 // It belongs to the loop's goroutine.
 type records struct {
-	gen     uint64
-	pods    map[string]*podRecord
-	sources map[any]*record // by list entry, for entries that did not change
-	count   int             // records with cur != gone
-	touched []*podRecord
+	gen  uint64
+	pods map[string]*podRecord
+	// bySandbox and byContainer find the record of a list entry by its slot.
+	bySandbox, byContainer []*record
+	count                  int // records with cur != gone
+	touched                []*podRecord
 
 	runningPods int
 	containers  [cri.NumStates]int
 }
 
 func newRecords() *records {
-	return &records{pods: map[string]*podRecord{}, sources: map[any]*record{}}
+	return &records{pods: map[string]*podRecord{}}
 }
 
 // update takes over one pair of lists.
@@ -136,9 +137,9 @@ func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container)
 		if !s.HasMetadata || s.ID == "" {
 			continue // the kubelet passes over these too
 		}
-		r := rs.sources[s]
-		if r == nil || r.source != any(s) {
-			r = rs.change(s, s.PodUID, s.Name, s.Namespace, s.CreatedAt, s.ID, "", true, sandboxState(s.Ready))
+		r := at(rs.bySandbox, s.Slot)
+		if r == nil || r.fromSandbox != s {
+			r = rs.change(entry{sandbox: s, uid: s.PodUID, podName: s.Name, namespace: s.Namespace, createdAt: s.CreatedAt, id: s.ID, state: sandboxState(s.Ready)})
 		}
 		if r.seen != rs.gen {
 			r.seen = rs.gen
@@ -154,9 +155,9 @@ func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container)
 			continue
 		}
 		rs.containers[c.State]++
-		r := rs.sources[c]
-		if r == nil || r.source != any(c) {
-			r = rs.change(c, c.PodUID, c.PodName, c.PodNamespace, c.CreatedAt, c.ID, c.Name, false, containerState(c.State))
+		r := at(rs.byContainer, c.Slot)
+		if r == nil || r.fromContainer != c {
+			r = rs.change(entry{container: c, uid: c.PodUID, podName: c.PodName, namespace: c.PodNamespace, createdAt: c.CreatedAt, id: c.ID, name: c.Name, state: containerState(c.State)})
 		}
 		if r.seen != rs.gen {
 			r.seen = rs.gen
@@ -168,24 +169,36 @@ func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container)
 	}
 }
 
-// change takes over a list entry that was not in the last list in this form.
-func (rs *records) change(source any, uid, podName, namespace string, createdAt int64, id, name string, sandbox bool, state plegState) *record {
-	p := rs.pods[uid]
+// entry is a list entry that was not in the last list in this form: a sandbox
+// or a container.
+type entry struct {
+	sandbox                 *cri.Sandbox
+	container               *cri.Container
+	uid, podName, namespace string
+	createdAt               int64
+	id, name                string
+	state                   plegState
+}
+
+// change takes over such an entry.
+func (rs *records) change(e entry) *record {
+	sandbox := e.sandbox != nil
+	p := rs.pods[e.uid]
 	if p == nil {
-		p = &podRecord{uid: uid, name: podName, namespace: namespace, createdAt: createdAt}
-		rs.pods[uid] = p
+		p = &podRecord{uid: e.uid, name: e.podName, namespace: e.namespace, createdAt: e.createdAt}
+		rs.pods[e.uid] = p
 	}
 	if p.name == "" {
-		p.name, p.namespace = podName, namespace
+		p.name, p.namespace = e.podName, e.namespace
 	}
-	if sandbox && createdAt > p.createdAt {
-		p.createdAt = createdAt
+	if sandbox && e.createdAt > p.createdAt {
+		p.createdAt = e.createdAt
 	}
 	var r *record
-	if i := slices.IndexFunc(p.records, func(r *record) bool { return r.id == id }); i >= 0 {
+	if i := slices.IndexFunc(p.records, func(r *record) bool { return r.id == e.id }); i >= 0 {
 		r = p.records[i]
 	} else {
-		r = &record{pod: p, id: id}
+		r = &record{pod: p, id: e.id}
 		p.records = append(p.records, r)
 	}
 	rs.touch(p)
@@ -197,10 +210,45 @@ func (rs *records) change(source any, uid, podName, namespace string, createdAt 
 	if r.cur == gone {
 		rs.count++
 	}
-	delete(rs.sources, r.source)
-	r.name, r.sandbox, r.cur, r.source = name, sandbox, state, source
-	rs.sources[source] = r
+	rs.release(r)
+	r.name, r.sandbox, r.cur = e.name, sandbox, e.state
+	r.fromSandbox, r.fromContainer = e.sandbox, e.container
+	if sandbox {
+		rs.bySandbox = put(rs.bySandbox, e.sandbox.Slot, r)
+	} else {
+		rs.byContainer = put(rs.byContainer, e.container.Slot, r)
+	}
 	return r
+}
+
+// release takes a record's list entry away from it.
+func (rs *records) release(r *record) {
+	if s := r.fromSandbox; s != nil && at(rs.bySandbox, s.Slot) == r {
+		rs.bySandbox[s.Slot] = nil
+	}
+	if c := r.fromContainer; c != nil && at(rs.byContainer, c.Slot) == r {
+		rs.byContainer[c.Slot] = nil
+	}
+	r.fromSandbox, r.fromContainer = nil, nil
+}
+
+// at returns the record at a slot, nil when there is none.
+func at(table []*record, slot int) *record {
+	if uint(slot) >= uint(len(table)) {
+		return nil
+	}
+	return table[slot]
+}
+
+func put(table []*record, slot int, r *record) []*record {
+	if slot < 0 {
+		return table
+	}
+	for len(table) <= slot {
+		table = append(table, nil)
+	}
+	table[slot] = r
+	return table
 }
 
 func (rs *records) touch(p *podRecord) {
@@ -217,8 +265,7 @@ func (rs *records) dropUnseen() {
 			if r.seen != rs.gen && r.cur != gone {
 				r.cur = gone
 				rs.count--
-				delete(rs.sources, r.source)
-				r.source = nil
+				rs.release(r)
 				rs.touch(p)
 			}
 		}
