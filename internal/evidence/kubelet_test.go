@@ -1,0 +1,622 @@
+package evidence
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// fakeKubelet is a kubelet whose answers the test sets.
+type fakeKubelet struct {
+	handler     atomic.Pointer[http.HandlerFunc]
+	requests    atomic.Int64
+	connections atomic.Int64
+}
+
+func (f *fakeKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.requests.Add(1)
+	(*f.handler.Load())(w, r)
+}
+
+func (f *fakeKubelet) answer(h http.HandlerFunc) { f.handler.Store(&h) }
+
+func (f *fakeKubelet) count(_ net.Conn, s http.ConnState) {
+	if s == http.StateNew {
+		f.connections.Add(1)
+	}
+}
+
+// answers returns a handler that answers with a status and a body.
+func answers(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func startKubelet(t *testing.T, config *tls.Config) (f *fakeKubelet, s *httptest.Server) {
+	t.Helper()
+	f = &fakeKubelet{}
+	f.answer(answers(http.StatusOK, "ok"))
+	s = httptest.NewUnstartedServer(f)
+	s.Config.ConnState = f.count
+	s.Config.ErrorLog = nil
+	if config != nil {
+		s.TLS = config
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return f, s
+}
+
+func askKubelet(t *testing.T, opts KubeletOptions) *kubelet {
+	t.Helper()
+	if opts.Timeout == 0 {
+		opts.Timeout = 5 * time.Second
+	}
+	k, err := newKubelet(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.client.CloseIdleConnections)
+	return k
+}
+
+func mustGather(t *testing.T, k *kubelet) *health.Kubelet {
+	t.Helper()
+	v, err := k.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func wantErr(t *testing.T, k *kubelet, want string) {
+	t.Helper()
+	v, err := k.gather(t.Context())
+	if err == nil {
+		t.Fatalf("no error but %+v; want %q", v, want)
+	}
+	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q; want one line with %q", err, want)
+	}
+}
+
+func TestKubeletHealthz(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz"})
+
+	if v := mustGather(t, k); !v.OK || !v.Seen || v.Detail != "" || !v.FailedSince.IsZero() || !v.LastSeen.IsZero() {
+		t.Errorf("a good kubelet: %+v", v)
+	}
+	f.answer(answers(http.StatusInternalServerError, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[-]other failed: boom\nhealthz check failed\n"))
+	first := mustGather(t, k)
+	if first.OK || !first.Seen || first.Refused || first.Detail != "syncloop failed, other failed: boom" || !first.FailedSince.Equal(first.At) {
+		t.Errorf("failing: %+v", first)
+	}
+	if again := mustGather(t, k); !again.FailedSince.Equal(first.FailedSince) || again.At.Equal(first.At) {
+		t.Errorf("failing on: %+v; want it since %s", again, first.FailedSince)
+	}
+	if got := f.connections.Load(); got != 1 {
+		t.Errorf("%d connections for 3 requests; want 1", got)
+	}
+	s.Close()
+	gone := mustGather(t, k)
+	if gone.OK || !gone.Refused || !gone.Seen || !gone.FailedSince.Equal(first.FailedSince) {
+		t.Errorf("after its end: %+v", gone)
+	}
+}
+
+func TestKubeletRecovers(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz"})
+	f.answer(answers(http.StatusServiceUnavailable, ""))
+	if v := mustGather(t, k); v.OK || !v.Seen || v.Detail != "503 Service Unavailable" {
+		t.Errorf("failing at first sight: %+v", v)
+	}
+	f.answer(answers(http.StatusOK, "ok"))
+	if v := mustGather(t, k); !v.OK || !v.FailedSince.IsZero() {
+		t.Errorf("recovered: %+v", v)
+	}
+	// While nothing can be told, nobody knows whether it goes on failing.
+	f.answer(answers(http.StatusInternalServerError, ""))
+	before := mustGather(t, k).FailedSince
+	f.answer(answers(http.StatusUnauthorized, "Unauthorized"))
+	wantErr(t, k, "--kubelet-token-file")
+	f.answer(answers(http.StatusInternalServerError, ""))
+	if v := mustGather(t, k); !v.FailedSince.After(before) {
+		t.Errorf("failing since %s, before it could not be told at all", v.FailedSince)
+	}
+}
+
+func TestKubeletNeverSeen(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	k := askKubelet(t, KubeletOptions{HealthzURL: "http://" + addr + "/healthz"})
+	wantErr(t, k, "never answered")
+	wantErr(t, k, "--kubelet-healthz-url")
+}
+
+// TestKubeletHangs: a stopped kubelet takes connections and answers nothing.
+func TestKubeletHangs(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL, Timeout: 50 * time.Millisecond})
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hang := func(http.ResponseWriter, *http.Request) { <-release }
+
+	f.answer(hang)
+	wantErr(t, k, "no answer within 50ms")
+	f.answer(answers(http.StatusOK, "ok"))
+	mustGather(t, k)
+	f.answer(hang)
+	if v := mustGather(t, k); v.OK || v.Refused || !v.Seen || v.Detail != "no answer within 50ms" || v.FailedSince.IsZero() {
+		t.Errorf("hanging: %+v", v)
+	}
+}
+
+// TestKubeletSlowBody: the status is the answer, however slowly the rest comes.
+func TestKubeletSlowBody(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL, Timeout: 100 * time.Millisecond})
+	for _, code := range []int{http.StatusOK, http.StatusInternalServerError} {
+		f.answer(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, "[-]syncloop failed: reason withheld\n")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})
+		if v := mustGather(t, k); v.OK != (code == http.StatusOK) || !v.OK && v.Detail != "syncloop failed" {
+			t.Errorf("%d and a slow body: %+v", code, v)
+		}
+	}
+}
+
+func TestKubeletHugeBody(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	f.answer(answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<20)))
+	if v := mustGather(t, k); v.OK || len(v.Detail) > detailBytes+3 || !strings.HasPrefix(v.Detail, "x failed, x failed") {
+		t.Errorf("%d bytes of detail: %.80q", len(v.Detail), v.Detail)
+	}
+}
+
+func TestKubeletClosesConnections(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	mustGather(t, k)
+	f.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if v := mustGather(t, k); v.OK || v.Refused || v.Detail == "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestKubeletGoesNowhereElse: the token must not follow a redirect, nor a
+// request go through a proxy.
+func TestKubeletGoesNowhereElse(t *testing.T) {
+	other, elsewhere := startKubelet(t, nil)
+	t.Setenv("HTTP_PROXY", elsewhere.URL)
+	t.Setenv("ALL_PROXY", elsewhere.URL)
+	f, s := startKubelet(t, nil)
+	f.answer(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
+	wantErr(t, askKubelet(t, KubeletOptions{HealthzURL: s.URL}), "302 Found")
+	if n := other.requests.Load(); n > 0 {
+		t.Errorf("%d requests went elsewhere", n)
+	}
+}
+
+func TestKubeletOff(t *testing.T) {
+	w, err := NewKubelet(KubeletOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ask(t.Context())
+	if s, ok := w.Source(); ok || w.Value() != nil {
+		t.Errorf("a source that is off says %+v", s)
+	}
+}
+
+// TestKubeletWatch: a kubelet that hangs is an answer of the watch, not its
+// failure.
+func TestKubeletWatch(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	w, err := NewKubelet(KubeletOptions{HealthzURL: s.URL, MetricsURL: s.URL, Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ask(t.Context())
+	f.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	w.ask(t.Context())
+	if src, ok := w.Source(); !ok || !src.Up || w.Value() == nil || w.Value().OK {
+		t.Errorf("source %+v, value %+v; want an answer that it hangs", src, w.Value())
+	}
+}
+
+const someMetrics = `# HELP kubelet_pleg_last_seen_seconds [ALPHA] Timestamp in seconds when PLEG was last seen active.
+# TYPE kubelet_pleg_last_seen_seconds gauge
+kubelet_pleg_last_seen_seconds %d
+# TYPE kubelet_pleg_relist_duration_seconds histogram
+kubelet_pleg_relist_duration_seconds_bucket{le="0.005"} 12
+`
+
+// metricsAfter is a kubelet's metrics after so many bytes of other series.
+func metricsAfter(seen time.Time, bytes int) string {
+	line := `kubelet_http_requests_duration_seconds_bucket{long_running="false",method="GET",path="pods",server_type="readwrite",le="0.005"} 12` + "\n"
+	return strings.Repeat(line, bytes/len(line)) + fmt.Sprintf(someMetrics, seen.Unix())
+}
+
+func TestKubeletMetrics(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz", MetricsURL: s.URL + "/metrics"})
+	seen := time.Now().Add(-7 * time.Second).Truncate(time.Second)
+	metrics := func(code int, body string) {
+		f.answer(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/healthz" {
+				_, _ = io.WriteString(w, "ok")
+				return
+			}
+			answers(code, body)(w, r)
+		})
+	}
+	for name, body := range map[string]string{"small": metricsAfter(seen, 0), "8 MiB": metricsAfter(seen, 8<<20)} {
+		metrics(http.StatusOK, body)
+		v := mustGather(t, k)
+		if !v.OK || v.Detail != "" || v.LastSeen.Unix() != seen.Unix() {
+			t.Errorf("%s: %+v; want last seen %s", name, v, seen)
+		}
+		// It must carry the monotonic clock: a clock step must not age it.
+		if v.LastSeen.Round(0) == v.LastSeen {
+			t.Errorf("%s: last seen hangs on the wall clock alone", name)
+		}
+	}
+	if got := f.connections.Load(); got != 1 {
+		t.Errorf("%d connections for 4 requests; want 1", got)
+	}
+	// The kubelet's clock may be a little ahead, by its rounding or a step.
+	metrics(http.StatusOK, metricsAfter(time.Now().Add(time.Hour), 0))
+	if v := mustGather(t, k); v.LastSeen.After(time.Now()) {
+		t.Errorf("last seen in the future: %+v", v)
+	}
+	metrics(http.StatusOK, "kubelet_pleg_last_seen_seconds -6.2135596800e+10\n")
+	if v := mustGather(t, k); !v.LastSeen.IsZero() || v.Detail != "" {
+		t.Errorf("never seen: %+v", v)
+	}
+
+	// What healthz says does not fall with the metrics.
+	for want, answer := range map[string]http.HandlerFunc{
+		"nodes/metrics":               answers(http.StatusForbidden, "Forbidden"),
+		"no " + kubeletLastSeen:       answers(http.StatusOK, "up 1\n"),
+		"404 Not Found: see that the": answers(http.StatusNotFound, ""),
+	} {
+		f.answer(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/healthz" {
+				return
+			}
+			answer(w, r)
+		})
+		if v := mustGather(t, k); !v.OK || !v.Seen || !v.LastSeen.IsZero() || !strings.Contains(v.Detail, want) {
+			t.Errorf("%+v; want OK, no last seen, and %q", v, want)
+		}
+	}
+}
+
+func TestKubeletMetricsAlone(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{MetricsURL: s.URL})
+	seen := time.Now().Add(-3 * time.Second).Truncate(time.Second)
+	f.answer(answers(http.StatusOK, metricsAfter(seen, 0)))
+	if v := mustGather(t, k); !v.OK || !v.Seen || v.LastSeen.Unix() != seen.Unix() {
+		t.Errorf("%+v", v)
+	}
+	f.answer(answers(http.StatusInternalServerError, ""))
+	wantErr(t, k, "500")
+}
+
+func TestReadLastSeen(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want float64 // 0: never
+		ok   bool
+	}{
+		{"", 0, false},
+		{"kubelet_pleg_last_seen_seconds", 0, false},
+		{"kubelet_pleg_last_seen_seconds ", 0, false},
+		{"kubelet_pleg_last_seen_seconds 1.763696645e+09", 1763696645, true},
+		{"kubelet_pleg_last_seen_seconds\t1763696645.5 1763696650000\r\n", 1763696645.5, true},
+		{"kubelet_pleg_last_seen_seconds{} 12\n", 12, true},
+		{`kubelet_pleg_last_seen_seconds{node="a"} 12`, 0, false},
+		{"kubelet_pleg_last_seen_seconds_total 12", 0, false},
+		{"x_kubelet_pleg_last_seen_seconds 12", 0, false},
+		{"# kubelet_pleg_last_seen_seconds 12", 0, false},
+		{"kubelet_pleg_last_seen_seconds NaN", 0, false},
+		{"kubelet_pleg_last_seen_seconds +Inf", 0, false},
+		{"kubelet_pleg_last_seen_seconds -Inf", 0, true},
+		{"kubelet_pleg_last_seen_seconds 0", 0, true},
+		{"kubelet_pleg_last_seen_seconds 1 2 3", 0, false},
+		{"kubelet_pleg_last_seen_seconds x\nkubelet_pleg_last_seen_seconds 7\nkubelet_pleg_last_seen_seconds 8", 7, true},
+		{strings.Repeat("x", maxMetricsLine) + kubeletLastSeen + " 5\n" + kubeletLastSeen + " 6", 6, true},
+		{strings.Repeat("x", 3*maxMetricsLine-1) + "\n" + kubeletLastSeen + " 6", 6, true},
+	} {
+		seen, ok, err := readLastSeen(strings.NewReader(tt.in))
+		if err != nil || ok != tt.ok {
+			t.Errorf("%.60q: %v, %v, %v; want %v, %v", tt.in, seen, ok, err, tt.want, tt.ok)
+			continue
+		}
+		got := 0.0
+		if !seen.IsZero() {
+			got = float64(seen.UnixMilli()) / 1e3
+		}
+		if got != tt.want {
+			t.Errorf("%.60q = %v, want %v", tt.in, got, tt.want)
+		}
+	}
+}
+
+// endless is a kubelet's metrics that never end.
+type endless struct{ read int }
+
+var endlessLines = strings.Repeat(strings.Repeat("x", 99)+"\n", 100)
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, endlessLines[e.read%len(endlessLines):])
+	e.read += n
+	return n, nil
+}
+
+func TestReadLastSeenIsBounded(t *testing.T) {
+	r := &endless{}
+	if _, _, err := readLastSeen(r); err == nil || r.read > maxMetrics+maxMetricsLine {
+		t.Errorf("read %d bytes, error %v", r.read, err)
+	}
+}
+
+// FuzzReadLastSeen holds the scanner against one that takes everything apart.
+func FuzzReadLastSeen(f *testing.F) {
+	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
+	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
+	f.Add([]byte(strings.Repeat("y", maxMetricsLine) + "\n" + kubeletLastSeen + " 1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		seen, ok, err := readLastSeen(strings.NewReader(string(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want time.Time
+		wantOK := false
+		for line := range strings.Lines(string(b)) {
+			if len(line) > maxMetricsLine {
+				continue
+			}
+			if want, wantOK = parseLastSeen([]byte(line)); wantOK {
+				break
+			}
+		}
+		if ok != wantOK || !seen.Equal(want) {
+			t.Errorf("%v, %v; want %v, %v", seen, ok, want, wantOK)
+		}
+		if ok && !seen.IsZero() && (seen.Unix() < 0 || seen.Unix() > 1<<33) {
+			t.Errorf("%v is no time of any clock", seen)
+		}
+	})
+}
+
+func BenchmarkReadLastSeen(b *testing.B) {
+	text := metricsAfter(time.Now(), 2<<20)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if _, ok, err := readLastSeen(strings.NewReader(text)); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
+// certificate makes one for the names, signed by parent or by itself. It
+// returns the pair and the certificate as PEM.
+func certificate(t *testing.T, authority bool, parent *tls.Certificate, names ...string) (pair tls.Certificate, asPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, IsCA: authority, DNSNames: names,
+	}
+	signer, signerKey := template, any(key)
+	if parent != nil {
+		signer, signerKey = parent.Leaf, parent.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestKubeletTLS(t *testing.T) {
+	ca, caPEM := certificate(t, true, nil, "kubernetes") // as kubeadm names its own
+	node, nodePEM := certificate(t, false, &ca, "node-1")
+	here, herePEM := certificate(t, false, &ca, "node-1", "localhost")
+	self, selfPEM := certificate(t, false, nil, "node-1") // as a kubelet signs its own
+	_, otherPEM := certificate(t, true, nil, "kubernetes")
+	for _, tt := range []struct {
+		name   string
+		server tls.Certificate
+		ca     []byte
+		host   string // in place of the address
+		want   string // in the error; empty: none
+	}{
+		{"its own, named", self, selfPEM, "", ""},
+		{"signed, and named itself", node, append(nodePEM, caPEM...), "", ""},
+		{"signed, by its name", here, caPEM, "localhost", ""},
+		{"signed, by another name", node, caPEM, "", "use the name that the certificate is for"},
+		{"nothing named", self, nil, "", "--kubelet-ca-file"},
+		{"another one named", self, otherPEM, "", "--kubelet-ca-file"},
+		{"another kubelet's named", self, herePEM, "", "--kubelet-ca-file"},
+		{"nothing in the file", self, []byte("nothing"), "", "holds no PEM certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, s := startKubelet(t, &tls.Config{Certificates: []tls.Certificate{tt.server}})
+			opts := KubeletOptions{HealthzURL: s.URL}
+			if tt.host != "" {
+				opts.HealthzURL = strings.Replace(s.URL, "127.0.0.1", tt.host, 1)
+			}
+			if tt.ca != nil {
+				opts.CAFile = writeFile(t, "ca.crt", tt.ca)
+			}
+			k := askKubelet(t, opts)
+			if tt.want != "" {
+				wantErr(t, k, tt.want)
+				// It is plegd that does not trust it: that says nothing of the
+				// kubelet, not even once it has been seen.
+				k.seen = true
+				wantErr(t, k, tt.want)
+				return
+			}
+			if v := mustGather(t, k); !v.OK {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+func TestKubeletToken(t *testing.T) {
+	self, selfPEM := certificate(t, false, nil, "node-1")
+	f, s := startKubelet(t, &tls.Config{Certificates: []tls.Certificate{self}})
+	plain, p := startKubelet(t, nil)
+	want := "first"
+	f.answer(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+want {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, metricsAfter(time.Now(), 0))
+	})
+	plain.answer(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the token went out in clear text")
+		}
+	})
+	token := writeFile(t, "token", []byte("first\n"))
+	k := askKubelet(t, KubeletOptions{
+		HealthzURL: p.URL, MetricsURL: s.URL, TokenFile: token, CAFile: writeFile(t, "ca.crt", selfPEM),
+	})
+	if v := mustGather(t, k); v.Detail != "" || v.LastSeen.IsZero() {
+		t.Errorf("with the token: %+v", v)
+	}
+	want = "second" // tokens rotate
+	if v := mustGather(t, k); !v.LastSeen.IsZero() || !strings.Contains(v.Detail, "401") {
+		t.Errorf("with the old token: %+v", v)
+	}
+	if err := os.WriteFile(token, []byte("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := mustGather(t, k); v.LastSeen.IsZero() {
+		t.Errorf("with the new token: %+v", v)
+	}
+	for content, want := range map[string]string{
+		"": "holds no bearer token", "two words": "holds no bearer token", "a\r\nX-Evil: b": "holds no bearer token",
+		strings.Repeat("x", maxToken+1): "larger than",
+	} {
+		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		v := mustGather(t, k)
+		if !strings.Contains(v.Detail, want) || len(content) > 3 && strings.Contains(v.Detail, content) {
+			t.Errorf("token %.20q: %+v", content, v)
+		}
+	}
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	if v := mustGather(t, k); !v.OK || !strings.Contains(v.Detail, "--kubelet-token-file") {
+		t.Errorf("without the file: %+v", v)
+	}
+}
+
+func TestValidateKubelet(t *testing.T) {
+	for _, tt := range []struct{ healthz, metrics, token, ca, want string }{
+		{"", "", "", "", ""},
+		{DefaultKubeletHealthz, "", "", "", ""},
+		{"", "https://node-1:10250/metrics", "/t", "/c", ""},
+		{"http://[::1]:10248/healthz", "https://127.0.0.1:10250/metrics", "/t", "", ""},
+		{"127.0.0.1:10248", "", "", "", "--kubelet-healthz-url"},
+		{"localhost:10248/healthz", "", "", "", "--kubelet-healthz-url"},
+		{"ftp://127.0.0.1/", "", "", "", "--kubelet-healthz-url"},
+		{"http:///healthz", "", "", "", "--kubelet-healthz-url"},
+		{"http://127.0.0.1:99999/", "", "", "", "--kubelet-healthz-url"},
+		{"http://127.0.0.1:0/", "", "", "", "--kubelet-healthz-url"},
+		{"http://a b/", "", "", "", "--kubelet-healthz-url"},
+		{"http://u:secret@127.0.0.1/", "", "", "", "--kubelet-healthz-url"},
+		{"", "/metrics", "", "", "--kubelet-metrics-url"},
+		{DefaultKubeletHealthz, "", "/t", "", "--kubelet-token-file"},
+		{DefaultKubeletHealthz, "", "", "/c", "--kubelet-ca-file"},
+	} {
+		err := ValidateKubelet(tt.healthz, tt.metrics, tt.token, tt.ca)
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want+": ") || !strings.Contains(err.Error(), "want ") {
+			t.Errorf("%+v: %v; want it to name %s and what is allowed", tt, err, tt.want)
+		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if _, err := NewKubelet(KubeletOptions{HealthzURL: tt.healthz, MetricsURL: tt.metrics, TokenFile: tt.token, CAFile: tt.ca}); err == nil {
+			t.Errorf("%+v: NewKubelet takes it", tt)
+		}
+	}
+}
+
+// TestKubeletCancelled: plegd's own end is not the kubelet's fault.
+func TestKubeletCancelled(t *testing.T) {
+	_, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	mustGather(t, k)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := k.gather(ctx); err == nil {
+		t.Errorf("a cancelled look says %+v", v)
+	}
+}
