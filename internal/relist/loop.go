@@ -287,6 +287,7 @@ func (l *Loop) settle(w work, status *PodStatus) {
 		case l.events <- e:
 		default:
 			l.obs.EventDiscarded()
+			l.now.Discarded, l.now.LastDiscard = l.now.Discarded+1, time.Now()
 		}
 	}
 }

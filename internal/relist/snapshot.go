@@ -46,6 +46,10 @@ type Snapshot struct {
 	Lists []time.Duration
 	// Reinspect counts the pods that wait for reinspection.
 	Reinspect int
+	// Discarded counts the events that were dropped because the channel was
+	// full, LastDiscard is when one last was.
+	Discarded   uint64
+	LastDiscard time.Time
 	// Counted is true once a relist has succeeded; the counts are its.
 	Counted     bool
 	RunningPods int
