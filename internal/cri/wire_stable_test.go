@@ -174,6 +174,33 @@ func TestWireReaderForgets(t *testing.T) {
 	if _, err := containers.read(nil); err != nil || len(containers.known) != 0 {
 		t.Errorf("after an empty list: %d containers are remembered, %v", len(containers.known), err)
 	}
+	slotsAddUp(t, containers)
+}
+
+// TestWireReaderGivesMemoryBack: after a burst its tables fit what is left, and
+// what is left is what it was.
+func TestWireReaderGivesMemoryBack(t *testing.T) {
+	l := someLists(1000)
+	containers := newContainerReader()
+	_, cb := l.marshal(t)
+	before := byID(t, containers, containerID, cb)
+	slots := map[string]int{}
+	for id, v := range before {
+		slots[id] = v.Slot
+	}
+	l.containers = slices.Clone(l.containers[:100])
+	for range 3 {
+		_, cb = l.marshal(t)
+		for id, v := range byID(t, containers, containerID, cb) {
+			if v != before[id] || v.Slot != slots[id] {
+				t.Fatalf("container %s is another value", id)
+			}
+		}
+		slotsAddUp(t, containers)
+	}
+	if cap(containers.out) > 200 {
+		t.Errorf("room for %d items is kept for a list of 100", cap(containers.out))
+	}
 }
 
 // TestWireReaderAfterAnError: an answer that cannot be read makes it forget

@@ -70,6 +70,24 @@ func sameAsRememberer[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 		if len(r.known) != len(oracle.known) {
 			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, len(r.known), len(oracle.known))
 		}
+		slotsAddUp(t, r)
+	}
+}
+
+// slotsAddUp checks that every slot belongs to one item or is free.
+func slotsAddUp[T any](t testing.TB, r *listReader[T]) {
+	t.Helper()
+	owners := make([]int, r.slots)
+	for _, it := range r.known {
+		owners[it.slot]++
+	}
+	for _, slot := range r.free {
+		owners[slot]++
+	}
+	for slot, n := range owners {
+		if n != 1 {
+			t.Fatalf("slot %d of %d has %d owners; %d items are remembered, free are %v", slot, r.slots, n, len(r.known), r.free)
+		}
 	}
 }
 

@@ -1,0 +1,64 @@
+package cri
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseEndpoint(t *testing.T) {
+	long := "/" + strings.Repeat("a", maxSocketPath-1)
+	for _, tt := range []struct {
+		endpoint, want, err string
+	}{
+		{"/run/containerd/containerd.sock", "/run/containerd/containerd.sock", ""},
+		{"unix:///run/containerd/containerd.sock", "/run/containerd/containerd.sock", ""},
+		{"unix:////run//crio/../crio/crio.sock", "/run/crio/crio.sock", ""},
+		{"/run/crio/", "/run/crio", ""},
+		{"/a path/with spaces", "/a path/with spaces", ""},
+		{long, long, ""},
+		{"unix://" + long, long, ""},
+
+		{long + "b", "", "want a path of at most 107 bytes"},
+		{"", "", "want an absolute path"},
+		{"unix://", "", "want an absolute path"},
+		{"run/containerd.sock", "", "want an absolute path"},
+		{"unix://run/containerd.sock", "", "want an absolute path"},
+		{"./containerd.sock", "", "want an absolute path"},
+		{"tcp://127.0.0.1:1234", "", "on its own node"},
+		{"npipe:////./pipe/containerd", "", "on its own node"},
+		{"http:///run/x.sock", "", "on its own node"},
+		{"vsock://2:1024", "", "on its own node"},
+		{"unix:/run/x.sock", "", "want an absolute path"},
+		{"UNIX:///run/x.sock", "", "on its own node"},
+	} {
+		got, err := ParseEndpoint(tt.endpoint)
+		switch {
+		case tt.err == "" && (err != nil || got != tt.want):
+			t.Errorf("%q: %q, %v; want %q", tt.endpoint, got, err, tt.want)
+		case tt.err != "" && (err == nil || got != ""):
+			t.Errorf("%q: %q, %v; want an error", tt.endpoint, got, err)
+		case tt.err != "" && (!strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n") ||
+			!strings.HasPrefix(err.Error(), `"`+tt.endpoint+`"`)):
+			t.Errorf("%q: %q; want the value and %q in one line", tt.endpoint, err, tt.err)
+		}
+	}
+}
+
+// FuzzParseEndpoint: what it returns is a path, and one that it takes.
+func FuzzParseEndpoint(f *testing.F) {
+	for _, s := range []string{"", "/run/x", "unix:///run/x", "unix://x", "tcp://x", "/../..", "unix:////"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		path, err := ParseEndpoint(s)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(path, "/") || len(path) > maxSocketPath {
+			t.Fatalf("%q became %q", s, path)
+		}
+		if got, err := ParseEndpoint("unix://" + path); err != nil || got != path {
+			t.Fatalf("%q became %q, and that with unix:// before it %q, %v", s, path, got, err)
+		}
+	})
+}

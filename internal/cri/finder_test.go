@@ -1,0 +1,232 @@
+package cri
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// node is a tree of fixtures: its /proc and its files.
+type node struct {
+	t    *testing.T
+	root string
+	pids int
+}
+
+func newNode(t *testing.T) *node {
+	// Short, so that sockets fit below it.
+	root, err := os.MkdirTemp("", "n") //nolint:usetesting // a test's own directory is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	n := &node{t: t, root: root}
+	n.mkdir("/proc")
+	n.process("systemd", "/sbin/init")
+	return n
+}
+
+func (n *node) mkdir(path string) {
+	n.t.Helper()
+	if err := os.MkdirAll(n.root+path, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) file(path, content string) {
+	n.t.Helper()
+	n.mkdir(filepath.Dir(path))
+	if err := os.WriteFile(n.root+path, []byte(content), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) process(comm string, args ...string) {
+	n.t.Helper()
+	n.pids++
+	dir := "/proc/" + string(rune('0'+n.pids))
+	n.file(dir+"/comm", comm+"\n")
+	n.file(dir+"/cmdline", strings.Join(args, "\x00")+"\x00")
+}
+
+func (n *node) socket(path string) {
+	n.t.Helper()
+	n.mkdir(filepath.Dir(path))
+	l, err := net.Listen("unix", n.root+path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = l.Close() })
+}
+
+// find looks for the runtime; serves are the sockets that answer.
+func (n *node) find(serves ...string) (Found, []string) {
+	n.t.Helper()
+	var asked []string
+	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(ctx context.Context, path string) bool {
+		if ctx == nil || !strings.HasPrefix(path, n.root) {
+			n.t.Errorf("asked whether %s serves", path)
+		}
+		path = strings.TrimPrefix(path, n.root)
+		asked = append(asked, path)
+		return slices.Contains(serves, path)
+	}}
+	return f.Find(n.t.Context()), asked
+}
+
+func TestFinderAsksTheKubelet(t *testing.T) {
+	const config = "containerRuntimeEndpoint: unix:///run/from-config.sock\n"
+	byArgs := Found{Path: "/run/k.sock", Source: "the kubelet's arguments", Certain: true}
+	byFile := func(file string) Found { return Found{Path: "/run/from-config.sock", Source: file, Certain: true} }
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		files map[string]string
+		want  Found
+	}{
+		{name: "=", args: []string{"--v=2", "--container-runtime-endpoint=unix:///run/k.sock"}, want: byArgs},
+		{name: "space", args: []string{"--container-runtime-endpoint", "unix:///run/k.sock", "--v=2"}, want: byArgs},
+		{name: "one dash", args: []string{"-container-runtime-endpoint=unix:///run/k.sock"}, want: byArgs},
+		{name: "one dash, space", args: []string{"-container-runtime-endpoint", "unix:///run/k.sock"}, want: byArgs},
+		{name: "a bare path", args: []string{"--container-runtime-endpoint=/run/k.sock"}, want: byArgs},
+		{name: "the last one counts", args: []string{"--container-runtime-endpoint=/run/first.sock", "--container-runtime-endpoint=/run/k.sock"}, want: byArgs},
+		{name: "another flag that begins like it", args: []string{"--container-runtime-endpoint=/run/k.sock", "--container-runtime-endpoint-x=/run/x.sock"}, want: byArgs},
+		{name: "arguments before files", args: []string{"--container-runtime-endpoint=/run/k.sock"},
+			files: map[string]string{"/var/lib/kubelet/config.yaml": config, "/etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\n"}, want: byArgs},
+		{name: "the usual configuration", args: []string{"--v=2"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "another configuration", args: []string{"--config=/etc/k/kubelet.yaml"},
+			files: map[string]string{"/etc/k/kubelet.yaml": config, "/var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: /run/wrong.sock\n"}, want: byFile("/etc/k/kubelet.yaml")},
+		{name: "another configuration, space", args: []string{"--config", "/etc/k/kubelet.yaml"}, files: map[string]string{"/etc/k/kubelet.yaml": config}, want: byFile("/etc/k/kubelet.yaml")},
+		{name: "a relative one cannot be read", args: []string{"--config=kubelet.yaml"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "the flag has no value", args: []string{"--container-runtime-endpoint"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "the flag is empty", args: []string{"--container-runtime-endpoint="}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "the flag is of no use", args: []string{"--container-runtime-endpoint=tcp://1.2.3.4:5"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "no endpoint in it", args: []string{"--v=2"},
+			files: map[string]string{"/var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\n", "/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\ntimeout: 2\n"}, want: byFile("/etc/crictl.yaml")},
+		{name: "malformed", args: []string{"--v=2"},
+			files: map[string]string{"/var/lib/kubelet/config.yaml": "a: [b\n: c", "/etc/crictl.yaml": "runtime-endpoint: /run/from-config.sock\n"}, want: byFile("/etc/crictl.yaml")},
+		{name: "no kubelet, its configuration", files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "no kubelet, crictl's", files: map[string]string{"/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\n"}, want: byFile("/etc/crictl.yaml")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			n.process("kubelet-helper", "kubelet-helper", "--container-runtime-endpoint=/run/helper.sock")
+			if tt.args != nil {
+				n.process("kubelet", append([]string{"/usr/bin/kubelet"}, tt.args...)...)
+			}
+			for path, content := range tt.files {
+				n.file(path, content)
+			}
+			n.socket("/run/containerd/containerd.sock")
+			got, asked := n.find("/run/containerd/containerd.sock")
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if len(asked) > 0 {
+				t.Errorf("asked %v whether they serve, though the place was named", asked)
+			}
+		})
+	}
+}
+
+func TestFinderUsualSockets(t *testing.T) {
+	const containerd, crio, k3s = "/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"
+	for _, tt := range []struct {
+		name            string
+		sockets, serves []string
+		want            string
+		certain         bool
+		asked           []string
+	}{
+		{"one that serves", []string{containerd}, []string{containerd}, containerd, true, []string{containerd}},
+		{"the first of two that serve", []string{k3s, crio}, []string{crio, k3s}, crio, true, []string{crio}},
+		{"the second serves", []string{containerd, k3s}, []string{k3s}, k3s, true, []string{containerd, k3s}},
+		{"none serves: the first that is there", []string{k3s, crio}, nil, crio, false, []string{crio, k3s}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			for _, s := range tt.sockets {
+				n.socket(s)
+			}
+			n.file("/run/cri-dockerd.sock", "a file is no socket")
+			got, asked := n.find(tt.serves...)
+			if got.Path != n.root+tt.want || got.Certain != tt.certain || got.Source == "" || len(got.Searched) > 0 {
+				t.Errorf("found %+v, want %s, certain %t", got, tt.want, tt.certain)
+			}
+			if !slices.Equal(asked, tt.asked) {
+				t.Errorf("asked %v, want %v", asked, tt.asked)
+			}
+		})
+	}
+}
+
+// TestFinderFindsNothing: it says where it looked, in one line each.
+func TestFinderFindsNothing(t *testing.T) {
+	n := newNode(t)
+	n.process("kubelet", "kubelet", "--container-runtime-endpoint=tcp://1.2.3.4:5", "--config=/etc/k.yaml")
+	n.file("/etc/k.yaml", "a: [b\n: c")
+	n.mkdir("/etc/crictl.yaml") // cannot be read either
+	got, _ := n.find()
+	if got.Path != "" || got.Certain || got.Source != "" {
+		t.Errorf("found %+v", got)
+	}
+	all := strings.Join(got.Searched, "\n")
+	for _, want := range append(UsualSockets(), "--container-runtime-endpoint=tcp://1.2.3.4:5", "/etc/k.yaml: ", "/etc/crictl.yaml: ") {
+		if !strings.Contains(all, want) {
+			t.Errorf("it looked at %q, and %q is not among them", got.Searched, want)
+		}
+	}
+
+	// On an empty node it says the usual places, and nothing that is not there.
+	got, _ = newNode(t).find()
+	if !slices.Equal(got.Searched, UsualSockets()) {
+		t.Errorf("on an empty node it looked at %q", got.Searched)
+	}
+}
+
+// TestFinderWithoutProc: no /proc is no reason to fail.
+func TestFinderWithoutProc(t *testing.T) {
+	n := newNode(t)
+	n.socket("/run/crio/crio.sock")
+	f := &Finder{ProcFS: n.root + "/nowhere", Root: n.root, Serves: func(context.Context, string) bool { return true }}
+	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Certain {
+		t.Errorf("found %+v", got)
+	}
+}
+
+// TestFinderAtARealSocket asks the fake runtime whether it serves, as the
+// daemon does.
+func TestFinderAtARealSocket(t *testing.T) {
+	n := newNode(t)
+	n.socket("/run/containerd/containerd.sock") // listens and serves nothing
+	n.mkdir("/run/crio")
+	rt := critest.New(critest.Options{})
+	if err := rt.Listen(n.root + "/run/crio/crio.sock"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(ctx context.Context, path string) bool {
+		c, err := New(Options{Path: path})
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		defer func() { _ = c.Close() }()
+		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		_, err = c.Version(limited)
+		return err == nil
+	}}
+	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Certain {
+		t.Errorf("found %+v", got)
+	}
+}
