@@ -45,6 +45,7 @@ type Dialer struct {
 	opts    DialOptions
 	last    atomic.Pointer[health.Probe]
 	version atomic.Pointer[cri.Version]
+	peer    atomic.Pointer[cri.DialResult] // the last connection that was made
 	kick    chan struct{}
 }
 
@@ -64,6 +65,15 @@ func (d *Dialer) Last() health.Probe { return *d.last.Load() }
 // Version returns what the runtime last said of itself, nil before the first
 // answer.
 func (d *Dialer) Version() *cri.Version { return d.version.Load() }
+
+// Peer is the process that listened when the last connection was made, and when
+// that was; 0 when that cannot be told.
+func (d *Dialer) Peer() (pid int, at time.Time) {
+	if p := d.peer.Load(); p != nil {
+		return p.PeerPID, p.At
+	}
+	return 0, time.Time{}
+}
 
 // Kick asks for a probe now rather than at the end of the period.
 func (d *Dialer) Kick() {
@@ -108,6 +118,9 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	err = client.Connect(limited)
 	cancel()
+	if d.connected(client) {
+		d.peer.Store(client.LastDial())
+	}
 	if err != nil && ctx.Err() == nil && d.connected(client) && errors.Is(err, context.DeadlineExceeded) {
 		// Connected and not answered: say so, and wait on with this one.
 		stuck := p
