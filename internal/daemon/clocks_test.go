@@ -27,6 +27,11 @@ type watched struct {
 // told to, so relists begin at every whole second and Status at every fifth.
 func watch(t *testing.T, rt *critest.Runtime, change func(*Config)) *watched {
 	t.Helper()
+	return watchLogged(t, rt, change, zap.NewNop())
+}
+
+func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *zap.Logger) *watched {
+	t.Helper()
 	cfg := DefaultConfig()
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
@@ -34,7 +39,7 @@ func watch(t *testing.T, rt *critest.Runtime, change func(*Config)) *watched {
 	if change != nil {
 		change(&cfg)
 	}
-	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	d, err := New(cfg, exporter.Build{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (s *store) load() restored {
 	}()
 	select {
 	case r := <-done:
-		if r.err != nil && !errors.Is(r.err, os.ErrNotExist) {
+		if r.err != nil {
 			s.log.Warn("starting without what was last seen before the restart", zap.Error(r.err))
 		}
 		return r.state
@@ -100,6 +100,9 @@ func (s *store) read() (restored, error) {
 	}
 	path := filepath.Join(s.dir, stateFile)
 	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return restored{}, nil // the first start
+	}
 	if err != nil {
 		return restored{}, err
 	}

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// TestTheLogIsQuiet while all is well, says each change of verdict once, and
+// does not repeat an error every second.
+func TestTheLogIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.InfoLevel)
+		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
+		w.at(60 * time.Second)
+		if n := logged.Len(); n > 1 {
+			t.Errorf("%d lines in a quiet minute: %v", n, logged.All())
+		}
+		before := logged.Len()
+		w.fail("ListContainers=error(Internal: boom)")
+		w.at(180 * time.Second)
+		w.fail("")
+		w.at(240 * time.Second)
+		var said []string
+		for _, e := range logged.All()[before:] {
+			said = append(said, e.ContextMap()["state"].(string)+" "+e.ContextMap()["reason"].(string))
+		}
+		want := []string{"degraded " + health.Unknown, "healthy "}
+		if len(said) != 2 || said[0] != want[0] || said[1] != want[1] {
+			t.Errorf("two minutes of failing lists and a minute after: %q, want %q", said, want)
+		}
+	})
+}
+
+// TestEventsAreLogged with the exit code, at debug level.
+func TestEventsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.DebugLevel)
+		rt := fakeRuntime(1, 0)
+		w := watchLogged(t, rt, nil, zap.New(core))
+		w.at(1500 * time.Millisecond)
+		pod := rt.AddPod(critest.PodSpec{Name: "job", Namespace: "default", Containers: []string{"main"}})
+		w.at(2500 * time.Millisecond)
+		rt.ExitContainer(pod.ContainerIDs[0], 42, "Error")
+		w.at(3500 * time.Millisecond)
+		rt.RemovePod(pod.UID)
+		w.at(4500 * time.Millisecond)
+		var got []string
+		for _, e := range logged.FilterMessage("pod lifecycle event").All() {
+			m := e.ContextMap()
+			if m["pod_uid"] != pod.UID || m["sandbox"] == true {
+				continue
+			}
+			line := fmt.Sprint(m["type"], " ", m["container"])
+			if code, ok := m["exit_code"]; ok {
+				line += fmt.Sprint(" ", code)
+			}
+			got = append(got, line)
+		}
+		want := "[ContainerStarted main ContainerDied main 42 ContainerRemoved main]"
+		if fmt.Sprint(got) != want {
+			t.Errorf("logged %v, want %s", got, want)
+		}
+	})
+}

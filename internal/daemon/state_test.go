@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// boot is a node's /proc and state directory, with a clock of its own.
+type boot struct {
+	procfs, dir string
+	mono        time.Duration
+	logged      *observer.ObservedLogs
+	store       *store
+}
+
+func newBoot(t *testing.T) *boot {
+	t.Helper()
+	b := &boot{procfs: t.TempDir(), dir: filepath.Join(t.TempDir(), "plegd"), mono: time.Hour}
+	b.setID(t, "first")
+	core, logged := observer.New(zap.DebugLevel)
+	b.logged = logged
+	b.store = newStore(b.dir, b.procfs, zap.New(core))
+	b.store.clock = func() time.Duration { return b.mono }
+	return b
+}
+
+func (b *boot) setID(t *testing.T, id string) {
+	t.Helper()
+	path := filepath.Join(b.procfs, "sys/kernel/random")
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "boot_id"), []byte(id+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func savedFacts() health.Facts {
+	now := time.Now()
+	return health.Facts{
+		Relist: health.Relist{LastSeen: now.Add(-20 * time.Second)},
+		Status: health.Status{
+			Answered: true, LastGood: now.Add(-7 * time.Second), RuntimeReady: &health.Condition{Status: true},
+			NetworkReady: &health.Condition{Reason: "R", Message: "M"},
+		},
+	}
+}
+
+func near(t *testing.T, what string, got time.Time, wantAge time.Duration) {
+	t.Helper()
+	if age := time.Since(got); age < wantAge || age > wantAge+5*time.Second {
+		t.Errorf("%s is %s old, want about %s", what, age, wantAge)
+	}
+}
+
+// TestLastSeenSurvivesARestart, with the time that nobody watched.
+func TestLastSeenSurvivesARestart(t *testing.T) {
+	b := newBoot(t)
+	if r := b.store.load(); !r.lastSeen.IsZero() || b.logged.Len() != 0 {
+		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
+	}
+	f := savedFacts()
+	if err := b.store.save(&f); err != nil {
+		t.Fatal(err)
+	}
+	b.mono += 3 * time.Second
+	r := b.store.load()
+	near(t, "last seen", r.lastSeen, 23*time.Second)
+	near(t, "the last good Status", r.status.LastGood, 10*time.Second)
+	if r.gap != 3*time.Second || !r.status.Restored || !r.status.Answered {
+		t.Errorf("gap %s, status %+v", r.gap, r.status)
+	}
+	if r.status.RuntimeReady == nil || !r.status.RuntimeReady.Status || r.status.NetworkReady == nil || r.status.NetworkReady.Message != "M" {
+		t.Errorf("conditions %+v, %+v", r.status.RuntimeReady, r.status.NetworkReady)
+	}
+	info, err := os.Stat(filepath.Join(b.dir, stateFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v; want mode 0600", info, err)
+	}
+}
+
+// TestAnotherBootBeginsAnew: moments of another boot mean nothing.
+func TestAnotherBootBeginsAnew(t *testing.T) {
+	b := newBoot(t)
+	f := savedFacts()
+	mkdir(t, b.dir)
+	if err := b.store.save(&f); err != nil {
+		t.Fatal(err)
+	}
+	b.setID(t, "second")
+	if r := b.store.load(); !r.lastSeen.IsZero() || r.status.Answered {
+		t.Errorf("restored %+v from another boot", r)
+	}
+}
+
+// TestBrokenState: plegd starts without it, and says so in one line.
+func TestBrokenState(t *testing.T) {
+	for name, spoil := range map[string]func(*testing.T, *boot, string){
+		"garbage":        func(t *testing.T, _ *boot, path string) { write(t, path, "garbage") },
+		"empty":          func(t *testing.T, _ *boot, path string) { write(t, path, "") },
+		"huge":           func(t *testing.T, _ *boot, path string) { write(t, path, strings.Repeat(" ", maxStateBytes+1)) },
+		"a directory":    func(t *testing.T, _ *boot, path string) { mkdir(t, path) },
+		"no boot id":     func(t *testing.T, b *boot, _ string) { b.store.procfs = t.TempDir() },
+		"from tomorrow":  func(_ *testing.T, b *boot, _ string) { b.mono = time.Minute },
+		"dir is no dir":  func(t *testing.T, b *boot, path string) { b.store.dir = path },
+		"another schema": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBoot(t)
+			f := savedFacts()
+			mkdir(t, b.dir)
+			if err := b.store.save(&f); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(b.dir, stateFile)
+			lines := 1
+			if spoil != nil {
+				if name == "a directory" {
+					if err := os.Remove(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				spoil(t, b, path)
+			} else {
+				write(t, path, `{"schema":99}`)
+				lines = 0
+			}
+			if r := b.store.load(); !r.lastSeen.IsZero() {
+				t.Errorf("restored %+v", r)
+			}
+			if n := b.logged.Len(); n != lines {
+				t.Errorf("%d log lines, want %d: %v", n, lines, b.logged.All())
+			}
+		})
+	}
+}
+
+// TestNeverSeenIsNotSaved as seen: zero times come back as zero.
+func TestNeverSeenIsNotSaved(t *testing.T) {
+	b := newBoot(t)
+	mkdir(t, b.dir)
+	if err := b.store.save(&health.Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.store.load(); !r.lastSeen.IsZero() || !r.status.LastGood.IsZero() || r.gap != 0 {
+		t.Errorf("restored %+v, want nothing", r)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mkdir(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
