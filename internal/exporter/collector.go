@@ -36,6 +36,7 @@ type Collector struct {
 	verdict, lastChange, reason, primary           *prometheus.Desc
 	inFlight, reinspect, pods, containers          *prometheus.Desc
 	bytes, limit, statusSeen, info, condition      *prometheus.Desc
+	evidence                                       *evidenceCollector
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -100,6 +101,8 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 			"endpoint", "runtime_name", "runtime_version", "cri_version"),
 		condition: desc(MetricRuntimeCondition,
 			"1 while the last Status answer said that the condition is true, 0 while it said false; absent before it said either.", labelType),
+
+		evidence: newEvidenceCollector(),
 	}
 }
 
@@ -113,6 +116,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- d
 	}
+	c.evidence.describe(ch)
 }
 
 // Collect takes one snapshot and sends what it holds.
@@ -122,6 +126,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.collectVerdict(g, &s)
 	c.collectRelist(g, &s)
 	c.collectRuntime(g, &s)
+	c.evidence.collect(g, &s.Facts.Evidence)
 }
 
 func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
@@ -209,7 +214,16 @@ func answered(c health.Call) bool { return !c.LastOK.IsZero() || c.Bytes > 0 }
 type gauges struct{ ch chan<- prometheus.Metric }
 
 func (g gauges) send(d *prometheus.Desc, v float64, labels ...string) {
-	m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	g.sendAs(prometheus.GaugeValue, d, v, labels...)
+}
+
+// sendCounter sends a counter that somebody else keeps.
+func (g gauges) sendCounter(d *prometheus.Desc, v float64) {
+	g.sendAs(prometheus.CounterValue, d, v)
+}
+
+func (g gauges) sendAs(t prometheus.ValueType, d *prometheus.Desc, v float64, labels ...string) {
+	m, err := prometheus.NewConstMetric(d, t, v, labels...)
 	if err != nil {
 		m = prometheus.NewInvalidMetric(d, err)
 	}

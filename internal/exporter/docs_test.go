@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // metricSections is the order of the metrics reference.
@@ -51,8 +53,18 @@ func metricSections() []struct {
 			},
 		},
 		{
+			"Evidence from outside the calls",
+			"What the node says of the runtime when the runtime says nothing. A gauge is absent while its source does not answer: " +
+				"`pleg_evidence_up` tells whether it does. Restarts and throttling are counted from the start of plegd on, whatever the kernel counted before.",
+			[]string{
+				MetricAcceptFailures, MetricQueueLength, MetricQueueLimit,
+				MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessThreads, MetricProcessStart, MetricProcessRestarts,
+				MetricCPUThrottled, MetricKubeletUp, MetricKubeletLastSeen, MetricEvidenceUp, MetricEvidenceDuration,
+			},
+		},
+		{
 			"plegd itself",
-			"Beside these the usual `go_*`, `process_*` and `promhttp_*`.",
+			"Beside these the usual `go_*` (without `go_memstats_*`), `process_*` and `promhttp_*`.",
 			[]string{MetricBuildInfo},
 		},
 	}
@@ -79,6 +91,7 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := degraded() // everything is known there
+	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
 	reg, m := newPedantic(newFakeSource(s), fewReasons())
 	exercise(m)
 	self := prometheus.NewRegistry()

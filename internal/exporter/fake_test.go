@@ -101,9 +101,10 @@ func healthy() Snapshot {
 				Answered: true, LastGood: ago(3 * time.Second),
 				RuntimeReady: &health.Condition{Status: true}, NetworkReady: &health.Condition{Status: true},
 			},
-			Calls:   calls,
-			Probe:   health.Probe{At: ago(1500 * time.Millisecond), OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond},
-			Runtime: health.Runtime{Name: "containerd", Version: "1.7.24", CRIVersion: "v1"},
+			Calls:    calls,
+			Probe:    health.Probe{At: ago(1500 * time.Millisecond), OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond},
+			Runtime:  health.Runtime{Name: "containerd", Version: "1.7.24", CRIVersion: "v1"},
+			Evidence: fakeEvidence(),
 		},
 		Verdict: health.Verdict{
 			State: health.StateHealthy, PLEGHealthy: true, SyncLoopAllowed: true, NodeReady: true,
@@ -114,6 +115,36 @@ func healthy() Snapshot {
 		Ready: true, Counted: true, RunningPods: 110,
 		Containers: [cri.NumStates]int{cri.StateRunning: 221, cri.StateExited: 14},
 	}
+}
+
+// sandboxID is a sandbox that a shim serves.
+const sandboxID = "4f0c7d1be2a95c3386f0d1b7a4e8c2905d6f3b1a7c9e0d2f4b6a8c1e3d5f7092"
+
+// fakeEvidence is what a node says of a runtime that is well.
+func fakeEvidence() health.Evidence {
+	e := health.Evidence{
+		Sources:     map[string]health.Source{},
+		Queue:       &health.Queue{At: ago(700 * time.Millisecond), Listening: true, Inode: 41, Limit: 4096},
+		Connections: &health.Connections{At: ago(3 * time.Second), Accepted: 9},
+		Process: &health.Process{
+			At: ago(700 * time.Millisecond), PID: 812, Comm: "containerd", Alive: true, Start: ago(76 * time.Hour),
+			OpenFDs: 1263, MaxFDs: 1 << 20, Threads: map[string]int{"S": 15}, CPU: 0.021, Delay: 0.0004, RestartsTotal: 1,
+		},
+		Children: &health.Children{At: ago(2 * time.Second), Shims: 110},
+		Cgroup: &health.Cgroup{
+			At: ago(time.Second), Path: "/system.slice/containerd.service", ThrottledTotal: 1500 * time.Millisecond,
+			PIDs: 1432, Memory: 2_310_000_000,
+		},
+		Node: &health.Node{
+			At: ago(time.Second), CPUSome: 3.1, MemorySome: 0, MemoryFull: 0, IOSome: 0.4, IOFull: 0.2,
+			Files: 2144, FilesMax: 9223372036854775807, Threads: 3120, ThreadsMax: 63_000,
+		},
+		Kubelet: &health.Kubelet{At: ago(4 * time.Second), Seen: true, OK: true, LastSeen: ago(4250 * time.Millisecond)},
+	}
+	for _, name := range []string{"dial", "queue", "connections", "process", "children", "cgroup", "node", "kubelet"} {
+		e.Sources[name] = health.Source{Up: true, At: ago(time.Second), Duration: 210 * time.Microsecond}
+	}
+	return e
 }
 
 // degraded is a node on which two pods cannot be inspected.
@@ -142,6 +173,13 @@ func degraded() Snapshot {
 	call := s.Facts.Calls["container_status"]
 	call.LastFailed, call.LastErr, call.InFlightSince = ago(9400*time.Millisecond), failing.Err, ago(8380*time.Millisecond)
 	s.Facts.Calls["container_status"] = call
+	s.Facts.Evidence.Children.Stuck = []health.Child{
+		{PID: 4711, Comm: "containerd-shim", State: "T", Since: ago(6*time.Minute + 2*time.Second), Sandbox: sandboxID},
+	}
+	s.Facts.Evidence.Children.Old = []health.Child{{PID: 5012, Comm: "runc", State: "S", Since: ago(5 * time.Minute)}}
+	s.Facts.Evidence.Connections.Stuck = []health.StuckClient{
+		{PID: 3301, Comm: "crictl", State: "T", UnsentBytes: 204_800, UnreadBytes: 67_200, Since: ago(2 * time.Second)},
+	}
 	left := 41 * time.Second
 	s.Verdict = health.Verdict{
 		State: health.StateDegraded, Reason: "PodInspectionStall", RunnerUp: "ShimStuck",
@@ -156,6 +194,7 @@ func degraded() Snapshot {
 			}},
 			{ID: "ShimStuck", Severity: health.SeverityWarning, Since: ago(5 * time.Minute), Evidence: []string{
 				"container_status hangs for one pod (b9e1) only",
+				"pid 4711 (containerd-shim), for sandbox 4f0c7d1be2a95, is stopped",
 			}},
 		},
 		Next: "Find the shim of batch/nightly-report-28872000-k4j2p: crictl pods --name nightly-report-28872000-k4j2p -q, then ps -o pid,stat,wchan:32,args -C containerd-shim-runc-v2. Restarting the runtime does not help.",
@@ -191,6 +230,16 @@ func unhealthy() Snapshot {
 		At: ago(9 * time.Second), Stage: health.StageSettings, Cause: health.CauseTimeout,
 		Detail: "no SETTINGS within 1s", Connect: 90 * time.Microsecond, Settings: time.Second, Failures: 12,
 	}
+	e := &s.Facts.Evidence
+	e.Queue.Length, e.Queue.WaitingSince = 198, ago(began)
+	e.Process.OpenFDs, e.Process.MaxFDs = 256, 256
+	e.Process.Threads = map[string]int{"S": 14, "D": 1}
+	e.Process.BlockedSince, e.Process.WaitChannels = ago(began), []string{"io_schedule"}
+	e.Cgroup.Throttled, e.Cgroup.PIDsMax = 0.25, 4096
+	e.Node.CPUSome, e.Node.IOSome, e.Node.IOFull = 12, 61, 48
+	e.Kubelet = &health.Kubelet{At: ago(4 * time.Second), Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second), LastSeen: ago(began)}
+	e.Connections = nil
+	e.Sources["connections"] = health.Source{At: ago(3 * time.Second), Duration: time.Millisecond, Err: "reading sock_diag: operation not permitted"}
 	s.Verdict = health.Verdict{
 		State: health.StateUnhealthy, Reason: "RuntimeUnresponsive",
 		LastSeen: r.LastSeen, LastSeenAge: began, ModelledLastSeen: ago(began + 200*time.Millisecond), ModelledAge: began + 200*time.Millisecond,
@@ -218,7 +267,7 @@ func contractReasons() []ReasonLabel {
 		"RuntimeListStall", "ListResponseTooLarge", "RuntimeNotReady", "NetworkNotReady", "CRIVersionUnsupported",
 		"PodInspectionStall", "PodInspectionFailing", "ShimStuck", "RelistSlow", "ChangeBurst", "TooManyContainers",
 		"FDsRunningOut", "ResponseNearLimit", "NodeCPUStall", "NodeMemoryStall", "NodeIOStall", "PIDsExhausted",
-		"FileTableFull", "KubeletStalled", "KubeletDown", "EventSubscriberStuck", "EventStreamBroken", "EventsMissed",
+		"FileTableFull", "RuntimeHelperStuck", "KubeletStalled", "KubeletDown", "EventSubscriberStuck", "EventStreamBroken", "EventsMissed",
 		"EventChannelFull", "RelistLoopStalled", "Unknown",
 	} {
 		out = append(out, ReasonLabel{ID: id, Severity: "critical"})

@@ -19,6 +19,7 @@ type Metrics struct {
 	relist     relistMetrics
 	operations operationMetrics
 	probe      probeMetrics
+	accept     acceptMetrics
 }
 
 var _ relist.Observer = (*Metrics)(nil)
@@ -30,6 +31,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		relist:     newRelistMetrics(reg),
 		operations: newOperationMetrics(reg),
 		probe:      newProbeMetrics(reg),
+		accept:     newAcceptMetrics(reg),
 	}
 }
 
@@ -62,6 +64,10 @@ func (m *Metrics) CallDone(c cri.Call) { m.operations.done(c) }
 
 // ProbeDone is told of every fresh dial that ended.
 func (m *Metrics) ProbeDone(p health.Probe) { m.probe.done(p) }
+
+// AcceptFailed is told of every fresh dial that failed because the runtime does
+// not accept, with one of the causes that AcceptFailure returns.
+func (m *Metrics) AcceptFailed(cause string) { m.accept.failed(cause) }
 
 // resultCounters are the two series of a counter by result.
 type resultCounters struct{ success, failure prometheus.Counter }

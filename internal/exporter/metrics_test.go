@@ -44,6 +44,10 @@ func exercise(m *Metrics) {
 	m.ProbeDone(health.Probe{At: t0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond})
 	m.ProbeDone(health.Probe{At: t0, Stage: health.StageConnect, Cause: health.CauseMissing})
 	m.ProbeDone(health.Probe{At: t0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond, Settings: time.Second})
+	for _, cause := range acceptCauses() {
+		m.AcceptFailed(cause)
+	}
+	m.AcceptFailed("another")
 }
 
 // newPedantic returns a registry that checks every metric against its
@@ -138,13 +142,17 @@ func TestMetricsLint(t *testing.T) {
 }
 
 // TestSeriesBudget counts the series of a scrape as Prometheus does, with all
-// reasons that plegd is to know and with its own runtime's metrics. Those that
-// later sources of evidence bring need the room that is left.
+// reasons that plegd is to know, all evidence and its own runtime's metrics.
+// Those that the event stream and the incidents bring need the room that is
+// left.
 func TestSeriesBudget(t *testing.T) {
-	const budget, reserved = 500, 50
+	const budget, reserved = 500, 40
 	reg := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
 	m := NewMetrics(reg)
-	src := newFakeSource(unhealthy())
+	s := unhealthy()
+	s.Facts.Evidence.Docker = &health.Probe{At: t0, OK: true}
+	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
+	src := newFakeSource(s)
 	reg.MustRegister(newCollector(src, contractReasons(), clock))
 	h := newHandler(src, reg, HandlerOptions{Registerer: reg}, clock)
 	first := countSeries(scrape(t, h, "text/plain").Body.String())
@@ -175,12 +183,14 @@ func TestAbsentWhenUnknown(t *testing.T) {
 	for _, name := range []string{
 		MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRunningPods, MetricRunningContainers,
 		MetricResponseBytes, MetricRuntimeInfo, MetricRuntimeCondition,
+		MetricQueueLength, MetricQueueLimit, MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessStart, MetricProcessThreads,
+		MetricEvidenceUp, MetricEvidenceDuration, MetricKubeletUp, MetricKubeletLastSeen,
 	} {
 		if f := families[name]; f != nil {
 			t.Errorf("%s is there before anything is known: %v", name, f)
 		}
 	}
-	for _, name := range []string{MetricLastSeen, MetricRuntimeStatusLastSeen, MetricHealthy, MetricReinspectPods} {
+	for _, name := range []string{MetricLastSeen, MetricRuntimeStatusLastSeen, MetricHealthy, MetricReinspectPods, MetricProcessRestarts, MetricCPUThrottled} {
 		if v, ok := value(families, name); !ok || v != 0 {
 			t.Errorf("%s = %v, %v; want 0", name, v, ok)
 		}

@@ -49,6 +49,21 @@ const (
 	MetricRuntimeInfo           = "pleg_runtime_info"
 	MetricRuntimeCondition      = "pleg_runtime_condition"
 
+	// Metrics and Collector: what the node says from outside the calls.
+	MetricAcceptFailures   = "pleg_socket_accept_failures_total"
+	MetricQueueLength      = "pleg_socket_accept_queue_length"
+	MetricQueueLimit       = "pleg_socket_accept_queue_limit"
+	MetricProcessOpenFDs   = "pleg_runtime_process_open_fds"
+	MetricProcessMaxFDs    = "pleg_runtime_process_max_fds"
+	MetricProcessStart     = "pleg_runtime_process_start_time_seconds"
+	MetricProcessRestarts  = "pleg_runtime_process_restarts_total"
+	MetricProcessThreads   = "pleg_runtime_process_threads"
+	MetricCPUThrottled     = "pleg_runtime_cpu_throttled_seconds_total"
+	MetricEvidenceUp       = "pleg_evidence_up"
+	MetricEvidenceDuration = "pleg_evidence_duration_seconds"
+	MetricKubeletUp        = "pleg_kubelet_up"
+	MetricKubeletLastSeen  = "pleg_kubelet_last_seen_seconds"
+
 	// NewRegistry.
 	MetricBuildInfo = "plegd_build_info"
 )
@@ -66,6 +81,7 @@ const (
 	labelCode           = "grpc_code"
 	labelStage          = "stage"
 	labelCause          = "cause"
+	labelSource         = "source"
 )
 
 // The values of labelResult.

@@ -123,6 +123,7 @@ func pageFuncs() template.FuncMap {
 		"statusCheck": phraseStatusCheck,
 		"probe":       phraseProbe,
 		"runtime":     phraseRuntime,
+		"evidence":    evidenceRows,
 		"pods":        phrasePods,
 		"pod":         phrasePod,
 		"failure":     phraseError,

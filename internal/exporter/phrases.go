@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // The phrases are the parts of a status document in words. The terminal and the
@@ -25,10 +26,15 @@ func phraseFor(d *StatusDocument, t time.Time) string {
 	return "for " + formatSeconds(d.Now.Sub(t).Seconds())
 }
 
-// phraseKubelet says what the kubelet would say.
+// phraseKubelet says what the kubelet would say. Until plegd has watched for as
+// long as the kubelet's rules take, that is not what the node's own kubelet
+// says: it may know better from before.
 func phraseKubelet(d *StatusDocument) string {
 	if d.NodeReady {
 		return "would call this node Ready"
+	}
+	if health.State(d.State) == health.StateStarting {
+		return "one that started when plegd did would say: " + say(d.KubeletMessage)
 	}
 	return "would call this node NotReady: " + say(d.KubeletMessage)
 }
@@ -160,15 +166,19 @@ func phraseCondition(name string, c *ConditionDocument) string {
 
 // phraseProbe says how the last fresh dial went.
 func phraseProbe(d *StatusDocument) string {
-	p := d.Probe
-	if p == nil {
+	if d.Probe == nil {
 		return "none yet"
 	}
+	return phraseDial(d, d.Probe, "version")
+}
+
+// phraseDial says how a fresh dial went; rpc is what was asked at its end.
+func phraseDial(d *StatusDocument, p *ProbeDocument, rpc string) string {
 	var stages []string
 	for _, stage := range []struct {
 		name    string
 		seconds *float64
-	}{{"connect", p.ConnectSeconds}, {"settings", p.SettingsSeconds}, {"version", p.RPCSeconds}} {
+	}{{"connect", p.ConnectSeconds}, {"settings", p.SettingsSeconds}, {rpc, p.RPCSeconds}} {
 		if stage.seconds != nil {
 			stages = append(stages, stage.name+" "+formatSeconds(*stage.seconds))
 		}

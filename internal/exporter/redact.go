@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/plegd/plegd/internal/health"
@@ -9,21 +10,32 @@ import (
 // redacted stands where the name of a pod may not be shown.
 const redacted = "(a pod)"
 
-// redactor takes the names of the pods that the facts name out of a text. The
+// redactor takes the names of the pods that the facts name out of a text, and
+// the ids of their sandboxes. The
 // texts are written for people and may well say which pod; where names may not
 // be shown that must not slip through.
 type redactor struct{ names []string }
 
+// shownID is how much of a sandbox's id crictl shows; others show one less.
+const shownID = 13
+
 // newRedactor returns a redactor that changes nothing when names is true.
-func newRedactor(r health.Relist, names bool) redactor {
+func newRedactor(f *health.Facts, names bool) redactor {
 	if names {
 		return redactor{}
 	}
 	var out redactor
+	r := &f.Relist
 	for _, list := range [][]health.PodInspection{r.Inspecting, r.Failing, r.Slowest} {
 		for _, p := range list {
 			// The longest form first, or its parts would be left standing.
 			out.names = append(out.names, p.Namespace+"/"+p.Name, p.UID, p.Name)
+		}
+	}
+	if c := f.Evidence.Children; c != nil {
+		for _, child := range slices.Concat(c.Stuck, c.Old) {
+			id := child.Sandbox
+			out.names = append(out.names, id, id[:min(shownID, len(id))], id[:min(shownID-1, len(id))])
 		}
 	}
 	return out

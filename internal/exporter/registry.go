@@ -34,6 +34,8 @@ func registerSelf(reg prometheus.Registerer, b Build) {
 		},
 	})
 	info.Set(1)
-	reg.MustRegister(info, collectors.NewGoCollector(),
+	// Without go_memstats_*: 21 series that repeat what the runtime's own profile
+	// and process_resident_memory_bytes tell, on every node of a cluster.
+	reg.MustRegister(info, collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

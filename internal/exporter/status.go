@@ -52,6 +52,7 @@ type StatusDocument struct {
 	Operations  map[string]OperationDocument `json:"operations"`
 	StatusCheck StatusCheckDocument          `json:"status_check"`
 	Probe       *ProbeDocument               `json:"probe"`
+	Evidence    EvidenceDocument             `json:"evidence"`
 	Pods        PodsDocument                 `json:"pods"`
 }
 

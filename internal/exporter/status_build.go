@@ -16,7 +16,7 @@ const stuckAfter = time.Second
 // holds no name of a pod or container: neither as a field nor inside a text.
 // PlegdVersion is left for the caller to fill in.
 func BuildStatus(s Snapshot, names bool) StatusDocument {
-	b := builder{now: s.Now, names: names, redact: newRedactor(s.Facts.Relist, names)}
+	b := builder{now: s.Now, names: names, redact: newRedactor(&s.Facts, names)}
 	v := s.Verdict
 	return StatusDocument{
 		SchemaVersion: StatusSchemaVersion,
@@ -52,6 +52,7 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 		Operations:  b.operations(s.Facts.Calls),
 		StatusCheck: b.statusCheck(s.Facts.Status),
 		Probe:       probeDocument(s.Facts.Probe),
+		Evidence:    b.evidence(&s.Facts.Evidence),
 		Pods:        b.pods(&s),
 	}
 }

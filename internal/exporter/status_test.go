@@ -50,7 +50,8 @@ func TestStatusNulls(t *testing.T) {
 	for _, path := range []string{
 		"last_seen", "last_seen_age_seconds", "modelled_last_seen", "modelled_last_seen_age_seconds", "not_ready_in_seconds",
 		"runtime", "relist.in_flight", "relist.last", "status_check.last_good", "status_check.conditions.runtime_ready",
-		"probe", "pods.running", "pods.containers",
+		"probe", "pods.running", "pods.containers", "evidence.queue", "evidence.connections", "evidence.process",
+		"evidence.children", "evidence.cgroup", "evidence.node", "evidence.kubelet", "evidence.docker",
 	} {
 		var v any = got
 		for key := range strings.SplitSeq(path, ".") {
@@ -67,7 +68,7 @@ func TestStatusNulls(t *testing.T) {
 		}
 	}
 	// A list without entries is [], so that nobody has to ask whether it is.
-	for _, want := range []string{`"slowest": []`, `"stuck": []`, `"failing": []`, `"operations": {}`} {
+	for _, want := range []string{`"slowest": []`, `"stuck": []`, `"failing": []`, `"operations": {}`, `"sources": {}`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %s in %s", want, b)
 		}

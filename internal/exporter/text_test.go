@@ -76,6 +76,13 @@ func TestStatusTextHostile(t *testing.T) {
 		d.Pods.Slowest[i].Operation = evil
 		d.Pods.Slowest[i].Error = &ErrorDocument{Operation: evil, Code: evil, Message: evil}
 	}
+	e := &d.Evidence
+	e.Process.Comm, e.Process.Lock = evil, &LockDocument{HolderComm: evil, File: strings.Repeat(evil, 1000)}
+	e.Connections.Stuck[0].Comm, e.Connections.Stuck[0].State = evil, evil
+	e.Children.Stuck[0].Comm, e.Children.Stuck[0].State, e.Children.Old[0].Comm = evil, evil, evil
+	e.Kubelet.OK, e.Kubelet.Detail = false, strings.Repeat(evil, 1000)
+	e.Docker = &ProbeDocument{Stage: evil, Cause: evil, Detail: evil}
+	e.Sources[evil] = SourceDocument{Error: strings.Repeat(evil, 1000)}
 	d.Operations[evil] = OperationDocument{LastError: &ErrorDocument{Operation: evil, Code: evil, Message: evil}}
 	got := statusText(t, d, false)
 	for _, r := range got {

@@ -1,0 +1,144 @@
+package exporter
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// threadStates are the values of the label state of MetricProcessThreads.
+func threadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
+
+// evidenceCollector makes the metrics of what the node says from outside the
+// calls.
+type evidenceCollector struct {
+	queueLength, queueLimit         *prometheus.Desc
+	openFDs, maxFDs, start, threads *prometheus.Desc
+	restarts, throttled             *prometheus.Desc
+	up, duration                    *prometheus.Desc
+	kubeletUp, kubeletLastSeen      *prometheus.Desc
+
+	counts evidenceCounts
+}
+
+func newEvidenceCollector() *evidenceCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &evidenceCollector{
+		queueLength: desc(MetricQueueLength,
+			"Connections to the runtime's socket that it has yet to accept. Absent while nobody listens there, or where the kernel does not tell."),
+		queueLimit: desc(MetricQueueLimit,
+			"Most connections that fit into that queue; one more does. Absent as "+MetricQueueLength+"."),
+		openFDs: desc(MetricProcessOpenFDs,
+			"File descriptors that the process behind the runtime's socket has open. At "+MetricProcessMaxFDs+" it can accept no connection, and logs nothing of it. Absent while there is no such process."),
+		maxFDs: desc(MetricProcessMaxFDs,
+			"Most file descriptors that it may have open: its soft limit."),
+		start: desc(MetricProcessStart,
+			"Unix time at which the process behind the runtime's socket was started."),
+		restarts: desc(MetricProcessRestarts,
+			"Times that plegd has found another process behind the runtime's socket than before."),
+		threads: desc(MetricProcessThreads,
+			"Threads of the process behind the runtime's socket, by state. All in T: it is stopped. Some in D all the time: it waits for the disk.", labelState),
+		throttled: desc(MetricCPUThrottled,
+			"Time that the runtime's cgroup was kept from running by its CPU quota since plegd first looked."),
+		up: desc(MetricEvidenceUp,
+			"1 while a source of evidence answers, 0 while it fails: a reason that needs it is not found then. Absent for a source that is not configured or has nothing to look at.", labelSource),
+		duration: desc(MetricEvidenceDuration,
+			"Time that a source of evidence took for its last answer.", labelSource),
+		kubeletUp: desc(MetricKubeletUp,
+			"1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused. Absent until it has been seen for the first time."),
+		kubeletLastSeen: desc(MetricKubeletLastSeen,
+			"The kubelet's own kubelet_pleg_last_seen_seconds. Absent unless --kubelet-metrics-url is given and answers."),
+	}
+}
+
+func (c *evidenceCollector) describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.queueLength, c.queueLimit, c.openFDs, c.maxFDs, c.start, c.threads, c.restarts, c.throttled,
+		c.up, c.duration, c.kubeletUp, c.kubeletLastSeen,
+	} {
+		ch <- d
+	}
+}
+
+func (c *evidenceCollector) collect(g gauges, e *health.Evidence) {
+	if q := e.Queue; q != nil && q.Listening {
+		g.send(c.queueLength, float64(q.Length))
+		g.send(c.queueLimit, float64(q.Limit))
+	}
+	if p := e.Process; p != nil && p.Alive {
+		c.collectProcess(g, p)
+	}
+	restarts, throttled := c.counts.add(e)
+	g.sendCounter(c.restarts, float64(restarts))
+	g.sendCounter(c.throttled, throttled.Seconds())
+	for _, name := range slices.Sorted(maps.Keys(e.Sources)) {
+		s := e.Sources[name]
+		g.sendBool(c.up, s.Up, name)
+		g.send(c.duration, s.Duration.Seconds(), name)
+	}
+	if k := e.Kubelet; k != nil {
+		g.sendBool(c.kubeletUp, k.OK)
+		if !k.LastSeen.IsZero() {
+			g.send(c.kubeletLastSeen, unixSeconds(k.LastSeen))
+		}
+	}
+}
+
+func (c *evidenceCollector) collectProcess(g gauges, p *health.Process) {
+	if p.OpenFDs >= 0 {
+		g.send(c.openFDs, float64(p.OpenFDs))
+	}
+	if p.MaxFDs >= 0 {
+		g.send(c.maxFDs, float64(p.MaxFDs))
+	}
+	if !p.Start.IsZero() {
+		g.send(c.start, unixSeconds(p.Start))
+	}
+	if p.Threads != nil {
+		for _, state := range threadStates() {
+			g.send(c.threads, float64(p.Threads[state]), state)
+		}
+	}
+}
+
+// evidenceCounts makes counters of what sources count themselves. A source may
+// fail for a while, or not have answered yet at the first scrape, and the
+// kernel's count begins anew with each cgroup: shown as they are, these would
+// be a counter that goes back to 0 and then up by all that ever was.
+type evidenceCounts struct {
+	mu        sync.Mutex
+	restarts  int
+	throttled time.Duration
+	at        time.Time     // of the last cgroup that was counted
+	total     time.Duration // its count
+	path      string
+}
+
+func (c *evidenceCounts) add(e *health.Evidence) (restarts int, throttled time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := e.Process; p != nil {
+		c.restarts = max(c.restarts, p.RestartsTotal)
+	}
+	// Two scrapes at once may come here in the wrong order: an older sample
+	// than the last is none.
+	if g := e.Cgroup; g != nil && g.At.After(c.at) {
+		switch {
+		case c.at.IsZero() || g.Path != c.path:
+			// What was before plegd looked there is not counted.
+		case g.ThrottledTotal >= c.total:
+			c.throttled += g.ThrottledTotal - c.total
+		default: // the same path, made anew
+			c.throttled += g.ThrottledTotal
+		}
+		c.at, c.total, c.path = g.At, g.ThrottledTotal, g.Path
+	}
+	return c.restarts, c.throttled
+}
