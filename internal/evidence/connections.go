@@ -1,0 +1,236 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// One question costs as much as dumpRows rows of a dump of all connected
+	// sockets (measured: 15 µs and 2 µs). With more than tableRows in the table
+	// there is no dump; each sample then asks about endsAtOnce connections.
+	dumpRows   = 8
+	tableRows  = 4000
+	endsAtOnce = 64
+
+	// A client may leave a little unread for as long as it likes: somebody who
+	// has connected and says nothing never reads the server's SETTINGS, and harms
+	// nobody. The runtime is held up when its writes go no further: HTTP/2 lets
+	// 64 KiB go out that the client has not taken, and the kernel lets 208 KiB of
+	// its memory wait (net.core.wmem_default), which small messages fill with a
+	// few thousand bytes. These are about half of either.
+	stuckUnread = 32 << 10
+	stuckUnsent = 128 << 10
+
+	// stuckMax limits the clients that are named.
+	stuckMax = 16
+
+	showEnd = showName | showVFS | showPeer | showRQLen
+)
+
+// NewConnections watches the accepted connections of the listener at path, which
+// returns "" while there is none, every five seconds: whether the runtime reads
+// what it is sent, and which of its clients do not read what it sends.
+//
+// Its numbers need AF_NETLINK and the kernel's unix_diag, no privilege, and are
+// those of its own network namespace only. A client that does not read what its
+// own thread has read from the socket cannot be seen. To name a client takes the
+// right to look at other processes' descriptors (root and CAP_SYS_PTRACE); its
+// PID is 0 without. plegd's own connections are judged like any other.
+func NewConnections(procfs string, path func() string) *Watch[health.Connections] {
+	c := newConnectionsSource(procfs, path)
+	return NewWatch("connections", Timing{Period: 5 * time.Second, Timeout: 2 * time.Second}, c.gather)
+}
+
+type connectionsSource struct {
+	path    func() string
+	finder  listenerFinder
+	looker  pathLooker
+	holders holders
+
+	unread time.Time
+	// waits are the connections with bytes that the client has not read, by
+	// the inode of the runtime's end.
+	waits map[uint32]unreadWait
+	// next is where to go on in a table that is too large.
+	next int
+}
+
+// unreadWait is one connection that held up the runtime in the last sample.
+type unreadWait struct {
+	cookie         uint64
+	unsent, unread uint32
+	since          time.Time
+}
+
+// connection is both ends of a connection.
+type connection struct {
+	server, client diagSocket
+}
+
+func newConnectionsSource(procfs string, path func() string) *connectionsSource {
+	return &connectionsSource{
+		path: path, finder: listenerFinder{procfs: procfs}, looker: pathLooker{look: lookAt}, holders: holders{procfs: procfs},
+	}
+}
+
+func (c *connectionsSource) gather(ctx context.Context) (*health.Connections, error) {
+	path := c.path()
+	if path == "" {
+		c.unread, c.waits = time.Time{}, nil
+		return nil, ErrNoData
+	}
+	p := c.looker.at(ctx, path)
+	l, t, listening, err := c.finder.find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := c.pairs(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	// The table is a hint only: see there.
+	pairs = slices.DeleteFunc(pairs, func(e connection) bool {
+		if listening {
+			return e.server.name != l.name || e.server.file != l.file
+		}
+		return !slices.Contains(p.names, e.server.name)
+	})
+	now := time.Now()
+	out := &health.Connections{At: now, Accepted: t.accepted}
+	for _, e := range pairs {
+		if e.server.rqueue > 0 {
+			out.Unread++
+			out.UnreadBytes += int(e.server.rqueue)
+		}
+	}
+	switch {
+	case out.Unread == 0:
+		c.unread = time.Time{}
+	case c.unread.IsZero():
+		c.unread = now
+	}
+	out.UnreadSince = c.unread
+	out.Stuck = c.stuck(ctx, pairs, now)
+	return out, nil
+}
+
+// stuck tells the clients that have not read since the last sample, those that
+// have been so for longest first.
+func (c *connectionsSource) stuck(ctx context.Context, pairs []connection, now time.Time) []health.StuckClient {
+	waits := map[uint32]unreadWait{}
+	var still []connection
+	for _, e := range pairs {
+		if e.server.wqueue == 0 || e.client.rqueue == 0 || e.client.rqueue < stuckUnread && e.server.wqueue < stuckUnsent {
+			continue
+		}
+		w := unreadWait{cookie: e.server.cookie, unsent: e.server.wqueue, unread: e.client.rqueue, since: now}
+		if before, ok := c.waits[e.server.inode]; ok && before.cookie == w.cookie && before.unsent == w.unsent && before.unread == w.unread {
+			w.since = before.since
+			still = append(still, e)
+		}
+		waits[e.server.inode] = w
+	}
+	c.waits = waits
+	slices.SortFunc(still, func(a, b connection) int {
+		return cmp.Or(waits[a.server.inode].since.Compare(waits[b.server.inode].since), cmp.Compare(a.server.inode, b.server.inode))
+	})
+	still = still[:min(len(still), stuckMax)]
+
+	inodes := make([]uint32, 0, len(still))
+	for _, e := range still {
+		inodes = append(inodes, e.client.inode)
+	}
+	who := c.holders.of(ctx, inodes)
+	out := make([]health.StuckClient, 0, len(still))
+	for _, e := range still {
+		o := who[e.client.inode]
+		out = append(out, health.StuckClient{
+			PID: o.pid, Comm: o.comm, State: o.state,
+			UnsentBytes: int(e.server.wqueue), UnreadBytes: int(e.client.rqueue),
+			Since: waits[e.server.inode].since,
+		})
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// pairs asks about the connections in the table; the client's end only where
+// the runtime has sent something that waits.
+func (c *connectionsSource) pairs(ctx context.Context, t unixTable) ([]connection, error) {
+	if t.rows <= tableRows && (len(t.ends) > endsAtOnce || dumpRows*len(t.ends) > t.rows) {
+		return c.dump(ctx, t.ends)
+	}
+	var out []connection
+	for _, inode := range c.some(t.ends) {
+		e, err := c.pair(ctx, inode)
+		if errors.Is(err, errSocketGone) {
+			continue // closed between the two questions
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func (c *connectionsSource) pair(ctx context.Context, inode uint32) (connection, error) {
+	server, err := c.finder.diag.one(ctx, inode, showEnd)
+	if err != nil || server.wqueue == 0 || server.peer == 0 {
+		return connection{server: server}, err
+	}
+	client, err := c.finder.diag.one(ctx, server.peer, showRQLen)
+	if errors.Is(err, errSocketGone) {
+		err = nil
+	}
+	return connection{server, client}, err
+}
+
+// dump asks about all connected sockets at once.
+func (c *connectionsSource) dump(ctx context.Context, ends []uint32) ([]connection, error) {
+	all := map[uint32]diagSocket{}
+	err := c.finder.diag.all(ctx, 1<<stateEstablished, showEnd, func(s diagSocket) { all[s.inode] = s })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]connection, 0, len(ends))
+	for _, inode := range ends {
+		if server, ok := all[inode]; ok {
+			out = append(out, connection{server, all[server.peer]})
+		}
+	}
+	return out, nil
+}
+
+// some takes as many ends as may be asked about: all, where that goes; else
+// those that waited last time, and of the others each time the next ones.
+func (c *connectionsSource) some(ends []uint32) []uint32 {
+	if len(ends) <= endsAtOnce {
+		return ends
+	}
+	out := make([]uint32, 0, endsAtOnce)
+	for _, inode := range ends {
+		if _, ok := c.waits[inode]; ok && len(out) < endsAtOnce/2 {
+			out = append(out, inode)
+		}
+	}
+	for range ends {
+		if len(out) == endsAtOnce {
+			break
+		}
+		inode := ends[c.next%len(ends)]
+		c.next = (c.next + 1) % len(ends)
+		if !slices.Contains(out, inode) {
+			out = append(out, inode)
+		}
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// A search looks at this many processes at most, for this long; one that
+	// found nothing is not repeated before searchAgain.
+	searchProcesses = 10000
+	searchFor       = time.Second
+	searchAgain     = 30 * time.Second
+	// holderStatMax is more than /proc/PID/stat can have.
+	holderStatMax = 4 << 10
+)
+
+// holder is the process that holds a socket; pid is 0 when it cannot be told.
+type holder struct {
+	pid         int
+	comm, state string
+	start       string // in clock ticks since boot: tells it from a later process
+}
+
+// holders finds out which process holds a socket, and remembers it. Not for
+// several goroutines at once.
+type holders struct {
+	procfs string
+	known  map[uint32]foundHolder
+}
+
+type foundHolder struct {
+	holder holder
+	at     time.Time
+}
+
+// of returns the processes that hold the sockets. It goes through all
+// processes' descriptors only for a socket that it does not know.
+func (o *holders) of(ctx context.Context, inodes []uint32) map[uint32]holder {
+	known := map[uint32]foundHolder{}
+	search := map[uint32]bool{}
+	for _, inode := range inodes {
+		f, ok := o.known[inode]
+		if ok && f.holder.pid != 0 {
+			now, err := readHolder(o.procfs, f.holder.pid)
+			if ok = err == nil && now.start == f.holder.start; ok {
+				f.holder = now
+			}
+		} else if ok {
+			ok = time.Since(f.at) < searchAgain
+		}
+		if ok {
+			known[inode] = f
+		} else {
+			search[inode] = true
+			known[inode] = foundHolder{at: time.Now()}
+		}
+	}
+	if len(search) > 0 {
+		for inode, pid := range o.search(ctx, search) {
+			if who, err := readHolder(o.procfs, pid); err == nil {
+				known[inode] = foundHolder{holder: who, at: time.Now()}
+			}
+		}
+	}
+	o.known = known // the others are not asked about any more
+	out := make(map[uint32]holder, len(known))
+	for inode, f := range known {
+		out[inode] = f.holder
+	}
+	return out
+}
+
+// search returns the first process found with a descriptor for each socket.
+func (o *holders) search(ctx context.Context, want map[uint32]bool) map[uint32]int {
+	out := map[uint32]int{}
+	until := time.Now().Add(searchFor)
+	over := func() bool { return len(out) == len(want) || ctx.Err() != nil || time.Now().After(until) }
+	proc, err := os.Open(o.procfs)
+	if err != nil {
+		return out
+	}
+	defer func() { _ = proc.Close() }() // only read from
+	for seen := 0; seen < searchProcesses; {
+		names, err := proc.Readdirnames(256)
+		if err != nil {
+			return out
+		}
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil || pid <= 0 {
+				continue
+			}
+			if over() {
+				return out
+			}
+			seen++
+			searchFDs(filepath.Join(o.procfs, name, "fd"), over, func(inode uint32) {
+				if _, ok := out[inode]; want[inode] && !ok {
+					out[inode] = pid
+				}
+			})
+		}
+	}
+	return out
+}
+
+// searchFDs tells the socket inodes in a process's directory of descriptors. A
+// process that may not be looked into, or is gone, has none.
+func searchFDs(dir string, over func() bool, tell func(inode uint32)) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer func() { _ = d.Close() }() // only read from
+	for {
+		fds, err := d.Readdirnames(256)
+		if err != nil || over() {
+			return
+		}
+		for _, fd := range fds {
+			if link, err := os.Readlink(dir + "/" + fd); err == nil {
+				if inode, ok := socketInode(link); ok {
+					tell(inode)
+				}
+			}
+		}
+	}
+}
+
+// socketInode decodes socket:[123], what a socket's descriptor is a link to.
+func socketInode(link string) (uint32, bool) {
+	s, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	s, ok = strings.CutSuffix(s, "]")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err == nil
+}
+
+func readHolder(procfs string, pid int) (holder, error) {
+	f, err := os.Open(filepath.Join(procfs, strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return holder{}, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	b, err := io.ReadAll(io.LimitReader(f, holderStatMax))
+	if err != nil {
+		return holder{}, err
+	}
+	return parseHolder(pid, b)
+}
+
+var errNotStat = errors.New("not the stat file of a process")
+
+// parseHolder decodes /proc/PID/stat: pid (comm) state, then numbers, the 22nd
+// field of all its start. The name may have blanks and brackets in it.
+func parseHolder(pid int, b []byte) (holder, error) {
+	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if from < 0 || to < from {
+		return holder{}, errNotStat
+	}
+	rest := bytes.Fields(b[to+1:])
+	if len(rest) < 20 || len(rest[0]) != 1 {
+		return holder{}, errNotStat
+	}
+	return holder{pid: pid, comm: string(b[from+1 : to]), state: string(rest[0]), start: string(rest[19])}, nil
+}

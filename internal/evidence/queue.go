@@ -1,0 +1,89 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// findAgain is how long a listener that answers is taken for the right one
+// without looking again. What happens on the way is seen at once: that it is
+// closed by sock_diag, that its file is replaced or unlinked by stat(2).
+const findAgain = 15 * time.Second
+
+// NewQueue watches the accept queue of the listener at path, which returns ""
+// while there is none, every second. It needs AF_NETLINK and the kernel's
+// unix_diag, but no privilege; it sees the listeners of its own network
+// namespace only.
+//
+// No listener is an answer, not an error: a Queue that is not Listening.
+func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
+	q := newQueueSource(procfs, path)
+	return NewWatch("accept_queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
+}
+
+// queueSource remembers the listener between samples: one request tells its
+// queue, while to find it takes the table of all sockets.
+type queueSource struct {
+	path   func() string
+	finder listenerFinder
+	looker pathLooker
+
+	listener diagSocket  // inode 0 while there is none
+	place    socketPlace // where it was found
+	foundAt  time.Time
+	waiting  time.Time
+}
+
+func newQueueSource(procfs string, path func() string) *queueSource {
+	return &queueSource{path: path, finder: listenerFinder{procfs: procfs}, looker: pathLooker{look: lookAt}}
+}
+
+func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
+	path := q.path()
+	if path == "" {
+		q.listener, q.waiting = diagSocket{}, time.Time{}
+		return nil, ErrNoData
+	}
+	s, found, err := q.ask(ctx, q.looker.at(ctx, path))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if !found {
+		q.listener, q.waiting = diagSocket{}, time.Time{}
+		return &health.Queue{At: now}, nil
+	}
+	if s.cookie != q.listener.cookie || s.rqueue == 0 {
+		q.waiting = time.Time{} // those who waited are served, or gone with it
+	}
+	q.listener = s
+	if s.rqueue > 0 && q.waiting.IsZero() {
+		q.waiting = now
+	}
+	return &health.Queue{
+		At: now, Listening: true, Inode: uint64(s.inode),
+		Length: int(s.rqueue), Limit: int(s.wqueue), WaitingSince: q.waiting,
+	}, nil
+}
+
+// ask asks the listener that is known, or finds one.
+func (q *queueSource) ask(ctx context.Context, p socketPlace) (s diagSocket, found bool, err error) {
+	if q.listener.inode != 0 && p.equal(q.place) && time.Since(q.foundAt) < findAgain {
+		s, err = q.finder.diag.one(ctx, q.listener.inode, showRQLen)
+		if err == nil && s.listens() && s.cookie == q.listener.cookie {
+			return s, true, nil
+		}
+		if err != nil && !errors.Is(err, errSocketGone) {
+			return diagSocket{}, false, err
+		}
+	}
+	s, _, found, err = q.finder.find(ctx, p)
+	if err != nil {
+		return diagSocket{}, false, err
+	}
+	q.place, q.foundAt = p, time.Now()
+	return s, found, nil
+}

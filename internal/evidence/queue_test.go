@@ -1,0 +1,372 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+func sampleQueue(t *testing.T, q *queueSource) health.Queue {
+	t.Helper()
+	got, err := q.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *got
+}
+
+// TestQueueFillsAndDrains: nobody accepts, the queue fills up, and empties.
+func TestQueueFillsAndDrains(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	l := listenAt(t, path, 4)
+	q := newQueueSource("/proc", at(path))
+
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != l.inode() || got.Length != 0 || got.Limit != 4 || !got.WaitingSince.IsZero() {
+		t.Errorf("nobody waits: %+v", got)
+	}
+	connect(t, path, 3)
+	first := sampleQueue(t, q)
+	if first.Length != 3 || first.Limit != 4 || !first.WaitingSince.Equal(first.At) {
+		t.Errorf("three wait: %+v", first)
+	}
+	connect(t, path, 2)
+	if got := sampleQueue(t, q); got.Length != 5 || got.Limit != 4 || !got.WaitingSince.Equal(first.WaitingSince) || !got.At.After(first.At) {
+		t.Errorf("full, one more than the limit: %+v, want it to wait since %v", got, first.WaitingSince)
+	}
+	// One more than that does not fit.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("connect to a full queue: %v, want EAGAIN", err)
+	}
+	_ = unix.Close(fd)
+
+	l.accept()
+	if got := sampleQueue(t, q); got.Length != 4 || !got.WaitingSince.Equal(first.WaitingSince) {
+		t.Errorf("one accepted: %+v", got)
+	}
+	for range 4 {
+		l.accept()
+	}
+	if got := sampleQueue(t, q); got.Length != 0 || !got.WaitingSince.IsZero() {
+		t.Errorf("all accepted: %+v", got)
+	}
+	connect(t, path, 1)
+	if got := sampleQueue(t, q); got.Length != 1 || !got.WaitingSince.Equal(got.At) {
+		t.Errorf("another one: %+v, want it to wait since now", got)
+	}
+	l.close()
+	if got := sampleQueue(t, q); got != (health.Queue{At: got.At}) {
+		t.Errorf("closed, its file still there: %+v, want nothing but a time", got)
+	}
+}
+
+// TestQueueClosedClient: a client that has gone away stays in the queue, which
+// is why plegd must not probe a runtime that does not accept.
+func TestQueueClosedClient(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	listenAt(t, path, 4)
+	for _, c := range connect(t, path, 3) {
+		_ = c.Close()
+	}
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Length != 3 {
+		t.Errorf("%+v, want 3", got)
+	}
+}
+
+func TestQueueNobody(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	q := newQueueSource("/proc", at(path))
+	if got := sampleQueue(t, q); got.Listening {
+		t.Errorf("no file: %+v", got)
+	}
+	// Only bound, never listening.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleQueue(t, q); got.Listening {
+		t.Errorf("bound only: %+v", got)
+	}
+	_ = unix.Close(fd)
+	if got := sampleQueue(t, q); got.Listening {
+		t.Errorf("a stale file: %+v", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleQueue(t, q); got.Listening {
+		t.Errorf("a file that is no socket: %+v", got)
+	}
+	path = ""
+	q.path = at("")
+	if got, err := q.gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("no path: %+v, %v, want ErrNoData", got, err)
+	}
+}
+
+// TestQueueRebound: a second runtime unlinks the path and binds it anew while
+// the first still listens. A connect reaches the second.
+func TestQueueRebound(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	old := listenAt(t, path, 3)
+	connect(t, path, 2)
+	q := newQueueSource("/proc", at(path))
+	before := sampleQueue(t, q)
+	if before.Inode != old.inode() || before.Length != 2 {
+		t.Fatalf("%+v", before)
+	}
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) {
+		t.Errorf("unlinked, process alive: %+v, want still a listener", got)
+	}
+	fresh := listenAt(t, path, 5)
+	connect(t, path, 1)
+	if got := sampleQueue(t, q); got.Inode != fresh.inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) {
+		t.Errorf("bound anew: %+v, want the second, at once, waiting since now", got)
+	}
+	fresh.close()
+	if got := sampleQueue(t, q); got.Listening {
+		t.Errorf("the second closed, its file there: %+v, want no listener: a connect is refused", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() {
+		t.Errorf("and its file gone: %+v, want the first, unlinked", got)
+	}
+}
+
+// TestQueueReboundInOrder: the younger listener need not have the higher inode.
+func TestQueueReboundInOrder(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &testListener{tb: t, path: path, fd: fd} // made first, bound last
+	t.Cleanup(late.close)
+	listenAt(t, path, 3)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != late.inode() || got.Limit != 9 {
+		t.Errorf("%+v, want inode %d", got, late.inode())
+	}
+}
+
+// TestQueueSpelledOtherwise: the runtime has bound the path by another name.
+func TestQueueSpelledOtherwise(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	dir := filepath.Dir(path)
+	link := filepath.Join(dir, "var")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	l := listenAt(t, path, 1)
+	toSocket := filepath.Join(dir, "link.sock")
+	if err := os.Symlink("r.sock", toSocket); err != nil {
+		t.Fatal(err)
+	}
+	hard := filepath.Join(dir, "hard.sock")
+	if err := os.Link(path, hard); err != nil {
+		t.Fatal(err)
+	}
+	viaLink := listenAt(t, filepath.Join(link, "s.sock"), 2)
+	for name, tt := range map[string]struct {
+		path string
+		want *testListener
+	}{
+		"bound as resolved, configured by a link":            {filepath.Join(link, "r.sock"), l},
+		"configured by a link to the socket":                 {toSocket, l},
+		"another name of the same file, as in another mount": {hard, l},
+		"bound by a link, configured as resolved":            {filepath.Join(dir, "s.sock"), viaLink},
+		"bound and configured by a link":                     {filepath.Join(link, "s.sock"), viaLink},
+	} {
+		q := newQueueSource("/proc", at(tt.path))
+		for range 2 {
+			if got := sampleQueue(t, q); got.Inode != tt.want.inode() {
+				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.inode())
+			}
+		}
+	}
+}
+
+// TestQueueSimilarPaths: other sockets have names like it.
+func TestQueueSimilarPaths(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	for _, suffix := range []string{".ttrpc", "2", "k", " "} {
+		l := listenAt(t, path+suffix, 9)
+		connect(t, l.path, 1)
+	}
+	listenAt(t, path[:len(path)-1], 9)
+	listenAt(t, "@"+path, 9)
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
+		t.Errorf("%+v, want no listener", got)
+	}
+	l := listenAt(t, path, 3)
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != l.inode() || got.Length != 0 || got.Limit != 3 {
+		t.Errorf("%+v, want inode %d of limit 3", got, l.inode())
+	}
+}
+
+// TestQueueForgedRow: a name with a line break in it writes a row into
+// /proc/net/unix; what sock_diag says counts.
+func TestQueueForgedRow(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	decoy := listenAt(t, path+"2", 1)
+	connect(t, decoy.path, 2)
+	forged := "@\n0: 2 0 10000 1 1 " + itoa(decoy.inode()) + " " + path
+	listenAt(t, forged, 9)
+	table, err := readUnixTable(t.Context(), "/proc", []string{path})
+	if err != nil || len(table.listeners) != 1 {
+		t.Fatalf("the forged row is not seen: %+v, %v", table, err)
+	}
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
+		t.Errorf("the decoy was believed: %+v", got)
+	}
+}
+
+// TestQueuePathChanges: another endpoint is configured, or found.
+func TestQueuePathChanges(t *testing.T) {
+	needUnixDiag(t)
+	one, two := listenAt(t, socketPath(t), 1), listenAt(t, socketPath(t), 2)
+	connect(t, one.path, 1)
+	q := newQueueSource("/proc", at(one.path))
+	if got := sampleQueue(t, q); got.Inode != one.inode() || got.WaitingSince.IsZero() {
+		t.Errorf("%+v", got)
+	}
+	q.path = at(two.path)
+	if got := sampleQueue(t, q); got.Inode != two.inode() || !got.WaitingSince.IsZero() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestQueueDeadFileSystem: stat(2) hangs. The queue is told all the same, and
+// one goroutine at most waits for it.
+func TestQueueDeadFileSystem(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	l := listenAt(t, path, 1)
+	q := newQueueSource("/proc", at(path))
+	sampleQueue(t, q)
+	release, looks := make(chan struct{}), 0
+	q.looker.look = func(path string) socketPlace {
+		looks++
+		<-release
+		return lookAt(path)
+	}
+	for range 3 {
+		if got := sampleQueue(t, q); got.Inode != l.inode() {
+			t.Errorf("%+v", got)
+		}
+	}
+	// And with nothing known from before.
+	cold := newQueueSource("/proc", at(path))
+	cold.looker.look = func(string) socketPlace { <-release; return socketPlace{} }
+	if got := sampleQueue(t, cold); got.Inode != l.inode() {
+		t.Errorf("%+v", got)
+	}
+	close(release)
+	sampleQueue(t, q)
+	if looks != 1 {
+		t.Errorf("%d looks, want 1 left behind", looks)
+	}
+}
+
+func TestQueueNoTable(t *testing.T) {
+	needUnixDiag(t)
+	q := newQueueSource(t.TempDir(), at("/run/r.sock"))
+	if got, err := q.gather(t.Context()); err == nil || !strings.Contains(err.Error(), "net/unix") {
+		t.Errorf("%+v, %v, want an error that names the file", got, err)
+	}
+}
+
+// TestQueueUnprivileged: the numbers need no privilege, even where the socket
+// may not be connected to.
+func TestQueueUnprivileged(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	l := listenAt(t, path, 4)
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	got := lookUnprivileged(t, path)
+	if got.UID == 0 || got.QueueErr != "" || got.Queue == nil || got.Queue.Inode != l.inode() || got.Queue.Length != 1 || got.Queue.Limit != 4 {
+		t.Errorf("uid %d sees %+v, error %q", got.UID, got.Queue, got.QueueErr)
+	}
+}
+
+func TestQueueWatch(t *testing.T) {
+	needUnixDiag(t)
+	path := socketPath(t)
+	listenAt(t, path, 4)
+	w := NewQueue("/proc", at(path))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	for start := time.Now(); w.Value() == nil; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 5*time.Second {
+			t.Fatal("no value")
+		}
+	}
+	if v := w.Value(); !v.Listening || v.Limit != 4 {
+		t.Errorf("%+v", v)
+	}
+	if s, ok := w.Source(); !ok || !s.Up {
+		t.Errorf("%+v, %v", s, ok)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkQueueSample(b *testing.B) {
+	needUnixDiag(b)
+	path := socketPath(b)
+	listenAt(b, path, 4)
+	q := newQueueSource("/proc", at(path))
+	b.ReportAllocs()
+	for b.Loop() {
+		if got, err := q.gather(b.Context()); err != nil || !got.Listening {
+			b.Fatal(got, err)
+		}
+	}
+}
