@@ -49,12 +49,8 @@ func startDocker(t *testing.T, serve func(net.Conn)) *fakeDocker {
 // listenDocker is one that listens and accepts nothing.
 func listenDocker(t *testing.T) *fakeDocker {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "plegd") // short: a socket's path has 108 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	f := &fakeDocker{path: filepath.Join(dir, "docker.sock")}
+	var err error
+	f := &fakeDocker{path: filepath.Join(t.TempDir(), "docker.sock")}
 	if f.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: f.path, Net: "unix"}); err != nil {
 		t.Fatal(err)
 	}
