@@ -1,0 +1,385 @@
+package relist
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// FuzzRelistDiff plays random histories of pods and containers, odd entries
+// included, to the loop and to the model, relist by relist, with inspections
+// and lists that fail, and compares what both make of it.
+func FuzzRelistDiff(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x05abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
+	for seed := range byte(24) {
+		b := make([]byte, 300)
+		x := uint32(seed)*2654435761 + 1
+		for i := range b {
+			x ^= x << 13
+			x ^= x >> 17
+			x ^= x << 5
+			b[i] = byte(x >> 11)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, program []byte) {
+		h := newHistory(t, program)
+		for range 2 + h.next(12) {
+			h.change()
+			h.relist()
+		}
+		h.end()
+	})
+}
+
+// TestRelistDiffLongHistory is one long history of many pods.
+func TestRelistDiffLongHistory(t *testing.T) {
+	for seed := range uint32(20) {
+		b := make([]byte, 6000)
+		x := seed + 1
+		for i := range b {
+			x = x*1664525 + 1013904223
+			b[i] = byte(x >> 24)
+		}
+		h := newHistory(t, b)
+		for len(h.program) > 0 {
+			h.change()
+			h.relist()
+			if t.Failed() {
+				return
+			}
+		}
+		h.end()
+	}
+}
+
+// history is a node with its loop and its model.
+type history struct {
+	t       *testing.T
+	program []byte
+	rt      *script
+	loop    *Loop
+	seen    *watcher
+	model   *model
+	slots   int
+	steps   []string // what was done, shown with a failure
+}
+
+func newHistory(t *testing.T, program []byte) *history {
+	h := &history{t: t, program: program, rt: newScript(t), seen: newWatcher(), model: newModel()}
+	// One inspection after the other, so that the calls of one pod stand together.
+	h.loop = New(h.rt, Config{InspectConcurrency: 1, InspectTimeout: 1 << 40, EventCapacity: 100_000}, h.seen)
+	return h
+}
+
+// next makes a choice out of the fuzzer's bytes; at their end it chooses 0.
+func (h *history) next(n int) int {
+	if len(h.program) == 0 {
+		return 0
+	}
+	b := h.program[0]
+	h.program = h.program[1:]
+	return int(b) % n
+}
+
+func (h *history) say(format string, args ...any) {
+	h.steps = append(h.steps, fmt.Sprintf(format, args...))
+}
+
+func (h *history) uid() string { return []string{"u1", "u2", "u3", "u4", ""}[h.next(5)] }
+func (h *history) id() string {
+	return []string{"a", "b", "c", "d", "e", "f", "g", ""}[min(h.next(22)/3, 7)]
+}
+
+// slot is mostly one that nobody has, as the wire reader gives them; the loop
+// must not depend on it.
+func (h *history) slot() int {
+	switch h.next(6) {
+	case 0:
+		return -1
+	case 1:
+		return h.next(4)
+	default:
+		h.slots++
+		return h.slots % 16
+	}
+}
+
+// change changes what the lists hold. Entries are replaced and never changed,
+// as package cri has it.
+func (h *history) change() {
+	for range h.next(6) {
+		rt := h.rt
+		switch op := h.next(16); op {
+		case 0, 1:
+			s := sandbox(h.uid(), h.id(), h.next(2) == 0)
+			s.CreatedAt, s.Slot, s.HasMetadata = int64(h.next(5)), h.slot(), h.next(10) != 1
+			rt.sandboxes = append(rt.sandboxes, s)
+		case 2, 3, 4:
+			c := container(h.uid(), h.id(), cri.State(h.next(cri.NumStates)))
+			c.CreatedAt, c.Slot, c.HasMetadata, c.HasImage = int64(h.next(5)), h.slot(), h.next(10) != 1, h.next(10) != 1
+			rt.containers = append(rt.containers, c)
+		case 5, 6, 7:
+			if i := h.next(max(1, len(rt.containers))); i < len(rt.containers) {
+				c := *rt.containers[i]
+				c.State = cri.State(h.next(cri.NumStates))
+				rt.containers[i] = &c
+			}
+		case 8:
+			if i := h.next(max(1, len(rt.sandboxes))); i < len(rt.sandboxes) {
+				s := *rt.sandboxes[i]
+				s.Ready = !s.Ready
+				rt.sandboxes[i] = &s
+			}
+		case 9, 10:
+			if i := h.next(max(1, len(rt.containers))); i < len(rt.containers) {
+				rt.containers = slices.Delete(rt.containers, i, i+1)
+			}
+		case 11:
+			if i := h.next(max(1, len(rt.sandboxes))); i < len(rt.sandboxes) {
+				rt.sandboxes = slices.Delete(rt.sandboxes, i, i+1)
+			}
+		case 12: // to another pod
+			if i := h.next(max(1, len(rt.containers))); i < len(rt.containers) {
+				c := *rt.containers[i]
+				c.PodUID = h.uid()
+				rt.containers[i] = &c
+			}
+		case 13: // a duplicate: the very entry, or another in another state
+			if i := h.next(max(1, len(rt.containers))); i < len(rt.containers) {
+				c := rt.containers[i]
+				if h.next(2) == 0 {
+					other := *c
+					other.State = cri.State(h.next(cri.NumStates))
+					c = &other
+				}
+				rt.containers = slices.Insert(rt.containers, h.next(len(rt.containers)+1), c)
+			}
+		case 14: // another order
+			n := h.next(8)
+			if len(rt.containers) > 0 {
+				n %= len(rt.containers)
+				rt.containers = slices.Concat(rt.containers[n:], rt.containers[:n])
+			}
+			slices.Reverse(rt.sandboxes)
+		case 15: // a pod goes with all that is its own
+			uid := h.uid()
+			rt.sandboxes = slices.DeleteFunc(rt.sandboxes, func(s *cri.Sandbox) bool { return s.PodUID == uid })
+			rt.containers = slices.DeleteFunc(rt.containers, func(c *cri.Container) bool { return c.PodUID == uid })
+		}
+	}
+	h.rt.fails = map[ask]error{}
+	for range h.next(4) {
+		code := []cri.Code{cri.CodeUnavailable, cri.CodeDeadlineExceeded, cri.CodeNotFound}[h.next(3)]
+		op := []cri.Operation{cri.OpPodSandboxStatus, cri.OpContainerStatus}[h.next(2)]
+		h.rt.fails[ask{op, h.id()}] = failed(op, code)
+	}
+	h.rt.exit = map[string]int32{}
+	for _, id := range []string{"a", "b", "c"} {
+		h.rt.exit[id] = int32(h.next(5))
+	}
+	h.rt.listErr = map[cri.Operation]error{}
+	if h.next(8) == 1 {
+		op := []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers}[h.next(2)]
+		h.rt.listErr[op] = failed(op, cri.CodeUnavailable)
+	}
+}
+
+// relist makes one relist in the loop and in the model, and compares.
+func (h *history) relist() {
+	h.t.Helper()
+	for _, s := range h.rt.sandboxes {
+		h.say("  sandbox %s/%s ready %t, metadata %t, slot %d", s.PodUID, s.ID, s.Ready, s.HasMetadata, s.Slot)
+	}
+	for _, c := range h.rt.containers {
+		h.say("  container %s/%s %s, metadata %t, image %t, slot %d", c.PodUID, c.ID, c.State, c.HasMetadata, c.HasImage, c.Slot)
+	}
+	h.say("  failing: %v, lists: %v", slices.Collect(maps.Keys(h.rt.fails)), h.rt.listErr)
+
+	before := *h.loop.Snapshot()
+	generated := maps.Clone(h.seen.events)
+	h.rt.asked = nil
+	h.loop.relist(h.t.Context())
+	snap, events := h.loop.Snapshot(), drain(h.loop)
+	h.say("relist %d done", snap.Attempts)
+
+	if len(h.rt.listErr) > 0 {
+		if snap.Last.Err == nil || snap.LastSeen != before.LastSeen || snap.RunningPods != before.RunningPods || snap.Containers != before.Containers || snap.Failures != before.Failures+1 {
+			h.fail("a list failed: %+v, before %+v", snap, before)
+		}
+		if len(events) > 0 || len(h.rt.asked) > 0 {
+			h.fail("a list failed: events %v, inspections %v", events, h.rt.asked)
+		}
+		h.invariants()
+		return
+	}
+	want := h.model.relist(h.rt.sandboxes, h.rt.containers, h.rt.fails)
+	if snap.Last.Err != nil || snap.LastSeen != snap.Last.Start || snap.Failures != 0 || !snap.Counted {
+		h.fail("the relist did not succeed: %+v", snap)
+	}
+	if snap.RunningPods != want.runningPods || snap.Containers != want.containers {
+		h.fail("%d running pods and containers %v, want %d and %v", snap.RunningPods, snap.Containers, want.runningPods, want.containers)
+	}
+	h.inspections(want, snap.Last.Inspections)
+	h.events(want, events, generated)
+
+	reinspect := map[string]bool{}
+	for uid := range h.loop.reinspect {
+		reinspect[uid] = true
+	}
+	if diff := cmp.Diff(h.model.reinspect, reinspect); diff != "" || snap.Reinspect != len(reinspect) {
+		h.fail("to be reinspected are %d (-want +got):\n%s", snap.Reinspect, diff)
+	}
+	cache := map[string]bool{}
+	for uid, s := range h.loop.cache.pods {
+		cache[uid] = s.Err != nil
+	}
+	if diff := cmp.Diff(h.model.cache, cache); diff != "" {
+		h.fail("the cache, by pod whether the last inspection failed (-want +got):\n%s", diff)
+	}
+	h.invariants()
+}
+
+// inspections compares which pods were inspected, with which calls: each asks
+// until one fails.
+func (h *history) inspections(want modelRelist, got []*Inspection) {
+	h.t.Helper()
+	asked := h.rt.asked
+	for _, in := range got {
+		todo, ok := want.inspected[in.UID]
+		if !ok {
+			h.fail("pod %q was inspected, or twice", in.UID)
+		}
+		delete(want.inspected, in.UID)
+		todo = slices.Clone(todo)
+		stopped := false
+		for len(todo) > 0 && !stopped {
+			if len(asked) == 0 {
+				h.fail("pod %q: nobody asked %v", in.UID, todo)
+			}
+			i := slices.Index(todo, asked[0])
+			if i < 0 {
+				h.fail("pod %q: asked %v, want one of %v", in.UID, asked[0], todo)
+			}
+			stopped = isFailure(h.rt.fails[asked[0]])
+			todo, asked = slices.Delete(todo, i, i+1), asked[1:]
+		}
+		r := in.Result()
+		if r == nil || (r.Err != nil) != stopped || r.Cut {
+			h.fail("pod %q: the inspection's result is %+v, failed %t", in.UID, r, stopped)
+		}
+	}
+	if len(want.inspected) > 0 || len(asked) > 0 {
+		h.fail("not inspected: %v; asked beyond that: %v", want.inspected, asked)
+	}
+}
+
+// events compares the events of each container of each pod, in their order.
+func (h *history) events(want modelRelist, got []Event, before map[EventType]int) {
+	h.t.Helper()
+	type key struct{ Pod, ID string }
+	delivered, expected := map[key][]EventType{}, map[key][]EventType{}
+	counted := map[EventType]int{}
+	for uid, events := range want.events {
+		for _, e := range events {
+			counted[e.typ]++
+			if e.typ != ContainerChanged {
+				expected[key{uid, e.id}] = append(expected[key{uid, e.id}], e.typ)
+			}
+		}
+	}
+	for _, e := range got {
+		delivered[key{e.PodUID, e.ID}] = append(delivered[key{e.PodUID, e.ID}], e.Type)
+		exited := e.Type == ContainerDied && slices.Contains(h.rt.asked, ask{cri.OpContainerStatus, e.ID}) && h.rt.fails[ask{cri.OpContainerStatus, e.ID}] == nil &&
+			slices.ContainsFunc(h.rt.containers, func(c *cri.Container) bool {
+				return c.ID == e.ID && c.PodUID == e.PodUID && c.HasMetadata && c.HasImage
+			})
+		if e.HasExitCode != exited || exited && e.ExitCode != h.rt.exit[e.ID] {
+			h.fail("%+v; the exit code is known: %t, %d", e, exited, h.rt.exit[e.ID])
+		}
+	}
+	if diff := cmp.Diff(expected, delivered); diff != "" {
+		h.fail("events by container (-want +got):\n%s", diff)
+	}
+	for _, typ := range EventTypes() {
+		if n := h.seen.events[typ] - before[typ]; n != counted[typ] {
+			h.fail("the observer was told of %d %s, want %d", n, typ, counted[typ])
+		}
+	}
+}
+
+// invariants checks that the loop's records fit together.
+func (h *history) invariants() {
+	h.t.Helper()
+	rs, present := h.loop.records, 0
+	for uid, p := range rs.pods {
+		if p.uid != uid || len(p.records) == 0 {
+			h.fail("pod %q is kept as %q with %d records", p.uid, uid, len(p.records))
+		}
+		if (h.loop.reinspect[uid] == p) != p.reinspect {
+			h.fail("pod %q is marked for reinspection: %t", uid, p.reinspect)
+		}
+		for _, r := range p.records {
+			if r.pod != p {
+				h.fail("record %s of pod %q belongs to %q", r.id, uid, r.pod.uid)
+			}
+			if r.cur != gone {
+				present++
+			}
+			if !p.reinspect && r.old != r.cur {
+				h.fail("record %s of pod %q was not advanced: %d and %d", r.id, uid, r.old, r.cur)
+			}
+			if (r.cur == gone) != (r.fromSandbox == nil && r.fromContainer == nil) {
+				h.fail("record %s of pod %q: state %d, entries %v %v", r.id, uid, r.cur, r.fromSandbox, r.fromContainer)
+			}
+		}
+	}
+	if rs.count != present {
+		h.fail("%d records are present, counted %d", present, rs.count)
+	}
+	for _, table := range [][]*record{rs.bySandbox, rs.byContainer} {
+		for slot, r := range table {
+			if r != nil && (rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r)) {
+				h.fail("slot %d holds a record of pod %q that is no more", slot, r.pod.uid)
+			}
+		}
+	}
+	for uid, p := range h.loop.reinspect {
+		if rs.pods[uid] != p {
+			h.fail("pod %q waits for reinspection and has no record", uid)
+		}
+	}
+}
+
+// end removes everything and checks that nothing is left.
+func (h *history) end() {
+	h.t.Helper()
+	h.rt.sandboxes, h.rt.containers = nil, nil
+	h.rt.fails, h.rt.listErr = map[ask]error{}, map[cri.Operation]error{}
+	h.relist()
+	rs := h.loop.records
+	left := len(rs.pods) + len(h.loop.reinspect) + h.loop.cache.Len() + rs.count
+	for _, r := range slices.Concat(rs.bySandbox, rs.byContainer) {
+		if r != nil {
+			left++
+		}
+	}
+	if left > 0 {
+		h.fail("%d pods, %d to be reinspected, %d in the cache, %d records, tables %v %v are left of nothing",
+			len(rs.pods), len(h.loop.reinspect), h.loop.cache.Len(), rs.count, rs.bySandbox, rs.byContainer)
+	}
+	// And nothing more comes of it.
+	h.relist()
+}
+
+func (h *history) fail(format string, args ...any) {
+	h.t.Helper()
+	h.t.Fatalf("%s\nhistory:\n%s", fmt.Sprintf(format, args...), strings.Join(h.steps, "\n"))
+}

@@ -1,0 +1,195 @@
+package relist
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// model is the kubelet's generic PLEG once more, slow and obvious: every relist
+// copies all pods, rebuilds every map, and compares the old copy of each pod
+// with the new one. Where the kubelet walks a map, so does this.
+//
+// One thing it does not copy: the kubelet makes a pod even of an entry that it
+// then cannot use (without an id or an image), and remembers that empty pod for
+// ever. Here as in plegd such an entry is nothing.
+type model struct {
+	records   map[string]*modelRecord
+	reinspect map[string]bool
+	cache     map[string]bool // by pod: whether its last inspection failed
+}
+
+type modelRecord struct{ old, current *modelPod }
+
+type modelPod struct{ containers, sandboxes []modelItem }
+
+type modelItem struct {
+	id    string
+	state string // running, exited or unknown
+}
+
+// modelRelist is what a relist has to come to.
+type modelRelist struct {
+	events      map[string][]modelEvent // by pod
+	inspected   map[string][]ask        // by pod
+	runningPods int
+	containers  [cri.NumStates]int
+}
+
+type modelEvent struct {
+	typ EventType
+	id  string
+}
+
+func newModel() *model {
+	return &model{records: map[string]*modelRecord{}, reinspect: map[string]bool{}, cache: map[string]bool{}}
+}
+
+func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fails map[ask]error) modelRelist {
+	out := modelRelist{events: map[string][]modelEvent{}, inspected: map[string][]ask{}}
+
+	pods := map[string]*modelPod{}
+	pod := func(uid string) *modelPod {
+		if pods[uid] == nil {
+			pods[uid] = &modelPod{}
+		}
+		return pods[uid]
+	}
+	ready := map[string]bool{}
+	for _, s := range sandboxes {
+		if !s.HasMetadata || s.ID == "" {
+			continue
+		}
+		state := "exited"
+		if s.Ready {
+			state = "running"
+			ready[s.PodUID] = true
+		}
+		p := pod(s.PodUID)
+		p.sandboxes = append(p.sandboxes, modelItem{s.ID, state})
+	}
+	out.runningPods = len(ready)
+	for _, c := range containers {
+		if !c.HasMetadata || c.ID == "" || !c.HasImage {
+			continue
+		}
+		out.containers[c.State]++
+		state := map[cri.State]string{cri.StateRunning: "running", cri.StateExited: "exited"}[c.State]
+		if state == "" {
+			state = "unknown"
+		}
+		p := pod(c.PodUID)
+		p.containers = append(p.containers, modelItem{c.ID, state})
+	}
+
+	for _, r := range m.records {
+		r.current = nil
+	}
+	for uid, p := range pods {
+		if m.records[uid] == nil {
+			m.records[uid] = &modelRecord{}
+		}
+		m.records[uid].current = p
+	}
+
+	needs := map[string]bool{}
+	for _, uid := range slices.Collect(maps.Keys(m.records)) {
+		r := m.records[uid]
+		var events []modelEvent
+		for _, id := range r.ids() {
+			for _, typ := range modelEvents(r.old.state(id), r.current.state(id)) {
+				events = append(events, modelEvent{typ, id})
+			}
+		}
+		if len(events) == 0 && !m.reinspect[uid] {
+			continue
+		}
+		if r.current == nil {
+			delete(m.cache, uid)
+			delete(m.records, uid)
+		} else {
+			out.inspected[uid] = r.current.asks()
+			failed := slices.ContainsFunc(out.inspected[uid], func(a ask) bool { return isFailure(fails[a]) })
+			m.cache[uid] = failed
+			if failed {
+				needs[uid] = true
+				continue
+			}
+			r.old = r.current
+		}
+		if len(events) == 0 {
+			events = []modelEvent{{PodSync, ""}}
+		}
+		out.events[uid] = events
+	}
+	m.reinspect = needs
+	return out
+}
+
+// isFailure: what was removed between list and inspection is none.
+func isFailure(err error) bool { return err != nil && asError(err).Code != cri.CodeNotFound }
+
+// ids are those of the old and the current pod, containers first.
+func (r *modelRecord) ids() []string {
+	var ids []string
+	for _, p := range []*modelPod{r.old, r.current} {
+		if p == nil {
+			continue
+		}
+		for _, it := range slices.Concat(p.containers, p.sandboxes) {
+			if !slices.Contains(ids, it.id) {
+				ids = append(ids, it.id)
+			}
+		}
+	}
+	return ids
+}
+
+// state is that of the first container with the id, else of the first sandbox.
+func (p *modelPod) state(id string) string {
+	if p == nil {
+		return "non-existent"
+	}
+	for _, it := range slices.Concat(p.containers, p.sandboxes) {
+		if it.id == id {
+			return it.state
+		}
+	}
+	return "non-existent"
+}
+
+// asks are the calls of the pod's inspection: one for each id.
+func (p *modelPod) asks() []ask {
+	var out []ask
+	for _, it := range p.containers {
+		if a := (ask{cri.OpContainerStatus, it.id}); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	for _, it := range p.sandboxes {
+		if a := (ask{cri.OpPodSandboxStatus, it.id}); !slices.Contains(out, a) && !slices.Contains(out, ask{cri.OpContainerStatus, it.id}) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// modelEvents is the table of events.
+func modelEvents(from, to string) []EventType {
+	if from == to {
+		return nil
+	}
+	switch to {
+	case "running":
+		return []EventType{ContainerStarted}
+	case "exited":
+		return []EventType{ContainerDied}
+	case "unknown":
+		return []EventType{ContainerChanged}
+	}
+	if from == "exited" {
+		return []EventType{ContainerRemoved}
+	}
+	return []EventType{ContainerDied, ContainerRemoved}
+}

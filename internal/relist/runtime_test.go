@@ -1,0 +1,133 @@
+package relist
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestWithARuntime runs the loop on the real client and the fake runtime:
+// shuffled lists, marshalled anew.
+func TestWithARuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{Seed: 3})
+		rt.Start()
+		t.Cleanup(rt.Stop)
+		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		l := New(client, Config{Period: time.Second, InspectConcurrency: 16, InspectTimeout: 10 * time.Second}, nil)
+
+		pods := rt.FillPods(20, 2)
+		run(t, l)
+		step := func() []string {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			var out []string
+			for _, e := range drain(l) {
+				out = append(out, string(e.Type)+" "+e.ID)
+			}
+			slices.Sort(out)
+			return out
+		}
+		if events := step(); len(events) != 60 {
+			t.Errorf("%d events of 20 pods, want 60", len(events))
+		}
+		if s := l.Snapshot(); s.RunningPods != 20 || s.Containers[cri.StateRunning] != 40 || l.Cache().Len() != 20 {
+			t.Errorf("%+v, %d in the cache", *s, l.Cache().Len())
+		}
+		// A quiet node: no events, no inspections.
+		inspected := rt.Calls("ContainerStatus").Started
+		for range 10 {
+			if events := step(); len(events) > 0 {
+				t.Errorf("events %v", events)
+			}
+		}
+		if n := rt.Calls("ContainerStatus").Started; n != inspected {
+			t.Errorf("%d inspections of a quiet node", n-inspected)
+		}
+
+		// Made and removed between two relists: as if it had never been.
+		before := len(l.records.byContainer)
+		id := rt.AddContainer(pods[0].UID, "brief")
+		rt.StartContainer(id)
+		rt.ExitContainer(id, 3, "")
+		rt.RemoveContainer(id)
+		brief := rt.AddPod(critest.PodSpec{Containers: []string{"a", "b"}})
+		rt.RemovePod(brief.UID)
+		if events := step(); len(events) > 0 {
+			t.Errorf("events of what came and went: %v", events)
+		}
+		if l.records.pods[brief.UID] != nil || l.Cache().Get(brief.UID) != nil || len(l.records.byContainer) != before || len(l.records.pods[pods[0].UID].records) != 3 {
+			t.Error("something is left of what came and went")
+		}
+
+		// One that exits is seen with its code.
+		rt.ExitContainer(pods[1].ContainerIDs[0], 42, "")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		events := drain(l)
+		if len(events) != 1 || events[0].Type != ContainerDied || events[0].ID != pods[1].ContainerIDs[0] || !events[0].HasExitCode || events[0].ExitCode != 42 ||
+			events[0].PodName != pods[1].Name || events[0].PodNamespace != pods[1].Namespace {
+			t.Errorf("events %+v", events)
+		}
+		for _, p := range pods {
+			rt.RemovePod(p.UID)
+		}
+		if events := step(); len(events) != 2*60-1 { // one had died before
+			t.Errorf("%d events of 20 pods' removal, want 119", len(events))
+		}
+		if len(l.records.pods) > 0 || l.Cache().Len() > 0 {
+			t.Errorf("left of nothing: %d pods, %d in the cache", len(l.records.pods), l.Cache().Len())
+		}
+		if w := rt.WriteCalls(); len(w) > 0 {
+			t.Errorf("calls that would have changed the runtime: %v", w)
+		}
+	})
+}
+
+// TestRuntimeRestart: the relist after the runtime's return succeeds, and what
+// it shows is compared with what was before.
+func TestRuntimeRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{})
+		rt.Start()
+		t.Cleanup(rt.Stop)
+		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		pods := rt.FillPods(3, 1)
+		l := New(client, Config{Period: time.Second, InspectConcurrency: 2, InspectTimeout: time.Second}, nil)
+		begin := time.Now()
+		run(t, l)
+		synctest.Wait()
+		drain(l)
+		time.Sleep(500 * time.Millisecond)
+		rt.Kill()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != cri.CodeUnavailable {
+			t.Errorf("away: %+v", *s)
+		}
+		rt.RemovePod(pods[0].UID)
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := l.Snapshot(); s.Failures != 0 || s.LastSeen.Sub(begin) != 31*time.Second || s.RunningPods != 2 {
+			t.Errorf("back: %+v", *s)
+		}
+		if events := drain(l); len(events) != 4 {
+			t.Errorf("events %+v", events)
+		}
+	})
+}

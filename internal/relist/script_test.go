@@ -1,0 +1,224 @@
+package relist
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// ask is one call of an inspection.
+type ask struct {
+	op cri.Operation
+	id string
+}
+
+// script is a Runtime that answers what it is told to. It fails the test when
+// two lists are under way at once, or a list beside an inspection: that would
+// be two relists.
+type script struct {
+	t testing.TB
+
+	mu         sync.Mutex
+	sandboxes  []*cri.Sandbox
+	containers []*cri.Container
+	// listErr fails the list of an operation, and delay makes any call take its
+	// time; hang makes it take for ever.
+	listErr map[cri.Operation]error
+	delay   map[cri.Operation]time.Duration
+	hang    map[cri.Operation]bool
+	// fails are the inspections' calls that fail, exit the exit codes.
+	fails map[ask]error
+	exit  map[string]int32
+	ips   map[string][]string
+
+	lists, inspections, most int // under way; the most inspections at once
+	started                  map[cri.Operation]int
+	asked                    []ask
+	starts                   []time.Time // of ListPodSandbox
+}
+
+func newScript(t testing.TB) *script {
+	return &script{
+		t: t, listErr: map[cri.Operation]error{}, delay: map[cri.Operation]time.Duration{}, hang: map[cri.Operation]bool{},
+		fails: map[ask]error{}, exit: map[string]int32{}, ips: map[string][]string{}, started: map[cri.Operation]int{},
+	}
+}
+
+// set changes the script while calls go on.
+func (s *script) set(change func(*script)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+func (s *script) counts(op cri.Operation) (started, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.started[op], s.most
+}
+
+// begin notes a call and waits as long as it is to take.
+func (s *script) begin(ctx context.Context, op cri.Operation, list bool) (end func(), err error) {
+	s.mu.Lock()
+	s.started[op]++
+	counter := &s.inspections
+	if list {
+		counter = &s.lists
+	}
+	*counter++
+	s.most = max(s.most, s.inspections)
+	if s.lists > 1 || s.lists > 0 && s.inspections > 0 {
+		s.t.Errorf("%d lists and %d inspections at once", s.lists, s.inspections)
+	}
+	delay, hang := s.delay[op], s.hang[op]
+	s.mu.Unlock()
+	end = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*counter--
+	}
+	switch {
+	case hang:
+		<-ctx.Done()
+		err = s.ended(op, ctx)
+	case delay > 0:
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			err = s.ended(op, ctx)
+		}
+	}
+	return end, err
+}
+
+// ended is the error of a call whose context ended, as package cri returns it.
+func (s *script) ended(op cri.Operation, ctx context.Context) error { //nolint:revive // the operation reads first
+	code := cri.CodeCanceled
+	if context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // a context's own error is not wrapped
+		code = cri.CodeDeadlineExceeded
+	}
+	return &cri.Error{Operation: op, Code: code, Message: ctx.Err().Error()}
+}
+
+func (s *script) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
+	s.set(func(s *script) { s.starts = append(s.starts, time.Now()) })
+	end, err := s.begin(ctx, cri.OpListPodSandbox, true)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sandboxes), s.listErr[cri.OpListPodSandbox]
+}
+
+func (s *script) ListContainers(ctx context.Context) ([]*cri.Container, error) {
+	end, err := s.begin(ctx, cri.OpListContainers, true)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.containers), s.listErr[cri.OpListContainers]
+}
+
+func (s *script) PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error) {
+	end, err := s.begin(ctx, cri.OpPodSandboxStatus, false)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := ask{cri.OpPodSandboxStatus, id}
+	s.asked = append(s.asked, a)
+	if err := s.fails[a]; err != nil {
+		return nil, err
+	}
+	out := &cri.SandboxStatus{ID: id, IPs: s.ips[id]}
+	for _, e := range s.sandboxes {
+		out.Ready = out.Ready || e.ID == id && e.Ready
+	}
+	return out, nil
+}
+
+func (s *script) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
+	end, err := s.begin(ctx, cri.OpContainerStatus, false)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := ask{cri.OpContainerStatus, id}
+	s.asked = append(s.asked, a)
+	if err := s.fails[a]; err != nil {
+		return nil, err
+	}
+	return &cri.ContainerStatus{ID: id, ExitCode: s.exit[id]}, nil
+}
+
+// watcher is an Observer that counts.
+type watcher struct {
+	mu         sync.Mutex
+	durations  []time.Duration
+	serial     []time.Duration
+	ok         []bool
+	intervals  []time.Duration
+	events     map[EventType]int
+	discarded  int
+	inspected  map[bool]int
+	everything int
+}
+
+func newWatcher() *watcher { return &watcher{events: map[EventType]int{}, inspected: map[bool]int{}} }
+
+func (w *watcher) lock() func() { w.mu.Lock(); w.everything++; return w.mu.Unlock }
+
+func (w *watcher) RelistDone(d, serial time.Duration, ok bool) {
+	defer w.lock()()
+	w.durations, w.serial, w.ok = append(w.durations, d), append(w.serial, serial), append(w.ok, ok)
+}
+
+func (w *watcher) RelistInterval(d time.Duration) {
+	defer w.lock()()
+	w.intervals = append(w.intervals, d)
+}
+
+func (w *watcher) EventGenerated(t EventType) { defer w.lock()(); w.events[t]++ }
+func (w *watcher) EventDiscarded()            { defer w.lock()(); w.discarded++ }
+func (w *watcher) InspectionDone(ok bool)     { defer w.lock()(); w.inspected[ok]++ }
+
+// drain takes the events that were delivered.
+func drain(l *Loop) []Event {
+	var out []Event
+	for {
+		select {
+		case e := <-l.events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
+
+// failed is an error of a call that package cri would return.
+func failed(op cri.Operation, code cri.Code) error {
+	return &cri.Error{Operation: op, Code: code, Message: "scripted"}
+}
+
+// sandbox and container are list entries of a pod called after its uid.
+func sandbox(uid, id string, ready bool) *cri.Sandbox {
+	return &cri.Sandbox{ID: id, Slot: -1, PodUID: uid, Name: "pod-" + uid, Namespace: "ns", HasMetadata: true, Ready: ready, CreatedAt: 1}
+}
+
+func container(uid, id string, state cri.State) *cri.Container {
+	return &cri.Container{ID: id, Slot: -1, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", Name: "name-" + id, HasMetadata: true, HasImage: true, State: state, CreatedAt: 2}
+}
