@@ -29,6 +29,10 @@ func TestFullChannel(t *testing.T) {
 	if n := len(drain(l)); n != 1000 || seen.discarded != 1001 {
 		t.Errorf("%d events were delivered and %d dropped of 2000", n, seen.discarded)
 	}
+	s := l.Snapshot()
+	if s.Discarded != 1001 || s.LastDiscard.Before(s.Last.Start) || s.LastDiscard.After(s.Last.End) {
+		t.Errorf("the snapshot says %d, last at %v; the relist was from %v to %v", s.Discarded, s.LastDiscard, s.Last.Start, s.Last.End)
+	}
 }
 
 // TestContainerChangedIsInternal: it is counted and takes no place in the
