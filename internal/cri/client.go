@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -298,7 +299,7 @@ func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
 // the values are immutable, and the same as last time where nothing changed.
 func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
 	var out []*Sandbox
-	a := &answer{decode: func(b []byte) (err error) { out, err = c.sandboxes.read(b); return err }}
+	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.sandboxes.read(b); return err }}
 	if err := c.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, a); err != nil {
 		return nil, err
 	}
@@ -310,7 +311,7 @@ func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
 // where nothing changed.
 func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 	var out []*Container
-	a := &answer{decode: func(b []byte) (err error) { out, err = c.containers.read(b); return err }}
+	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.containers.read(b); return err }}
 	if err := c.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, a); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/plegd/plegd/internal/cri/critest"
 )
 
@@ -112,7 +114,7 @@ func TestCodecRefusesOtherTypes(t *testing.T) {
 	if err := (codec{}).Unmarshal(nil, new(string)); err == nil {
 		t.Error("an answer that is no answer: no error")
 	}
-	if err := (codec{}).Unmarshal(nil, &answer{decode: func([]byte) error { return errors.New("decoded") }}); err == nil || err.Error() != "decoded" {
+	if err := (codec{}).Unmarshal(nil, &answer{decode: func(mem.BufferSlice) error { return errors.New("decoded") }}); err == nil || err.Error() != "decoded" {
 		t.Errorf("%v", err)
 	}
 	if name := (codec{}).Name(); name != "proto" {

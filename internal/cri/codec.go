@@ -8,15 +8,19 @@ import (
 )
 
 // answer receives the bytes of one answer: it notes their number and hands
-// them to decode, which must not keep them.
+// them to decode, in the pieces in which they came. decode must not keep them.
 type answer struct {
 	bytes  int
-	decode func([]byte) error
+	decode func(mem.BufferSlice) error
 }
 
-// into decodes an answer with the generated decoder.
+// into decodes an answer with the generated decoder, which wants it in one piece.
 func into(m proto.Message) *answer {
-	return &answer{decode: func(b []byte) error { return proto.Unmarshal(b, m) }}
+	return &answer{decode: func(data mem.BufferSlice) error {
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		return proto.Unmarshal(buf.ReadOnlyData(), m)
+	}}
 }
 
 // codec is the gRPC codec of plegd's connections. It replaces the default one
@@ -47,7 +51,5 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return fmt.Errorf("decode an answer: %T is no answer of this package", v)
 	}
 	a.bytes = data.Len()
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buf.Free()
-	return a.decode(buf.ReadOnlyData())
+	return a.decode(data)
 }

@@ -26,7 +26,7 @@ func TestSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.read(b)
+		got, err := read(r, b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,33 +3,10 @@ package cri
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"maps"
+	"hash/maphash"
 	"slices"
-	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
-
-// The labels that the kubelet sets on every container
-// (k8s.io/kubelet/pkg/types/labels.go).
-const (
-	labelPodUID       = "io.kubernetes.pod.uid"
-	labelPodName      = "io.kubernetes.pod.name"
-	labelPodNamespace = "io.kubernetes.pod.namespace"
-)
-
-// The numbers of api.proto that the wire reader needs. Runtimes write fields in
-// the order of their numbers, so everything before the first map is stable
-// from one answer to the next, while maps come in random order.
-const (
-	fieldListItems = 1 // ListPodSandboxResponse.items, ListContainersResponse.containers
-	fieldID        = 1 // PodSandbox.id, Container.id
-
-	sandboxLabels, sandboxAnnotations, sandboxRuntimeHandler = 5, 6, 7
-	containerLabels, containerAnnotations, containerImageID  = 8, 9, 10
+	"google.golang.org/grpc/mem"
 )
 
 // listReader reads the items of one list answer. It remembers each item by id:
@@ -38,315 +15,274 @@ const (
 // labels and annotations, which CRI never changes for an id, are skipped. Any
 // other item is read whole by the generated decoder.
 //
+// Nearly every item is one that was there a second ago, in another place of the
+// list. What that costs is not instructions but waiting for memory: the table
+// of ids, the key, its 200 to 450 fixed bytes, each somewhere else. So items are
+// taken in batches, and each of these steps is made for the whole batch before
+// the next one: the processor then waits for many of them at once. Nothing else
+// of an item is touched: neither its value nor a map of Go's.
+//
 // It is not safe for concurrent use.
 type listReader[T any] struct {
-	// maps and text are the fields that may stand behind the fixed ones, as
-	// sets of bits by number: labels and annotations, and plain text.
-	maps, text uint16
+	fields shape
 	// whole reads an item whole, for a slot.
 	whole func(raw []byte, slot int) (*T, error)
 
-	known map[string]*item[T]
-	peak  int // the most that known has held since it was made
+	// What is known: keys, values and listed have an element (listed a bit) for
+	// each slot; index finds the slot of an id.
+	keys   []key
+	values []*T
+	listed bitset // in the answer being read
+	index  index
+	free   []int32 // slots that no item has
+	seed   maphash.Seed
+
+	src   source
+	batch []sight
 	out   []*T
-	gen   uint64
-	free  []int // slots that no item has
-	slots int   // slots in all
+
+	changes  Changes[T]
+	distinct int  // items of the answer being read that are remembered
+	odd      bool // it holds items that are not
+	torn     bool // the list before the next is not known: it was odd, or read in part
 }
 
-type item[T any] struct {
-	fixed []byte // the encoded fields before the first map
-	value *T
-	slot  int
-	gen   uint64
+// key is what a known item is recognised by.
+type key struct {
+	hash  uint64 // of the id
+	fixed []byte // the encoded fields before the first map; nil: a free slot
 }
 
-// shrinkFrom is the size from which a map of known items that has become mostly
-// empty is made anew: Go's maps do not give memory back.
+// sight is an item of the answer being read.
+type sight struct {
+	raw   []byte
+	hash  uint64
+	fixed int32 // the length of the fixed fields; notPlain when they are not all in front
+	slot  int32 // where it may be known
+}
+
+// batchSize keeps what a batch touches, raw and remembered, in the first-level
+// cache.
+const batchSize = 24
+
+// cacheLine is what one memory access brings along.
+const cacheLine = 64
+
+// shrinkFrom is the number of items from which tables that have become mostly
+// empty are made anew.
 const shrinkFrom = 1024
 
-func bits(numbers ...int) uint16 {
-	var set uint16
-	for _, n := range numbers {
-		set |= 1 << n
-	}
-	return set
-}
-
 func newSandboxReader() *listReader[Sandbox] {
-	return &listReader[Sandbox]{
-		maps: bits(sandboxLabels, sandboxAnnotations), text: bits(sandboxRuntimeHandler),
-		whole: wholeSandbox, known: map[string]*item[Sandbox]{},
-	}
+	return newReader(wholeSandbox, newShape(bits(sandboxLabels, sandboxAnnotations), bits(sandboxRuntimeHandler)))
 }
 
 func newContainerReader() *listReader[Container] {
-	return &listReader[Container]{
-		maps: bits(containerLabels, containerAnnotations), text: bits(containerImageID),
-		whole: wholeContainer, known: map[string]*item[Container]{},
-	}
+	return newReader(wholeContainer, newShape(bits(containerLabels, containerAnnotations), bits(containerImageID)))
+}
+
+func newReader[T any](whole func([]byte, int) (*T, error), fields shape) *listReader[T] {
+	return &listReader[T]{fields: fields, whole: whole, seed: maphash.MakeSeed(), batch: make([]sight, 0, batchSize)}
+}
+
+// Changes is the difference between a list and the one before it.
+type Changes[T any] struct {
+	// List numbers the lists, from 1; the list before it is List-1.
+	List uint64
+	// Known is false when only the whole list can tell: there was none before
+	// it, or one of them holds items that are not remembered (two of one id, or
+	// fields in an order that no runtime uses).
+	Known bool
+	// Changed are the values that the list before did not hold, in the list's
+	// order; Removed those of ids that this list does not hold. Both are valid
+	// until the next list.
+	Changed, Removed []*T
 }
 
 var errWire = errors.New("the answer is no valid protobuf message")
 
-// read returns the items of the list in b, in their order. The slice is valid
-// until the next read; the values it points to are immutable and stay. After an
-// error nothing of b has been taken over but items that were read whole.
-func (r *listReader[T]) read(b []byte) ([]*T, error) {
-	r.gen++
+// read returns the items of the list in data, in their order. The slice is
+// valid until the next read; the values it points to are immutable and stay.
+// After an error nothing of data has been taken over but items that were read
+// whole.
+func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.out = r.out[:0]
-	distinct := 0
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 || num > protowire.MaxValidNumber { // ConsumeTag lets larger ones pass
-			return nil, errWire
-		}
-		b = b[n:]
-		if num != fieldListItems || typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return nil, errWire
-			}
-			b = b[n:]
-			continue
-		}
-		raw, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return nil, errWire
-		}
-		b = b[n:]
-		it, err := r.item(raw)
-		if err != nil {
-			return nil, err
-		}
-		if it.gen != r.gen {
-			it.gen = r.gen
-			distinct++
-		}
-		r.out = append(r.out, it.value)
+	r.listed.clear(len(r.keys))
+	r.distinct, r.odd = 0, false
+	ch := &r.changes
+	clear(ch.Changed) // nothing of an old list is held longer than that list
+	clear(ch.Removed)
+	ch.Known = ch.List > 0 && !r.torn
+	ch.Changed, ch.Removed = ch.Changed[:0], ch.Removed[:0]
+	r.torn = true // unless the end is reached
+
+	r.src.start(data)
+	err := r.items()
+	r.src.end()
+	if err != nil {
+		return nil, err
 	}
-	if distinct < len(r.known) {
+	if r.distinct < r.index.count {
 		r.forget()
 	}
+	ch.List++
+	ch.Known = ch.Known && !r.odd
+	r.torn = r.odd
 	return r.out, nil
 }
 
-// forget drops the items that the list just read did not hold.
-func (r *listReader[T]) forget() {
-	r.peak = max(r.peak, len(r.known))
-	for id, it := range r.known {
-		if it.gen != r.gen {
-			delete(r.known, id)
-			r.free = append(r.free, it.slot)
+// items reads every item of the answer, batch by batch.
+func (r *listReader[T]) items() error {
+	for {
+		raw, ok, err := r.src.next()
+		if err != nil {
+			return errors.Join(r.flush(), err)
 		}
-	}
-	if r.peak >= shrinkFrom && len(r.known) < r.peak/4 {
-		smaller := make(map[string]*item[T], len(r.known))
-		maps.Copy(smaller, r.known)
-		r.known, r.peak = smaller, len(smaller)
-		r.out = slices.Clip(slices.Clone(r.out))
-		r.free = slices.Clip(r.free)
+		if !ok {
+			return r.flush()
+		}
+		id, fixed := r.fields.of(raw)
+		s := sight{raw: raw, fixed: int32(fixed)}
+		if fixed >= 0 {
+			s.hash = maphash.Bytes(r.seed, id)
+		}
+		r.batch = append(r.batch, s)
+		if len(r.batch) == batchSize {
+			if err := r.flush(); err != nil {
+				return err
+			}
+		}
 	}
 }
 
+// flush finds what each item of the batch is.
+func (r *listReader[T]) flush() error {
+	batch := r.batch
+	defer r.done()
+	for i := range batch {
+		batch[i].slot = r.index.find(batch[i].hash)
+	}
+	// Touch what the comparison below will read: each load stands alone, so
+	// they overlap, where the comparisons would wait for one after another.
+	var touched byte
+	for i := range batch {
+		if slot := batch[i].slot; slot >= 0 {
+			fixed := r.keys[slot].fixed
+			for at := 0; at < len(fixed); at += cacheLine {
+				touched |= fixed[at]
+			}
+		}
+	}
+	sink = touched
+	for i := range batch {
+		s := &batch[i]
+		if s.slot >= 0 && s.fixed > 0 && bytes.Equal(r.keys[s.slot].fixed, s.raw[:s.fixed]) && r.listed.add(s.slot) {
+			r.distinct++
+			r.out = append(r.out, r.values[s.slot])
+			continue
+		}
+		v, err := r.take(s)
+		if err != nil {
+			return err
+		}
+		r.out = append(r.out, v)
+	}
+	return nil
+}
+
+// done lets go of a batch.
+func (r *listReader[T]) done() {
+	clear(r.batch)
+	r.batch = r.batch[:0]
+	r.src.release()
+}
+
+// sink keeps the compiler from leaving out the loads of flush.
+var sink byte
+
+// take reads an item whole, and remembers it.
+func (r *listReader[T]) take(s *sight) (*T, error) {
+	if s.fixed < 0 {
+		return r.alone(s.raw)
+	}
+	id, _ := r.fields.of(s.raw)
+	slot, known := r.index.lookup(s.hash, func(slot int32) bool {
+		other, _ := r.fields.of(r.keys[slot].fixed)
+		return bytes.Equal(id, other)
+	})
+	fixed := s.raw[:s.fixed]
+	if known && r.listed.has(slot) {
+		// A second item of the same id in one answer is another item, with
+		// labels of its own, and takes the first one's place. In the list both
+		// stay.
+		r.odd = true
+	}
+	if !known {
+		slot = r.slot()
+	}
+	v, err := r.whole(s.raw, int(slot))
+	if err != nil {
+		if !known {
+			r.free = append(r.free, slot)
+		}
+		return nil, err
+	}
+	r.keys[slot] = key{hash: s.hash, fixed: bytes.Clone(fixed)}
+	r.values[slot] = v
+	if !known {
+		r.index.insert(r.keys, slot)
+	}
+	if r.listed.add(slot) {
+		r.distinct++
+	}
+	r.changes.Changed = append(r.changes.Changed, v)
+	return v, nil
+}
+
+// alone reads an item that is not remembered. Its slot is -1: nobody finds
+// anything by it.
+func (r *listReader[T]) alone(raw []byte) (*T, error) {
+	r.odd = true
+	return r.whole(raw, -1)
+}
+
 // slot returns a slot that no item has.
-func (r *listReader[T]) slot() int {
+func (r *listReader[T]) slot() int32 {
 	if n := len(r.free); n > 0 {
 		slot := r.free[n-1]
 		r.free = r.free[:n-1]
 		return slot
 	}
-	r.slots++
-	return r.slots - 1
+	r.keys = append(r.keys, key{})
+	r.values = append(r.values, nil)
+	r.listed.grow(len(r.keys))
+	return int32(len(r.keys) - 1)
 }
 
-// alone returns an item that is not remembered. Its slot is -1: nobody finds
-// anything by it.
-func (r *listReader[T]) alone(raw []byte) (*item[T], error) {
-	v, err := r.whole(raw, -1)
-	if err != nil {
-		return nil, err
+// forget drops the items that the list just read did not hold.
+func (r *listReader[T]) forget() {
+	r.free = r.free[:0]
+	used := 0 // slots up to the last one in use
+	for slot := len(r.keys) - 1; slot >= 0; slot-- {
+		if r.listed.has(int32(slot)) {
+			used = max(used, slot+1)
+			continue
+		}
+		if r.keys[slot].fixed != nil {
+			r.changes.Removed = append(r.changes.Removed, r.values[slot])
+			r.keys[slot], r.values[slot] = key{}, nil
+		}
+		r.free = append(r.free, int32(slot)) // the lowest is used first
 	}
-	return &item[T]{value: v, slot: -1, gen: r.gen}, nil
+	if len(r.keys) >= shrinkFrom && used < len(r.keys)/4 {
+		r.shrink(used)
+	}
+	r.index.rebuild(r.keys, r.distinct)
 }
 
-// item returns the item that raw encodes.
-func (r *listReader[T]) item(raw []byte) (*item[T], error) {
-	id, ok := leadingID(raw)
-	if !ok { // an order that no runtime uses: valid all the same
-		return r.alone(raw)
-	}
-	it := r.known[string(id)]
-	// Known means known from an earlier answer: a second item of the same id in
-	// one answer is another item, with labels of its own.
-	if it != nil && it.gen != r.gen && len(raw) >= len(it.fixed) && bytes.Equal(raw[:len(it.fixed)], it.fixed) {
-		same, err := r.onlyMaps(raw[len(it.fixed):])
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			return it, nil
-		}
-	}
-	fixed, ok := r.fixedPart(raw)
-	if !ok {
-		return r.alone(raw)
-	}
-	// A new record rather than a changed one: an item of the same list may
-	// still stand for the old one. The slot goes with the id.
-	fresh := &item[T]{fixed: bytes.Clone(fixed)}
-	if it != nil {
-		fresh.gen, fresh.slot = it.gen, it.slot
-	} else {
-		fresh.slot = r.slot()
-	}
-	v, err := r.whole(raw, fresh.slot)
-	if err != nil {
-		if it == nil {
-			r.free = append(r.free, fresh.slot)
-		}
-		return nil, err
-	}
-	fresh.value = v
-	r.known[string(id)] = fresh
-	return fresh, nil
-}
-
-// leadingID returns the id when it is the first field, as runtimes write it,
-// and not empty.
-func leadingID(raw []byte) ([]byte, bool) {
-	num, id, _, ok := textField(raw)
-	return id, ok && num == fieldID && len(id) > 0
-}
-
-// textField returns the first field of b when it is length-delimited, of a
-// number up to 15 and shorter than 16 KiB, as nearly all are. It does what
-// protowire does for those, at a fraction of its cost.
-func textField(b []byte) (num int, value, rest []byte, ok bool) {
-	if len(b) < 2 || b[0]&0x87 != byte(protowire.BytesType) || b[0] < 1<<3 {
-		return 0, nil, nil, false
-	}
-	size, at := int(b[1]), 2
-	if size >= 0x80 {
-		if len(b) < 3 || b[2] >= 0x80 {
-			return 0, nil, nil, false
-		}
-		size, at = size&0x7f|int(b[2])<<7, 3
-	}
-	if size > len(b)-at {
-		return 0, nil, nil, false
-	}
-	return int(b[0] >> 3), b[at : at+size], b[at+size:], true
-}
-
-func in(set uint16, num protowire.Number) bool { return num < 16 && set&(1<<num) != 0 }
-
-// fixedPart returns what stands before the first map or trailing text; ok is
-// false when fixed fields stand behind that too, so that a prefix would not
-// tell all.
-func (r *listReader[T]) fixedPart(raw []byte) (fixed []byte, ok bool) {
-	for at := 0; at < len(raw); {
-		num, typ, n := protowire.ConsumeTag(raw[at:])
-		if n < 0 {
-			return nil, false
-		}
-		if in(r.maps|r.text, num) {
-			same, err := r.onlyMaps(raw[at:])
-			return raw[:at], same && err == nil
-		}
-		m := protowire.ConsumeFieldValue(num, typ, raw[at+n:])
-		if m < 0 {
-			return nil, false
-		}
-		at += n + m
-	}
-	return raw, true
-}
-
-// onlyMaps tells whether b, the rest of an item behind its fixed fields, holds
-// nothing but labels, annotations and trailing text.
-func (r *listReader[T]) onlyMaps(b []byte) (bool, error) {
-	for len(b) > 0 {
-		num, v, rest, ok := textField(b)
-		if !ok {
-			n, typ, tag := protowire.ConsumeTag(b)
-			if tag < 0 {
-				return false, errWire
-			}
-			if typ != protowire.BytesType || n >= 16 {
-				return false, nil
-			}
-			var size int
-			if v, size = protowire.ConsumeBytes(b[tag:]); size < 0 {
-				return false, errWire
-			}
-			num, rest = int(n), b[tag+size:]
-		}
-		switch {
-		case r.maps&(1<<num) != 0:
-		case r.text&(1<<num) != 0:
-			if !utf8.Valid(v) {
-				return false, errWire
-			}
-		default:
-			return false, nil
-		}
-		b = rest
-	}
-	return true, nil
-}
-
-func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
-	var p runtimeapi.PodSandbox
-	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, fmt.Errorf("read a sandbox: %w", err)
-	}
-	m := p.GetMetadata()
-	return &Sandbox{
-		Slot:        slot,
-		ID:          p.GetId(),
-		HasMetadata: m != nil,
-		PodUID:      m.GetUid(),
-		Name:        m.GetName(),
-		Namespace:   m.GetNamespace(),
-		Attempt:     m.GetAttempt(),
-		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
-		CreatedAt:   p.GetCreatedAt(),
-	}, nil
-}
-
-func wholeContainer(raw []byte, slot int) (*Container, error) {
-	var p runtimeapi.Container
-	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, fmt.Errorf("read a container: %w", err)
-	}
-	m := p.GetMetadata()
-	return &Container{
-		Slot:         slot,
-		ID:           p.GetId(),
-		SandboxID:    p.GetPodSandboxId(),
-		HasMetadata:  m != nil,
-		Name:         m.GetName(),
-		Attempt:      m.GetAttempt(),
-		HasImage:     p.GetImage() != nil,
-		PodUID:       p.GetLabels()[labelPodUID],
-		PodName:      p.GetLabels()[labelPodName],
-		PodNamespace: p.GetLabels()[labelPodNamespace],
-		State:        stateOf(p.GetState()),
-		CreatedAt:    p.GetCreatedAt(),
-	}, nil
-}
-
-// stateOf maps a state as the kubelet does: a number it does not know is
-// unknown.
-func stateOf(s runtimeapi.ContainerState) State {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return StateCreated
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return StateRunning
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return StateExited
-	default:
-		return StateUnknown
-	}
+// shrink gives back the memory of the slots from n on, none of which is used.
+func (r *listReader[T]) shrink(n int) {
+	r.keys, r.values = slices.Clone(r.keys[:n]), slices.Clone(r.values[:n])
+	r.free = slices.Clone(slices.DeleteFunc(r.free, func(slot int32) bool { return int(slot) >= n }))
+	r.out = slices.Clone(r.out)
+	r.changes.Changed = slices.Clone(r.changes.Changed)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -218,4 +219,9 @@ func values[T any](items []*T) []T {
 		out = append(out, *it)
 	}
 	return out
+}
+
+// read reads an answer that came in one piece.
+func read[T any](r *listReader[T], b []byte) ([]*T, error) {
+	return r.read(mem.BufferSlice{mem.SliceBuffer(b)})
 }

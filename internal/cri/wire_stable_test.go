@@ -45,7 +45,7 @@ func (l *lists) marshal(t testing.TB) (sandboxes, containers []byte) {
 // byID reads a list and returns its items.
 func byID[T any](t testing.TB, r *listReader[T], id func(*T) string, b []byte) map[string]*T {
 	t.Helper()
-	items, err := r.read(b)
+	items, err := read(r, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,10 @@ func TestWireReaderAllocatesForChangesOnly(t *testing.T) {
 			}
 			i := 0
 			n := testing.AllocsPerRun(100, func() {
-				if _, err := sandboxes.read(sb[i%len(sb)]); err != nil {
+				if _, err := read(sandboxes, sb[i%len(sb)]); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := containers.read(cb[i%len(cb)]); err != nil {
+				if _, err := read(containers, cb[i%len(cb)]); err != nil {
 					t.Fatal(err)
 				}
 				i++
@@ -160,8 +160,8 @@ func TestWireReaderForgets(t *testing.T) {
 	l.containers = slices.Clone(all[:5])
 	_, cb = l.marshal(t)
 	byID(t, containers, containerID, cb)
-	if len(containers.known) != 5 {
-		t.Errorf("%d containers are remembered of a list of 5", len(containers.known))
+	if containers.index.count != 5 {
+		t.Errorf("%d containers are remembered of a list of 5", containers.index.count)
 	}
 	l.containers = slices.Clone(all)
 	_, cb = l.marshal(t)
@@ -171,8 +171,8 @@ func TestWireReaderForgets(t *testing.T) {
 			t.Errorf("container %s: the value of before: %t, want %t", id, same, kept)
 		}
 	}
-	if _, err := containers.read(nil); err != nil || len(containers.known) != 0 {
-		t.Errorf("after an empty list: %d containers are remembered, %v", len(containers.known), err)
+	if _, err := read(containers, nil); err != nil || containers.index.count != 0 {
+		t.Errorf("after an empty list: %d containers are remembered, %v", containers.index.count, err)
 	}
 	slotsAddUp(t, containers)
 }
@@ -210,7 +210,7 @@ func TestWireReaderAfterAnError(t *testing.T) {
 	containers := newContainerReader()
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
-	if _, err := containers.read(cb[:len(cb)-3]); err == nil {
+	if _, err := read(containers, cb[:len(cb)-3]); err == nil {
 		t.Fatal("a truncated answer: no error")
 	}
 	_, cb = l.marshal(t)
