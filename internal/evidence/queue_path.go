@@ -75,8 +75,7 @@ func lookAt(path string) socketPlace {
 	}
 	if info, err := os.Stat(path); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			dev := uint64(st.Dev)
-			p.file, p.exists = fileID{major: unix.Major(dev), minor: unix.Minor(dev), inode: uint32(st.Ino)}, true
+			p.file, p.exists = fileID{major: unix.Major(st.Dev), minor: unix.Minor(st.Dev), inode: uint32(st.Ino)}, true
 		}
 	}
 	return p

@@ -118,7 +118,6 @@ func TestQueueNobody(t *testing.T) {
 	if got := sampleQueue(t, q); got.Listening {
 		t.Errorf("a file that is no socket: %+v", got)
 	}
-	path = ""
 	q.path = at("")
 	if got, err := q.gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("no path: %+v, %v, want ErrNoData", got, err)
