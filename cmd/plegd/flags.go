@@ -90,7 +90,13 @@ func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
 	fs.IntVar(&c.InspectConcurrency, "inspect-concurrency", c.InspectConcurrency, "how many pods are inspected at once")
 	fs.DurationVar(&c.InspectTimeout, "inspect-timeout", c.InspectTimeout, "limit for the inspection of one pod")
+	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: do not ask it")
+	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: do not ask")
+	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile, "file with the bearer token for the kubelet's authenticated port")
+	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile, "file with the CA of the kubelet's serving certificate, or that certificate")
+	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, asked too when the runtime is cri-dockerd")
 	fs.StringVar(&c.ProcFS, "path.procfs", c.ProcFS, "where the node's /proc is mounted")
+	fs.StringVar(&c.SysFS, "path.sysfs", c.SysFS, "where the node's /sys is mounted")
 }
 
 // systemdStateDir is the state directory that systemd made for the unit, ""

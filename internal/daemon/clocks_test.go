@@ -36,6 +36,7 @@ func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *z
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
 	cfg.ControlSocket, cfg.WebListenAddresses = "", nil
+	cfg.KubeletHealthzURL = "" // nothing real may be waited for in a bubble
 	if change != nil {
 		change(&cfg)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence"
 )
 
 // Config is what `plegd run` was told.
@@ -21,7 +22,12 @@ type Config struct {
 	InspectTimeout     time.Duration
 	StateDir           string
 	ControlSocket      string
-	ProcFS             string
+	ProcFS, SysFS      string
+	DockerSocket       string
+	KubeletHealthzURL  string
+	KubeletMetricsURL  string
+	KubeletTokenFile   string
+	KubeletCAFile      string
 	WebListenAddresses []string
 	WebConfigFile      string
 	WebSystemdSocket   bool
@@ -43,6 +49,9 @@ func DefaultConfig() Config {
 		StateDir:           "/var/lib/plegd",
 		ControlSocket:      "/run/plegd/plegd.sock",
 		ProcFS:             "/proc",
+		SysFS:              "/sys",
+		DockerSocket:       evidence.DefaultDockerSocket,
+		KubeletHealthzURL:  evidence.DefaultKubeletHealthz,
 		WebListenAddresses: []string{":20290"},
 	}
 }
@@ -85,8 +94,13 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--inspect-concurrency: %d: want a number from 1 to %d", c.InspectConcurrency, maxConcurrency)
 	case c.ProcFS == "":
 		return fmt.Errorf("--path.procfs: it is empty: want the path where /proc is mounted")
+	case c.SysFS == "":
+		return fmt.Errorf("--path.sysfs: it is empty: want the path where /sys is mounted")
 	case c.StateDir == "":
 		return fmt.Errorf("--state-dir: it is empty: want a directory, as in /var/lib/plegd")
 	}
-	return nil
+	if _, err := cri.ParseEndpoint(c.DockerSocket); err != nil {
+		return fmt.Errorf("--docker-socket: %w", err)
+	}
+	return evidence.ValidateKubelet(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
 }

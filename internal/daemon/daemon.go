@@ -40,6 +40,7 @@ type Daemon struct {
 	loop     *relist.Loop
 	status   *statusCheck
 	dialer   *evidence.Dialer
+	sources  *sources
 	model    *health.Model // guarded by judge.mu
 	judge    *judge
 	notifier *notifier
@@ -61,8 +62,17 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	}, metrics)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
-		Observer: metrics, Done: metrics.ProbeDone,
+		Observer: metrics, Done: func(p health.Probe) {
+			metrics.ProbeDone(p)
+			e := d.sources.facts(&p)
+			if cause := exporter.AcceptFailure(p, &e); cause != "" {
+				metrics.AcceptFailed(cause)
+			}
+		},
 	})
+	if d.sources, err = d.newSources(); err != nil {
+		return nil, err
+	}
 	d.judge = &judge{d: d}
 	d.begin(restored{})
 	d.readies = append(d.readies, d.loop.Ready())
@@ -117,6 +127,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		&witness{rt: d.runtime, loop: d.loop, timeout: d.cfg.ProbeTimeout},
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)
+	for _, s := range d.sources.all {
+		tasks = append(tasks, s)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tasks {
 		group.Go(func() error {

@@ -25,6 +25,12 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		Calls:         d.runtime.calls(),
 		Dial:          d.runtime.dial(),
 		Probe:         d.dialer.Last(),
+		Discarded:     s.Discarded,
+		LastDiscard:   s.LastDiscard,
+	}
+	f.Evidence = d.sources.facts(&f.Probe)
+	for _, n := range s.Containers {
+		f.Containers += n
 	}
 	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
 		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true

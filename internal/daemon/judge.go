@@ -57,6 +57,7 @@ func (j *judge) Run(ctx context.Context) error {
 		now := time.Now()
 		f, v := j.judge(now, true)
 		j.tell(&f, v, now)
+		j.d.sources.tell(j.d.log)
 		j.d.notifier.beat(now)
 	}
 }

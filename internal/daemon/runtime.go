@@ -212,6 +212,14 @@ func (r *runtime) calls() map[string]health.Call {
 	return calls
 }
 
+// lastDial is the held connection's last connect(2), nil before the first.
+func (r *runtime) lastDial() *cri.DialResult {
+	if h := r.held.Load(); h != nil {
+		return h.client.LastDial()
+	}
+	return nil
+}
+
 func (r *runtime) dial() health.Dial {
 	h := r.held.Load()
 	if h == nil {

@@ -13,8 +13,9 @@ const (
 	kubeletFails = 10 * time.Second
 	kubeletGone  = 10 * time.Second
 	// kubeletOld is the age of the kubelet's own last seen beside a runtime
-	// that answers.
-	kubeletOld = 30 * time.Second
+	// that answers: above the 300 s between two relists of a kubelet that uses
+	// events (KEP-3386, 1.26 to 1.36).
+	kubeletOld = 330 * time.Second
 	// discardRecent is how long a discarded event is news.
 	discardRecent = time.Minute
 	// loopLate is how much longer than it may take a relist or a period must
@@ -59,7 +60,7 @@ var otherReasons = []Reason{
 		ID: KubeletStalled, Severity: SeverityCritical,
 		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
 		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
-		Numbers: "healthz for 10s; last seen 30s.",
+		Numbers: "healthz for 10s; last seen 330s.",
 		Next:    "Look at the kubelet, not at the runtime.",
 		Steps: []string{
 			"`curl -s localhost:10248/healthz?verbose`: which check fails.",

@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// source is a source of evidence, as far as all have in common.
+type source interface {
+	Task
+	Source() (health.Source, bool)
+}
+
+// sources are the sources of evidence beside the fresh dial.
+type sources struct {
+	queue       *evidence.Watch[health.Queue]
+	connections *evidence.Watch[health.Connections]
+	process     *evidence.Process
+	children    *evidence.Watch[health.Children]
+	cgroup      *evidence.Watch[health.Cgroup]
+	node        *evidence.Watch[health.Node]
+	kubelet     *evidence.Watch[health.Kubelet]
+	docker      *evidence.Watch[health.Probe]
+
+	all  []source
+	said map[string]string // what the log last said of a source
+}
+
+func (d *Daemon) newSources() (*sources, error) {
+	cfg := &d.cfg
+	s := &sources{said: map[string]string{}}
+	s.queue = evidence.NewQueue(cfg.ProcFS, d.runtime.path)
+	s.connections = evidence.NewConnections(cfg.ProcFS, d.runtime.path)
+	s.process = evidence.NewProcess(evidence.ProcessOptions{
+		ProcFS: cfg.ProcFS, PeerPID: d.peerPID,
+		ListenerInode: func() uint64 {
+			if q := s.queue.Value(); q != nil {
+				return q.Inode
+			}
+			return 0
+		},
+	})
+	s.children = evidence.NewChildren(cfg.ProcFS, cfg.SysFS, s.process.PID)
+	s.cgroup = evidence.NewCgroup(cfg.ProcFS, cfg.SysFS, s.process.PID)
+	s.node = evidence.NewNode(cfg.ProcFS)
+	s.docker = evidence.NewDocker(func() string { return cfg.DockerSocket }, d.behindCRIDockerd)
+	s.all = []source{s.queue, s.connections, s.process, s.children, s.cgroup, s.node, s.docker}
+	if cfg.KubeletHealthzURL == "" && cfg.KubeletMetricsURL == "" {
+		return s, nil
+	}
+	var err error
+	s.kubelet, err = evidence.NewKubelet(evidence.KubeletOptions{
+		HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
+		TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.all = append(s.all, s.kubelet)
+	return s, nil
+}
+
+// peerPID is who listens at the runtime's socket, as the newest connection
+// tells: the held one or the fresh one.
+func (d *Daemon) peerPID() int {
+	pid, at := d.dialer.Peer()
+	if held := d.runtime.lastDial(); held != nil && held.Err == nil && held.At.After(at) {
+		pid = held.PeerPID
+	}
+	return pid
+}
+
+// behindCRIDockerd tells whether the runtime is Docker's.
+func (d *Daemon) behindCRIDockerd() bool {
+	if v := d.dialer.Version(); v != nil && v.RuntimeName == "docker" {
+		return true
+	}
+	return strings.HasSuffix(d.runtime.path(), "/cri-dockerd.sock")
+}
+
+// facts are what the sources last said.
+func (s *sources) facts(probe *health.Probe) health.Evidence {
+	e := health.Evidence{
+		Sources: map[string]health.Source{},
+		Queue:   s.queue.Value(), Connections: s.connections.Value(), Process: s.process.Value(), Children: s.children.Value(),
+		Cgroup: s.cgroup.Value(), Node: s.node.Value(), Docker: s.docker.Value(),
+	}
+	if s.kubelet != nil {
+		e.Kubelet = s.kubelet.Value()
+	}
+	for _, src := range s.all {
+		if state, ok := src.Source(); ok {
+			e.Sources[src.String()] = state
+		}
+	}
+	if !probe.At.IsZero() {
+		e.Sources["dial"] = health.Source{Up: probe.OK, At: probe.At, Duration: probe.Connect + probe.Settings + probe.RPC, Err: probe.Detail}
+	}
+	return e
+}
+
+// tell says once of each source why it does not answer.
+func (s *sources) tell(log *zap.Logger) {
+	for _, src := range s.all {
+		state, ok := src.Source()
+		if !ok || state.Up || s.said[src.String()] == state.Err {
+			continue
+		}
+		s.said[src.String()] = state.Err
+		log.Warn("a source of evidence does not answer; reasons that need it are not named",
+			zap.String("source", src.String()), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
+	}
+}

@@ -1,0 +1,125 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// NewNode returns the source about the node as a whole: pressure, open files,
+// threads. It looks every 5 s and needs no privilege.
+func NewNode(root string) *Watch[health.Node] {
+	return NewWatch("node", Timing{Period: 5 * time.Second, Timeout: time.Second}, func(context.Context) (*health.Node, error) {
+		return node(root)
+	})
+}
+
+func node(root string) (*health.Node, error) {
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return nil, err
+	}
+	n := &health.Node{At: time.Now(), CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1, IOFull: -1}
+	for _, resource := range []string{"cpu", "memory", "io"} {
+		some, full, err := pressureOf(fs, resource)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a kernel without pressure stall information
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the %s pressure: %w", resource, err)
+		}
+		switch resource {
+		case "cpu":
+			n.CPUSome = some
+		case "memory":
+			n.MemorySome, n.MemoryFull = some, full
+		default:
+			n.IOSome, n.IOFull = some, full
+		}
+	}
+	if n.Files, n.FilesMax, err = fileTable(root); err != nil {
+		return nil, err
+	}
+	if n.Threads, err = threadCount(root); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"pid_max", "threads-max"} {
+		limit, err := readInt(filepath.Join(root, "sys/kernel", name))
+		if err != nil {
+			return nil, err
+		}
+		if n.ThreadsMax == 0 || limit < n.ThreadsMax {
+			n.ThreadsMax = limit
+		}
+	}
+	return n, nil
+}
+
+func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
+	psi, err := fs.PSIStatsForResource(resource)
+	if err != nil {
+		return 0, 0, err
+	}
+	if psi.Some != nil {
+		some = psi.Some.Avg10
+	}
+	if psi.Full != nil {
+		full = psi.Full.Avg10
+	}
+	return some, full, nil
+}
+
+// fileTable reads /proc/sys/fs/file-nr: open files, unused ones, the most.
+func fileTable(root string) (open, most uint64, err error) {
+	path := filepath.Join(root, "sys/fs/file-nr")
+	b, err := readProc(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) != 3 {
+		return 0, 0, fmt.Errorf("%s: want three numbers, got %q", path, b)
+	}
+	open, err1 := strconv.ParseUint(fields[0], 10, 64)
+	most, err2 := strconv.ParseUint(fields[2], 10, 64)
+	return open, most, errors.Join(err1, err2)
+}
+
+// threadCount reads the number of threads from /proc/loadavg: "0.1 0.2 0.3 running/all lastpid".
+func threadCount(root string) (int, error) {
+	path := filepath.Join(root, "loadavg")
+	b, err := readProc(path)
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 4 {
+		return 0, fmt.Errorf("%s: want five fields, got %q", path, b)
+	}
+	_, all, ok := strings.Cut(fields[3], "/")
+	if !ok {
+		return 0, fmt.Errorf("%s: want running/all, got %q", path, fields[3])
+	}
+	return strconv.Atoi(all)
+}
+
+func readInt(path string) (int, error) {
+	b, err := readProc(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
