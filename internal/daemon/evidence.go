@@ -98,8 +98,8 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 			e.Sources[src.String()] = state
 		}
 	}
-	if !probe.At.IsZero() {
-		e.Sources["dial"] = health.Source{Up: probe.OK, At: probe.At, Duration: probe.Connect + probe.Settings + probe.RPC, Err: probe.Detail}
+	if !probe.At.IsZero() { // that a dial fails is an answer
+		e.Sources["dial"] = health.Source{Up: true, At: probe.At, Duration: probe.Connect + probe.Settings + probe.RPC}
 	}
 	return e
 }

@@ -51,7 +51,7 @@ var otherReasons = []Reason{
 				if s.PID != 0 {
 					who = fmt.Sprintf("pid %d (%s), %s,", s.PID, s.Comm, stateText(s.State))
 				}
-				out = append(out, fmt.Sprintf("%s has not read for %s: %d bytes unread, %d unsent", who, short(w.age(s.Since)), s.UnreadBytes, s.UnsentBytes))
+				out = append(out, fmt.Sprintf("%s has not read for %s: %d bytes wait for it", who, short(w.age(s.Since)), s.UnreadBytes))
 			}
 			return out
 		},

@@ -213,7 +213,7 @@ func (w *view) notAccepting() bool {
 // heldAnswers tells whether calls on the held connection are answered, and have
 // been since the runtime stopped to accept.
 func (w *view) heldAnswers() bool {
-	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 {
+	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.steady() {
 		return false
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && w.lastAnswer.After(p.FailedSince) {

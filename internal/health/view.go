@@ -147,10 +147,23 @@ func (w *view) beside() (Stage, Cause, string) {
 	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
 		return "", CauseNone, ""
 	}
-	if _, _, hanging := w.hang(); hanging {
+	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.steady() {
 		return "", CauseNone, ""
 	}
 	return p.Stage, p.Cause, p.Detail
+}
+
+// steady tells whether the last two relists' lists were answered at once: then
+// the runtime was able to answer all the time that a fresh connection waited.
+// Just after a hang it was not, and what the queue held then says nothing.
+func (w *view) steady() bool {
+	lists := w.f.Relist.Lists
+	for _, d := range lists[max(0, len(lists)-2):] {
+		if d >= hangAfter {
+			return false
+		}
+	}
+	return true
 }
 
 // silent tells whether nothing at all answers: no connection can be made, or a
