@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,7 +31,7 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 		return health.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d%s", path, os.Geteuid(), owner(path))
 	case errors.Is(err, syscall.EAGAIN):
 		return health.CauseQueueFull, path + ": the accept queue is full (EAGAIN)"
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded): // net's own is the latter
 		return health.CauseTimeout, path + ": connect took too long"
 	default:
 		return health.CauseError, err.Error()

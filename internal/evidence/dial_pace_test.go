@@ -1,0 +1,208 @@
+package evidence_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// TestDialStuck: a runtime that takes connections and answers none gets one a
+// minute at most, since each stays in its queue; the one that waits tells when
+// it is back.
+func TestDialStuck(t *testing.T) {
+	for name, fault := range map[string]critest.Term{"noaccept": critest.NoAccept(), "nosettings": critest.NoSettings(), "freeze": critest.Freeze()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, critest.Options{})
+				rt.Set(critest.Socket, fault)
+				begin := time.Now()
+				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+				time.Sleep(timeout)
+				synctest.Wait()
+				// It is said after the timeout, not after a minute.
+				if last := p.Last(); last.Stage != health.StageSettings || last.Cause != health.CauseTimeout || !last.At.Equal(begin) || last.Failures != 1 {
+					t.Errorf("after %v: %+v", timeout, last)
+				}
+				for minutes := 1; minutes <= 60; minutes++ {
+					time.Sleep(begin.Add(time.Duration(minutes) * time.Minute).Sub(time.Now()))
+					synctest.Wait()
+					if n := rt.Dials(); n > minutes {
+						t.Fatalf("%d connections in %d minutes", n, minutes)
+					}
+				}
+				if n := rt.Dials(); n < 55 {
+					t.Errorf("%d connections in an hour: it has given up", n)
+				}
+				last, told := p.Last(), p.told()
+				if !last.FailedSince.Equal(begin) || last.Failures != len(told) || last.Failures != rt.Dials() || last.OK {
+					t.Errorf("%d connections, told of %d: %+v", rt.Dials(), len(told), last)
+				}
+				if name == "nosettings" {
+					return // the fake runtime hangs up on those that wait when it wakes
+				}
+
+				// In the middle of the wait it wakes.
+				time.Sleep(20 * time.Second)
+				woken := time.Now()
+				rt.Set(critest.Socket)
+				synctest.Wait()
+				if last := p.Last(); !last.OK || last.Failures != 0 || time.Since(woken) != 0 {
+					t.Errorf("when it woke: %+v", last)
+				}
+				if n := rt.Dials(); n > 61 {
+					t.Errorf("%d connections", n)
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if n := rt.Dials(); len(p.told()) < len(told)+5 || !p.Last().OK || n > 66 {
+					t.Errorf("it does not go on every %v: told of %d, %d connections", period, len(p.told())-len(told), n)
+				}
+			})
+		})
+	}
+}
+
+// TestDialStuckAndGone: the connection that waits is cut, and what is there now
+// is seen with the next probe.
+func TestDialStuckAndGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		rt.Set(critest.Socket, critest.NoAccept())
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		time.Sleep(10 * time.Second)
+		rt.Kill()
+		time.Sleep(period)
+		synctest.Wait()
+		if last := p.Last(); last.Stage != health.StageConnect || last.Cause != health.CauseRefused {
+			t.Errorf("%v after its end: %+v", period, last)
+		}
+		rt.Set(critest.Socket)
+		start(rt)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if !p.Last().OK {
+			t.Errorf("back for 500ms: %+v", p.Last())
+		}
+	})
+}
+
+// TestDialRefused: a connect that fails leaves nothing behind, so it is tried
+// every 500 ms, and the runtime's return is seen as soon.
+func TestDialRefused(t *testing.T) {
+	for name, end := range map[string]func(*critest.Runtime){"missing": (*critest.Runtime).Stop, "refused": (*critest.Runtime).Kill} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, critest.Options{})
+				end(rt)
+				begin := time.Now()
+				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				synctest.Wait()
+				told := p.told()
+				if len(told) != 21 || rt.Dials() != 21 {
+					t.Errorf("%d probes and %d connects in 10 s, want 21", len(told), rt.Dials())
+				}
+				for i, d := range told {
+					if !d.At.Equal(begin.Add(time.Duration(i) * 500 * time.Millisecond)) {
+						t.Errorf("probe %d at %v", i, d.At.Sub(begin))
+					}
+				}
+				start(rt)
+				time.Sleep(400 * time.Millisecond)
+				synctest.Wait()
+				if last := p.Last(); !last.OK || !last.At.Equal(begin.Add(10500*time.Millisecond)) {
+					t.Errorf("%+v", last)
+				}
+			})
+		})
+	}
+}
+
+// TestDialShortPeriod: a period below 500 ms is kept while the connect fails.
+func TestDialShortPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: 100 * time.Millisecond})
+		time.Sleep(time.Second + 50*time.Millisecond)
+		synctest.Wait()
+		if n := len(p.told()); n != 11 {
+			t.Errorf("%d probes in a second, want 11", n)
+		}
+	})
+}
+
+// TestDialKick: a probe at once, however many ask for it, and one at a time.
+func TestDialKick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: time.Hour})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(p.told()); n != 1 {
+			t.Fatalf("%d probes, want 1", n)
+		}
+		rt.Set("Version", critest.Delay(500*time.Millisecond))
+		kicked := time.Now()
+		for range 10 {
+			p.Kick()
+		}
+		synctest.Wait()
+		for range 10 { // while the probe is under way
+			p.Kick()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		told := p.told()
+		if len(told) != 3 || !told[1].At.Equal(kicked) || !told[2].At.Equal(kicked.Add(500*time.Millisecond)) {
+			t.Errorf("told of %d: %+v; want one at once and one after it", len(told)-1, told[1:])
+		}
+		if n := rt.Calls("Version").MaxInFlight; n != 1 {
+			t.Errorf("%d probes at once", n)
+		}
+		// The period begins anew with each.
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(p.told()); n != 4 {
+			t.Errorf("%d probes an hour later, want 4", n)
+		}
+	})
+}
+
+// TestDialStopsPromptly, whatever it waits for, and a probe that stopping ended
+// is not told of. The bubble would not end if anything was left running.
+func TestDialStopsPromptly(t *testing.T) {
+	for name, fault := range map[string]func(*critest.Runtime){
+		"between two probes": func(*critest.Runtime) {},
+		"connect fails":      (*critest.Runtime).Kill,
+		"not accepted":       socket(critest.NoAccept()),
+		"no settings":        socket(critest.NoSettings()),
+		"frozen":             socket(critest.Freeze()),
+		"settings only":      socket(critest.SettingsOnly()),
+		"no answer":          version(critest.Hang()),
+	} {
+		for _, after := range []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond, 30 * time.Second} {
+			t.Run(name+" "+after.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rt := serve(t, critest.Options{})
+					fault(rt)
+					p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+					time.Sleep(after)
+					synctest.Wait()
+					last, told := p.Last(), len(p.told())
+					stopped := time.Now()
+					p.stop()
+					if d := time.Since(stopped); d != 0 {
+						t.Errorf("Run went on for %v", d)
+					}
+					if p.Last() != last || len(p.told()) != told {
+						t.Errorf("told of %+v", p.Last())
+					}
+				})
+			})
+		}
+	}
+}

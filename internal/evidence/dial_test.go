@@ -1,0 +1,311 @@
+package evidence_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	period  = 2 * time.Second
+	timeout = time.Second
+)
+
+// probes is a Dialer with everything that it tells.
+type probes struct {
+	*evidence.Dialer
+
+	mu    sync.Mutex
+	done  []health.Probe
+	calls []cri.Call
+	stop  func()
+}
+
+func (p *probes) CallDone(c cri.Call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, c)
+}
+
+func (p *probes) told() []health.Probe {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.done)
+}
+
+// probe runs a Dialer on a runtime until the test ends.
+func probe(t *testing.T, opts evidence.DialOptions) *probes {
+	t.Helper()
+	p := &probes{}
+	if opts.Path == nil {
+		opts.Path = func() string { return "/run/critest/critest.sock" }
+	}
+	if opts.Period == 0 {
+		opts.Period = period
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = timeout
+	}
+	opts.Observer = p
+	opts.Done = func(d health.Probe) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.done = append(p.done, d)
+	}
+	p.Dialer = evidence.NewDialer(opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(p.stop)
+	go func() { ended <- p.Run(ctx) }()
+	return p
+}
+
+func serve(t *testing.T, opts critest.Options) *critest.Runtime {
+	t.Helper()
+	rt := critest.New(opts)
+	rt.Start()
+	t.Cleanup(rt.Stop)
+	return rt
+}
+
+// TestDialSucceeds: the stages' times, the runtime's version, and a probe every
+// period.
+func TestDialSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		rt.SetVersion("containerd", "2.4.2")
+		rt.Set("Version", critest.Delay(300*time.Millisecond))
+		rt.Set(critest.Socket, critest.NoAccept())
+		time.AfterFunc(200*time.Millisecond, func() { rt.Set(critest.Socket) })
+		start := time.Now()
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		if last := p.Last(); last != (health.Probe{}) || p.Version() != nil {
+			t.Errorf("before the first probe: %+v, %v", last, p.Version())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want := health.Probe{At: start, OK: true, Settings: 200 * time.Millisecond, RPC: 300 * time.Millisecond}
+		if last := p.Last(); last != want {
+			t.Errorf("%+v, want %+v", last, want)
+		}
+		if v := p.Version(); v == nil || *v != (cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2", RuntimeAPIVersion: "v1"}) {
+			t.Errorf("version %+v", v)
+		}
+		time.Sleep(10 * time.Second) // one at 0, 2.5, 4.8, 7.1 and 9.4 s
+		synctest.Wait()
+		if told := p.told(); len(told) != 5 || told[0] != want || !told[4].At.Equal(start.Add(9400*time.Millisecond)) || told[4] != p.Last() {
+			t.Errorf("told of %d: %+v", len(told), told)
+		}
+		if n := rt.Dials(); n != 5 {
+			t.Errorf("%d connections for 5 probes", n)
+		}
+		if _, open := rt.Accepted(); open != 0 {
+			t.Errorf("%d connections are open between two probes", open)
+		}
+		p.stop()
+		for _, c := range p.calls {
+			if c.Operation != cri.OpVersion || c.Code != cri.CodeOK || c.Duration != 300*time.Millisecond {
+				t.Errorf("the observer was told of %+v", c)
+			}
+		}
+		if len(p.calls) != 5 || len(rt.WriteCalls()) > 0 {
+			t.Errorf("%d calls, %v", len(p.calls), rt.WriteCalls())
+		}
+		if name := p.String(); name != "dial" {
+			t.Errorf("the task is called %q", name)
+		}
+	})
+}
+
+// TestDialFailures: each fault has its stage and cause, and is gone when the
+// fault is.
+func TestDialFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		opts   critest.Options
+		fault  func(*critest.Runtime)
+		mend   func(*critest.Runtime)
+		stage  health.Stage
+		cause  health.Cause
+		detail string
+		within time.Duration // of the mending
+	}{
+		{name: "gone", fault: (*critest.Runtime).Stop, mend: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
+		{name: "killed", fault: (*critest.Runtime).Kill, mend: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
+		{name: "forbidden", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EACCES) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+			stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
+		{name: "queue full", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EAGAIN) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+			stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
+		{name: "another type", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+			stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
+		{name: "strange", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EIO) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+			stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
+		{name: "not accepted", fault: socket(critest.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
+		{name: "frozen", fault: socket(critest.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
+		// The fake runtime hangs up on the connection that waits, so the next one tells.
+		{name: "no settings", fault: socket(critest.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
+		// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
+		{name: "garbage", fault: socket(critest.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+		{name: "an http server", fault: socket(critest.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+		{name: "trickling", fault: socket(critest.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
+		{name: "settings and nothing more", fault: socket(critest.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
+		{name: "no answer", fault: version(critest.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
+		{name: "recovering", fault: version(critest.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
+		{name: "a deadline inside", fault: version(critest.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
+		{name: "an error", fault: version(critest.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
+		{name: "a broken answer", fault: version(critest.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
+		{name: "dying of it", fault: version(critest.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, tt.opts)
+				tt.fault(rt)
+				begin := time.Now()
+				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				synctest.Wait()
+				last := p.Last()
+				if last.OK || last.Stage != tt.stage || last.Cause != tt.cause || !strings.Contains(last.Detail, tt.detail) || strings.Contains(last.Detail, "\n") {
+					t.Errorf("%+v, want %s and %s (%s)", last, tt.stage, tt.cause, tt.detail)
+				}
+				if !last.FailedSince.Equal(begin) || last.Failures != len(p.told()) {
+					t.Errorf("%d failures since %v, told of %d since %v", last.Failures, last.FailedSince, len(p.told()), begin)
+				}
+				for i, d := range p.told() {
+					if d.Stage != tt.stage || d.Cause != tt.cause || d.OK || d.Failures != i+1 || !d.FailedSince.Equal(begin) {
+						t.Errorf("told of %+v", d)
+					}
+				}
+
+				mend := tt.mend
+				if mend == nil {
+					mend = func(rt *critest.Runtime) { rt.Set(critest.Socket); rt.Set("Version") }
+				}
+				mend(rt)
+				mended := time.Now()
+				for time.Since(mended) < tt.within && !p.Last().OK {
+					time.Sleep(50 * time.Millisecond)
+					synctest.Wait()
+				}
+				synctest.Wait()
+				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != health.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
+					t.Errorf("%v after it was mended: %+v", time.Since(mended), last)
+				}
+				// What comes after it is counted anew.
+				tt.fault(rt)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if last := p.Last(); last.OK || last.FailedSince.Before(mended) || last.Failures > 10 {
+					t.Errorf("failing again: %+v", last)
+				}
+			})
+		})
+	}
+}
+
+func start(rt *critest.Runtime) {
+	if err := rt.Restart(); err != nil {
+		panic(err)
+	}
+}
+
+func socket(t critest.Term) func(*critest.Runtime) {
+	return func(rt *critest.Runtime) { rt.Set(critest.Socket, t) }
+}
+
+func version(t critest.Term) func(*critest.Runtime) {
+	return func(rt *critest.Runtime) { rt.Set("Version", t) }
+}
+
+// TestDialOldRuntime: it answers, and not to runtime.v1.
+func TestDialOldRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{OnlyV1Alpha2: true})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		synctest.Wait()
+		if last := p.Last(); last.Stage != health.StageRPC || last.Cause != health.CauseUnimplemented || p.Version() != nil {
+			t.Errorf("%+v, version %v", last, p.Version())
+		}
+	})
+}
+
+// TestDialSpeaksFirst: CRI-O, which answers only then, is well.
+func TestDialSpeaksFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{SpeakSecond: true})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, d := range p.told() {
+			if !d.OK {
+				t.Errorf("%+v", d)
+			}
+		}
+		if n := len(p.told()); n != 31 {
+			t.Errorf("%d probes in a minute", n)
+		}
+	})
+}
+
+// TestDialKeepsTheVersion: a failure does not forget whose socket it is.
+func TestDialKeepsTheVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		time.Sleep(time.Second)
+		rt.Stop()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if v := p.Version(); p.Last().OK || v == nil || v.RuntimeName != "simulated" {
+			t.Errorf("%+v, version %v", p.Last(), v)
+		}
+		rt.SetVersion("another", "2")
+		start(rt)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if v := p.Version(); !p.Last().OK || v.RuntimeName != "another" {
+			t.Errorf("%+v, version %v", p.Last(), v)
+		}
+	})
+}
+
+// TestDialWithoutAPath does nothing until there is one.
+func TestDialWithoutAPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		var mu sync.Mutex
+		path := ""
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Path: func() string { mu.Lock(); defer mu.Unlock(); return path }})
+		time.Sleep(time.Minute + 100*time.Millisecond)
+		synctest.Wait()
+		if n := rt.Dials(); n != 0 || p.Last() != (health.Probe{}) || len(p.told()) > 0 {
+			t.Errorf("%d connections, %+v", n, p.Last())
+		}
+		mu.Lock()
+		path = "/run/critest/critest.sock"
+		mu.Unlock()
+		p.Kick()
+		synctest.Wait()
+		if !p.Last().OK {
+			t.Errorf("%+v", p.Last())
+		}
+	})
+}

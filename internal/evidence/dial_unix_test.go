@@ -1,0 +1,182 @@
+package evidence_test
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// next waits for a probe that ends.
+func next(t *testing.T, done <-chan health.Probe) health.Probe {
+	t.Helper()
+	select {
+	case p := <-done:
+		return p
+	case <-time.After(20 * time.Second):
+		t.Fatal("no probe ended in 20s")
+		return health.Probe{}
+	}
+}
+
+// dialUnix runs a Dialer on a path until the test ends.
+func dialUnix(t *testing.T, path func() string, timeout time.Duration) (*evidence.Dialer, <-chan health.Probe) {
+	t.Helper()
+	done := make(chan health.Probe, 1000)
+	d := evidence.NewDialer(evidence.DialOptions{Path: path, Period: 10 * time.Millisecond, Timeout: timeout, Done: func(p health.Probe) { done <- p }})
+	ended := make(chan error, 1)
+	ctx := t.Context()
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() { // the test's context has ended
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("Run goes on 5s after its end")
+		}
+		goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	})
+	return d, done
+}
+
+// TestDialUnix sees the same over a real socket.
+func TestDialUnix(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		make    func(t *testing.T, path string)
+		timeout time.Duration
+		stage   health.Stage
+		cause   health.Cause
+	}{
+		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone},
+		{"speaks second", runtimeWith(critest.SpeakSecond()), 10 * time.Second, "", health.CauseNone},
+		{"nothing", func(*testing.T, string) {}, 10 * time.Second, health.StageConnect, health.CauseMissing},
+		{"stale", stale, 10 * time.Second, health.StageConnect, health.CauseRefused},
+		{"a file", file, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
+		{"a datagram socket", func(t *testing.T, path string) { bind(t, path, unix.SOCK_DGRAM, -1) }, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
+		{"a full queue", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 0); fill(t, path) }, 10 * time.Second, health.StageConnect, health.CauseQueueFull},
+		{"nobody accepts", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 5) }, 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
+		{"no settings", runtimeWith(critest.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
+		{"hung up on", runtimeWith(critest.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed},
+		{"garbage", runtimeWith(critest.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
+		{"an http server", runtimeWith(critest.HTTP1()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
+		{"settings only", runtimeWith(critest.SettingsOnly()), 200 * time.Millisecond, health.StageRPC, health.CauseTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := shortDir(t) + "/s"
+			tt.make(t, path)
+			d, done := dialUnix(t, func() string { return path }, tt.timeout)
+			probes := 20
+			seen := map[health.Cause]int{}
+			if tt.cause == health.CauseTimeout || tt.stage == health.StageConnect {
+				probes = 1 // the next one waits
+			}
+			for range probes {
+				p := next(t, done)
+				seen[p.Cause]++
+				if tt.cause == health.CauseProtocol && p.Cause == health.CauseClosed {
+					continue // it hung up before it was understood: true as well
+				}
+				if p.OK != (tt.cause == health.CauseNone) || p.Stage != tt.stage || p.Cause != tt.cause {
+					t.Fatalf("%+v, want %q and %q", p, tt.stage, tt.cause)
+				}
+			}
+			if seen[tt.cause] < (probes+1)/2 {
+				t.Errorf("causes %v, want mostly %q", seen, tt.cause)
+			}
+			if pid, at := d.Peer(); tt.stage != health.StageConnect && (pid != os.Getpid() || at.IsZero()) || tt.stage == health.StageConnect && pid != 0 {
+				t.Errorf("pid %d listened at %v", pid, at)
+			}
+		})
+	}
+}
+
+// runtimeWith serves a runtime with a fault of its socket.
+func runtimeWith(fault ...critest.Term) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		t.Helper()
+		rt := critest.New(critest.Options{})
+		rt.Set(critest.Socket, fault...)
+		if err := rt.Listen(path); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(rt.Stop)
+	}
+}
+
+// TestDialUnixComesAndGoes follows a runtime through its restarts, and to
+// another path.
+func TestDialUnixComesAndGoes(t *testing.T) {
+	dir := shortDir(t)
+	var path atomic.Pointer[string]
+	first, second := dir+"/1", dir+"/2"
+	path.Store(&first)
+	d, done := dialUnix(t, func() string { return *path.Load() }, 10*time.Second)
+	until := func(what string, holds func(health.Probe) bool) {
+		t.Helper()
+		d.Kick()
+		for i := 0; ; i++ {
+			p := next(t, done)
+			if holds(p) {
+				return
+			}
+			if i == 1000 {
+				t.Fatalf("%s: 1000 probes, and the last one is %+v", what, p)
+			}
+			d.Kick()
+		}
+	}
+	ok := func(p health.Probe) bool { return p.OK }
+	until("before the start", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
+	rt := critest.New(critest.Options{})
+	if err := rt.Listen(first); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	until("started", ok)
+	rt.Kill()
+	until("killed", func(p health.Probe) bool { return p.Cause == health.CauseRefused })
+	start(rt)
+	until("restarted", ok)
+	path.Store(&second)
+	until("another path", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
+	other := critest.New(critest.Options{})
+	other.SetVersion("other", "1")
+	if err := other.Listen(second); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Stop)
+	until("there", ok)
+	if v := d.Version(); v.RuntimeName != "other" {
+		t.Errorf("version %+v", v)
+	}
+}
+
+// TestDialUnixWakes: the connection in the real queue is answered when somebody
+// accepts.
+func TestDialUnixWakes(t *testing.T) {
+	path := shortDir(t) + "/s"
+	rt := critest.New(critest.Options{})
+	rt.Set(critest.Socket, critest.NoAccept())
+	if err := rt.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	_, done := dialUnix(t, func() string { return path }, 50*time.Millisecond)
+	if p := next(t, done); p.Cause != health.CauseTimeout {
+		t.Fatalf("%+v", p)
+	}
+	rt.Set(critest.Socket)
+	if p := next(t, done); p.Stage == health.StageSettings {
+		t.Errorf("%+v", p)
+	}
+}
