@@ -318,6 +318,12 @@ func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 	return out, nil
 }
 
+// SandboxChanges tells what the last answer to ListPodSandbox changed.
+func (c *Client) SandboxChanges() Changes[Sandbox] { return c.sandboxes.changes }
+
+// ContainerChanges tells what the last answer to ListContainers changed.
+func (c *Client) ContainerChanges() Changes[Container] { return c.containers.changes }
+
 // PodSandboxStatus asks for one sandbox.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatus, error) {
 	var m runtimeapi.PodSandboxStatusResponse

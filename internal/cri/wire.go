@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 )
@@ -42,9 +43,9 @@ type listReader[T any] struct {
 	out   []*T
 
 	changes  Changes[T]
-	distinct int  // items of the answer being read that are remembered
-	odd      bool // it holds items that are not
-	torn     bool // the list before the next is not known: it was odd, or read in part
+	distinct int    // items of the answer being read that are remembered
+	odd      bool   // it holds items that are not
+	last     uint64 // the last list's number, 0 if it was odd or read in part
 }
 
 // key is what a known item is recognised by.
@@ -84,19 +85,22 @@ func newReader[T any](whole func([]byte, int) (*T, error), fields shape) *listRe
 	return &listReader[T]{fields: fields, whole: whole, seed: maphash.MakeSeed(), batch: make([]sight, 0, batchSize)}
 }
 
-// Changes is the difference between a list and the one before it.
+// Changes is the difference between a list and one before it.
 type Changes[T any] struct {
-	// List numbers the lists, from 1; the list before it is List-1.
-	List uint64
-	// Known is false when only the whole list can tell: there was none before
-	// it, or one of them holds items that are not remembered (two of one id, or
+	// List is the list's number, which no other list of the process has, and
+	// Before that of the list that it differs from: the last that was read.
+	// Before is 0 when only the whole list can tell: there was none before it,
+	// or one of the two holds items that are not remembered (two of one id, or
 	// fields in an order that no runtime uses).
-	Known bool
+	List, Before uint64
 	// Changed are the values that the list before did not hold, in the list's
 	// order; Removed those of ids that this list does not hold. Both are valid
 	// until the next list.
 	Changed, Removed []*T
 }
+
+// lastList is the number of the last list that any reader has read.
+var lastList atomic.Uint64
 
 var errWire = errors.New("the answer is no valid protobuf message")
 
@@ -111,9 +115,9 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	ch := &r.changes
 	clear(ch.Changed) // nothing of an old list is held longer than that list
 	clear(ch.Removed)
-	ch.Known = ch.List > 0 && !r.torn
 	ch.Changed, ch.Removed = ch.Changed[:0], ch.Removed[:0]
-	r.torn = true // unless the end is reached
+	before := r.last
+	r.last, ch.List, ch.Before = 0, 0, 0 // should the end not be reached
 
 	r.src.start(data)
 	err := r.items()
@@ -124,9 +128,10 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	if r.distinct < r.index.count {
 		r.forget()
 	}
-	ch.List++
-	ch.Known = ch.Known && !r.odd
-	r.torn = r.odd
+	ch.List = lastList.Add(1)
+	if !r.odd {
+		r.last, ch.Before = ch.List, before
+	}
 	return r.out, nil
 }
 

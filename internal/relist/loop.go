@@ -175,7 +175,11 @@ func (l *Loop) relist(ctx context.Context) {
 	// inspection delays the next relist, never this.
 	l.now.LastSeen = start
 	l.remember(res.Serial)
-	l.records.update(sandboxes, containers)
+	if rt, ok := l.rt.(teller); ok {
+		l.records.take(sandboxes, containers, rt)
+	} else {
+		l.records.update(sandboxes, containers)
+	}
 	l.now.Counted, l.now.RunningPods, l.now.Containers = true, l.records.runningPods, l.records.containers
 	todo := l.records.pending(l.reinspect)
 	l.process(ctx, todo, res, at)

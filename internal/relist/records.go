@@ -77,6 +77,7 @@ type podRecord struct {
 	createdAt            int64
 	records              []*record
 	touched              uint64 // the relist that last found something to compare
+	ranBefore            bool   // before that relist it had a running sandbox
 	running              uint64 // the relist that last listed a running sandbox
 	reinspect            bool
 	failures             int
@@ -85,6 +86,19 @@ type podRecord struct {
 // present tells whether the last list held anything of the pod.
 func (p *podRecord) present() bool {
 	return slices.ContainsFunc(p.records, func(r *record) bool { return r.cur != gone })
+}
+
+// runs tells whether the last list held a running sandbox of the pod.
+func (p *podRecord) runs() bool {
+	return slices.ContainsFunc(p.records, func(r *record) bool { return r.sandbox && r.cur == running })
+}
+
+// record returns the record of an id, nil when there is none.
+func (p *podRecord) record(id string) *record {
+	if i := slices.IndexFunc(p.records, func(r *record) bool { return r.id == id }); i >= 0 {
+		return p.records[i]
+	}
+	return nil
 }
 
 // changes returns the pod's events, containers before sandboxes.
@@ -119,6 +133,11 @@ type records struct {
 
 	runningPods int
 	containers  [cri.NumStates]int
+
+	// plain is true while every entry of the last lists has a record of its
+	// own. lists are the numbers of those lists.
+	plain bool
+	lists [2]uint64
 }
 
 func newRecords() *records {
@@ -127,19 +146,29 @@ func newRecords() *records {
 
 // update takes over one pair of lists.
 func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container) {
+	rs.begin()
+	rs.all(sandboxes, containers)
+}
+
+func (rs *records) begin() {
 	rs.gen++
+	clear(rs.touched)
 	rs.touched = rs.touched[:0]
+}
+
+// all takes over a pair of lists entry by entry.
+func (rs *records) all(sandboxes []*cri.Sandbox, containers []*cri.Container) {
 	rs.runningPods = 0
 	rs.containers = [cri.NumStates]int{}
 	seen := 0
 
 	for _, s := range sandboxes {
-		if !s.HasMetadata || s.ID == "" {
-			continue // the kubelet passes over these too
+		if sandboxPassedOver(s) {
+			continue
 		}
 		r := at(rs.bySandbox, s.Slot)
 		if r == nil || r.fromSandbox != s {
-			r = rs.change(entry{sandbox: s, uid: s.PodUID, podName: s.Name, namespace: s.Namespace, createdAt: s.CreatedAt, id: s.ID, state: sandboxState(s.Ready)})
+			r = rs.change(sandboxEntry(s))
 		}
 		if r.seen != rs.gen {
 			r.seen = rs.gen
@@ -151,13 +180,13 @@ func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container)
 		}
 	}
 	for _, c := range containers {
-		if !c.HasMetadata || c.ID == "" || !c.HasImage {
+		if containerPassedOver(c) {
 			continue
 		}
 		rs.containers[c.State]++
 		r := at(rs.byContainer, c.Slot)
 		if r == nil || r.fromContainer != c {
-			r = rs.change(entry{container: c, uid: c.PodUID, podName: c.PodName, namespace: c.PodNamespace, createdAt: c.CreatedAt, id: c.ID, name: c.Name, state: containerState(c.State)})
+			r = rs.change(containerEntry(c))
 		}
 		if r.seen != rs.gen {
 			r.seen = rs.gen
@@ -167,6 +196,7 @@ func (rs *records) update(sandboxes []*cri.Sandbox, containers []*cri.Container)
 	if seen < rs.count {
 		rs.dropUnseen()
 	}
+	rs.plain = seen == len(sandboxes)+len(containers)
 }
 
 // entry is a list entry that was not in the last list in this form: a sandbox
@@ -179,6 +209,19 @@ type entry struct {
 	id, name                string
 	state                   plegState
 }
+
+func sandboxEntry(s *cri.Sandbox) entry {
+	return entry{sandbox: s, uid: s.PodUID, podName: s.Name, namespace: s.Namespace, createdAt: s.CreatedAt, id: s.ID, state: sandboxState(s.Ready)}
+}
+
+func containerEntry(c *cri.Container) entry {
+	return entry{container: c, uid: c.PodUID, podName: c.PodName, namespace: c.PodNamespace, createdAt: c.CreatedAt, id: c.ID, name: c.Name, state: containerState(c.State)}
+}
+
+// The kubelet passes over entries without metadata or image too.
+func sandboxPassedOver(s *cri.Sandbox) bool { return !s.HasMetadata || s.ID == "" }
+
+func containerPassedOver(c *cri.Container) bool { return !c.HasMetadata || c.ID == "" || !c.HasImage }
 
 // change takes over such an entry.
 func (rs *records) change(e entry) *record {
@@ -194,14 +237,12 @@ func (rs *records) change(e entry) *record {
 	if sandbox && e.createdAt > p.createdAt {
 		p.createdAt = e.createdAt
 	}
-	var r *record
-	if i := slices.IndexFunc(p.records, func(r *record) bool { return r.id == e.id }); i >= 0 {
-		r = p.records[i]
-	} else {
+	rs.touch(p)
+	r := p.record(e.id)
+	if r == nil {
 		r = &record{pod: p, id: e.id}
 		p.records = append(p.records, r)
 	}
-	rs.touch(p)
 	// Of two entries with one id the first counts, but a container before a
 	// sandbox (kubelet getContainerState).
 	if r.seen == rs.gen && r.sandbox == sandbox {
@@ -253,7 +294,7 @@ func put(table []*record, slot int, r *record) []*record {
 
 func (rs *records) touch(p *podRecord) {
 	if p.touched != rs.gen {
-		p.touched = rs.gen
+		p.touched, p.ranBefore = rs.gen, p.runs()
 		rs.touched = append(rs.touched, p)
 	}
 }
@@ -263,13 +304,18 @@ func (rs *records) dropUnseen() {
 	for _, p := range rs.pods {
 		for _, r := range p.records {
 			if r.seen != rs.gen && r.cur != gone {
-				r.cur = gone
-				rs.count--
-				rs.release(r)
-				rs.touch(p)
+				rs.drop(r)
 			}
 		}
 	}
+}
+
+// drop marks what is listed no longer.
+func (rs *records) drop(r *record) {
+	rs.touch(r.pod)
+	r.cur = gone
+	rs.count--
+	rs.release(r)
 }
 
 // work is a pod that needs attention in this relist, with its events.
