@@ -18,8 +18,9 @@ type source struct {
 	inside bool            // piece lies in joined
 }
 
-// maxHeader is the longest encoding of a field's number and length.
-const maxHeader = 5 + 10
+// maxHeader is the longest encoding of a field's number and length: two varints,
+// which may take more bytes than they need.
+const maxHeader = 10 + 10
 
 // maxJoined is the buffer that is kept from one answer to the next.
 const maxJoined = 256 << 10
