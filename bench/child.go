@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"syscall"
 	"time"
 )
@@ -37,6 +38,7 @@ func child(args []string) error {
 	pods := flags.Int("pods", 0, "")
 	containers := flags.Int("containers", 0, "")
 	churn := flags.Float64("churn", 0, "")
+	profile := flags.String("cpuprofile", "", "")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -68,6 +70,17 @@ func child(args []string) error {
 	}
 	if err := out.Encode(reply{}); err != nil {
 		return err
+	}
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	in := json.NewDecoder(os.Stdin)
 	for {

@@ -41,6 +41,7 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 9, "rounds of each subject; the table shows medians over them")
 	flag.Float64Var(&cfg.churn, "churn", 0, "fraction of the pods that change before each relist, 0 to 1")
 	flag.DurationVar(&cfg.period, "period", 0, "pause after each relist; 0: back to back")
+	flag.StringVar(&cfg.profiles, "profiles", "", "`directory` for CPU profiles of the subjects")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -17,6 +17,8 @@ type config struct {
 	relists int
 	churn   float64
 	period  time.Duration
+	// profiles is the directory for the subjects' CPU profiles, "" for none.
+	profiles string
 }
 
 // round is what a subject reports of one round.
@@ -90,7 +92,11 @@ func compare(ctx context.Context, cfg config) (map[string]result, error) {
 
 	children := map[string]*process{}
 	for _, name := range subjects() {
-		c, err := startChild(ctx, name, "-socket", socket)
+		args := []string{"-socket", socket}
+		if cfg.profiles != "" {
+			args = append(args, "-cpuprofile", filepath.Join(cfg.profiles, fmt.Sprintf("%s-%d.pprof", name, cfg.pods)))
+		}
+		c, err := startChild(ctx, name, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -132,6 +132,10 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 			MinConnectTimeout: c.opts.RPCTimeout,
 		}),
 		grpc.WithIdleTimeout(0),
+		// As large as the largest answer: none then waits for permission to go
+		// on, and gRPC does not measure the connection with pings meanwhile.
+		grpc.WithInitialWindowSize(MaxMessageBytes),
+		grpc.WithInitialConnWindowSize(MaxMessageBytes),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 	)
