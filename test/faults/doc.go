@@ -1,0 +1,13 @@
+// Package faults is the fault matrix: each fault is made for real, on a real
+// containerd with real pods, again and again, and plegd must name it rightly
+// every time, name nothing else on the way, and be healthy again after it
+// without a restart of its own. What containerd cannot be made to do is done by
+// `plegd simulate`; the table says so.
+//
+//	make e2e-faults [RUNS=10] [E2EFLAGS='-run TestFaults/SIGSTOP']
+//
+// It wants what test/e2e wants. The environment may say:
+//
+//	RUNS                how often each fault is made; 1
+//	PLEGD_FAULTS_TABLE  a file for the table
+package faults

@@ -1,0 +1,399 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// fault is one line of the matrix: what goes wrong, and what plegd must say.
+type fault struct {
+	name string
+	// want is the primary reason, goal how soon it is to be named.
+	want string
+	goal time.Duration
+	// limit is when the test gives up; 0: twice the goal.
+	limit time.Duration
+	// also must be active beside it.
+	also []string
+	// onTheWay may be primary beside want until the mending, onTheWayBack from
+	// the mending on. They were written down before the first run; each is true
+	// of the node at that moment.
+	onTheWay, onTheWayBack []string
+	// back is how soon all is to be well, backLimit when the test fails; 0: 2 s
+	// and 5 s.
+	back, backLimit time.Duration
+	// phase is the period of what finds the fault: it is made at a random moment
+	// of it. 0: a second.
+	phase time.Duration
+
+	options lab.ContainerdOptions
+	plegd   lab.PlegdOptions
+	// simulate are the arguments of `plegd simulate`, which then stands in for
+	// containerd.
+	simulate []string
+	// fresh is true for a fault that the runtime does not survive as it was.
+	fresh bool
+	// configure is done before containerd is started for the first time, prepare
+	// after it has its pods.
+	configure, prepare func(*bench)
+	// inject makes the fault and returns what mends it, which returns when it is
+	// mended.
+	inject func(*bench) (mend func())
+}
+
+const (
+	podCount = 5
+	// hold is how long a fault lasts after it was named, calm how long all must
+	// stay well to count as such.
+	hold = time.Second
+	calm = 1500 * time.Millisecond
+)
+
+// bench is a runtime to break.
+type bench struct {
+	t *testing.T
+	*lab.Containerd
+	cri    *lab.CRI
+	pods   []*lab.Pod
+	socket string
+	group  *lab.ControlGroup
+	plegd  *lab.Plegd
+	// injected is the moment from which the naming counts.
+	injected time.Time
+}
+
+func newBench(t *testing.T, f *fault) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	if f.simulate != nil {
+		b.socket = filepath.Join(lab.Dir(t), "sim.sock")
+		simulate(t, b.socket, f.simulate)
+		return b
+	}
+	f.options.NotStarted = true
+	b.Containerd = lab.NewContainerd(t, f.options)
+	b.socket = b.Socket
+	if f.configure != nil {
+		f.configure(b)
+	}
+	b.Start()
+	b.cri = b.CRI(t)
+	b.pods = b.cri.RunPods(podCount, 1)
+	if f.prepare != nil {
+		f.prepare(b)
+	}
+	return b
+}
+
+// simulate runs plegd's fake runtime until the test ends.
+func simulate(t *testing.T, socket string, args []string) {
+	t.Helper()
+	cmd := exec.Command(lab.Binary(t), append([]string{"simulate", "--socket=" + socket}, args...)...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lab.Eventually(t, 10*time.Second, "plegd simulate serves", func() error {
+		_, err := critest.ReadFailpoints(t.Context(), socket)
+		return err
+	})
+}
+
+// failpoints puts failpoints in place of those of `plegd simulate`.
+func (b *bench) failpoints(spec string) {
+	b.t.Helper()
+	if _, err := critest.WriteFailpoints(b.t.Context(), b.socket, spec); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// connect opens idle connections to the runtime until there are n or no more
+// can be made.
+func (b *bench) connect(n int) (open []net.Conn) {
+	for range n {
+		c, err := net.Dial("unix", b.socket)
+		if err != nil {
+			return open
+		}
+		open = append(open, c)
+	}
+	return open
+}
+
+func closeAll(open []net.Conn) {
+	for _, c := range open {
+		_ = c.Close()
+	}
+}
+
+// result is what one run showed. A time below 0 never came.
+type result struct {
+	named, back time.Duration
+	others      []string
+	wrong       string
+}
+
+// sight is what plegd said at one moment, asked or in its log.
+type sight struct {
+	at            time.Time
+	state, reason string
+	active        []string // nil in the log
+}
+
+// eye keeps what plegd says.
+type eye struct {
+	plegd *lab.Plegd
+
+	mu     sync.Mutex
+	sights []sight
+	lines  int
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+// look begins to ask plegd for its verdict every 50 ms.
+func look(p *lab.Plegd) *eye {
+	e := &eye{plegd: p, stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(e.done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if s, err := p.Status(); err == nil {
+				seen := sight{at: time.Now(), state: s.State, reason: s.Reason, active: []string{}}
+				for _, r := range s.Reasons {
+					seen.active = append(seen.active, r.ID)
+				}
+				e.mu.Lock()
+				e.sights = append(e.sights, seen)
+				e.mu.Unlock()
+			}
+			select {
+			case <-e.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return e
+}
+
+func (e *eye) close() {
+	close(e.stop)
+	<-e.done
+}
+
+// since returns what was seen and logged after a moment, in its order.
+func (e *eye) since(from time.Time) []sight {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lines := e.plegd.Log.Since(e.lines)
+	e.lines += len(lines)
+	for _, l := range lines {
+		if l.Message() == "verdict changed" {
+			e.sights = append(e.sights, sight{at: l.At, state: l.String("state"), reason: l.String("reason")})
+		}
+	}
+	slices.SortStableFunc(e.sights, func(a, b sight) int { return a.at.Compare(b.at) })
+	i := slices.IndexFunc(e.sights, func(s sight) bool { return s.at.After(from) })
+	if i < 0 {
+		return nil
+	}
+	return slices.Clone(e.sights[i:])
+}
+
+// await returns the first sight after a moment that is as asked for.
+func (e *eye) await(from time.Time, limit time.Duration, is func(sight) bool) (sight, bool) {
+	for {
+		late := time.Since(from) > limit
+		sights := e.since(from)
+		if i := slices.IndexFunc(sights, is); i >= 0 {
+			return sights[i], true
+		}
+		if late {
+			return sight{}, false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// story tells how the verdict changed, with the seconds since a moment.
+func story(sights []sight, from time.Time) string {
+	var parts []string
+	last := ""
+	for _, s := range sights {
+		now := strings.TrimSuffix(s.state+"/"+s.reason, "/")
+		if now != last {
+			parts = append(parts, fmt.Sprintf("%.2fs %s", s.at.Sub(from).Seconds(), now))
+			last = now
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func reasons(sights []sight, but string) (ids []string) {
+	for _, s := range sights {
+		if s.reason != "" && s.reason != but && !slices.Contains(ids, s.reason) {
+			ids = append(ids, s.reason)
+		}
+	}
+	return ids
+}
+
+// run makes the fault once under a plegd of its own.
+func (b *bench) run(f *fault) (r result) {
+	b.t.Helper()
+	options := f.plegd
+	options.Flags = append([]string{"--log.level=info", "--kubelet-healthz-url="}, options.Flags...)
+	b.plegd = lab.NewPlegd(b.t, b.socket, options)
+	defer b.plegd.Stop()
+	b.plegd.AwaitState(15*time.Second, string(health.StateHealthy))
+	well := time.Now()
+	e := look(b.plegd)
+	defer e.close()
+	// The sources of evidence have looked, and the moment is none in particular.
+	time.Sleep(2500*time.Millisecond + rand.N(f.phase))
+
+	var wrong []string
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if ids := reasons(e.since(well), ""); len(ids) > 0 {
+		complain("%v before the fault", ids)
+	}
+	began := time.Now()
+	b.injected = began
+	mend := sync.OnceFunc(f.inject(b))
+	defer mend() // whatever comes
+	named, ok := e.await(b.injected, f.limit, func(s sight) bool { return s.reason == f.want })
+	r.named = -1
+	if ok {
+		r.named = named.at.Sub(b.injected)
+		time.Sleep(hold)
+	} else {
+		complain("never named %s", f.want)
+	}
+	for _, id := range f.also {
+		if _, ok := e.await(began, 12*time.Second, func(s sight) bool {
+			return s.reason == f.want && slices.Contains(s.active, id)
+		}); !ok && r.named >= 0 {
+			complain("%s never active beside it", id)
+		}
+	}
+
+	mending := time.Now()
+	mend()
+	mended := time.Now()
+	r.back = e.awaitCalm(mended, f.backLimit)
+	if r.back < 0 {
+		complain("not healthy within %s", f.backLimit)
+	}
+	all := e.since(began)
+	for _, s := range all {
+		allowed := append([]string{f.want, ""}, f.onTheWay...)
+		if s.at.After(mending) {
+			allowed = append(allowed, f.onTheWayBack...)
+		}
+		if !slices.Contains(allowed, s.reason) {
+			complain("%s was primary %.2f s after the fault, %.2f s after the mending", s.reason, s.at.Sub(began).Seconds(), s.at.Sub(mended).Seconds())
+			break
+		}
+	}
+	r.others = reasons(all, f.want)
+	r.wrong = strings.Join(wrong, "; ")
+	b.t.Logf("%s: named after %s, healthy after %s: %s", f.name, seconds(r.named), seconds(r.back), story(all, began))
+	if r.wrong != "" {
+		b.t.Errorf("%s: %s", f.name, r.wrong)
+		for _, l := range b.plegd.Log.Since(0) {
+			b.t.Log(l.Text)
+		}
+	}
+	return r
+}
+
+// awaitCalm waits until all is well and stays so, and returns how long that took
+// since a moment; -1 when it does not come within the limit.
+func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
+	for {
+		now := time.Now()
+		sights := e.since(from)
+		var well time.Time
+		for _, s := range sights {
+			switch {
+			case s.state != string(health.StateHealthy):
+				well = time.Time{}
+			case well.IsZero():
+				well = s.at
+			}
+		}
+		switch {
+		case !well.IsZero() && now.Sub(well) > calm:
+			return max(0, well.Sub(from))
+		case now.Sub(from) > limit && (well.IsZero() || well.Sub(from) > limit):
+			return -1
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestFaults makes every fault of the matrix, one after the other: at most one
+// containerd at a time.
+func TestFaults(t *testing.T) {
+	runs := 1
+	if s := os.Getenv("RUNS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			t.Fatalf("RUNS is %q: want a number from 1", s)
+		}
+		runs = n
+	}
+	for _, f := range matrix {
+		f.complete()
+		t.Run(f.name, func(t *testing.T) {
+			row := &row{fault: f, runs: runs}
+			defer row.add()
+			if f.fresh {
+				for i := range runs {
+					t.Run(strconv.Itoa(i+1), func(t *testing.T) { row.took(newBench(t, &f).run(&f)) })
+				}
+				return
+			}
+			b := newBench(t, &f)
+			for range runs {
+				row.took(b.run(&f))
+			}
+		})
+	}
+}
+
+// complete fills in what a fault leaves out.
+func (f *fault) complete() {
+	for _, d := range []struct {
+		value *time.Duration
+		usual time.Duration
+	}{{&f.limit, 2 * f.goal}, {&f.back, 2 * time.Second}, {&f.backLimit, 5 * time.Second}, {&f.phase, time.Second}} {
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+	}
+}

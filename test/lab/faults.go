@@ -1,0 +1,216 @@
+//go:build e2e
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	sys "golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// AwaitAnswer waits until containerd answers, after Launch.
+func (c *Containerd) AwaitAnswer() {
+	c.t.Helper()
+	Eventually(c.t, startLimit, "containerd answers", func() error { return versionAnswers(c.Socket) })
+}
+
+// ReplaceInConfig changes a containerd's configuration before it is started.
+func (c *Containerd) ReplaceInConfig(old, new string) {
+	c.t.Helper()
+	path := filepath.Join(filepath.Dir(c.Socket), "config.toml")
+	b, err := os.ReadFile(path)
+	if err == nil && !bytes.Contains(b, []byte(old)) {
+		err = fmt.Errorf("%s holds no %q", path, old)
+	}
+	if err == nil {
+		err = os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(new), 1), 0o644)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// LimitFiles sets the soft limit of containerd's open files, as prlimit does,
+// and returns what undoes it.
+func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
+	c.t.Helper()
+	var was sys.Rlimit
+	if err := sys.Prlimit(c.pid, sys.RLIMIT_NOFILE, nil, &was); err != nil {
+		c.t.Fatalf("lab: read containerd's limits: %v", err)
+	}
+	set := func(l sys.Rlimit) {
+		c.t.Helper()
+		if err := sys.Prlimit(c.pid, sys.RLIMIT_NOFILE, &l, nil); err != nil {
+			c.t.Fatalf("lab: limit containerd's open files: %v", err)
+		}
+	}
+	set(sys.Rlimit{Cur: soft, Max: was.Max})
+	return func() { set(was) }
+}
+
+// Shim returns the pid of a pod's shim.
+func (c *Containerd) Shim(p *Pod) int {
+	c.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		args := strings.Split(string(b), "\x00")
+		if strings.Contains(args[0], "containerd-shim") && strings.Contains(string(b), "-id\x00"+p.ID+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	c.t.Fatalf("lab: pod %s has no shim", p.Name)
+	return 0
+}
+
+// RunPodInNetwork asks for a pod with a network of its own, for which the
+// runtime calls its network plugin, and removes what came of it.
+func (r *CRI) RunPodInNetwork(ctx context.Context) error {
+	n := podCount.Add(1)
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:  &runtimeapi.PodSandboxMetadata{Name: fmt.Sprintf("net-%d-%d", os.Getpid(), n), Namespace: Namespace, Uid: fmt.Sprintf("%08x-e2e1-4000-8000-%012x", os.Getpid(), n)},
+		DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"127.0.0.1"}},
+		Linux:     &runtimeapi.LinuxPodSandboxConfig{CgroupParent: r.cgroup},
+	}
+	answer, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		return err
+	}
+	(&Pod{ID: answer.GetPodSandboxId(), r: r}).discard()
+	return nil
+}
+
+// CreateHeavyContainer makes a container, not started, with so many bytes of
+// annotations, which every list answers with.
+func (p *Pod) CreateHeavyContainer(size int) *Container {
+	r := p.r
+	r.t.Helper()
+	attempt := uint32(podCount.Add(1))
+	labels := p.labels()
+	labels["io.kubernetes.container.name"] = "heavy"
+	ctx, cancel := r.call()
+	defer cancel()
+	answer, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
+			Metadata:    &runtimeapi.ContainerMetadata{Name: "heavy", Attempt: attempt},
+			Image:       &runtimeapi.ImageSpec{Image: r.image},
+			Labels:      labels,
+			Annotations: map[string]string{"heavy": strings.Repeat("h", size)},
+			Linux:       &runtimeapi.LinuxContainerConfig{},
+		},
+	})
+	if err != nil {
+		r.t.Fatalf("create a container in pod %s: %v", p.Name, err)
+	}
+	return &Container{ID: answer.GetContainerId(), Name: "heavy", Pod: p, r: r}
+}
+
+// ControlGroup is a cgroup of the test's own for one process.
+type ControlGroup struct {
+	t    testing.TB
+	dir  string
+	home string // where the process is put back
+	v2   bool
+	pid  int
+}
+
+// NewControlGroup moves a process into a cgroup of its own in the hierarchy of
+// a controller ("cpu", "freezer"), or in the one of v2. When the test ends the
+// process is thawed and moved back.
+func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
+	t.Helper()
+	g := &ControlGroup{t: t, pid: pid, home: filepath.Join(cgroupRoot, controller)}
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		g.v2, g.home = true, cgroupRoot
+		if controller == "cpu" {
+			// Fails where it is enabled already or may not be: then so will the quota.
+			_ = os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
+		}
+	}
+	g.dir = filepath.Join(g.home, newCgroupName())
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		Unable(t, "no cgroup can be made: "+err.Error())
+	}
+	t.Cleanup(func() {
+		for _, f := range []string{"freezer.state", "cgroup.freeze"} {
+			if _, err := os.Stat(filepath.Join(g.dir, f)); err == nil {
+				g.Freeze(false)
+			}
+		}
+		_ = os.WriteFile(filepath.Join(g.home, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+		removeCgroup(filepath.Base(g.dir))
+	})
+	g.write("cgroup.procs", strconv.Itoa(pid))
+	return g
+}
+
+// Freeze freezes the process, or thaws it, and returns when that is done.
+func (g *ControlGroup) Freeze(frozen bool) {
+	g.t.Helper()
+	file, value, done := "freezer.state", "THAWED", "THAWED"
+	if frozen {
+		value, done = "FROZEN", "FROZEN"
+	}
+	if g.v2 {
+		file, value, done = "cgroup.freeze", "0", "frozen 0"
+		if frozen {
+			value, done = "1", "frozen 1"
+		}
+	}
+	g.write(file, value)
+	if g.v2 {
+		file = "cgroup.events"
+	}
+	Eventually(g.t, 5*time.Second, "the cgroup's freezer is "+value, func() error {
+		b, err := os.ReadFile(filepath.Join(g.dir, file))
+		if err == nil && !strings.Contains(string(b), done) {
+			err = fmt.Errorf("it is %q", b)
+		}
+		return err
+	})
+}
+
+// Quota gives the process so much CPU time in every second; 0: without limit.
+func (g *ControlGroup) Quota(a time.Duration) {
+	g.t.Helper()
+	const period = "1000000"
+	quota := strconv.FormatInt(a.Microseconds(), 10)
+	if g.v2 {
+		if a == 0 {
+			quota = "max"
+		}
+		g.write("cpu.max", quota+" "+period)
+		return
+	}
+	if a == 0 {
+		quota = "-1"
+	}
+	g.write("cpu.cfs_period_us", period)
+	g.write("cpu.cfs_quota_us", quota)
+}
+
+func (g *ControlGroup) write(file, value string) {
+	g.t.Helper()
+	if err := os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o644); err != nil {
+		g.t.Fatalf("lab: write %q: %v", value, err)
+	}
+}
