@@ -55,6 +55,7 @@ func newSubject(t *testing.T, options lab.PlegdOptions) *subject {
 	runtime.CRI(t).RunPods(3, 1)
 	plegd := lab.NewPlegd(t, runtime.Socket, options)
 	plegd.AwaitState(10*time.Second, healthy)
+	plegd.AwaitRelists(10*time.Second, 2) // the first one inspects every pod
 	return &subject{t: t, runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
 }
 

@@ -204,6 +204,13 @@ func TestBetweenTwoRelists(t *testing.T) {
 	plegd.AwaitState(10*time.Second, healthy)
 	was := counts(t, plegd)
 	plegd.AwaitRelists(15*time.Second, 1)
+	lab.Eventually(t, 5*time.Second, "the end of the relist", func() error {
+		s, err := plegd.Status()
+		if err == nil && s.Relist.InFlight != nil {
+			err = fmt.Errorf("%s is under way", s.Relist.InFlight.Phase)
+		}
+		return err
+	})
 	// A relist has just ended, and the next one is 10 s away.
 	logged := plegd.Log.Len()
 	before := relists(t, plegd)

@@ -65,6 +65,8 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 		"--web.listen-address="+p.Address,
 		"--control-socket="+p.ControlSocket,
 		"--state-dir="+p.StateDir,
+		// There is none here, and plegd would say so.
+		"--kubelet-healthz-url=",
 		"--log.format=json",
 		"--log.level=debug",
 	)

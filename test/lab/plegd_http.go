@@ -24,6 +24,11 @@ type Status struct {
 	Relist     struct {
 		Attempts uint64 `json:"attempts"`
 		Failures int    `json:"failures"`
+		// InFlight is the relist under way, nil between two.
+		InFlight *struct {
+			Phase   string  `json:"phase"`
+			Seconds float64 `json:"seconds"`
+		} `json:"in_flight"`
 	} `json:"relist"`
 	Pods struct {
 		Running    *int           `json:"running"`

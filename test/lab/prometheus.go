@@ -141,8 +141,8 @@ func (p *Prometheus) Range(query string, from time.Time) ([]Sample, error) {
 	}
 	err := p.query("/api/v1/query_range", url.Values{
 		"query": {query},
-		"start": {unix(from)},
-		"end":   {unix(time.Now())},
+		"start": {unixSeconds(from)},
+		"end":   {unixSeconds(time.Now())},
 		"step":  {strconv.FormatFloat(ScrapeInterval.Seconds(), 'f', -1, 64)},
 	}, &data)
 	if err != nil {
@@ -187,6 +187,6 @@ func (p *Prometheus) query(path string, values url.Values, data any) error {
 	return nil
 }
 
-func unix(t time.Time) string {
+func unixSeconds(t time.Time) string {
 	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }
