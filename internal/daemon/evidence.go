@@ -112,7 +112,7 @@ func (s *sources) tell(log *zap.Logger) {
 			continue
 		}
 		s.said[src.String()] = state.Err
-		log.Warn("a source of evidence does not answer; reasons that need it are not named",
+		log.Info("a source of evidence does not answer; reasons that need it are not named",
 			zap.String("source", src.String()), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 	}
 }

@@ -38,8 +38,13 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	if v := d.dialer.Version(); v != nil {
 		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
 	}
-	if s.Phase != relist.Idle {
+	// The model must know what the snapshot knows, or it would lag behind by
+	// the time that a result waits to be read.
+	switch {
+	case s.Phase != relist.Idle:
 		d.model.Observe(inFlightRecord(s))
+	case s.Last != nil:
+		d.model.Observe(endedRecord(s.Last))
 	}
 	f.Modelled = d.model.At(now)
 	return f

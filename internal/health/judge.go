@@ -59,10 +59,10 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 // fallBack names what stands when no row of the table matches.
 func (v *Verdict) fallBack(w *view, starting bool, k kubelet, now time.Time, previous *Verdict) {
 	switch {
+	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
+		v.activate(reasonOf(Unknown), w.unknownEvidence(), now, previous)
 	case starting:
 		v.activate(reasonOf(Starting), w.startingEvidence(), now, previous)
-	case !k.nodeReady || w.troubleFor() >= unknownAfter:
-		v.activate(reasonOf(Unknown), w.unknownEvidence(), now, previous)
 	}
 }
 

@@ -101,6 +101,10 @@ func (m *Model) Observe(r RelistRecord) {
 	if r.Seq <= m.lastSeq {
 		return // replayed already
 	}
+	if n := len(m.waiting); n > 0 && r.Seq < m.waiting[n-1].Seq {
+		m.postponeAll(r) // told late: a later one is replayed in its place
+		return
+	}
 	if len(m.waiting) == maxWaiting {
 		m.skip(m.waiting[0])
 		m.waiting = append(m.waiting[:0], m.waiting[1:]...)
@@ -112,6 +116,10 @@ func (m *Model) Observe(r RelistRecord) {
 // inspected are inspected in its next one.
 func (m *Model) skip(r RelistRecord) {
 	m.lastSeq = r.Seq
+	m.postponeAll(r)
+}
+
+func (m *Model) postponeAll(r RelistRecord) {
 	for _, i := range r.Inspections {
 		if i.Done {
 			m.postpone(i)
