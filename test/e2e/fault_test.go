@@ -87,17 +87,17 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	mend()
 	mended := time.Now()
 	back := s.watch.Await(mending, mended.Sub(mending)+f.healthyWithin, "all is well again", func(sight lab.Sight) bool {
-		return sight.State == healthy && sight.Relist.Failures == 0
+		return well(sight.Status) && sight.Relist.Failures == 0
 	})
 	lab.ReportFault(t, f.name, named.Reason, seconds(named.At.Sub(injected)), seconds(max(0, back.At.Sub(mended))))
 
 	for _, sight := range s.watch.Sights(named.At) {
 		if sight.State == healthy && sight.Relist.Failures > 0 {
-			t.Errorf("%s: healthy %s after the mending, though the last relist has failed and none has succeeded since", f.name, seconds(sight.At.Sub(mended)))
+			t.Errorf("%s: healthy though the last relist has failed and none has succeeded since: %s", f.name, lab.Story(s.watch.Sights(mending), mending))
 			break
 		}
 	}
-	allowed := slices.Concat(f.reasons, f.onTheWay)
+	allowed := slices.Concat(f.reasons, f.onTheWay, machine)
 	var before, after []lab.Sight
 	for _, sight := range s.watch.Sights(injected) {
 		if sight.At.Before(mending) {
@@ -121,7 +121,7 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	s.awaitLogged(t, logged, healthy, "")
 	lab.Throughout(t, calm, f.name+": all stays well", func() error {
 		status, err := s.plegd.Status()
-		if err == nil && status.State != healthy {
+		if err == nil && !well(status) {
 			err = fmt.Errorf("%s, %s: %+v", status.State, status.Reason, status.Reasons)
 		}
 		return err

@@ -2,6 +2,12 @@
 
 package e2e
 
+import (
+	"slices"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
 // The states of a verdict.
 const (
 	starting  = "starting"
@@ -24,3 +30,12 @@ const (
 	unknown            = "Unknown"
 	networkNotReady    = "NetworkNotReady"
 )
+
+// machine are the reasons that speak of the machine that the tests run on: one
+// that is busy with other things says so, and is right.
+var machine = []string{"NodeCPUStall", "NodeMemoryStall", "NodeIOStall"}
+
+// well tells whether nothing is wrong with the runtime.
+func well(s lab.Status) bool {
+	return s.State == healthy || s.State == degraded && slices.Contains(machine, s.Reason)
+}

@@ -28,7 +28,7 @@ func TestSteadyNode(t *testing.T) {
 	const span = 20 * time.Second
 	lab.Throughout(t, span, "the verdict is healthy", func() error {
 		s, err := plegd.Status()
-		if err == nil && (s.State != healthy || s.Reason != "") {
+		if err == nil && !well(s) {
 			err = fmt.Errorf("it is %s, %s: %+v", s.State, s.Reason, s.Reasons)
 		}
 		return err

@@ -22,6 +22,9 @@ func Main(m *testing.M) int {
 	if os.Getenv(systemdInitEnv) != "" {
 		return systemdInitMain()
 	}
+	if os.Getenv(impostorEnv) != "" {
+		return impostorMain()
+	}
 	mainCalled.Store(true)
 	sweepCgroups()
 	code := m.Run()
