@@ -52,7 +52,7 @@ var podReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "It would be started again and hang again.",
 		match: func(w *view) []string {
 			c := w.f.Evidence.Children
-			if c == nil {
+			if c == nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
 				return nil
 			}
 			var out []string

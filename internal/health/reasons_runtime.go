@@ -28,7 +28,10 @@ var runtimeReasons = []Reason{
 			if e.Code == "Unimplemented" {
 				return []string{fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)}
 			}
-			if p := w.f.Probe; p.Cause == CauseUnimplemented || p.Cause == CauseProtocol {
+			// Garbage does not always look the same: what was once seen to speak
+			// another protocol may just hang up the next time.
+			p := w.f.Probe
+			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || p.Cause == CauseClosed && w.was(CRIVersionUnsupported) {
 				return []string{"a fresh connection: " + probeText(p)}
 			}
 			return nil
