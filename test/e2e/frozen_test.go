@@ -118,6 +118,12 @@ func (s *subject) inFlightMoves(t *testing.T) {
 		}
 		return ages
 	}
+	lab.Eventually(t, 2*time.Second, "a relist hangs", func() error {
+		if ages := phases(); len(ages) != 1 {
+			return fmt.Errorf("phases under way: %v", ages)
+		}
+		return nil
+	})
 	const between = 1500 * time.Millisecond
 	start := time.Now()
 	first := phases()
