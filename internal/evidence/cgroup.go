@@ -3,7 +3,6 @@ package evidence
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +64,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 		return nil, ErrNoData
 	}
 	b, err := readProc(s.procfs, strconv.Itoa(pid), "cgroup")
-	if errors.Is(err, os.ErrNotExist) {
+	if gone(err) {
 		return nil, ErrNoData // it has just gone
 	}
 	if err != nil {
@@ -73,7 +72,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	}
 	c := parseCgroups(b)
 	for _, path := range c {
-		if strings.HasPrefix(path, "/..") {
+		if path == "/.." || strings.HasPrefix(path, "/../") {
 			return nil, fmt.Errorf("the runtime's cgroup %s lies outside plegd's cgroup namespace: plegd needs the node's", path)
 		}
 	}

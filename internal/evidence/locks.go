@@ -37,7 +37,8 @@ func parseLock(line []byte) (l fileLock, ok bool) {
 }
 
 // lockOf returns the lock that a process waits for and who has it; ok is false
-// when it waits for none. A waiting line stands below its holder's.
+// when it waits for none. A waiting line stands below its holder's. The holder is
+// 0 where the kernel names no process: a lock of an open file description.
 func lockOf(locks []byte, pid int) (holder int, file string, ok bool) {
 	var held fileLock
 	for line := range bytes.Lines(locks) {
@@ -49,9 +50,13 @@ func lockOf(locks []byte, pid int) (holder int, file string, ok bool) {
 			held = l
 			continue
 		}
-		if l.pid == pid {
-			return held.pid, l.file, true
+		if l.pid != pid {
+			continue
 		}
+		if held.file != l.file {
+			return 0, l.file, true
+		}
+		return max(0, held.pid), l.file, true
 	}
 	return 0, "", false
 }

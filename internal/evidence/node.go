@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -31,7 +32,7 @@ func node(root string) (*health.Node, error) {
 	n := &health.Node{At: time.Now(), CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1, IOFull: -1}
 	for _, resource := range []string{"cpu", "memory", "io"} {
 		some, full, err := pressureOf(fs, resource)
-		if errors.Is(err, os.ErrNotExist) {
+		if noPressure(err) {
 			continue // a kernel without pressure stall information
 		}
 		if err != nil {
@@ -69,6 +70,7 @@ func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	some, full = -1, -1
 	if psi.Some != nil {
 		some = psi.Some.Avg10
 	}
@@ -76,6 +78,12 @@ func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
 		full = psi.Full.Avg10
 	}
 	return some, full, nil
+}
+
+// noPressure tells a kernel without pressure stall information: there is no
+// file, or it is switched off (psi=0) and the file refuses to be read.
+func noPressure(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
 // fileTable reads /proc/sys/fs/file-nr: open files, unused ones, the most.
@@ -91,7 +99,10 @@ func fileTable(root string) (open, most uint64, err error) {
 	}
 	open, err1 := strconv.ParseUint(fields[0], 10, 64)
 	most, err2 := strconv.ParseUint(fields[2], 10, 64)
-	return open, most, errors.Join(err1, err2)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return open, most, nil
 }
 
 // threadCount reads the number of threads from /proc/loadavg: "0.1 0.2 0.3 running/all lastpid".
@@ -109,7 +120,11 @@ func threadCount(root string) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("%s: want running/all, got %q", path, fields[3])
 	}
-	return strconv.Atoi(all)
+	n, err := strconv.ParseUint(all, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return int(n), nil
 }
 
 func readInt(path string) (int, error) {

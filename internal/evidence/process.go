@@ -67,6 +67,7 @@ type Process struct {
 type threadTimes struct {
 	at         time.Time
 	pid        int
+	start      uint64
 	run, delay time.Duration
 }
 
@@ -94,16 +95,12 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	}
 	stat, err := readStat(p.opts.ProcFS, strconv.Itoa(pid))
 	if pid == 0 || err != nil || stat.state == 'Z' || stat.state == 'X' {
-		p.pid.Store(0)
-		if p.last == nil {
-			return nil, ErrNoData
-		}
-		gone := *p.last
-		gone.At, gone.Alive = time.Now(), false
-		p.last = &gone
-		return &gone, nil
+		return p.gone()
 	}
 	v, err := p.look(stat)
+	if gone(err) { // it has ended between two reads
+		return p.gone()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +111,18 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	}
 	p.known, p.last, p.aliveAt = stat, v, v.At
 	return v, nil
+}
+
+// gone is what is said while there is no process: what there was, not alive.
+func (p *Process) gone() (*health.Process, error) {
+	p.pid.Store(0)
+	if p.last == nil {
+		return nil, ErrNoData
+	}
+	v := *p.last
+	v.At, v.Alive = time.Now(), false
+	p.last = &v
+	return &v, nil
 }
 
 // find returns the pid of the runtime, 0 when it is gone.
@@ -135,12 +144,14 @@ func (p *Process) find(ctx context.Context) (int, error) {
 	if time.Since(p.searched) < every {
 		return 0, nil
 	}
-	p.searched = time.Now()
 	if inode := p.opts.ListenerInode(); inode != 0 && pid <= 1 {
+		p.searched = time.Now()
 		holder, err := holderOf(ctx, p.opts.ProcFS, inode)
-		if err != nil || holder > 1 {
+		if holder > 1 || err != nil && p.known.pid == 0 {
 			return holder, err
 		}
+		// Of a process that was known it is certain that it is gone, whoever
+		// has the listener now.
 	}
 	if p.known.comm == "" {
 		return 0, nil
@@ -183,7 +194,8 @@ func (p *Process) seenUntil() uint64 {
 	if p.aliveAt.IsZero() {
 		return p.known.start
 	}
-	return max(p.known.start, uint64(p.aliveAt.Sub(p.boot).Seconds()-2)*clockTicks)
+	alive := p.aliveAt.Sub(p.boot) - 2*time.Second // the boot's moment is rounded
+	return max(p.known.start, uint64(max(0, alive)/(time.Second/clockTicks)))
 }
 
 // look reads all about a process.
@@ -198,7 +210,7 @@ func (p *Process) look(stat procStat) (*health.Process, error) {
 	if b, err := readProc(dir, "limits"); err == nil {
 		v.MaxFDs = maxFDs(b)
 	}
-	times := threadTimes{at: now, pid: stat.pid}
+	times := threadTimes{at: now, pid: stat.pid, start: stat.start}
 	var blocked []string
 	tids, err := numbers(filepath.Join(dir, "task"), maxThreads)
 	if err != nil {
@@ -225,7 +237,7 @@ func (p *Process) look(stat procStat) (*health.Process, error) {
 	slices.Sort(blocked)
 	v.WaitChannels = slices.Compact(blocked)
 	v.WaitChannels = v.WaitChannels[:min(len(v.WaitChannels), keptChannels)]
-	if b := p.before; b.pid == stat.pid && now.After(b.at) {
+	if b := p.before; b.pid == stat.pid && b.start == stat.start && now.After(b.at) {
 		seconds := now.Sub(b.at).Seconds()
 		v.CPU = math.Max(0, (times.run-b.run).Seconds()/seconds) // a thread that ended takes its time along
 		v.Delay = math.Max(0, (times.delay-b.delay).Seconds()/seconds)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -50,7 +51,7 @@ func parseStat(line []byte) (procStat, error) {
 	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(line[:open])))
 	s.ppid, errs[1] = strconv.Atoi(fields[1])
 	s.start, errs[2] = strconv.ParseUint(fields[19], 10, 64) // field 22 of proc(5)
-	if errors.Join(errs[:]...) != nil {
+	if errors.Join(errs[:]...) != nil || s.pid <= 0 || s.ppid < 0 {
 		return procStat{}, errStat
 	}
 	return s, nil
@@ -82,6 +83,12 @@ func bootTime(procfs string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s/stat holds no btime", procfs)
 }
 
+// gone tells whether an error says that a process is no more: its files are not
+// there, or, when it ended after they were opened, say nothing.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+}
+
 // pids lists the processes, at most limit of them.
 func pids(procfs string, limit int) ([]int, error) {
 	return numbers(procfs, limit)
@@ -98,7 +105,7 @@ func numbers(dir string, limit int) ([]int, error) {
 	for len(out) < limit {
 		names, err := d.Readdirnames(256)
 		for _, name := range names {
-			if n, err := strconv.Atoi(name); err == nil && n > 0 {
+			if n, err := strconv.Atoi(name); err == nil && n > 0 && len(out) < limit {
 				out = append(out, n)
 			}
 		}

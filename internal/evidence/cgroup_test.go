@@ -1,0 +1,318 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	runtimeCgroup = "/system.slice/containerd.service"
+	v1Cgroups     = "12:pids:P\n11:memory:P\n10:freezer:P\n5:cpuset:/\n4:cpuacct:P\n3:cpu:P\n1:name=systemd:P\n"
+	jointCgroups  = "4:cpu,cpuacct:P\n1:name=systemd:P\n"
+	v2Cgroups     = "0::P\n"
+)
+
+// cgroupOf is the source over a fixture tree, of a process that is in the
+// cgroups of content, P being the runtime's.
+func cgroupOf(t *testing.T, sysfs, content string) *Watch[health.Cgroup] {
+	t.Helper()
+	proc := t.TempDir()
+	writeTree(t, proc, map[string]string{"42/cgroup": strings.ReplaceAll(content, "P\n", runtimeCgroup+"\n")})
+	return NewCgroup(proc, sysfs, func() int { return 42 })
+}
+
+func gatherCgroup(t *testing.T, w *Watch[health.Cgroup]) *health.Cgroup {
+	t.Helper()
+	v, err := w.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestCgroupLayouts(t *testing.T) {
+	tests := []struct {
+		name, sysfs, cgroups string
+		want                 health.Cgroup
+	}{
+		{
+			"v1: the slice is nearer to its limit of tasks", "testdata/cgroup_v1", v1Cgroups,
+			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 90, PIDsMax: 100, Memory: 300000000},
+		},
+		{
+			"v1, cpu and cpuacct in one", "testdata/cgroup_joint", jointCgroups,
+			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
+		},
+		{
+			"v2: the own limit of memory is nearer, and none of tasks", "testdata/cgroup_v2", v2Cgroups,
+			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 40, Memory: 300000000, MemoryMax: 400000000},
+		},
+		{
+			"hybrid: frozen by v2, the rest by v1", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups,
+			health.Cgroup{Path: runtimeCgroup, Frozen: true, ThrottledTotal: 5 * time.Second, PIDs: 7, PIDsMax: 10, Memory: 5, MemoryMax: 50},
+		},
+		{
+			"hybrid: v1 says less than all", "testdata/cgroup_hybrid", "3:cpu:P\n0::/\n",
+			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
+		},
+		{
+			"v2: the root has no limits", "testdata/cgroup_v2", "0::/\n",
+			health.Cgroup{Path: "/"},
+		},
+		{
+			"v2: gone meanwhile", "testdata/cgroup_v2", "0::/user.slice (deleted)\n",
+			health.Cgroup{Path: "/user.slice (deleted)"},
+		},
+		{"no hierarchy is mounted", "testdata/none", v1Cgroups + v2Cgroups, health.Cgroup{Path: runtimeCgroup}},
+		{"nothing is said", "testdata/cgroup_v2", "\n:\nx:y\n1:cpu:relative\n", health.Cgroup{Path: "/"}},
+		{"a name that begins with two dots", "testdata/cgroup_v2", "0::/..x\n", health.Cgroup{Path: "/..x"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := gatherCgroup(t, cgroupOf(t, tt.sysfs, tt.cgroups))
+			if diff := cmp.Diff(tt.want, *got, cmpopts.IgnoreFields(health.Cgroup{}, "At")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCgroupThrottled(t *testing.T) {
+	for _, tt := range []struct{ name, sysfs, cgroups, file, format string }{
+		{"v1", "testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "nr_periods %d\nnr_throttled %d\nthrottled_time %d000\n"},
+		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "usage_usec 1\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sysfs := copyTree(t, tt.sysfs)
+			w := cgroupOf(t, sysfs, tt.cgroups)
+			set := func(periods, throttled, usec int) *health.Cgroup {
+				writeTree(t, sysfs, map[string]string{tt.file + runtimeCgroup + "/cpu.stat": fmt.Sprintf(tt.format, periods, throttled, usec)})
+				return gatherCgroup(t, w)
+			}
+			first := set(1000, 200, 5_000_000)
+			if first.Throttled != 0 || first.ThrottledPeriods != 0 {
+				t.Errorf("%+v: there is nothing to compare with", first)
+			}
+			v := set(1010, 205, 5_000_500)
+			want := 500e-6 / v.At.Sub(first.At).Seconds()
+			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000500*time.Microsecond {
+				t.Errorf("%+v, want %f and half of the periods", v, want)
+			}
+			if v := set(1020, 205, 5_000_500); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+				t.Errorf("%+v, want none", v)
+			}
+			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made anew
+				t.Errorf("%+v, want none", v)
+			}
+			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+				t.Errorf("%+v, want none", v)
+			}
+		})
+	}
+}
+
+// TestCgroupOutside: what lies outside the namespace is not read somewhere else.
+func TestCgroupOutside(t *testing.T) {
+	for _, content := range []string{"0::/..\n", "0::/../containerd.service\n", "4:memory:/../../x\n3:cpu:P\n"} {
+		v, err := cgroupOf(t, "testdata/cgroup_v2", content).gather(t.Context())
+		if err == nil || v != nil || !strings.Contains(err.Error(), "namespace") || !strings.Contains(err.Error(), "/..") {
+			t.Errorf("%q: %+v, %v; want an error about the namespace", content, v, err)
+		}
+	}
+}
+
+func TestCgroupNone(t *testing.T) {
+	for _, pid := range []int{0, 4711} {
+		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).gather(t.Context()); !errors.Is(err, ErrNoData) {
+			t.Errorf("pid %d: %+v, %v", pid, v, err)
+		}
+	}
+	proc := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "42/cgroup"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := NewCgroup(proc, "testdata/cgroup_v2", func() int { return 42 }).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
+		t.Errorf("%+v, %v; want an error", v, err)
+	}
+}
+
+func FuzzParseCgroups(f *testing.F) {
+	for _, s := range []string{v1Cgroups, v2Cgroups, jointCgroups, "0::/../x\n", "1:a,,b:/:/\n", ":::", "1:name=systemd:/a:b\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := parseCgroups(b)
+		for name, path := range c {
+			if !strings.HasPrefix(path, "/") || strings.ContainsAny(name, ",:\n") || strings.Contains(path, "\n") {
+				t.Errorf("%q: %q of %q", name, path, b)
+			}
+		}
+		if p := c.path(); !strings.HasPrefix(p, "/") {
+			t.Errorf("path %q of %q", p, b)
+		}
+	})
+}
+
+func FuzzKeyed(f *testing.F) {
+	for _, s := range []string{"nr_periods 5\nnr_throttled 3\n", "populated 1\nfrozen 0", "x -1\n", "a  1", "18446744073709551615 18446744073709551615", " 5\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for name := range keyed(b) {
+			if name == "" || strings.ContainsAny(name, " \n") {
+				t.Errorf("%q of %q", name, b)
+			}
+		}
+	})
+}
+
+// testCgroup makes a cgroup of the tests' own in a v1 hierarchy, which is gone at
+// the end.
+func testCgroup(t *testing.T, controller string) string {
+	t.Helper()
+	top := filepath.Join("/sys/fs/cgroup", controller)
+	if _, err := os.Stat(filepath.Join(top, "tasks")); err != nil {
+		t.Skipf("SKIPPED: nothing here has been tested, there is no v1 hierarchy of %s: %v", controller, err)
+	}
+	dir := filepath.Join(top, fmt.Sprintf("plegd-test-%d-%s", os.Getpid(), strings.ToLower(filepath.Base(t.Name()))))
+	makeCgroup(t, dir)
+	return dir
+}
+
+func makeCgroup(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "read-only") {
+			t.Skipf("SKIPPED: nothing here has been tested, no cgroup can be made: %v", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		eventually(t, func() bool { err := os.Remove(dir); return err == nil || errors.Is(err, os.ErrNotExist) })
+	})
+}
+
+func setCgroup(t *testing.T, file, value string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enter moves a child into a cgroup; at the end of the test it ends before the
+// cgroup does.
+func enter(t *testing.T, dir string, c *child) {
+	t.Helper()
+	setCgroup(t, filepath.Join(dir, "cgroup.procs"), fmt.Sprint(c.pid))
+	t.Cleanup(c.end)
+}
+
+// freeze freezes a v1 cgroup until the end of the test, and waits for it.
+func freeze(t *testing.T, dir string) {
+	t.Helper()
+	file := filepath.Join(dir, "freezer.state")
+	t.Cleanup(func() { setCgroup(t, file, "THAWED") }) // a frozen process cannot be killed
+	setCgroup(t, file, "FROZEN")
+	eventually(t, func() bool { b, err := os.ReadFile(file); return err == nil && string(b) == "FROZEN\n" })
+}
+
+func liveCgroup(c *child) *Watch[health.Cgroup] {
+	return NewCgroup("/proc", "/sys", func() int { return c.pid })
+}
+
+func TestCgroupThrottledLive(t *testing.T) {
+	dir := testCgroup(t, "cpu")
+	setCgroup(t, filepath.Join(dir, "cpu.cfs_period_us"), "10000")
+	setCgroup(t, filepath.Join(dir, "cpu.cfs_quota_us"), "1000")
+	c := startChild(t, "", "busy", "2")
+	w := liveCgroup(c)
+	if v := gatherCgroup(t, w); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+		t.Errorf("%+v without a quota", v)
+	}
+	enter(t, dir, c)
+	gatherCgroup(t, w)
+	start := time.Now()
+	eventually(t, func() bool {
+		if time.Since(start) < 300*time.Millisecond { // a sample of some length
+			return false
+		}
+		start = time.Now()
+		v := gatherCgroup(t, w)
+		return v.Throttled > .3 && v.ThrottledPeriods > .8 && v.ThrottledPeriods <= 1 && v.ThrottledTotal > 0 && v.Path == "/"+filepath.Base(dir)
+	})
+}
+
+func TestCgroupFrozenLive(t *testing.T) {
+	parent := testCgroup(t, "freezer")
+	dir := filepath.Join(parent, "below")
+	makeCgroup(t, dir)
+	c := startChild(t, "", "threads", "3")
+	enter(t, dir, c)
+	w := liveCgroup(c)
+	if v := gatherCgroup(t, w); v.Frozen {
+		t.Errorf("%+v before", v)
+	}
+	for _, at := range []string{dir, parent} {
+		freeze(t, at)
+		if v := gatherCgroup(t, w); !v.Frozen {
+			t.Errorf("%+v, and %s is frozen", v, at)
+		}
+		// Its threads look as if they hung in the kernel.
+		eventually(t, func() bool {
+			v := gatherProcess(t, processIn("/proc", c.pid))
+			return v.Threads["D"] >= 4 && v.Threads["S"] == 0
+		})
+		setCgroup(t, filepath.Join(at, "freezer.state"), "THAWED")
+		eventually(t, func() bool { return !gatherCgroup(t, w).Frozen })
+	}
+}
+
+func TestCgroupLimitsLive(t *testing.T) {
+	slice := testCgroup(t, "pids")
+	dir := filepath.Join(slice, "below")
+	makeCgroup(t, dir)
+	c := startChild(t, "", "threads", "6")
+	enter(t, dir, c)
+	w := liveCgroup(c)
+	none := gatherCgroup(t, w)
+	if none.PIDsMax != 0 || none.PIDs < 7 {
+		t.Errorf("%+v without a limit", none)
+	}
+	setCgroup(t, filepath.Join(slice, "pids.max"), "100")
+	if v := gatherCgroup(t, w); v.PIDsMax != 100 || v.PIDs < 7 {
+		t.Errorf("%+v, want the limit of the slice", v)
+	}
+	setCgroup(t, filepath.Join(dir, "pids.max"), "1000")
+	if v := gatherCgroup(t, w); v.PIDsMax != 100 {
+		t.Errorf("%+v, want the nearer limit, which is the slice's", v)
+	}
+	setCgroup(t, filepath.Join(dir, "pids.max"), "20")
+	if v := gatherCgroup(t, w); v.PIDsMax != 20 {
+		t.Errorf("%+v, want the nearer limit, which is its own", v)
+	}
+}
+
+func TestCgroupMemoryLive(t *testing.T) {
+	dir := testCgroup(t, "memory")
+	c := startChild(t, "", "threads", "1")
+	enter(t, dir, c)
+	w := liveCgroup(c)
+	if v := gatherCgroup(t, w); v.MemoryMax != 0 {
+		t.Errorf("%+v without a limit", v)
+	}
+	const limit = 512 << 20
+	setCgroup(t, filepath.Join(dir, "memory.limit_in_bytes"), fmt.Sprint(limit))
+	if v := gatherCgroup(t, w); v.MemoryMax != limit || v.Memory < 0 || v.Memory >= limit {
+		t.Errorf("%+v, want a limit of %d", v, limit)
+	}
+}

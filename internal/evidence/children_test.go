@@ -1,0 +1,213 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+func childrenOf(procfs, sysfs string, pid int) *Watch[health.Children] {
+	return NewChildren(procfs, sysfs, func() int { return pid })
+}
+
+func gatherChildren(t *testing.T, w *Watch[health.Children]) *health.Children {
+	t.Helper()
+	v, err := w.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// childPID returns the child of a pid, nil when it is not there.
+func childPID(in []health.Child, pid int) *health.Child {
+	for i := range in {
+		if in[i].PID == pid {
+			return &in[i]
+		}
+	}
+	return nil
+}
+
+// TestChildrenFixture: shims and conmons by name and state, helpers by parent
+// and age, the dead ones not at all.
+func TestChildrenFixture(t *testing.T) {
+	w := childrenOf("testdata/proc", "testdata/cgroup_v1", 1000)
+	v := gatherChildren(t, w)
+	byPID := cmpopts.SortSlices(func(a, b health.Child) bool { return a.PID < b.PID })
+	stuck := []health.Child{
+		{PID: 3000, Comm: "containerd-shim", State: "F", Since: v.At}, // its cgroup is frozen
+		{PID: 3001, Comm: "containerd-shim", State: "T", Since: v.At},
+		{PID: 3008, Comm: "conmonrs", State: "D", Since: v.At},
+		{PID: 3011, Comm: "containerd-shim", State: "T", Since: v.At}, // by a tracer; a shim though it is the runtime's child
+	}
+	if diff := cmp.Diff(stuck, v.Stuck, byPID); diff != "" || v.Shims != 6 {
+		t.Errorf("%d shims, stuck: %s", v.Shims, diff)
+	}
+	old := []health.Child{ // longest first
+		{PID: 3013, Comm: "bridge", State: "D", Since: time.Unix(1700000065, 0)},
+		{PID: 3003, Comm: "runc", State: "S", Since: time.Unix(1700000070, 0)},
+	}
+	if diff := cmp.Diff(old, v.Old, cmpopts.EquateApproxTime(time.Second)); diff != "" {
+		t.Errorf("old: %s", diff)
+	}
+	// The same once more: since when stays.
+	again := gatherChildren(t, w)
+	if diff := cmp.Diff(stuck, again.Stuck, byPID); diff != "" {
+		t.Errorf("stuck, a second time: %s", diff)
+	}
+	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 6 {
+		t.Errorf("%+v of a runtime without children", none)
+	}
+}
+
+// TestChildrenSince follows one shim through its states.
+func TestChildrenSince(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	w := childrenOf(root, "testdata/cgroup_v1", 1000)
+	state := func(s byte, start uint64) *health.Child {
+		writeTree(t, root, map[string]string{"3006/stat": statLine(3006, "containerd-shim", s, 1, start)})
+		return childPID(gatherChildren(t, w).Stuck, 3006)
+	}
+	if c := state('S', 6000); c != nil {
+		t.Errorf("asleep: %+v", c)
+	}
+	first := state('T', 6000)
+	if first == nil || first.State != "T" {
+		t.Fatalf("stopped: %+v", first)
+	}
+	if c := state('T', 6000); c == nil || !c.Since.Equal(first.Since) {
+		t.Errorf("%+v, want it stopped since %s", c, first.Since)
+	}
+	frozen := state('D', 6000)
+	if frozen == nil || frozen.State != "F" || !frozen.Since.After(first.Since) {
+		t.Errorf("%+v, want it frozen since now", frozen)
+	}
+	second := state('T', 6000)
+	if second == nil || !second.Since.After(frozen.Since) {
+		t.Errorf("%+v, want it stopped anew", second)
+	}
+	if c := state('T', 7000); c == nil || !c.Since.After(second.Since) {
+		t.Errorf("%+v, want another process by that pid to begin anew", c)
+	}
+	for _, s := range "SRZX" {
+		if c := state(byte(s), 7000); c != nil {
+			t.Errorf("%c: %+v", s, c)
+		}
+	}
+}
+
+// TestChildrenAge tells a helper of 5 s from a younger one, and keeps the
+// longest ones of many.
+func TestChildrenAge(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	boot := time.Now().Add(-1000 * time.Second).Truncate(time.Second)
+	writeTree(t, root, map[string]string{"stat": fmt.Sprintf("btime %d\n", boot.Unix())})
+	started := func(pid int, ago time.Duration) {
+		ticks := uint64(time.Since(boot)-ago) * clockTicks / uint64(time.Second)
+		writeTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": statLine(pid, "runc", 'S', 42, ticks)})
+	}
+	started(7000, 2*time.Second)
+	started(7001, 7*time.Second)
+	w := childrenOf(root, "testdata/cgroup_v1", 42)
+	if v := gatherChildren(t, w); len(v.Old) != 1 || v.Old[0].PID != 7001 || time.Since(v.Old[0].Since).Round(time.Second) != 7*time.Second {
+		t.Errorf("%+v, want 7001, of 7 s", v.Old)
+	}
+	var want []int
+	for i := range 20 {
+		started(7100+i, time.Duration(500-i)*time.Second)
+		if i < keptChildren {
+			want = append(want, 7100+i)
+		}
+	}
+	var got []int
+	for _, c := range gatherChildren(t, w).Old {
+		got = append(got, c.PID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d, want the oldest %d", got, want)
+	}
+}
+
+func TestChildrenNone(t *testing.T) {
+	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 0).gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if v, err := childrenOf(t.TempDir(), "", 5).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
+		t.Errorf("%+v, %v; want an error without a /proc", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 1000).gather(ctx); err == nil {
+		t.Errorf("%+v, want an error when the time is over", v)
+	}
+}
+
+func TestIsShim(t *testing.T) {
+	for comm, want := range map[string]bool{
+		"containerd-shim": true, "conmon": true, "conmonrs": true,
+		"containerd": false, "conmon-x": false, "runc": false, "": false, "containerd-sh": false,
+	} {
+		if isShim(comm) != want {
+			t.Errorf("%q: %v", comm, !want)
+		}
+	}
+}
+
+// TestChildrenStoppedShim stops a process that is named like a shim, for real.
+func TestChildrenStoppedShim(t *testing.T) {
+	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
+	w := childrenOf("/proc", "/sys", os.Getpid())
+	if v := gatherChildren(t, w); v.Shims < 1 || childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
+		t.Errorf("%+v, want a shim that runs", v)
+	}
+	before := time.Now()
+	c.signal(syscall.SIGSTOP)
+	var first health.Child
+	eventually(t, func() bool {
+		s := childPID(gatherChildren(t, w).Stuck, c.pid)
+		if s != nil {
+			first = *s
+		}
+		return s != nil
+	})
+	if first.State != "T" || first.Comm != "containerd-shim" || first.Since.Before(before) || first.Since.After(time.Now()) {
+		t.Errorf("%+v", first)
+	}
+	if s := childPID(gatherChildren(t, w).Stuck, c.pid); s == nil || *s != first {
+		t.Errorf("%+v, want %+v still", s, first)
+	}
+	c.signal(syscall.SIGCONT)
+	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
+	// A zombie is none.
+	shims := gatherChildren(t, w).Shims
+	c.signal(syscall.SIGKILL)
+	eventually(t, func() bool { s, err := readStat("/proc", strconv.Itoa(c.pid)); return err == nil && s.state == 'Z' })
+	if v := gatherChildren(t, w); v.Shims >= shims || childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
+		t.Errorf("%+v counts a zombie among %d shims", v, shims)
+	}
+}
+
+// TestChildrenFrozenShim freezes one for real, where there is a v1 freezer.
+func TestChildrenFrozenShim(t *testing.T) {
+	dir := testCgroup(t, "freezer")
+	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
+	enter(t, dir, c)
+	freeze(t, dir)
+	w := childrenOf("/proc", "/sys", os.Getpid())
+	eventually(t, func() bool { s := childPID(gatherChildren(t, w).Stuck, c.pid); return s != nil && s.State == "F" })
+	setCgroup(t, filepath.Join(dir, "freezer.state"), "THAWED")
+	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
+}

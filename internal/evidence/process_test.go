@@ -1,0 +1,759 @@
+package evidence
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// nodeChildEnv tells a child process of these tests what to do: words with
+// newlines between them.
+const nodeChildEnv = "PLEGD_TEST_NODE_CHILD"
+
+// nodeSees is what a child without privilege reports of a process.
+type nodeSees struct {
+	UID                                         int
+	Process                                     *health.Process
+	Children                                    *health.Children
+	Cgroup                                      *health.Cgroup
+	Node                                        *health.Node
+	ProcessErr, ChildrenErr, CgroupErr, NodeErr string
+	Searched                                    int
+	SearchErr                                   string
+	Gone                                        *health.Process
+	GoneErr                                     string
+}
+
+// TestNodeChild is no test: it is what the child processes run. A child says
+// one line when it is ready, and ends with its standard input.
+func TestNodeChild(t *testing.T) {
+	what := strings.Split(os.Getenv(nodeChildEnv), "\n")
+	arg := func(i int) string { return what[min(i, len(what)-1)] }
+	number := func(i int) int { n, _ := strconv.Atoi(arg(i)); return n }
+	switch what[0] {
+	case "":
+		return
+	case "threads":
+		var up sync.WaitGroup
+		for range number(1) {
+			up.Add(1)
+			go func() {
+				runtime.LockOSThread()
+				up.Done()
+				select {}
+			}()
+		}
+		up.Wait()
+		fmt.Println("ready")
+	case "fds":
+		limit := unix.Rlimit{Cur: uint64(number(1)), Max: uint64(number(1))}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				break
+			}
+		}
+		fmt.Println("ready")
+	case "listen":
+		l := listenAt(t, arg(1), 1)
+		fmt.Println("ready", l.inode())
+	case "flock", "posix":
+		lockFile(t, what[0], arg(1))
+		fmt.Println("ready")
+	case "wait":
+		fmt.Println("ready")
+		go lockFile(t, arg(1), arg(2))
+	case "busy":
+		for range number(1) {
+			go func() {
+				for n := 0; ; n++ {
+					runtime.KeepAlive(n)
+				}
+			}()
+		}
+		fmt.Println("ready")
+	case "look":
+		_ = json.NewEncoder(os.Stdout).Encode(lookAround(t.Context(), number(1), number(2)))
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+func lockFile(t *testing.T, kind, path string) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil && kind == "flock" {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	} else if err == nil {
+		err = unix.FcntlFlock(f.Fd(), unix.F_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	kept.Store(f)
+}
+
+// kept keeps a file of a child from being closed.
+var kept atomic.Pointer[os.File]
+
+// lookAround is what a process sees of another one, of the node, and of one
+// that is gone.
+func lookAround(ctx context.Context, pid, goes int) nodeSees {
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	out := nodeSees{UID: os.Getuid()}
+	var err error
+	out.Process, err = processIn("/proc", pid).gather(ctx)
+	out.ProcessErr = text(err)
+	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }).gather(ctx)
+	out.ChildrenErr = text(err)
+	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).gather(ctx)
+	out.CgroupErr = text(err)
+	out.Node, err = node("/proc")
+	out.NodeErr = text(err)
+	out.Searched, err = holderOf(ctx, "/proc", 1) // nobody's
+	out.SearchErr = text(err)
+
+	// A runtime that is known and then gone, with a listener left.
+	peer := goes
+	p := NewProcess(ProcessOptions{ProcFS: "/proc", PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return 1 }})
+	_, err = p.gather(ctx)
+	if err == nil {
+		fmt.Println("known")
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		peer = 0
+		out.Gone, err = p.gather(ctx)
+	}
+	out.GoneErr = text(err)
+	return out
+}
+
+// testExe returns the test binary under another name, where anybody may run it.
+func testExe(tb testing.TB, name string) string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	exe := filepath.Join(filepath.Dir(socketPath(tb)), name)
+	if os.Link(self, exe) == nil {
+		if info, err := os.Stat(exe); err == nil && info.Mode()&0o005 == 0o005 {
+			return exe
+		}
+		_ = os.Remove(exe)
+	}
+	b, err := os.ReadFile(self)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(exe, b, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return exe
+}
+
+// child is a process of a test.
+type child struct {
+	tb  testing.TB
+	pid int
+	// said is the line by which it said that it is ready.
+	said string
+	out  *bufio.Reader
+	in   io.Writer
+	cmd  *exec.Cmd
+}
+
+// startChild runs exe, "" for the test binary, and waits until it is ready.
+func startChild(tb testing.TB, exe string, what ...string) *child {
+	tb.Helper()
+	return startChildAs(tb, nil, exe, what...)
+}
+
+func startChildAs(tb testing.TB, who *syscall.Credential, exe string, what ...string) *child {
+	tb.Helper()
+	if exe == "" {
+		exe, _ = os.Executable()
+	}
+	cmd := exec.Command(exe, "-test.run=^TestNodeChild$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), nodeChildEnv+"="+strings.Join(what, "\n"))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		tb.Fatal(err)
+	}
+	c := &child{tb: tb, pid: cmd.Process.Pid, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	tb.Cleanup(c.end)
+	c.said = c.line()
+	return c
+}
+
+func (c *child) line() string {
+	c.tb.Helper()
+	s, err := c.out.ReadString('\n')
+	if err != nil {
+		c.tb.Fatalf("the child says %q, %v", s, err)
+	}
+	return strings.TrimSpace(s)
+}
+
+// end kills the process and waits until it is gone.
+func (c *child) end() {
+	if c.cmd != nil {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+		c.cmd = nil
+	}
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.tb.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+// processIn is the source about one process.
+func processIn(procfs string, pid int) *Process {
+	return processOf(procfs, func() int { return pid })
+}
+
+func processOf(procfs string, peer func() int) *Process {
+	return NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
+}
+
+func gatherProcess(t *testing.T, p *Process) *health.Process {
+	t.Helper()
+	v, err := p.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func inodeOfInfo(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }
+
+// TestProcessFixture reads a process in all states at once.
+func TestProcessFixture(t *testing.T) {
+	p := processIn("testdata/proc", 1000)
+	v := gatherProcess(t, p)
+	want := map[string]int{"R": 0, "S": 3, "D": 1, "T": 2, "Z": 0, "other": 1}
+	if diff := cmp.Diff(want, v.Threads); diff != "" {
+		t.Error(diff)
+	}
+	if v.PID != 1000 || v.Comm != "containerd" || !v.Alive || v.MaxFDs != 1048576 || v.OpenFDs != -1 || !v.Start.Equal(time.Unix(1700000050, 0)) {
+		t.Errorf("%+v", v)
+	}
+	if diff := cmp.Diff([]string{"rpc_wait_bit_killable"}, v.WaitChannels); diff != "" {
+		t.Error(diff)
+	}
+	if v.RestartsTotal != 0 || v.Restarts != nil || v.CPU != 0 || v.Delay != 0 || v.Lock != nil {
+		t.Errorf("%+v, want nothing of before", v)
+	}
+	if p.PID() != 1000 {
+		t.Errorf("pid %d", p.PID())
+	}
+}
+
+// TestProcessBlocked follows BlockedSince through the samples.
+func TestProcessBlocked(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	state := func(tid int, state byte) {
+		writeTree(t, root, map[string]string{fmt.Sprintf("1000/task/%d/stat", tid): statLine(tid, "containerd", state, 1, 5000)})
+	}
+	first := gatherProcess(t, p)
+	if !first.BlockedSince.Equal(first.At) {
+		t.Errorf("blocked since %s, want now", first.BlockedSince)
+	}
+	// Another thread may take over: there is one in every sample.
+	state(1001, 'D')
+	state(1002, 'S')
+	second := gatherProcess(t, p)
+	if !second.BlockedSince.Equal(first.At) || second.Threads["D"] != 1 || second.WaitChannels != nil {
+		t.Errorf("%+v, want it blocked since %s, nowhere to be told", second, first.At)
+	}
+	state(1001, 'S')
+	if v := gatherProcess(t, p); !v.BlockedSince.IsZero() {
+		t.Errorf("blocked since %s with no thread in D", v.BlockedSince)
+	}
+	state(1001, 'D')
+	fourth := gatherProcess(t, p)
+	if !fourth.BlockedSince.Equal(fourth.At) {
+		t.Errorf("blocked since %s, want anew", fourth.BlockedSince)
+	}
+	// Another process by the same pid begins anew.
+	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, 9000)})
+	if v := gatherProcess(t, p); !v.BlockedSince.Equal(v.At) || v.RestartsTotal != 1 {
+		t.Errorf("%+v, want a new process blocked since now", v)
+	}
+	// Many places: a few are named, each once.
+	for tid, place := range []string{"d", "b", "a", "b", "c", "a", "0"} {
+		state(1000+tid, 'D')
+		writeTree(t, root, map[string]string{fmt.Sprintf("1000/task/%d/wchan", 1000+tid): place})
+	}
+	if v := gatherProcess(t, p); !slices.Equal(v.WaitChannels, []string{"a", "b", "c"}) {
+		t.Errorf("wait channels %q", v.WaitChannels)
+	}
+}
+
+// TestProcessCPU works out the shares of CPU time out of schedstat, and none
+// across two processes.
+func TestProcessCPU(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	first := gatherProcess(t, p)
+	add := func(run, delay time.Duration) {
+		writeTree(t, root, map[string]string{"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", time.Second+run, time.Second/2+delay)})
+	}
+	p.before.at = p.before.at.Add(-time.Second) // a second ago
+	add(500*time.Millisecond, 250*time.Millisecond)
+	v := gatherProcess(t, p)
+	took := v.At.Sub(first.At).Seconds() + 1
+	if math.Abs(v.CPU-.5/took) > 1e-6 || math.Abs(v.Delay-.25/took) > 1e-6 {
+		t.Errorf("CPU %f, delay %f, want .5 and .25", v.CPU, v.Delay)
+	}
+	add(0, 0) // a thread ended and took its time along
+	if v := gatherProcess(t, p); v.CPU != 0 || v.Delay != 0 {
+		t.Errorf("CPU %f, delay %f, want none", v.CPU, v.Delay)
+	}
+	add(time.Hour, time.Hour)
+	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, 9000)})
+	if v := gatherProcess(t, p); v.CPU != 0 || v.Delay != 0 {
+		t.Errorf("CPU %f, delay %f of another process by the same pid", v.CPU, v.Delay)
+	}
+}
+
+// TestProcessNone: there is nothing to say before a process was seen.
+func TestProcessNone(t *testing.T) {
+	for _, pid := range []int{0, 1, 4000, 4001, -5, 3012} { // none, init, no stat line, none, none, a zombie
+		p := processIn("testdata/proc", pid)
+		if v, err := p.gather(t.Context()); !errors.Is(err, ErrNoData) || v != nil || p.PID() != 0 {
+			t.Errorf("pid %d: %+v, %v", pid, v, err)
+		}
+	}
+	if v, err := processIn(t.TempDir(), 1000).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
+		t.Errorf("%+v, %v: want an error without a /proc", v, err)
+	}
+}
+
+// TestProcessEndsMeanwhile: a process that ends between two reads is gone, and
+// no fault of the source.
+func TestProcessEndsMeanwhile(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	gatherProcess(t, p)
+	if err := os.RemoveAll(filepath.Join(root, "1000/task")); err != nil {
+		t.Fatal(err)
+	}
+	if v := gatherProcess(t, p); v.Alive || v.PID != 1000 || p.PID() != 0 {
+		t.Errorf("%+v, want it gone", v)
+	}
+}
+
+// TestProcessSuccessor finds the runtime that is being started again, and
+// nothing else.
+func TestProcessSuccessor(t *testing.T) {
+	const cgroup = "0::/system.slice/containerd.service\n"
+	root := copyTree(t, "testdata/proc")
+	boot := time.Now().Add(-1000 * time.Second)
+	writeTree(t, root, map[string]string{"stat": fmt.Sprintf("btime %d\n", boot.Unix())})
+	process := func(pid int, comm string, state byte, start uint64, group string) {
+		dir := strconv.Itoa(pid)
+		line := statLine(pid, comm, state, 1, start)
+		writeTree(t, root, map[string]string{dir + "/stat": line, dir + "/cgroup": group, dir + "/task/" + dir + "/stat": line})
+	}
+	peer := 1000
+	p := processOf(root, func() int { return peer })
+	known := gatherProcess(t, p)
+	if err := os.RemoveAll(filepath.Join(root, "1000")); err != nil {
+		t.Fatal(err)
+	}
+	process(5001, "containerd", 'S', 4000, cgroup)              // started before it
+	process(5002, "containerd", 'S', 90_000, cgroup)            // while it was alive
+	process(5003, "containerd", 'S', 100_050, "0::/docker/b\n") // elsewhere
+	process(5004, "containerd-shim", 'S', 100_050, cgroup)      // something else
+	process(5005, "containerd", 'Z', 100_050, cgroup)           // dead
+	for range 2 {
+		gone := gatherProcess(t, p)
+		if gone.Alive || gone.PID != 1000 || gone.MaxFDs != known.MaxFDs || gone.Threads["S"] != 3 || gone.RestartsTotal != 0 || p.PID() != 0 || !gone.At.After(known.At) {
+			t.Fatalf("%+v, want 1000 gone, with what it was", gone)
+		}
+	}
+	process(5006, "containerd", 'S', 100_060, cgroup)
+	process(5007, "containerd", 'R', 100_070, cgroup)
+	v := gatherProcess(t, p)
+	if !v.Alive || v.PID != 5007 || v.RestartsTotal != 1 || !slices.Equal(v.Restarts, []time.Time{v.At}) || p.PID() != 5007 {
+		t.Errorf("%+v, want the newest of the two", v)
+	}
+	peer = 5007 // now it listens
+	if again := gatherProcess(t, p); again.RestartsTotal != 1 || !slices.Equal(again.Restarts, v.Restarts) {
+		t.Errorf("%+v, want one restart", again)
+	}
+}
+
+// TestProcessClockBehind: a clock that is set back behind the boot does not
+// keep the successor from being found.
+func TestProcessClockBehind(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	writeTree(t, root, map[string]string{"stat": fmt.Sprintf("btime %d\n", time.Now().Add(time.Hour).Unix())})
+	p := processIn(root, 1000)
+	gatherProcess(t, p)
+	if err := os.Rename(filepath.Join(root, "1000"), filepath.Join(root, "6000")); err != nil {
+		t.Fatal(err)
+	}
+	writeTree(t, root, map[string]string{"6000/stat": statLine(6000, "containerd", 'S', 1, 6000)})
+	if v := gatherProcess(t, p); !v.Alive || v.PID != 6000 {
+		t.Errorf("%+v, want 6000", v)
+	}
+}
+
+// TestProcessRestartsKept counts all restarts and remembers the last.
+func TestProcessRestartsKept(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	before := gatherProcess(t, p)
+	var moments []time.Time
+	for i := range 25 {
+		writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, uint64(6000+i))})
+		v := gatherProcess(t, p)
+		moments = append(moments, v.At)
+		want := moments[max(0, len(moments)-keptRestarts):]
+		if v.RestartsTotal != i+1 || !slices.Equal(v.Restarts, want) {
+			t.Fatalf("restart %d: %d, %v", i+1, v.RestartsTotal, v.Restarts)
+		}
+		if len(before.Restarts) > i {
+			t.Fatal("a value that was published has changed")
+		}
+	}
+}
+
+// TestProcessSearchWaitsForInode: what has not been searched does not count as
+// a search, so the first look after the inode is known finds the process.
+func TestProcessSearchWaitsForInode(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	inode := uint64(0)
+	p := NewProcess(ProcessOptions{ProcFS: root, PeerPID: func() int { return 1 }, ListenerInode: func() uint64 { return inode }})
+	if v, err := p.gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	inode = 640491
+	fd := filepath.Join(root, "1000/fd")
+	if err := errors.Join(os.Mkdir(fd, 0o755), os.Symlink("socket:[64049]", fd+"/3"), os.Symlink("socket:[640491]", fd+"/0")); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := p.gather(t.Context()); err != nil || v.PID != 1000 {
+		t.Errorf("%+v, %v; want it found", v, err)
+	}
+}
+
+func TestProcessStopped(t *testing.T) {
+	c := startChild(t, "", "threads", "5")
+	p := processIn("/proc", c.pid)
+	if v := gatherProcess(t, p); v.Threads["T"] != 0 || v.Threads["S"]+v.Threads["R"] < 6 || !v.Alive {
+		t.Errorf("running: %+v", v)
+	}
+	c.signal(syscall.SIGSTOP)
+	eventually(t, func() bool {
+		v := gatherProcess(t, p)
+		all := 0
+		for _, n := range v.Threads {
+			all += n
+		}
+		return all >= 6 && v.Threads["T"] == all
+	})
+	c.signal(syscall.SIGCONT)
+	eventually(t, func() bool { return gatherProcess(t, p).Threads["T"] == 0 })
+}
+
+func TestProcessFDs(t *testing.T) {
+	const limit = 64
+	c := startChild(t, "", "fds", strconv.Itoa(limit))
+	p := processIn("/proc", c.pid)
+	v := gatherProcess(t, p)
+	// One that it inherited may have a higher number and count above the limit.
+	open := limit
+	if all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.pid)); err == nil {
+		open = len(all)
+	}
+	if v.MaxFDs != limit || v.OpenFDs != open || open < limit {
+		t.Errorf("%d of %d, want %d of %d", v.OpenFDs, v.MaxFDs, open, limit)
+	}
+	// Lowered from outside below what is open.
+	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if v := gatherProcess(t, p); v.MaxFDs != 8 || v.OpenFDs != open {
+		t.Errorf("%d of %d, want %d of 8", v.OpenFDs, v.MaxFDs, open)
+	}
+}
+
+func TestProcessReplaced(t *testing.T) {
+	exe := testExe(t, "replaced.test")
+	a := startChild(t, exe, "threads", "1")
+	peer := a.pid
+	p := processOf("/proc", func() int { return peer })
+	before := gatherProcess(t, p)
+	if age := time.Since(before.Start); age < -time.Second || age > time.Minute {
+		t.Errorf("started %s ago", age)
+	}
+	a.end()
+	gone := gatherProcess(t, p)
+	if gone.Alive || gone.PID != a.pid || gone.Comm != "replaced.test" || gone.OpenFDs != before.OpenFDs || !gone.Start.Equal(before.Start) || gone.RestartsTotal != 0 || p.PID() != 0 {
+		t.Errorf("%+v, want it gone and the rest as in %+v", gone, before)
+	}
+	if !before.Alive {
+		t.Error("a value that was published has changed")
+	}
+	b := startChild(t, exe, "threads", "1")
+	peer = b.pid
+	v := gatherProcess(t, p)
+	if !v.Alive || v.PID != b.pid || v.RestartsTotal != 1 || !slices.Equal(v.Restarts, []time.Time{v.At}) || p.PID() != b.pid {
+		t.Errorf("%+v, want %d and one restart", v, b.pid)
+	}
+	if again := gatherProcess(t, p); again.RestartsTotal != 1 || len(again.Restarts) != 1 {
+		t.Errorf("%+v, want one restart still", again)
+	}
+}
+
+// TestProcessZombie: one that has ended and whose parent does not care is gone.
+func TestProcessZombie(t *testing.T) {
+	c := startChild(t, "", "threads", "1")
+	p := processIn("/proc", c.pid)
+	gatherProcess(t, p)
+	c.signal(syscall.SIGKILL)
+	eventually(t, func() bool { return !gatherProcess(t, p).Alive })
+	if s, err := readStat("/proc", strconv.Itoa(c.pid)); err != nil || s.state != 'Z' {
+		t.Errorf("%+v, %v; want a zombie", s, err)
+	}
+}
+
+// TestProcessSuccessorLive has an older process of the same name stay, and a
+// newer one come.
+func TestProcessSuccessorLive(t *testing.T) {
+	exe := testExe(t, fmt.Sprintf("rt-%d", os.Getpid()))
+	older := startChild(t, exe, "threads", "1")
+	a := startChild(t, exe, "threads", "1")
+	peer := a.pid
+	p := processOf("/proc", func() int { return peer })
+	gatherProcess(t, p)
+	so, err1 := readStat("/proc", strconv.Itoa(older.pid))
+	sa, err2 := readStat("/proc", strconv.Itoa(a.pid))
+	if err := errors.Join(err1, err2); err != nil || so.start >= sa.start {
+		t.Fatalf("started at %d and %d, %v", so.start, sa.start, err)
+	}
+	a.end()
+	if v := gatherProcess(t, p); v.Alive {
+		t.Errorf("%+v took its place, which was there before", v)
+	}
+	b := startChild(t, exe, "threads", "1")
+	if v := gatherProcess(t, p); !v.Alive || v.PID != b.pid || v.RestartsTotal != 1 {
+		t.Errorf("%+v, want %d", v, b.pid)
+	}
+}
+
+func TestProcessByInode(t *testing.T) {
+	c := startChild(t, "", "listen", socketPath(t))
+	inode, err := strconv.ParseUint(strings.TrimPrefix(c.said, "ready "), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", c.pid)); err != nil {
+		t.Skipf("SKIPPED: nothing here has been tested, the descriptors of other processes may not be read: %v", err)
+	}
+	for _, peer := range []int{0, 1} {
+		p := NewProcess(ProcessOptions{ProcFS: "/proc", PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
+		if v := gatherProcess(t, p); v.PID != c.pid || !v.Alive {
+			t.Errorf("peer %d: %+v, want %d", peer, v, c.pid)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if pid, err := holderOf(ctx, "/proc", inode); err == nil {
+		t.Errorf("%d, want an error once the time is over", pid)
+	}
+}
+
+func TestProcessRun(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	p := processIn("/proc", os.Getpid())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	eventually(t, func() bool { return p.Value() != nil })
+	if v := p.Value(); v.PID != os.Getpid() || v.OpenFDs < 3 || v.MaxFDs < 3 || v.Lock != nil {
+		t.Errorf("%+v", v)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNodeUnprivileged tells what uid 65534 sees of a process of somebody else.
+func TestNodeUnprivileged(t *testing.T) {
+	const uid = 65534
+	c, goes := startChild(t, "", "threads", "3"), startChild(t, "", "threads", "1")
+	var who *syscall.Credential
+	if os.Getuid() == 0 {
+		who = &syscall.Credential{Uid: uid, Gid: uid}
+	} else {
+		t.Log("SKIPPED in part: not root, so the looking process has the same uid")
+	}
+	look := startChildAs(t, who, testExe(t, "look.test"), "look", strconv.Itoa(c.pid), strconv.Itoa(goes.pid))
+	if look.said != "known" {
+		t.Fatalf("it says %q", look.said)
+	}
+	goes.end()
+	if _, err := io.WriteString(look.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	var got nodeSees
+	if err := json.Unmarshal([]byte(look.line()), &got); err != nil {
+		t.Fatal(err)
+	}
+	priv := gatherProcess(t, processIn("/proc", c.pid))
+	if got.ProcessErr != "" || got.Process == nil {
+		t.Fatalf("process: %s", got.ProcessErr)
+	}
+	v := got.Process
+	if !v.Alive || v.PID != c.pid || !v.Start.Equal(priv.Start) || v.OpenFDs != -1 && v.OpenFDs != priv.OpenFDs || v.MaxFDs != -1 && v.MaxFDs != priv.MaxFDs || v.Threads["S"]+v.Threads["R"] < 4 || v.WaitChannels != nil {
+		t.Errorf("%+v, which is %+v", v, priv)
+	}
+	if got.ChildrenErr != "" || got.CgroupErr != "" || got.NodeErr != "" {
+		t.Errorf("children %q, cgroup %q, node %q", got.ChildrenErr, got.CgroupErr, got.NodeErr)
+	}
+	if n := got.Node; n != nil && (n.Files == 0 || n.Threads == 0 || n.ThreadsMax == 0) {
+		t.Errorf("%+v", n)
+	}
+	if got.Gone == nil || got.Gone.Alive || got.Gone.PID != goes.pid {
+		t.Errorf("one that is gone: %+v, %s", got.Gone, got.GoneErr)
+	}
+	if who != nil && (got.UID != uid || got.Searched != 0 || !strings.Contains(got.SearchErr, "CAP_SYS_PTRACE")) {
+		t.Errorf("uid %d searches: %d, %q", got.UID, got.Searched, got.SearchErr)
+	}
+	t.Logf("uid %d sees %d of %d fds", got.UID, v.OpenFDs, v.MaxFDs)
+}
+
+func TestMaxFDs(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for line, want := range map[string]int{
+		"Max open files            1024                 524288               files     \n": 1024,
+		"Max open files            unlimited            unlimited            files     \n": math.MaxInt,
+		"Max open files            0                    0                    files":        0,
+		"Max open files            -1                   1                    files":        -1,
+		"Max open files            99999999999999999999 1                    files":        -1,
+		"Max open files": -1,
+		"Max open":       -1,
+		"":               -1,
+	} {
+		if got := maxFDs([]byte(head + line)); got != want {
+			t.Errorf("%q: %d, want %d", line, got, want)
+		}
+	}
+}
+
+func FuzzMaxFDs(f *testing.F) {
+	f.Add([]byte("Max open files            1024                 524288               files     \n"))
+	f.Add([]byte("Max open files            unlimited            unlimited            files     \n"))
+	f.Add([]byte("Max open files -7"))
+	f.Add([]byte("Max open files"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := maxFDs(b); n < -1 || n > -1 && !strings.Contains(string(b), "Max open files") {
+			t.Errorf("%d of %q", n, b)
+		}
+	})
+}
+
+func FuzzParseSchedstat(f *testing.F) {
+	for _, s := range []string{"1000 2000 3\n", "0 0 0", "-1 5 1", "1", "", "9223372036854775807 9223372036854775807 1", "99999999999999999999 1 1"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		run, delay := parseSchedstat(b)
+		if run < 0 || delay < 0 || (run > 0 || delay > 0) && len(strings.Fields(string(b))) < 2 {
+			t.Errorf("%s, %s of %q", run, delay, b)
+		}
+	})
+}
+
+// BenchmarkEvidenceSecond is a second of evidence on a node with some 200
+// processes: the process and its cgroup, half of the children, a fifth of the
+// node.
+func BenchmarkEvidenceSecond(b *testing.B) {
+	c := startChild(b, "", "threads", "20")
+	all, err := pids("/proc", maxProcesses)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range max(0, 200-len(all)) {
+		cmd := exec.Command("sleep", "300")
+		if err := cmd.Start(); err != nil {
+			b.Skipf("SKIPPED: nothing was measured: %v", err)
+		}
+		b.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	pid := func() int { return c.pid }
+	process, cgroup := processIn("/proc", c.pid), NewCgroup("/proc", "/sys", pid)
+	children, whole := NewChildren("/proc", "/sys", pid), NewNode("/proc")
+	check := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	cpu := func() time.Duration {
+		var u unix.Rusage
+		check(unix.Getrusage(unix.RUSAGE_SELF, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	seconds, before := 0, cpu()
+	for b.Loop() {
+		_, err := process.gather(b.Context())
+		check(err)
+		_, err = cgroup.gather(b.Context())
+		check(err)
+		if seconds%2 == 0 {
+			_, err = children.gather(b.Context())
+			check(err)
+		}
+		if seconds%5 == 0 {
+			_, err = whole.gather(b.Context())
+			check(err)
+		}
+		seconds++
+	}
+	b.ReportMetric(float64((cpu()-before).Microseconds())/1e3/float64(seconds), "cpu-ms/s")
+}

@@ -1,0 +1,232 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var watchTiming = Timing{Period: time.Second, Timeout: 500 * time.Millisecond}
+
+// runWatch runs w in the bubble of the test; stop ends it and fails the test
+// when Run does not return at once.
+func runWatch[T any](t *testing.T, w *Watch[T]) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		t.Helper()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned at the stop")
+		}
+	}
+}
+
+// later lets time pass and everything happen that is due then.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func wantValue[T comparable](t *testing.T, w *Watch[T], want T) {
+	t.Helper()
+	if v := w.Value(); v == nil || *v != want {
+		t.Errorf("value %v, want %v", v, want)
+	}
+	if s, ok := w.Source(); !ok || !s.Up || s.Err != "" {
+		t.Errorf("source %+v, %v: want it up", s, ok)
+	}
+}
+
+func wantDown[T any](t *testing.T, w *Watch[T], reason string) {
+	t.Helper()
+	if v := w.Value(); v != nil {
+		t.Errorf("a source that failed says %v", *v)
+	}
+	if s, ok := w.Source(); !ok || s.Up || !strings.Contains(s.Err, reason) {
+		t.Errorf("source %+v, %v: want it down by %q", s, ok, reason)
+	}
+}
+
+func wantNothing[T any](t *testing.T, w *Watch[T]) {
+	t.Helper()
+	if v := w.Value(); v != nil {
+		t.Errorf("value %v, want none", *v)
+	}
+	if s, ok := w.Source(); ok {
+		t.Errorf("source %+v, want none", s)
+	}
+}
+
+// TestWatchAnswers has a source fail in every way that it can and come back
+// each time.
+func TestWatchAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+			n++
+			v := n
+			switch n {
+			case 2:
+				return nil, errors.New("out of order")
+			case 4:
+				panic("boom")
+			case 6:
+				return nil, fmt.Errorf("the process is gone: %w", ErrNoData)
+			case 8:
+				return &[]int{}[n], nil
+			}
+			return &v, nil
+		})
+		if w.String() != "test" {
+			t.Errorf("name %q", w)
+		}
+		wantNothing(t, w)
+		stop := runWatch(t, w)
+		wantValue(t, w, 1)
+		later(time.Second)
+		wantDown(t, w, "out of order")
+		later(time.Second)
+		wantValue(t, w, 3)
+		later(time.Second)
+		wantDown(t, w, "panicked: boom")
+		later(time.Second)
+		wantValue(t, w, 5)
+		later(time.Second)
+		wantNothing(t, w)
+		later(time.Second)
+		wantValue(t, w, 7)
+		later(time.Second)
+		wantDown(t, w, "out of range")
+		later(time.Second)
+		wantValue(t, w, 9)
+		stop()
+		later(time.Minute)
+		if n != 9 {
+			t.Errorf("asked %d times, want no more after the stop", n)
+		}
+	})
+}
+
+// TestWatchHangs leaves a source behind that hangs and ignores its limit: it is
+// not asked a second time, its late answer is not believed, and once it is back
+// it is asked again.
+func TestWatchHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, back := 0, make(chan struct{})
+		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+			calls++
+			v := calls
+			if calls == 2 {
+				<-back
+			}
+			return &v, nil
+		})
+		stop := runWatch(t, w)
+		defer stop()
+		wantValue(t, w, 1)
+		later(1400 * time.Millisecond)
+		wantValue(t, w, 1) // asked 400 ms ago, which it may take
+		later(200 * time.Millisecond)
+		wantDown(t, w, "no answer within 500ms")
+		if s, _ := w.Source(); s.Duration != watchTiming.Timeout {
+			t.Errorf("it took %s, want the limit", s.Duration)
+		}
+		later(time.Hour)
+		wantDown(t, w, "no answer within 500ms")
+		if calls != 2 {
+			t.Fatalf("asked %d times while it hangs, want 2", calls)
+		}
+		close(back)
+		synctest.Wait()
+		wantDown(t, w, "no answer within 500ms") // what it says now is an hour old
+		later(time.Second)
+		wantValue(t, w, 3)
+	})
+}
+
+// TestWatchLate is about a source that is only somewhat late, each time.
+func TestWatchLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+			calls++
+			v := calls
+			time.Sleep(800 * time.Millisecond)
+			return &v, nil
+		})
+		stop := runWatch(t, w)
+		for range 100 {
+			later(100 * time.Millisecond)
+			if v := w.Value(); v != nil {
+				t.Fatalf("a late answer was believed: %d", *v)
+			}
+		}
+		if calls != 6 { // at 0, 1.8, 3.6, 5.4, 7.2, 9
+			t.Errorf("asked %d times in 10 s, want 6", calls)
+		}
+		stop()
+		later(time.Second) // until the last one is back
+	})
+}
+
+// TestWatchEndsTheCall is about a source that heeds its limit.
+func TestWatchEndsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		w := NewWatch("test", watchTiming, func(ctx context.Context) (*int, error) {
+			calls++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		stop := runWatch(t, w)
+		later(600 * time.Millisecond)
+		if s, ok := w.Source(); !ok || s.Up {
+			t.Errorf("source %+v, %v: want it down", s, ok)
+		}
+		later(time.Second)
+		if calls != 2 {
+			t.Errorf("asked %d times, want 2", calls)
+		}
+		stop()
+	})
+}
+
+// TestWatchStop stops while a source hangs that heeds nothing.
+func TestWatchStop(t *testing.T) {
+	for name, after := range map[string]time.Duration{
+		"before the limit": 100 * time.Millisecond,
+		"after the limit":  10 * time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				back := make(chan struct{})
+				w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+					<-back
+					return new(int), nil
+				})
+				stop := runWatch(t, w)
+				later(after)
+				stop()
+				close(back)
+				synctest.Wait()
+				if v := w.Value(); v != nil {
+					t.Errorf("value %d after the stop", *v)
+				}
+			})
+		})
+	}
+}
