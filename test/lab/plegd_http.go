@@ -14,10 +14,12 @@ import (
 
 // Status is the part of /api/v1/status that the tests read.
 type Status struct {
-	State          string   `json:"state"`
-	Reason         string   `json:"reason"`
-	Reasons        []Reason `json:"reasons"`
-	KubeletMessage string   `json:"kubelet_message"`
+	// Now is when it was made.
+	Now            time.Time `json:"now"`
+	State          string    `json:"state"`
+	Reason         string    `json:"reason"`
+	Reasons        []Reason  `json:"reasons"`
+	KubeletMessage string    `json:"kubelet_message"`
 	// NotReadyIn is in seconds, nil while nothing points that way.
 	NotReadyIn *float64   `json:"not_ready_in_seconds"`
 	LastSeen   *time.Time `json:"last_seen"`
