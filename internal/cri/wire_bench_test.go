@@ -3,6 +3,9 @@ package cri
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // BenchmarkWireReader reads both lists of a steady state, without a connection.
@@ -16,6 +19,11 @@ func BenchmarkWireReader(b *testing.B) {
 				sb[i], cb[i] = l.marshal(b)
 			}
 			b.ReportAllocs()
+			for i := range sb { // what is new is read whole: not that
+				_, _ = read(sandboxes, sb[i])
+				_, _ = read(containers, cb[i])
+			}
+			cpu := cpuTime()
 			for i := 0; b.Loop(); i++ {
 				if _, err := read(sandboxes, sb[i%len(sb)]); err != nil {
 					b.Fatal(err)
@@ -24,7 +32,14 @@ func BenchmarkWireReader(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(3*pods), "ns/item")
+			b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/float64(3*pods), "cpu-ns/item")
 		})
 	}
+}
+
+// cpuTime is this process's: the wall clock of a busy machine tells nothing.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

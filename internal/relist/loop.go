@@ -56,6 +56,7 @@ type Loop struct {
 
 	// What follows belongs to the goroutine of Run.
 	records   *records
+	pace      *pace
 	reinspect map[string]*podRecord
 	now       Snapshot // the next snapshot in the making
 }
@@ -78,6 +79,7 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 		ready:     make(chan struct{}),
 		cache:     newCache(),
 		records:   newRecords(),
+		pace:      newPace(cfg.InspectConcurrency),
 		reinspect: map[string]*podRecord{},
 	}
 	l.publish()
@@ -302,6 +304,7 @@ type job struct {
 	sandboxes  []string
 	containers []string
 	inspection *Inspection
+	running    int // inspections at once when it began, itself included
 	status     jobStatus
 }
 
@@ -324,25 +327,24 @@ func newJob(w work) *job {
 	return j
 }
 
-// inspect runs the jobs, at most InspectConcurrency at once, and delivers each
-// when it is done.
+// inspect runs the jobs, as many at once as pace allows and at most
+// InspectConcurrency, and delivers each when it is done.
 func (l *Loop) inspect(ctx context.Context, jobs []*job) <-chan *job {
-	todo := make(chan *job, len(jobs))
-	for _, j := range jobs {
-		todo <- j
-	}
-	close(todo)
 	done := make(chan *job, len(jobs))
-	var workers sync.WaitGroup
-	for range min(l.cfg.InspectConcurrency, len(jobs)) {
-		workers.Go(func() {
-			for j := range todo {
-				j.run(ctx, l.rt, l.cfg.InspectTimeout)
-				done <- j
-			}
-		})
-	}
+	l.pace.start(time.Now())
 	go func() {
+		var workers sync.WaitGroup
+		for _, j := range jobs {
+			running, ok := l.pace.enter(ctx)
+			if !ok {
+				break
+			}
+			workers.Go(func() {
+				j.running = running
+				j.run(ctx, l.rt, l.cfg.InspectTimeout, l.pace)
+				done <- j
+			})
+		}
 		workers.Wait()
 		close(done)
 	}()
@@ -351,20 +353,24 @@ func (l *Loop) inspect(ctx context.Context, jobs []*job) <-chan *job {
 
 // run inspects one pod: one PodSandboxStatus per sandbox, one ContainerStatus
 // per container, ids from the list. What was removed in between is no error.
-func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration) {
+func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration, pace *pace) {
 	ctx, cancel := context.WithTimeout(parent, timeout)
 	defer cancel()
 	began := time.Now()
 	p := &j.status.PodStatus
 	p.UID, p.Namespace, p.Name, p.At = j.inspection.UID, j.inspection.Namespace, j.inspection.Name, began
 	out := &InspectionResult{Start: began, End: began}
+	took := map[cri.Operation]callTimes{}
+	defer func() { pace.leave(began, j.running, took) }()
 
 	ask := func(op cri.Operation, call func() error) bool {
-		start := time.Now()
+		start, running := time.Now(), pace.calling()
 		j.inspection.call.Store(&inspectionCall{op: op, began: began, start: start})
 		err := asError(call())
 		out.End = time.Now()
 		out.Operation, out.LastCall = op, out.End.Sub(start)
+		pace.called(op, running, start, out.LastCall)
+		took[op] = callTimes{took[op].n + 1, took[op].total + out.LastCall}
 		if err == nil || err.Code == cri.CodeNotFound {
 			return true
 		}
