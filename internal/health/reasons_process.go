@@ -101,7 +101,7 @@ var processReasons = []Reason{
 		ID: RuntimeThrottled, Severity: SeverityCritical,
 		Meaning:  "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
 		Needs:    "the runtime's cgroup is being throttled, while lists are slow or hang.",
-		Numbers:  "throttled for 0.3s a second; a list above 300ms.",
+		Numbers:  "throttled for 0.3s a second; one of the last three relists' lists above 300ms.",
 		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{NodeCPUStall}),
 		Next:     "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
@@ -111,7 +111,7 @@ var processReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "The quota stays.",
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
-			if c == nil || c.Throttled < throttledShare || !w.callsSuffer() {
+			if c == nil || c.Throttled < throttledShare || !w.callsSuffer() && !w.slowLately() {
 				return nil
 			}
 			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled, 100*c.ThrottledPeriods)}
@@ -188,6 +188,13 @@ func (w *view) callsSuffer() bool {
 	}
 	l := w.f.Relist.Lists
 	return len(l) > 0 && l[len(l)-1] >= slowCall
+}
+
+// slowLately tells whether one of the last few relists' lists was slow: under a
+// quota a list that meets a fresh period is quick.
+func (w *view) slowLately() bool {
+	lists := w.f.Relist.Lists
+	return slices.ContainsFunc(lists[max(0, len(lists)-recentLists):], func(d time.Duration) bool { return d >= slowCall })
 }
 
 func threads(p *Process) int {

@@ -213,9 +213,9 @@ func (w *view) answeredBesideStatus() bool {
 	if !s.InFlightSince.IsZero() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
 		return true
 	}
-	// One that failed for want of an answer failed with everything else: the
-	// next one, at most StatusPeriod later, tells.
-	if s.LastErr != nil && s.LastErr.answered() && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
+	// One that failed for want of an answer, or while the runtime was starting,
+	// failed with everything else: the next one, at most StatusPeriod later, tells.
+	if s.LastErr != nil && s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
 		return true
 	}
 	_, _, hanging := w.hang()
