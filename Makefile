@@ -37,6 +37,7 @@ GOBUILD = CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -buildvcs=false -ldflag
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>' | $$($(GO) env CC) -E -x c - >/dev/null 2>&1 && echo -race)
 TESTFLAGS ?=
 E2EFLAGS ?=
+RUNS ?= 1
 FUZZTIME ?= 5s
 COUNT ?= 6
 
@@ -72,6 +73,12 @@ e2e: build ## Run the end-to-end tests on a real containerd, systemd and Prometh
 	@[ -d test/e2e ] || { echo "make e2e: there is no test/e2e" >&2; exit 1; }
 	@[ ! -e test/e2e/install-deps.sh ] || bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
+
+.PHONY: e2e-faults
+e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	RUNS="$(RUNS)" $(GO) test -tags e2e -count=1 -timeout 4h -v $(E2EFLAGS) ./test/faults/
 
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']

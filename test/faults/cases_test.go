@@ -13,6 +13,15 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
+var (
+	// noDescriptor is true of a runtime that has no descriptor left until
+	// somebody connects to it.
+	noDescriptor = []string{health.FDsRunningOut}
+	// stillQueued is true of one that has some again until it looks, which
+	// containerd does a second later at most.
+	stillQueued = []string{health.AcceptStalled, health.AcceptQueueFull}
+)
+
 // matrix are the faults. A list fails within a relist period and is named 3 s
 // after the fault at most; what a fresh connection finds after 4 s, what Status
 // says after 8 s.
@@ -59,7 +68,8 @@ var matrix = []fault{
 	},
 	{
 		name: "400 idle connections, 256 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		options: lab.ContainerdOptions{OpenFiles: 256},
+		options:  lab.ContainerdOptions{OpenFiles: 256},
+		onTheWay: noDescriptor, onTheWayBack: stillQueued,
 		inject: func(b *bench) func() {
 			open := b.connect(400)
 			return func() { closeAll(open) }
@@ -67,11 +77,14 @@ var matrix = []fault{
 	},
 	{
 		name: "prlimit to 8 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second,
+		onTheWay: noDescriptor, onTheWayBack: stillQueued,
 		inject: func(b *bench) func() { return b.LimitFiles(8) },
 	},
 	{
 		name: "prlimit to 8 fds, accept queue filled", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		also: []string{health.AcceptQueueFull},
+		also:         []string{health.AcceptQueueFull},
+		onTheWay:     append([]string{health.AcceptQueueFull}, noDescriptor...), // whichever is found first
+		onTheWayBack: stillQueued,
 		inject: func(b *bench) func() {
 			undo := b.LimitFiles(8)
 			open := b.connect(10000)
@@ -107,10 +120,14 @@ var matrix = []fault{
 	},
 	{
 		name: "CPU quota of 2 ms a second", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
-		prepare:      func(b *bench) { b.group = lab.NewControlGroup(b.t, "cpu", b.Pid()) },
+		prepare: func(b *bench) {
+			lab.Two(100, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+			b.group = lab.NewControlGroup(b.t, "cpu", b.Pid())
+		},
 		onTheWayBack: []string{health.RelistSlow},
+		hold:         10 * time.Second,
 		inject: func(b *bench) func() {
-			b.group.Quota(2 * time.Millisecond)
+			b.group.Quota(time.Millisecond)
 			return func() { b.group.Quota(0) }
 		},
 	},
@@ -200,6 +217,8 @@ var matrix = []fault{
 	{
 		name: "inspections hang, pods change", want: health.PodInspectionStall, goal: 5 * time.Second,
 		simulate: []string{"--pods=20", "--churn=0.2"},
+		// So long has the relist taken that has just ended.
+		onTheWayBack: []string{health.RelistSlow},
 		inject: func(b *bench) func() {
 			b.failpoints("PodSandboxStatus=hang")
 			return func() { b.failpoints("") }
@@ -207,10 +226,11 @@ var matrix = []fault{
 	},
 	{
 		name: "400 idle connections, and no CNI configuration", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		also:     []string{health.NetworkNotReady},
-		onTheWay: []string{health.NetworkNotReady}, // whichever is found first
-		options:  lab.ContainerdOptions{OpenFiles: 256},
-		back:     8 * time.Second, backLimit: 8 * time.Second,
+		also: []string{health.NetworkNotReady},
+		// Whichever is found first.
+		onTheWay: append([]string{health.NetworkNotReady}, noDescriptor...), onTheWayBack: stillQueued,
+		options: lab.ContainerdOptions{OpenFiles: 256},
+		back:    8 * time.Second, backLimit: 8 * time.Second,
 		inject: func(b *bench) func() {
 			open := b.connect(400)
 			b.must(os.Remove(b.CNIConfig))

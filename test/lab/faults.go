@@ -189,10 +189,10 @@ func (g *ControlGroup) Freeze(frozen bool) {
 	})
 }
 
-// Quota gives the process so much CPU time in every second; 0: without limit.
+// Quota gives the process so much CPU time in every half second; 0: without limit.
 func (g *ControlGroup) Quota(a time.Duration) {
 	g.t.Helper()
-	const period = "1000000"
+	const period = "500000"
 	quota := strconv.FormatInt(a.Microseconds(), 10)
 	if g.v2 {
 		if a == 0 {
