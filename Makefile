@@ -85,6 +85,16 @@ bench: ## Measure a relist's cost beside a plain client's and the floor: make be
 	@$(GO) build -o build/bench ./bench
 	@build/bench $(ARGS)
 
+.PHONY: bench-daemon
+bench-daemon: build ## Measure the whole daemon beside a bare peer at 1 Hz, and a scrape: make bench-daemon [ARGS='-window 1m']
+	@$(GO) build -o build/bench ./bench
+	@build/bench -mode daemon $(ARGS)
+
+.PHONY: bench-soak
+bench-soak: ## Make a day's relists back to back and show that nothing grows (minutes)
+	@$(GO) build -o build/bench ./bench
+	@build/bench -mode soak $(ARGS)
+
 .PHONY: bench-compare
 bench-compare: ## Compare the Go benchmarks with another commit's: make bench-compare REF=v0.1.0
 	@[ -n "$(REF)" ] || { echo "make bench-compare: say which commit: REF=..." >&2; exit 1; }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/pprof"
 	"syscall"
 	"time"
@@ -22,6 +23,8 @@ const childArg = "child"
 type order struct {
 	Relists int
 	Period  time.Duration
+	// Collect asks for the heap in use after a collection.
+	Collect bool
 }
 
 // reply is one line from a child; the first, empty one says that it is ready.
@@ -93,6 +96,12 @@ func child(args []string) error {
 		var answer reply
 		if answer.Round, err = measure(ctx, s, o.Relists, o.Period); err != nil {
 			answer.Err = err.Error()
+		}
+		if o.Collect {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			answer.Round.Heap = m.HeapAlloc
 		}
 		if err := out.Encode(answer); err != nil {
 			return err

@@ -11,10 +11,14 @@
 // collected at another's expense. The subjects take turns in short rounds, so
 // that a machine that speeds up or slows down does so for all of them.
 //
+// The floor and the peer connect with the kubelet's options. plegd's connection
+// has windows of its own: see internal/cri.
+//
 // What counts are the ratios of one run; times are this machine's.
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -36,44 +40,88 @@ func main() {
 	}
 	runtime.LockOSThread() // the children die with this thread
 	cfg := config{}
-	sizes := flag.String("pods", "10,110,500,2000,5000", "numbers of pods, separated by commas")
+	mode := flag.String("mode", "relist", "relist: the table; soak: a day of relists back to back; daemon: plegd run beside a bare peer, at 1 Hz")
+	sizes := flag.String("pods", "", "numbers of `pods`, separated by commas")
+	churns := flag.String("churn", "0,0.01,0.1,0.6", "`fractions` of the pods that change before each relist, separated by commas")
 	flag.IntVar(&cfg.containers, "containers", 2, "containers in each pod")
 	flag.IntVar(&cfg.rounds, "rounds", 9, "rounds of each subject; the table shows medians over them")
-	flag.Float64Var(&cfg.churn, "churn", 0, "fraction of the pods that change before each relist, 0 to 1")
-	flag.DurationVar(&cfg.period, "period", 0, "pause after each relist; 0: back to back")
+	flag.IntVar(&cfg.resident, "resident", 10, "relists at 1 Hz, all subjects at once, after which the resident memory is read; 0: none")
 	flag.StringVar(&cfg.profiles, "profiles", "", "`directory` for CPU profiles of the subjects")
+	svg := flag.String("svg", "", "`file` for the plot of cost against pods")
+	relists := flag.Int("relists", 86400, "soak: how many relists")
+	plegd := flag.String("plegd", "build/plegd", "daemon: the `binary`")
+	window := flag.Duration("window", time.Minute, "daemon: how long")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, cfg, *sizes); err != nil {
+	err := fmt.Errorf("-mode: %q is none of relist, soak, daemon", *mode)
+	switch *mode {
+	case "relist":
+		err = table(ctx, cfg, cmp.Or(*sizes, "10,110,500,2000,5000"), *churns, *svg)
+	case "soak":
+		err = soak(ctx, cfg, cmp.Or(*sizes, "110"), *relists)
+	case "daemon":
+		err = daemons(ctx, cfg, cmp.Or(*sizes, "110,5000"), *plegd, *window)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, cfg config, sizes string) error {
-	fmt.Printf("One relist: both lists, %d containers a pod, %.0f %% of the pods changing; medians of %d rounds; %s, %d cores, GOMAXPROCS %d.\n",
-		cfg.containers, cfg.churn*100, cfg.rounds, runtime.Version(), runtime.NumCPU(), runtime.GOMAXPROCS(0))
-	fmt.Println("cpu: user and system time of the client's process. Ratios of cpu in brackets. rss: the client's largest so far.")
-	fmt.Printf("\n%6s %9s  %-6s %8s %8s %8s %8s %8s %10s %9s %8s\n",
-		"pods", "answers", "", "cpu ms", "/ floor", "/ peer", "p50 ms", "p99 ms", "alloc kB", "objects", "rss MiB")
-	for field := range strings.SplitSeq(sizes, ",") {
-		pods, err := strconv.Atoi(strings.TrimSpace(field))
-		if err != nil || pods < 1 {
-			return fmt.Errorf("--pods: %q is not a number of pods", field)
+// numbers reads a list of numbers.
+func numbers(flag, list string) ([]float64, error) {
+	var out []float64
+	for field := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("%s: %q is not a number", flag, field)
 		}
-		cfg.pods = pods
-		results, err := compare(ctx, cfg)
-		if err != nil {
-			return err
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func table(ctx context.Context, cfg config, sizes, churns, svg string) error {
+	pods, err := numbers("-pods", sizes)
+	if err != nil {
+		return err
+	}
+	changing, err := numbers("-churn", churns)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("One relist: both lists, %d containers a pod; medians of %d rounds in turns; %s, %d cores, GOMAXPROCS %d.\n",
+		cfg.containers, cfg.rounds, runtime.Version(), runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	fmt.Printf("cpu: user and system time of the client's process. Ratios of cpu in brackets. rss: resident after %d relists at 1 Hz.\n", cfg.resident)
+	for _, churn := range changing {
+		cfg.churn = churn
+		fmt.Printf("\n%g %% of the pods changing\n%6s %9s  %-6s %8s %8s %8s %8s %8s %10s %9s %8s\n",
+			churn*100, "pods", "answers", "", "cpu ms", "/ floor", "/ peer", "p50 ms", "p99 ms", "alloc kB", "objects", "rss MiB")
+		var rows []map[string]result
+		for _, n := range pods {
+			cfg.pods = int(n)
+			results, err := compare(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, results)
+			floor, peer := results["floor"].cpu(), results["peer"].cpu()
+			for _, name := range subjects() {
+				r := results[name]
+				fmt.Printf("%6d %6.0f kB  %-6s %8.3f %8s %8s %8.2f %8.2f %10.1f %9.0f %8.1f\n",
+					cfg.pods, float64(r.bytes())/1000, name, ms(r.cpu()), ratio(r.cpu(), floor), ratio(r.cpu(), peer),
+					ms(r.latency(0.50)), ms(r.latency(0.99)), r.allocBytes()/1000, r.allocObjects(), float64(r.rss())/(1<<20))
+			}
 		}
-		floor, peer := results["floor"].cpu(), results["peer"].cpu()
-		for _, name := range subjects() {
-			r := results[name]
-			fmt.Printf("%6d %6.0f kB  %-6s %8.3f %8s %8s %8.2f %8.2f %10.1f %9.0f %8.1f\n",
-				pods, float64(r.bytes())/1000, name, ms(r.cpu()), ratio(r.cpu(), floor), ratio(r.cpu(), peer),
-				ms(r.latency(0.50)), ms(r.latency(0.99)), r.allocBytes()/1000, r.allocObjects(), float64(r.rss())/(1<<20))
+		if churn == 0 {
+			summary(pods, rows)
+			if svg != "" {
+				if err := os.WriteFile(svg, plot(pods, rows), 0o644); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // config is one row group of the table.
@@ -16,7 +18,9 @@ type config struct {
 	// relists is how many a round holds; 0 lets the number of pods decide.
 	relists int
 	churn   float64
-	period  time.Duration
+	// resident is how many relists at 1 Hz come before the resident memory is
+	// read.
+	resident int
 	// profiles is the directory for the subjects' CPU profiles, "" for none.
 	profiles string
 }
@@ -32,8 +36,12 @@ type round struct {
 	AllocBytes, AllocObjects uint64
 	// Bytes is the size of the last two answers together.
 	Bytes int
-	// RSS is the largest resident set so far, in bytes.
-	RSS int64
+	// RSS is the resident set, Heap what is in use on the heap after a
+	// collection, in bytes.
+	RSS  int64
+	Heap uint64
+	// Goroutines and FDs are the process's.
+	Goroutines, FDs int
 	// Pods and Events are what the subject counted: how it is known that all
 	// subjects did the same work. The floor counts nothing.
 	Pods, Events int
@@ -110,12 +118,32 @@ func compare(ctx context.Context, cfg config) (map[string]result, error) {
 		for j := range subjects() {
 			// Another order in each round: nobody always runs after the same one.
 			name := subjects()[(i+j)%len(subjects())]
-			r, err := children[name].round(order{Relists: n, Period: cfg.period})
+			r, err := children[name].round(order{Relists: n})
 			if err != nil {
 				return nil, err
 			}
 			results[name] = append(results[name], r)
 		}
 	}
+	if cfg.resident > 0 {
+		if err := atOneHertz(children, results, cfg.resident); err != nil {
+			return nil, err
+		}
+	}
 	return results, nil
+}
+
+// atOneHertz lets all subjects relist once a second, at the same time, and puts
+// what they hold then into their last round.
+func atOneHertz(children map[string]*process, results map[string]result, n int) error {
+	var all errgroup.Group
+	for name, c := range children {
+		last := &results[name][len(results[name])-1]
+		all.Go(func() error {
+			r, err := c.round(order{Relists: n, Period: time.Second})
+			last.RSS = r.RSS
+			return err
+		})
+	}
+	return all.Wait()
 }

@@ -91,7 +91,11 @@ func measure(ctx context.Context, s subject, n int, pause time.Duration) (round,
 	r.CPU = cpuTime() - cpu
 	runtime.ReadMemStats(&m1)
 	r.AllocBytes, r.AllocObjects = m1.TotalAlloc-m0.TotalAlloc, m1.Mallocs-m0.Mallocs
-	r.Bytes, r.Pods, r.Events, r.RSS = s.bytes(), s.pods(), s.events()-events, maxRSS()
+	r.Bytes, r.Pods, r.Events, r.RSS = s.bytes(), s.pods(), s.events()-events, resident(os.Getpid())
+	r.Goroutines = runtime.NumGoroutine()
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		r.FDs = len(fds)
+	}
 	return r, nil
 }
 
@@ -104,11 +108,11 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// maxRSS is the largest resident set of this process so far, in bytes.
-func maxRSS() int64 {
-	text, _ := os.ReadFile("/proc/self/status")
+// resident is the resident set of a process, in bytes.
+func resident(pid int) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(text)) {
-		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if kb, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 10, 64)
 			return n << 10
 		}

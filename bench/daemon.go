@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// daemons runs the whole daemon, with its probes, its Status and its evidence,
+// beside a peer that does nothing but relist, both at 1 Hz and for the same
+// time.
+func daemons(ctx context.Context, cfg config, sizes, binary string, window time.Duration) error {
+	pods, err := numbers("-pods", sizes)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s run beside a bare peer, both at 1 Hz for %s\n", filepath.Base(binary), window)
+	fmt.Printf("%6s %13s %13s %8s %10s %7s %14s\n", "pods", "plegd ms/s", "peer ms/s", "/ peer", "rss MiB", "series", "cpu ms/scrape")
+	for _, n := range pods {
+		cfg.pods = int(n)
+		if err := besideDaemon(ctx, cfg, binary, window); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func besideDaemon(ctx context.Context, cfg config, binary string, window time.Duration) error {
+	dir, err := os.MkdirTemp("", "plegd-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "runtime.sock")
+	server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(cfg.pods), "-containers", fmt.Sprint(cfg.containers))
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	peer, err := startChild(ctx, "peer", "-socket", socket)
+	if err != nil {
+		return err
+	}
+	defer peer.close()
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := l.Addr().String()
+	_ = l.Close()
+	// As its unit starts it: deploy/systemd/plegd.service.
+	d := exec.CommandContext(ctx, binary, "run", "--runtime-endpoint", "unix://"+socket, "--state-dir", dir, "--control-socket", filepath.Join(dir, "control.sock"), "--web.listen-address", address)
+	d.Env = append(os.Environ(), "GOMEMLIMIT=192MiB")
+	d.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.Start(); err != nil {
+		return fmt.Errorf("start the daemon (make build): %w", err)
+	}
+	defer func() { _ = d.Process.Signal(syscall.SIGTERM); _ = d.Wait() }()
+	time.Sleep(10 * time.Second) // its start is over
+
+	url := "http://" + address + "/metrics"
+	before := cpuOf(d.Process.Pid)
+	r, err := peer.round(order{Relists: int(window.Seconds()), Period: time.Second})
+	if err != nil {
+		return err
+	}
+	used := cpuOf(d.Process.Pid) - before
+	rss := resident(d.Process.Pid)
+
+	const scrapes = 100
+	series, err := scrape(ctx, url)
+	if err != nil {
+		return err
+	}
+	idle := float64(used) / float64(window)
+	start, before := time.Now(), cpuOf(d.Process.Pid)
+	for range scrapes {
+		if _, err := scrape(ctx, url); err != nil {
+			return err
+		}
+	}
+	each := (float64(cpuOf(d.Process.Pid)-before) - idle*float64(time.Since(start))) / scrapes
+	own, others := ms(used)/window.Seconds(), ms(r.CPU)/window.Seconds()
+	fmt.Printf("%6d %13.2f %13.2f %8.2f %10.1f %7d %14.2f\n", cfg.pods, own, others, own/others, float64(rss)/(1<<20), series, each/1e6)
+	return nil
+}
+
+// cpuOf is the CPU time of a process's threads, to the nanosecond.
+func cpuOf(pid int) time.Duration {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	var sum time.Duration
+	for _, f := range files {
+		text, _ := os.ReadFile(f)
+		var ns int64
+		_, _ = fmt.Sscan(string(text), &ns)
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+// scrape returns the number of series that a scrape finds.
+func scrape(ctx context.Context, url string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("scrape: %w", err)
+	}
+	defer resp.Body.Close()
+	n := 0
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if line := lines.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return n, err
+}
