@@ -21,12 +21,11 @@ const noMemoryLimit = 1 << 60
 type cgroupSource struct {
 	procfs, root string // root is /sys/fs/cgroup
 	pid          func() int
-	before       throttling
+	before       map[string]throttling // by directory
 }
 
 type throttling struct {
 	at                 time.Time
-	path               string
 	periods, throttled uint64
 	time               time.Duration
 }
@@ -132,31 +131,49 @@ func (s *cgroupSource) frozen(c controllers, v *health.Cgroup) {
 	}
 }
 
-// throttled works out what the CPU quota took since the last look.
+// throttled works out what the CPU quotas took since the last look, its own and
+// those above it: the one that took the most counts. ThrottledTotal is of all.
 func (s *cgroupSource) throttled(c controllers, v *health.Cgroup) {
+	before := s.before
+	s.before = map[string]throttling{}
 	dir, v2 := s.dir(c, "cpu")
-	if dir == "" {
-		return
-	}
-	b, err := readProc(dir, "cpu.stat")
-	if err != nil {
-		return
-	}
-	stat := keyed(b)
-	now := throttling{at: v.At, path: dir, periods: stat["nr_periods"], throttled: stat["nr_throttled"]}
-	if v2 {
-		now.time = time.Duration(stat["throttled_usec"]) * time.Microsecond
-	} else {
-		now.time = time.Duration(stat["throttled_time"])
-	}
-	v.ThrottledTotal = now.time
-	if b := s.before; b.path == dir && now.at.After(b.at) && now.periods >= b.periods && now.time >= b.time {
-		v.Throttled = (now.time - b.time).Seconds() / now.at.Sub(b.at).Seconds()
-		if periods := now.periods - b.periods; periods > 0 && now.throttled >= b.throttled {
-			v.ThrottledPeriods = min(1, float64(now.throttled-b.throttled)/float64(periods))
+	for ; len(dir) > len(s.root); dir = filepath.Dir(dir) {
+		b, err := readProc(dir, "cpu.stat")
+		if err != nil {
+			continue
+		}
+		now := parseThrottling(b, v2)
+		now.at = v.At
+		s.before[dir] = now
+		v.ThrottledTotal += now.time
+		share, periods := now.since(before[dir])
+		if share > v.Throttled {
+			v.Throttled, v.ThrottledPeriods = share, periods
 		}
 	}
-	s.before = now
+}
+
+func parseThrottling(b []byte, v2 bool) throttling {
+	stat := keyed(b)
+	t := throttling{periods: stat["nr_periods"], throttled: stat["nr_throttled"]}
+	if v2 {
+		t.time = time.Duration(stat["throttled_usec"]) * time.Microsecond
+	} else {
+		t.time = time.Duration(stat["throttled_time"])
+	}
+	return t
+}
+
+// since returns the time per second and the share of periods that were throttled
+// since b; 0 when there was no b, or the cgroup was made anew.
+func (t throttling) since(b throttling) (share, periods float64) {
+	if b.at.IsZero() || !t.at.After(b.at) || t.periods < b.periods || t.throttled < b.throttled || t.time < b.time {
+		return 0, 0
+	}
+	if n := t.periods - b.periods; n > 0 {
+		periods = min(1, float64(t.throttled-b.throttled)/float64(n))
+	}
+	return (t.time - b.time).Seconds() / t.at.Sub(b.at).Seconds(), periods
 }
 
 // limits reads the tasks and the memory against the nearest limit at the

@@ -230,26 +230,34 @@ func liveCgroup(c *child) *Watch[health.Cgroup] {
 	return NewCgroup("/proc", "/sys", func() int { return c.pid })
 }
 
+// TestCgroupThrottledLive has a quota at the cgroup itself, then at the one above.
 func TestCgroupThrottledLive(t *testing.T) {
-	dir := testCgroup(t, "cpu")
-	setCgroup(t, filepath.Join(dir, "cpu.cfs_period_us"), "10000")
-	setCgroup(t, filepath.Join(dir, "cpu.cfs_quota_us"), "1000")
+	slice := testCgroup(t, "cpu")
+	dir := filepath.Join(slice, "below")
+	makeCgroup(t, dir)
 	c := startChild(t, "", "busy", "2")
 	w := liveCgroup(c)
+	enter(t, dir, c)
+	gatherCgroup(t, w)
 	if v := gatherCgroup(t, w); v.Throttled != 0 || v.ThrottledPeriods != 0 {
 		t.Errorf("%+v without a quota", v)
 	}
-	enter(t, dir, c)
-	gatherCgroup(t, w)
-	start := time.Now()
-	eventually(t, func() bool {
-		if time.Since(start) < 300*time.Millisecond { // a sample of some length
-			return false
-		}
-		start = time.Now()
-		v := gatherCgroup(t, w)
-		return v.Throttled > .3 && v.ThrottledPeriods > .8 && v.ThrottledPeriods <= 1 && v.ThrottledTotal > 0 && v.Path == "/"+filepath.Base(dir)
-	})
+	for _, at := range []string{dir, slice} {
+		setCgroup(t, filepath.Join(at, "cpu.cfs_period_us"), "10000")
+		setCgroup(t, filepath.Join(at, "cpu.cfs_quota_us"), "1000")
+		gatherCgroup(t, w)
+		start := time.Now()
+		eventually(t, func() bool {
+			if time.Since(start) < 300*time.Millisecond { // a sample of some length
+				return false
+			}
+			start = time.Now()
+			v := gatherCgroup(t, w)
+			return v.Throttled > .3 && v.ThrottledPeriods > .8 && v.ThrottledPeriods <= 1 && v.ThrottledTotal > 0 && strings.HasSuffix(v.Path, "/below")
+		})
+		setCgroup(t, filepath.Join(at, "cpu.cfs_quota_us"), "-1")
+		eventually(t, func() bool { return gatherCgroup(t, w).Throttled == 0 })
+	}
 }
 
 func TestCgroupFrozenLive(t *testing.T) {
