@@ -36,7 +36,10 @@ func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *z
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
 	cfg.ControlSocket, cfg.WebListenAddresses = "", nil
-	cfg.KubeletHealthzURL = "" // nothing real may be waited for in a bubble
+	// Nothing real may be waited for in a bubble, nor judged: the machine that
+	// runs the tests may itself be short of something.
+	cfg.KubeletHealthzURL = ""
+	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
 	if change != nil {
 		change(&cfg)
 	}

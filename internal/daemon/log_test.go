@@ -20,17 +20,22 @@ func TestTheLogIsQuiet(t *testing.T) {
 		core, logged := observer.New(zap.InfoLevel)
 		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
 		w.at(60 * time.Second)
-		if n := logged.Len(); n > 1 {
-			t.Errorf("%d lines in a quiet minute: %v", n, logged.All())
+		verdicts := func() []observer.LoggedEntry { return logged.FilterMessage("verdict changed").All() }
+		sources := logged.FilterMessageSnippet("a source of evidence").Len()
+		if n := len(verdicts()); n > 1 || logged.Len() != n+sources {
+			t.Errorf("%d lines in a quiet minute: %v", logged.Len(), logged.All())
 		}
-		before := logged.Len()
+		before := len(verdicts())
 		w.fail("ListContainers=error(Internal: boom)")
 		w.at(180 * time.Second)
 		w.fail("")
 		w.at(240 * time.Second)
 		var said []string
-		for _, e := range logged.All()[before:] {
+		for _, e := range verdicts()[before:] {
 			said = append(said, e.ContextMap()["state"].(string)+" "+e.ContextMap()["reason"].(string))
+		}
+		if n := logged.FilterMessageSnippet("a source of evidence").Len(); n != sources {
+			t.Errorf("sources that do not answer are said %d times, and %d times more later", sources, n-sources)
 		}
 		want := []string{"degraded " + health.Unknown, "healthy "}
 		if len(said) != 2 || said[0] != want[0] || said[1] != want[1] {

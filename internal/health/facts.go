@@ -172,6 +172,9 @@ type Modelled struct {
 	LastSeen time.Time `json:"last_seen"`
 	// BusySince is the start of its relist under way, zero between two.
 	BusySince time.Time `json:"busy_since"`
+	// InspectingSince is when that relist had its lists and began to inspect,
+	// zero before.
+	InspectingSince time.Time `json:"inspecting_since"`
 	// Inspecting is how many pods it has yet to finish in that relist.
 	Inspecting int `json:"inspecting,omitempty"`
 }

@@ -59,6 +59,10 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 // fallBack names what stands when no row of the table matches.
 func (v *Verdict) fallBack(w *view, starting bool, k kubelet, now time.Time, previous *Verdict) {
 	switch {
+	case previous != nil && w.f.Relist.Failures > 0 && previous.Reason != "" && previous.Reason != Starting && previous.Reason != Unknown:
+		// On the way back: the connection is up again, a relist has yet to
+		// succeed.
+		v.Active = append(v.Active, previous.Active[0])
 	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
 		v.activate(reasonOf(Unknown), w.unknownEvidence(), now, previous)
 	case starting:

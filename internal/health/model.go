@@ -61,6 +61,7 @@ type replay struct {
 	record RelistRecord
 	listed bool
 	at     time.Time // where the model stands: the start of what is at items[0]
+	begun  time.Time // the end of the lists
 	items  []InspectionRecord
 	// taken counts the inspections of record that have been moved to items.
 	taken int
@@ -142,7 +143,7 @@ func (m *Model) At(now time.Time) Modelled {
 	}
 	out := Modelled{LastSeen: m.lastSeen}
 	if c := m.current; c != nil {
-		out.BusySince = c.start
+		out.BusySince, out.InspectingSince = c.start, c.begun
 		out.Inspecting = len(c.items) + len(c.record.Inspections) - c.taken
 	}
 	return out
@@ -166,7 +167,7 @@ func (m *Model) step(now time.Time) bool {
 			m.finish(end)
 			return true
 		}
-		m.lastSeen, c.at, c.listed = c.start, end, true
+		m.lastSeen, c.at, c.begun, c.listed = c.start, end, end, true
 		// A pod that this relist inspects itself is not inspected twice.
 		c.items = slices.DeleteFunc(c.items, func(i InspectionRecord) bool {
 			return slices.ContainsFunc(c.record.Inspections, func(own InspectionRecord) bool { return own.UID == i.UID })

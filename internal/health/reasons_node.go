@@ -61,23 +61,31 @@ var nodeLimitReasons = []Reason{
 }
 
 // nodeReasons speak of the node's pressure. A busy node is no fault: each needs
-// the lists to suffer too.
+// the lists to be slow too. A list that hangs is none of theirs: pressure makes
+// slow, it does not stop.
 var nodeReasons = []Reason{
 	pressure(NodeCPUStall, "The node is short of CPU, and the runtime's answers are slow with it.",
-		"CPU pressure, while lists are slow or hang.", "some avg10 of 80 % (ends below 60 %); a list above 300ms.", cpuSome,
+		"CPU pressure, while the lists of the last two relists were slow.", "some avg10 of 80 % (ends below 60 %); a list above 300ms.", cpuSome,
 		"See what uses the node's CPUs, and give the runtime its share (kubelet: system-reserved, CPUWeight of the unit).",
 		[]string{"`top`, `cat /proc/pressure/cpu`.", "`systemctl show containerd -p CPUWeight`: system services should have more than pods."},
 		func(n *Node) (float64, string) { return n.CPUSome, "CPU pressure: some %.0f %% of the last 10s" }),
 	pressure(NodeMemoryStall, "The node is short of memory: everything waits for it, and the runtime's answers are slow with it.",
-		"memory pressure, while lists are slow or hang.", "full avg10 of 20 % (ends below 15 %); a list above 300ms.", memFull,
+		"memory pressure, while the lists of the last two relists were slow.", "full avg10 of 20 % (ends below 15 %); a list above 300ms.", memFull,
 		"See what uses the node's memory; eviction should have begun.",
 		[]string{"`cat /proc/pressure/memory`, `ps aux --sort -rss | head`.", "`kubectl describe node`: MemoryPressure, and the pods' requests."},
 		func(n *Node) (float64, string) { return n.MemoryFull, "memory pressure: full %.0f %% of the last 10s" }),
 	pressure(NodeIOStall, "The node's disks cannot keep up, and the runtime's answers are slow with it.",
-		"I/O pressure, while lists are slow or hang.", "full avg10 of 40 % (ends below 30 %); a list above 300ms.", ioFull,
+		"I/O pressure, while the lists of the last two relists were slow.", "full avg10 of 40 % (ends below 30 %); a list above 300ms.", ioFull,
 		"See what uses the disks, image pulls and logs first.",
 		[]string{"`cat /proc/pressure/io`, `iotop -o`, `iostat -x 1`.", "A cloud disk out of burst credits looks like this: see its metrics."},
 		func(n *Node) (float64, string) { return n.IOFull, "I/O pressure: full %.0f %% of the last 10s" }),
+}
+
+// listsSlow tells whether the lists of the last two relists were answered, and
+// slowly.
+func (w *view) listsSlow() bool {
+	l := w.f.Relist.Lists
+	return len(l) > 1 && l[len(l)-1] >= slowCall && l[len(l)-2] >= slowCall
 }
 
 func pressure(id, meaning, needs, numbers string, limit float64, next string, steps []string, value func(*Node) (float64, string)) Reason {
@@ -86,7 +94,7 @@ func pressure(id, meaning, needs, numbers string, limit float64, next string, st
 		Next: next, Steps: steps, Restart: HelpsNo,
 		match: func(w *view) []string {
 			n := w.f.Evidence.Node
-			if n == nil || !w.callsSuffer() {
+			if n == nil || !w.listsSlow() {
 				return nil
 			}
 			v, format := value(n)

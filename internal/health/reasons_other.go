@@ -153,7 +153,7 @@ var otherReasons = []Reason{
 func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	_, _, hanging := w.hang()
-	return r.Failures == 0 && !hanging && r.Last != nil && w.behind() < kubeletFails && !w.statusTrouble() &&
+	return r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails && !w.statusTrouble() &&
 		s.RuntimeReady.good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate &&
 		(w.previous == nil || w.previous.NodeReady && (w.previous.State != StateDegraded || w.was(KubeletStalled) || w.was(KubeletDown)))
 }

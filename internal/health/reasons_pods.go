@@ -155,9 +155,11 @@ var podReasons = []Reason{
 			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial-last.ListPodSandbox-last.ListContainers > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
 			}
-			if behind := w.behind(); behind > SlowRelistThreshold {
-				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(behind)))
+			switch m := w.f.Modelled; {
+			case w.inspecting() > SlowRelistThreshold:
 				out = append(out, w.modelEvidence()...)
+			case m.BusySince.IsZero() && w.was(RelistSlow) && w.behind() > SlowRelistThreshold: // between two of its relists
+				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(w.behind())))
 			}
 			return out
 		},
@@ -176,14 +178,13 @@ var podReasons = []Reason{
 		Restart: HelpsNo,
 		match: func(w *view) []string {
 			in, last := w.f.Relist.InFlight, w.f.Relist.Last
-			behind := w.behind()
 			switch {
 			case in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes:
 				return []string{fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, short(w.age(in.PhaseStart)))}
 			case last != nil && last.Inspected >= burstPods && last.Serial >= burstTakes:
 				return append([]string{fmt.Sprintf("%d pods inspected in one relist, %s one after another", last.Inspected, short(last.Serial))}, w.modelEvidence()...)
-			case behind >= burstTakes && w.f.Modelled.Inspecting > 0 && (w.was(ChangeBurst) || w.f.Modelled.Inspecting >= burstPods):
-				return append([]string{fmt.Sprintf("the kubelet last began a relist %s before plegd did", short(behind))}, w.modelEvidence()...)
+			case w.inspecting() >= burstTakes && w.f.Modelled.Inspecting > 0 && (w.was(ChangeBurst) || w.f.Modelled.Inspecting >= burstPods):
+				return w.modelEvidence()
 			}
 			return nil
 		},
@@ -258,10 +259,10 @@ var podReasons = []Reason{
 // modelEvidence says how long the kubelet's relist takes by now.
 func (w *view) modelEvidence() []string {
 	m := w.f.Modelled
-	if m.BusySince.IsZero() || w.age(m.BusySince) < inspectHangAfter {
+	if w.inspecting() < inspectHangAfter {
 		return nil
 	}
-	s := "the kubelet, one call after another, has been in this relist for " + short(w.age(m.BusySince))
+	s := "the kubelet, one call after another, has been inspecting for " + short(w.inspecting())
 	if m.Inspecting > 0 {
 		s += fmt.Sprintf(", with %s to go", count(m.Inspecting, "pod", "pods"))
 	}
@@ -288,6 +289,15 @@ const (
 	// (k8s.io/cri-client, maxMsgSize).
 	messageLimit = 16 << 20
 )
+
+// inspecting is how long the modelled kubelet has been inspecting pods in its
+// relist under way.
+func (w *view) inspecting() time.Duration {
+	if w.f.Modelled.InspectingSince.IsZero() {
+		return 0
+	}
+	return w.age(w.f.Modelled.InspectingSince)
+}
 
 // behind is how much later plegd last saw the runtime than the modelled kubelet.
 func (w *view) behind() time.Duration {

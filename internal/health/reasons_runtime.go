@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -25,7 +26,7 @@ var runtimeReasons = []Reason{
 			if e == nil {
 				return nil
 			}
-			if e.Code == "Unimplemented" {
+			if e.Code == "Unimplemented" || strings.Contains(e.Message, "HTTP/1.1 header") { // grpc-go's word for a web server
 				return []string{fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)}
 			}
 			// Garbage does not always look the same: what was once seen to speak

@@ -210,7 +210,7 @@ func (w *view) statusTrouble() bool {
 // or nothing has spoken against it since that was last so.
 func (w *view) answeredBesideStatus() bool {
 	s := &w.f.Status
-	if !s.InFlightSince.IsZero() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
+	if !s.InFlightSince.IsZero() && w.steady() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
 		return true
 	}
 	// One that failed for want of an answer, or while the runtime was starting,
