@@ -45,7 +45,7 @@ func (d *Daemon) newSources() (*sources, error) {
 			return 0
 		},
 	})
-	s.children = evidence.NewChildren(cfg.ProcFS, cfg.SysFS, s.process.PID)
+	s.children = evidence.NewChildren(cfg.ProcFS, cfg.SysFS, s.process.PID, d.runtime.path)
 	s.cgroup = evidence.NewCgroup(cfg.ProcFS, cfg.SysFS, s.process.PID)
 	s.node = evidence.NewNode(cfg.ProcFS)
 	s.docker = evidence.NewDocker(func() string { return cfg.DockerSocket }, d.behindCRIDockerd)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -23,6 +24,7 @@ const (
 type childrenSource struct {
 	procfs, cgroups string
 	pid             func() int
+	socket          func() string
 	boot            time.Time
 	since           map[childKey]childState
 }
@@ -36,13 +38,27 @@ type childKey struct {
 type childState struct {
 	state string
 	since time.Time
+	args  *shimArgs
+}
+
+// shimArgs is what a stuck shim's arguments say. They are read once, in a
+// goroutine of their own: reading the arguments of a process that is wedged can
+// block for ever.
+type shimArgs struct {
+	read atomic.Pointer[shimFlags]
+}
+
+type shimFlags struct {
+	sandbox, address string
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's
-// helpers. pid names the runtime's process, 0 for none. It looks every 2 s, at
-// /proc/PID/stat only, and needs no privilege.
-func NewChildren(procfs, sysfs string, pid func() int) *Watch[health.Children] {
-	c := &childrenSource{procfs: procfs, cgroups: filepath.Join(sysfs, "fs/cgroup"), pid: pid, since: map[childKey]childState{}}
+// helpers. pid names the runtime's process, 0 for none; socket is the runtime's
+// path: a stuck shim that serves another one, as dockerd's containerd has, is
+// none of it. It looks every 2 s, at /proc/PID/stat, and at the arguments of
+// what is stuck, and needs no privilege.
+func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
+	c := &childrenSource{procfs: procfs, cgroups: filepath.Join(sysfs, "fs/cgroup"), pid: pid, socket: socket, since: map[childKey]childState{}}
 	return NewWatch("children", Timing{Period: 2 * time.Second, Timeout: time.Second}, c.gather)
 }
 
@@ -108,10 +124,49 @@ func (c *childrenSource) shim(s procStat, now time.Time, since map[childKey]chil
 	key := childKey{s.pid, s.start}
 	known, ok := c.since[key]
 	if !ok || known.state != state {
-		known = childState{state: state, since: now}
+		known = childState{state: state, since: now, args: known.args}
+	}
+	if known.args == nil {
+		known.args = &shimArgs{}
+		go known.args.find(c.procfs, s.pid)
 	}
 	since[key] = known
-	v.Stuck = append(v.Stuck, health.Child{PID: s.pid, Comm: s.comm, State: c.frozenOr(s.pid, state), Since: known.since})
+	child := health.Child{PID: s.pid, Comm: s.comm, State: c.frozenOr(s.pid, state), Since: known.since}
+	if flags := known.args.read.Load(); flags != nil {
+		if flags.address != "" && c.socket() != "" && !samePath(flags.address, c.socket()) {
+			return
+		}
+		child.Sandbox = flags.sandbox
+	}
+	v.Stuck = append(v.Stuck, child)
+}
+
+// find reads the arguments: containerd-shim-runc-v2 -namespace k8s.io -id ID
+// -address /run/containerd/containerd.sock.
+func (a *shimArgs) find(procfs string, pid int) {
+	b, err := readProc(procfs, strconv.Itoa(pid), "cmdline")
+	if err != nil {
+		return
+	}
+	f := &shimFlags{}
+	args := strings.Split(string(b), "\x00")
+	for i, arg := range args[:max(0, len(args)-1)] {
+		switch arg {
+		case "-id":
+			f.sandbox = args[i+1]
+		case "-address":
+			f.address = args[i+1]
+		}
+	}
+	a.read.Store(f)
+}
+
+// samePath compares two paths of sockets; /var/run is /run everywhere.
+func samePath(a, b string) bool {
+	plain := func(p string) string {
+		return strings.Replace(filepath.Clean(p), "/var/run/", "/run/", 1)
+	}
+	return plain(a) == plain(b)
 }
 
 // frozenOr returns F for a process in D whose v1 freezer is frozen, which looks

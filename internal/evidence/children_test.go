@@ -19,7 +19,7 @@ import (
 )
 
 func childrenOf(procfs, sysfs string, pid int) *Watch[health.Children] {
-	return NewChildren(procfs, sysfs, func() int { return pid })
+	return NewChildren(procfs, sysfs, func() int { return pid }, func() string { return "" })
 }
 
 func gatherChildren(t *testing.T, w *Watch[health.Children]) *health.Children {
@@ -209,4 +209,40 @@ func TestChildrenFrozenShim(t *testing.T) {
 	eventually(t, func() bool { s := childPID(gatherChildren(t, w).Stuck, c.pid); return s != nil && s.State == "F" })
 	setCgroup(t, filepath.Join(dir, "freezer.state"), "THAWED")
 	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
+}
+
+// TestForeignShim: a stuck shim that serves another runtime is none of this one.
+func TestForeignShim(t *testing.T) {
+	root := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stat := " (containerd-shim) T 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5000 0 0\n"
+	put("stat", "btime 1700000000\n")
+	put("10/stat", "10"+stat)
+	put("10/cmdline", "/usr/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/containerd/containerd.sock\x00")
+	put("11/stat", "11"+stat)
+	put("11/cmdline", "/usr/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00def\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+	c := &childrenSource{procfs: root, pid: func() int { return 5 }, socket: func() string { return "/var/run/containerd/containerd.sock" }, since: map[childKey]childState{}}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		v, err := c.gather(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(v.Stuck) == 1 && v.Stuck[0].PID == 10 && v.Stuck[0].Sandbox == "abc" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stuck: %+v, want pid 10 alone, with its sandbox", v.Stuck)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

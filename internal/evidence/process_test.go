@@ -133,7 +133,7 @@ func lookAround(ctx context.Context, pid, goes int) nodeSees {
 	var err error
 	out.Process, err = processIn("/proc", pid).gather(ctx)
 	out.ProcessErr = text(err)
-	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }).gather(ctx)
+	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }, func() string { return "" }).gather(ctx)
 	out.ChildrenErr = text(err)
 	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).gather(ctx)
 	out.CgroupErr = text(err)
@@ -728,7 +728,7 @@ func BenchmarkEvidenceSecond(b *testing.B) {
 	}
 	pid := func() int { return c.pid }
 	process, cgroup := processIn("/proc", c.pid), NewCgroup("/proc", "/sys", pid)
-	children, whole := NewChildren("/proc", "/sys", pid), NewNode("/proc")
+	children, whole := NewChildren("/proc", "/sys", pid, func() string { return "" }), NewNode("/proc")
 	check := func(err error) {
 		if err != nil {
 			b.Fatal(err)
