@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -64,6 +65,7 @@ type Client struct {
 	conn   *grpc.ClientConn
 	closed bool
 
+	frames     framePool
 	sandboxes  *listReader[Sandbox]
 	containers *listReader[Container]
 }
@@ -136,6 +138,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		// on, and gRPC does not measure the connection with pings meanwhile.
 		grpc.WithInitialWindowSize(MaxMessageBytes),
 		grpc.WithInitialConnWindowSize(MaxMessageBytes),
+		experimental.WithBufferPool(&c.frames),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 	)
