@@ -20,10 +20,10 @@ type framePool struct {
 	free         []*[]byte
 	out          int // buffers in use
 	most, before int // the most in this window of answers, and in the one before
-	answers      int // of this window
+	answers      int // lists in this window
 }
 
-// window is the number of answers after which what was needed is looked at.
+// window is the number of lists after which what was needed is looked at.
 const window = 16
 
 // Get returns a buffer of n bytes.
@@ -57,9 +57,12 @@ func (p *framePool) Put(b *[]byte) {
 	defer p.mu.Unlock()
 	p.out--
 	p.free = append(p.free, b)
-	if p.out > 0 {
-		return
-	}
+}
+
+// answered says that a list has been read, and its buffers are back.
+func (p *framePool) answered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.answers++; p.answers < window {
 		return
 	}
@@ -67,5 +70,5 @@ func (p *framePool) Put(b *[]byte) {
 		clear(p.free[keep:])
 		p.free = p.free[:keep]
 	}
-	p.answers, p.most, p.before = 0, 0, p.most
+	p.answers, p.most, p.before = 0, p.out, p.most
 }

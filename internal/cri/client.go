@@ -305,6 +305,7 @@ func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
 // ListPodSandbox lists all sandboxes. The slice is valid until the next call;
 // the values are immutable, and the same as last time where nothing changed.
 func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
+	defer c.frames.answered()
 	var out []*Sandbox
 	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.sandboxes.read(b); return err }}
 	if err := c.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, a); err != nil {
@@ -317,6 +318,7 @@ func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
 // until the next call; the values are immutable, and the same as last time
 // where nothing changed.
 func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
+	defer c.frames.answered()
 	var out []*Container
 	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.containers.read(b); return err }}
 	if err := c.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, a); err != nil {

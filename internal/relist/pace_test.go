@@ -90,7 +90,7 @@ func TestBurstSlowsDown(t *testing.T) {
 			t.Errorf("%d calls at once at most: there was nothing to slow down", s.most)
 		}
 		if s.later > 4 {
-			t.Errorf("%d calls at once 100 calls after it had become slow, want 4 at most", s.later)
+			t.Errorf("%d calls at once 200 calls after it had become slow, want 4 at most", s.later)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func (s *serialiser) attach(rt *critest.Runtime) {
 			s.now++
 			n := s.calls
 			s.most = max(s.most, s.now)
-			if n > s.after+100 {
+			if n > s.after+200 {
 				s.later = max(s.later, s.now)
 			}
 			s.mu.Unlock()
