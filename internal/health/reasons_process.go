@@ -45,8 +45,13 @@ var processReasons = []Reason{
 			if c != nil && c.Frozen {
 				return []string{fmt.Sprintf("the cgroup of pid %d is frozen: %s", p.PID, c.Path)}
 			}
-			if n := threads(p); n > 0 && p.Threads["T"] == n {
+			n := threads(p)
+			if n > 0 && p.Threads["T"] == n {
 				return []string{fmt.Sprintf("pid %d (%s): all %d threads are stopped", p.PID, p.Comm, n)}
+			}
+			// Thawed since the threads were last looked at: no disk held them up.
+			if n > 0 && p.Threads["D"] == n && w.was(RuntimeFrozen) {
+				return []string{fmt.Sprintf("pid %d (%s): none of %d threads ran when last looked at", p.PID, p.Comm, n)}
 			}
 			return nil
 		},

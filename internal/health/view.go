@@ -150,6 +150,10 @@ func (w *view) beside() (Stage, Cause, string) {
 	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.steady() {
 		return "", CauseNone, ""
 	}
+	// The held connection was made since: what the probe met is over.
+	if d := w.f.Dial; d.Cause == CauseNone && d.At.After(p.At) {
+		return "", CauseNone, ""
+	}
 	return p.Stage, p.Cause, p.Detail
 }
 
