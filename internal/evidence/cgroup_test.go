@@ -69,13 +69,6 @@ func TestCgroupLayouts(t *testing.T) {
 			"v2: the root has no limits", "testdata/cgroup_v2", "0::/\n",
 			health.Cgroup{Path: "/"},
 		},
-		{
-			"v2: gone meanwhile", "testdata/cgroup_v2", "0::/user.slice (deleted)\n",
-			health.Cgroup{Path: "/user.slice (deleted)"},
-		},
-		{"no hierarchy is mounted", "testdata/none", v1Cgroups + v2Cgroups, health.Cgroup{Path: runtimeCgroup}},
-		{"nothing is said", "testdata/cgroup_v2", "\n:\nx:y\n1:cpu:relative\n", health.Cgroup{Path: "/"}},
-		{"a name that begins with two dots", "testdata/cgroup_v2", "0::/..x\n", health.Cgroup{Path: "/..x"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +101,11 @@ func TestCgroupThrottled(t *testing.T) {
 			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000500*time.Microsecond {
 				t.Errorf("%+v, want %f and half of the periods", v, want)
 			}
-			if v := set(1020, 205, 5_000_500); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+			// A quota may tell of itself only every other sample: two are looked at.
+			if v := set(1020, 205, 5_000_500); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
+				t.Errorf("%+v, want a quarter of the periods", v)
+			}
+			if v := set(1030, 205, 5_000_500); v.Throttled != 0 || v.ThrottledPeriods != 0 {
 				t.Errorf("%+v, want none", v)
 			}
 			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made anew
@@ -121,8 +118,61 @@ func TestCgroupThrottled(t *testing.T) {
 	}
 }
 
+// TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
+func TestCgroupThrottledAbove(t *testing.T) {
+	sysfs := copyTree(t, "testdata/cgroup_v2")
+	w := cgroupOf(t, sysfs, v2Cgroups)
+	set := func(periods int) *health.Cgroup {
+		writeTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, periods, periods*90_000_000)})
+		return gatherCgroup(t, w)
+	}
+	set(10)
+	if v := set(20); v.Throttled == 0 || v.ThrottledPeriods != 1 || v.ThrottledTotal != 30*time.Minute+5*time.Second {
+		t.Errorf("%+v, want the slice's", v)
+	}
+}
+
+// TestCgroupFrozenAbove: on v2 too, and said of the one that is frozen.
+func TestCgroupFrozenAbove(t *testing.T) {
+	sysfs := copyTree(t, "testdata/cgroup_v2")
+	writeTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cgroup.events": "populated 1\nfrozen 1\n"})
+	if v := gatherCgroup(t, cgroupOf(t, sysfs, v2Cgroups)); !v.Frozen || v.Path != "/system.slice" {
+		t.Errorf("%+v, want the slice frozen", v)
+	}
+	sysfs = copyTree(t, "testdata/cgroup_v1")
+	file := "fs/cgroup/freezer" + runtimeCgroup + "/freezer.state"
+	for state, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "": false} {
+		writeTree(t, sysfs, map[string]string{file: state})
+		if v := gatherCgroup(t, cgroupOf(t, sysfs, v1Cgroups)); v.Frozen != want || v.Path != runtimeCgroup {
+			t.Errorf("%q: %+v", state, v)
+		}
+	}
+}
+
+// TestCgroupNotThere: where plegd does not see the cgroup it says so, and does
+// not say that nothing is throttled.
+func TestCgroupNotThere(t *testing.T) {
+	for name, tt := range map[string]struct{ sysfs, cgroups string }{
+		"no hierarchy is mounted": {"testdata/none", v1Cgroups + v2Cgroups},
+		"nothing is said":         {"testdata/cgroup_v2", "\n:\nx:y\n1:cpu:relative\n"},
+		"another tree":            {"testdata/cgroup_v2", "0::/elsewhere\n"},
+	} {
+		if v, err := cgroupOf(t, tt.sysfs, tt.cgroups).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) || !strings.Contains(err.Error(), "fs/cgroup") {
+			t.Errorf("%s: %+v, %v; want an error that says where it was looked for", name, v, err)
+		}
+	}
+	if v, err := cgroupOf(t, "testdata/cgroup_v2", "0::/user.slice (deleted)\n").gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("a cgroup that is gone: %+v, %v", v, err)
+	}
+}
+
 // TestCgroupOutside: what lies outside the namespace is not read somewhere else.
 func TestCgroupOutside(t *testing.T) {
+	sysfs := copyTree(t, "testdata/cgroup_v2")
+	writeTree(t, sysfs, map[string]string{"fs/cgroup/..x/cgroup.events": "frozen 0\n"})
+	if v := gatherCgroup(t, cgroupOf(t, sysfs, "0::/..x\n")); v.Path != "/..x" {
+		t.Errorf("%+v: a name may begin with two dots", v)
+	}
 	for _, content := range []string{"0::/..\n", "0::/../containerd.service\n", "4:memory:/../../x\n3:cpu:P\n"} {
 		v, err := cgroupOf(t, "testdata/cgroup_v2", content).gather(t.Context())
 		if err == nil || v != nil || !strings.Contains(err.Error(), "namespace") || !strings.Contains(err.Error(), "/..") {
@@ -153,7 +203,7 @@ func FuzzParseCgroups(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := parseCgroups(b)
 		for name, path := range c {
-			if !strings.HasPrefix(path, "/") || strings.ContainsAny(name, ",:\n") || strings.Contains(path, "\n") {
+			if !strings.HasPrefix(path, "/") || strings.ContainsAny(name, ":\n") || strings.Contains(path, "\n") {
 				t.Errorf("%q: %q of %q", name, path, b)
 			}
 		}

@@ -2,11 +2,9 @@ package evidence
 
 import (
 	"context"
-	"path/filepath"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -15,56 +13,80 @@ import (
 const (
 	// keptChildren is how many stuck or old children are named.
 	keptChildren = 5
-	// helperAge is how long a helper must have run to be worth a word; whether
-	// it is too long is for the classifier to say.
+	// helperAge is how old a helper must be to be worth a word; whether that is
+	// too old is for the classifier to say.
 	helperAge = 5 * time.Second
+	// settledAge is how old a process must be that is of no interest to be
+	// looked at only every settledRounds: what it is to become, it is by then.
+	// The pid may be another process's meanwhile, which shows that much later.
+	settledAge    = 10 * time.Second
+	settledRounds = 8
+	// slowLooks is how many of the shims that look asleep are looked at more
+	// closely in one sample. 110 of them take half a minute.
+	slowLooks = 8
+	// maxAncestors bounds the way up from the runtime.
+	maxAncestors = 64
 )
 
 // childrenSource looks at the processes that the runtime leaves its work to.
 type childrenSource struct {
-	procfs, cgroups string
-	pid             func() int
-	socket          func() string
-	boot            time.Time
-	since           map[childKey]childState
+	procfs string
+	pid    func() int
+	socket func() string
+	up     func() time.Duration
+
+	reader  procReader
+	tree    cgroupTree
+	args    argsReader
+	settled map[int]bool
+	shims   map[procID]*shim
+	turn    int // of the slow looks
+	round   int
 }
 
-// childKey is one process: a pid alone may be another one a moment later.
-type childKey struct {
-	pid   int
-	start uint64
-}
-
-type childState struct {
+// shim is what is remembered of a shim or conmon.
+type shim struct {
 	state string
 	since time.Time
-	args  *shimArgs
+	// tid is the thread in D, slices how often it had been on a CPU.
+	tid    int
+	slices uint64
+	seen   int // the round of the last look
 }
 
-// shimArgs is what a stuck shim's arguments say. They are read once, in a
-// goroutine of their own: reading the arguments of a process that is wedged can
-// block for ever.
-type shimArgs struct {
-	read atomic.Pointer[shimFlags]
-}
-
-type shimFlags struct {
-	sandbox, address string
-}
-
-// NewChildren returns the source about shims, conmons and the runtime's
-// helpers. pid names the runtime's process, 0 for none; socket is the runtime's
-// path: a stuck shim that serves another one, as dockerd's containerd has, is
-// none of it. It looks every 2 s, at /proc/PID/stat, and at the arguments of
-// what is stuck, and needs no privilege.
+// NewChildren returns the source about shims, conmons and the runtime's helpers.
+// pid names the runtime's process, 0 for none; socket is the runtime's path. It looks every 2 s, for at most
+// 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
+// shim looks stuck at its cgroup, its threads' stat and schedstat.
+//
+// A shim counts when the runtime, or a process that the runtime descends from,
+// has it as a child: shims are left to these when the one that started them
+// ends. So those of a runtime that runs in a pod do not count; and one that was
+// started for another socket than the runtime's, as by dockerd's containerd, is
+// not named. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
+// when the same thread has not run since the sample before. That its cgroup is
+// frozen on v2, or that a thread other than the first is in D, is looked for in
+// turn: of 8 shims in each sample.
+//
+// Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
+// runtime has other children that live long, by right (decompressors, NRI
+// plugins, port forwarding).
+//
+// The arguments of a process can block the reader as long as it is wedged: they
+// are read once, of those that are to be named, and given up after 50 ms.
 func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
-	c := &childrenSource{procfs: procfs, cgroups: filepath.Join(sysfs, "fs/cgroup"), pid: pid, socket: socket, since: map[childKey]childState{}}
-	return NewWatch("children", Timing{Period: 2 * time.Second, Timeout: time.Second}, c.gather)
+	return NewWatch("children", Timing{Period: 2 * time.Second, Timeout: time.Second}, newChildrenSource(procfs, sysfs, pid, socket).gather)
+}
+
+func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
+	return &childrenSource{
+		procfs: procfs, pid: pid, socket: socket, up: uptime, tree: newCgroupTree(procfs, sysfs), args: argsReader{procfs: procfs},
+		settled: map[int]bool{}, shims: map[procID]*shim{},
+	}
 }
 
 // isShim tells a shim or a conmon by its name, of which the kernel keeps 15
-// bytes. Shims outlive the runtime and belong to another parent, so they cannot
-// be told by that.
+// bytes.
 func isShim(comm string) bool {
 	return strings.HasPrefix(comm, "containerd-shim") || comm == "conmon" || comm == "conmonrs"
 }
@@ -74,115 +96,134 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	if c.boot.IsZero() {
-		boot, err := bootTime(c.procfs)
-		if err != nil {
-			return nil, err
-		}
-		c.boot = boot
-	}
-	all, err := pids(c.procfs, maxProcesses)
+	all, err := numbers(c.procfs, maxProcesses+1)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	v := &health.Children{At: now}
-	since := map[childKey]childState{}
-	for _, pid := range all {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		s, err := readStat(c.procfs, strconv.Itoa(pid))
-		if err != nil || s.state == 'Z' {
-			continue
-		}
-		switch {
-		case isShim(s.comm):
-			v.Shims++
-			c.shim(s, now, since, v)
-		case s.ppid == runtime && pid != runtime:
-			started := c.boot.Add(time.Duration(s.start) * time.Second / clockTicks)
-			if now.Sub(started) >= helperAge {
-				v.Old = append(v.Old, health.Child{PID: pid, Comm: s.comm, State: threadState(s.state), Since: started})
-			}
+	switch n := len(all); {
+	case n == 0:
+		return nil, fmt.Errorf("look for the runtime's children: %s shows no process", c.procfs)
+	case n > maxProcesses:
+		return nil, fmt.Errorf("look for the runtime's children: more than %d processes", maxProcesses)
+	}
+	found, err := c.look(ctx, all, runtime)
+	if err != nil {
+		return nil, err
+	}
+	now, up := time.Now(), c.up()
+	v := &health.Children{At: now, Shims: len(found.shims)}
+	c.turn = c.nextTurn(len(found.shims))
+	for i, s := range found.shims {
+		closely := (i-c.turn+len(found.shims))%len(found.shims) < slowLooks
+		if state, since := c.shimState(s, now, closely); state != "" && !c.isForeign(s.id()) {
+			v.Stuck = append(v.Stuck, health.Child{PID: s.pid, Comm: s.comm, State: state, Since: since})
 		}
 	}
-	c.since = since
-	longest := func(a, b health.Child) int { return a.Since.Compare(b.Since) }
-	slices.SortFunc(v.Stuck, longest)
-	slices.SortFunc(v.Old, longest)
-	v.Stuck, v.Old = v.Stuck[:min(len(v.Stuck), keptChildren)], v.Old[:min(len(v.Old), keptChildren)]
+	for _, s := range found.helpers {
+		started := startedAt(now, up, s.start)
+		if now.Sub(started) >= helperAge && c.isHelper(s, s.ppid == runtime) && !c.isForeign(found.ids[s.ppid]) {
+			v.Old = append(v.Old, health.Child{PID: s.pid, Comm: s.comm, State: threadState(s.state), Since: started})
+		}
+	}
+	v.Stuck, v.Old = longest(v.Stuck), longest(v.Old)
+	for i := range v.Stuck {
+		s := &v.Stuck[i]
+		if args := c.args.of(found.ids[s.PID]); args != nil {
+			s.Sandbox = sandboxOf(s.Comm, args)
+		}
+	}
+	c.forget(found.ids)
 	return v, nil
 }
 
-// shim notes a shim that does not run, and since when.
-func (c *childrenSource) shim(s procStat, now time.Time, since map[childKey]childState, v *health.Children) {
-	state := threadState(s.state)
-	if state != "T" && state != "D" {
-		return
-	}
-	key := childKey{s.pid, s.start}
-	known, ok := c.since[key]
-	if !ok || known.state != state {
-		known = childState{state: state, since: now, args: known.args}
-	}
-	if known.args == nil {
-		known.args = &shimArgs{}
-		go known.args.find(c.procfs, s.pid)
-	}
-	since[key] = known
-	child := health.Child{PID: s.pid, Comm: s.comm, State: c.frozenOr(s.pid, state), Since: known.since}
-	if flags := known.args.read.Load(); flags != nil {
-		if flags.address != "" && c.socket() != "" && !samePath(flags.address, c.socket()) {
-			return
+// longest are the few children that have been so for longest.
+func longest(all []health.Child) []health.Child {
+	slices.SortFunc(all, func(a, b health.Child) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
 		}
-		child.Sandbox = flags.sandbox
-	}
-	v.Stuck = append(v.Stuck, child)
+		return a.PID - b.PID
+	})
+	return all[:min(len(all), keptChildren)]
 }
 
-// find reads the arguments: containerd-shim-runc-v2 -namespace k8s.io -id ID
-// -address /run/containerd/containerd.sock.
-func (a *shimArgs) find(procfs string, pid int) {
-	b, err := readProc(procfs, strconv.Itoa(pid), "cmdline")
-	if err != nil {
-		return
-	}
-	f := &shimFlags{}
-	args := strings.Split(string(b), "\x00")
-	for i, arg := range args[:max(0, len(args)-1)] {
-		switch arg {
-		case "-id":
-			f.sandbox = args[i+1]
-		case "-address":
-			f.address = args[i+1]
+// family is what one look through /proc finds of the runtime's.
+type family struct {
+	shims, helpers []procStat
+	ids            map[int]procID // of all of these
+}
+
+// look goes through the processes.
+func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (family, error) {
+	c.round++
+	kin := c.ancestors(runtime)
+	out := family{ids: map[int]procID{}}
+	settled := make(map[int]bool, len(all))
+	up := c.up()
+	var runs []procStat
+	for _, pid := range all {
+		if ctx.Err() != nil {
+			return family{}, ctx.Err()
+		}
+		if c.settled[pid] && (pid+c.round)%settledRounds != 0 {
+			settled[pid] = true
+			continue
+		}
+		s, err := c.reader.stat(c.procfs, pid)
+		if err != nil || s.state == 'Z' || s.state == 'X' || pid == runtime {
+			continue
+		}
+		switch {
+		case isShim(s.comm) && kin[s.ppid]:
+			out.shims = append(out.shims, s)
+			out.ids[pid] = s.id()
+		case s.ppid == runtime:
+			out.helpers = append(out.helpers, s)
+			out.ids[pid] = s.id()
+		case isOCIRuntime(s.comm):
+			runs = append(runs, s) // its parent may come later
+		default:
+			settled[pid] = up-ticksToDuration(s.start) >= settledAge
 		}
 	}
-	a.read.Store(f)
+	c.settled = settled
+	for _, s := range runs {
+		if _, ours := out.ids[s.ppid]; ours {
+			out.helpers = append(out.helpers, s)
+			out.ids[s.pid] = s.id()
+		}
+	}
+	return out, nil
 }
 
-// samePath compares two paths of sockets; /var/run is /run everywhere.
-func samePath(a, b string) bool {
-	plain := func(p string) string {
-		return strings.Replace(filepath.Clean(p), "/var/run/", "/run/", 1)
+// ancestors are the runtime and the processes that it descends from.
+func (c *childrenSource) ancestors(runtime int) map[int]bool {
+	kin := map[int]bool{}
+	for pid := runtime; !kin[pid] && len(kin) < maxAncestors; {
+		kin[pid] = true
+		s, err := c.reader.stat(c.procfs, pid)
+		if err != nil {
+			break
+		}
+		pid = s.ppid
 	}
-	return plain(a) == plain(b)
+	return kin
 }
 
-// frozenOr returns F for a process in D whose v1 freezer is frozen, which looks
-// like D, else its state.
-func (c *childrenSource) frozenOr(pid int, state string) string {
-	if state != "D" {
-		return state
+// nextTurn is the shim with which the slow looks of this sample begin.
+func (c *childrenSource) nextTurn(n int) int {
+	if n == 0 {
+		return 0
 	}
-	b, err := readProc(c.procfs, strconv.Itoa(pid), "cgroup")
-	if err != nil {
-		return state
+	return (c.turn + slowLooks) % n
+}
+
+// forget drops what is known of processes that are gone.
+func (c *childrenSource) forget(ids map[int]procID) {
+	for id := range c.shims {
+		if ids[id.pid] != id {
+			delete(c.shims, id)
+		}
 	}
-	v := health.Cgroup{}
-	(&cgroupSource{root: c.cgroups}).frozen(parseCgroups(b), &v)
-	if v.Frozen {
-		return "F"
-	}
-	return state
+	c.args.forget(ids)
 }

@@ -3,7 +3,6 @@ package evidence
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,11 +17,19 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-func childrenOf(procfs, sysfs string, pid int) *Watch[health.Children] {
-	return NewChildren(procfs, sysfs, func() int { return pid }, func() string { return "" })
+// fixtureUp is the time since boot in the fixture: its processes were started
+// after 40 to 70 s.
+const fixtureUp = 200 * time.Second
+
+func childrenOf(procfs, sysfs string, pid int) *childrenSource {
+	c := newChildrenSource(procfs, sysfs, func() int { return pid }, func() string { return "" })
+	if procfs != "/proc" {
+		c.up = func() time.Duration { return fixtureUp }
+	}
+	return c
 }
 
-func gatherChildren(t *testing.T, w *Watch[health.Children]) *health.Children {
+func gatherChildren(t *testing.T, w *childrenSource) *health.Children {
 	t.Helper()
 	v, err := w.gather(t.Context())
 	if err != nil {
@@ -45,20 +52,24 @@ func childPID(in []health.Child, pid int) *health.Child {
 // and age, the dead ones not at all.
 func TestChildrenFixture(t *testing.T) {
 	w := childrenOf("testdata/proc", "testdata/cgroup_v1", 1000)
+	first := gatherChildren(t, w)
+	if childPID(first.Stuck, 3008) != nil {
+		t.Error("3008 is said to be in D at first sight")
+	}
 	v := gatherChildren(t, w)
 	byPID := cmpopts.SortSlices(func(a, b health.Child) bool { return a.PID < b.PID })
 	stuck := []health.Child{
-		{PID: 3000, Comm: "containerd-shim", State: "F", Since: v.At}, // its cgroup is frozen
-		{PID: 3001, Comm: "containerd-shim", State: "T", Since: v.At},
-		{PID: 3008, Comm: "conmonrs", State: "D", Since: v.At},
-		{PID: 3011, Comm: "containerd-shim", State: "T", Since: v.At}, // by a tracer; a shim though it is the runtime's child
+		{PID: 3000, Comm: "containerd-shim", State: "F", Since: first.At}, // its cgroup is frozen
+		{PID: 3001, Comm: "containerd-shim", State: "T", Since: first.At},
+		{PID: 3008, Comm: "conmonrs", State: "D", Since: first.At},
+		{PID: 3011, Comm: "containerd-shim", State: "T", Since: first.At}, // by a tracer; a shim though it is the runtime's child
 	}
 	if diff := cmp.Diff(stuck, v.Stuck, byPID); diff != "" || v.Shims != 6 {
 		t.Errorf("%d shims, stuck: %s", v.Shims, diff)
 	}
 	old := []health.Child{ // longest first
-		{PID: 3013, Comm: "bridge", State: "D", Since: time.Unix(1700000065, 0)},
-		{PID: 3003, Comm: "runc", State: "S", Since: time.Unix(1700000070, 0)},
+		{PID: 3013, Comm: "bridge", State: "D", Since: v.At.Add(65*time.Second - fixtureUp)},
+		{PID: 3003, Comm: "runc", State: "S", Since: v.At.Add(70*time.Second - fixtureUp)},
 	}
 	if diff := cmp.Diff(old, v.Old, cmpopts.EquateApproxTime(time.Second)); diff != "" {
 		t.Errorf("old: %s", diff)
@@ -68,7 +79,7 @@ func TestChildrenFixture(t *testing.T) {
 	if diff := cmp.Diff(stuck, again.Stuck, byPID); diff != "" {
 		t.Errorf("stuck, a second time: %s", diff)
 	}
-	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 6 {
+	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 5 { // not the one that is another's child
 		t.Errorf("%+v of a runtime without children", none)
 	}
 }
@@ -113,15 +124,15 @@ func TestChildrenSince(t *testing.T) {
 // longest ones of many.
 func TestChildrenAge(t *testing.T) {
 	root := copyTree(t, "testdata/proc")
-	boot := time.Now().Add(-1000 * time.Second).Truncate(time.Second)
-	writeTree(t, root, map[string]string{"stat": fmt.Sprintf("btime %d\n", boot.Unix())})
+	const up = 1000 * time.Second
 	started := func(pid int, ago time.Duration) {
-		ticks := uint64(time.Since(boot)-ago) * clockTicks / uint64(time.Second)
+		ticks := uint64(up-ago) * clockTicks / uint64(time.Second)
 		writeTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": statLine(pid, "runc", 'S', 42, ticks)})
 	}
 	started(7000, 2*time.Second)
 	started(7001, 7*time.Second)
 	w := childrenOf(root, "testdata/cgroup_v1", 42)
+	w.up = func() time.Duration { return up }
 	if v := gatherChildren(t, w); len(v.Old) != 1 || v.Old[0].PID != 7001 || time.Since(v.Old[0].Since).Round(time.Second) != 7*time.Second {
 		t.Errorf("%+v, want 7001, of 7 s", v.Old)
 	}
@@ -211,38 +222,23 @@ func TestChildrenFrozenShim(t *testing.T) {
 	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 }
 
-// TestForeignShim: a stuck shim that serves another runtime is none of this one.
+// TestForeignShim: a stuck shim that serves another runtime is none of this one,
+// nor is what that shim has started.
 func TestForeignShim(t *testing.T) {
 	root := t.TempDir()
-	put := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	process(t, root, 1, 0, "systemd", 'S')
+	process(t, root, 5, 1, "containerd", 'S')
+	process(t, root, 10, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "abc", "-address", "/run/containerd/containerd.sock")
+	process(t, root, 11, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", "def", "-address", "/run/docker/containerd/containerd.sock")
+	process(t, root, 12, 10, "runc", 'S', "runc", "create")
+	process(t, root, 13, 11, "runc", 'S', "runc", "create")
+	c := childrenOf(root, "testdata/none", 5)
+	c.socket = func() string { return "/var/run/containerd/containerd.sock" }
+	v := gatherChildren(t, c)
+	if got := pidsOf(v.Stuck); !slices.Equal(got, []int{10}) || v.Stuck[0].Sandbox != "abc" {
+		t.Errorf("stuck: %+v, want pid 10 alone, with its sandbox", v.Stuck)
 	}
-	stat := " (containerd-shim) T 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5000 0 0\n"
-	put("stat", "btime 1700000000\n")
-	put("10/stat", "10"+stat)
-	put("10/cmdline", "/usr/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/containerd/containerd.sock\x00")
-	put("11/stat", "11"+stat)
-	put("11/cmdline", "/usr/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00def\x00-address\x00/run/docker/containerd/containerd.sock\x00")
-	c := &childrenSource{procfs: root, pid: func() int { return 5 }, socket: func() string { return "/var/run/containerd/containerd.sock" }, since: map[childKey]childState{}}
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		v, err := c.gather(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(v.Stuck) == 1 && v.Stuck[0].PID == 10 && v.Stuck[0].Sandbox == "abc" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("stuck: %+v, want pid 10 alone, with its sandbox", v.Stuck)
-		}
-		time.Sleep(time.Millisecond)
+	if got := pidsOf(v.Old); !slices.Equal(got, []int{12}) {
+		t.Errorf("old: %v, want pid 12 alone", got)
 	}
 }

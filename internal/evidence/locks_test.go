@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ const someLocks = `1: POSIX  ADVISORY  WRITE 900 fe:00:77 0 EOF
 4: LEASE  ACTIVE    READ 1700 fe:00:12 0 EOF
 `
 
-func TestLockOf(t *testing.T) {
+func TestLockWaits(t *testing.T) {
 	tests := []struct {
 		name, locks string
 		pid, holder int
@@ -39,7 +40,7 @@ func TestLockOf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			holder, file, ok := lockOf([]byte(tt.locks), tt.pid)
+			holder, file, ok := firstWait(lockWaits([]byte(tt.locks), tt.pid))
 			if holder != tt.holder || file != tt.file || ok != (tt.file != "") {
 				t.Errorf("%d, %q, %v; want %d, %q", holder, file, ok, tt.holder, tt.file)
 			}
@@ -47,14 +48,48 @@ func TestLockOf(t *testing.T) {
 	}
 }
 
-func FuzzLockOf(f *testing.F) {
+// firstWait is the first of the locks that are waited for.
+func firstWait(waits []fileLock) (holder int, file string, ok bool) {
+	if len(waits) == 0 {
+		return 0, "", false
+	}
+	return waits[0].pid, waits[0].file, true
+}
+
+// TestLockWaitsMany: two locks at once, and one that the process has itself.
+func TestLockWaitsMany(t *testing.T) {
+	const locks = `1: FLOCK  ADVISORY  WRITE 7 a:1:1 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 6 a:1:1 0 EOF
+2: FLOCK  ADVISORY  WRITE 6 a:1:2 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 6 a:1:2 0 EOF
+3: FLOCK  ADVISORY  WRITE 8 a:1:3 0 EOF
+3: -> FLOCK  ADVISORY  WRITE 6 a:1:3 0 EOF
+`
+	want := []fileLock{{pid: 7, file: "a:1:1"}, {pid: 8, file: "a:1:3"}}
+	if got := lockWaits([]byte(locks), 6); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	// The one that is waited for longest is told, in whatever order they stand.
+	root := copyTree(t, "testdata/proc")
+	as1000 := strings.ReplaceAll(locks, "WRITE 6", "WRITE 1000")
+	third := as1000[strings.Index(as1000, "3:"):]
+	writeTree(t, root, map[string]string{"locks": third})
+	p := processIn(root, 1000)
+	first := gatherProcess(t, p)
+	writeTree(t, root, map[string]string{"locks": as1000})
+	if v := gatherProcess(t, p); v.Lock == nil || v.Lock.File != "a:1:3" || v.Lock.HolderPID != 8 || !v.Lock.Since.Equal(first.At) {
+		t.Errorf("%+v, want a:1:3 still", v.Lock)
+	}
+}
+
+func FuzzLockWaits(f *testing.F) {
 	for _, pid := range []int{1000, 1600, 0, -1} {
 		f.Add([]byte(someLocks), pid)
 	}
 	f.Add([]byte("1: ->"), 1)
 	f.Add([]byte("->\n-> -> ->"), 1)
 	f.Fuzz(func(t *testing.T, locks []byte, pid int) {
-		holder, file, ok := lockOf(locks, pid)
+		holder, file, ok := firstWait(lockWaits(locks, pid))
 		if !ok {
 			if holder != 0 || file != "" {
 				t.Errorf("%d, %q, false", holder, file)
@@ -146,7 +181,7 @@ func TestLockWaitLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := *v.Lock
-			if l.HolderPID != holder.pid || l.HolderComm != "lockholder" || !strings.HasSuffix(l.File, ":"+strconv.FormatUint(inodeOfInfo(info), 10)) || !l.Since.Equal(v.At) {
+			if l.HolderPID != holder.pid || l.HolderComm != "lockholder" || l.File != file && !strings.HasSuffix(l.File, ":"+strconv.FormatUint(inodeOfInfo(info), 10)) || !l.Since.Equal(v.At) {
 				t.Errorf("%+v, want it held by %d", l, holder.pid)
 			}
 			for range 3 {
@@ -163,12 +198,12 @@ func TestLockWaitLive(t *testing.T) {
 	}
 }
 
-func BenchmarkLockOf(b *testing.B) {
+func BenchmarkLockWaits(b *testing.B) {
 	var locks []byte
 	for i := range 500 {
 		locks = fmt.Appendf(locks, "%d: FLOCK  ADVISORY  WRITE %d fe:00:%d 0 EOF\n", i, 1000+i, i)
 	}
 	for b.Loop() {
-		_, _, _ = lockOf(locks, 1)
+		_ = lockWaits(locks, 1)
 	}
 }

@@ -3,118 +3,132 @@ package evidence
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+	"math"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 )
 
-// clockTicks is USER_HZ, the unit of the times in /proc/PID/stat. It is 100 on
-// every platform that Go runs on (include/asm-generic/param.h).
+// clockTicks is USER_HZ, the unit of the times in /proc/PID/stat: 100 on every
+// platform that Go runs on, whatever the kernel's own HZ (it is what
+// sysconf(_SC_CLK_TCK) returns; include/uapi/asm-generic/param.h).
 const clockTicks = 100
 
-// maxProcFile bounds what is read of one file of /proc or of a cgroup.
-const maxProcFile = 1 << 20
+// maxTicks is where a number of ticks no longer fits a Duration: some 290 years.
+const maxTicks = uint64(math.MaxInt64 / (time.Second / clockTicks))
 
-// readProc reads a file of /proc or of a cgroup, at most maxProcFile bytes of it.
-func readProc(path ...string) ([]byte, error) {
-	return readFile(filepath.Join(path...), maxProcFile)
+func ticksToDuration(ticks uint64) time.Duration {
+	return time.Duration(min(ticks, maxTicks)) * (time.Second / clockTicks)
 }
 
-// procStat is what is used of /proc/PID/stat, or of a thread's.
+// procID is one process: a number alone may be another one a moment later.
+type procID struct {
+	pid   int
+	start uint64 // clock ticks since boot
+}
+
+// procStat is what is used of /proc/PID/stat, and of a thread's stat. procfs
+// parses all of it, by fmt.Fscan: too slow for every thread of a runtime every
+// second.
 type procStat struct {
 	pid, ppid int
 	comm      string
 	state     byte
+	threads   int
 	start     uint64 // clock ticks since boot
 }
 
-var errStat = errors.New("this is no line of /proc/PID/stat")
+func (s *procStat) id() procID { return procID{s.pid, s.start} }
 
-// parseStat parses a stat line. A name may hold anything, spaces and
-// parentheses included: it ends at the last ")".
-func parseStat(line []byte) (procStat, error) {
-	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
-	if open < 1 || end < open {
-		return procStat{}, errStat
+var errNotProcStat = errors.New("not the stat file of a process")
+
+// What is used of the fields, counted from the state, field 3 of proc(5).
+const (
+	statState   = 0
+	statPPID    = 1
+	statThreads = 17
+	statStart   = 19
+)
+
+// parseStat decodes "pid (comm) state ppid ...". The name may hold anything,
+// blanks and brackets included: it ends at the last bracket.
+func parseStat(b []byte) (procStat, error) {
+	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if from < 2 || to < from {
+		return procStat{}, errNotProcStat
 	}
-	fields := strings.Fields(string(line[end+1:]))
-	if len(fields) < 20 || len(fields[0]) != 1 {
-		return procStat{}, errStat
+	var (
+		s   = procStat{comm: string(b[from+1 : to])}
+		err error
+	)
+	if s.pid, err = strconv.Atoi(string(b[:from-1])); err != nil || s.pid <= 0 || b[from-1] != ' ' {
+		return procStat{}, errNotProcStat
 	}
-	s := procStat{comm: string(line[open+1 : end]), state: fields[0][0]}
-	var errs [3]error
-	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(line[:open])))
-	s.ppid, errs[1] = strconv.Atoi(fields[1])
-	s.start, errs[2] = strconv.ParseUint(fields[19], 10, 64) // field 22 of proc(5)
-	if errors.Join(errs[:]...) != nil || s.pid <= 0 || s.ppid < 0 {
-		return procStat{}, errStat
+	rest := bytes.TrimRight(b[to+1:], "\n")
+	for i := statState; i <= statStart; i++ {
+		if len(rest) < 2 || rest[0] != ' ' {
+			return procStat{}, errNotProcStat
+		}
+		field := rest[1:]
+		if end := bytes.IndexByte(field, ' '); end >= 0 {
+			field = field[:end]
+		}
+		rest = rest[1+len(field):]
+		var n uint64
+		switch i {
+		case statState:
+			if len(field) != 1 {
+				return procStat{}, errNotProcStat
+			}
+			s.state = field[0]
+			continue
+		case statPPID, statThreads, statStart:
+			if n, err = strconv.ParseUint(string(field), 10, 63); err != nil {
+				return procStat{}, errNotProcStat
+			}
+		}
+		switch i {
+		case statPPID:
+			s.ppid = int(n)
+		case statThreads:
+			s.threads = int(n)
+		case statStart:
+			s.start = n
+		}
 	}
 	return s, nil
 }
 
-func readStat(path ...string) (procStat, error) {
-	b, err := readProc(append(path, "stat")...)
+// dead tells whether nothing of the process is left but its entry. A first
+// thread that has ended while others go on, as of a killed runtime that the
+// kernel holds in D, is a zombie too, and the process is not dead.
+func (s *procStat) dead() bool {
+	return s.state == 'X' || s.state == 'Z' && s.threads <= 1
+}
+
+// stat reads /proc/PID/stat.
+func (r *procReader) stat(procfs string, pid int) (procStat, error) {
+	b, err := r.read(procfs + "/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return procStat{}, err
 	}
 	return parseStat(b)
 }
 
-// bootTime reads when the node was booted (btime of /proc/stat).
-func bootTime(procfs string) (time.Time, error) {
-	b, err := readProc(procfs, "stat")
-	if err != nil {
-		return time.Time{}, err
+// threadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
+// T (stopped, or held by a tracer), Z, other.
+func threadState(s byte) string {
+	switch s {
+	case 'R':
+		return "R"
+	case 'S', 'I': // I: an idle thread of the kernel's
+		return "S"
+	case 'D':
+		return "D"
+	case 'T', 't':
+		return "T"
+	case 'Z':
+		return "Z"
+	default:
+		return "other"
 	}
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("btime ")); ok {
-			s, err := strconv.ParseInt(strings.TrimSpace(string(rest)), 10, 64)
-			if err != nil {
-				return time.Time{}, fmt.Errorf("read btime of %s/stat: %w", procfs, err)
-			}
-			return time.Unix(s, 0), nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%s/stat holds no btime", procfs)
-}
-
-// gone tells whether an error says that a process is no more: its files are not
-// there, or, when it ended after they were opened, say nothing.
-func gone(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)
-}
-
-// pids lists the processes, at most limit of them.
-func pids(procfs string, limit int) ([]int, error) {
-	return numbers(procfs, limit)
-}
-
-// numbers lists the entries of a directory that are numbers, at most limit.
-func numbers(dir string, limit int) ([]int, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	var out []int
-	for len(out) < limit {
-		names, err := d.Readdirnames(256)
-		for _, name := range names {
-			if n, err := strconv.Atoi(name); err == nil && n > 0 && len(out) < limit {
-				out = append(out, n)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }

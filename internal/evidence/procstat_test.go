@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ func statLine(pid int, comm string, state byte, ppid int, start uint64) string {
 func TestParseStat(t *testing.T) {
 	for _, comm := range []string{"", "containerd", "tmux: server", "a) S 1 (b", ")", "((", "new\nline) R 7", "(sd-pam)"} {
 		got, err := parseStat([]byte(statLine(4242, comm, 'D', 7, 1234)))
-		if want := (procStat{pid: 4242, ppid: 7, comm: comm, state: 'D', start: 1234}); err != nil || got != want {
+		if want := (procStat{pid: 4242, ppid: 7, comm: comm, state: 'D', threads: 1, start: 1234}); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", comm, got, err, want)
 		}
 	}
@@ -56,32 +57,78 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-func TestBootTime(t *testing.T) {
-	if got, err := bootTime("testdata/proc"); err != nil || got.Unix() != 1700000000 {
-		t.Errorf("%v, %v", got, err)
-	}
-	dir := t.TempDir()
-	if _, err := bootTime(dir); err == nil {
-		t.Error("no error without a file")
-	}
-	for _, content := range []string{"", "cpu 1 2 3\n", "btime x\n", "btime \n"} {
-		writeTree(t, dir, map[string]string{"stat": content})
-		if got, err := bootTime(dir); err == nil || !strings.Contains(err.Error(), dir) {
-			t.Errorf("%q: %v, %v; want an error that names the file", content, got, err)
+// TestStartedAt: the age of a process is what counts, whatever the wall clock
+// said when it was started.
+func TestStartedAt(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		up    time.Duration
+		ticks uint64
+		age   time.Duration
+	}{
+		{up: time.Hour, ticks: 0, age: time.Hour},
+		{up: time.Hour, ticks: 360000 - 250, age: 2500 * time.Millisecond},
+		{up: time.Hour, ticks: 360001, age: 0},
+		{up: time.Hour, ticks: math.MaxUint64, age: 0},
+	} {
+		if got := now.Sub(startedAt(now, tt.up, tt.ticks)); got != tt.age {
+			t.Errorf("%s after boot, started at tick %d: %s old, want %s", tt.up, tt.ticks, got, tt.age)
 		}
 	}
-	// Live: this process was started after the boot and before now.
-	boot, err := bootTime("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := readStat("/proc/self")
-	if err != nil || s.pid != os.Getpid() || s.ppid != os.Getppid() {
+	// Live: this process is younger than the system, and not by nothing.
+	s, err := readStat("/proc", strconv.Itoa(os.Getpid()))
+	if err != nil || s.pid != os.Getpid() || s.ppid != os.Getppid() || s.threads < 2 || s.dead() {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	started := boot.Add(time.Duration(s.start) * time.Second / clockTicks)
-	if age := time.Since(started); age < -2*time.Second || age > 24*time.Hour {
-		t.Errorf("this process was started %s ago", age)
+	if age := time.Since(startedAt(time.Now(), uptime(), s.start)); age <= 0 || age > time.Hour {
+		t.Errorf("this process is %s old", age)
+	}
+}
+
+// readStat reads the stat of a process.
+func readStat(procfs, pid string) (procStat, error) {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return procStat{}, err
+	}
+	var r procReader
+	return r.stat(procfs, n)
+}
+
+// TestProcReader: files longer than the buffer are read whole, and those beyond
+// all measure not at all.
+func TestProcReader(t *testing.T) {
+	dir := t.TempDir()
+	var r procReader
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 100_000, maxProcFile - 1} {
+		want := strings.Repeat("x", size)
+		writeTree(t, dir, map[string]string{"f": want})
+		if got, err := r.read(dir + "/f"); err != nil || string(got) != want {
+			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
+		}
+	}
+	writeTree(t, dir, map[string]string{"f": strings.Repeat("x", maxProcFile+1)})
+	if got, err := r.read(dir + "/f"); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("%d bytes, %v; want an error that names the file", len(got), err)
+	}
+	if _, err := r.read(dir + "/none"); !gone(err) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("no such file: %v", err)
+	}
+	if _, err := r.read(dir); err == nil || gone(err) {
+		t.Errorf("a directory: %v", err)
+	}
+}
+
+// TestDead: the first thread may end before the others.
+func TestDead(t *testing.T) {
+	for _, tt := range []struct {
+		state   byte
+		threads int
+		want    bool
+	}{{'S', 1, false}, {'Z', 1, true}, {'Z', 0, true}, {'Z', 2, false}, {'X', 1, true}, {'D', 1, false}} {
+		if s := (procStat{state: tt.state, threads: tt.threads}); s.dead() != tt.want {
+			t.Errorf("%c with %d threads: dead %v", tt.state, tt.threads, s.dead())
+		}
 	}
 }
 

@@ -1,0 +1,95 @@
+package evidence
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// throttleWindow is how many samples back the throttling is compared with. With
+// one, a quota whose period is as long as that between samples would show as
+// nothing now and twice as much then.
+const throttleWindow = 2
+
+// throttling works out what the CPU quotas at a cgroup and above it take.
+type throttling struct {
+	before [throttleWindow]quotaSample // the oldest first
+}
+
+type quotaSample struct {
+	at     time.Time
+	levels map[string]cpuStat // by directory
+}
+
+// cpuStat is what is used of a cpu.stat.
+type cpuStat struct {
+	periods, throttled uint64
+	time               time.Duration // in v1 summed over the CPUs
+}
+
+// parseCPUStat decodes a cpu.stat; ok is false where it tells of no quota.
+func parseCPUStat(b []byte) (s cpuStat, ok bool) {
+	k := keyed(b)
+	s.periods, s.throttled = k["nr_periods"], k["nr_throttled"]
+	if usec, v2 := k["throttled_usec"]; v2 {
+		s.time = nanoseconds(usec, time.Microsecond)
+	} else {
+		s.time = nanoseconds(k["throttled_time"], time.Nanosecond)
+	}
+	_, ok = k["nr_periods"]
+	return s, ok
+}
+
+func nanoseconds(n uint64, unit time.Duration) time.Duration {
+	return time.Duration(min(n, uint64((1<<63-1)/unit))) * unit
+}
+
+// look fills in the throttling: of the level at which it is hardest, since a
+// quota above is not counted below. ThrottledTotal is of all levels.
+func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
+	now := quotaSample{at: v.At, levels: map[string]cpuStat{}}
+	for dir := range tree.up(m, "cpu") {
+		if b, err := tree.reader.read(dir + "/cpu.stat"); err == nil {
+			if s, ok := parseCPUStat(b); ok {
+				now.levels[dir] = s
+			}
+		}
+	}
+	for dir, s := range now.levels {
+		v.ThrottledTotal += s.time
+		for _, before := range t.before {
+			b, ok := before.levels[dir]
+			if !ok || s.periods < b.periods || s.time < b.time || !now.at.After(before.at) {
+				continue // it is a new cgroup of the same name
+			}
+			if taken := (s.time - b.time).Seconds() / now.at.Sub(before.at).Seconds(); taken > v.Throttled {
+				v.Throttled = taken
+				if periods := s.periods - b.periods; periods > 0 && s.throttled >= b.throttled {
+					v.ThrottledPeriods = min(1, float64(s.throttled-b.throttled)/float64(periods))
+				}
+			}
+			break // the oldest that can be compared with
+		}
+	}
+	copy(t.before[:], t.before[1:])
+	t.before[throttleWindow-1] = now
+}
+
+// keyed decodes lines of a name and a number, as of cpu.stat; what is no such
+// line is passed over.
+func keyed(b []byte) map[string]uint64 {
+	out := map[string]uint64{}
+	for line := range bytes.Lines(b) {
+		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}

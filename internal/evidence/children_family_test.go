@@ -1,0 +1,308 @@
+package evidence
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// cmdline joins arguments as /proc/PID/cmdline has them.
+func cmdline(args ...string) string { return strings.Join(args, "\x00") + "\x00" }
+
+// process writes a process that was started 190 s before the fixture's now.
+func process(t *testing.T, root string, pid, ppid int, comm string, state byte, args ...string) {
+	t.Helper()
+	dir := strconv.Itoa(pid)
+	files := map[string]string{dir + "/stat": statLine(pid, comm, state, ppid, 1000)}
+	if args != nil {
+		files[dir+"/cmdline"] = cmdline(args...)
+	}
+	writeTree(t, root, files)
+}
+
+func pidsOf(children []health.Child) []int {
+	var out []int
+	for _, c := range children {
+		out = append(out, c.PID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestChildrenFamily: whose shims and helpers they are. A pod may run a runtime
+// of its own.
+func TestChildrenFamily(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 1, 0, "systemd", 'S')
+	process(t, root, 50, 1, "k3s-server", 'S')
+	process(t, root, 100, 50, "containerd", 'S')
+	process(t, root, 201, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "0a1b", "-address", "/run/x.sock")
+	process(t, root, 202, 50, "containerd-shim", 'T', "/x/containerd-shim-runc-v2", "--id=abc_d")
+	process(t, root, 203, 100, "conmon", 'T', "/usr/bin/conmon", "-b", "/x", "-c", "f00d", "-n", "k8s_POD_a_b_c_0")
+	process(t, root, 204, 1, "conmon", 'T', "/usr/bin/conmon", "-c", "beef", "-n", "k8s_app_a_b_c_0")
+	process(t, root, 300, 201, "dockerd", 'S')         // a pod's first process
+	process(t, root, 301, 300, "containerd-shim", 'T') // of the runtime in that pod
+	process(t, root, 302, 201, "containerd-shim", 'T') // a container that is named so
+	process(t, root, 400, 100, "runc", 'S')            // no arguments can be read
+	process(t, root, 401, 201, "runc", 'S', "runc", "--root", "/run/x", "create", "id")
+	process(t, root, 402, 100, "crun", 'S', "crun", "--root", "/run/x", "exec", "id") // somebody is in there
+	process(t, root, 403, 300, "runc", 'S', "runc", "create", "id")                   // of the pod's
+	process(t, root, 404, 201, "runc:[2:INIT]", 'S')                                  // a container yet to start
+	process(t, root, 405, 100, "hang", 'S', "/bin/sh", "/opt/cni/bin/hang")
+	process(t, root, 406, 100, "aws-cni", 'S', "/home/bin/aws-cni")
+	process(t, root, 407, 100, "bridge", 'D')
+	process(t, root, 408, 100, "unpigz", 'S', "unpigz", "-d", "-c")
+	process(t, root, 409, 100, "10-topology", 'S', "/opt/nri/plugins/10-topology")
+	process(t, root, 410, 201, "bridge", 'S') // a container that is named so
+	process(t, root, 411, 100, "runc", 'Z')
+
+	w := childrenOf(root, "testdata/none", 100)
+	v := gatherChildren(t, w)
+	if got := pidsOf(v.Stuck); v.Shims != 4 || !slices.Equal(got, []int{201, 202, 203, 204}) {
+		t.Errorf("%d shims, stuck: %v", v.Shims, got)
+	}
+	for pid, want := range map[int]string{201: "0a1b", 202: "abc_d", 203: "f00d", 204: ""} {
+		if c := childPID(v.Stuck, pid); c == nil || c.Sandbox != want {
+			t.Errorf("%d: %+v, want sandbox %q", pid, c, want)
+		}
+	}
+	if got := pidsOf(v.Old); !slices.Equal(got, []int{400, 401, 405, 406, 407}) {
+		t.Errorf("old: %v", got)
+	}
+}
+
+// TestChildrenSettled: what is of no interest is not looked at every time, and
+// what its pid becomes is seen all the same.
+func TestChildrenSettled(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 1, 0, "systemd", 'S')
+	process(t, root, 100, 1, "containerd", 'S')
+	process(t, root, 500, 1, "bash", 'S')
+	w := childrenOf(root, "testdata/none", 100)
+	gatherChildren(t, w)
+	if !w.settled[500] || w.settled[100] {
+		t.Fatalf("settled: %v", w.settled)
+	}
+	process(t, root, 500, 1, "containerd-shim", 'S')
+	for i := range settledRounds {
+		if gatherChildren(t, w).Shims == 1 {
+			return
+		}
+		if i == settledRounds-1 {
+			t.Errorf("a shim was not seen in %d looks", settledRounds)
+		}
+	}
+}
+
+// TestChildrenBlockedThread: the first thread of a shim sleeps while another is
+// stuck. It is so as long as that one has not run.
+func TestChildrenBlockedThread(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 1, 0, "systemd", 'S')
+	process(t, root, 100, 1, "containerd", 'S')
+	for pid := 200; pid < 220; pid++ { // more than are looked at closely at a time
+		process(t, root, pid, 1, "containerd-shim", 'S')
+		writeTree(t, root, map[string]string{fmt.Sprintf("%d/task/%d/stat", pid, pid): statLine(pid, "containerd-shim", 'S', 1, 1000)})
+	}
+	thread := func(state byte, slices int) {
+		writeTree(t, root, map[string]string{
+			"219/task/777/stat":      statLine(777, "containerd-shim", state, 1, 1000),
+			"219/task/777/schedstat": fmt.Sprintf("1 1 %d\n", slices),
+		})
+	}
+	thread('D', 5)
+	w := childrenOf(root, "testdata/none", 100)
+	var c *health.Child
+	for range 20/slowLooks + 2 {
+		if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil {
+			break
+		}
+	}
+	if c == nil || c.State != "D" {
+		t.Fatalf("%+v, want it in D", c)
+	}
+	first := c.Since
+	if c = childPID(gatherChildren(t, w).Stuck, 219); c == nil || !c.Since.Equal(first) {
+		t.Errorf("%+v, want it in D since %s", c, first)
+	}
+	thread('D', 6) // it has run in between
+	if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil {
+		t.Errorf("%+v, and it has run", c)
+	}
+	if c = childPID(gatherChildren(t, w).Stuck, 219); c == nil || !c.Since.After(first) {
+		t.Errorf("%+v, want it in D anew", c)
+	}
+	thread('S', 7)
+	if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil || len(w.shims) != 0 {
+		t.Errorf("%+v, %d remembered", c, len(w.shims))
+	}
+}
+
+// TestArgsReaderLeftBehind: a process that blocks who reads its arguments costs
+// one wait, and is read when it comes.
+func TestArgsReaderLeftBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	root := t.TempDir()
+	for pid := 10; pid < 20; pid++ {
+		writeTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): ""})
+		if err := unix.Mkfifo(filepath.Join(root, strconv.Itoa(pid), "cmdline"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := argsReader{procfs: root}
+	ids := map[int]procID{}
+	start := time.Now()
+	for range 3 {
+		for pid := 10; pid < 20; pid++ {
+			ids[pid] = procID{pid, 1}
+			if got := r.of(ids[pid]); got != nil {
+				t.Errorf("%d: %q", pid, got)
+			}
+		}
+	}
+	if took := time.Since(start); len(r.pending) != argsPending || took > argsPending*argsWait+time.Second {
+		t.Errorf("%d wait, after %s; want %d", len(r.pending), took, argsPending)
+	}
+	answer := func(id procID) {
+		f, err := os.OpenFile(filepath.Join(root, strconv.Itoa(id.pid), "cmdline"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = f.WriteString(cmdline("shim", "-id", "x"))
+		_ = f.Close()
+	}
+	for id := range r.pending {
+		answer(id)
+	}
+	eventually(t, func() bool { r.forget(ids); return len(r.pending) == 0 })
+	for id, args := range r.known {
+		if sandboxOf("containerd-shim", args) != "x" || !slices.Equal(r.of(id), args) {
+			t.Errorf("%d: %q", id.pid, args)
+		}
+	}
+	if r.forget(nil); len(r.known) != 0 {
+		t.Errorf("%v is remembered", r.known)
+	}
+}
+
+// TestChildrenFrozenV2 freezes a shim for real where there is a v2 freezer: its
+// threads look asleep.
+func TestChildrenFrozenV2(t *testing.T) {
+	top := "/sys/fs/cgroup/unified"
+	if _, err := os.Stat(top + "/cgroup.controllers"); err != nil {
+		top = "/sys/fs/cgroup"
+	}
+	if _, err := os.Stat(top + "/cgroup.controllers"); err != nil {
+		t.Skipf("SKIPPED: nothing here has been tested, there is no v2 hierarchy: %v", err)
+	}
+	parent := filepath.Join(top, fmt.Sprintf("plegd-test-%d-frozenv2", os.Getpid()))
+	makeCgroup(t, parent)
+	dir := filepath.Join(parent, "below")
+	makeCgroup(t, dir)
+	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
+	enter(t, dir, c)
+	w, own := childrenOf("/proc", "/sys", os.Getpid()), liveCgroup(c)
+	for _, at := range []string{dir, parent} {
+		file := filepath.Join(at, "cgroup.freeze")
+		t.Cleanup(func() { _ = os.WriteFile(file, []byte("0"), 0) })
+		setCgroup(t, file, "1")
+		var first *health.Child
+		eventually(t, func() bool { first = childPID(gatherChildren(t, w).Stuck, c.pid); return first != nil })
+		if s, err := readStat("/proc", strconv.Itoa(c.pid)); err != nil || s.state != 'S' || first.State != "F" {
+			t.Errorf("%+v is %c, %v", first, s.state, err)
+		}
+		if again := childPID(gatherChildren(t, w).Stuck, c.pid); again == nil || *again != *first {
+			t.Errorf("%+v, want %+v still", again, first)
+		}
+		if v := gatherCgroup(t, own); !v.Frozen {
+			t.Errorf("%+v, and %s is frozen", v, at)
+		}
+		setCgroup(t, file, "0")
+		eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
+		eventually(t, func() bool { return !gatherCgroup(t, own).Frozen })
+	}
+}
+
+// TestCgroupTinyQuota: 2 ms of CPU a second, as in a unit file gone wrong.
+func TestCgroupTinyQuota(t *testing.T) {
+	dir := testCgroup(t, "cpu")
+	setCgroup(t, filepath.Join(dir, "cpu.cfs_period_us"), "1000000")
+	setCgroup(t, filepath.Join(dir, "cpu.cfs_quota_us"), "2000")
+	c := startChild(t, "", "busy", "2")
+	enter(t, dir, c)
+	t.Cleanup(func() { _ = os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("-1"), 0) }) // or it ends slowly
+	w, p := liveCgroup(c), processIn("/proc", c.pid)
+	var v *health.Cgroup
+	var own *health.Process
+	start := time.Now()
+	eventually(t, func() bool {
+		if time.Since(start) < time.Second { // the pace of the source
+			return false
+		}
+		start = time.Now()
+		v, own = gatherCgroup(t, w), gatherProcess(t, p)
+		return v.Throttled > .5 && v.ThrottledPeriods > .9
+	})
+	// Throttled threads are runnable, and wait; they do not run.
+	if own.CPU > .1 || own.Threads["D"] != 0 || own.Threads["T"] != 0 {
+		t.Errorf("%+v under a quota of 2 ms/s", own)
+	}
+	t.Logf("throttled %.2f s/s in %.0f %% of its periods; CPU %.3f, delay %.2f", v.Throttled, 100*v.ThrottledPeriods, own.CPU, own.Delay)
+}
+
+// TestProcessBusy: CPU and delay of a process with more to do than it may.
+func TestProcessBusy(t *testing.T) {
+	c := startChild(t, "", "busy", "1")
+	p := processIn("/proc", c.pid)
+	start := time.Now()
+	gatherProcess(t, p)
+	eventually(t, func() bool { return time.Since(start) > 300*time.Millisecond })
+	if v := gatherProcess(t, p); v.CPU <= .05 || v.CPU > 8 || v.Delay < 0 {
+		t.Errorf("CPU %f, delay %f", v.CPU, v.Delay)
+	}
+	c.signal(syscall.SIGSTOP)
+	eventually(t, func() bool { return gatherProcess(t, p).Threads["T"] > 1 })
+	start = time.Now()
+	gatherProcess(t, p)
+	eventually(t, func() bool { return time.Since(start) > 100*time.Millisecond })
+	if v := gatherProcess(t, p); v.CPU > .02 {
+		t.Errorf("CPU %f of a stopped process", v.CPU)
+	}
+}
+
+func FuzzSandboxOf(f *testing.F) {
+	f.Add("containerd-shim", cmdline("shim", "-namespace", "k8s.io", "-id", "0a1b"))
+	f.Add("containerd-shim", cmdline("shim", "--id=0a1b"))
+	f.Add("containerd-shim", cmdline("shim", "-id"))
+	f.Add("conmon", cmdline("conmon", "-c", "f00d", "-n", "k8s_POD_a_b_c_0"))
+	f.Add("conmon", cmdline("conmon", "-c", "\n\x1b[31m", "-n", "k8s_POD_"))
+	f.Add("", "\x00\x00-\x00--")
+	f.Fuzz(func(t *testing.T, comm, line string) {
+		id := sandboxOf(comm, splitArgs([]byte(line)))
+		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
+			t.Errorf("%q of %q", id, line)
+		}
+	})
+}
+
+func FuzzParseCPUStat(f *testing.F) {
+	f.Add([]byte("nr_periods 5\nnr_throttled 3\nthrottled_time 100\n"))
+	f.Add([]byte("usage_usec 1\nnr_periods 5\nnr_throttled 3\nthrottled_usec 18446744073709551615\n"))
+	f.Add([]byte("nr_periods x\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s, ok := parseCPUStat(b); s.time < 0 || !ok && s.periods != 0 {
+			t.Errorf("%+v, %v of %q", s, ok, b)
+		}
+	})
+}

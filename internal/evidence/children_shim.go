@@ -1,0 +1,95 @@
+package evidence
+
+import (
+	"strconv"
+	"time"
+)
+
+// maxShimThreads bounds how many threads of a shim are looked at.
+const maxShimThreads = 64
+
+// shimState tells how a shim is stuck, and since when; "" when it is not. One
+// that looks asleep is looked at more closely when it is its turn, and as long
+// as it was stuck before.
+func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (state string, since time.Time) {
+	known := c.shims[s.id()]
+	next := &shim{since: now, seen: c.round}
+	switch state := threadState(s.state); {
+	case state == "T":
+		next.state = "T"
+	case state == "D":
+		next.state, next.tid = "D", s.pid
+		if c.isFrozen(s.pid, c.tree.frozenV1) {
+			next.state, next.tid = "F", 0
+		}
+	case (closely || known != nil && known.state == "F") && c.isFrozen(s.pid, c.tree.frozenV2):
+		next.state = "F"
+	case known != nil && known.state == "D" && c.threadBlocked(s.pid, known.tid):
+		next.state, next.tid = "D", known.tid
+	case closely:
+		if tid := c.blockedThread(s.pid); tid != 0 {
+			next.state, next.tid = "D", tid
+		}
+	}
+	if next.state == "" {
+		delete(c.shims, s.id())
+		return "", time.Time{}
+	}
+	if next.state == "D" {
+		next.slices = c.slices(s.pid, next.tid)
+	}
+	// It is in the same state all the time if it was at the sample before, and
+	// has not run in between.
+	same := known != nil && known.state == next.state && known.seen == c.round-1 && known.tid == next.tid && known.slices == next.slices
+	if same {
+		next.since = known.since
+	}
+	c.shims[s.id()] = next
+	if next.state == "D" && !same {
+		return "", time.Time{} // everybody waits for a disk now and then
+	}
+	return next.state, next.since
+}
+
+// isFrozen tells whether the cgroup of a process is frozen.
+func (c *childrenSource) isFrozen(pid int, frozen func(cgroups) (string, bool)) bool {
+	m, err := c.tree.of(pid)
+	if err != nil {
+		return false
+	}
+	_, is := frozen(m)
+	return is
+}
+
+// blockedThread returns a thread in D, 0 for none.
+func (c *childrenSource) blockedThread(pid int) int {
+	tids, err := numbers(pidPath(c.procfs, pid, "task"), maxShimThreads)
+	if err != nil {
+		return 0
+	}
+	for _, tid := range tids {
+		if c.threadBlocked(pid, tid) {
+			return tid
+		}
+	}
+	return 0
+}
+
+func (c *childrenSource) threadBlocked(pid, tid int) bool {
+	b, err := c.reader.read(pidPath(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
+	if err != nil {
+		return false
+	}
+	s, err := parseStat(b)
+	return err == nil && s.state == 'D'
+}
+
+// slices is how often a thread has been on a CPU, 0 where that is not kept.
+func (c *childrenSource) slices(pid, tid int) uint64 {
+	b, err := c.reader.read(pidPath(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
+	if err != nil {
+		return 0
+	}
+	s, _ := parseSchedstat(b)
+	return s.slices
+}
