@@ -15,6 +15,7 @@ const (
 	// throttledShare is the time a second that a quota must take away, and
 	// slowCall what a list must take, for a quota to count as the cause.
 	throttledShare = 0.3
+	throttledStill = 0.5 // of the periods, where it has been throttled before
 	slowCall       = 300 * time.Millisecond
 	// restartsWithin, restartsMany and restartsOver: so many starts in that
 	// time are a loop, until none has come for that long.
@@ -106,7 +107,7 @@ var processReasons = []Reason{
 		ID: RuntimeThrottled, Severity: SeverityCritical,
 		Meaning:  "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
 		Needs:    "the runtime's cgroup is being throttled, while lists are slow or hang.",
-		Numbers:  "throttled for 0.3s a second; one of the last three relists' lists above 300ms.",
+		Numbers:  "throttled for 0.3s a second, to begin with, then in half of the periods; one of the last three relists' lists above 300ms.",
 		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{NodeCPUStall}),
 		Next:     "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
@@ -116,7 +117,9 @@ var processReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "The quota stays.",
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
-			if c == nil || c.Throttled < throttledShare || !w.callsSuffer() && !w.slowLately() {
+			// The kernel adds up the time only when it lets the process run again.
+			if c == nil || c.Throttled < throttledShare && !(w.was(RuntimeThrottled) && c.ThrottledPeriods >= throttledStill) ||
+				!w.callsSuffer() && !w.slowLately() {
 				return nil
 			}
 			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled, 100*c.ThrottledPeriods)}
