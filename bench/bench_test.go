@@ -116,6 +116,25 @@ func TestCompareRunsEverySubject(t *testing.T) {
 	}
 }
 
+// A steady state allocates for gRPC's two calls, whatever the number of
+// containers: hardly more than the floor, next to nothing beside the peer.
+func TestSteadyStateAllocatesForItsCallsOnly(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	results, err := compare(ctx, config{pods: 500, containers: 2, rounds: 5, relists: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	floor, peer, plegd := results["floor"], results["peer"], results["plegd"]
+	t.Logf("objects: floor %.0f, plegd %.0f; bytes: peer %.0f, plegd %.0f", floor.allocObjects(), plegd.allocObjects(), peer.allocBytes(), plegd.allocBytes())
+	if more := plegd.allocObjects() - floor.allocObjects(); more > 40 {
+		t.Errorf("a relist of 1500 unchanged entries makes %.0f allocations more than receiving them, want 40 at most", more)
+	}
+	if plegd.allocBytes() > peer.allocBytes()/100 {
+		t.Errorf("a relist allocates %.0f bytes, the peer's %.0f: want a hundredth at most", plegd.allocBytes(), peer.allocBytes())
+	}
+}
+
 // BenchmarkRelist is for make bench-compare: one commit against another. What
 // one subject costs beside the others is what the program is for (make bench).
 func BenchmarkRelist(b *testing.B) {

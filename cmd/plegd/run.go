@@ -86,6 +86,7 @@ func validate(cfg *daemon.Config) error {
 
 func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	defer func() { _ = log.Sync() }()
+	daemon.LimitMemory()
 	d, err := daemon.New(cfg, build(), log)
 	if err != nil {
 		return err

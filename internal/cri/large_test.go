@@ -1,0 +1,27 @@
+package cri
+
+import (
+	"testing"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestFifteenThousandContainers: as many as fit into one unary answer of 16 MiB.
+func TestFifteenThousandContainers(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	rt.FillPods(5000, 3)
+	c, seen := clientOf(t, rt, Options{})
+	for i := range 2 {
+		list, err := c.ListContainers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) != 15_000 {
+			t.Fatalf("list %d holds %d containers, want 15000", i, len(list))
+		}
+	}
+	t.Logf("15000 containers in %d bytes", seen.last(t).Bytes)
+	if ch := c.ContainerChanges(); ch.Before == 0 || len(ch.Changed)+len(ch.Removed) > 0 {
+		t.Errorf("nothing changed: list %d after %d, %d changed, %d removed", ch.List, ch.Before, len(ch.Changed), len(ch.Removed))
+	}
+}
