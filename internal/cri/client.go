@@ -29,10 +29,9 @@ const (
 	// DefaultRPCTimeout is the kubelet's --runtime-request-timeout.
 	DefaultRPCTimeout = 2 * time.Minute
 
-	// The kubelet's reconnect backoff (k8s.io/cri-client pkg/remote_runtime.go:
-	// baseBackoffDelay, maxBackoffDelay).
-	backoffBase = 100 * time.Millisecond
-	backoffMax  = 3 * time.Second
+	// lostEvery is how often Connect looks whether the connection came up and
+	// was lost again before anybody could see it up.
+	lostEvery = 250 * time.Millisecond
 )
 
 // Observer is told of every finished call, from the caller's goroutine. It
@@ -126,7 +125,10 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		grpc.WithStreamInterceptor(streamReadOnly),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.ForceCodecV2(codec{})),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: backoffBase, Multiplier: backoff.DefaultConfig.Multiplier, Jitter: backoff.DefaultConfig.Jitter, MaxDelay: backoffMax},
+			// The kubelet's connection tries again by itself, after 100 ms to 3 s.
+			// Here every call makes the connection anew that has failed (see
+			// connection), so gRPC's own attempts would only race with it.
+			Backoff: backoff.Config{BaseDelay: c.opts.RPCTimeout, Multiplier: 1, MaxDelay: c.opts.RPCTimeout},
 			// The kubelet gives up a connection that stays silent after 5 s and
 			// makes another one. Each of these would stay in the accept queue of
 			// a stuck runtime, so plegd waits with one, for as long as a call
@@ -214,16 +216,20 @@ func (c *Client) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before := c.LastDial()
 	conn.Connect()
-	for begun := false; ; begun = true {
+	for begun := false; ; {
 		switch s := conn.GetState(); {
 		case s == connectivity.Ready:
 			return nil
 		case s == connectivity.TransientFailure, s == connectivity.Shutdown,
-			s == connectivity.Idle && begun: // it was up, and is lost already
+			s == connectivity.Idle && (begun || c.LastDial() != before): // it was up, and is lost already
 			return errFailed
 		default:
-			if !conn.WaitForStateChange(ctx, s) {
+			limited, cancel := context.WithTimeout(ctx, lostEvery)
+			begun = conn.WaitForStateChange(limited, s) || begun
+			cancel()
+			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
