@@ -11,20 +11,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // daemons runs the whole daemon, with its probes, its Status and its evidence,
 // beside a peer that does nothing but relist, both at 1 Hz and for the same
-// time.
+// time; and then how long a relist takes while nobody scrapes, and while ten do
+// at once, every 100 ms.
 func daemons(ctx context.Context, cfg config, sizes, binary string, window time.Duration) error {
 	pods, err := numbers("-pods", sizes)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s run beside a bare peer, both at 1 Hz for %s\n", filepath.Base(binary), window)
-	fmt.Printf("%6s %13s %13s %8s %10s %7s %14s\n", "pods", "plegd ms/s", "peer ms/s", "/ peer", "rss MiB", "series", "cpu ms/scrape")
+	fmt.Printf("%6s %13s %13s %8s %10s %7s %14s %10s %13s\n", "pods", "plegd ms/s", "peer ms/s", "/ peer", "rss MiB", "series", "cpu ms/scrape", "relist ms", "10 scrapers")
 	for _, n := range pods {
 		cfg.pods = int(n)
 		if err := besideDaemon(ctx, cfg, binary, window); err != nil {
@@ -90,8 +92,16 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 		}
 	}
 	each := (float64(cpuOf(d.Process.Pid)-before) - idle*float64(time.Since(start))) / scrapes
+	alone, err := meanRelist(ctx, url, 20*time.Second, 0)
+	if err != nil {
+		return err
+	}
+	crowded, err := meanRelist(ctx, url, 20*time.Second, 10)
+	if err != nil {
+		return err
+	}
 	own, others := ms(used)/window.Seconds(), ms(r.CPU)/window.Seconds()
-	fmt.Printf("%6d %13.2f %13.2f %8.2f %10.1f %7d %14.2f\n", cfg.pods, own, others, own/others, float64(rss)/(1<<20), series, each/1e6)
+	fmt.Printf("%6d %13.2f %13.2f %8.2f %10.1f %7d %14.2f %10.2f %13.2f\n", cfg.pods, own, others, own/others, float64(rss)/(1<<20), series, each/1e6, alone, crowded)
 	return nil
 }
 
@@ -106,6 +116,55 @@ func cpuOf(pid int) time.Duration {
 		sum += time.Duration(ns)
 	}
 	return sum
+}
+
+// meanRelist is the mean duration of plegd's relists over a while, in
+// milliseconds, with a number of scrapers at once.
+func meanRelist(ctx context.Context, url string, window time.Duration, scrapers int) (float64, error) {
+	sum, count, err := relistTotals(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for range scrapers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = scrape(ctx, url)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(window)
+	cancel()
+	all.Wait()
+	sum2, count2, err := relistTotals(context.WithoutCancel(ctx), url)
+	return (sum2 - sum) / (count2 - count) * 1000, err
+}
+
+func relistTotals(ctx context.Context, url string) (sum, count float64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		switch name {
+		case "pleg_relist_duration_seconds_sum":
+			_, err = fmt.Sscan(value, &sum)
+		case "pleg_relist_duration_seconds_count":
+			_, err = fmt.Sscan(value, &count)
+		}
+	}
+	if count == 0 && err == nil {
+		err = fmt.Errorf("%s has no pleg_relist_duration_seconds", url)
+	}
+	return sum, count, err
 }
 
 // scrape returns the number of series that a scrape finds.
