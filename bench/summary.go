@@ -63,8 +63,10 @@ func fit(x, y []float64) (a, b, r2 float64) {
 	a = (sy - b*sx) / n
 	var left, all float64
 	for i := range y {
-		left += math.Pow(y[i]-a-b*x[i], 2)
-		all += math.Pow(y[i]-sy/n, 2)
+		d := y[i] - a - b*x[i]
+		left += d * d
+		d = y[i] - sy/n
+		all += d * d
 	}
 	return a, b, 1 - left/all
 }

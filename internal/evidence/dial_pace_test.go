@@ -28,7 +28,7 @@ func TestDialStuck(t *testing.T) {
 					t.Errorf("after %v: %+v", timeout, last)
 				}
 				for minutes := 1; minutes <= 60; minutes++ {
-					time.Sleep(begin.Add(time.Duration(minutes) * time.Minute).Sub(time.Now()))
+					time.Sleep(time.Until(begin.Add(time.Duration(minutes) * time.Minute)))
 					synctest.Wait()
 					if n := rt.Dials(); n > minutes {
 						t.Fatalf("%d connections in %d minutes", n, minutes)

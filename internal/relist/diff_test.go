@@ -211,7 +211,7 @@ func (h *history) relist() {
 	h.say("relist %d done", snap.Attempts)
 
 	if len(h.rt.listErr) > 0 {
-		if snap.Last.Err == nil || snap.LastSeen != before.LastSeen || snap.RunningPods != before.RunningPods || snap.Containers != before.Containers || snap.Failures != before.Failures+1 {
+		if snap.Last.Err == nil || !snap.LastSeen.Equal(before.LastSeen) || snap.RunningPods != before.RunningPods || snap.Containers != before.Containers || snap.Failures != before.Failures+1 {
 			h.fail("a list failed: %+v, before %+v", snap, before)
 		}
 		if len(events) > 0 || len(h.rt.asked) > 0 {
@@ -221,7 +221,7 @@ func (h *history) relist() {
 		return
 	}
 	want := h.model.relist(h.rt.sandboxes, h.rt.containers, h.rt.fails)
-	if snap.Last.Err != nil || snap.LastSeen != snap.Last.Start || snap.Failures != 0 || !snap.Counted {
+	if snap.Last.Err != nil || !snap.LastSeen.Equal(snap.Last.Start) || snap.Failures != 0 || !snap.Counted {
 		h.fail("the relist did not succeed: %+v", snap)
 	}
 	if snap.RunningPods != want.runningPods || snap.Containers != want.containers {

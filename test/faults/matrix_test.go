@@ -364,7 +364,7 @@ func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
 		var well time.Time
 		for _, s := range sights {
 			switch {
-			case s.state != string(health.StateHealthy) && !(s.busy && s.reason == health.NodeCPUStall):
+			case s.state != string(health.StateHealthy) && (!s.busy || s.reason != health.NodeCPUStall):
 				well = time.Time{}
 			case well.IsZero():
 				well = s.at
