@@ -51,6 +51,42 @@ func inPieces[T any](t *testing.T, name string, r *listReader[T], b []byte, size
 	slotsAddUp(t, r)
 }
 
+// TestWireReaderOddFieldsBetweenManyItems: what is put together from pieces stays
+// as long as items lie in it.
+func TestWireReaderOddFieldsBetweenManyItems(t *testing.T) {
+	for _, every := range []int{1, 7, batchSize - 1, batchSize, batchSize + 3} {
+		var parts [][]byte
+		for i := range 5 * batchSize {
+			c := someContainer()
+			c.Id = strings.Repeat(string(rune('a'+i%26)), 1+i/26)
+			parts = append(parts, listOf(encode(t, c)))
+			if i%every == every-1 {
+				parts = append(parts, varint(1, uint64(i)), group(9))
+			}
+		}
+		b := join(parts...)
+		for _, size := range []int{1, 100, 333, 1000, 16384, len(b)} {
+			inPieces(t, "many", newContainerReader(), b, size, must(containerKind().list(b)), nil)
+		}
+		sameAsRememberer(t, containerKind(), b, b[:len(b)/2], b)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestWireReaderForgetsBesideDuplicates: an id that is listed twice does not
+// stand for one that is gone.
+func TestWireReaderForgetsBesideDuplicates(t *testing.T) {
+	item := func(id string) []byte { c := someContainer(); c.Id = id; return encode(t, c) }
+	a, b, c := item("a"), item("b"), item("c")
+	sameAsRememberer(t, containerKind(), listOf(a, b, c), listOf(a, a, b), listOf(a, b, b, b), listOf(a, a, a), listOf(b, c), listOf(a, b, c))
+}
+
 // longHeaders are lists whose numbers and lengths take more bytes than they
 // need, up to the 10 that a varint may have.
 func longHeaders(list []byte) map[string][]byte {
