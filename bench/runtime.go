@@ -15,6 +15,9 @@ func startRuntime(socket string, pods, containers int, churn float64) (*critest.
 	rt := critest.New(critest.Options{Seed: 1})
 	rt.FillPods(pods, containers)
 	if churn > 0 {
+		for range containers { // each name has its dead container already
+			rt.Churn(1)
+		}
 		rt.SetHook("ListPodSandbox", func(context.Context, any) error {
 			rt.Churn(churn)
 			return nil

@@ -3,6 +3,7 @@ package relist
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ const (
 // resultBacklog is how many ended relists wait for Results to be read; older
 // ones make way. A reader a few minutes late still sees every relist.
 const resultBacklog = 256
+
+// manyJobs is a burst whose garbage is worth giving back at once: some MB.
+const manyJobs = 500
 
 // Runtime is what the loop asks. Every call must return soon after its context
 // ends. The values are immutable; a slice is valid until the next call.
@@ -252,11 +256,11 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 	l.enter(Inspecting, at)
 
 	for j := range l.inspect(ctx, jobs) {
-		res.Serial += j.status.spent
+		res.Serial += j.spent
 		if ctx.Err() != nil {
 			continue // stopping: let the others let go
 		}
-		l.cache.set(&j.status.PodStatus)
+		l.cache.set(j.status)
 		l.obs.InspectionDone(j.status.Err == nil)
 		if j.status.Err != nil {
 			// The record is not advanced, so that the change is seen again.
@@ -266,9 +270,14 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 			l.reinspect[j.work.pod.uid] = j.work.pod
 			continue
 		}
-		l.settle(j.work, &j.status.PodStatus)
+		l.settle(j.work, j.status)
 	}
 	l.now.Reinspect = len(l.reinspect)
+	if len(jobs) >= manyJobs {
+		// The runtime of the language keeps for minutes what a burst has used,
+		// for another one that seldom comes.
+		go debug.FreeOSMemory()
+	}
 }
 
 // settle advances a pod's record and delivers its events. status is nil for a
@@ -305,16 +314,13 @@ type job struct {
 	containers []string
 	inspection *Inspection
 	running    int // inspections at once when it began, itself included
-	status     jobStatus
-}
-
-type jobStatus struct {
-	PodStatus
-	spent time.Duration // the calls' times together
+	// status outlives the job, in the cache: nothing else may hang on it.
+	status *PodStatus
+	spent  time.Duration // the calls' times together
 }
 
 func newJob(w work) *job {
-	j := &job{work: w, inspection: &Inspection{UID: w.pod.uid, Namespace: w.pod.namespace, Name: w.pod.name, Failures: w.pod.failures}}
+	j := &job{work: w, status: &PodStatus{}, inspection: &Inspection{UID: w.pod.uid, Namespace: w.pod.namespace, Name: w.pod.name, Failures: w.pod.failures}}
 	for _, r := range w.pod.records {
 		switch {
 		case r.cur == gone:
@@ -357,7 +363,7 @@ func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration, pac
 	ctx, cancel := context.WithTimeout(parent, timeout)
 	defer cancel()
 	began := time.Now()
-	p := &j.status.PodStatus
+	p := j.status
 	p.UID, p.Namespace, p.Name, p.At = j.inspection.UID, j.inspection.Namespace, j.inspection.Name, began
 	out := &InspectionResult{Start: began, End: began}
 	took := map[cri.Operation]callTimes{}
@@ -402,7 +408,7 @@ func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration, pac
 			return err
 		})
 	}
-	j.status.spent = out.End.Sub(began)
+	j.spent = out.End.Sub(began)
 	j.inspection.done.Store(out)
 }
 
