@@ -26,10 +26,14 @@ func readInPieces[T any](t *testing.T, k listKind[T], lists map[string][]byte) {
 		fresh, freshErr := k.list(b)
 		_, _ = oracle.read(b)
 		warm, warmErr := oracle.read(b)
-		for size := 1; size <= len(b)+1; size++ {
-			if size > 21 && size%17 != 0 && size < len(b)-2 && !strings.HasPrefix(name, "header") {
-				continue // for the time that it takes
+		sizes := []int{1, 2, 3, 7, 16, 20, 33, 64, len(b) / 2, len(b) - 1, len(b)}
+		if strings.HasPrefix(name, "header") {
+			for size := range len(b) { // every one
+				sizes = append(sizes, size)
 			}
+		}
+		for _, size := range sizes {
+			size = max(1, size)
 			r := k.reader()
 			inPieces(t, name, r, b, size, fresh, freshErr)
 			r = k.reader()

@@ -151,8 +151,9 @@ func TestPodNames(t *testing.T) {
 	}
 }
 
-// TestNewestFirst: pods are worked on in the order of their newest sandbox; one
-// without a sandbox by its container.
+// TestNewestFirst: pods are inspected in the order of their newest sandbox; one
+// without a sandbox by its container. They are delivered as their inspections
+// end.
 func TestNewestFirst(t *testing.T) {
 	rt := newScript(t)
 	at := func(s *cri.Sandbox, created int64) *cri.Sandbox { s.CreatedAt = created; return s }
@@ -167,17 +168,19 @@ func TestNewestFirst(t *testing.T) {
 	rt.containers = []*cri.Container{orphan, late}
 	l := New(rt, Config{InspectConcurrency: 1}, nil)
 	l.relist(t.Context())
-	var inspected, delivered []string
+	var inspected []string
 	for _, in := range l.Snapshot().Last.Inspections {
 		inspected = append(inspected, in.UID)
 	}
-	for _, e := range drain(l) {
-		if len(delivered) == 0 || delivered[len(delivered)-1] != e.PodUID {
-			delivered = append(delivered, e.PodUID)
-		}
-	}
 	want := []string{"newest", "orphan", "mid", "old", "a-same", "b-same"}
-	if !slices.Equal(inspected, want) || !slices.Equal(delivered, want) {
-		t.Errorf("inspected %v, delivered %v, want %v", inspected, delivered, want)
+	if !slices.Equal(inspected, want) {
+		t.Errorf("inspected %v, want %v", inspected, want)
+	}
+	asked := []ask{
+		{cri.OpPodSandboxStatus, "s2"}, {cri.OpPodSandboxStatus, "s3"}, {cri.OpContainerStatus, "c"}, {cri.OpPodSandboxStatus, "s4"},
+		{cri.OpPodSandboxStatus, "s1"}, {cri.OpContainerStatus, "x"}, {cri.OpPodSandboxStatus, "s6"}, {cri.OpPodSandboxStatus, "s5"},
+	}
+	if !slices.Equal(rt.asked, asked) {
+		t.Errorf("asked %v, want %v", rt.asked, asked)
 	}
 }
