@@ -1,0 +1,86 @@
+package cri
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestConcurrentCalls: inspections and Status go on while lists of many frames
+// come in, over one connection whose buffers are used again. Every answer is
+// the one that was asked for, whole.
+func TestConcurrentCalls(t *testing.T) {
+	rt, path := listen(t, critest.Options{Seed: 5})
+	pods := rt.FillPods(150, 2)
+	c := unixClient(t, path)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for i := range 4 {
+		others.Go(func() {
+			for n := i; ; n += 4 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				pod := pods[n%len(pods)]
+				s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID)
+				if err != nil || s.ID != pod.SandboxID || !s.Ready || len(s.IPs) != 1 {
+					t.Errorf("sandbox %s: %+v, %v", pod.SandboxID, s, err)
+					return
+				}
+				k, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[1])
+				var e *Error
+				if errors.As(err, &e) && e.Code == CodeNotFound {
+					continue // churned away
+				}
+				if err != nil || k.ID != pod.ContainerIDs[1] || k.Name != "sidecar-1" {
+					t.Errorf("container %s: %+v, %v", pod.ContainerIDs[1], k, err)
+					return
+				}
+				if st, err := c.Status(t.Context(), true); err != nil || st.RuntimeReady == nil || st.Info["lastCNILoadStatus"] != "OK" {
+					t.Errorf("status %+v, %v", st, err)
+					return
+				}
+			}
+		})
+	}
+	for range 12 {
+		rt.Churn(0.1)
+		wantS, wantC := rt.Snapshot()
+		sandboxes, err := c.ListPodSandbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		containers, err := c.ListContainers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, k := map[string]Sandbox{}, map[string]Container{}
+		for _, p := range wantS {
+			s[p.Id] = plainSandbox(p)
+		}
+		for _, p := range wantC {
+			k[p.Id] = plainContainer(p)
+		}
+		gotS, gotC := map[string]Sandbox{}, map[string]Container{}
+		for _, v := range sandboxes {
+			gotS[v.ID] = *v
+		}
+		for _, v := range containers {
+			gotC[v.ID] = *v
+		}
+		if diff := cmp.Diff(s, gotS, noSlot...); diff != "" {
+			t.Fatalf("sandboxes (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(k, gotC, noSlot...); diff != "" {
+			t.Fatalf("containers (-want +got):\n%s", diff)
+		}
+	}
+	close(stop)
+	others.Wait()
+}
