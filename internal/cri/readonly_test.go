@@ -131,6 +131,7 @@ func TestReplacedConnectionOnlyReads(t *testing.T) {
 			t.Fatal("a stopped runtime answered")
 		}
 	}
+	awaitFailed(t, c)
 	if err := rt.Restart(); err != nil {
 		t.Fatal(err)
 	}

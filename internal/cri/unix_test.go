@@ -74,6 +74,7 @@ func TestUnixSocket(t *testing.T) {
 		if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) || dial.PeerPID != 0 {
 			t.Fatalf("last dial %+v, want %v", *dial, tt.errno)
 		}
+		awaitFailed(t, c)
 		if err := rt.Restart(); err != nil {
 			t.Fatal(err)
 		}
