@@ -118,6 +118,56 @@ func TestCgroupThrottled(t *testing.T) {
 	}
 }
 
+// TestCgroupThrottledThroughout: the kernel counts the time only when it gives
+// the CPU back, and the periods at once.
+func TestCgroupThrottledThroughout(t *testing.T) {
+	at := func(periods, throttled uint64, taken time.Duration) cpuStat {
+		return cpuStat{periods: periods, throttled: throttled, time: taken}
+	}
+	for _, tt := range []struct {
+		name           string
+		before, now    cpuStat
+		taken, periods float64
+	}{
+		{"no period", at(7, 7, 1), at(7, 7, 1), 0, 0},
+		{"none throttled", at(0, 0, 1), at(4, 0, 1), 0, 0},
+		{"all the time, and not yet counted", at(10, 10, time.Second), at(14, 14, time.Second), 1, 1},
+		{"since half of the time", at(10, 10, time.Second), at(14, 12, time.Second), .5, .5},
+		{"counted at last", at(14, 14, time.Second), at(18, 17, 6*time.Second), 1, .75},
+		{"in every period, a little", at(0, 0, 0), at(20, 20, 100*time.Millisecond), .05, 1},
+	} {
+		taken, periods := tt.now.since(tt.before, 2*time.Second)
+		if taken != tt.taken || periods != tt.periods {
+			t.Errorf("%s: %f in %f, want %f in %f", tt.name, taken, periods, tt.taken, tt.periods)
+		}
+	}
+}
+
+// TestCgroupQuotaLifted: with the quota the throttling is over, at once.
+func TestCgroupQuotaLifted(t *testing.T) {
+	for _, tt := range []struct{ sysfs, cgroups, dir, file, none string }{
+		{"testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n"},
+		{"testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "cpu.max", "max 100000\n"},
+	} {
+		sysfs := copyTree(t, tt.sysfs)
+		w := cgroupOf(t, sysfs, tt.cgroups)
+		set := func(quota string, n int) *health.Cgroup {
+			writeTree(t, sysfs, map[string]string{
+				tt.dir + runtimeCgroup + "/" + tt.file: quota,
+				tt.dir + runtimeCgroup + "/cpu.stat":   fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\nthrottled_time %d\n", n, n, n*1000, n*1000000),
+			})
+			return gatherCgroup(t, w)
+		}
+		set("1000 100000\n", 1000)
+		if v := set("1000 100000\n", 2000); v.Throttled == 0 || v.ThrottledPeriods != 1 {
+			t.Errorf("%s: %+v, want it throttled", tt.file, v)
+		}
+		if v := set(tt.none, 2001); v.Throttled != 0 || v.ThrottledPeriods != 0 || v.ThrottledTotal == 0 {
+			t.Errorf("%s: %+v, want it over", tt.file, v)
+		}
+	}
+}
+
 // TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
 func TestCgroupThrottledAbove(t *testing.T) {
 	sysfs := copyTree(t, "testdata/cgroup_v2")

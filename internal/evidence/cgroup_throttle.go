@@ -43,6 +43,27 @@ func parseCPUStat(b []byte) (s cpuStat, ok bool) {
 	return s, ok
 }
 
+// before tells whether a counter of s is behind b's.
+func (s cpuStat) before(b cpuStat) bool {
+	return s.periods < b.periods || s.throttled < b.throttled || s.time < b.time
+}
+
+// since is the time a second that was taken since b, at most 1 (v1 counts that of
+// each CPU), and the share of periods in which some was.
+//
+// The kernel counts the time when it gives the CPU back. One who has overdrawn a
+// small quota by a tick may wait for many periods until then: as long as there
+// are such periods and no time, it has not run in any.
+func (s cpuStat) since(b cpuStat, passed time.Duration) (taken, periods float64) {
+	if n := s.periods - b.periods; n > 0 {
+		periods = min(1, float64(s.throttled-b.throttled)/float64(n))
+	}
+	if s.time == b.time {
+		return periods, periods
+	}
+	return min(1, (s.time-b.time).Seconds()/passed.Seconds()), periods
+}
+
 func nanoseconds(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64((1<<63-1)/unit))) * unit
 }
@@ -62,20 +83,31 @@ func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
 		v.ThrottledTotal += s.time
 		for _, before := range t.before {
 			b, ok := before.levels[dir]
-			if !ok || s.periods < b.periods || s.time < b.time || !now.at.After(before.at) {
+			if !ok || !now.at.After(before.at) || s.before(b) {
 				continue // it is a new cgroup of the same name
 			}
-			if taken := (s.time - b.time).Seconds() / now.at.Sub(before.at).Seconds(); taken > v.Throttled {
-				v.Throttled = taken
-				if periods := s.periods - b.periods; periods > 0 && s.throttled >= b.throttled {
-					v.ThrottledPeriods = min(1, float64(s.throttled-b.throttled)/float64(periods))
-				}
+			taken, periods := s.since(b, now.at.Sub(before.at))
+			if taken > v.Throttled && tree.quota(dir) {
+				v.Throttled, v.ThrottledPeriods = taken, periods
 			}
 			break // the oldest that can be compared with
 		}
 	}
 	copy(t.before[:], t.before[1:])
 	t.before[throttleWindow-1] = now
+}
+
+// quota tells whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of
+// v1); true where that cannot be read. What a quota took before it was lifted is
+// over at once, and not when the samples have forgotten it.
+func (t *cgroupTree) quota(dir string) bool {
+	for file, none := range map[string]string{"cpu.max": "max", "cpu.cfs_quota_us": "-1"} {
+		if b, err := t.reader.read(dir + "/" + file); err == nil {
+			value, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+			return value != none
+		}
+	}
+	return true
 }
 
 // keyed decodes lines of a name and a number, as of cpu.stat; what is no such
