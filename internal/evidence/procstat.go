@@ -76,7 +76,7 @@ func parseStat(b []byte) (procStat, error) {
 		var n uint64
 		switch i {
 		case statState:
-			if len(field) != 1 {
+			if len(field) != 1 || field[0] < 'A' || field[0] > 'z' { // a letter (proc(5))
 				return procStat{}, errNotProcStat
 			}
 			s.state = field[0]

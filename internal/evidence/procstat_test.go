@@ -43,6 +43,7 @@ func FuzzParseStat(f *testing.F) {
 	}
 	f.Add([]byte("1 (x) S"))
 	f.Add([]byte(")("))
+	f.Add([]byte("1 () \x00 0                0  0"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s, err := parseStat(line)
 		if err != nil {
