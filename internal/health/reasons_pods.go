@@ -41,7 +41,7 @@ var podReasons = []Reason{
 	{
 		ID: RuntimeHelperStuck, Severity: SeverityWarning,
 		Meaning:  "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
-		Needs:    "a child of the runtime's that is no shim has run for long.",
+		Needs:    "runc, crun or a CNI plugin has run for long.",
 		Numbers:  "30s.",
 		Outranks: load,
 		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
