@@ -184,3 +184,24 @@ func TestRunnerUp(t *testing.T) {
 		t.Errorf("primary %s, runner-up %q: AcceptStalled outranks NetworkNotReady", v.Reason, v.RunnerUp)
 	}
 }
+
+// TestOnTheWayBack: once a connection can be made again, and before a relist has
+// succeeded, the reason stays what it was.
+func TestOnTheWayBack(t *testing.T) {
+	f := healthyFacts(t0)
+	failing(&f, 3, "Unavailable")
+	f.Dial = Dial{At: t0, Cause: CausePermissionDenied, Detail: "permission denied"}
+	before := Judge(&f, t0, nil)
+	if before.Reason != RuntimeSocketPermissionDenied {
+		t.Fatalf("forbidden: %q", before.Reason)
+	}
+	f.Dial = Dial{At: t0.Add(time.Millisecond)}
+	f.Evidence.Process = &Process{PID: 7, Alive: true, Start: t0.Add(-time.Minute), OpenFDs: -1, MaxFDs: -1}
+	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.Reason != before.Reason || v.State != before.State {
+		t.Errorf("connected, no relist yet: %s, %q; want what it was", v.State, v.Reason)
+	}
+	well := healthyFacts(t0.Add(time.Second))
+	if v := Judge(&well, t0.Add(time.Second), before); v.Reason != "" || v.State != StateHealthy {
+		t.Errorf("a relist has succeeded: %s, %q", v.State, v.Reason)
+	}
+}

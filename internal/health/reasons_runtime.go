@@ -64,8 +64,6 @@ var runtimeReasons = []Reason{
 			switch {
 			case cause == CauseMissing || cause == CauseRefused:
 				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
-			case cause == CauseNone && w.heldDown():
-				return append([]string{"it can be connected to and has not answered yet"}, w.youngEvidence()...)
 			case hanging && q != nil && q.Listening && q.Length > 0:
 				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)}, w.youngEvidence()...)
 			}
