@@ -26,8 +26,12 @@ var runtimeReasons = []Reason{
 			if e == nil {
 				return nil
 			}
-			if e.Code == "Unimplemented" || strings.Contains(e.Message, "HTTP/1.1 header") { // grpc-go's word for a web server
-				return []string{fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)}
+			said := fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)
+			if e.Code == "Unimplemented" {
+				return []string{said}
+			}
+			if strings.Contains(e.Message, "HTTP/1.1 header") { // grpc-go's word for a web server
+				return []string{"a web server answers: the other end does not speak gRPC", said}
 			}
 			// Garbage does not always look the same: what was once seen to speak
 			// another protocol may just hang up the next time.
