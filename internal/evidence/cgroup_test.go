@@ -96,16 +96,16 @@ func TestCgroupThrottled(t *testing.T) {
 			if first.Throttled != 0 || first.ThrottledPeriods != 0 {
 				t.Errorf("%+v: there is nothing to compare with", first)
 			}
-			v := set(1010, 205, 5_000_500)
-			want := 500e-6 / v.At.Sub(first.At).Seconds()
-			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000500*time.Microsecond {
+			v := set(1010, 205, 5_000_001)
+			want := 1e-6 / v.At.Sub(first.At).Seconds()
+			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000001*time.Microsecond {
 				t.Errorf("%+v, want %f and half of the periods", v, want)
 			}
 			// A quota may tell of itself only every other sample: two are looked at.
-			if v := set(1020, 205, 5_000_500); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
+			if v := set(1020, 205, 5_000_001); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
 				t.Errorf("%+v, want a quarter of the periods", v)
 			}
-			if v := set(1030, 205, 5_000_500); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+			if v := set(1030, 205, 5_000_001); v.Throttled != 0 || v.ThrottledPeriods != 0 {
 				t.Errorf("%+v, want none", v)
 			}
 			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made anew
