@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,8 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
 
+	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream, streaming lists): "+likes())
+
 	failpoints := &cobra.Command{
 		Use:   "failpoints [SPEC]",
 		Short: "Show or change the failpoints of a running plegd simulate",
@@ -85,6 +88,15 @@ prints what stands then.`,
 	socketFlag(failpoints, "`path` that plegd simulate serves at")
 	cmd.AddCommand(failpoints)
 	return cmd
+}
+
+// likes lists what --like takes.
+func likes() string {
+	var names []string
+	for _, l := range critest.Likes() {
+		names = append(names, string(l))
+	}
+	return strings.Join(names, ", ")
 }
 
 // fraction is a flag's value that says what is allowed. Its range is checked

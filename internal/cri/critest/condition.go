@@ -26,8 +26,6 @@ type runtimeState struct {
 
 func newRuntimeState() runtimeState {
 	return runtimeState{
-		name:    "simulated",
-		version: "1.0.0",
 		conditions: []*runtimeapi.RuntimeCondition{
 			{Type: runtimeapi.RuntimeReady, Status: true},
 			{Type: runtimeapi.NetworkReady, Status: true},

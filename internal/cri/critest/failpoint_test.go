@@ -375,6 +375,7 @@ func TestStopKillRestart(t *testing.T) {
 		dial(nil)
 		rt.Kill()
 		dial(syscall.ECONNREFUSED)
+		synctest.Wait() // gRPC has seen that its connection is gone
 		wantStatus(t, version(t.Context(), c), codes.Unavailable, "connection refused")
 		if err := rt.Restart(); err != nil {
 			t.Fatal(err)

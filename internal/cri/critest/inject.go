@@ -193,6 +193,9 @@ func (r *Runtime) intercept(ctx context.Context, fullMethod string, req any, han
 		r.calls.wrote(rpc)
 		return status.Errorf(codes.PermissionDenied, "critest: %s would change the runtime; this one is only looked at", rpc)
 	}
+	if err := r.events.is().lacks(rpc); err != nil {
+		return err
+	}
 	defer func() {
 		switch v := recover().(type) {
 		case nil:

@@ -65,7 +65,7 @@ type Model struct {
 	rawSandboxBytes, rawContainerBytes []byte
 
 	runtime runtimeState
-	events  broadcaster
+	events  eventQueue
 }
 
 // pod groups what belongs to one uid.

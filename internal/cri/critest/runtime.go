@@ -37,6 +37,8 @@ type Options struct {
 	SpeakSecond bool
 	// OnlyV1Alpha2 serves runtime.v1alpha2 and not runtime.v1: an old runtime.
 	OnlyV1Alpha2 bool
+	// Like is the runtime to behave like where runtimes differ.
+	Like Like
 	// Now is the clock of creation times; nil is time.Now.
 	Now func() time.Time
 }
@@ -74,13 +76,15 @@ func New(opts Options) *Runtime {
 	if opts.Backlog == 0 {
 		opts.Backlog = defaultBacklog
 	}
-	return &Runtime{
+	r := &Runtime{
 		Model:  newModel(opts.Seed, opts.Now),
 		opts:   opts,
 		inject: newInjector(),
 		sock:   newSocketFaults(),
 		memory: memory{name: "/run/critest/critest.sock", failure: syscall.ENOENT},
 	}
+	r.Become(opts.Like)
+	return r
 }
 
 // Start serves in memory; Dialer reaches it. It panics if the runtime is being

@@ -140,20 +140,21 @@ func (s *service) ContainerStatus(_ context.Context, req *runtimeapi.ContainerSt
 }
 
 func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+	if s.model.events.is() == LikeCRIO {
+		return nil
+	}
 	sub := s.model.events.subscribe()
 	defer s.model.events.unsubscribe(sub)
 	for {
-		events, ended, err := sub.next(stream.Context())
+		e, err := s.model.events.next(stream.Context(), sub)
 		if err != nil {
 			return status.FromContextError(err).Err()
 		}
-		for _, e := range events {
-			if err := stream.Send(e); err != nil {
-				return err
-			}
-		}
-		if ended {
+		if e == nil {
 			return nil
+		}
+		if err := stream.Send(e); err != nil {
+			return err
 		}
 	}
 }

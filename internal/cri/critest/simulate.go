@@ -31,6 +31,8 @@ type SimulateOptions struct {
 	Churn float64
 	// Failpoints are those to begin with; see ParseFailpoints.
 	Failpoints string
+	// Like is the runtime to behave like where runtimes differ; see Like.
+	Like string
 }
 
 func (o *SimulateOptions) validate() error {
@@ -48,6 +50,9 @@ func (o *SimulateOptions) validate() error {
 	}
 	if _, err := ParseFailpoints(o.Failpoints); err != nil {
 		return fmt.Errorf("--failpoints: %w", err)
+	}
+	if err := Like(o.Like).Validate(); err != nil {
+		return fmt.Errorf("--like %w", err)
 	}
 	abs, err := filepath.Abs(o.Socket)
 	if err != nil {
@@ -71,7 +76,7 @@ func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error 
 		return err
 	}
 	say := log.New(logTo, "", 0)
-	rt := New(Options{Seed: uint64(time.Now().UnixNano())})
+	rt := New(Options{Seed: uint64(time.Now().UnixNano()), Like: Like(opts.Like)})
 	if err := rt.SetFailpoints(opts.Failpoints); err != nil {
 		return fmt.Errorf("--failpoints: %w", err)
 	}
@@ -123,7 +128,10 @@ func churn(ctx context.Context, rt *Runtime, fraction float64) {
 	for {
 		select {
 		case <-ticker.C:
-			rt.Churn(fraction)
+			// A subscriber that does not read holds up every start and stop.
+			if rt.HeldUp() == 0 {
+				rt.Churn(fraction)
+			}
 		case <-ctx.Done():
 			return
 		}

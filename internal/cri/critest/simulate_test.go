@@ -179,6 +179,7 @@ func TestSimulateErrors(t *testing.T) {
 		`--pods -1: want 0 to 100000`:                                                                                          func(o *critest.SimulateOptions) { o.Pods = -1 },
 		`--containers -1: want 0 to 1000000`:                                                                                   func(o *critest.SimulateOptions) { o.Containers = -1 },
 		`--pods 100000 with --containers 11: want at most 1000000 containers in all`:                                           func(o *critest.SimulateOptions) { o.Pods, o.Containers = 100_000, 11 },
+		`--like "docker": want one of containerd-1.6, containerd-1.7, containerd-2, cri-o, or nothing`:                         func(o *critest.SimulateOptions) { o.Like = "docker" },
 		`--churn 1.5: want a fraction of the pods a second, 0 to 1`:                                                            func(o *critest.SimulateOptions) { o.Churn = 1.5 },
 		`--failpoints: failpoint "Stat": no such call; want a call of runtime.v1 such as ListContainers, * for all, or socket`: func(o *critest.SimulateOptions) { o.Failpoints = "Stat=hang" },
 	} {
