@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Containerd is a private containerd: the machine's own program, in mount and
-// pid namespaces of the lab's. It can be frozen, killed and started again; its
+// Containerd is a private containerd: the machine's own program, or one of
+// another version, in mount and pid namespaces of the lab's. It can be frozen, killed and started again; its
 // pods live on, as on a node.
 type Containerd struct {
 	// Socket is the path of its CRI socket.
@@ -31,6 +31,8 @@ type Containerd struct {
 	t       testing.TB
 	ns      *namespace
 	argv    []string
+	env     []string
+	ctr     string
 	pid     int
 	end     *exit
 	stopped bool
@@ -38,6 +40,8 @@ type Containerd struct {
 
 // ContainerdOptions vary a containerd.
 type ContainerdOptions struct {
+	// Version is another one than the machine's own: Containerd17, Containerd2.
+	Version string
 	// OpenFiles is its RLIMIT_NOFILE, soft and hard; 0: inherited.
 	OpenFiles int
 	// NoCNI leaves it without a network configuration.
@@ -56,7 +60,8 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		t.Skipf("SKIPPED: the runtime at %s is not the tests' own to break", endpoint)
 	}
 	RequireRoot(t)
-	RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr", "runc", "prlimit")
+	RequirePrograms(t, "runc", "prlimit")
+	programs := containerdPrograms(t, options.Version)
 	dir := Dir(t)
 	c := &Containerd{
 		Socket:    filepath.Join(dir, "containerd.sock"),
@@ -64,15 +69,21 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
 		Cgroup:    newCgroupName(),
 		t:         t,
+		env:       os.Environ(),
+		ctr:       programs.ctr,
+	}
+	if programs.dir != "" {
+		// Where containerd finds its shim. Of two values the first would count.
+		c.env = append([]string{"PATH=" + programs.dir + string(os.PathListSeparator) + os.Getenv("PATH")}, c.env...)
 	}
 	t.Cleanup(func() { KeepLog(t, c.Log, "containerd") })
 	config := filepath.Join(dir, "config.toml")
-	c.argv = []string{mustLookPath(t, "containerd"), "--config", config}
+	c.argv = []string{programs.containerd, "--config", config}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
 		// prlimit replaces itself by the program: the pid is containerd's own.
 		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
-	writeContainerdConfig(t, dir, config, c.Socket)
+	writeContainerdConfig(t, options.Version, dir, config, c.Socket)
 	if !options.NoCNI {
 		c.WriteCNIConfig()
 	}
@@ -85,38 +96,6 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		c.Start()
 	}
 	return c
-}
-
-// writeContainerdConfig writes the smallest configuration that runs pods here:
-// containerd 1.6 and 1.7 read it alike.
-func writeContainerdConfig(t testing.TB, dir, config, socket string) {
-	t.Helper()
-	for _, sub := range []string{"root", "state", "opt", "cni"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// restrict_oom_score_adj: root without CAP_SYS_RESOURCE, as in many CI
-	// machines, may not lower it, and no container would start.
-	text := fmt.Sprintf(`version = 2
-root = "%[1]s/root"
-state = "%[1]s/state"
-[grpc]
-  address = "%[2]s"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "%[1]s/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "%[3]s"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  stream_server_port = "0"
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "%[1]s/cni"
-  conf_dir = "%[1]s/cni"
-`, dir, socket, PauseImage)
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // WriteCNIConfig gives containerd a network, so that it says NetworkReady. The
@@ -147,7 +126,7 @@ func (c *Containerd) Start() {
 		return versionAnswers(c.Socket)
 	})
 	if first {
-		out, err := exec.Command("ctr", "--address", c.Socket, "--namespace", "k8s.io", "images", "import", imageTar(c.t)).CombinedOutput()
+		out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", imageTar(c.t)).CombinedOutput()
 		if err != nil {
 			c.t.Fatalf("import the pause image: %v\n%s", err, out)
 		}
@@ -161,7 +140,7 @@ func (c *Containerd) Launch() {
 		c.t.Fatal("lab: containerd runs already")
 	}
 	var err error
-	c.pid, c.end, err = c.ns.start(nsCommand{Argv: c.argv, Env: os.Environ(), Log: c.Log})
+	c.pid, c.end, err = c.ns.start(nsCommand{Argv: c.argv, Env: c.env, Log: c.Log})
 	if err != nil {
 		c.t.Fatalf("start containerd: %v\n%s", err, Tail(c.Log, 20))
 	}

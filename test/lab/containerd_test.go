@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,23 @@ func TestContainerdOpenFiles(t *testing.T) {
 	}
 	if !regexp.MustCompile(`Max open files +256 +256 `).Match(limits) {
 		t.Errorf("limits of containerd:\n%s", limits)
+	}
+}
+
+// TestContainerdVersions shows that those of other versions run pods too.
+func TestContainerdVersions(t *testing.T) {
+	for version, want := range map[string]string{Containerd17: "1.7.", Containerd2: "2.4.2"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := NewContainerd(t, ContainerdOptions{Version: version})
+			r := c.CRI(t)
+			r.RunPods(2, 1)[0].Remove()
+			ctx, cancel := r.call()
+			defer cancel()
+			v, err := r.version(ctx)
+			if err != nil || v.GetRuntimeName() != "containerd" || !strings.Contains(v.GetRuntimeVersion(), want) {
+				t.Errorf("version %v, %v; want %s", v, err, want)
+			}
+		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 type eventStream = grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]
 
 // subscribe opens an event stream and waits until the runtime knows of it.
-func subscribe(t *testing.T, ctx context.Context, rt *critest.Runtime, client runtimeapi.RuntimeServiceClient) eventStream {
+func subscribe(ctx context.Context, t *testing.T, rt *critest.Runtime, client runtimeapi.RuntimeServiceClient) eventStream {
 	t.Helper()
 	n := rt.Subscribers() + 1
 	s, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -64,8 +64,8 @@ func TestEventsOfContainerd2AreKeptForTheFirst(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		send(rt, 3, 4)
 		time.Sleep(2 * time.Minute) // 1 and 2 are older than five minutes now
-		first := subscribe(t, t.Context(), rt, client)
-		second := subscribe(t, t.Context(), rt, client)
+		first := subscribe(t.Context(), t, rt, client)
+		second := subscribe(t.Context(), t, rt, client)
 		send(rt, 5, 5)
 		want(t, first, 3, 5)
 		want(t, second, 5, 5)
@@ -87,8 +87,8 @@ func TestEventsOfContainerd2StopBehindOneThatDoesNotRead(t *testing.T) {
 				rt := start(t, critest.Options{Like: critest.LikeContainerd2})
 				stuckCtx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				stuck := subscribe(t, stuckCtx, rt, connect(t, rt))
-				other := subscribe(t, t.Context(), rt, connect(t, rt))
+				stuck := subscribe(stuckCtx, t, rt, connect(t, rt))
+				other := subscribe(t.Context(), t, rt, connect(t, rt))
 				send(rt, 1, events)
 				read := make(chan struct{})
 				go func() {
@@ -126,7 +126,7 @@ func TestEventStreamsDeadlineIsTheServers(t *testing.T) {
 		rt := start(t, critest.Options{Like: critest.LikeContainerd2})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		subscribe(t, ctx, rt, connect(t, rt))
+		subscribe(ctx, t, rt, connect(t, rt))
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		if n := rt.Subscribers(); n != 1 {
@@ -145,10 +145,10 @@ func TestEventsOfContainerd17AreShared(t *testing.T) {
 		rt := start(t, critest.Options{Like: critest.LikeContainerd17})
 		client := connect(t, rt)
 		send(rt, 1, 1010) // nobody listens: 1,000 are kept, the rest is lost
-		first := subscribe(t, t.Context(), rt, client)
+		first := subscribe(t.Context(), t, rt, client)
 		want(t, first, 1, 1000)
 		secondCtx, cancel := context.WithCancel(t.Context())
-		second := subscribe(t, secondCtx, rt, client)
+		second := subscribe(secondCtx, t, rt, client)
 		got := make(chan string, 100)
 		for i, s := range []eventStream{first, second} {
 			go func() {
@@ -202,7 +202,7 @@ func TestLikeIsToldByVersion(t *testing.T) {
 	rt := start(t, critest.Options{Like: critest.LikeContainerd17})
 	client := connect(t, rt)
 	ctx := within(t, 10*time.Second)
-	events := subscribe(t, ctx, rt, client)
+	events := subscribe(ctx, t, rt, client)
 	for _, step := range []struct {
 		like          critest.Like
 		name, version string
