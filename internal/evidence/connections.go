@@ -27,6 +27,11 @@ const (
 	stuckUnread = 32 << 10
 	stuckUnsent = 128 << 10
 
+	// connectionsPeriod is how often the connections are looked at, connectionsSoon
+	// while one of them holds up the runtime, or may.
+	connectionsPeriod = 5 * time.Second
+	connectionsSoon   = time.Second
+
 	// stuckMax limits the clients that are named.
 	stuckMax = 16
 
@@ -34,7 +39,8 @@ const (
 )
 
 // NewConnections watches the accepted connections of the listener at path, which
-// returns "" while there is none, every five seconds: whether the runtime reads
+// returns "" while there is none, every five seconds, and every second while one
+// holds up the runtime: whether the runtime reads
 // what it is sent, and which of its clients do not read what it sends.
 //
 // Its numbers need AF_NETLINK and the kernel's unix_diag, no privilege, and are
@@ -44,7 +50,9 @@ const (
 // PID is 0 without. plegd's own connections are judged like any other.
 func NewConnections(procfs string, path func() string) *Watch[health.Connections] {
 	c := newConnectionsSource(procfs, path)
-	return NewWatch("connections", Timing{Period: 5 * time.Second, Timeout: 2 * time.Second}, c.gather)
+	w := NewWatch("connections", Timing{Period: connectionsPeriod, Timeout: 2 * time.Second}, c.gather)
+	w.pace = c.pace
+	return w
 }
 
 type connectionsSource struct {
@@ -71,6 +79,14 @@ type unreadWait struct {
 // connection is both ends of a connection.
 type connection struct {
 	server, client diagSocket
+}
+
+// pace is every second while a client has not read what waits for it.
+func (c *connectionsSource) pace() time.Duration {
+	if len(c.waits) > 0 {
+		return connectionsSoon
+	}
+	return connectionsPeriod
 }
 
 func newConnectionsSource(procfs string, path func() string) *connectionsSource {

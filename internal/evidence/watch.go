@@ -28,6 +28,10 @@ type Watch[T any] struct {
 	timing Timing
 	gather func(context.Context) (*T, error)
 
+	// pace, where there is one, says how long to wait before it is asked again. It
+	// is called when the source has come back.
+	pace func() time.Duration
+
 	value  atomic.Pointer[T]
 	source atomic.Pointer[health.Source]
 }
@@ -67,7 +71,11 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		if !w.ask(ctx) {
 			return nil
 		}
-		timer.Reset(w.timing.Period)
+		period := w.timing.Period
+		if w.pace != nil {
+			period = w.pace()
+		}
+		timer.Reset(period)
 	}
 }
 

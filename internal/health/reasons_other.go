@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	// subscriberStuck is how long a client of the runtime must not have read.
-	subscriberStuck = 8 * time.Second
+	// subscriberStuck is how long a client of the runtime must not have read,
+	// subscriberStopped one that is stopped, and cannot.
+	subscriberStuck   = 8 * time.Second
+	subscriberStopped = 2 * time.Second
 	// kubeletFails is how long the kubelet must have failed while the runtime
 	// was good, kubeletGone how long nobody must have listened.
 	kubeletFails = 10 * time.Second
@@ -29,7 +31,7 @@ var otherReasons = []Reason{
 		ID: EventSubscriberStuck, Severity: SeverityCritical,
 		Meaning:  "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
 		Needs:    "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
-		Numbers:  "8s.",
+		Numbers:  "8s; 2s for one that is stopped.",
 		Outranks: append([]string{RuntimeHelperStuck}, load...),
 		Next:     "Continue or end the client named in the evidence; the runtime goes on at once.",
 		Steps: []string{
@@ -44,7 +46,11 @@ var otherReasons = []Reason{
 			}
 			var out []string
 			for _, s := range c.Stuck {
-				if w.age(s.Since) < subscriberStuck {
+				least := subscriberStuck
+				if s.State == "T" {
+					least = subscriberStopped
+				}
+				if w.age(s.Since) < least {
 					continue
 				}
 				who := "a client that cannot be told"

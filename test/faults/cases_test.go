@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -215,6 +216,16 @@ var matrix = []fault{
 		},
 	},
 	{
+		// The table counts from the moment from which no pod could start.
+		name: "event subscriber stopped (containerd 2.4)", want: health.EventSubscriberStuck, goal: 8 * time.Second,
+		options: lab.ContainerdOptions{Version: lab.Containerd2},
+		prepare: func(b *bench) { b.subscriber = lab.NewSubscriber(b.t, b.socket) },
+		// Containers come and go until there are events enough.
+		onTheWay: []string{health.ChangeBurst},
+		evidence: func(b *bench) string { return fmt.Sprintf("pid %d ", b.subscriber.Pid()) },
+		inject:   stopSubscriber,
+	},
+	{
 		name: "inspections hang, pods change", want: health.PodInspectionStall, goal: 5 * time.Second,
 		simulate: []string{"--pods=20", "--churn=0.2"},
 		// So long has the relist taken that has just ended.
@@ -290,6 +301,32 @@ func manyHeavy(b *bench) {
 func oneTooHeavy(b *bench) func() {
 	c := b.pods[1].CreateHeavyContainer(6_000_000)
 	return c.Remove
+}
+
+// stopSubscriber stops a subscriber of the runtime's events, and makes so many
+// of them that the runtime waits for it.
+func stopSubscriber(b *bench) (mend func()) {
+	b.subscriber.Freeze()
+	change := func() chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.pods[0].CreateContainer("brief").Remove()
+		}()
+		return done
+	}
+	for {
+		b.injected = time.Now()
+		done := change()
+		select {
+		case <-done:
+		case <-time.After(2 * time.Second):
+			return func() {
+				b.subscriber.Thaw()
+				<-done
+			}
+		}
+	}
 }
 
 // installPlugin gives containerd a network plugin that hangs when it is asked

@@ -32,6 +32,8 @@ type fault struct {
 	limit time.Duration
 	// also must be active beside it.
 	also []string
+	// evidence must stand in the evidence of want.
+	evidence func(*bench) string
 	// onTheWay may be primary beside want until the mending, onTheWayBack from
 	// the mending on. They were written down before the first run; each is true
 	// of the node at that moment.
@@ -76,6 +78,8 @@ type bench struct {
 	socket string
 	group  *lab.ControlGroup
 	plegd  *lab.Plegd
+	// subscriber listens to the runtime's events.
+	subscriber *lab.Subscriber
 	// injected is the moment from which the naming counts.
 	injected time.Time
 }
@@ -161,6 +165,8 @@ type sight struct {
 	at            time.Time
 	state, reason string
 	active        []string // nil in the log
+	// evidence is the primary reason's, "" in the log.
+	evidence string
 	// busy is true when the machine was, by its own account, short of CPU.
 	busy bool
 }
@@ -189,6 +195,9 @@ func look(p *lab.Plegd) *eye {
 				seen := sight{at: time.Now(), state: s.State, reason: s.Reason, active: []string{}}
 				for _, r := range s.Reasons {
 					seen.active = append(seen.active, r.ID)
+					if r.ID == s.Reason {
+						seen.evidence = strings.Join(r.Evidence, "; ")
+					}
 				}
 				e.mu.Lock()
 				e.busy = shortOfCPU()
@@ -319,6 +328,18 @@ func (b *bench) run(f *fault) (r result) {
 			return s.reason == f.want && slices.Contains(s.active, id)
 		}); !ok && r.named >= 0 {
 			complain("%s never active beside it", id)
+		}
+	}
+
+	if f.evidence != nil && r.named >= 0 {
+		want, last := f.evidence(b), ""
+		if _, ok := e.await(began, 5*time.Second, func(s sight) bool {
+			if s.reason == f.want && s.evidence != "" {
+				last = s.evidence
+			}
+			return s.reason == f.want && strings.Contains(s.evidence, want)
+		}); !ok {
+			complain("the evidence is %q, without %q", last, want)
 		}
 	}
 

@@ -25,6 +25,9 @@ func Main(m *testing.M) int {
 	if os.Getenv(impostorEnv) != "" {
 		return impostorMain()
 	}
+	if os.Getenv(subscriberEnv) != "" {
+		return subscriberMain()
+	}
 	mainCalled.Store(true)
 	sweepCgroups()
 	code := m.Run()
