@@ -129,11 +129,10 @@ fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: build ## Check the systemd unit, its settings and the Prometheus rules (systemd-analyze, promtool)
+check-deploy: build ## Check the systemd unit, its settings and the files for Prometheus (systemd-analyze, promtool, amtool)
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
-	promtool check rules deploy/prometheus/plegd.rules.yml
-	promtool test rules deploy/prometheus/plegd.rules.test.yml
+	$(GO) test -count=1 ./deploy/...
 
 .PHONY: image
 image: ## Build the container image plegd:VERSION (docker, podman or buildah)

@@ -8,6 +8,7 @@ set -euo pipefail
 needed=(
   containerd:containerd runc:runc
   prometheus:prometheus prometheus:promtool
+  prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
   systemd:systemctl dbus:dbus-daemon
   iproute2:ip util-linux:setpriv util-linux:prlimit util-linux:nsenter procps:pgrep
 )

@@ -1,0 +1,192 @@
+package prometheus_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A check says what is wrong with the files in a directory. The mutations run
+// the same checks on spoilt copies.
+
+func checkRules(dir string) error {
+	return run(dir, "promtool", "check", "rules", alertRules, recordingRules)
+}
+
+func checkAlerts(dir string) error {
+	return run(dir, "promtool", "test", "rules", "plegd.rules.test.yml")
+}
+
+func checkWeather(dir string) error {
+	return run(dir, "promtool", "test", "rules", "plegd.weather.test.yml")
+}
+
+// targets has Prometheus discover and relabel the job's targets, and compares
+// the addresses and nodes that come out.
+func targets(dir, config string, want ...string) error {
+	if err := run(dir, "promtool", "check", "config", config); err != nil {
+		return err
+	}
+	cmd := exec.Command("promtool", "check", "service-discovery", "--timeout=3s", config, "plegd")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("promtool check service-discovery %s: %s", config, out)
+	}
+	_, all, _ := strings.Cut(string(out), "[") // before it: how many there are
+	var got []string
+	var address string
+	inLabels := false
+	for line := range strings.Lines(all) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, `"discoveredLabels"`):
+			inLabels = false
+		case strings.HasPrefix(line, `"labels"`):
+			inLabels = true
+		case inLabels && strings.HasPrefix(line, `"__address__"`):
+			address = unquoted(line)
+		case inLabels && strings.HasPrefix(line, `"node"`):
+			got = append(got, address+" is "+unquoted(line))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("%s: the targets are %q, want %q\n%s", config, got, want, out)
+	}
+	return nil
+}
+
+// unquoted returns the value of a line of JSON.
+func unquoted(line string) string {
+	_, value, _ := strings.Cut(line, `": "`)
+	return strings.Trim(value, `",`)
+}
+
+func checkStatic(dir string) error {
+	return targets(dir, "prometheus.static.yml", "node1:20290 is node1", "node2:20290 is node2")
+}
+
+// checkFile puts the example where the configuration looks for it.
+func checkFile(dir string) error {
+	tmp, err := copied(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.Mkdir(filepath.Join(tmp, "targets"), 0o755); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(tmp, "targets.example.yml"), filepath.Join(tmp, "targets", "nodes.yml")); err != nil {
+		return err
+	}
+	return targets(tmp, "prometheus.file.yml", "node1:20290 is node1", "node2:20290 is node2", "node3:20290 is node3")
+}
+
+// nodes is what the discovery of nodes hands to the relabelling.
+const nodes = `    static_configs:
+      - targets: ['10.0.0.7:10250']
+        labels: {__meta_kubernetes_node_name: worker-7}
+      - targets: ['[fd00::8]:10250']
+        labels: {__meta_kubernetes_node_name: worker-8}
+`
+
+// checkKubernetes puts two nodes in the place of the cluster. Debian's promtool
+// is built without Kubernetes, so the discovery's own settings are decoded here.
+func checkKubernetes(dir string) error {
+	var config struct {
+		Alerting struct {
+			Alertmanagers []struct {
+				SD []struct {
+					Role       string
+					Namespaces struct{ Names []string }
+				} `yaml:"kubernetes_sd_configs"`
+				Relabel []any `yaml:"relabel_configs"`
+			}
+		}
+		Scrape []struct {
+			Job     string                  `yaml:"job_name"`
+			SD      []struct{ Role string } `yaml:"kubernetes_sd_configs"`
+			Relabel []any                   `yaml:"relabel_configs"`
+		} `yaml:"scrape_configs"`
+		Global any
+		Rules  []string `yaml:"rule_files"`
+	}
+	if err := read(dir, kubernetes, &config); err != nil {
+		return fmt.Errorf("%s: %w", kubernetes, err)
+	}
+	if s := config.Scrape; len(s) != 1 || len(s[0].SD) != 1 || s[0].SD[0].Role != "node" {
+		return fmt.Errorf("%s: want one job that discovers nodes", kubernetes)
+	}
+	if a := config.Alerting.Alertmanagers; len(a) != 1 || len(a[0].SD) != 1 || a[0].SD[0].Role != "endpoints" {
+		return fmt.Errorf("%s: want one Alertmanager behind a service", kubernetes)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, kubernetes))
+	if err != nil {
+		return err
+	}
+	text := string(b)
+	for old, replacement := range map[string]string{
+		"    kubernetes_sd_configs:\n      - role: node\n":                                                       nodes,
+		"    - kubernetes_sd_configs:\n        - role: endpoints\n          namespaces: {names: [monitoring]}\n": "    - static_configs: [{targets: ['10.0.0.9:9093']}]\n",
+	} {
+		if !strings.Contains(text, old) {
+			return fmt.Errorf("%s: there is no %q", kubernetes, old)
+		}
+		text = strings.Replace(text, old, replacement, 1)
+	}
+	tmp, err := copied(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.WriteFile(filepath.Join(tmp, kubernetes), []byte(text), 0o644); err != nil {
+		return err
+	}
+	return targets(tmp, kubernetes, "10.0.0.7:20290 is worker-7", "[fd00::8]:20290 is worker-8")
+}
+
+// checkAlertmanager has amtool look at the file, and at where alerts go.
+func checkAlertmanager(dir string) error {
+	if err := run(dir, "amtool", "check-config", alertmanager); err != nil {
+		return err
+	}
+	for labels, receiver := range map[string]string{
+		"alertname=PLEGUnhealthy severity=critical":    "on-call",
+		"alertname=PLEGRelistSlow severity=warning":    "operator",
+		"alertname=PlegdDown severity=warning":         "operator",
+		"alertname=PLEGNodeInFleetFault severity=none": "nobody",
+	} {
+		args := append([]string{"config", "routes", "test", "--config.file=" + alertmanager, "--verify.receivers=" + receiver}, strings.Fields(labels)...)
+		if err := run(dir, "amtool", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copied returns a new directory with the files of dir.
+func copied(dir string) (string, error) {
+	tmp, err := os.MkdirTemp("", "plegd-deploy-") //nolint:usetesting // a check has no test
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.yml"))
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(tmp, filepath.Base(f)), b, 0o644); err != nil {
+			return "", err
+		}
+	}
+	return tmp, nil
+}

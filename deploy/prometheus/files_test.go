@@ -1,0 +1,185 @@
+// Package prometheus_test checks the rules and configurations beside it with
+// promtool and amtool, and what these do not look at: that each metric and
+// reason exists, and that each alert says what it must.
+package prometheus_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	alertRules     = "plegd.rules.yml"
+	recordingRules = "plegd.recording.yml"
+	alertmanager   = "alertmanager.yml"
+	kubernetes     = "prometheus.kubernetes.yml"
+
+	// docs is where a runbook's link leads.
+	docs = "https://github.com/plegd/plegd/blob/main/docs/"
+)
+
+// ruleFile is a file of rules.
+type ruleFile struct {
+	Groups []struct {
+		Name  string
+		Rules []rule
+	}
+}
+
+type rule struct {
+	Alert, Record, Expr, For string
+	Labels, Annotations      map[string]string
+}
+
+// run runs a checker and returns what it said as an error when it found a fault.
+func run(dir, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return errors.New(name + " " + strings.Join(args, " ") + ":\n" + string(out))
+	}
+	return nil
+}
+
+// need skips the test where a checker is not installed; in CI it must be.
+func need(t *testing.T, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err == nil {
+		return
+	}
+	if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
+		t.Fatalf("%s is not installed; see test/e2e/install-deps.sh", name)
+	}
+	t.Skipf("SKIPPED: %s is not installed; see test/e2e/install-deps.sh", name)
+}
+
+// read decodes a YAML file strictly.
+func read(dir, name string, into any) error {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	return yaml.UnmarshalStrict(b, into)
+}
+
+func rules(t *testing.T, name string) []rule {
+	t.Helper()
+	var f ruleFile
+	if err := read(".", name, &f); err != nil {
+		t.Fatal(err)
+	}
+	var out []rule
+	for _, g := range f.Groups {
+		out = append(out, g.Rules...)
+	}
+	return out
+}
+
+func TestRules(t *testing.T) {
+	need(t, "promtool")
+	for _, check := range []func(string) error{checkRules, checkAlerts, checkWeather} {
+		if err := check("."); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestConfigurations(t *testing.T) {
+	need(t, "promtool")
+	for name, check := range map[string]func(string) error{
+		"static": checkStatic, "file": checkFile, "kubernetes": checkKubernetes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := check("."); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAlertmanager(t *testing.T) {
+	need(t, "amtool")
+	if err := checkAlertmanager("."); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAlertsSay looks at what every alert has to say, and that the unit tests
+// have each of them fire.
+func TestAlertsSay(t *testing.T) {
+	tests, err := os.ReadFile("plegd.rules.test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules(t, alertRules) {
+		for _, want := range []string{"summary", "description", "runbook_url"} {
+			if strings.TrimSpace(r.Annotations[want]) == "" {
+				t.Errorf("%s has no %s", r.Alert, want)
+			}
+		}
+		link, ok := strings.CutPrefix(r.Annotations["runbook_url"], docs)
+		if !ok {
+			t.Errorf("%s: its runbook is at %q, want a page below %s", r.Alert, r.Annotations["runbook_url"], docs)
+		} else if !strings.Contains(link, "{{") {
+			if _, err := os.Stat(filepath.Join("..", "..", "docs", link)); err != nil {
+				t.Errorf("%s: its runbook is not there: %v", r.Alert, err)
+			}
+		}
+		if s := r.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "none"}, s) {
+			t.Errorf("%s has the severity %q", r.Alert, s)
+		}
+		fires := regexp.MustCompile(`alertname: ` + r.Alert + `\n\s+exp_alerts:`)
+		if !fires.Match(tests) {
+			t.Errorf("no unit test has %s fire", r.Alert)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("..", "..", "docs", "troubleshooting.md")); err != nil {
+		t.Errorf("the runbook of an alert without a reason: %v", err)
+	}
+}
+
+// TestNamesExist compares the metrics and reasons that the rules speak of with
+// those that plegd has.
+func TestNamesExist(t *testing.T) {
+	metrics, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, r := range health.Reasons() {
+		ids = append(ids, r.ID)
+	}
+	metric := regexp.MustCompile(`\b(?:[a-z]+:)?pleg_[a-z_]+(?::[a-z0-9_]+)?`)
+	recorded := map[string]bool{}
+	for _, r := range rules(t, recordingRules) {
+		recorded[r.Record] = true
+	}
+	for _, file := range []string{alertRules, recordingRules} {
+		for _, r := range rules(t, file) {
+			for _, name := range metric.FindAllString(r.Expr, -1) {
+				base := strings.TrimSuffix(name, "_bucket")
+				if !recorded[name] && !strings.Contains(string(metrics), "`"+base+"`") {
+					t.Errorf("%s %s%s: there is no %s", file, r.Alert, r.Record, name)
+				}
+			}
+			for _, m := range regexp.MustCompile(`reason[!=]~?"([^"]+)"`).FindAllStringSubmatch(r.Expr, -1) {
+				for id := range strings.SplitSeq(m[1], "|") {
+					if !slices.Contains(ids, id) {
+						t.Errorf("%s %s: there is no reason %s", file, r.Alert, id)
+					}
+				}
+			}
+		}
+	}
+}
