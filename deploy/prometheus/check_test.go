@@ -171,7 +171,7 @@ func checkAlertmanager(dir string) error {
 
 // copied returns a new directory with the files of dir.
 func copied(dir string) (string, error) {
-	tmp, err := os.MkdirTemp("", "plegd-deploy-") //nolint:usetesting // a check has no test
+	tmp, err := os.MkdirTemp("", "plegd-deploy-")
 	if err != nil {
 		return "", err
 	}
