@@ -108,7 +108,7 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 func (s *sources) tell(log *zap.Logger) {
 	for _, src := range s.all {
 		state, ok := src.Source()
-		if !ok || state.Up || s.said[src.String()] == state.Err {
+		if !ok || state.Up || state.Kept || s.said[src.String()] == state.Err {
 			continue
 		}
 		s.said[src.String()] = state.Err

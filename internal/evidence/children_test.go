@@ -152,6 +152,14 @@ func TestChildrenAge(t *testing.T) {
 	}
 }
 
+// TestChildrenHurry: every second while one is stuck.
+func TestChildrenHurry(t *testing.T) {
+	w := NewChildren("/proc", "/sys", func() int { return 0 }, func() string { return "" })
+	if w.hurry(&health.Children{Shims: 3}) != 0 || w.hurry(&health.Children{Stuck: []health.Child{{PID: 1}}}) != time.Second {
+		t.Error("the next look is not sooner while a shim is stuck, or is otherwise")
+	}
+}
+
 func TestChildrenNone(t *testing.T) {
 	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 0).gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v", v, err)

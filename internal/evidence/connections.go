@@ -51,7 +51,7 @@ const (
 func NewConnections(procfs string, path func() string) *Watch[health.Connections] {
 	c := newConnectionsSource(procfs, path)
 	w := NewWatch("connections", Timing{Period: connectionsPeriod, Timeout: 2 * time.Second}, c.gather)
-	w.pace = c.pace
+	w.hurry = func(*health.Connections) time.Duration { return c.pace() }
 	return w
 }
 

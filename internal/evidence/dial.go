@@ -185,7 +185,7 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	}
 	if before := d.Last(); !p.OK {
 		p.FailedSince, p.Failures = p.At, 1
-		if !before.FailedSince.IsZero() {
+		if !before.FailedSince.IsZero() && before.Stage == p.Stage {
 			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
 		}
 	}

@@ -122,6 +122,31 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
+// TestDialStageChanges: what fails otherwise than before fails since then.
+func TestDialStageChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, critest.Options{})
+		rt.Stop()
+		begin := time.Now()
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if last := p.Last(); last.Stage != health.StageConnect || !last.FailedSince.Equal(begin) || last.Failures < 6 {
+			t.Errorf("no socket: %+v", last)
+		}
+		if err := rt.SetFailpoints("Version=error(Unknown: server is not initialized yet)"); err != nil {
+			t.Fatal(err)
+		}
+		start(rt)
+		began := time.Now()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if last := p.Last(); last.Stage != health.StageRPC || last.FailedSince.Before(began) || last.Failures > 3 {
+			t.Errorf("there, and not initialized: %+v", last)
+		}
+	})
+}
+
 // TestDialShortPeriod: a period below 500 ms is kept while the connect fails.
 func TestDialShortPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

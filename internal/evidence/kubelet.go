@@ -59,7 +59,9 @@ func NewKubelet(opts KubeletOptions) (*Watch[health.Kubelet], error) {
 	// Two requests one after the other, and a moment for the files: a request
 	// that times out is an answer, and must not run into the watch's limit.
 	limit := 2*k.opts.Timeout + time.Second
-	return NewWatch("kubelet", Timing{Period: k.opts.Period, Timeout: limit}, k.gather), nil
+	w := NewWatch("kubelet", Timing{Period: k.opts.Period, Timeout: limit}, k.gather)
+	w.end = k.end
+	return w, nil
 }
 
 // kubelet is the state between two looks. gather is never called twice at once.
@@ -69,6 +71,11 @@ type kubelet struct {
 
 	seen        bool
 	failedSince time.Time
+	// waiting are the requests that are unanswered, by URL; all of them end with
+	// life.
+	waiting map[string]*kubeletRequest
+	life    context.Context
+	end     context.CancelFunc
 }
 
 func newKubelet(opts KubeletOptions) (*kubelet, error) {
@@ -81,7 +88,9 @@ func newKubelet(opts KubeletOptions) (*kubelet, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = kubeletTimeout
 	}
-	return &kubelet{opts: opts, client: newKubeletClient(opts.CAFile)}, nil
+	k := &kubelet{opts: opts, client: newKubeletClient(opts.CAFile), waiting: map[string]*kubeletRequest{}}
+	k.life, k.end = context.WithCancel(context.Background())
+	return k, nil
 }
 
 func (k *kubelet) gather(ctx context.Context) (*health.Kubelet, error) {
@@ -95,7 +104,7 @@ func (k *kubelet) gather(ctx context.Context) (*health.Kubelet, error) {
 			return nil, fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
 		}
 	}
-	if k.opts.MetricsURL != "" && !out.Refused {
+	if k.opts.MetricsURL != "" && !out.Refused && k.waiting[k.opts.HealthzURL] == nil {
 		if err := k.metrics(ctx, out); err != nil {
 			err = fmt.Errorf("asking %s: %w", k.opts.MetricsURL, err)
 			if k.opts.HealthzURL == "" {
@@ -121,8 +130,6 @@ func (k *kubelet) gather(ctx context.Context) (*health.Kubelet, error) {
 
 // healthz asks the kubelet's healthz. The error says why nothing can be told.
 func (k *kubelet) healthz(ctx context.Context, out *health.Kubelet) error {
-	ctx, cancel := context.WithTimeout(ctx, k.opts.Timeout)
-	defer cancel()
 	resp, err := k.get(ctx, k.opts.HealthzURL)
 	if err != nil {
 		return k.unanswered(err, out)
@@ -167,8 +174,6 @@ func (k *kubelet) unanswered(err error, out *health.Kubelet) error {
 
 // metrics reads the kubelet's own last seen.
 func (k *kubelet) metrics(ctx context.Context, out *health.Kubelet) error {
-	ctx, cancel := context.WithTimeout(ctx, k.opts.Timeout)
-	defer cancel()
 	resp, err := k.get(ctx, k.opts.MetricsURL)
 	if err != nil {
 		return explain(err, k.opts.Timeout)
@@ -191,25 +196,6 @@ func (k *kubelet) metrics(ctx context.Context, out *health.Kubelet) error {
 	now := time.Now()
 	out.LastSeen = now.Add(-max(0, now.Round(0).Sub(seen)))
 	return nil
-}
-
-// get makes one request, with the token where the URL is one that keeps it
-// secret.
-func (k *kubelet) get(ctx context.Context, url string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", "plegd")
-	req.Header.Set("Accept", "text/plain")
-	if k.opts.TokenFile != "" && req.URL.Scheme == "https" {
-		token, err := readToken(k.opts.TokenFile)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	return k.client.Do(req)
 }
 
 // maxToken is far above any token: what is larger is some other file.

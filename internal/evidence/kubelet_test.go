@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -80,6 +81,7 @@ func askKubelet(t *testing.T, opts KubeletOptions) *kubelet {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.client.CloseIdleConnections)
+	t.Cleanup(k.end)
 	return k
 }
 
@@ -166,17 +168,66 @@ func TestKubeletNeverSeen(t *testing.T) {
 func TestKubeletHangs(t *testing.T) {
 	f, s := startKubelet(t, nil)
 	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL, Timeout: 50 * time.Millisecond})
-	release := make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	hang := func(http.ResponseWriter, *http.Request) { <-release }
-
-	f.answer(hang)
+	hang := func() (release func()) {
+		hung := make(chan struct{})
+		f.answer(func(http.ResponseWriter, *http.Request) { <-hung })
+		return sync.OnceFunc(func() { close(hung) })
+	}
+	release := hang()
+	t.Cleanup(release)
 	wantErr(t, k, "no answer within 50ms")
-	f.answer(answers(http.StatusOK, "ok"))
+	release()
+	k.opts.Timeout = 5 * time.Second
 	mustGather(t, k)
-	f.answer(hang)
-	if v := mustGather(t, k); v.OK || v.Refused || !v.Seen || v.Detail != "no answer within 50ms" || v.FailedSince.IsZero() {
-		t.Errorf("hanging: %+v", v)
+	k.opts.Timeout = 50 * time.Millisecond
+	release = hang()
+	t.Cleanup(release)
+	first := mustGather(t, k)
+	if first.OK || first.Refused || !first.Seen || first.Detail != "no answer within 50ms" || first.FailedSince.IsZero() {
+		t.Errorf("hanging: %+v", first)
+	}
+	if v := mustGather(t, k); v.OK || !v.FailedSince.Equal(first.FailedSince) {
+		t.Errorf("hanging on: %+v; want it since %s", v, first.FailedSince)
+	}
+	release()
+	k.opts.Timeout = 5 * time.Second
+	if v := mustGather(t, k); !v.OK {
+		t.Errorf("going on: %+v", v)
+	}
+}
+
+// TestKubeletStopped: the kernel makes the connections of a kubelet that is
+// stopped, and keeps them for it after they were given up. It is left at one.
+func TestKubeletStopped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	k := askKubelet(t, KubeletOptions{
+		HealthzURL: "http://" + l.Addr().String() + "/healthz", MetricsURL: "http://" + l.Addr().String() + "/metrics",
+		Timeout: 20 * time.Millisecond,
+	})
+	k.seen = true
+	for range 20 {
+		if v := mustGather(t, k); v.OK {
+			t.Fatalf("a kubelet that accepts nothing: %+v", v)
+		}
+	}
+	var requests atomic.Int32
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			requests.Add(1)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	k.opts.Timeout, k.opts.MetricsURL = 5*time.Second, ""
+	if v := mustGather(t, k); !v.OK {
+		t.Errorf("once it goes on: %+v", v)
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests waited for it, want 1", n)
 	}
 }
 
@@ -249,6 +300,7 @@ func TestKubeletWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer w.end()
 	w.ask(t.Context())
 	f.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	w.ask(t.Context())

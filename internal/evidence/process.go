@@ -66,11 +66,17 @@ type Process struct {
 }
 
 // NewProcess returns the source about the runtime's process; it looks every
-// second, for at most 500 ms. It has nothing to say before it has found one.
+// second, for at most 500 ms, and four times a second while the descriptors are used up. It has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
 	p := &Process{opts: opts, up: uptime, finder: processFinder{opts: opts}}
 	p.finder.reader = &p.reader
 	p.Watch = NewWatch("process", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, p.gather)
+	p.hurry = func(v *health.Process) time.Duration {
+		if v.FDsExhausted() {
+			return hurried
+		}
+		return 0
+	}
 	return p
 }
 
@@ -120,6 +126,9 @@ func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
 	if v.Threads["D"] > 0 {
 		v.BlockedSince = now
 	}
+	if v.FDsExhausted() {
+		v.ExhaustedAt = now
+	}
 	if last := p.last; last != nil {
 		v.Restarts, v.RestartsTotal = last.Restarts, last.RestartsTotal
 		if s.id() != p.lastID {
@@ -138,6 +147,9 @@ func (p *Process) carryOver(v *health.Process) {
 	last := p.last
 	if v.Threads["D"] > 0 && !last.BlockedSince.IsZero() {
 		v.BlockedSince = last.BlockedSince
+	}
+	if v.ExhaustedAt.IsZero() {
+		v.ExhaustedAt = last.ExhaustedAt
 	}
 	// The start is worked out from two clocks: the same one each time, unless
 	// the wall clock has been set meanwhile.

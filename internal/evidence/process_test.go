@@ -575,8 +575,17 @@ func TestProcessFDs(t *testing.T) {
 	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if v := gatherProcess(t, p); v.MaxFDs != 8 || v.OpenFDs != open {
-		t.Errorf("%d of %d, want %d of 8", v.OpenFDs, v.MaxFDs, open)
+	used := gatherProcess(t, p)
+	if used.MaxFDs != 8 || used.OpenFDs != open || !used.ExhaustedAt.Equal(used.At) {
+		t.Errorf("%d of %d, used up at %s; want %d of 8, at %s", used.OpenFDs, used.MaxFDs, used.ExhaustedAt, open, used.At)
+	}
+	if wait := p.hurry(used); wait != hurried {
+		t.Errorf("the next look is in %s while none is free, want %s", wait, hurried)
+	}
+	free := &health.Process{At: time.Now(), Alive: true, OpenFDs: 7, MaxFDs: 8}
+	p.carryOver(free)
+	if wait := p.hurry(free); wait != 0 || !free.ExhaustedAt.Equal(used.At) {
+		t.Errorf("some are free again: used up at %s, want at %s; the next look is in %s", free.ExhaustedAt, used.At, wait)
 	}
 }
 

@@ -14,15 +14,27 @@ import (
 const findAgain = 15 * time.Second
 
 // NewQueue watches the accept queue of the listener at path, which returns ""
-// while there is none, every second. It needs AF_NETLINK and the kernel's
+// while there is none, every second, and four times a second while somebody
+// waits in it. It needs AF_NETLINK and the kernel's
 // unix_diag, but no privilege; it sees the listeners of its own network
 // namespace only.
 //
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	return NewWatch("accept_queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
+	w := NewWatch("accept_queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
+	w.hurry = func(v *health.Queue) time.Duration {
+		if v.Length > 0 {
+			return hurried
+		}
+		return 0
+	}
+	return w
 }
+
+// hurried is the time between two samples while the end of a fault may come any
+// moment.
+const hurried = 250 * time.Millisecond
 
 // queueSource remembers the listener between samples: one request tells its
 // queue, while to find it takes the table of all sockets.
@@ -35,6 +47,7 @@ type queueSource struct {
 	place    socketPlace // where it was found
 	foundAt  time.Time
 	waiting  time.Time
+	fell     time.Time
 }
 
 func newQueueSource(procfs string, path func() string) *queueSource {
@@ -56,8 +69,13 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 		q.listener, q.waiting = diagSocket{}, time.Time{}
 		return &health.Queue{At: now}, nil
 	}
-	if s.cookie != q.listener.cookie || s.rqueue == 0 {
-		q.waiting = time.Time{} // those who waited are served, or gone with it
+	if s.cookie != q.listener.cookie {
+		q.fell = time.Time{}
+	} else if s.rqueue < q.listener.rqueue {
+		q.fell = now
+	}
+	if s.cookie != q.listener.cookie || s.rqueue < q.listener.rqueue || s.rqueue == 0 {
+		q.waiting = time.Time{} // those who waited are being served, or gone with it
 	}
 	q.listener = s
 	if s.rqueue > 0 && q.waiting.IsZero() {
@@ -65,7 +83,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	}
 	return &health.Queue{
 		At: now, Listening: true, Inode: uint64(s.inode),
-		Length: int(s.rqueue), Limit: int(s.wqueue), WaitingSince: q.waiting,
+		Length: int(s.rqueue), Limit: int(s.wqueue), WaitingSince: q.waiting, FellAt: q.fell,
 	}, nil
 }
 

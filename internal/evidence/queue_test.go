@@ -54,9 +54,14 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	_ = unix.Close(fd)
 
 	l.accept()
-	if got := sampleQueue(t, q); got.Length != 4 || !got.WaitingSince.Equal(first.WaitingSince) {
-		t.Errorf("one accepted: %+v", got)
+	if got := sampleQueue(t, q); got.Length != 4 || !got.WaitingSince.Equal(got.At) || !got.FellAt.Equal(got.At) {
+		t.Errorf("one accepted: %+v, want that it fell now, and waits since", got)
 	}
+	connect(t, path, 1)
+	if got := sampleQueue(t, q); got.Length != 5 || !got.FellAt.Before(got.At) || got.FellAt.IsZero() {
+		t.Errorf("one more came: %+v, want that it fell before", got)
+	}
+	l.accept()
 	for range 4 {
 		l.accept()
 	}

@@ -23,17 +23,31 @@ type Timing struct {
 // its last answer. A source that takes longer than it may is left behind and
 // counts as failed; it is asked again only once it has come back. A panic in it
 // is its own failure and nobody else's.
+//
+// One sample that is missed, as on a busy machine, takes nothing back: the
+// answer before it goes on to count until the next sample, and Source says so.
 type Watch[T any] struct {
 	name   string
 	timing Timing
 	gather func(context.Context) (*T, error)
+	// hurry tells of an answer whether the next one is wanted sooner, after how
+	// long; 0: after the period. nil: never.
+	hurry func(*T) time.Duration
+	// end is called when Run ends; a gather may still be under way then. nil:
+	// nothing.
+	end func()
 
-	// pace, where there is one, says how long to wait before it is asked again. It
-	// is called when the source has come back.
-	pace func() time.Duration
-
-	value  atomic.Pointer[T]
+	sample atomic.Pointer[sample[T]]
 	source atomic.Pointer[health.Source]
+}
+
+// sample is an answer.
+type sample[T any] struct {
+	value *T
+	at    time.Time
+	// until is when it ends to count, once the sample after it has been missed;
+	// zero before.
+	until time.Time
 }
 
 // NewWatch returns a watch of gather, which returns a value that it will not
@@ -45,21 +59,33 @@ func NewWatch[T any](name string, timing Timing, gather func(context.Context) (*
 // String names the source, as pleg_evidence_up labels it.
 func (w *Watch[T]) String() string { return w.name }
 
-// Value is the last answer, nil when the source failed or had nothing to say.
-// It never waits.
-func (w *Watch[T]) Value() *T { return w.value.Load() }
+// Value is the last answer, nil when the source has failed twice since or had
+// nothing to say. It never waits.
+func (w *Watch[T]) Value() *T {
+	s := w.sample.Load()
+	if s == nil || !s.until.IsZero() && time.Now().After(s.until) {
+		return nil
+	}
+	return s.value
+}
 
 // Source is how the source is; ok is false before it has been asked, and while
 // it has nothing to say.
 func (w *Watch[T]) Source() (s health.Source, ok bool) {
-	if p := w.source.Load(); p != nil {
-		return *p, true
+	p := w.source.Load()
+	if p == nil {
+		return health.Source{}, false
 	}
-	return health.Source{}, false
+	s = *p
+	s.Kept = !s.Up && w.Value() != nil
+	return s, true
 }
 
 // Run asks until ctx ends, and then returns nil.
 func (w *Watch[T]) Run(ctx context.Context) error {
+	if w.end != nil {
+		defer w.end()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -71,12 +97,18 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		if !w.ask(ctx) {
 			return nil
 		}
-		period := w.timing.Period
-		if w.pace != nil {
-			period = w.pace()
-		}
-		timer.Reset(period)
+		timer.Reset(w.wait())
 	}
+}
+
+// wait is the time until the source is asked again.
+func (w *Watch[T]) wait() time.Duration {
+	if v := w.Value(); v != nil && w.hurry != nil {
+		if d := w.hurry(v); d > 0 {
+			return min(d, w.timing.Period)
+		}
+	}
+	return w.timing.Period
 }
 
 type answer[T any] struct {
@@ -121,7 +153,7 @@ func (w *Watch[T]) ask(ctx context.Context) bool {
 
 func (w *Watch[T]) publish(a answer[T], start time.Time) {
 	if errors.Is(a.err, ErrNoData) {
-		w.value.Store(nil)
+		w.sample.Store(nil)
 		w.source.Store(nil)
 		return
 	}
@@ -129,9 +161,18 @@ func (w *Watch[T]) publish(a answer[T], start time.Time) {
 	s := &health.Source{Up: a.err == nil, At: now, Duration: now.Sub(start)}
 	if a.err != nil {
 		s.Err = a.err.Error()
-		w.value.Store(nil)
+		w.sample.Store(w.sample.Load().missed(w.timing))
 	} else {
-		w.value.Store(a.value)
+		w.sample.Store(&sample[T]{value: a.value, at: now})
 	}
 	w.source.Store(s)
+}
+
+// missed is what counts after a sample that failed: the one before it for as
+// long as the next one may take to come, and nothing when that fails too.
+func (s *sample[T]) missed(t Timing) *sample[T] {
+	if s == nil || !s.until.IsZero() {
+		return nil
+	}
+	return &sample[T]{value: s.value, at: s.at, until: s.at.Add(2*t.Period + 2*t.Timeout)}
 }

@@ -21,7 +21,7 @@ func TestWatchPace(t *testing.T) {
 			}
 			return new(int), nil
 		})
-		w.pace = c.pace
+		w.hurry = func(*int) time.Duration { return c.pace() }
 		stop := runWatch(t, w)
 		later(7 * time.Second)
 		stop()

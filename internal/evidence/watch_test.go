@@ -56,8 +56,19 @@ func wantDown[T any](t *testing.T, w *Watch[T], reason string) {
 	if v := w.Value(); v != nil {
 		t.Errorf("a source that failed says %v", *v)
 	}
-	if s, ok := w.Source(); !ok || s.Up || !strings.Contains(s.Err, reason) {
+	if s, ok := w.Source(); !ok || s.Up || s.Kept || !strings.Contains(s.Err, reason) {
 		t.Errorf("source %+v, %v: want it down by %q", s, ok, reason)
+	}
+}
+
+// wantKept is a source whose answer before still counts.
+func wantKept[T comparable](t *testing.T, w *Watch[T], want T, reason string) {
+	t.Helper()
+	if v := w.Value(); v == nil || *v != want {
+		t.Errorf("value %v, want %v of the sample before", v, want)
+	}
+	if s, ok := w.Source(); !ok || s.Up || !s.Kept || !strings.Contains(s.Err, reason) {
+		t.Errorf("source %+v, %v: want it down by %q and its value kept", s, ok, reason)
 	}
 }
 
@@ -84,6 +95,8 @@ func TestWatchAnswers(t *testing.T) {
 				return nil, errors.New("out of order")
 			case 4:
 				panic("boom")
+			case 5:
+				return nil, errors.New("still out of order")
 			case 6:
 				return nil, fmt.Errorf("the process is gone: %w", ErrNoData)
 			case 8:
@@ -98,19 +111,19 @@ func TestWatchAnswers(t *testing.T) {
 		stop := runWatch(t, w)
 		wantValue(t, w, 1)
 		later(time.Second)
-		wantDown(t, w, "out of order")
+		wantKept(t, w, 1, "out of order")
 		later(time.Second)
 		wantValue(t, w, 3)
 		later(time.Second)
-		wantDown(t, w, "panicked: boom")
+		wantKept(t, w, 3, "panicked: boom")
 		later(time.Second)
-		wantValue(t, w, 5)
+		wantDown(t, w, "still out of order")
 		later(time.Second)
 		wantNothing(t, w)
 		later(time.Second)
 		wantValue(t, w, 7)
 		later(time.Second)
-		wantDown(t, w, "out of range")
+		wantKept(t, w, 7, "out of range")
 		later(time.Second)
 		wantValue(t, w, 9)
 		stop()
@@ -141,6 +154,10 @@ func TestWatchHangs(t *testing.T) {
 		later(1400 * time.Millisecond)
 		wantValue(t, w, 1) // asked 400 ms ago, which it may take
 		later(200 * time.Millisecond)
+		wantKept(t, w, 1, "no answer within 500ms")
+		later(1300 * time.Millisecond)
+		wantKept(t, w, 1, "no answer within 500ms") // 2.9 s old
+		later(200 * time.Millisecond)
 		wantDown(t, w, "no answer within 500ms")
 		if s, _ := w.Source(); s.Duration != watchTiming.Timeout {
 			t.Errorf("it took %s, want the limit", s.Duration)
@@ -155,6 +172,36 @@ func TestWatchHangs(t *testing.T) {
 		wantDown(t, w, "no answer within 500ms") // what it says now is an hour old
 		later(time.Second)
 		wantValue(t, w, 3)
+	})
+}
+
+// TestWatchHurries asks sooner while the answer wants it.
+func TestWatchHurries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+			calls++
+			v := calls
+			return &v, nil
+		})
+		w.hurry = func(v *int) time.Duration {
+			if *v >= 3 && *v < 7 {
+				return 250 * time.Millisecond
+			}
+			return 0
+		}
+		stop := runWatch(t, w)
+		const ms = time.Millisecond
+		for _, tt := range []struct {
+			after time.Duration
+			calls int
+		}{{1990 * ms, 2}, {20 * ms, 3}, {230 * ms, 3}, {20 * ms, 4}, {740 * ms, 7}, {990 * ms, 7}, {20 * ms, 8}} {
+			later(tt.after)
+			if calls != tt.calls {
+				t.Errorf("%d calls, want %d", calls, tt.calls)
+			}
+		}
+		stop()
 	})
 }
 

@@ -22,7 +22,11 @@ func (b builder) evidence(e *health.Evidence) EvidenceDocument {
 		d.Docker = probeDocument(*e.Docker)
 	}
 	for name, s := range e.Sources {
-		d.Sources[name] = SourceDocument{Up: s.Up, At: utc(s.At), Seconds: s.Duration.Seconds(), Error: b.redact.text(s.Err)}
+		said := b.redact.text(s.Err)
+		if s.Kept {
+			said += "; what it said before still counts"
+		}
+		d.Sources[name] = SourceDocument{Up: s.Up, At: utc(s.At), Seconds: s.Duration.Seconds(), Error: said}
 	}
 	return d
 }

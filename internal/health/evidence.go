@@ -25,8 +25,10 @@ type Source struct {
 	Up       bool          `json:"up"`
 	At       time.Time     `json:"at"`
 	Duration time.Duration `json:"duration_ns"`
-	// Err says why it did not.
-	Err string `json:"err,omitempty"`
+	// Err says why it did not. Kept is true while what it said the time before
+	// still counts.
+	Err  string `json:"err,omitempty"`
+	Kept bool   `json:"kept,omitempty"`
 }
 
 // Queue is the accept queue of the runtime's listener, by sock_diag.
@@ -41,9 +43,12 @@ type Queue struct {
 	// fit (one more does).
 	Length int `json:"length"`
 	Limit  int `json:"limit"`
-	// WaitingSince is since when Length has been above 0 in every sample; zero
-	// when it was 0 in the last.
+	// WaitingSince is since when Length has been above 0 in every sample and has
+	// not fallen; zero when it was 0 in the last.
 	WaitingSince time.Time `json:"waiting_since"`
+	// FellAt is when Length was last lower than the sample before: connections
+	// leave the queue only by being accepted. Zero for never.
+	FellAt time.Time `json:"fell_at,omitzero"`
 }
 
 // Connections are the accepted connections of the runtime's socket, by
@@ -91,6 +96,8 @@ type Process struct {
 	// may not be read. OpenFDs can exceed the limit by an inherited descriptor.
 	OpenFDs int `json:"open_fds"`
 	MaxFDs  int `json:"max_fds"`
+	// ExhaustedAt is when they were last seen to be used up; zero for never.
+	ExhaustedAt time.Time `json:"exhausted_at,omitzero"`
 	// Threads counts the threads by state: R, S, D, T, Z, other.
 	Threads map[string]int `json:"threads,omitempty"`
 	// BlockedSince is since when at least one thread has been in D in every
@@ -107,6 +114,11 @@ type Process struct {
 	// socket, the last few; RestartsTotal counts them all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
+}
+
+// FDsExhausted tells whether the process has used up its descriptors.
+func (p *Process) FDsExhausted() bool {
+	return p.Alive && p.OpenFDs >= 0 && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs
 }
 
 // LockWait is a file lock that a process waits for (/proc/locks).

@@ -19,10 +19,13 @@ type Facts struct {
 	Modelled Modelled        `json:"modelled"`
 	Status   Status          `json:"status"`
 	Calls    map[string]Call `json:"calls,omitempty"`
-	Dial     Dial            `json:"dial"`
-	Probe    Probe           `json:"probe"`
-	Runtime  Runtime         `json:"runtime"`
-	Evidence Evidence        `json:"evidence"`
+	// Arriving is when the held connection last received many bytes at once, as
+	// of a list: 64 KiB within half a second. Zero for never.
+	Arriving time.Time `json:"arriving,omitzero"`
+	Dial     Dial      `json:"dial"`
+	Probe    Probe     `json:"probe"`
+	Runtime  Runtime   `json:"runtime"`
+	Evidence Evidence  `json:"evidence"`
 	// Containers is the number of containers in the last good list, exited ones
 	// too; 0 before the first.
 	Containers int `json:"containers,omitempty"`
@@ -278,8 +281,8 @@ type Probe struct {
 	Connect  time.Duration `json:"connect_ns,omitempty"`
 	Settings time.Duration `json:"settings_ns,omitempty"`
 	RPC      time.Duration `json:"rpc_ns,omitempty"`
-	// FailedSince is the start of the first of the failed probes in a row, zero
-	// when the last one succeeded; Failures is their number.
+	// FailedSince is the start of the first of the probes in a row that failed at
+	// this stage, zero when the last one succeeded; Failures is their number.
 	FailedSince time.Time `json:"failed_since"`
 	Failures    int       `json:"failures,omitempty"`
 }
