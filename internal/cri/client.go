@@ -59,6 +59,7 @@ type Client struct {
 	opts     Options
 	trackers map[Operation]*tracker
 	lastDial atomic.Pointer[DialResult]
+	arrivals arrivals
 
 	mu     sync.Mutex // guards conn and closed; never held across a call
 	conn   *grpc.ClientConn
@@ -155,7 +156,10 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := c.opts.Dial(ctx)
 	now := time.Now()
 	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: peerPID(conn)})
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	return c.arrivals.watch(conn), nil
 }
 
 // peerPID asks the kernel who listens at the other end, 0 when it cannot tell.

@@ -23,6 +23,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		Relist:        relistFacts(s),
 		Status:        d.status.facts(),
 		Calls:         d.runtime.calls(),
+		Arriving:      d.runtime.arriving(),
 		Dial:          d.runtime.dial(),
 		Probe:         d.dialer.Last(),
 		Discarded:     s.Discarded,

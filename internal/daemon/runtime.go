@@ -212,6 +212,14 @@ func (r *runtime) calls() map[string]health.Call {
 	return calls
 }
 
+// arriving is when many bytes of an answer last came in on the held connection.
+func (r *runtime) arriving() time.Time {
+	if h := r.held.Load(); h != nil {
+		return h.client.Arriving()
+	}
+	return time.Time{}
+}
+
 // lastDial is the held connection's last connect(2), nil before the first.
 func (r *runtime) lastDial() *cri.DialResult {
 	if h := r.held.Load(); h != nil {

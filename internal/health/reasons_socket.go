@@ -11,8 +11,8 @@ var socketReasons = []Reason{
 	{
 		ID: AcceptFDExhausted, Severity: SeverityCritical,
 		Meaning:  "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
-		Needs:    "open descriptors at or above the soft limit, and a connection that waits to be accepted.",
-		Numbers:  "fds >= RLIMIT_NOFILE and an accept queue above 0, or no SETTINGS within --probe-timeout (1s).",
+		Needs:    "open descriptors at or above the soft limit, now or a moment ago, and a connection that waits to be accepted.",
+		Numbers:  "fds >= RLIMIT_NOFILE in the last 3s and an accept queue above 0, or no SETTINGS within --probe-timeout (1s).",
 		Outranks: slices.Concat(accept, calls),
 		Next:     "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
 		Steps: []string{
@@ -26,7 +26,11 @@ var socketReasons = []Reason{
 			if !w.noFDToAccept() {
 				return nil
 			}
-			return append(w.acceptEvidence(), w.heldEvidence())
+			out := append(w.acceptEvidence(), w.heldEvidence())
+			if w.fdsFreed() {
+				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second", short(w.age(w.f.Evidence.Process.ExhaustedAt))))
+			}
+			return out
 		},
 	},
 	{
@@ -140,7 +144,9 @@ var socketReasons = []Reason{
 			q := w.f.Evidence.Queue
 			full := q != nil && q.Listening && q.Length > q.Limit
 			_, c, _ := w.beside()
-			if !full && c != CauseQueueFull {
+			// What a probe met before the queue was last looked at may be over.
+			since := q != nil && q.Listening && q.At.After(w.f.Probe.At)
+			if !full && (c != CauseQueueFull || since) {
 				return nil
 			}
 			return append(w.acceptEvidence(), w.heldEvidence())
@@ -160,7 +166,7 @@ var socketReasons = []Reason{
 		},
 		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {
-			if w.fdsExhausted() || !w.heldAnswers() || !w.notAccepting() {
+			if w.fdsExhausted() || w.fdsFreed() || !w.heldAnswers() || !w.notAccepting() {
 				return nil
 			}
 			out := w.acceptEvidence()
@@ -185,21 +191,50 @@ func (w *view) connectEvidence(detail string) []string {
 // to count as not accepting.
 const queueWaits = 2 * time.Second
 
+const (
+	// acceptsAgain is how long after its descriptors were last used up a runtime
+	// may take until it accepts again: containerd waits for up to a second before
+	// it tries again (grpc-go's Serve), and what was seen is up to a second old.
+	acceptsAgain = 3 * time.Second
+	// queueFalls is how long ago a queue must have fallen to count as being
+	// worked off.
+	queueFalls = time.Second
+)
+
 // fdsExhausted tells whether the runtime has used up its file descriptors.
 func (w *view) fdsExhausted() bool {
 	p := w.f.Evidence.Process
-	return p != nil && p.Alive && p.OpenFDs >= 0 && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs
+	return p != nil && p.FDsExhausted()
 }
 
-// noFDToAccept tells whether it has, and somebody waits to be accepted.
+// fdsFreed tells whether it had until a moment ago.
+func (w *view) fdsFreed() bool {
+	p := w.f.Evidence.Process
+	return p != nil && p.Alive && !p.FDsExhausted() && !p.ExhaustedAt.IsZero() && w.age(p.ExhaustedAt) <= acceptsAgain
+}
+
+// noFDToAccept tells whether the runtime has no descriptor, or has yet to notice
+// that it has one again, and somebody waits to be accepted.
 func (w *view) noFDToAccept() bool {
+	if !w.fdsExhausted() && (!w.fdsFreed() || w.workedOff()) {
+		return false
+	}
 	q := w.f.Evidence.Queue
-	return w.fdsExhausted() && (w.notAccepting() || q != nil && q.Length > 0)
+	return w.notAccepting() || q != nil && q.Length > 0
+}
+
+// workedOff tells whether the accept queue is being emptied.
+func (w *view) workedOff() bool {
+	q := w.f.Evidence.Queue
+	return q != nil && q.Listening && !q.FellAt.IsZero() && w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
 }
 
 // notAccepting tells whether a connection waits to be accepted for longer than
 // it should.
 func (w *view) notAccepting() bool {
+	if w.workedOff() {
+		return false
+	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout {
 		// A probe waits on for an answer; the queue says whether it still does.
 		if q := w.f.Evidence.Queue; q == nil || !q.Listening || q.Length > 0 || q.At.Before(p.At) {

@@ -12,9 +12,10 @@ const (
 	// hangAfter is how long a list must be unanswered to count as hanging, at
 	// least: three times the slowest of the last recentLists lists is needed
 	// too, up to hangSurely, so that lists that have become slow are not said
-	// to hang.
+	// to hang. Nor is one that is arriving.
 	hangAfter   = 1500 * time.Millisecond
 	hangSurely  = 20 * time.Second
+	hangPerMiB  = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists = 3
 	// witnessAfter is how long a second call must be unanswered beside it.
 	witnessAfter = 900 * time.Millisecond
@@ -76,7 +77,7 @@ func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 // list has been for long enough.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < hangAfter {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
@@ -89,7 +90,11 @@ func (w *view) hangLimit() time.Duration {
 	for _, d := range lists[max(0, len(lists)-recentLists):] {
 		slowest = max(slowest, d)
 	}
-	return max(hangAfter, min(3*slowest, hangSurely))
+	limit := hangAfter
+	if in := w.f.Relist.InFlight; in != nil {
+		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
+	}
+	return max(limit, min(3*slowest, hangSurely))
 }
 
 // failed returns why the last relist failed; nil when the last one to end

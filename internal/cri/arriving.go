@@ -1,0 +1,61 @@
+package cri
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// So many bytes within so short a time are of a list, and of nothing else that
+// plegd asks for.
+const (
+	bulkBytes  = 64 << 10
+	bulkWithin = 500 * time.Millisecond
+)
+
+// arrivals notes when many bytes come in, so that a list that is on its way is
+// not taken for one that hangs.
+type arrivals struct {
+	last atomic.Pointer[time.Time]
+}
+
+// watch returns conn with its bytes noted.
+func (a *arrivals) watch(conn net.Conn) net.Conn {
+	return &watchedConn{Conn: conn, arrivals: a}
+}
+
+// at is when many bytes last came in, zero for never.
+func (a *arrivals) at() time.Time {
+	if t := a.last.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// watchedConn is read by one goroutine, gRPC's reader.
+type watchedConn struct {
+	net.Conn
+	arrivals *arrivals
+	began    time.Time
+	bytes    int
+}
+
+// Read reads, and notes how much came.
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		now := time.Now()
+		if now.Sub(c.began) > bulkWithin {
+			c.began, c.bytes = now, 0
+		}
+		if c.bytes += n; c.bytes >= bulkBytes {
+			c.arrivals.last.Store(&now)
+			c.began, c.bytes = now, 0
+		}
+	}
+	return n, err
+}
+
+// Arriving is when many bytes of an answer last came in, 64 KiB within half a
+// second; zero for never.
+func (c *Client) Arriving() time.Time { return c.arrivals.at() }

@@ -1,0 +1,80 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAcceptsAgain: containerd notices up to a second late that it has
+// descriptors again, and then works its queue off. Nothing else is the matter
+// meanwhile.
+func TestAcceptsAgain(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name                     string
+		exhausted, fell, waiting time.Duration // ago; 0: never, now
+		length                   int
+		want                     string
+	}{
+		{"none is free", 0, 0, 5 * time.Second, 3, AcceptFDExhausted},
+		{"some are free again, and it has yet to notice", 900 * ms, 0, 5 * time.Second, 3, AcceptFDExhausted},
+		{"the same with the queue full", 900 * ms, 0, 5 * time.Second, 129, AcceptFDExhausted},
+		{"it works its queue off", 900 * ms, 200 * ms, 200 * ms, 3, ""},
+		{"it began to, and stopped", 2900 * ms, 2200 * ms, 2200 * ms, 3, AcceptFDExhausted},
+		{"it ought to have noticed long since", 4 * time.Second, 0, 5 * time.Second, 3, AcceptStalled},
+		{"it has, slowly", 4 * time.Second, 300 * ms, 300 * ms, 3, ""},
+		{"the queue is empty", 900 * ms, 200 * ms, 0, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * ms)}}
+			p := &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, ExhaustedAt: t0.Add(-tt.exhausted)}
+			if tt.exhausted == 0 {
+				p.OpenFDs = 1024
+			}
+			q := &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
+			if tt.waiting > 0 {
+				q.WaitingSince = t0.Add(-tt.waiting)
+			}
+			if tt.fell > 0 {
+				q.FellAt = t0.Add(-tt.fell)
+			}
+			f.Evidence.Process, f.Evidence.Queue = p, q
+			// A probe still waits in it.
+			f.Probe = Probe{At: t0.Add(-5 * time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: t0.Add(-5 * time.Second), Failures: 1}
+			if v := Judge(&f, t0, nil); v.Reason != tt.want {
+				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
+			}
+		})
+	}
+}
+
+// TestLargeListIsNoHang: one that takes long to make, or is arriving, does not
+// hang.
+func TestLargeListIsNoHang(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		age      time.Duration
+		bytes    int
+		arriving time.Duration // ago
+		hangs    bool
+	}{
+		{"a small one", 1600 * time.Millisecond, 300_000, 0, true},
+		{"12 MiB", 1600 * time.Millisecond, 12 << 20, 0, false},
+		{"12 MiB, for longer", 2800 * time.Millisecond, 12 << 20, 0, true},
+		{"arriving", 5 * time.Second, 12 << 20, time.Second, false},
+		{"no more of it arrives", 5 * time.Second, 12 << 20, 1600 * time.Millisecond, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			f.Relist.InFlight = &InFlight{Start: t0.Add(-tt.age), Phase: PhaseListContainers, PhaseStart: t0.Add(-tt.age)}
+			f.Calls = map[string]Call{"list_containers": {Bytes: tt.bytes}, "version": {LastOK: t0.Add(-100 * time.Millisecond)}}
+			if tt.arriving > 0 {
+				f.Arriving = t0.Add(-tt.arriving)
+			}
+			if v := Judge(&f, t0, nil); (v.Reason == RuntimeListStall) != tt.hangs {
+				t.Errorf("%q: %v", v.Reason, v.Active)
+			}
+		})
+	}
+}
