@@ -73,7 +73,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	if d.sources, err = d.newSources(); err != nil {
 		return nil, err
 	}
-	d.judge = &judge{d: d}
+	d.judge = &judge{d: d, changed: make(chan struct{}, 1)}
 	d.begin(restored{})
 	d.readies = append(d.readies, d.loop.Ready())
 	return d, nil
@@ -92,7 +92,7 @@ func (d *Daemon) begin(r restored) {
 func (d *Daemon) Remember() {
 	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
 	d.begin(s.load())
-	d.tasks = append(d.tasks, &keeper{store: s, facts: func(now time.Time) health.Facts {
+	d.tasks = append(d.tasks, &keeper{store: s, changed: d.judge.changed, facts: func(now time.Time) health.Facts {
 		f, _ := d.judge.judge(now, false)
 		return f
 	}})

@@ -26,6 +26,8 @@ type judge struct {
 	mu   sync.Mutex
 	last *health.Verdict
 	said said
+	// changed is told of each change of verdict; it holds one.
+	changed chan struct{}
 }
 
 // said is what the log last said.
@@ -81,6 +83,10 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 	j.d.notifier.say(statusLine(v), changed, now)
 	if !changed {
 		return
+	}
+	select {
+	case j.changed <- struct{}{}:
+	default:
 	}
 	from := j.said
 	j.said.state, j.said.reason = v.State, v.Reason

@@ -17,7 +17,7 @@ import (
 )
 
 // What survives a restart of plegd within one boot: when the runtime was last
-// seen. It is written every few seconds, without a sync: a file that a crash of
+// seen. It is written every few seconds and when the verdict changes, without a sync: a file that a crash of
 // the node loses is of another boot anyway.
 const (
 	stateFile     = "last-seen.json"
@@ -174,11 +174,12 @@ func (s *store) save(f *health.Facts) error {
 	return os.Rename(tmp, path)
 }
 
-// keeper saves the state every few seconds and once more at the end. A disk
-// that hangs holds up nobody but it.
+// keeper saves the state every few seconds, when the verdict has changed, and
+// once more at the end. A disk that hangs holds up nobody but it.
 type keeper struct {
-	store *store
-	facts func(time.Time) health.Facts
+	store   *store
+	facts   func(time.Time) health.Facts
+	changed <-chan struct{} // the verdict has; holds one at most
 }
 
 // String names the task.
@@ -186,7 +187,7 @@ func (k *keeper) String() string { return "state" }
 
 // Run saves until ctx ends, and then returns nil.
 func (k *keeper) Run(ctx context.Context) error {
-	saves := make(chan struct{})
+	saves := make(chan struct{}, 1) // one more while one is under way
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -209,23 +210,28 @@ func (k *keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			select {
-			case saves <- struct{}{}:
-			default: // the last save is still under way
-			}
-			continue
+		case <-k.changed:
 		case <-ctx.Done():
+			k.end(saves, done)
+			return nil
 		}
 		select {
 		case saves <- struct{}{}:
-		case <-time.After(stopSave):
+		default: // one is to be made already
 		}
-		close(saves)
-		select {
-		case <-done:
-		case <-time.After(stopSave):
-		}
-		return nil
+	}
+}
+
+// end saves once more and waits for that, not for long.
+func (k *keeper) end(saves chan<- struct{}, done <-chan struct{}) {
+	select {
+	case saves <- struct{}{}:
+	case <-time.After(stopSave):
+	}
+	close(saves)
+	select {
+	case <-done:
+	case <-time.After(stopSave):
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,5 +167,28 @@ func mkdir(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestChangeIsSaved: at a change of verdict, not only every few seconds.
+func TestChangeIsSaved(t *testing.T) {
+	b := newBoot(t)
+	changed, facts := make(chan struct{}, 1), make(chan struct{}, 8)
+	k := &keeper{store: b.store, changed: changed, facts: func(time.Time) health.Facts {
+		facts <- struct{}{}
+		return savedFacts()
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	changed <- struct{}{}
+	select {
+	case <-facts:
+	case <-time.After(saveEvery - 500*time.Millisecond):
+		t.Error("a change of verdict was not saved")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// TestConditionTrueAgain: that a condition is true again is seen within a
+// second, and the kubelet's own calls come when they would have come.
+func TestConditionTrueAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), nil)
+		const notReady = "container runtime network not ready: NetworkReady=false reason:R message:M"
+		w.at(fault)
+		w.rt.SetCondition("NetworkReady", false, "R", "M")
+		w.expect(14900*time.Millisecond, well.seen(14*time.Second))
+		w.expect(16500*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0, notReady})
+		// A call between two of the kubelet's that hangs ends when the next is due.
+		w.fail("Status=hang")
+		w.expect(19900*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 19 * time.Second, 0, notReady})
+		if s := w.d.Snapshot(time.Now()).Facts.Status; !s.InFlightSince.IsZero() {
+			t.Errorf("a Status has been under way since %s", s.InFlightSince.Sub(w.t0))
+		}
+		if s := w.at(20100 * time.Millisecond).Facts.Status; !s.InFlightSince.Equal(w.t0.Add(20 * time.Second)) {
+			t.Errorf("a Status has been under way since %s, want 20s", s.InFlightSince.Sub(w.t0))
+		}
+		w.fail("")
+		w.rt.SetCondition("NetworkReady", true, "", "")
+		w.at(24 * time.Second)
+		w.rt.SetCondition("NetworkReady", false, "R", "M")
+		w.expect(31500*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 31 * time.Second, 0, notReady})
+		w.rt.SetCondition("NetworkReady", true, "", "")
+		w.expect(32800*time.Millisecond, well.seen(32*time.Second))
+	})
+}
