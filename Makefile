@@ -68,11 +68,17 @@ test: ## Run the fast tests: race detector, no root, no network
 	$(if $(RACE),,CGO_ENABLED=0 )$(GO) test $(RACE) $(TESTFLAGS) ./...
 
 .PHONY: e2e
-e2e: build ## Run the end-to-end tests on a real containerd, systemd and Prometheus (root; installs Debian packages)
+e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root; installs Debian packages)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
 	@[ -d test/e2e ] || { echo "make e2e: there is no test/e2e" >&2; exit 1; }
 	@[ ! -e test/e2e/install-deps.sh ] || bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
+
+.PHONY: e2e-systemd
+e2e-systemd: packages ## Run the unit and the packages on a real systemd beside a real containerd service (root; installs Debian packages)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-systemd: needs root: it boots a systemd in namespaces" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	$(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/systemd/
 
 .PHONY: e2e-faults
 e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] (root)
@@ -141,6 +147,11 @@ image: ## Build the container image plegd:VERSION (docker, podman or buildah)
 	elif command -v podman >/dev/null; then podman build "$${args[@]}"; \
 	elif command -v buildah >/dev/null; then buildah build "$${args[@]}"; \
 	else echo "make image: no image builder here: it needs a running docker engine, podman or buildah" >&2; exit 1; fi
+
+# Reproducible: everything in a package bears the commit's time.
+.PHONY: packages
+packages: build-all ## Build dist/*.deb and dist/*.rpm for amd64 and arm64 (dpkg-deb, rpmbuild)
+	@GO="$(GO)" VERSION="$(VERSION)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/packages/build.sh
 
 .PHONY: clean
 clean: ## Remove what was built (the Go caches stay)

@@ -102,6 +102,7 @@ func newRootCommand() *cobra.Command {
 		return fmt.Errorf("%w (see plegd %s --help)", flagError(err), cmd.Name())
 	})
 	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newSimulateCommand(), newVersionCommand())
+	root.AddCommand(buildTimeCommands()...)
 	return root
 }
 

@@ -11,6 +11,7 @@ needed=(
   prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
   systemd:systemctl dbus:dbus-daemon
   iproute2:ip util-linux:setpriv util-linux:prlimit util-linux:nsenter procps:pgrep
+  dpkg:dpkg-deb rpm:rpmbuild curl:curl
 )
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package e2e
+package systemd
 
 import (
 	"encoding/json"
@@ -136,7 +136,7 @@ func TestSystemdWatchdog(t *testing.T) {
 		}
 		return nil
 	})
-	lab.Report(t, "a stopped plegd under a watchdog of 2 s: running again after %s", seconds(took))
+	lab.Report(t, "a stopped plegd under a watchdog of 2 s: running again after %s", took.Round(10*time.Millisecond))
 }
 
 // statusText waits until the line that systemctl status shows holds a word.
