@@ -82,7 +82,7 @@ func usageCode(cmd *cobra.Command) int {
 			return npdUnknown
 		}
 		return exitUnknown
-	case "status":
+	case "status", "incidents":
 		return exitUnknown
 	}
 	return 1
@@ -101,7 +101,7 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see plegd %s --help)", flagError(err), cmd.Name())
 	})
-	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newSimulateCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(), newReplayCommand(), newSimulateCommand(), newVersionCommand())
 	root.AddCommand(buildTimeCommands()...)
 	return root
 }

@@ -17,9 +17,7 @@ import (
 
 func newRunCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	if dir := systemdStateDir(); dir != "" {
-		cfg.StateDir = dir
-	}
+	cfg.StateDir = defaultStateDir()
 	var level, format string
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -91,7 +89,7 @@ func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	d.Remember()
+	d.Remember(build().Version)
 	d.Serve(build())
 	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
 		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses), zap.String("control_socket", cfg.ControlSocket))

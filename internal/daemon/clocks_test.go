@@ -47,6 +47,9 @@ func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *z
 	if err != nil {
 		t.Fatal(err)
 	}
+	if cfg.StateDir != DefaultConfig().StateDir {
+		d.Remember("1.2.3")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	w := &watched{t: t, rt: rt, d: d, t0: time.Now()}

@@ -15,6 +15,7 @@ import (
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -44,6 +45,9 @@ type Daemon struct {
 	model    *health.Model // guarded by judge.mu
 	judge    *judge
 	notifier *notifier
+	metrics  *exporter.Metrics
+	// incidents is nil unless the daemon remembers.
+	incidents *incident.Recorder
 }
 
 // New puts a daemon together: the watch without the servers. cfg has been
@@ -51,6 +55,7 @@ type Daemon struct {
 func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
 	metrics := exporter.NewMetrics(d.registry)
+	d.metrics = metrics
 	d.registry.MustRegister(exporter.NewCollector(d, reasonLabels()))
 
 	var err error
@@ -87,13 +92,18 @@ func (d *Daemon) begin(r restored) {
 	d.model = health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen)
 }
 
-// Remember makes the daemon keep what it last saw in its state directory, and
-// begin with what stands there.
-func (d *Daemon) Remember() {
+// Remember makes the daemon keep what it last saw and its incidents in its state
+// directory, and begin with what stands there. version is plegd's own.
+func (d *Daemon) Remember(version string) {
 	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
 	d.begin(s.load())
+	d.incidents = incident.New(incident.Options{
+		Dir: incident.Dir(d.cfg.StateDir), BootID: s.bootID, Monotonic: s.clock, Version: version, Log: d.log,
+		Opened: d.metrics.IncidentOpened, WriteFailed: d.metrics.IncidentWriteFailed,
+	})
+	d.tasks = append(d.tasks, d.incidents)
 	d.tasks = append(d.tasks, &keeper{store: s, changed: d.judge.changed, facts: func(now time.Time) health.Facts {
-		f, _ := d.judge.judge(now, false)
+		f, _, _ := d.judge.judge(now, false)
 		return f
 	}})
 }
@@ -102,7 +112,11 @@ func (d *Daemon) Remember() {
 func (d *Daemon) Serve(build exporter.Build) {
 	slogger := slog.New(zapslog.NewHandler(d.log.Core()))
 	handler := func(names func(*http.Request) bool) http.Handler {
-		return exporter.NewHandler(d, d.registry, exporter.HandlerOptions{Build: build, Names: names, Registerer: d.registry, Log: slogger})
+		opts := exporter.HandlerOptions{Build: build, Names: names, Registerer: d.registry, Log: slogger}
+		if d.incidents != nil {
+			opts.Incidents = d.incidents
+		}
+		return exporter.NewHandler(d, d.registry, opts)
 	}
 	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
 		d.web = exporter.NewWebServer(exporter.WebOptions{
@@ -155,9 +169,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // Snapshot is what plegd knows at now; it implements exporter.Source.
 func (d *Daemon) Snapshot(now time.Time) exporter.Snapshot {
-	f, v := d.judge.judge(now, false)
+	f, v, _ := d.judge.judge(now, false)
 	s := d.loop.Snapshot()
 	out := exporter.Snapshot{Now: now, Facts: f, Verdict: *v, Counted: s.Counted, RunningPods: s.RunningPods, Containers: s.Containers}
+	if d.incidents != nil {
+		out.Incidents = d.incidents.List()
+	}
 	select {
 	case <-d.loop.Ready():
 		out.Ready = true

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -77,6 +79,18 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		Start: l.Start, End: l.End, Err: callError(l.Err), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
 		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
 	}
+	r.Slowest = bySlowness(l)
+	for _, p := range r.Slowest {
+		if p.Err != nil {
+			r.Failing = append(r.Failing, p)
+		}
+	}
+	r.Failing, r.Slowest = first(r.Failing), first(r.Slowest)
+	return r
+}
+
+// bySlowness are the inspections of a relist that ended, the slowest first.
+func bySlowness(l *relist.Result) (out []health.PodInspection) {
 	for _, i := range l.Inspections {
 		done := i.Result()
 		if done == nil {
@@ -88,15 +102,22 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		}
 		if done.Err != nil {
 			p.Failures++
-			r.Failing = append(r.Failing, p)
 		}
-		r.Slowest = append(r.Slowest, p)
+		out = append(out, p)
 	}
-	bySlowness := func(a, b health.PodInspection) int { return int(b.Duration - a.Duration) }
-	slices.SortFunc(r.Failing, bySlowness)
-	slices.SortFunc(r.Slowest, bySlowness)
-	r.Failing, r.Slowest = first(r.Failing), first(r.Slowest)
-	return r
+	slices.SortFunc(out, func(a, b health.PodInspection) int { return cmp.Compare(b.Duration, a.Duration) })
+	return out
+}
+
+// incidentRelist is a relist that ended, as incidents keep it.
+func incidentRelist(l *relist.Result) incident.Relist {
+	slowest := bySlowness(l)
+	return incident.Relist{
+		Start: l.Start, Seconds: l.End.Sub(l.Start).Seconds(),
+		ListPodSandbox: l.ListSandboxes.Seconds(), ListContainers: l.ListContainers.Seconds(), Serial: l.Serial.Seconds(),
+		Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
+		Slowest: slices.Clone(slowest[:min(len(slowest), incident.SlowestKept)]), Err: callError(l.Err),
+	}
 }
 
 func first(p []health.PodInspection) []health.PodInspection {

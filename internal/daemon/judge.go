@@ -52,29 +52,35 @@ func (j *judge) Run(ctx context.Context) error {
 			j.mu.Lock()
 			j.d.model.Observe(endedRecord(r))
 			j.mu.Unlock()
+			if j.d.incidents != nil {
+				j.d.incidents.Relisted(incidentRelist(r))
+			}
 			if r.Err != nil {
 				j.d.dialer.Kick() // a fresh connection knows more
 			}
 		}
 		now := time.Now()
-		f, v := j.judge(now, true)
+		f, v, previous := j.judge(now, true)
 		j.tell(&f, v, now)
+		if j.d.incidents != nil {
+			j.d.incidents.Judged(now, &f, previous, v)
+		}
 		j.d.sources.tell(j.d.log)
 		j.d.notifier.beat(now)
 	}
 }
 
-// judge makes the verdict of now. With keep it becomes the one that the next is
-// compared with.
-func (j *judge) judge(now time.Time, keep bool) (health.Facts, *health.Verdict) {
+// judge makes the verdict of now, and returns it with its facts and the verdict
+// before it. With keep it becomes the one that the next is compared with.
+func (j *judge) judge(now time.Time, keep bool) (f health.Facts, v, previous *health.Verdict) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	f := j.d.facts(now)
-	v := health.Judge(&f, now, j.last)
+	f, previous = j.d.facts(now), j.last
+	v = health.Judge(&f, now, previous)
 	if keep {
 		j.last = v
 	}
-	return f, v
+	return f, v, previous
 }
 
 // tell says each change of verdict once, in the log and to systemd.

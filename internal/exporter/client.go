@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"syscall"
 	"time"
+
+	"github.com/plegd/plegd/internal/incident"
 )
 
 const (
@@ -47,6 +49,36 @@ func FetchStatus(ctx context.Context, controlSocketPath string) (*StatusDocument
 	return &d, nil
 }
 
+// FetchIncidents asks the running daemon for the heads of its incidents, newest
+// first.
+func FetchIncidents(ctx context.Context, controlSocketPath string) ([]incident.Summary, error) {
+	var list []incident.Summary
+	if err := fetch(ctx, controlSocketPath, PathIncidents, &list); err != nil {
+		return nil, fmt.Errorf("asking plegd for its incidents: %w", err)
+	}
+	return list, nil
+}
+
+// FetchIncident asks the running daemon for one incident. The error wraps
+// incident.ErrUnknown where it has none of this id.
+func FetchIncident(ctx context.Context, controlSocketPath, id string) (*incident.Incident, error) {
+	if !incident.ValidID(id) {
+		return nil, fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
+	}
+	var one incident.Incident
+	err := fetch(ctx, controlSocketPath, PathIncidents+"/"+id, &one)
+	if errors.Is(err, errNotFound) {
+		return nil, fmt.Errorf("%s: %w", id, incident.ErrUnknown)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking plegd for the incident %s: %w", id, err)
+	}
+	return &one, nil
+}
+
+// errNotFound is wrapped when the daemon answers 404.
+var errNotFound = errors.New("404 Not Found")
+
 // fetch decodes the JSON that the daemon answers for path into v.
 func fetch(ctx context.Context, socket, path string, v any) error {
 	if socket == "" {
@@ -75,6 +107,9 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return explain(err, socket)
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return fmt.Errorf("%s answers %w: is it the control socket of a plegd of this version?", socket, errNotFound)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s: is it plegd's control socket?", socket, resp.Status)

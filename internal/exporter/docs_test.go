@@ -65,7 +65,7 @@ func metricSections() []struct {
 		{
 			"plegd itself",
 			"Beside these the usual `go_*` (without `go_memstats_*`), `process_*` and `promhttp_*`.",
-			[]string{MetricBuildInfo},
+			[]string{MetricIncidents, MetricIncidentWriteFailures, MetricBuildInfo},
 		},
 	}
 }

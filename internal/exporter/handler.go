@@ -22,6 +22,9 @@ const (
 	PathHealthy = "/-/healthy"
 	PathReady   = "/-/ready"
 	PathStatus  = "/api/v1/status"
+	// PathIncidents lists the incidents; one with its story is under it, by its
+	// id.
+	PathIncidents = "/api/v1/incidents"
 )
 
 const (
@@ -42,6 +45,8 @@ type HandlerOptions struct {
 	// Registerer takes the promhttp_* metrics; nil means none. Two handlers may
 	// share one.
 	Registerer prometheus.Registerer
+	// Incidents answers for one incident; nil means that none is kept.
+	Incidents Incidents
 	// Log is told when a metric could not be collected; nil means nobody is.
 	Log *slog.Logger
 }
@@ -79,6 +84,8 @@ func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, n
 	mux.HandleFunc(PathHealthy, h.healthy)
 	mux.HandleFunc(PathReady, h.ready)
 	mux.HandleFunc(PathStatus, h.status)
+	mux.HandleFunc(PathIncidents, h.incidents)
+	mux.HandleFunc(PathIncidents+"/{id}", h.incident)
 	mux.HandleFunc("/{$}", h.index)
 	mux.HandleFunc("/", notFound)
 	return secure(h.page.csp, readOnly(mux))

@@ -20,6 +20,7 @@ type Metrics struct {
 	operations operationMetrics
 	probe      probeMetrics
 	accept     acceptMetrics
+	incidents  incidentMetrics
 }
 
 var _ relist.Observer = (*Metrics)(nil)
@@ -32,6 +33,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		operations: newOperationMetrics(reg),
 		probe:      newProbeMetrics(reg),
 		accept:     newAcceptMetrics(reg),
+		incidents:  newIncidentMetrics(reg),
 	}
 }
 

@@ -64,6 +64,10 @@ const (
 	MetricKubeletUp        = "pleg_kubelet_up"
 	MetricKubeletLastSeen  = "pleg_kubelet_last_seen_seconds"
 
+	// Metrics: what is remembered.
+	MetricIncidents             = "pleg_incidents_total"
+	MetricIncidentWriteFailures = "pleg_incident_write_failures_total"
+
 	// NewRegistry.
 	MetricBuildInfo = "plegd_build_info"
 )

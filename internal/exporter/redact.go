@@ -27,10 +27,7 @@ func newRedactor(f *health.Facts, names bool) redactor {
 	var out redactor
 	r := &f.Relist
 	for _, list := range [][]health.PodInspection{r.Inspecting, r.Failing, r.Slowest} {
-		for _, p := range list {
-			// The longest form first, or its parts would be left standing.
-			out.names = append(out.names, p.Namespace+"/"+p.Name, p.UID, p.Name)
-		}
+		out.names = append(out.names, podNames(list)...)
 	}
 	if c := f.Evidence.Children; c != nil {
 		for _, child := range slices.Concat(c.Stuck, c.Old) {
@@ -39,6 +36,15 @@ func newRedactor(f *health.Facts, names bool) redactor {
 		}
 	}
 	return out
+}
+
+// podNames are the names of pods as texts hold them, the longest form first, or
+// its parts would be left standing.
+func podNames(list []health.PodInspection) (names []string) {
+	for _, p := range list {
+		names = append(names, p.Namespace+"/"+p.Name, p.UID, p.Name)
+	}
+	return names
 }
 
 func (r redactor) text(s string) string {

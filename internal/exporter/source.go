@@ -1,10 +1,12 @@
 package exporter
 
 import (
+	"context"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 )
 
 // Source is where the exporter gets what it shows. A snapshot is made from
@@ -26,4 +28,15 @@ type Snapshot struct {
 	Counted     bool
 	RunningPods int
 	Containers  [cri.NumStates]int
+	// Incidents are the heads of those that are kept, newest first: the open one,
+	// if there is one, before all others. They name no pod. The slice is shared
+	// and must not be changed.
+	Incidents []incident.Summary
+}
+
+// Incidents is where one incident with its whole story comes from.
+type Incidents interface {
+	// Get waits for the disk for a short while. Its error wraps
+	// incident.ErrUnknown where there is none of this id.
+	Get(ctx context.Context, id string) (*incident.Incident, error)
 }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/incident"
+)
+
+func newIncidentsCommand() *cobra.Command {
+	from := incidentsFrom{socket: daemon.DefaultConfig().ControlSocket, stateDir: defaultStateDir()}
+	var output string
+	cmd := &cobra.Command{
+		Use:   "incidents [ID]",
+		Short: "List what went wrong, newest first, or tell the whole story of one",
+		Long: `Asks the running daemon over its control socket. Where none runs, what it left
+in its state directory is read.
+
+plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.
+
+Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fail := func(err error) error { return &exitError{exitUnknown, err} }
+			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return fail(err)
+			}
+			if output != "text" && output != "json" {
+				return fail(fmt.Errorf("--output: %q: want text or json", output))
+			}
+			w := cmd.OutOrStdout()
+			if len(args) == 1 {
+				one, err := from.one(cmd.Context(), args[0])
+				if err != nil {
+					return fail(err)
+				}
+				if output == "json" {
+					return indented(w, one)
+				}
+				return exporter.WriteIncidentText(w, one, isTerminal(w))
+			}
+			list, err := from.list(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return fail(err)
+			}
+			if output == "json" {
+				return indented(w, list)
+			}
+			return exporter.WriteIncidentsText(w, list, isTerminal(w))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	flags.StringVar(&from.socket, "control-socket", from.socket, "the daemon's control socket; empty: read the state directory")
+	flags.StringVar(&from.stateDir, "state-dir", from.stateDir, "the daemon's state directory, read where no daemon runs")
+	return cmd
+}
+
+// incidentsFrom is where incidents come from: the daemon, or what it left.
+type incidentsFrom struct{ socket, stateDir string }
+
+func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
+	list, err := exporter.FetchIncidents(ctx, f.socket)
+	if err == nil || !errors.Is(err, exporter.ErrNoDaemon) {
+		return list, err
+	}
+	list, unreadable, readErr := incident.Read(incident.Dir(f.stateDir))
+	if readErr != nil {
+		return nil, f.nothing(err, readErr)
+	}
+	if unreadable > 0 {
+		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n", unreadable, incident.Dir(f.stateDir))
+	}
+	return list, nil
+}
+
+func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident, error) {
+	one, err := exporter.FetchIncident(ctx, f.socket, id)
+	switch {
+	case err == nil:
+		return one, nil
+	case errors.Is(err, incident.ErrUnknown):
+		return nil, fmt.Errorf("%.40q is no incident: `plegd incidents` lists them", id)
+	case !errors.Is(err, exporter.ErrNoDaemon):
+		return nil, err
+	}
+	if one, readErr := incident.ReadOne(incident.Dir(f.stateDir), id); !errors.Is(readErr, incident.ErrUnknown) {
+		return one, readErr
+	}
+	if _, _, readErr := incident.Read(incident.Dir(f.stateDir)); readErr != nil {
+		return nil, f.nothing(err, readErr)
+	}
+	return nil, fmt.Errorf("%.40q is no incident in %s: `plegd incidents` lists them", id, incident.Dir(f.stateDir))
+}
+
+// nothing says that there is neither a daemon nor a directory.
+func (f *incidentsFrom) nothing(noDaemon, noDir error) error {
+	if errors.Is(noDir, fs.ErrNotExist) {
+		return fmt.Errorf("%w; and there is no %s: give the daemon's --state-dir", noDaemon, incident.Dir(f.stateDir))
+	}
+	return fmt.Errorf("%w; and the state directory: %w", noDaemon, noDir)
+}
+
+func indented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// defaultStateDir is where the daemon keeps what survives it.
+func defaultStateDir() string {
+	if dir := systemdStateDir(); dir != "" {
+		return dir
+	}
+	return daemon.DefaultConfig().StateDir
+}

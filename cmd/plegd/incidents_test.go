@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/plegd/plegd/internal/incident"
+)
+
+// example is the documentation's incident.
+const example = "../../docs/api/incident.json"
+
+func readExample(t *testing.T) *incident.Incident {
+	t.Helper()
+	one, err := readIncident(example, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one
+}
+
+// stateDir is what a plegd has left that is no more.
+func stateDir(t *testing.T, all ...*incident.Incident) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(incident.Dir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		b, err := json.Marshal(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(incident.Dir(dir), one.ID+".json"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestIncidentsOfADeadDaemon are read from its state directory.
+func TestIncidentsOfADeadDaemon(t *testing.T) {
+	older, newer := readExample(t), readExample(t)
+	newer.ID, newer.Opened = "20261122T030245Z-00000f", newer.Opened.AddDate(0, 0, 1)
+	dir := stateDir(t, older, newer)
+	flags := []string{"--state-dir=" + dir, "--control-socket=" + filepath.Join(dir, "none.sock")}
+
+	code, out, errs := plegd(t, append([]string{"incidents", "-o", "json"}, flags...)...)
+	var list []incident.Summary
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 2 || list[0].ID != newer.ID {
+		t.Errorf("exit %d, %v: %s%s", code, err, out, errs)
+	}
+	code, out, _ = plegd(t, append([]string{"incidents"}, flags...)...)
+	if code != 0 || strings.Index(out, newer.ID) > strings.Index(out, older.ID) || strings.Count(out, "\n") != 3 {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	code, out, _ = plegd(t, append([]string{"incidents", older.ID, "-o", "json"}, flags...)...)
+	if one, err := incident.Decode(strings.NewReader(out)); err != nil || code != 0 || len(one.Timeline) != len(older.Timeline) {
+		t.Errorf("exit %d, %v", code, err)
+	}
+	code, out, _ = plegd(t, append([]string{"incidents", older.ID}, flags...)...)
+	if code != 0 || !strings.Contains(out, "PodInspectionStall") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	for _, id := range []string{"20261121T030245Z-ffffff", "nonsense", "../../etc/passwd"} {
+		code, out, errs = plegd(t, append([]string{"incidents", id}, flags...)...)
+		if code != 3 || out != "" || !strings.Contains(errs, "is no incident") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d: %s%s", id, code, out, errs)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(incident.Dir(dir), "20261121T030245Z-eeeeee.json"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = plegd(t, append([]string{"incidents"}, flags...)...)
+	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(errs, "1 files") {
+		t.Errorf("with half a file: exit %d: %s%s", code, out, errs)
+	}
+	code, _, errs = plegd(t, "incidents", "--state-dir="+filepath.Join(dir, "nowhere"), "--control-socket="+filepath.Join(dir, "none.sock"))
+	if code != 3 || !strings.Contains(errs, "none.sock") || !strings.Contains(errs, "nowhere") {
+		t.Errorf("with nothing to read: exit %d: %s", code, errs)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		path string
+		code int
+		says string
+	}{
+		{example, 1, "verdicts differ"}, // it is made up, and the classifier knows
+		{filepath.Join(dir, "none.json"), 1, "none.json"},
+		{file("garbage", "garbage"), 1, "no incident of plegd's"},
+		{file("empty.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff"}`), 1, "no moment of it holds facts"},
+		{file("newer.json", `{"schema_version":7,"id":"20261121T030245Z-ffffff","plegd_version":"9.9.9"}`), 1, "9.9.9"},
+	} {
+		code, out, errs := plegd(t, "replay", tt.path)
+		if code != tt.code || !strings.Contains(out+errs, tt.says) {
+			t.Errorf("%s: exit %d: %s%s", tt.path, code, out, errs)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
+)
+
+// remember gives a daemon a state directory, and so incidents.
+func remember(t *testing.T) func(*Config) {
+	dir := t.TempDir()
+	return func(c *Config) { c.StateDir = dir }
+}
+
+// recorded returns the only incident in a state directory.
+func recorded(t *testing.T, dir string) *incident.Incident {
+	t.Helper()
+	list, bad, err := incident.Read(incident.Dir(dir))
+	if err != nil || bad > 0 || len(list) != 1 {
+		t.Fatalf("%d incidents, %d unreadable, %v", len(list), bad, err)
+	}
+	one, err := incident.ReadOne(incident.Dir(dir), list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one
+}
+
+// TestIncidentIsRecorded: a hang from its onset over NotReady to its end, with
+// what it takes to judge it again.
+func TestIncidentIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), remember(t))
+		w.at(130 * time.Second)
+		w.fail("socket=freeze")
+		w.at(180 * time.Second)
+		w.fail("")
+		s := w.at(185 * time.Second)
+		if len(s.Incidents) != 1 || s.Incidents[0].Outcome != incident.Recovered || !s.Incidents[0].Stored {
+			t.Fatalf("incidents: %+v", s.Incidents)
+		}
+		one := recorded(t, w.d.cfg.StateDir)
+		if one.Reason != health.RuntimeUnresponsive || one.State != health.StateUnhealthy || one.KubeletMessage != down {
+			t.Errorf("%+v, %q", one.Summary, one.KubeletMessage)
+		}
+		if onset := one.Opened.Sub(w.t0); onset < 132*time.Second || onset > 134*time.Second {
+			t.Errorf("opened at %s", onset)
+		}
+		if n := len(one.Relists); n != 120 || one.Relists[n-1].ListContainers != 0 && one.Relists[n-1].Seconds == 0 {
+			t.Errorf("%d relists, the last %+v", n, one.Relists[n-1])
+		}
+		if got := one.Timeline[0].Facts; got.Relist.InFlight == nil || len(got.Calls) < 4 {
+			t.Errorf("the onset's facts show no call under way: %+v", got.Relist)
+		}
+		different, judged := incident.Replay(one)
+		if len(different) > 0 || judged != len(one.Timeline) || judged < 3 {
+			t.Errorf("judged again, %d of %d moments differ: %+v", len(different), judged, different)
+		}
+	})
+}
+
+// TestReplaySeesADifference: replay is of no use if it cannot.
+func TestReplaySeesADifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 2), remember(t))
+		w.at(fault)
+		w.fail("ListContainers=hang")
+		w.at(20 * time.Second)
+		w.fail("")
+		w.at(25 * time.Second)
+		one := recorded(t, w.d.cfg.StateDir)
+		f := one.Timeline[0].Facts
+		f.Relist.InFlight = nil // as if a new rule did not see it
+		different, _ := incident.Replay(one)
+		var told []string
+		for _, d := range different {
+			told = append(told, fmt.Sprintf("%d %s, was %s", d.Index, d.Is.State, d.Was.Reason))
+		}
+		if got, want := strings.Join(told, "; "), "0 healthy, was "+health.RuntimeListStall; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

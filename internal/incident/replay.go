@@ -1,0 +1,53 @@
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// Difference is a moment of an incident of which today's classifier says
+// something else.
+type Difference struct {
+	// Index is the moment's place in the timeline, At and Offset its time.
+	Index  int
+	At     time.Time
+	Offset float64
+	// Was is what was said, Is what is said today.
+	Was, Is *health.Verdict
+}
+
+// Replay judges the facts of each moment again, with the verdict that stood
+// before it, and returns the moments whose verdict differs in its state, its
+// primary reason, its runner-up or its active reasons, and the number of the
+// moments judged. Moments without facts are passed over.
+func Replay(i *Incident) (different []Difference, judged int) {
+	for n := range i.Timeline {
+		m := &i.Timeline[n]
+		if m.Facts == nil || m.Verdict == nil {
+			continue
+		}
+		judged++
+		is := health.Judge(m.Facts, m.At, m.Previous)
+		if !sameVerdict(m.Verdict, is) {
+			different = append(different, Difference{Index: n, At: m.At, Offset: m.Offset, Was: m.Verdict, Is: is})
+		}
+	}
+	return different, judged
+}
+
+func sameVerdict(a, b *health.Verdict) bool {
+	return a.State == b.State && a.Reason == b.Reason && a.RunnerUp == b.RunnerUp && slices.Equal(ids(a), ids(b))
+}
+
+// ids are the active reasons in order of their names: which is primary is
+// compared by itself.
+func ids(v *health.Verdict) []string {
+	out := make([]string, 0, len(v.Active))
+	for _, a := range v.Active {
+		out = append(out, a.ID)
+	}
+	slices.Sort(out)
+	return out
+}
