@@ -3,11 +3,11 @@ package incident
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,9 +35,10 @@ type node struct {
 	*Recorder
 	cancel context.CancelFunc
 	ended  chan error
-	opened int
-	failed int
+	opened atomic.Int64
+	failed atomic.Int64
 	last   *health.Verdict
+	mortal *mortalFS
 }
 
 func newNode(t *testing.T) *node {
@@ -51,11 +52,15 @@ func (n *node) start() {
 	n.t.Helper()
 	core, logged := observer.New(zap.InfoLevel)
 	n.logged, n.last = logged, nil
+	if n.fs == nil {
+		n.fs = osFS{}
+	}
+	n.mortal = &mortalFS{fsys: n.fs}
 	n.Recorder = New(Options{
 		Dir: n.dir, BootID: func() (string, error) { return n.boot, nil },
 		Monotonic: func() time.Duration { return time.Hour + time.Since(n.began) + n.skew },
-		Version:   "1.2.3", Limits: n.limits, Log: zap.New(core), fs: n.fs,
-		Opened: func() { n.opened++ }, WriteFailed: func() { n.failed++ },
+		Version:   "1.2.3", Limits: n.limits, Log: zap.New(core), fs: n.mortal,
+		Opened: func() { n.opened.Add(1) }, WriteFailed: func() { n.failed.Add(1) },
 	})
 	ctx, cancel := context.WithCancel(n.t.Context())
 	n.cancel, n.ended = cancel, make(chan error, 1)
@@ -76,24 +81,24 @@ func (n *node) kill() {
 	if n.cancel == nil {
 		return
 	}
-	n.mu.Lock()
-	n.files.fs = deadFS{}
-	n.mu.Unlock()
+	n.mortal.dead.Store(true)
 	n.stop()
 }
 
 var errDead = errors.New("plegd is dead")
 
-// deadFS refuses everything.
-type deadFS struct{}
+// mortalFS refuses to begin a file once it is dead.
+type mortalFS struct {
+	fsys
+	dead atomic.Bool
+}
 
-func (deadFS) MkdirAll(string) error                     { return errDead }
-func (deadFS) Create(string) (file, error)               { return nil, errDead }
-func (deadFS) Rename(string, string) error               { return errDead }
-func (deadFS) SyncDir(string) error                      { return errDead }
-func (deadFS) Remove(string) error                       { return errDead }
-func (deadFS) Names(string, int) ([]string, error)       { return nil, errDead }
-func (deadFS) Open(string) (io.ReadCloser, int64, error) { return nil, 0, errDead }
+func (m *mortalFS) Create(path string) (file, error) {
+	if m.dead.Load() {
+		return nil, errDead
+	}
+	return m.fsys.Create(path)
+}
 
 // say lets plegd judge the node now, with these reasons active; none: healthy.
 func (n *node) say(state health.State, reasons ...string) {
