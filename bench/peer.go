@@ -20,10 +20,39 @@ type peer struct {
 	seen     int
 }
 
-// peerPod holds the states of a pod's containers and sandboxes by id.
+// peerPod holds the states of a pod's containers and sandboxes. They are few: a
+// map for each pod would cost more than looking through them.
 type peerPod struct {
 	uid, name, namespace string
-	states               map[string]peerState
+	states               []peerEntry
+}
+
+type peerEntry struct {
+	id    string
+	state peerState
+}
+
+// set notes a state; of two entries of one id the last counts.
+func (p *peerPod) set(id string, state peerState) {
+	for i := range p.states {
+		if p.states[i].id == id {
+			p.states[i].state = state
+			return
+		}
+	}
+	p.states = append(p.states, peerEntry{id, state})
+}
+
+// state is what an id is in a pod that may be nil.
+func (p *peerPod) state(id string) peerState {
+	if p != nil {
+		for _, e := range p.states {
+			if e.id == id {
+				return e.state
+			}
+		}
+	}
+	return peerGone
 }
 
 type peerState uint8
@@ -59,7 +88,7 @@ func (p *peer) relist(ctx context.Context) error {
 	pod := func(uid, name, namespace string) *peerPod {
 		known := now[uid]
 		if known == nil {
-			known = &peerPod{uid: uid, name: name, namespace: namespace, states: make(map[string]peerState, 4)}
+			known = &peerPod{uid: uid, name: name, namespace: namespace, states: make([]peerEntry, 0, 4)}
 			now[uid] = known
 		}
 		return known
@@ -72,7 +101,7 @@ func (p *peer) relist(ctx context.Context) error {
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			state = peerRunning
 		}
-		pod(s.Metadata.GetUid(), s.Metadata.GetName(), s.Metadata.GetNamespace()).states[s.GetId()] = state
+		pod(s.Metadata.GetUid(), s.Metadata.GetName(), s.Metadata.GetNamespace()).set(s.GetId(), state)
 	}
 	for _, c := range containers.GetContainers() {
 		if c.GetMetadata() == nil {
@@ -86,7 +115,7 @@ func (p *peer) relist(ctx context.Context) error {
 			state = peerExited
 		}
 		l := c.GetLabels()
-		pod(l["io.kubernetes.pod.uid"], l["io.kubernetes.pod.name"], l["io.kubernetes.pod.namespace"]).states[c.GetId()] = state
+		pod(l["io.kubernetes.pod.uid"], l["io.kubernetes.pod.name"], l["io.kubernetes.pod.namespace"]).set(c.GetId(), state)
 	}
 
 	if p.known != nil {
@@ -111,23 +140,19 @@ func (p *peer) relist(ctx context.Context) error {
 func changes(old, cur *peerPod) int {
 	n := 0
 	if cur != nil {
-		for id, state := range cur.states {
-			was := peerGone
-			if old != nil {
-				was = old.states[id]
-			}
-			if state != was {
+		for _, e := range cur.states {
+			if e.state != old.state(e.id) {
 				n++ // started, died or changed
 			}
 		}
 	}
 	if old != nil {
-		for id, state := range old.states {
-			if cur != nil && cur.states[id] != peerGone {
+		for _, e := range old.states {
+			if cur.state(e.id) != peerGone {
 				continue
 			}
 			n++ // removed
-			if state != peerExited {
+			if e.state != peerExited {
 				n++ // and died before
 			}
 		}

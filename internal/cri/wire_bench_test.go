@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/mem"
 )
 
 // BenchmarkWireReader reads both lists of a steady state, without a connection.
@@ -14,21 +15,22 @@ func BenchmarkWireReader(b *testing.B) {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			l := someLists(pods)
 			sandboxes, containers := newSandboxReader(), newContainerReader()
-			var sb, cb [6][]byte
+			var sb, cb [6]mem.BufferSlice // in the pieces in which a connection receives them
 			for i := range sb {
-				sb[i], cb[i] = l.marshal(b)
+				s, c := l.marshal(b)
+				sb[i], cb[i] = pieces(s, frameBytes), pieces(c, frameBytes)
 			}
 			b.ReportAllocs()
 			for i := range sb { // what is new is read whole: not that
-				_, _ = read(sandboxes, sb[i])
-				_, _ = read(containers, cb[i])
+				_, _ = sandboxes.read(sb[i])
+				_, _ = containers.read(cb[i])
 			}
 			cpu := cpuTime()
 			for i := 0; b.Loop(); i++ {
-				if _, err := read(sandboxes, sb[i%len(sb)]); err != nil {
+				if _, err := sandboxes.read(sb[i%len(sb)]); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := read(containers, cb[i%len(cb)]); err != nil {
+				if _, err := containers.read(cb[i%len(cb)]); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,15 +1,18 @@
 package cri
 
-// index finds the slot of an item by the hash of its id. It is a table of its
-// own and not a map of Go's because of find: hardly more than one load, which
-// the caller makes for many items at once.
+import "iter"
+
+// index finds the slot of an item by a hash. It is a table of its own and not a
+// map of Go's because of find: hardly more than one load, which the caller makes
+// for many items at once.
 //
 // A cell holds the upper half of a hash and a slot plus one; 0 is an empty
 // cell. The lower half says where to look first; cells are probed one after
-// the other, and at most half of them are in use.
+// the other, and at most half of them are in use. A cell whose slot has another
+// hash by now stays until the table is made anew.
 type index struct {
 	cells []uint64
-	count int
+	used  int
 }
 
 // find returns the slot of the first item whose hash looks like this one, -1
@@ -41,18 +44,23 @@ func (x *index) lookup(hash uint64, right func(slot int32) bool) (slot int32, ok
 	return -1, false
 }
 
-// insert adds a slot of keys that is not in the table.
-func (x *index) insert(keys []key, slot int32) {
-	if 2*(x.count+1) > len(x.cells) {
-		x.rebuild(keys, x.count+1)
+// insert adds a slot that is not in the table. all are the slots in use, this
+// one among them.
+func (x *index) insert(hash uint64, slot int32, all iter.Seq2[int32, uint64]) {
+	if 2*(x.used+1) > len(x.cells) {
+		n := 0
+		for range all {
+			n++
+		}
+		x.rebuild(n, all)
 		return
 	}
-	x.count++
-	x.put(keys[slot].hash, slot)
+	x.used++
+	x.put(hash, slot)
 }
 
-// rebuild makes the table anew for the n keys that are in use.
-func (x *index) rebuild(keys []key, n int) {
+// rebuild makes the table anew for the n slots that are in use.
+func (x *index) rebuild(n int, all iter.Seq2[int32, uint64]) {
 	size := 64
 	for size < 4*n { // room to double
 		size *= 2
@@ -62,11 +70,9 @@ func (x *index) rebuild(keys []key, n int) {
 	} else {
 		x.cells = make([]uint64, size)
 	}
-	x.count = n
-	for slot, k := range keys {
-		if k.fixed != nil {
-			x.put(k.hash, int32(slot))
-		}
+	x.used = n
+	for slot, hash := range all {
+		x.put(hash, slot)
 	}
 }
 

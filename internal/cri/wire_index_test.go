@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 )
@@ -20,27 +21,26 @@ func TestIndex(t *testing.T) {
 	for kind, hash := range alike {
 		rng := rand.New(rand.NewPCG(1, uint64(kind)))
 		var x index
-		var keys []key
+		var hashes []uint64
 		slots := map[int32]uint64{} // of what is in the table
 		for range 400 {
 			switch n := rng.IntN(10); {
-			case n == 0 && len(keys) > 0: // some go
-				for slot := range keys {
-					if keys[slot].fixed != nil && rng.IntN(3) == 0 {
-						keys[slot] = key{}
+			case n == 0 && len(slots) > 0: // some go
+				for slot := range hashes {
+					if rng.IntN(3) == 0 {
 						delete(slots, int32(slot))
 					}
 				}
-				x.rebuild(keys, len(slots))
+				x.rebuild(len(slots), maps.All(slots))
 			default:
 				h := hash(rng.Uint64N(1 << 40))
-				keys = append(keys, key{hash: h, fixed: []byte{1}})
-				slot := int32(len(keys) - 1)
-				x.insert(keys, slot)
+				hashes = append(hashes, h)
+				slot := int32(len(hashes) - 1)
 				slots[slot] = h
+				x.insert(h, slot, maps.All(slots))
 			}
-			if x.count != len(slots) {
-				t.Fatalf("hashes %d: %d entries, want %d", kind, x.count, len(slots))
+			if x.used != len(slots) {
+				t.Fatalf("hashes %d: %d entries, want %d", kind, x.used, len(slots))
 			}
 		}
 		for slot, h := range slots {

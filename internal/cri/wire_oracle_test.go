@@ -177,6 +177,9 @@ func (r *rememberer[T]) item(raw []byte) (T, error) {
 		return v, err
 	}
 	v, err := r.kind.item(raw)
+	for _, f := range fields { // with two different ids it is not remembered
+		ordered = ordered && (f.num != 1 || f.typ != protowire.BytesType || string(f.value) == id)
+	}
 	if err == nil && ordered && id != "" {
 		r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
 	}

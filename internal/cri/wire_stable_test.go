@@ -160,8 +160,8 @@ func TestWireReaderForgets(t *testing.T) {
 	l.containers = slices.Clone(all[:5])
 	_, cb = l.marshal(t)
 	byID(t, containers, containerID, cb)
-	if containers.index.count != 5 {
-		t.Errorf("%d containers are remembered of a list of 5", containers.index.count)
+	if containers.known != 5 {
+		t.Errorf("%d containers are remembered of a list of 5", containers.known)
 	}
 	l.containers = slices.Clone(all)
 	_, cb = l.marshal(t)
@@ -171,8 +171,8 @@ func TestWireReaderForgets(t *testing.T) {
 			t.Errorf("container %s: the value of before: %t, want %t", id, same, kept)
 		}
 	}
-	if _, err := read(containers, nil); err != nil || containers.index.count != 0 {
-		t.Errorf("after an empty list: %d containers are remembered, %v", containers.index.count, err)
+	if _, err := read(containers, nil); err != nil || containers.known != 0 {
+		t.Errorf("after an empty list: %d containers are remembered, %v", containers.known, err)
 	}
 	slotsAddUp(t, containers)
 }

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"errors"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -83,8 +84,8 @@ func sameAsRememberer[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 				t.Fatalf("answer %d, %x (-want +got):\n%s", i, b, diff)
 			}
 		}
-		if r.index.count != len(oracle.known) {
-			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, r.index.count, len(oracle.known))
+		if r.known != len(oracle.known) {
+			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, r.known, len(oracle.known))
 		}
 		slotsAddUp(t, r)
 	}
@@ -150,23 +151,31 @@ func slotOf(v any) int {
 // slotsAddUp checks that every slot belongs to one item or is free.
 func slotsAddUp[T any](t testing.TB, r *listReader[T]) {
 	t.Helper()
-	owners := make([]int, len(r.keys))
-	for slot, k := range r.keys {
-		if k.fixed == nil {
+	owners := make([]int, len(r.values))
+	known := 0
+	for slot, v := range r.values {
+		if v == nil {
 			continue
 		}
+		known++
 		owners[slot]++
-		found, ok := r.index.lookup(k.hash, func(s int32) bool { return int(s) == slot })
-		if !ok || int(found) != slot {
-			t.Fatalf("slot %d is not to be found", slot)
+		right := func(s int32) bool { return int(s) == slot }
+		if _, ok := r.seen.lookup(r.marks[slot].digest, right); !ok {
+			t.Fatalf("slot %d is not to be found by its digest", slot)
 		}
+		if _, ok := r.ids.lookup(maphash.String(r.seed, r.id(v)), right); !ok {
+			t.Fatalf("slot %d is not to be found by its id", slot)
+		}
+	}
+	if known != r.known {
+		t.Fatalf("%d items are known, counted were %d", known, r.known)
 	}
 	for _, slot := range r.free {
 		owners[slot]++
 	}
 	for slot, n := range owners {
 		if n != 1 {
-			t.Fatalf("slot %d of %d has %d owners; %d items are remembered, free are %v", slot, len(r.keys), n, r.index.count, r.free)
+			t.Fatalf("slot %d of %d has %d owners; %d items are remembered, free are %v", slot, len(r.values), n, r.known, r.free)
 		}
 	}
 }
