@@ -14,10 +14,15 @@ const (
 )
 
 // arrivals notes when many bytes come in, so that a list that is on its way is
-// not taken for one that hangs.
+// not taken for one that hangs. It is told of every piece of every answer, and
+// so allocates nothing.
 type arrivals struct {
-	last atomic.Pointer[time.Time]
+	from time.Time    // what last is counted from
+	last atomic.Int64 // nanoseconds; 0 for never
 }
+
+// newArrivals returns arrivals that have seen nothing.
+func newArrivals() *arrivals { return &arrivals{from: time.Now()} }
 
 // watch returns conn with its bytes noted.
 func (a *arrivals) watch(conn net.Conn) net.Conn {
@@ -26,8 +31,8 @@ func (a *arrivals) watch(conn net.Conn) net.Conn {
 
 // at is when many bytes last came in, zero for never.
 func (a *arrivals) at() time.Time {
-	if t := a.last.Load(); t != nil {
-		return *t
+	if d := a.last.Load(); d != 0 {
+		return a.from.Add(time.Duration(d))
 	}
 	return time.Time{}
 }
@@ -36,7 +41,7 @@ func (a *arrivals) at() time.Time {
 type watchedConn struct {
 	net.Conn
 	arrivals *arrivals
-	began    time.Time
+	began    time.Duration
 	bytes    int
 }
 
@@ -44,12 +49,12 @@ type watchedConn struct {
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		now := time.Now()
-		if now.Sub(c.began) > bulkWithin {
+		now := time.Since(c.arrivals.from)
+		if now-c.began > bulkWithin {
 			c.began, c.bytes = now, 0
 		}
 		if c.bytes += n; c.bytes >= bulkBytes {
-			c.arrivals.last.Store(&now)
+			c.arrivals.last.Store(max(1, int64(now)))
 			c.began, c.bytes = now, 0
 		}
 	}

@@ -59,7 +59,7 @@ type Client struct {
 	opts     Options
 	trackers map[Operation]*tracker
 	lastDial atomic.Pointer[DialResult]
-	arrivals arrivals
+	arrivals *arrivals
 
 	mu     sync.Mutex // guards conn and closed; never held across a call
 	conn   *grpc.ClientConn
@@ -96,7 +96,7 @@ func New(opts Options) (*Client, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, sandboxes: newSandboxReader(), containers: newContainerReader()}
+	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, arrivals: newArrivals(), sandboxes: newSandboxReader(), containers: newContainerReader()}
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
 	}
