@@ -25,7 +25,7 @@ type arrivals struct {
 func newArrivals() *arrivals { return &arrivals{from: time.Now()} }
 
 // watch returns conn with its bytes noted.
-func (a *arrivals) watch(conn net.Conn) net.Conn {
+func (a *arrivals) watch(conn net.Conn) *watchedConn {
 	return &watchedConn{Conn: conn, arrivals: a}
 }
 
@@ -43,12 +43,16 @@ type watchedConn struct {
 	arrivals *arrivals
 	began    time.Duration
 	bytes    int
+	received atomic.Bool // anything at all
 }
 
 // Read reads, and notes how much came.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
+		if !c.received.Load() {
+			c.received.Store(true)
+		}
 		now := time.Since(c.arrivals.from)
 		if now-c.began > bulkWithin {
 			c.began, c.bytes = now, 0

@@ -60,6 +60,8 @@ type Client struct {
 	trackers map[Operation]*tracker
 	lastDial atomic.Pointer[DialResult]
 	arrivals *arrivals
+	// socket is the connection that was made last, nil while one is being made.
+	socket atomic.Pointer[watchedConn]
 
 	mu     sync.Mutex // guards conn and closed; never held across a call
 	conn   *grpc.ClientConn
@@ -153,13 +155,16 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	start := time.Now()
+	c.socket.Store(nil)
 	conn, err := c.opts.Dial(ctx)
 	now := time.Now()
 	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: peerPID(conn)})
 	if err != nil {
 		return nil, err
 	}
-	return c.arrivals.watch(conn), nil
+	watched := c.arrivals.watch(conn)
+	c.socket.Store(watched)
+	return watched, nil
 }
 
 // peerPID asks the kernel who listens at the other end, 0 when it cannot tell.
@@ -186,6 +191,18 @@ func peerPID(conn net.Conn) int {
 // LastDial returns the last connect(2), nil before the first.
 func (c *Client) LastDial() *DialResult { return c.lastDial.Load() }
 
+// Waiting tells whether the connection has been made and the runtime has sent
+// nothing on it yet, as while it waits in the accept queue; and since when.
+func (c *Client) Waiting() (since time.Time, waiting bool) {
+	s, dial := c.socket.Load(), c.LastDial()
+	if s == nil || dial == nil || dial.Err != nil || s.received.Load() {
+		return time.Time{}, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return dial.At, !c.closed && c.conn.GetState() == connectivity.Connecting
+}
+
 // History returns what came of the recent calls of an operation. It takes no
 // lock that a call waits for.
 func (c *Client) History(op Operation) History { return c.trackers[op].history() }
@@ -208,6 +225,7 @@ func (c *Client) connection() (*grpc.ClientConn, error) {
 			return nil, err
 		}
 		_ = c.conn.Close() // nothing is under way on a connection that is not up
+		c.socket.Store(nil)
 		c.conn = fresh
 	}
 	return c.conn, nil

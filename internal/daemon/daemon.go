@@ -66,7 +66,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout,
 	}, metrics)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
+		Path: d.runtime.path, Dial: cfg.Dial, Held: d.runtime.waiting, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)

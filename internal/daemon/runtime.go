@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	// findAgain is the time between two looks while the socket that is watched
 	// is only a guess.
 	findAgain = 5 * time.Second
+	// askSilentAgain is the time between two questions to a socket that takes
+	// connections and does not answer.
+	askSilentAgain = time.Minute
 )
 
 // runtime is the runtime that is being watched: none while no socket has been
@@ -94,7 +98,7 @@ func (r *runtime) Run(ctx context.Context) error {
 	if r.cfg.RuntimeEndpoint != "" {
 		return nil
 	}
-	finder := &cri.Finder{ProcFS: r.cfg.ProcFS, Serves: serves}
+	finder := &cri.Finder{ProcFS: r.cfg.ProcFS, Serves: r.serves()}
 	for {
 		found := make(chan cri.Found, 1)
 		go func() {
@@ -130,15 +134,43 @@ func (r *runtime) Run(ctx context.Context) error {
 	}
 }
 
-// serves tells whether runtime.v1 is served at a socket.
-func serves(ctx context.Context, path string) bool {
-	client, err := cri.New(cri.Options{Path: path, RPCTimeout: servesTimeout})
-	if err != nil {
+// serves returns what tells whether runtime.v1 is served at a socket. It asks
+// one that did not answer again after a minute only: each connection stays in
+// its accept queue. Of the socket that is watched the held connection tells.
+func (r *runtime) serves() func(context.Context, string) bool {
+	silent := map[string]time.Time{}
+	return func(ctx context.Context, path string) bool {
+		if h := r.held.Load(); h != nil && h.endpoint.Path == path {
+			return h.answered()
+		}
+		if at, ok := silent[path]; ok && time.Since(at) < askSilentAgain {
+			return false
+		}
+		delete(silent, path)
+		client, err := cri.New(cri.Options{Path: path, RPCTimeout: servesTimeout})
+		if err != nil {
+			return false
+		}
+		defer func() { _ = client.Close() }()
+		if _, err = client.Version(ctx); err == nil {
+			return true
+		}
+		var e *cri.Error
+		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
+			silent[path] = time.Now()
+		}
 		return false
 	}
-	defer func() { _ = client.Close() }()
-	_, err = client.Version(ctx)
-	return err == nil
+}
+
+// answered tells whether any call has succeeded.
+func (h *held) answered() bool {
+	for _, op := range cri.Operations() {
+		if !h.client.History(op).LastOK.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *runtime) client(op cri.Operation) (*cri.Client, error) {
@@ -210,6 +242,17 @@ func (r *runtime) calls() map[string]health.Call {
 		}
 	}
 	return calls
+}
+
+// waiting tells whether the held connection waits to be accepted and since when;
+// made is false before it has been tried.
+func (r *runtime) waiting() (since time.Time, waiting, made bool) {
+	h := r.held.Load()
+	if h == nil || h.client.LastDial() == nil {
+		return time.Time{}, false, false
+	}
+	since, waiting = h.client.Waiting()
+	return since, waiting, true
 }
 
 // arriving is when many bytes of an answer last came in on the held connection.

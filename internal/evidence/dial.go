@@ -29,6 +29,10 @@ type DialOptions struct {
 	Path func() string
 	// Dial connects to it; nil dials the unix socket.
 	Dial func(context.Context) (net.Conn, error)
+	// Held tells whether the held connection itself has been made and waits in
+	// the accept queue, and since when; made is false before it has been tried.
+	// While it waits no other one is sent to wait beside it. nil: there is none.
+	Held func() (since time.Time, waiting, made bool)
 	// Period lies between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
 	// Observer is told of the Version calls, Done of each probe that ended and
@@ -47,6 +51,7 @@ type Dialer struct {
 	version atomic.Pointer[cri.Version]
 	peer    atomic.Pointer[cri.DialResult] // the last connection that was made
 	kick    chan struct{}
+	begun   time.Time // Run
 }
 
 // NewDialer returns a source that has yet to run.
@@ -87,6 +92,7 @@ func (d *Dialer) Kick() {
 func (d *Dialer) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	d.begun = time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,6 +102,10 @@ func (d *Dialer) Run(ctx context.Context) error {
 		}
 		wait := d.opts.Period
 		if path := d.opts.Path(); path != "" {
+			if again := d.leaveToHeld(ctx); again > 0 {
+				timer.Reset(again)
+				continue
+			}
 			d.probe(ctx, path)
 			if p := d.Last(); p.Stage == health.StageConnect {
 				wait = min(wait, retryRefused)
@@ -103,6 +113,32 @@ func (d *Dialer) Run(ctx context.Context) error {
 		}
 		timer.Reset(wait)
 	}
+}
+
+// heldAgain is the time between two looks at a held connection that waits.
+const heldAgain = 100 * time.Millisecond
+
+// leaveToHeld returns after how long to look again while the held connection
+// waits to be accepted, 0 while it does not. What a fresh one would meet it meets
+// itself: that it has waited for Timeout is published as a probe's failure.
+func (d *Dialer) leaveToHeld(ctx context.Context) time.Duration {
+	if d.opts.Held == nil {
+		return 0
+	}
+	since, waiting, made := d.opts.Held()
+	switch {
+	case !made && time.Since(d.begun) < d.opts.Timeout:
+		return min(heldAgain, d.opts.Timeout) / 10 // it is about to be tried
+	case !made || !waiting:
+		return 0
+	}
+	if left := d.opts.Timeout - time.Since(since); left > 0 {
+		return min(left, heldAgain)
+	}
+	if !d.Last().At.Equal(since) {
+		d.publish(ctx, health.Probe{At: since, Stage: health.StageSettings, Cause: health.CauseTimeout})
+	}
+	return heldAgain
 }
 
 // probe makes one probe. It returns early when ctx ends.
