@@ -38,6 +38,7 @@ RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>
 TESTFLAGS ?=
 E2EFLAGS ?=
 RUNS ?= 1
+LANES ?= 1
 FUZZTIME ?= 5s
 COUNT ?= 6
 
@@ -81,10 +82,10 @@ e2e-systemd: packages ## Run the unit and the packages on a real systemd beside 
 	$(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/systemd/
 
 .PHONY: e2e-faults
-e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] (root)
+e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] [LANES=2] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	RUNS="$(RUNS)" $(GO) test -tags e2e -count=1 -timeout 4h -v $(E2EFLAGS) ./test/faults/
+	RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v $(E2EFLAGS) ./test/faults/
 
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']

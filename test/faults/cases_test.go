@@ -14,14 +14,9 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-var (
-	// noDescriptor is true of a runtime that has no descriptor left until
-	// somebody connects to it.
-	noDescriptor = []string{health.FDsRunningOut}
-	// stillQueued is true of one that has some again until it looks, which
-	// containerd does a second later at most.
-	stillQueued = []string{health.AcceptStalled, health.AcceptQueueFull}
-)
+// noDescriptor is true of a runtime that has no descriptor left until somebody
+// connects to it.
+var noDescriptor = []string{health.FDsRunningOut}
 
 // matrix are the faults. A list fails within a relist period and is named 3 s
 // after the fault at most; what a fresh connection finds after 4 s, what Status
@@ -36,7 +31,7 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "kill -9", want: health.RuntimeNotListening, goal: 3 * time.Second,
+		name: "kill -9", restarts: true, want: health.RuntimeNotListening, goal: 3 * time.Second,
 		// A starting containerd removes the stale socket before it makes its own.
 		onTheWayBack: []string{health.RuntimeSocketMissing, health.RuntimeStarting},
 		inject: func(b *bench) func() {
@@ -45,7 +40,7 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "SIGTERM", want: health.RuntimeSocketMissing, goal: 3 * time.Second,
+		name: "SIGTERM", restarts: true, want: health.RuntimeSocketMissing, goal: 3 * time.Second,
 		onTheWayBack: []string{health.RuntimeStarting},
 		inject: func(b *bench) func() {
 			b.Terminate()
@@ -70,7 +65,7 @@ var matrix = []fault{
 	{
 		name: "400 idle connections, 256 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second,
 		options:  lab.ContainerdOptions{OpenFiles: 256},
-		onTheWay: noDescriptor, onTheWayBack: stillQueued,
+		onTheWay: noDescriptor,
 		inject: func(b *bench) func() {
 			open := b.connect(400)
 			return func() { closeAll(open) }
@@ -78,14 +73,13 @@ var matrix = []fault{
 	},
 	{
 		name: "prlimit to 8 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		onTheWay: noDescriptor, onTheWayBack: stillQueued,
-		inject: func(b *bench) func() { return b.LimitFiles(8) },
+		onTheWay: noDescriptor,
+		inject:   func(b *bench) func() { return b.LimitFiles(8) },
 	},
 	{
 		name: "prlimit to 8 fds, accept queue filled", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		also:         []string{health.AcceptQueueFull},
-		onTheWay:     append([]string{health.AcceptQueueFull}, noDescriptor...), // whichever is found first
-		onTheWayBack: stillQueued,
+		also:     []string{health.AcceptQueueFull},
+		onTheWay: append([]string{health.AcceptQueueFull}, noDescriptor...), // whichever is found first
 		inject: func(b *bench) func() {
 			undo := b.LimitFiles(8)
 			open := b.connect(10000)
@@ -99,7 +93,7 @@ var matrix = []fault{
 		name: "nobody accepts, accept queue filled", want: health.AcceptQueueFull, goal: 4 * time.Second,
 		simulate: []string{"--pods=5"},
 		// Until a probe or the queue's next sample sees that it is full.
-		onTheWay: []string{health.AcceptStalled}, onTheWayBack: []string{health.AcceptStalled},
+		onTheWay: []string{health.AcceptStalled},
 		inject: func(b *bench) func() {
 			b.failpoints("socket=noaccept")
 			open := b.connect(10000)
@@ -122,7 +116,7 @@ var matrix = []fault{
 	{
 		name: "CPU quota of 2 ms a second", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
 		prepare: func(b *bench) {
-			lab.Two(100, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+			lab.Two(300, func(int) { b.pods[0].CreateHeavyContainer(1000) })
 			b.group = lab.NewControlGroup(b.t, "cpu", b.Pid())
 		},
 		onTheWayBack: []string{health.RelistSlow},
@@ -134,7 +128,6 @@ var matrix = []fault{
 	},
 	{
 		name: "no CNI configuration", want: health.NetworkNotReady, goal: 8 * time.Second, phase: 5 * time.Second,
-		back: 8 * time.Second, backLimit: 8 * time.Second, // it ends with the next Status
 		inject: func(b *bench) func() {
 			b.must(os.Remove(b.CNIConfig))
 			return b.WriteCNIConfig
@@ -178,7 +171,8 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "restarted again and again", want: health.RuntimeRestarting, goal: 3 * time.Second, fresh: true,
+		name: "restarted again and again", want: health.RuntimeRestarting, goal: 3 * time.Second,
+		fresh: true, restarts: true, // fresh: in lanes one run waits beside the others
 		onTheWay: []string{health.RuntimeNotListening, health.RuntimeSocketMissing, health.RuntimeStarting},
 		back:     62 * time.Second, backLimit: 65 * time.Second, // it ends when it has stayed for a minute
 		inject: func(b *bench) func() {
@@ -239,9 +233,10 @@ var matrix = []fault{
 		name: "400 idle connections, and no CNI configuration", want: health.AcceptFDExhausted, goal: 4 * time.Second,
 		also: []string{health.NetworkNotReady},
 		// Whichever is found first.
-		onTheWay: append([]string{health.NetworkNotReady}, noDescriptor...), onTheWayBack: stillQueued,
-		options: lab.ContainerdOptions{OpenFiles: 256},
-		back:    8 * time.Second, backLimit: 8 * time.Second,
+		onTheWay: append([]string{health.NetworkNotReady}, noDescriptor...),
+		// After the descriptors came back; NetworkReady is asked for every second.
+		onTheWayBack: []string{health.NetworkNotReady},
+		options:      lab.ContainerdOptions{OpenFiles: 256},
 		inject: func(b *bench) func() {
 			open := b.connect(400)
 			b.must(os.Remove(b.CNIConfig))

@@ -4,10 +4,13 @@
 // without a restart of its own. What containerd cannot be made to do is done by
 // `plegd simulate`; the table says so.
 //
-//	make e2e-faults [RUNS=10] [E2EFLAGS='-run TestFaults/SIGSTOP']
+//	make e2e-faults [RUNS=10] [LANES=2] [E2EFLAGS='-run TestFaults/SIGSTOP']
 //
 // It wants what test/e2e wants. The environment may say:
 //
 //	RUNS                how often each fault is made; 1
+//	LANES               how many faults are made at once, each on a containerd
+//	                    of its own; 1. With 2 the times are those of a busier
+//	                    machine
 //	PLEGD_FAULTS_TABLE  a file for the table
 package faults

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -35,8 +36,8 @@ type fault struct {
 	// evidence must stand in the evidence of want.
 	evidence func(*bench) string
 	// onTheWay may be primary beside want until the mending, onTheWayBack from
-	// the mending on. They were written down before the first run; each is true
-	// of the node at that moment.
+	// the mending on: reasons that are true of the node at that moment, each for
+	// the cause that stands beside it. Whatever else is primary fails the run.
 	onTheWay, onTheWayBack []string
 	// back is how soon all is to be well, backLimit when the test fails; 0: 2 s
 	// and 5 s.
@@ -53,8 +54,12 @@ type fault struct {
 	// simulate are the arguments of `plegd simulate`, which then stands in for
 	// containerd.
 	simulate []string
-	// fresh is true for a fault that the runtime does not survive as it was.
+	// fresh is true for a fault that the runtime does not survive as it was: each
+	// run then has a runtime of its own.
 	fresh bool
+	// restarts is true for one that ends the runtime: each run then has a plegd
+	// of its own, or the third would rightly be RuntimeRestarting.
+	restarts bool
 	// configure is done before containerd is started for the first time, prepare
 	// after it has its pods.
 	configure, prepare func(*bench)
@@ -92,8 +97,9 @@ func newBench(t *testing.T, f *fault) *bench {
 		simulate(t, b.socket, f.simulate)
 		return b
 	}
-	f.options.NotStarted = true
-	b.Containerd = lab.NewContainerd(t, f.options)
+	options := f.options
+	options.NotStarted = true
+	b.Containerd = lab.NewContainerd(t, options)
 	b.socket = b.Socket
 	if f.configure != nil {
 		f.configure(b)
@@ -287,19 +293,39 @@ func reasons(sights []sight, but string) (ids []string) {
 	return ids
 }
 
-// run makes the fault once under a plegd of its own.
-func (b *bench) run(f *fault) (r result) {
+// watch starts a plegd, unless the one of the run before goes on.
+func (b *bench) watch(f *fault) {
 	b.t.Helper()
+	if b.plegd != nil {
+		return
+	}
 	options := f.plegd
 	options.Flags = append([]string{"--log.level=info", "--kubelet-healthz-url="}, options.Flags...)
 	b.plegd = lab.NewPlegd(b.t, b.socket, options)
-	defer b.plegd.Stop()
 	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
+	time.Sleep(2500 * time.Millisecond) // the sources of evidence have looked
+}
+
+// unwatch ends plegd: the next run starts another one.
+func (b *bench) unwatch() {
+	b.plegd.Stop()
+	b.plegd = nil
+}
+
+// run makes the fault once.
+func (b *bench) run(f *fault) (r result) {
+	b.t.Helper()
+	b.watch(f)
+	first := len(b.plegd.Log.Since(0))
+	defer func() {
+		if f.restarts || r.wrong != "" {
+			b.unwatch()
+		}
+	}()
 	well := time.Now()
 	e := look(b.plegd)
 	defer e.close()
-	// The sources of evidence have looked, and the moment is none in particular.
-	time.Sleep(2500*time.Millisecond + rand.N(f.phase))
+	time.Sleep(rand.N(f.phase)) // the moment is none in particular
 
 	var wrong []string
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -369,7 +395,7 @@ func (b *bench) run(f *fault) (r result) {
 	b.t.Logf("%s: named after %s, healthy after %s: %s", f.name, seconds(r.named), seconds(r.back), story(all, began))
 	if r.wrong != "" {
 		b.t.Errorf("%s: %s", f.name, r.wrong)
-		for _, l := range b.plegd.Log.Since(0) {
+		for _, l := range b.plegd.Log.Since(first) {
 			b.t.Log(l.Text)
 		}
 	}
@@ -401,36 +427,60 @@ func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
 	}
 }
 
-// TestFaults makes every fault of the matrix, one after the other: at most one
-// containerd at a time.
+// TestFaults makes every fault of the matrix, each on a containerd of its own;
+// so many of them at once as LANES says, by go test's -parallel.
 func TestFaults(t *testing.T) {
-	runs := 1
-	if s := os.Getenv("RUNS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			t.Fatalf("RUNS is %q: want a number from 1", s)
-		}
-		runs = n
+	runs, lanes := number(t, "RUNS"), number(t, "LANES")
+	order := make([]int, len(matrix))
+	for i := range matrix {
+		matrix[i].complete()
+		order[i] = i
 	}
-	for _, f := range matrix {
-		f.complete()
+	if lanes > 1 { // those that wait for longest first
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(matrix[b].length(), matrix[a].length()) })
+	}
+	for _, i := range order {
+		f := &matrix[i]
 		// A comma in a path is no path to an overlay.
 		t.Run(strings.ReplaceAll(f.name, ",", ""), func(t *testing.T) {
-			row := &row{fault: f, runs: runs}
-			defer row.add()
+			row := newRow(i, f, runs)
+			if lanes > 1 {
+				t.Parallel()
+			}
 			if f.fresh {
-				for i := range runs {
-					t.Run(strconv.Itoa(i+1), func(t *testing.T) { row.took(newBench(t, &f).run(&f)) })
+				for n := range runs {
+					t.Run(strconv.Itoa(n+1), func(t *testing.T) {
+						if lanes > 1 {
+							t.Parallel()
+						}
+						row.took(newBench(t, f).run(f))
+					})
 				}
 				return
 			}
-			b := newBench(t, &f)
+			b := newBench(t, f)
 			for range runs {
-				row.took(b.run(&f))
+				row.took(b.run(f))
 			}
 		})
 	}
 }
+
+// number is a number from 1 that the environment may say; 1.
+func number(t *testing.T, name string) int {
+	s := os.Getenv(name)
+	if s == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q: want a number from 1", name, s)
+	}
+	return n
+}
+
+// length is how long a run takes, about.
+func (f *fault) length() time.Duration { return f.limit + f.backLimit }
 
 // complete fills in what a fault leaves out.
 func (f *fault) complete() {

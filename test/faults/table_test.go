@@ -7,22 +7,30 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // row is a line of the table.
 type row struct {
-	fault
+	*fault
+	at      int // in the matrix
 	runs    int
 	results []result
 }
 
-var table []*row
+// table are the rows that have a result; tableMu guards it and them.
+var (
+	tableMu sync.Mutex
+	table   []*row
+)
 
-func (r *row) took(one result) { r.results = append(r.results, one) }
+func newRow(at int, f *fault, runs int) *row { return &row{fault: f, at: at, runs: runs} }
 
-func (r *row) add() {
-	if len(r.results) > 0 { // not skipped
+func (r *row) took(one result) {
+	tableMu.Lock()
+	defer tableMu.Unlock()
+	if r.results = append(r.results, one); len(r.results) == 1 {
 		table = append(table, r)
 	}
 }
@@ -32,6 +40,7 @@ func printTable() {
 	if len(table) == 0 {
 		return
 	}
+	slices.SortFunc(table, func(a, b *row) int { return a.at - b.at })
 	var b strings.Builder
 	b.WriteString("| fault | primary reason | right | named after, s: median, most (goal) | others on the way | healthy after, s: median, most |\n|---|---|---|---|---|---|\n")
 	for _, r := range table {
