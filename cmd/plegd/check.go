@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // node-problem-detector's protocol for a custom plugin: exit codes, the longest
@@ -130,9 +132,12 @@ func printText(w io.Writer, d *exporter.StatusDocument) (int, error) {
 }
 
 func printJSON(w io.Writer, d *exporter.StatusDocument) (int, error) {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return exitCode(d), enc.Encode(d)
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return exitUnknown, err
+	}
+	_, err = w.Write(append(plain.JSON(b), '\n'))
+	return exitCode(d), err
 }
 
 // printNagios prints one line with performance data, as the Nagios plugin
@@ -186,7 +191,7 @@ func oneLine(d *exporter.StatusDocument) string {
 	// One line of plain text, whatever a runtime has put into its messages; |
 	// would begin Nagios's performance data.
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '|' || r == utf8.RuneError || (r >= 0x80 && r < 0xa0) {
+		if !unicode.IsPrint(r) || r == '|' || r == utf8.RuneError {
 			return ' '
 		}
 		return r

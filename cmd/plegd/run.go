@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"github.com/prometheus/common/version"
 	"github.com/spf13/cobra"
@@ -85,6 +88,9 @@ func validate(cfg *daemon.Config) error {
 func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	defer func() { _ = log.Sync() }()
 	daemon.LimitMemory()
+	// A journal that has gone away, and a limit on the size of files, are errors
+	// of a write and not the end of plegd.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ)
 	d, err := daemon.New(cfg, build(), log)
 	if err != nil {
 		return err
@@ -118,5 +124,14 @@ func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 	default:
 		return nil, fmt.Errorf("--log.format: %q: want json or console", format)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
+	note := func(dropped uint64) []byte {
+		line, err := encoder.Clone().EncodeEntry(zapcore.Entry{
+			Level: zapcore.WarnLevel, Time: time.Now(), Message: "lines of this log were dropped: nobody took them",
+		}, []zapcore.Field{zap.Uint64("dropped", dropped)})
+		if err != nil {
+			return nil
+		}
+		return line.Bytes()
+	}
+	return zap.New(zapcore.NewCore(encoder, daemon.NewLogWriter(w, note), l)), nil
 }

@@ -26,6 +26,11 @@ const (
 	// MaxMessageBytes is the largest answer that the kubelet accepts
 	// (k8s.io/cri-client pkg/internal, maxMsgSize).
 	MaxMessageBytes = 16 << 20
+	// smallBytes is the largest answer to any call but a list that is taken
+	// whenever it comes: a few KB is usual, and --inspect-concurrency of them are
+	// read at once. A larger one, up to MaxMessageBytes, is asked for again, one at
+	// a time.
+	smallBytes = 1 << 20
 	// DefaultRPCTimeout is the kubelet's --runtime-request-timeout.
 	DefaultRPCTimeout = 2 * time.Minute
 
@@ -67,6 +72,7 @@ type Client struct {
 	conn   *grpc.ClientConn
 	closed bool
 
+	large      chan struct{} // has an element while an answer above smallBytes is read
 	frames     framePool
 	sandboxes  *listReader[Sandbox]
 	containers *listReader[Container]
@@ -98,7 +104,7 @@ func New(opts Options) (*Client, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, arrivals: newArrivals(), sandboxes: newSandboxReader(), containers: newContainerReader()}
+	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(), sandboxes: newSandboxReader(), containers: newContainerReader()}
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
 	}
@@ -278,7 +284,7 @@ func (c *Client) call(ctx context.Context, op Operation, method string, req prot
 	end := t.begin(start)
 	conn, err := c.connection()
 	if err == nil {
-		err = conn.Invoke(ctx, method, req, a)
+		err = c.invoke(ctx, conn, op, method, req, a)
 	}
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *Error
@@ -300,6 +306,27 @@ func (c *Client) call(ctx context.Context, op Operation, method string, req prot
 	return nil
 }
 
+// invoke makes one call, of which no more than one takes a lot of memory at once.
+func (c *Client) invoke(ctx context.Context, conn *grpc.ClientConn, op Operation, method string, req proto.Message, a *answer) error {
+	if op == OpListPodSandbox || op == OpListContainers { // never twice at once
+		return conn.Invoke(ctx, method, req, a)
+	}
+	err := conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	if err == nil || status.Code(err) != codes.ResourceExhausted {
+		return err
+	}
+	if e := errorOf(op, err); e.ByServer || e.Limit != smallBytes || e.Bytes > MaxMessageBytes {
+		return err
+	}
+	select {
+	case c.large <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.large }()
+	return conn.Invoke(ctx, method, req, a)
+}
+
 // Version asks for the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var m runtimeapi.VersionResponse
@@ -307,7 +334,10 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 	if err := c.call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{Version: "0.1.0"}, into(&m)); err != nil {
 		return Version{}, err
 	}
-	return Version{RuntimeName: m.GetRuntimeName(), RuntimeVersion: m.GetRuntimeVersion(), RuntimeAPIVersion: m.GetRuntimeApiVersion()}, nil
+	return Version{
+		RuntimeName: clip(m.GetRuntimeName(), maxName), RuntimeVersion: clip(m.GetRuntimeVersion(), maxName),
+		RuntimeAPIVersion: clip(m.GetRuntimeApiVersion(), maxName),
+	}, nil
 }
 
 // Status asks for the runtime's conditions, and when verbose for its own
@@ -319,7 +349,10 @@ func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
 	}
 	s := Status{Info: m.GetInfo()}
 	for _, cond := range m.GetStatus().GetConditions() {
-		p := &Condition{Type: cond.GetType(), Status: cond.GetStatus(), Reason: cond.GetReason(), Message: cond.GetMessage()}
+		p := &Condition{
+			Type: clip(cond.GetType(), maxName), Status: cond.GetStatus(),
+			Reason: clip(cond.GetReason(), maxName), Message: clip(cond.GetMessage(), maxMessage),
+		}
 		switch {
 		case cond.GetType() == runtimeapi.RuntimeReady && s.RuntimeReady == nil:
 			s.RuntimeReady = p
@@ -361,6 +394,13 @@ func (c *Client) SandboxChanges() Changes[Sandbox] { return c.sandboxes.changes 
 // ContainerChanges tells what the last answer to ListContainers changed.
 func (c *Client) ContainerChanges() Changes[Container] { return c.containers.changes }
 
+// The most addresses that are kept of a pod, and bytes of one: a dual-stack pod
+// has two.
+const (
+	maxIPs = 16
+	maxIP  = 64
+)
+
 // PodSandboxStatus asks for one sandbox.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatus, error) {
 	var m runtimeapi.PodSandboxStatusResponse
@@ -368,14 +408,15 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatu
 		return nil, err
 	}
 	s := &SandboxStatus{
-		ID:        m.GetStatus().GetId(),
+		ID:        clip(m.GetStatus().GetId(), maxName),
 		Ready:     m.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && m.GetStatus() != nil,
 		CreatedAt: m.GetStatus().GetCreatedAt(),
 	}
 	if ip := m.GetStatus().GetNetwork().GetIp(); ip != "" {
-		s.IPs = append(s.IPs, ip)
-		for _, more := range m.GetStatus().GetNetwork().GetAdditionalIps() {
-			s.IPs = append(s.IPs, more.GetIp())
+		s.IPs = append(s.IPs, clip(ip, maxIP))
+		more := m.GetStatus().GetNetwork().GetAdditionalIps()
+		for _, a := range more[:min(len(more), maxIPs-1)] {
+			s.IPs = append(s.IPs, clip(a.GetIp(), maxIP))
 		}
 	}
 	return s, nil
@@ -389,8 +430,8 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	}
 	s := m.GetStatus()
 	return &ContainerStatus{
-		ID: s.GetId(), Name: s.GetMetadata().GetName(), State: stateOf(s.GetState()),
-		ExitCode: s.GetExitCode(), Reason: s.GetReason(),
+		ID: clip(s.GetId(), maxName), Name: clip(s.GetMetadata().GetName(), maxName), State: stateOf(s.GetState()),
+		ExitCode: s.GetExitCode(), Reason: clip(s.GetReason(), maxName),
 		CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(), FinishedAt: s.GetFinishedAt(),
 	}, nil
 }

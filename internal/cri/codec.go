@@ -19,7 +19,8 @@ func into(m proto.Message) *answer {
 	return &answer{decode: func(data mem.BufferSlice) error {
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer buf.Free()
-		return proto.Unmarshal(buf.ReadOnlyData(), m)
+		// What this version of the API does not know would be copied for nobody.
+		return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), m)
 	}}
 }
 

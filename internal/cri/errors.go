@@ -19,10 +19,14 @@ var tooLarge = regexp.MustCompile(`(received|trying to send) message (?:after de
 // its state (containerd pkg/cri/instrument).
 const notInitialized = "server is not initialized yet"
 
+// unmarshalFailed is grpc-go's word for an answer that its codec could not read
+// (google.golang.org/grpc rpc_util.go).
+const unmarshalFailed = "failed to unmarshal the received message"
+
 // errorOf turns a failed call's error into plain values.
 func errorOf(op Operation, err error) *Error {
 	s := status.Convert(err)
-	e := &Error{Operation: op, Code: codeOf(s.Code()), Message: s.Message()}
+	e := &Error{Operation: op, Code: codeOf(s.Code()), Message: clip(s.Message(), maxMessage)}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = CodeDeadlineExceeded
@@ -31,6 +35,13 @@ func errorOf(op Operation, err error) *Error {
 	case s.Code() == codes.Unknown && strings.Contains(s.Message(), context.DeadlineExceeded.Error()):
 		// Some hangs come back as Unknown, from a deadline inside the runtime.
 		e.Code = CodeDeadlineExceeded
+	}
+	if s.Code() == codes.Internal && strings.Contains(s.Message(), unmarshalFailed) {
+		e.Undecodable = true
+		if strings.Contains(s.Message(), errTooMany.Error()) {
+			e.Code, e.Message, e.TooMany = CodeResourceExhausted, errTooMany.Error(), true
+			e.Undecodable = false
+		}
 	}
 	if m := tooLarge.FindStringSubmatch(s.Message()); m != nil && s.Code() == codes.ResourceExhausted {
 		e.ByServer = m[1] != "received"

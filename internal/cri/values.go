@@ -170,6 +170,10 @@ type Error struct {
 	// it was.
 	Bytes, Limit int
 	ByServer     bool
+	// Undecodable is set when an answer came and is no message of runtime.v1.
+	Undecodable bool
+	// TooMany is set when a list came that holds more than MaxEntries.
+	TooMany bool
 }
 
 // Error says what was tried and what came of it.

@@ -3,6 +3,7 @@ package cri
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
@@ -74,6 +75,12 @@ type sight struct {
 // batchSize keeps what a batch touches in the first-level cache.
 const batchSize = 24
 
+// MaxEntries is the most entries of one list that are read. The kubelet's 16 MiB
+// hold about 15,500 entries of the usual size, and fewer than 40,000 that have
+// what the kubelet puts into each; but a million that have nothing but an id,
+// and these would be plegd's memory a hundredfold.
+const MaxEntries = 40_000
+
 // shrinkFrom is the number of items from which tables that have become mostly
 // empty are made anew.
 const shrinkFrom = 1024
@@ -107,12 +114,16 @@ type Changes[T any] struct {
 // lastList is the number of the last list that any reader has read.
 var lastList atomic.Uint64
 
-var errWire = errors.New("the answer is no valid protobuf message")
+var (
+	errWire    = errors.New("the answer is no valid protobuf message")
+	errTooMany = fmt.Errorf("the list holds more than %d entries: plegd reads no more of it", MaxEntries)
+)
 
 // read returns the items of the list in data, in their order. The slice is
 // valid until the next read; the values it points to are immutable and stay.
 // After an error nothing of data has been taken over but items that were read
-// whole.
+// whole; and not these either once there are very many: a runtime whose lists
+// are broken each time could else fill the memory with what is in none of them.
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.out = r.out[:0]
 	r.listed.clear(len(r.values))
@@ -128,6 +139,9 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	err := r.items()
 	r.src.end()
 	if err != nil {
+		if len(r.values) >= MaxEntries {
+			r.reset()
+		}
 		return nil, err
 	}
 	if r.distinct < r.known {
@@ -157,6 +171,11 @@ func (r *listReader[T]) items() error {
 			if fixed >= 2+8 { // behind its tag and length
 				s.head = binary.LittleEndian.Uint64(raw[2:])
 			}
+		}
+		if len(r.out)+len(r.batch) == MaxEntries {
+			r.done()
+			r.reset()
+			return errTooMany
 		}
 		r.batch = append(r.batch, s)
 		if len(r.batch) == batchSize {
@@ -255,6 +274,12 @@ func (r *listReader[T]) slot() int32 {
 	r.values = append(r.values, nil)
 	r.listed.grow(len(r.values))
 	return int32(len(r.values) - 1)
+}
+
+// reset forgets everything.
+func (r *listReader[T]) reset() {
+	r.marks, r.values, r.listed, r.seen, r.ids, r.free, r.out = nil, nil, nil, index{}, index{}, nil, nil
+	r.known, r.distinct, r.changes.Changed, r.changes.Removed = 0, 0, nil, nil
 }
 
 // forget drops the items that the list just read did not hold.

@@ -1,6 +1,8 @@
 package cri
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -89,6 +91,13 @@ func (s *source) next() (raw []byte, ok bool, err error) {
 			return nil, false, errWire
 		}
 		end := n + m + int(size)
+		if end > len(b) && num != fieldListItems {
+			// Of no interest, and possibly most of 16 MiB.
+			if !s.skip(end) {
+				return nil, false, errWire
+			}
+			continue
+		}
 		if end > len(b) {
 			s.join(end)
 			if b = s.piece; end > len(b) {
@@ -127,13 +136,32 @@ const (
 // sink keeps the compiler from leaving out the loads of touch.
 var sink byte //nolint:unused // writing to it is its use
 
+// skip passes over the next n bytes, and tells whether there were as many.
+func (s *source) skip(n int) bool {
+	for n > len(s.piece) {
+		if len(s.rest) == 0 {
+			return false
+		}
+		n -= len(s.piece)
+		s.piece, s.inside = s.rest[0].ReadOnlyData()[s.taken:], false
+		s.rest, s.taken = s.rest[1:], 0
+	}
+	s.piece = s.piece[n:]
+	return true
+}
+
 // maxAnswer is more than any answer has.
 const maxAnswer = 1 << 31
 
 // join makes the piece begun n bytes long, or as long as what is left of the
 // answer.
 func (s *source) join(n int) {
+	left := len(s.piece) - s.taken
+	for _, piece := range s.rest {
+		left += piece.Len()
+	}
 	from := len(s.joined)
+	s.joined = slices.Grow(s.joined, max(min(n, left), len(s.piece)))
 	s.joined = append(s.joined, s.piece...)
 	for missing := from + n - len(s.joined); missing > 0 && len(s.rest) > 0; missing = from + n - len(s.joined) {
 		next := s.rest[0].ReadOnlyData()[s.taken:]

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,6 +16,22 @@ const (
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 )
 
+// The most that is kept of a text, in bytes: of an id or a name (Kubernetes allows
+// 253 for a name; ids have 64), of an error or a condition's message. Whoever has
+// more to say is cut: what plegd holds must not grow with what it is told.
+const (
+	maxName    = 1 << 10
+	maxMessage = 4 << 10
+)
+
+// clip keeps the beginning of a text, in memory of its own.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
+}
+
 func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
 	var p runtimeapi.PodSandbox
 	if err := proto.Unmarshal(raw, &p); err != nil {
@@ -23,11 +40,11 @@ func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
 	m := p.GetMetadata()
 	return &Sandbox{
 		Slot:        slot,
-		ID:          p.GetId(),
+		ID:          clip(p.GetId(), maxName),
 		HasMetadata: m != nil,
-		PodUID:      m.GetUid(),
-		Name:        m.GetName(),
-		Namespace:   m.GetNamespace(),
+		PodUID:      clip(m.GetUid(), maxName),
+		Name:        clip(m.GetName(), maxName),
+		Namespace:   clip(m.GetNamespace(), maxName),
 		Attempt:     m.GetAttempt(),
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
@@ -42,15 +59,15 @@ func wholeContainer(raw []byte, slot int) (*Container, error) {
 	m := p.GetMetadata()
 	return &Container{
 		Slot:         slot,
-		ID:           p.GetId(),
-		SandboxID:    p.GetPodSandboxId(),
+		ID:           clip(p.GetId(), maxName),
+		SandboxID:    clip(p.GetPodSandboxId(), maxName),
 		HasMetadata:  m != nil,
-		Name:         m.GetName(),
+		Name:         clip(m.GetName(), maxName),
 		Attempt:      m.GetAttempt(),
 		HasImage:     p.GetImage() != nil,
-		PodUID:       p.GetLabels()[labelPodUID],
-		PodName:      p.GetLabels()[labelPodName],
-		PodNamespace: p.GetLabels()[labelPodNamespace],
+		PodUID:       clip(p.GetLabels()[labelPodUID], maxName),
+		PodName:      clip(p.GetLabels()[labelPodName], maxName),
+		PodNamespace: clip(p.GetLabels()[labelPodNamespace], maxName),
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
 	}, nil

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // judgeEvery is the time between two judgements; every relist that ends is
@@ -130,6 +131,9 @@ func levelOf(s health.State) zapcore.Level {
 	}
 }
 
+// maxStatusLine is as much of the verdict as systemctl status shows, in bytes.
+const maxStatusLine = 1 << 10
+
 // statusLine is the verdict in one line, for systemctl status.
 func statusLine(v *health.Verdict) string {
 	var b strings.Builder
@@ -147,5 +151,11 @@ func statusLine(v *health.Verdict) string {
 			fmt.Fprintf(&b, "; NotReady in %s", v.NotReadyIn.Round(time.Second))
 		}
 	}
-	return strings.ReplaceAll(b.String(), "\n", " ")
+	// systemd refuses what is no UTF-8, and a line break would begin another
+	// message to it.
+	s := plain.Text(b.String())
+	if len(s) > maxStatusLine {
+		s = strings.ToValidUTF8(s[:maxStatusLine], "") + "..."
+	}
+	return s
 }

@@ -8,7 +8,7 @@ import (
 // memoryLimit is a soft limit below the unit's MemoryMax (256 MiB,
 // deploy/systemd/plegd.service): the collector works harder before the kernel's
 // limit is met.
-const memoryLimit = 192 << 20
+const memoryLimit = 96 << 20
 
 // gcPercent lets the heap grow by half between two collections. In a steady
 // state there is hardly any garbage, so a smaller heap costs next to nothing.

@@ -296,5 +296,6 @@ func callError(e *cri.Error) *health.CallError {
 	return &health.CallError{
 		Operation: string(e.Operation), Code: string(e.Code), Message: e.Message,
 		Bytes: e.Bytes, Limit: e.Limit, ByServer: e.ByServer, NotInitialized: e.NotInitialized(),
+		Undecodable: e.Undecodable, TooMany: e.TooMany,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // The paths that plegd serves. /healthz is the node's health, /-/healthy and
@@ -195,5 +196,5 @@ func encodeJSON(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(b, '\n'), nil
+	return append(plain.JSON(b), '\n'), nil
 }

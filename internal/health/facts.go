@@ -158,6 +158,10 @@ type CallError struct {
 	// NotInitialized is set when the runtime answered that it is still
 	// recovering its state.
 	NotInitialized bool `json:"not_initialized,omitempty"`
+	// Undecodable is set when an answer came and is no message of runtime.v1.
+	Undecodable bool `json:"undecodable,omitempty"`
+	// TooMany is set when a list holds more entries than plegd reads.
+	TooMany bool `json:"too_many,omitempty"`
 }
 
 // answered tells whether the runtime itself gave this error: it does answer.

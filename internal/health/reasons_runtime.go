@@ -12,7 +12,7 @@ var runtimeReasons = []Reason{
 	{
 		ID: CRIVersionUnsupported, Severity: SeverityCritical,
 		Meaning:  "What answers on the socket does not serve CRI runtime.v1: an older API, or another program.",
-		Needs:    "calls are answered with Unimplemented, or the other end does not speak gRPC.",
+		Needs:    "calls are answered with Unimplemented or with what is no message of runtime.v1, or the other end does not speak gRPC.",
 		Outranks: calls,
 		Next:     "Check that the path is the runtime's CRI socket, and that the runtime is new enough (containerd 1.6 or newer).",
 		Steps: []string{
@@ -32,6 +32,10 @@ var runtimeReasons = []Reason{
 			}
 			if strings.Contains(e.Message, "HTTP/1.1 header") { // grpc-go's word for a web server
 				return []string{"a web server answers: the other end does not speak gRPC", said}
+			}
+			// One list that cannot be read may be one entry's fault.
+			if s := w.f.Status.LastErr; e.Undecodable && s != nil && s.Undecodable {
+				return []string{"what is answered is no message of runtime.v1, to Status neither", said}
 			}
 			// Garbage does not always look the same: what was once seen to speak
 			// another protocol may just hang up the next time.

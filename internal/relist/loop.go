@@ -172,7 +172,13 @@ func (l *Loop) relist(ctx context.Context) {
 		return // plegd is stopping: this relist says nothing about the runtime
 	}
 	if err != nil {
-		res.Err = asError(err)
+		if res.Err = asError(err); res.Err.TooMany {
+			// The list came, and the kubelet would read it: that plegd does not is
+			// no failure of the runtime's. What it knows stays as it is.
+			res.Err = nil
+			l.now.LastSeen = start
+			l.remember(res.Serial)
+		}
 		l.end(res)
 		return
 	}

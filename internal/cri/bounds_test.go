@@ -1,0 +1,119 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// bareItems are n list items with nothing but an id.
+func bareItems(n int, prefix string) []byte {
+	var b []byte
+	for i := range n {
+		item := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), fmt.Sprint(prefix, i))
+		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), item)
+	}
+	return b
+}
+
+// TestTooManyEntries: as many entries as fit are read; one more, and none is.
+func TestTooManyEntries(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	rt.AddRawBytes(bareItems(MaxEntries, "s"), nil)
+	list, err := c.ListPodSandbox(t.Context())
+	if err != nil || len(list) != MaxEntries {
+		t.Fatalf("%d entries, %v", len(list), err)
+	}
+	rt.AddRawBytes(bareItems(1, "one more"), nil)
+	_, err = c.ListPodSandbox(t.Context())
+	var e *Error
+	if !errors.As(err, &e) || !e.TooMany || e.Code != CodeResourceExhausted || e.TooLarge() || e.Undecodable {
+		t.Fatalf("%+v", err)
+	}
+	rt.ClearRaw()
+	if list, err := c.ListPodSandbox(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%d entries afterwards, %v", len(list), err)
+	}
+}
+
+// TestBrokenListsAreForgotten: lists that break off, with other ids each time,
+// do not add up.
+func TestBrokenListsAreForgotten(t *testing.T) {
+	r := newSandboxReader()
+	for i := range 20 {
+		b := append(bareItems(MaxEntries/4, fmt.Sprint(i, "-")), 0x0a, 0x7f)
+		if _, err := r.read(mem.BufferSlice{mem.SliceBuffer(b)}); err == nil {
+			t.Fatal("it was read")
+		}
+		if len(r.values) > 2*MaxEntries {
+			t.Fatalf("%d items are remembered after %d broken lists", len(r.values), i+1)
+		}
+	}
+}
+
+// TestLargeStatuses: an answer about one container may be as large as the
+// kubelet's limit, and no larger.
+func TestLargeStatuses(t *testing.T) {
+	rt := serve(t, critest.Options{MaxSendMsgSize: 64 << 20})
+	pod := rt.FillPods(1, 1)[0]
+	c, seen := clientOf(t, rt, Options{})
+	rt.Set("ContainerStatus", critest.Oversize(MaxMessageBytes))
+	if s, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[0]); err != nil || s.ID != pod.ContainerIDs[0] || seen.last(t).Bytes != MaxMessageBytes {
+		t.Errorf("%+v, %v, %+v", s, err, seen.last(t))
+	}
+	rt.Set("ContainerStatus", critest.Oversize(MaxMessageBytes+1))
+	_, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[0])
+	var e *Error
+	if !errors.As(err, &e) || !e.TooLarge() {
+		t.Errorf("%+v", err)
+	}
+	if n := len(seen.all()); n != 2 {
+		t.Errorf("the observer was told of %d calls, want 2", n)
+	}
+}
+
+// TestLongTextsAreCut: what is kept of an answer does not grow with its texts.
+func TestLongTextsAreCut(t *testing.T) {
+	long := strings.Repeat("ä", 1<<19)
+	rt := serve(t, critest.Options{MaxSendMsgSize: 64 << 20})
+	rt.SetVersion(long, long)
+	rt.SetCondition(runtimeapi.NetworkReady, false, long, long)
+	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: long, Metadata: &runtimeapi.PodSandboxMetadata{Name: long, Namespace: long, Uid: long}})
+	c, _ := clientOf(t, rt, Options{})
+	v, err := c.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Status(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.ListPodSandbox(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatal(len(list), err)
+	}
+	rt.Set("Version", critest.Error(codes.Unknown, long))
+	_, failed := c.Version(t.Context())
+	var e *Error
+	if !errors.As(failed, &e) {
+		t.Fatal(failed)
+	}
+	for what, text := range map[string]string{
+		"a runtime's name": v.RuntimeName, "a version": v.RuntimeVersion, "a condition's reason": s.NetworkReady.Reason,
+		"a condition's message": s.NetworkReady.Message, "an error": e.Message,
+		"an id": list[0].ID, "a uid": list[0].PodUID, "a name": list[0].Name, "a namespace": list[0].Namespace,
+	} {
+		if len(text) > maxMessage || !strings.HasPrefix(long, text) || text == "" {
+			t.Errorf("%s has %d bytes", what, len(text))
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Package plain makes text from outside harmless to whoever shows it. Names and
+// messages come from the runtime, and whoever may start a pod has a say in them:
+// a log, a terminal or systemd must never take a part of one for a command or
+// for a line of plegd's own. It knows nothing of plegd.
+package plain
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text returns s with everything that a terminal could take for a command
+// written out: control characters, line breaks, invalid UTF-8, and the marks
+// that reverse or hide text.
+func Text(s string) string {
+	if ascii(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// ascii tells whether s is all printable ASCII, as nearly every string is.
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// JSON returns encoded JSON, and whatever else holds its strings, with the
+// characters that Text writes out and JSON's encoders leave as they are written
+// as JSON's own escapes: the value stays the same. Line breaks and tabs between
+// the values stay.
+func JSON(b []byte) []byte {
+	if !odd(b) {
+		return b
+	}
+	out := make([]byte, 0, len(b)+len(b)/8)
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		switch {
+		case r == '\n', r == '\t', unicode.IsPrint(r) && r != utf8.RuneError:
+			out = append(out, b[i:i+n]...)
+		case r > 0xffff:
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		i += n
+	}
+	return out
+}
+
+func odd(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\n' && c != '\t' || c > '~' {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,53 @@
+package hostile
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// binary is the plegd under test.
+var binary string
+
+// binaryEnv names a plegd to test instead of one built from this tree.
+const binaryEnv = "PLEGD_BINARY"
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	// Nearly all that a test does here is to wait.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = flag.Set("test.parallel", "6")
+	}
+	dir, err := os.MkdirTemp("", "plegd-hostile-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if binary, err = build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build makes plegd as `make build` does, but for its version: what is tested is
+// what is installed, and the race detector would be most of its memory.
+func build(dir string, args ...string) (string, error) {
+	if path := os.Getenv(binaryEnv); path != "" && len(args) == 0 {
+		return filepath.Abs(path)
+	}
+	path := filepath.Join(dir, "plegd")
+	args = append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, args...)
+	cmd := exec.Command("go", append(args, "github.com/plegd/plegd/cmd/plegd")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build plegd: %w\n%s", err, out)
+	}
+	return path, nil
+}

@@ -1,0 +1,237 @@
+package hostile
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// serve serves a fake runtime of a few pods at a path of its own.
+func serve(t *testing.T, o critest.Options, pods int) (*critest.Runtime, string) {
+	t.Helper()
+	rt := critest.New(o)
+	rt.FillPods(pods, 2)
+	path := filepath.Join(tempDir(t), "runtime.sock")
+	if err := rt.Listen(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Stop)
+	return rt, path
+}
+
+// TestSocket: what listens at the runtime's socket is no runtime, or half of one.
+func TestSocket(t *testing.T) {
+	for name, tt := range map[string]struct {
+		failpoints string
+		reasons    []string
+	}{
+		"garbage instead of HTTP/2":     {"socket=garbage", []string{"CRIVersionUnsupported"}},
+		"a web server":                  {"socket=http1", []string{"CRIVersionUnsupported"}},
+		"SETTINGS and then silence":     {"socket=settingsonly", []string{"RuntimeUnresponsive"}},
+		"silence":                       {"socket=nosettings", []string{"RuntimeUnresponsive"}},
+		"one byte a second":             {"socket=drip(1,1s)", []string{"RuntimeUnresponsive"}},
+		"hangs up":                      {"socket=close", []string{"Unknown", "RuntimeRestarting"}},
+		"answers that are no messages":  {"*=garbage", []string{"CRIVersionUnsupported"}},
+		"answers with nothing in them":  {"*=empty", []string{"RuntimeNotReady"}},
+		"lists of 15 MiB":               {"ListPodSandbox=oversize(15MiB);ListContainers=oversize(15MiB)", []string{"ResponseNearLimit"}},
+		"answers that are all too long": {"*=oversize(17MiB)", []string{"ListResponseTooLarge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rt, socket := serve(t, critest.Options{MaxSendMsgSize: 1 << 30}, 20)
+			if err := rt.SetFailpoints(tt.failpoints); err != nil {
+				t.Fatal(err)
+			}
+			p := start(t, socket, options{})
+			d := p.awaitReason(tt.reasons...)
+			t.Log(d)
+			// It stays so, and once the runtime is well all is well.
+			time.Sleep(2 * time.Second)
+			p.awaitReason(tt.reasons...)
+			if err := rt.SetFailpoints(""); err != nil {
+				t.Fatal(err)
+			}
+			p.awaitReason("")
+			p.relists(3)
+		})
+	}
+}
+
+// entries are n encoded list items with an id and nothing else.
+func entries(n int, id func(int) string) []byte {
+	var b []byte
+	for i := range n {
+		item := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id(i))
+		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), item)
+	}
+	return b
+}
+
+func number(i int) string { return fmt.Sprintf("%07x", i) }
+
+// TestLists: lists such as no runtime sends.
+func TestLists(t *testing.T) {
+	const million = 1_000_000
+	for name, tt := range map[string]struct {
+		sandboxes, containers []byte
+		reasons               []string
+	}{
+		"a million sandboxes":          {entries(million, number), nil, []string{"TooManyContainers"}},
+		"a million containers":         {nil, entries(million, number), []string{"TooManyContainers"}},
+		"six million empty entries":    {bytes.Repeat([]byte{0x0a, 0}, 6<<20), nil, []string{"TooManyContainers"}},
+		"a million times the same id":  {entries(million, func(int) string { return "same" }), nil, []string{"TooManyContainers"}},
+		"text that is no UTF-8":        {entries(3, func(int) string { return "\xff\xfe\x80" }), nil, []string{"Unknown"}},
+		"an entry that is cut off":     {[]byte{0x0a, 0x7f, 0x0a}, nil, []string{"Unknown"}},
+		"a length beyond all messages": {nil, []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []string{"Unknown"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rt, socket := serve(t, critest.Options{}, 20)
+			rt.AddRawBytes(tt.sandboxes, tt.containers)
+			p := start(t, socket, options{})
+			t.Log(p.awaitReason(tt.reasons...))
+			p.relists(5)
+			rt.ClearRaw()
+			p.awaitReason("")
+		})
+	}
+}
+
+// TestEntries: entries that are encoded well and mean nothing good. The kubelet
+// would go on, and so plegd does.
+func TestEntries(t *testing.T) {
+	big := strings.Repeat("x", 1<<20)
+	for name, add := range map[string]func(rt *critest.Runtime){
+		"nil everywhere": func(rt *critest.Runtime) {
+			rt.AddRawSandbox(&runtimeapi.PodSandbox{}, &runtimeapi.PodSandbox{Id: "a"}, &runtimeapi.PodSandbox{Metadata: &runtimeapi.PodSandboxMetadata{}})
+			rt.AddRawContainer(&runtimeapi.Container{}, &runtimeapi.Container{Id: "b"}, &runtimeapi.Container{Metadata: &runtimeapi.ContainerMetadata{}, Image: &runtimeapi.ImageSpec{}})
+		},
+		"ids twice": func(rt *critest.Runtime) {
+			for i := range 50 {
+				rt.AddRawSandbox(sandboxOf("twice", fmt.Sprint(i)))
+				rt.AddRawContainer(containerOf("twice", fmt.Sprint(i), "twice"))
+			}
+		},
+		"labels of 1 MB": func(rt *critest.Runtime) {
+			for i := range 7 {
+				s, c := sandboxOf(fmt.Sprint("s", i), fmt.Sprint("u", i)), containerOf(fmt.Sprint("c", i), fmt.Sprint("u", i), "c")
+				s.Labels, c.Labels["big"] = map[string]string{"big": big}, big
+				rt.AddRawSandbox(s)
+				rt.AddRawContainer(c)
+			}
+		},
+		"names and ids of 1 MB": func(rt *critest.Runtime) {
+			for i := range 5 {
+				uid := fmt.Sprint(i, big)
+				s := sandboxOf(uid, uid)
+				s.Metadata.Name, s.Metadata.Namespace = big, big[:1000]
+				if i < 3 {
+					rt.AddRawSandbox(s)
+				}
+				rt.AddRawContainer(containerOf(fmt.Sprint("c", i), uid, "c"))
+			}
+		},
+		"clocks far off": func(rt *critest.Runtime) {
+			for i, at := range []int64{math.MinInt64, math.MaxInt64, -1, time.Now().Add(100 * 365 * 24 * time.Hour).UnixNano()} {
+				s, c := sandboxOf(fmt.Sprint("s", i), fmt.Sprint("u", i)), containerOf(fmt.Sprint("c", i), fmt.Sprint("u", i), "c")
+				s.CreatedAt, c.CreatedAt = at, at
+				rt.AddRawSandbox(s)
+				rt.AddRawContainer(c)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rt, socket := serve(t, critest.Options{}, 20)
+			add(rt)
+			p := start(t, socket, options{})
+			p.awaitReason("")
+			p.relists(10)
+			p.awaitReason("")
+			rt.ClearRaw()
+			p.relists(5)
+			p.awaitReason("")
+		})
+	}
+}
+
+func sandboxOf(id, uid string) *runtimeapi.PodSandbox {
+	return &runtimeapi.PodSandbox{Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Name: "n", Namespace: "ns", Uid: uid}}
+}
+
+func containerOf(id, uid, name string) *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id: id, PodSandboxId: uid, Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: "i"},
+		State:  runtimeapi.ContainerState_CONTAINER_RUNNING,
+		Labels: map[string]string{"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "n", "io.kubernetes.pod.namespace": "ns", "io.kubernetes.container.name": name},
+	}
+}
+
+// TestChangingIDs: every list has other ids than the one before.
+func TestChangingIDs(t *testing.T) {
+	t.Parallel()
+	rt, socket := serve(t, critest.Options{}, 20)
+	n := 0
+	rt.SetHook("ListPodSandbox", func(context.Context, any) error {
+		n++
+		rt.ClearRaw()
+		for i := range 300 {
+			id := fmt.Sprint(n, "-", i)
+			rt.AddRawSandbox(sandboxOf("s"+id, "u"+id))
+			rt.AddRawContainer(containerOf("c"+id, "u"+id, "c"))
+		}
+		return nil
+	})
+	p := start(t, socket, options{})
+	p.await("a relist", func(d *document) bool { return d.LastSeen != nil })
+	if d := p.relists(30); d.State == "unhealthy" || d.Relist.Failures > 0 {
+		t.Errorf("it says %v of a runtime that answers", d)
+	}
+}
+
+// TestStatuses: the answers about one pod or container are as large as may be.
+// The kubelet takes them, and so does plegd.
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	rt, socket := serve(t, critest.Options{}, 8)
+	if err := rt.SetFailpoints("ContainerStatus=oversize(15MiB);PodSandboxStatus=oversize(15MiB)"); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, socket, options{flags: []string{"--inspect-timeout=1m"}})
+	p.await("the inspections", func(d *document) bool { return d.LastSeen != nil && d.Relist.Attempts > 1 })
+	if d := p.relists(5); d.Reason == "PodInspectionFailing" || d.Reason == "RuntimeNotReady" {
+		t.Errorf("it says %v", d)
+	}
+}
+
+// TestLongTexts: what the runtime says of itself and of its errors is as long as
+// it can be.
+func TestLongTexts(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("all work and no play ", 100_000) // 2.1 MB
+	rt, socket := serve(t, critest.Options{}, 20)
+	rt.SetVersion(long, long)
+	rt.SetCondition(runtimeapi.RuntimeReady, false, long, long)
+	rt.Set("ContainerStatus", critest.Error(codes.Unknown, long))
+	p := start(t, socket, options{})
+	p.awaitReason("RuntimeNotReady")
+	rt.Set("ListContainers", critest.Error(codes.Unknown, long))
+	p.relists(5)
+	for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz"} {
+		if _, body, err := p.get(p.local, path); err != nil || len(body) > 1<<20 {
+			t.Errorf("%s: %d bytes, %v; want at most 1 MiB", path, len(body), err)
+		}
+	}
+}
