@@ -87,6 +87,10 @@ e2e-faults: build ## Make every fault on a real containerd and print how plegd n
 	@bash test/e2e/install-deps.sh
 	RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v $(E2EFLAGS) ./test/faults/
 
+.PHONY: e2e-hostile
+e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (no root needed; with it, a little more)
+	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -tags e2e -count=1 -timeout 15m $(E2EFLAGS) ./test/hostile/
+
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
 	@$(GO) build -o build/bench ./bench

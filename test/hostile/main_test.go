@@ -1,3 +1,5 @@
+//go:build e2e
+
 package hostile
 
 import (
@@ -21,7 +23,7 @@ func testMain(m *testing.M) int {
 	// Nearly all that a test does here is to wait.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", "6")
+		_ = flag.Set("test.parallel", "4")
 	}
 	dir, err := os.MkdirTemp("", "plegd-hostile-")
 	if err != nil {

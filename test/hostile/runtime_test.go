@@ -1,15 +1,16 @@
+//go:build e2e
+
 package hostile
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"context"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -196,7 +197,7 @@ func TestChangingIDs(t *testing.T) {
 	})
 	p := start(t, socket, options{})
 	p.await("a relist", func(d *document) bool { return d.LastSeen != nil })
-	if d := p.relists(30); d.State == "unhealthy" || d.Relist.Failures > 0 {
+	if d := p.relists(10); d.State == "unhealthy" || d.Relist.Failures > 0 {
 		t.Errorf("it says %v of a runtime that answers", d)
 	}
 }
