@@ -91,6 +91,12 @@ e2e-faults: build ## Make every fault on a real containerd and print how plegd n
 e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (no root needed; with it, a little more)
 	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -tags e2e -count=1 -timeout 15m $(E2EFLAGS) ./test/hostile/
 
+.PHONY: e2e-observe
+e2e-observe: build ## Look at the page with a real browser, and at the alerts with a real Prometheus and Alertmanager (installs Debian packages)
+	@bash test/e2e/install-deps.sh observe
+	$(GO) test -tags e2e -count=1 -timeout 10m $(E2EFLAGS) ./deploy/prometheus
+	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
+
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
 	@$(GO) build -o build/bench ./bench
@@ -115,6 +121,7 @@ bench-compare: ## Compare the Go benchmarks with another commit's: make bench-co
 lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet and golangci-lint
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet -tags e2e ./...
+	cd test/page && $(GO) vet -tags e2e ./...
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
@@ -132,6 +139,7 @@ generate: ## Write the docs that come from code (reasons, metrics, examples)
 verify: generate ## Check that generated files, formatting and go.mod are committed as they should be
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "make verify: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) mod tidy -diff
+	cd test/page && $(GO) mod tidy -diff
 	$(GO) mod verify
 	@[ -z "$$(git status --porcelain)" ] || { echo "make verify: the tree is not as committed:" >&2; git status --short >&2; git --no-pager diff --stat >&2; exit 1; }
 

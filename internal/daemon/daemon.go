@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,8 +112,12 @@ func (d *Daemon) Remember(version string) {
 // Serve adds the web server and the control socket.
 func (d *Daemon) Serve(build exporter.Build) {
 	slogger := slog.New(zapslog.NewHandler(d.log.Core()))
+	node, err := os.Hostname()
+	if err != nil {
+		node = "" // not known: nothing depends on it
+	}
 	handler := func(names func(*http.Request) bool) http.Handler {
-		opts := exporter.HandlerOptions{Build: build, Names: names, Registerer: d.registry, Log: slogger}
+		opts := exporter.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: slogger}
 		if d.incidents != nil {
 			opts.Incidents = d.incidents
 		}

@@ -40,6 +40,11 @@ const (
 // HandlerOptions are what a handler needs beside the source.
 type HandlerOptions struct {
 	Build Build
+	// Node is the host's name, which tells one port forward from the next.
+	Node string
+	// Recent returns what the relists of the last minutes took, for the page's
+	// plot; nil means that there is no plot.
+	Recent func(now time.Time) []RelistBin
 	// Names says whether this request's answer may hold the names of pods; nil
 	// means never. See NamesAlways and NamesIfAuthenticated.
 	Names func(*http.Request) bool
@@ -154,8 +159,10 @@ func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *handler) document(r *http.Request) StatusDocument {
-	d := BuildStatus(h.src.Snapshot(h.now()), h.opts.Names(r))
-	d.PlegdVersion = h.opts.Build.Version
+	s := h.src.Snapshot(h.now())
+	d := BuildStatus(s, h.opts.Names(r))
+	d.Incidents = s.Incidents
+	d.PlegdVersion, d.Node = h.opts.Build.Version, h.opts.Node
 	return d
 }
 
@@ -165,6 +172,9 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	d := h.document(r)
+	if h.opts.Recent != nil {
+		d.Recent = h.opts.Recent(h.now())
+	}
 	h.page.serve(w, r, &d)
 }
 

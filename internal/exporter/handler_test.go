@@ -43,7 +43,7 @@ func TestHandler(t *testing.T) {
 		{"not ready", "GET", "/-/ready", noRelist, 503, "text/plain", []string{"no relist has been attempted"}},
 		{"ready when the node is not", "GET", "/-/ready", unhealthy(), 200, "text/plain", []string{"ready"}},
 		{"status", "GET", "/api/v1/status", degraded(), 200, "application/json", []string{`"reason": "PodInspectionStall"`, `"plegd_version": "1.0.0"`}},
-		{"page", "GET", "/", unhealthy(), 200, "text/html", []string{"<h1>unhealthy: RuntimeUnresponsive</h1>", "pleg was last seen active"}},
+		{"page", "GET", "/", unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
 		{"page with a query", "GET", "/?refresh=0", healthy(), 200, "text/html", []string{"Holds still"}},
 		{"unknown", "GET", "/api/v1/nothing", healthy(), 404, "text/plain", []string{"no such page"}},
 		{"under a page", "GET", "/metrics/x", healthy(), 404, "text/plain", nil},
@@ -79,7 +79,7 @@ func TestHandler(t *testing.T) {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
 			}
-			if csp := w.Header().Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || strings.Contains(csp, "unsafe") {
+			if csp := w.Header().Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || !strings.Contains(csp, "; script-src 'sha256-") || strings.Contains(csp, "unsafe") {
 				t.Errorf("Content-Security-Policy: %s", csp)
 			}
 		})

@@ -21,6 +21,7 @@ type Metrics struct {
 	probe      probeMetrics
 	accept     acceptMetrics
 	incidents  incidentMetrics
+	history    *history
 }
 
 var _ relist.Observer = (*Metrics)(nil)
@@ -34,6 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		probe:      newProbeMetrics(reg),
 		accept:     newAcceptMetrics(reg),
 		incidents:  newIncidentMetrics(reg),
+		history:    newHistory(time.Now()),
 	}
 }
 
@@ -42,7 +44,12 @@ func (m *Metrics) RelistDone(duration, serial time.Duration, ok bool) {
 	m.relist.duration.Observe(duration.Seconds())
 	m.relist.serial.Observe(serial.Seconds())
 	m.relist.relists.inc(ok)
+	m.history.add(time.Now(), duration, ok)
 }
+
+// Recent returns what the relists of the last ten minutes took, in bins of five
+// seconds, the oldest first.
+func (m *Metrics) Recent(now time.Time) []RelistBin { return m.history.at(now) }
 
 // RelistInterval is told, at the start of a relist, the time since the start of
 // the last successful one.

@@ -16,32 +16,46 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// pageRefresh is how often, in seconds, the page loads itself again.
+//go:embed page.js
+var pageJS string
+
+// pageRefresh is how often, in seconds, the page loads itself again in a browser
+// that runs no scripts.
 const pageRefresh = 5
 
 // page is the status page: the status document for a person. It is one file
-// without scripts and without anything from elsewhere, because who looks at it
-// may have come through three port forwards.
+// with nothing from elsewhere, because who looks at it may have come through
+// three port forwards. Its script only fetches the page again.
 type page struct {
 	tmpl *template.Template
-	// csp allows the page's own style sheet, by its hash, and nothing else.
+	// csp allows the page's own style sheet and script, by their hashes, and what
+	// the script fetches, and nothing else.
 	csp string
 	css template.CSS
+	js  template.JS
 }
 
 func newPage() *page {
-	hash := sha256.Sum256([]byte(pageCSS))
 	return &page{
 		tmpl: template.Must(template.New("page").Funcs(pageFuncs()).Parse(pageHTML)),
 		csp: strings.Join([]string{
 			"default-src 'none'",
-			"style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
+			"style-src " + hashSource(pageCSS),
+			"script-src " + hashSource(pageJS),
+			"connect-src 'self'",
 			"base-uri 'none'",
 			"form-action 'none'",
 			"frame-ancestors 'none'",
 		}, "; "),
 		css: template.CSS(pageCSS),
+		js:  template.JS(pageJS),
 	}
+}
+
+// hashSource allows an element of the page with exactly this content.
+func hashSource(content string) string {
+	hash := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
 // pageData is what the template sees.
@@ -50,12 +64,23 @@ type pageData struct {
 	// Doc is the same document, for the phrases.
 	Doc     *StatusDocument
 	CSS     template.CSS
+	JS      template.JS
 	Refresh int
+
+	// Headline stands where there is no reason to name.
+	Headline string
+	Clock    pageClock
+	// Meaning, Steps and Restart are the primary reason's, from the table.
+	Meaning string
+	Steps   [][]stepPart
+	Restart string
+	Plot    *plot
 
 	Primary       *ReasonDocument
 	Others        []ReasonDocument
 	OperationRows []operationRow
 	PodTables     []podTable
+	IncidentRows  []incidentRow
 	Links         []pageLink
 }
 
@@ -72,6 +97,7 @@ func pageLinks() []pageLink {
 	return []pageLink{
 		{PathMetrics, "metrics for Prometheus"},
 		{PathStatus, "this page as JSON"},
+		{PathIncidents, "what went wrong, as JSON"},
 		{PathHealthz, "the node's health: 503 when the kubelet would report NotReady"},
 		{PathHealthy, "plegd itself: alive"},
 		{PathReady, "plegd itself: first relist attempted"},
@@ -80,7 +106,12 @@ func pageLinks() []pageLink {
 
 func newPageData(d *StatusDocument) pageData {
 	data := pageData{StatusDocument: *d, Doc: d, OperationRows: operationRows(d), Links: pageLinks()}
+	data.IncidentRows = incidentRows(d)
 	data.Primary, data.Others = splitReasons(d)
+	data.Headline, data.Clock, data.Plot = headline(d), newPageClock(d), newPlot(d)
+	if data.Primary != nil {
+		data.Meaning, data.Steps, data.Restart = runbook(data.Primary.ID)
+	}
 	for _, t := range []podTable{
 		{"stuck", "Stuck pods", "Under way", d.Pods.Stuck},
 		{"failing", "Failing pods", "Took", d.Pods.Failing},
@@ -97,7 +128,7 @@ func newPageData(d *StatusDocument) pageData {
 // that an error cannot leave half of it behind. ?refresh=0 makes it hold still.
 func (p *page) serve(w http.ResponseWriter, r *http.Request, d *StatusDocument) {
 	data := newPageData(d)
-	data.CSS = p.css
+	data.CSS, data.JS = p.css, p.js
 	if r.URL.Query().Get("refresh") != "0" {
 		data.Refresh = pageRefresh
 	}

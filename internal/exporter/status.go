@@ -1,6 +1,10 @@
 package exporter
 
-import "time"
+import (
+	"time"
+
+	"github.com/plegd/plegd/internal/incident"
+)
 
 // StatusSchemaVersion is the version of StatusDocument. Fields may be added
 // under one version; it grows when one is renamed, removed or changes meaning.
@@ -13,6 +17,8 @@ const StatusSchemaVersion = 1
 type StatusDocument struct {
 	SchemaVersion int    `json:"schema_version"`
 	PlegdVersion  string `json:"plegd_version"`
+	// Node is the name of the host; empty when it has none.
+	Node string `json:"node"`
 	// Now is when the document was made, Started when plegd started.
 	Now     time.Time `json:"now"`
 	Started time.Time `json:"started"`
@@ -54,6 +60,12 @@ type StatusDocument struct {
 	Probe       *ProbeDocument               `json:"probe"`
 	Evidence    EvidenceDocument             `json:"evidence"`
 	Pods        PodsDocument                 `json:"pods"`
+
+	// Incidents are for the page only: they have a path of their own.
+	Incidents []incident.Summary `json:"-"`
+	// Recent is for the page only, which fills it in: a Prometheus has the
+	// histograms.
+	Recent []RelistBin `json:"-"`
 }
 
 // ReasonDocument is one active reason.

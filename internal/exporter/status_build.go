@@ -14,7 +14,7 @@ const stuckAfter = time.Second
 
 // BuildStatus makes the status document of a snapshot. Unless names is true it
 // holds no name of a pod or container: neither as a field nor inside a text.
-// PlegdVersion is left for the caller to fill in.
+// PlegdVersion and Node are left for the caller to fill in.
 func BuildStatus(s Snapshot, names bool) StatusDocument {
 	b := builder{now: s.Now, names: names, redact: newRedactor(&s.Facts, names)}
 	v := s.Verdict

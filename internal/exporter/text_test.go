@@ -18,7 +18,7 @@ func statusText(t *testing.T, d *StatusDocument, color bool) string {
 
 func document(s Snapshot, names bool) *StatusDocument {
 	d := BuildStatus(s, names)
-	d.PlegdVersion = "1.0.0"
+	d.PlegdVersion, d.Node = "1.0.0", "worker-7"
 	return &d
 }
 

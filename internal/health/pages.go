@@ -22,14 +22,16 @@ func (r *Reason) Text() string {
 	if r.Numbers != "" {
 		fmt.Fprintf(&b, "Numbers:  %s\n", r.Numbers)
 	}
-	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.restart(), r.Next)
+	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.RestartAnswer(), r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}
 	return b.String()
 }
 
-func (r *Reason) restart() string {
+// RestartAnswer says whether restarting the runtime can help, in a sentence or
+// two.
+func (r *Reason) RestartAnswer() string {
 	s := strings.ToUpper(string(r.Restart[:1])) + string(r.Restart[1:]) + "."
 	if r.RestartNote != "" {
 		s += " " + r.RestartNote
@@ -48,7 +50,7 @@ func (r *Reason) Page() string {
 	if len(r.Outranks) > 0 {
 		fmt.Fprintf(&b, "| Outranks | %s |\n", strings.Join(r.Outranks, ", "))
 	}
-	fmt.Fprintf(&b, "| Does restarting the runtime help? | %s |\n", r.restart())
+	fmt.Fprintf(&b, "| Does restarting the runtime help? | %s |\n", r.RestartAnswer())
 	fmt.Fprintf(&b, "\n## What to do\n\n%s\n\n", r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, s)

@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
 # Installs what the end-to-end tests need beside Go, from Debian's packages, and
-# nothing where nothing is missing. Needs root only when something is.
+# nothing where nothing is missing. Needs root only when something is. With
+# `observe` also what test/observe and test/page need.
 set -euo pipefail
 
-# A package and the program that shows that it is there: on other systems, or
+# A package and the program, or file, that shows that it is there: on other systems, or
 # with packages from elsewhere, the program is what counts.
 needed=(
   containerd:containerd runc:runc
   prometheus:prometheus prometheus:promtool
-  prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
   systemd:systemctl dbus:dbus-daemon
   iproute2:ip util-linux:setpriv util-linux:prlimit util-linux:nsenter procps:pgrep
   dpkg:dpkg-deb rpm:rpmbuild curl:curl
 )
+if [ "${1-}" = observe ]; then
+  needed=(
+    prometheus:prometheus prometheus:promtool
+    prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
+    chromium:chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+  )
+fi
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=()
 for entry in "${needed[@]}"; do
-  command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
+  [ -e "${entry#*:}" ] || command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 

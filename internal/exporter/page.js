@@ -1,0 +1,56 @@
+// Keeps the page up to date without loading it again: what has the focus keeps
+// it, and what is selected or scrolled stays so. Without this script the page
+// loads itself again, by the meta element in its head.
+"use strict";
+(() => {
+  const period = 2000, patience = 10000;
+  const stale = document.getElementById("stale");
+  let good = Date.now();
+
+  // morph makes the node a like b, and touches only what differs.
+  const morph = (a, b) => {
+    if (a.nodeType !== b.nodeType || a.nodeName !== b.nodeName || a.id !== b.id) {
+      a.replaceWith(document.importNode(b, true));
+      return;
+    }
+    if (a.nodeType !== Node.ELEMENT_NODE) {
+      if (a.data !== b.data) a.data = b.data;
+      return;
+    }
+    for (const { name } of [...a.attributes]) {
+      // What the reader has opened stays open.
+      if (!b.hasAttribute(name) && !(a.nodeName === "DETAILS" && name === "open")) a.removeAttribute(name);
+    }
+    for (const { name, value } of b.attributes) {
+      if (a.getAttribute(name) !== value) a.setAttribute(name, value);
+    }
+    const olds = [...a.childNodes], news = [...b.childNodes];
+    news.forEach((n, i) => {
+      if (i < olds.length) morph(olds[i], n);
+      else a.append(document.importNode(n, true));
+    });
+    olds.slice(news.length).forEach((n) => n.remove());
+  };
+
+  const update = async () => {
+    try {
+      const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(patience) });
+      if (!answer.ok) throw new Error(answer.status);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      // Chosen by hand, so that the script and what it says are left alone.
+      for (const id of ["verdict", "spoken", "facts", "made"]) {
+        const a = document.getElementById(id), b = next.getElementById(id);
+        if (a && b) morph(a, b);
+      }
+      document.title = next.title;
+      document.body.className = next.body.className;
+      good = Date.now();
+      stale.hidden = true;
+    } catch {
+      stale.textContent = "plegd has not answered for " + Math.round((Date.now() - good) / 1000) + " s: what is below is old.";
+      stale.hidden = false;
+    }
+    setTimeout(update, period);
+  };
+  setTimeout(update, period);
+})();
