@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,7 +19,13 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		runChild(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // node is a node with a clock and a disk of its own, on which plegd is started
 // and ended.
@@ -39,6 +46,7 @@ type node struct {
 	failed atomic.Int64
 	last   *health.Verdict
 	mortal *mortalFS
+	stored func(*Incident)
 }
 
 func newNode(t *testing.T) *node {
@@ -59,7 +67,7 @@ func (n *node) start() {
 	n.Recorder = New(Options{
 		Dir: n.dir, BootID: func() (string, error) { return n.boot, nil },
 		Monotonic: func() time.Duration { return time.Hour + time.Since(n.began) + n.skew },
-		Version:   "1.2.3", Limits: n.limits, Log: zap.New(core), fs: n.mortal,
+		Version:   "1.2.3", Limits: n.limits, Log: zap.New(core), fs: n.mortal, stored: n.stored,
 		Opened: func() { n.opened.Add(1) }, WriteFailed: func() { n.failed.Add(1) },
 	})
 	ctx, cancel := context.WithCancel(n.t.Context())

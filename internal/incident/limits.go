@@ -18,6 +18,10 @@ type Limits struct {
 	Every time.Duration
 	// Pending bounds the closed incidents that wait to be stored.
 	Pending int
+	// WriteBurst files may be written at once, and one more every WriteEvery:
+	// each is synced, on a disk that may be the illness itself.
+	WriteBurst int
+	WriteEvery time.Duration
 }
 
 // DefaultLimits are the limits in force.
@@ -25,6 +29,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Number: 200, TotalBytes: 64 << 20, FileBytes: 1 << 20, Moments: 64, KeepFirst: 16,
 		Burst: 60, Every: time.Minute, Pending: 8,
+		WriteBurst: 8, WriteEvery: time.Second,
 	}
 }
 
@@ -45,10 +50,6 @@ const (
 	heartbeat = 30 * time.Second
 	// retryAfter is the time between two attempts to write where one failed.
 	retryAfter = 5 * time.Second
-	// writeBurst files may be written at once, and one more every writeEvery:
-	// each is synced, on a disk that may be the illness itself.
-	writeBurst = 8
-	writeEvery = time.Second
 	// stopWithin is how long plegd's end waits for the last write.
 	stopWithin = 500 * time.Millisecond
 	// readWithin is how long a reader of one incident waits for the disk, and

@@ -28,6 +28,9 @@ type Options struct {
 	Opened, WriteFailed func()
 
 	fs fsys // nil: the real one
+	// For tests: called after a version is stored, and before a file goes.
+	stored   func(*Incident)
+	removing func(id string)
 }
 
 // Recorder keeps the incidents. It is a task.

@@ -235,7 +235,7 @@ func TestFlapping(t *testing.T) {
 		if most := n.limits.Burst + minutes + 1; int(n.opened.Load()) > most || int(n.opened.Load()) < n.limits.Burst {
 			t.Errorf("%d opened in %d min, want at most %d", n.opened.Load(), minutes, most)
 		}
-		if most := writeBurst + minutes*60 + 1; disk.created > most {
+		if most := n.limits.WriteBurst + minutes*60 + 1; disk.created > most {
 			t.Errorf("%d writes in %d min, want at most one a second", disk.created, minutes)
 		}
 		if len(disk.files) > n.limits.Number || disk.most > n.limits.Number+1 {

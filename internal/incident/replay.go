@@ -29,12 +29,26 @@ func Replay(i *Incident) (different []Difference, judged int) {
 			continue
 		}
 		judged++
-		is := health.Judge(m.Facts, m.At, m.Previous)
+		is := health.Judge(m.Facts, m.At, known(m.Previous))
 		if !sameVerdict(m.Verdict, is) {
 			different = append(different, Difference{Index: n, At: m.At, Offset: m.Offset, Was: m.Verdict, Is: is})
 		}
 	}
 	return different, judged
+}
+
+// known returns a verdict as the present classifier could have given it: without
+// reasons that it does not have.
+func known(v *health.Verdict) *health.Verdict {
+	if v == nil {
+		return nil
+	}
+	out := *v
+	out.Active = slices.DeleteFunc(slices.Clone(v.Active), func(a health.Active) bool { return !health.Known(a.ID) })
+	if !slices.ContainsFunc(out.Active, func(a health.Active) bool { return a.ID == v.Reason }) {
+		out.Reason = ""
+	}
+	return &out
 }
 
 func sameVerdict(a, b *health.Verdict) bool {

@@ -13,7 +13,7 @@ import (
 // Run reads what is stored, writes what changes, until ctx ends; then it writes
 // once more and returns nil, without waiting for a disk that does not answer.
 func (r *Recorder) Run(ctx context.Context) error {
-	w := &writer{r: r, writes: bucket{n: writeBurst, period: writeEvery}}
+	w := &writer{r: r, writes: bucket{n: r.o.Limits.WriteBurst, period: r.o.Limits.WriteEvery}}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -111,6 +111,9 @@ func (w *writer) work(stopping bool) (time.Duration, error) {
 		if err := w.r.files.write(doc.ID, content); err != nil {
 			return 0, err
 		}
+		if w.r.o.stored != nil {
+			w.r.o.stored(doc)
+		}
 		w.beat = time.Now()
 		w.stored(s, doc, version, int64(len(content)))
 		if err := w.prune(); err != nil {
@@ -189,6 +192,9 @@ func (w *writer) prune() error {
 	}
 	r.mu.Unlock()
 	for _, id := range gone {
+		if r.o.removing != nil {
+			r.o.removing(id)
+		}
 		if err := r.files.fs.Remove(r.files.path(id)); err != nil {
 			return err
 		}

@@ -1,0 +1,32 @@
+package incident
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+// FuzzDecode: whatever stands in a file, it is an incident or an error, its head
+// and its whole agree, and it can be judged again.
+func FuzzDecode(f *testing.F) {
+	for _, path := range []string{"../../docs/api/incident.json"} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte(`{"schema_version":1,"id":"20261121T030245Z-ffffff","timeline":[{"facts":{},"verdict":{},"previous":{"reason":"X","active":[{"id":"X"}]}}]}`))
+	f.Add([]byte(`{"schema_version":1,"id":"20261121T030245Z-ffffff","timeline":[{"facts":{"relist":{"failures":1}},"verdict":{},"previous":{"reason":"RelistSlow"}}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		one, err := Decode(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		head, err := decodeHead(bytes.NewReader(b))
+		if err == nil && head.ID != one.ID {
+			t.Errorf("the head is of %q, the whole of %q", head.ID, one.ID)
+		}
+		Replay(one)
+	})
+}
