@@ -21,15 +21,20 @@ func TestSystemCalls(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "incidents")
 	log := filepath.Join(t.TempDir(), "trace")
-	cmd, lines := child(t, dir, strace, "-f", "-y", "-s", "120", "-o", log, "-e", "trace=openat,write,fsync,fdatasync,rename,renameat,renameat2,unlinkat")
+	cmd, in, lines := child(t, dir, strace, "-f", "-y", "-s", "120", "-o", log, "-e", "trace=openat,write,fsync,fdatasync,rename,renameat,renameat2,unlinkat")
 	var id string
 	for n := 0; n < 20 && lines.Scan(); n++ {
 		if id == "" {
 			id = strings.Fields(lines.Text())[1]
 		}
 	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	// Not killed: strace would leave the child behind.
+	_ = in.Close()
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
 	b, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
