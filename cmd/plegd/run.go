@@ -16,6 +16,7 @@ import (
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/journal"
 )
 
 func newRunCommand() *cobra.Command {
@@ -40,6 +41,9 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 				return err
 			}
 			log, err := newLogger(level, format, cmd.ErrOrStderr())
+			if err == nil && !cmd.Flags().Changed("log.format") && journal.Available() {
+				log = zap.New(journal.NewCore(log.Level()))
+			}
 			if err != nil {
 				return err
 			}
@@ -58,7 +62,7 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
 	fs.BoolVar(&cfg.WebSystemdSocket, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")
 	fs.StringVar(&level, "log.level", "info", "debug, info, warn or error")
-	fs.StringVar(&format, "log.format", "json", "json or console")
+	fs.StringVar(&format, "log.format", "json", "json or console; unless it is set, systemd's journal gets each field as a field of its own")
 	return cmd
 }
 

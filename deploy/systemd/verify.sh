@@ -21,7 +21,8 @@ grep -q "^ExecStart=$tmp/plegd run$" "$tmp/$unit" || fail "ExecStart is not /usr
 
 # A warning is a failure too: an unknown directive is only a warning, and the
 # hardening it stood for is not there.
-out=$(systemd-analyze verify --man=no --recursive-errors=no "$tmp/$unit" 2>&1) || { echo "$out" >&2; fail "systemd-analyze verify failed"; }
+cp plegd.socket "$tmp/"
+out=$(systemd-analyze verify --man=no --recursive-errors=no "$tmp/$unit" "$tmp/plegd.socket" 2>&1) || { echo "$out" >&2; fail "systemd-analyze verify failed"; }
 [ -z "$out" ] || { echo "$out" >&2; fail "systemd-analyze verify complains"; }
 
 # Not seen by verify: unknown capability names ...

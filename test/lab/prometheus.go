@@ -30,8 +30,9 @@ type Prometheus struct {
 
 // Alert is an alert that is pending or firing.
 type Alert struct {
-	Labels map[string]string `json:"labels"`
-	State  string            `json:"state"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	State       string            `json:"state"`
 }
 
 // Sample is one sample of a series.
@@ -62,6 +63,15 @@ scrape_configs:
 			t.Fatal(err)
 		}
 	}
+	p.run(dir, address)
+	return p
+}
+
+// run starts Prometheus with the configuration in dir, behind a prefix of its
+// command line, and waits until it is ready.
+func (p *Prometheus) run(dir, address string, prefix ...string) {
+	t := p.t
+	t.Helper()
 	path := filepath.Join(dir, "prometheus.log")
 	log, err := os.Create(path)
 	if err != nil {
@@ -69,12 +79,13 @@ scrape_configs:
 	}
 	t.Cleanup(func() { KeepLog(t, path, "prometheus") })
 	t.Cleanup(func() { closeQuietly(log) })
-	cmd := exec.Command("prometheus",
+	argv := append(prefix, mustLookPath(t, "prometheus"),
 		"--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address,
 		"--log.level=warn",
 	)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -100,7 +111,13 @@ scrape_configs:
 		}
 		return err
 	})
-	// A new Prometheus takes some seconds until it looks at its targets.
+	p.awaitScrape(t)
+}
+
+// awaitScrape waits until the target has been scraped: a new Prometheus takes
+// some seconds until it looks at its targets.
+func (p *Prometheus) awaitScrape(t testing.TB) {
+	t.Helper()
 	Eventually(t, 30*time.Second, "prometheus has scraped", func() error {
 		scraped, err := p.Range("up == 1", time.Now().Add(-10*time.Second))
 		if err == nil && len(scraped) == 0 {
@@ -108,7 +125,6 @@ scrape_configs:
 		}
 		return err
 	})
-	return p
 }
 
 // Alerts returns the alerts that are pending or firing.

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,92 +17,51 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-const (
-	plegdUnit   = "plegd.service"
-	fakeRuntime = "/run/fake/containerd.sock"
-)
-
-// newSystemdWithPlegd boots a systemd with the project's own unit, as a package
-// installs it.
-func newSystemdWithPlegd(t *testing.T, dropIn string) *lab.Systemd {
-	t.Helper()
-	unit := "../../deploy/systemd/" + plegdUnit
-	if _, err := os.Stat(unit); err != nil {
-		t.Fatal(err)
-	}
-	files := []lab.SystemdFile{
-		{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
-		{Path: "/etc/systemd/system/" + plegdUnit, From: unit},
-		{Path: "/etc/default/plegd", Text: "PLEGD_RUNTIME_ENDPOINT=unix://" + fakeRuntime + "\n"},
-		{Path: "/run/fake/keep"},
-	}
-	if dropIn != "" {
-		files = append(files, lab.SystemdFile{Path: "/etc/systemd/system/" + plegdUnit + ".d/test.conf", Text: dropIn})
-	}
-	return lab.NewSystemd(t, files...)
-}
-
 // TestSystemdUnit runs plegd under a real systemd, with all of its unit's
 // hardening, through a node's life: before the runtime is there, with it,
 // killed, and stopped.
 func TestSystemdUnit(t *testing.T) {
 	t.Parallel()
-	s := newSystemdWithPlegd(t, "")
+	s := newSystemdWithPlegd(t, install{})
 
 	// start returns when READY=1 has come: the first relist was attempted.
 	start := time.Now()
 	s.Run("systemctl", "start", plegdUnit)
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("plegd took %s to be ready where no runtime exists", took)
 	}
 	statusText(t, s, socketMissing)
 
-	s.Run("systemd-run", "--quiet", "--unit=fake", "--property=KillMode=process", "/usr/bin/plegd", "simulate", "--socket="+fakeRuntime, "--pods=10", "--containers=2")
+	startFake(s, "fake")
 	statusText(t, s, healthy)
 	s.Run("plegd", "check")
-	before := statusInside(t, s)
-	if before.State != healthy || before.LastSeen == nil {
-		t.Fatalf("plegd status says %+v, want it healthy", before)
-	}
 
-	// Killed, it comes back, and remembers what it has last seen.
-	s.Run("systemctl", "stop", "fake.service")
-	statusText(t, s, "Runtime")
-	before = statusInside(t, s)
-	if before.LastSeen == nil {
-		t.Fatal("plegd has forgotten what it has last seen")
+	// The journal has the fields of the log as its own.
+	out := s.Run("journalctl", "--unit="+plegdUnit, "--output=json", "PLEGD_REASON="+socketMissing)
+	var line map[string]any
+	if err := json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &line); err != nil {
+		t.Fatalf("the journal's line about %s: %v\n%s", socketMissing, err, out)
 	}
-	// It writes every few seconds: what it has last seen must be there first.
-	lab.Eventually(t, 10*time.Second, "the state is saved", func() error {
-		since := fmt.Sprintf("@%d", before.LastSeen.Unix()+2)
-		if out := s.Run("find", "/var/lib/plegd", "-type", "f", "-newermt", since); out == "" {
-			return errors.New("nothing in /var/lib/plegd is newer than that")
+	for field, want := range map[string]string{
+		"PLEGD_STATE": "starting", "SYSLOG_IDENTIFIER": "plegd", "_TRANSPORT": "journal", "_SYSTEMD_UNIT": plegdUnit,
+	} {
+		if got := line[field]; got != want {
+			t.Errorf("in the journal %s is %v, want %q", field, got, want)
 		}
-		return nil
-	})
-	pid := s.Property(plegdUnit, "MainPID")
-	s.Run("kill", "-KILL", pid)
-	lab.Eventually(t, 5*time.Second, "systemd has started plegd again", func() error {
-		if now, state := s.Property(plegdUnit, "MainPID"), s.Property(plegdUnit, "SubState"); now == pid || state != "running" {
-			return fmt.Errorf("MainPID is %s, as before %s, and it is %s", now, pid, state)
-		}
-		return nil
-	})
-	after := statusInside(t, s)
-	if after.LastSeen == nil || after.LastSeen.Sub(*before.LastSeen).Abs() > 100*time.Millisecond {
-		t.Errorf("last seen is %v after a restart, want %v as before", after.LastSeen, before.LastSeen)
 	}
-	if got := s.Property(plegdUnit, "NRestarts"); got != "1" {
-		t.Errorf("systemd has restarted plegd %s times, want 1", got)
+	if text, _ := line["MESSAGE"].(string); !strings.HasPrefix(text, "verdict changed: state=starting reason="+socketMissing) {
+		t.Errorf("the journal's message is %q", text)
 	}
 
 	// It mends without anybody's doing.
-	s.Run("systemd-run", "--quiet", "--unit=fake2", "/usr/bin/plegd", "simulate", "--socket="+fakeRuntime, "--pods=10", "--containers=2")
+	s.Run("systemctl", "stop", "fake.service")
+	statusText(t, s, "Runtime")
+	startFake(s, "fake2")
 	statusText(t, s, healthy)
 
 	start = time.Now()
 	s.Run("systemctl", "stop", plegdUnit)
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > 4*time.Second {
 		t.Errorf("systemctl stop took %s", took)
 	}
 	for property, want := range map[string]string{"Result": "success", "ExecMainStatus": "0", "ActiveState": "inactive"} {
@@ -116,47 +78,284 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestSystemdWatchdog shows that systemd's watchdog is fed while the runtime is
-// missing, and ends a plegd that has stopped.
-func TestSystemdWatchdog(t *testing.T) {
+// unitChecks are what must hold of plegd.service, each with a mutation of the
+// file that breaks it.
+var unitChecks = []struct {
+	name        string
+	check       func(*testing.T, install) error
+	old, mutant string
+	found       string
+}{
+	{"not held back by a stuck containerd", notHeldBack,
+		"[Unit]\n", "[Unit]\nAfter=containerd.service\n", "plegd is inactive"},
+	{"ready without a runtime", readyWithoutRuntime,
+		"TimeoutStartSec=60s", "TimeoutStartSec=60s\nExecStartPre=/usr/bin/plegd check --timeout=1s", "want active"},
+	{"killed as often as it happens", killedOften,
+		"StartLimitIntervalSec=0\n", "", "plegd is failed"},
+	{"the watchdog ends a hung plegd", watchdog,
+		"WatchdogSec=30s\n", "", "not within"},
+	{"last seen survives", lastSeenSurvives,
+		"StateDirectory=plegd\n", "", "last seen"},
+	{"the settings are read", settingsRead,
+		"EnvironmentFile=-/etc/default/plegd\n", "", "relist_period"},
+	{"what it may use is bounded", bounded,
+		"MemoryMax=256M\n", "", "MemoryMax"},
+	{"the exposure is at most 2.0", exposure,
+		"RestrictNamespaces=yes\nRestrictRealtime=yes\n", "", "the exposure is above 2.0"},
+}
+
+func TestUnitChecks(t *testing.T) {
 	t.Parallel()
-	s := newSystemdWithPlegd(t, "[Service]\nWatchdogSec=2s\nTimeoutAbortSec=1s\n")
+	for _, c := range unitChecks {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if err := c.check(t, install{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestUnitMutations breaks plegd.service once for each check, and the check
+// must say so.
+func TestUnitMutations(t *testing.T) {
+	t.Parallel()
+	for _, c := range unitChecks {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			err := c.check(t, install{Unit: mutate(t, readDeploy(t, "systemd/"+plegdUnit), c.old, c.mutant)})
+			if err == nil || !strings.Contains(err.Error(), c.found) {
+				t.Errorf("with %q for %q what is found is %v, want %q", c.mutant, c.old, err, c.found)
+			}
+		})
+	}
+}
+
+// notHeldBack starts plegd in one transaction with a containerd that never
+// becomes ready, as at a boot.
+func notHeldBack(t *testing.T, in install) error {
+	in.Files = append(in.Files, lab.SystemdFile{
+		Path: "/etc/systemd/system/containerd.service",
+		Text: "[Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart=/bin/sleep infinity\n",
+	})
+	s := newSystemdWithPlegd(t, in)
+	s.Run("systemctl", "start", "--no-block", "containerd.service", plegdUnit)
+	err := within(5*time.Second, func() error {
+		if state := s.Property(plegdUnit, "ActiveState"); state != "active" {
+			return fmt.Errorf("plegd is %s", state)
+		}
+		return nil
+	})
+	if state := s.Property("containerd.service", "ActiveState"); state != "activating" {
+		t.Errorf("containerd is %s, and was to be stuck", state)
+	}
+	return err
+}
+
+// readyWithoutRuntime starts plegd beside a socket that nobody listens on any
+// more, and beside none.
+func readyWithoutRuntime(t *testing.T, in install) error {
+	s := newSystemdWithPlegd(t, in)
+	for _, before := range []string{"rm -f " + fakeRuntime, "plegd simulate --socket=" + fakeRuntime + " & sleep 1; kill -KILL $!"} {
+		s.Run("sh", "-c", before)
+		out, err := s.TryRun("systemctl", "start", plegdUnit)
+		if state := s.Property(plegdUnit, "ActiveState"); err != nil || state != "active" {
+			return fmt.Errorf("after %q plegd is %s, want active: %s", before, state, out)
+		}
+		s.Run("systemctl", "stop", plegdUnit)
+	}
+	return nil
+}
+
+// killedOften kills plegd more often than systemd's default start limit allows
+// (5 starts in 10 s).
+func killedOften(t *testing.T, in install) error {
+	in.Unit = strings.Replace(orOwnUnit(t, in), "RestartSec=1s", "RestartSec=100ms", 1)
+	s := newSystemdWithPlegd(t, in)
+	s.Run("systemctl", "start", plegdUnit)
+	const kills = 8
+	for range kills {
+		pid := s.Property(plegdUnit, "MainPID")
+		s.Run("systemctl", "kill", "--signal=KILL", plegdUnit)
+		err := within(10*time.Second, func() error {
+			now, state := s.Property(plegdUnit, "MainPID"), s.Property(plegdUnit, "ActiveState")
+			if state != "active" || now == pid {
+				return fmt.Errorf("plegd is %s", state)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if got := s.Property(plegdUnit, "NRestarts"); got != fmt.Sprint(kills) {
+		return fmt.Errorf("systemd has restarted plegd %s times, want %d", got, kills)
+	}
+	return nil
+}
+
+// watchdog shows that the watchdog is fed while the runtime is missing, and ends
+// a plegd that has stopped.
+func watchdog(t *testing.T, in install) error {
+	in.Unit = strings.NewReplacer("WatchdogSec=30s", "WatchdogSec=2s", "TimeoutAbortSec=5s", "TimeoutAbortSec=1s").Replace(orOwnUnit(t, in))
+	s := newSystemdWithPlegd(t, in)
 	s.Run("systemctl", "start", plegdUnit)
 	pid := s.Property(plegdUnit, "MainPID")
-	lab.Throughout(t, 6*time.Second, "the watchdog is fed", func() error {
+	lab.Throughout(t, 5*time.Second, "the watchdog is fed", func() error {
 		if now := s.Property(plegdUnit, "MainPID"); now != pid {
 			return fmt.Errorf("plegd has become process %s, and was %s", now, pid)
 		}
 		return nil
 	})
 	s.Run("kill", "-STOP", pid)
-	took := lab.Eventually(t, 10*time.Second, "the watchdog has ended plegd and systemd has started it again", func() error {
-		if now, state := s.Property(plegdUnit, "MainPID"), s.Property(plegdUnit, "SubState"); now == pid || state != "running" {
-			return fmt.Errorf("MainPID is %s and it is %s", now, state)
-		}
-		return nil
-	})
-	lab.Report(t, "a stopped plegd under a watchdog of 2 s: running again after %s", took.Round(10*time.Millisecond))
-}
-
-// statusText waits until the line that systemctl status shows holds a word.
-func statusText(t *testing.T, s *lab.Systemd, word string) {
-	t.Helper()
-	lab.Eventually(t, 8*time.Second, "STATUS= holds "+word, func() error {
-		if text := s.Property(plegdUnit, "StatusText"); !strings.Contains(text, word) {
-			return fmt.Errorf("it is %q", text)
-		}
-		return nil
-	})
-}
-
-// statusInside asks plegd over its control socket, whatever the exit code.
-func statusInside(t *testing.T, s *lab.Systemd) lab.Status {
-	t.Helper()
-	out, _ := s.TryRun("plegd", "status", "-o", "json")
-	var status lab.Status
-	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		t.Fatalf("plegd status -o json: %v\n%s", err, out)
+	if err := runningAgain(s, pid); err != nil {
+		s.Run("kill", "-CONT", pid)
+		return err
 	}
-	return status
+	return nil
+}
+
+// lastSeenSurvives kills plegd while the runtime is away.
+func lastSeenSurvives(t *testing.T, in install) error {
+	s := newSystemdWithPlegd(t, in)
+	s.Run("systemctl", "start", plegdUnit)
+	startFake(s, "fake")
+	if err := statusSays(s, healthy); err != nil {
+		return err
+	}
+	s.Run("systemctl", "stop", "fake.service")
+	if err := statusSays(s, "Runtime"); err != nil {
+		return err
+	}
+	before := statusInside(t, s)
+	if before.LastSeen == nil {
+		return errors.New("plegd has forgotten what it has last seen")
+	}
+	// It writes every few seconds: what it has last seen must be there first.
+	err := within(10*time.Second, func() error {
+		since := fmt.Sprintf("@%d", before.LastSeen.Unix()+2)
+		if out, _ := s.TryRun("find", stateDir, "-type", "f", "-newermt", since); !strings.HasPrefix(out, stateDir) {
+			return errors.New("last seen is not saved: nothing in " + stateDir + " is newer than that")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	pid := s.Property(plegdUnit, "MainPID")
+	s.Run("kill", "-KILL", pid)
+	if err := runningAgain(s, pid); err != nil {
+		return err
+	}
+	after := statusInside(t, s)
+	if after.LastSeen == nil || after.LastSeen.Sub(*before.LastSeen).Abs() > 100*time.Millisecond {
+		return fmt.Errorf("last seen is %v after a restart, want %v as before", after.LastSeen, before.LastSeen)
+	}
+	return nil
+}
+
+// settingsRead changes a setting, and then makes a mistake in one.
+func settingsRead(t *testing.T, in install) error {
+	in.Settings = "PLEGD_RELIST_PERIOD=250ms\nPLEGD_RELIST_THRESHOLD=1m\n"
+	s := newSystemdWithPlegd(t, in)
+	s.Run("systemctl", "start", plegdUnit)
+	code, body, err := s.Get("/metrics")
+	if err != nil || code != http.StatusOK {
+		return fmt.Errorf("/metrics: %d %w", code, err)
+	}
+	for _, want := range []string{"pleg_relist_period_seconds 0.25\n", "pleg_threshold_seconds 60\n"} {
+		if !strings.Contains(body, want) {
+			return fmt.Errorf("/metrics has no %q: relist_period and relist_threshold are not as in %s", want, settings)
+		}
+	}
+	s.Run("sh", "-c", "echo PLEGD_RELIST_PERIOD=often >"+settings)
+	if _, err := s.TryRun("systemctl", "restart", plegdUnit); err == nil {
+		return errors.New("plegd starts with relist_period often")
+	}
+	want := `plegd: PLEGD_RELIST_PERIOD: --relist-period: "often": want a duration such as 500ms, 1s or 3m`
+	if out := s.Run("journalctl", "--unit="+plegdUnit, "--output=cat"); !strings.Contains(out, want) {
+		return fmt.Errorf("the journal does not say %q:\n%s", want, out)
+	}
+	return nil
+}
+
+// bounded compares what the kernel and systemd have with what the unit says.
+func bounded(t *testing.T, in install) error {
+	s := newSystemdWithPlegd(t, in)
+	s.Run("systemctl", "start", plegdUnit)
+	for property, want := range map[string]string{
+		"MemoryMax": "268435456", "CPUQuotaPerSecUSec": "1s", "TasksMax": "128", "LimitNOFILE": "1024", "OOMScoreAdjust": "-900",
+		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "ProtectSystem": "strict",
+	} {
+		if got := s.Property(plegdUnit, property); got != want {
+			return fmt.Errorf("%s is %q, want %q", property, got, want)
+		}
+	}
+	for _, limit := range []struct {
+		want  string
+		files []string
+	}{
+		{"268435456", []string{"memory.max", "memory.limit_in_bytes"}},
+		{"128", []string{"pids.max"}},
+	} {
+		if got, err := s.CgroupValue(plegdUnit, limit.files...); err != nil || got != limit.want {
+			return fmt.Errorf("the kernel's %s is %q (%w), want %s", limit.files[0], got, err, limit.want)
+		}
+	}
+	out := s.Run("grep", "Max open files", "/proc/"+s.Property(plegdUnit, "MainPID")+"/limits")
+	if fields := strings.Fields(out); len(fields) < 5 || fields[3] != "1024" {
+		return fmt.Errorf("the kernel's limit of open files is %q, want 1024", out)
+	}
+	return nil
+}
+
+// exposure has verify.sh judge the unit.
+func exposure(t *testing.T, in install) error {
+	lab.RequirePrograms(t, "systemd-analyze")
+	dir := t.TempDir()
+	for name, text := range map[string]string{"verify.sh": readDeploy(t, "systemd/verify.sh"), plegdUnit: orOwnUnit(t, in), plegdSocket: readDeploy(t, "systemd/"+plegdSocket)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	if out, err := exec.Command("bash", filepath.Join(dir, "verify.sh")).CombinedOutput(); err != nil {
+		return fmt.Errorf("verify.sh: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func orOwnUnit(t *testing.T, in install) string {
+	t.Helper()
+	if in.Unit != "" {
+		return in.Unit
+	}
+	return readDeploy(t, "systemd/"+plegdUnit)
+}
+
+// TestSettingsFile starts plegd with every setting of plegd.default switched on:
+// the values there are the defaults, so nothing may change. The mutation is a
+// value that plegd does not take.
+func TestSettingsFile(t *testing.T) {
+	t.Parallel()
+	own := strings.ReplaceAll(readDeploy(t, "systemd/plegd.default"), "\n#PLEGD_", "\nPLEGD_")
+	try := func(t *testing.T, text string) error {
+		s := newSystemdWithPlegd(t, install{Settings: text})
+		if out, err := s.TryRun("systemctl", "start", plegdUnit); err != nil {
+			return fmt.Errorf("plegd does not start: %s", out)
+		}
+		if out := s.Run("journalctl", "--unit="+plegdUnit, "--output=cat"); strings.Contains(out, "has no effect") {
+			return fmt.Errorf("there is a variable that plegd has not:\n%s", out)
+		}
+		code, _, err := s.Get("/-/healthy")
+		if err != nil || code != http.StatusOK {
+			return fmt.Errorf("/-/healthy: %d %w", code, err)
+		}
+		return nil
+	}
+	if err := try(t, own); err != nil {
+		t.Error(err)
+	}
+	if try(t, mutate(t, own, "PLEGD_RPC_TIMEOUT=2m", "PLEGD_RPC_TIMEOUT=2")) == nil {
+		t.Error("plegd starts with a wrong value in its settings")
+	}
 }

@@ -1,0 +1,118 @@
+package journal
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	sdjournal "github.com/coreos/go-systemd/v22/journal"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+type sent struct {
+	Text     string
+	Priority sdjournal.Priority
+	Vars     map[string]string
+}
+
+// recorder is a journald that takes what is sent.
+type recorder struct {
+	got  []sent
+	hold chan struct{} // not nil: it reads nothing before this is closed
+	err  error
+}
+
+func (r *recorder) send(text string, p sdjournal.Priority, vars map[string]string) error {
+	if r.hold != nil {
+		<-r.hold
+	}
+	if err := r.err; err != nil {
+		r.err = nil
+		return err
+	}
+	r.got = append(r.got, sent{text, p, vars})
+	return nil
+}
+
+func TestFields(t *testing.T) {
+	r := &recorder{}
+	log := zap.New(newCore(zapcore.InfoLevel, r.send)).With(zap.String("source", "judge"))
+	log.Debug("not this")
+	log.Warn("verdict changed", zap.String("reason", "RuntimeFrozen"), zap.Float64("not_ready_in_seconds", 12.5),
+		zap.Strings("evidence", []string{"every thread is stopped"}), zap.Duration("after", 2*time.Second),
+		zap.Error(errors.New("first\nsecond")), zap.Skip())
+	if err := log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	want := []sent{{
+		Text: `verdict changed: source=judge reason=RuntimeFrozen not_ready_in_seconds=12.5 ` +
+			`evidence=["every thread is stopped"] after=2s error="first\nsecond"`,
+		Priority: sdjournal.PriWarning,
+		Vars: map[string]string{
+			"SYSLOG_IDENTIFIER": "plegd", "PLEGD_SOURCE": "judge", "PLEGD_REASON": "RuntimeFrozen", "PLEGD_NOT_READY_IN_SECONDS": "12.5",
+			"PLEGD_EVIDENCE": `["every thread is stopped"]`, "PLEGD_AFTER": "2s", "PLEGD_ERROR": "first\nsecond",
+		},
+	}}
+	if diff := cmp.Diff(want, r.got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestHungJournald shows that a journald that does not read holds nobody up,
+// and that what was lost is said once it reads again.
+func TestHungJournald(t *testing.T) {
+	r := &recorder{hold: make(chan struct{})}
+	core := newCore(zapcore.InfoLevel, r.send)
+	log := zap.New(core)
+	const lost = 50
+	for range backlog + lost + 1 { // one is with the goroutine, or will be
+		log.Info("line")
+	}
+	if err := log.Sync(); err == nil {
+		t.Error("Sync says that all is written")
+	}
+	close(r.hold)
+	// What was waiting may take its place in the queue by now.
+	for core.Sync() != nil {
+		continue
+	}
+	said := 0
+	for _, s := range r.got {
+		if strings.HasSuffix(s.Text, "lines of the log are missing here: the journal did not take them") {
+			said++
+		}
+	}
+	if lines := len(r.got) - said; said == 0 || lines < backlog || lines > backlog+1 {
+		t.Errorf("%d lines came through, and %d times it was said that some are missing; want %d and at least 1", lines, said, backlog)
+	}
+}
+
+// TestRefused shows that a line that journald refuses is missed in the next.
+func TestRefused(t *testing.T) {
+	r := &recorder{err: errors.New("no such file or directory")}
+	log := zap.New(newCore(zapcore.InfoLevel, r.send))
+	log.Info("lost")
+	log.Info("kept")
+	if err := log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.got) != 2 || r.got[0].Text != "kept" || !strings.HasPrefix(r.got[1].Text, "1 line") {
+		t.Errorf("the journal has %+v", r.got)
+	}
+}
+
+func TestFieldName(t *testing.T) {
+	for key, want := range map[string]string{
+		"reason":                 "PLEGD_REASON",
+		"a.b-c":                  "PLEGD_A_B_C",
+		"überlauf":               "PLEGD__BERLAUF",
+		strings.Repeat("x", 100): "PLEGD_" + strings.Repeat("X", 58),
+	} {
+		if got := fieldName(key); got != want {
+			t.Errorf("%q is %q, want %q", key, got, want)
+		}
+	}
+}

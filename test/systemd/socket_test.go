@@ -1,0 +1,75 @@
+//go:build e2e
+
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// TestSocketActivation has systemd hold the web port. The mutation is another
+// port.
+func TestSocketActivation(t *testing.T) {
+	t.Parallel()
+	own := readDeploy(t, "systemd/"+plegdSocket)
+	if err := socketActivation(t, own); err != nil {
+		t.Error(err)
+	}
+	if err := socketActivation(t, mutate(t, own, "ListenStream=20290", "ListenStream=20291")); err == nil {
+		t.Error("the socket is another port's, and nothing is found wrong")
+	}
+}
+
+func socketActivation(t *testing.T, socket string) error {
+	s := newSystemdWithPlegd(t, install{Socket: socket, Settings: "PLEGD_WEB_SYSTEMD_SOCKET=true\n"})
+	s.Run("systemctl", "start", plegdSocket)
+	// The first scrape starts plegd, and waits for it.
+	get := func() error {
+		code, _, err := s.Get("/metrics")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d", code)
+		}
+		return err
+	}
+	if err := get(); err != nil {
+		return fmt.Errorf("the first scrape: %w", err)
+	}
+	if state := s.Property(plegdUnit, "ActiveState"); state != "active" {
+		return fmt.Errorf("after the first scrape plegd is %s", state)
+	}
+	// Restarts that no scraper notices.
+	done := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		var errs error
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				if n < 3 {
+					errs = errors.Join(errs, fmt.Errorf("only %d scrapes", n))
+				}
+				done <- errs
+				return
+			default:
+				if err := get(); err != nil {
+					errs = errors.Join(errs, fmt.Errorf("scrape %d: %w", n, err))
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}()
+	for range 3 {
+		s.Run("systemctl", "restart", plegdUnit)
+	}
+	lab.Eventually(t, 10*time.Second, "plegd serves", get)
+	close(stop)
+	if err := <-done; err != nil {
+		return fmt.Errorf("a restart was noticed: %w", err)
+	}
+	return nil
+}
