@@ -106,11 +106,12 @@ func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Hand
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
+		DisableCompression:  true, // see gzipped
 	})
-	if opts.Registerer == nil {
-		return h
+	if opts.Registerer != nil {
+		h = promhttp.InstrumentMetricHandler(opts.Registerer, h)
 	}
-	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
+	return gzipped(h)
 }
 
 // scrapeErrors says why a metric could not be collected, once.

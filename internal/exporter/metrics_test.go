@@ -386,8 +386,13 @@ func BenchmarkScrape(b *testing.B) {
 	reg.MustRegister(NewCollector(src, contractReasons()))
 	h := NewHandler(src, reg, HandlerOptions{Registerer: reg})
 	b.ReportAllocs()
+	size := 0
 	for b.Loop() {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody))
+		r := httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody)
+		r.Header.Set("Accept-Encoding", "gzip")
+		h.ServeHTTP(w, r)
+		size = w.Body.Len()
 	}
+	b.ReportMetric(float64(size), "B/scrape")
 }
