@@ -105,8 +105,8 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
-		Meaning:  "The runtime runs and answers, but its socket's path is gone: whoever connects anew fails.",
-		Needs:    "a fresh connect fails with ENOENT while calls on the connection held since before are answered.",
+		Meaning:  "The runtime runs and answers, but its socket's path is gone, or leads to something else: whoever connects anew fails.",
+		Needs:    "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered.",
 		Outranks: pods,
 		Next:     "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
 		Steps: []string{
@@ -116,7 +116,13 @@ var socketReasons = []Reason{
 		},
 		Restart: HelpsYes, RestartNote: "It makes the socket again.",
 		match: func(w *view) []string {
-			if _, c, _ := w.beside(); c == CauseMissing {
+			switch _, c, _ := w.beside(); c {
+			case CauseProtocol, CauseUnimplemented:
+				return []string{
+					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), probeText(w.f.Probe)),
+					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
+				}
+			case CauseMissing:
 				return []string{
 					fmt.Sprintf("no socket at its path for %s", short(w.age(w.f.Probe.FailedSince))),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),

@@ -74,10 +74,11 @@ func (w *view) was(id string) bool { return w.previous.active(id) != nil }
 func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 
 // hang returns the list that is unanswered and since when; ok is false when no
-// list has been for long enough.
+// list has been for long enough. What has been arriving for longer than any list
+// takes is none.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < hangAfter {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < hangAfter && w.age(in.PhaseStart) < hangSurely {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true

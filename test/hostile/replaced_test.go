@@ -1,0 +1,204 @@
+//go:build e2e
+
+package hostile
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// TestReplaced: another runtime takes the path while the first one lives on, and
+// then the first one dies.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	first, socket := serve(t, critest.Options{Seed: 1}, 20)
+	p := start(t, socket, options{})
+	p.awaitReason("")
+	p.await("the first runtime's pods", running(20))
+	second := critest.New(critest.Options{Seed: 2})
+	second.SetVersion("another", "9.9")
+	second.FillPods(7, 1)
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Stop)
+	// The held connection is the first one's, as the kubelet's is.
+	d := p.relists(20)
+	if d.State != "healthy" || d.Pods.Running == nil || *d.Pods.Running != 20 {
+		t.Errorf("with the held connection answered it says %v", d)
+	}
+	first.Kill() // it must not take the second one's socket along
+	d = p.await("the second runtime's pods", running(7))
+	p.awaitReason("")
+	d = p.await("the second runtime's name", func(d *document) bool { return d.Runtime != nil && d.Runtime.Name == "another" })
+	t.Log(d)
+}
+
+func running(n int) func(*document) bool {
+	return func(d *document) bool { return d.Pods.Running != nil && *d.Pods.Running == n }
+}
+
+// TestOtherRuntime: after a restart a different runtime listens at the path.
+func TestOtherRuntime(t *testing.T) {
+	t.Parallel()
+	first, socket := serve(t, critest.Options{Seed: 1}, 20)
+	p := start(t, socket, options{})
+	p.awaitReason("")
+	for i, n := range []int{3, 0, 30} {
+		first.Stop()
+		p.awaitReason("RuntimeSocketMissing")
+		next := critest.New(critest.Options{Seed: uint64(i + 2), SpeakSecond: i == 1})
+		next.SetVersion("runtime", string(rune('a'+i)))
+		next.FillPods(n, 2)
+		if err := next.Listen(socket); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(next.Stop)
+		p.awaitReason("")
+		p.await("its pods", running(n))
+		p.await("its version", func(d *document) bool { return d.Runtime != nil && d.Runtime.Version == string(rune('a'+i)) })
+		first = next
+	}
+}
+
+// TestImpostor: somebody else's garbage takes the path while the runtime lives on.
+func TestImpostor(t *testing.T) {
+	t.Parallel()
+	_, socket := serve(t, critest.Options{}, 20)
+	p := start(t, socket, options{})
+	p.awaitReason("")
+	impostor := critest.New(critest.Options{})
+	if err := impostor.SetFailpoints("socket=garbage"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := impostor.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(impostor.Stop)
+	t.Log(p.awaitReason("RuntimeSocketUnlinked"))
+	if d := p.relists(10); d.State != "degraded" || d.Pods.Running == nil || *d.Pods.Running != 20 {
+		t.Errorf("with the held connection answered it says %v", d)
+	}
+}
+
+// TestFloods: what listens speaks HTTP/2 well enough to begin with, and then does
+// not stop.
+func TestFloods(t *testing.T) {
+	chunk := make([]byte, 16<<10)
+	for name, flood := range map[string]func(f *http2.Framer, stream uint32) error{
+		"pings":                            func(f *http2.Framer, _ uint32) error { return f.WritePing(false, [8]byte{}) },
+		"frames of no type":                func(f *http2.Framer, _ uint32) error { return f.WriteRawFrame(0x77, 0, 0, chunk) },
+		"an answer that says it has 4 GiB": answer(append([]byte{0, 0xff, 0xff, 0xff, 0xff}, chunk...)),
+		"an endless answer of 16 MiB":      answer(append([]byte{0, 1, 0, 0, 0}, chunk...)),
+		"answers of nothing":               answer(make([]byte, 10)),
+		"headers without end": func(f *http2.Framer, stream uint32) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header("x-"+forged, strings.Repeat("y", 1000)), EndHeaders: false})
+		},
+		"half the preface": func(*http2.Framer, uint32) error { time.Sleep(time.Second); return nil },
+		"go away": func(f *http2.Framer, stream uint32) error {
+			return f.WriteGoAway(stream, http2.ErrCodeNo, []byte(evil[0]))
+		},
+		"resets": func(f *http2.Framer, stream uint32) error {
+			return f.WriteRSTStream(stream, http2.ErrCodeEnhanceYourCalm)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := listenFlood(t, flood)
+			p := start(t, socket, options{})
+			named := func(d *document) bool { return d.Reason != "" && d.Reason != "Starting" }
+			p.await("a reason", named)
+			time.Sleep(2 * time.Second)
+			d := p.await("a reason", named)
+			t.Log(d)
+			if d.State == "healthy" || d.LastSeen != nil {
+				t.Errorf("it says %v of what never answers", d)
+			}
+		})
+	}
+}
+
+func header(name, value string) []byte {
+	var b strings.Builder
+	e := hpack.NewEncoder(&b)
+	for _, f := range []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}, {Name: strings.ToLower(name), Value: value}} {
+		_ = e.WriteField(f)
+	}
+	return []byte(b.String())
+}
+
+// answer begins an answer and goes on with the same data for ever.
+func answer(data []byte) func(f *http2.Framer, stream uint32) error {
+	return func(f *http2.Framer, stream uint32) error {
+		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header("a", "b"), EndHeaders: true}); err != nil {
+			return err
+		}
+		for {
+			for rest := data; len(rest) > 0; {
+				n := min(len(rest), 16<<10)
+				if err := f.WriteData(stream, false, rest[:n]); err != nil {
+					return err
+				}
+				rest = rest[n:]
+			}
+		}
+	}
+}
+
+// listenFlood floods each connection once its first call has come.
+func listenFlood(t *testing.T, flood func(f *http2.Framer, stream uint32) error) string {
+	t.Helper()
+	path := filepath.Join(tempDir(t), "flood.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+					return
+				}
+				f := http2.NewFramer(c, c)
+				if f.WriteSettings() != nil {
+					return
+				}
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					if h, ok := frame.(*http2.HeadersFrame); ok {
+						go func() { _, _ = io.Copy(io.Discard, c) }()
+						for flood(f, h.StreamID) == nil {
+						}
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return path
+}
