@@ -277,14 +277,31 @@ func (c *Client) Close() error {
 
 // call makes one measured call. The error is an *Error.
 func (c *Client) call(ctx context.Context, op Operation, method string, req proto.Message, a *answer) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.RPCTimeout)
-	defer cancel()
 	t := c.trackers[op]
 	start := time.Now()
 	end := t.begin(start)
+	done, failed := c.ask(ctx, op, start, a, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return c.invoke(ctx, conn, op, method, req, a)
+	})
+	t.done(done, failed)
+	end()
+	return c.told(done, failed)
+}
+
+// callBeside makes one measured call for a small answer, which leaves no trace
+// in the operation's history. The error is an *Error.
+func (c *Client) callBeside(ctx context.Context, op Operation, method string, req proto.Message, a *answer) error {
+	return c.told(c.ask(ctx, op, time.Now(), a, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	}))
+}
+
+func (c *Client) ask(ctx context.Context, op Operation, start time.Time, a *answer, invoke func(context.Context, *grpc.ClientConn) error) (Call, *Error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.RPCTimeout)
+	defer cancel()
 	conn, err := c.connection()
 	if err == nil {
-		err = c.invoke(ctx, conn, op, method, req, a)
+		err = invoke(ctx, conn)
 	}
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *Error
@@ -295,8 +312,10 @@ func (c *Client) call(ctx context.Context, op Operation, method string, req prot
 			done.Bytes = failed.Bytes
 		}
 	}
-	t.done(done, failed)
-	end()
+	return done, failed
+}
+
+func (c *Client) told(done Call, failed *Error) error {
 	if c.opts.Observer != nil {
 		c.opts.Observer.CallDone(done)
 	}
@@ -407,19 +426,7 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatu
 	if err := c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	s := &SandboxStatus{
-		ID:        clip(m.GetStatus().GetId(), maxName),
-		Ready:     m.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && m.GetStatus() != nil,
-		CreatedAt: m.GetStatus().GetCreatedAt(),
-	}
-	if ip := m.GetStatus().GetNetwork().GetIp(); ip != "" {
-		s.IPs = append(s.IPs, clip(ip, maxIP))
-		more := m.GetStatus().GetNetwork().GetAdditionalIps()
-		for _, a := range more[:min(len(more), maxIPs-1)] {
-			s.IPs = append(s.IPs, clip(a.GetIp(), maxIP))
-		}
-	}
-	return s, nil
+	return sandboxStatusOf(m.GetStatus()), nil
 }
 
 // ContainerStatus asks for one container.
@@ -428,10 +435,5 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	if err := c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, &runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	s := m.GetStatus()
-	return &ContainerStatus{
-		ID: clip(s.GetId(), maxName), Name: clip(s.GetMetadata().GetName(), maxName), State: stateOf(s.GetState()),
-		ExitCode: s.GetExitCode(), Reason: clip(s.GetReason(), maxName),
-		CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(), FinishedAt: s.GetFinishedAt(),
-	}, nil
+	return containerStatusOf(m.GetStatus()), nil
 }

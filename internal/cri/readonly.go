@@ -20,7 +20,8 @@ func readOnly(method string) bool {
 		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
 		runtimeapi.RuntimeService_ListContainers_FullMethodName,
 		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
-		runtimeapi.RuntimeService_ContainerStatus_FullMethodName:
+		runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
+		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName:
 		return true
 	}
 	return false

@@ -37,6 +37,10 @@ func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
 	if err := proto.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("read a sandbox: %w", err)
 	}
+	return sandboxOf(&p, slot), nil
+}
+
+func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
 	m := p.GetMetadata()
 	return &Sandbox{
 		Slot:        slot,
@@ -48,7 +52,7 @@ func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
 		Attempt:     m.GetAttempt(),
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
-	}, nil
+	}
 }
 
 func wholeContainer(raw []byte, slot int) (*Container, error) {
@@ -56,6 +60,10 @@ func wholeContainer(raw []byte, slot int) (*Container, error) {
 	if err := proto.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("read a container: %w", err)
 	}
+	return containerOf(&p, slot), nil
+}
+
+func containerOf(p *runtimeapi.Container, slot int) *Container {
 	m := p.GetMetadata()
 	return &Container{
 		Slot:         slot,
@@ -70,7 +78,7 @@ func wholeContainer(raw []byte, slot int) (*Container, error) {
 		PodNamespace: clip(p.GetLabels()[labelPodNamespace], maxName),
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
-	}, nil
+	}
 }
 
 // stateOf maps a state as the kubelet does: a number it does not know is
@@ -85,5 +93,33 @@ func stateOf(s runtimeapi.ContainerState) State {
 		return StateExited
 	default:
 		return StateUnknown
+	}
+}
+
+// sandboxStatusOf takes over what plegd keeps of a sandbox's status; m may be
+// nil.
+func sandboxStatusOf(m *runtimeapi.PodSandboxStatus) *SandboxStatus {
+	s := &SandboxStatus{
+		ID:        clip(m.GetId(), maxName),
+		Ready:     m.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && m != nil,
+		CreatedAt: m.GetCreatedAt(),
+	}
+	if ip := m.GetNetwork().GetIp(); ip != "" {
+		s.IPs = append(s.IPs, clip(ip, maxIP))
+		more := m.GetNetwork().GetAdditionalIps()
+		for _, a := range more[:min(len(more), maxIPs-1)] {
+			s.IPs = append(s.IPs, clip(a.GetIp(), maxIP))
+		}
+	}
+	return s
+}
+
+// containerStatusOf takes over what plegd keeps of a container's status; s may
+// be nil.
+func containerStatusOf(s *runtimeapi.ContainerStatus) *ContainerStatus {
+	return &ContainerStatus{
+		ID: clip(s.GetId(), maxName), Name: clip(s.GetMetadata().GetName(), maxName), State: stateOf(s.GetState()),
+		ExitCode: s.GetExitCode(), Reason: clip(s.GetReason(), maxName),
+		CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(), FinishedAt: s.GetFinishedAt(),
 	}
 }

@@ -1,0 +1,177 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// OpContainerEvents is the event stream, as the kubelet's metrics name it. It is
+// no call that is answered, so it is not among Operations.
+const OpContainerEvents Operation = "get_container_events"
+
+// EventType is the kind of a container event, with the numbers of runtime.v1's
+// ContainerEventType.
+type EventType uint8
+
+// The container events of runtime.v1 (api.proto, enum ContainerEventType).
+const (
+	EventCreated EventType = 0
+	EventStarted EventType = 1
+	EventStopped EventType = 2
+	EventDeleted EventType = 3
+)
+
+// NumEventTypes is the number of event types.
+const NumEventTypes = 4
+
+// String returns the type as runtime.v1 names it.
+func (t EventType) String() string {
+	return runtimeapi.ContainerEventType(t).String()
+}
+
+// ContainerEvent is what plegd keeps of one event of the stream. It is
+// immutable.
+type ContainerEvent struct {
+	Type EventType
+	// ContainerID is the container's or the sandbox's id.
+	ContainerID string
+	// CreatedAt is when the runtime made it, in nanoseconds since the epoch.
+	CreatedAt int64
+	// Received is when it came.
+	Received time.Time
+	// HasSandbox is false when the event came without the sandbox's status or
+	// its metadata, as it does when the sandbox is gone already. The fields below
+	// are meaningless then.
+	HasSandbox bool
+	// PodUID, PodName and PodNamespace come from the sandbox's metadata.
+	PodUID, PodName, PodNamespace string
+	Sandbox                       *SandboxStatus
+	Containers                    []*ContainerStatus
+}
+
+// StreamEnd is how an event stream ended.
+type StreamEnd uint8
+
+// The ends of an event stream.
+const (
+	// StreamLeaseOver: the runtime ended it at its deadline, as agreed.
+	StreamLeaseOver StreamEnd = iota
+	// StreamNotEnded: the deadline passed and the runtime did not end the
+	// stream. It hangs, or it enforces no deadlines.
+	StreamNotEnded
+	// StreamClosed: the runtime ended it of its own accord, without an error.
+	StreamClosed
+	// StreamFailed: it broke.
+	StreamFailed
+)
+
+// ContainerEvents subscribes to the runtime's events for the time of the lease
+// and hands each to each, in their order, from the caller's goroutine; each must
+// not block. The deadline goes to the runtime, which ends the stream by itself:
+// whatever becomes of this process, a runtime that waits for it to read waits no
+// longer than that. Here the stream is waited for twice as long, to see whether
+// the runtime does so.
+//
+// It returns when the stream has ended. The error is an *Error, nil unless it
+// was StreamFailed.
+func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each func(*ContainerEvent)) (StreamEnd, error) {
+	waits, cancel := context.WithTimeout(ctx, 2*lease)
+	defer cancel()
+	deadline := time.Now().Add(lease)
+	err := c.events(leaseContext{waits, deadline}, each)
+	switch {
+	case errors.Is(err, io.EOF):
+		return StreamClosed, nil
+	case ctx.Err() == nil && waits.Err() != nil:
+		return StreamNotEnded, nil
+	case ctx.Err() == nil && !time.Now().Before(deadline) && status.Code(err) != codes.Unavailable:
+		return StreamLeaseOver, nil
+	}
+	return StreamFailed, errorOf(OpContainerEvents, err)
+}
+
+// events reads one stream to its end.
+func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
+	conn, err := c.connection()
+	if err != nil {
+		return err
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+		grpc.MaxCallRecvMsgSize(smallBytes)) // an event holds one pod
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(&runtimeapi.GetEventsRequest{}); err != nil && !errors.Is(err, io.EOF) {
+		return err // after io.EOF, RecvMsg says why
+	}
+	_ = stream.CloseSend() // what it could say, RecvMsg says too
+	for {
+		var m runtimeapi.ContainerEventResponse
+		if err := stream.RecvMsg(into(&m)); err != nil {
+			return err
+		}
+		each(eventOf(&m))
+	}
+}
+
+func eventOf(m *runtimeapi.ContainerEventResponse) *ContainerEvent {
+	e := &ContainerEvent{
+		Type: EventType(m.GetContainerEventType()), ContainerID: clip(m.GetContainerId(), maxName), CreatedAt: m.GetCreatedAt(), Received: time.Now(),
+	}
+	meta := m.GetPodSandboxStatus().GetMetadata()
+	if meta == nil {
+		return e
+	}
+	e.HasSandbox = true
+	e.PodUID, e.PodName, e.PodNamespace = clip(meta.GetUid(), maxName), clip(meta.GetName(), maxName), clip(meta.GetNamespace(), maxName)
+	e.Sandbox = sandboxStatusOf(m.GetPodSandboxStatus())
+	for _, s := range m.GetContainersStatuses() {
+		e.Containers = append(e.Containers, containerStatusOf(s))
+	}
+	return e
+}
+
+// leaseContext tells gRPC, and so the runtime, a deadline that is not its own:
+// it ends later, so that it is the runtime that ends the stream.
+type leaseContext struct {
+	context.Context
+
+	deadline time.Time
+}
+
+// Deadline returns the lease's end.
+func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// PodLists lists the sandboxes and containers of one pod. They are no part of
+// the lists that a relist compares: their Slot is -1. The two calls are counted
+// as lists are, and leave the lists' history as it is.
+func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Container, error) {
+	selector := map[string]string{labelPodUID: uid}
+	var s runtimeapi.ListPodSandboxResponse
+	if err := c.callBeside(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}}, into(&s)); err != nil {
+		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
+	}
+	var l runtimeapi.ListContainersResponse
+	if err := c.callBeside(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}}, into(&l)); err != nil {
+		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
+	}
+	sandboxes := make([]*Sandbox, 0, len(s.GetItems()))
+	for _, p := range s.GetItems() {
+		sandboxes = append(sandboxes, sandboxOf(p, -1))
+	}
+	containers := make([]*Container, 0, len(l.GetContainers()))
+	for _, p := range l.GetContainers() {
+		containers = append(containers, containerOf(p, -1))
+	}
+	return sandboxes, containers, nil
+}
