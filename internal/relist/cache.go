@@ -1,6 +1,7 @@
 package relist
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ type PodStatus struct {
 	Containers []*cri.ContainerStatus
 	// Err is why the inspection failed, nil when it succeeded.
 	Err *cri.Error
-	// At is when the inspection began.
+	// At is when the inspection began, or when the runtime made the event that
+	// told it.
 	At time.Time
 }
 
@@ -55,7 +57,8 @@ func (c *Cache) Len() int {
 }
 
 // Observed is the start of the last relist that everything in the cache is at
-// least as new as; zero before the first.
+// least as new as; zero before the first. While the loop relies on events it is
+// moved on every CacheTick without a relist, as the kubelet does.
 func (c *Cache) Observed() time.Time {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -65,7 +68,11 @@ func (c *Cache) Observed() time.Time {
 func (c *Cache) set(s *PodStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old := c.pods[s.UID]; old != nil && len(s.IPs) == 0 && s.Err == nil && !anyReady(s.Sandboxes) {
+	old := c.pods[s.UID]
+	if old != nil && old.At.After(s.At) {
+		return // an event has told of a later moment
+	}
+	if old != nil && len(s.IPs) == 0 && s.Err == nil && !anyReady(s.Sandboxes) {
 		s.IPs = old.IPs
 	}
 	c.pods[s.UID] = s
@@ -89,5 +96,14 @@ func (c *Cache) remove(uid string) {
 func (c *Cache) setObserved(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observed = t
+	if t.After(c.observed) {
+		c.observed = t
+	}
+}
+
+// keep forgets every pod that known does not hold.
+func (c *Cache) keep(known func(uid string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.pods, func(uid string, _ *PodStatus) bool { return !known(uid) })
 }

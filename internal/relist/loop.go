@@ -44,6 +44,8 @@ type Config struct {
 	InspectTimeout time.Duration
 	// EventCapacity is the event channel's; 0 means DefaultEventCapacity.
 	EventCapacity int
+	// Mode is what the runtime's events are used for.
+	Mode Mode
 }
 
 // Loop is the generic PLEG.
@@ -58,11 +60,22 @@ type Loop struct {
 	snap    atomic.Pointer[Snapshot]
 	cache   *Cache
 
+	in      chan *cri.ContainerEvent // the runtime's events
+	dropped atomic.Uint64            // those that did not fit into in
+	asks    asks
+
 	// What follows belongs to the goroutine of Run.
 	records   *records
 	pace      *pace
 	reinspect map[string]*podRecord
-	now       Snapshot // the next snapshot in the making
+	now       Snapshot  // the next snapshot in the making
+	ended     time.Time // the end of the last relist
+	early     bool      // a kubelet would not wait for its period either
+	listing   bool      // lists are under way
+	inspects  bool      // inspections are
+	trust     *trust
+	hints     hints
+	ticks     <-chan time.Time // of the cache's clock
 }
 
 // New returns a loop that has yet to run. obs may be nil.
@@ -85,7 +98,12 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 		records:   newRecords(),
 		pace:      newPace(cfg.InspectConcurrency),
 		reinspect: map[string]*podRecord{},
+		in:        make(chan *cri.ContainerEvent, cfg.EventCapacity),
+		asks:      asks{wake: make(chan struct{}, 1)},
+		trust:     newTrust(2 * cfg.Period),
+		hints:     hints{waiting: map[string]struct{}{}},
 	}
+	l.now.Period = cfg.Period
 	l.publish()
 	return l
 }
@@ -117,18 +135,39 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer time.AfterFunc(2*l.cfg.Period, attempted).Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	if l.cfg.Mode != Off {
+		tick := time.NewTicker(CacheTick)
+		defer tick.Stop()
+		l.ticks = tick.C
+	}
 	for {
+		early := false
 		select {
 		case <-ctx.Done():
 			return nil
+		case e := <-l.in:
+			l.event(e)
+			l.relistHinted(ctx)
+			continue
+		case <-l.ticks:
+			l.tick(time.Now())
+			continue
+		case <-l.asks.wake:
+			var now bool
+			if now, early = l.heed(); !now {
+				timer.Reset(time.Until(l.ended.Add(l.now.Period)))
+				continue
+			}
 		case <-timer.C:
 		}
+		l.early = early
 		l.relist(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		attempted()
-		timer.Reset(l.cfg.Period)
+		l.ended = time.Now()
+		timer.Reset(l.now.Period)
 	}
 }
 
@@ -145,33 +184,42 @@ func (l *Loop) enter(p Phase, at time.Time) {
 // relist makes one relist: the seven steps of the kubelet's.
 func (l *Loop) relist(ctx context.Context) {
 	start := time.Now()
+	early := l.early
+	l.early = false
+	defer l.asks.answer()()
 	if !l.now.LastSeen.IsZero() {
 		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
 	}
 	l.now.Attempts++
-	l.now.Start, l.now.ListSandboxes, l.now.ListContainers, l.now.Inspections = start, 0, 0, nil
+	l.now.Start, l.now.ListSandboxes, l.now.ListContainers, l.now.Inspections, l.now.Early = start, 0, 0, nil, early
 	l.enter(ListingSandboxes, start)
-	res := &Result{Seq: l.now.Attempts, Start: start}
+	res := &Result{Seq: l.now.Attempts, Start: start, Early: early, Hinted: l.hints.inspected}
+	l.hints.inspected = nil
 
-	sandboxes, err := l.rt.ListPodSandbox(ctx)
+	l.listing = true
+	var sandboxes []*cri.Sandbox
+	var err error
+	l.await(func() { sandboxes, err = l.rt.ListPodSandbox(ctx) })
 	at := time.Now()
 	res.ListSandboxes = at.Sub(start)
 	l.now.ListSandboxes = res.ListSandboxes
 	var containers []*cri.Container
 	if err == nil {
 		l.enter(ListingContainers, at)
-		containers, err = l.rt.ListContainers(ctx)
+		l.await(func() { containers, err = l.rt.ListContainers(ctx) })
 		listed := time.Now()
 		res.ListContainers = listed.Sub(at)
 		l.now.ListContainers = res.ListContainers
 		at = listed
 	}
+	l.listing = false
 	res.Listed = at
 	res.Serial = res.ListSandboxes + res.ListContainers
 	if ctx.Err() != nil {
 		return // plegd is stopping: this relist says nothing about the runtime
 	}
 	if err != nil {
+		l.records.listsFailed()
 		if res.Err = asError(err); res.Err.TooMany {
 			// The list came, and the kubelet would read it: that plegd does not is
 			// no failure of the runtime's. What it knows stays as it is.
@@ -194,10 +242,14 @@ func (l *Loop) relist(ctx context.Context) {
 	}
 	l.now.Counted, l.now.RunningPods, l.now.Containers = true, l.records.runningPods, l.records.containers
 	todo := l.records.pending(l.reinspect)
+	l.trust.relisted(start, todo, l.records.gen)
+	l.inspects = true
 	l.process(ctx, todo, res, at)
+	l.inspects = false
 	if ctx.Err() != nil {
 		return
 	}
+	l.sweep()
 	l.cache.setObserved(start)
 	l.end(res)
 }
@@ -213,14 +265,15 @@ func (l *Loop) remember(d time.Duration) {
 }
 
 func (l *Loop) end(res *Result) {
-	res.End = time.Now()
+	res.End, res.Period = time.Now(), l.now.Period
 	if res.Err == nil {
 		l.now.Failures = 0
 	} else {
 		l.now.Failures++
 	}
 	l.now.Last = res
-	l.now.Start, l.now.Inspections = time.Time{}, nil
+	l.now.Start, l.now.Inspections, l.now.Early = time.Time{}, nil, false
+	l.noteTrust(res.End)
 	l.enter(Idle, time.Time{})
 	l.obs.RelistDone(res.End.Sub(res.Start), res.Serial, res.Err == nil)
 	for {
@@ -261,7 +314,12 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 	l.now.Inspections = res.Inspections
 	l.enter(Inspecting, at)
 
-	for j := range l.inspect(ctx, jobs) {
+	inspected := l.inspect(ctx, jobs)
+	for {
+		j, ok := l.awaitJob(inspected)
+		if !ok {
+			break
+		}
 		res.Serial += j.spent
 		if ctx.Err() != nil {
 			continue // stopping: let the others let go
@@ -290,26 +348,33 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 // pod that is gone.
 func (l *Loop) settle(w work, status *PodStatus) {
 	p := w.pod
-	if len(w.events) == 0 {
+	w.events = l.records.untold(p, w.events)
+	if len(w.events) == 0 && p.reinspect {
 		w.events = append(w.events, Event{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace})
 	}
 	p.reinspect, p.failures = false, 0
 	delete(l.reinspect, p.uid)
 	l.records.advance(p)
 	for _, e := range w.events {
-		l.obs.EventGenerated(e.Type)
-		if e.Type == ContainerChanged {
-			continue // internal: nobody gets these
-		}
-		if e.Type == ContainerDied && status != nil {
-			e.ExitCode, e.HasExitCode = status.exitCode(e.ID)
-		}
-		select {
-		case l.events <- e:
-		default:
-			l.obs.EventDiscarded()
-			l.now.Discarded, l.now.LastDiscard = l.now.Discarded+1, time.Now()
-		}
+		l.deliver(e, status)
+	}
+}
+
+// deliver hands an event on. status is what is known of its pod, nil for
+// nothing.
+func (l *Loop) deliver(e Event, status *PodStatus) {
+	l.obs.EventGenerated(e.Type)
+	if e.Type == ContainerChanged {
+		return // internal: nobody gets these
+	}
+	if e.Type == ContainerDied && status != nil {
+		e.ExitCode, e.HasExitCode = status.exitCode(e.ID)
+	}
+	select {
+	case l.events <- e:
+	default:
+		l.obs.EventDiscarded()
+		l.now.Discarded, l.now.LastDiscard = l.now.Discarded+1, time.Now()
 	}
 }
 

@@ -68,6 +68,11 @@ type record struct {
 	fromContainer *cri.Container
 	// seen is the relist that last listed it.
 	seen uint64
+	// told is the relist during which an event told of it: that relist's lists
+	// may be from before or after it, and are not compared with it.
+	told uint64
+	// event is true while old comes from an event, not from the lists.
+	event bool
 }
 
 // podRecord is one pod, with everything of it that was in the last list or has
@@ -81,6 +86,7 @@ type podRecord struct {
 	running              uint64 // the relist that last listed a running sandbox
 	reinspect            bool
 	failures             int
+	ahead                bool // events have told of it since the last relist
 }
 
 // present tells whether the last list held anything of the pod.
@@ -102,11 +108,11 @@ func (p *podRecord) record(id string) *record {
 }
 
 // changes returns the pod's events, containers before sandboxes.
-func (p *podRecord) changes() []Event {
+func (p *podRecord) changes(gen uint64) []Event {
 	var events []Event
 	for _, sandbox := range []bool{false, true} {
 		for _, r := range p.records {
-			if r.sandbox != sandbox {
+			if r.sandbox != sandbox || r.told == gen {
 				continue
 			}
 			for _, t := range eventsFor(r.old, r.cur) {
@@ -130,6 +136,7 @@ type records struct {
 	bySandbox, byContainer []*record
 	count                  int // records with cur != gone
 	touched                []*podRecord
+	ahead                  []*podRecord // those whose ahead is true
 
 	runningPods int
 	containers  [cri.NumStates]int
@@ -330,6 +337,7 @@ func (rs *records) pending(reinspect map[string]*podRecord) []work {
 	for _, p := range reinspect {
 		rs.touch(p)
 	}
+	rs.catchUp()
 	if len(rs.touched) == 0 {
 		return nil
 	}
@@ -344,8 +352,10 @@ func (rs *records) pending(reinspect map[string]*podRecord) []work {
 	})
 	var out []work
 	for _, p := range rs.touched {
-		if events := p.changes(); len(events) > 0 || p.reinspect {
+		if events := p.changes(rs.gen); len(events) > 0 || p.reinspect {
 			out = append(out, work{pod: p, events: events})
+		} else {
+			rs.advance(p)
 		}
 	}
 	return out
@@ -355,7 +365,10 @@ func (rs *records) pending(reinspect map[string]*podRecord) []work {
 // measured from, and forgets what is gone.
 func (rs *records) advance(p *podRecord) {
 	p.records = slices.DeleteFunc(p.records, func(r *record) bool {
-		r.old = r.cur
+		if r.told == rs.gen { // what was told is newer, and is compared with the next lists
+			return false
+		}
+		r.old, r.event = r.cur, false
 		return r.cur == gone
 	})
 	if len(p.records) == 0 {

@@ -31,6 +31,15 @@ type Snapshot struct {
 	// PhaseStart that of the phase; both are zero between two relists.
 	Phase             Phase
 	Start, PhaseStart time.Time
+	// Early tells that a kubelet would have begun this relist before its period
+	// was over, too.
+	Early bool
+	// Period lies between the end of a relist and the start of the next; the one
+	// in force. Evented is true while the loop relies on events.
+	Period  time.Duration
+	Evented bool
+	// Trust is how far events told what relists found.
+	Trust Trust
 	// ListTime is the time of each list of the relist under way, as far as done.
 	ListSandboxes, ListContainers time.Duration
 	// Inspections are those of the relist under way, nil before they begin.
@@ -70,8 +79,13 @@ type Result struct {
 	Serial time.Duration
 	// Changed counts the pods with events, Failed the inspections that failed.
 	Changed, Failed int
-	// Inspections holds every inspection of the relist.
-	Inspections []*Inspection
+	// Inspections holds every inspection of the relist, Hinted those that events
+	// had asked for since the one before.
+	Inspections, Hinted []*Inspection
+	// Early tells that a kubelet would have begun it before its period was over,
+	// too; Period is what was in force at its end.
+	Early  bool
+	Period time.Duration
 }
 
 // Inspection is the inspection of one pod. Its fields but the atomic ones never

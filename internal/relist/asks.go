@@ -1,0 +1,81 @@
+package relist
+
+import "sync"
+
+// asks is what others ask of the loop, until it gets to it.
+type asks struct {
+	mu      sync.Mutex
+	wake    chan struct{} // holds one token while there is something to look at
+	waiting []chan struct{}
+	relist  bool // a relist as soon as possible
+	early   bool // as a kubelet would make one
+	use     *bool
+	listen  *bool
+}
+
+func (a *asks) put(change func()) {
+	a.mu.Lock()
+	change()
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// answer takes those who wait for a relist that begins now, and returns what
+// tells them that it has ended.
+func (a *asks) answer() func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	waiting := a.waiting
+	a.waiting, a.relist, a.early = nil, false, false
+	return func() {
+		for _, w := range waiting {
+			close(w)
+		}
+	}
+}
+
+// Relist asks for a relist as soon as possible, which a kubelet would make too.
+// What it returns is closed when one that began after this has ended. Nobody
+// waits here.
+func (l *Loop) Relist() <-chan struct{} {
+	done := make(chan struct{})
+	l.asks.put(func() { l.asks.relist, l.asks.early, l.asks.waiting = true, true, append(l.asks.waiting, done) })
+	return done
+}
+
+// CatchUp asks for a relist as soon as possible, which a kubelet would not make.
+func (l *Loop) CatchUp() { l.asks.put(func() { l.asks.relist = true }) }
+
+// UseEvents makes the loop rely on events, with EventedPeriod between relists, or
+// go on without, with its own period and a relist at once.
+func (l *Loop) UseEvents(on bool) { l.asks.put(func() { l.asks.use = &on }) }
+
+// Listening says whether from now on events should tell of every change. What
+// they do not tell then is counted as missed.
+func (l *Loop) Listening(on bool) { l.asks.put(func() { l.asks.listen = &on }) }
+
+// heed does what was asked. It returns whether that is a relist now, and whether
+// a kubelet would make it too.
+func (l *Loop) heed() (now, early bool) {
+	l.asks.mu.Lock()
+	use, listen := l.asks.use, l.asks.listen
+	l.asks.use, l.asks.listen = nil, nil
+	now, early = l.asks.relist, l.asks.early
+	l.asks.mu.Unlock()
+	if listen != nil {
+		l.trust.listen(*listen)
+	}
+	if use != nil && *use != l.now.Evented {
+		l.now.Evented, l.now.Period = *use, l.cfg.Period
+		if *use {
+			l.now.Period = EventedPeriod
+		} else {
+			now, early = true, true // the kubelet starts its generic loop anew
+		}
+		l.publish()
+	}
+	return now, early
+}
