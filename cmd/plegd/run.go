@@ -56,6 +56,9 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	watchFlags(fs, &cfg)
+	fs.StringVar((*string)(&cfg.Events), "events", string(cfg.Events), "what the runtime's events are used for: off, hint (an early look at the pod) or evented (relists 300 s apart, as kubelets 1.26 to 1.36)")
+	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease, "how long an event stream lasts: the longest time that a plegd that hangs could hold up the runtime")
+	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe, "listen to events even where that takes them from the kubelet (containerd 1.7)")
 	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "where plegd keeps what must survive its restart")
 	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the unix socket that plegd status and plegd check ask; empty: none")
 	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses, "address to serve /metrics on, repeatable; empty: none")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/relist"
 )
 
 // Config is what `plegd run` was told.
@@ -28,6 +31,9 @@ type Config struct {
 	KubeletMetricsURL  string
 	KubeletTokenFile   string
 	KubeletCAFile      string
+	Events             relist.Mode
+	EventsLease        time.Duration
+	EventsAllowUnsafe  bool
 	WebListenAddresses []string
 	WebConfigFile      string
 	WebSystemdSocket   bool
@@ -52,6 +58,8 @@ func DefaultConfig() Config {
 		SysFS:              "/sys",
 		DockerSocket:       evidence.DefaultDockerSocket,
 		KubeletHealthzURL:  evidence.DefaultKubeletHealthz,
+		Events:             relist.Off,
+		EventsLease:        events.DefaultLease,
 		WebListenAddresses: []string{":20290"},
 	}
 }
@@ -61,6 +69,9 @@ const minPeriod = 10 * time.Millisecond
 
 // maxConcurrency bounds the calls that plegd puts on a runtime at once.
 const maxConcurrency = 256
+
+// maxLease bounds the harm that a plegd that hangs can do.
+const maxLease = time.Minute
 
 // Validate checks every value that is not the web server's. The error is one
 // line that names the flag, the value and what is allowed.
@@ -90,6 +101,12 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s", c.RelistPeriod, c.RelistThreshold)
 	case c.InspectTimeout > c.RPCTimeout:
 		return fmt.Errorf("--inspect-timeout: %s must not be longer than --rpc-timeout, which is %s", c.InspectTimeout, c.RPCTimeout)
+	case !slices.Contains(relist.Modes(), c.Events):
+		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
+	case c.EventsLease < events.MinLease || c.EventsLease > maxLease:
+		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a plegd that hangs could hold up the runtime", c.EventsLease, events.MinLease, maxLease)
+	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
+		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
 	case c.InspectConcurrency < 1 || c.InspectConcurrency > maxConcurrency:
 		return fmt.Errorf("--inspect-concurrency: %d: want a number from 1 to %d", c.InspectConcurrency, maxConcurrency)
 	case c.ProcFS == "":

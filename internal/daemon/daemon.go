@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
@@ -43,7 +44,8 @@ type Daemon struct {
 	status   *statusCheck
 	dialer   *evidence.Dialer
 	sources  *sources
-	model    *health.Model // guarded by judge.mu
+	events   *events.Subscriber // nil without --events
+	model    *health.Model      // guarded by judge.mu
 	judge    *judge
 	notifier *notifier
 	metrics  *exporter.Metrics
@@ -64,8 +66,9 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.loop = relist.New(d.runtime, relist.Config{
-		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout,
+		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events,
 	}, metrics)
+	d.events = d.newEvents(metrics.EventDelay)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.Dial, Held: d.runtime.waiting, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Observer: metrics, Done: func(p health.Probe) {
@@ -146,6 +149,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		&witness{rt: d.runtime, loop: d.loop, timeout: d.cfg.ProbeTimeout},
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)
+	if d.events != nil {
+		tasks = append(tasks, d.events)
+	}
 	for _, s := range d.sources.all {
 		tasks = append(tasks, s)
 	}

@@ -16,7 +16,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	s := d.loop.Snapshot()
 	f := health.Facts{
 		Config: health.Config{
-			RelistPeriod: d.cfg.RelistPeriod, RelistThreshold: d.cfg.RelistThreshold,
+			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold,
 			RPCTimeout: d.cfg.RPCTimeout, InspectTimeout: d.cfg.InspectTimeout,
 		},
 		Started:       d.started,
@@ -31,6 +31,10 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		Discarded:     s.Discarded,
 		LastDiscard:   s.LastDiscard,
 	}
+	if s.Evented {
+		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
+	}
+	f.Events = d.eventFacts(s)
 	f.Evidence = d.sources.facts(&f.Probe)
 	for _, n := range s.Containers {
 		f.Containers += n
@@ -137,7 +141,7 @@ func phaseOf(p relist.Phase) health.Phase {
 
 // inFlightRecord is the relist under way, for the modelled kubelet.
 func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
-	r := health.RelistRecord{Seq: s.Attempts, Start: s.Start}
+	r := health.RelistRecord{Seq: s.Attempts, Start: s.Start, Early: s.Early}
 	if s.Phase == relist.Inspecting {
 		r.Listed, r.OK = s.PhaseStart, true
 		r.Inspections = inspectionRecords(s.Inspections)
@@ -149,11 +153,12 @@ func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
 func endedRecord(l *relist.Result) health.RelistRecord {
 	return health.RelistRecord{
 		Seq: l.Seq, Start: l.Start, Listed: l.Listed, OK: l.Err == nil,
-		Inspections: inspectionRecords(l.Inspections), Complete: true,
+		Inspections: inspectionRecords(l.Inspections, l.Hinted), Complete: true, Early: l.Early, Period: l.Period,
 	}
 }
 
-func inspectionRecords(inspections []*relist.Inspection) []health.InspectionRecord {
+func inspectionRecords(groups ...[]*relist.Inspection) []health.InspectionRecord {
+	inspections := slices.Concat(groups...)
 	out := make([]health.InspectionRecord, 0, len(inspections))
 	for _, i := range inspections {
 		r := health.InspectionRecord{UID: i.UID}

@@ -29,6 +29,9 @@ type judge struct {
 	said said
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
+
+	saidEvents saidEvents
+	suspected  time.Time // when a relist was last asked for
 }
 
 // said is what the log last said.
@@ -66,6 +69,8 @@ func (j *judge) Run(ctx context.Context) error {
 		if j.d.incidents != nil {
 			j.d.incidents.Judged(now, &f, previous, v)
 		}
+		j.tellEvents(&f)
+		j.suspect(&f, now)
 		j.d.sources.tell(j.d.log)
 		j.d.notifier.beat(now)
 	}

@@ -37,6 +37,7 @@ type Collector struct {
 	inFlight, reinspect, pods, containers          *prometheus.Desc
 	bytes, limit, statusSeen, info, condition      *prometheus.Desc
 	evidence                                       *evidenceCollector
+	events                                         *eventsCollector
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -103,6 +104,7 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 			"1 while the last Status answer said that the condition is true, 0 while it said false; absent before it said either.", labelType),
 
 		evidence: newEvidenceCollector(),
+		events:   newEventsCollector(),
 	}
 }
 
@@ -117,6 +119,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	c.evidence.describe(ch)
+	c.events.describe(ch)
 }
 
 // Collect takes one snapshot and sends what it holds.
@@ -127,6 +130,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.collectRelist(g, &s)
 	c.collectRuntime(g, &s)
 	c.evidence.collect(g, &s.Facts.Evidence)
+	c.events.collect(g, s.Facts.Events)
 }
 
 func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
@@ -218,8 +222,8 @@ func (g gauges) send(d *prometheus.Desc, v float64, labels ...string) {
 }
 
 // sendCounter sends a counter that somebody else keeps.
-func (g gauges) sendCounter(d *prometheus.Desc, v float64) {
-	g.sendAs(prometheus.CounterValue, d, v)
+func (g gauges) sendCounter(d *prometheus.Desc, v float64, labels ...string) {
+	g.sendAs(prometheus.CounterValue, d, v, labels...)
 }
 
 func (g gauges) sendAs(t prometheus.ValueType, d *prometheus.Desc, v float64, labels ...string) {

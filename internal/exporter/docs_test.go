@@ -53,6 +53,14 @@ func metricSections() []struct {
 			},
 		},
 		{
+			"The event stream",
+			"With `--events=hint` or `evented`; see [events](events.md). All counters stay at 0 without.",
+			[]string{
+				MetricEventedInUse, MetricEventedErrors, MetricEventedSuccess, MetricEventedLapses, MetricEventedLatency, MetricEventedEvents,
+				MetricEventedMissed, MetricEventedDuplicates, MetricEventedOutOfOrder, MetricEventedIgnored,
+			},
+		},
+		{
 			"Evidence from outside the calls",
 			"What the node says of the runtime when the runtime says nothing. A gauge is absent while its source does not answer: " +
 				"`pleg_evidence_up` tells whether it does. Restarts and throttling are counted from the start of plegd on, whatever the kernel counted before.",

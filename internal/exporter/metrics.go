@@ -22,6 +22,7 @@ type Metrics struct {
 	accept     acceptMetrics
 	incidents  incidentMetrics
 	history    *history
+	eventDelay prometheus.Histogram
 }
 
 var _ relist.Observer = (*Metrics)(nil)
@@ -36,6 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		accept:     newAcceptMetrics(reg),
 		incidents:  newIncidentMetrics(reg),
 		history:    newHistory(time.Now()),
+		eventDelay: newEventDelay(reg),
 	}
 }
 
@@ -70,6 +72,10 @@ func (m *Metrics) InspectionDone(ok bool) { m.relist.inspections.inc(ok) }
 
 // CallDone is told of every call to the runtime that ended.
 func (m *Metrics) CallDone(c cri.Call) { m.operations.done(c) }
+
+// EventDelay is told of every event of the runtime's how old it was when it
+// came.
+func (m *Metrics) EventDelay(d time.Duration) { m.eventDelay.Observe(d.Seconds()) }
 
 // ProbeDone is told of every fresh dial that ended.
 func (m *Metrics) ProbeDone(p health.Probe) { m.probe.done(p) }

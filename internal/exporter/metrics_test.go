@@ -143,10 +143,9 @@ func TestMetricsLint(t *testing.T) {
 
 // TestSeriesBudget counts the series of a scrape as Prometheus does, with all
 // reasons that plegd is to know, all evidence and its own runtime's metrics.
-// Those that the event stream and the incidents bring need the room that is
-// left.
+// Those that the incidents bring need the room that is left.
 func TestSeriesBudget(t *testing.T) {
-	const budget, reserved = 500, 40
+	const budget, reserved = 500, 10
 	reg := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
 	m := NewMetrics(reg)
 	s := unhealthy()

@@ -67,6 +67,17 @@ const (
 	// Metrics: what is remembered.
 	MetricIncidents             = "pleg_incidents_total"
 	MetricIncidentWriteFailures = "pleg_incident_write_failures_total"
+	// Metrics and Collector: the runtime's event stream.
+	MetricEventedInUse      = "pleg_evented_in_use"
+	MetricEventedErrors     = "pleg_evented_connection_errors_total"
+	MetricEventedSuccess    = "pleg_evented_connection_success_total"
+	MetricEventedLatency    = "pleg_evented_connection_latency_seconds"
+	MetricEventedLapses     = "pleg_evented_lapses_total"
+	MetricEventedEvents     = "pleg_evented_events_total"
+	MetricEventedMissed     = "pleg_evented_missed_total"
+	MetricEventedDuplicates = "pleg_evented_duplicates_total"
+	MetricEventedOutOfOrder = "pleg_evented_out_of_order_total"
+	MetricEventedIgnored    = "pleg_evented_ignored_total"
 
 	// NewRegistry.
 	MetricBuildInfo = "plegd_build_info"

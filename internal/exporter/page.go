@@ -155,6 +155,7 @@ func pageFuncs() template.FuncMap {
 		"probe":       phraseProbe,
 		"runtime":     phraseRuntime,
 		"evidence":    evidenceRows,
+		"events":      phraseEvents,
 		"pods":        phrasePods,
 		"pod":         phrasePod,
 		"failure":     phraseError,

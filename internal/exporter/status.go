@@ -59,6 +59,7 @@ type StatusDocument struct {
 	StatusCheck StatusCheckDocument          `json:"status_check"`
 	Probe       *ProbeDocument               `json:"probe"`
 	Evidence    EvidenceDocument             `json:"evidence"`
+	Events      EventsDocument               `json:"events"`
 	Pods        PodsDocument                 `json:"pods"`
 
 	// Incidents are for the page only: they have a path of their own.

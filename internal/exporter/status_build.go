@@ -53,6 +53,7 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 		StatusCheck: b.statusCheck(s.Facts.Status),
 		Probe:       probeDocument(s.Facts.Probe),
 		Evidence:    b.evidence(&s.Facts.Evidence),
+		Events:      b.events(s.Facts.Events),
 		Pods:        b.pods(&s),
 	}
 }
@@ -190,7 +191,7 @@ func (b builder) callError(e *health.CallError) *ErrorDocument {
 	}
 	d := &ErrorDocument{Operation: e.Operation, Code: e.Code, Message: e.Message, Bytes: e.Bytes, Limit: e.Limit}
 	switch cri.Operation(e.Operation) {
-	case cri.OpVersion, cri.OpStatus, cri.OpListPodSandbox, cri.OpListContainers:
+	case cri.OpVersion, cri.OpStatus, cri.OpListPodSandbox, cri.OpListContainers, cri.OpContainerEvents:
 	default:
 		if !b.names {
 			d.Message = ""

@@ -126,6 +126,7 @@ func (t *textWriter) state(d *StatusDocument) {
 	t.row("Status", phraseStatusCheck(d))
 	t.row("Fresh dial", phraseProbe(d))
 	t.row("Runtime", phraseRuntime(d))
+	t.row("Events", phraseEvents(d))
 	for _, r := range evidenceRows(d) {
 		t.row(r.Label, r.Text)
 	}

@@ -33,14 +33,30 @@ type Facts struct {
 	// full, LastDiscard is when one last was.
 	Discarded   uint64    `json:"discarded,omitempty"`
 	LastDiscard time.Time `json:"last_discard"`
+	// Events is the runtime's event stream, nil where plegd does not listen to
+	// it.
+	Events *Events `json:"events,omitempty"`
 }
 
 // Config is what plegd was told, as far as a verdict depends on it.
 type Config struct {
+	// RelistPeriod and RelistThreshold are those in force: while events are
+	// relied on, the evented ones.
 	RelistPeriod    time.Duration `json:"relist_period_ns"`
 	RelistThreshold time.Duration `json:"relist_threshold_ns"`
-	RPCTimeout      time.Duration `json:"rpc_timeout_ns"`
-	InspectTimeout  time.Duration `json:"inspect_timeout_ns"`
+	// GenericPeriod is the period without events, 0 where it is the one in force.
+	GenericPeriod  time.Duration `json:"generic_period_ns,omitempty"`
+	RPCTimeout     time.Duration `json:"rpc_timeout_ns"`
+	InspectTimeout time.Duration `json:"inspect_timeout_ns"`
+}
+
+// long is how much longer than usual a relist must be under way to be in
+// trouble: two periods. A relist takes no longer because relists are far apart.
+func (c *Config) long() time.Duration {
+	if c.GenericPeriod > 0 {
+		return 2 * c.GenericPeriod
+	}
+	return 2 * c.RelistPeriod
 }
 
 // Endpoint is the runtime's socket.

@@ -19,6 +19,11 @@ type RelistRecord struct {
 	Inspections []InspectionRecord
 	// Complete is true when the relist has ended: no more inspections will come.
 	Complete bool
+	// Period is what the kubelet waits after it, 0 for what it waited before.
+	// Early is true when the kubelet, too, would not have waited for the end of
+	// its period.
+	Period time.Duration
+	Early  bool
 }
 
 // InspectionRecord is the inspection of one pod, as far as known.
@@ -48,6 +53,7 @@ type Model struct {
 
 	lastSeen time.Time
 	next     time.Time      // the earliest start of the next modelled relist
+	ended    time.Time      // the end of the last one
 	waiting  []RelistRecord // plegd's relists not yet replayed or skipped, in order
 	behind   map[string]InspectionRecord
 	order    []string // the keys of behind, oldest first
@@ -199,14 +205,31 @@ func (m *Model) step(now time.Time) bool {
 	return true
 }
 
+// due is when the next modelled relist may start: a period after the last one
+// ended, or as soon as there is one that waits for no period.
+func (m *Model) due() time.Time {
+	for i := range m.waiting {
+		r := &m.waiting[i]
+		if !r.Early || !r.Start.Before(m.next) {
+			continue
+		}
+		if r.Start.After(m.ended) {
+			return r.Start
+		}
+		return m.ended
+	}
+	return m.next
+}
+
 // begin starts the next modelled relist: a replay of the last relist that plegd
 // had started by then, or else of the next that it starts.
 func (m *Model) begin(now time.Time) bool {
-	if len(m.waiting) == 0 || m.next.After(now) {
+	next := m.due()
+	if len(m.waiting) == 0 || next.After(now) {
 		return false
 	}
 	pick := 0
-	for pick+1 < len(m.waiting) && !m.waiting[pick+1].Start.After(m.next) {
+	for pick+1 < len(m.waiting) && !m.waiting[pick+1].Start.After(next) {
 		pick++
 	}
 	r := m.waiting[pick]
@@ -215,8 +238,8 @@ func (m *Model) begin(now time.Time) bool {
 	}
 	later := m.waiting[pick+1:]
 	start := r.Start
-	if m.next.After(start) {
-		start = m.next
+	if next.After(start) {
+		start = next
 	}
 	c := &replay{start: start, record: r, answered: map[string]InspectionRecord{}}
 	for _, uid := range m.order {
@@ -240,7 +263,10 @@ func (m *Model) begin(now time.Time) bool {
 func (m *Model) finish(end time.Time) {
 	c := m.current
 	m.current = nil
-	m.next = end.Add(m.period)
+	if c.record.Period > 0 {
+		m.period = c.record.Period
+	}
+	m.ended, m.next = end, end.Add(m.period)
 	for _, i := range c.items { // lists that failed: still to be inspected
 		m.postpone(i)
 	}

@@ -51,6 +51,8 @@ const (
 
 	EventSubscriberStuck = "EventSubscriberStuck"
 	EventChannelFull     = "EventChannelFull"
+	EventStreamBroken    = "EventStreamBroken"
+	EventsMissed         = "EventsMissed"
 
 	RelistLoopStalled = "RelistLoopStalled"
 	Unknown           = "Unknown"
@@ -114,7 +116,7 @@ func reasonOf(id string) *Reason {
 // Groups of reasons that rows outrank together.
 var (
 	// load are the reasons that speak of slowness and of what nears a limit.
-	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit}
+	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken, EventsMissed}
 	// pods are those of single pods, and load.
 	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck}, load)
 	// calls are those of calls, and pods: all follow from a runtime that cannot
@@ -126,4 +128,4 @@ var (
 
 // table is every reason that plegd can name. When several are active, the
 // primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(processReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, selfReasons)
+var table = slices.Concat(processReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, eventReasons, selfReasons)

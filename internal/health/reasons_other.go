@@ -113,8 +113,8 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: EventChannelFull, Severity: SeverityWarning,
-		Meaning: "Pod lifecycle events were dropped because their channel was full.",
-		Needs:   "events discarded.",
+		Meaning: "The channel of pod lifecycle events is full, and events are dropped. A kubelet that relies on events calls that unhealthy.",
+		Needs:   "events discarded, or a full channel while events are relied on.",
 		Numbers: "within the last minute; the channel holds 1000.",
 		Next:    "See what changes so many pods at once.",
 		Steps: []string{
@@ -123,10 +123,14 @@ var otherReasons = []Reason{
 		},
 		Restart: HelpsNo,
 		match: func(w *view) []string {
-			if w.f.LastDiscard.IsZero() || w.age(w.f.LastDiscard) > discardRecent {
-				return nil
+			var out []string
+			if e := w.f.Events; e.full() {
+				out = append(out, fmt.Sprintf("%d pod lifecycle events wait to be read, and no more fit", e.Waiting))
 			}
-			return []string{fmt.Sprintf("%d events discarded, the last %s ago", w.f.Discarded, short(w.age(w.f.LastDiscard)))}
+			if w.f.LastDiscard.IsZero() || w.age(w.f.LastDiscard) > discardRecent {
+				return out
+			}
+			return append(out, fmt.Sprintf("%d events discarded, the last %s ago", w.f.Discarded, short(w.age(w.f.LastDiscard))))
 		},
 	},
 	{

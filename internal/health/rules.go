@@ -26,6 +26,8 @@ const (
 	msgRuntimeDown    = "container runtime is down"
 	msgNeverRelisted  = "pleg has yet to be successful"
 	msgNetworkUnknown = "network state unknown"
+	// pkg/kubelet/pleg/evented.go, Healthy.
+	msgChannelFull = "EventedPLEG is not healthy: EventedPLEG: pleg event channel capacity is full with %v events"
 )
 
 // kubelet is what the kubelet's own rules say.
@@ -47,6 +49,9 @@ func rules(f *Facts, now time.Time) kubelet {
 	if pleg != "" {
 		runtime = append(runtime, "PLEG is not healthy: "+pleg)
 	}
+	if f.Events.full() {
+		runtime = append(runtime, fmt.Sprintf(msgChannelFull, f.Events.Waiting))
+	}
 	if f.Status.Answered && !f.Status.RuntimeReady.good() {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
 	}
@@ -57,7 +62,7 @@ func rules(f *Facts, now time.Time) kubelet {
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
 	}
 	return kubelet{
-		plegHealthy:     pleg == "",
+		plegHealthy:     pleg == "" && !f.Events.full(),
 		syncLoopAllowed: len(runtime) == 0,
 		nodeReady:       len(runtime)+len(network) == 0,
 		message:         aggregate(append(runtime, network...)),

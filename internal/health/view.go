@@ -203,7 +203,7 @@ func (w *view) hangSince() (time.Time, bool) {
 // for more than two periods, plegd's own or the modelled kubelet's.
 func (w *view) relistTrouble() bool {
 	r := &w.f.Relist
-	long := 2 * w.f.Config.RelistPeriod
+	long := w.f.Config.long()
 	return r.Failures > 0 ||
 		r.InFlight != nil && w.age(r.InFlight.Start) > long ||
 		!w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
@@ -240,7 +240,7 @@ func (w *view) troubleFor() time.Duration {
 		d = w.age(since)
 	}
 	if r.Failures > 0 {
-		d = max(d, w.age(r.Last.Start)+time.Duration(r.Failures-1)*w.f.Config.RelistPeriod)
+		d = max(d, w.age(r.Last.Start)+time.Duration(r.Failures-1)*w.f.Config.long()/2)
 	}
 	return d
 }
@@ -249,7 +249,7 @@ func (w *view) troubleFor() time.Duration {
 // first relist and the first Status have ended, or have been in flight for more
 // than two periods.
 func (w *view) settled() bool {
-	long := 2 * w.f.Config.RelistPeriod
+	long := w.f.Config.long()
 	relist := w.f.Relist.Last != nil || w.f.Relist.InFlight != nil && w.age(w.f.Relist.InFlight.Start) > long
 	s := &w.f.Status
 	status := s.Answered && !s.Restored || s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) > long

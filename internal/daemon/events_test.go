@@ -1,0 +1,355 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
+)
+
+func evented(c *Config) { c.Events = relist.Evented }
+func hinted(c *Config)  { c.Events = relist.Hint }
+
+// modern is a fake runtime whose events may be listened to.
+func modern(pods, containers int) *critest.Runtime {
+	rt := fakeRuntime(pods, containers)
+	rt.SetVersion("containerd", "v2.4.2")
+	return rt
+}
+
+// starts are the moments at which the relists of the loop began, until w.at.
+func (w *watched) starts(until time.Duration) []time.Duration {
+	w.t.Helper()
+	var out []time.Duration
+	for at := time.Since(w.t0).Truncate(time.Second) + 500*time.Millisecond; at < until; at += time.Second / 2 {
+		s := w.at(at)
+		if l := s.Facts.Relist.LastSeen.Sub(w.t0); len(out) == 0 || out[len(out)-1] != l {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// TestEventedPeriod: while a stream holds, relists are 300 s apart and the
+// threshold is 10 min, in facts and gauges; the leases go on.
+func TestEventedPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, modern(10, 2), evented)
+		s := w.at(500 * time.Millisecond)
+		if s.Facts.Config.RelistPeriod != time.Second || s.Verdict.Threshold != 3*time.Minute {
+			t.Errorf("before a stream holds: period %s, threshold %s", s.Facts.Config.RelistPeriod, s.Verdict.Threshold)
+		}
+		starts := w.starts(905 * time.Second)
+		// Relists at 0 and 1 s; the stream holds at 1 s, and one shows where
+		// things stand; then 300 s between end and start.
+		want := []time.Duration{0, time.Second, 301 * time.Second, 601 * time.Second, 901 * time.Second}
+		if !slices.Equal(starts, want) {
+			t.Errorf("relists began at %v, want %v", starts, want)
+		}
+		s = w.at(910 * time.Second)
+		e := s.Facts.Events
+		if s.Facts.Config.RelistPeriod != 300*time.Second || s.Verdict.Threshold != 10*time.Minute || !e.InUse || e.Phase != "streaming" {
+			t.Errorf("period %s, threshold %s, %+v", s.Facts.Config.RelistPeriod, s.Verdict.Threshold, *e)
+		}
+		if s.Verdict.State != health.StateHealthy || e.Errors != 0 || e.Lapses != 0 || e.Missed != 0 {
+			t.Errorf("%s, %+v", s.Verdict.State, *e)
+		}
+		// A lease of 10 s, the next one opened 2 s before its end.
+		if e.Opened < 110 || e.Opened > 116 {
+			t.Errorf("%d streams in 910 s, want one every 8 s", e.Opened)
+		}
+		if n := w.rt.Subscribers(); n < 1 || n > 2 {
+			t.Errorf("%d subscribers at once, want one or, while leases overlap, two", n)
+		}
+	})
+}
+
+// TestEventedThreshold: the lists hang from second 10 on; by the threshold in
+// force the node stays Ready for 10 min, and last seen does not move for being
+// asked.
+func TestEventedThreshold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, modern(10, 2), evented)
+		w.at(fault)
+		w.fail("ListPodSandbox=hang")
+		for s := 11; s < 601; s += 10 {
+			v := w.at(seconds(float64(s))).Verdict
+			if v.LastSeen.Sub(w.t0) != time.Second || !v.NodeReady || v.Threshold != 10*time.Minute {
+				t.Fatalf("second %d: last seen %s, ready %t, threshold %s", s, v.LastSeen.Sub(w.t0), v.NodeReady, v.Threshold)
+			}
+		}
+		v := w.at(602 * time.Second).Verdict
+		want := "PLEG is not healthy: pleg was last seen active 10m1s ago; threshold is 10m0s"
+		if v.State != health.StateUnhealthy || v.KubeletMessage != want {
+			t.Errorf("second 602: %s, %q, want %q", v.State, v.KubeletMessage, want)
+		}
+	})
+}
+
+// TestFallBackAndReturn: four failures of the stream change nothing, the fifth
+// brings back the generic period and threshold; a stream that holds for a lease
+// brings back the evented ones.
+func TestFallBackAndReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, modern(10, 2), evented)
+		w.at(100 * time.Second)
+		for i := 1; i <= 10; i++ {
+			if err := w.rt.AwaitSubscribers(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			w.rt.EndEvents()
+			synctest.Wait()
+			s := w.d.Snapshot(time.Now())
+			e, c := s.Facts.Events, s.Facts.Config
+			fell := i >= 5
+			period, threshold := 300*time.Second, 10*time.Minute
+			if fell {
+				period, threshold = time.Second, 3*time.Minute
+			}
+			if e.Errors != uint64(i) || e.FellBack != fell || e.InUse == fell || c.RelistPeriod != period || c.RelistThreshold != threshold {
+				t.Fatalf("after %d failures: period %s, threshold %s, %+v", i, c.RelistPeriod, c.RelistThreshold, *e)
+			}
+			if age := s.Verdict.LastSeenAge; age > time.Second {
+				t.Fatalf("after %d failures: last seen is %s old: each failure forces a relist", i, age)
+			}
+			if got, want := s.Verdict.State, map[bool]health.State{false: health.StateHealthy, true: health.StateHealthy}[fell]; i < 5 && got != want {
+				t.Fatalf("after %d failures: %s, %s", i, got, s.Verdict.Reason)
+			}
+		}
+		s := w.at(time.Since(w.t0) + 2*time.Second)
+		if s.Verdict.State != health.StateDegraded || s.Verdict.Reason != health.EventStreamBroken {
+			t.Errorf("fallen back: %s, %q", s.Verdict.State, s.Verdict.Reason)
+		}
+		// The next attempt is at most 3 s later, and must hold for 10 s.
+		back := w.at(time.Since(w.t0) + 12*time.Second)
+		e := back.Facts.Events
+		if !e.InUse || e.FellBack || e.Failures != 0 || e.Phase != "streaming" || back.Facts.Config.RelistPeriod != 300*time.Second || back.Verdict.Threshold != 10*time.Minute {
+			t.Errorf("the stream holds again: %s %+v", back.Facts.Config.RelistPeriod, *e)
+		}
+		if back.Verdict.State != health.StateHealthy || e.Missed != 0 {
+			t.Errorf("back: %s, %q, %d missed", back.Verdict.State, back.Verdict.Reason, e.Missed)
+		}
+	})
+}
+
+// TestModelFollows: through period, fallback and return the modelled kubelet has
+// its own period, and is no older than it is allowed to be.
+func TestModelFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, modern(10, 2), evented)
+		for at := 10 * time.Second; at < 1000*time.Second; at += 5 * time.Second {
+			s := w.at(at)
+			if s.Verdict.State != health.StateHealthy || s.Verdict.ModelledAge > s.Facts.Config.RelistPeriod+2*time.Second {
+				t.Fatalf("%s: %s %s, modelled last seen %s old with a period of %s", at, s.Verdict.State, s.Verdict.Reason, s.Verdict.ModelledAge, s.Facts.Config.RelistPeriod)
+			}
+		}
+		w.at(1150 * time.Second) // in the middle of a period
+		for range 5 {
+			_ = w.rt.AwaitSubscribers(t.Context(), 1)
+			w.rt.EndEvents()
+			synctest.Wait()
+		}
+		for range 8 {
+			s := w.at(time.Since(w.t0) + time.Second)
+			if s.Verdict.ModelledAge > 3*time.Second || s.Verdict.State == health.StateUnhealthy {
+				t.Fatalf("after the fallback: %s, modelled last seen %s old, threshold %s", s.Verdict.State, s.Verdict.ModelledAge, s.Verdict.Threshold)
+			}
+		}
+	})
+}
+
+// TestCacheTick: while events are relied on, the cache's clock goes on every 5 s
+// without a relist.
+func TestCacheTick(t *testing.T) {
+	for _, mode := range []relist.Mode{relist.Evented, relist.Hint} {
+		synctest.Test(t, func(t *testing.T) {
+			w := watch(t, modern(2, 1), func(c *Config) { c.Events = mode; c.RelistPeriod = 100 * time.Second })
+			w.at(2 * time.Second)
+			for at := 6 * time.Second; at < 60*time.Second; at += 5 * time.Second {
+				w.at(at)
+				got, want := w.d.loop.Cache().Observed().Sub(w.t0), at-time.Second
+				if mode == relist.Hint {
+					want = 0
+				}
+				if got != want {
+					t.Fatalf("%s, second %s: observed %s, want %s", mode, at, got, want)
+				}
+				if seen := w.d.Snapshot(time.Now()).Verdict.LastSeen.Sub(w.t0); seen > time.Second {
+					t.Fatalf("last seen moved to %s by a tick", seen)
+				}
+			}
+		})
+	}
+}
+
+// TestEventedRuntimeHangs: relists are far apart, and a runtime that hangs is
+// named as soon as otherwise.
+func TestEventedRuntimeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, modern(10, 2), evented)
+		w.at(100500 * time.Millisecond)
+		w.fail("socket=freeze")
+		v := w.at(110 * time.Second).Verdict
+		if v.State != health.StateDegraded || v.Reason != health.RuntimeUnresponsive {
+			t.Errorf("10 s after the freeze: %s, %q: %+v", v.State, v.Reason, v.Active)
+		}
+		v = w.at(131 * time.Second).Verdict
+		if v.State != health.StateUnhealthy || v.KubeletMessage != down {
+			t.Errorf("30 s after the last good Status: %s, %q", v.State, v.KubeletMessage)
+		}
+		w.at(400 * time.Second)
+		w.fail("")
+		v = w.at(420 * time.Second).Verdict
+		if v.State != health.StateHealthy {
+			t.Errorf("thawed: %s, %q %+v", v.State, v.Reason, v.Active)
+		}
+	})
+}
+
+// TestNoEvents: runtimes on which events are not to be had, or not to be
+// touched. The generic loop goes on, and nothing is called wrong.
+func TestNoEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, fail, phase string
+		end                  bool
+	}{
+		"1.6":     {version: "1.6.20", fail: "GetContainerEvents=error(Unimplemented: unknown method GetContainerEvents)", phase: "unsupported"},
+		"1.7":     {version: "1.7.24", phase: "refused"},
+		"unknown": {version: "main", phase: "refused"},
+		"ends":    {version: "v2.4.2", end: true, phase: "ends_at_once"},
+	} {
+		for _, mode := range []relist.Mode{relist.Hint, relist.Evented} {
+			t.Run(fmt.Sprint(name, "/", mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rt := fakeRuntime(3, 1)
+					rt.SetVersion("containerd", c.version)
+					if c.end {
+						rt.SetHook("GetContainerEvents", nil)
+						go func() {
+							for rt.AwaitSubscribers(t.Context(), 1) == nil {
+								rt.EndEvents()
+								time.Sleep(time.Millisecond)
+							}
+						}()
+					}
+					w := watch(t, rt, func(cfg *Config) { cfg.Events = mode })
+					w.fail(c.fail)
+					for at := 5 * time.Second; at < 100*time.Second; at += time.Second {
+						s := w.at(at)
+						if e := s.Facts.Events; e.Phase != c.phase || e.InUse || e.Missed > 0 {
+							t.Fatalf("%s: %+v", at, *e)
+						}
+						if s.Verdict.State != health.StateHealthy || s.Verdict.LastSeenAge > time.Second || s.Verdict.Threshold != 3*time.Minute {
+							t.Fatalf("%s: %s, %s", at, s.Verdict.State, s.Verdict.Reason)
+						}
+					}
+					if n := w.rt.Calls("GetContainerEvents").Started; c.phase == "refused" && n > 0 {
+						t.Errorf("%d subscriptions to a runtime that was to be left alone", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAllowUnsafe: told to, plegd subscribes where it would not.
+func TestAllowUnsafe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fakeRuntime(3, 1)
+		rt.SetVersion("containerd", "1.7.24")
+		w := watch(t, rt, func(c *Config) { c.Events, c.EventsAllowUnsafe = relist.Hint, true })
+		if e := w.at(5 * time.Second).Facts.Events; e.Phase != "streaming" {
+			t.Errorf("%+v", *e)
+		}
+	})
+}
+
+// TestHintIsQuick: a container's exit is known when the event is there, not when
+// the next relist is.
+func TestHintIsQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := modern(10, 1)
+		w := watch(t, rt, hinted)
+		w.at(10100 * time.Millisecond)
+		_, containers := rt.Snapshot()
+		before := w.d.loop.Snapshot()
+		lists := rt.Calls("ListContainers").Started
+		rt.ExitContainer(containers[0].Id, 3, "")
+		synctest.Wait()
+		uid := containers[0].Labels["io.kubernetes.pod.uid"]
+		status := w.d.loop.Cache().Get(uid)
+		if len(status.Containers) != 1 || status.Containers[0].ExitCode != 3 {
+			t.Errorf("the cache has %+v", status.Containers)
+		}
+		if s := w.d.loop.Snapshot(); s.Attempts != before.Attempts {
+			t.Error("a relist was made: this test tests nothing")
+		}
+		if n := rt.Calls("ListContainers").Started - lists; n != 1 {
+			t.Errorf("%d lists of containers for one event, want one, of the pod", n)
+		}
+		s := w.at(20 * time.Second)
+		if s.Facts.Events.Missed != 0 || s.Verdict.State != health.StateHealthy || s.Facts.Config.RelistPeriod != time.Second {
+			t.Errorf("%s %+v", s.Verdict.State, *s.Facts.Events)
+		}
+	})
+}
+
+// TestMissed: what no event tells is counted two periods after a relist has
+// found it, and named when it goes on.
+func TestMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := modern(10, 1)
+		w := watch(t, rt, hinted)
+		w.at(10100 * time.Millisecond)
+		rt.LoseEvents(true)
+		_, containers := rt.Snapshot()
+		rt.ExitContainer(containers[0].Id, 3, "")
+		if e := w.at(12900 * time.Millisecond).Facts.Events; e.Missed != 0 {
+			t.Errorf("found at second 11, counted before second 13: %d", e.Missed)
+		}
+		s := w.at(14100 * time.Millisecond)
+		if s.Facts.Events.Missed != 1 || s.Verdict.State != health.StateHealthy {
+			t.Errorf("%d missed, %s %s", s.Facts.Events.Missed, s.Verdict.State, s.Verdict.Reason)
+		}
+		for i := 1; i < 9; i++ {
+			w.at(time.Duration(12+2*i)*time.Second + 100*time.Millisecond)
+			rt.ExitContainer(containers[i].Id, 0, "")
+		}
+		s = w.at(40 * time.Second)
+		if s.Facts.Events.Missed != 9 || s.Verdict.Reason != health.EventsMissed || s.Verdict.State != health.StateDegraded {
+			t.Errorf("%d missed, %s %q", s.Facts.Events.Missed, s.Verdict.State, s.Verdict.Reason)
+		}
+		rt.LoseEvents(false)
+		if s = w.at(110 * time.Second); s.Verdict.State != health.StateHealthy || s.Facts.Events.Missed != 9 {
+			t.Errorf("a minute later: %s %q, %d missed", s.Verdict.State, s.Verdict.Reason, s.Facts.Events.Missed)
+		}
+	})
+}
+
+// TestEventedWritesNothing: with events on, too, every call only reads.
+func TestEventedWritesNothing(t *testing.T) {
+	for _, mode := range relist.Modes() {
+		synctest.Test(t, func(t *testing.T) {
+			w := watch(t, modern(10, 2), func(c *Config) { c.Events = mode })
+			w.at(20 * time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for ctx.Err() == nil && time.Since(w.t0) < 60*time.Second {
+				w.rt.Churn(0.5)
+				time.Sleep(time.Second)
+			}
+			if calls := w.rt.WriteCalls(); len(calls) != 0 {
+				t.Errorf("plegd made calls that write: %v", calls)
+			}
+			if e := w.d.Snapshot(time.Now()).Facts.Events; e != nil && e.Missed > 0 {
+				t.Errorf("%s: %d changes missed", mode, e.Missed)
+			}
+		})
+	}
+}

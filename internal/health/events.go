@@ -1,0 +1,61 @@
+package health
+
+import "time"
+
+// Events is the runtime's event stream and how far it can be trusted. Counts
+// are since plegd started.
+type Events struct {
+	// Mode is hint or evented.
+	Mode string `json:"mode"`
+	// Phase is waiting, streaming, broken, refused, unsupported or
+	// ends_at_once; Since is when it began, Detail says more.
+	Phase  string    `json:"phase"`
+	Since  time.Time `json:"since"`
+	Detail string    `json:"detail,omitempty"`
+	// InUse is true while relists are far apart because events tell what
+	// changes: the period and the threshold of Config are then the evented ones.
+	// FellBack is true from the fallback to the generic loop until a stream
+	// holds again.
+	InUse    bool `json:"in_use,omitempty"`
+	FellBack bool `json:"fell_back,omitempty"`
+	// Failures counts the stream's failures since it came into use (hint: since
+	// it last held), LastFailed and LastErr are those of the last.
+	Failures   int        `json:"failures,omitempty"`
+	LastFailed time.Time  `json:"last_failed"`
+	LastErr    *CallError `json:"last_err,omitempty"`
+	LastEvent  time.Time  `json:"last_event"`
+
+	// Opened counts the streams, Errors those that failed, Lapses the times that
+	// none was open for a while and none had failed.
+	Opened uint64 `json:"opened"`
+	Errors uint64 `json:"errors,omitempty"`
+	Lapses uint64 `json:"lapses,omitempty"`
+	// Received counts the events by runtime.v1's type, each once; Duplicates the
+	// copies; Backlog those older than the subscription.
+	Received   map[string]uint64 `json:"received,omitempty"`
+	Duplicates uint64            `json:"duplicates,omitempty"`
+	Backlog    uint64            `json:"backlog,omitempty"`
+	// Missed counts the changes that a relist found and no event told;
+	// MissedSince is when the present run of them began.
+	Missed      uint64    `json:"missed,omitempty"`
+	MissedSince time.Time `json:"missed_since"`
+	LastMissed  time.Time `json:"last_missed"`
+	// OutOfOrder, NoStatus, Known, Gone and Dropped count events: made before one
+	// of their pod that came earlier, without the sandbox's status, older than
+	// the last lists, of a pod that is gone, and come too fast to be taken.
+	OutOfOrder uint64 `json:"out_of_order,omitempty"`
+	NoStatus   uint64 `json:"no_status,omitempty"`
+	Known      uint64 `json:"known,omitempty"`
+	Gone       uint64 `json:"gone,omitempty"`
+	Dropped    uint64 `json:"dropped,omitempty"`
+
+	// Waiting pod lifecycle events have yet to be read, Capacity fit.
+	Waiting  int `json:"waiting,omitempty"`
+	Capacity int `json:"capacity,omitempty"`
+}
+
+// full tells whether the channel of a PLEG that relies on events is full, which
+// the kubelet's health check calls unhealthy.
+func (e *Events) full() bool {
+	return e != nil && e.InUse && e.Capacity > 0 && e.Waiting >= e.Capacity
+}
