@@ -107,6 +107,13 @@ bench-daemon: build ## Measure the whole daemon beside a bare peer at 1 Hz, and 
 	@$(GO) build -o build/bench ./bench
 	@build/bench -mode daemon $(ARGS)
 
+.PHONY: bench-containerd
+bench-containerd: build ## Measure on a real containerd with 200 pods, and what containerd spends (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make bench-containerd: needs root: it starts a containerd" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	@$(GO) build -o build/bench ./bench
+	@$(GO) test -tags e2e -count=1 -timeout 30m -v -run TestContainerd ./test/bench/
+
 .PHONY: bench-soak
 bench-soak: ## Make a day's relists back to back and show that nothing grows (minutes)
 	@$(GO) build -o build/bench ./bench

@@ -54,30 +54,20 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 	}
 	defer peer.close()
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	d, err := startDaemon(ctx, binary, socket, dir)
 	if err != nil {
 		return err
 	}
-	address := l.Addr().String()
-	_ = l.Close()
-	// As its unit starts it: deploy/systemd/plegd.service.
-	d := exec.CommandContext(ctx, binary, "run", "--runtime-endpoint", "unix://"+socket, "--state-dir", dir, "--control-socket", filepath.Join(dir, "control.sock"), "--web.listen-address", address)
-	d.Env = append(os.Environ(), "GOMEMLIMIT=192MiB")
-	d.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.Start(); err != nil {
-		return fmt.Errorf("start the daemon (make build): %w", err)
-	}
-	defer func() { _ = d.Process.Signal(syscall.SIGTERM); _ = d.Wait() }()
-	time.Sleep(10 * time.Second) // its start is over
+	defer d.stop()
 
-	url := "http://" + address + "/metrics"
-	before := cpuOf(d.Process.Pid)
+	url := "http://" + d.address + "/metrics"
+	before := cpuOf(d.pid())
 	r, err := peer.round(order{Relists: int(window.Seconds()), Period: time.Second})
 	if err != nil {
 		return err
 	}
-	used := cpuOf(d.Process.Pid) - before
-	rss := resident(d.Process.Pid)
+	used := cpuOf(d.pid()) - before
+	rss := resident(d.pid())
 
 	const scrapes = 100
 	series, err := scrape(ctx, url)
@@ -85,13 +75,13 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 		return err
 	}
 	idle := float64(used) / float64(window)
-	start, before := time.Now(), cpuOf(d.Process.Pid)
+	start, before := time.Now(), cpuOf(d.pid())
 	for range scrapes {
 		if _, err := scrape(ctx, url); err != nil {
 			return err
 		}
 	}
-	each := (float64(cpuOf(d.Process.Pid)-before) - idle*float64(time.Since(start))) / scrapes
+	each := (float64(cpuOf(d.pid())-before) - idle*float64(time.Since(start))) / scrapes
 	alone, err := meanRelist(ctx, url, 20*time.Second, 0)
 	if err != nil {
 		return err
@@ -103,6 +93,38 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 	own, others := ms(used)/window.Seconds(), ms(r.CPU)/window.Seconds()
 	fmt.Printf("%6d %13.2f %13.2f %8.2f %10.1f %7d %14.2f %10.2f %13.2f\n", cfg.pods, own, others, own/others, float64(rss)/(1<<20), series, each/1e6, alone, crowded)
 	return nil
+}
+
+// daemon is a plegd run.
+type daemon struct {
+	cmd     *exec.Cmd
+	address string
+}
+
+// startDaemon starts one as its unit does (deploy/systemd/plegd.service) and
+// waits until its start is over.
+func startDaemon(ctx context.Context, binary, socket, dir string) (*daemon, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{address: l.Addr().String()}
+	_ = l.Close()
+	d.cmd = exec.CommandContext(ctx, binary, "run", "--runtime-endpoint", "unix://"+socket, "--state-dir", dir, "--control-socket", filepath.Join(dir, "control.sock"), "--web.listen-address", d.address)
+	d.cmd.Env = append(os.Environ(), "GOMEMLIMIT=192MiB")
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the daemon (make build): %w", err)
+	}
+	time.Sleep(10 * time.Second)
+	return d, nil
+}
+
+func (d *daemon) pid() int { return d.cmd.Process.Pid }
+
+func (d *daemon) stop() {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	_ = d.cmd.Wait()
 }
 
 // cpuOf is the CPU time of a process's threads, to the nanosecond.
