@@ -25,13 +25,18 @@ common=$(comm -12 <(packages "$old") <(packages .))
 [ -n "$common" ] || { echo "bench-compare: $ref and this tree have no package with benchmarks in common" >&2; exit 1; }
 
 bench() { # tree, package, output
-  (cd "$1" && "$GO" test -run '^$' -bench . -benchmem -count 1 -benchtime "${BENCHTIME:-0.5s}" "./$2") | tee -a "$3"
+  if ! (cd "$1" && "$GO" test -run '^$' -bench . -benchmem -count 1 -benchtime "${BENCHTIME:-0.5s}" "./$2") >"$tmp/last" 2>&1; then
+    echo "bench-compare: the benchmarks of $2 failed in $1:" >&2
+    cat "$tmp/last" >&2
+    exit 1
+  fi
+  cat "$tmp/last" >>"$3"
 }
 for i in $(seq "$COUNT"); do
   echo "bench-compare: round $i of $COUNT" >&2
   for p in $common; do
-    bench "$old" "$p" "$tmp/$ref_name.txt" >/dev/null
-    bench . "$p" "$tmp/new.txt" >/dev/null
+    bench "$old" "$p" "$tmp/$ref_name.txt"
+    bench . "$p" "$tmp/new.txt"
   done
 done
 cd "$tmp" # the columns are headed by the paths
