@@ -36,7 +36,7 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 
   calls    off, error(CODE[: message]), delay(2s), hang, panic, oversize(17MiB),
            empty, garbage; Status: notready(RuntimeReady|NetworkReady);
-           streams: breakoff(messages), repeat, endless
+           streams: breakoff(messages), repeat, endless, flood, unended
   socket   off, noaccept, close, nosettings, settingsonly, speaksecond,
            drip(bytes,interval), garbage, http1, freeze`,
 		Example: `  plegd simulate --socket /tmp/demo/runtime.sock --churn 0.01

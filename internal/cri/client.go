@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -74,8 +73,10 @@ type Client struct {
 
 	large      chan struct{} // has an element while an answer above smallBytes is read
 	frames     framePool
-	sandboxes  *listReader[Sandbox]
-	containers *listReader[Container]
+	sandboxes  *lister[Sandbox]
+	containers *lister[Container]
+	// maxStreamed is a constant but for tests.
+	maxStreamed int
 }
 
 // DialResult is the outcome of a connect(2) to the runtime's socket.
@@ -104,7 +105,10 @@ func New(opts Options) (*Client, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	c := &Client{opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(), sandboxes: newSandboxReader(), containers: newContainerReader()}
+	c := &Client{
+		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
+		sandboxes: newSandboxLister(), containers: newContainerLister(), maxStreamed: maxStreamed,
+	}
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
 	}
@@ -383,35 +387,25 @@ func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
 }
 
 // ListPodSandbox lists all sandboxes. The slice is valid until the next call;
-// the values are immutable, and the same as last time where nothing changed.
+// the values are immutable, and the same as last time where nothing changed. A
+// list that is refused for its size is streamed, where the runtime can.
 func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
-	defer c.frames.answered()
-	var out []*Sandbox
-	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.sandboxes.read(b); return err }}
-	if err := c.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, a); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return c.sandboxes.list(ctx, c)
 }
 
 // ListContainers lists all containers, exited ones too. The slice is valid
 // until the next call; the values are immutable, and the same as last time
-// where nothing changed.
+// where nothing changed. A list that is refused for its size is streamed, where
+// the runtime can.
 func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
-	defer c.frames.answered()
-	var out []*Container
-	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = c.containers.read(b); return err }}
-	if err := c.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, a); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return c.containers.list(ctx, c)
 }
 
 // SandboxChanges tells what the last answer to ListPodSandbox changed.
-func (c *Client) SandboxChanges() Changes[Sandbox] { return c.sandboxes.changes }
+func (c *Client) SandboxChanges() Changes[Sandbox] { return c.sandboxes.reader.changes }
 
 // ContainerChanges tells what the last answer to ListContainers changed.
-func (c *Client) ContainerChanges() Changes[Container] { return c.containers.changes }
+func (c *Client) ContainerChanges() Changes[Container] { return c.containers.reader.changes }
 
 // The most addresses that are kept of a pod, and bytes of one: a dual-stack pod
 // has two.

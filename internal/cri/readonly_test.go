@@ -22,6 +22,7 @@ func decided() map[string]bool {
 	return map[string]bool{
 		"Version": true, "Status": true,
 		"ListPodSandbox": true, "ListContainers": true,
+		"StreamPodSandboxes": true, "StreamContainers": true,
 		"PodSandboxStatus": true, "ContainerStatus": true,
 		"GetContainerEvents": true, // by lease only: ContainerEvents
 
@@ -33,7 +34,6 @@ func decided() map[string]bool {
 		"PullImage": false, "RemoveImage": false,
 
 		// They only read, and plegd has no use for them; a stream can hold up the node.
-		"StreamPodSandboxes": false, "StreamContainers": false,
 		"StreamContainerStats": false, "StreamPodSandboxStats": false, "StreamPodSandboxMetrics": false, "StreamImages": false,
 		"ContainerStats": false, "ListContainerStats": false, "PodSandboxStats": false, "ListPodSandboxStats": false,
 		"ListMetricDescriptors": false, "ListPodSandboxMetrics": false, "RuntimeConfig": false,
@@ -157,12 +157,12 @@ func TestReplacedConnectionOnlyReads(t *testing.T) {
 }
 
 // TestOperationsAreTheAllowedCalls: what plegd counts and what it may call are
-// the same. The event stream is no call that is answered: it has metrics of its
-// own.
+// the same. A streamed list counts as that list; the event stream is no call that
+// is answered, and has metrics of its own.
 func TestOperationsAreTheAllowedCalls(t *testing.T) {
 	var may, counted []string
 	for name, allowed := range decided() {
-		if allowed && name != "GetContainerEvents" {
+		if allowed && name != "GetContainerEvents" && !strings.HasPrefix(name, "Stream") {
 			may = append(may, name)
 		}
 	}

@@ -49,9 +49,12 @@ type listReader[T any] struct {
 	out   []*T
 
 	changes  Changes[T]
-	distinct int    // items of the answer being read that are remembered
-	odd      bool   // it holds items that are not
-	last     uint64 // the last list's number, 0 if it was odd or read in part
+	parts    bool    // the answer being read comes in parts
+	added    []int32 // slots of its items that were not known before
+	distinct int     // items of it that are remembered
+	odd      bool    // it holds items that are not
+	last     uint64  // the last list's number, 0 if it was odd or read in part
+	before   uint64  // what last was when the answer began
 }
 
 // mark is what a known item is recognised by.
@@ -109,14 +112,19 @@ type Changes[T any] struct {
 	// order; Removed those of ids that this list does not hold. Both are valid
 	// until the next list.
 	Changed, Removed []*T
+	// Refused is set when the list was streamed because the call that the
+	// kubelet makes is refused for the size of its answer: with what limit, and
+	// how many bytes it would be now. The kubelet cannot list then.
+	Refused *Error
 }
 
 // lastList is the number of the last list that any reader has read.
 var lastList atomic.Uint64
 
 var (
-	errWire    = errors.New("the answer is no valid protobuf message")
-	errTooMany = fmt.Errorf("the list holds more than %d entries: plegd reads no more of it", MaxEntries)
+	errWire     = errors.New("the answer is no valid protobuf message")
+	errRepeated = errors.New("the streamed list holds an item twice")
+	errTooMany  = fmt.Errorf("the list holds more than %d entries: plegd reads no more of it", MaxEntries)
 )
 
 // read returns the items of the list in data, in their order. The slice is
@@ -125,33 +133,81 @@ var (
 // whole; and not these either once there are very many: a runtime whose lists
 // are broken each time could else fill the memory with what is in none of them.
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
+	r.begin(false)
+	if err := r.part(data); err != nil {
+		if len(r.values) >= MaxEntries {
+			r.reset()
+		}
+		return nil, err
+	}
+	return r.end(), nil
+}
+
+// begin begins an answer, which comes in one part or in several. In a list of
+// several parts no item may come twice (api.proto, StreamContainers).
+func (r *listReader[T]) begin(parts bool) {
+	r.parts = parts
 	r.out = r.out[:0]
+	r.added = r.added[:0]
 	r.listed.clear(len(r.values))
 	r.distinct, r.odd = 0, false
 	ch := &r.changes
 	clear(ch.Changed) // nothing of an old list is held longer than that list
 	clear(ch.Removed)
 	ch.Changed, ch.Removed = ch.Changed[:0], ch.Removed[:0]
-	before := r.last
-	r.last, ch.List, ch.Before = 0, 0, 0 // should the end not be reached
+	r.before = r.last
+	r.last, ch.List, ch.Before, ch.Refused = 0, 0, 0, nil // should the end not be reached
+}
 
+// part reads a part of the answer.
+func (r *listReader[T]) part(data mem.BufferSlice) error {
 	r.src.start(data)
 	err := r.items()
 	r.src.end()
-	if err != nil {
-		if len(r.values) >= MaxEntries {
-			r.reset()
-		}
-		return nil, err
-	}
+	return err
+}
+
+// end ends the answer.
+func (r *listReader[T]) end() []*T {
+	ch := &r.changes
 	if r.distinct < r.known {
 		r.forget()
 	}
 	ch.List = lastList.Add(1)
 	if !r.odd {
-		r.last, ch.Before = ch.List, before
+		r.last, ch.Before = ch.List, r.before
 	}
-	return r.out, nil
+	return r.out
+}
+
+// abort gives up an answer of several parts: what it held that was not known
+// before is forgotten, or streams that fail again and again, with other items
+// each time, would be remembered for ever.
+func (r *listReader[T]) abort() {
+	clear(r.out)
+	clear(r.changes.Changed)
+	r.out, r.changes.Changed = r.out[:0], r.changes.Changed[:0]
+	if len(r.added) == 0 {
+		return
+	}
+	for _, slot := range r.added {
+		r.values[slot] = nil
+	}
+	r.known -= len(r.added)
+	r.added, r.free = r.added[:0], r.free[:0]
+	used := 0
+	for slot := len(r.values) - 1; slot >= 0; slot-- {
+		if r.values[slot] == nil {
+			r.free = append(r.free, int32(slot))
+		} else {
+			used = max(used, slot+1)
+		}
+	}
+	if len(r.values) >= shrinkFrom && used < len(r.values)/4 {
+		r.shrink(used)
+	}
+	r.seen.rebuild(r.known, r.byDigest)
+	r.ids.rebuild(r.known, r.byID)
 }
 
 // items reads every item of the answer, batch by batch.
@@ -225,6 +281,9 @@ func (r *listReader[T]) take(s *sight) (*T, error) {
 	hash := maphash.Bytes(r.seed, id)
 	slot, known := r.ids.lookup(hash, func(slot int32) bool { return r.id(r.values[slot]) == string(id) })
 	if known && r.listed.has(slot) {
+		if r.parts {
+			return nil, errRepeated
+		}
 		// A second item of the same id in one answer is another item, with
 		// labels of its own, and takes the first one's place. In the list both
 		// stay.
@@ -248,6 +307,7 @@ func (r *listReader[T]) take(s *sight) (*T, error) {
 	if !known {
 		r.known++
 		r.ids.insert(hash, slot, r.byID)
+		r.added = append(r.added, slot)
 	}
 	if r.listed.add(slot) {
 		r.distinct++
@@ -279,7 +339,7 @@ func (r *listReader[T]) slot() int32 {
 // reset forgets everything.
 func (r *listReader[T]) reset() {
 	r.marks, r.values, r.listed, r.seen, r.ids, r.free, r.out = nil, nil, nil, index{}, index{}, nil, nil
-	r.known, r.distinct, r.changes.Changed, r.changes.Removed = 0, 0, nil, nil
+	r.known, r.distinct, r.changes.Changed, r.changes.Removed, r.added = 0, 0, nil, nil, nil
 }
 
 // forget drops the items that the list just read did not hold.

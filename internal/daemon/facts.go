@@ -80,7 +80,7 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 	}
 	l := s.Last
 	r.Last = &health.RelistResult{
-		Start: l.Start, End: l.End, Err: callError(l.Err), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
+		Start: l.Start, End: l.End, Err: callError(l.Err), Refused: callError(l.Refused), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
 		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
 	}
 	r.Slowest = bySlowness(l)
@@ -139,11 +139,12 @@ func phaseOf(p relist.Phase) health.Phase {
 	}
 }
 
-// inFlightRecord is the relist under way, for the modelled kubelet.
+// inFlightRecord is the relist under way, for the modelled kubelet. Lists that
+// plegd had to stream are lists that the kubelet has not.
 func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
 	r := health.RelistRecord{Seq: s.Attempts, Start: s.Start, Early: s.Early}
 	if s.Phase == relist.Inspecting {
-		r.Listed, r.OK = s.PhaseStart, true
+		r.Listed, r.OK = s.PhaseStart, s.Refused == nil
 		r.Inspections = inspectionRecords(s.Inspections)
 	}
 	return r
@@ -152,7 +153,7 @@ func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
 // endedRecord is a relist that ended, for the modelled kubelet.
 func endedRecord(l *relist.Result) health.RelistRecord {
 	return health.RelistRecord{
-		Seq: l.Seq, Start: l.Start, Listed: l.Listed, OK: l.Err == nil,
+		Seq: l.Seq, Start: l.Start, Listed: l.Listed, OK: l.Err == nil && l.Refused == nil,
 		Inspections: inspectionRecords(l.Inspections, l.Hinted), Complete: true, Early: l.Early, Period: l.Period,
 	}
 }

@@ -160,7 +160,7 @@ func (s *store) save(f *health.Facts) error {
 	}
 	b, err := json.Marshal(savedState{
 		Schema: stateSchema, BootID: boot, Written: int64(mono),
-		LastSeen: moment(f.Relist.LastSeen), LastGood: moment(f.Status.LastGood),
+		LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
 		Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
 	})
 	if err != nil {

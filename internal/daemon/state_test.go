@@ -47,7 +47,9 @@ func (b *boot) setID(t *testing.T, id string) {
 func savedFacts() health.Facts {
 	now := time.Now()
 	return health.Facts{
-		Relist: health.Relist{LastSeen: now.Add(-20 * time.Second)},
+		Relist: health.Relist{LastSeen: now.Add(-10 * time.Second)},
+		// The older of the two decides, and is kept.
+		Modelled: health.Modelled{LastSeen: now.Add(-20 * time.Second)},
 		Status: health.Status{
 			Answered: true, LastGood: now.Add(-7 * time.Second), RuntimeReady: &health.Condition{Status: true},
 			NetworkReady: &health.Condition{Reason: "R", Message: "M"},

@@ -133,7 +133,10 @@ type RelistResult struct {
 	End   time.Time `json:"end"`
 	// Err is what failed, nil after success. A failed inspection does not fail
 	// a relist.
-	Err            *CallError    `json:"err,omitempty"`
+	Err *CallError `json:"err,omitempty"`
+	// Refused is set when a list was streamed because the one call that the
+	// kubelet makes is refused for the size of its answer.
+	Refused        *CallError    `json:"refused,omitempty"`
 	ListPodSandbox time.Duration `json:"list_podsandbox_ns"`
 	ListContainers time.Duration `json:"list_containers_ns"`
 	// Serial is what the relist would have taken one call after another.
@@ -179,6 +182,9 @@ type CallError struct {
 	// TooMany is set when a list holds more entries than plegd reads.
 	TooMany bool `json:"too_many,omitempty"`
 }
+
+// tooLarge tells whether an answer was refused for its size.
+func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
 
 // answered tells whether the runtime itself gave this error: it does answer.
 func (e *CallError) answered() bool {

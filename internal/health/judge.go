@@ -123,12 +123,12 @@ func starting(w *view) bool {
 	switch {
 	case f.Status.Answered && (!f.Status.RuntimeReady.good() || !f.Status.NetworkReady.good()):
 		return false // these rules take no time
-	case f.Relist.LastSeen.IsZero() && age > f.Config.RelistThreshold:
+	case LastSeen(f).IsZero() && age > f.Config.RelistThreshold:
 		return false
 	case f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
 		return false
 	}
-	return lastSeen(f).IsZero() || f.Status.LastGood.IsZero()
+	return LastSeen(f).IsZero() || f.Status.LastGood.IsZero()
 }
 
 // notReadyIn is the time until the first of the kubelet's rules trips, as far
@@ -149,7 +149,7 @@ func notReadyIn(w *view, v *Verdict) *time.Duration {
 	late := w.now.Sub(good) > statusLate
 	relist := w.relistTrouble()
 	if relist {
-		consider(f.Config.RelistThreshold - w.now.Sub(orElse(lastSeen(f), f.Started)))
+		consider(f.Config.RelistThreshold - w.now.Sub(orElse(LastSeen(f), f.Started)))
 	}
 	// The Status rule counts before its last good answer is late, too, once
 	// the relist is in trouble and nothing speaks for the next Status.

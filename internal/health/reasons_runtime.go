@@ -114,7 +114,7 @@ var runtimeReasons = []Reason{
 		Restart: HelpsYes, RestartNote: "It frees the lock; running containers are kept.",
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
-			if !ok || !w.lastAnswer.After(since) || w.silent() {
+			if !ok || !w.lastAnswer.After(since) || w.silent() || w.streaming() != nil {
 				return nil
 			}
 			return w.callEvidence()
@@ -123,7 +123,7 @@ var runtimeReasons = []Reason{
 	{
 		ID: ListResponseTooLarge, Severity: SeverityCritical,
 		Meaning:  "A list has outgrown the largest message: the kubelet can no longer see its containers.",
-		Needs:    "a list fails with ResourceExhausted and names the size.",
+		Needs:    "a list fails with ResourceExhausted and names the size; or it is that long when plegd streams it (StreamContainers, StreamPodSandboxes), which stands for what the kubelet would be refused.",
 		Numbers:  "16777216 bytes, the kubelet's limit and containerd's.",
 		Outranks: pods,
 		Next:     "Remove exited containers; then find what leaves so many of them.",
@@ -134,15 +134,19 @@ var runtimeReasons = []Reason{
 		},
 		Restart: HelpsNo, RestartNote: "The containers are still there afterwards.",
 		match: func(w *view) []string {
-			e := w.failed()
-			if e == nil || e.Code != "ResourceExhausted" || e.Bytes == 0 {
+			e := w.refused()
+			if e == nil {
 				return nil
 			}
 			whose := "the kubelet's limit"
 			if e.ByServer {
 				whose = "the runtime's own limit"
 			}
-			return []string{fmt.Sprintf("%s is %d bytes, %s is %d", e.Operation, e.Bytes, whose, e.Limit)}
+			out := []string{fmt.Sprintf("%s is %d bytes, %s is %d", e.Operation, e.Bytes, whose, e.Limit)}
+			if w.failed() == nil && w.f.Relist.Last != nil && w.f.Relist.Last.Refused != nil {
+				out = append(out, fmt.Sprintf("plegd lists %d containers by streaming; most kubelets cannot", w.f.Containers))
+			}
+			return out
 		},
 	},
 	{

@@ -71,7 +71,7 @@ func rules(f *Facts, now time.Time) kubelet {
 
 // plegMessage is the error of the kubelet's PLEG health check, "" when healthy.
 func plegMessage(f *Facts, now time.Time) string {
-	seen := lastSeen(f)
+	seen := LastSeen(f)
 	if seen.IsZero() {
 		return msgNeverRelisted
 	}
@@ -81,9 +81,9 @@ func plegMessage(f *Facts, now time.Time) string {
 	return ""
 }
 
-// lastSeen is the older of plegd's and the modelled kubelet's last seen: that
+// LastSeen is the older of plegd's and the modelled kubelet's last seen: that
 // is what decides. Zero when either has never succeeded.
-func lastSeen(f *Facts) time.Time {
+func LastSeen(f *Facts) time.Time {
 	if f.Modelled.LastSeen.Before(f.Relist.LastSeen) {
 		return f.Modelled.LastSeen
 	}

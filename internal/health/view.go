@@ -107,6 +107,37 @@ func (w *view) failed() *CallError {
 	return w.f.Relist.Last.Err
 }
 
+// refused returns why the kubelet cannot list for the size of an answer, though
+// plegd may; nil when nothing says so.
+func (w *view) refused() *CallError {
+	r := &w.f.Relist
+	if e := w.streaming(); e != nil {
+		return e
+	}
+	e := w.failed()
+	if e == nil && r.Failures == 0 && r.Last != nil {
+		e = r.Last.Refused
+	}
+	if e == nil || !e.tooLarge() {
+		return nil
+	}
+	return e
+}
+
+// streaming returns why the list under way is being streamed, where it is in the
+// same relist that the call for all of it was refused; nil when it is not.
+func (w *view) streaming() *CallError {
+	in := w.f.Relist.InFlight
+	if in == nil {
+		return nil
+	}
+	c := w.f.Calls[string(in.Phase)]
+	if c.LastErr == nil || !c.LastErr.tooLarge() || c.LastFailed.Before(in.PhaseStart) {
+		return nil
+	}
+	return c.LastErr
+}
+
 // unanswered tells whether an operation has been asked since t and not been
 // answered: failed without an answer, or in flight for at least after.
 func (w *view) unanswered(op string, t time.Time, after time.Duration) bool {
@@ -204,7 +235,7 @@ func (w *view) hangSince() (time.Time, bool) {
 func (w *view) relistTrouble() bool {
 	r := &w.f.Relist
 	long := w.f.Config.long()
-	return r.Failures > 0 ||
+	return r.Failures > 0 || r.Last != nil && r.Last.Refused != nil ||
 		r.InFlight != nil && w.age(r.InFlight.Start) > long ||
 		!w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
 }

@@ -10,6 +10,14 @@ type teller interface {
 	ContainerChanges() cri.Changes[cri.Container]
 }
 
+// refused is why the kubelet's lists would fail where these were streamed.
+func refused(rt teller) *cri.Error {
+	if e := rt.SandboxChanges().Refused; e != nil {
+		return e
+	}
+	return rt.ContainerChanges().Refused
+}
+
 // take takes over one pair of lists by what has changed, where that is known
 // and leads to the very same records; entry by entry where not.
 func (rs *records) take(sandboxes []*cri.Sandbox, containers []*cri.Container, rt teller) {

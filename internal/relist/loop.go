@@ -192,6 +192,7 @@ func (l *Loop) relist(ctx context.Context) {
 	}
 	l.now.Attempts++
 	l.now.Start, l.now.ListSandboxes, l.now.ListContainers, l.now.Inspections, l.now.Early = start, 0, 0, nil, early
+	l.now.Refused = nil
 	l.enter(ListingSandboxes, start)
 	res := &Result{Seq: l.now.Attempts, Start: start, Early: early, Hinted: l.hints.inspected}
 	l.hints.inspected = nil
@@ -237,6 +238,8 @@ func (l *Loop) relist(ctx context.Context) {
 	l.remember(res.Serial)
 	if rt, ok := l.rt.(teller); ok {
 		l.records.take(sandboxes, containers, rt)
+		res.Refused = refused(rt)
+		l.now.Refused = res.Refused
 	} else {
 		l.records.update(sandboxes, containers)
 	}

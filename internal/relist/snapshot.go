@@ -42,6 +42,9 @@ type Snapshot struct {
 	Trust Trust
 	// ListTime is the time of each list of the relist under way, as far as done.
 	ListSandboxes, ListContainers time.Duration
+	// Refused is set when the lists of the relist under way were streamed, since
+	// the kubelet's would be refused for their size.
+	Refused *cri.Error
 	// Inspections are those of the relist under way, nil before they begin.
 	Inspections []*Inspection
 	// LastSeen is the start of the last relist whose lists succeeded.
@@ -75,6 +78,9 @@ type Result struct {
 	// Err is why a list failed, nil when both succeeded. Err.Operation tells
 	// which.
 	Err *cri.Error
+	// Refused is why the kubelet's list would have failed where plegd's was
+	// streamed, nil when it was not.
+	Refused *cri.Error
 	// Serial is what the relist would have taken one call after another.
 	Serial time.Duration
 	// Changed counts the pods with events, Failed the inspections that failed.

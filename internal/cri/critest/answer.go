@@ -98,7 +98,44 @@ func serveStream(t Term, srv any, stream grpc.ServerStream, handler grpc.StreamH
 			err = stream.SendMsg(s.last)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	switch t.kind {
+	case kindFlood:
+		return flood(stream, s.last)
+	case kindUnended:
+		<-stream.Context().Done()
+		return status.FromContextError(stream.Context().Err()).Err()
+	}
+	return nil
+}
+
+// flood sends a streaming list's last message again and again, with new ids.
+func flood(stream grpc.ServerStream, last any) error {
+	for n := 0; ; n++ {
+		id := func(i int) string { return fmt.Sprintf("%032x%032x", n, i) }
+		var m proto.Message
+		switch last := last.(type) {
+		case *runtimeapi.StreamContainersResponse:
+			c := proto.CloneOf(last)
+			for i := range c.GetContainers() {
+				c.Containers[i].Id = id(i)
+			}
+			m = c
+		case *runtimeapi.StreamPodSandboxesResponse:
+			c := proto.CloneOf(last)
+			for i := range c.GetPodSandboxes() {
+				c.PodSandboxes[i].Id = id(i)
+			}
+			m = c
+		default:
+			return nil
+		}
+		if err := stream.SendMsg(m); err != nil {
+			return err
+		}
+	}
 }
 
 // changedStream changes the messages of one stream.

@@ -26,6 +26,8 @@ const (
 	kindBreakOff kind = "breakoff"
 	kindRepeat   kind = "repeat"
 	kindEndless  kind = "endless"
+	kindFlood    kind = "flood"
+	kindUnended  kind = "unended"
 	// Below gRPC.
 	kindNoAccept     kind = "noaccept"
 	kindClose        kind = "close"
@@ -111,6 +113,13 @@ func Repeat() Term { return Term{kind: kindRepeat} }
 
 // Endless sends a stream's last message again and again until the call ends.
 func Endless() Term { return Term{kind: kindEndless} }
+
+// Flood goes on after a streaming list's last message with items that are not
+// there, new ones in every message, until the call ends.
+func Flood() Term { return Term{kind: kindFlood} }
+
+// Unended sends all messages of a stream and does not end it until the call ends.
+func Unended() Term { return Term{kind: kindUnended} }
 
 // NoAccept stops accepting: connects succeed and wait in the queue, as when a
 // runtime is out of file descriptors. Open connections go on.

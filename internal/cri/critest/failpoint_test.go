@@ -231,21 +231,22 @@ func TestFailpointStreams(t *testing.T) {
 		}
 	}
 	failing(t, "", func(t *testing.T, rt *critest.Runtime, c runtimeapi.RuntimeServiceClient) {
-		rt.FillPods(122, 2) // 250 containers: 3 messages
+		rt.FillPods(22, 2) // 50 containers: 3 messages
 		for _, tc := range []struct {
 			term critest.Term
 			n    int
 			code codes.Code
 		}{
-			{critest.Off(), 250, codes.OK},
+			{critest.Off(), 50, codes.OK},
 			{critest.Empty(), 0, codes.OK},
-			{critest.Repeat(), 500, codes.OK},
-			{critest.BreakOff(2), 200, codes.Unavailable},
-			{critest.BreakOff(9), 250, codes.Unavailable},
+			{critest.Repeat(), 100, codes.OK},
+			{critest.BreakOff(2), 40, codes.Unavailable},
+			{critest.BreakOff(9), 50, codes.Unavailable},
 			{critest.Garbage(), 0, codes.Internal},
 			{critest.Oversize(17 << 20), 0, codes.ResourceExhausted},
 			{critest.Error(codes.Unimplemented, ""), 0, codes.Unimplemented},
-			{critest.Endless(), 10_050, codes.OK},
+			{critest.Endless(), 10_010, codes.OK},
+			{critest.Flood(), 10_010, codes.OK},
 		} {
 			rt.Set("StreamContainers", tc.term)
 			n, err := recvAll(t, c)

@@ -46,7 +46,7 @@ func (f Failpoints) String() string {
 // Types of calls: off, error(CODE[: message]), delay(duration, or milliseconds
 // without a unit), hang, panic, oversize(bytes, or with KiB or MiB), empty,
 // garbage, notready(RuntimeReady|NetworkReady), and of streams
-// breakoff(messages), repeat, endless. Types of the socket: off, noaccept,
+// breakoff(messages), repeat, endless, flood, unended. Types of the socket: off, noaccept,
 // close, nosettings, settingsonly, speaksecond, drip(bytes,interval), garbage,
 // http1, freeze. What each does is said at the function of its name.
 //
@@ -272,7 +272,7 @@ func (k kind) lasting() bool { return k == kindNoAccept || k == kindFreeze || k 
 func callKinds() []kind {
 	return []kind{
 		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage,
-		kindNotReady, kindBreakOff, kindRepeat, kindEndless,
+		kindNotReady, kindBreakOff, kindRepeat, kindEndless, kindFlood, kindUnended,
 	}
 }
 

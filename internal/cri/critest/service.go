@@ -89,7 +89,7 @@ func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 }
 
 // streamBatch is how many entries one message of a streaming list holds.
-const streamBatch = 100
+const streamBatch = 20
 
 func (s *service) StreamPodSandboxes(req *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
 	items := s.model.listSandboxes(req.GetFilter())
