@@ -119,6 +119,16 @@ bench-soak: ## Make a day's relists back to back and show that nothing grows (mi
 	@$(GO) build -o build/bench ./bench
 	@build/bench -mode soak $(ARGS)
 
+.PHONY: bench-profile
+bench-profile: ## Show where the CPU time of a steady state at 5000 pods goes
+	@$(GO) build -o build/bench ./bench
+	@build/bench -mode profile -relists 600 -profiles build $(ARGS)
+	@$(GO) tool pprof -top -nodecount 24 build/bench build/plegd-5000.pprof 2>/dev/null | sed -n '/flat%/,$$p' | sed -E 's/\[go\.shape.*\]\)/[T])/; s#(github.com/plegd/plegd|google.golang.org)/##'
+
+.PHONY: bench-all
+bench-all: ## Make every table of docs/performance.md (half an hour, root): make bench-all [WRITE=docs/performance.md] [ONLY='steady daemon']
+	@ONLY="$(ONLY)" bash bench/all.sh $(WRITE)
+
 .PHONY: bench-compare
 bench-compare: ## Compare the Go benchmarks with another commit's: make bench-compare REF=v0.1.0
 	@[ -n "$(REF)" ] || { echo "make bench-compare: say which commit: REF=..." >&2; exit 1; }

@@ -98,20 +98,22 @@ func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, n
 }
 
 func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
-	h := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
+	scrape := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		ErrorLog: &scrapeErrors{once: newOnce(opts.Log)},
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            opts.Registerer,
 		MaxRequestsInFlight: maxScrapes,
-		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
 		DisableCompression:  true, // see gzipped
 	})
-	if opts.Registerer != nil {
-		h = promhttp.InstrumentMetricHandler(opts.Registerer, h)
+	// promhttp's own timeout would hold the answer as it is before it is
+	// compressed, in a buffer that grows with each scrape anew.
+	h := http.TimeoutHandler(gzipped(scrape), scrapeTimeout, "Collecting the metrics took longer than "+scrapeTimeout.String()+".\n")
+	if opts.Registerer == nil {
+		return h
 	}
-	return gzipped(h)
+	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
 }
 
 // scrapeErrors says why a metric could not be collected, once.
