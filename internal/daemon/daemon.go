@@ -106,10 +106,12 @@ func (d *Daemon) Remember(version string) {
 		Opened: d.metrics.IncidentOpened, WriteFailed: d.metrics.IncidentWriteFailed,
 	})
 	d.tasks = append(d.tasks, d.incidents)
-	d.tasks = append(d.tasks, &keeper{store: s, changed: d.judge.changed, facts: func(now time.Time) health.Facts {
+	k := &keeper{store: s, changed: d.judge.changed, facts: func(now time.Time) health.Facts {
 		f, _, _ := d.judge.judge(now, false)
 		return f
-	}})
+	}}
+	d.sources.state = k
+	d.tasks = append(d.tasks, k)
 }
 
 // Serve adds the web server and the control socket.

@@ -26,6 +26,9 @@ type sources struct {
 	node        *evidence.Watch[health.Node]
 	kubelet     *evidence.Watch[health.Kubelet]
 	docker      *evidence.Watch[health.Probe]
+	// state is the state directory, which is shown like a source and is none;
+	// nil unless the daemon remembers.
+	state source
 
 	all  []source
 	said map[string]string // what the log last said of a source
@@ -96,6 +99,11 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 	for _, src := range s.all {
 		if state, ok := src.Source(); ok {
 			e.Sources[src.String()] = state
+		}
+	}
+	if s.state != nil {
+		if state, ok := s.state.Source(); ok {
+			e.Sources["state"] = state
 		}
 	}
 	if !probe.At.IsZero() { // that a dial fails is an answer

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -66,8 +68,16 @@ func newStore(dir, procfs string, log *zap.Logger) *store {
 	}}
 }
 
+// maxBootID is more than a UUID takes, in bytes.
+const maxBootID = 64
+
 func (s *store) bootID() (string, error) {
-	b, err := os.ReadFile(filepath.Join(s.procfs, "sys/kernel/random/boot_id"))
+	f, err := os.Open(filepath.Join(s.procfs, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxBootID))
 	return strings.TrimSpace(string(b)), err
 }
 
@@ -180,6 +190,41 @@ type keeper struct {
 	store   *store
 	facts   func(time.Time) health.Facts
 	changed <-chan struct{} // the verdict has; holds one at most
+
+	begun atomic.Pointer[time.Time] // of the save under way
+	saved atomic.Pointer[health.Source]
+}
+
+// saveHangs is how long a save is under way before the directory counts as one
+// that does not answer.
+const saveHangs = 10 * time.Second
+
+// Source tells whether the state directory can be written; ok is false before
+// the first save.
+func (k *keeper) Source() (s health.Source, ok bool) {
+	if p := k.saved.Load(); p != nil {
+		s, ok = *p, true
+	}
+	if begun := k.begun.Load(); begun != nil && time.Since(*begun) > saveHangs {
+		s = health.Source{At: *begun, Duration: time.Since(*begun), Err: fmt.Sprintf("a save in %s has not ended within %s", k.store.dir, saveHangs)}
+		ok = true
+	}
+	return s, ok
+}
+
+// save saves once, and notes what came of it.
+func (k *keeper) save() error {
+	f := k.facts(time.Now())
+	start := time.Now()
+	k.begun.Store(&start)
+	defer k.begun.Store(nil)
+	err := k.store.save(&f)
+	s := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	if err != nil {
+		s.Err = err.Error()
+	}
+	k.saved.Store(s)
+	return err
 }
 
 // String names the task.
@@ -193,8 +238,7 @@ func (k *keeper) Run(ctx context.Context) error {
 		defer close(done)
 		said := ""
 		for range saves {
-			f := k.facts(time.Now())
-			err := k.store.save(&f)
+			err := k.save()
 			switch {
 			case err == nil && said != "":
 				k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
@@ -205,6 +249,7 @@ func (k *keeper) Run(ctx context.Context) error {
 			}
 		}
 	}()
+	hung := false
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	for {
@@ -214,6 +259,12 @@ func (k *keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			k.end(saves, done)
 			return nil
+		}
+		if s, _ := k.Source(); k.begun.Load() == nil {
+			hung = false
+		} else if s.Duration > saveHangs && !hung {
+			hung = true
+			k.store.log.Warn("the state directory does not answer: a restart of plegd will begin anew", zap.String("error", s.Err))
 		}
 		select {
 		case saves <- struct{}{}:

@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxControlConns is how many connections the control socket holds at once.
-	maxControlConns = 16
+	maxControlConns = 8
 	// controlCheckEvery is how often the control server looks whether its
 	// socket is still in the file system.
 	controlCheckEvery = 10 * time.Second

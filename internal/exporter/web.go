@@ -15,8 +15,9 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 )
 
-// maxWebConns is how many connections the web server holds at once.
-const maxWebConns = 64
+// maxWebConns is how many connections the web server holds at once. Each takes up
+// to three goroutines while it is at work.
+const maxWebConns = 32
 
 // WebOptions say where the web server listens.
 type WebOptions struct {
