@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # all.sh [FILE]: makes every table of docs/performance.md, each under its command,
 # and writes it into FILE where FILE has it: between a line "<!-- bench:NAME -->"
-# and the next "<!-- end -->". ONLY="NAME ..." makes these only. Takes half an
+# and the next "<!-- end -->". ONLY="NAME ..." makes these only, ROUNDS=5 the
+# steady state in fewer rounds. Takes half an
 # hour, and the containerd part needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,7 +38,7 @@ if [ -z "${ONLY-}" ] || [[ " $ONLY " == *" machine "* ]]; then
   echo
   put machine
 fi
-table steady "make bench ARGS='-churn 0 -rounds 11 -svg docs/relist.svg'"
+table steady "make bench ARGS='-churn 0 -rounds ${ROUNDS:-11} -svg docs/relist.svg'"
 table changing "make bench ARGS='-churn 0.01,0.1,0.6 -rounds 3 -resident 5'"
 table daemon "make bench-daemon ARGS='-window 30s'"
 table containerd "make bench-containerd"

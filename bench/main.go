@@ -1,18 +1,18 @@
 // Command bench measures what one relist costs the process that makes it:
 //
-//	floor  the bytes of both lists received and not decoded
-//	peer   both lists decoded by the generated client, grouped by pod and
-//	       compared with the last ones in the straightforward way
-//	plegd  plegd's own connection and relist loop
+//	floor   the bytes of both lists received and not decoded
+//	floor+  the same with the windows and the buffer pool of plegd's connection
+//	peer    both lists decoded by the generated client, grouped by pod and
+//	        compared with the last ones in the straightforward way
+//	plegd   plegd's own connection and relist loop
 //
-// All three talk to one fake runtime, which marshals each answer anew and in
+// All talk to one fake runtime, which marshals each answer anew and in
 // another order, over a unix socket. Runtime and subjects are processes of their
 // own, so that a subject's CPU time is its own and one's garbage is not
 // collected at another's expense. The subjects take turns in short rounds, so
 // that a machine that speeds up or slows down does so for all of them.
 //
-// The floor and the peer connect with the kubelet's options. plegd's connection
-// has windows of its own: see internal/cri.
+// The floor and the peer connect with the kubelet's options.
 //
 // What counts are the ratios of one run; times are this machine's.
 package main

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/plegd/plegd/internal/cri"
 )
 
 // subject makes relists.
@@ -29,12 +31,14 @@ type subject interface {
 }
 
 // subjects are the names of all subjects, in the order of the table.
-func subjects() []string { return []string{"floor", "peer", "plegd"} }
+func subjects() []string { return []string{"floor", "floor+", "peer", "plegd"} }
 
 func newSubject(name, socket string) (subject, error) {
 	switch name {
 	case "floor":
 		return newFloor(socket)
+	case "floor+":
+		return newFloor(socket, cri.Transport()...)
 	case "peer":
 		return newPeer(socket)
 	case "plegd":

@@ -3,8 +3,24 @@ package cri
 import (
 	"sync"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
 )
+
+// Transport returns how plegd's connections receive, for the bench: what they
+// would cost that only receive.
+func Transport() []grpc.DialOption { return transport(&framePool{}) }
+
+func transport(frames *framePool) []grpc.DialOption {
+	return []grpc.DialOption{
+		// As large as the largest answer: none then waits for permission to go
+		// on, and gRPC does not measure the connection with pings meanwhile.
+		grpc.WithInitialWindowSize(MaxMessageBytes),
+		grpc.WithInitialConnWindowSize(MaxMessageBytes),
+		experimental.WithBufferPool(frames),
+	}
+}
 
 // The transport receives in frames of at most frameBytes (HTTP/2's default,
 // which gRPC keeps), each in a buffer of its own.

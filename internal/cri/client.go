@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -130,7 +129,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		}
 		return c.dial(ctx)
 	}
-	conn, err := grpc.NewClient("passthrough:///runtime",
+	conn, err := grpc.NewClient("passthrough:///runtime", append(transport(&c.frames),
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -149,14 +148,9 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 			MinConnectTimeout: c.opts.RPCTimeout,
 		}),
 		grpc.WithIdleTimeout(0),
-		// As large as the largest answer: none then waits for permission to go
-		// on, and gRPC does not measure the connection with pings meanwhile.
-		grpc.WithInitialWindowSize(MaxMessageBytes),
-		grpc.WithInitialConnWindowSize(MaxMessageBytes),
-		experimental.WithBufferPool(&c.frames),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("set up a connection to %s: %w", c.opts.Path, err)
 	}
