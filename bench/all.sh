@@ -2,8 +2,7 @@
 # all.sh [FILE]: makes every table of docs/performance.md, each under its command,
 # and writes it into FILE where FILE has it: between a line "<!-- bench:NAME -->"
 # and the next "<!-- end -->". ONLY="NAME ..." makes these only, ROUNDS=5 the
-# steady state in fewer rounds. Takes half an
-# hour, and the containerd part needs root.
+# steady state in fewer rounds. All take half an hour; containerd needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 file=${1-}
