@@ -35,6 +35,8 @@ GOBUILD = CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -buildvcs=false -ldflag
 
 # The race detector needs a C compiler with its headers. CI always has one.
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>' | $$($(GO) env CC) -E -x c - >/dev/null 2>&1 && echo -race)
+# Modules of their own, for what plegd itself must not depend on.
+MODULES := deploy/image deploy/kubernetes
 TESTFLAGS ?=
 E2EFLAGS ?=
 RUNS ?= 1
@@ -67,6 +69,7 @@ demo: build ## Show a fault, its reason and the recovery on a fake runtime (unde
 test: ## Run the fast tests: race detector, no root, no network
 	@[ -n "$(RACE)" ] || echo "make test: NO RACE DETECTOR: it needs cgo and a C compiler with headers (Debian: gcc libc6-dev)" >&2
 	$(if $(RACE),,CGO_ENABLED=0 )$(GO) test $(RACE) $(TESTFLAGS) ./...
+	for m in $(MODULES); do $(GO) test -C $$m ./...; done
 
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root; installs Debian packages)
@@ -76,7 +79,7 @@ e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root
 	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
 
 .PHONY: e2e-systemd
-e2e-systemd: packages ## Run the unit and the packages on a real systemd beside a real containerd service (root; installs Debian packages)
+e2e-systemd: packages image-oci ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-systemd: needs root: it boots a systemd in namespaces" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/systemd/
@@ -139,6 +142,7 @@ lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet 
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet -tags e2e ./...
 	cd test/page && $(GO) vet -tags e2e ./...
+	for m in $(MODULES); do $(GO) vet -C $$m ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
@@ -156,6 +160,7 @@ generate: ## Write the docs that come from code (reasons, metrics, examples)
 verify: generate ## Check that generated files, formatting and go.mod are committed as they should be
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "make verify: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) mod tidy -diff
+	for m in $(MODULES); do $(GO) mod tidy -C $$m -diff; done
 	cd test/page && $(GO) mod tidy -diff
 	$(GO) mod verify
 	@[ -z "$$(git status --porcelain)" ] || { echo "make verify: the tree is not as committed:" >&2; git status --short >&2; git --no-pager diff --stat >&2; exit 1; }
@@ -182,6 +187,12 @@ image: ## Build the container image plegd:VERSION (docker, podman or buildah)
 .PHONY: packages
 packages: build-all ## Build dist/*.deb and dist/*.rpm for amd64 and arm64 (dpkg-deb, rpmbuild)
 	@GO="$(GO)" VERSION="$(VERSION)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/packages/build.sh
+
+# A module of its own builds it: plegd does not depend on what that imports.
+.PHONY: image-oci
+image-oci: build-all ## Build dist/plegd.oci.tar, the image for amd64 and arm64, without a container engine
+	@mkdir -p dist
+	$(GO) run -C deploy/image . -dockerfile "$(CURDIR)/Dockerfile" -binary "$(CURDIR)/build/linux-ARCH/plegd" -name "localhost/plegd:$(VERSION)" -version "$(VERSION)" -revision "$(REVISION)" -created "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" -o "$(CURDIR)/dist/plegd.oci.tar"
 
 .PHONY: clean
 clean: ## Remove what was built (the Go caches stay)

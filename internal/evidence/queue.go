@@ -22,7 +22,7 @@ const findAgain = 15 * time.Second
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	w := NewWatch("accept_queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
+	w := NewWatch("queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
 	w.hurry = func(v *health.Queue) time.Duration {
 		if v.Length > 0 {
 			return hurried

@@ -74,7 +74,8 @@ func within(limit time.Duration, condition func() error) error {
 	}
 }
 
-// statusText waits until the line that systemctl status shows holds a word.
+// statusText waits until the line that systemctl status shows has a word that
+// begins so.
 func statusText(t *testing.T, s *lab.Systemd, word string) {
 	t.Helper()
 	if err := statusSays(s, word); err != nil {
@@ -84,7 +85,8 @@ func statusText(t *testing.T, s *lab.Systemd, word string) {
 
 func statusSays(s *lab.Systemd, word string) error {
 	return within(15*time.Second, func() error {
-		if text := s.Property(plegdUnit, "StatusText"); !strings.Contains(text, word) {
+		// A space before it: unhealthy is not healthy.
+		if text := s.Property(plegdUnit, "StatusText"); !strings.Contains(" "+text, " "+word) {
 			return fmt.Errorf("STATUS= is %q, want it to hold %q", text, word)
 		}
 		return nil

@@ -58,11 +58,7 @@ func packageFile(t *testing.T, pattern string) string {
 // readDeploy returns a file of deploy/.
 func readDeploy(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../../deploy", path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return readFile(t, filepath.Join("../../deploy", path))
 }
 
 // mutate replaces the one place where a file has old.
@@ -72,4 +68,14 @@ func mutate(t *testing.T, text, old, mutant string) string {
 		t.Fatalf("the file has %q %d times, want once: name another mutation", old, n)
 	}
 	return strings.Replace(text, old, mutant, 1)
+}
+
+// readFile returns a file of the repository.
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

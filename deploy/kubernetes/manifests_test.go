@@ -1,0 +1,242 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// files returns the manifests, by their paths.
+func files(t *testing.T) map[string]string {
+	t.Helper()
+	found, err := filepath.Glob("*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, path := range found {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[path] = string(b)
+	}
+	return out
+}
+
+// objects builds a kustomization and decodes what comes out. A field that the
+// API has not, or one that is there twice, is an error.
+func objects(manifests map[string]string, dir string) ([]runtime.Object, error) {
+	fs := filesys.MakeFsInMemory()
+	for path, text := range manifests {
+		if err := fs.WriteFile("/"+path, []byte(text)); err != nil {
+			return nil, err
+		}
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, "/"+dir)
+	if err != nil {
+		return nil, fmt.Errorf("kustomize build %s: %w", dir, err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	var out []runtime.Object
+	for _, r := range built.Resources() {
+		b, err := r.AsYAML()
+		if err != nil {
+			return nil, err
+		}
+		object, _, err := decoder.Decode(b, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("decode %s %s: %w", r.GetKind(), r.GetName(), err)
+		}
+		out = append(out, object)
+	}
+	return out, nil
+}
+
+// runtimes are the kustomizations, each with the socket that it watches.
+var runtimes = map[string]string{
+	"base": "/run/containerd/containerd.sock",
+	"crio": "/run/crio/crio.sock",
+	"k3s":  "/run/k3s/containerd/containerd.sock",
+}
+
+// check returns what is wrong with the manifests.
+func check(manifests map[string]string) error {
+	var errs []error
+	for dir, socket := range runtimes {
+		if err := checkOne(manifests, dir, socket); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkOne(manifests map[string]string, dir, socket string) error {
+	all, err := objects(manifests, dir)
+	if err != nil {
+		return err
+	}
+	var ds *appsv1.DaemonSet
+	var ns *corev1.Namespace
+	var account *corev1.ServiceAccount
+	for _, o := range all {
+		switch o := o.(type) {
+		case *appsv1.DaemonSet:
+			ds = o
+		case *corev1.Namespace:
+			ns = o
+		case *corev1.ServiceAccount:
+			account = o
+		default:
+			return fmt.Errorf("there is a %T, and plegd needs none", o)
+		}
+	}
+	if ds == nil || ns == nil || account == nil {
+		return errors.New("want a Namespace, a ServiceAccount and a DaemonSet")
+	}
+	var errs []error
+	want := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, errors.New(what))
+		}
+	}
+	pod := ds.Spec.Template.Spec
+	want(ns.Name == ds.Namespace && account.Namespace == ns.Name && ns.Labels["pod-security.kubernetes.io/enforce"] == "privileged", "the namespace does not admit the pod")
+	selected := len(ds.Spec.Selector.MatchLabels) > 0
+	for key, value := range ds.Spec.Selector.MatchLabels {
+		selected = selected && ds.Spec.Template.Labels[key] == value
+	}
+	want(selected, "the selector does not select the pods")
+	want(pod.HostPID, "hostPID is not set")
+	want(pod.HostNetwork, "hostNetwork is not set")
+	want(pod.PriorityClassName == "system-node-critical", "the priority class is "+pod.PriorityClassName)
+	want(len(pod.Tolerations) == 1 && pod.Tolerations[0] == corev1.Toleration{Operator: corev1.TolerationOpExists}, "not every taint is tolerated")
+	want(pod.NodeSelector["kubernetes.io/os"] == "linux", "it is not for Linux only")
+	no := func(b *bool) bool { return b != nil && !*b }
+	want(no(pod.AutomountServiceAccountToken) && no(account.AutomountServiceAccountToken) && pod.ServiceAccountName == account.Name, "a token for the API is mounted")
+	want(no(pod.EnableServiceLinks), "the services' variables would be taken for settings")
+	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
+		return errors.New("want one container")
+	}
+	c := pod.Containers[0]
+	want(len(c.Command) == 0 && len(c.Args) > 1 && c.Args[0] == "run", "the container does not run plegd run")
+	want(len(c.Args) > 1 && c.Args[1] == "--runtime-endpoint=unix://"+socket, "the runtime's socket is not "+socket)
+	want(strings.HasPrefix(c.Image, "localhost/plegd:"), "the image is "+c.Image+", which somebody else might serve")
+	want(probes(c.LivenessProbe, "/-/healthy"), "liveness does not ask /-/healthy")
+	want(probes(c.ReadinessProbe, "/-/ready"), "readiness does not ask /-/ready")
+	want(len(c.Ports) == 1 && c.Ports[0].ContainerPort == 20290 && c.Ports[0].Name == "metrics", "the port is not 20290")
+	want(c.Resources.Limits.Memory().String() == "256Mi", "the memory's limit is not the unit's")
+
+	s := c.SecurityContext
+	if s == nil || s.Capabilities == nil || s.SELinuxOptions == nil || s.SeccompProfile == nil || s.RunAsUser == nil || s.ReadOnlyRootFilesystem == nil {
+		return errors.New("the security context is not complete")
+	}
+	want(len(s.Capabilities.Add) == 0 && len(s.Capabilities.Drop) == 1 && s.Capabilities.Drop[0] == "ALL", "not every capability is dropped")
+	want(no(s.Privileged) && no(s.AllowPrivilegeEscalation), "it is privileged, or may become so")
+	want(*s.ReadOnlyRootFilesystem, "the root file system can be written")
+	want(*s.RunAsUser == 0, "it does not run as root, whose the socket is")
+	want(s.SELinuxOptions.Type == "spc_t", "the SELinux type is not spc_t")
+	want(s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "the seccomp profile is not the runtime's")
+
+	errs = append(errs, mounts(pod, c, filepath.Dir(socket)))
+	return errors.Join(errs...)
+}
+
+func probes(p *corev1.Probe, path string) bool {
+	return p != nil && p.HTTPGet != nil && p.HTTPGet.Path == path && p.HTTPGet.Port.String() == "metrics"
+}
+
+// mounts checks that the directory of the runtime's socket is mounted where it
+// is, and that nothing else of the node can be written.
+func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string) error {
+	host := map[string]*corev1.HostPathVolumeSource{}
+	for _, v := range pod.Volumes {
+		if v.HostPath == nil || v.HostPath.Type == nil {
+			return fmt.Errorf("the volume %s is no path of the node, or of no type", v.Name)
+		}
+		host[v.Name] = v.HostPath
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, m := range c.VolumeMounts {
+		from := host[m.Name]
+		if from == nil {
+			return fmt.Errorf("the volume %s is not there", m.Name)
+		}
+		seen[from.Path] = true
+		follows := m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer
+		switch from.Path {
+		case socketDir:
+			if m.MountPath != socketDir || !m.ReadOnly || !follows || *from.Type != corev1.HostPathDirectory {
+				errs = append(errs, fmt.Errorf("the directory of the runtime's socket is mounted at %s (read-only: %t, follows the node: %t, type %s)", m.MountPath, m.ReadOnly, follows, *from.Type))
+			}
+		case "/sys":
+			if m.MountPath != "/host/sys" || !m.ReadOnly {
+				errs = append(errs, fmt.Errorf("/sys is mounted at %s (read-only: %t)", m.MountPath, m.ReadOnly))
+			}
+		case "/var/lib/plegd", "/run/plegd":
+			if m.MountPath != from.Path || *from.Type != corev1.HostPathDirectoryOrCreate {
+				errs = append(errs, fmt.Errorf("%s is mounted at %s", from.Path, m.MountPath))
+			}
+		default:
+			errs = append(errs, fmt.Errorf("%s of the node is mounted, and plegd needs it not", from.Path))
+		}
+	}
+	for _, path := range []string{socketDir, "/sys", "/var/lib/plegd", "/run/plegd"} {
+		if !seen[path] {
+			errs = append(errs, fmt.Errorf("%s of the node is not mounted", path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func TestManifests(t *testing.T) {
+	if err := check(files(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMutations breaks each file, and the check must say so.
+func TestMutations(t *testing.T) {
+	for _, m := range []struct{ path, old, mutant, found string }{
+		{"base/daemonset.yaml", "hostPID: true", "hostPid: true", "unknown field"},
+		{"base/daemonset.yaml", "hostNetwork: true", "hostNetwork: false", "hostNetwork is not set"},
+		{"base/daemonset.yaml", "path: /-/healthy", "path: /healthz", "liveness"},
+		{"base/daemonset.yaml", "- operator: Exists", "- {operator: Exists, effect: NoSchedule}", "taint"},
+		{"base/daemonset.yaml", "type: spc_t", "type: container_t", "spc_t"},
+		{"base/daemonset.yaml", "priorityClassName: system-node-critical", "priorityClassName: high", "priority class"},
+		{"base/daemonset.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},
+		{"base/daemonset.yaml", "            path: /run/containerd\n", "            path: /run/containerd/containerd.sock\n", "not mounted"},
+		{"base/daemonset.yaml", "drop: [ALL]", "drop: [NET_RAW]", "capability"},
+		{"base/kustomization.yaml", "newTag: dev", "newName: plegd", "the image is"},
+		{"base/namespace.yaml", "enforce: privileged", "enforce: restricted", "does not admit"},
+		{"base/serviceaccount.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},
+		{"crio/kustomization.yaml", "unix:///run/crio/crio.sock", "unix:///run/crio.sock", "crio: the runtime's socket"},
+		{"k3s/kustomization.yaml", "volumes/0/hostPath", "volumes/1/hostPath", "k3s: /run/"},
+	} {
+		manifests := files(t)
+		text := manifests[m.path]
+		if n := strings.Count(text, m.old); n != 1 {
+			t.Errorf("%s has %q %d times, want once: name another mutation", m.path, m.old, n)
+			continue
+		}
+		manifests[m.path] = strings.Replace(text, m.old, m.mutant, 1)
+		if err := check(manifests); err == nil || !strings.Contains(err.Error(), m.found) {
+			t.Errorf("%s with %q for %q: what is found is %v, want %q", m.path, m.mutant, m.old, err, m.found)
+		}
+	}
+}
