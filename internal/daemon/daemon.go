@@ -46,6 +46,7 @@ type Daemon struct {
 	sources  *sources
 	events   *events.Subscriber // nil without --events
 	model    *health.Model      // guarded by judge.mu
+	answered answered           // guarded by judge.mu
 	judge    *judge
 	notifier *notifier
 	metrics  *exporter.Metrics

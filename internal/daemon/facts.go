@@ -35,6 +35,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
 	}
 	f.Events = d.eventFacts(s)
+	f.Relist.AnsweredSince = d.answered.since(s)
 	f.Evidence = d.sources.facts(&f.Probe)
 	for _, n := range s.Containers {
 		f.Containers += n
@@ -170,4 +171,22 @@ func inspectionRecords(groups ...[]*relist.Inspection) []health.InspectionRecord
 		out = append(out, r)
 	}
 	return out
+}
+
+// answered remembers since when relists have succeeded.
+type answered struct {
+	failed bool
+	at     time.Time
+}
+
+// since returns the end of the first successful relist since one failed; zero
+// while one has, and where none ever has.
+func (a *answered) since(s *relist.Snapshot) time.Time {
+	switch {
+	case s.Failures > 0:
+		*a = answered{failed: true}
+	case a.failed && a.at.IsZero() && s.Last != nil:
+		a.at = s.Last.End
+	}
+	return a.at
 }

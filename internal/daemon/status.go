@@ -14,10 +14,10 @@ import (
 // own clock, the next a period after the last one ended, one at a time, with
 // the RPC timeout (pkg/kubelet/kubelet.go, updateRuntimeUp).
 //
-// While a condition is false it asks every second beside these, to see at once
-// that it is true again. These calls move none of the kubelet's: they end when
-// the next of those is due. And of them only an answer in which every condition
-// is true is believed. So all that they change is that such a node counts as
+// While a condition is false, or the last call failed, it asks every second
+// beside these, to see at once that all is well again. These calls move none of
+// the kubelet's: they end when the next of those is due. And of them only an
+// answer in which every condition is true is believed. So all that they change is that such a node counts as
 // Ready when the quickest kubelet would say so, up to 5 s before the slowest;
 // where in its 5 s the node's own kubelet is cannot be known.
 type statusCheck struct {
@@ -58,25 +58,21 @@ func (s *statusCheck) Run(ctx context.Context) error {
 			due = time.Now().Add(health.StatusPeriod)
 		}
 		wait := time.Until(due)
-		if s.notReady() {
+		if s.notGood() {
 			wait = min(wait, betweenStatus)
 		}
 		timer.Reset(max(wait, 0))
 	}
 }
 
-// betweenStatus is the time between two calls while a condition is false.
+// betweenStatus is the time between two calls while Status is not good.
 const betweenStatus = time.Second
 
-// notReady tells whether the last answer held a condition that is false.
-func (s *statusCheck) notReady() bool {
+// notGood tells whether the last call failed or its answer held a condition that
+// is false.
+func (s *statusCheck) notGood() bool {
 	last := s.state.Load()
-	for _, c := range []*health.Condition{last.RuntimeReady, last.NetworkReady} {
-		if c == nil || !c.Status {
-			return last.Answered && last.LastErr == nil
-		}
-	}
-	return false
+	return last.LastErr != nil || last.Answered && !(last.RuntimeReady.Good() && last.NetworkReady.Good())
 }
 
 // ask makes one of the kubelet's calls.

@@ -121,7 +121,7 @@ func starting(w *view) bool {
 		return true
 	}
 	switch {
-	case f.Status.Answered && (!f.Status.RuntimeReady.good() || !f.Status.NetworkReady.good()):
+	case f.Status.Answered && (!f.Status.RuntimeReady.Good() || !f.Status.NetworkReady.Good()):
 		return false // these rules take no time
 	case LastSeen(f).IsZero() && age > f.Config.RelistThreshold:
 		return false

@@ -66,7 +66,7 @@ var otherReasons = []Reason{
 		ID: KubeletStalled, Severity: SeverityCritical,
 		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
 		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
-		Numbers: "healthz for 10s; last seen 330s.",
+		Numbers: "healthz for 10s, last seen 330s; the runtime good for 10s.",
 		Next:    "Look at the kubelet, not at the runtime.",
 		Steps: []string{
 			"`curl -s localhost:10248/healthz?verbose`: which check fails.",
@@ -164,6 +164,7 @@ func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	_, _, hanging := w.hang()
 	return r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails && !w.statusTrouble() &&
-		s.RuntimeReady.good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate &&
-		(w.previous == nil || w.previous.NodeReady && (w.previous.State != StateDegraded || w.was(KubeletStalled) || w.was(KubeletDown)))
+		s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate &&
+		(w.previous == nil || w.was(KubeletStalled) || w.was(KubeletDown) ||
+			w.previous.State == StateHealthy && w.age(w.previous.Since) >= kubeletFails)
 }

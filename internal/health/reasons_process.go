@@ -227,6 +227,10 @@ func threadsText(p *Process) string {
 	case p.CPU >= .9:
 		return fmt.Sprintf("%.1f cores busy", p.CPU)
 	default:
-		return count(p.Threads["R"], "thread", "threads") + " running"
+		out := count(p.Threads["R"], "thread", "threads") + " running"
+		if p.CPU >= .1 {
+			out += fmt.Sprintf(", %.1f cores busy", p.CPU)
+		}
+		return out
 	}
 }

@@ -164,7 +164,7 @@ var runtimeReasons = []Reason{
 		Restart: HelpsMaybe,
 		match: func(w *view) []string {
 			s := &w.f.Status
-			if s.Answered && !s.RuntimeReady.good() {
+			if s.Answered && !s.RuntimeReady.Good() {
 				return []string{"Status says " + s.RuntimeReady.print("RuntimeReady")}
 			}
 			if !w.statusTrouble() || !w.answeredBesideStatus() {
@@ -193,7 +193,7 @@ var runtimeReasons = []Reason{
 		},
 		Restart: HelpsNo, RestartNote: "containerd reads /etc/cni/net.d when it changes.",
 		match: func(w *view) []string {
-			if s := &w.f.Status; s.Answered && !s.NetworkReady.good() {
+			if s := &w.f.Status; s.Answered && !s.NetworkReady.Good() {
 				return []string{"Status says " + s.NetworkReady.print("NetworkReady")}
 			}
 			return nil

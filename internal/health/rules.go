@@ -52,13 +52,13 @@ func rules(f *Facts, now time.Time) kubelet {
 	if f.Events.full() {
 		runtime = append(runtime, fmt.Sprintf(msgChannelFull, f.Events.Waiting))
 	}
-	if f.Status.Answered && !f.Status.RuntimeReady.good() {
+	if f.Status.Answered && !f.Status.RuntimeReady.Good() {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
 	}
 	switch {
 	case !f.Status.Answered:
 		network = append(network, msgNetworkUnknown)
-	case !f.Status.NetworkReady.good():
+	case !f.Status.NetworkReady.Good():
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
 	}
 	return kubelet{
@@ -90,7 +90,8 @@ func LastSeen(f *Facts) time.Time {
 	return f.Relist.LastSeen
 }
 
-func (c *Condition) good() bool { return c != nil && c.Status }
+// Good tells whether the condition was given and is true.
+func (c *Condition) Good() bool { return c != nil && c.Status }
 
 // print prints a condition as the kubelet does (pkg/kubelet/container/runtime.go,
 // RuntimeCondition.String; a missing one is a nil pointer).

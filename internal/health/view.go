@@ -254,9 +254,10 @@ func (w *view) answeredBesideStatus() bool {
 	if !s.InFlightSince.IsZero() && w.steady() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
 		return true
 	}
-	// One that failed for want of an answer, or while the runtime was starting,
-	// failed with everything else: the next one, at most StatusPeriod later, tells.
-	if s.LastErr != nil && s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
+	// One that failed for want of an answer, while the runtime was starting or
+	// while the lists failed too, failed with everything else: the next one, a
+	// second later, tells.
+	if s.LastErr != nil && w.f.Relist.Failures == 0 && w.f.Calls[opStatus].LastFailed.After(w.f.Relist.AnsweredSince) && s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
 		return true
 	}
 	_, _, hanging := w.hang()

@@ -6,6 +6,10 @@
 //
 //	make e2e-faults [RUNS=10] [LANES=2] [E2EFLAGS='-run TestFaults/SIGSTOP']
 //
+// TestShapes is the same of what containerd does not show: a process that
+// behaves as CRI-O does, dockerd behind cri-dockerd, single calls that hang or
+// fail, a kubelet that stalls.
+//
 // It wants what test/e2e wants. The environment may say:
 //
 //	RUNS                how often each fault is made; 1

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -51,6 +52,8 @@ type fault struct {
 
 	options lab.ContainerdOptions
 	plegd   lab.PlegdOptions
+	// start starts what stands in for containerd, in place of simulate.
+	start func(*bench)
 	// simulate are the arguments of `plegd simulate`, which then stands in for
 	// containerd.
 	simulate []string
@@ -83,6 +86,15 @@ type bench struct {
 	socket string
 	group  *lab.ControlGroup
 	plegd  *lab.Plegd
+	crio   *lab.CRIO
+	docker *lab.FakeDocker
+	// kubelet is whether the fake kubelet is well, pressure the file that plegd
+	// sees in place of /proc/pressure/memory.
+	kubelet  *atomic.Bool
+	pressure string
+	// flags are plegd's, beside those of the fault; files as in PlegdOptions.
+	flags []string
+	files map[string]string
 	// subscriber listens to the runtime's events.
 	subscriber *lab.Subscriber
 	// injected is the moment from which the naming counts.
@@ -95,6 +107,13 @@ func newBench(t *testing.T, f *fault) *bench {
 	if f.simulate != nil {
 		b.socket = filepath.Join(lab.Dir(t), "sim.sock")
 		simulate(t, b.socket, f.simulate)
+		if f.start != nil {
+			f.start(b)
+		}
+		return b
+	}
+	if f.start != nil {
+		f.start(b)
 		return b
 	}
 	options := f.options
@@ -300,7 +319,8 @@ func (b *bench) watch(f *fault) {
 		return
 	}
 	options := f.plegd
-	options.Flags = append([]string{"--log.level=info", "--kubelet-healthz-url="}, options.Flags...)
+	options.Flags = slices.Concat([]string{"--log.level=info", "--kubelet-healthz-url="}, b.flags, options.Flags)
+	options.Files = b.files
 	b.plegd = lab.NewPlegd(b.t, b.socket, options)
 	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
 	time.Sleep(2500 * time.Millisecond) // the sources of evidence have looked
@@ -429,21 +449,27 @@ func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
 
 // TestFaults makes every fault of the matrix, each on a containerd of its own;
 // so many of them at once as LANES says, by go test's -parallel.
-func TestFaults(t *testing.T) {
+func TestFaults(t *testing.T) { makeAll(t, matrix, 0) }
+
+// TestShapes makes those that containerd does not show.
+func TestShapes(t *testing.T) { makeAll(t, shapes, len(matrix)) }
+
+// makeAll makes faults; place is that of the first in the table.
+func makeAll(t *testing.T, faults []fault, place int) {
 	runs, lanes := number(t, "RUNS"), number(t, "LANES")
-	order := make([]int, len(matrix))
-	for i := range matrix {
-		matrix[i].complete()
+	order := make([]int, len(faults))
+	for i := range faults {
+		faults[i].complete()
 		order[i] = i
 	}
 	if lanes > 1 { // those that wait for longest first
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(matrix[b].length(), matrix[a].length()) })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(faults[b].length(), faults[a].length()) })
 	}
 	for _, i := range order {
-		f := &matrix[i]
+		f := &faults[i]
 		// A comma in a path is no path to an overlay.
 		t.Run(strings.ReplaceAll(f.name, ",", ""), func(t *testing.T) {
-			row := newRow(i, f, runs)
+			row := newRow(place+i, f, runs)
 			if lanes > 1 {
 				t.Parallel()
 			}

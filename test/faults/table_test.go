@@ -66,7 +66,7 @@ func printTable() {
 			want += ", with " + strings.Join(r.also, ", ")
 		}
 		where := ""
-		if r.simulate != nil {
+		if r.simulate != nil || r.start != nil {
 			where = " (simulated)"
 		}
 		fmt.Fprintf(&b, "| %s%s | %s | %d of %d | %s (%s) | %s | %s |\n", r.name, where, want, right, r.runs, spread(named), goal(r.goal), strings.Join(way, ", "), spread(back))

@@ -25,6 +25,12 @@ func Main(m *testing.M) int {
 	if os.Getenv(impostorEnv) != "" {
 		return impostorMain()
 	}
+	if os.Getenv(crioEnv) != "" {
+		return crioMain()
+	}
+	if os.Getenv(conmonEnv) != "" {
+		return conmonMain()
+	}
 	if os.Getenv(subscriberEnv) != "" {
 		return subscriberMain()
 	}

@@ -40,6 +40,9 @@ type PlegdOptions struct {
 	Flags []string
 	// DropCapabilities are taken from it, by their names without cap_.
 	DropCapabilities []string
+	// Files are put in place of others for it alone, by their paths: it then runs
+	// in a mount namespace of its own.
+	Files map[string]string
 }
 
 // NewPlegd starts plegd on a runtime's socket and waits until it serves HTTP.
@@ -60,7 +63,8 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	path := filepath.Join(dir, "plegd.log")
 	p.Log = newLog(t, path)
 	t.Cleanup(func() { KeepLog(t, path, "plegd") })
-	p.argv = append(dropping(t, options.DropCapabilities), Binary(t), "run",
+	p.argv = append(overlaying(t, options.Files), dropping(t, options.DropCapabilities)...)
+	p.argv = append(p.argv, Binary(t), "run",
 		"--runtime-endpoint="+socket,
 		"--web.listen-address="+p.Address,
 		"--control-socket="+p.ControlSocket,
@@ -217,4 +221,17 @@ func dropping(t testing.TB, capabilities []string) []string {
 		return nil
 	}
 	return []string{mustLookPath(t, "setpriv"), "--bounding-set=-" + strings.Join(capabilities, ",-")}
+}
+
+// overlaying puts files in place of others for what follows.
+func overlaying(t testing.TB, files map[string]string) []string {
+	t.Helper()
+	if len(files) == 0 {
+		return nil
+	}
+	script := ""
+	for path, file := range files {
+		script += fmt.Sprintf("mount --bind '%s' '%s' && ", file, path)
+	}
+	return []string{mustLookPath(t, "unshare"), "--mount", "--propagation=private", "sh", "-c", script + `exec "$@"`, "sh"}
 }
