@@ -97,6 +97,7 @@ e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (n
 .PHONY: e2e-observe
 e2e-observe: build ## Look at the page with a real browser, and at the alerts with a real Prometheus and Alertmanager (installs Debian packages)
 	@bash test/e2e/install-deps.sh observe
+	$(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) ./test/observe
 	$(GO) test -tags e2e -count=1 -timeout 10m $(E2EFLAGS) ./deploy/prometheus
 	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
 

@@ -38,6 +38,7 @@ type ruleFile struct {
 
 type rule struct {
 	Alert, Record, Expr, For string
+	KeepFiringFor            string `yaml:"keep_firing_for"`
 	Labels, Annotations      map[string]string
 }
 

@@ -299,7 +299,7 @@ func (w *view) callEvidence() []string {
 	}
 	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= witnessAfter/2 {
 		out = append(out, fmt.Sprintf("version unanswered for %s", short(w.age(c.InFlightSince))))
-	} else if w.unanswered(opVersion, time.Time{}, 0) {
+	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
 		out = append(out, fmt.Sprintf("version got no answer %s ago", short(w.age(c.LastFailed))))
 	}
 	if !w.f.Status.InFlightSince.IsZero() && w.age(w.f.Status.InFlightSince) >= statusHangAfter {

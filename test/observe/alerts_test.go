@@ -1,0 +1,222 @@
+//go:build e2e
+
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// faster is by how much everything that takes time in the rules is shortened:
+// two minutes are twelve seconds. What plegd measures stays as it is, but for
+// the threshold, which is shortened too.
+const (
+	faster    = 10
+	threshold = 3 * time.Minute / faster
+)
+
+// fast shortens the times in a file of rules or of Alertmanager's configuration.
+func fast(text string) string {
+	text = regexp.MustCompile(`\b(\d+)(s|m|h)\b`).ReplaceAllStringFunc(text, func(s string) string {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return s
+		}
+		return strconv.Itoa(max(1, int(d.Seconds()/faster))) + "s"
+	})
+	return strings.ReplaceAll(text, "and pleg_not_ready_in_seconds < 60", "and pleg_not_ready_in_seconds < "+strconv.Itoa(60/faster))
+}
+
+// message is what Alertmanager sends to a receiver.
+type message struct {
+	Receiver string `json:"-"`
+	Alerts   []struct {
+		Status              string
+		Labels, Annotations map[string]string
+	}
+}
+
+// inbox is a webhook that keeps what it is sent.
+type inbox struct {
+	mu       sync.Mutex
+	messages []message
+}
+
+func (i *inbox) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	m := message{Receiver: strings.Trim(r.URL.Path, "/")}
+	if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+		m.Receiver = "broken: " + err.Error()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.messages = append(i.messages, m)
+}
+
+// seen returns what has been sent, as "receiver status alert node reason", and
+// the annotations of the last one each.
+func (i *inbox) seen() map[string]map[string]string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	out := map[string]map[string]string{}
+	for _, m := range i.messages {
+		for _, a := range m.Alerts {
+			words := []string{m.Receiver, a.Status, a.Labels["alertname"], a.Labels["node"], a.Labels["reason"]}
+			words = slices.DeleteFunc(words, func(s string) bool { return s == "" })
+			out[strings.Join(words, " ")] = a.Annotations
+		}
+	}
+	return out
+}
+
+// await waits until this has been sent, and returns its annotations.
+func (i *inbox) await(t *testing.T, want string) map[string]string {
+	t.Helper()
+	var got map[string]string
+	lab.Eventually(t, 2*time.Minute, "Alertmanager sends: "+want, func() error {
+		seen := i.seen()
+		var ok bool
+		if got, ok = seen[want]; !ok {
+			return fmt.Errorf("it has sent %q", slices.Sorted(maps.Keys(seen)))
+		}
+		return nil
+	})
+	return got
+}
+
+// TestAlerts has real faults on several nodes at once, and looks at what reaches
+// whom.
+func TestAlerts(t *testing.T) {
+	lab.RequirePrograms(t, "prometheus", "prometheus-alertmanager")
+	var kubeletIll atomic.Bool
+	kubelet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if kubeletIll.Load() {
+			http.Error(w, "syncloop failed", http.StatusInternalServerError)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	}))
+	defer kubelet.Close()
+
+	faults := map[string]string{
+		"well":    "",
+		"hangs":   "ListContainers=hang",
+		"accepts": "socket=noaccept",
+		"no-net1": "Status=notready(NetworkReady)", "no-net2": "Status=notready(NetworkReady)", "no-net3": "Status=notready(NetworkReady)",
+		"kubelet": "",
+	}
+	nodes, runtimes := map[string]string{"gone": freeAddress(t)}, map[string]*runtime{}
+	for name := range faults {
+		runtimes[name] = newRuntime(t, "--pods=5", "--containers=1")
+		flags := []string{"--relist-threshold=" + threshold.String(), "--rpc-timeout=12s"}
+		if name == "kubelet" {
+			flags = append(flags, "--kubelet-healthz-url="+kubelet.URL)
+		}
+		plegd := lab.NewPlegd(t, runtimes[name].socket, lab.PlegdOptions{Flags: flags})
+		plegd.AwaitState(time.Minute, "healthy")
+		nodes[name] = plegd.Address
+	}
+
+	box := &inbox{}
+	webhook := httptest.NewServer(box)
+	defer webhook.Close()
+	manager := freeAddress(t)
+	dir := lab.Dir(t)
+	config := strings.ReplaceAll(fast(deployed(t, "prometheus", "alertmanager.yml")), "http://localhost:9095", webhook.URL)
+	if !strings.Contains(config, webhook.URL+"/on-call") {
+		t.Fatal("alertmanager.yml sends nothing to on-call")
+	}
+	write(t, dir, "alertmanager.yml", config)
+	start(t, "alertmanager", "prometheus-alertmanager", "--config.file="+filepath.Join(dir, "alertmanager.yml"),
+		"--storage.path="+dir, "--web.listen-address="+manager, "--cluster.listen-address=")
+	ready(t, "Alertmanager", "http://"+manager)
+	base := prometheus(t, fmt.Sprintf(`global:
+  scrape_interval: 1s
+  evaluation_interval: 1s
+rule_files: [plegd.rules.yml, plegd.recording.yml]
+alerting:
+  alertmanagers:
+    - static_configs:
+        - targets: [%q]
+`, manager)+targets(nodes), map[string]string{
+		"plegd.rules.yml":     fast(deployed(t, "prometheus", "plegd.rules.yml")),
+		"plegd.recording.yml": fast(deployed(t, "prometheus", "plegd.recording.yml")),
+	})
+
+	began := time.Now()
+	kubeletIll.Store(true)
+	for name, spec := range faults {
+		runtimes[name].fail(spec)
+	}
+	for want, page := range map[string]string{
+		"on-call firing PLEGUnhealthy hangs":                       "reasons/RuntimeListStall.md",
+		"on-call firing PLEGReasonCritical accepts AcceptStalled":  "reasons/AcceptStalled.md",
+		"on-call firing PLEGReasonOnManyNodes NetworkNotReady":     "reasons/NetworkNotReady.md",
+		"on-call firing PLEGKubeletStalled kubelet KubeletStalled": "reasons/KubeletStalled.md",
+		"operator firing PlegdDown gone":                           "operating.md",
+	} {
+		got := box.await(t, want)
+		if !strings.HasSuffix(got["runbook_url"], "/docs/"+page) || got["summary"] == "" || got["description"] == "" {
+			t.Errorf("%s: %q, want the runbook %s", want, got, page)
+		}
+	}
+	lab.Report(t, "five faults on eight nodes: all alerts there %s after the faults, with times a tenth of the rules'", time.Since(began).Round(time.Second))
+
+	// The node that hangs was about to be NotReady before it was: one message.
+	if _, ok := box.seen()["on-call firing PLEGLastSeenTooOld hangs"]; !ok {
+		t.Error("nobody was told before the node was NotReady")
+	}
+	checkSilence(t, box)
+	checkDashboard(t, base, "hangs")
+
+	kubeletIll.Store(false)
+	for name := range faults {
+		runtimes[name].fail("")
+	}
+	for _, want := range []string{
+		"on-call resolved PLEGUnhealthy hangs", "on-call resolved PLEGReasonCritical accepts AcceptStalled",
+		"on-call resolved PLEGReasonOnManyNodes NetworkNotReady", "on-call resolved PLEGKubeletStalled kubelet KubeletStalled",
+	} {
+		box.await(t, want)
+	}
+	checkSilence(t, box)
+}
+
+// checkSilence looks for messages that nobody should have been sent.
+func checkSilence(t *testing.T, box *inbox) {
+	t.Helper()
+	for got := range box.seen() {
+		words := strings.Fields(got)
+		if words[0] != "on-call" && words[0] != "operator" || len(words) < 3 {
+			t.Errorf("a message that is none: %s", got)
+			continue
+		}
+		node := ""
+		if len(words) > 3 {
+			node = words[3]
+		}
+		switch alert := words[2]; {
+		case node == "well":
+			t.Errorf("all is well, and yet: %s", got)
+		case strings.HasPrefix(node, "no-net"):
+			t.Errorf("a fleet's fault was told of a single node: %s", got)
+		case alert == "PLEGNodeInFleetFault":
+			t.Errorf("what is only a mark was sent: %s", got)
+		case node == "hangs" && alert != "PLEGUnhealthy" && alert != "PLEGLastSeenTooOld":
+			t.Errorf("a lesser alert beside a greater one: %s", got)
+		}
+	}
+}
