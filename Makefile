@@ -101,6 +101,18 @@ e2e-observe: build ## Look at the page with a real browser, and at the alerts wi
 	$(GO) test -tags e2e -count=1 -timeout 10m $(E2EFLAGS) ./deploy/prometheus
 	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
 
+.PHONY: record-incidents
+record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make record-incidents: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	PLEGD_RECORD_INCIDENTS="$(CURDIR)/internal/health/testdata/incidents" $(GO) test -tags e2e -count=1 -timeout 4h -v $(E2EFLAGS) ./test/faults/
+
+.PHONY: soak-chaos
+soak-chaos: build ## Break a real containerd at random, kill plegd now and then, compare its incidents: make soak-chaos [DURATION=30m] [SEED=1] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make soak-chaos: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	DURATION="$(or $(DURATION),30m)" SEED="$(SEED)" $(GO) test -tags e2e -count=1 -timeout 12h -v $(E2EFLAGS) ./test/chaos/
+
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
 	@$(GO) build -o build/bench ./bench

@@ -17,4 +17,7 @@
 //	                    of its own; 1. With 2 the times are those of a busier
 //	                    machine
 //	PLEGD_FAULTS_TABLE  a file for the table
+//	PLEGD_RECORD_INCIDENTS
+//	                    a folder for what plegd recorded of each fault: `make
+//	                    record-incidents` keeps them as cases for the classifier
 package faults

@@ -413,7 +413,9 @@ func (b *bench) run(f *fault) (r result) {
 	r.others = reasons(all, f.want)
 	r.wrong = strings.Join(wrong, "; ")
 	b.t.Logf("%s: named after %s, healthy after %s: %s", f.name, seconds(r.named), seconds(r.back), story(all, began))
-	if r.wrong != "" {
+	if r.wrong == "" {
+		b.record(f, began)
+	} else {
 		b.t.Errorf("%s: %s", f.name, r.wrong)
 		for _, l := range b.plegd.Log.Since(first) {
 			b.t.Log(l.Text)

@@ -1,0 +1,95 @@
+package incident
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+var update = flag.Bool("update", false, "write today's verdicts into the recorded incidents")
+
+// recordedDir are the incidents that plegd recorded of real faults, a folder a
+// reason: `make record-incidents`.
+const recordedDir = "../health/testdata/incidents"
+
+// TestRecordedIncidents: today's classifier says of the faults of the matrix
+// what was said when they were made. Where a rule was meant to change that, run
+// go test ./internal/incident -run TestRecordedIncidents -update, and look at
+// what differs in the files.
+func TestRecordedIncidents(t *testing.T) {
+	n := 0
+	err := filepath.WalkDir(recordedDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		n++
+		reason := filepath.Base(filepath.Dir(path))
+		t.Run(reason+"/"+d.Name(), func(t *testing.T) { replayRecorded(t, path, reason) })
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n == 0 {
+		t.Errorf("no incidents in %s: make record-incidents", recordedDir)
+	}
+}
+
+func replayRecorded(t *testing.T, path, reason string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := Decode(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	different, judged := Replay(one)
+	if judged != len(one.Timeline) || judged < 2 {
+		t.Errorf("only %d of %d moments can be judged", judged, len(one.Timeline))
+	}
+	if *update {
+		for _, d := range different {
+			one.Timeline[d.Index].Verdict = d.Is
+		}
+		if len(different) > 0 {
+			writeRecorded(t, path, one)
+		}
+	} else {
+		for _, d := range different {
+			t.Errorf("+%.3fs was %s %v, is %s %v", d.Offset, d.Was.Reason, ids(d.Was), d.Is.Reason, ids(d.Is))
+		}
+	}
+	// Whatever is said on the way, the fault's own reason is the primary one.
+	if !slices.ContainsFunc(one.Timeline, func(m Moment) bool { return health.Judge(m.Facts, m.At, m.Previous).Reason == reason }) {
+		t.Errorf("%s is never the primary reason", reason)
+	}
+}
+
+// writeRecorded writes a line a moment, as they are recorded.
+func writeRecorded(t *testing.T, path string, one *Incident) {
+	t.Helper()
+	moments := one.Timeline
+	one.Timeline = []Moment{}
+	head, err := json.Marshal(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make([][]byte, len(moments))
+	for i := range moments {
+		if lines[i], err = json.Marshal(moments[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := slices.Concat(bytes.TrimSuffix(head, []byte("]}")), []byte("\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]}\n"))
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,12 @@
+// Package chaos breaks a real containerd at random for as long as it is told to,
+// several ways at once, kills plegd now and then, and compares what was done
+// with the incidents that plegd recorded.
+//
+//	make soak-chaos [DURATION=30m] [SEED=1]
+//
+// It wants what test/e2e wants. Of the faults that last longer than 10 s, 95 in
+// a hundred must be in an incident by their exact reason, named within 3 s (8 s
+// for what Status says) and gone 5 s after their end; no incident may lie
+// outside a fault; and plegd's memory, goroutines and descriptors must be where
+// they began.
+package chaos

@@ -1,0 +1,81 @@
+//go:build e2e
+
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/incident"
+)
+
+// recordEnv names a folder for the incidents that plegd recorded of the faults,
+// one a fault, in a folder of its reason: `make record-incidents`.
+const recordEnv = "PLEGD_RECORD_INCIDENTS"
+
+// recordedRelists is how many relists before the onset a kept incident has.
+const recordedRelists = 5
+
+// record keeps the incident of a run that went as it should, without what is of
+// this machine. A later run of the same fault replaces it.
+func (b *bench) record(f *fault, began time.Time) {
+	b.t.Helper()
+	root := os.Getenv(recordEnv)
+	if root == "" {
+		return
+	}
+	dir := incident.Dir(b.plegd.StateDir)
+	list, _, err := incident.Read(dir)
+	b.must(err)
+	i := slices.IndexFunc(list, func(s incident.Summary) bool {
+		return s.Outcome == incident.Recovered && s.Closed.After(began) &&
+			slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == f.want })
+	})
+	if i < 0 {
+		b.t.Errorf("%s: plegd recorded no incident of it: %+v", f.name, list)
+		return
+	}
+	one, err := incident.ReadOne(dir, list[i].ID)
+	b.must(err)
+	one.BootID, one.PlegdVersion = "00000000-0000-4000-8000-000000000000", "recorded"
+	one.Relists = one.Relists[max(0, len(one.Relists)-recordedRelists):]
+	text := recorded(b, one)
+	for from, to := range map[string]string{b.socket: "/run/containerd/containerd.sock", filepath.Dir(b.socket): "/run/containerd"} {
+		text = bytes.ReplaceAll(text, []byte(from), []byte(to))
+	}
+	path := filepath.Join(root, f.want, slug(f.name)+".json")
+	b.must(os.MkdirAll(filepath.Dir(path), 0o755))
+	b.must(os.WriteFile(path, text, 0o644))
+}
+
+// recorded is an incident with a line a moment, so that a change can be read.
+func recorded(b *bench, one *incident.Incident) []byte {
+	moments := one.Timeline
+	one.Timeline = []incident.Moment{}
+	head, err := json.Marshal(one)
+	b.must(err)
+	lines := make([][]byte, len(moments))
+	for i := range moments {
+		lines[i], err = json.Marshal(moments[i])
+		b.must(err)
+	}
+	return slices.Concat(bytes.TrimSuffix(head, []byte("]}")), []byte("\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]}\n"))
+}
+
+// slug is a fault's name as a file's.
+func slug(name string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		case r == ',':
+			return -1
+		}
+		return '-'
+	}, name), "-")
+}
