@@ -113,6 +113,14 @@ soak-chaos: build ## Break a real containerd at random, kill plegd now and then,
 	@bash test/e2e/install-deps.sh
 	DURATION="$(or $(DURATION),30m)" SEED="$(SEED)" $(GO) test -tags e2e -count=1 -timeout 12h -v $(E2EFLAGS) ./test/chaos/
 
+.PHONY: soak-kill
+soak-kill: ## Kill a writer of incidents at random, and see that none is lost or half: make soak-kill [KILLS=500]
+	$(GO) test -count=1 -timeout 2h -v -run TestKilled ./internal/incident -kills $(or $(KILLS),500)
+
+.PHONY: soak-week
+soak-week: ## Play a week of relists, faults and flapping in fast forward: make soak-week [DAYS=7]
+	TMPDIR=/dev/shm $(GO) test -count=1 -timeout 3h -v -run TestWeek ./internal/daemon -days $(or $(DAYS),7)
+
 .PHONY: bench
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
 	@$(GO) build -o build/bench ./bench
