@@ -16,7 +16,7 @@ import (
 )
 
 // days: go test ./internal/daemon -run TestWeek -days 7 -timeout 2h.
-var days = flag.Float64("days", 0.02, "how many days TestWeek plays")
+var days = flag.Float64("days", 0.01, "how many days TestWeek plays")
 
 // TestWeek plays days with the real constants in fast forward: pods that come
 // and go, faults that come and go, hours of flapping. Whatever comes, relists go
@@ -70,7 +70,7 @@ func TestWeek(t *testing.T) {
 			}
 			at += time.Duration(r.Int64N(int64(10 * time.Minute)))
 		}
-		s := w.at(length + time.Hour)
+		s := w.at(length + 20*time.Minute)
 		goruntime.GC()
 		goruntime.ReadMemStats(&m1)
 		list := s.Incidents

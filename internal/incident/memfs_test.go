@@ -78,13 +78,3 @@ func (m *memFS) Open(path string) (io.ReadCloser, int64, error) {
 	}
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
 }
-
-// bytes is the size of all files.
-func (m *memFS) size() (n int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, b := range m.files {
-		n += int64(len(b))
-	}
-	return n
-}
