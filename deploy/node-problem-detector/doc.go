@@ -1,0 +1,3 @@
+// Package npd holds the configuration with which node-problem-detector asks
+// plegd, and the test that runs it by that program's rules.
+package npd
