@@ -45,11 +45,12 @@ type ContainerEvent struct {
 	ContainerID string
 	// CreatedAt is when the runtime made it, in nanoseconds since the epoch.
 	CreatedAt int64
-	// Received is when it came.
+	// Received is when it came, Bytes about what it takes of memory.
 	Received time.Time
+	Bytes    int
 	// HasSandbox is false when the event came without the sandbox's status or
-	// its metadata, as it does when the sandbox is gone already. The fields below
-	// are meaningless then.
+	// its metadata, as it does when the sandbox is gone already, or when what it
+	// says can be of no pod. The fields below are meaningless then.
 	HasSandbox bool
 	// PodUID, PodName and PodNamespace come from the sandbox's metadata.
 	PodUID, PodName, PodNamespace string
@@ -115,19 +116,28 @@ func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
 	_ = stream.CloseSend() // what it could say, RecvMsg says too
 	for {
 		var m runtimeapi.ContainerEventResponse
-		if err := stream.RecvMsg(into(&m)); err != nil {
+		a := into(&m)
+		if err := stream.RecvMsg(a); err != nil {
 			return err
 		}
-		each(eventOf(&m))
+		each(eventOf(&m, a.bytes))
 	}
 }
 
-func eventOf(m *runtimeapi.ContainerEventResponse) *ContainerEvent {
+// What an event of a pod has at most; ids have 64 bytes.
+const (
+	maxEventContainers = 1000
+	maxEventID         = 128
+	statusBytes        = 200 // of memory, beside its texts
+)
+
+func eventOf(m *runtimeapi.ContainerEventResponse, size int) *ContainerEvent {
 	e := &ContainerEvent{
-		Type: EventType(m.GetContainerEventType()), ContainerID: clip(m.GetContainerId(), maxName), CreatedAt: m.GetCreatedAt(), Received: time.Now(),
+		Bytes: size + statusBytes*(1+len(m.GetContainersStatuses())),
+		Type:  EventType(m.GetContainerEventType()), ContainerID: clip(m.GetContainerId(), maxName), CreatedAt: m.GetCreatedAt(), Received: time.Now(),
 	}
 	meta := m.GetPodSandboxStatus().GetMetadata()
-	if meta == nil {
+	if meta == nil || len(m.GetContainersStatuses()) > maxEventContainers || len(m.GetContainerId()) > maxEventID || len(meta.GetUid()) > maxEventID {
 		return e
 	}
 	e.HasSandbox = true

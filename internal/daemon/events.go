@@ -100,7 +100,8 @@ func (j *judge) tellEvents(f *health.Facts) {
 	}
 	was := j.saidEvents
 	j.saidEvents = now
-	level, text := zapcore.InfoLevel, ""
+	level := zapcore.InfoLevel
+	var text string
 	switch events.Phase(e.Phase) {
 	case events.Streaming:
 		text = "the runtime's event stream holds"

@@ -16,6 +16,8 @@ const (
 	// heldBack is how many events of the next stream wait for the end of the one
 	// before; further ones are passed on at once.
 	heldBack = 1024
+	// heldBytes is how much memory these may take.
+	heldBytes = 4 << 20
 )
 
 // stream is one lease.
@@ -23,6 +25,8 @@ type stream struct {
 	lease   time.Duration
 	cancel  context.CancelFunc
 	waiting []*cri.ContainerEvent
+	bytes   int // of waiting
+	ended   bool
 }
 
 // handover makes one stream of overlapping ones: in the order in which the
@@ -59,47 +63,52 @@ func (h *handover) add(s *stream) {
 func (h *handover) receive(s *stream, e *cri.ContainerEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if i := slices.Index(h.streams, s); i > 0 && len(s.waiting) < heldBack {
+	if i := slices.Index(h.streams, s); i > 0 && len(s.waiting) < heldBack && s.bytes < heldBytes {
 		s.waiting = append(s.waiting, e)
+		s.bytes += e.Bytes
 		return
 	}
 	h.take(e)
 }
 
-// end lets go of a stream that has ended, or is no longer waited for.
+// end says that a stream has ended. What it has brought is passed on when its
+// turn comes, which is at once for the oldest.
 func (h *handover) end(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.drop(s)
+	s.ended = true
+	h.advance()
 }
 
-// promote lets go of every stream before s.
+// promote follows s from now on, and returns the streams before it: what these
+// still bring is passed on as it comes.
 func (h *handover) promote(s *stream) (before []*stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for len(h.streams) > 0 && h.streams[0] != s {
-		before = append(before, h.streams[0])
-		h.drop(h.streams[0])
+	for _, other := range h.streams {
+		if other == s {
+			break
+		}
+		other.ended = true
+		before = append(before, other)
 	}
+	h.advance()
 	return before
 }
 
-func (h *handover) drop(s *stream) {
-	i := slices.Index(h.streams, s)
-	if i < 0 {
-		return
-	}
-	h.streams = slices.Delete(h.streams, i, i+1)
-	for _, e := range s.waiting { // it ended before its turn came
-		h.take(e)
-	}
-	s.waiting = nil
-	if i == 0 && len(h.streams) > 0 {
-		next := h.streams[0]
-		for _, e := range next.waiting {
+// advance drops what has ended, and passes on what the stream to be followed has
+// brought.
+func (h *handover) advance() {
+	for len(h.streams) > 0 {
+		s := h.streams[0]
+		for _, e := range s.waiting {
 			h.take(e)
 		}
-		next.waiting = nil
+		s.waiting, s.bytes = nil, 0
+		if !s.ended {
+			return
+		}
+		h.streams = slices.Delete(h.streams, 0, 1)
 	}
 }
 

@@ -1,6 +1,9 @@
 package relist
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // asks is what others ask of the loop, until it gets to it.
 type asks struct {
@@ -46,7 +49,9 @@ func (l *Loop) Relist() <-chan struct{} {
 	return done
 }
 
-// CatchUp asks for a relist as soon as possible, which a kubelet would not make.
+// CatchUp asks for a relist soon, which a kubelet would not make: a period of the
+// generic loop's after the last one at the earliest, however often it is asked
+// for.
 func (l *Loop) CatchUp() { l.asks.put(func() { l.asks.relist = true }) }
 
 // UseEvents makes the loop rely on events, with EventedPeriod between relists, or
@@ -57,6 +62,14 @@ func (l *Loop) UseEvents(on bool) { l.asks.put(func() { l.asks.use = &on }) }
 // they do not tell then is counted as missed.
 func (l *Loop) Listening(on bool) { l.asks.put(func() { l.asks.listen = &on }) }
 
+// due is when the next relist is.
+func (l *Loop) due() time.Time {
+	if l.soon {
+		return l.ended.Add(l.cfg.Period)
+	}
+	return l.ended.Add(l.now.Period)
+}
+
 // heed does what was asked. It returns whether that is a relist now, and whether
 // a kubelet would make it too.
 func (l *Loop) heed() (now, early bool) {
@@ -65,6 +78,9 @@ func (l *Loop) heed() (now, early bool) {
 	l.asks.use, l.asks.listen = nil, nil
 	now, early = l.asks.relist, l.asks.early
 	l.asks.mu.Unlock()
+	if now && !early && use == nil && time.Since(l.ended) < l.cfg.Period {
+		now, l.soon = false, true
+	}
 	if listen != nil {
 		l.trust.listen(*listen)
 	}
@@ -75,7 +91,12 @@ func (l *Loop) heed() (now, early bool) {
 		} else {
 			now, early = true, true // the kubelet starts its generic loop anew
 		}
-		l.publish()
+		if l.now.Counted {
+			l.count()
+		}
+		if !now {
+			l.publish() // a relist does so itself
+		}
 	}
 	return now, early
 }

@@ -9,13 +9,25 @@ import (
 // Tell hands over an event of the runtime's. It never blocks: an event that does
 // not fit is dropped and counted, and a relist is asked for in its place.
 func (l *Loop) Tell(e *cri.ContainerEvent) {
-	select {
-	case l.in <- e:
-	default:
-		l.dropped.Add(1)
-		l.CatchUp()
+	if l.queued.Add(int64(e.Bytes)) <= maxQueued {
+		select {
+		case l.in <- e:
+			return
+		default:
+		}
 	}
+	l.queued.Add(-int64(e.Bytes))
+	l.dropped.Add(1)
+	l.CatchUp()
 }
+
+const (
+	// maxQueued is how much memory the events may take that have yet to be taken
+	// over.
+	maxQueued = 8 << 20
+	// maxPods is how many pods events may make known before a list does.
+	maxPods = 10000
+)
 
 // Waiting is how many events wait for a reader, and how many fit. While the loop
 // relies on events the kubelet calls its PLEG unhealthy when they are as many.
@@ -23,6 +35,7 @@ func (l *Loop) Waiting() (events, capacity int) { return len(l.events), cap(l.ev
 
 // event takes over one event of the runtime's.
 func (l *Loop) event(e *cri.ContainerEvent) {
+	l.queued.Add(-int64(e.Bytes))
 	defer l.noteAndPublish()
 	t := &l.trust.Trust
 	if !e.HasSandbox {
@@ -63,6 +76,10 @@ func (l *Loop) apply(e *cri.ContainerEvent, at time.Time) {
 		}
 	}
 	state, types := meaning(e.Type)
+	if l.records.pods[e.PodUID] == nil && len(l.records.ahead) >= maxPods {
+		l.dropped.Add(1)
+		return
+	}
 	before := l.records.tell(e, name, state, l.during())
 
 	status := &PodStatus{
@@ -71,14 +88,14 @@ func (l *Loop) apply(e *cri.ContainerEvent, at time.Time) {
 	}
 	switch old := l.cache.Get(e.PodUID); {
 	case e.Type == cri.EventDeleted && sandbox:
-		l.recount(old, nil)
+		l.recount(e.PodUID, nil)
 		l.cache.remove(e.PodUID)
 	case old == nil && e.Type == cri.EventDeleted, old != nil && old.At.After(at):
 		// of a pod that is gone too, or older than what is known
 	case old == nil && l.trust.isGone(e.Sandbox.ID):
 		l.trust.Gone++
 	default:
-		l.recount(old, status)
+		l.recount(e.PodUID, status)
 		l.cache.set(status)
 	}
 	if before >= rankOf(e.Type) {
@@ -105,27 +122,6 @@ func meaning(t cri.EventType) (plegState, []EventType) {
 		return gone, []EventType{ContainerDied, ContainerRemoved}
 	default:
 		return unknown, nil
-	}
-}
-
-// recount moves the running counts by the difference of a pod's old and new
-// status. The next relist counts anew.
-func (l *Loop) recount(old, now *PodStatus) {
-	if !l.now.Counted {
-		return
-	}
-	for sign, s := range map[int]*PodStatus{-1: old, 1: now} {
-		if s == nil {
-			continue
-		}
-		if anyReady(s.Sandboxes) {
-			l.now.RunningPods = max(0, l.now.RunningPods+sign)
-		}
-		for _, c := range s.Containers {
-			if int(c.State) < len(l.now.Containers) {
-				l.now.Containers[c.State] = max(0, l.now.Containers[c.State]+sign)
-			}
-		}
 	}
 }
 

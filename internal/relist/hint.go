@@ -57,8 +57,7 @@ func (l *Loop) relistHinted(ctx context.Context) {
 		l.hints.of, l.hints.used = l.now.Attempts, 0
 	}
 	for _, uid := range l.hints.order {
-		due := l.ended.Add(l.now.Period)
-		if ctx.Err() != nil || !time.Now().Before(due) || l.hints.used >= hintsPerPeriod || l.now.Failures > 0 {
+		if ctx.Err() != nil || !time.Now().Before(l.due()) || l.hints.used >= hintsPerPeriod || l.now.Failures > 0 {
 			break
 		}
 		l.hints.used++
@@ -91,7 +90,8 @@ func (l *Loop) relistPod(ctx context.Context, lister podLister, uid string) {
 		for _, c := range containers {
 			j.containers = append(j.containers, c.ID)
 		}
-		for range l.inspect(ctx, []*job{j}) { //nolint:revive // one job, waited for
+		for range l.inspect(ctx, []*job{j}) {
+			// one job, waited for
 		}
 		if j.inspection.Result() == nil || j.status.Err != nil {
 			return

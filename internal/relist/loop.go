@@ -61,6 +61,7 @@ type Loop struct {
 	cache   *Cache
 
 	in      chan *cri.ContainerEvent // the runtime's events
+	queued  atomic.Int64             // bytes of those in in
 	dropped atomic.Uint64            // those that did not fit into in
 	asks    asks
 
@@ -68,11 +69,13 @@ type Loop struct {
 	records   *records
 	pace      *pace
 	reinspect map[string]*podRecord
-	now       Snapshot  // the next snapshot in the making
-	ended     time.Time // the end of the last relist
-	early     bool      // a kubelet would not wait for its period either
-	listing   bool      // lists are under way
-	inspects  bool      // inspections are
+	now       Snapshot            // the next snapshot in the making
+	ended     time.Time           // the end of the last relist
+	early     bool                // a kubelet would not wait for its period either
+	soon      bool                // the next relist is a catching up
+	listing   bool                // lists are under way
+	inspects  bool                // inspections are
+	counted   map[string]podCount // while the loop relies on events
 	trust     *trust
 	hints     hints
 	ticks     <-chan time.Time // of the cache's clock
@@ -100,6 +103,7 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 		reinspect: map[string]*podRecord{},
 		in:        make(chan *cri.ContainerEvent, cfg.EventCapacity),
 		asks:      asks{wake: make(chan struct{}, 1)},
+		counted:   map[string]podCount{},
 		trust:     newTrust(2 * cfg.Period),
 		hints:     hints{waiting: map[string]struct{}{}},
 	}
@@ -155,7 +159,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-l.asks.wake:
 			var now bool
 			if now, early = l.heed(); !now {
-				timer.Reset(time.Until(l.ended.Add(l.now.Period)))
+				timer.Reset(time.Until(l.due()))
 				continue
 			}
 		case <-timer.C:
@@ -185,7 +189,7 @@ func (l *Loop) enter(p Phase, at time.Time) {
 func (l *Loop) relist(ctx context.Context) {
 	start := time.Now()
 	early := l.early
-	l.early = false
+	l.early, l.soon = false, false
 	defer l.asks.answer()()
 	if !l.now.LastSeen.IsZero() {
 		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
@@ -243,7 +247,7 @@ func (l *Loop) relist(ctx context.Context) {
 	} else {
 		l.records.update(sandboxes, containers)
 	}
-	l.now.Counted, l.now.RunningPods, l.now.Containers = true, l.records.runningPods, l.records.containers
+	l.count()
 	todo := l.records.pending(l.reinspect)
 	l.trust.relisted(start, todo, l.records.gen)
 	l.inspects = true

@@ -8,7 +8,7 @@ import (
 
 const (
 	// Of what is remembered of events, each part has at most so many entries.
-	maxTold    = 50000
+	maxTold    = 20000
 	maxPending = 10000
 	maxGone    = 1024
 	// sweepEvery is how often what concerns nobody any more is forgotten.

@@ -1,0 +1,314 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// runtime is a Source that ends its streams as it is told to.
+type runtime struct {
+	t0 time.Time
+
+	mu      sync.Mutex
+	version cri.Version
+	down    error
+	frozen  bool // answers nothing, and ends no stream
+	noEnd   bool // ends no stream at its deadline
+	end     func(n int) (time.Duration, cri.StreamEnd, error)
+	opened  []time.Duration
+	leases  []time.Duration
+	open    map[int]func(*cri.ContainerEvent)
+	most    int
+}
+
+func newRuntime() *runtime {
+	return &runtime{t0: time.Now(), version: cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2"}, open: map[int]func(*cri.ContainerEvent){}}
+}
+
+func (r *runtime) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+func (r *runtime) Version(ctx context.Context) (cri.Version, error) {
+	r.mu.Lock()
+	v, down, frozen := r.version, r.down, r.frozen
+	r.mu.Unlock()
+	if frozen {
+		<-ctx.Done()
+		return v, &cri.Error{Code: cri.CodeDeadlineExceeded}
+	}
+	return v, down
+}
+
+func (r *runtime) ContainerEvents(ctx context.Context, lease time.Duration, each func(*cri.ContainerEvent)) (cri.StreamEnd, error) {
+	r.mu.Lock()
+	n := len(r.opened)
+	r.opened, r.leases = append(r.opened, time.Since(r.t0)), append(r.leases, lease)
+	r.open[n] = each
+	r.most = max(r.most, len(r.open))
+	end := r.end
+	r.mu.Unlock()
+	defer r.set(func() { delete(r.open, n) })
+
+	after, how, err := lease, cri.StreamLeaseOver, error(nil)
+	if end != nil {
+		after, how, err = end(n)
+	}
+	wait := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := wait(after); err != nil {
+		return cri.StreamFailed, err
+	}
+	r.mu.Lock()
+	silent := r.frozen || r.noEnd
+	r.mu.Unlock()
+	if silent && how == cri.StreamLeaseOver {
+		if err := wait(lease); err != nil {
+			return cri.StreamFailed, err
+		}
+		return cri.StreamNotEnded, nil
+	}
+	return how, err
+}
+
+func (r *runtime) send(e *cri.ContainerEvent) {
+	r.mu.Lock()
+	var all []func(*cri.ContainerEvent)
+	for _, each := range r.open {
+		all = append(all, each)
+	}
+	r.mu.Unlock()
+	for _, each := range all {
+		c := *e
+		c.Received = time.Now()
+		each(&c)
+	}
+}
+
+// loop notes what it is asked for.
+type loop struct {
+	mu        sync.Mutex
+	events    []string
+	relists   int
+	catchUps  int
+	uses      []bool
+	listening []bool
+}
+
+func (l *loop) note(f func()) { l.mu.Lock(); defer l.mu.Unlock(); f() }
+
+func (l *loop) Tell(e *cri.ContainerEvent) {
+	l.note(func() { l.events = append(l.events, e.ContainerID) })
+}
+func (l *loop) CatchUp()          { l.note(func() { l.catchUps++ }) }
+func (l *loop) UseEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
+func (l *loop) Listening(on bool) { l.note(func() { l.listening = append(l.listening, on) }) }
+func (l *loop) Relist() <-chan struct{} {
+	l.note(func() { l.relists++ })
+	done := make(chan struct{})
+	time.AfterFunc(10*time.Millisecond, func() { close(done) })
+	return done
+}
+
+func start(t *testing.T, r *runtime, rely bool) (*Subscriber, *loop) {
+	l := &loop{}
+	s := New(Options{Source: r, Loop: l, Lease: DefaultLease, Rely: rely})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, l
+}
+
+// TestLeases: the next stream is open before the last one ends, there are never
+// more than two, and every event comes once.
+func TestLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		s, l := start(t, r, false)
+		var want []string
+		for n := range 1000 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			e := event(n)
+			e.CreatedAt = time.Now().UnixNano()
+			r.send(e)
+			want = append(want, e.ContainerID)
+		}
+		time.Sleep(15 * time.Second)
+		if !slices.Equal(l.events, want) {
+			t.Errorf("%d events came, want %d in their order", len(l.events), len(want))
+		}
+		for i, at := range r.opened {
+			if at != time.Duration(i)*8*time.Second || r.leases[i] != DefaultLease {
+				t.Fatalf("stream %d was opened at %s for %s", i, at, r.leases[i])
+			}
+		}
+		st := s.State()
+		if r.most != 2 || st.Lapses != 0 || st.Errors != 0 || st.Phase != Streaming || st.Duplicates == 0 || st.Backlog != 0 {
+			t.Errorf("at most %d streams at once; %+v", r.most, st)
+		}
+	})
+}
+
+// TestFrozenRuntime: one that answers nothing is no failure of the stream, and
+// the subscription is back when it is.
+func TestFrozenRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		s, l := start(t, r, true)
+		time.Sleep(30 * time.Second)
+		r.set(func() { r.frozen = true })
+		time.Sleep(5 * time.Minute)
+		if st := s.State(); st.Errors != 0 || !st.InUse || st.Lapses == 0 {
+			t.Errorf("frozen: %+v", st)
+		}
+		before := l.catchUps
+		r.set(func() { r.frozen = false })
+		time.Sleep(20 * time.Second)
+		if st := s.State(); st.Phase != Streaming || !st.InUse || l.catchUps == before {
+			t.Errorf("thawed: %+v, caught up %d times", st, l.catchUps-before)
+		}
+		if r.most > 3 {
+			t.Errorf("%d streams at once", r.most)
+		}
+	})
+}
+
+// TestDeadlinesNotEnforced: a runtime that answers and does not end its streams
+// is one that plegd could hold up: it is left alone.
+func TestDeadlinesNotEnforced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		r.noEnd = true
+		s, l := start(t, r, true)
+		time.Sleep(25 * time.Second)
+		if st := s.State(); st.Phase != Refused || st.InUse || st.Detail == "" {
+			t.Errorf("%+v", st)
+		}
+		if !slices.Equal(l.uses, []bool{true, false}) {
+			t.Errorf("the loop was told %v", l.uses)
+		}
+	})
+}
+
+// TestRuntimeGone: restarts are failures of the stream, as they are the
+// kubelet's; five fall back, and a stream that holds for a lease brings back.
+func TestRuntimeGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		gone := &cri.Error{Code: cri.CodeUnavailable, Message: "connection refused"}
+		s, l := start(t, r, true)
+		time.Sleep(30 * time.Second)
+		r.set(func() {
+			r.down = gone
+			r.end = func(int) (time.Duration, cri.StreamEnd, error) { return 0, cri.StreamFailed, gone }
+			for _, each := range r.open {
+				_ = each
+			}
+		})
+		time.Sleep(30 * time.Second) // past the end of the leases
+		if st := s.State(); !st.FellBack || st.InUse || st.Errors != MaxFailures || l.relists != MaxFailures {
+			t.Errorf("gone: %+v, %d relists", st, l.relists)
+		}
+		r.set(func() { r.down, r.end = nil, nil })
+		time.Sleep(retryMost + DefaultLease - time.Second)
+		if st := s.State(); st.InUse {
+			t.Errorf("back before a stream has held for a lease: %+v", st)
+		}
+		time.Sleep(2 * time.Second)
+		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 || st.Errors != MaxFailures {
+			t.Errorf("back: %+v", st)
+		}
+		if !slices.Equal(l.uses, []bool{true, false, true}) {
+			t.Errorf("the loop was told %v", l.uses)
+		}
+	})
+}
+
+// TestQuietNode: without events leases grow, so that those that a runtime has
+// not let go of stay few; the first event makes them short again.
+func TestQuietNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		s, _ := start(t, r, false)
+		time.Sleep(24 * time.Hour)
+		day, last := len(r.opened), r.leases[len(r.leases)-1]
+		if day > 2000 || last < time.Minute || last > quietMost {
+			t.Errorf("%d streams in a day without events, the last for %s", day, last)
+		}
+		e := event(1)
+		e.CreatedAt = time.Now().UnixNano()
+		r.send(e)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		r.set(func() {
+			if last := r.leases[len(r.leases)-1]; last != DefaultLease || len(r.open) != 1 {
+				t.Errorf("2 s after an event: a lease of %s, %d streams", last, len(r.open))
+			}
+		})
+		if st := s.State(); st.Errors+st.Lapses > 0 || st.Phase != Streaming {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestNone: a runtime without events, and one whose stream ends at once, are
+// asked again now and then, and are no failure.
+func TestNone(t *testing.T) {
+	unimplemented := &cri.Error{Code: cri.CodeUnimplemented, Message: "unknown method"}
+	for want, end := range map[Phase]func(int) (time.Duration, cri.StreamEnd, error){
+		Unsupported: func(int) (time.Duration, cri.StreamEnd, error) { return 0, cri.StreamFailed, unimplemented },
+		EndsAtOnce:  func(int) (time.Duration, cri.StreamEnd, error) { return time.Millisecond, cri.StreamClosed, nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRuntime()
+			r.end = end
+			s, l := start(t, r, true)
+			time.Sleep(time.Minute)
+			st := s.State()
+			if st.Phase != want || st.InUse || st.Errors != 0 || len(l.uses) != 0 || l.relists != 0 {
+				t.Errorf("%s: %+v, uses %v", want, st, l.uses)
+			}
+			if n := len(r.opened); n < 5 || n > 8 {
+				t.Errorf("%s: tried %d times in a minute", want, n)
+			}
+			r.set(func() { r.end = nil })
+			time.Sleep(retryNone + 2*time.Second)
+			if st := s.State(); st.Phase != Streaming || !st.InUse {
+				t.Errorf("events are there now: %+v", st)
+			}
+		})
+	}
+}
+
+// TestErrors: what is no *cri.Error becomes one.
+func TestErrors(t *testing.T) {
+	if e := asError(errors.New("boom")); e.Code != cri.CodeUnknown || e.Message != "boom" {
+		t.Errorf("%+v", e)
+	}
+}
