@@ -22,7 +22,7 @@ put() { # name: puts $tmp/out in its place
 table() { # name, command
   if [ -n "${ONLY-}" ] && [[ " $ONLY " != *" $1 "* ]]; then return; fi
   echo "bench-all: $1: $2 (load $(cut -d' ' -f1 /proc/loadavg))" >&2
-  bash -o pipefail -c "$2" 2>"$tmp/err" | grep -vE '^(===|---|PASS|ok |make)' >"$tmp/text" || { cat "$tmp/text" "$tmp/err" >&2; echo "bench-all: $1 failed" >&2; exit 1; }
+  bash -o pipefail -c "$2" 2>"$tmp/err" | grep -vE '^(===|---|PASS|ok |make|CGO_ENABLED)' >"$tmp/text" || { cat "$tmp/text" "$tmp/err" >&2; echo "bench-all: $1 failed" >&2; exit 1; }
   { printf '`%s`\n\n```\n' "$2"; cat "$tmp/text"; printf '```\n'; } >"$tmp/out"
   cat "$tmp/out"
   echo

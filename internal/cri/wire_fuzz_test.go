@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // FuzzWireReader reads any bytes with a fresh reader, as the generated decoder
 // does, and then again with the reader that knows them.
 func FuzzWireReader(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, lists := range []map[string][]byte{oddSandboxes(f), oddContainers(f)} {
 		for _, name := range slices.Sorted(maps.Keys(lists)) {
 			f.Add(lists[name])
@@ -27,6 +30,7 @@ func FuzzWireReader(f *testing.F) {
 // FuzzWireReaderRemembers makes a few answers out of the bytes, of items that
 // have much in common, and reads them one after another.
 func FuzzWireReaderRemembers(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte{})
 	f.Add([]byte("\x02\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"))
 	f.Add([]byte("a container, the same again, a third time, and then without its labels"))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // TestWireReaderInPieces: where the transport cut an answer does not matter.
@@ -119,6 +121,7 @@ func long(v uint64, bytes int) []byte {
 // FuzzWireReaderLongLists makes answers of more items than are taken at a time
 // out of the bytes, and cuts them anywhere.
 func FuzzWireReaderLongLists(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte{})
 	f.Add([]byte("\x01\x30\x10many items, some of them odd, in several pieces"))
 	f.Add([]byte("\x00\x4f\x01abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))

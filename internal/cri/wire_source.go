@@ -56,9 +56,8 @@ func (s *source) next() (raw []byte, ok bool, err error) {
 			if len(s.rest) == 0 {
 				return nil, false, nil
 			}
-			s.piece, s.inside = s.rest[0].ReadOnlyData()[s.taken:], false
+			s.piece, s.inside = s.head(), false
 			s.rest, s.taken = s.rest[1:], 0
-			s.touch()
 			continue
 		}
 		// What nearly every item looks like: 1 KB, in one piece.
@@ -111,19 +110,21 @@ func (s *source) next() (raw []byte, ok bool, err error) {
 	}
 }
 
-// touch has the piece begun brought into the cache. The answer is complete when
-// reading begins, and long out of it. To walk over a message is to find the
-// place of one field by the length of the one before: each step waits for
-// memory by itself, where these loads go side by side.
-func (s *source) touch() {
-	if len(s.piece) > maxTouched {
-		return
+// head returns what is left of the first piece not yet begun, and has it brought
+// into the cache. The answer is complete when reading begins, and long out of
+// it. To walk over a message is to find the place of one field by the length of
+// the one before: each step waits for memory by itself, where these loads go
+// side by side.
+func (s *source) head() []byte {
+	b := s.rest[0].ReadOnlyData()
+	if s.taken == 0 && len(b) <= maxTouched {
+		var touched byte
+		for at := 0; at < len(b); at += cacheLine {
+			touched |= b[at]
+		}
+		sink = touched
 	}
-	var touched byte
-	for at := 0; at < len(s.piece); at += cacheLine {
-		touched |= s.piece[at]
-	}
-	sink = touched
+	return b[s.taken:]
 }
 
 const (
@@ -133,7 +134,7 @@ const (
 	maxTouched = 32 << 10
 )
 
-// sink keeps the compiler from leaving out the loads of touch.
+// sink keeps the compiler from leaving out the loads of head.
 var sink byte //nolint:unused // writing to it is its use
 
 // skip passes over the next n bytes, and tells whether there were as many.
@@ -164,7 +165,7 @@ func (s *source) join(n int) {
 	s.joined = slices.Grow(s.joined, max(min(n, left), len(s.piece)))
 	s.joined = append(s.joined, s.piece...)
 	for missing := from + n - len(s.joined); missing > 0 && len(s.rest) > 0; missing = from + n - len(s.joined) {
-		next := s.rest[0].ReadOnlyData()[s.taken:]
+		next := s.head()
 		if missing < len(next) {
 			s.joined = append(s.joined, next[:missing]...)
 			s.taken += missing

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // FuzzRelistTold is FuzzRelistDiff with a runtime that tells what has changed:
 // the records must come out the same.
 func FuzzRelistTold(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for seed := range byte(24) {
 		f.Add(noise(uint32(seed)*2654435761+1, 300))
 	}

@@ -10,12 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // FuzzRelistDiff plays random histories of pods and containers, odd entries
 // included, to the loop and to the model, relist by relist, with inspections
 // and lists that fail, and compares what both make of it.
 func FuzzRelistDiff(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte{})
 	f.Add([]byte("\x05abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
 	for seed := range byte(24) {
