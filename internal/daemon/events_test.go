@@ -238,8 +238,10 @@ func TestNoEvents(t *testing.T) {
 							}
 						}()
 					}
+					if err := rt.SetFailpoints(c.fail); err != nil { // before the first subscription
+						t.Fatal(err)
+					}
 					w := watch(t, rt, func(cfg *Config) { cfg.Events = mode })
-					w.fail(c.fail)
 					for at := 5 * time.Second; at < 100*time.Second; at += time.Second {
 						s := w.at(at)
 						if e := s.Facts.Events; e.Phase != c.phase || e.InUse || e.Missed > 0 {
