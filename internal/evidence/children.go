@@ -55,8 +55,8 @@ type shim struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// pid names the runtime's process, 0 for none; socket is the runtime's path. It looks every 2 s, every
-// second while one is stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
+// pid names the runtime's process, 0 for none; socket is the runtime's path. It looks every
+// 1.5 s, every second while one is stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
 // shim looks stuck at its cgroup, its threads' stat and schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
@@ -75,7 +75,7 @@ type shim struct {
 // The arguments of a process can block the reader as long as it is wedged: they
 // are read once, of those that are to be named, and given up after 50 ms.
 func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
-	w := NewWatch("children", Timing{Period: 2 * time.Second, Timeout: time.Second}, newChildrenSource(procfs, sysfs, pid, socket).gather)
+	w := NewWatch("children", Timing{Period: 1500 * time.Millisecond, Timeout: time.Second}, newChildrenSource(procfs, sysfs, pid, socket).gather)
 	w.hurry = func(v *health.Children) time.Duration {
 		if len(v.Stuck) > 0 {
 			return time.Second

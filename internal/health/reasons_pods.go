@@ -12,7 +12,7 @@ var podReasons = []Reason{
 		ID: ShimStuck, Severity: SeverityWarning,
 		Meaning:  "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
 		Needs:    "a shim or conmon is in state T, in a frozen cgroup, or in D for long.",
-		Numbers:  "T or frozen for 2s, D for 30s.",
+		Numbers:  "T or frozen for 1s, D for 30s.",
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
 		Next:     "See what stopped it; continuing or killing that shim mends the pod.",
 		Steps: []string{
@@ -282,7 +282,7 @@ func count(n int, one, many string) string {
 }
 
 const (
-	stoppedShim = 2 * time.Second
+	stoppedShim = time.Second
 	blockedShim = 30 * time.Second
 	oldHelper   = 30 * time.Second
 

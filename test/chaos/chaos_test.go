@@ -106,7 +106,7 @@ type plan struct {
 func (c *chaos) plans() (out []plan) {
 	all := kinds()
 	var chosen []kind
-	for len(chosen) < 1+c.r.IntN(atOnce) {
+	for n := 1 + c.r.IntN(atOnce); len(chosen) < n; {
 		fit := slices.DeleteFunc(slices.Clone(all), func(k kind) bool {
 			return !k.fits(chosen) || k.restarts && time.Since(c.restart) < apart
 		})
