@@ -201,7 +201,7 @@ func oneLine(d *exporter.StatusDocument) string {
 // isTerminal tells whether w is a terminal that wants colour.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok || !wantsColor() || os.Getenv("TERM") == "dumb" {
 		return false
 	}
 	info, err := f.Stat()

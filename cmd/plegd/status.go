@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/exporter"
 )
-
-// watchPeriod is the time between two looks of status --watch.
-const watchPeriod = time.Second
 
 func newStatusCommand() *cobra.Command {
 	socket := daemon.DefaultConfig().ControlSocket
@@ -44,7 +40,13 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 				return print(cmd.OutOrStdout(), doc)
 			}
 			if watch {
-				return watchStatus(cmd.Context(), cmd.OutOrStdout(), show)
+				if f, ok := redraws(cmd.OutOrStdout()); ok && output == "text" {
+					w := &watcher{out: f, fetch: func(ctx context.Context) (*exporter.StatusDocument, error) {
+						return exporter.FetchStatus(ctx, socket)
+					}}
+					return w.run(cmd.Context())
+				}
+				return watchPlain(cmd.Context(), cmd.OutOrStdout(), show)
 			}
 			code, err := show()
 			if err != nil {
@@ -58,24 +60,4 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 	fs.BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
 	fs.StringVar(&socket, "control-socket", socket, "the daemon's control socket")
 	return cmd
-}
-
-// watchStatus shows the status every second until ctx ends. A daemon that is
-// away for a moment is said so, and asked again.
-func watchStatus(ctx context.Context, w io.Writer, show func() (int, error)) error {
-	tick := time.NewTicker(watchPeriod)
-	defer tick.Stop()
-	for {
-		if isTerminal(w) {
-			_, _ = io.WriteString(w, "\x1b[H\x1b[2J")
-		}
-		if _, err := show(); err != nil && ctx.Err() == nil {
-			_, _ = fmt.Fprintln(w, err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }

@@ -38,7 +38,12 @@ func formatSeconds(s float64) string {
 }
 
 // formatLeft prints a countdown in whole seconds, rounded up: 0 is over.
-func formatLeft(s float64) string { return formatSeconds(math.Ceil(s)) }
+func formatLeft(s float64) string {
+	if s = math.Ceil(s); s > 0 && s < 60 {
+		return fmt.Sprintf("%.0fs", s)
+	}
+	return formatSeconds(s)
+}
 
 // formatBytes prints a size: 512 B, 90.1 KiB, 16.0 MiB.
 func formatBytes(n int) string {

@@ -23,7 +23,13 @@ const (
 // anything: whatever comes from the runtime is escaped. The most urgent comes
 // first, so that the first screen is enough.
 func WriteStatusText(w io.Writer, d *StatusDocument, color bool) error {
-	t := &textWriter{color: color}
+	t := &textWriter{color: color, width: textWidth}
+	t.status(d)
+	_, err := w.Write(t.buf.Bytes())
+	return err
+}
+
+func (t *textWriter) status(d *StatusDocument) {
 	t.verdict(d)
 	t.forecast(d)
 	t.state(d)
@@ -32,13 +38,13 @@ func WriteStatusText(w io.Writer, d *StatusDocument, color bool) error {
 	t.pods("FAILING PODS", "TOOK", d.Pods.Failing)
 	t.failures(d.Pods.Failing)
 	t.pods("SLOWEST PODS", "TOOK", d.Pods.Slowest)
-	_, err := w.Write(t.buf.Bytes())
-	return err
 }
 
 type textWriter struct {
 	buf   bytes.Buffer
 	color bool
+	// width is the most columns; 0 means textWidth.
+	width int
 }
 
 // The colors, as SGR parameters.
@@ -50,6 +56,13 @@ const (
 	yellow = "1;33"
 	blue   = "1;34"
 )
+
+func (t *textWriter) columns() int {
+	if t.width == 0 {
+		return textWidth
+	}
+	return t.width
+}
 
 func (t *textWriter) paint(color, s string) string {
 	if !t.color || s == "" {
@@ -193,7 +206,7 @@ func (t *textWriter) row(label, text string) {
 	if text == "" {
 		return
 	}
-	for i, line := range wrap(text, textWidth-textLabel) {
+	for i, line := range wrap(text, t.columns()-textLabel) {
 		if i > 0 {
 			label = ""
 		}
@@ -203,7 +216,7 @@ func (t *textWriter) row(label, text string) {
 
 // paragraph writes text after a bullet, broken under itself.
 func (t *textWriter) paragraph(bullet, text string) {
-	for i, line := range wrap(text, textWidth-len(bullet)) {
+	for i, line := range wrap(text, t.columns()-len(bullet)) {
 		if i > 0 {
 			bullet = strings.Repeat(" ", len(bullet))
 		}

@@ -113,7 +113,7 @@ func TestFormatSeconds(t *testing.T) {
 			t.Errorf("formatSeconds(%v) = %s, want %s", s, got, want)
 		}
 	}
-	if got := formatLeft(0.2); got != "1.0s" {
+	if got := formatLeft(0.2); got != "1s" {
 		t.Errorf("formatLeft(0.2) = %s: a countdown must not say 0 before it is over", got)
 	}
 }

@@ -108,8 +108,13 @@ func deployed(t *testing.T, path ...string) string {
 // returns where it serves.
 func prometheus(t *testing.T, config string, files map[string]string) string {
 	t.Helper()
+	return prometheusAt(t, freeAddress(t), config, files)
+}
+
+func prometheusAt(t *testing.T, address, config string, files map[string]string) string {
+	t.Helper()
 	lab.RequirePrograms(t, "prometheus")
-	dir, address := lab.Dir(t), freeAddress(t)
+	dir := lab.Dir(t)
 	write(t, dir, "prometheus.yml", config)
 	for name, text := range files {
 		write(t, dir, name, text)

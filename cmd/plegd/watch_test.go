@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/exporter"
+)
+
+// openTerminal returns both ends of a pseudo terminal of a size.
+func openTerminal(t *testing.T, columns, rows uint16) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("SKIPPED: no pseudo terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Skipf("SKIPPED: no pseudo terminals here: %v", err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("SKIPPED: no pseudo terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// TestWatch draws two frames and a failure on a real terminal.
+func TestWatch(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	master, slave := openTerminal(t, 60, 20)
+	if _, ok := redraws(slave); !ok {
+		t.Fatal("a terminal is said to be none")
+	}
+	if w, h := terminalSize(slave); w != 60 || h != 20 {
+		t.Fatalf("the terminal is said to be %d by %d", w, h)
+	}
+	out := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		buf := make([]byte, 4096)
+		for !strings.HasSuffix(all.String(), "end\r\n") {
+			n, err := master.Read(buf)
+			all.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		out <- all.String()
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	frames := 0
+	w := &watcher{out: slave, fetch: func(context.Context) (*exporter.StatusDocument, error) {
+		frames++
+		switch frames {
+		case 1:
+			return &exporter.StatusDocument{State: "healthy", NodeReady: true, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
+				Relist: exporter.RelistDocument{Last: &exporter.LastRelist{Start: time.Unix(99, 0), Seconds: .002}}}, nil
+		case 2:
+			return nil, errors.New("asking plegd: nobody is there")
+		default:
+			cancel()
+			return nil, ctx.Err()
+		}
+	}}
+	if err := w.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(slave, "end\n")
+	got := <-out
+	for _, want := range []string{
+		enterScreen + homeCursor, "worker-7", "\x1b[1;32mHEALTHY", "▁", clearBelow + homeCursor, "asking plegd: nobody is there", clearBelow + leaveScreen,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	// The last that was known stays below the failure, and on the screen at the end.
+	if _, after, _ := strings.Cut(got, leaveScreen); !strings.Contains(after, "nobody is there") || !strings.Contains(after, "HEALTHY") {
+		t.Errorf("what stays on the screen is %q", after)
+	}
+	if strings.Contains(got, "\x1b[2J") {
+		t.Error("the screen is cleared between two frames: it flickers")
+	}
+}
+
+// TestWatchPiped: nothing is redrawn in a pipe.
+func TestWatchPiped(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	if _, ok := redraws(w); ok {
+		t.Error("a pipe is said to be a terminal")
+	}
+	if _, ok := redraws(&strings.Builder{}); ok {
+		t.Error("a string is said to be a terminal")
+	}
+	t.Setenv("TERM", "dumb")
+	if _, slave := openTerminal(t, 80, 24); slave != nil {
+		if _, ok := redraws(slave); ok {
+			t.Error("a dumb terminal is said to be able to redraw")
+		}
+	}
+}

@@ -1,0 +1,149 @@
+//go:build e2e
+
+package observe
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// fleet is how many nodes Prometheus sees.
+const fleet = 200
+
+// TestFleet has a real Prometheus scrape 200 nodes, with all rules, at the
+// interval of the example configurations. Behind the 200 targets are three real
+// plegds, each answering for a third of them at every scrape: one with 110 pods
+// that come and go, one whose list hangs, one without a network.
+func TestFleet(t *testing.T) {
+	lab.RequirePrograms(t, "prometheus")
+	var proxies []*httputil.ReverseProxy
+	var plegds []*lab.Plegd
+	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
+		r := newRuntime(t, "--pods=110", "--churn=0.02")
+		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
+		p.AwaitState(time.Minute, "healthy")
+		r.fail(fault)
+		u, err := url.Parse("http://" + p.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxies, plegds = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.URL.Path = "/metrics"
+		}}), append(plegds, p)
+	}
+	nodes := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
+		proxies[n%len(proxies)].ServeHTTP(w, r)
+	}))
+	defer nodes.Close()
+
+	var config strings.Builder
+	config.WriteString("global: {scrape_interval: 15s, evaluation_interval: 15s}\nrule_files: [plegd.rules.yml, plegd.recording.yml]\nscrape_configs:\n" +
+		"  - job_name: plegd\n    static_configs:\n")
+	for n := range fleet {
+		fmt.Fprintf(&config, "      - targets: [node%d:20290]\n        labels: {cluster: test, node: node%d, __metrics_path__: /node/%d}\n", n, n, n)
+	}
+	fmt.Fprintf(&config, "    relabel_configs:\n      - {source_labels: [__address__], target_label: instance}\n      - {target_label: __address__, replacement: %q}\n", strings.TrimPrefix(nodes.URL, "http://"))
+	fmt.Fprintf(&config, "  - job_name: self\n    static_configs: [{targets: [self:1], labels: {__address__: SELF}}]\n")
+	address := freeAddress(t)
+	text := strings.Replace(config.String(), "targets: [self:1], labels: {__address__: SELF}", fmt.Sprintf("targets: [%q]", address), 1)
+	base := prometheusAt(t, address, text, map[string]string{
+		"plegd.rules.yml": deployed(t, "prometheus", "plegd.rules.yml"), "plegd.recording.yml": deployed(t, "prometheus", "plegd.recording.yml"),
+	})
+
+	ask := func(expr string) float64 {
+		v, err := value(base, expr)
+		if err != nil {
+			t.Errorf("%s: %v", expr, err)
+		}
+		return v
+	}
+	lab.Eventually(t, 3*time.Minute, "the fleet's view is there", func() error {
+		for expr, want := range map[string]float64{
+			`count(up{job="plegd"} == 1)`:                                   fleet,
+			`cluster:plegd_nodes:count{cluster="test"}`:                     fleet,
+			`sum(cluster:pleg_verdict:sum)`:                                 fleet,
+			`cluster:pleg_primary_reason:sum{reason="NetworkNotReady"}`:     fleet / 3,
+			`cluster:pleg_primary_reason:sum{reason="RuntimeListStall"}`:    fleet/3 + 1,
+			`count(ALERTS{alertname="PLEGReasonCritical"})`:                 2*(fleet/3) + 1,
+			`sum(cluster:pleg_runtime_operations:rate5m) > bool 0`:          1,
+			`count(instance:pleg_relist_duration_seconds:p99_5m > bool -1)`: fleet,
+		} {
+			if got, err := value(base, expr); err != nil || got != want {
+				return fmt.Errorf("%s is %v (%w), want %v", expr, got, err, want)
+			}
+		}
+		return nil
+	})
+
+	perNode := ask(`max(scrape_samples_post_metric_relabeling{job="plegd"})`)
+	if perNode > 500 {
+		t.Errorf("a node has %v series", perNode)
+	}
+	view := ask(`count({__name__=~"cluster:pleg.*"})`)
+	if view > 200 {
+		t.Errorf("the view of a cluster has %v series", view)
+	}
+	slowest := ask(`max(prometheus_rule_group_last_duration_seconds)`)
+	if slowest > 15 {
+		t.Errorf("the rules take %v s, longer than their interval", slowest)
+	}
+	plain, packed := size(t, plegds[0])
+	lab.Report(t, "fleet: %.0f to %.0f series a node, a scrape of %d bytes, %d packed; Prometheus holds %.0f series of %d nodes in %.0f MiB; "+
+		"a cluster's view is %.0f series; the slowest group of rules takes %.2f s, all together %.2f s",
+		ask(`min(scrape_samples_post_metric_relabeling{job="plegd"})`), perNode, plain, packed, ask(`prometheus_tsdb_head_series`), fleet,
+		ask(`process_resident_memory_bytes{job="self"}`)/(1<<20), view, slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`))
+}
+
+// value asks for a single number.
+func value(base, expr string) (float64, error) {
+	answer, err := http.Get(base + "/api/v1/query?" + url.Values{"query": {expr}}.Encode())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var data struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&data); err != nil {
+		return 0, err
+	}
+	if n := len(data.Data.Result); n != 1 {
+		return 0, fmt.Errorf("%d results", n)
+	}
+	text, _ := data.Data.Result[0].Value[1].(string)
+	return strconv.ParseFloat(text, 64)
+}
+
+// size returns the bytes of a scrape, as they are and packed as Prometheus asks.
+func size(t *testing.T, p *lab.Plegd) (plain, packed int) {
+	t.Helper()
+	_, body, err := p.Get("/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n counter
+	z := gzip.NewWriter(&n)
+	_, _ = io.WriteString(z, body)
+	_ = z.Close()
+	return len(body), int(n)
+}
+
+type counter int
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
