@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -144,12 +145,30 @@ func (f *Finder) kubeletArgs() []string {
 		if comm, err := p.Comm(); err != nil || comm != "kubelet" {
 			continue
 		}
+		if f.inPod(p.PID) {
+			continue // a container may call itself what it likes
+		}
 		if args, err := p.CmdLine(); err == nil && len(args) > 0 {
 			return args
 		}
 	}
 	return nil
 }
+
+// inPod tells whether a process is a pod's: the kubelet puts every pod into a
+// cgroup below kubepods or kubepods.slice.
+func (f *Finder) inPod(pid int) bool {
+	r, err := os.Open(filepath.Join(f.ProcFS, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = r.Close() }()
+	b, err := io.ReadAll(io.LimitReader(r, maxCgroupBytes))
+	return err == nil && strings.Contains(string(b), "/kubepods")
+}
+
+// maxCgroupBytes bounds what is read of a /proc/PID/cgroup.
+const maxCgroupBytes = 64 << 10
 
 // flagValue returns the last value of a flag, written as --name=value or as
 // --name value, with one dash or two.

@@ -1,6 +1,8 @@
 package cri
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -59,6 +61,31 @@ func FuzzParseEndpoint(f *testing.F) {
 		}
 		if got, err := ParseEndpoint("unix://" + path); err != nil || got != path {
 			t.Fatalf("%q became %q, and that with unix:// before it %q, %v", s, path, got, err)
+		}
+	})
+}
+
+// FuzzConfigured reads any file in the place of the kubelet's configuration, and
+// any arguments as the kubelet's.
+func FuzzConfigured(f *testing.F) {
+	f.Add([]byte("containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n"))
+	f.Add([]byte("runtime-endpoint: /run/crio/crio.sock"))
+	f.Add([]byte("a: &a [*a, *a]\n"))
+	f.Add([]byte("--container-runtime-endpoint\x00/run/x.sock\x00--container-runtime-endpoint="))
+	root := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := os.WriteFile(filepath.Join(root, "config.yaml"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		finder := &Finder{Root: root}
+		e, err := finder.configured("/config.yaml")
+		if err != nil && e != "" {
+			t.Errorf("%q: %v, and yet %q", b, err, e)
+		}
+		for _, e := range []string{e, flagValue(strings.Split(string(b), "\x00"), "container-runtime-endpoint")} {
+			if path, err := ParseEndpoint(e); err == nil && (!filepath.IsAbs(path) || len(path) > maxSocketPath) {
+				t.Errorf("%q is the socket %q", e, path)
+			}
 		}
 	})
 }

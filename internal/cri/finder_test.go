@@ -230,3 +230,22 @@ func TestFinderAtARealSocket(t *testing.T) {
 		t.Errorf("found %+v", got)
 	}
 }
+
+// TestAPodsKubelet: a container's process that calls itself kubelet does not say
+// where the runtime's socket is.
+func TestAPodsKubelet(t *testing.T) {
+	for cgroup, believed := range map[string]bool{
+		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-2.scope\n": false,
+		"9:memory:/kubepods/besteffort/pod1/2\n1:name=systemd:/kubepods/besteffort/pod1/2\n":                 false,
+		"0::/system.slice/kubelet.service\n": true,
+		"0::/../kubepods.slice/pod1/2\n":     false,
+	} {
+		n := newNode(t)
+		n.process("kubelet", "/usr/bin/kubelet", "--container-runtime-endpoint=/run/evil.sock")
+		n.file("/proc/2/cgroup", cgroup)
+		f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(context.Context, string) bool { return false }}
+		if found := f.Find(t.Context()); (found.Path == "/run/evil.sock") != believed {
+			t.Errorf("in cgroup %q: %+v, want it believed: %t", cgroup, found, believed)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package evidence
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+func FuzzParseHolder(f *testing.F) {
+	f.Add([]byte("42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 9 0 12345 1 1"))
+	f.Add([]byte(") ("))
+	f.Add([]byte("1 () S"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHolder(7, b)
+		if err != nil {
+			if h != (holder{}) {
+				t.Errorf("%v, and yet %+v", err, h)
+			}
+			return
+		}
+		if h.pid != 7 || len(h.state) != 1 || h.start == "" || !bytes.Contains(b, []byte("("+h.comm+")")) {
+			t.Errorf("%q was read as %+v", b, h)
+		}
+	})
+}
+
+// FuzzPressure reads a PSI file, of the node or of a cgroup.
+func FuzzPressure(f *testing.F) {
+	f.Add([]byte("some avg10=1.00 avg60=0.50 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
+	f.Add([]byte("some avg10=NaN avg60=-1 avg300=1e400 total=-1\n"))
+	f.Add([]byte("full\nsome avg10\n"))
+	root := f.TempDir()
+	path := filepath.Join(root, "pressure/cpu")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		f.Fatal(err)
+	}
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		some, full, err := pressureOf(fs, "cpu")
+		if err != nil && (some != 0 || full != 0) {
+			t.Errorf("%q: %v, and yet %v, %v", b, err, some, full)
+		}
+	})
+}
+
+// FuzzCgroupNumber reads what a file of a cgroup holds.
+func FuzzCgroupNumber(f *testing.F) {
+	for _, s := range []string{"max\n", "9223372036854771712\n", "-1\n", "0", " 12 \n", "12 34\n", "99999999999999999999\n"} {
+		f.Add([]byte(s))
+	}
+	path := filepath.Join(f.TempDir(), "memory.max")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var tree cgroupTree
+		if n, err := tree.number(path); n < 0 && err == nil {
+			t.Errorf("%q is %d", b, n)
+		}
+	})
+}
+
+func FuzzArgs(f *testing.F) {
+	f.Add([]byte("/usr/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/containerd/containerd.sock\x00"), "address")
+	f.Add([]byte("a\x00--id=x\x00-id"), "id")
+	f.Add([]byte("\x00\x00"), "")
+	f.Fuzz(func(t *testing.T, b []byte, name string) {
+		args := splitArgs(b)
+		if v := argValue(args, name); v != "" && !bytes.Contains(b, []byte(v)) {
+			t.Errorf("%q has %q as %q", b, v, name)
+		}
+		if len(args) > len(b)+1 {
+			t.Errorf("%d arguments in %d bytes", len(args), len(b))
+		}
+		if n := fdInode(b); n != "" && strings.ContainsAny(n, "\n") {
+			t.Errorf("%q has the inode %q", b, n)
+		}
+		_, _ = socketInode(name)
+	})
+}
+
+// FuzzDockerAnswer reads the first line of what dockerd, or whatever listens in
+// its place, answers.
+func FuzzDockerAnswer(f *testing.F) {
+	for _, s := range []string{"HTTP/1.1 200 OK\r", "HTTP/1.1 500 Internal Server Error", "HTTP/1.", "HTTP/1.1 2x0 OK", "garbage"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		code, ok := statusCode(line)
+		if ok && (len(code) != 3 || !strings.Contains(line, code)) {
+			t.Errorf("%q has the code %q", line, code)
+		}
+		d := &docker{timeout: time.Second}
+		if p := d.answered(d.last, line); p == nil || p.OK != (ok && code == "200") || len(p.Detail) > 2*detailBytes {
+			t.Errorf("%q: %+v", line, p)
+		}
+		_ = failingChecks("500 Internal Server Error", line)
+	})
+}
