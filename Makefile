@@ -41,6 +41,7 @@ TESTFLAGS ?=
 E2EFLAGS ?=
 RUNS ?= 1
 LANES ?= 1
+DURATION ?= 30m
 FUZZTIME ?= 5s
 COUNT ?= 6
 
@@ -90,6 +91,12 @@ e2e-faults: build ## Make every fault on a real containerd and print how plegd n
 	@bash test/e2e/install-deps.sh
 	RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v $(E2EFLAGS) ./test/faults/
 
+.PHONY: soak
+soak: build ## Live an ordinary day of a node in half an hour, in which plegd must raise no false alarm: make soak [DURATION=30m] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make soak: needs root: it starts a containerd with pods" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	PLEGD_BINARY=$(CURDIR)/build/plegd DURATION="$(DURATION)" $(GO) test -tags e2e -count=1 -timeout 24h -v $(E2EFLAGS) ./test/soak/
+
 .PHONY: e2e-hostile
 e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (no root needed; with it, a little more)
 	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -tags e2e -count=1 -timeout 15m $(E2EFLAGS) ./test/hostile/
@@ -125,6 +132,11 @@ soak-week: ## Play a week of relists, faults and flapping in fast forward: make 
 bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
 	@$(GO) build -o build/bench ./bench
 	@build/bench $(ARGS)
+
+.PHONY: bench-evidence
+bench-evidence: ## Measure the sources of evidence alone beside a bare peer at 1 Hz, with 110 shims: make bench-evidence [ARGS='-window 1m']
+	@$(GO) build -o build/bench ./bench
+	@build/bench -mode evidence $(ARGS)
 
 .PHONY: bench-daemon
 bench-daemon: build ## Measure the whole daemon beside a bare peer at 1 Hz, and a scrape: make bench-daemon [ARGS='-window 1m']

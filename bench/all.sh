@@ -40,6 +40,7 @@ fi
 table steady "make bench ARGS='-churn 0 -rounds ${ROUNDS:-11} -svg docs/relist.svg'"
 table changing "make bench ARGS='-churn 0.01,0.1,0.6 -rounds 3 -resident 5'"
 table daemon "make bench-daemon ARGS='-window 30s'"
+table evidence "make bench-evidence ARGS='-window 30s'"
 table containerd "make bench-containerd"
 table soak "make bench-soak"
 table profile "make bench-profile"

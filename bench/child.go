@@ -42,6 +42,7 @@ func child(args []string) error {
 	containers := flags.Int("containers", 0, "")
 	churn := flags.Float64("churn", 0, "")
 	profile := flags.String("cpuprofile", "", "")
+	kubelet := flags.String("kubelet", "", "")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -59,6 +60,9 @@ func child(args []string) error {
 		return err
 	}
 
+	if name == evidenceName {
+		return gatherEvidence(*socket, *kubelet, os.Stdin, out)
+	}
 	s, err := newSubject(name, *socket)
 	if err != nil {
 		return err

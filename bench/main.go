@@ -40,7 +40,7 @@ func main() {
 	}
 	runtime.LockOSThread() // the children die with this thread
 	cfg := config{}
-	mode := flag.String("mode", "relist", "relist: the table; soak: a day of relists back to back; daemon: plegd run beside a bare peer, at 1 Hz; runtime: all of them on a runtime that is there; profile: plegd alone")
+	mode := flag.String("mode", "relist", "relist: the table; soak: a day of relists back to back; daemon: plegd run beside a bare peer, at 1 Hz; evidence: its sources of evidence alone beside one; runtime: all of them on a runtime that is there; profile: plegd alone")
 	sizes := flag.String("pods", "", "numbers of `pods`, separated by commas")
 	churns := flag.String("churn", "0,0.01,0.1,0.6", "`fractions` of the pods that change before each relist, separated by commas")
 	flag.IntVar(&cfg.containers, "containers", 2, "containers in each pod")
@@ -50,14 +50,14 @@ func main() {
 	svg := flag.String("svg", "", "`file` for the plot of cost against pods")
 	relists := flag.Int("relists", 86400, "soak, profile: how many relists")
 	plegd := flag.String("plegd", "build/plegd", "daemon, runtime: the `binary`")
-	window := flag.Duration("window", time.Minute, "daemon, runtime: how long")
+	window := flag.Duration("window", time.Minute, "daemon, evidence, runtime: how long")
 	socket := flag.String("socket", "", "runtime: its `path`")
 	pid := flag.Int("pid", 0, "runtime: its `process`, whose CPU time is read")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	err := fmt.Errorf("-mode: %q is none of relist, soak, daemon, runtime, profile", *mode)
+	err := fmt.Errorf("-mode: %q is none of relist, soak, daemon, evidence, runtime, profile", *mode)
 	switch *mode {
 	case "relist":
 		err = table(ctx, cfg, cmp.Or(*sizes, "10,110,500,2000,5000"), *churns, *svg)
@@ -65,6 +65,8 @@ func main() {
 		err = soak(ctx, cfg, cmp.Or(*sizes, "110"), *relists)
 	case "daemon":
 		err = daemons(ctx, cfg, cmp.Or(*sizes, "110,5000"), *plegd, *window)
+	case "evidence":
+		err = evidenceCost(ctx, cfg, cmp.Or(*sizes, "110"), *window)
 	case "profile":
 		err = profile(ctx, cfg, cmp.Or(*sizes, "5000"), *relists)
 	case "runtime":

@@ -40,6 +40,8 @@ type round struct {
 	// collection, in bytes.
 	RSS  int64
 	Heap uint64
+	// Shims are those that the evidence has found.
+	Shims int
 	// Goroutines and FDs are the process's.
 	Goroutines, FDs int
 	// Pods and Events are what the subject counted: how it is known that all
