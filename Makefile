@@ -83,7 +83,7 @@ e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root
 e2e-systemd: packages image-oci ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-systemd: needs root: it boots a systemd in namespaces" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	$(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/systemd/
+	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 6 -v $(E2EFLAGS) ./test/systemd/
 
 .PHONY: e2e-faults
 e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] [LANES=2] (root)

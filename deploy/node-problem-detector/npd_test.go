@@ -62,7 +62,7 @@ func nodes(t *testing.T, program string) []node {
 
 func simulate(t *testing.T, program, socket string, flags ...string) string {
 	t.Helper()
-	cmd := exec.Command(program, append([]string{"simulate", "--socket=" + socket, "--pods=200", "--containers=2"}, flags...)...)
+	cmd := exec.Command(program, append([]string{"simulate", "--socket=" + socket, "--pods=20", "--containers=2"}, flags...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +102,13 @@ func check(text, program string, all []node) error {
 	case d.config.PluginConfig.Concurrency == nil || *d.config.PluginConfig.Concurrency != 1:
 		return errors.New("several plegds may ask the runtime at once")
 	}
+	// A fault that lasts is one event, however its numbers change.
+	for _, message := range []string{"NotReady in 120s", "NotReady in 90s"} {
+		d.update(r, problem, message)
+	}
+	if d.updates != 1 {
+		return fmt.Errorf("a fault that lasts makes %d events", d.updates)
+	}
 	for _, n := range all {
 		began := time.Now()
 		result, message, err := d.run(r, program, n.env)
@@ -116,14 +123,6 @@ func check(text, program string, all []node) error {
 		case strings.ContainsAny(message, "\n\r") || !utf8.ValidString(message) || len(message) > 80:
 			return fmt.Errorf("%s: not one line of at most 80 bytes: %q", n.name, message)
 		}
-	}
-	// A fault that lasts is one event, however its numbers change.
-	d.status, d.updates = "False", 0
-	for _, message := range []string{"NotReady in 120s", "NotReady in 90s"} {
-		d.update(r, problem, message)
-	}
-	if d.updates != 1 {
-		return fmt.Errorf("a fault that lasts makes %d events", d.updates)
 	}
 	return nil
 }
@@ -140,8 +139,8 @@ func TestPlugin(t *testing.T) {
 		t.Error(err)
 	}
 	for _, m := range []struct{ old, mutant, found string }{
-		{`"timeout": "4s"`, `"timeout": "6s"`, "greater than the global"},
-		{`"timeout": "4s"`, `"timeout": "1s"`, "killed after"},
+		{`      "timeout": "5s"`, `      "timeout": "6s"`, "greater than the global"},
+		{`      "timeout": "5s"`, `      "timeout": "1s"`, "killed after"},
 		{`, "-o", "npd"`, ``, "the result is"},
 		{`"condition": "PLEGProblem"`, `"condition": "PlegProblem"`, "no default condition"},
 		{`"max_output_length": 80`, `"max_output_length": 12`, "the result is"},

@@ -98,6 +98,7 @@ func TestDebMutations(t *testing.T) {
 		{"the service is not started", "postinst", "deb-systemd-invoke $action", "true $action", `ActiveState of the unit is "inactive"`},
 		{"the service is not stopped", "prerm", `"$1" = remove`, `"$1" = never`, `after the removal the unit is "active"`},
 		{"the state stays after a purge", "postrm", "rm -rf /var/lib/plegd", "true", "after the purge there is left:\n/var/lib/plegd"},
+		{"it has another name", "control", "Package: plegd\n", "Package: plegdd\n", "dpkg --verify plegd"},
 		{"the settings are no configuration file", "conffiles", settings + "\n", "", "lost what was written"},
 	} {
 		t.Run(m.file, func(t *testing.T) {
@@ -118,8 +119,9 @@ func debLife(t *testing.T, deb, upgrade string) error {
 	t.Helper()
 	s := bareSystem(t, lab.SystemdFile{Path: "/root/plegd.deb", From: deb}, lab.SystemdFile{Path: "/root/newer.deb", From: upgrade})
 	dpkg := func(args ...string) error {
+		// Some small systems leave man pages out of every package.
 		// What apt does where nobody answers: keep what an administrator has written.
-		out, err := s.TryRun(append([]string{"dpkg", "--force-confdef", "--force-confold"}, args...)...)
+		out, err := s.TryRun(append([]string{"dpkg", "--path-include=/usr/share/*", "--force-confdef", "--force-confold"}, args...)...)
 		if err != nil {
 			return fmt.Errorf("dpkg %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
@@ -146,7 +148,7 @@ func debLife(t *testing.T, deb, upgrade string) error {
 	for _, argv := range [][]string{
 		{"plegd", "version"},
 		{"curl", "-sSf", "http://127.0.0.1:20290/-/healthy"},
-		{"man", "-w", "plegd-run"},
+		{"test", "-e", "/usr/share/man/man8/plegd-run.8.gz"},
 		{"bash", "-c", ". /usr/share/bash-completion/completions/plegd && complete -p plegd"},
 		{"dpkg", "--verify", "plegd"},
 	} {
@@ -220,35 +222,117 @@ func debLife(t *testing.T, deb, upgrade string) error {
 	return nil
 }
 
-// TestRPMLife installs, upgrades and removes the .rpm. Debian's dpkg does not
-// know of it: the database is one of the test's own.
+// TestRPMLife takes the .rpm through its life, and then one of each mutation of
+// its spec file.
 func TestRPMLife(t *testing.T) {
 	t.Parallel()
-	lab.RequirePrograms(t, "rpm")
-	pkg := packageFile(t, "plegd-*.ARCH.rpm")
-	s := bareSystem(t, lab.SystemdFile{Path: "/root/plegd.rpm", From: pkg})
-	rpm := func(args ...string) {
-		t.Helper()
-		s.Run(append([]string{"rpm", "--dbpath", "/root/rpmdb", "--nodeps"}, args...)...)
+	lab.RequirePrograms(t, "rpm", "rpmbuild", "dpkg-deb")
+	spec := readDeploy(t, "packages/rpm/plegd.spec")
+	later, err := buildRPM(t, spec, "999")
+	if err != nil {
+		t.Fatal(err)
 	}
-	rpm("-i", "/root/plegd.rpm")
-	if out := s.Run("rpm", "--dbpath", "/root/rpmdb", "-ql", "plegd"); !strings.Contains(out, "/usr/bin/plegd\n") {
-		t.Errorf("the package has no /usr/bin/plegd:\n%s", out)
+	if err := rpmLife(t, packageFile(t, "plegd-*.ARCH.rpm"), later); err != nil {
+		t.Error(err)
 	}
-	if out, err := s.TryRun("rpm", "--dbpath", "/root/rpmdb", "--nodeps", "-V", "plegd"); err != nil {
-		t.Errorf("what is installed is not as packed:\n%s", out)
+	for _, m := range []struct{ name, old, mutant, found string }{
+		{"settings are replaced", "%config(noreplace) /etc", "%config /etc", "lost what was written"},
+		{"no restart after an upgrade", "systemctl try-restart plegd.service", "true", "after the upgrade plegd is process"},
+		{"not stopped when removed", "systemctl --no-reload disable --now plegd.socket plegd.service", "true", `the unit is "active"`},
+		{"the file list has a gap", "/usr/lib/systemd/system/plegd.socket\n", "", "rpmbuild"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			mutant := mutate(t, spec, m.old, m.mutant)
+			pkg, err := buildRPM(t, mutant, "1")
+			var later string
+			if err == nil {
+				later, err = buildRPM(t, mutant, "999")
+			}
+			if err == nil {
+				err = rpmLife(t, pkg, later)
+			}
+			if err == nil || !strings.Contains(err.Error(), m.found) {
+				t.Errorf("with %q for %q what is found is %v, want %q", m.mutant, m.old, err, m.found)
+			}
+		})
+	}
+}
+
+// buildRPM packs what is in the .deb by a spec file. Each version has settings of
+// its own.
+func buildRPM(t *testing.T, spec, version string) (path string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	if out, err := exec.Command("dpkg-deb", "-x", packageFile(t, "plegd_*_ARCH.deb"), root).CombinedOutput(); err != nil {
+		t.Fatalf("unpack the .deb: %v\n%s", err, out)
+	}
+	for from, to := range map[string]string{
+		"usr/share/zsh/vendor-completions": "usr/share/zsh/site-functions",
+		"usr/share/doc/plegd/copyright":    "usr/share/licenses/plegd/LICENSE",
+		"usr/share/doc/plegd/changelog.gz": "usr/share/doc/plegd/CHANGELOG.gz",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(root, from), filepath.Join(root, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(t, filepath.Join(root, settings), func(s string) string { return s + "# of version " + version + "\n" })
+	file := filepath.Join(dir, "plegd.spec")
+	if err := os.WriteFile(file, []byte(spec), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{"--quiet", "-bb"}
+	for name, value := range map[string]string{
+		"plegd_version": version, "plegd_root": root, "_topdir": filepath.Join(dir, "build"), "_rpmdir": dir, "_build_name_fmt": "plegd.rpm",
+		"_binary_payload": "w0.gzdio", "__os_install_post": "%{nil}", "debug_package": "%{nil}", "_build_id_links": "none",
+	} {
+		argv = append(argv, "--define", name+" "+value)
+	}
+	if out, err := exec.Command("rpmbuild", append(argv, file)...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("rpmbuild: %w\n%s", err, out)
+	}
+	return filepath.Join(dir, "plegd.rpm"), nil
+}
+
+// rpmLife installs, upgrades and removes a .rpm, and returns what is wrong.
+// Debian's dpkg does not know of it: the database is one of the test's own.
+func rpmLife(t *testing.T, pkg, upgrade string) error {
+	t.Helper()
+	s := bareSystem(t, lab.SystemdFile{Path: "/root/plegd.rpm", From: pkg}, lab.SystemdFile{Path: "/root/newer.rpm", From: upgrade})
+	rpm := func(args ...string) error {
+		out, err := s.TryRun(append([]string{"rpm", "--dbpath", "/root/rpmdb", "--nodeps"}, args...)...)
+		if err != nil {
+			return fmt.Errorf("rpm %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if err := rpm("-i", "/root/plegd.rpm"); err != nil {
+		return err
+	}
+	if err := rpm("-V", "plegd"); err != nil {
+		return fmt.Errorf("what is installed is not as packed: %w", err)
 	}
 	s.Run("systemctl", "enable", "--now", plegdUnit)
 	s.Run("plegd", "version")
 	before := s.Property(plegdUnit, "MainPID")
 	s.Run("sh", "-c", "echo PLEGD_LOG_LEVEL=debug >>"+settings)
-	rpm("-U", "--force", "/root/plegd.rpm")
-	if now := s.Property(plegdUnit, "MainPID"); now == before || now == "0" {
-		t.Errorf("after the upgrade plegd is process %s, and was %s", now, before)
+	if err := rpm("-U", "/root/newer.rpm"); err != nil {
+		return err
 	}
-	s.Run("grep", "-q", "^PLEGD_LOG_LEVEL=debug$", settings)
-	rpm("-e", "plegd")
-	lab.Eventually(t, 10*time.Second, "plegd is gone", func() error {
+	if now := s.Property(plegdUnit, "MainPID"); now == before || now == "0" {
+		return fmt.Errorf("after the upgrade plegd is process %s, and was %s", now, before)
+	}
+	if _, err := s.TryRun("grep", "-q", "^PLEGD_LOG_LEVEL=debug$", settings); err != nil {
+		return errors.New("the upgrade has lost what was written into " + settings)
+	}
+	if err := rpm("-e", "plegd"); err != nil {
+		return err
+	}
+	return within(10*time.Second, func() error {
 		if state := s.Property(plegdUnit, "ActiveState"); state != "inactive" {
 			return fmt.Errorf("the unit is %q", state)
 		}

@@ -314,7 +314,7 @@ func exposure(t *testing.T, in install) error {
 	lab.RequirePrograms(t, "systemd-analyze")
 	dir := t.TempDir()
 	for name, text := range map[string]string{"verify.sh": readDeploy(t, "systemd/verify.sh"), plegdUnit: orOwnUnit(t, in), plegdSocket: readDeploy(t, "systemd/"+plegdSocket)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
