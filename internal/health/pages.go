@@ -26,7 +26,21 @@ func (r *Reason) Text() string {
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}
+	if note := r.otherRuntime(); note != "" {
+		fmt.Fprintf(&b, "%s\n", strings.ReplaceAll(note, "`", ""))
+	}
 	return b.String()
+}
+
+// otherRuntime says how to read the steps where the runtime is not containerd;
+// empty where they do not name it.
+func (r *Reason) otherRuntime() string {
+	for _, s := range append([]string{r.Next}, r.Steps...) {
+		if strings.Contains(s, "containerd") && !strings.Contains(s, "crio") {
+			return "On CRI-O read `crio` for `containerd`, in units, processes and paths."
+		}
+	}
+	return ""
 }
 
 // RestartAnswer says whether restarting the runtime can help, in a sentence or
@@ -55,6 +69,13 @@ func (r *Reason) Page() string {
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, s)
 	}
+	if note := r.otherRuntime(); note != "" {
+		fmt.Fprintf(&b, "\n%s\n", note)
+	}
+	if r.Restart != HelpsNo {
+		b.WriteString("\nBefore a restart, keep the evidence: [how](../troubleshooting.md#3-before-you-restart-anything).\n")
+	}
+	fmt.Fprintf(&b, "\n## Is it over?\n\n`plegd status` on the node names it no more, and in Prometheus `pleg_reason{reason=\"%s\"}` is 0. [All reasons](README.md) · [A node is NotReady, step by step](../troubleshooting.md)\n", r.ID)
 	return b.String()
 }
 

@@ -69,7 +69,7 @@ var otherReasons = []Reason{
 		Numbers: "healthz for 10s, last seen 330s; the runtime good for 10s.",
 		Next:    "Look at the kubelet, not at the runtime.",
 		Steps: []string{
-			"`curl -s localhost:10248/healthz?verbose`: which check fails.",
+			"`curl -s 'localhost:10248/healthz?verbose'`: which check fails.",
 			"`journalctl -u kubelet -b --since -15min`.",
 			"`kill -ABRT $(pidof kubelet)` ends it with its goroutine stacks in the journal; systemd starts it again.",
 		},
@@ -100,7 +100,9 @@ var otherReasons = []Reason{
 		Outranks: []string{KubeletStalled},
 		Next:     "Start the kubelet; see in its log why it ended.",
 		Steps: []string{
-			"`systemctl status kubelet`; `journalctl -u kubelet -b -n 100`.",
+			"`systemctl status kubelet`: stopped by somebody, failed, or restarting?",
+			"`journalctl -u kubelet -b -n 100`: its last words; a wrong flag or a certificate that has run out stands in the last lines.",
+			"`df -h /var/lib/kubelet`; `free -m`: a full disk or no memory ends it, too.",
 		},
 		Restart: HelpsNo,
 		match: func(w *view) []string {

@@ -88,7 +88,7 @@ var runtimeReasons = []Reason{
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p $(pidof containerd)`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
 			"`cat /proc/pressure/{cpu,io,memory}`: is the whole node starved?",
-			"`kill -USR1 $(pidof containerd)`: containerd writes its goroutine stacks to its log; keep them for the bug report.",
+			"`kill -USR1 $(pidof containerd)`: containerd goes on, and writes its goroutine stacks to its log (`journalctl -u containerd`); keep them for the bug report.",
 			"`systemctl restart containerd`: running containers are kept.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not when its threads are in D: a process in D cannot be killed.",
@@ -107,7 +107,7 @@ var runtimeReasons = []Reason{
 		Outranks: slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
 		Next:     "Take the runtime's goroutine stacks, then restart it.",
 		Steps: []string{
-			"`kill -USR1 $(pidof containerd)`: containerd writes its goroutine stacks to its log; the stuck one holds a container's lock.",
+			"`kill -USR1 $(pidof containerd)`: containerd goes on, and writes its goroutine stacks to its log (`journalctl -u containerd`); the stuck one holds a container's lock.",
 			"`crictl pods`, `crictl ps`: which of the two hangs tells which lock.",
 			"`systemctl restart containerd` frees the lock; running containers are kept.",
 		},

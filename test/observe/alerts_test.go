@@ -100,6 +100,7 @@ func (i *inbox) await(t *testing.T, want string) map[string]string {
 // TestAlerts has real faults on several nodes at once, and looks at what reaches
 // whom.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	lab.RequirePrograms(t, "prometheus", "prometheus-alertmanager")
 	var kubeletIll atomic.Bool
 	kubelet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

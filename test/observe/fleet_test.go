@@ -27,6 +27,7 @@ const fleet = 200
 // plegds, each answering for a third of them at every scrape: one with 110 pods
 // that come and go, one whose list hangs, one without a network.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	lab.RequirePrograms(t, "prometheus")
 	var proxies []*httputil.ReverseProxy
 	var plegds []*lab.Plegd
