@@ -126,10 +126,16 @@ func (c *Containerd) Start() {
 		return versionAnswers(c.Socket)
 	})
 	if first {
-		out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", imageTar(c.t)).CombinedOutput()
-		if err != nil {
-			c.t.Fatalf("import the pause image: %v\n%s", err, out)
-		}
+		c.ImportImage()
+	}
+}
+
+// ImportImage imports the image that pods run, again where it is there.
+func (c *Containerd) ImportImage() {
+	c.t.Helper()
+	out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", imageTar(c.t)).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("import the pause image: %v\n%s", err, out)
 	}
 }
 

@@ -195,10 +195,21 @@ func (r *CRI) RunPods(pods, containers int) []*Pod {
 
 // Two calls f with 0 to n-1, two calls at a time, and returns when all have
 // returned.
-func Two(n int, f func(int)) {
+func Two(n int, f func(int)) { atOnce(2, n, f) }
+
+// AtOnce is Two with so many calls at a time.
+func (r *CRI) AtOnce(lanes, n int, f func(int)) {
+	r.t.Helper()
+	atOnce(lanes, n, f)
+	if r.t.Failed() { // in another goroutine, which ended that one only
+		r.t.FailNow()
+	}
+}
+
+func atOnce(lanes, n int, f func(int)) {
 	var next atomic.Int64
 	done := make(chan struct{})
-	for range 2 {
+	for range lanes {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
@@ -206,8 +217,9 @@ func Two(n int, f func(int)) {
 			}
 		}()
 	}
-	<-done
-	<-done
+	for range lanes {
+		<-done
+	}
 }
 
 func (p *Pod) labels() map[string]string {
