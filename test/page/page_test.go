@@ -63,6 +63,13 @@ func TestFaultAndBack(t *testing.T) {
 	n.failpoints("")
 	b.await("h1", well)
 	b.await("#spoken", "healthy")
+	b.until("the incident is in the list", func() error {
+		got := b.evaluate(`(document.getElementById("incidents")?.closest("section").textContent) ?? ""`)
+		if !strings.Contains(got, listStall) {
+			return fmt.Errorf("the list says %q", got)
+		}
+		return nil
+	})
 	if got := b.evaluate(`window.mark + ", " + (document.activeElement === document.querySelector("footer a"))`); got != "same page, true" {
 		t.Errorf("the page was loaded again, or lost the focus: %s", got)
 	}
