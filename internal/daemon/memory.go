@@ -11,9 +11,9 @@ import (
 const memoryLimit = 96 << 20
 
 // gcPercent lets the heap grow by two fifths between two collections: at 5000
-// pods, with 25 MB of heap, 15 MB less than by Go's own percentage. In a steady
-// state there is hardly any garbage, and a collection every 20 s there; most of
-// what is allocated is a scrape's, and less than this makes scrapes dearer.
+// pods, with 25 MB of heap, that holds 15 MB less than Go's own percentage. In a
+// steady state there is hardly any garbage but a scrape's, which a smaller
+// percentage would make dearer.
 const gcPercent = 40
 
 // LimitMemory sets the collector's limits for the daemon, unless GOMEMLIMIT or
