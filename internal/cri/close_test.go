@@ -15,7 +15,7 @@ import (
 // and later ones fail.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	for name, fault := range map[string]func(*critest.Runtime){
-		"a call":       func(rt *critest.Runtime) { rt.Set("ListContainers", critest.Hang()) },
+		"a call":       func(rt *critest.Runtime) { rt.Set("ContainerStatus", critest.Hang()) },
 		"not accepted": func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoAccept()) },
 		"no settings":  func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoSettings()) },
 		"frozen":       func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.Freeze()) },
@@ -27,7 +27,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				c, seen := clientOf(t, rt, Options{})
 				ended := make(chan error, 3)
 				for range 3 {
-					go func() { _, err := c.ListContainers(t.Context()); ended <- err }()
+					go func() { _, err := c.ContainerStatus(t.Context(), "c"); ended <- err }()
 				}
 				time.Sleep(7 * time.Second)
 				synctest.Wait()
@@ -43,7 +43,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				if d := time.Since(start); d != 0 {
 					t.Errorf("they ended %v after Close", d)
 				}
-				if h := c.History(OpListContainers); !h.InFlightSince.IsZero() {
+				if h := c.History(OpContainerStatus); !h.InFlightSince.IsZero() {
 					t.Errorf("still in flight since %v", h.InFlightSince)
 				}
 				if got := seen.last(t); got.Code != CodeCanceled || got.Duration != 7*time.Second {
