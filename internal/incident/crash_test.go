@@ -178,6 +178,9 @@ func TestCrash(t *testing.T) {
 				}
 			}
 			n.start()
+			synctest.Wait()
+			n.well()
+			time.Sleep(resumeSettle)
 			n.well()
 			n.settle()
 			for _, s := range n.List() {

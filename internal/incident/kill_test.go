@@ -37,7 +37,7 @@ func childLimits() Limits {
 // says on its standard output what is stored and what is about to go, until it
 // is killed or its standard input ends.
 func runChild(dir string) {
-	out := func(format string, args ...any) { _, _ = os.Stdout.WriteString(fmt.Sprintf(format, args...)) }
+	out := func(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		panic(err)

@@ -45,6 +45,9 @@ const (
 	// shutdownWithin is how young an incident is that plegd's own end closes:
 	// a node that shuts down stops the runtime before plegd.
 	shutdownWithin = 30 * time.Second
+	// resumeSettle is how long all must be well for an incident to end that goes
+	// on from before a restart: plegd's own evidence has yet to come in.
+	resumeSettle = 5 * time.Second
 	// heartbeat is how often an open incident is written although nothing
 	// changes, so that its length is known after a crash.
 	heartbeat = 30 * time.Second

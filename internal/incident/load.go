@@ -76,20 +76,21 @@ func (r *Recorder) take(known []entry, open []*Incident, boot string) {
 	r.publish()
 }
 
-// goOn continues an incident of before the restart, unless all has been well
-// since.
+// goOn continues an incident of before the restart, with what has been opened
+// since; unless all was well between for long, because the disk answered late.
 func (r *Recorder) goOn(s *story) {
-	later, last := r.open, r.lastClosed
-	r.open = s
+	later := r.open
 	switch {
-	case !r.healthyAt.IsZero():
-		r.close(r.healthyAt, Recovered)
-		r.open = later
-		if later != nil || last != nil {
-			r.lastClosed = last
-		}
-	case later != nil:
+	case later == nil && r.lastClosed == nil:
+		r.open = s // if all is well, it ends when that has stood for a while
+	case later != nil && r.lastClosed == nil && later.opened.Sub(r.began) < resumeSettle:
+		r.open = s
 		s.goOn(later, &r.o.Limits)
+	default:
+		last := r.lastClosed
+		r.open = s
+		r.close(r.began, Recovered)
+		r.open, r.lastClosed = later, last
 	}
 }
 

@@ -59,8 +59,8 @@ type Recorder struct {
 	lost    int
 	// stored are the heads of the files, newest first.
 	stored []entry
-	// healthyAt is when the verdict was first healthy since this process began.
-	healthyAt time.Time
+	// wellSince is since when the verdict has been healthy, zero while it is not.
+	wellSince time.Time
 	ended     bool
 }
 
@@ -115,18 +115,23 @@ func (r *Recorder) Judged(now time.Time, f *health.Facts, previous, v *health.Ve
 		return
 	}
 	well := v.State == health.StateHealthy
-	if well && r.healthyAt.IsZero() {
-		r.healthyAt = now
+	switch {
+	case !well:
+		r.wellSince = time.Time{}
+	case r.wellSince.IsZero():
+		r.wellSince = now
 	}
 	switch {
 	case r.open == nil && (v.State == health.StateDegraded || v.State == health.StateUnhealthy):
 		r.begin(now, f, previous, v)
 	case r.open == nil:
 		return
-	case well:
+	case well && (!r.open.resumed || now.Sub(r.wellSince) >= resumeSettle):
 		r.open.hear(now, f, v)
-		r.open.note(now, f, previous, v, &r.o.Limits)
-		r.close(now, Recovered)
+		if changed(r.open.last, v) {
+			r.open.note(now, f, previous, v, &r.o.Limits)
+		}
+		r.close(r.wellSince, Recovered)
 	case changed(r.open.last, v):
 		r.open.hear(now, f, v)
 		r.open.note(now, f, previous, v, &r.o.Limits)
@@ -169,7 +174,7 @@ func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Ver
 // close ends the open incident and lets it wait to be stored.
 func (r *Recorder) close(now time.Time, how Outcome) {
 	s := r.open
-	s.doc.Outcome, s.closed, s.updated = how, now, now
+	s.doc.Outcome, s.closed, s.updated, s.resumed = how, now, now, false
 	s.version++
 	r.open, r.lastClosed = nil, s
 	r.pending = append(r.pending, s)

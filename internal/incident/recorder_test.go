@@ -114,8 +114,10 @@ func TestRestarts(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			n.degraded("A")
 			time.Sleep(5 * time.Second)
-			n.well()
-			time.Sleep(time.Second)
+			for range 7 {
+				n.well()
+				time.Sleep(time.Second)
+			}
 			n.settle()
 			doc := n.one()
 			if doc.ID != id || doc.Outcome != Recovered || doc.Duration != 60 || len(doc.Gaps) != 1 || n.opened.Load() != 1 {
@@ -136,10 +138,45 @@ func TestRestarts(t *testing.T) {
 			n.kill()
 			n.start()
 			time.Sleep(time.Second)
-			n.well()
+			for range 10 {
+				n.well()
+				time.Sleep(time.Second)
+			}
 			n.settle()
 			if got := ids2(n.onDisk()); got != "recovered/A" {
 				t.Error(got)
+			}
+			if doc := n.one(); doc.Duration != 41 {
+				t.Errorf("it lasted %g s, want the 41 until all was well", doc.Duration)
+			}
+		})
+	})
+	t.Run("kill, and evidence comes late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := open(t, 40*time.Second)
+			n.kill()
+			n.start()
+			for range 3 {
+				n.well() // nobody has looked yet
+				time.Sleep(time.Second)
+			}
+			n.degraded("A")
+			time.Sleep(time.Second)
+			n.settle()
+			if got := ids2(n.onDisk()); got != "open/A" {
+				t.Error(got)
+			}
+			n.well()
+			time.Sleep(time.Second)
+			n.well()
+			if got := ids2(n.List()); got != "open/A" {
+				t.Errorf("after a second: %s", got)
+			}
+			time.Sleep(5 * time.Second)
+			n.well()
+			n.settle()
+			if doc := n.one(); doc.Outcome != Recovered || doc.Duration != 44 {
+				t.Errorf("%s after %g s, want recovered after 44", doc.Outcome, doc.Duration)
 			}
 		})
 	})

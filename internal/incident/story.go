@@ -20,6 +20,8 @@ type story struct {
 	// before now, for the times of reasons.
 	last, judged *health.Verdict
 	judgedAt     time.Time
+	// resumed is true for one of before a restart of plegd.
+	resumed bool
 	// version counts the changes, written is the one that is on disk.
 	version, written int
 	moments          []*moment
@@ -226,7 +228,7 @@ func (s *story) finish(d *Incident) {
 // resumed makes a story of a document again, so that it can go on or be closed.
 // opened and updated are its moments on the clocks of this process.
 func resumed(doc *Incident, opened, updated time.Time) *story {
-	s := &story{doc: *doc, opened: opened, updated: updated, relists: &relistsBefore{plain: doc.Relists}}
+	s := &story{doc: *doc, opened: opened, updated: updated, resumed: true, relists: &relistsBefore{plain: doc.Relists}}
 	for i := range doc.Timeline {
 		m := &doc.Timeline[i]
 		s.moments = append(s.moments, &moment{

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -207,9 +208,18 @@ func (c *chaos) judge() {
 			t.Errorf("%s is open for ever: %s", s.ID, s.Reason)
 		}
 	}
+	// The running daemon tells of the same, to whoever asks it.
+	said := lab.Command{Args: []string{"incidents", "-o", "json", "--control-socket=" + c.plegd.ControlSocket}}.Run(t, 10*time.Second)
+	var told []incident.Summary
+	if err := json.Unmarshal([]byte(said.Stdout), &told); err != nil || said.Code != 0 || len(told) != len(list) {
+		t.Errorf("plegd incidents: exit %d, %d incidents, want %d: %v %s", said.Code, len(told), len(list), err, said.Stderr)
+	}
 	n, right := 0, 0
 	for _, j := range c.injected {
 		j.match(all, c.up)
+	}
+	beside(c.injected, all)
+	for _, j := range c.injected {
 		if j.to.Sub(j.from) < counted {
 			continue
 		}

@@ -98,6 +98,36 @@ func (j *injection) match(all []*incident.Incident, up []time.Time) {
 	}
 }
 
+// besides is how long two faults must stand at once for one incident to have to
+// list both.
+const besides = 5 * time.Second
+
+// beside finds the faults that stood at once and are not in one incident.
+func beside(injected []*injection, all []*incident.Incident) {
+	lists := func(one *incident.Incident, reason string) bool {
+		return slices.ContainsFunc(one.Reasons, func(r incident.ReasonTimes) bool { return r.ID == reason })
+	}
+	for _, a := range injected {
+		for _, b := range injected {
+			from, to := a.from, a.to
+			if b.from.After(from) {
+				from = b.from
+			}
+			if b.to.Before(to) {
+				to = b.to
+			}
+			if a == b || a.wrong != "" || to.Sub(from) < besides {
+				continue
+			}
+			if !slices.ContainsFunc(all, func(one *incident.Incident) bool {
+				return !one.Opened.After(to) && one.Closed != nil && one.Closed.After(from) && lists(one, a.reason) && lists(one, b.reason)
+			}) {
+				a.wrong = "not in one incident with " + b.reason
+			}
+		}
+	}
+}
+
 // outside returns the incidents, and for how long, that no injection explains.
 // Those that speak of the machine's own load are told apart: it is no wonder.
 func outside(all []*incident.Incident, injected []*injection) (out, machine []*incident.Incident) {
