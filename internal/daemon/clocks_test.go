@@ -303,6 +303,28 @@ func TestManySlowInspections(t *testing.T) {
 	})
 }
 
+// TestHungInspectionsEnd: inspections that hung together end together, and then
+// the kubelet, too, is soon done with them.
+func TestHungInspectionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fakeRuntime(12, 0)
+		if err := rt.SetFailpoints("PodSandboxStatus=hang"); err != nil {
+			t.Fatal(err)
+		}
+		w := watch(t, rt, nil)
+		if v := w.at(6 * time.Second).Verdict; v.Reason != health.PodInspectionStall {
+			t.Errorf("in the hang: %s, %s", v.State, v.Reason)
+		}
+		w.fail("")
+		// One after the other they took 72 s.
+		for s := 8; s <= 80; s++ {
+			if v := w.at(time.Duration(s) * time.Second).Verdict; v.State != health.StateHealthy || v.ModelledAge > 2*time.Second {
+				t.Fatalf("%d s after the hang: %s, %s, modelled %s ago: %+v", s-6, v.State, v.Reason, v.ModelledAge, v.Active)
+			}
+		}
+	})
+}
+
 // TestStuckPods: one pod whose status hangs keeps the kubelet busy for two
 // minutes, two of them for four: NotReady.
 func TestStuckPods(t *testing.T) {

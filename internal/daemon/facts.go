@@ -155,7 +155,7 @@ func inFlightRecord(s *relist.Snapshot) health.RelistRecord {
 func endedRecord(l *relist.Result) health.RelistRecord {
 	return health.RelistRecord{
 		Seq: l.Seq, Start: l.Start, Listed: l.Listed, OK: l.Err == nil && l.Refused == nil,
-		Inspections: inspectionRecords(l.Inspections, l.Hinted), Complete: true, Early: l.Early, Period: l.Period,
+		Inspections: inspectionRecords(l.Inspections, l.Hinted), Again: inspectionRecords(l.Again), Complete: true, Early: l.Early, Period: l.Period,
 	}
 }
 

@@ -17,6 +17,9 @@ type RelistRecord struct {
 	OK     bool
 	// Inspections are the pods inspected, or to be inspected, in this relist.
 	Inspections []InspectionRecord
+	// Again are inspections that the kubelet has no part in: they tell how the
+	// runtime answers by then.
+	Again []InspectionRecord
 	// Complete is true when the relist has ended: no more inspections will come.
 	Complete bool
 	// Period is what the kubelet waits after it, 0 for what it waited before.
@@ -89,13 +92,7 @@ func NewModel(period, rpcTimeout time.Duration, lastSeen time.Time) *Model {
 // it has ended. Records come in order of Seq.
 func (m *Model) Observe(r RelistRecord) {
 	if m.current != nil {
-		for _, i := range r.Inspections {
-			if i.Done && !i.Cut {
-				if _, known := m.current.answered[i.UID]; !known || r.Seq > m.current.record.Seq {
-					m.current.answered[i.UID] = i
-				}
-			}
-		}
+		m.current.hear(r)
 		if m.current.record.Seq == r.Seq {
 			m.current.record = r
 			return
@@ -124,6 +121,17 @@ func (m *Model) Observe(r RelistRecord) {
 func (m *Model) skip(r RelistRecord) {
 	m.lastSeq = r.Seq
 	m.postponeAll(r)
+	m.refresh(r)
+}
+
+// refresh takes over how pods that are still to be inspected were answered when
+// they were asked for again.
+func (m *Model) refresh(r RelistRecord) {
+	for _, i := range r.Again {
+		if _, known := m.behind[i.UID]; known && i.Done && !i.Cut {
+			m.behind[i.UID] = i
+		}
+	}
 }
 
 func (m *Model) postponeAll(r RelistRecord) {
@@ -241,17 +249,14 @@ func (m *Model) begin(now time.Time) bool {
 	if next.After(start) {
 		start = next
 	}
+	m.refresh(r)
 	c := &replay{start: start, record: r, answered: map[string]InspectionRecord{}}
 	for _, uid := range m.order {
 		c.items = append(c.items, m.behind[uid])
 	}
 	m.behind, m.order = map[string]InspectionRecord{}, nil
 	for _, l := range later {
-		for _, i := range l.Inspections {
-			if i.Done && !i.Cut {
-				c.answered[i.UID] = i
-			}
-		}
+		c.hear(l)
 	}
 	m.waiting = append([]RelistRecord(nil), later...)
 	m.lastSeq = r.Seq
@@ -272,29 +277,49 @@ func (m *Model) finish(end time.Time) {
 	}
 }
 
+// hear takes over how pods were answered in a relist of plegd's that is not
+// before the one replayed.
+func (c *replay) hear(r RelistRecord) {
+	for _, group := range [][]InspectionRecord{r.Inspections, r.Again} {
+		for _, i := range group {
+			if !i.Done || i.Cut {
+				continue
+			}
+			if _, known := c.answered[i.UID]; !known || r.Seq > c.record.Seq {
+				c.answered[i.UID] = i
+			}
+		}
+	}
+}
+
 // endOf returns when the modelled inspection that begins at c.at ends; known is
 // false when that is not yet known.
 func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Time) (end time.Time, known bool) {
 	// A later inspection of the same pod that was answered tells when the
 	// runtime was able to answer again, and how long that took.
 	a, answered := c.answered[i.UID]
-	if i.Cut {
-		latest := c.at.Add(i.Spent - i.CutCall + rpcTimeout)
-		if answered {
-			if !c.at.Before(a.End) {
-				return c.at.Add(a.Spent), true
-			}
-			if a.End.Before(latest) {
-				latest = a.End
-			}
-		}
-		if earliest := c.at.Add(i.Spent); latest.Before(earliest) {
-			latest = earliest
-		}
-		if !answered && latest.After(now) {
-			return time.Time{}, false
-		}
-		return latest, true
+	answered = answered && a.End.After(i.End)
+	if answered && !c.at.Before(a.End) {
+		return c.at.Add(a.Spent), true
 	}
-	return c.at.Add(i.Spent), true
+	if !i.Cut {
+		end = c.at.Add(i.Spent)
+		if answered && a.End.Before(end) {
+			end = later(a.End, c.at.Add(a.Spent))
+		}
+		return end, true
+	}
+	latest := c.at.Add(i.Spent - i.CutCall + rpcTimeout)
+	if answered && a.End.Before(latest) {
+		latest = a.End
+	}
+	latest = later(latest, c.at.Add(i.Spent))
+	return latest, answered || !latest.After(now)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -1,6 +1,7 @@
 package relist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -69,6 +70,7 @@ type Loop struct {
 	records   *records
 	pace      *pace
 	reinspect map[string]*podRecord
+	late      []*podRecord        // answered late in the last relist
 	now       Snapshot            // the next snapshot in the making
 	ended     time.Time           // the end of the last relist
 	early     bool                // a kubelet would not wait for its period either
@@ -250,8 +252,11 @@ func (l *Loop) relist(ctx context.Context) {
 	l.count()
 	todo := l.records.pending(l.reinspect)
 	l.trust.relisted(start, todo, l.records.gen)
+	again := l.late
+	l.late = nil
 	l.inspects = true
 	l.process(ctx, todo, res, at)
+	l.inspectAgain(ctx, again, res)
 	l.inspects = false
 	if ctx.Err() != nil {
 		return
@@ -342,6 +347,7 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 			continue
 		}
 		l.settle(j.work, j.status)
+		l.noteLate(j)
 	}
 	l.now.Reinspect = len(l.reinspect)
 	if len(jobs) >= manyJobs {
@@ -391,7 +397,8 @@ type job struct {
 	sandboxes  []string
 	containers []string
 	inspection *Inspection
-	running    int // inspections at once when it began, itself included
+	timeout    time.Duration // 0: InspectTimeout
+	running    int           // inspections at once when it began, itself included
 	// status outlives the job, in the cache: nothing else may hang on it.
 	status *PodStatus
 	spent  time.Duration // the calls' times together
@@ -425,7 +432,7 @@ func (l *Loop) inspect(ctx context.Context, jobs []*job) <-chan *job {
 			}
 			workers.Go(func() {
 				j.running = running
-				j.run(ctx, l.rt, l.cfg.InspectTimeout, l.pace)
+				j.run(ctx, l.rt, cmp.Or(j.timeout, l.cfg.InspectTimeout), l.pace)
 				done <- j
 			})
 		}

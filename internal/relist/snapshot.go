@@ -88,6 +88,9 @@ type Result struct {
 	// Inspections holds every inspection of the relist, Hinted those that events
 	// had asked for since the one before.
 	Inspections, Hinted []*Inspection
+	// Again are those made once more, only to learn how the runtime answers now,
+	// of pods that had been answered late; those that were answered.
+	Again []*Inspection
 	// Early tells that a kubelet would have begun it before its period was over,
 	// too; Period is what was in force at its end.
 	Early  bool
