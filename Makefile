@@ -38,6 +38,7 @@ RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>
 # Modules of their own, for what plegd itself must not depend on.
 MODULES := deploy/image deploy/kubernetes
 TESTFLAGS ?=
+FREEZE ?=
 E2EFLAGS ?=
 RUNS ?= 1
 LANES ?= 1
@@ -96,6 +97,14 @@ soak: build ## Live an ordinary day of a node in half an hour, in which plegd mu
 	@[ "$$(id -u)" = 0 ] || { echo "make soak: needs root: it starts a containerd with pods" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	PLEGD_BINARY=$(CURDIR)/build/plegd DURATION="$(DURATION)" $(GO) test -tags e2e -count=1 -timeout 24h -v $(E2EFLAGS) ./test/soak/
+
+.PHONY: e2e-events
+e2e-events: build ## Listen to the events of containerd 1.6, 1.7 and 2.4, with cuts and stopped subscribers: make e2e-events [FREEZE=1m] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-events: needs root: it starts containerds and stops their clients" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	@bash test/lab/containerd.sh trixie >/dev/null
+	@bash test/lab/containerd.sh 2.4.2 >/dev/null
+	PLEGD_EVENTS_FREEZE="$(FREEZE)" $(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/events/
 
 .PHONY: e2e-hostile
 e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (no root needed; with it, a little more)

@@ -79,13 +79,15 @@ const (
 // not block. The deadline goes to the runtime, which ends the stream by itself:
 // whatever becomes of this process, a runtime that waits for it to read waits no
 // longer than that. Here the stream is waited for twice as long, to see whether
-// the runtime does so.
+// the runtime does so. Time in which this process is stopped does not count: when
+// it goes on, the end of the stream may be there and not yet read.
 //
 // It returns when the stream has ended. The error is an *Error, nil unless it
 // was StreamFailed.
 func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each func(*ContainerEvent)) (StreamEnd, error) {
-	waits, cancel := context.WithTimeout(ctx, 2*lease)
+	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
+	go afterRunning(waits, 2*lease, cancel)
 	deadline := time.Now().Add(lease)
 	err := c.events(leaseContext{waits, deadline}, each)
 	switch {
@@ -97,6 +99,22 @@ func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each 
 		return StreamLeaseOver, nil
 	}
 	return StreamFailed, errorOf(OpContainerEvents, err)
+}
+
+// afterRunning calls f once this process has run for so long, unless ctx ends
+// first. While a process is stopped it misses all ticks but one.
+func afterRunning(ctx context.Context, d time.Duration, f func()) {
+	const ticks = 20
+	tick := time.NewTicker(d / ticks)
+	defer tick.Stop()
+	for range ticks {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	f()
 }
 
 // events reads one stream to its end.

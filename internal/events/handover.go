@@ -23,6 +23,7 @@ const (
 // stream is one lease.
 type stream struct {
 	lease   time.Duration
+	ends    time.Time // when the runtime is to end it
 	cancel  context.CancelFunc
 	waiting []*cri.ContainerEvent
 	bytes   int // of waiting

@@ -48,7 +48,9 @@ func (s *Subscriber) hold(ctx context.Context) (cri.StreamEnd, error) {
 	live := 0
 	open := func() *stream {
 		own, stop := context.WithCancel(ctx)
-		st := &stream{lease: s.leaseNow(time.Now()), cancel: stop}
+		now := time.Now()
+		lease := s.leaseNow(now)
+		st := &stream{lease: lease, ends: now.Add(lease), cancel: stop}
 		s.handover.add(st)
 		s.update(func(state *State) { state.Opened++ })
 		live++
@@ -82,6 +84,12 @@ func (s *Subscriber) hold(ctx context.Context) (cri.StreamEnd, error) {
 	defer held.Stop()
 	next := func() {
 		after := overlap(newest.lease) + settles
+		if !time.Now().Before(newest.ends) {
+			// plegd was stopped, and this comes too late: there was no lease for a
+			// while, and a relist is to find what happened then.
+			s.update(func(state *State) { state.Lapses++ })
+			held.Reset(holdsAfter)
+		}
 		newest = open()
 		follow.Reset(after)
 		renew.Reset(newest.lease - overlap(newest.lease))

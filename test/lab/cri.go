@@ -27,8 +27,9 @@ const (
 // Namespace is the Kubernetes namespace of the pods that tests make.
 const Namespace = "plegd-e2e"
 
-// callLimit is how long one call to a healthy runtime may take.
-const callLimit = time.Minute
+// callLimit is how long one call to a runtime may take; some wait for a client
+// that does not read.
+const callLimit = 2 * time.Minute
 
 // CRI makes pods and containers on a runtime, in the way of a kubelet.
 type CRI struct {
@@ -282,6 +283,39 @@ func (c *Container) Start() {
 	if _, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
 		c.r.t.Fatalf("start container %s: %v", c.ID, err)
 	}
+}
+
+// FinishedAt is when the container exited, by the runtime's account; zero while
+// it has not.
+func (c *Container) FinishedAt() time.Time {
+	c.r.t.Helper()
+	ctx, cancel := c.r.call()
+	defer cancel()
+	s, err := c.r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
+	if err != nil {
+		c.r.t.Fatalf("ask for container %s: %v", c.ID, err)
+	}
+	if s.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return time.Time{}
+	}
+	return time.Unix(0, s.GetStatus().GetFinishedAt())
+}
+
+// Containers counts the runtime's containers by their state, as
+// pleg_running_containers names it.
+func (r *CRI) Containers() map[string]int {
+	r.t.Helper()
+	ctx, cancel := r.call()
+	defer cancel()
+	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		r.t.Fatalf("list the containers: %v", err)
+	}
+	counts := map[string]int{}
+	for _, c := range list.GetContainers() {
+		counts[strings.ToLower(strings.TrimPrefix(c.GetState().String(), "CONTAINER_"))]++
+	}
+	return counts
 }
 
 // Stop stops a container by SIGTERM: it exits with the code that it was made

@@ -37,6 +37,15 @@ type Status struct {
 		Containers map[string]int `json:"containers"`
 		Reinspect  int            `json:"reinspect"`
 	} `json:"pods"`
+	// Events is the runtime's event stream.
+	Events struct {
+		Stream   string `json:"stream"`
+		InUse    bool   `json:"in_use"`
+		FellBack bool   `json:"fell_back"`
+		Opened   uint64 `json:"opened"`
+		Missed   uint64 `json:"missed"`
+		Lapses   uint64 `json:"lapses"`
+	} `json:"events"`
 }
 
 // Reason is an active reason.
