@@ -18,6 +18,8 @@ import (
 
 	sdjournal "github.com/coreos/go-systemd/v22/journal"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -85,7 +87,12 @@ func (c *Core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 		v := format(value)
 		vars[fieldName(f.Key)] = v
-		text.WriteString(sep + f.Key + "=" + quoted(v))
+		if _, isText := value.(string); isText {
+			v = quoted(v)
+		} else {
+			v = string(plain.JSON([]byte(v)))
+		}
+		text.WriteString(sep + f.Key + "=" + v)
 		sep = " "
 	}
 	c.out.put(line{text: text.String(), priority: priority(e.Level), vars: vars})
@@ -207,9 +214,6 @@ func format(v any) string {
 // as one word, so that nothing that a runtime says can look like another field
 // or another line.
 func quoted(v string) string {
-	if strings.HasPrefix(v, "[") || strings.HasPrefix(v, "{") {
-		return v // JSON
-	}
 	if v == "" || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r == '"' || r == '=' || r == 0x7f || !strconv.IsPrint(r) }) {
 		return strconv.Quote(v)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	sdjournal "github.com/coreos/go-systemd/v22/journal"
 	"github.com/google/go-cmp/cmp"
@@ -113,6 +114,27 @@ func TestFieldName(t *testing.T) {
 	} {
 		if got := fieldName(key); got != want {
 			t.Errorf("%q is %q, want %q", key, got, want)
+		}
+	}
+}
+
+// TestForgery: a text from outside looks neither like another field, nor like
+// another line, nor like a command to a terminal, whatever it begins with.
+func TestForgery(t *testing.T) {
+	r := &recorder{}
+	log := zap.New(newCore(zapcore.InfoLevel, r.send))
+	for _, evil := range []string{"[x]\nFORGED", "{}\x1b[2J", "[1] state=healthy", "\u009b31m", "\u202eabc"} {
+		log.Info("said", zap.String("message", evil), zap.Strings("evidence", []string{evil}))
+	}
+	if err := log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.got) != 5 {
+		t.Fatalf("%d entries", len(r.got))
+	}
+	for _, s := range r.got {
+		if i := strings.IndexFunc(s.Text, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || strings.Contains(s.Text, "message=[") || strings.Contains(s.Text, "message={") {
+			t.Errorf("the line is %q", s.Text)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func testMain(m *testing.M) int {
 	// Nearly all that a test does here is to wait.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", "4")
+		_ = flag.Set("test.parallel", "8")
 	}
 	dir, err := os.MkdirTemp("", "plegd-hostile-")
 	if err != nil {

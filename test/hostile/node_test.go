@@ -399,8 +399,8 @@ func TestLogReader(t *testing.T) {
 // TestLittleMemory: the collector is told to keep to far less than is needed.
 func TestLittleMemory(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 500)
-	p := start(t, socket, options{env: []string{"GOMEMLIMIT=6MiB"}, flags: []string{"--relist-period=1s"}})
+	rt, socket := serve(t, critest.Options{}, 100)
+	p := start(t, socket, options{env: []string{"GOMEMLIMIT=6MiB"}})
 	p.awaitReason("")
 	p.goesOn(rt)
 }

@@ -236,3 +236,37 @@ func TestLongTexts(t *testing.T) {
 		}
 	}
 }
+
+// TestStreams: lists that are refused for their size and streamed in their place,
+// and the stream is as bad as it can be.
+func TestStreams(t *testing.T) {
+	for name, failpoints := range map[string]string{
+		"endless":     "StreamContainers=endless",
+		"garbage":     "StreamContainers=garbage",
+		"broken off":  "StreamContainers=breakoff(3)",
+		"repeated":    "StreamContainers=repeat",
+		"hangs":       "StreamContainers=hang",
+		"large parts": "StreamContainers=oversize(15MiB)",
+		"empty":       "StreamContainers=empty",
+		"as it is":    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rt, socket := serve(t, critest.Options{}, 20)
+			for i := range 9000 { // of 2 KB each
+				uid := fmt.Sprint("u", i%50)
+				c := containerOf(fmt.Sprint("c", i), uid, strings.Repeat("n", 250))
+				c.Annotations = map[string]string{"a": strings.Repeat("x", 1500)}
+				c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+				rt.AddRawContainer(c)
+			}
+			if err := rt.SetFailpoints(failpoints); err != nil {
+				t.Fatal(err)
+			}
+			p := start(t, socket, options{flags: []string{"--relist-period=500ms"}})
+			t.Log(p.awaitReason("ListResponseTooLarge"))
+			time.Sleep(5 * time.Second)
+			p.awaitReason("ListResponseTooLarge")
+		})
+	}
+}
