@@ -41,7 +41,7 @@ func TestReplaced(t *testing.T) {
 		t.Errorf("with the held connection answered it says %v", d)
 	}
 	first.Kill() // it must not take the second one's socket along
-	d = p.await("the second runtime's pods", running(7))
+	p.await("the second runtime's pods", running(7))
 	p.awaitReason("")
 	d = p.await("the second runtime's name", func(d *document) bool { return d.Runtime != nil && d.Runtime.Name == "another" })
 	t.Log(d)
