@@ -34,7 +34,8 @@
 
   const update = async () => {
     try {
-      const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(patience) });
+      // Not location.href: a URL with a name and password in it cannot be fetched.
+      const answer = await fetch(location.origin + location.pathname + location.search, { cache: "no-store", signal: AbortSignal.timeout(patience) });
       if (!answer.ok) throw new Error(answer.status);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
       // Chosen by hand, so that the script and what it says are left alone.

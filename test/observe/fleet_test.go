@@ -104,9 +104,9 @@ func TestFleet(t *testing.T) {
 	}
 	plain, packed := size(t, plegds[0])
 	lab.Report(t, "fleet: %.0f to %.0f series a node, a scrape of %d bytes, %d packed; Prometheus holds %.0f series of %d nodes in %.0f MiB; "+
-		"a cluster's view is %.0f series; the slowest group of rules takes %.2f s, all together %.2f s",
+		"a cluster's view is %.0f series; the slowest group of rules takes %.2f s, all together %.2f s; Prometheus uses %.2f of a core",
 		ask(`min(scrape_samples_post_metric_relabeling{job="plegd"})`), perNode, plain, packed, ask(`prometheus_tsdb_head_series`), fleet,
-		ask(`process_resident_memory_bytes{job="self"}`)/(1<<20), view, slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`))
+		ask(`process_resident_memory_bytes{job="self"}`)/(1<<20), view, slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`), ask(`rate(process_cpu_seconds_total{job="self"}[1m])`))
 }
 
 // value asks for a single number.
