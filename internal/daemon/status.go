@@ -72,7 +72,7 @@ const betweenStatus = time.Second
 // is false.
 func (s *statusCheck) notGood() bool {
 	last := s.state.Load()
-	return last.LastErr != nil || last.Answered && !(last.RuntimeReady.Good() && last.NetworkReady.Good())
+	return last.LastErr != nil || last.Answered && (!last.RuntimeReady.Good() || !last.NetworkReady.Good())
 }
 
 // ask makes one of the kubelet's calls.

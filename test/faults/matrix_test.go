@@ -472,6 +472,11 @@ func makeAll(t *testing.T, faults []fault, place int) {
 		// A comma in a path is no path to an overlay.
 		t.Run(strings.ReplaceAll(f.name, ",", ""), func(t *testing.T) {
 			row := newRow(place+i, f, runs)
+			t.Cleanup(func() {
+				if t.Failed() && len(row.results) == 0 { // it broke off
+					row.took(result{named: -1, back: -1, wrong: "it broke off"})
+				}
+			})
 			if lanes > 1 {
 				t.Parallel()
 			}

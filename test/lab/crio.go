@@ -122,15 +122,17 @@ func (c *CRIO) Pid() int { return c.cmd.Process.Pid }
 // Conmon is the pid of one of its conmons.
 func (c *CRIO) Conmon() int {
 	c.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.Pid(), c.Pid()))
-	var pid int
-	if err == nil {
-		_, err = fmt.Sscan(string(b), &pid)
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Pid())) // of any thread
+	for _, task := range tasks {
+		var pid int
+		if b, err := os.ReadFile(task); err == nil {
+			if _, err := fmt.Sscan(string(b), &pid); err == nil {
+				return pid
+			}
+		}
 	}
-	if err != nil {
-		c.t.Fatalf("lab: the fake CRI-O has no conmon: %v", err)
-	}
-	return pid
+	c.t.Fatalf("lab: the fake CRI-O has no conmon: %v", err)
+	return 0
 }
 
 // HoldLock has another process of the test's, this one, hold the storage's lock
