@@ -102,8 +102,7 @@ soak: build ## Live an ordinary day of a node in half an hour, in which plegd mu
 e2e-events: build ## Listen to the events of containerd 1.6, 1.7 and 2.4, with cuts and stopped subscribers: make e2e-events [FREEZE=1m] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-events: needs root: it starts containerds and stops their clients" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	@bash test/lab/containerd.sh trixie >/dev/null
-	@bash test/lab/containerd.sh 2.4.2 >/dev/null
+	@for v in trixie 2.4.2; do bash test/lab/containerd.sh $$v >/dev/null || echo "make e2e-events: no containerd $$v here; its tests say so too" >&2; done
 	PLEGD_EVENTS_FREEZE="$(FREEZE)" $(GO) test -tags e2e -count=1 -timeout 20m -v $(E2EFLAGS) ./test/events/
 
 .PHONY: e2e-hostile

@@ -63,7 +63,7 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		Attempts: s.Attempts, LastSeen: s.LastSeen, Failures: s.Failures, Lists: s.Lists, Reinspect: s.Reinspect,
 	}
 	if s.Phase != relist.Idle {
-		r.InFlight = &health.InFlight{Start: s.Start, Phase: phaseOf(s.Phase), PhaseStart: s.PhaseStart, Pods: len(s.Inspections)}
+		r.InFlight = &health.InFlight{Start: s.Start, Phase: phaseOf(s.Phase), PhaseStart: s.PhaseStart, Refused: callError(s.Refused), Pods: len(s.Inspections)}
 	}
 	for _, i := range s.Inspections {
 		if i.Result() != nil {

@@ -60,3 +60,19 @@ func TestStreamThatNeverEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestStreamedWhileInspecting: the first relist of many pods takes its time, and
+// the refusal is named before it ends.
+func TestStreamedWhileInspecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{MaxSendMsgSize: 64 << 10})
+		rt.FillPods(100, 3)
+		rt.Set("PodSandboxStatus", critest.Delay(2*time.Second))
+		rt.Start()
+		w := watch(t, rt, nil)
+		s := w.at(3 * time.Second)
+		if v := s.Verdict; s.Facts.Relist.Last != nil || v.Reason != health.ListResponseTooLarge {
+			t.Errorf("during the first relist: %s, %q; %+v", v.State, v.Reason, s.Facts.Relist.Last)
+		}
+	})
+}

@@ -124,6 +124,8 @@ type InFlight struct {
 	Phase Phase     `json:"phase"`
 	// PhaseStart is when the present phase began.
 	PhaseStart time.Time `json:"phase_start"`
+	// Refused is as in RelistResult, once the lists are there.
+	Refused *CallError `json:"refused,omitempty"`
 	// Pods is how many pods are to be inspected, Inspected how many have been;
 	// both 0 before the inspections.
 	Pods      int `json:"pods,omitempty"`

@@ -114,6 +114,9 @@ func (w *view) refused() *CallError {
 	if e := w.streaming(); e != nil {
 		return e
 	}
+	if r.InFlight != nil && r.InFlight.Refused != nil {
+		return r.InFlight.Refused
+	}
 	e := w.failed()
 	if e == nil && r.Failures == 0 && r.Last != nil {
 		e = r.Last.Refused
