@@ -184,3 +184,14 @@ func TestPageIncidents(t *testing.T) {
 		}
 	}
 }
+
+// TestPageOpenIncident: one that goes on has lasted until now.
+func TestPageOpenIncident(t *testing.T) {
+	d := document(unhealthy(), true)
+	one := fakeIncident().Summary
+	one.Closed, one.Duration = nil, 0
+	d.Incidents = append(d.Incidents, one)
+	if got := incidentRows(d)[0].Lasted; got != "1m20s" {
+		t.Errorf("an incident that was opened 80 s ago has lasted %s", got)
+	}
+}

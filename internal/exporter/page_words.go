@@ -55,8 +55,12 @@ func incidentRows(d *StatusDocument) []incidentRow {
 	rows := make([]incidentRow, 0, len(list))
 	for i := range list {
 		s := &list[i]
+		lasted := s.Duration
+		if s.Closed == nil {
+			lasted = max(lasted, d.Now.Sub(s.Opened).Seconds()) // it goes on
+		}
 		rows = append(rows, incidentRow{
-			Path: PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(wallTime), Lasted: formatSeconds(s.Duration),
+			Path: PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(wallTime), Lasted: formatSeconds(lasted),
 			State: say(string(s.State)), Reason: say(s.Reason) + others(s), Outcome: outcome(s),
 		})
 	}
