@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -247,6 +248,7 @@ func TestCgroupNone(t *testing.T) {
 }
 
 func FuzzParseCgroups(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, s := range []string{v1Cgroups, v2Cgroups, jointCgroups, "0::/../x\n", "1:a,,b:/:/\n", ":::", "1:name=systemd:/a:b\n"} {
 		f.Add([]byte(s))
 	}
@@ -264,6 +266,7 @@ func FuzzParseCgroups(f *testing.F) {
 }
 
 func FuzzKeyed(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, s := range []string{"nr_periods 5\nnr_throttled 3\n", "populated 1\nfrozen 0", "x -1\n", "a  1", "18446744073709551615 18446744073709551615", " 5\n"} {
 		f.Add([]byte(s))
 	}

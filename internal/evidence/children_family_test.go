@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -301,6 +302,7 @@ func FuzzSandboxOf(f *testing.F) {
 }
 
 func FuzzParseCPUStat(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte("nr_periods 5\nnr_throttled 3\nthrottled_time 100\n"))
 	f.Add([]byte("usage_usec 1\nnr_periods 5\nnr_throttled 3\nthrottled_usec 18446744073709551615\n"))
 	f.Add([]byte("nr_periods x\n"))

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -449,6 +450,7 @@ func TestReadLastSeenIsBounded(t *testing.T) {
 
 // FuzzReadLastSeen holds the scanner against one that takes everything apart.
 func FuzzReadLastSeen(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
 	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
 	f.Add([]byte(strings.Repeat("y", maxMetricsLine) + "\n" + kubeletLastSeen + " 1"))

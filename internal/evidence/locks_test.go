@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -114,6 +115,7 @@ func FuzzLockWaits(f *testing.F) {
 }
 
 func FuzzParseLock(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for line := range strings.Lines(someLocks) {
 		f.Add([]byte(line))
 	}

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 func FuzzParseHolder(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte("42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 9 0 12345 1 1"))
 	f.Add([]byte(") ("))
 	f.Add([]byte("1 () S"))
@@ -31,6 +34,7 @@ func FuzzParseHolder(f *testing.F) {
 
 // FuzzPressure reads a PSI file, of the node or of a cgroup.
 func FuzzPressure(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte("some avg10=1.00 avg60=0.50 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
 	f.Add([]byte("some avg10=NaN avg60=-1 avg300=1e400 total=-1\n"))
 	f.Add([]byte("full\nsome avg10\n"))
@@ -56,6 +60,7 @@ func FuzzPressure(f *testing.F) {
 
 // FuzzCgroupNumber reads what a file of a cgroup holds.
 func FuzzCgroupNumber(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, s := range []string{"max\n", "9223372036854771712\n", "-1\n", "0", " 12 \n", "12 34\n", "99999999999999999999\n"} {
 		f.Add([]byte(s))
 	}

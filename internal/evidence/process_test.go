@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -755,6 +756,7 @@ func TestMaxFDs(t *testing.T) {
 }
 
 func FuzzMaxFDs(f *testing.F) {
+	fuzzcorpus.Add(f)
 	f.Add([]byte("Max open files            1024                 524288               files     \n"))
 	f.Add([]byte("Max open files            unlimited            unlimited            files     \n"))
 	f.Add([]byte("Max open files -7"))
@@ -767,6 +769,7 @@ func FuzzMaxFDs(f *testing.F) {
 }
 
 func FuzzParseSchedstat(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, s := range []string{"1000 2000 3\n", "0 0 0", "-1 5 1", "1", "", "9223372036854775807 9223372036854775807 1", "99999999999999999999 1 1"} {
 		f.Add([]byte(s))
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // statLine makes a line of /proc/PID/stat.
@@ -38,6 +40,7 @@ func TestParseStat(t *testing.T) {
 }
 
 func FuzzParseStat(f *testing.F) {
+	fuzzcorpus.Add(f)
 	for _, comm := range []string{"containerd", "tmux: server", "a) S 1 (b", "new\nline"} {
 		f.Add([]byte(statLine(4242, comm, 'S', 1, 99)))
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // TestParseDiag decodes answers as Linux 6.18 gives them.
@@ -80,6 +82,7 @@ func TestParseDiagRefuses(t *testing.T) {
 }
 
 func FuzzSockDiag(f *testing.F) {
+	fuzzcorpus.Add(f)
 	seeds, err := filepath.Glob("testdata/sockdiag/*.bin")
 	if err != nil || len(seeds) == 0 {
 		f.Fatal("no seeds", err)

@@ -41,10 +41,15 @@ func testMain(m *testing.M) int {
 // build makes plegd as `make build` does, but for its version: what is tested is
 // what is installed, and the race detector would be most of its memory.
 func build(dir string, args ...string) (string, error) {
-	if path := os.Getenv(binaryEnv); path != "" && len(args) == 0 {
-		return filepath.Abs(path)
-	}
 	path := filepath.Join(dir, "plegd")
+	if given := os.Getenv(binaryEnv); given != "" && len(args) == 0 {
+		// A copy, where somebody who is not root can reach it.
+		b, err := os.ReadFile(given)
+		if err != nil {
+			return "", err
+		}
+		return path, os.WriteFile(path, b, 0o755)
+	}
 	args = append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, args...)
 	cmd := exec.Command("go", append(args, "github.com/plegd/plegd/cmd/plegd")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
