@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,10 +179,9 @@ func TestWatchHangs(t *testing.T) {
 // TestWatchHurries asks sooner while the answer wants it.
 func TestWatchHurries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := 0
+		var calls atomic.Int32
 		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
-			calls++
-			v := calls
+			v := int(calls.Add(1))
 			return &v, nil
 		})
 		w.hurry = func(v *int) time.Duration {
@@ -197,8 +197,8 @@ func TestWatchHurries(t *testing.T) {
 			calls int
 		}{{1990 * ms, 2}, {20 * ms, 3}, {230 * ms, 3}, {20 * ms, 4}, {740 * ms, 7}, {990 * ms, 7}, {20 * ms, 8}} {
 			later(tt.after)
-			if calls != tt.calls {
-				t.Errorf("%d calls, want %d", calls, tt.calls)
+			if n := int(calls.Load()); n != tt.calls {
+				t.Errorf("%d calls, want %d", n, tt.calls)
 			}
 		}
 		stop()
