@@ -120,6 +120,7 @@ func (s *Subscriber) hold(ctx context.Context) (cri.StreamEnd, error) {
 			case e.stream.lease > s.opts.Lease && e.stream != newest:
 				// a long lease, cut short on purpose
 			case e.end == cri.StreamLeaseOver:
+				s.unended = 0
 			case e.end == cri.StreamClosed && time.Since(began) < holdsAfter && s.State().Events == before:
 				return endedAtOnce, nil
 			default:

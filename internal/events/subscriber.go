@@ -32,12 +32,15 @@ const (
 	retryMost  = 3 * time.Second
 	retryNone  = 10 * time.Second
 
+	// surelyUnended is how many streams in a row must not have ended at their
+	// deadline, while the runtime answers, for it to enforce none.
+	surelyUnended = 3
 	// surelyOff is how many streams in a row must have ended at once, where one
 	// has held before, for the runtime's events to be off now.
 	surelyOff = 20
 
 	// A runtime may notice the end of a lease only when it has something to send
-	// (containerd 2.4.2: a few KB each until then). After quietAfter without an
+	// (containerd 2.4.2: 12 KB each until then). After quietAfter without an
 	// event leases grow with the silence, to quietMost, and are short again with
 	// the first event.
 	quietAfter = time.Hour
@@ -91,6 +94,8 @@ type Subscriber struct {
 	began  time.Time     // the start of the present run of leases
 	quiet  time.Time     // when the last event came, or when plegd began
 	streak int           // failures since a stream last held
+	// unended counts the streams in a row that the runtime did not end.
+	unended int
 	// everHeld is true once a stream has held: the runtime has events then, and
 	// one that ends at once has failed.
 	everHeld bool
@@ -149,7 +154,8 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 		return 0
 	case end == cri.StreamNotEnded:
 		s.update(func(st *State) { st.Lapses++ })
-		if _, err := s.version(ctx); err == nil && !s.opts.AllowUnsafe {
+		s.unended++
+		if _, err := s.version(ctx); err == nil && s.unended >= surelyUnended && !s.opts.AllowUnsafe {
 			s.without(Refused, "the runtime answers and does not end an event stream at its deadline: should plegd hang, it could hold up every pod; --events=off ends this message")
 			return retryNone
 		}
@@ -179,7 +185,7 @@ func (s *Subscriber) version(ctx context.Context) (cri.Version, error) {
 // change.
 func (s *Subscriber) without(p Phase, why string) {
 	s.use(false)
-	s.everHeld, s.streak = false, 0
+	s.everHeld, s.streak, s.unended = false, 0, 0
 	s.opts.Loop.Listening(false)
 	s.enter(p, why)
 	s.update(func(st *State) { st.Failures, st.FellBack = 0, false })

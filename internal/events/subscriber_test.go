@@ -112,6 +112,7 @@ type loop struct {
 	catchUps  int
 	uses      []bool
 	listening []bool
+	stall     time.Duration // of the next CatchUp
 }
 
 func (l *loop) note(f func()) { l.mu.Lock(); defer l.mu.Unlock(); f() }
@@ -119,7 +120,11 @@ func (l *loop) note(f func()) { l.mu.Lock(); defer l.mu.Unlock(); f() }
 func (l *loop) Tell(e *cri.ContainerEvent) {
 	l.note(func() { l.events = append(l.events, e.ContainerID) })
 }
-func (l *loop) CatchUp()          { l.note(func() { l.catchUps++ }) }
+func (l *loop) CatchUp() {
+	l.note(func() { l.catchUps++ })
+	time.Sleep(l.stall)
+	l.stall = 0
+}
 func (l *loop) UseEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
 func (l *loop) Listening(on bool) { l.note(func() { l.listening = append(l.listening, on) }) }
 func (l *loop) Relist() <-chan struct{} {
@@ -199,6 +204,28 @@ func TestFrozenRuntime(t *testing.T) {
 	})
 }
 
+// TestStandingStill: plegd itself stands still for longer than a lease. That is
+// no failure of the stream's, and what was not told meanwhile is looked for.
+func TestStandingStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		l := &loop{stall: 45 * time.Second}
+		s := New(Options{Source: r, Loop: l, Lease: DefaultLease, Rely: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = s.Run(ctx) }()
+		time.Sleep(46500 * time.Millisecond)
+		if l.catchUps != 1 || l.stall != 0 {
+			t.Fatalf("%d catch-ups: this test tests nothing", l.catchUps)
+		}
+		time.Sleep(time.Second)
+		st := s.State()
+		if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 {
+			t.Errorf("%+v, %d catch-ups", st, l.catchUps)
+		}
+	})
+}
+
 // TestDeadlinesNotEnforced: a runtime that answers and does not end its streams
 // is one that plegd could hold up: it is left alone.
 func TestDeadlinesNotEnforced(t *testing.T) {
@@ -206,7 +233,11 @@ func TestDeadlinesNotEnforced(t *testing.T) {
 		r := newRuntime()
 		r.noEnd = true
 		s, l := start(t, r, true)
-		time.Sleep(25 * time.Second)
+		time.Sleep(50 * time.Second)
+		if st := s.State(); st.Phase == Refused {
+			t.Errorf("after two of them: %+v", st)
+		}
+		time.Sleep(20 * time.Second)
 		if st := s.State(); st.Phase != Refused || st.InUse || st.Detail == "" {
 			t.Errorf("%+v", st)
 		}

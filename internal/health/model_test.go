@@ -236,3 +236,35 @@ func TestThresholdsAreTheKubelets(t *testing.T) {
 		t.Error("the kubelet's constants are 30 s and 5 s")
 	}
 }
+
+// TestModelWithEvents: the modelled kubelet waits as long as the kubelet does
+// after each relist, but not before one that it, too, makes at once.
+func TestModelWithEvents(t *testing.T) {
+	at := func(d time.Duration) time.Time { return t0.Add(d) }
+	relist := func(seq uint64, start, period time.Duration, early bool) RelistRecord {
+		return RelistRecord{Seq: seq, Start: at(start), Listed: at(start + time.Second), OK: true, Complete: true, Period: period, Early: early}
+	}
+	m := NewModel(time.Second, rpcLimit, time.Time{})
+	m.Observe(relist(1, 0, 300*time.Second, false))
+	m.Observe(relist(2, 100*time.Second, 300*time.Second, false)) // plegd's own curiosity
+	if got := m.At(at(150 * time.Second)).LastSeen; !got.Equal(at(0)) {
+		t.Errorf("a relist that the kubelet does not make moved its last seen to %s", got.Sub(t0))
+	}
+	m.Observe(relist(3, 200*time.Second, 300*time.Second, true)) // the stream failed
+	if got := m.At(at(210 * time.Second)).LastSeen; !got.Equal(at(200 * time.Second)) {
+		t.Errorf("a relist that the kubelet makes at once: last seen %s", got.Sub(t0))
+	}
+	m.Observe(relist(4, 220*time.Second, time.Second, true)) // it fell back
+	m.Observe(relist(5, 222*time.Second, time.Second, false))
+	if got := m.At(at(230 * time.Second)).LastSeen; !got.Equal(at(222 * time.Second)) {
+		t.Errorf("with the generic period again: last seen %s", got.Sub(t0))
+	}
+	// One that begins while the last is under way waits for its end.
+	slow := relist(6, 240*time.Second, 300*time.Second, false)
+	slow.Listed = at(250 * time.Second)
+	m.Observe(slow)
+	m.Observe(relist(7, 245*time.Second, 300*time.Second, true))
+	if got := m.At(at(260 * time.Second)).LastSeen; !got.Equal(at(250 * time.Second)) {
+		t.Errorf("behind a slow one: last seen %s", got.Sub(t0))
+	}
+}

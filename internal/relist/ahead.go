@@ -168,5 +168,13 @@ func (rs *records) compare(uid string, sandboxes []*cri.Sandbox, containers []*c
 		}
 		changed = append(changed, e)
 	}
+	slices.SortStableFunc(changed, func(a, b entry) int { return boolInt(a.sandbox != nil) - boolInt(b.sandbox != nil) })
 	return changed
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

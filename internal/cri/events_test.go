@@ -1,0 +1,166 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/cri/critest"
+)
+
+// stream subscribes in a bubble and returns how that ended, after what time, and
+// what came.
+func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, err error, took time.Duration, got []*ContainerEvent) { //nolint:revive // the error belongs to the end
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		rt := critest.New(critest.Options{Seed: 1})
+		rt.Start()
+		defer rt.Stop()
+		c, err2 := New(Options{Dial: rt.Dialer()})
+		if err2 != nil {
+			t.Fatal(err2)
+		}
+		defer func() { _ = c.Close() }()
+		go func() {
+			time.Sleep(time.Second)
+			during(rt)
+		}()
+		start := time.Now()
+		end, err = c.ContainerEvents(t.Context(), 10*time.Second, func(e *ContainerEvent) { got = append(got, e) })
+		took = time.Since(start)
+		synctest.Wait()
+		if n := rt.Subscribers(); n != 0 {
+			t.Errorf("%d subscribers are left", n)
+		}
+	})
+	return end, err, took, got
+}
+
+// TestLeaseOver: the runtime ends the stream at its deadline, and says what
+// happened until then.
+func TestLeaseOver(t *testing.T) {
+	var pod critest.Pod
+	end, err, took, got := stream(t, func(rt *critest.Runtime) {
+		pod = rt.AddPod(critest.PodSpec{Name: "p", Namespace: "ns", Containers: []string{"c"}})
+		rt.ExitContainer(pod.ContainerIDs[0], 7, "Error")
+	})
+	if end != StreamLeaseOver || err != nil || took < 10*time.Second || took > 11*time.Second {
+		t.Errorf("%d, %v after %s", end, err, took)
+	}
+	last := got[len(got)-1]
+	if last.Type != EventStopped || last.ContainerID != pod.ContainerIDs[0] || !last.HasSandbox || last.PodUID != pod.UID || last.PodName != "p" ||
+		last.PodNamespace != "ns" || !last.Sandbox.Ready || len(last.Containers) != 1 || last.Containers[0].ExitCode != 7 || last.Bytes == 0 {
+		t.Errorf("%+v", *last)
+	}
+}
+
+// TestStreamEnds: every other way in which a stream ends.
+func TestStreamEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		during func(*critest.Runtime)
+		end    StreamEnd
+		code   Code
+		took   time.Duration
+	}{
+		"closed": {func(rt *critest.Runtime) { rt.EndEvents() }, StreamClosed, "", time.Second},
+		"killed": {func(rt *critest.Runtime) { rt.Kill() }, StreamFailed, CodeUnavailable, time.Second},
+		"frozen": {func(rt *critest.Runtime) { _ = rt.SetFailpoints("socket=freeze") }, StreamNotEnded, "", 20 * time.Second},
+	} {
+		end, err, took, _ := stream(t, c.during)
+		var e *Error
+		if errors.As(err, &e) != (c.code != "") || e != nil && e.Code != c.code || end != c.end || took != c.took {
+			t.Errorf("%s: %d, %v after %s", name, end, err, took)
+		}
+	}
+}
+
+func TestEventsUnimplemented(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	if err := rt.SetFailpoints("GetContainerEvents=error(Unimplemented: unknown method)"); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := clientOf(t, rt, Options{})
+	end, err := c.ContainerEvents(t.Context(), time.Minute, func(*ContainerEvent) {})
+	var e *Error
+	if !errors.As(err, &e) || e.Code != CodeUnimplemented || e.Operation != OpContainerEvents || end != StreamFailed {
+		t.Errorf("%d, %v", end, err)
+	}
+}
+
+// TestStreamStops: the stream ends with its caller.
+func TestStreamStops(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.ContainerEvents(ctx, time.Minute, func(*ContainerEvent) {})
+		ended <- err
+	}()
+	if err := rt.AwaitSubscribers(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+	}
+}
+
+// TestUselessEvents: what is of no pod, or too much to be of one, is taken and
+// tells nothing.
+func TestUselessEvents(t *testing.T) {
+	long := make([]byte, 200)
+	for i := range long {
+		long[i] = 'x'
+	}
+	meta := &runtimeapi.PodSandboxMetadata{Uid: "u"}
+	many := make([]*runtimeapi.ContainerStatus, maxEventContainers+1)
+	for i := range many {
+		many[i] = &runtimeapi.ContainerStatus{Id: "c"}
+	}
+	for name, m := range map[string]*runtimeapi.ContainerEventResponse{
+		"no status":   {ContainerId: "c"},
+		"no metadata": {ContainerId: "c", PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: "s"}},
+		"long id":     {ContainerId: string(long), PodSandboxStatus: &runtimeapi.PodSandboxStatus{Metadata: meta}},
+		"long uid":    {ContainerId: "c", PodSandboxStatus: &runtimeapi.PodSandboxStatus{Metadata: &runtimeapi.PodSandboxMetadata{Uid: string(long)}}},
+		"many":        {ContainerId: "c", PodSandboxStatus: &runtimeapi.PodSandboxStatus{Metadata: meta}, ContainersStatuses: many},
+	} {
+		if e := eventOf(m, 1); e.HasSandbox || len(e.Containers) > 0 {
+			t.Errorf("%s: %+v", name, *e)
+		}
+	}
+}
+
+// TestPodLists: one pod's entries, and no trace in the lists' history or in what
+// they know.
+func TestPodLists(t *testing.T) {
+	rt := serve(t, critest.Options{Seed: 1})
+	pods := rt.FillPods(5, 2)
+	c, seen := clientOf(t, rt, Options{})
+	if _, err := c.ListContainers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, calls := c.History(OpListContainers), len(seen.all())
+	sandboxes, containers, err := c.PodLists(t.Context(), pods[2].UID)
+	if err != nil || len(sandboxes) != 1 || len(containers) != 2 || sandboxes[0].PodUID != pods[2].UID || containers[1].PodUID != pods[2].UID || containers[0].Slot != -1 {
+		t.Errorf("%v, %v, %v", sandboxes, containers, err)
+	}
+	if got := c.History(OpListContainers); got != before {
+		t.Errorf("the history of lists is %+v, want %+v", got, before)
+	}
+	if n := len(seen.all()) - calls; n != 2 {
+		t.Errorf("%d calls were counted, want 2", n)
+	}
+	if again, err := c.ListContainers(t.Context()); err != nil || len(again) != 10 || len(c.ContainerChanges().Changed) != 0 {
+		t.Errorf("the next list: %d entries, %d changed, %v", len(again), len(c.ContainerChanges().Changed), err)
+	}
+}
