@@ -14,7 +14,7 @@ import (
 
 // stream subscribes in a bubble and returns how that ended, after what time, and
 // what came.
-func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, err error, took time.Duration, got []*ContainerEvent) { //nolint:revive // the error belongs to the end
+func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, took time.Duration, got []*ContainerEvent, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rt := critest.New(critest.Options{Seed: 1})
@@ -37,14 +37,14 @@ func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, err err
 			t.Errorf("%d subscribers are left", n)
 		}
 	})
-	return end, err, took, got
+	return end, took, got, err
 }
 
 // TestLeaseOver: the runtime ends the stream at its deadline, and says what
 // happened until then.
 func TestLeaseOver(t *testing.T) {
 	var pod critest.Pod
-	end, err, took, got := stream(t, func(rt *critest.Runtime) {
+	end, took, got, err := stream(t, func(rt *critest.Runtime) {
 		pod = rt.AddPod(critest.PodSpec{Name: "p", Namespace: "ns", Containers: []string{"c"}})
 		rt.ExitContainer(pod.ContainerIDs[0], 7, "Error")
 	})
@@ -70,7 +70,7 @@ func TestStreamEnds(t *testing.T) {
 		"killed": {func(rt *critest.Runtime) { rt.Kill() }, StreamFailed, CodeUnavailable, time.Second},
 		"frozen": {func(rt *critest.Runtime) { _ = rt.SetFailpoints("socket=freeze") }, StreamNotEnded, "", 20 * time.Second},
 	} {
-		end, err, took, _ := stream(t, c.during)
+		end, took, _, err := stream(t, c.during)
 		var e *Error
 		if errors.As(err, &e) != (c.code != "") || e != nil && e.Code != c.code || end != c.end || took != c.took {
 			t.Errorf("%s: %d, %v after %s", name, end, err, took)

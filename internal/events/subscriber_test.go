@@ -134,6 +134,12 @@ func (l *loop) Relist() <-chan struct{} {
 	return done
 }
 
+// pause lets time pass, and everything come to rest.
+func pause(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func start(t *testing.T, r *runtime, rely bool) (*Subscriber, *loop) {
 	l := &loop{}
 	s := New(Options{Source: r, Loop: l, Lease: DefaultLease, Rely: rely})
@@ -157,14 +163,14 @@ func TestLeases(t *testing.T) {
 		s, l := start(t, r, false)
 		var want []string
 		for n := range 1000 {
-			time.Sleep(100 * time.Millisecond)
+			pause(100 * time.Millisecond)
 			synctest.Wait()
 			e := event(n)
 			e.CreatedAt = time.Now().UnixNano()
 			r.send(e)
 			want = append(want, e.ContainerID)
 		}
-		time.Sleep(15 * time.Second)
+		pause(15 * time.Second)
 		if !slices.Equal(l.events, want) {
 			t.Errorf("%d events came, want %d in their order", len(l.events), len(want))
 		}
@@ -186,15 +192,15 @@ func TestFrozenRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
 		s, l := start(t, r, true)
-		time.Sleep(30 * time.Second)
+		pause(30 * time.Second)
 		r.set(func() { r.frozen = true })
-		time.Sleep(5 * time.Minute)
+		pause(5 * time.Minute)
 		if st := s.State(); st.Errors != 0 || !st.InUse || st.Lapses == 0 {
 			t.Errorf("frozen: %+v", st)
 		}
 		before := l.catchUps
 		r.set(func() { r.frozen = false })
-		time.Sleep(20 * time.Second)
+		pause(20 * time.Second)
 		if st := s.State(); st.Phase != Streaming || !st.InUse || l.catchUps == before {
 			t.Errorf("thawed: %+v, caught up %d times", st, l.catchUps-before)
 		}
@@ -214,11 +220,11 @@ func TestStandingStill(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = s.Run(ctx) }()
-		time.Sleep(46500 * time.Millisecond)
+		pause(46500 * time.Millisecond)
 		if l.catchUps != 1 || l.stall != 0 {
 			t.Fatalf("%d catch-ups: this test tests nothing", l.catchUps)
 		}
-		time.Sleep(time.Second)
+		pause(time.Second)
 		st := s.State()
 		if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 {
 			t.Errorf("%+v, %d catch-ups", st, l.catchUps)
@@ -233,11 +239,11 @@ func TestDeadlinesNotEnforced(t *testing.T) {
 		r := newRuntime()
 		r.noEnd = true
 		s, l := start(t, r, true)
-		time.Sleep(50 * time.Second)
+		pause(50 * time.Second)
 		if st := s.State(); st.Phase == Refused {
 			t.Errorf("after two of them: %+v", st)
 		}
-		time.Sleep(20 * time.Second)
+		pause(20 * time.Second)
 		if st := s.State(); st.Phase != Refused || st.InUse || st.Detail == "" {
 			t.Errorf("%+v", st)
 		}
@@ -254,7 +260,7 @@ func TestRuntimeGone(t *testing.T) {
 		r := newRuntime()
 		gone := &cri.Error{Code: cri.CodeUnavailable, Message: "connection refused"}
 		s, l := start(t, r, true)
-		time.Sleep(30 * time.Second)
+		pause(30 * time.Second)
 		r.set(func() {
 			r.down = gone
 			r.end = func(int) (time.Duration, cri.StreamEnd, error) { return 0, cri.StreamFailed, gone }
@@ -262,16 +268,16 @@ func TestRuntimeGone(t *testing.T) {
 				_ = each
 			}
 		})
-		time.Sleep(30 * time.Second) // past the end of the leases
+		pause(30 * time.Second) // past the end of the leases
 		if st := s.State(); !st.FellBack || st.InUse || st.Errors != MaxFailures || l.relists != MaxFailures {
 			t.Errorf("gone: %+v, %d relists", st, l.relists)
 		}
 		r.set(func() { r.down, r.end = nil, nil })
-		time.Sleep(retryMost + DefaultLease - time.Second)
+		pause(retryMost + DefaultLease - time.Second)
 		if st := s.State(); st.InUse {
 			t.Errorf("back before a stream has held for a lease: %+v", st)
 		}
-		time.Sleep(2 * time.Second)
+		pause(2 * time.Second)
 		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 || st.Errors != MaxFailures {
 			t.Errorf("back: %+v", st)
 		}
@@ -287,7 +293,7 @@ func TestQuietNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
 		s, _ := start(t, r, false)
-		time.Sleep(24 * time.Hour)
+		pause(24 * time.Hour)
 		day, last := len(r.opened), r.leases[len(r.leases)-1]
 		if day > 2000 || last < time.Minute || last > quietMost {
 			t.Errorf("%d streams in a day without events, the last for %s", day, last)
@@ -295,7 +301,7 @@ func TestQuietNode(t *testing.T) {
 		e := event(1)
 		e.CreatedAt = time.Now().UnixNano()
 		r.send(e)
-		time.Sleep(2 * time.Second)
+		pause(2 * time.Second)
 		synctest.Wait()
 		r.set(func() {
 			if last := r.leases[len(r.leases)-1]; last != DefaultLease || len(r.open) != 1 {
@@ -320,7 +326,7 @@ func TestNone(t *testing.T) {
 			r := newRuntime()
 			r.end = end
 			s, l := start(t, r, true)
-			time.Sleep(time.Minute)
+			pause(time.Minute)
 			st := s.State()
 			if st.Phase != want || st.InUse || st.Errors != 0 || len(l.uses) != 0 || l.relists != 0 {
 				t.Errorf("%s: %+v, uses %v", want, st, l.uses)
@@ -329,7 +335,7 @@ func TestNone(t *testing.T) {
 				t.Errorf("%s: tried %d times in a minute", want, n)
 			}
 			r.set(func() { r.end = nil })
-			time.Sleep(retryNone + 2*time.Second)
+			pause(retryNone + 2*time.Second)
 			if st := s.State(); st.Phase != Streaming || !st.InUse {
 				t.Errorf("events are there now: %+v", st)
 			}
