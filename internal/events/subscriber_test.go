@@ -121,9 +121,9 @@ func (l *loop) Tell(e *cri.ContainerEvent) {
 	l.note(func() { l.events = append(l.events, e.ContainerID) })
 }
 func (l *loop) CatchUp() {
-	l.note(func() { l.catchUps++ })
-	time.Sleep(l.stall)
-	l.stall = 0
+	var stall time.Duration
+	l.note(func() { l.catchUps++; stall, l.stall = l.stall, 0 })
+	time.Sleep(stall)
 }
 func (l *loop) UseEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
 func (l *loop) Listening(on bool) { l.note(func() { l.listening = append(l.listening, on) }) }
