@@ -232,6 +232,33 @@ func TestCgroupOutside(t *testing.T) {
 	}
 }
 
+// TestCgroupOfAnotherNamespace: a pod that is not privileged is told the way to
+// the runtime's cgroup and not where it is; the processes in it tell.
+func TestCgroupOfAnotherNamespace(t *testing.T) {
+	for _, tt := range []struct{ layout, cgroups, procs string }{
+		{"cgroup_v2", v2Cgroups, "fs/cgroup" + runtimeCgroup},
+		{"cgroup_joint", jointCgroups, "fs/cgroup/cpu,cpuacct" + runtimeCgroup},
+	} {
+		sysfs := copyTree(t, "testdata/"+tt.layout)
+		procs := map[string]string{tt.procs + "/cgroup.procs": "7\n42\n"}
+		if tt.layout == "cgroup_joint" {
+			procs["fs/cgroup/systemd"+runtimeCgroup+"/cgroup.procs"] = "42\n"
+		}
+		writeTree(t, sysfs, procs)
+		outside := strings.ReplaceAll(tt.cgroups, "P\n", "/../../.."+runtimeCgroup+"\n")
+		if v := gatherCgroup(t, cgroupOf(t, sysfs, outside)); v.Path != runtimeCgroup || v.ThrottledTotal != 5*time.Second {
+			t.Errorf("%s: %+v", tt.layout, v)
+		}
+		for path := range procs {
+			procs[path] = "4\n421\n"
+		}
+		writeTree(t, sysfs, procs)
+		if v, err := cgroupOf(t, sysfs, outside).gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
+			t.Errorf("%s, of another process: %+v, %v", tt.layout, v, err)
+		}
+	}
+}
+
 func TestCgroupNone(t *testing.T) {
 	for _, pid := range []int{0, 4711} {
 		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).gather(t.Context()); !errors.Is(err, ErrNoData) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -81,15 +82,43 @@ func (t *cgroupTree) of(pid int) (cgroups, error) {
 		return nil, err
 	}
 	m := parseCgroups(b)
-	for _, path := range m {
+	for list, path := range m {
 		switch {
 		case path == "/.." || strings.HasPrefix(path, "/../"):
-			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace; plegd needs the node's", pid, path)
+			if m[list], err = t.outside(m, list, pid); err != nil {
+				return nil, err
+			}
 		case strings.HasSuffix(path, " (deleted)"):
 			return nil, errNoProcess // it has ended, and its cgroup after it
 		}
 	}
 	return m, nil
+}
+
+// outside returns the path from the root of the hierarchy of a cgroup that is
+// outside plegd's cgroup namespace, as the runtime's is for a pod that is not
+// privileged. The kernel says where it lies from there ("/../../system.slice/x"),
+// and not how deep that is. If it is in another branch from the root on, the rest
+// is the path; whether it is, its own list of processes tells.
+func (t *cgroupTree) outside(m cgroups, list string, pid int) (string, error) {
+	path := m[list]
+	rest := path
+	for strings.HasPrefix(rest, "/..") && (len(rest) == 3 || rest[3] == '/') {
+		rest = rest[3:]
+	}
+	controller, _, _ := strings.Cut(list, ",")
+	if base, _, _ := t.base(m, controller); base != "" {
+		// Some hundred shims may stand in it, 11 bytes each.
+		b, err := t.reader.read(base + rest + "/cgroup.procs")
+		if err == nil {
+			for line := range bytes.Lines(b) {
+				if string(bytes.TrimSpace(line)) == strconv.Itoa(pid) {
+					return "/" + strings.TrimPrefix(rest, "/"), nil
+				}
+			}
+		}
+	}
+	return "", fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and %s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs", pid, path, rest, t.root)
 }
 
 // base returns where the hierarchy of a controller is mounted, and the path of

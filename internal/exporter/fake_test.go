@@ -141,7 +141,7 @@ func fakeEvidence() health.Evidence {
 		},
 		Kubelet: &health.Kubelet{At: ago(4 * time.Second), Seen: true, OK: true, LastSeen: ago(4250 * time.Millisecond)},
 	}
-	for _, name := range []string{"dial", "queue", "connections", "process", "children", "cgroup", "node", "kubelet"} {
+	for _, name := range []string{"dial", "queue", "connections", "process", "children", "cgroup", "node", "kubelet", "state"} {
 		e.Sources[name] = health.Source{Up: true, At: ago(time.Second), Duration: 210 * time.Microsecond}
 	}
 	return e
