@@ -221,14 +221,18 @@ func TestStandingStill(t *testing.T) {
 		defer cancel()
 		go func() { _ = s.Run(ctx) }()
 		pause(46500 * time.Millisecond)
-		if l.catchUps != 1 || l.stall != 0 {
-			t.Fatalf("%d catch-ups: this test tests nothing", l.catchUps)
-		}
+		l.note(func() {
+			if l.catchUps != 1 {
+				t.Errorf("%d catch-ups: this test tests nothing", l.catchUps)
+			}
+		})
 		pause(time.Second)
 		st := s.State()
-		if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 {
-			t.Errorf("%+v, %d catch-ups", st, l.catchUps)
-		}
+		l.note(func() {
+			if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 {
+				t.Errorf("%+v, %d catch-ups", st, l.catchUps)
+			}
+		})
 	})
 }
 
