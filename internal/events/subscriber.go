@@ -31,6 +31,9 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 	retryNone  = 10 * time.Second
+	// askUnsupported is after how long a runtime of one version that does not
+	// know the call is asked again all the same: each time is an error in its log.
+	askUnsupported = 10 * time.Minute
 
 	// surelyUnended is how many streams in a row must not have ended at their
 	// deadline, while the runtime answers, for it to enforce none.
@@ -99,7 +102,14 @@ type Subscriber struct {
 	// everHeld is true once a stream has held: the runtime has events then, and
 	// one that ends at once has failed.
 	everHeld bool
+
+	// unsupported is the runtime that did not know the call, asked the one that
+	// was asked last.
+	unsupported, asked runtimeVersion
+	askedAt            time.Time
 }
+
+type runtimeVersion struct{ name, version string }
 
 // New returns a subscriber that has yet to run.
 func New(opts Options) *Subscriber {
@@ -146,6 +156,11 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 		s.without(Refused, why)
 		return retryNone
 	}
+	who := runtimeVersion{version.RuntimeName, version.RuntimeVersion}
+	if who == s.unsupported && time.Since(s.askedAt) < askUnsupported {
+		return retryNone
+	}
+	s.asked, s.askedAt, s.unsupported = who, time.Now(), runtimeVersion{}
 	switch end, err := s.hold(ctx); {
 	case ctx.Err() != nil:
 		return 0
@@ -169,6 +184,7 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 		e := asError(err)
 		if e.Code == cri.CodeUnimplemented {
 			s.without(Unsupported, "the runtime has no event stream: "+e.Message)
+			s.unsupported = s.asked
 			return retryNone
 		}
 		return s.failed(ctx, e)

@@ -335,16 +335,42 @@ func TestNone(t *testing.T) {
 			if st.Phase != want || st.InUse || st.Errors != 0 || len(l.uses) != 0 || l.relists != 0 {
 				t.Errorf("%s: %+v, uses %v", want, st, l.uses)
 			}
-			if n := len(r.opened); n < 5 || n > 8 {
+			if n := len(r.opened); want == Unsupported && n != 1 || want == EndsAtOnce && (n < 5 || n > 8) {
 				t.Errorf("%s: tried %d times in a minute", want, n)
 			}
-			r.set(func() { r.end = nil })
+			r.set(func() { r.end, r.version.RuntimeVersion = nil, "v2.4.2" })
 			pause(retryNone + 2*time.Second)
 			if st := s.State(); st.Phase != Streaming || !st.InUse {
 				t.Errorf("events are there now: %+v", st)
 			}
 		})
 	}
+}
+
+// TestUnsupportedIsAskedSeldom: each time that a runtime is asked for what it
+// does not know is an error in its log. One of another version is asked at once.
+func TestUnsupportedIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		r.end = func(int) (time.Duration, cri.StreamEnd, error) {
+			return 0, cri.StreamFailed, &cri.Error{Code: cri.CodeUnimplemented, Message: "unknown method"}
+		}
+		s, _ := start(t, r, true)
+		opened := func() (n int) { r.set(func() { n = len(r.opened) }); return n }
+		pause(askUnsupported - time.Minute)
+		if n := opened(); n != 1 {
+			t.Errorf("asked %d times, want once", n)
+		}
+		pause(2 * time.Minute)
+		if n := opened(); n != 2 {
+			t.Errorf("asked %d times, want once more after %s", n, askUnsupported)
+		}
+		r.set(func() { r.version.RuntimeVersion, r.end = "v2.4.2", nil })
+		pause(retryNone + 2*time.Second)
+		if st := s.State(); st.Phase != Streaming {
+			t.Errorf("another version: %+v", st)
+		}
+	})
 }
 
 // TestErrors: what is no *cri.Error becomes one.
