@@ -24,9 +24,10 @@ type judge struct {
 	d *Daemon
 	// mu guards last and the model behind facts. The relist loop never takes
 	// it.
-	mu   sync.Mutex
-	last *health.Verdict
-	said said
+	mu    sync.Mutex
+	last  *health.Verdict
+	still standstill
+	said  said
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
 
@@ -82,7 +83,7 @@ func (j *judge) judge(now time.Time, keep bool) (f health.Facts, v, previous *he
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f, previous = j.d.facts(now), j.last
-	v = health.Judge(&f, now, previous)
+	v = j.still.judged(now, &f, health.Judge(&f, now, previous), previous)
 	if keep {
 		j.last = v
 	}
