@@ -40,6 +40,8 @@ type Config struct {
 
 	// Dial connects to the runtime in place of its unix socket; for tests.
 	Dial func(context.Context) (net.Conn, error)
+	// lookFirst has plegd connect only while nobody waits in the accept queue.
+	lookFirst bool
 }
 
 // DefaultConfig returns the defaults of `plegd run`.
@@ -120,4 +122,12 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--docker-socket: %w", err)
 	}
 	return evidence.ValidateKubelet(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
+}
+
+// dialer returns how to connect to the runtime's socket at path; nil: plainly.
+func (c *Config) dialer(path func() string) func(context.Context) (net.Conn, error) {
+	if c.Dial == nil && c.lookFirst {
+		return evidence.LookFirst(c.ProcFS, path)
+	}
+	return c.Dial
 }

@@ -71,7 +71,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	}, metrics)
 	d.events = d.newEvents(metrics.EventDelay)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.Dial, Held: d.runtime.waiting, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
+		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)

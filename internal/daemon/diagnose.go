@@ -16,8 +16,10 @@ const settleAfter = time.Second
 
 // Diagnose watches the runtime for a short while and returns what there is to
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
-// serves nothing and writes nothing.
+// serves nothing and writes nothing. It cannot know how often it is called, and
+// so leaves no connection in an accept queue that holds one already.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.Snapshot, error) {
+	cfg.lookFirst = true
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
 		return exporter.Snapshot{}, err

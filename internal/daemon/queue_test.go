@@ -55,8 +55,8 @@ func TestQueueOfAStuckRuntime(t *testing.T) {
 	}
 }
 
-// TestCheckLeavesOneConnection: a diagnosis without a daemon leaves one
-// connection in the queue of a stuck runtime; one that asks the daemon none.
+// TestCheckLeavesOneConnection: diagnoses without a daemon, however many, leave
+// one connection in the queue of a stuck runtime; one that asks the daemon none.
 func TestCheckLeavesOneConnection(t *testing.T) {
 	dir := t.TempDir()
 	cfg := DefaultConfig()
@@ -86,18 +86,21 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
-	defer cancel()
-	s, err := Diagnose(ctx, cfg, exporter.Build{})
-	if err != nil {
-		t.Fatal(err)
+	for i := range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		begun := time.Now()
+		s, err := Diagnose(ctx, cfg, exporter.Build{})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.Verdict.Reason; r != health.RuntimeStarting && r != health.AcceptStalled && r != health.RuntimeUnresponsive {
+			t.Errorf("diagnosis %d is %s/%s", i, s.Verdict.State, r)
+		}
+		t.Logf("diagnosis %d, after %s: %v", i, time.Since(begun), s.Verdict.Active)
 	}
-	if s.Verdict.Reason == "" || s.Verdict.Reason == health.Starting {
-		t.Errorf("the diagnosis is %s/%s", s.Verdict.State, s.Verdict.Reason)
-	}
-	t.Logf("%s: %v", s.Verdict.Reason, s.Verdict.Active)
 	if n := waiting(); n != 1 {
-		t.Errorf("the diagnosis left %d connections in the queue, want 1", n)
+		t.Errorf("3 diagnoses left %d connections in the queue, want 1", n)
 	}
 
 	d, err := New(cfg, exporter.Build{}, zap.NewNop())
@@ -110,7 +113,7 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 	go func() { ended <- d.Run(run) }()
 	for range 20 { // as `plegd check` asks
 		for {
-			if _, err := exporter.FetchStatus(ctx, cfg.ControlSocket); err == nil {
+			if _, err := exporter.FetchStatus(t.Context(), cfg.ControlSocket); err == nil {
 				break
 			}
 			select {

@@ -64,7 +64,7 @@ func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, 
 }
 
 func (r *runtime) watch(path, source string) error {
-	client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.Dial, RPCTimeout: r.cfg.RPCTimeout, Observer: r.observer})
+	client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }), RPCTimeout: r.cfg.RPCTimeout, Observer: r.observer})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (r *runtime) serves() func(context.Context, string) bool {
 			return false
 		}
 		delete(silent, path)
-		client, err := cri.New(cri.Options{Path: path, RPCTimeout: servesTimeout})
+		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }), RPCTimeout: servesTimeout})
 		if err != nil {
 			return false
 		}

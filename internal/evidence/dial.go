@@ -29,6 +29,8 @@ type DialOptions struct {
 	Path func() string
 	// Dial connects to it; nil dials the unix socket.
 	Dial func(context.Context) (net.Conn, error)
+	// Looks is true when Dial waits while others wait to be accepted (LookFirst).
+	Looks bool
 	// Held tells whether the held connection itself has been made and waits in
 	// the accept queue, and since when; made is false before it has been tried.
 	// While it waits no other one is sent to wait beside it. nil: there is none.
@@ -196,6 +198,9 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		p.Stage = health.StageSettings
 		if errors.Is(err, context.DeadlineExceeded) {
 			p.Cause = health.CauseTimeout
+			if d.opts.Looks && client.LastDial() == nil {
+				p.Detail = "none is made while others wait to be accepted"
+			}
 		} else {
 			// The connection failed before its SETTINGS: a call says how.
 			limited, cancel = context.WithTimeout(ctx, d.opts.Timeout)

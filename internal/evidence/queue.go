@@ -22,7 +22,7 @@ const findAgain = 15 * time.Second
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	w := NewWatch("queue", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, q.gather)
+	w := NewWatch("queue", Timing{Period: time.Second, Timeout: queueTimeout}, q.gather)
 	w.hurry = func(v *health.Queue) time.Duration {
 		if v.Length > 0 {
 			return hurried
@@ -31,6 +31,9 @@ func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	}
 	return w
 }
+
+// queueTimeout limits one look at the queue.
+const queueTimeout = 500 * time.Millisecond
 
 // hurried is the time between two samples while the end of a fault may come any
 // moment.

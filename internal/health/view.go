@@ -331,6 +331,8 @@ func (w *view) unknownEvidence() []string {
 
 func probeText(p Probe) string {
 	switch {
+	case p.Stage == StageSettings && p.Cause == CauseTimeout && p.Detail != "":
+		return p.Detail
 	case p.Stage == StageSettings && p.Cause == CauseTimeout:
 		return "connected, and no HTTP/2 SETTINGS came"
 	case p.Detail != "":
