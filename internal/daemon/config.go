@@ -72,9 +72,6 @@ const minPeriod = 10 * time.Millisecond
 // maxConcurrency bounds the calls that plegd puts on a runtime at once.
 const maxConcurrency = 256
 
-// maxLease bounds the harm that a plegd that hangs can do.
-const maxLease = time.Minute
-
 // Validate checks every value that is not the web server's. The error is one
 // line that names the flag, the value and what is allowed.
 func (c *Config) Validate() error {
@@ -105,8 +102,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--inspect-timeout: %s must not be longer than --rpc-timeout, which is %s", c.InspectTimeout, c.RPCTimeout)
 	case !slices.Contains(relist.Modes(), c.Events):
 		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
-	case c.EventsLease < events.MinLease || c.EventsLease > maxLease:
-		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a plegd that hangs could hold up the runtime", c.EventsLease, events.MinLease, maxLease)
+	case c.EventsLease < events.MinLease || c.EventsLease > events.MaxLease:
+		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a plegd that hangs could hold up the runtime", c.EventsLease, events.MinLease, events.MaxLease)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
 	case c.InspectConcurrency < 1 || c.InspectConcurrency > maxConcurrency:

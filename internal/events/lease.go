@@ -34,7 +34,7 @@ func (s *Subscriber) leaseNow(now time.Time) time.Duration {
 		return s.opts.Lease
 	}
 	long := time.Duration(float64(s.opts.Lease) * (float64(silence) / float64(quietAfter)))
-	return max(s.opts.Lease, min(long, quietMost))
+	return max(s.opts.Lease, min(long, MaxLease))
 }
 
 // hold keeps one lease after the other open until one fails, or until none is.
