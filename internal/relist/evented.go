@@ -78,6 +78,7 @@ func (l *Loop) apply(e *cri.ContainerEvent, at time.Time) {
 	state, types := meaning(e.Type)
 	if l.records.pods[e.PodUID] == nil && len(l.records.ahead) >= maxPods {
 		l.dropped.Add(1)
+		l.CatchUp() // as for one that did not fit
 		return
 	}
 	before := l.records.tell(e, name, state, l.during())
@@ -191,7 +192,9 @@ func (l *Loop) tick(now time.Time) {
 
 // noteTrust brings what the snapshot says of events up to now.
 func (l *Loop) noteTrust(now time.Time) {
-	l.trust.expire(now)
+	if len(l.in) == 0 { // an event that has come and was not taken yet may tell what is pending
+		l.trust.expire(now)
+	}
 	l.now.Trust = l.trust.Trust
 	l.now.Trust.Dropped = l.dropped.Load()
 }

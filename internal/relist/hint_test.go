@@ -142,3 +142,29 @@ func TestHintsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestHintsOfASlowRuntime: a change that an event tells during a relist is not
+// missed because that relist takes longer than an event may be late.
+func TestHintsOfASlowRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &hintScript{script: newScript(t)}
+		rt.sandboxes = []*cri.Sandbox{sandbox("a", "sa", true)}
+		rt.containers = []*cri.Container{container("a", "ca", cri.StateRunning), container("a", "cb", cri.StateRunning)}
+		l := newHinted(t, rt)
+		rt.set(func(s *script) {
+			s.containers = []*cri.Container{container("a", "ca", cri.StateExited), container("a", "cb", cri.StateExited)}
+			s.delay[cri.OpPodSandboxStatus] = 5 * time.Second
+		})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := l.Snapshot(); s.Phase != Inspecting {
+			t.Fatalf("%+v", *s)
+		}
+		hint(l, cri.EventStopped, "a", "ca")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if s := l.Snapshot(); s.Trust.Missed != 1 {
+			t.Errorf("%d changes missed, want cb's, which no event told", s.Trust.Missed)
+		}
+	})
+}
