@@ -111,7 +111,7 @@ func (d *Daemon) Remember(version string) {
 		f, _, _ := d.judge.judge(now, false)
 		return f
 	}}
-	d.sources.state = k
+	d.sources.own["state"] = k
 	d.tasks = append(d.tasks, k)
 }
 
@@ -133,11 +133,13 @@ func (d *Daemon) Serve(build exporter.Build) {
 		d.web = exporter.NewWebServer(exporter.WebOptions{
 			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
 		}, handler(exporter.NamesIfAuthenticated(d.cfg.WebConfigFile)), slogger)
+		d.sources.own["web"] = d.web
 		d.tasks = append(d.tasks, d.web)
 		d.readies = append(d.readies, d.web.Ready())
 	}
 	if d.cfg.ControlSocket != "" {
 		control := exporter.NewControlServer(d.cfg.ControlSocket, handler(exporter.NamesAlways), slogger)
+		d.sources.own["control"] = control
 		d.tasks = append(d.tasks, control)
 		d.readies = append(d.readies, control.Ready())
 	}

@@ -13,6 +13,11 @@ import (
 // source is a source of evidence, as far as all have in common.
 type source interface {
 	Task
+	shown
+}
+
+// shown is what is shown like a source.
+type shown interface {
 	Source() (health.Source, bool)
 }
 
@@ -26,9 +31,10 @@ type sources struct {
 	node        *evidence.Watch[health.Node]
 	kubelet     *evidence.Watch[health.Kubelet]
 	docker      *evidence.Watch[health.Probe]
-	// state is the state directory, which is shown like a source and is none;
-	// nil unless the daemon remembers.
-	state source
+	// own are parts of plegd that are shown like a source and are none, by name:
+	// the state directory, the web server and the control socket, where there is
+	// one.
+	own map[string]shown
 
 	all  []source
 	said map[string]string // what the log last said of a source
@@ -36,7 +42,7 @@ type sources struct {
 
 func (d *Daemon) newSources() (*sources, error) {
 	cfg := &d.cfg
-	s := &sources{said: map[string]string{}}
+	s := &sources{own: map[string]shown{}, said: map[string]string{}}
 	s.queue = evidence.NewQueue(cfg.ProcFS, d.runtime.path)
 	s.connections = evidence.NewConnections(cfg.ProcFS, d.runtime.path)
 	s.process = evidence.NewProcess(evidence.ProcessOptions{
@@ -101,9 +107,9 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 			e.Sources[src.String()] = state
 		}
 	}
-	if s.state != nil {
-		if state, ok := s.state.Source(); ok {
-			e.Sources["state"] = state
+	for name, part := range s.own {
+		if state, ok := part.Source(); ok {
+			e.Sources[name] = state
 		}
 	}
 	if !probe.At.IsZero() { // that a dial fails is an answer

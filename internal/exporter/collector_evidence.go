@@ -48,7 +48,7 @@ func newEvidenceCollector() *evidenceCollector {
 		throttled: desc(MetricCPUThrottled,
 			"Time that the runtime's cgroup was kept from running by its CPU quota since plegd first looked."),
 		up: desc(MetricEvidenceUp,
-			"1 while a source of evidence answers, 0 while it fails: a reason that needs it is not found then. Absent for a source that is not configured or has nothing to look at.", labelSource),
+			"1 while a source of evidence answers, 0 while it fails: a reason that needs it is not found then. Of plegd itself: state, its state directory can be written; web and control, its addresses and control socket are served. Absent for what is not configured or has nothing to look at.", labelSource),
 		duration: desc(MetricEvidenceDuration,
 			"Time that a source of evidence took for its last answer.", labelSource),
 		kubeletUp: desc(MetricKubeletUp,
@@ -81,7 +81,9 @@ func (c *evidenceCollector) collect(g gauges, e *health.Evidence) {
 	for _, name := range slices.Sorted(maps.Keys(e.Sources)) {
 		s := e.Sources[name]
 		g.sendBool(c.up, s.Up, name)
-		g.send(c.duration, s.Duration.Seconds(), name)
+		if s.Duration > 0 { // what is not asked takes no time: plegd's own addresses
+			g.send(c.duration, s.Duration.Seconds(), name)
+		}
 	}
 	if k := e.Kubelet; k != nil {
 		g.sendBool(c.kubeletUp, k.OK)

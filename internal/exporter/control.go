@@ -45,6 +45,7 @@ type ControlServer struct {
 	retry   time.Duration
 	check   time.Duration
 	ready   chan struct{}
+	serving
 }
 
 // NewControlServer returns a server of h on the socket at path, which has been
@@ -70,6 +71,7 @@ func (s *ControlServer) Run(ctx context.Context) error {
 	said := newOnce(s.log)
 	for first := true; ctx.Err() == nil; first = false {
 		l, err := listenControl(ctx, s.path)
+		s.set(s.path, err)
 		if first {
 			close(s.ready)
 		}
@@ -82,6 +84,7 @@ func (s *ControlServer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
+		s.set(s.path, err)
 		said.warn("The control socket cannot be served; plegd runs on and tries again every "+s.retry.String(), "error", err)
 		sleep(ctx, s.retry)
 	}

@@ -210,6 +210,9 @@ func TestControlServerDirectory(t *testing.T) {
 	if n := log.count("level=WARN"); n != 1 || !strings.Contains(log.String(), "not a directory") {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
+	if state, ok := s.Source(); !ok || state.Up || !strings.Contains(state.Err, "not a directory") {
+		t.Errorf("exported as %+v, %v", state, ok)
+	}
 	if err := os.Remove(blocker); err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +223,9 @@ func TestControlServerDirectory(t *testing.T) {
 		_, err := fetchState(t, path)
 		return err == nil
 	})
+	if state, ok := s.Source(); !ok || !state.Up {
+		t.Errorf("served, and exported as %+v, %v", state, ok)
+	}
 }
 
 // TestControlServerRemoved: somebody cleans up /run.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -99,7 +100,7 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := degraded() // everything is known there
-	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
+	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true, Duration: time.Millisecond}
 	reg, m := newPedantic(newFakeSource(s), fewReasons())
 	exercise(m)
 	self := prometheus.NewRegistry()

@@ -144,6 +144,9 @@ func fakeEvidence() health.Evidence {
 	for _, name := range []string{"dial", "queue", "connections", "process", "children", "cgroup", "node", "kubelet", "state"} {
 		e.Sources[name] = health.Source{Up: true, At: ago(time.Second), Duration: 210 * time.Microsecond}
 	}
+	for _, name := range []string{"web", "control"} { // nothing is asked there
+		e.Sources[name] = health.Source{Up: true, At: ago(time.Minute)}
+	}
 	return e
 }
 

@@ -40,9 +40,10 @@ type WebServer struct {
 	conns   *connLimit
 
 	ready chan struct{}
+	serving
 
-	mu    sync.Mutex
-	addrs []net.Addr
+	addrsMu sync.Mutex
+	addrs   []net.Addr
 }
 
 // NewWebServer returns a server of h. Its options have been validated:
@@ -70,8 +71,8 @@ func (s *WebServer) Ready() <-chan struct{} { return s.ready }
 
 // Addrs returns the addresses that are being served, in no order.
 func (s *WebServer) Addrs() []net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.addrsMu.Lock()
+	defer s.addrsMu.Unlock()
 	return append([]net.Addr(nil), s.addrs...)
 }
 
@@ -144,12 +145,14 @@ func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 	for ctx.Err() == nil {
 		err := s.serveSource(ctx, src, func() {
 			said.clear()
+			s.set(src.name, nil)
 			tried()
 		})
-		tried()
 		if ctx.Err() != nil {
 			return
 		}
+		s.set(src.name, err)
+		tried()
 		said.warn("The web address "+src.name+" cannot be served; plegd runs on and tries again every "+s.retry.String(), "error", err)
 		sleep(ctx, s.retry)
 	}
@@ -198,14 +201,14 @@ func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving f
 }
 
 func (s *WebServer) addAddr(a net.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.addrsMu.Lock()
+	defer s.addrsMu.Unlock()
 	s.addrs = append(s.addrs, a)
 }
 
 func (s *WebServer) removeAddr(a net.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.addrsMu.Lock()
+	defer s.addrsMu.Unlock()
 	for i := range s.addrs {
 		if s.addrs[i] == a {
 			s.addrs = append(s.addrs[:i], s.addrs[i+1:]...)

@@ -101,6 +101,9 @@ func TestWebServerStopsInTime(t *testing.T) {
 func TestWebServerNoAddress(t *testing.T) {
 	s, _ := newTestWeb(t, WebOptions{}, newFakeSource(healthy()))
 	start(t, s)
+	if state, ok := s.Source(); ok {
+		t.Errorf("nothing is to be served, and exported is %+v", state)
+	}
 }
 
 // TestWebServerBusyPort: a busy port is weather. It is said once, and the
@@ -120,11 +123,17 @@ func TestWebServerBusyPort(t *testing.T) {
 	if !strings.Contains(log.String(), address) || !strings.Contains(log.String(), "address already in use") {
 		t.Errorf("the message does not say what is wrong:\n%s", log)
 	}
+	if state, ok := s.Source(); !ok || state.Up || !strings.Contains(state.Err, "address already in use") {
+		t.Errorf("exported as %+v, %v", state, ok)
+	}
 	_ = busy.Close()
 	eventually(t, "the port is served once it is free", func() bool {
 		code, _, err := get(http.DefaultClient, "http://"+address+PathHealthy, nil)
 		return err == nil && code == http.StatusOK
 	})
+	if state, ok := s.Source(); !ok || !state.Up || state.Err != "" {
+		t.Errorf("served, and exported as %+v, %v", state, ok)
+	}
 }
 
 // TestWebServerTwoAddressesOneBusy: a busy port does not take the other along.
@@ -137,6 +146,9 @@ func TestWebServerTwoAddressesOneBusy(t *testing.T) {
 	s, _ := newTestWeb(t, WebOptions{Addresses: []string{busy.Addr().String(), "127.0.0.1:0"}}, newFakeSource(healthy()))
 	start(t, s)
 	eventually(t, "the other address is served", func() bool { return len(s.Addrs()) == 1 })
+	if state, _ := s.Source(); state.Up || !strings.Contains(state.Err, busy.Addr().String()) {
+		t.Errorf("one of two is not served, and exported is %+v", state)
+	}
 }
 
 // certificate writes a self-signed certificate and its key for 127.0.0.1.

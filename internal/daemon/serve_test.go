@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/exporter"
+)
+
+// TestWeatherOfServers: a busy port and a control socket that cannot be made
+// keep nothing from starting, and are exported as sources that fail.
+func TestWeatherOfServers(t *testing.T) {
+	dir := t.TempDir()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Close() }()
+	blocker := filepath.Join(dir, "run")
+	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
+	cfg.ControlSocket = filepath.Join(blocker, "plegd", "plegd.sock")
+	cfg.WebListenAddresses, cfg.KubeletHealthzURL = []string{busy.Addr().String()}, ""
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Serve(exporter.Build{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	for _, ready := range d.readies {
+		<-ready
+	}
+	for _, name := range []string{"web", "control"} {
+		if s, ok := d.Snapshot(time.Now()).Facts.Evidence.Sources[name]; !ok || s.Up || s.Err == "" {
+			t.Errorf("%s cannot be served, and is shown as %+v, %v", name, s, ok)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
