@@ -64,7 +64,7 @@ func (v *Verdict) fallBack(w *view, starting bool, k kubelet, now time.Time, pre
 		// succeed.
 		v.Active = append(v.Active, previous.Active[0])
 	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
-		v.activate(reasonOf(Unknown), w.unknownEvidence(), now, previous)
+		v.activate(reasonOf(Unknown), w.callEvidence(), now, previous)
 	case starting:
 		v.activate(reasonOf(Starting), w.startingEvidence(), now, previous)
 	}

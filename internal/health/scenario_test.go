@@ -26,6 +26,8 @@ type want struct {
 	NotReadyIn     *float64 `json:"not_ready_in_seconds"`
 	KubeletMessage string   `json:"kubelet_message"`
 	RunnerUp       string   `json:"runner_up"`
+	// Evidence is the primary reason's, where it is the point of the scenario.
+	Evidence []string `json:"evidence,omitempty"`
 }
 
 func TestScenarios(t *testing.T) {
@@ -69,6 +71,9 @@ func runScenario(t *testing.T, folder, file string) {
 		got.Active = append(got.Active, a.ID)
 		if len(a.Evidence) == 0 {
 			t.Errorf("%s is active without evidence", a.ID)
+		}
+		if a.ID == v.Reason && s.Want.Evidence != nil {
+			got.Evidence = a.Evidence
 		}
 	}
 	if v.NotReadyIn != nil {

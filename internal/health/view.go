@@ -300,6 +300,7 @@ func (w *view) callEvidence() []string {
 	} else if e := w.failed(); e != nil {
 		out = append(out, fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message))
 	}
+	out = append(out, w.againEvidence()...)
 	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= witnessAfter/2 {
 		out = append(out, fmt.Sprintf("version unanswered for %s", short(w.age(c.InFlightSince))))
 	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
@@ -317,16 +318,23 @@ func (w *view) callEvidence() []string {
 	return append(out, fmt.Sprintf("last answer %s ago", short(w.age(w.lastAnswer))))
 }
 
-func (w *view) startingEvidence() []string {
-	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
+// againEvidence says since when no relist has succeeded, where that is more than
+// the present call or the last failure tells: a list that hangs is given up
+// after --rpc-timeout and asked for again, and its age begins anew.
+func (w *view) againEvidence() []string {
+	r := &w.f.Relist
+	if _, _, hanging := w.hang(); r.Failures == 0 || r.Failures == 1 && !hanging {
+		return nil
+	}
+	since := "yet"
+	if !r.LastSeen.IsZero() {
+		since = "for " + short(w.age(r.LastSeen))
+	}
+	return []string{fmt.Sprintf("no relist has succeeded %s (%d failed)", since, r.Failures)}
 }
 
-func (w *view) unknownEvidence() []string {
-	out := w.callEvidence()
-	if n := w.f.Relist.Failures; n > 1 {
-		out = append(out, fmt.Sprintf("%d relists failed in a row", n))
-	}
-	return out
+func (w *view) startingEvidence() []string {
+	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
 }
 
 func probeText(p Probe) string {
