@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,10 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 					}}
 					return w.run(cmd.Context())
 				}
-				return watchPlain(cmd.Context(), cmd.OutOrStdout(), show)
+				if output == "json" { // documents need nothing between them, and bear nothing
+					return watchPlain(cmd.Context(), func(bool) {}, cmd.ErrOrStderr(), show)
+				}
+				return watchPlain(cmd.Context(), textHead(cmd.OutOrStdout(), time.Now), cmd.OutOrStdout(), show)
 			}
 			code, err := show()
 			if err != nil {

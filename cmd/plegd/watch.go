@@ -96,20 +96,32 @@ func (w *watcher) remember(d *exporter.StatusDocument) {
 }
 
 // watchPlain shows the status every second until ctx ends, where nothing can be
-// redrawn: in a pipe or a file. A daemon that is away for a moment is said so,
-// and asked again.
-func watchPlain(ctx context.Context, w io.Writer, show func() (int, error)) error {
+// redrawn: in a pipe or a file. Before each, head writes what parts it from the
+// one before. A daemon that is away for a moment is said so on errs, and asked
+// again.
+func watchPlain(ctx context.Context, head func(first bool), errs io.Writer, show func() (int, error)) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
+		head(first)
 		if _, err := show(); err != nil && ctx.Err() == nil {
-			_, _ = fmt.Fprintln(w, err)
+			_, _ = fmt.Fprintln(errs, err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// textHead writes the time of each status in a line of its own.
+func textHead(w io.Writer, now func() time.Time) func(first bool) {
+	return func(first bool) {
+		if !first {
+			_, _ = fmt.Fprintln(w)
+		}
+		_, _ = fmt.Fprintf(w, "--- %s\n", now().UTC().Format(time.RFC3339))
 	}
 }
 

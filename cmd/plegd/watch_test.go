@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -120,4 +121,32 @@ func TestWatchPiped(t *testing.T) {
 			t.Error("a dumb terminal is said to be able to redraw")
 		}
 	}
+}
+
+// TestWatchPlain: what is shown every second is told apart by its time, and a
+// daemon that is away does not end it.
+func TestWatchPlain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out strings.Builder
+		shown := 0
+		err := watchPlain(ctx, textHead(&out, time.Now), &out, func() (int, error) {
+			shown++
+			switch shown {
+			case 2:
+				return exitUnknown, errors.New("asking plegd: nobody is there")
+			case 3:
+				cancel()
+			}
+			_, _ = io.WriteString(&out, "HEALTHY\n")
+			return exitHealthy, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "--- 2000-01-01T00:00:00Z\nHEALTHY\n\n--- 2000-01-01T00:00:01Z\nasking plegd: nobody is there\n\n--- 2000-01-01T00:00:02Z\nHEALTHY\n"
+		if out.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", &out, want)
+		}
+	})
 }
