@@ -1,14 +1,17 @@
 package cri
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/cri/critest"
@@ -42,6 +45,92 @@ func TestTooManyEntries(t *testing.T) {
 	rt.ClearRaw()
 	if list, err := c.ListPodSandbox(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("%d entries afterwards, %v", len(list), err)
+	}
+}
+
+// fatItems are n list items whose texts are as long as they are kept.
+func fatItems(n int, prefix string) []byte {
+	var b []byte
+	for i := range n {
+		text := func(kind string) string {
+			return (fmt.Sprint(prefix, kind, i, "-") + strings.Repeat("x", maxName))[:maxName]
+		}
+		item, err := proto.Marshal(&runtimeapi.PodSandbox{
+			Id: text("id"), Metadata: &runtimeapi.PodSandboxMetadata{Name: text("name"), Namespace: text("ns"), Uid: text("uid")},
+		})
+		if err != nil {
+			panic(err)
+		}
+		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), item)
+	}
+	return b
+}
+
+// TestTooMuchText: what is kept of lists is bounded by its length, too, whether
+// it comes at once, bit by bit beside what is known, or under ids that are not
+// remembered.
+func TestTooMuchText(t *testing.T) {
+	const each = 4 * maxName
+	r := newSandboxReader()
+	read := func(b ...[]byte) ([]*Sandbox, error) {
+		return r.read(mem.BufferSlice{mem.SliceBuffer(slices.Concat(b...))})
+	}
+	held := func() (n int) {
+		for _, v := range r.values {
+			if v != nil {
+				n += v.texts()
+			}
+		}
+		return n
+	}
+	most := fatItems(maxTexts/each, "a")
+	if list, err := read(most); err != nil || len(list) != maxTexts/each || r.held != held() {
+		t.Fatalf("%d entries, %v; %d bytes counted of %d", len(list), err, r.held, held())
+	}
+	for name, b := range map[string][][]byte{
+		"at once":        {fatItems(maxTexts/each+1, "b")},
+		"beside others":  {most, fatItems(100, "c")},
+		"of one id":      {bytes.Repeat(fatItems(1, "d"), maxTexts/each+1)},
+		"others by half": {fatItems(maxTexts/each/2, "a"), fatItems(maxTexts/each*3/4, "e")},
+	} {
+		if _, err := read(most); err != nil {
+			t.Fatal(name, err)
+		}
+		if list, err := read(b...); !errors.Is(err, errTooMuch) || list != nil {
+			t.Errorf("%s: %d entries, %v", name, len(list), err)
+		}
+		if r.held != held() || r.held > 2*maxTexts {
+			t.Errorf("%s: %d bytes are counted, %d are held", name, r.held, held())
+		}
+	}
+	// Lists that change, and ordinary ones after them.
+	for i := range 3 {
+		if list, err := read(fatItems(maxTexts/each, fmt.Sprint(i))); err != nil || len(list) != maxTexts/each || r.held != held() || r.held > maxTexts {
+			t.Errorf("%d entries, %v; %d bytes counted of %d", len(list), err, r.held, held())
+		}
+	}
+	if list, err := read(); err != nil || len(list) != 0 || r.held != 0 {
+		t.Errorf("%d entries, %v, %d bytes", len(list), err, r.held)
+	}
+	// A stream that is given up leaves nothing.
+	r.begin(true)
+	if err := r.part(mem.BufferSlice{mem.SliceBuffer(fatItems(maxTexts/each+1, "f"))}); !errors.Is(err, errTooMuch) {
+		t.Error(err)
+	}
+	if r.abort(); r.held != 0 || held() != 0 {
+		t.Errorf("%d bytes counted, %d held after an abort", r.held, held())
+	}
+}
+
+// TestTooMuchTextIsSaid: it counts as a list that plegd does not read.
+func TestTooMuchTextIsSaid(t *testing.T) {
+	rt := serve(t, critest.Options{})
+	c, _ := clientOf(t, rt, Options{})
+	rt.AddRawBytes(fatItems(maxTexts/(4*maxName)+1, "s"), nil)
+	_, err := c.ListPodSandbox(t.Context())
+	var e *Error
+	if !errors.As(err, &e) || !e.TooMany || e.Code != CodeResourceExhausted || e.TooLarge() || e.Undecodable || e.Message != errTooMuch.Error() {
+		t.Fatalf("%+v", err)
 	}
 }
 

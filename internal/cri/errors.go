@@ -38,9 +38,11 @@ func errorOf(op Operation, err error) *Error {
 	}
 	if s.Code() == codes.Internal && strings.Contains(s.Message(), unmarshalFailed) {
 		e.Undecodable = true
-		if strings.Contains(s.Message(), errTooMany.Error()) {
-			e.Code, e.Message, e.TooMany = CodeResourceExhausted, errTooMany.Error(), true
-			e.Undecodable = false
+		for _, why := range []error{errTooMany, errTooMuch} {
+			if strings.Contains(s.Message(), why.Error()) {
+				e.Code, e.Message, e.TooMany = CodeResourceExhausted, why.Error(), true
+				e.Undecodable = false
+			}
 		}
 	}
 	if m := tooLarge.FindStringSubmatch(s.Message()); m != nil && s.Code() == codes.ResourceExhausted {

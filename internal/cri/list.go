@@ -123,7 +123,10 @@ func (l *lister[T]) streamed(ctx context.Context, c *Client) (out []*T, bytes in
 		l.reader.abort()
 		return nil, 0, err
 	}
-	return l.reader.end(), bytes, nil
+	if out, err = l.reader.end(); err != nil {
+		return nil, 0, err
+	}
+	return out, bytes, nil
 }
 
 // callStream makes one measured call with an answer in parts, each of which part

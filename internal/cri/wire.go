@@ -30,8 +30,9 @@ type listReader[T any] struct {
 	fields shape
 	// whole reads an item whole, for a slot.
 	whole func(raw []byte, slot int) (*T, error)
-	// id is an item's.
-	id func(*T) string
+	// id is an item's; texts is the length of all that it holds, in bytes.
+	id    func(*T) string
+	texts func(*T) int
 
 	// What is known: marks, values and listed have an element (listed a bit) for
 	// each slot; seen finds the slot of a digest, ids that of an id's hash.
@@ -53,6 +54,9 @@ type listReader[T any] struct {
 	added    []int32 // slots of its items that were not known before
 	distinct int     // items of it that are remembered
 	odd      bool    // it holds items that are not
+	held     int     // bytes of text of all that is remembered
+	fresh    int     // bytes of text of what this answer brought
+	loose    int     // those of them that are not remembered
 	last     uint64  // the last list's number, 0 if it was odd or read in part
 	before   uint64  // what last was when the answer began
 }
@@ -84,20 +88,26 @@ const batchSize = 24
 // and these would be plegd's memory a hundredfold.
 const MaxEntries = 40_000
 
+// maxTexts is the most text of one list that is kept, in bytes: 40,000 entries
+// with 400 each, where an ordinary container has 250. With ids and names as long
+// as they are kept, a streamed list would else be four times as much; and two
+// lists, each beside the one before it, are held at once.
+const maxTexts = 16_000_000
+
 // shrinkFrom is the number of items from which tables that have become mostly
 // empty are made anew.
 const shrinkFrom = 1024
 
 func newSandboxReader() *listReader[Sandbox] {
-	return newReader(wholeSandbox, func(s *Sandbox) string { return s.ID }, newShape(bits(sandboxLabels, sandboxAnnotations), bits(sandboxRuntimeHandler)))
+	return newReader(wholeSandbox, func(s *Sandbox) string { return s.ID }, (*Sandbox).texts, newShape(bits(sandboxLabels, sandboxAnnotations), bits(sandboxRuntimeHandler)))
 }
 
 func newContainerReader() *listReader[Container] {
-	return newReader(wholeContainer, func(c *Container) string { return c.ID }, newShape(bits(containerLabels, containerAnnotations), bits(containerImageID)))
+	return newReader(wholeContainer, func(c *Container) string { return c.ID }, (*Container).texts, newShape(bits(containerLabels, containerAnnotations), bits(containerImageID)))
 }
 
-func newReader[T any](whole func([]byte, int) (*T, error), id func(*T) string, fields shape) *listReader[T] {
-	return &listReader[T]{fields: fields, whole: whole, id: id, seed: maphash.MakeSeed(), batch: make([]sight, 0, batchSize)}
+func newReader[T any](whole func([]byte, int) (*T, error), id func(*T) string, texts func(*T) int, fields shape) *listReader[T] {
+	return &listReader[T]{fields: fields, whole: whole, id: id, texts: texts, seed: maphash.MakeSeed(), batch: make([]sight, 0, batchSize)}
 }
 
 // Changes is the difference between a list and one before it.
@@ -125,6 +135,7 @@ var (
 	errWire     = errors.New("the answer is no valid protobuf message")
 	errRepeated = errors.New("the streamed list holds an item twice")
 	errTooMany  = fmt.Errorf("the list holds more than %d entries: plegd reads no more of it", MaxEntries)
+	errTooMuch  = fmt.Errorf("the ids and names in the list are longer than %d bytes together: plegd reads no more of it", maxTexts)
 )
 
 // read returns the items of the list in data, in their order. The slice is
@@ -135,12 +146,12 @@ var (
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.begin(false)
 	if err := r.part(data); err != nil {
-		if len(r.values) >= MaxEntries {
+		if len(r.values) >= MaxEntries || r.held > maxTexts {
 			r.reset()
 		}
 		return nil, err
 	}
-	return r.end(), nil
+	return r.end()
 }
 
 // begin begins an answer, which comes in one part or in several. In a list of
@@ -150,7 +161,7 @@ func (r *listReader[T]) begin(parts bool) {
 	r.out = r.out[:0]
 	r.added = r.added[:0]
 	r.listed.clear(len(r.values))
-	r.distinct, r.odd = 0, false
+	r.distinct, r.odd, r.fresh, r.loose = 0, false, 0, 0
 	ch := &r.changes
 	clear(ch.Changed) // nothing of an old list is held longer than that list
 	clear(ch.Removed)
@@ -167,17 +178,21 @@ func (r *listReader[T]) part(data mem.BufferSlice) error {
 	return err
 }
 
-// end ends the answer.
-func (r *listReader[T]) end() []*T {
+// end ends the answer. After an error nothing is remembered.
+func (r *listReader[T]) end() ([]*T, error) {
 	ch := &r.changes
 	if r.distinct < r.known {
 		r.forget()
+	}
+	if r.held+r.loose > maxTexts {
+		r.reset()
+		return nil, errTooMuch
 	}
 	ch.List = lastList.Add(1)
 	if !r.odd {
 		r.last, ch.Before = ch.List, r.before
 	}
-	return r.out
+	return r.out, nil
 }
 
 // abort gives up an answer of several parts: what it held that was not known
@@ -191,6 +206,7 @@ func (r *listReader[T]) abort() {
 		return
 	}
 	for _, slot := range r.added {
+		r.held -= r.texts(r.values[slot])
 		r.values[slot] = nil
 	}
 	r.known -= len(r.added)
@@ -302,6 +318,10 @@ func (r *listReader[T]) take(s *sight) (*T, error) {
 		}
 		return r.alone(s.raw) // a second id, of which no runtime knows
 	}
+	if known {
+		r.held -= r.texts(r.values[slot])
+	}
+	r.held += r.texts(v)
 	r.marks[slot], r.values[slot] = s.mark, v
 	r.seen.insert(s.digest, slot, r.byDigest)
 	if !known {
@@ -313,6 +333,9 @@ func (r *listReader[T]) take(s *sight) (*T, error) {
 		r.distinct++
 	}
 	r.changes.Changed = append(r.changes.Changed, v)
+	if r.fresh += r.texts(v); r.fresh > maxTexts {
+		return nil, errTooMuch
+	}
 	return v, nil
 }
 
@@ -320,7 +343,16 @@ func (r *listReader[T]) take(s *sight) (*T, error) {
 // anything by it.
 func (r *listReader[T]) alone(raw []byte) (*T, error) {
 	r.odd = true
-	return r.whole(raw, -1)
+	v, err := r.whole(raw, -1)
+	if err != nil {
+		return nil, err
+	}
+	n := r.texts(v)
+	r.loose += n
+	if r.fresh += n; r.fresh > maxTexts {
+		return nil, errTooMuch
+	}
+	return v, nil
 }
 
 // slot returns a slot that no item has.
@@ -339,7 +371,7 @@ func (r *listReader[T]) slot() int32 {
 // reset forgets everything.
 func (r *listReader[T]) reset() {
 	r.marks, r.values, r.listed, r.seen, r.ids, r.free, r.out = nil, nil, nil, index{}, index{}, nil, nil
-	r.known, r.distinct, r.changes.Changed, r.changes.Removed, r.added = 0, 0, nil, nil, nil
+	r.held, r.known, r.distinct, r.changes.Changed, r.changes.Removed, r.added = 0, 0, 0, nil, nil, nil
 }
 
 // forget drops the items that the list just read did not hold.
@@ -353,6 +385,7 @@ func (r *listReader[T]) forget() {
 		}
 		if r.values[slot] != nil {
 			r.changes.Removed = append(r.changes.Removed, r.values[slot])
+			r.held -= r.texts(r.values[slot])
 			r.values[slot] = nil
 		}
 		r.free = append(r.free, int32(slot)) // the lowest is used first

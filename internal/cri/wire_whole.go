@@ -55,6 +55,9 @@ func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
 	}
 }
 
+// texts is the length of all texts of a sandbox, in bytes.
+func (s *Sandbox) texts() int { return len(s.ID) + len(s.PodUID) + len(s.Name) + len(s.Namespace) }
+
 func wholeContainer(raw []byte, slot int) (*Container, error) {
 	var p runtimeapi.Container
 	if err := proto.Unmarshal(raw, &p); err != nil {
@@ -79,6 +82,11 @@ func containerOf(p *runtimeapi.Container, slot int) *Container {
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
 	}
+}
+
+// texts is the length of all texts of a container, in bytes.
+func (c *Container) texts() int {
+	return len(c.ID) + len(c.SandboxID) + len(c.Name) + len(c.PodUID) + len(c.PodName) + len(c.PodNamespace)
 }
 
 // stateOf maps a state as the kubelet does: a number it does not know is

@@ -184,7 +184,8 @@ type CallError struct {
 	NotInitialized bool `json:"not_initialized,omitempty"`
 	// Undecodable is set when an answer came and is no message of runtime.v1.
 	Undecodable bool `json:"undecodable,omitempty"`
-	// TooMany is set when a list holds more entries than plegd reads.
+	// TooMany is set when a list holds more entries, or longer names, than plegd
+	// reads.
 	TooMany bool `json:"too_many,omitempty"`
 }
 

@@ -270,3 +270,53 @@ func TestStreams(t *testing.T) {
 		})
 	}
 }
+
+// TestFatStreams: both lists are streamed, and hold nothing but names and ids that
+// plegd would keep: nearly as much as a stream may have (64 MiB), and as much as
+// it does keep (16 MB).
+func TestFatStreams(t *testing.T) {
+	fill := func(rt *critest.Runtime, generation string, most int) {
+		rt.ClearRaw()
+		name := func(kind string, i int) string {
+			return (generation + kind + number(i) + strings.Repeat("n", 1<<10))[:1<<10]
+		}
+		// Beside the text that is kept some that is not, or 16 MB could be listed.
+		other := map[string]string{"a": strings.Repeat("x", 600)}
+		for i := range most / (4 << 10) {
+			s := sandboxOf(name("s", i), name("u", i))
+			s.Metadata.Name, s.Metadata.Namespace, s.Annotations = name("p", i), name("ns", i), other
+			rt.AddRawSandbox(s)
+		}
+		for i := range most / (6 << 10) {
+			c := containerOf(name("c", i), name("u", i), name("cn", i))
+			c.Labels["io.kubernetes.pod.name"], c.Labels["io.kubernetes.pod.namespace"], c.Annotations = name("p", i), name("ns", i), other
+			rt.AddRawContainer(c)
+		}
+	}
+	for name, tt := range map[string]struct {
+		most     int
+		changing bool
+	}{
+		"64 MiB":                        {54 << 20, false},
+		"64 MiB, others each time":      {54 << 20, true},
+		"all that is kept":              {15_900_000, false},
+		"all that is kept, others each": {15_900_000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rt, socket := serve(t, critest.Options{}, 20)
+			fill(rt, "0", tt.most)
+			p := start(t, socket, options{flags: []string{"--relist-period=500ms", "--log.level=info"}})
+			p.await("a list that is refused", func(d *document) bool { return d.Reason == "ListResponseTooLarge" })
+			for i := range 4 {
+				if tt.changing {
+					fill(rt, fmt.Sprint(i), tt.most)
+				}
+				time.Sleep(3 * time.Second)
+			}
+			t.Log(p.awaitReason("ListResponseTooLarge"))
+			rt.ClearRaw()
+			// Thousands of pods are gone at once.
+			p.awaitReason("", "EventChannelFull")
+		})
+	}
+}
