@@ -44,8 +44,9 @@ type Summary struct {
 	// was active, in order of their appearance.
 	Reason  string        `json:"reason"`
 	Reasons []ReasonTimes `json:"reasons"`
-	// Episodes is how often the verdict left healthy: more than 1 only where it
-	// did so more often than incidents may be opened.
+	// Episodes is how often the verdict left healthy: more than 1 only where one
+	// of its reasons was back within seconds, and where it did so more often than
+	// incidents may be opened.
 	Episodes int `json:"episodes"`
 	// Stored is true once a version of it is on disk for good. In the file
 	// itself it is true.

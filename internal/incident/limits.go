@@ -16,6 +16,9 @@ type Limits struct {
 	// comes on top goes on in the last one.
 	Burst int
 	Every time.Duration
+	// Again is how soon after an incident's end one of its reasons counts as the
+	// same fault: it goes on in the same incident.
+	Again time.Duration
 	// Pending bounds the closed incidents that wait to be stored.
 	Pending int
 	// WriteBurst files may be written at once, and one more every WriteEvery:
@@ -28,7 +31,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Number: 200, TotalBytes: 64 << 20, FileBytes: 1 << 20, Moments: 64, KeepFirst: 16,
-		Burst: 60, Every: time.Minute, Pending: 8,
+		Burst: 60, Every: time.Minute, Again: 3 * time.Second, Pending: 8,
 		WriteBurst: 8, WriteEvery: time.Second,
 	}
 }

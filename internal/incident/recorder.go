@@ -50,8 +50,8 @@ type Recorder struct {
 	loaded  bool
 	relists []Relist
 	opens   bucket
-	// open is the incident that is open; lastClosed the one before, which goes
-	// on when too many open.
+	// open is the incident that is open; lastClosed the one before, which may go
+	// on.
 	open, lastClosed *story
 	// pending are closed ones that are not stored yet, oldest first; lost counts
 	// those that were given up.
@@ -143,9 +143,10 @@ func (r *Recorder) Judged(now time.Time, f *health.Facts, previous, v *health.Ve
 	r.poke()
 }
 
-// begin opens an incident, or goes on with the last one when too many open.
+// begin opens an incident, or goes on with the last one: when it is the same fault
+// that was gone for a moment, and when too many open.
 func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Verdict) {
-	if !r.opens.take(now) && r.lastClosed != nil {
+	if r.again(now, v) || !r.opens.take(now) && r.lastClosed != nil {
 		s := r.lastClosed
 		r.pending = slices.DeleteFunc(r.pending, func(p *story) bool { return p == s })
 		s.doc.Outcome, s.closed = Open, time.Time{}
@@ -169,6 +170,11 @@ func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Ver
 	r.lastClosed = nil
 	r.open.hear(now, f, v)
 	r.open.note(now, f, previous, v, &r.o.Limits)
+}
+
+// again tells whether the fault is that of the incident that has just ended.
+func (r *Recorder) again(now time.Time, v *health.Verdict) bool {
+	return r.lastClosed != nil && now.Sub(r.lastClosed.closed) < r.o.Limits.Again && r.lastClosed.had(v.Reason)
 }
 
 // close ends the open incident and lets it wait to be stored.

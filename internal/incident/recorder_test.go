@@ -252,6 +252,49 @@ func (l *lateFS) Names(dir string, n int) ([]string, error) {
 	return l.osFS.Names(dir, n)
 }
 
+// TestAgain: a fault that is gone for a moment is one incident; another fault, and
+// the same one later, are not.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.start()
+		faulty := func(reason string, then time.Duration) {
+			n.degraded(reason)
+			time.Sleep(10 * time.Second)
+			n.well()
+			time.Sleep(then)
+		}
+		faulty("A", 500*time.Millisecond)
+		if list := n.List(); list[0].Outcome != Recovered {
+			t.Errorf("it does not end at once: %+v", list[0])
+		}
+		faulty("A", 2900*time.Millisecond)
+		faulty("A", time.Second)
+		faulty("B", 3*time.Second)
+		faulty("B", time.Minute)
+		n.settle()
+		if got := ids2(n.onDisk()); got != "recovered/B recovered/B recovered/A" {
+			t.Fatal(got)
+		}
+		a := n.List()[2]
+		if a.Episodes != 3 || a.Duration != 33.4 || a.Reasons[0].Active != 30 || n.opened.Load() != 3 {
+			t.Errorf("%d opened: %+v", n.opened.Load(), a)
+		}
+		doc, err := n.Get(t.Context(), a.ID)
+		if err != nil || len(doc.Timeline) != 6 {
+			t.Errorf("%d moments, %v; want each onset and each end", len(doc.Timeline), err)
+		}
+		// Gone for a moment, again and again.
+		for range 100 {
+			faulty("C", time.Second)
+		}
+		n.settle()
+		if list := n.List(); len(list) != 4 || list[0].Episodes != 100 {
+			t.Errorf("%d incidents, the last: %+v", len(list), list[0])
+		}
+	})
+}
+
 // TestFlapping: what opens too often goes on in the last one, and writes come
 // at a bounded rate.
 func TestFlapping(t *testing.T) {
@@ -262,8 +305,8 @@ func TestFlapping(t *testing.T) {
 		n.limits.Number, n.limits.Burst = 20, 10
 		n.start()
 		const minutes = 20
-		for range minutes * 60 {
-			n.degraded("A")
+		for i := range minutes * 60 {
+			n.degraded(fmt.Sprint(i)) // each time another fault
 			time.Sleep(500 * time.Millisecond)
 			n.well()
 			time.Sleep(500 * time.Millisecond)

@@ -143,6 +143,11 @@ func (s *story) reason(a *health.Active, at float64) *ReasonTimes {
 	return &s.doc.Reasons[len(s.doc.Reasons)-1]
 }
 
+// had tells whether a reason was active in it.
+func (s *story) had(reason string) bool {
+	return slices.ContainsFunc(s.doc.Reasons, func(r ReasonTimes) bool { return r.ID == reason })
+}
+
 // count adds the time for which a verdict stood.
 func (s *story) count(v *health.Verdict, d time.Duration) {
 	for i := range s.doc.Reasons {

@@ -77,7 +77,7 @@ func completed(trace string) (calls []string) {
 		pid, call, _ := strings.Cut(line, " ")
 		call = strings.TrimSpace(call)
 		if head, ok := strings.CutSuffix(call, "<unfinished ...>"); ok {
-			begun[pid] = head
+			begun[pid] = strings.TrimSpace(head)
 			continue
 		}
 		if _, tail, ok := strings.Cut(call, " resumed>"); ok && strings.HasPrefix(call, "<...") {
