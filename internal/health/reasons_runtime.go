@@ -190,6 +190,7 @@ var runtimeReasons = []Reason{
 			"`ls -l /etc/cni/net.d /opt/cni/bin`: a configuration and its binaries must be there.",
 			"`crictl info | grep -A3 lastCNILoadStatus`: the real error.",
 			"`crictl ps -a | grep -e cni -e calico -e cilium -e flannel`: is the network's agent running here?",
+			"CRI-O says NetworkReady=true for good once it has had a configuration: that it is gone shows there only in pods that do not start, and here after CRI-O's next start.",
 		},
 		Restart: HelpsNo, RestartNote: "containerd reads /etc/cni/net.d when it changes.",
 		match: func(w *view) []string {

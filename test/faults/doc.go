@@ -8,7 +8,8 @@
 //
 // TestShapes is the same of what containerd does not show: a process that
 // behaves as CRI-O does, dockerd behind cri-dockerd, single calls that hang or
-// fail, a kubelet that stalls.
+// fail, a kubelet that stalls. TestLatchedNetwork is what is no fault by any
+// call, and must be called none.
 //
 // It wants what test/e2e wants. The environment may say:
 //

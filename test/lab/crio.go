@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/cri/critest"
 )
@@ -25,12 +26,13 @@ import (
 // CRIO is a process that serves a fake runtime, and behaves as CRI-O does where
 // containerd behaves otherwise: it speaks second, listens before it restores its
 // state, burns a core when it has no descriptor left, waits for the storage's
-// lock before it listens, and has conmons.
+// lock before it listens, has conmons, and calls the network ready for ever once
+// it has had a CNI configuration.
 type CRIO struct {
 	Socket string
 	// Lock is the file that it locks, Restoring one that holds it up as long as
-	// it is there.
-	Lock, Restoring string
+	// it is there, CNIConfig the configuration of its network.
+	Lock, Restoring, CNIConfig string
 
 	t      testing.TB
 	config crioConfig
@@ -46,9 +48,9 @@ const (
 )
 
 type crioConfig struct {
-	Socket, Lock, Restoring string
-	OpenFiles               uint64
-	Conmons                 int
+	Socket, Lock, Restoring, CNIConfig string
+	OpenFiles                          uint64
+	Conmons                            int
 }
 
 // NewCRIO makes one and starts it. openFiles is its limit of open files, 0 for
@@ -69,8 +71,14 @@ func NewCRIO(t testing.TB, openFiles uint64, conmons int) *CRIO {
 			t.Fatal(err)
 		}
 	}
-	c := &CRIO{t: t, Socket: filepath.Join(dir, "crio.sock"), Lock: filepath.Join(dir, "storage.lock"), Restoring: filepath.Join(dir, "restoring")}
-	c.config = crioConfig{Socket: c.Socket, Lock: c.Lock, Restoring: c.Restoring, OpenFiles: openFiles, Conmons: conmons}
+	c := &CRIO{
+		t: t, Socket: filepath.Join(dir, "crio.sock"), Lock: filepath.Join(dir, "storage.lock"),
+		Restoring: filepath.Join(dir, "restoring"), CNIConfig: filepath.Join(dir, "10-crio.conflist"),
+	}
+	c.config = crioConfig{Socket: c.Socket, Lock: c.Lock, Restoring: c.Restoring, CNIConfig: c.CNIConfig, OpenFiles: openFiles, Conmons: conmons}
+	if err := os.WriteFile(c.CNIConfig, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(c.Kill)
 	c.Launch()
 	c.AwaitAnswer()
@@ -193,6 +201,7 @@ func crio(config crioConfig) error {
 		return err
 	}
 	rt.Start()
+	latchNetwork(rt, config.CNIConfig)
 
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -226,6 +235,22 @@ func crio(config crioConfig) error {
 		}
 		go serveCRIO(rt, conn)
 	}
+}
+
+// latchNetwork calls the network ready once it has a configuration; what becomes
+// of that then CRI-O does not see.
+func latchNetwork(rt *critest.Runtime, config string) {
+	rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady",
+		"Network plugin returns error: No CNI configuration file in /etc/cni/net.d/. Has your network provider started?")
+	go func() {
+		for {
+			if _, err := os.Stat(config); err == nil {
+				rt.SetNetworkReady(true)
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
 }
 
 // serveCRIO serves one connection, without a descriptor beside its own.
