@@ -104,6 +104,16 @@ func (r *runtime) send(e *cri.ContainerEvent) {
 	}
 }
 
+// sendOn sends an event on one stream only.
+func (r *runtime) sendOn(n int, e *cri.ContainerEvent) {
+	r.mu.Lock()
+	each := r.open[n]
+	r.mu.Unlock()
+	c := *e
+	c.Received = time.Now()
+	each(&c)
+}
+
 // loop notes what it is asked for.
 type loop struct {
 	mu        sync.Mutex
@@ -182,6 +192,48 @@ func TestLeases(t *testing.T) {
 		st := s.State()
 		if r.most != 2 || st.Lapses != 0 || st.Errors != 0 || st.Phase != Streaming || st.Duplicates == 0 || st.Backlog != 0 {
 			t.Errorf("at most %d streams at once; %+v", r.most, st)
+		}
+	})
+}
+
+// TestFollowed: a stream that neither ends at its deadline nor brings anything
+// holds up the next one for half a second.
+func TestFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRuntime()
+		r.noEnd = true
+		_, l := start(t, r, false)
+		pause(9 * time.Second)
+		r.sendOn(1, event(1))
+		pause(time.Second)
+		if len(l.events) > 0 {
+			t.Fatalf("%v came while the stream before might still bring it", l.events)
+		}
+		pause(600 * time.Millisecond)
+		if want := []string{event(1).ContainerID}; !slices.Equal(l.events, want) {
+			t.Errorf("%v came after the lease, want %v", l.events, want)
+		}
+	})
+}
+
+// TestBacklog: events from before the subscription are told, and counted, and
+// say nothing of how late events are.
+func TestBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRuntime(), &loop{}
+		var delays []time.Duration
+		s := New(Options{Source: r, Loop: l, Delay: func(d time.Duration) { delays = append(delays, d) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = s.Run(ctx) }()
+		pause(2 * time.Second)
+		for n, age := range []time.Duration{time.Hour, 3 * time.Second, time.Second} {
+			e := event(n)
+			e.CreatedAt = time.Now().Add(-age).UnixNano()
+			r.send(e)
+		}
+		if st := s.State(); len(l.events) != 3 || st.Backlog != 2 || !slices.Equal(delays, []time.Duration{time.Second}) {
+			t.Errorf("%d events, %d of a backlog, delays %v", len(l.events), st.Backlog, delays)
 		}
 	})
 }
