@@ -89,10 +89,10 @@ const batchSize = 24
 const MaxEntries = 40_000
 
 // maxTexts is the most text of one list that is kept, in bytes: 40,000 entries
-// with 400 each, where an ordinary container has 250. With ids and names as long
+// with 300 each, where an ordinary container has 250. With ids and names as long
 // as they are kept, a streamed list would else be four times as much; and two
 // lists, each beside the one before it, are held at once.
-const maxTexts = 16_000_000
+const maxTexts = 12_000_000
 
 // shrinkFrom is the number of items from which tables that have become mostly
 // empty are made anew.

@@ -240,7 +240,7 @@ var podReasons = []Reason{
 		ID: TooManyContainers, Severity: SeverityWarning,
 		Meaning: "The runtime holds far more containers than a node runs: lists grow slow, and near their limit.",
 		Needs:   "the number of containers, exited ones too.",
-		Numbers: "5000 (ends below 4500); of one answer plegd reads 40000 entries, and 16 MB of ids and names.",
+		Numbers: "5000 (ends below 4500); of one answer plegd reads 40000 entries, and 12 MB of ids and names.",
 		Next:    "Remove exited containers; see why the kubelet's garbage collection does not.",
 		Steps: []string{
 			"`crictl ps -a -q --state Exited | wc -l`.",

@@ -51,7 +51,7 @@ var processReasons = []Reason{
 				return []string{fmt.Sprintf("pid %d (%s): all %d threads are stopped", p.PID, p.Comm, n)}
 			}
 			// Thawed since the threads were last looked at: no disk held them up.
-			if n > 0 && p.Threads["D"] == n && w.was(RuntimeFrozen) {
+			if n > 0 && p.Threads["D"] == n && w.was(RuntimeFrozen) && (c == nil || !p.At.After(c.At)) {
 				return []string{fmt.Sprintf("pid %d (%s): none of %d threads ran when last looked at", p.PID, p.Comm, n)}
 			}
 			return nil
@@ -60,7 +60,7 @@ var processReasons = []Reason{
 	{
 		ID: RuntimeStorageStall, Severity: SeverityCritical,
 		Meaning:  "The runtime waits for the disk: threads of it are stuck in the kernel, and calls hang on them.",
-		Needs:    "threads in D all the time, while calls hang or are slow.",
+		Needs:    "threads in D all the time and not by a freezer, while calls hang or are slow.",
 		Numbers:  "D for 2s.",
 		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
 		Next:     "Look at the disk under /var/lib/containerd before anything else.",
@@ -72,7 +72,7 @@ var processReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "A process in D cannot be killed: the restart hangs too.",
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.Threads["D"] == 0 || p.BlockedSince.IsZero() || w.age(p.BlockedSince) < blockedAfter || !w.callsSuffer() {
+			if p == nil || !p.Alive || p.Threads["D"] == 0 || p.BlockedSince.IsZero() || w.age(p.BlockedSince) < blockedAfter || !w.callsSuffer() || w.refrigerated(p) {
 				return nil
 			}
 			out := []string{fmt.Sprintf("%s in D for %s", count(p.Threads["D"], "thread", "threads"), short(w.age(p.BlockedSince)))}
@@ -184,6 +184,17 @@ var processReasons = []Reason{
 			return out
 		},
 	},
+}
+
+// refrigerator is the wait channel of some of the threads that a v1 freezer holds;
+// since Linux 6.1 others stay where they were.
+const refrigerator = "__refrigerator"
+
+// refrigerated tells whether threads in D may be so because a freezer of v1 holds
+// them: it does, or did when they were last looked at.
+func (w *view) refrigerated(p *Process) bool {
+	c := w.f.Evidence.Cgroup
+	return slices.Contains(p.WaitChannels, refrigerator) || c != nil && (c.Frozen || w.was(RuntimeFrozen) && !p.At.After(c.At))
 }
 
 // callsSuffer tells whether lists hang, fail for want of an answer, or are slow.

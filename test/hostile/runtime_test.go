@@ -273,15 +273,15 @@ func TestStreams(t *testing.T) {
 
 // TestFatStreams: both lists are streamed, and hold nothing but names and ids that
 // plegd would keep: nearly as much as a stream may have (64 MiB), and as much as
-// it does keep (16 MB).
+// it does keep (12 MB).
 func TestFatStreams(t *testing.T) {
 	fill := func(rt *critest.Runtime, generation string, most int) {
 		rt.ClearRaw()
 		name := func(kind string, i int) string {
 			return (generation + kind + number(i) + strings.Repeat("n", 1<<10))[:1<<10]
 		}
-		// Beside the text that is kept some that is not, or 16 MB could be listed.
-		other := map[string]string{"a": strings.Repeat("x", 600)}
+		// Beside the text that is kept some that is not, or 12 MB could be listed.
+		other := map[string]string{"a": strings.Repeat("x", 3000)}
 		for i := range most / (4 << 10) {
 			s := sandboxOf(name("s", i), name("u", i))
 			s.Metadata.Name, s.Metadata.Namespace, s.Annotations = name("p", i), name("ns", i), other
@@ -297,10 +297,10 @@ func TestFatStreams(t *testing.T) {
 		most     int
 		changing bool
 	}{
-		"64 MiB":                        {54 << 20, false},
-		"64 MiB, others each time":      {54 << 20, true},
-		"all that is kept":              {15_900_000, false},
-		"all that is kept, others each": {15_900_000, true},
+		"64 MiB":                        {36 << 20, false},
+		"64 MiB, others each time":      {36 << 20, true},
+		"all that is kept":              {11_900_000, false},
+		"all that is kept, others each": {11_900_000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rt, socket := serve(t, critest.Options{}, 20)
