@@ -3,7 +3,7 @@
 // Package page_test looks at plegd's page with a real Chromium: through a fault
 // and back, on a phone, in the dark, without scripts, and with the keyboard. It
 // is a module of its own, so that what drives the browser is no dependency of
-// the daemon. `make e2e-page` runs it.
+// the daemon. `make e2e-observe` runs it.
 package page_test
 
 import (
