@@ -30,6 +30,10 @@ const (
 	npdTimeout  = 3500 * time.Millisecond
 )
 
+// cutMark ends a line that was too long: half a number must not pass for a
+// whole one.
+const cutMark = "..."
+
 func newCheckCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
 	var output string
@@ -162,9 +166,12 @@ func printNPD(w io.Writer, d *exporter.StatusDocument) (int, error) {
 		code = npdUnknown
 	}
 	line := oneLine(d)
-	for len(line) > npdMaxBytes {
-		_, size := utf8.DecodeLastRuneInString(line)
-		line = line[:len(line)-size]
+	if len(line) > npdMaxBytes {
+		for len(line) > npdMaxBytes-len(cutMark) {
+			_, size := utf8.DecodeLastRuneInString(line)
+			line = line[:len(line)-size]
+		}
+		line += cutMark
 	}
 	_, err := fmt.Fprintln(w, line)
 	return code, err

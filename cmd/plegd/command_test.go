@@ -185,8 +185,12 @@ func TestNPD(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := strings.TrimSuffix(out.String(), "\n")
-	if len(line) > npdMaxBytes || len(line) < npdMaxBytes-1 || strings.Contains(line, "\n") || !strings.HasSuffix(line, "ü") {
+	if len(line) > npdMaxBytes || len(line) < npdMaxBytes-1 || strings.Contains(line, "\n") || !strings.HasSuffix(line, "ü...") {
 		t.Errorf("%d bytes: %q", len(line), line)
+	}
+	out.Reset()
+	if _, err := printNPD(&out, document(func(d *exporter.StatusDocument) { d.Reasons[0].Evidence[0] = "short" })); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
+		t.Errorf("a line that fits is cut: %q (%v)", &out, err)
 	}
 }
 
