@@ -67,6 +67,8 @@ type handler struct {
 	opts HandlerOptions
 	page *page
 	now  func() time.Time
+	// turns holds an element for each incident that is being answered.
+	turns chan struct{}
 }
 
 // NewHandler returns the handler of everything that plegd serves over HTTP. It
@@ -82,7 +84,7 @@ func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, n
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &handler{src: src, opts: opts, page: newPage(), now: now}
+	h := &handler{src: src, opts: opts, page: newPage(), now: now, turns: make(chan struct{}, maxReaders)}
 
 	mux := http.NewServeMux()
 	mux.Handle(PathMetrics, metricsHandler(gatherer, opts))

@@ -5,8 +5,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/plegd/plegd/internal/incident"
+)
+
+const (
+	// maxReaders is how many answers of one incident with its story are made at
+	// once; further ones wait for turnWithin.
+	maxReaders = 4
+	turnWithin = 2 * time.Second
 )
 
 // incidents answers with the heads of the incidents, newest first: an array.
@@ -22,6 +30,22 @@ func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
 func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	var one *incident.Incident
+	// One may be megabytes, while it is written out: to readers who take their
+	// time, too, and so the turn is over with the answer.
+	wait := time.NewTimer(turnWithin)
+	defer wait.Stop()
+	select {
+	case h.turns <- struct{}{}:
+		defer func() { <-h.turns }()
+	case <-wait.C:
+		w.Header().Set("Retry-After", "1")
+		text(w, http.StatusServiceUnavailable, func(w io.Writer) {
+			fmt.Fprintf(w, "%d others are reading incidents; ask again\n", maxReaders)
+		})
+		return
+	case <-r.Context().Done():
+		return
+	}
 	err := incident.ErrUnknown
 	if h.opts.Incidents != nil {
 		one, err = h.opts.Incidents.Get(r.Context(), id)

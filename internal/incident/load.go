@@ -29,7 +29,9 @@ func (w *writer) load() error {
 	bad, why := 0, error(nil)
 	for _, id := range ids {
 		head, bytes, err := r.files.head(id)
-		if err == nil && head.Outcome == Open {
+		// More than one is open only where somebody has put it there: those that
+		// are left over are closed after the next starts.
+		if err == nil && head.Outcome == Open && len(open) < r.o.Limits.Pending {
 			if head, bytes, err = r.files.read(id); err == nil {
 				open = append(open, head)
 			}

@@ -487,6 +487,47 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
+// TestManyOpen: of a directory that somebody has filled with open incidents only
+// some are read whole at once.
+func TestManyOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		if err := os.MkdirAll(n.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		store := &files{dir: n.dir, fs: osFS{}}
+		const many = 20
+		for i := range many {
+			doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
+			content, err := encode(doc, nil, &n.limits)
+			if err == nil {
+				err = store.write(doc.ID, content)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := func() (open int) {
+			for _, s := range n.onDisk() {
+				if s.Outcome == Open {
+					open++
+				}
+			}
+			return open
+		}
+		for _, want := range []int{many - n.limits.Pending, many - 2*n.limits.Pending, 0} {
+			n.start()
+			n.well()
+			time.Sleep(time.Minute)
+			n.settle()
+			n.stop()
+			if got := left(); got != want {
+				t.Errorf("%d are open, want %d", got, want)
+			}
+		}
+	})
+}
+
 // TestUnknown: no file is opened for what cannot be an id.
 func TestUnknown(t *testing.T) {
 	n := newNode(t)
