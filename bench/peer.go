@@ -25,6 +25,7 @@ type peer struct {
 type peerPod struct {
 	uid, name, namespace string
 	states               []peerEntry
+	few                  [4]peerEntry // where states begins
 }
 
 type peerEntry struct {
@@ -85,13 +86,16 @@ func (p *peer) relist(ctx context.Context) error {
 	}
 
 	now := make(map[string]*peerPod, len(p.known))
-	pod := func(uid, name, namespace string) *peerPod {
-		known := now[uid]
-		if known == nil {
-			known = &peerPod{uid: uid, name: name, namespace: namespace, states: make([]peerEntry, 0, 4)}
-			now[uid] = known
+	room := make([]peerPod, 0, len(sandboxes.GetItems())) // as good as all pods have one
+	add := func(uid, name, namespace string) *peerPod {
+		if len(room) == cap(room) {
+			room = make([]peerPod, 0, 16)
 		}
-		return known
+		room = append(room, peerPod{uid: uid, name: name, namespace: namespace})
+		made := &room[len(room)-1]
+		made.states = made.few[:0]
+		now[uid] = made
+		return made
 	}
 	for _, s := range sandboxes.GetItems() {
 		if s.GetMetadata() == nil {
@@ -101,7 +105,11 @@ func (p *peer) relist(ctx context.Context) error {
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			state = peerRunning
 		}
-		pod(s.Metadata.GetUid(), s.Metadata.GetName(), s.Metadata.GetNamespace()).set(s.GetId(), state)
+		pod := now[s.Metadata.GetUid()]
+		if pod == nil {
+			pod = add(s.Metadata.GetUid(), s.Metadata.GetName(), s.Metadata.GetNamespace())
+		}
+		pod.set(s.GetId(), state)
 	}
 	for _, c := range containers.GetContainers() {
 		if c.GetMetadata() == nil {
@@ -115,7 +123,11 @@ func (p *peer) relist(ctx context.Context) error {
 			state = peerExited
 		}
 		l := c.GetLabels()
-		pod(l["io.kubernetes.pod.uid"], l["io.kubernetes.pod.name"], l["io.kubernetes.pod.namespace"]).set(c.GetId(), state)
+		pod := now[l["io.kubernetes.pod.uid"]]
+		if pod == nil { // its sandbox is not listed
+			pod = add(l["io.kubernetes.pod.uid"], l["io.kubernetes.pod.name"], l["io.kubernetes.pod.namespace"])
+		}
+		pod.set(c.GetId(), state)
 	}
 
 	if p.known != nil {
