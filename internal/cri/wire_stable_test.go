@@ -220,3 +220,36 @@ func TestWireReaderAfterAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestWireReaderForgetsOldDigests: each change leaves a cell of an old digest
+// behind in the table. They do not add up, and no change is missed for them: an
+// item that is as it was before the last change is found changed again.
+func TestWireReaderForgetsOldDigests(t *testing.T) {
+	l := someLists(50) // 100 containers
+	containers := newContainerReader()
+	first, second := l.containers, make([]*runtimeapi.Container, len(l.containers))
+	for i, c := range first {
+		second[i] = proto.CloneOf(c)
+		second[i].State = runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	first, second = slices.Clone(first), slices.Clone(second) // marshal shuffles
+	for i := range 400 {
+		want := StateRunning
+		if l.containers = first; i%2 == 1 {
+			l.containers, want = second, StateExited
+		}
+		_, cb := l.marshal(t)
+		for id, c := range byID(t, containers, containerID, cb) {
+			if c.State != want {
+				t.Fatalf("list %d: container %s is %s, want %s", i, id, c.State, want)
+			}
+		}
+		if n := len(containers.changes.Changed); n != len(first) {
+			t.Fatalf("list %d: %d of %d changed", i, n, len(first))
+		}
+	}
+	if n := len(containers.seen.cells); n > 8*len(first) {
+		t.Errorf("%d cells for %d containers", n, len(first))
+	}
+	slotsAddUp(t, containers)
+}
