@@ -27,6 +27,21 @@ func newCgroupName() string {
 	return fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), cgroupCount.Add(1))
 }
 
+// joinCgroup puts a process into a cgroup, as a service manager does: by it plegd
+// tells the successor of a runtime that has ended from another lab's runtime. On
+// v1 it is in the service manager's hierarchy only, which limits nothing.
+func joinCgroup(name string, pid int) error {
+	root := filepath.Join(cgroupRoot, "systemd")
+	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+		root = cgroupRoot
+	}
+	dir := filepath.Join(root, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
 // removeCgroup removes a cgroup and those below it from every hierarchy. The
 // processes in it have been killed, and may take a moment to be gone.
 func removeCgroup(name string) {

@@ -151,6 +151,9 @@ func (c *Containerd) Launch() {
 		c.t.Fatalf("start containerd: %v\n%s", err, Tail(c.Log, 20))
 	}
 	c.stopped = false
+	if err := joinCgroup(filepath.Join(c.Cgroup, "service"), c.pid); err != nil {
+		c.t.Fatalf("give containerd a cgroup of its own: %v", err)
+	}
 }
 
 // Pid is containerd's process id.
