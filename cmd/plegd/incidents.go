@@ -14,6 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 func newIncidentsCommand() *cobra.Command {
@@ -111,9 +112,12 @@ func (f *incidentsFrom) nothing(noDaemon, noDir error) error {
 }
 
 func indented(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(plain.JSON(b), '\n'))
+	return err
 }
 
 // defaultStateDir is where the daemon keeps what survives it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 func newReplayCommand() *cobra.Command {
@@ -35,7 +36,7 @@ Exit: 0 the same verdicts, 1 different ones or no incident.`,
 				_, _ = fmt.Fprintf(w, "  is  %s\n", verdictLine(d.Is))
 				for _, a := range d.Is.Active {
 					for _, e := range a.Evidence {
-						_, _ = fmt.Fprintf(w, "      %s: %s\n", a.ID, strings.ToValidUTF8(plainLine(e), "?"))
+						_, _ = fmt.Fprintf(w, "      %s: %s\n", a.ID, plain.Text(e))
 					}
 				}
 			}
@@ -87,16 +88,5 @@ func verdictLine(v *health.Verdict) string {
 	if v.RunnerUp != "" {
 		line += ", runner-up " + v.RunnerUp
 	}
-	return plainLine(line)
-}
-
-// plainLine takes out what would begin a line or move a terminal's cursor: the
-// file may come from anywhere.
-func plainLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
+	return plain.Text(line)
 }

@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,7 @@ func TestInjection(t *testing.T) {
 // its text.
 func (p *plegd) look(t *testing.T) {
 	t.Helper()
+	id := p.incident(t)
 	for _, c := range []struct {
 		name string
 		get  func(path string) (int, string, error)
@@ -82,14 +84,14 @@ func (p *plegd) look(t *testing.T) {
 		{"TCP", func(path string) (int, string, error) { return p.get(p.web, path) }},
 		{"control socket", func(path string) (int, string, error) { return p.get(p.local, path) }},
 	} {
-		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz"} {
+		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz", "/api/v1/incidents", "/api/v1/incidents/" + id} {
 			_, body, err := c.get(path)
 			if err != nil {
 				t.Errorf("%s over %s: %v", path, c.name, err)
 				continue
 			}
 			// The exposition format and HTML have no escape for these, nor need one.
-			if path == "/healthz" || path == "/api/v1/status" {
+			if path == "/healthz" || strings.HasPrefix(path, "/api/") {
 				noCommands(t, path+" over "+c.name, body)
 			}
 			for _, s := range []string{"<script>alert", "<img src=x", "<a href=\"javascript", "\nHTTP/1.1 200", "\n{\"level\""} {
@@ -109,6 +111,9 @@ func (p *plegd) look(t *testing.T) {
 		{"check", "-o", "json", "--control-socket=" + p.control},
 		{"check", "-o", "nagios", "--control-socket=" + p.control},
 		{"check", "-o", "npd", "--control-socket=" + p.control},
+		{"incidents", "--control-socket=" + p.control},
+		{"incidents", id, "--control-socket=" + p.control},
+		{"incidents", id, "-o", "json", "--control-socket=" + p.control},
 	} {
 		out := run(t, args...)
 		what := "plegd " + strings.Join(args[:len(args)-1], " ")
@@ -117,6 +122,23 @@ func (p *plegd) look(t *testing.T) {
 			t.Errorf("%s printed %q", what, clip(out, 500))
 		}
 	}
+}
+
+// incident is the id of the newest incident, which holds what the runtime says.
+func (p *plegd) incident(t *testing.T) string {
+	t.Helper()
+	_, body, err := p.get(p.local, "/api/v1/incidents")
+	var list []struct{ ID string }
+	if err == nil {
+		err = json.Unmarshal([]byte(body), &list)
+	}
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d incidents, %v: %s", len(list), err, clip(body, 500))
+	}
+	if _, body, err := p.get(p.local, "/api/v1/incidents/"+list[0].ID); err != nil || !strings.Contains(body, "uid0a") && !strings.Contains(body, forged) {
+		t.Errorf("the incident %s does not hold what this test looks for: %v %s", list[0].ID, err, clip(body, 500))
+	}
+	return list[0].ID
 }
 
 func noCommands(t *testing.T, what, text string) {
