@@ -216,6 +216,20 @@ func TestRestarts(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a new boot that is older", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := open(t, 31*time.Second)
+			n.kill()
+			n.boot, n.skew = "boot-2", time.Hour
+			n.start()
+			n.degraded("A")
+			time.Sleep(time.Second)
+			n.settle()
+			if got := ids2(n.onDisk()); got != "open/A interrupted/A" {
+				t.Error(got)
+			}
+		})
+	})
 	t.Run("judged before the disk is read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := open(t, 40*time.Second)
@@ -362,6 +376,12 @@ func TestOldestClosedGoFirst(t *testing.T) {
 		n.settle()
 		if got := ids2(n.onDisk()); got != "" && !strings.HasPrefix(got, "shutdown") {
 			t.Errorf("kept with no room: %s", got)
+		}
+		n.degraded("stays")
+		time.Sleep(2 * time.Second)
+		n.settle()
+		if got := ids2(n.onDisk()); got != "open/stays" {
+			t.Errorf("the open one, with no room: %s", got)
 		}
 	})
 }
@@ -524,6 +544,25 @@ func TestManyOpen(t *testing.T) {
 			if got := left(); got != want {
 				t.Errorf("%d are open, want %d", got, want)
 			}
+		}
+		// Nor are there more than may be, whatever they say.
+		for i := range many {
+			doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
+			content, err := encode(doc, nil, &n.limits)
+			if err == nil {
+				err = store.write(doc.ID, content)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.limits.Number = 3
+		n.start()
+		n.well()
+		time.Sleep(time.Minute)
+		n.settle()
+		if list := n.onDisk(); len(list) > 3 {
+			t.Errorf("%d are kept of at most 3", len(list))
 		}
 	})
 }

@@ -169,7 +169,8 @@ func (r *Recorder) enter(e entry) {
 	r.stored = slices.Insert(r.stored, at, e)
 }
 
-// prune removes the oldest closed incidents that are too many or too much.
+// prune removes the oldest incidents that are too many or too much, but for the
+// one that goes on: others that are open have only not been closed yet.
 func (w *writer) prune() error {
 	r, l := w.r, &w.r.o.Limits
 	r.mu.Lock()
@@ -180,7 +181,7 @@ func (w *writer) prune() error {
 	}
 	for i := len(r.stored) - 1; i >= 0 && (len(r.stored) > l.Number || total > l.TotalBytes); i-- {
 		e := r.stored[i]
-		if e.Outcome == Open || r.open != nil && e.ID == r.open.doc.ID {
+		if r.open != nil && e.ID == r.open.doc.ID {
 			continue
 		}
 		gone = append(gone, e.ID)
