@@ -63,6 +63,10 @@ func (v *Verdict) fallBack(w *view, starting bool, k kubelet, now time.Time, pre
 		// On the way back: the connection is up again, a relist has yet to
 		// succeed.
 		v.Active = append(v.Active, previous.Active[0])
+	case previous != nil && previous.State == StateUnhealthy && !k.nodeReady && len(previous.Active) > 0 && previous.Reason != Unknown && w.justAnswered():
+		// Answered again, and by its rules the kubelet waits for the next relist or
+		// the next Status.
+		v.Active = append(v.Active, previous.Active[0])
 	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
 		v.activate(reasonOf(Unknown), w.callEvidence(), now, previous)
 	case starting:

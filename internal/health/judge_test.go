@@ -205,3 +205,19 @@ func TestOnTheWayBack(t *testing.T) {
 		t.Errorf("a relist has succeeded: %s, %q", v.State, v.Reason)
 	}
 }
+
+// TestAnsweredTooLate: a list that is answered past the threshold leaves the node
+// NotReady until the next relist, for the reason for which it was late, and for
+// no longer than that.
+func TestAnsweredTooLate(t *testing.T) {
+	f := healthyFacts(t0)
+	before := &Verdict{State: StateUnhealthy, Reason: RuntimeListStall, Active: []Active{{ID: RuntimeListStall, Severity: SeverityCritical, Since: t0.Add(-3 * time.Minute)}}}
+	start := t0.Add(-185 * time.Second)
+	f.Relist.LastSeen, f.Relist.Last = start, &RelistResult{Start: start, End: t0}
+	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
+		t.Errorf("answered just now: %s, %q, want what it was", v.State, v.Reason)
+	}
+	if v := Judge(&f, t0.Add(backWithin+time.Second), before); v.Reason == RuntimeListStall {
+		t.Errorf("%s later: still %s", backWithin+time.Second, v.Reason)
+	}
+}

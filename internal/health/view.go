@@ -291,6 +291,18 @@ func (w *view) settled() bool {
 	return relist && status
 }
 
+// backWithin is how long after the runtime's first answer the kubelet's rules may
+// take to hold again: a relist's period and Status's, when asked every second.
+const backWithin = 3 * time.Second
+
+// justAnswered tells whether the runtime answers again, after a relist that hung
+// or failed.
+func (w *view) justAnswered() bool {
+	r := &w.f.Relist
+	hung := r.Last != nil && r.Last.Err == nil && r.Last.End.Sub(r.Last.Start) >= hangAfter && w.age(r.Last.End) <= backWithin
+	return hung || !r.AnsweredSince.IsZero() && w.age(r.AnsweredSince) <= backWithin
+}
+
 // callEvidence says what is in flight, what failed last and what was last
 // answered.
 func (w *view) callEvidence() []string {
