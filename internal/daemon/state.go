@@ -141,8 +141,8 @@ func (s *store) read() (restored, error) {
 		}
 		return now.Add(-(mono - time.Duration(ns)))
 	}
-	if saved.Written > int64(mono) {
-		return restored{}, fmt.Errorf("%s: it was written in the future", path)
+	if saved.Written < 0 || saved.Written > int64(mono) {
+		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
 	}
 	r := restored{lastSeen: moment(saved.LastSeen), gap: mono - time.Duration(saved.Written)}
 	if r.lastSeen.IsZero() {

@@ -82,7 +82,7 @@ var runtimeReasons = []Reason{
 		ID: RuntimeUnresponsive, Severity: SeverityCritical,
 		Meaning:  "The runtime accepts connections at most and answers nothing: every call hangs.",
 		Needs:    "a list and a Version call beside it are unanswered, and nothing has been answered since.",
-		Numbers:  "the list for 1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, and for three times the slowest of the last three (20s at most); Version for 0.9s.",
+		Numbers:  "the list for 1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, for three times the median of the last three, and for 1.5s more than the last one (20s at most); Version for 0.9s.",
 		Outranks: slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
@@ -103,7 +103,7 @@ var runtimeReasons = []Reason{
 		ID: RuntimeListStall, Severity: SeverityCritical,
 		Meaning:  "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
 		Needs:    "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
-		Numbers:  "1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, and three times the slowest of the last three relists' lists (20s at most).",
+		Numbers:  "1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, three times the median of the last three relists' lists, and 1.5s more than the last one's (20s at most).",
 		Outranks: slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
 		Next:     "Take the runtime's goroutine stacks, then restart it.",
 		Steps: []string{

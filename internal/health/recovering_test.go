@@ -78,3 +78,33 @@ func TestLargeListIsNoHang(t *testing.T) {
 		})
 	}
 }
+
+// TestHangsAgain: a list that hung and was answered does not hide the next one
+// that hangs; lists that have become slow are not said to hang.
+func TestHangsAgain(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name  string
+		lists []time.Duration
+		age   time.Duration
+		hangs bool
+	}{
+		{"as ever", []time.Duration{20 * ms, 20 * ms, 20 * ms}, 1600 * ms, true},
+		{"the one before the last hung", []time.Duration{20 * ms, 4000 * ms, 20 * ms}, 1600 * ms, true},
+		{"the last one hung, or they have become slow", []time.Duration{20 * ms, 20 * ms, 4000 * ms}, 5400 * ms, false},
+		{"longer than that", []time.Duration{20 * ms, 20 * ms, 4000 * ms}, 5600 * ms, true},
+		{"nearly each is slow", []time.Duration{4000 * ms, 20 * ms, 4000 * ms}, 11900 * ms, false},
+		{"the first was slow", []time.Duration{900 * ms}, 2600 * ms, false},
+		{"surely", []time.Duration{19 * time.Second, 19 * time.Second}, 20 * time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			f.Relist.Lists = tt.lists
+			f.Relist.InFlight = &InFlight{Start: t0.Add(-tt.age), Phase: PhaseListContainers, PhaseStart: t0.Add(-tt.age)}
+			f.Calls = map[string]Call{"version": {LastOK: t0.Add(-100 * ms)}}
+			if v := Judge(&f, t0, nil); (v.Reason == RuntimeListStall) != tt.hangs {
+				t.Errorf("%q: %v", v.Reason, v.Active)
+			}
+		})
+	}
+}

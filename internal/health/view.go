@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,9 +11,9 @@ import (
 // begins, hangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
 	// hangAfter is how long a list must be unanswered to count as hanging, at
-	// least: three times the slowest of the last recentLists lists is needed
-	// too, up to hangSurely, so that lists that have become slow are not said
-	// to hang. Nor is one that is arriving.
+	// least. Three times the median of the last recentLists lists is needed too,
+	// and that much more than the last one, up to hangSurely, so that lists that
+	// have become slow are not said to hang. Nor is one that is arriving.
 	hangAfter   = 1500 * time.Millisecond
 	hangSurely  = 20 * time.Second
 	hangPerMiB  = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
@@ -87,15 +88,16 @@ func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 // hangLimit is how long a list must be unanswered to count as hanging.
 func (w *view) hangLimit() time.Duration {
 	lists := w.f.Relist.Lists
-	var slowest time.Duration
-	for _, d := range lists[max(0, len(lists)-recentLists):] {
-		slowest = max(slowest, d)
+	var slow time.Duration
+	if n := len(lists); n > 0 {
+		recent := slices.Sorted(slices.Values(lists[max(0, n-recentLists):]))
+		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+hangAfter)
 	}
 	limit := hangAfter
 	if in := w.f.Relist.InFlight; in != nil {
 		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
 	}
-	return max(limit, min(3*slowest, hangSurely))
+	return max(limit, min(slow, hangSurely))
 }
 
 // failed returns why the last relist failed; nil when the last one to end
