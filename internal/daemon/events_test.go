@@ -334,6 +334,51 @@ func TestMissed(t *testing.T) {
 	})
 }
 
+// TestMissedInCuts: what is missed while the stream is cut is counted, and named
+// by no reason however often that is; what goes on without a cut is.
+func TestMissedInCuts(t *testing.T) {
+	for _, mode := range []relist.Mode{relist.Hint, relist.Evented} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := modern(10, 1)
+				w := watch(t, rt, func(c *Config) { c.Events = mode })
+				_, containers := rt.Snapshot()
+				exit := func() {
+					rt.LoseEvents(true)
+					rt.ExitContainer(containers[0].Id, 3, "")
+					containers = containers[1:]
+					rt.LoseEvents(false)
+				}
+				w.at(10 * time.Second)
+				<-w.d.loop.Relist() // shows where things stand
+				for i := range 3 {
+					w.at(time.Duration(20+60*i)*time.Second + 100*time.Millisecond)
+					rt.EndEvents()
+					exit()
+				}
+				for at := 141 * time.Second; at < 200*time.Second; at += time.Second {
+					if s := w.at(at); s.Verdict.State != health.StateHealthy {
+						t.Fatalf("%s: %s %q, %+v", at, s.Verdict.State, s.Verdict.Reason, *s.Facts.Events)
+					}
+				}
+				if e := w.at(200 * time.Second).Facts.Events; e.Missed != 3 || e.Errors != 3 {
+					t.Fatalf("%d missed in %d cuts, want 3 in 3", e.Missed, e.Errors)
+				}
+				exit()
+				w.at(600 * time.Second)
+				exit()
+				named := false
+				for at := 601 * time.Second; at < 760*time.Second; at += time.Second {
+					named = named || w.at(at).Verdict.Reason == health.EventsMissed
+				}
+				if e := w.d.Snapshot(time.Now()).Facts.Events; !named || e.Missed != 5 || e.Errors != 3 {
+					t.Errorf("two more without a cut: named %t, %+v", named, *e)
+				}
+			})
+		})
+	}
+}
+
 // TestEventedWritesNothing: with events on, too, every call only reads.
 func TestEventedWritesNothing(t *testing.T) {
 	for _, mode := range relist.Modes() {

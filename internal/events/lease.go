@@ -87,7 +87,7 @@ func (s *Subscriber) hold(ctx context.Context) (cri.StreamEnd, error) {
 		if !time.Now().Before(newest.ends) {
 			// plegd was stopped, and this comes too late: there was no lease for a
 			// while, and a relist is to find what happened then.
-			s.update(func(state *State) { state.Lapses++ })
+			s.lapsed()
 			held.Reset(holdsAfter)
 		}
 		newest = open()

@@ -71,6 +71,8 @@ type Loop interface {
 	UseEvents(bool)
 	// Listening says whether from now on events should tell of every change.
 	Listening(bool)
+	// Interrupted says that until Listening(true) events may be lost.
+	Interrupted()
 }
 
 // Options configure a Subscriber.
@@ -167,10 +169,10 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 	case ctx.Err() != nil:
 		return 0
 	case end == cri.StreamLeaseOver:
-		s.update(func(st *State) { st.Lapses++ })
+		s.lapsed()
 		return 0
 	case end == cri.StreamNotEnded:
-		s.update(func(st *State) { st.Lapses++ })
+		s.lapsed()
 		s.unended++
 		if _, err := s.version(ctx); err == nil && s.unended >= surelyUnended && !s.opts.AllowUnsafe {
 			s.without(Refused, "the runtime answers and does not end an event stream at its deadline: should plegd hang, it could hold up every pod; --events=off ends this message")
@@ -216,10 +218,17 @@ func (s *Subscriber) use(on bool) {
 	}
 }
 
+// lapsed notes that no lease was open for a while.
+func (s *Subscriber) lapsed() {
+	s.opts.Loop.Interrupted()
+	s.update(func(st *State) { st.Lapses++ })
+}
+
 // failed notes a failure as the kubelet does: relist, and after the fifth go on
 // without events.
 func (s *Subscriber) failed(ctx context.Context, e *cri.Error) time.Duration {
 	s.streak++
+	s.opts.Loop.Interrupted()
 	s.update(func(st *State) {
 		st.Failures++
 		st.Errors++

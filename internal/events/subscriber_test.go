@@ -122,6 +122,8 @@ type loop struct {
 	catchUps  int
 	uses      []bool
 	listening []bool
+	gaps      int           // how often the stream was said to be interrupted
+	gap       bool          // it is, and was not said to be back
 	stall     time.Duration // of the next CatchUp
 }
 
@@ -136,7 +138,14 @@ func (l *loop) CatchUp() {
 	time.Sleep(stall)
 }
 func (l *loop) UseEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
-func (l *loop) Listening(on bool) { l.note(func() { l.listening = append(l.listening, on) }) }
+func (l *loop) Listening(on bool) {
+	l.note(func() { l.listening, l.gap = append(l.listening, on), l.gap && !on })
+}
+func (l *loop) Interrupted() { l.note(func() { l.gaps++; l.gap = true }) }
+func (l *loop) inGap() (in bool) {
+	l.note(func() { in = l.gap })
+	return in
+}
 func (l *loop) Relist() <-chan struct{} {
 	l.note(func() { l.relists++ })
 	done := make(chan struct{})
@@ -190,8 +199,8 @@ func TestLeases(t *testing.T) {
 			}
 		}
 		st := s.State()
-		if r.most != 2 || st.Lapses != 0 || st.Errors != 0 || st.Phase != Streaming || st.Duplicates == 0 || st.Backlog != 0 {
-			t.Errorf("at most %d streams at once; %+v", r.most, st)
+		if r.most != 2 || st.Lapses != 0 || st.Errors != 0 || st.Phase != Streaming || st.Duplicates == 0 || st.Backlog != 0 || l.gaps != 0 {
+			t.Errorf("at most %d streams at once; %+v, %d gaps", r.most, st, l.gaps)
 		}
 	})
 }
@@ -251,14 +260,14 @@ func TestFrozenRuntime(t *testing.T) {
 		pause(30 * time.Second)
 		r.set(func() { r.frozen = true })
 		pause(5 * time.Minute)
-		if st := s.State(); st.Errors != 0 || !st.InUse || st.Lapses == 0 {
-			t.Errorf("frozen: %+v", st)
+		if st := s.State(); st.Errors != 0 || !st.InUse || st.Lapses == 0 || !l.inGap() {
+			t.Errorf("frozen: %+v, in a gap: %t", st, l.inGap())
 		}
 		before := l.catchUps
 		r.set(func() { r.frozen = false })
 		pause(20 * time.Second)
-		if st := s.State(); st.Phase != Streaming || !st.InUse || l.catchUps == before {
-			t.Errorf("thawed: %+v, caught up %d times", st, l.catchUps-before)
+		if st := s.State(); st.Phase != Streaming || !st.InUse || l.catchUps == before || l.inGap() {
+			t.Errorf("thawed: %+v, caught up %d times, in a gap: %t", st, l.catchUps-before, l.inGap())
 		}
 		if r.most > 3 {
 			t.Errorf("%d streams at once", r.most)
@@ -285,8 +294,8 @@ func TestStandingStill(t *testing.T) {
 		pause(time.Second)
 		st := s.State()
 		l.note(func() {
-			if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 {
-				t.Errorf("%+v, %d catch-ups", st, l.catchUps)
+			if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 || l.gaps != 1 || l.gap {
+				t.Errorf("%+v, %d catch-ups, %d gaps, in one: %t", st, l.catchUps, l.gaps, l.gap)
 			}
 		})
 	})
@@ -329,8 +338,8 @@ func TestRuntimeGone(t *testing.T) {
 			}
 		})
 		pause(30 * time.Second) // past the end of the leases
-		if st := s.State(); !st.FellBack || st.InUse || st.Errors != MaxFailures || l.relists != MaxFailures {
-			t.Errorf("gone: %+v, %d relists", st, l.relists)
+		if st := s.State(); !st.FellBack || st.InUse || st.Errors != MaxFailures || l.relists != MaxFailures || !l.inGap() {
+			t.Errorf("gone: %+v, %d relists, in a gap: %t", st, l.relists, l.inGap())
 		}
 		r.set(func() { r.down, r.end = nil, nil })
 		pause(retryMost + DefaultLease - time.Second)
@@ -338,8 +347,8 @@ func TestRuntimeGone(t *testing.T) {
 			t.Errorf("back before a stream has held for a lease: %+v", st)
 		}
 		pause(2 * time.Second)
-		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 || st.Errors != MaxFailures {
-			t.Errorf("back: %+v", st)
+		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 || st.Errors != MaxFailures || l.inGap() {
+			t.Errorf("back: %+v, in a gap: %t", st, l.inGap())
 		}
 		if !slices.Equal(l.uses, []bool{true, false, true}) {
 			t.Errorf("the loop was told %v", l.uses)

@@ -32,7 +32,8 @@ type EventsDocument struct {
 	Lapses uint64 `json:"lapses"`
 	// Received counts the events by runtime.v1's type, each once.
 	Received map[string]uint64 `json:"received"`
-	// Missed counts the changes that a relist found and no event told.
+	// Missed counts the changes that a relist found and no event told; LastMissed
+	// is the last of them that no gap of the stream explains.
 	Missed     uint64     `json:"missed"`
 	LastMissed *time.Time `json:"last_missed"`
 	Duplicates uint64     `json:"duplicates"`

@@ -36,7 +36,8 @@ type Events struct {
 	Duplicates uint64            `json:"duplicates,omitempty"`
 	Backlog    uint64            `json:"backlog,omitempty"`
 	// Missed counts the changes that a relist found and no event told;
-	// MissedSince is when the present run of them began.
+	// MissedSince is when the present run of them began, LastMissed when its last
+	// was counted: those that a gap of the stream explains are in no run.
 	Missed      uint64    `json:"missed,omitempty"`
 	MissedSince time.Time `json:"missed_since"`
 	LastMissed  time.Time `json:"last_missed"`

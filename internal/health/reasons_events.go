@@ -9,8 +9,9 @@ const (
 	// streamFailures is how often the stream must have failed: as often as the
 	// kubelet tries (eventedPlegMaxStreamRetries).
 	streamFailures = 5
-	// missedPersists is how far apart the first and the last missed change must
-	// be: a stream that was cut once misses what happened in the gap.
+	// missedPersists is how far apart the first and the last missed change of a
+	// run must be: what happens around a cut is in none, but one bad moment of the
+	// runtime's may lose several.
 	missedPersists = 10 * time.Second
 	// missedRecent is how long a missed change is news, beside two periods.
 	missedRecent = time.Minute
@@ -53,7 +54,7 @@ var eventReasons = []Reason{
 		ID: EventsMissed, Severity: SeverityWarning,
 		Meaning: "The runtime's events do not tell of every change: a kubelet that relies on them learns of it up to 5 min late.",
 		Needs:   "--events=hint or evented, and changes that relists find and no event tells.",
-		Numbers: "untold for two periods (2s), again and again for 10s; the last within a minute or two periods in force.",
+		Numbers: "untold for two periods (2s), again and again for 10s, while the stream held: a cut or a lapse explains what is missed around it; the last within a minute or two periods in force.",
 		Next:    "Do not rely on events on this node: leave the kubelet's EventedPLEG feature gate off.",
 		Steps: []string{
 			"`plegd status`: how many changes were missed, and of how many events.",
@@ -70,8 +71,8 @@ var eventReasons = []Reason{
 			for _, n := range e.Received {
 				received += n
 			}
-			return []string{fmt.Sprintf("%d changes that no event told, for %s, the last %s ago; %d events in all",
-				e.Missed, short(e.LastMissed.Sub(e.MissedSince)), short(w.age(e.LastMissed)), received)}
+			return []string{fmt.Sprintf("changes that no event told while the stream held, for %s, the last %s ago; %d missed changes and %d events in all",
+				short(e.LastMissed.Sub(e.MissedSince)), short(w.age(e.LastMissed)), e.Missed, received)}
 		},
 	},
 }

@@ -60,7 +60,17 @@ func (l *Loop) UseEvents(on bool) { l.asks.put(func() { l.asks.use = &on }) }
 
 // Listening says whether from now on events should tell of every change. What
 // they do not tell then is counted as missed.
-func (l *Loop) Listening(on bool) { l.asks.put(func() { l.asks.listen = &on }) }
+func (l *Loop) Listening(on bool) {
+	if on {
+		l.trust.resumed()
+	}
+	l.asks.put(func() { l.asks.listen = &on })
+}
+
+// Interrupted says that until Listening(true) events may be lost: the stream was
+// cut, or there was none for a while. What is missed then is counted, and is not
+// held against the runtime.
+func (l *Loop) Interrupted() { l.trust.interrupted() }
 
 // due is when the next relist is.
 func (l *Loop) due() time.Time {

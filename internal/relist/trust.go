@@ -1,6 +1,7 @@
 package relist
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -20,7 +21,7 @@ const (
 type Trust struct {
 	// Missed are the changes that a relist found and no event had told within two
 	// periods. MissedSince is when the present run of them began, LastMissed when
-	// one was last counted.
+	// its last was counted; those that a gap of the stream explains are in no run.
 	Missed                  uint64
 	MissedSince, LastMissed time.Time
 	// NoStatus are events without the sandbox's status, which tell nothing; Known
@@ -34,6 +35,16 @@ type Trust struct {
 // periods that are in force.
 const missedRun = 10 * time.Minute
 
+// countedLate is how long after its time a change is counted when plegd stood
+// still in between: twice the time between two looks.
+const countedLate = 2 * CacheTick
+
+// gap is a time in which events may be lost because no stream was open or none
+// had held yet: what is missed then says nothing of the runtime.
+type gap struct {
+	ended time.Time // zero while it lasts
+}
+
 // trust compares what events tell with what relists find.
 type trust struct {
 	Trust
@@ -45,6 +56,11 @@ type trust struct {
 	// has shown where things stood.
 	listening time.Time
 	counts    bool
+	// compared is when the last relist began whose lists were compared.
+	compared time.Time
+	// gap is the stream's last one. The subscription sets it, from outside of the
+	// loop's goroutine: a relist that finds what was missed may come first.
+	gap atomic.Pointer[gap]
 
 	tells   map[string]toldState
 	pending map[string]untoldChange
@@ -64,7 +80,8 @@ type toldState struct {
 // untoldChange is a change that no event has told yet.
 type untoldChange struct {
 	rank  int
-	until time.Time
+	since time.Time // it came about after that
+	until time.Time // an event may come until then
 }
 
 func newTrust(patience time.Duration) *trust {
@@ -81,6 +98,22 @@ func (t *trust) listen(on bool) {
 	case t.listening.IsZero():
 		t.listening = time.Now()
 	}
+}
+
+// interrupted begins a gap, resumed ends it.
+func (t *trust) interrupted() { t.gap.Store(&gap{}) }
+
+func (t *trust) resumed() {
+	if g := t.gap.Load(); g != nil && g.ended.IsZero() {
+		t.gap.Store(&gap{time.Now()})
+	}
+}
+
+// explained tells whether a change may be untold because there was a gap since
+// it came about.
+func (t *trust) explained(p untoldChange, now time.Time) bool {
+	g := t.gap.Load()
+	return g != nil && (g.ended.IsZero() || g.ended.After(p.since)) || now.Sub(p.until) > countedLate
 }
 
 func rankOf(kind cri.EventType) int {
@@ -136,7 +169,7 @@ func (t *trust) relisted(start time.Time, todo []work, gen uint64) {
 		return
 	}
 	if !t.counts {
-		t.counts = !start.Before(t.listening)
+		t.counts, t.compared = !start.Before(t.listening), start
 		return
 	}
 	for _, w := range todo {
@@ -146,6 +179,7 @@ func (t *trust) relisted(start time.Time, todo []work, gen uint64) {
 			}
 		}
 	}
+	t.compared = start
 }
 
 // hinted is the same of an early look at one pod.
@@ -169,11 +203,12 @@ func (t *trust) found(id string, state plegState) {
 		return // found before, and not advanced
 	}
 	now := time.Now()
+	p := untoldChange{rank, t.compared, now.Add(t.patience)}
 	if len(t.pending) >= maxPending {
-		t.missed(now)
+		t.missed(p, now)
 		return
 	}
-	t.pending[id] = untoldChange{rank, now.Add(t.patience)}
+	t.pending[id] = p
 }
 
 // expire counts what has not been told in time.
@@ -187,12 +222,15 @@ func (t *trust) expire(now time.Time) {
 		if was := t.tells[id]; was.rank < p.rank {
 			t.tells[id] = toldState{was.uid, p.rank, now}
 		}
-		t.missed(now)
+		t.missed(p, now)
 	}
 }
 
-func (t *trust) missed(now time.Time) {
+func (t *trust) missed(p untoldChange, now time.Time) {
 	t.Missed++
+	if t.explained(p, now) {
+		return
+	}
 	if t.LastMissed.IsZero() || now.Sub(t.LastMissed) > missedRun {
 		t.MissedSince = now
 	}
