@@ -149,6 +149,7 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 	want(no(s.Privileged) && no(s.AllowPrivilegeEscalation), "it is privileged, or may become so")
 	want(*s.ReadOnlyRootFilesystem, "the root file system can be written")
 	want(*s.RunAsUser == 0, "it does not run as root, whose the socket is")
+	want(s.RunAsGroup != nil && *s.RunAsGroup == 65534, "it runs in root's group, or in one that the image names")
 	want(s.SELinuxOptions.Type == "spc_t", "the SELinux type is not spc_t")
 	want(s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "the seccomp profile is not the runtime's")
 
@@ -184,9 +185,9 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string) error {
 			if m.MountPath != socketDir || !m.ReadOnly || !follows || *from.Type != corev1.HostPathDirectory {
 				errs = append(errs, fmt.Errorf("the directory of the runtime's socket is mounted at %s (read-only: %t, follows the node: %t, type %s)", m.MountPath, m.ReadOnly, follows, *from.Type))
 			}
-		case "/sys":
-			if m.MountPath != "/host/sys" || !m.ReadOnly {
-				errs = append(errs, fmt.Errorf("/sys is mounted at %s (read-only: %t)", m.MountPath, m.ReadOnly))
+		case "/sys/fs/cgroup":
+			if m.MountPath != "/host"+from.Path || !m.ReadOnly || m.MountPropagation != nil {
+				errs = append(errs, fmt.Errorf("%s is mounted at %s (read-only: %t), or follows the node", from.Path, m.MountPath, m.ReadOnly))
 			}
 		case "/var/lib/plegd", "/run/plegd":
 			if m.MountPath != from.Path || *from.Type != corev1.HostPathDirectoryOrCreate {
@@ -196,7 +197,7 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string) error {
 			errs = append(errs, fmt.Errorf("%s of the node is mounted, and plegd needs it not", from.Path))
 		}
 	}
-	for _, path := range []string{socketDir, "/sys", "/var/lib/plegd", "/run/plegd"} {
+	for _, path := range []string{socketDir, "/sys/fs/cgroup", "/var/lib/plegd", "/run/plegd"} {
 		if !seen[path] {
 			errs = append(errs, fmt.Errorf("%s of the node is not mounted", path))
 		}
@@ -221,6 +222,8 @@ func TestMutations(t *testing.T) {
 		{"base/daemonset.yaml", "priorityClassName: system-node-critical", "priorityClassName: high", "priority class"},
 		{"base/daemonset.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},
 		{"base/daemonset.yaml", "            path: /run/containerd\n", "            path: /run/containerd/containerd.sock\n", "not mounted"},
+		{"base/daemonset.yaml", "            path: /sys/fs/cgroup\n", "            path: /sys\n", "/sys of the node is mounted"},
+		{"base/daemonset.yaml", "runAsGroup: 65534", "runAsGroup: 0", "root's group"},
 		{"base/daemonset.yaml", "drop: [ALL]", "drop: [NET_RAW]", "capability"},
 		{"base/kustomization.yaml", "newTag: dev", "newName: plegd", "the image is"},
 		{"base/namespace.yaml", "enforce: privileged", "enforce: restricted", "does not admit"},

@@ -18,6 +18,7 @@ type HostPod struct {
 	Args                       []string
 	HostNetwork, HostPID       bool
 	Mounts                     []HostMount
+	User, Group                int64 // ids
 	DropCapabilities           []string
 	ReadOnlyRoot, NoPrivileges bool
 	MemoryLimit                int64 // bytes
@@ -87,7 +88,8 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 				Capabilities:     &runtimeapi.Capability{DropCapabilities: p.DropCapabilities},
 				ReadonlyRootfs:   p.ReadOnlyRoot,
 				NoNewPrivs:       p.NoPrivileges,
-				RunAsUser:        &runtimeapi.Int64Value{Value: 0},
+				RunAsUser:        &runtimeapi.Int64Value{Value: p.User},
+				RunAsGroup:       &runtimeapi.Int64Value{Value: p.Group},
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 			},
 		},
@@ -105,7 +107,7 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 	if err != nil {
 		r.t.Fatalf("create the container of pod %s: %v", p.Name, err)
 	}
-	c = &Container{ID: made.GetContainerId(), Name: p.Name, r: r}
+	c = &Container{ID: made.GetContainerId(), Name: p.Name, Pod: &Pod{Name: p.Name, Namespace: Namespace, UID: uid, ID: sandbox.GetPodSandboxId(), r: r, config: config}, r: r}
 	c.Start()
 	return c, s.Path(filepath.Join(logs, "0.log"))
 }

@@ -31,8 +31,10 @@ type daemonSet struct {
 					LivenessProbe   probe    `yaml:"livenessProbe"`
 					ReadinessProbe  probe    `yaml:"readinessProbe"`
 					SecurityContext struct {
-						AllowPrivilegeEscalation bool `yaml:"allowPrivilegeEscalation"`
-						ReadOnlyRootFilesystem   bool `yaml:"readOnlyRootFilesystem"`
+						RunAsUser                int64 `yaml:"runAsUser"`
+						RunAsGroup               int64 `yaml:"runAsGroup"`
+						AllowPrivilegeEscalation bool  `yaml:"allowPrivilegeEscalation"`
+						ReadOnlyRootFilesystem   bool  `yaml:"readOnlyRootFilesystem"`
 						Capabilities             struct {
 							Drop []string `yaml:"drop"`
 						} `yaml:"capabilities"`
@@ -77,6 +79,7 @@ func hostPod(t *testing.T, s *lab.Systemd, manifest string) (pod lab.HostPod, li
 	pod = lab.HostPod{
 		Name: "plegd", Image: podImage, Args: c.Args,
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID,
+		User: c.SecurityContext.RunAsUser, Group: c.SecurityContext.RunAsGroup,
 		DropCapabilities: c.SecurityContext.Capabilities.Drop,
 		ReadOnlyRoot:     c.SecurityContext.ReadOnlyRootFilesystem,
 		NoPrivileges:     !c.SecurityContext.AllowPrivilegeEscalation,
@@ -102,13 +105,12 @@ const podImage = "localhost/plegd:e2e"
 
 // TestPod imports the image into a real containerd and runs it there as the
 // DaemonSet says: it watches the containerd that runs it. Each mutation of the
-// manifest takes something from it.
+// manifest must be found. What it may is TestPodPrivileges' subject.
 func TestPod(t *testing.T) {
 	t.Parallel()
 	own := readDeploy(t, "kubernetes/base/daemonset.yaml")
 	for _, c := range []struct{ name, old, mutant, found string }{
 		{"as it is", "", "", ""},
-		{"no pid namespace", "hostPID: true", "hostPID: false", "source process"},
 		{"the node's cgroups", "--path.sysfs=/host/sys", "--path.sysfs=/nowhere", "source cgroup"},
 		{"the socket alone", "            path: /run/containerd\n            type: Directory", "            path: /run/containerd/containerd.sock\n            type: Socket", "after the restart of containerd"},
 		{"liveness is the node's", "path: /-/healthy", "path: /healthz", "liveness"},
