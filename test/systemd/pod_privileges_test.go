@@ -174,7 +174,7 @@ func (p *podPrivileges) try(t *testing.T, pod lab.HostPod) error {
 	for _, source := range []string{"dial", "process", "cgroup", "connections", "children", "node", "state", "queue"} {
 		if err := within(limit, func() error {
 			e, err := p.evidence()
-			if s, ok := e.Sources[source]; err == nil && !(ok && s.Up) {
+			if s, ok := e.Sources[source]; err == nil && (!ok || !s.Up) {
 				err = fmt.Errorf("it is there %t, and %+v", ok, s)
 			}
 			return err
