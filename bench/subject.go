@@ -31,7 +31,7 @@ type subject interface {
 }
 
 // subjects are the names of all subjects, in the order of the table.
-func subjects() []string { return []string{"floor", "floor+", "peer", "plegd"} }
+func subjects() []string { return []string{"floor", "floor+", "decode", "peer", "plegd"} }
 
 func newSubject(name, socket string) (subject, error) {
 	switch name {
@@ -39,6 +39,8 @@ func newSubject(name, socket string) (subject, error) {
 		return newFloor(socket)
 	case "floor+":
 		return newFloor(socket, cri.Transport()...)
+	case "decode":
+		return newDecode(socket)
 	case "peer":
 		return newPeer(socket)
 	case "plegd":
