@@ -95,8 +95,17 @@ func newDecode(socket string) (decode, error) {
 }
 
 func (d decode) relist(ctx context.Context) error {
-	_, _, err := d.lists(ctx)
+	sandboxes, containers, err := d.lists(ctx)
+	d.measure(sandboxes, containers)
 	return err
+}
+
+// measure notes the size of the answers, once: what the runtime sends does not
+// change much.
+func (p *peer) measure(sandboxes *runtimeapi.ListPodSandboxResponse, containers *runtimeapi.ListContainersResponse) {
+	if p.received == 0 {
+		p.received = proto.Size(sandboxes) + proto.Size(containers)
+	}
 }
 
 func (p *peer) relist(ctx context.Context) error {
@@ -161,9 +170,7 @@ func (p *peer) relist(ctx context.Context) error {
 		}
 	}
 	p.known = now
-	if p.received == 0 { // once: what the runtime sends does not change much
-		p.received = proto.Size(sandboxes) + proto.Size(containers)
-	}
+	p.measure(sandboxes, containers)
 	return nil
 }
 

@@ -229,8 +229,13 @@ func TestBadEndpoint(t *testing.T) {
 			if out.Code == 0 {
 				t.Errorf("plegd check exits with 0:\n%s", out.Stdout)
 			}
-			// The text is wrapped for a terminal.
-			says(t, "plegd check", strings.Join(strings.Fields(out.Stdout), " "), append(c.says, c.reason, path))
+			// The text is wrapped for a terminal. Who sends garbage may have closed
+			// the connection before one question in a short life can read it.
+			text, parts := strings.Join(strings.Fields(out.Stdout), " "), c.says
+			if c.name == "garbage" && strings.Contains(text, "the other end closed the connection") {
+				parts = nil
+			}
+			says(t, "plegd check", text, append(slices.Clone(parts), c.reason, path))
 		})
 	}
 }
