@@ -146,7 +146,7 @@ func BenchmarkRelist(b *testing.B) {
 		for _, name := range subjects() {
 			b.Run(fmt.Sprintf("subject=%s/pods=%d", name, pods), func(b *testing.B) {
 				socket := filepath.Join(b.TempDir(), "s")
-				server, err := startChild(b.Context(), runtimeName, "-socket", socket, "-pods", fmt.Sprint(pods), "-containers", "2")
+				server, err := startRuntimeChild(b.Context(), socket, pods, 2, 0)
 				if err != nil {
 					b.Fatal(err)
 				}

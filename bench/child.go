@@ -122,6 +122,11 @@ type process struct {
 	dec  *json.Decoder
 }
 
+// startRuntimeChild starts the runtime that all subjects of a run talk to.
+func startRuntimeChild(ctx context.Context, socket string, pods, containers int, churn float64) (*process, error) {
+	return startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(pods), "-containers", fmt.Sprint(containers), "-churn", fmt.Sprint(churn))
+}
+
 // startChild starts this program as a runtime or a subject and waits until it is
 // ready.
 func startChild(ctx context.Context, name string, args ...string) (*process, error) {

@@ -43,7 +43,7 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "runtime.sock")
-	server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(cfg.pods), "-containers", fmt.Sprint(cfg.containers))
+	server, err := startRuntimeChild(ctx, socket, cfg.pods, cfg.containers, 0)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func besideEvidence(ctx context.Context, cfg config, window time.Duration) error
 		return err
 	}
 	socket := filepath.Join(dir, "runtime.sock")
-	server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(cfg.pods), "-containers", fmt.Sprint(cfg.containers))
+	server, err := startRuntimeChild(ctx, socket, cfg.pods, cfg.containers, 0)
 	if err != nil {
 		return err
 	}

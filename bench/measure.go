@@ -94,7 +94,7 @@ func compare(ctx context.Context, cfg config) (map[string]result, error) {
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "runtime.sock")
 
-	server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(cfg.pods), "-containers", fmt.Sprint(cfg.containers), "-churn", fmt.Sprint(cfg.churn))
+	server, err := startRuntimeChild(ctx, socket, cfg.pods, cfg.containers, cfg.churn)
 	if err != nil {
 		return nil, err
 	}

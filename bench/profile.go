@@ -24,7 +24,7 @@ func profile(ctx context.Context, cfg config, sizes string, relists int) error {
 	defer os.RemoveAll(dir)
 	for _, n := range pods {
 		socket := filepath.Join(dir, fmt.Sprintf("%g.sock", n))
-		server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(int(n)), "-containers", fmt.Sprint(cfg.containers))
+		server, err := startRuntimeChild(ctx, socket, int(n), cfg.containers, 0)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func soak(ctx context.Context, cfg config, sizes string, relists int) error {
 	const churn = 0.01
 	for _, n := range pods {
 		socket := filepath.Join(dir, fmt.Sprintf("%g.sock", n))
-		server, err := startChild(ctx, runtimeName, "-socket", socket, "-pods", fmt.Sprint(int(n)), "-containers", fmt.Sprint(cfg.containers), "-churn", fmt.Sprint(churn))
+		server, err := startRuntimeChild(ctx, socket, int(n), cfg.containers, churn)
 		if err != nil {
 			return err
 		}

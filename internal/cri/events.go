@@ -119,19 +119,11 @@ func afterRunning(ctx context.Context, d time.Duration, f func()) {
 
 // events reads one stream to its end.
 func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
-	conn, err := c.connection()
-	if err != nil {
-		return err
-	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+	stream, err := c.openStream(ctx, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, &runtimeapi.GetEventsRequest{},
 		grpc.MaxCallRecvMsgSize(smallBytes)) // an event holds one pod
 	if err != nil {
 		return err
 	}
-	if err := stream.SendMsg(&runtimeapi.GetEventsRequest{}); err != nil && !errors.Is(err, io.EOF) {
-		return err // after io.EOF, RecvMsg says why
-	}
-	_ = stream.CloseSend() // what it could say, RecvMsg says too
 	for {
 		var m runtimeapi.ContainerEventResponse
 		a := into(&m)

@@ -15,8 +15,7 @@ import (
 
 const (
 	// maxStreamed is the most that a streamed list may have, in bytes: four times
-	// what the kubelet can list. A stream that goes on
-	// beyond it will never end.
+	// what the kubelet can list. A stream that goes on beyond it will never end.
 	maxStreamed = 4 * MaxMessageBytes
 	// streamIdle is how long the next part of a streamed list may take. The
 	// kubelet's own list has failed by then, so that waiting longer would only
@@ -159,6 +158,23 @@ func (c *Client) callStream(ctx context.Context, op Operation, method string, re
 	return bytes, nil
 }
 
+// openStream makes one request whose answers come in parts; it ends with ctx.
+func (c *Client) openStream(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	conn, err := c.connection()
+	if err != nil {
+		return nil, err
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // after io.EOF, RecvMsg says why
+	}
+	_ = stream.CloseSend() // what it could say, RecvMsg says too
+	return stream, nil
+}
+
 func (c *Client) receive(ctx context.Context, method string, req proto.Message, part func(mem.BufferSlice) error) (bytes int, err error) {
 	// The call ends with the last cancel, whatever of it is still under way.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -170,18 +186,8 @@ func (c *Client) receive(ctx context.Context, method string, req proto.Message, 
 			err = errIdle
 		}
 	}()
-	conn, err := c.connection()
+	stream, err := c.openStream(ctx, method, req)
 	if err != nil {
-		return 0, err
-	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
-	if err != nil {
-		return 0, err
-	}
-	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // then RecvMsg tells why
-		return 0, err
-	}
-	if err := stream.CloseSend(); err != nil {
 		return 0, err
 	}
 	for {

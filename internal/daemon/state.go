@@ -19,8 +19,8 @@ import (
 )
 
 // What survives a restart of plegd within one boot: when the runtime was last
-// seen. It is written every few seconds and when the verdict changes, without a sync: a file that a crash of
-// the node loses is of another boot anyway.
+// seen. It is written every few seconds and when the verdict changes, without a
+// sync: a file that a crash of the node loses is of another boot anyway.
 const (
 	stateFile     = "last-seen.json"
 	stateSchema   = 1

@@ -17,9 +17,10 @@ import (
 // While a condition is false, or the last call failed, it asks every second
 // beside these, to see at once that all is well again. These calls move none of
 // the kubelet's: they end when the next of those is due. And of them only an
-// answer in which every condition is true is believed. So all that they change is that such a node counts as
-// Ready when the quickest kubelet would say so, up to 5 s before the slowest;
-// where in its 5 s the node's own kubelet is cannot be known.
+// answer in which every condition is true is believed. So all that they change is
+// that such a node counts as Ready when the quickest kubelet would say so, up to
+// 5 s before the slowest; where in its 5 s the node's own kubelet is cannot be
+// known.
 type statusCheck struct {
 	rt    *runtime
 	state atomic.Pointer[health.Status] // InFlightSince is kept apart
@@ -104,7 +105,7 @@ func (s *statusCheck) askBetween(ctx context.Context, c *cri.Client, due time.Ti
 	limited, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	answer, err := c.Status(limited, false)
-	if err == nil && good(answer.RuntimeReady) && good(answer.NetworkReady) {
+	if err == nil && condition(answer.RuntimeReady).Good() && condition(answer.NetworkReady).Good() {
 		s.answered(&answer)
 	}
 }
@@ -114,13 +115,11 @@ func (s *statusCheck) answered(a *cri.Status) {
 		Answered: true, LastGood: s.state.Load().LastGood,
 		RuntimeReady: condition(a.RuntimeReady), NetworkReady: condition(a.NetworkReady),
 	}
-	if good(a.RuntimeReady) {
+	if next.RuntimeReady.Good() {
 		next.LastGood = time.Now()
 	}
 	s.state.Store(&next)
 }
-
-func good(c *cri.Condition) bool { return c != nil && c.Status }
 
 func condition(c *cri.Condition) *health.Condition {
 	if c == nil {

@@ -107,10 +107,10 @@ type Subscriber struct {
 	// one that ends at once has failed.
 	everHeld bool
 
-	// unsupported is the runtime that did not know the call, asked the one that
-	// was asked last.
-	unsupported, asked runtimeVersion
-	askedAt            time.Time
+	// unsupported is the runtime that did not know the call when it was last
+	// asked, askedAt when any was.
+	unsupported runtimeVersion
+	askedAt     time.Time
 }
 
 type runtimeVersion struct{ name, version string }
@@ -164,7 +164,7 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 	if who == s.unsupported && time.Since(s.askedAt) < askUnsupported {
 		return retryNone
 	}
-	s.asked, s.askedAt, s.unsupported = who, time.Now(), runtimeVersion{}
+	s.askedAt, s.unsupported = time.Now(), runtimeVersion{}
 	switch end, err := s.hold(ctx); {
 	case ctx.Err() != nil:
 		return 0
@@ -188,7 +188,7 @@ func (s *Subscriber) attempt(ctx context.Context) time.Duration {
 		e := asError(err)
 		if e.Code == cri.CodeUnimplemented {
 			s.without(Unsupported, "the runtime has no event stream: "+e.Message)
-			s.unsupported = s.asked
+			s.unsupported = who
 			return retryNone
 		}
 		return s.failed(ctx, e)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -44,7 +45,7 @@ func FetchStatus(ctx context.Context, controlSocketPath string) (*StatusDocument
 	}
 	if d.SchemaVersion != StatusSchemaVersion {
 		return nil, fmt.Errorf("asking plegd for its status: it answers in version %d of the document and this command reads %d; restart plegd, or use the command of its version (%s)",
-			d.SchemaVersion, StatusSchemaVersion, printable(d.PlegdVersion))
+			d.SchemaVersion, StatusSchemaVersion, plain.Text(d.PlegdVersion))
 	}
 	return &d, nil
 }

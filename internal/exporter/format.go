@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // maxText is the most characters of one message that is shown to a person. A
@@ -74,7 +76,7 @@ func shorten(s string, n int) string {
 }
 
 // say makes a text from outside fit to be shown to a person.
-func say(s string) string { return shorten(printable(s), maxText) }
+func say(s string) string { return shorten(plain.Text(s), maxText) }
 
 // wrap breaks s into lines of at most width characters at spaces; a word that
 // is longer is broken where the line ends.

@@ -141,7 +141,7 @@ func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 		}
 		if v.KubeletMessage != "" {
 			// Escaped, because who asks is likely to sit at a terminal.
-			fmt.Fprintf(w, "kubelet: %s\n", printable(v.KubeletMessage))
+			fmt.Fprintf(w, "kubelet: %s\n", plain.Text(v.KubeletMessage))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -53,10 +54,10 @@ func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, incident.ErrUnknown):
 		text(w, http.StatusNotFound, func(w io.Writer) {
-			fmt.Fprintf(w, "no incident has the id %s; %s lists them\n", printable(id), PathIncidents)
+			fmt.Fprintf(w, "no incident has the id %s; %s lists them\n", plain.Text(id), PathIncidents)
 		})
 	case err != nil:
-		text(w, http.StatusServiceUnavailable, func(w io.Writer) { fmt.Fprintln(w, printable(err.Error())) })
+		text(w, http.StatusServiceUnavailable, func(w io.Writer) { fmt.Fprintln(w, plain.Text(err.Error())) })
 	case h.opts.Names(r):
 		writeJSON(w, one)
 	default:

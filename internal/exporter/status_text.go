@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -178,9 +179,9 @@ func (t *textWriter) pods(title, took string, pods []PodInspectionDocument) {
 	}
 	rows := [][]string{{title, took, "IN", "RESULT"}}
 	for _, p := range pods {
-		row := []string{shorten(phrasePod(p.Pod), 48), formatSeconds(p.Seconds), shorten(printable(p.Operation), 18), ""}
+		row := []string{shorten(phrasePod(p.Pod), 48), formatSeconds(p.Seconds), shorten(plain.Text(p.Operation), 18), ""}
 		if p.Error != nil {
-			row[3] = shorten(printable(p.Error.Code), 18)
+			row[3] = shorten(plain.Text(p.Error.Code), 18)
 			if p.Failures > 1 {
 				row[3] += fmt.Sprintf(" x%d", p.Failures)
 			}

@@ -245,12 +245,8 @@ func (m *Model) begin(now time.Time) bool {
 		m.skip(s)
 	}
 	later := m.waiting[pick+1:]
-	start := r.Start
-	if next.After(start) {
-		start = next
-	}
 	m.refresh(r)
-	c := &replay{start: start, record: r, answered: map[string]InspectionRecord{}}
+	c := &replay{start: laterOf(r.Start, next), record: r, answered: map[string]InspectionRecord{}}
 	for _, uid := range m.order {
 		c.items = append(c.items, m.behind[uid])
 	}
@@ -305,7 +301,7 @@ func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Ti
 	if !i.Cut {
 		end = c.at.Add(i.Spent)
 		if answered && a.End.Before(end) {
-			end = later(a.End, c.at.Add(a.Spent))
+			end = laterOf(a.End, c.at.Add(a.Spent))
 		}
 		return end, true
 	}
@@ -313,11 +309,11 @@ func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Ti
 	if answered && a.End.Before(latest) {
 		latest = a.End
 	}
-	latest = later(latest, c.at.Add(i.Spent))
+	latest = laterOf(latest, c.at.Add(i.Spent))
 	return latest, answered || !latest.After(now)
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

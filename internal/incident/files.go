@@ -95,13 +95,21 @@ func (f *files) sweep() {
 }
 
 // read reads one incident.
-func (f *files) read(id string) (*Incident, int64, error) {
+func (f *files) read(id string) (*Incident, int64, error) { return f.decode(id, Decode) }
+
+// head reads the head of an incident, up to its long parts.
+func (f *files) head(id string) (*Incident, int64, error) {
+	return f.decode(id, func(r io.Reader) (*Incident, error) { return decodeHead(io.LimitReader(r, maxFile)) })
+}
+
+// decode reads the file of an id, and returns its size too.
+func (f *files) decode(id string, decode func(io.Reader) (*Incident, error)) (*Incident, int64, error) {
 	r, size, err := f.fs.Open(f.path(id))
 	if err != nil {
 		return nil, 0, err
 	}
 	defer r.Close()
-	one, err := Decode(r)
+	one, err := decode(r)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", f.path(id), err)
 	}
@@ -126,23 +134,6 @@ func Decode(r io.Reader) (*Incident, error) {
 		return nil, fmt.Errorf("it is no incident of plegd's: %w", err)
 	}
 	return &one, one.check()
-}
-
-// head reads the head of an incident, up to its long parts.
-func (f *files) head(id string) (*Incident, int64, error) {
-	r, size, err := f.fs.Open(f.path(id))
-	if err != nil {
-		return nil, 0, err
-	}
-	defer r.Close()
-	one, err := decodeHead(io.LimitReader(r, maxFile))
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", f.path(id), err)
-	}
-	if one.ID != id {
-		return nil, 0, fmt.Errorf("%s: it holds the incident %.40q", f.path(id), one.ID)
-	}
-	return one, size, nil
 }
 
 func decodeHead(r io.Reader) (*Incident, error) {

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -103,7 +104,7 @@ func (w *writer) work(stopping bool) (time.Duration, error) {
 		}
 		s.finish(doc)
 		doc.Revision++
-		doc.Stored, doc.BootID = true, orElse(doc.BootID, w.boot)
+		doc.Stored, doc.BootID = true, cmp.Or(doc.BootID, w.boot)
 		content, err := encode(doc, moments, &w.r.o.Limits)
 		if err != nil {
 			return 0, fmt.Errorf("encode the incident %s: %w", doc.ID, err)
@@ -120,13 +121,6 @@ func (w *writer) work(stopping bool) (time.Duration, error) {
 			return 0, err
 		}
 	}
-}
-
-func orElse(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // next returns what is to be written next, nil when nothing is.

@@ -44,15 +44,8 @@ func (rs *records) tell(e *cri.ContainerEvent, name string, state plegState, dur
 	if before >= rank || r == nil && state == gone {
 		return before
 	}
-	if p == nil {
-		p = &podRecord{uid: e.PodUID, name: e.PodName, namespace: e.PodNamespace, createdAt: e.Sandbox.CreatedAt}
-		rs.pods[p.uid] = p
-	}
-	if r == nil {
-		r = &record{pod: p, id: e.ContainerID, name: name, sandbox: e.ContainerID == e.Sandbox.ID}
-		p.records = append(p.records, r)
-	}
-	rs.lead(r, state, during)
+	p = rs.podOf(entry{uid: e.PodUID, podName: e.PodName, namespace: e.PodNamespace, createdAt: e.Sandbox.CreatedAt})
+	rs.lead(p.recordOf(e.ContainerID, name, e.ContainerID == e.Sandbox.ID), state, during)
 	return before
 }
 
@@ -74,17 +67,7 @@ func (rs *records) lead(r *record, state plegState, during uint64) {
 
 // lookedAt takes over what a list of one pod says of one entry.
 func (rs *records) lookedAt(e entry) {
-	p := rs.pods[e.uid]
-	if p == nil {
-		p = &podRecord{uid: e.uid, name: e.podName, namespace: e.namespace, createdAt: e.createdAt}
-		rs.pods[e.uid] = p
-	}
-	r := p.record(e.id)
-	if r == nil {
-		r = &record{pod: p, id: e.id, name: e.name, sandbox: e.sandbox != nil}
-		p.records = append(p.records, r)
-	}
-	rs.lead(r, e.state, 0)
+	rs.lead(rs.podOf(e).recordOf(e.id, e.name, e.sandbox != nil), e.state, 0)
 }
 
 // listsFailed says that the relist whose lists were under way has none.

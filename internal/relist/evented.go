@@ -150,16 +150,7 @@ func (l *Loop) await(call func()) {
 		defer close(done)
 		call()
 	}()
-	for {
-		select {
-		case <-done:
-			return
-		case e := <-l.in:
-			l.event(e)
-		case now := <-l.ticks:
-			l.tick(now)
-		}
-	}
+	awaitFrom(l, done)
 }
 
 // awaitJob is the same for the next inspection to end.
@@ -168,10 +159,15 @@ func (l *Loop) awaitJob(done <-chan *job) (j *job, ok bool) {
 		j, ok = <-done
 		return j, ok
 	}
+	return awaitFrom(l, done)
+}
+
+// awaitFrom receives from a channel, and takes events meanwhile.
+func awaitFrom[T any](l *Loop, from <-chan T) (v T, ok bool) {
 	for {
 		select {
-		case j, ok = <-done:
-			return j, ok
+		case v, ok = <-from:
+			return v, ok
 		case e := <-l.in:
 			l.event(e)
 		case now := <-l.ticks:

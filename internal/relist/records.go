@@ -230,14 +230,31 @@ func sandboxPassedOver(s *cri.Sandbox) bool { return !s.HasMetadata || s.ID == "
 
 func containerPassedOver(c *cri.Container) bool { return !c.HasMetadata || c.ID == "" || !c.HasImage }
 
-// change takes over such an entry.
-func (rs *records) change(e entry) *record {
-	sandbox := e.sandbox != nil
+// podOf returns the pod of an entry, made where it is not known.
+func (rs *records) podOf(e entry) *podRecord {
 	p := rs.pods[e.uid]
 	if p == nil {
 		p = &podRecord{uid: e.uid, name: e.podName, namespace: e.namespace, createdAt: e.createdAt}
 		rs.pods[e.uid] = p
 	}
+	return p
+}
+
+// recordOf returns the record of an id, made with this name and kind where there
+// is none.
+func (p *podRecord) recordOf(id, name string, sandbox bool) *record {
+	r := p.record(id)
+	if r == nil {
+		r = &record{pod: p, id: id, name: name, sandbox: sandbox}
+		p.records = append(p.records, r)
+	}
+	return r
+}
+
+// change takes over such an entry.
+func (rs *records) change(e entry) *record {
+	sandbox := e.sandbox != nil
+	p := rs.podOf(e)
 	if p.name == "" {
 		p.name, p.namespace = e.podName, e.namespace
 	}
@@ -245,11 +262,7 @@ func (rs *records) change(e entry) *record {
 		p.createdAt = e.createdAt
 	}
 	rs.touch(p)
-	r := p.record(e.id)
-	if r == nil {
-		r = &record{pod: p, id: e.id}
-		p.records = append(p.records, r)
-	}
+	r := p.recordOf(e.id, e.name, sandbox)
 	// Of two entries with one id the first counts, but a container before a
 	// sandbox (kubelet getContainerState).
 	if r.seen == rs.gen && r.sandbox == sandbox {

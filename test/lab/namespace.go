@@ -67,25 +67,9 @@ func newNamespace(t testing.TB, config nsConfig) *namespace {
 	if ns.stdin, err = ns.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := ns.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.cmd.Start(); err != nil {
-		t.Fatalf("lab: start a process in new namespaces: %v", err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		ns.read(stdout)
-	}()
-	t.Cleanup(func() {
-		// The first process's death takes every other with it, and Wait returns
-		// when the last of them is gone.
-		_ = ns.cmd.Process.Kill()
-		<-read
-		_ = ns.cmd.Wait()
-	})
+	// The first process's death takes every other with it, and Wait returns when
+	// the last of them is gone.
+	startRead(t, ns.cmd, ns.read)
 	if e, err := ns.answer(10 * time.Second); err != nil || !e.Ready {
 		t.Fatalf("lab: prepare the namespaces: %v %s", err, stderr.String())
 	}

@@ -4,10 +4,36 @@ package lab
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"testing"
 )
+
+// startRead starts a process and reads what it says until its end, which is that
+// of the test.
+func startRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("lab: start %s: %v", cmd, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		read(out)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		_ = cmd.Wait()
+	})
+}
 
 // processState returns the state letter of a process, "" when it is gone.
 func processState(pid int) string {

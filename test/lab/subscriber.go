@@ -67,23 +67,7 @@ func NewSubscriber(t testing.TB, socket string) *Subscriber {
 	s.cmd.Env = append(os.Environ(), subscriberEnv+"="+socket)
 	s.cmd.Stderr = os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		s.read(out)
-	}()
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
-		<-read
-		_ = s.cmd.Wait()
-	})
+	startRead(t, s.cmd, s.read)
 	Eventually(t, 10*time.Second, "the subscriber has called", func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
