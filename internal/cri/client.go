@@ -414,7 +414,9 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatu
 	if err := c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	return sandboxStatusOf(m.GetStatus()), nil
+	s := sandboxStatusOf(m.GetStatus())
+	s.ID = sameText(s.ID, id)
+	return s, nil
 }
 
 // ContainerStatus asks for one container.
@@ -423,5 +425,16 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	if err := c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, &runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	return containerStatusOf(m.GetStatus()), nil
+	s := containerStatusOf(m.GetStatus())
+	s.ID = sameText(s.ID, id)
+	return s, nil
+}
+
+// sameText returns s, in the caller's memory if that is what the caller has: a
+// status is kept as long as its pod lives, and would hold every id twice.
+func sameText(s, callers string) string {
+	if s == callers {
+		return callers
+	}
+	return s
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -252,4 +254,30 @@ func TestWireReaderForgetsOldDigests(t *testing.T) {
 		t.Errorf("%d cells for %d containers", n, len(first))
 	}
 	slotsAddUp(t, containers)
+}
+
+// TestTextsTogether: what is kept of an entry is one text in memory, whatever it
+// holds, and of an id that a status was asked for the caller's own.
+func TestTextsTogether(t *testing.T) {
+	c := containerOf(&runtimeapi.Container{
+		Id: "c1", PodSandboxId: "s1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
+		Labels: map[string]string{labelPodUID: "u1", labelPodName: "web", labelPodNamespace: ""},
+	}, 0)
+	texts := []string{c.ID, c.SandboxID, c.Name, c.PodUID, c.PodName, c.PodNamespace}
+	if want := []string{"c1", "s1", "app", "u1", "web", ""}; !slices.Equal(texts, want) {
+		t.Fatalf("%q, want %q", texts, want)
+	}
+	for i := 1; i < len(texts)-1; i++ {
+		before := unsafe.Add(unsafe.Pointer(unsafe.StringData(texts[i-1])), len(texts[i-1]))
+		if before != unsafe.Pointer(unsafe.StringData(texts[i])) {
+			t.Errorf("%q does not follow %q in memory", texts[i], texts[i-1])
+		}
+	}
+	asked := strings.Clone("c1")
+	if got := sameText(strings.Clone("c1"), asked); got != asked || unsafe.StringData(got) != unsafe.StringData(asked) {
+		t.Error("an id that a status repeats is kept a second time")
+	}
+	if got := sameText("other", asked); got != "other" {
+		t.Errorf("another id became %q", got)
+	}
 }

@@ -42,7 +42,7 @@ func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
 
 func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
 	m := p.GetMetadata()
-	return &Sandbox{
+	s := &Sandbox{
 		Slot:        slot,
 		ID:          clip(p.GetId(), maxName),
 		HasMetadata: m != nil,
@@ -52,6 +52,26 @@ func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
 		Attempt:     m.GetAttempt(),
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
+	}
+	together(&s.ID, &s.PodUID, &s.Name, &s.Namespace)
+	return s
+}
+
+// together puts texts that live and die together into one allocation: for the
+// garbage collector a list of 15,000 entries is then 15,000 texts, not 80,000.
+func together(texts ...*string) {
+	n := 0
+	for _, t := range texts {
+		n += len(*t)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for _, t := range texts {
+		b.WriteString(*t)
+	}
+	rest := b.String()
+	for _, t := range texts {
+		*t, rest = rest[:len(*t)], rest[len(*t):]
 	}
 }
 
@@ -68,7 +88,7 @@ func wholeContainer(raw []byte, slot int) (*Container, error) {
 
 func containerOf(p *runtimeapi.Container, slot int) *Container {
 	m := p.GetMetadata()
-	return &Container{
+	c := &Container{
 		Slot:         slot,
 		ID:           clip(p.GetId(), maxName),
 		SandboxID:    clip(p.GetPodSandboxId(), maxName),
@@ -82,6 +102,8 @@ func containerOf(p *runtimeapi.Container, slot int) *Container {
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
 	}
+	together(&c.ID, &c.SandboxID, &c.Name, &c.PodUID, &c.PodName, &c.PodNamespace)
+	return c
 }
 
 // texts is the length of all texts of a container, in bytes.

@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -75,7 +75,7 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		}
 	}
 	slices.SortFunc(r.Inspecting, func(a, b health.PodInspection) int { return a.Start.Compare(b.Start) })
-	r.Inspecting = first(r.Inspecting)
+	r.Inspecting = slices.Clone(r.Inspecting[:min(len(r.Inspecting), health.MaxPods)]) // facts are kept for long
 	if s.Last == nil {
 		return r
 	}
@@ -84,49 +84,70 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		Start: l.Start, End: l.End, Err: callError(l.Err), Refused: callError(l.Refused), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
 		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
 	}
-	r.Slowest = bySlowness(l)
-	for _, p := range r.Slowest {
-		if p.Err != nil {
-			r.Failing = append(r.Failing, p)
-		}
-	}
-	r.Failing, r.Slowest = first(r.Failing), first(r.Slowest)
+	r.Slowest, r.Failing = slowest(l, health.MaxPods, whatever), slowest(l, health.MaxPods, failed)
 	return r
 }
 
-// bySlowness are the inspections of a relist that ended, the slowest first.
-func bySlowness(l *relist.Result) (out []health.PodInspection) {
-	for _, i := range l.Inspections {
-		done := i.Result()
-		if done == nil {
-			continue
+// ended is an inspection that has ended.
+type ended struct {
+	*relist.Inspection
+	*relist.InspectionResult
+	took time.Duration
+}
+
+// slowest are the n slowest of those inspections of a relist that which holds
+// for, the slowest first.
+func slowest(l *relist.Result, n int, which func(*relist.InspectionResult) bool) (out []health.PodInspection) {
+	all := func(yield func(ended) bool) {
+		for _, i := range l.Inspections {
+			if done := i.Result(); done != nil && which(done) && !yield(ended{i, done, done.End.Sub(done.Start)}) {
+				return
+			}
 		}
+	}
+	for _, e := range longest(all, n) {
 		p := health.PodInspection{
-			UID: i.UID, Namespace: i.Namespace, Name: i.Name, Operation: string(done.Operation), Start: done.Start,
-			Duration: done.End.Sub(done.Start), Err: callError(done.Err), Failures: i.Failures,
+			UID: e.UID, Namespace: e.Namespace, Name: e.Name, Operation: string(e.Operation), Start: e.Start,
+			Duration: e.took, Err: callError(e.Err), Failures: e.Failures,
 		}
-		if done.Err != nil {
+		if e.Err != nil {
 			p.Failures++
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b health.PodInspection) int { return cmp.Compare(b.Duration, a.Duration) })
 	return out
 }
 
+// longest are the n of all that took longest, the longest first and equals in
+// their order. A burst has thousands, and each judgement and each scrape comes
+// here: nothing is made of the others.
+func longest(all iter.Seq[ended], n int) []ended {
+	most := make([]ended, 0, n+1)
+	for e := range all {
+		at := len(most)
+		for at > 0 && most[at-1].took < e.took {
+			at--
+		}
+		if at < n {
+			most = slices.Insert(most, at, e)
+			most = most[:min(len(most), n)]
+		}
+	}
+	return most
+}
+
+func whatever(*relist.InspectionResult) bool { return true }
+
+func failed(done *relist.InspectionResult) bool { return done.Err != nil }
+
 // incidentRelist is a relist that ended, as incidents keep it.
 func incidentRelist(l *relist.Result) incident.Relist {
-	slowest := bySlowness(l)
 	return incident.Relist{
 		Start: l.Start, Seconds: l.End.Sub(l.Start).Seconds(),
 		ListPodSandbox: l.ListSandboxes.Seconds(), ListContainers: l.ListContainers.Seconds(), Serial: l.Serial.Seconds(),
 		Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
-		Slowest: slices.Clone(slowest[:min(len(slowest), incident.SlowestKept)]), Err: callError(l.Err),
+		Slowest: slowest(l, incident.SlowestKept, whatever), Err: callError(l.Err),
 	}
-}
-
-func first(p []health.PodInspection) []health.PodInspection {
-	return p[:min(len(p), health.MaxPods)]
 }
 
 func phaseOf(p relist.Phase) health.Phase {

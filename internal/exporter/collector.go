@@ -28,7 +28,8 @@ type ReasonLabel struct {
 type Collector struct {
 	src     Source
 	now     func() time.Time
-	reasons []ReasonLabel
+	reasons []reasonSeries
+	states  map[health.State]boolSeries
 
 	lastSeen, lastSeenAge, modelledAge, notReadyIn *prometheus.Desc
 	healthy, syncLoop, nodeReady                   *prometheus.Desc
@@ -52,8 +53,8 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	return &Collector{
-		src: src, now: now, reasons: reasons,
+	c := &Collector{
+		src: src, now: now, states: make(map[health.State]boolSeries),
 
 		lastSeen: desc(MetricLastSeen,
 			"Unix time at which the last successful relist started; 0 before the first. Guard an alert on it with > 0."),
@@ -106,6 +107,19 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		evidence: newEvidenceCollector(),
 		events:   newEventsCollector(),
 	}
+	for _, state := range health.States() {
+		c.states[state] = newBoolSeries(c.verdict, string(state))
+	}
+	for _, r := range reasons {
+		c.reasons = append(c.reasons, reasonSeries{id: r.ID, active: newBoolSeries(c.reason, r.ID, r.Severity), primary: newBoolSeries(c.primary, r.ID)})
+	}
+	return c
+}
+
+// reasonSeries are the two series of a reason.
+type reasonSeries struct {
+	id              string
+	active, primary boolSeries
 }
 
 // Describe sends the descriptions of all metrics.
@@ -151,14 +165,14 @@ func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
 	g.send(c.threshold, v.Threshold.Seconds())
 	g.send(c.period, s.Facts.Config.RelistPeriod.Seconds())
 	for _, state := range health.States() {
-		g.sendBool(c.verdict, v.State == state, string(state))
+		g.ch <- c.states[state].is(v.State == state)
 	}
 	if !v.Since.IsZero() {
 		g.send(c.lastChange, unixSeconds(v.Since))
 	}
 	for _, r := range c.reasons {
-		g.sendBool(c.reason, isActive(v, r.ID), r.ID, r.Severity)
-		g.sendBool(c.primary, v.Reason == r.ID, r.ID)
+		g.ch <- r.active.is(isActive(v, r.id))
+		g.ch <- r.primary.is(v.Reason == r.id)
 	}
 }
 
@@ -240,6 +254,25 @@ func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
 		return
 	}
 	g.send(d, 0, labels...)
+}
+
+// boolSeries is a gauge of 1 or 0 whose labels are known from the start: most of the
+// series are those of the reasons, and making them anew was a tenth of a scrape's
+// garbage.
+type boolSeries struct{ set, unset prometheus.Metric }
+
+func newBoolSeries(d *prometheus.Desc, labels ...string) boolSeries {
+	return boolSeries{
+		set:   prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 1, labels...),
+		unset: prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, labels...),
+	}
+}
+
+func (s boolSeries) is(v bool) prometheus.Metric {
+	if v {
+		return s.set
+	}
+	return s.unset
 }
 
 // maxLabel is the most bytes of a label's value that comes from the runtime.

@@ -1,34 +1,42 @@
 package exporter
 
 import (
-	"compress/gzip"
+	"bufio"
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/klauspost/compress/gzip"
 )
+
+// wholeText is the size, in bytes, of the buffer that the text of a scrape is
+// gathered in before it is compressed: all of it fits.
+const wholeText = 64 << 10
 
 // gzipped compresses the answers of next for clients that take gzip, as
 // Prometheus does. promhttp can do so by itself, at the level that makes the
-// smallest body; that was more than half of what a scrape cost. Metrics repeat
-// themselves so much that the fastest level saves nearly as many bytes.
+// smallest body and with a state of 800 kB a writer; that was more than half of
+// what a scrape cost. The stateless level keeps nothing between two scrapes;
+// given the whole text at once it makes the body as small as the standard
+// library's fastest level does, in half the time.
 func gzipped(next http.Handler) http.Handler {
-	writers := &sync.Pool{New: func() any {
-		w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for an unknown level only
-		return w
-	}}
+	texts := &sync.Pool{New: func() any { return bufio.NewWriterSize(nil, wholeText) }}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead || !takesGzip(r.Header.Values("Accept-Encoding")) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		z := writers.Get().(*gzip.Writer)
-		defer writers.Put(z)
-		g := &gzipWriter{ResponseWriter: w, gzip: z}
-		z.Reset(w)
-		next.ServeHTTP(g, r)
-		if g.began {
-			_ = z.Close() // the client has gone
-		}
+		z := &compressed{w: w}
+		text := texts.Get().(*bufio.Writer)
+		text.Reset(z)
+		defer func() {
+			text.Reset(nil)
+			texts.Put(text)
+		}()
+		next.ServeHTTP(&gzipWriter{header: z, Writer: text}, r)
+		// What fails here fails because the client has gone.
+		_ = text.Flush()
+		_ = z.close()
 	})
 }
 
@@ -47,25 +55,48 @@ func takesGzip(values []string) bool {
 	return false
 }
 
-// gzipWriter compresses the body; an answer without one stays without.
+// gzipWriter takes an answer that is to be compressed. It has the buffer's
+// WriteString, WriteByte and WriteRune, so that the encoder of the metrics
+// writes into it and needs no buffer of its own.
 type gzipWriter struct {
-	http.ResponseWriter
-	gzip  *gzip.Writer
-	began bool
+	header *compressed
+	*bufio.Writer
 }
 
+// Header is that of the answer.
+func (w *gzipWriter) Header() http.Header { return w.header.w.Header() }
+
 // WriteHeader says that what follows is compressed.
-func (w *gzipWriter) WriteHeader(code int) {
-	w.Header().Set("Content-Encoding", "gzip")
-	w.Header().Del("Content-Length")
-	w.began = true
-	w.ResponseWriter.WriteHeader(code)
+func (w *gzipWriter) WriteHeader(code int) { w.header.begin(code) }
+
+// compressed is the compressed body; an answer without a body stays without.
+type compressed struct {
+	w    http.ResponseWriter
+	gzip *gzip.Writer // nil before the answer begins
+}
+
+func (c *compressed) begin(code int) {
+	if c.gzip != nil { // begun already: the server says so in its log
+		c.w.WriteHeader(code)
+		return
+	}
+	c.w.Header().Set("Content-Encoding", "gzip")
+	c.w.Header().Del("Content-Length")
+	c.w.WriteHeader(code)
+	c.gzip, _ = gzip.NewWriterLevel(c.w, gzip.StatelessCompression) // fails for an unknown level only
 }
 
 // Write compresses.
-func (w *gzipWriter) Write(b []byte) (int, error) {
-	if !w.began {
-		w.WriteHeader(http.StatusOK)
+func (c *compressed) Write(b []byte) (int, error) {
+	if c.gzip == nil {
+		c.begin(http.StatusOK)
 	}
-	return w.gzip.Write(b)
+	return c.gzip.Write(b)
+}
+
+func (c *compressed) close() error {
+	if c.gzip == nil {
+		return nil
+	}
+	return c.gzip.Close()
 }

@@ -9,11 +9,14 @@ import (
 // processCollector tells the usual process_* of plegd itself. client_golang's
 // collector reads /proc/stat and /proc/self/net/netstat in each scrape, for a
 // start time that never changes and for bytes that are the node's, not
-// plegd's: a quarter of what a scrape cost, and more the more CPUs there are.
+// plegd's: a quarter of what a scrape cost, and more the more CPUs there are. CPU
+// time and memory come from getrusage(2) and /proc/self/statm, which cost a third
+// of /proc/self/stat.
 type processCollector struct {
 	cpu, openFDs, maxFDs, virtual, maxVirtual, resident, start *prometheus.Desc
 
-	started float64 // Unix time, 0 when unknown
+	self    *procfs.Proc // nil without a /proc
+	started float64      // Unix time, 0 when unknown
 }
 
 func newProcessCollector() *processCollector {
@@ -28,6 +31,7 @@ func newProcessCollector() *processCollector {
 		start:      desc("process_start_time_seconds", "Start time of the process since unix epoch in seconds."),
 	}
 	if p, err := procfs.Self(); err == nil {
+		c.self = &p
 		if stat, err := p.Stat(); err == nil {
 			c.started, _ = stat.StartTime()
 		}
@@ -48,13 +52,17 @@ func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.started > 0 {
 		gauge(c.start, c.started)
 	}
-	if p, err := procfs.Self(); err == nil {
-		if stat, err := p.Stat(); err == nil {
-			ch <- prometheus.MustNewConstMetric(c.cpu, prometheus.CounterValue, stat.CPUTime())
-			gauge(c.virtual, float64(stat.VirtualMemory()))
-			gauge(c.resident, float64(stat.ResidentMemory()))
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+		seconds := float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
+		ch <- prometheus.MustNewConstMetric(c.cpu, prometheus.CounterValue, seconds)
+	}
+	if c.self != nil {
+		if m, err := c.self.Statm(); err == nil {
+			gauge(c.virtual, float64(m.SizeBytes()))
+			gauge(c.resident, float64(m.ResidentBytes()))
 		}
-		if n, err := p.FileDescriptorsLen(); err == nil {
+		if n, err := c.self.FileDescriptorsLen(); err == nil {
 			gauge(c.openFDs, float64(n))
 		}
 	}

@@ -77,6 +77,7 @@ type Loop struct {
 	soon      bool                // the next relist is a catching up
 	listing   bool                // lists are under way
 	inspects  bool                // inspections are
+	burst     bool                // the last relist inspected many pods
 	counted   map[string]podCount // while the loop relies on events
 	trust     *trust
 	hints     hints
@@ -284,6 +285,13 @@ func (l *Loop) end(res *Result) {
 		l.now.Failures++
 	}
 	l.now.Last = res
+	// The runtime of the language keeps for minutes what a burst has used, for
+	// another one that seldom comes; and until now its result was held too.
+	burst := len(res.Inspections) >= manyJobs
+	if l.burst && !burst {
+		go debug.FreeOSMemory()
+	}
+	l.burst = burst
 	l.now.Start, l.now.Inspections, l.now.Early = time.Time{}, nil, false
 	l.noteTrust(res.End)
 	l.enter(Idle, time.Time{})
@@ -350,11 +358,6 @@ func (l *Loop) process(ctx context.Context, todo []work, res *Result, at time.Ti
 		l.noteLate(j)
 	}
 	l.now.Reinspect = len(l.reinspect)
-	if len(jobs) >= manyJobs {
-		// The runtime of the language keeps for minutes what a burst has used,
-		// for another one that seldom comes.
-		go debug.FreeOSMemory()
-	}
 }
 
 // settle advances a pod's record and delivers its events. status is nil for a

@@ -60,6 +60,8 @@ type record struct {
 	id      string
 	name    string
 	sandbox bool
+	// event is true while old comes from an event, not from the lists.
+	event bool
 	// old is the state that events were last delivered for, cur the state in
 	// the last list.
 	old, cur plegState
@@ -71,8 +73,6 @@ type record struct {
 	// told is the relist during which an event told of it: that relist's lists
 	// may be from before or after it, and are not compared with it.
 	told uint64
-	// event is true while old comes from an event, not from the lists.
-	event bool
 }
 
 // podRecord is one pod, with everything of it that was in the last list or has
@@ -82,10 +82,10 @@ type podRecord struct {
 	createdAt            int64
 	records              []*record
 	touched              uint64 // the relist that last found something to compare
-	ranBefore            bool   // before that relist it had a running sandbox
 	running              uint64 // the relist that last listed a running sandbox
-	reinspect            bool
 	failures             int
+	ranBefore            bool // before the relist of touched it had a running sandbox
+	reinspect            bool
 	ahead                bool // events have told of it since the last relist
 }
 
