@@ -144,6 +144,28 @@ func TestCgroupThrottledThroughout(t *testing.T) {
 	}
 }
 
+// TestCgroupThrottledAfterAMoment: one who was throttled for a moment, given that
+// back, and then not let run any more, waits, though over two samples only the
+// moment is counted.
+func TestCgroupThrottledAfterAMoment(t *testing.T) {
+	sysfs := copyTree(t, "testdata/cgroup_v2")
+	w := cgroupOf(t, sysfs, v2Cgroups)
+	set := func(periods, throttled, usec int) *health.Cgroup {
+		writeTree(t, sysfs, map[string]string{"fs/cgroup" + runtimeCgroup + "/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, usec)})
+		return gatherCgroup(t, w)
+	}
+	set(10, 10, 0)
+	set(12, 11, 1)
+	if v := set(14, 13, 1); v.Throttled != 1 || v.ThrottledPeriods != 1 {
+		t.Errorf("%+v: in the last two periods it has not run", v)
+	}
+	// One period may be counted in the next moment.
+	set(20, 13, 2)
+	if v := set(21, 14, 2); v.Throttled > .1 {
+		t.Errorf("%+v: of a single period nobody knows yet", v)
+	}
+}
+
 // TestCgroupQuotaLifted: with the quota the throttling is over, at once.
 func TestCgroupQuotaLifted(t *testing.T) {
 	for _, tt := range []struct{ sysfs, cgroups, dir, file, none string }{

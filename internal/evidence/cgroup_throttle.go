@@ -14,6 +14,11 @@ import (
 // nothing now and twice as much then.
 const throttleWindow = 2
 
+// wholly is how many periods of the last sample, without any time given back in
+// it, show by themselves that there is one who waits: what was taken in a single
+// one may be counted in the next moment.
+const wholly = 2
+
 // throttling works out what the CPU quotas at a cgroup and above it take.
 type throttling struct {
 	before [throttleWindow]quotaSample // the oldest first
@@ -64,6 +69,18 @@ func (s cpuStat) since(b cpuStat, passed time.Duration) (taken, periods float64)
 	return min(1, (s.time-b.time).Seconds()/passed.Seconds()), periods
 }
 
+// waiting is the share of the periods since b, the last sample, in which the CPU
+// was taken away, while none of it is counted yet; 0 where some is. Who was kept
+// waiting for a moment at first, and then for long, has been given the time of
+// the first: over two samples it looks like little.
+func (s cpuStat) waiting(b cpuStat) float64 {
+	n := s.periods - b.periods
+	if s.time != b.time || n < wholly {
+		return 0
+	}
+	return min(1, float64(s.throttled-b.throttled)/float64(n))
+}
+
 func nanoseconds(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64((1<<63-1)/unit))) * unit
 }
@@ -81,16 +98,21 @@ func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
 	}
 	for dir, s := range now.levels {
 		v.ThrottledTotal += s.time
+		taken, periods, compared := 0.0, 0.0, false
 		for _, before := range t.before {
 			b, ok := before.levels[dir]
 			if !ok || !now.at.After(before.at) || s.before(b) {
 				continue // it is a new cgroup of the same name
 			}
-			taken, periods := s.since(b, now.at.Sub(before.at))
-			if taken > v.Throttled && tree.quota(dir) {
-				v.Throttled, v.ThrottledPeriods = taken, periods
+			if !compared { // the oldest that can be
+				taken, periods = s.since(b, now.at.Sub(before.at))
+			} else if w := s.waiting(b); w > taken {
+				taken, periods = w, w
 			}
-			break // the oldest that can be compared with
+			compared = true
+		}
+		if taken > v.Throttled && tree.quota(dir) {
+			v.Throttled, v.ThrottledPeriods = taken, periods
 		}
 	}
 	copy(t.before[:], t.before[1:])

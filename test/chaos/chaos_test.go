@@ -52,6 +52,7 @@ func TestChaos(t *testing.T) {
 	b := &bench{t: t, Containerd: lab.NewContainerd(t, lab.ContainerdOptions{})}
 	b.pods = b.CRI(t).RunPods(podCount, 1)
 	lab.Two(100, func(int) { b.pods[1].CreateHeavyContainer(1000) }) // or a throttled runtime would still answer at once
+	b.cpu = lab.NewControlGroup(t, "cpu", b.Pid())
 	p := lab.NewPlegd(t, b.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 	p.AwaitState(time.Minute, string(health.StateHealthy))
 	time.Sleep(settle)

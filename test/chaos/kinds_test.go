@@ -46,6 +46,15 @@ type bench struct {
 	t *testing.T
 	*lab.Containerd
 	pods []*lab.Pod
+	// cpu is the cgroup that gets a quota. The runtime is in it all the time: a
+	// quota comes to where it is, not the runtime to a quota.
+	cpu *lab.ControlGroup
+}
+
+// start starts the runtime again.
+func (b *bench) start() {
+	b.Start()
+	b.cpu = lab.NewControlGroup(b.t, "cpu", b.Pid())
 }
 
 func (b *bench) must(err error) {
@@ -65,11 +74,11 @@ func kinds() []kind {
 		}},
 		{name: killed, reason: health.RuntimeNotListening, onset: soon, restarts: true, inject: func(b *bench) func() {
 			b.Kill()
-			return b.Start
+			return b.start
 		}},
 		{name: ended, reason: health.RuntimeSocketMissing, onset: soon, restarts: true, inject: func(b *bench) func() {
 			b.Terminate()
-			return b.Start
+			return b.start
 		}},
 		{name: stopped, reason: health.RuntimeFrozen, onset: soon, with: []string{shim}, inject: func(b *bench) func() {
 			b.Freeze()
@@ -82,9 +91,9 @@ func kinds() []kind {
 		}},
 		{name: noFiles, reason: health.AcceptFDExhausted, onset: soon, with: []string{shim}, inject: func(b *bench) func() { return b.LimitFiles(8) }},
 		{name: throttled, reason: health.RuntimeThrottled, onset: soon, inject: func(b *bench) func() {
-			g := lab.NewControlGroup(b.t, "cpu", b.Pid())
-			g.Quota(time.Millisecond)
-			return func() { g.Quota(0) }
+			b.cpu.Enter()
+			b.cpu.Quota(time.Millisecond)
+			return func() { b.cpu.Quota(0) }
 		}},
 		{name: noCNI, reason: health.NetworkNotReady, onset: status, with: []string{shim, unlinked}, inject: func(b *bench) func() {
 			b.must(os.Remove(b.CNIConfig))

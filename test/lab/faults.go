@@ -159,8 +159,15 @@ func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 		_ = os.WriteFile(filepath.Join(g.home, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 		removeCgroup(filepath.Base(g.dir))
 	})
-	g.write("cgroup.procs", strconv.Itoa(pid))
+	g.Enter()
 	return g
+}
+
+// Enter moves the process into the cgroup again: in v2 another cgroup of the
+// test's takes it away.
+func (g *ControlGroup) Enter() {
+	g.t.Helper()
+	g.write("cgroup.procs", strconv.Itoa(g.pid))
 }
 
 // Freeze freezes the process, or thaws it, and returns when that is done.
