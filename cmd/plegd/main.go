@@ -112,7 +112,8 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Print("plegd"))
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "plegd, version %s (branch: %s, revision: %s)\n  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
+				version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion, version.GoOS, version.GoArch)
 			return err
 		},
 	}

@@ -38,7 +38,7 @@ func newEventsCollector() *eventsCollector {
 		received: desc(MetricEventedEvents,
 			"Events that the runtime sent, by its type, each counted once.", labelType),
 		missed: desc(MetricEventedMissed,
-			"Changes that a relist found and that no event had told within two periods. Growing without failures and lapses: the runtime's events cannot be trusted."),
+			"Changes that a relist found and that no event had told within two periods. Growing without failures, lapses and overflow: the runtime's events cannot be trusted."),
 		duplicates: desc(MetricEventedDuplicates,
 			"Copies of events that were dropped. A few are usual: two leases overlap."),
 		outOfOrder: desc(MetricEventedOutOfOrder,

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // encode makes the content of an incident's file, leaving moments out of the
@@ -20,7 +22,7 @@ func encode(doc *Incident, moments []*moment, l *Limits) ([]byte, error) {
 		total += len(text) + 1
 	}
 	doc.Timeline = []Moment{} // the last field: what is in it is put in below
-	head, err := json.Marshal(doc)
+	head, err := marshal(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +32,17 @@ func encode(doc *Incident, moments []*moment, l *Limits) ([]byte, error) {
 		texts = slices.Concat(texts[:middle], texts[middle+1:])
 		doc.TimelineDropped++
 	}
-	if head, err = json.Marshal(doc); err != nil {
+	if head, err = marshal(doc); err != nil {
 		return nil, err
 	}
 	const end = "]}"
 	out := append(bytes.TrimSuffix(head, []byte(end)), bytes.Join(texts, []byte(","))...)
 	return append(out, end+"\n"...), nil
+}
+
+// marshal encodes v so that whoever reads the file in a terminal is safe from
+// what the runtime put into its names and messages.
+func marshal(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return plain.JSON(b), err
 }

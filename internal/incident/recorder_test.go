@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/plegd/plegd/internal/health"
 )
@@ -507,6 +508,31 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
+// TestFilesArePlain: whoever reads a file in a terminal sees names and messages,
+// and follows no command in them.
+func TestFilesArePlain(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.well()
+	const hostile = "\x1b[2J\u009b31m\u202egnp.exe\u2066 é"
+	v := &health.Verdict{State: health.StateDegraded, Reason: "A", Active: []health.Active{{ID: "A", Severity: health.SeverityWarning, Evidence: []string{hostile}}}}
+	n.Judged(time.Now(), &health.Facts{Runtime: health.Runtime{Name: hostile}}, n.last, v)
+	n.settle()
+	id := n.List()[0].ID
+	b, err := os.ReadFile(n.files.path(id))
+	if err != nil || !strings.Contains(string(b), "gnp.exe") {
+		t.Fatalf("%v: %s", err, b)
+	}
+	for _, r := range string(b) {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Errorf("the file holds %U as it is", r)
+		}
+	}
+	if one, err := ReadOne(n.dir, id); err != nil || one.Timeline[0].Verdict.Active[0].Evidence[0] != hostile || one.Timeline[0].Facts.Runtime.Name != hostile {
+		t.Errorf("read again it is another text: %v", err)
+	}
+}
+
 // TestManyOpen: of a directory that somebody has filled with open incidents only
 // some are read whole at once.
 func TestManyOpen(t *testing.T) {
@@ -586,7 +612,7 @@ func TestUnknown(t *testing.T) {
 func TestAClockStep(t *testing.T) {
 	now := time.Now()
 	f := health.Facts{Started: now.Add(-time.Minute), Relist: health.Relist{LastSeen: now.Add(-time.Second)}}
-	got := plain(&f, now)
+	got := written(&f, now)
 	if d := now.Round(0).Sub(got.Relist.LastSeen); d != time.Second {
 		t.Errorf("last seen is %s before", d)
 	}

@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -40,7 +39,7 @@ type relistsBefore struct {
 func (b *relistsBefore) list() []Relist {
 	b.once.Do(func() {
 		if b.plain == nil {
-			b.plain = *plain(&b.raw, b.at)
+			b.plain = *written(&b.raw, b.at)
 		}
 		if b.plain == nil {
 			b.plain = []Relist{}
@@ -66,7 +65,7 @@ func (m *moment) document() *Moment {
 		if m.plain == nil {
 			m.plain = &Moment{
 				At: m.at.UTC().Round(0), Offset: m.offset.Seconds(),
-				Verdict: plain(m.verdict, m.at), Previous: plain(m.previous, m.at), Facts: plain(&m.facts, m.at),
+				Verdict: written(m.verdict, m.at), Previous: written(m.previous, m.at), Facts: written(&m.facts, m.at),
 			}
 		}
 	})
@@ -75,7 +74,7 @@ func (m *moment) document() *Moment {
 
 func (m *moment) encode() ([]byte, error) {
 	if m.text == nil {
-		text, err := json.Marshal(m.document())
+		text, err := marshal(m.document())
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +226,7 @@ func (s *story) document() (doc *Incident, moments []*moment) {
 func (s *story) finish(d *Incident) {
 	d.Relists = s.relists.list()
 	d.KubeletMessage, d.Endpoint = bounded(d.KubeletMessage), bounded(d.Endpoint)
-	d.Runtime = *plain(&d.Runtime, d.Updated)
+	d.Runtime = *written(&d.Runtime, d.Updated)
 }
 
 // resumed makes a story of a document again, so that it can go on or be closed.

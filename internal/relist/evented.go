@@ -17,7 +17,13 @@ func (l *Loop) Tell(e *cri.ContainerEvent) {
 		}
 	}
 	l.queued.Add(-int64(e.Bytes))
+	l.drop()
+}
+
+// drop counts an event that is not taken. What it told a relist finds instead.
+func (l *Loop) drop() {
 	l.dropped.Add(1)
+	l.trust.lost()
 	l.CatchUp()
 }
 
@@ -77,8 +83,7 @@ func (l *Loop) apply(e *cri.ContainerEvent, at time.Time) {
 	}
 	state, types := meaning(e.Type)
 	if l.records.pods[e.PodUID] == nil && len(l.records.ahead) >= maxPods {
-		l.dropped.Add(1)
-		l.CatchUp() // as for one that did not fit
+		l.drop()
 		return
 	}
 	before := l.records.tell(e, name, state, l.during())

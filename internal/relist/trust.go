@@ -39,8 +39,9 @@ const missedRun = 10 * time.Minute
 // still in between: twice the time between two looks.
 const countedLate = 2 * CacheTick
 
-// gap is a time in which events may be lost because no stream was open or none
-// had held yet: what is missed then says nothing of the runtime.
+// gap is a time in which events may be lost because no stream was open, none had
+// held yet, or plegd could not take them: what is missed then says nothing of the
+// runtime.
 type gap struct {
 	ended time.Time // zero while it lasts
 }
@@ -106,6 +107,13 @@ func (t *trust) interrupted() { t.gap.Store(&gap{}) }
 func (t *trust) resumed() {
 	if g := t.gap.Load(); g != nil && g.ended.IsZero() {
 		t.gap.Store(&gap{time.Now()})
+	}
+}
+
+// lost says that plegd itself has just dropped an event: a gap of a moment.
+func (t *trust) lost() {
+	if g := t.gap.Load(); g == nil || !g.ended.IsZero() {
+		t.gap.CompareAndSwap(g, &gap{time.Now()})
 	}
 }
 

@@ -44,6 +44,11 @@ func TestMissedInGaps(t *testing.T) {
 			l.Interrupted()
 			l.Listening(true)
 		},
+		"told by an event that plegd drops": func(l *eventedLoop, id string) {
+			time.Sleep(time.Millisecond)
+			l.change(id)
+			l.Tell(&cri.ContainerEvent{ContainerID: id, Bytes: maxQueued + 1})
+		},
 		"told of after the relist, as after a standstill": func(l *eventedLoop, id string) {
 			l.change(id)
 			<-l.Relist()

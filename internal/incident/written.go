@@ -14,19 +14,19 @@ const (
 	maxEntries = 128
 )
 
-// plain returns a deep copy of v as it is written down: every time moved to the
+// written returns a deep copy of v as it is written down: every time moved to the
 // wall clock of now by its distance on the monotonic one, strings valid and
 // bounded, lists bounded, numbers that JSON knows.
-func plain[T any](v *T, now time.Time) *T {
+func written[T any](v *T, now time.Time) *T {
 	if v == nil {
 		return nil
 	}
 	out := new(T)
-	copyPlain(reflect.ValueOf(out).Elem(), reflect.ValueOf(v).Elem(), now)
+	copyWritten(reflect.ValueOf(out).Elem(), reflect.ValueOf(v).Elem(), now)
 	return out
 }
 
-func copyPlain(dst, src reflect.Value, now time.Time) {
+func copyWritten(dst, src reflect.Value, now time.Time) {
 	if t, ok := src.Interface().(time.Time); ok {
 		if !t.IsZero() {
 			t = now.Round(0).UTC().Add(-now.Sub(t))
@@ -39,7 +39,7 @@ func copyPlain(dst, src reflect.Value, now time.Time) {
 		dst.Set(src)
 		for i := range src.NumField() {
 			if src.Type().Field(i).IsExported() {
-				copyPlain(dst.Field(i), src.Field(i), now)
+				copyWritten(dst.Field(i), src.Field(i), now)
 			}
 		}
 	case reflect.Pointer:
@@ -47,7 +47,7 @@ func copyPlain(dst, src reflect.Value, now time.Time) {
 			return
 		}
 		dst.Set(reflect.New(src.Type().Elem()))
-		copyPlain(dst.Elem(), src.Elem(), now)
+		copyWritten(dst.Elem(), src.Elem(), now)
 	case reflect.Slice:
 		if src.IsNil() {
 			return
@@ -55,7 +55,7 @@ func copyPlain(dst, src reflect.Value, now time.Time) {
 		n := min(src.Len(), maxEntries)
 		dst.Set(reflect.MakeSlice(src.Type(), n, n))
 		for i := range n {
-			copyPlain(dst.Index(i), src.Index(i), now)
+			copyWritten(dst.Index(i), src.Index(i), now)
 		}
 	case reflect.Map:
 		if src.IsNil() {
@@ -64,7 +64,7 @@ func copyPlain(dst, src reflect.Value, now time.Time) {
 		dst.Set(reflect.MakeMap(src.Type()))
 		for it := src.MapRange(); it.Next() && dst.Len() < maxEntries; {
 			v := reflect.New(src.Type().Elem()).Elem()
-			copyPlain(v, it.Value(), now)
+			copyWritten(v, it.Value(), now)
 			dst.SetMapIndex(it.Key(), v)
 		}
 	case reflect.String:
