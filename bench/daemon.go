@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,19 +70,14 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 	used := cpuOf(d.pid()) - before
 	rss := resident(d.pid())
 
-	const scrapes = 100
 	series, err := scrape(ctx, url)
 	if err != nil {
 		return err
 	}
-	idle := float64(used) / float64(window)
-	start, before := time.Now(), cpuOf(d.pid())
-	for range scrapes {
-		if _, err := scrape(ctx, url); err != nil {
-			return err
-		}
+	each, err := scrapeCost(ctx, url, d.pid(), float64(used)/float64(window))
+	if err != nil {
+		return err
 	}
-	each := (float64(cpuOf(d.pid())-before) - idle*float64(time.Since(start))) / scrapes
 	alone, err := meanRelist(ctx, url, 20*time.Second, 0)
 	if err != nil {
 		return err
@@ -93,6 +89,25 @@ func besideDaemon(ctx context.Context, cfg config, binary string, window time.Du
 	own, others := ms(used)/window.Seconds(), ms(r.CPU)/window.Seconds()
 	fmt.Printf("%6d %13.2f %13.2f %8.2f %10.1f %7d %14.2f %10.2f %13.2f\n", cfg.pods, own, others, own/others, float64(rss)/(1<<20), series, each/1e6, alone, crowded)
 	return nil
+}
+
+// scrapeCost is the CPU time of one scrape, in nanoseconds: the median over
+// rounds of scrapes one after another, less what the daemon spends without any
+// (idle, of each second).
+func scrapeCost(ctx context.Context, url string, pid int, idle float64) (float64, error) {
+	const rounds, scrapes = 9, 100
+	var costs []float64
+	for range rounds {
+		start, before := time.Now(), cpuOf(pid)
+		for range scrapes {
+			if _, err := scrape(ctx, url); err != nil {
+				return 0, err
+			}
+		}
+		costs = append(costs, (float64(cpuOf(pid)-before)-idle*float64(time.Since(start)))/scrapes)
+	}
+	slices.Sort(costs)
+	return costs[rounds/2], nil
 }
 
 // daemon is a plegd run.
