@@ -256,8 +256,8 @@ func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
 	g.send(d, 0, labels...)
 }
 
-// boolSeries is a gauge of 1 or 0 whose labels are known from the start: most of the
-// series are those of the reasons, and making them anew was a tenth of a scrape's
+// boolSeries is a gauge of 1 or 0 whose labels are known from the start. Most of
+// them are those of the reasons; making them anew was a tenth of a scrape's
 // garbage.
 type boolSeries struct{ set, unset prometheus.Metric }
 
