@@ -200,12 +200,16 @@ type answered struct {
 	at     time.Time
 }
 
-// since returns the end of the first successful relist since one failed; zero
-// while one has, and where none ever has.
+// since returns the end of the first successful relist since one failed, or of
+// the last one that hung and was answered; zero while one has failed, and where
+// none ever has or did. When the next relist has ended too, the kubelet's may
+// have a moment to go.
 func (a *answered) since(s *relist.Snapshot) time.Time {
 	switch {
 	case s.Failures > 0:
 		*a = answered{failed: true}
+	case s.Last != nil && s.Last.Err == nil && s.Last.End.Sub(s.Last.Start) >= health.HangAfter:
+		*a = answered{at: s.Last.End}
 	case a.failed && a.at.IsZero() && s.Last != nil:
 		a.at = s.Last.End
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -34,5 +35,35 @@ func TestLongest(t *testing.T) {
 	}
 	if allocs := testing.AllocsPerRun(10, func() { longest(slices.Values(many), 5) }); allocs > 3 {
 		t.Errorf("%g allocations for 5 of 5000", allocs)
+	}
+}
+
+// TestAnsweredSince: when the runtime answers again, whether it had failed or
+// hung, and for as long as it goes on to.
+func TestAnsweredSince(t *testing.T) {
+	t0 := time.Now()
+	relisted := func(start, took time.Duration, failures int) *relist.Snapshot {
+		s := &relist.Snapshot{Failures: failures, Last: &relist.Result{Start: t0.Add(start), End: t0.Add(start + took)}}
+		if failures > 0 {
+			s.Last.Err = &cri.Error{Code: cri.CodeUnavailable}
+		}
+		return s
+	}
+	var a answered
+	for i, tt := range []struct {
+		snapshot *relist.Snapshot
+		want     time.Time
+	}{
+		{&relist.Snapshot{}, time.Time{}},
+		{relisted(0, time.Millisecond, 0), time.Time{}},
+		{relisted(time.Second, 20*time.Second, 0), t0.Add(21 * time.Second)}, // it hung
+		{relisted(22*time.Second, time.Millisecond, 0), t0.Add(21 * time.Second)},
+		{relisted(23*time.Second, 20*time.Second, 1), time.Time{}}, // it failed
+		{relisted(44*time.Second, time.Second, 0), t0.Add(45 * time.Second)},
+		{relisted(46*time.Second, time.Millisecond, 0), t0.Add(45 * time.Second)},
+	} {
+		if got := a.since(tt.snapshot); !got.Equal(tt.want) {
+			t.Errorf("%d: %s, want %s", i, got.Sub(t0), tt.want.Sub(t0))
+		}
 	}
 }

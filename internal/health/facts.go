@@ -98,8 +98,9 @@ type Relist struct {
 	Last *RelistResult `json:"last,omitempty"`
 	// Failures counts the failed relists since the last successful one.
 	Failures int `json:"failures"`
-	// AnsweredSince is the end of the first successful relist since one failed;
-	// zero while one has, and where none ever has.
+	// AnsweredSince is the end of the first successful relist since one failed, or
+	// of the last one that took HangAfter or more; zero while one has failed, and
+	// where none ever has or did.
 	AnsweredSince time.Time `json:"answered_since,omitzero"`
 	// Lists are the times of both lists together in the recent successful
 	// relists, oldest first.

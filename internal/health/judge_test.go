@@ -220,4 +220,12 @@ func TestAnsweredTooLate(t *testing.T) {
 	if v := Judge(&f, t0.Add(backWithin+time.Second), before); v.Reason == RuntimeListStall {
 		t.Errorf("%s later: still %s", backWithin+time.Second, v.Reason)
 	}
+	// The next relist is back, and the kubelet's, modelled, not quite yet.
+	next := t0.Add(time.Second)
+	f = healthyFacts(next)
+	f.Relist.Last, f.Relist.AnsweredSince = &RelistResult{Start: next, End: next.Add(10 * time.Millisecond)}, t0
+	f.Modelled = Modelled{LastSeen: start}
+	if v := Judge(&f, next.Add(15*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
+		t.Errorf("after the next relist: %s, %q, want what it was", v.State, v.Reason)
+	}
 }

@@ -8,13 +8,13 @@ import (
 
 // The numbers that the reasons go by. They are chosen so that a fault that
 // stops a relist is named within 3 s: up to one period until the next relist
-// begins, hangAfter until it counts as hanging, and a judgement every 250 ms.
+// begins, HangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
-	// hangAfter is how long a list must be unanswered to count as hanging, at
+	// HangAfter is how long a list must be unanswered to count as hanging, at
 	// least. Three times the median of the last recentLists lists is needed too,
 	// and that much more than the last one, up to hangSurely, so that lists that
 	// have become slow are not said to hang. Nor is one that is arriving.
-	hangAfter   = 1500 * time.Millisecond
+	HangAfter   = 1500 * time.Millisecond
 	hangSurely  = 20 * time.Second
 	hangPerMiB  = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists = 3
@@ -79,7 +79,7 @@ func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 // takes is none.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < hangAfter && w.age(in.PhaseStart) < hangSurely {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < HangAfter && w.age(in.PhaseStart) < hangSurely {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
@@ -91,9 +91,9 @@ func (w *view) hangLimit() time.Duration {
 	var slow time.Duration
 	if n := len(lists); n > 0 {
 		recent := slices.Sorted(slices.Values(lists[max(0, n-recentLists):]))
-		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+hangAfter)
+		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+HangAfter)
 	}
-	limit := hangAfter
+	limit := HangAfter
 	if in := w.f.Relist.InFlight; in != nil {
 		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
 	}
@@ -205,7 +205,7 @@ func (w *view) beside() (Stage, Cause, string) {
 func (w *view) steady() bool {
 	lists := w.f.Relist.Lists
 	for _, d := range lists[max(0, len(lists)-2):] {
-		if d >= hangAfter {
+		if d >= HangAfter {
 			return false
 		}
 	}
@@ -301,7 +301,7 @@ const backWithin = 3 * time.Second
 // or failed.
 func (w *view) justAnswered() bool {
 	r := &w.f.Relist
-	hung := r.Last != nil && r.Last.Err == nil && r.Last.End.Sub(r.Last.Start) >= hangAfter && w.age(r.Last.End) <= backWithin
+	hung := r.Last != nil && r.Last.Err == nil && r.Last.End.Sub(r.Last.Start) >= HangAfter && w.age(r.Last.End) <= backWithin
 	return hung || !r.AnsweredSince.IsZero() && w.age(r.AnsweredSince) <= backWithin
 }
 
