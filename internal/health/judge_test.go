@@ -213,7 +213,7 @@ func TestAnsweredTooLate(t *testing.T) {
 	f := healthyFacts(t0)
 	before := &Verdict{State: StateUnhealthy, Reason: RuntimeListStall, Active: []Active{{ID: RuntimeListStall, Severity: SeverityCritical, Since: t0.Add(-3 * time.Minute)}}}
 	start := t0.Add(-185 * time.Second)
-	f.Relist.LastSeen, f.Relist.Last = start, &RelistResult{Start: start, End: t0}
+	f.Relist.LastSeen, f.Relist.Last, f.Relist.AnsweredSince = start, &RelistResult{Start: start, End: t0}, t0
 	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
 		t.Errorf("answered just now: %s, %q, want what it was", v.State, v.Reason)
 	}

@@ -300,9 +300,8 @@ const backWithin = 3 * time.Second
 // justAnswered tells whether the runtime answers again, after a relist that hung
 // or failed.
 func (w *view) justAnswered() bool {
-	r := &w.f.Relist
-	hung := r.Last != nil && r.Last.Err == nil && r.Last.End.Sub(r.Last.Start) >= HangAfter && w.age(r.Last.End) <= backWithin
-	return hung || !r.AnsweredSince.IsZero() && w.age(r.AnsweredSince) <= backWithin
+	since := w.f.Relist.AnsweredSince
+	return !since.IsZero() && w.age(since) <= backWithin
 }
 
 // callEvidence says what is in flight, what failed last and what was last

@@ -543,16 +543,19 @@ func TestManyOpen(t *testing.T) {
 		}
 		store := &files{dir: n.dir, fs: osFS{}}
 		const many = 20
-		for i := range many {
-			doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
-			content, err := encode(doc, nil, &n.limits)
-			if err == nil {
-				err = store.write(doc.ID, content)
-			}
-			if err != nil {
-				t.Fatal(err)
+		fill := func() {
+			for i := range many {
+				doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
+				content, err := encode(doc, nil, &n.limits)
+				if err == nil {
+					err = store.write(doc.ID, content)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
+		fill()
 		left := func() (open int) {
 			for _, s := range n.onDisk() {
 				if s.Outcome == Open {
@@ -572,16 +575,7 @@ func TestManyOpen(t *testing.T) {
 			}
 		}
 		// Nor are there more than may be, whatever they say.
-		for i := range many {
-			doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
-			content, err := encode(doc, nil, &n.limits)
-			if err == nil {
-				err = store.write(doc.ID, content)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		fill()
 		n.limits.Number = 3
 		n.start()
 		n.well()
