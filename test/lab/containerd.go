@@ -9,13 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
 // Containerd is a private containerd: the machine's own program, or one of
-// another version, in mount and pid namespaces of the lab's. It can be frozen, killed and started again; its
+// another version, in mount and pid namespaces of the lab's. Where the environment
+// asks for CRI-O (PLEGD_E2E_RUNTIME) it is a private CRI-O, where it asks for
+// cri-dockerd a cri-dockerd with a dockerd of its own. It can be frozen, killed and started again; its
 // pods live on, as on a node.
 type Containerd struct {
 	// Socket is the path of its CRI socket.
@@ -30,24 +33,39 @@ type Containerd struct {
 
 	t       testing.TB
 	ns      *namespace
+	asNode  bool
 	argv    []string
 	env     []string
 	ctr     string
 	pid     int
 	end     *exit
 	stopped bool
+	// importImage imports the pause image; nil: by ctr.
+	importImage func()
+	// monitor is the program that keeps a pod's containers: "" for shims.
+	monitor string
+	// docker is the Docker daemon behind it, nil where it is no cri-dockerd.
+	docker *Dockerd
 }
 
 // ContainerdOptions vary a containerd.
 type ContainerdOptions struct {
-	// Version is another one than the machine's own: Containerd17, Containerd2.
+	// Version is a certain one: Containerd16, Containerd17, Containerd21,
+	// Containerd2. Empty: that of PLEGD_E2E_CONTAINERD, else the machine's own.
 	Version string
+	// RuncHangsOn makes its runc hang, while the file that RuncFlag names is there,
+	// when it is called for this command; "" for a runc that does not.
+	RuncHangsOn string
 	// OpenFiles is its RLIMIT_NOFILE, soft and hard; 0: inherited.
 	OpenFiles int
+	// AtDefault makes it listen at DefaultSocket, in its namespaces.
+	AtDefault bool
 	// NoCNI leaves it without a network configuration.
 	NoCNI bool
 	// NotStarted leaves it to the test to call Start.
 	NotStarted bool
+	// Node gives it a whole node's namespaces, for a kubelet: see Containerd.Node.
+	Node bool
 }
 
 // startLimit is how long a containerd may take until it answers.
@@ -59,9 +77,18 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if endpoint := os.Getenv(endpointEnv); endpoint != "" {
 		t.Skipf("SKIPPED: the runtime at %s is not the tests' own to break", endpoint)
 	}
+	if options.Version == "" {
+		switch os.Getenv(runtimeEnv) {
+		case runtimeCRIO:
+			return newCRIOProgram(t, options)
+		case runtimeDocker:
+			return newCRIDockerd(t, options)
+		}
+	}
 	RequireRoot(t)
 	RequirePrograms(t, "runc", "prlimit")
-	programs := containerdPrograms(t, options.Version)
+	version := containerdVersion(t, options.Version)
+	programs := containerdPrograms(t, version)
 	dir := Dir(t)
 	c := &Containerd{
 		Socket:    filepath.Join(dir, "containerd.sock"),
@@ -69,6 +96,7 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
 		Cgroup:    newCgroupName(),
 		t:         t,
+		asNode:    options.Node,
 		env:       os.Environ(),
 		ctr:       programs.ctr,
 	}
@@ -79,11 +107,22 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Cleanup(func() { KeepLog(t, c.Log, "containerd") })
 	config := filepath.Join(dir, "config.toml")
 	c.argv = []string{programs.containerd, "--config", config}
+	if options.RuncHangsOn != "" {
+		bin := filepath.Join(dir, "bin")
+		must(t, os.Mkdir(bin, 0o755))
+		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), mustLookPath(t, "runc"))
+		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
+		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
+	}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
 		// prlimit replaces itself by the program: the pid is containerd's own.
 		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
-	writeContainerdConfig(t, options.Version, dir, config, c.Socket)
+	listen := c.Socket
+	if options.AtDefault {
+		listen = DefaultSocket
+	}
+	writeContainerdConfig(t, version, dir, config, listen)
 	if !options.NoCNI {
 		c.WriteCNIConfig()
 	}
@@ -91,12 +130,30 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	// First the cgroups' removal is put off, then the namespace: what is put off
 	// last is done first.
 	t.Cleanup(func() { removeCgroup(c.Cgroup) })
-	c.ns = newNamespace(t, nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
+	namespaces := nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}}
+	if options.Node {
+		namespaces = nodeNamespaces(namespaces.Tmpfs...)
+	}
+	c.ns = newNamespace(t, namespaces)
+	if options.AtDefault {
+		c.Socket = fmt.Sprintf("/proc/%d/root%s", c.ns.cmd.Process.Pid, DefaultSocket)
+	}
 	if !options.NotStarted {
 		c.Start()
 	}
 	return c
 }
+
+// hangingRunc is a runc that hangs on one of its commands while a file is there.
+const hangingRunc = `#!/bin/sh
+for a in "$@"; do
+  while [ "$a" = %s ] && [ -e '%s' ]; do sleep 0.2; done
+done
+exec %s "$@"
+`
+
+// RuncFlag is the file whose presence makes runc hang.
+func (c *Containerd) RuncFlag() string { return filepath.Join(filepath.Dir(c.Socket), "runc-hangs") }
 
 // WriteCNIConfig gives containerd a network, so that it says NetworkReady. The
 // pods are in the host's network: no plugin is ever called.
@@ -133,10 +190,16 @@ func (c *Containerd) Start() {
 // ImportImage imports the image that pods run, again where it is there.
 func (c *Containerd) ImportImage() {
 	c.t.Helper()
-	out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", imageTar(c.t)).CombinedOutput()
+	if c.importImage != nil {
+		c.importImage()
+		return
+	}
+	out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", ImageTar(c.t)).CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("import the pause image: %v\n%s", err, out)
 	}
+	// containerd 2.4 takes a moment until its CRI part knows the image.
+	Eventually(c.t, startLimit, "the runtime knows the pause image", func() error { return hasImage(c.Socket, PauseImage) })
 }
 
 // Launch starts containerd and does not wait until it answers.

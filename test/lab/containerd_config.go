@@ -18,7 +18,7 @@ func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
 		}
 	}
 	format := containerdConfig1
-	if version == Containerd2 {
+	if usesConfigVersion3(version) {
 		format = containerdConfig2
 	}
 	text := fmt.Sprintf(format, dir, socket, PauseImage)

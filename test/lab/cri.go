@@ -87,6 +87,15 @@ func (c *Containerd) CRI(t testing.TB) *CRI {
 	return r
 }
 
+// OpenCRI returns a client of a containerd that the lab has not started, which
+// has the image with test/images/pause under the name PauseImage.
+func OpenCRI(t testing.TB, socket string) *CRI {
+	t.Helper()
+	r := openCRI(t, socket)
+	r.image = PauseImage
+	return r
+}
+
 func openCRI(t testing.TB, socket string) *CRI {
 	t.Helper()
 	r, err := dialCRI(socket)
@@ -110,6 +119,22 @@ func dialCRI(socket string) (*CRI, error) {
 
 func (r *CRI) version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
 	return r.runtime.Version(ctx, &runtimeapi.VersionRequest{})
+}
+
+// hasImage asks a socket for an image, on a connection of its own.
+func hasImage(socket, image string) error {
+	r, err := dialCRI(socket)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(r.conn)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	answer, err := runtimeapi.NewImageServiceClient(r.conn).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err == nil && answer.GetImage() == nil {
+		err = fmt.Errorf("no image %s", image)
+	}
+	return err
 }
 
 // podCount makes the names of pods differ over all the tests of a run.
@@ -137,6 +162,17 @@ type Container struct {
 // host's network, so that no network plugin is needed.
 func (r *CRI) RunPod() *Pod {
 	r.t.Helper()
+	ctx, cancel := r.call()
+	defer cancel()
+	p, err := r.TryRunPod(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// TryRunPod is RunPod for a runtime that may be unable to.
+func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) {
 	n := podCount.Add(1)
 	p := &Pod{
 		Name:      fmt.Sprintf("e2e-%d-%d", os.Getpid(), n),
@@ -155,27 +191,34 @@ func (r *CRI) RunPod() *Pod {
 			"kubernetes.io/config.source": "api",
 		},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: r.cgroup,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{
-					Network: runtimeapi.NamespaceMode_NODE,
-					Pid:     runtimeapi.NamespaceMode_CONTAINER,
-					Ipc:     runtimeapi.NamespaceMode_POD,
-				},
-			},
+			CgroupParent:    r.cgroup,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
 		},
 	}
-	ctx, cancel := r.call()
-	defer cancel()
 	answer, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
-		r.t.Fatalf("run pod %s: %v", p.Name, err)
+		return nil, fmt.Errorf("run pod %s: %w", p.Name, err)
 	}
 	p.ID = answer.GetPodSandboxId()
 	if r.shared {
-		r.t.Cleanup(p.discard)
+		r.t.Cleanup(p.Discard)
 	}
-	return p
+	return p, nil
+}
+
+// namespaces are those of a pod in the host's network and of its containers.
+func namespaces() *runtimeapi.NamespaceOption {
+	return &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_NODE,
+		Pid:     runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:     runtimeapi.NamespaceMode_POD,
+	}
+}
+
+// linuxContainer is what the kubelet says of each container of such a pod; CRI-O
+// wants the namespaces again.
+func linuxContainer() *runtimeapi.LinuxContainerConfig {
+	return &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces()}}
 }
 
 // RunPods makes pods, each with as many containers, two at a time.
@@ -244,7 +287,7 @@ func (p *Pod) CreateContainer(name string, args ...string) *Container {
 	labels["io.kubernetes.container.name"] = name
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
-		Image:    &runtimeapi.ImageSpec{Image: r.image},
+		Image:    &runtimeapi.ImageSpec{Image: r.image, UserSpecifiedImage: r.image},
 		Args:     args,
 		Labels:   labels,
 		Annotations: map[string]string{
@@ -254,7 +297,7 @@ func (p *Pod) CreateContainer(name string, args ...string) *Container {
 			"io.kubernetes.container.terminationMessagePolicy": "File",
 			"io.kubernetes.pod.terminationGracePeriod":         "30",
 		},
-		Linux: &runtimeapi.LinuxContainerConfig{},
+		Linux: linuxContainer(),
 	}
 	ctx, cancel := r.call()
 	defer cancel()
@@ -359,8 +402,8 @@ func (p *Pod) Remove() {
 	}
 }
 
-// discard removes what may have been removed already.
-func (p *Pod) discard() {
+// Discard removes what may have been removed already.
+func (p *Pod) Discard() {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	_, _ = p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})

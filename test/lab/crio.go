@@ -31,8 +31,9 @@ import (
 type CRIO struct {
 	Socket string
 	// Lock is the file that it locks, Restoring one that holds it up as long as
-	// it is there, CNIConfig the configuration of its network.
-	Lock, Restoring, CNIConfig string
+	// it is there, CNIConfig the configuration of its network. While Locking is
+	// there it takes the lock again, as for each pod that it starts.
+	Lock, Restoring, Locking, CNIConfig string
 
 	t      testing.TB
 	config crioConfig
@@ -48,9 +49,9 @@ const (
 )
 
 type crioConfig struct {
-	Socket, Lock, Restoring, CNIConfig string
-	OpenFiles                          uint64
-	Conmons                            int
+	Socket, Lock, Restoring, Locking, CNIConfig string
+	OpenFiles                                   uint64
+	Conmons                                     int
 }
 
 // NewCRIO makes one and starts it. openFiles is its limit of open files, 0 for
@@ -73,9 +74,9 @@ func NewCRIO(t testing.TB, openFiles uint64, conmons int) *CRIO {
 	}
 	c := &CRIO{
 		t: t, Socket: filepath.Join(dir, "crio.sock"), Lock: filepath.Join(dir, "storage.lock"),
-		Restoring: filepath.Join(dir, "restoring"), CNIConfig: filepath.Join(dir, "10-crio.conflist"),
+		Restoring: filepath.Join(dir, "restoring"), Locking: filepath.Join(dir, "locking"), CNIConfig: filepath.Join(dir, "10-crio.conflist"),
 	}
-	c.config = crioConfig{Socket: c.Socket, Lock: c.Lock, Restoring: c.Restoring, CNIConfig: c.CNIConfig, OpenFiles: openFiles, Conmons: conmons}
+	c.config = crioConfig{Socket: c.Socket, Lock: c.Lock, Restoring: c.Restoring, Locking: c.Locking, CNIConfig: c.CNIConfig, OpenFiles: openFiles, Conmons: conmons}
 	if err := os.WriteFile(c.CNIConfig, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +188,10 @@ func crio(config crioConfig) error {
 		}
 	}
 	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
-	for range config.Conmons {
-		cmd := exec.Command(filepath.Join(filepath.Dir(config.Socket), "conmon"))
+	for i := range config.Conmons {
+		id := fmt.Sprintf("%064x", i)
+		cmd := exec.Command(filepath.Join(filepath.Dir(config.Socket), "conmon"),
+			"-c", id, "--exit-dir", "/var/run/crio/exits", "-n", fmt.Sprintf("k8s_app_pod_lab_%s_0", id))
 		cmd.Env = []string{conmonEnv + "=1"}
 		if err := cmd.Start(); err != nil {
 			return err
@@ -197,11 +200,9 @@ func crio(config crioConfig) error {
 	}
 	rt := critest.New(critest.Options{Like: critest.LikeCRIO})
 	rt.FillPods(5, 1)
-	if err := rt.SetFailpoints("socket=speaksecond"); err != nil {
-		return err
-	}
 	rt.Start()
 	latchNetwork(rt, config.CNIConfig)
+	go lockWhileAsked(lock, config.Locking)
 
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -234,6 +235,18 @@ func crio(config crioConfig) error {
 			continue // at once, as CRI-O does
 		}
 		go serveCRIO(rt, conn)
+	}
+}
+
+// lockWhileAsked takes the storage's lock again and again while the file asked is
+// there.
+func lockWhileAsked(lock *os.File, asked string) {
+	for {
+		if _, err := os.Stat(asked); err == nil {
+			_ = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+			_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

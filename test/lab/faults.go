@@ -39,6 +39,15 @@ func (c *Containerd) ReplaceInConfig(old, new string) {
 	}
 }
 
+// LiftListLimit lets the runtime send lists that are larger than a client takes,
+// before it is started. CRI-O does by itself.
+func (c *Containerd) LiftListLimit() {
+	c.t.Helper()
+	if c.monitor == "" {
+		c.ReplaceInConfig("[grpc]\n", "[grpc]\n  max_send_message_size = 67108864\n")
+	}
+}
+
 // LimitFiles sets the soft limit of containerd's open files, as prlimit does,
 // and returns what undoes it.
 func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
@@ -57,7 +66,7 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 	return func() { set(was) }
 }
 
-// Shim returns the pid of a pod's shim.
+// Shim returns the pid of a pod's shim, with CRI-O of a conmon of its.
 func (c *Containerd) Shim(p *Pod) int {
 	c.t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -69,8 +78,7 @@ func (c *Containerd) Shim(p *Pod) int {
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		args := strings.Split(string(b), "\x00")
-		if strings.Contains(args[0], "containerd-shim") && strings.Contains(string(b), "-id\x00"+p.ID+"\x00") {
+		if c.isMonitorOf(p, string(b)) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 			if err != nil {
 				c.t.Fatal(err)
@@ -95,7 +103,7 @@ func (r *CRI) RunPodInNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	(&Pod{ID: answer.GetPodSandboxId(), r: r}).discard()
+	(&Pod{ID: answer.GetPodSandboxId(), r: r}).Discard()
 	return nil
 }
 
@@ -112,16 +120,32 @@ func (p *Pod) CreateHeavyContainer(size int) *Container {
 	answer, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
 			Metadata:    &runtimeapi.ContainerMetadata{Name: "heavy", Attempt: attempt},
-			Image:       &runtimeapi.ImageSpec{Image: r.image},
+			Image:       &runtimeapi.ImageSpec{Image: r.image, UserSpecifiedImage: r.image},
 			Labels:      labels,
 			Annotations: map[string]string{"heavy": strings.Repeat("h", size)},
-			Linux:       &runtimeapi.LinuxContainerConfig{},
+			Linux:       linuxContainer(),
 		},
 	})
 	if err != nil {
 		r.t.Fatalf("create a container in pod %s: %v", p.Name, err)
 	}
 	return &Container{ID: answer.GetContainerId(), Name: "heavy", Pod: p, r: r}
+}
+
+// TryContainer asks for a container with a mount, and removes what came of it.
+func (p *Pod) TryContainer(ctx context.Context, mount *runtimeapi.Mount) error {
+	answer, err := p.r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "mounting", Attempt: uint32(podCount.Add(1))},
+			Image:    &runtimeapi.ImageSpec{Image: p.r.image}, Labels: p.labels(),
+			Mounts: []*runtimeapi.Mount{mount}, Linux: &runtimeapi.LinuxContainerConfig{},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	(&Container{ID: answer.GetContainerId(), Name: "mounting", Pod: p, r: p.r}).Remove()
+	return nil
 }
 
 // ControlGroup is a cgroup of the test's own for one process.

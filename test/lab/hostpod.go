@@ -20,6 +20,7 @@ type HostPod struct {
 	Mounts                     []HostMount
 	User, Group                int64 // ids
 	DropCapabilities           []string
+	AddCapabilities            []string
 	ReadOnlyRoot, NoPrivileges bool
 	MemoryLimit                int64 // bytes
 }
@@ -85,7 +86,7 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: p.MemoryLimit},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 				NamespaceOptions: namespaces,
-				Capabilities:     &runtimeapi.Capability{DropCapabilities: p.DropCapabilities},
+				Capabilities:     &runtimeapi.Capability{DropCapabilities: p.DropCapabilities, AddCapabilities: p.AddCapabilities},
 				ReadonlyRootfs:   p.ReadOnlyRoot,
 				NoNewPrivs:       p.NoPrivileges,
 				RunAsUser:        &runtimeapi.Int64Value{Value: p.User},

@@ -27,9 +27,9 @@ var image struct {
 	err      error
 }
 
-// imageTar returns the path of the pause image as an OCI layout in a tar,
+// ImageTar returns the path of the pause image as an OCI layout in a tar,
 // building it the first time. No registry is asked.
-func imageTar(t testing.TB) string {
+func ImageTar(t testing.TB) string {
 	t.Helper()
 	image.Do(func() { image.err = buildImage() })
 	if image.err != nil {
@@ -94,7 +94,7 @@ func packImage(reference, entrypoint string, program []byte) ([]byte, error) {
 		return nil, err
 	}
 	entry := descriptor("manifest.v1+json", manifest)
-	entry["annotations"] = map[string]string{"io.containerd.image.name": reference}
+	entry["annotations"] = map[string]string{"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference}
 	entry["platform"] = map[string]string{"architecture": runtime.GOARCH, "os": "linux"}
 	index, err := json.Marshal(map[string]any{
 		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{entry},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +28,10 @@ const (
 	Garbage Impostor = "garbage"
 	// HangsUp accepts and closes.
 	HangsUp Impostor = "hangs up"
+	// Silent accepts and says nothing.
+	Silent Impostor = "silent"
+	// NeverAccepts leaves everybody in its accept queue.
+	NeverAccepts Impostor = "never accepts"
 )
 
 // impostorEnv holds an impostorConfig in the environment of an impostor's
@@ -38,9 +43,9 @@ type impostorConfig struct {
 	Path string
 }
 
-// Start has the impostor listen on a path until the test ends. It is a process
-// of its own, as a runtime is: plegd looks at who listens.
-func (i Impostor) Start(t testing.TB, path string) {
+// Start has the impostor listen on a path until stop is called or the test ends.
+// It is a process of its own, as a runtime is: plegd looks at who listens.
+func (i Impostor) Start(t testing.TB, path string) (pid int, stop func()) {
 	t.Helper()
 	if !mainCalled.Load() {
 		t.Fatal("lab: TestMain must call lab.Main")
@@ -60,17 +65,37 @@ func (i Impostor) Start(t testing.TB, path string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	t.Cleanup(stop)
 	Eventually(t, 5*time.Second, "the impostor listens", func() error {
+		if i == NeverAccepts { // a connection would stay in its queue
+			return listensAt(path)
+		}
 		c, err := net.Dial("unix", path)
 		if err == nil {
 			closeQuietly(c)
 		}
 		return err
 	})
+	return cmd.Process.Pid, stop
+}
+
+// listensAt looks for a listener bound to a path.
+func listensAt(path string) error {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(b)) {
+		// Num: RefCount Protocol Flags Type St Inode Path; 00010000 listens.
+		if f := strings.Fields(line); len(f) == 8 && f[3] == "00010000" && f[7] == path {
+			return nil
+		}
+	}
+	return fmt.Errorf("nobody listens at %s", path)
 }
 
 // impostorMain is an impostor's process.
@@ -93,6 +118,9 @@ func impostorMain() int {
 		_ = server.Serve(l)
 		return 1
 	}
+	if config.Kind == NeverAccepts {
+		select {}
+	}
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -100,6 +128,9 @@ func impostorMain() int {
 		}
 		go func() {
 			defer closeQuietly(c)
+			if config.Kind == Silent {
+				_, _ = io.Copy(io.Discard, c)
+			}
 			if config.Kind == Garbage {
 				_, _ = io.WriteString(c, strings.Repeat("garbage\x00\xff\n", 100))
 				_, _ = c.Read(make([]byte, 1<<16))

@@ -57,8 +57,12 @@ func newNamespace(t testing.TB, config nsConfig) *namespace {
 	ns := &namespace{answers: make(chan nsAnswer, 1)}
 	ns.cmd = exec.Command(self)
 	ns.cmd.Env = append(os.Environ(), nsInitEnv+"="+string(env))
+	flags := uintptr(syscall.CLONE_NEWNS | syscall.CLONE_NEWPID)
+	if config.Loopback {
+		flags |= syscall.CLONE_NEWNET
+	}
 	ns.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Cloneflags: flags,
 		Pdeathsig:  syscall.SIGKILL,
 		Setsid:     true,
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // nsInitEnv holds an nsConfig in the environment of a namespace's first
@@ -22,6 +24,13 @@ type nsConfig struct {
 	// Tmpfs are directories to put a tmpfs on, so that containerd's layers lie
 	// neither on an overlay nor on the disk.
 	Tmpfs []string
+	// Overlay are directories whose changes stay in the namespace.
+	Overlay []string
+	// Loopback brings up the loopback interface of a network namespace of its own.
+	Loopback bool
+	// Covers are files below /proc that programs inside may write without changing
+	// the machine: each is covered by a copy of its own.
+	Covers []string
 }
 
 // nsCommand is one line to the first process: start this program.
@@ -120,8 +129,55 @@ func nsMount(config nsConfig) error {
 			return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
 		}
 	}
+	for i, dir := range config.Overlay {
+		upper, work := fmt.Sprintf("/run/overlay-%d/upper", i), fmt.Sprintf("/run/overlay-%d/work", i)
+		if err := errors.Join(os.MkdirAll(upper, 0o755), os.MkdirAll(work, 0o755)); err != nil {
+			return err
+		}
+		if err := syscall.Mount("overlay", dir, "overlay", 0, "lowerdir="+dir+",upperdir="+upper+",workdir="+work); err != nil {
+			return fmt.Errorf("mount an overlay on %s: %w", dir, err)
+		}
+	}
 	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
+	}
+	for i, path := range config.Covers {
+		if err := coverFile(path, fmt.Sprintf("/run/covers-%d", i)); err != nil {
+			return fmt.Errorf("cover %s: %w", path, err)
+		}
+	}
+	if config.Loopback {
+		return loopbackUp()
+	}
+	return nil
+}
+
+// coverFile puts a copy of a file over it.
+func coverFile(path, cover string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(cover, b, 0o644); err != nil {
+		return err
+	}
+	return syscall.Mount(cover, path, "", syscall.MS_BIND, "")
+}
+
+// loopbackUp brings up the interface lo of this process's network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		return fmt.Errorf("bring up the loopback interface: %w", err)
 	}
 	return nil
 }

@@ -21,9 +21,15 @@ type Status struct {
 	Reasons        []Reason  `json:"reasons"`
 	KubeletMessage string    `json:"kubelet_message"`
 	// NotReadyIn is in seconds, nil while nothing points that way.
-	NotReadyIn *float64   `json:"not_ready_in_seconds"`
-	LastSeen   *time.Time `json:"last_seen"`
-	Relist     struct {
+	NotReadyIn *float64 `json:"not_ready_in_seconds"`
+	// Kubelet is the modelled kubelet.
+	Kubelet struct {
+		RulesOK     bool     `json:"rules_ok"`
+		RulesFailIn *float64 `json:"rules_fail_in_seconds"`
+		NodeReady   bool     `json:"node_ready"`
+	} `json:"kubelet"`
+	LastSeen *time.Time `json:"last_seen"`
+	Relist   struct {
 		Attempts uint64 `json:"attempts"`
 		Failures int    `json:"failures"`
 		// InFlight is the relist under way, nil between two.

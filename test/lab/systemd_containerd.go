@@ -38,7 +38,7 @@ func ContainerdFiles(t testing.TB) []SystemdFile {
 		{Path: "/etc/systemd/system/var-lib-containerd.mount", Text: "[Mount]\nWhat=tmpfs\nWhere=/var/lib/containerd\nType=tmpfs\n"},
 		// An overlay cannot be another overlay's upper layer.
 		{Path: "/etc/systemd/system/" + containerdUnit + ".d/lab.conf", Text: "[Unit]\nRequiresMountsFor=/var/lib/containerd\n"},
-		{Path: pauseTar, From: imageTar(t)},
+		{Path: pauseTar, From: ImageTar(t)},
 	}
 }
 

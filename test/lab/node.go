@@ -1,0 +1,163 @@
+//go:build e2e
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Node is what looks like a whole node from inside: mount, pid and network
+// namespaces with their own /run, /var/lib and /var/log and a loopback interface,
+// in which a runtime, a kubelet and a plegd find nothing but each other. The
+// kernel settings that a kubelet writes are covered, so the machine keeps its own.
+type Node struct {
+	t  testing.TB
+	ns *namespace
+}
+
+// NewNode starts an empty node, which ends with the test.
+func NewNode(t testing.TB) *Node {
+	t.Helper()
+	RequireRoot(t)
+	return &Node{t: t, ns: newNamespace(t, nodeNamespaces())}
+}
+
+// Node returns the node that a containerd with ContainerdOptions.Node runs on.
+func (c *Containerd) Node() *Node {
+	c.t.Helper()
+	if !c.asNode {
+		c.t.Fatal("lab: this containerd has no node: ContainerdOptions.Node is not set")
+	}
+	return &Node{t: c.t, ns: c.ns}
+}
+
+// nodeNamespaces returns what a node's namespaces need besides some file systems
+// in memory.
+func nodeNamespaces(tmpfs ...string) nsConfig {
+	return nsConfig{
+		Tmpfs:    append([]string{"/var/lib", "/var/log"}, tmpfs...),
+		Loopback: true,
+		// What a kubelet sets when it starts.
+		Covers: []string{"/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops"},
+	}
+}
+
+// NodeProcess is a process on a node.
+type NodeProcess struct {
+	// Pid is its process id outside the node.
+	Pid int
+
+	t    testing.TB
+	name string
+	end  *exit
+}
+
+// Start starts a program on the node; its output is appended to a file.
+func (n *Node) Start(log string, argv ...string) *NodeProcess {
+	n.t.Helper()
+	return n.StartWith(cleanEnv(), log, argv...)
+}
+
+// StartWith starts a program with a certain environment.
+func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess {
+	n.t.Helper()
+	pid, end, err := n.ns.start(nsCommand{Argv: argv, Env: env, Log: log})
+	if err != nil {
+		n.t.Fatalf("start %s: %v\n%s", argv[0], err, Tail(log, 20))
+	}
+	return &NodeProcess{Pid: pid, t: n.t, name: argv[0], end: end}
+}
+
+// Listen listens on a TCP address of the node's own network for this process.
+func (n *Node) Listen(address string) net.Listener {
+	n.t.Helper()
+	type result struct {
+		net.Listener
+		error
+	}
+	done := make(chan result)
+	go func() {
+		// The thread must go back to its own network and must not end: the lab's
+		// processes are killed with the thread that started them.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		l, err := listenInNetworkOf(n.ns.cmd.Process.Pid, address)
+		done <- result{l, err}
+	}()
+	r := <-done
+	if r.error != nil {
+		n.t.Fatalf("lab: listen on %s of the node: %v", address, r.error)
+	}
+	return r.Listener
+}
+
+func listenInNetworkOf(pid int, address string) (net.Listener, error) {
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(own)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(f)
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+		panic(fmt.Sprintf("lab: a thread cannot leave a node's network: %v", err))
+	}
+	return l, err
+}
+
+// Running reports whether the process has not ended.
+func (p *NodeProcess) Running() bool { return !isClosed(p.end.done) }
+
+// Kill ends the process by SIGKILL and waits for its end.
+func (p *NodeProcess) Kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	select {
+	case <-p.end.done:
+	case <-time.After(20 * time.Second):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+}
+
+// Freeze stops every thread of the process, and returns when they have stopped.
+func (p *NodeProcess) Freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	Eventually(p.t, 5*time.Second, p.name+" is stopped", func() error {
+		if state := processState(p.Pid); state != "T" {
+			return fmt.Errorf("process %d is in state %q", p.Pid, state)
+		}
+		return nil
+	})
+}
+
+// Thaw lets a frozen process continue.
+func (p *NodeProcess) Thaw() {
+	p.t.Helper()
+	p.signal(syscall.SIGCONT)
+}
+
+func (p *NodeProcess) signal(s syscall.Signal) {
+	p.t.Helper()
+	if !p.Running() {
+		p.t.Fatalf("lab: %s has ended: %s", p.name, describe(p.end.status))
+	}
+	if err := syscall.Kill(p.Pid, s); err != nil {
+		p.t.Fatalf("lab: send %s to %s: %v", s, p.name, err)
+	}
+}

@@ -1,0 +1,96 @@
+//go:build e2e
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// stopLimit is how long a restart waits for the runtime to end on SIGTERM before
+// it kills it. systemd's own limit is longer; what has not ended by then does not.
+const stopLimit = 20 * time.Second
+
+// Restarted is what a restart showed.
+type Restarted struct {
+	// Killed is true when the runtime did not end on SIGTERM within 20 s.
+	Killed bool
+	// Listed is how long the first list took to be answered from the start on;
+	// negative when none was within a minute.
+	Listed time.Duration
+}
+
+// Restart restarts the runtime as a service manager does: SIGTERM, SIGCONT, after
+// 20 s SIGKILL, and a start. Its pods are left alone.
+func (c *Containerd) Restart() (r Restarted) {
+	c.t.Helper()
+	c.signal(syscall.SIGTERM)
+	c.signalIfAlive(syscall.SIGCONT)
+	select {
+	case <-c.end.done:
+	case <-time.After(stopLimit):
+		r.Killed = true
+		c.signalIfAlive(syscall.SIGKILL)
+		c.awaitEnd()
+	}
+	c.Launch()
+	start := time.Now()
+	r.Listed = -1
+	for time.Since(start) < time.Minute {
+		if err := listAnswers(c.Socket); err == nil {
+			r.Listed = time.Since(start)
+			return r
+		}
+		time.Sleep(pollInterval)
+	}
+	return r
+}
+
+func (c *Containerd) signalIfAlive(s syscall.Signal) {
+	if !isClosed(c.end.done) {
+		_ = syscall.Kill(c.pid, s)
+	}
+}
+
+// listAnswers asks a socket for its containers on a connection of its own.
+func listAnswers(socket string) error {
+	r, err := dialCRI(socket)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(r.conn)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, err = r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	return err
+}
+
+// States are the states of the runtime's containers by their id, where it answers
+// in time.
+func (r *CRI) States(limit time.Duration) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers: %w", err)
+	}
+	states := map[string]string{}
+	for _, c := range list.GetContainers() {
+		states[c.GetId()] = strings.TrimPrefix(c.GetState().String(), "CONTAINER_")
+	}
+	return states, nil
+}
+
+// UpdateResources asks for other CPU shares of a container, as the kubelet's CPU
+// manager does, and returns when it is done or ctx ends.
+func (c *Container) UpdateResources(ctx context.Context) error {
+	_, err := c.r.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: c.ID, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
+	})
+	return err
+}

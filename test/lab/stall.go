@@ -1,0 +1,129 @@
+//go:build e2e
+
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// FileSystem is an ext4 file system of the test's own, on a loop device, which can
+// be frozen: what writes to it then waits in the kernel.
+type FileSystem struct {
+	t   testing.TB
+	dir string // as the lab sees it
+}
+
+// RootOnDisk mounts a file system of its own below containerd's root directory.
+// It is for a containerd that has not been started yet.
+func (c *Containerd) RootOnDisk() *FileSystem {
+	c.t.Helper()
+	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
+	image, root := filepath.Join(filepath.Dir(c.Socket), "disk.img"), filepath.Join(filepath.Dir(c.Socket), "root")
+	must(c.t, os.WriteFile(image, nil, 0o600))
+	must(c.t, os.Truncate(image, 512<<20))
+	ns := strconv.Itoa(c.ns.cmd.Process.Pid)
+	for _, argv := range [][]string{
+		{"mkfs.ext4", "-q", image},
+		{"nsenter", "--mount", "--target", ns, "mount", "-o", "loop", image, root},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			Unable(c.t, fmt.Sprintf("no file system can be mounted: %v: %s", err, out))
+		}
+	}
+	return &FileSystem{t: c.t, dir: filepath.Join("/proc", ns, "root", root)}
+}
+
+// Freeze freezes the file system, as fsfreeze does, and returns what thaws it.
+func (f *FileSystem) Freeze() (thaw func()) {
+	f.t.Helper()
+	fd, err := unix.Open(f.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.IoctlSetInt(fd, fiFreeze, 0)
+	}
+	if err != nil {
+		f.t.Fatalf("lab: freeze %s: %v", f.dir, err)
+	}
+	thaw = sync.OnceFunc(func() {
+		if err := unix.IoctlSetInt(fd, fiThaw, 0); err != nil {
+			f.t.Errorf("lab: thaw %s: %v", f.dir, err)
+		}
+		_ = unix.Close(fd)
+	})
+	f.t.Cleanup(thaw)
+	return thaw
+}
+
+// FIFREEZE and FITHAW of linux/fs.h.
+const (
+	fiFreeze = 0xc0045877
+	fiThaw   = 0xc0045878
+)
+
+// DeadFUSE mounts a FUSE file system whose server answers nothing, and returns
+// what ends the server: whoever waits for it then gets an error. It is mounted in
+// containerd's namespace too.
+func (c *Containerd) DeadFUSE(dir string) (end func()) {
+	c.t.Helper()
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		Unable(c.t, "no FUSE: "+err.Error())
+	}
+	// The mount is made by a child in containerd's namespace, with the server's
+	// descriptor as its fourth.
+	script := `exec mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead "$0"`
+	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(c.ns.cmd.Process.Pid), "sh", "-c", script, dir)
+	cmd.ExtraFiles = []*os.File{f}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		Unable(c.t, fmt.Sprintf("no FUSE file system can be mounted: %v: %s", err, out))
+	}
+	end = sync.OnceFunc(func() { closeQuietly(f) })
+	c.t.Cleanup(end)
+	return end
+}
+
+// LimitMemory lets the group's process have so many bytes more, and has those
+// that need more wait instead of being killed (v1). lift undoes it.
+func (g *ControlGroup) LimitMemory(more int64) (lift func()) {
+	g.t.Helper()
+	if g.v2 {
+		Unable(g.t, "cgroup v2: a process without memory is killed there, and does not wait")
+	}
+	b, err := os.ReadFile(filepath.Join(g.dir, "memory.usage_in_bytes"))
+	var used int64
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &used)
+	}
+	if err != nil {
+		g.t.Fatalf("lab: %v", err)
+	}
+	g.write("memory.oom_control", "1")
+	g.write("memory.limit_in_bytes", strconv.FormatInt(used+more, 10))
+	lift = sync.OnceFunc(func() {
+		g.write("memory.limit_in_bytes", "-1")
+		g.write("memory.oom_control", "0")
+	})
+	g.t.Cleanup(lift)
+	return lift
+}
+
+// Shares sets the group's CPU weight against the usual 1024 (v1) or 100 (v2); 0
+// sets the usual one.
+func (g *ControlGroup) Shares(n int) {
+	g.t.Helper()
+	file, usual := "cpu.shares", 1024
+	if g.v2 {
+		file, usual = "cpu.weight", 100
+	}
+	if n == 0 {
+		n = usual
+	}
+	g.write(file, strconv.Itoa(n))
+}
