@@ -2,6 +2,7 @@ package cri
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -26,7 +27,7 @@ func newArrivals() *arrivals { return &arrivals{from: time.Now()} }
 
 // watch returns conn with its bytes noted.
 func (a *arrivals) watch(conn net.Conn) *watchedConn {
-	return &watchedConn{Conn: conn, arrivals: a}
+	return &watchedConn{Conn: conn, arrivals: a, closed: make(chan struct{})}
 }
 
 // at is when many bytes last came in, zero for never.
@@ -44,6 +45,8 @@ type watchedConn struct {
 	began    time.Duration
 	bytes    int
 	received atomic.Bool // anything at all
+	once     sync.Once
+	closed   chan struct{} // closed by Close
 }
 
 // Read reads, and notes how much came.

@@ -60,6 +60,7 @@ type Options struct {
 // once.
 type Client struct {
 	opts     Options
+	timeout  atomic.Int64 // of each call, in nanoseconds
 	trackers map[Operation]*tracker
 	lastDial atomic.Pointer[DialResult]
 	arrivals *arrivals
@@ -108,6 +109,7 @@ func New(opts Options) (*Client, error) {
 		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
 		sandboxes: newSandboxLister(), containers: newContainerLister(), maxStreamed: maxStreamed,
 	}
+	c.timeout.Store(int64(opts.RPCTimeout))
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
 	}
@@ -127,7 +129,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		if conn.GetState() == connectivity.TransientFailure {
 			return nil, errFailed
 		}
-		return c.dial(ctx)
+		return c.dial(ctx, conn)
 	}
 	conn, err := grpc.NewClient("passthrough:///runtime", append(transport(&c.frames),
 		grpc.WithContextDialer(dial),
@@ -157,17 +159,22 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+// dial makes the connection of a grpc.ClientConn.
+func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error) {
 	start := time.Now()
 	c.socket.Store(nil)
+	socket := statSocket(c.opts.Path) // before the connection: one that is newer is another one
 	conn, err := c.opts.Dial(ctx)
-	now := time.Now()
-	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: peerPID(conn)})
+	now, pid := time.Now(), peerPID(conn)
+	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
 	if err != nil {
 		return nil, err
 	}
 	watched := c.arrivals.watch(conn)
 	c.socket.Store(watched)
+	if isUnix(conn) {
+		go c.endStale(of, watched, peerOf(c.opts.Path, socket, pid))
+	}
 	return watched, nil
 }
 
@@ -205,6 +212,18 @@ func (c *Client) Waiting() (since time.Time, waiting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return dial.At, !c.closed && c.conn.GetState() == connectivity.Connecting
+}
+
+// Peer returns the process at the other end of the connection that is up, as
+// DialResult.PeerPID; up is false while there is none.
+func (c *Client) Peer() (pid int, up bool) {
+	dial := c.LastDial()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if dial == nil || dial.Err != nil || c.closed || c.conn.GetState() != connectivity.Ready {
+		return 0, false
+	}
+	return dial.PeerPID, true
 }
 
 // History returns what came of the recent calls of an operation. It takes no
@@ -295,7 +314,7 @@ func (c *Client) callBeside(ctx context.Context, op Operation, method string, re
 }
 
 func (c *Client) ask(ctx context.Context, op Operation, start time.Time, a *answer, invoke func(context.Context, *grpc.ClientConn) error) (Call, *Error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.RPCTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 	defer cancel()
 	conn, err := c.connection()
 	if err == nil {
@@ -304,7 +323,7 @@ func (c *Client) ask(ctx context.Context, op Operation, start time.Time, a *answ
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *Error
 	if err != nil {
-		failed = errorOf(op, err)
+		failed = c.failure(op, err)
 		done.Code = failed.Code
 		if failed.Bytes > 0 {
 			done.Bytes = failed.Bytes
@@ -343,6 +362,9 @@ func (c *Client) invoke(ctx context.Context, conn *grpc.ClientConn, op Operation
 	defer func() { <-c.large }()
 	return conn.Invoke(ctx, method, req, a)
 }
+
+// SetRPCTimeout sets the limit of each call that begins from now on.
+func (c *Client) SetRPCTimeout(d time.Duration) { c.timeout.Store(int64(d)) }
 
 // Version asks for the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (Version, error) {

@@ -117,7 +117,7 @@ func TestCodecRefusesOtherTypes(t *testing.T) {
 	if err := (codec{}).Unmarshal(nil, &answer{decode: func(mem.BufferSlice) error { return errors.New("decoded") }}); err == nil || err.Error() != "decoded" {
 		t.Errorf("%v", err)
 	}
-	if name := (codec{}).Name(); name != "proto" {
-		t.Errorf("content subtype %q: a runtime would not know it", name)
+	if name := (codec{}).Name(); name != "" {
+		t.Errorf("content subtype %q: CRI-O does not answer application/grpc+%[1]s", name)
 	}
 }

@@ -29,8 +29,11 @@ func into(m proto.Message) *answer {
 // handler, and a list can be read from the received bytes as they are.
 type codec struct{}
 
-// Name is the content subtype; the runtime sees ordinary protobuf.
-func (codec) Name() string { return "proto" }
+// Name returns "", so that the content type is "application/grpc", as the
+// kubelet's is. grpc-go makes a content subtype of the name of a forced codec,
+// and CRI-O never answers "application/grpc+proto": the cmux in front of its
+// gRPC server compares the whole header value.
+func (codec) Name() string { return "" }
 
 // Marshal encodes a request with the generated encoder.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {

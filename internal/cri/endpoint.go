@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"go.yaml.in/yaml/v2"
@@ -77,16 +79,32 @@ type Finder struct {
 	Root string
 	// Serves tells whether runtime.v1 is served at a socket.
 	Serves func(ctx context.Context, path string) bool
+
+	// reading is true while the kubelet's arguments are read.
+	reading atomic.Bool
 }
 
+// argsTimeout limits the wait for the kubelet's arguments: a read of
+// /proc/PID/cmdline blocks while that process is stuck in the kernel.
+const argsTimeout = 2 * time.Second
+
 // Find looks where the kubelet looks: at its process's arguments, at its
-// configuration file, then at crictl's, then at the usual places. It reads
-// other processes' arguments, which can block on one that is wedged: call it
-// where that does no harm.
+// configuration file, then at crictl's, then at the usual places. Where the
+// kubelet's arguments cannot be read in time, the rest is only a guess.
 func (f *Finder) Find(ctx context.Context) Found {
+	args, err := f.kubeletArgs(ctx)
+	found := f.find(ctx, args)
+	if err != nil {
+		found.Certain = false
+		found.Searched = append([]string{err.Error()}, found.Searched...)
+	}
+	return found
+}
+
+func (f *Finder) find(ctx context.Context, args []string) Found {
 	var searched []string
 	configs := []string{kubeletConfig}
-	if args := f.kubeletArgs(); args != nil {
+	if args != nil {
 		if e := flagValue(args, "container-runtime-endpoint"); e != "" {
 			if path, err := ParseEndpoint(e); err == nil {
 				return Found{Path: path, Source: "the kubelet's arguments", Certain: true}
@@ -130,9 +148,33 @@ func (f *Finder) Find(ctx context.Context) Found {
 	return Found{Searched: searched}
 }
 
+var errArgsTimeout = errors.New("the arguments of the kubelet's process: not readable in time")
+
 // kubeletArgs returns the arguments of the kubelet's process, nil when none is
-// found.
-func (f *Finder) kubeletArgs() []string {
+// found. A read that blocks is abandoned, and another is made only when it has
+// returned.
+func (f *Finder) kubeletArgs(ctx context.Context) ([]string, error) {
+	if !f.reading.CompareAndSwap(false, true) {
+		return nil, errArgsTimeout
+	}
+	args := make(chan []string, 1)
+	go func() {
+		a := f.readKubeletArgs()
+		f.reading.Store(false)
+		args <- a
+	}()
+	timer := time.NewTimer(argsTimeout)
+	defer timer.Stop()
+	select {
+	case a := <-args:
+		return a, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil, errArgsTimeout
+}
+
+func (f *Finder) readKubeletArgs() []string {
 	fs, err := procfs.NewFS(f.ProcFS)
 	if err != nil {
 		return nil

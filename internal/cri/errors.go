@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,8 @@ import (
 var tooLarge = regexp.MustCompile(`(received|trying to send) message (?:after decompression )?larger than max \((\d+) vs\. (\d+)\)`)
 
 // notInitialized is what containerd answers to every call while it recovers
-// its state (containerd pkg/cri/instrument).
+// its state (containerd pkg/cri/instrument): with code Unknown up to 1.7, with
+// Unavailable from 2.0 on.
 const notInitialized = "server is not initialized yet"
 
 // unmarshalFailed is grpc-go's word for an answer that its codec could not read
@@ -55,10 +57,30 @@ func errorOf(op Operation, err error) *Error {
 
 func codeOf(c codes.Code) Code { return Code(c.String()) }
 
-// NotInitialized tells whether the runtime answered that it is still
+// NotInitialized reports whether the runtime answered that it is still
 // recovering its state.
 func (e *Error) NotInitialized() bool {
-	return e.Code == CodeUnknown && strings.Contains(e.Message, notInitialized)
+	return (e.Code == CodeUnknown || e.Code == CodeUnavailable) && strings.Contains(e.Message, notInitialized)
+}
+
+// foreign holds what grpc-go says of a server that sent something, and it was
+// not gRPC: HTTP/1.1, bytes that are no HTTP/2 frame, another frame in place of
+// SETTINGS, or HTTP/2 without gRPC (google.golang.org/grpc internal/transport
+// http2_client.go and golang.org/x/net/http2).
+var foreign = []string{
+	"looked like an HTTP/1.1 header",
+	"frame too large",
+	"not a settings frame",
+	"unexpected HTTP status code received from server",
+	"received unexpected content-type",
+	"connection error: PROTOCOL_ERROR",
+	"connection error: FRAME_SIZE_ERROR",
+}
+
+// Foreign reports whether the call failed because the other end sent something
+// that is not gRPC. A connection that failed or ended is no proof of that.
+func (e *Error) Foreign() bool {
+	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(e.Message, text) })
 }
 
 // TooLarge tells whether an answer was refused for its size.

@@ -90,7 +90,8 @@ func TestErrorCodes(t *testing.T) {
 		notInitialized bool
 	}{
 		{codes.Unknown, "server is not initialized yet", CodeUnknown, true},
-		{codes.Unavailable, "server is not initialized yet", CodeUnavailable, false},
+		{codes.Unavailable, "server is not initialized yet", CodeUnavailable, true}, // from containerd 2.0 on
+		{codes.Unavailable, "another error", CodeUnavailable, false},
 		{codes.Unknown, "rpc error: context deadline exceeded", CodeDeadlineExceeded, false},
 		{codes.Unknown, `failed to get container: context deadline exceeded: unknown`, CodeDeadlineExceeded, false},
 		{codes.Unknown, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock", CodeUnknown, false},
@@ -167,6 +168,29 @@ func TestErrorOfPlainErrors(t *testing.T) {
 	} {
 		if e := errorOf(OpVersion, tt.err); e.Code != tt.want || e.Message == "" {
 			t.Errorf("%v: %+v, want %s", tt.err, e, tt.want)
+		}
+	}
+}
+
+// TestForeign: only what the other end has sent proves that it is not gRPC.
+func TestForeign(t *testing.T) {
+	for _, tt := range []struct {
+		message string
+		want    bool
+	}{
+		{`connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`, true},
+		{`connection error: desc = "error reading server preface: http2: frame too large"`, true},
+		{`connection error: desc = "initial http2 frame from server is not a settings frame: *http2.PingFrame"`, true},
+		{`unexpected HTTP status code received from server: 503 (Service Unavailable); transport: received unexpected content-type "text/html"`, true},
+		{`connection error: desc = "error reading server preface: EOF"`, false},
+		{`connection error: desc = "error reading server preface: read unix @->/run/x.sock: read: connection reset by peer"`, false},
+		{`connection error: desc = "transport: error while dialing: dial unix /run/x.sock: connect: no such file or directory"`, false},
+		{`connection error: desc = "transport: error while dialing: dial unix /run/x.sock: connect: connection refused"`, false},
+		{`error reading from server: EOF`, false},
+		{`server is not initialized yet`, false},
+	} {
+		if e := (&Error{Code: CodeUnavailable, Message: tt.message}); e.Foreign() != tt.want {
+			t.Errorf("foreign %t, want %t: %s", e.Foreign(), tt.want, tt.message)
 		}
 	}
 }

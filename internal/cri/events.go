@@ -98,7 +98,7 @@ func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each 
 	case ctx.Err() == nil && !time.Now().Before(deadline) && status.Code(err) != codes.Unavailable:
 		return StreamLeaseOver, nil
 	}
-	return StreamFailed, errorOf(OpContainerEvents, err)
+	return StreamFailed, c.failure(OpContainerEvents, err)
 }
 
 // afterRunning calls f once this process has run for so long, unless ctx ends

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri/critest"
 )
@@ -247,5 +248,55 @@ func TestAPodsKubelet(t *testing.T) {
 		if found := f.Find(t.Context()); (found.Path == "/run/evil.sock") != believed {
 			t.Errorf("in cgroup %q: %+v, want it believed: %t", cgroup, found, believed)
 		}
+	}
+}
+
+// TestFinderKubeletStuck: while the kubelet's arguments cannot be read, the
+// search ends all the same, what it finds is a guess, and no second read is
+// begun.
+func TestFinderKubeletStuck(t *testing.T) {
+	n := newNode(t)
+	n.process("kubelet", "kubelet", "--container-runtime-endpoint=/run/k.sock")
+	n.socket("/run/containerd/containerd.sock")
+	cmdline := n.root + "/proc/2/cmdline"
+	args, err := os.ReadFile(cmdline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(cmdline); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(cmdline, 0o600); err != nil { // a read of it blocks until somebody writes
+		t.Fatal(err)
+	}
+	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(context.Context, string) bool { return true }}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if got := f.Find(ctx); got.Certain || got.Path != n.root+"/run/containerd/containerd.sock" {
+			t.Errorf("found %+v, want the usual place as a guess", got)
+		}
+		cancel()
+	}
+	w, err := os.OpenFile(cmdline, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); f.reading.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the first read has not ended")
+		}
+	}
+	if err := os.Remove(cmdline); err != nil {
+		t.Fatal(err)
+	}
+	n.file("/proc/2/cmdline", string(args))
+	if got := f.Find(t.Context()); !got.Certain || got.Path != "/run/k.sock" {
+		t.Errorf("found %+v when the arguments can be read again", got)
 	}
 }

@@ -131,7 +131,7 @@ func (l *lister[T]) streamed(ctx context.Context, c *Client) (out []*T, bytes in
 // callStream makes one measured call with an answer in parts, each of which part
 // reads. It returns the size of all parts. The error is an *Error.
 func (c *Client) callStream(ctx context.Context, op Operation, method string, req proto.Message, part func(mem.BufferSlice) error) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.RPCTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 	defer cancel()
 	t := c.trackers[op]
 	start := time.Now()
@@ -140,7 +140,7 @@ func (c *Client) callStream(ctx context.Context, op Operation, method string, re
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: bytes, Code: CodeOK}
 	var failed *Error
 	if err != nil {
-		failed = errorOf(op, err)
+		failed = c.failure(op, err)
 		failed.Bytes, failed.Limit = 0, 0 // of a part: it says nothing about the list
 		done.Bytes, done.Code = 0, failed.Code
 	} else {

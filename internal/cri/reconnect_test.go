@@ -251,15 +251,43 @@ func TestFrozenInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestSpeakSecond: CRI-O answers only who has spoken.
-func TestSpeakSecond(t *testing.T) {
-	rt := serve(t, critest.Options{SpeakSecond: true})
+// TestBehindCmux: CRI-O serves only who speaks first, with the content type
+// "application/grpc" and no other. Every call must pass.
+func TestBehindCmux(t *testing.T) {
+	rt := serve(t, critest.Options{SpeakSecond: true, MaxSendMsgSize: 64 << 20})
 	rt.FillPods(3, 2)
-	c, _ := clientOf(t, rt, Options{})
-	if err := c.Connect(within(t, 10*time.Second)); err != nil {
+	open := func(t *testing.T) *Client {
+		c, _ := clientOf(t, rt, Options{}) // the first call of a connection decides
+		return c
+	}
+	if err := open(t).Connect(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := c.ListContainers(within(t, 10*time.Second)); err != nil || len(list) != 6 {
-		t.Errorf("%d containers, %v", len(list), err)
+	list, err := open(t).ListContainers(within(t, 10*time.Second))
+	if err != nil || len(list) != 6 {
+		t.Fatalf("%d containers, %v", len(list), err)
 	}
+	for _, op := range []Operation{OpVersion, OpStatus, OpListPodSandbox, OpListContainers, OpPodSandboxStatus, OpContainerStatus} {
+		t.Run(string(op), func(t *testing.T) {
+			if err := calls(open(t), list[0].SandboxID, list[0].ID)[op](within(t, 10*time.Second)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("pod lists", func(t *testing.T) {
+		if _, _, err := open(t).PodLists(within(t, 10*time.Second), "none"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("streamed list", func(t *testing.T) {
+		c := open(t)
+		if out, _, err := c.containers.streamed(within(t, 10*time.Second), c); err != nil || len(out) != 6 {
+			t.Errorf("%d containers, %v", len(out), err)
+		}
+	})
+	t.Run("events", func(t *testing.T) {
+		if end, err := open(t).ContainerEvents(within(t, 10*time.Second), 200*time.Millisecond, func(*ContainerEvent) {}); end != StreamLeaseOver {
+			t.Errorf("the stream ended with %d, %v", end, err)
+		}
+	})
 }

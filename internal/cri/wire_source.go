@@ -110,32 +110,8 @@ func (s *source) next() (raw []byte, ok bool, err error) {
 	}
 }
 
-// head returns what is left of the first piece not yet begun, and has it brought
-// into the cache. The answer is complete when reading begins, and long out of
-// it. To walk over a message is to find the place of one field by the length of
-// the one before: each step waits for memory by itself, where these loads go
-// side by side.
-func (s *source) head() []byte {
-	b := s.rest[0].ReadOnlyData()
-	if s.taken == 0 && len(b) <= maxTouched {
-		var touched byte
-		for at := 0; at < len(b); at += cacheLine {
-			touched |= b[at]
-		}
-		sink = touched
-	}
-	return b[s.taken:]
-}
-
-const (
-	// cacheLine is what one memory access brings along.
-	cacheLine = 64
-	// maxTouched bytes find room in the first-level cache.
-	maxTouched = 32 << 10
-)
-
-// sink keeps the compiler from leaving out the loads of head.
-var sink byte //nolint:unused // writing to it is its use
+// head returns what is left of the first piece not yet begun.
+func (s *source) head() []byte { return s.rest[0].ReadOnlyData()[s.taken:] }
 
 // skip passes over the next n bytes, and tells whether there were as many.
 func (s *source) skip(n int) bool {

@@ -134,9 +134,11 @@ func NoSettings() Term { return Term{kind: kindNoSettings} }
 // SettingsOnly sends HTTP/2 SETTINGS and nothing after.
 func SettingsOnly() Term { return Term{kind: kindSettingsOnly} }
 
-// SpeakSecond sends nothing until the client's preface and SETTINGS were read,
-// answers no frame but SETTINGS before the first HEADERS, and answers GET /info
-// over HTTP/1.1, as CRI-O does (it sits behind a cmux). It is no fault.
+// SpeakSecond puts cmux in front of the gRPC server, with CRI-O's matchers: the
+// server sends nothing until it has read the client's preface and SETTINGS,
+// answers no frame but SETTINGS before the first HEADERS, serves gRPC only with
+// the content type "application/grpc", and answers GET /info over HTTP/1.1. It
+// is no fault.
 func SpeakSecond() Term { return Term{kind: kindSpeakSecond} }
 
 // Drip lets the server's bytes trickle: so many, then a pause.

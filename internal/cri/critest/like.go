@@ -32,8 +32,8 @@ const (
 	// what came up to five minutes before it. One that does not read stops all
 	// others, and every pod's start and stop: see Model.HeldUp.
 	LikeContainerd2 Like = "containerd-2"
-	// LikeCRIO has its event stream turned off, which is its default: the stream
-	// ends at once with EOF.
+	// LikeCRIO has cmux in front of its server (see SpeakSecond), and its event
+	// stream turned off, which is its default: the stream ends at once with EOF.
 	LikeCRIO Like = "cri-o"
 )
 

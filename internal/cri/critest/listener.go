@@ -16,21 +16,23 @@ type baseListener interface {
 // faultListener accepts from another listener as far as the faults allow it.
 // Its Accept hands out only connections that are gRPC's to serve.
 type faultListener struct {
-	base        baseListener
-	faults      *socketFaults
-	speakSecond bool
+	base   baseListener
+	faults *socketFaults
+	// speakSecond reports whether new connections go through cmux.
+	speakSecond func() bool
 
-	out    chan net.Conn
+	out    chan net.Conn // to gRPC
+	toMux  chan net.Conn // to cmux: see mux
 	closed chan struct{}
 	once   sync.Once
 	pumped chan struct{} // closed when nothing more will be accepted
 	wg     sync.WaitGroup
 }
 
-func newFaultListener(base baseListener, faults *socketFaults, speakSecond bool) *faultListener {
+func newFaultListener(base baseListener, faults *socketFaults, speakSecond func() bool) *faultListener {
 	l := &faultListener{
 		base: base, faults: faults, speakSecond: speakSecond,
-		out: make(chan net.Conn), closed: make(chan struct{}), pumped: make(chan struct{}),
+		out: make(chan net.Conn), toMux: make(chan net.Conn), closed: make(chan struct{}), pumped: make(chan struct{}),
 	}
 	faults.attach(base)
 	go l.pump()
@@ -120,10 +122,10 @@ func (l *faultListener) sleep(d time.Duration) bool {
 	}
 }
 
-// deliver hands a connection to gRPC.
-func (l *faultListener) deliver(c net.Conn) {
+// deliver hands a connection to whoever accepts from to.
+func (l *faultListener) deliver(c net.Conn, to chan<- net.Conn) {
 	select {
-	case l.out <- c:
+	case to <- c:
 	case <-l.closed:
 		_ = c.Close()
 	}

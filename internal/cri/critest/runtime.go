@@ -32,8 +32,9 @@ type Options struct {
 	// Backlog is the limit of the accept queue in memory; 0 is 4096. A unix
 	// socket has the system's.
 	Backlog int
-	// SpeakSecond makes the server behave as CRI-O on a connection (see
-	// SpeakSecond, the term) while no socket fault is in force.
+	// SpeakSecond puts cmux in front of the server as CRI-O does (see
+	// SpeakSecond, the term) while no socket fault is in force. LikeCRIO does so
+	// as well.
 	SpeakSecond bool
 	// OnlyV1Alpha2 serves runtime.v1alpha2 and not runtime.v1: an old runtime.
 	OnlyV1Alpha2 bool
@@ -63,6 +64,7 @@ type Runtime struct {
 type running struct {
 	grpc     *grpc.Server
 	listener *faultListener
+	mux      *mux
 	unix     *net.UnixListener // nil in memory
 	done     chan struct{}
 }
@@ -136,13 +138,18 @@ func (r *Runtime) serve(base baseListener, unix *net.UnixListener) {
 
 	run := &running{
 		grpc: s, unix: unix, done: make(chan struct{}),
-		listener: newFaultListener(base, r.sock, r.opts.SpeakSecond),
+		listener: newFaultListener(base, r.sock, func() bool { return r.opts.SpeakSecond || r.events.is() == LikeCRIO }),
 	}
+	run.mux = newMux(run.listener)
 	r.server = run
+	var served sync.WaitGroup
+	for _, l := range []net.Listener{run.listener, run.mux.grpc} {
+		// It returns once Stop closes the listener.
+		served.Go(func() { _ = s.Serve(l) })
+	}
 	go func() {
 		defer close(run.done)
-		// It returns once Stop closes the listener.
-		_ = s.Serve(run.listener)
+		served.Wait()
 	}()
 }
 
@@ -176,6 +183,7 @@ func (r *Runtime) end(failure syscall.Errno) {
 	r.sock.closeAll()
 	run.grpc.Stop()
 	<-run.done
+	run.mux.wait()
 	run.listener.wait()
 }
 

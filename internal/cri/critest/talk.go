@@ -1,15 +1,12 @@
 package critest
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"sync"
-
-	"golang.org/x/net/http2"
 )
 
 // talk treats a new connection as the fault says: it is gRPC's, or it is spoken
@@ -30,13 +27,13 @@ func (l *faultListener) talk(c *faultConn, t Term, reset <-chan struct{}) {
 		serveHTTP1(c, http.NotFoundHandler())
 		stop()
 	case kindSpeakSecond:
-		l.speakAfterClient(c)
+		l.deliver(c, l.toMux)
 	default:
-		if l.speakSecond {
-			l.speakAfterClient(c)
+		if l.speakSecond() {
+			l.deliver(c, l.toMux)
 			return
 		}
-		l.deliver(c)
+		l.deliver(c, l.out)
 	}
 }
 
@@ -63,51 +60,6 @@ func (l *faultListener) closeOn(c *faultConn, reset <-chan struct{}) (stop func(
 	return func() { close(done) }
 }
 
-// speakAfterClient does what cmux does in front of CRI-O's gRPC server: it reads
-// the client's preface, answers its SETTINGS with empty ones, and reads on until
-// HEADERS show that gRPC is meant; only then does the gRPC server get the
-// connection, with everything that was read. So a client that waits for the
-// server to speak first waits for ever, and a PING before HEADERS is not answered.
-func (l *faultListener) speakAfterClient(c *faultConn) {
-	var seen bytes.Buffer
-	client := io.TeeReader(c, &seen)
-	replay := func() net.Conn { return &replayConn{Conn: c, r: io.MultiReader(&seen, c)} }
-
-	preface := []byte(http2.ClientPreface)
-	one := make([]byte, 1)
-	for i := range preface {
-		if _, err := io.ReadFull(client, one); err != nil {
-			_ = c.Close()
-			return
-		}
-		if one[0] != preface[i] {
-			serveHTTP1(replay(), http.HandlerFunc(criInfo))
-			return
-		}
-	}
-	framer := http2.NewFramer(c, client)
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			_ = c.Close()
-			return
-		}
-		switch f := frame.(type) {
-		case *http2.SettingsFrame:
-			if f.IsAck() {
-				continue
-			}
-			if err := framer.WriteSettings(); err != nil {
-				_ = c.Close()
-				return
-			}
-		case *http2.HeadersFrame:
-			l.deliver(replay())
-			return
-		}
-	}
-}
-
 // criInfo is CRI-O's /info, as far as anybody looks at it.
 func criInfo(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path != "/info" {
@@ -119,14 +71,6 @@ func criInfo(w http.ResponseWriter, req *http.Request) {
 		"storage_driver": "overlay", "storage_root": "/var/lib/containers/storage", "cgroup_driver": "systemd",
 	})
 }
-
-// replayConn reads first what was read before.
-type replayConn struct {
-	net.Conn
-	r io.Reader
-}
-
-func (c *replayConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // serveHTTP1 serves one connection until it is closed.
 func serveHTTP1(c net.Conn, h http.Handler) {
