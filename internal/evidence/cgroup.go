@@ -20,6 +20,7 @@ type cgroupSource struct {
 	pid      func() int
 	tree     cgroupTree
 	throttle throttling
+	memory   memoryWatch
 }
 
 // NewCgroup returns the source about the cgroup of the process that pid names,
@@ -30,6 +31,9 @@ type cgroupSource struct {
 //	cpu.stat                                       the CPU quota, at every level
 //	pids.current, pids.max                         tasks
 //	memory.usage_in_bytes and .limit_in_bytes (v1), memory.current and .max (v2)
+//	memory.{failcnt,oom_control} (v1), memory.{high,events.local} (v2), memory.stat
+//	cpu.shares (v1), cpu.weight (v2), cpu.idle     the share of the CPUs
+//	{cpu,memory,io}.pressure                       where v2's hierarchy has them
 //
 // A controller that is not there leaves its numbers at 0. It is an error when
 // the cgroup cannot be found: plegd then sees another cgroup namespace, or
@@ -66,6 +70,9 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	} else {
 		v.Memory, v.MemoryMax = s.tree.fullest(m, "memory", "memory.usage_in_bytes", "memory.limit_in_bytes")
 	}
+	s.memory.look(&s.tree, m, v)
+	v.CPUWeights = s.tree.weights(m)
+	v.Pressure = s.tree.pressure(m)
 	return v, nil
 }
 

@@ -56,11 +56,11 @@ func TestCgroupLayouts(t *testing.T) {
 		},
 		{
 			"v2: the own limit of memory is nearer, and none of tasks", "testdata/cgroup_v2", v2Cgroups,
-			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 40, Memory: 300000000, MemoryMax: 400000000},
+			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 40, Memory: 300000000, MemoryMax: 400000000, MemoryLimits: []health.MemoryLimit{{Path: runtimeCgroup, Usage: 300000000, Max: 400000000}, {Path: "/system.slice", Usage: 700000000, Max: 4000000000}}},
 		},
 		{
 			"hybrid: frozen by v2, the rest by v1", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups,
-			health.Cgroup{Path: runtimeCgroup, Frozen: true, ThrottledTotal: 5 * time.Second, PIDs: 7, PIDsMax: 10, Memory: 5, MemoryMax: 50},
+			health.Cgroup{Path: runtimeCgroup, Frozen: true, ThrottledTotal: 5 * time.Second, PIDs: 7, PIDsMax: 10, Memory: 5, MemoryMax: 50, MemoryLimits: []health.MemoryLimit{{Path: runtimeCgroup, Usage: 5, Max: 50}}},
 		},
 		{
 			"hybrid: v1 says less than all", "testdata/cgroup_hybrid", "3:cpu:P\n0::/\n",
@@ -106,7 +106,7 @@ func TestCgroupThrottled(t *testing.T) {
 			if v := set(1020, 205, 5_000_001); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
 				t.Errorf("%+v, want a quarter of the periods", v)
 			}
-			if v := set(1030, 205, 5_000_001); v.Throttled != 0 || v.ThrottledPeriods != 0 {
+			if v := set(1030, 205, 5_000_001); v.Throttled != 0 || v.ThrottledPeriods != 0 || !v.ThrottledAt.After(first.At) || !v.ThrottledAt.Before(v.At) {
 				t.Errorf("%+v, want none", v)
 			}
 			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made anew

@@ -22,6 +22,7 @@ const wholly = 2
 // throttling works out what the CPU quotas at a cgroup and above it take.
 type throttling struct {
 	before [throttleWindow]quotaSample // the oldest first
+	at     time.Time                   // when a quota was last seen to take time
 }
 
 type quotaSample struct {
@@ -115,8 +116,23 @@ func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
 			v.Throttled, v.ThrottledPeriods = taken, periods
 		}
 	}
+	if v.Throttled > 0 || now.throttledSince(t.before[throttleWindow-1]) {
+		t.at = v.At
+	}
+	v.ThrottledAt = t.at
 	copy(t.before[:], t.before[1:])
 	t.before[throttleWindow-1] = now
+}
+
+// throttledSince reports whether a quota has taken time since the sample b, be it
+// lifted by now.
+func (s quotaSample) throttledSince(b quotaSample) bool {
+	for dir, now := range s.levels {
+		if before, ok := b.levels[dir]; ok && (now.throttled > before.throttled || now.time > before.time) {
+			return true
+		}
+	}
+	return false
 }
 
 // quota tells whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of

@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +39,12 @@ type childrenSource struct {
 	reader  procReader
 	tree    cgroupTree
 	args    argsReader
+	owner   childrenOwner
 	settled map[int]bool
 	shims   map[procID]*shim
 	turn    int // of the slow looks
 	round   int
+	runtime int // the runtime's process, of this look
 }
 
 // shim is what is remembered of a shim or conmon.
@@ -61,9 +64,10 @@ type shim struct {
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
 // has it as a child: shims are left to these when the one that started them
-// ends. So those of a runtime that runs in a pod do not count; and one that was
-// started for another socket than the runtime's, as by dockerd's containerd, is
-// not named. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
+// ends. So those of a runtime that runs in a pod do not count. Its arguments must
+// name the runtime besides (childrenOwner): those of another runtime on the node,
+// as of dockerd's containerd or of podman, are neither counted nor named, nor what
+// they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
 // when the same thread has not run since the sample before. That its cgroup is
 // frozen on v2, or that a thread other than the first is in D, is looked for in
 // turn: of 8 shims in each sample.
@@ -73,7 +77,8 @@ type shim struct {
 // plugins, port forwarding).
 //
 // The arguments of a process can block the reader as long as it is wedged: they
-// are read once, of those that are to be named, and given up after 50 ms.
+// are read once and given up after 50 ms; a shim whose arguments cannot be read is
+// not taken for the runtime's.
 func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
 	w := NewWatch("children", Timing{Period: 1500 * time.Millisecond, Timeout: time.Second}, newChildrenSource(procfs, sysfs, pid, socket).gather)
 	w.hurry = func(v *health.Children) time.Duration {
@@ -103,6 +108,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
+	c.runtime = runtime
 	all, err := numbers(c.procfs, maxProcesses+1)
 	if err != nil {
 		return nil, err
@@ -122,13 +128,13 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	c.turn = c.nextTurn(len(found.shims))
 	for i, s := range found.shims {
 		closely := (i-c.turn+len(found.shims))%len(found.shims) < slowLooks
-		if state, since := c.shimState(s, now, closely); state != "" && !c.isForeign(s.id()) {
+		if state, since := c.shimState(s, now, closely); state != "" {
 			v.Stuck = append(v.Stuck, health.Child{PID: s.pid, Comm: s.comm, State: state, Since: since})
 		}
 	}
 	for _, s := range found.helpers {
 		started := startedAt(now, up, s.start)
-		if now.Sub(started) >= helperAge && c.isHelper(s, s.ppid == runtime) && !c.isForeign(found.ids[s.ppid]) {
+		if now.Sub(started) >= helperAge && c.isHelper(s, s.ppid == runtime) {
 			v.Old = append(v.Old, health.Child{PID: s.pid, Comm: s.comm, State: threadState(s.state), Since: started})
 		}
 	}
@@ -139,7 +145,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 			s.Sandbox = sandboxOf(s.Comm, args)
 		}
 	}
-	c.forget(found.ids)
+	c.forget(found)
 	return v, nil
 }
 
@@ -158,13 +164,15 @@ func longest(all []health.Child) []health.Child {
 type family struct {
 	shims, helpers []procStat
 	ids            map[int]procID // of all of these
+	others         map[int]procID // shims and conmons that are not known to be the runtime's
 }
 
 // look goes through the processes.
 func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (family, error) {
 	c.round++
 	kin := c.ancestors(runtime)
-	out := family{ids: map[int]procID{}}
+	out := family{ids: map[int]procID{}, others: map[int]procID{}}
+	c.owner.look(ctx, c, runtime)
 	settled := make(map[int]bool, len(all))
 	up := c.up()
 	var runs []procStat
@@ -182,6 +190,12 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 		}
 		switch {
 		case isShim(s.comm) && kin[s.ppid]:
+			args := c.args.of(s.id())
+			if !c.owner.owns(s.comm, args) {
+				out.others[pid] = s.id()
+				settled[pid] = args != nil && up-ticksToDuration(s.start) >= settledAge
+				continue
+			}
 			out.shims = append(out.shims, s)
 			out.ids[pid] = s.id()
 		case s.ppid == runtime:
@@ -226,11 +240,12 @@ func (c *childrenSource) nextTurn(n int) int {
 }
 
 // forget drops what is known of processes that are gone.
-func (c *childrenSource) forget(ids map[int]procID) {
+func (c *childrenSource) forget(found family) {
 	for id := range c.shims {
-		if ids[id.pid] != id {
+		if found.ids[id.pid] != id {
 			delete(c.shims, id)
 		}
 	}
-	c.args.forget(ids)
+	maps.Copy(found.others, found.ids)
+	c.args.forget(found.others)
 }

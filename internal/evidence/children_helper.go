@@ -44,17 +44,6 @@ func (c *childrenSource) isHelper(s procStat, ofRuntime bool) bool {
 	return false
 }
 
-// isForeign tells whether a shim was started for another socket than the
-// runtime's, as its arguments say. It is of the runtime while they are not known,
-// and so is what is no shim.
-func (c *childrenSource) isForeign(id procID) bool {
-	if id.pid == 0 {
-		return false
-	}
-	socket, address := c.socket(), argValue(c.args.of(id), "address")
-	return socket != "" && address != "" && plainPath(address) != plainPath(socket)
-}
-
 // plainPath is a path of a socket to compare: /var/run is /run everywhere.
 func plainPath(p string) string {
 	return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1)

@@ -20,10 +20,10 @@ func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (sta
 	case state == "D":
 		next.state, next.tid = "D", s.pid
 		if c.isFrozen(s.pid, c.tree.frozenV1) {
-			next.state, next.tid = "F", 0
+			next.state, next.tid = c.frozenShim(c.tree.frozenV1), 0
 		}
 	case (closely || known != nil && known.state == "F") && c.isFrozen(s.pid, c.tree.frozenV2):
-		next.state = "F"
+		next.state = c.frozenShim(c.tree.frozenV2)
 	case known != nil && known.state == "D" && c.threadBlocked(s.pid, known.tid):
 		next.state, next.tid = "D", known.tid
 	case closely:
@@ -49,6 +49,15 @@ func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (sta
 		return "", time.Time{} // everybody waits for a disk now and then
 	}
 	return next.state, next.since
+}
+
+// frozenShim is the state of a shim in a frozen cgroup: "" while the runtime is
+// frozen too. A service's freezer holds both, and the shim is not the cause.
+func (c *childrenSource) frozenShim(frozen func(cgroups) (string, bool)) string {
+	if c.isFrozen(c.runtime, frozen) {
+		return ""
+	}
+	return "F"
 }
 
 // isFrozen tells whether the cgroup of a process is frozen.

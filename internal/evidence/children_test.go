@@ -230,23 +230,84 @@ func TestChildrenFrozenShim(t *testing.T) {
 	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 }
 
-// TestForeignShim: a stuck shim that serves another runtime is none of this one,
-// nor is what that shim has started.
+// TestForeignShim: a shim that serves another runtime is none of this one, nor is
+// what that shim has started; nor is one whose arguments cannot be read, or
+// podman's conmon.
 func TestForeignShim(t *testing.T) {
+	const shimPath, socket = "/usr/bin/containerd-shim-runc-v2", "/run/containerd/containerd.sock"
 	root := t.TempDir()
 	process(t, root, 1, 0, "systemd", 'S')
-	process(t, root, 5, 1, "containerd", 'S')
-	process(t, root, 10, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "abc", "-address", "/run/containerd/containerd.sock")
-	process(t, root, 11, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", "def", "-address", "/run/docker/containerd/containerd.sock")
+	for pid, comm := range map[int]string{5: "containerd", 6: "crio", 7: "cri-dockerd"} {
+		process(t, root, pid, 1, comm, 'S')
+	}
+	process(t, root, 10, 1, "containerd-shim", 'T', shimPath, "-namespace", "k8s.io", "-id", "abc", "-address", socket)
+	process(t, root, 11, 1, "containerd-shim", 'T', shimPath, "-namespace", "k8s.io", "-id", "def", "-address", "/run/docker/containerd/containerd.sock")
 	process(t, root, 12, 10, "runc", 'S', "runc", "create")
 	process(t, root, 13, 11, "runc", 'S', "runc", "create")
-	c := childrenOf(root, "testdata/none", 5)
-	c.socket = func() string { return "/var/run/containerd/containerd.sock" }
-	v := gatherChildren(t, c)
-	if got := pidsOf(v.Stuck); !slices.Equal(got, []int{10}) || v.Stuck[0].Sandbox != "abc" {
-		t.Errorf("stuck: %+v, want pid 10 alone, with its sandbox", v.Stuck)
+	process(t, root, 14, 1, "containerd-shim", 'T', shimPath, "-namespace", "moby", "-id", "ghi", "-address", socket)
+	process(t, root, 15, 1, "containerd-shim", 'T')
+	process(t, root, 20, 1, "conmon", 'T', "/usr/bin/conmon", "-b", "/x/userdata", "-c", "f00d", "--exit-dir", "/var/run/crio/exits", "-n", "k8s_POD_a_b_c_0", "-r", "/usr/bin/runc")
+	process(t, root, 21, 1, "conmon", 'T', "/usr/bin/conmon", "--api-version", "1", "-c", "beef", "-n", "web", "--exit-dir", "/run/libpod/exits", "--exit-command", "/usr/bin/podman", "--exit-command-arg", "--root")
+	process(t, root, 22, 1, "conmon", 'T', "/usr/bin/conmon", "--api-version", "1", "-c", "cafe", "-n", "k8s_by_hand", "--exit-command", "/usr/bin/podman")
+	process(t, root, 23, 21, "runc", 'S', "runc", "create")
+	for name, tt := range map[string]struct {
+		runtime   int
+		socket    string
+		stuck     []int
+		old       []int
+		sandboxes string
+	}{
+		"containerd":                     {5, "/var" + socket, []int{10}, []int{12}, "abc"},
+		"a containerd of another path":   {5, "/run/other.sock", nil, nil, ""},
+		"CRI-O":                          {6, "/run/crio/crio.sock", []int{20}, nil, "f00d"},
+		"dockerd on the same containerd": {7, socket, []int{14}, nil, "ghi"},
+	} {
+		c := childrenOf(root, "testdata/none", tt.runtime)
+		c.socket = func() string { return tt.socket }
+		for range 3 { // settled or not
+			v := gatherChildren(t, c)
+			if got := pidsOf(v.Stuck); !slices.Equal(got, tt.stuck) || v.Shims != len(tt.stuck) || len(got) > 0 && v.Stuck[0].Sandbox != tt.sandboxes {
+				t.Errorf("%s: %d shims, stuck %+v, want %d", name, v.Shims, v.Stuck, tt.stuck)
+			}
+			if got := pidsOf(v.Old); !slices.Equal(got, tt.old) {
+				t.Errorf("%s: old %v, want %d", name, got, tt.old)
+			}
+		}
 	}
-	if got := pidsOf(v.Old); !slices.Equal(got, []int{12}) {
-		t.Errorf("old: %v, want pid 12 alone", got)
+}
+
+// TestShimFrozenWithRuntime: a freezer that holds the runtime's service holds its
+// shims too, and they are no cause; one that holds a shim alone is.
+func TestShimFrozenWithRuntime(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	v1 := func(path string) string { return "4:freezer:" + path + "\n" }
+	v2 := func(path string) string { return "0::" + path + "\n" }
+	for _, tt := range []struct {
+		name   string
+		line   func(string) string
+		state  byte
+		frozen map[string]string
+	}{
+		{"v1", v1, 'D', map[string]string{"fs/cgroup/freezer/a/freezer.state": "FROZEN\n", "fs/cgroup/freezer/b/freezer.state": "THAWED\n"}},
+		{"v2", v2, 'S', map[string]string{"fs/cgroup/cgroup.controllers": "cpu\n", "fs/cgroup/a/cgroup.events": "frozen 1\n", "fs/cgroup/b/cgroup.events": "frozen 0\n"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root, sys := t.TempDir(), t.TempDir()
+			writeTree(t, sys, tt.frozen)
+			process(t, root, 1, 0, "systemd", 'S')
+			process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
+			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
+			writeTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
+			w := newChildrenSource(root, sys, func() int { return 5 }, func() string { return socket })
+			w.up = func() time.Duration { return fixtureUp }
+			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
+				writeTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
+				gatherChildren(t, w)
+				v := gatherChildren(t, w)
+				if stuck := childPID(v.Stuck, 60); v.Shims != 1 || (stuck != nil) != want {
+					t.Errorf("the runtime in %s: %d shims, of which stuck: %+v; want the frozen one among them: %t", runtime, v.Shims, v.Stuck, want)
+				}
+			}
+		})
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -35,6 +37,10 @@ type DialOptions struct {
 	// the accept queue, and since when; made is false before it has been tried.
 	// While it waits no other one is sent to wait beside it. nil: there is none.
 	Held func() (since time.Time, waiting, made bool)
+	// Serves reports whether a process may be the runtime that is watched, by its
+	// pid as SO_PEERCRED told; what another one says of itself is not taken for the
+	// runtime's Version. nil: any may.
+	Serves func(pid int) bool
 	// Period lies between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
 	// Observer is told of the Version calls, Done of each probe that ended and
@@ -51,14 +57,16 @@ type Dialer struct {
 	opts    DialOptions
 	last    atomic.Pointer[health.Probe]
 	version atomic.Pointer[cri.Version]
-	peer    atomic.Pointer[cri.DialResult] // the last connection that was made
+	peer    atomic.Pointer[cri.DialResult] // the last connection that was made, but for current's
+	current atomic.Pointer[cri.Client]     // of the probe under way, or of the last one
 	kick    chan struct{}
+	moved   chan struct{}
 	begun   time.Time // Run
 }
 
 // NewDialer returns a source that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
-	d := &Dialer{opts: opts, kick: make(chan struct{}, 1)}
+	d := &Dialer{opts: opts, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	d.last.Store(&health.Probe{})
 	return d
 }
@@ -76,10 +84,14 @@ func (d *Dialer) Version() *cri.Version { return d.version.Load() }
 // Peer is the process that listened when the last connection was made, and when
 // that was; 0 when that cannot be told.
 func (d *Dialer) Peer() (pid int, at time.Time) {
-	if p := d.peer.Load(); p != nil {
-		return p.PeerPID, p.At
+	p := d.peer.Load()
+	if c := d.current.Load(); c != nil && d.connected(c) { // it may wait for an answer for long
+		p = c.LastDial()
 	}
-	return 0, time.Time{}
+	if p == nil {
+		return 0, time.Time{}
+	}
+	return p.PeerPID, p.At
 }
 
 // Kick asks for a probe now rather than at the end of the period.
@@ -88,6 +100,16 @@ func (d *Dialer) Kick() {
 	case d.kick <- struct{}{}:
 	default:
 	}
+}
+
+// Moved says that another socket than before listens at the path: a connection
+// that waits for the one before is given up, and the new one is probed now.
+func (d *Dialer) Moved() {
+	select {
+	case d.moved <- struct{}{}:
+	default:
+	}
+	d.Kick()
 }
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.
@@ -151,7 +173,12 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		return
 	}
 	defer func() { _ = client.Close() }()
+	d.current.Store(client)
 
+	select {
+	case <-d.moved: // before this probe
+	default:
+	}
 	p := health.Probe{At: time.Now()}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	err = client.Connect(limited)
@@ -164,9 +191,7 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		stuck := p
 		stuck.Stage, stuck.Cause = health.StageSettings, health.CauseTimeout
 		d.publish(ctx, stuck)
-		limited, cancel = context.WithTimeout(ctx, queuedFor)
-		err = client.Connect(limited)
-		cancel()
+		err = d.waitOn(ctx, client)
 		if err != nil {
 			return // still stuck; Failures and FailedSince go on with the next
 		}
@@ -189,7 +214,9 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		cancel()
 		if err == nil {
 			p.OK, p.RPC = true, time.Since(start)
-			d.version.Store(&v)
+			if dial := client.LastDial(); d.opts.Serves == nil || dial == nil || d.opts.Serves(dial.PeerPID) {
+				d.version.Store(&v)
+			}
 			d.publish(ctx, p)
 			return
 		}
@@ -208,10 +235,41 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 			cancel()
 		}
 	}
+	if dial := client.LastDial(); dial != nil && dial.Err != nil && connectFailed(dial.Err) {
+		// The runtime ended in between, and the call made a connection of its own.
+		p.Stage = health.StageConnect
+		p.Cause, p.Detail = ConnectCause(dial.Err, path)
+	}
 	if p.Cause == health.CauseNone {
 		p.Cause, p.Detail = answerCause(err)
 	}
 	d.publish(ctx, p)
+}
+
+// connectFailed reports whether connect(2) itself was refused, rather than cut
+// short by a deadline.
+func connectFailed(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno)
+}
+
+// waitOn waits for an answer on a connection that has been made, for queuedFor at
+// most and no longer than the path leads there.
+func (d *Dialer) waitOn(ctx context.Context, client *cri.Client) error {
+	limited, cancel := context.WithTimeout(ctx, queuedFor)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-d.moved:
+			cancel()
+		case <-limited.Done():
+		}
+	}()
+	err := client.Connect(limited)
+	cancel()
+	<-ended
+	return err
 }
 
 func (d *Dialer) connected(c *cri.Client) bool {
@@ -236,7 +294,8 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	}
 }
 
-// answerCause tells why a connection that the kernel had made came to nothing.
+// answerCause returns why a connection that the kernel had made came to nothing.
+// That the other end speaks no gRPC needs proof: something else that it sent.
 func answerCause(err error) (health.Cause, string) {
 	var e *cri.Error
 	if !errors.As(err, &e) {
@@ -246,17 +305,20 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseError, err.Error()
 	}
 	switch {
-	case e.Code == cri.CodeUnimplemented:
-		return health.CauseUnimplemented, e.Message
 	case e.NotInitialized():
 		return health.CauseNotInitialized, e.Message
+	case e.Foreign():
+		return health.CauseProtocol, "the other end does not speak gRPC"
+	case e.Code == cri.CodeUnimplemented:
+		return health.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded:
 		return health.CauseTimeout, "no answer to Version"
-	case e.Code == cri.CodeUnavailable && (strings.Contains(e.Message, "EOF") || strings.Contains(e.Message, "reset by peer") || strings.Contains(e.Message, "broken pipe") || strings.Contains(e.Message, "closing")):
+	case e.Code == cri.CodeUnavailable && slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(e.Message, text) }):
 		return health.CauseClosed, "the other end closed the connection"
-	case e.Code == cri.CodeUnavailable:
-		return health.CauseProtocol, "the other end does not speak gRPC"
 	default:
 		return health.CauseError, e.Error()
 	}
 }
+
+// closed holds what grpc-go says of a connection that has ended.
+var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}

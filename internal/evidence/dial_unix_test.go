@@ -1,6 +1,8 @@
 package evidence_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/evidence"
@@ -161,6 +164,49 @@ func TestDialUnixComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestDialUnixEndsInBetween: a runtime that ends between its SETTINGS and the
+// Version call has not shown that it speaks no gRPC.
+func TestDialUnixEndsInBetween(t *testing.T) {
+	for range 10 {
+		path := shortDir(t) + "/s"
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := l.Accept()
+			_ = l.Close() // which unlinks the path
+			if err == nil {
+				_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
+				_ = c.Close()
+			}
+		}()
+		_, done := dialUnix(t, func() string { return path }, 10*time.Second)
+		p := next(t, done)
+		missing := p.Stage == health.StageConnect && p.Cause == health.CauseMissing
+		if !missing && p.Cause != health.CauseClosed {
+			t.Errorf("%+v, want that the path is gone or that the connection was closed", p)
+		}
+	}
+}
+
+// TestDialUnixNotInitialized: containerd 2.x says so with the code Unavailable.
+func TestDialUnixNotInitialized(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unknown, codes.Unavailable} {
+		path := shortDir(t) + "/s"
+		rt := critest.New(critest.Options{})
+		rt.Set(critest.AnyRPC, critest.Error(code, "server is not initialized yet"))
+		if err := rt.Listen(path); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(rt.Stop)
+		_, done := dialUnix(t, func() string { return path }, 10*time.Second)
+		if p := next(t, done); p.Stage != health.StageRPC || p.Cause != health.CauseNotInitialized {
+			t.Errorf("%s: %+v", code, p)
+		}
+	}
+}
+
 // TestDialUnixWakes: the connection in the real queue is answered when somebody
 // accepts.
 func TestDialUnixWakes(t *testing.T) {
@@ -178,5 +224,55 @@ func TestDialUnixWakes(t *testing.T) {
 	rt.Set(critest.Socket)
 	if p := next(t, done); p.Stage == health.StageSettings {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestDialMoved: a probe that waits for who never answers is given up when the
+// path leads to somebody else.
+func TestDialMoved(t *testing.T) {
+	dir := shortDir(t)
+	path := dir + "/s"
+	bind(t, path, unix.SOCK_STREAM, 5)
+	d, done := dialUnix(t, func() string { return path }, 50*time.Millisecond)
+	if p := next(t, done); p.Cause != health.CauseTimeout {
+		t.Fatalf("%+v", p)
+	}
+	runtimeWith()(t, dir+"/r")
+	if err := os.Rename(dir+"/r", path); err != nil {
+		t.Fatal(err)
+	}
+	d.Moved()
+	for p := next(t, done); !p.OK; p = next(t, done) {
+		if p.Cause != health.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
+			t.Fatalf("%+v", p)
+		}
+	}
+}
+
+// TestDialVersionOfAnother: what another process than the one that is watched says
+// of itself is not taken for the runtime's version.
+func TestDialVersionOfAnother(t *testing.T) {
+	path := shortDir(t) + "/s"
+	runtimeWith()(t, path)
+	for serves, want := range map[bool]bool{true: true, false: false} {
+		done := make(chan health.Probe, 1000)
+		asked := 0
+		d := evidence.NewDialer(evidence.DialOptions{
+			Path: func() string { return path }, Period: time.Millisecond, Timeout: 10 * time.Second, Done: func(p health.Probe) { done <- p },
+			Serves: func(pid int) bool { asked = pid; return serves },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		if p := next(t, done); !p.OK {
+			t.Errorf("%+v", p)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if got := d.Version() != nil; got != want || asked != os.Getpid() {
+			t.Errorf("serves %v: version %v, asked of pid %d", serves, got, asked)
+		}
 	}
 }

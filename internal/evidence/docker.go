@@ -9,8 +9,11 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
 )
@@ -19,7 +22,9 @@ import (
 const DefaultDockerSocket = "/run/docker.sock"
 
 const (
-	dockerPeriod  = 2 * time.Second
+	// dockerPeriod lets a /_ping that fails for three seconds be known within
+	// five of the fault.
+	dockerPeriod  = time.Second
 	dockerTimeout = time.Second
 	// pingBytes is far above any answer's first line.
 	pingBytes = 4 << 10
@@ -29,43 +34,98 @@ const (
 // nothing for.
 const pingRequest = "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"
 
-// NewDocker returns the fresh dial of the second hop: behind cri-dockerd it is
-// dockerd that may fail to accept, while cri-dockerd answers. socket returns the
-// path of dockerd's socket, "" while there is none; active tells whether the
-// runtime is cri-dockerd, and while it is not, nothing is dialed and the source
-// has nothing to say. A dial that fails is an answer.
-func NewDocker(socket func() string, active func() bool) *Watch[health.Probe] {
-	return newDocker(&docker{socket: socket, active: active, timeout: dockerTimeout, queuedFor: queuedFor}, dockerPeriod)
+// Docker is the source about the Docker daemon behind cri-dockerd: what a fresh
+// connection to its socket meets, its process, and the containerd that it leaves
+// its containers to. cri-dockerd keeps connections to dockerd open, and answers
+// while dockerd accepts nobody.
+type Docker struct {
+	// Ping makes the fresh connections, Processes looks at the processes.
+	Ping      *Watch[health.Docker]
+	Processes *Watch[DockerProcesses]
+
+	containerd func() string
 }
 
-func newDocker(d *docker, period time.Duration) *Watch[health.Probe] {
+// NewDocker returns the source. socket returns the path of dockerd's socket, ""
+// while there is none; active reports whether the runtime is cri-dockerd. While
+// it is not, nothing is dialed and the source has nothing to say. A dial that
+// fails is an answer.
+func NewDocker(procfs, sysfs string, socket func() string, active func() bool) *Docker {
+	path := func() string {
+		if !active() {
+			return ""
+		}
+		return socket()
+	}
+	ping := &docker{socket: path, timeout: dockerTimeout, queuedFor: queuedFor}
+	processes := newDockerProcesses(procfs, sysfs, path, ping.peerPID)
+	return &Docker{Ping: newDocker(ping, dockerPeriod), Processes: watchDockerProcesses(processes), containerd: processes.containerdSocket}
+}
+
+// Value is what is known of dockerd, nil while nothing is. It never waits.
+func (d *Docker) Value() *health.Docker {
+	v := d.Ping.Value()
+	if v == nil {
+		return nil
+	}
+	out := *v
+	if p := d.Processes.Value(); p != nil {
+		out.Daemon, out.Containerd = p.Daemon, p.Containerd
+	}
+	return &out
+}
+
+// ContainerdSocket is the address of dockerd's containerd, as the arguments of
+// Docker's shims have it; "" while it is not known. It never waits.
+func (d *Docker) ContainerdSocket() string { return d.containerd() }
+
+func newDocker(d *docker, period time.Duration) *Watch[health.Docker] {
 	// A look at the connection that waits, a new one, and a moment: a stage that
 	// times out is an answer, and must not run into the watch's limit.
-	return NewWatch("docker", Timing{Period: period, Timeout: 3*d.timeout + time.Second}, d.gather)
+	w := NewWatch("docker", Timing{Period: period, Timeout: 3*d.timeout + time.Second}, func(ctx context.Context) (*health.Docker, error) {
+		p, err := d.gather(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &health.Docker{Probe: *p, Socket: d.path, AnsweredAt: d.answeredAt, OKSince: d.okSince}, nil
+	})
+	// A connection that waits to be answered is only looked at again, and one that
+	// is refused leaves nothing behind.
+	w.hurry = func(v *health.Docker) time.Duration {
+		if !v.OK {
+			return hurried
+		}
+		return 0
+	}
+	return w
 }
 
 // docker is the state between two probes. gather is never called twice at once.
 type docker struct {
 	socket             func() string
-	active             func() bool
 	timeout, queuedFor time.Duration
 
-	last health.Probe
-	path string
+	last       health.Probe
+	path       string
+	answeredAt time.Time
+	okSince    time.Time
+	peer       atomic.Int64
 	// queued is a connection that dockerd has yet to answer. It stays in
 	// dockerd's accept queue whether it is closed or not; kept, it tells when
 	// dockerd is back, and spares it the next one.
 	queued net.Conn
 }
 
+// peerPID is the process that called listen(2) on the socket, as the newest
+// connection shows; 0 while there is none, 1 where systemd made the socket.
+func (d *docker) peerPID() int { return int(d.peer.Load()) }
+
 func (d *docker) gather(ctx context.Context) (*health.Probe, error) {
 	path := d.socket()
-	if !d.active() {
-		path = ""
-	}
 	if path != d.path {
 		d.drop()
-		d.path, d.last = path, health.Probe{}
+		d.path, d.last, d.answeredAt, d.okSince = path, health.Probe{}, time.Time{}, time.Time{}
+		d.peer.Store(0)
 	}
 	if path == "" {
 		return nil, ErrNoData
@@ -109,6 +169,7 @@ func (d *docker) probe(ctx context.Context) (*health.Probe, error) {
 		return d.failed(p), nil
 	}
 	p.Connect = time.Since(p.At)
+	d.peer.Store(int64(peerPID(conn)))
 	start := time.Now()
 	status, err := ping(ctx, conn, d.timeout)
 	if isTimeout(err) {
@@ -136,7 +197,10 @@ func (d *docker) answered(p health.Probe, status string) *health.Probe {
 		p.Stage, p.Cause, p.Detail = health.StageRPC, health.CauseError, cut("/_ping was answered with "+strings.TrimSpace(status[len("HTTP/1.1"):]))
 	default:
 		p.OK, p.FailedSince, p.Failures = true, time.Time{}, 0
-		d.last = p
+		d.last, d.answeredAt = p, time.Now()
+		if d.okSince.IsZero() {
+			d.okSince = d.answeredAt
+		}
 		return &p
 	}
 	return d.failed(p)
@@ -151,7 +215,7 @@ func (d *docker) failed(p health.Probe) *health.Probe {
 			p.Failures++
 		}
 	}
-	d.last = p
+	d.last, d.okSince = p, time.Time{}
 	return &p
 }
 
@@ -220,4 +284,24 @@ func pingCause(err error, timeout time.Duration) (health.Cause, string) {
 	default:
 		return health.CauseError, err.Error()
 	}
+}
+
+// peerPID is the process that called listen(2) on the socket at the other end
+// (SO_PEERCRED), 0 where that is not known.
+func peerPID(conn net.Conn) int {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
 }

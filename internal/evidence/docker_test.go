@@ -74,7 +74,7 @@ const pong = "HTTP/1.1 200 OK\r\nApi-Version: 1.48\r\nContent-Length: 2\r\n\r\nO
 
 func dockerAt(path string) *docker {
 	return &docker{
-		socket: func() string { return path }, active: func() bool { return true },
+		socket:  func() string { return path },
 		timeout: 100 * time.Millisecond, queuedFor: time.Minute,
 	}
 }
@@ -278,9 +278,7 @@ func TestDockerHangs(t *testing.T) {
 func TestDockerNotActive(t *testing.T) {
 	f := startDocker(t, says(pong))
 	active, path := false, f.path
-	d := dockerAt(f.path)
-	d.active, d.socket = func() bool { return active }, func() string { return path }
-	w := newDocker(d, time.Second)
+	w := NewDocker("/proc", "/sys", func() string { return path }, func() bool { return active }).Ping
 	w.ask(t.Context())
 	if _, ok := w.Source(); ok || w.Value() != nil || f.accepted.Load() != 0 {
 		t.Errorf("not active: %+v, %d connections", w.Value(), f.accepted.Load())
@@ -307,9 +305,14 @@ func TestDockerNotActive(t *testing.T) {
 }
 
 func TestDockerDefaults(t *testing.T) {
-	w := NewDocker(func() string { return filepath.Join(t.TempDir(), "none") }, func() bool { return true })
-	w.ask(t.Context())
-	if v := w.Value(); v == nil || v.Cause != health.CauseMissing || w.String() != "docker" {
-		t.Errorf("%s: %+v", w, v)
+	d := NewDocker("/proc", "/sys", func() string { return filepath.Join(t.TempDir(), "none") }, func() bool { return true })
+	if d.Value() != nil || d.ContainerdSocket() != "" {
+		t.Errorf("not asked yet: %+v, %q", d.Value(), d.ContainerdSocket())
+	}
+	d.Ping.ask(t.Context())
+	d.Processes.ask(t.Context())
+	v := d.Value()
+	if v == nil || v.Cause != health.CauseMissing || !v.AnsweredAt.IsZero() || v.Daemon == nil || v.Daemon.Queue == nil || v.Daemon.Queue.Listening || v.Containerd != nil {
+		t.Errorf("%+v", v)
 	}
 }

@@ -16,12 +16,63 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// NewNode returns the source about the node as a whole: pressure, open files,
-// threads. It looks every 5 s and needs no privilege.
+// NewNode returns the source about the node as a whole: pressure, the CPUs' idle
+// time, open files, threads. It looks every 5 s and needs no privilege.
 func NewNode(root string) *Watch[health.Node] {
+	var before cpuTimes
 	return NewWatch("node", Timing{Period: 5 * time.Second, Timeout: time.Second}, func(context.Context) (*health.Node, error) {
-		return node(root)
+		n, err := node(root)
+		if err != nil {
+			return nil, err
+		}
+		now, err := readCPUTimes(root)
+		if err != nil {
+			return nil, err
+		}
+		n.CPUIdle = now.idleSince(before)
+		before = now
+		return n, nil
 	})
+}
+
+// cpuTimes are the times of all CPUs since boot, in clock ticks.
+type cpuTimes struct{ idle, all uint64 }
+
+// readCPUTimes reads the first line of /proc/stat:
+//
+//	cpu  user nice system idle iowait irq softirq steal guest guest_nice
+func readCPUTimes(root string) (cpuTimes, error) {
+	path := filepath.Join(root, "stat")
+	b, err := readProc(path)
+	if err != nil {
+		return cpuTimes{}, err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[0] != "cpu" {
+		return cpuTimes{}, fmt.Errorf("%s: want a line of the times of all CPUs, got %q", path, line)
+	}
+	var t cpuTimes
+	for i, field := range fields[1:min(len(fields), 9)] { // guests' times are in user's
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return cpuTimes{}, fmt.Errorf("%s: %w", path, err)
+		}
+		t.all += n
+		if i == 3 || i == 4 { // idle, and idle while a disk was waited for
+			t.idle += n
+		}
+	}
+	return t, nil
+}
+
+// idleSince is the share of the time since b that no CPU was used; -1 where there
+// is no b, or no time has passed. The kernel's iowait may go back.
+func (t cpuTimes) idleSince(b cpuTimes) float64 {
+	if b.all == 0 || t.all <= b.all || t.idle < b.idle {
+		return -1
+	}
+	return min(1, float64(t.idle-b.idle)/float64(t.all-b.all))
 }
 
 func node(root string) (*health.Node, error) {
@@ -29,7 +80,7 @@ func node(root string) (*health.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &health.Node{At: time.Now(), CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1, IOFull: -1}
+	n := &health.Node{At: time.Now(), CPUIdle: -1, CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1, IOFull: -1}
 	for _, resource := range []string{"cpu", "memory", "io"} {
 		some, full, err := pressureOf(fs, resource)
 		if noPressure(err) {

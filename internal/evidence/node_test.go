@@ -3,6 +3,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ var withoutAt = cmpopts.IgnoreFields(health.Node{}, "At")
 
 func TestNode(t *testing.T) {
 	want := health.Node{
-		CPUSome: 12.5, MemorySome: 3.25, MemoryFull: 1.5, IOSome: 40, IOFull: 33.33,
+		CPUSome: 12.5, MemorySome: 3.25, MemoryFull: 1.5, IOSome: 40, IOFull: 33.33, CPUIdle: -1,
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}
 	got, err := node("testdata/proc")
@@ -49,6 +50,42 @@ func TestNode(t *testing.T) {
 	}
 	if got.CPUSome != -1 || got.MemorySome != -1 || got.MemoryFull != -1 || got.IOSome != -1 || got.IOFull != -1 || got.Threads != 345 {
 		t.Errorf("without pressure files: %+v", got)
+	}
+}
+
+// TestNodeIdle compares the CPUs' times of two samples.
+func TestNodeIdle(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	w := NewNode(root)
+	look := func() float64 {
+		t.Helper()
+		v, err := w.gather(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.CPUIdle
+	}
+	for _, step := range []struct {
+		name, line string
+		want       float64
+	}{
+		{"the first", "cpu  100 20 100 9000 5 0 1 0 7 7", -1},
+		{"idle and waiting for a disk", "cpu  120 20 100 9050 35 0 1 0 9 9", .8},
+		{"nothing has passed", "cpu  120 20 100 9050 35 0 1 0 9 9", -1},
+		{"none idle", "cpu  200 20 110 9050 35 5 6 0 9 9", 0},
+		{"iowait goes back", "cpu  300 20 110 9050 30 5 6 0 9 9", -1},
+		{"made anew", "cpu  1 1 1 1 1 1 1 1 1 1", -1},
+	} {
+		writeTree(t, root, map[string]string{"stat": step.line + "\ncpu0 1 1 1 1\nbtime 1700000000\n"})
+		if got := look(); math.Abs(got-step.want) > 1e-6 {
+			t.Errorf("%s: idle %f, want %f", step.name, got, step.want)
+		}
+	}
+	for _, line := range []string{"", "cpu 1 2 3", "cpu x 2 3 4 5 6", "cpu0 1 2 3 4 5 6"} {
+		writeTree(t, root, map[string]string{"stat": line + "\n"})
+		if v, err := w.gather(t.Context()); err == nil {
+			t.Errorf("%q: %+v, want an error", line, v)
+		}
 	}
 }
 

@@ -15,40 +15,51 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// keptRestarts is how many restarts are remembered one by one.
-const keptRestarts = 10
+const (
+	// keptRestarts and keptStops are how many of them are remembered one by one.
+	keptRestarts = 10
+	keptStops    = 4
+	// stopSuspected is how long after a stop the process is looked at often: it may
+	// be stopped again and again, between answers.
+	stopSuspected = 3 * time.Second
+)
 
 // ProcessOptions configure the source about the runtime's process.
 type ProcessOptions struct {
 	// ProcFS is where /proc is mounted.
 	ProcFS string
-	// PeerPID returns who listens at the socket, as SO_PEERCRED told the newest
-	// connection; 0 when it cannot be told, 1 when systemd made the socket.
+	// PeerPID returns the process at the other end of the connection that the
+	// daemon holds, by SO_PEERCRED; 0 when it cannot be told, 1 when systemd made
+	// the socket.
 	PeerPID func() int
 	// ListenerInode returns the inode of the listening socket, 0 when it is not
-	// known. It is used where PeerPID does not say.
+	// known. It is used where PeerPID does not say, to find the process once: from
+	// then on it is that process until it ends or PeerPID changes, wherever the
+	// path leads.
 	ListenerInode func() uint64
 }
 
-// Process is the source about the process behind the runtime's socket: its
+// Process is the source about the process behind the held connection: its
 // descriptors, its threads, its start, the file lock that it waits for. It
 // reads, every second:
 //
 //	/proc/PID/stat, task/TID/stat        name, start, threads by state
 //	/proc/PID/fd (its size), limits      descriptors against their limit
 //	/proc/PID/task/TID/schedstat         CPU time, and time spent waiting for it
-//	/proc/PID/task/TID/wchan             where a thread in D waits
+//	/proc/PID/task/TID/{wchan,syscall}   where a thread in D waits
 //	/proc/PID/cgroup, /proc/locks
 //
 // Of these only the wait channels take a privilege (CAP_SYS_PTRACE), as do the
 // path of a lock and the search for the process by its listener's inode: without
-// it WaitChannels stays empty, File is a number, and the search is an error. The
+// it Channel and Syscall of a blocked thread stay empty, File is a number, and the
+// search is an error. The
 // number of descriptors takes Linux 6.2, or that privilege; else OpenFDs is -1.
 // MaxFDs is -1 where limits may not be read. CPU and Delay are 0 in the first
 // sample of a process.
 //
-// It reads no file that waits for the process's memory (cmdline, environ,
-// smaps): these block on one that is wedged.
+// Of the files that wait for the process's memory (cmdline, environ, smaps), which
+// block on one that is wedged, it reads cmdline alone, once, in a goroutine that
+// it leaves behind after 50 ms.
 type Process struct {
 	*Watch[health.Process]
 	opts ProcessOptions
@@ -57,6 +68,7 @@ type Process struct {
 
 	// What follows belongs to gather.
 	reader procReader
+	namer  namer
 	fs     *procfs.FS
 	finder processFinder
 	before threadTimes
@@ -66,13 +78,15 @@ type Process struct {
 }
 
 // NewProcess returns the source about the runtime's process; it looks every
-// second, for at most 500 ms, and four times a second while the descriptors are used up. It has nothing to say before it has found one.
+// second, for at most 500 ms, and four times a second while the descriptors are
+// used up, a thread is in D, or all threads were lately stopped. It has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: uptime, finder: processFinder{opts: opts}}
+	p := &Process{opts: opts, up: uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}}
 	p.finder.reader = &p.reader
 	p.Watch = NewWatch("process", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, p.gather)
 	p.hurry = func(v *health.Process) time.Duration {
-		if v.FDsExhausted() {
+		stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
+		if v.FDsExhausted() || len(v.Blocked) > 0 || stopped {
 			return hurried
 		}
 		return 0
@@ -123,11 +137,11 @@ func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
 	if err := p.before.look(&p.reader, p.opts.ProcFS, s.id(), v); err != nil {
 		return nil, err
 	}
-	if v.Threads["D"] > 0 {
-		v.BlockedSince = now
-	}
 	if v.FDsExhausted() {
 		v.ExhaustedAt = now
+	}
+	if v.Stopped() {
+		v.StoppedAt = now
 	}
 	if last := p.last; last != nil {
 		v.Restarts, v.RestartsTotal = last.Restarts, last.RestartsTotal
@@ -138,6 +152,7 @@ func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
 			p.carryOver(v)
 		}
 	}
+	v.Command, v.Unit = p.namer.of(s.id())
 	v.Lock = p.lockWait(s.id(), now)
 	return v, nil
 }
@@ -145,11 +160,15 @@ func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
 // carryOver takes over what lasts from the sample before of the same process.
 func (p *Process) carryOver(v *health.Process) {
 	last := p.last
-	if v.Threads["D"] > 0 && !last.BlockedSince.IsZero() {
-		v.BlockedSince = last.BlockedSince
-	}
 	if v.ExhaustedAt.IsZero() {
 		v.ExhaustedAt = last.ExhaustedAt
+	}
+	v.Stops = last.Stops
+	switch {
+	case !v.Stopped():
+		v.StoppedAt = last.StoppedAt
+	case !last.Stopped():
+		v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), v.At)
 	}
 	// The start is worked out from two clocks: the same one each time, unless
 	// the wall clock has been set meanwhile.

@@ -29,6 +29,8 @@ type processFinder struct {
 	reader *procReader
 
 	told     procStat // the process that PeerPID named
+	asked    int      // what PeerPID said last
+	peerPID  int      // what it said when known was settled on
 	listens  procID   // the process that has the listener with this inode
 	inode    uint64
 	searched time.Time // for the inode
@@ -48,21 +50,30 @@ func (f *processFinder) seen(s procStat, up time.Duration) {
 			f.cgroup = string(b)
 		}
 	}
-	f.known, f.seenAt, f.seenUp = s, time.Now(), up
+	f.known, f.seenAt, f.seenUp, f.peerPID = s, time.Now(), up, f.asked
 }
 
 // find returns the runtime's process: the one that SO_PEERCRED told; else, as
-// where systemd made the socket, the one that has the listener open; else the
-// one that was there last; else its successor, which does not listen yet. The
-// error says that it is gone, or why it cannot be told.
+// where systemd made the socket, the one that was found for the same connection
+// before; else the one that has the listener open; else the one that was there
+// last; else its successor, which does not listen yet. The error says that it is
+// gone, or why it cannot be told.
 func (f *processFinder) find(ctx context.Context) (procStat, error) {
-	if pid := f.opts.PeerPID(); pid > 1 {
+	pid := f.opts.PeerPID()
+	f.asked = pid
+	if pid > 1 {
 		s, err := f.peer(pid)
 		if err == nil {
 			return s, nil
 		}
 		if errors.Is(err, fs.ErrPermission) || f.hides() {
 			return procStat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: %s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
+		}
+	}
+	if pid <= 1 && pid == f.peerPID && f.known.pid != 0 {
+		// The listener may be another process's by now; the connection is not.
+		if s, err := f.alive(f.known.pid); err == nil && s.id() == f.known.id() {
+			return s, nil
 		}
 	}
 	var denied error
@@ -157,7 +168,7 @@ func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
 			continue
 		}
 		dir := pidPath(procfs, pid, "fd")
-		if err := mayList(dir); err != nil {
+		if err := mayRead(dir); err != nil {
 			denied = denied || errors.Is(err, fs.ErrPermission)
 			continue
 		}
@@ -173,12 +184,22 @@ func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
 	return 0, errNoProcess
 }
 
-func mayList(dir string) error {
+// mayRead returns an error where the descriptors in dir cannot be read. Root
+// without CAP_SYS_PTRACE may list those of a process with more capabilities, and
+// still not read where they lead.
+func mayRead(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return d.Close()
+	defer func() { _ = d.Close() }()
+	names, _ := d.Readdirnames(1) // none where the process has ended
+	for _, name := range names {
+		if _, err := os.Readlink(dir + "/" + name); errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
 }
 
 // successor returns the process that has been started in the place of the one

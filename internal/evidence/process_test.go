@@ -287,45 +287,180 @@ func TestProcessFixture(t *testing.T) {
 	}
 }
 
-// TestProcessBlocked follows BlockedSince through the samples.
+// TestProcessBlocked follows threads in D through the samples: one counts for as
+// long as it has not run.
 func TestProcessBlocked(t *testing.T) {
 	root := copyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
-	state := func(tid int, state byte) {
-		writeTree(t, root, map[string]string{fmt.Sprintf("1000/task/%d/stat", tid): statLine(tid, "containerd", state, 1, 5000)})
+	state := func(tid int, state byte, start uint64, runs int) {
+		t.Helper()
+		writeTree(t, root, map[string]string{
+			fmt.Sprintf("1000/task/%d/stat", tid):      statLine(tid, "containerd", state, 1, start),
+			fmt.Sprintf("1000/task/%d/schedstat", tid): fmt.Sprintf("1000 100 %d\n", runs),
+		})
 	}
+	blocked := func(v *health.Process) (tids []int) {
+		for _, b := range v.Blocked {
+			tids = append(tids, b.TID)
+		}
+		return tids
+	}
+	state(1002, 'D', 5000, 7)
 	first := gatherProcess(t, p)
-	if !first.BlockedSince.Equal(first.At) {
-		t.Errorf("blocked since %s, want now", first.BlockedSince)
+	if len(first.Blocked) != 1 || !first.Blocked[0].Since.Equal(first.At) || first.Blocked[0].Channel != "rpc_wait_bit_killable" {
+		t.Fatalf("blocked %+v, want thread 1002 since now", first.Blocked)
 	}
-	// Another thread may take over: there is one in every sample.
-	state(1001, 'D')
-	state(1002, 'S')
 	second := gatherProcess(t, p)
-	if !second.BlockedSince.Equal(first.At) || second.Threads["D"] != 1 || second.WaitChannels != nil {
-		t.Errorf("%+v, want it blocked since %s, nowhere to be told", second, first.At)
+	if len(second.Blocked) != 1 || !second.Blocked[0].Since.Equal(first.At) {
+		t.Errorf("blocked %+v, want since %s", second.Blocked, first.At)
 	}
-	state(1001, 'S')
-	if v := gatherProcess(t, p); !v.BlockedSince.IsZero() {
-		t.Errorf("blocked since %s with no thread in D", v.BlockedSince)
+	// Another thread in D begins its own time, and stands behind it.
+	state(1001, 'D', 5000, 3)
+	third := gatherProcess(t, p)
+	if !slices.Equal(blocked(third), []int{1002, 1001}) || !third.Blocked[0].Since.Equal(first.At) || !third.Blocked[1].Since.Equal(third.At) {
+		t.Errorf("blocked %+v", third.Blocked)
 	}
-	state(1001, 'D')
-	fourth := gatherProcess(t, p)
-	if !fourth.BlockedSince.Equal(fourth.At) {
-		t.Errorf("blocked since %s, want anew", fourth.BlockedSince)
+	// It has run in between, and waits again; the other is a new thread.
+	state(1002, 'D', 5000, 8)
+	state(1001, 'D', 5001, 3)
+	if v := gatherProcess(t, p); len(v.Blocked) != 2 || !v.Blocked[0].Since.Equal(v.At) || !v.Blocked[1].Since.Equal(v.At) {
+		t.Errorf("blocked %+v, want both since now", v.Blocked)
 	}
-	// Another process by the same pid begins anew.
+	state(1001, 'S', 5001, 3)
+	state(1002, 'S', 5000, 8)
+	if v := gatherProcess(t, p); len(v.Blocked) != 0 || v.WaitChannels != nil {
+		t.Errorf("blocked %+v with no thread in D", v.Blocked)
+	}
+	// Another process by the same pid begins again.
+	state(1002, 'D', 5000, 8)
+	gatherProcess(t, p)
 	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, 9000)})
-	if v := gatherProcess(t, p); !v.BlockedSince.Equal(v.At) || v.RestartsTotal != 1 {
+	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) || v.RestartsTotal != 1 {
 		t.Errorf("%+v, want a new process blocked since now", v)
 	}
-	// Many places: a few are named, each once.
-	for tid, place := range []string{"d", "b", "a", "b", "c", "a", "0"} {
-		state(1000+tid, 'D')
-		writeTree(t, root, map[string]string{fmt.Sprintf("1000/task/%d/wchan", 1000+tid): place})
+}
+
+// TestProcessBlockedWithoutSchedstat: a kernel without scheduler statistics
+// writes zeroes there; the context switches then say whether a thread has run.
+func TestProcessBlockedWithoutSchedstat(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	switches := func(n int) {
+		t.Helper()
+		writeTree(t, root, map[string]string{
+			"1000/task/1002/stat":      statLine(1002, "containerd", 'D', 1, 5000),
+			"1000/task/1002/schedstat": "0 0 0\n",
+			"1000/task/1002/status":    fmt.Sprintf("Name:\tcontainerd\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t2\n", n),
+		})
 	}
-	if v := gatherProcess(t, p); !slices.Equal(v.WaitChannels, []string{"a", "b", "c"}) {
+	switches(5)
+	first := gatherProcess(t, p)
+	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(first.At) {
+		t.Errorf("blocked %+v, want since %s", v.Blocked, first.At)
+	}
+	switches(6)
+	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) {
+		t.Errorf("blocked %+v, want since now", v.Blocked)
+	}
+	// Where nothing counts, each sample stands for itself.
+	if err := os.Remove(filepath.Join(root, "1000/task/1002/status")); err != nil {
+		t.Fatal(err)
+	}
+	gatherProcess(t, p)
+	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) {
+		t.Errorf("blocked %+v, want since now", v.Blocked)
+	}
+}
+
+// TestProcessBlockedWhere reads where threads wait, and in which system call.
+func TestProcessBlockedWhere(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	for tid, place := range []string{"d", "b", "a", "b", "c", "a", "0"} {
+		writeTree(t, root, map[string]string{
+			fmt.Sprintf("1000/task/%d/stat", 1000+tid):    statLine(1000+tid, "containerd", 'D', 1, 5000),
+			fmt.Sprintf("1000/task/%d/wchan", 1000+tid):   place,
+			fmt.Sprintf("1000/task/%d/syscall", 1000+tid): "-1 0x7f 0xcb\n",
+		})
+	}
+	writeTree(t, root, map[string]string{"1000/task/1000/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT)})
+	v := gatherProcess(t, p)
+	if !slices.Equal(v.WaitChannels, []string{"a", "b", "c", "d"}) {
 		t.Errorf("wait channels %q", v.WaitChannels)
+	}
+	if len(v.Blocked) < 7 || v.Blocked[0] != (health.BlockedThread{TID: 1000, Since: v.At, Channel: "d", Syscall: "openat"}) ||
+		v.Blocked[1].Syscall != "" || v.Blocked[6].Channel != "" {
+		t.Errorf("blocked %+v", v.Blocked)
+	}
+	for line, want := range map[string]string{
+		"": "", "running\n": "", "-1 0x7f 0xcb\n": "", fmt.Sprintf("%d 0x1 0x2\n", unix.SYS_FDATASYNC): "fdatasync", fmt.Sprintf("%d 0x1\n", unix.SYS_FUTEX): "",
+	} {
+		if got := syscallOf([]byte(line)); got != want {
+			t.Errorf("syscall of %q: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestProcessBlockedMany: of hundreds of threads in D a few are reported, those
+// that have been so for longest.
+func TestProcessBlockedMany(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	p := processIn(root, 1000)
+	block := func(from, to int) {
+		t.Helper()
+		for tid := from; tid < to; tid++ {
+			writeTree(t, root, map[string]string{
+				fmt.Sprintf("1000/task/%d/stat", tid):      statLine(tid, "containerd", 'D', 1, 5000),
+				fmt.Sprintf("1000/task/%d/schedstat", tid): "1000 100 3\n",
+			})
+		}
+	}
+	block(1500, 1504)
+	first := gatherProcess(t, p)
+	block(1100, 1200)
+	v := gatherProcess(t, p)
+	if len(v.Blocked) != maxBlocked || v.Blocked[1].TID != 1500 || !v.Blocked[3].Since.Equal(first.At) || v.Threads["D"] < 104 {
+		t.Errorf("%d in D, blocked %+v", v.Threads["D"], v.Blocked)
+	}
+}
+
+// TestProcessWaitsForCPU: a thread that waits for a CPU has its time counted
+// before it gets one, and only once.
+func TestProcessWaitsForCPU(t *testing.T) {
+	root := copyTree(t, "testdata/proc")
+	thread := func(state byte, run, delay time.Duration, runs int) {
+		t.Helper()
+		writeTree(t, root, map[string]string{
+			"1000/task/1000/stat":      statLine(1000, "containerd", state, 1, 5000),
+			"1000/task/1000/schedstat": fmt.Sprintf("%d %d %d\n", run, delay, runs),
+		})
+	}
+	var before threadTimes
+	at := time.Now()
+	look := func(after time.Duration) health.Process {
+		t.Helper()
+		v := health.Process{At: at.Add(after)}
+		if err := before.look(&procReader{}, root, procID{1000, 5000}, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	thread('R', time.Second, time.Second, 5)
+	look(0)
+	if v := look(2 * time.Second); math.Abs(v.Delay-1) > 1e-6 || v.CPU != 0 || v.DelayPerRun != 2*time.Second {
+		t.Errorf("delay %f, %s each time, CPU %f; want all of the time", v.Delay, v.DelayPerRun, v.CPU)
+	}
+	// It got one after 2.5 s, and ran for 10 ms.
+	thread('S', time.Second+10*time.Millisecond, time.Second+2500*time.Millisecond, 6)
+	if v := look(3 * time.Second); math.Abs(v.Delay-2.5/3) > 1e-6 || math.Abs(v.CPU-.01) > 1e-6 {
+		t.Errorf("delay %f, CPU %f; want 2.5 s in 3 s, and 10 ms in the last one", v.Delay, v.CPU)
+	}
+	// It waits often, and briefly, as on a busy node.
+	thread('S', 2*time.Second, 4500*time.Millisecond, 206)
+	look(5 * time.Second)
+	thread('S', 3*time.Second, 5500*time.Millisecond, 406)
+	if v := look(7 * time.Second); v.DelayPerRun != 5*time.Millisecond {
+		t.Errorf("%s each time, want 5ms", v.DelayPerRun)
 	}
 }
 
@@ -338,7 +473,7 @@ func TestProcessCPU(t *testing.T) {
 	add := func(run, delay time.Duration) {
 		writeTree(t, root, map[string]string{"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", time.Second+run, time.Second/2+delay)})
 	}
-	p.before.at = p.before.at.Add(-time.Second) // a second ago
+	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second) // a second ago
 	add(500*time.Millisecond, 250*time.Millisecond)
 	v := gatherProcess(t, p)
 	took := v.At.Sub(first.At).Seconds() + 1
@@ -346,6 +481,9 @@ func TestProcessCPU(t *testing.T) {
 		t.Errorf("CPU %f, delay %f, want .5 and .25", v.CPU, v.Delay)
 	}
 	add(0, 0) // a thread ended and took its time along
+	for i := range p.before.marks {
+		p.before.marks[i].at = p.before.marks[i].at.Add(-timesWindow)
+	}
 	if v := gatherProcess(t, p); v.CPU != 0 || v.Delay != 0 {
 		t.Errorf("CPU %f, delay %f, want none", v.CPU, v.Delay)
 	}
@@ -464,7 +602,7 @@ func TestProcessLeaderEnded(t *testing.T) {
 	first := gatherProcess(t, p)
 	line := strings.Replace(statLine(1000, "containerd", 'Z', 1, 5000), "20 0 1 0 5000", "20 0 2 0 5000", 1)
 	writeTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line})
-	if v := gatherProcess(t, p); !v.Alive || v.RestartsTotal != 0 || v.Threads["Z"] != 1 || v.Threads["D"] != 1 || !v.BlockedSince.Equal(first.At) {
+	if v := gatherProcess(t, p); !v.Alive || v.RestartsTotal != 0 || v.Threads["Z"] != 1 || v.Threads["D"] != 1 || len(v.Blocked) != len(first.Blocked) {
 		t.Errorf("%+v, want it alive", v)
 	}
 }
@@ -485,7 +623,7 @@ func TestProcessThreadEnds(t *testing.T) {
 	root := copyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
-	p.before.at = p.before.at.Add(-time.Second)
+	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second)
 	if err := os.RemoveAll(filepath.Join(root, "1000/task/1001")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -11,24 +13,51 @@ import (
 const (
 	// maxThreads bounds how many threads of the runtime are looked at.
 	maxThreads = 2048
-	// askedChannels is for how many threads in D it is asked where they wait,
-	// keptChannels how many different places are named.
-	askedChannels = 16
-	keptChannels  = 3
+	// maxBlocked is how many threads in D are reported.
+	maxBlocked = 16
+	// timesWindow is over how long the waits for a CPU are added up: a thread that
+	// waits for seconds shows nothing in the moment that it gets one.
+	timesWindow = 2 * time.Second
 )
 
-// threadTimes are the times that each thread of a process had run, and waited
-// for a CPU, at a moment. They are kept one by one: a thread that ends takes
-// its times along, and the sum would go back.
+// threadSample is a thread at the moment of a sample.
+type threadSample struct {
+	start uint64 // clock ticks since boot: the same number may be another thread
+	state byte
+	sched schedstat
+	blkio uint64
+	// runs counts how often it was put on a CPU; known is false where the kernel
+	// does not count that.
+	runs  uint64
+	known bool
+	// since is the time of the first of the samples in a row that found it in
+	// this state and without having run.
+	since time.Time
+	// delay is how long it has waited for a CPU, in nanoseconds: what the kernel
+	// counts when the thread gets one, and the wait since then.
+	delay uint64
+}
+
+// threadTimes are the threads of a process at a moment. Their times are kept one
+// by one: a thread that ends takes its times along, and the sum would go back.
 type threadTimes struct {
-	id    procID
-	at    time.Time
-	times map[int]schedstat
-	spare map[int]schedstat // the map before that one, to be filled again
+	id      procID
+	threads map[int]threadSample
+	spare   map[int]threadSample // the map before that one, to be filled again
+	// marks are the sums at the last samples, the oldest first: one is as old as
+	// timesWindow, or all are younger.
+	marks []timesMark
+}
+
+// timesMark are the times of all threads, ended ones too, since the first sample.
+type timesMark struct {
+	at                       time.Time
+	run, delay, waits, blkio uint64
 }
 
 // look fills in what is said of the threads of the process id: their states,
-// where those in D wait, and the times per second since the look before.
+// which of them are blocked and where, and the times per second since the look
+// before.
 func (t *threadTimes) look(r *procReader, procfs string, id procID, v *health.Process) error {
 	dir := pidPath(procfs, id.pid, "task")
 	tids, err := numbers(dir, maxThreads)
@@ -38,53 +67,130 @@ func (t *threadTimes) look(r *procReader, procfs string, id procID, v *health.Pr
 	if t.id != id {
 		*t = threadTimes{id: id}
 	}
-	times := t.spare
-	if times == nil {
-		times = make(map[int]schedstat, len(tids))
+	threads := t.spare
+	if threads == nil {
+		threads = make(map[int]threadSample, len(tids))
 	}
-	clear(times)
+	clear(threads)
 	v.Threads = map[string]int{"R": 0, "S": 0, "D": 0, "T": 0, "Z": 0, "other": 0}
-	var run, delay uint64
-	looked := 0
+	sum := timesMark{at: v.At}
+	if n := len(t.marks); n > 0 {
+		sum = t.marks[n-1]
+		sum.at = v.At
+	}
 	for _, tid := range tids {
-		task := dir + "/" + strconv.Itoa(tid)
-		b, err := r.read(task + "/stat")
-		if err != nil {
+		now, err := t.sample(r, dir+"/"+strconv.Itoa(tid), tid, v.At)
+		if gone(err) {
 			continue // it has just ended
 		}
-		s, err := parseStat(b)
 		if err != nil {
 			return err
 		}
-		looked++
-		v.Threads[threadState(s.state)]++
-		if s.state == 'D' && v.Threads["D"] <= askedChannels {
-			if b, err := r.read(task + "/wchan"); err == nil && len(b) > 0 && string(b) != "0" {
-				v.WaitChannels = append(v.WaitChannels, string(b))
-			}
-		}
-		if b, err := r.read(task + "/schedstat"); err == nil {
-			if now, ok := parseSchedstat(b); ok {
-				times[tid] = now
-				before := t.times[tid] // zero of a new one: all its time is since then
-				run += since(now.run, before.run)
-				delay += since(now.delay, before.delay)
-			}
+		threads[tid] = now
+		v.Threads[threadState(now.state)]++
+		before := t.threads[tid] // zero of a new one: all its time is since then
+		sum.run += since(now.sched.run, before.sched.run)
+		sum.delay += since(now.delay, before.delay)
+		sum.waits += since(now.sched.slices, before.sched.slices)
+		sum.blkio += since(now.blkio, before.blkio)
+	}
+	if len(threads) == 0 {
+		return errNoProcess
+	}
+	blocked(r, dir, threads, v)
+	t.perSecond(sum, v)
+	t.threads, t.spare = threads, t.threads
+	return nil
+}
+
+// perSecond works out the CPU time since the last sample, and the waits for a CPU
+// since the mark that is as old as timesWindow, else since the oldest.
+func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
+	for len(t.marks) > 1 && sum.at.Sub(t.marks[1].at) >= timesWindow {
+		t.marks = slices.Delete(t.marks, 0, 1)
+	}
+	if n := len(t.marks); n > 0 && sum.at.After(t.marks[n-1].at) {
+		before, last := t.marks[0], t.marks[n-1]
+		v.CPU = time.Duration(sum.run-last.run).Seconds() / sum.at.Sub(last.at).Seconds()
+		v.Delay = time.Duration(sum.delay-before.delay).Seconds() / sum.at.Sub(before.at).Seconds()
+		v.DelayPerRun = time.Duration((sum.delay - before.delay) / max(sum.waits-before.waits, 1))
+		v.BlockIODelay = sum.blkio > before.blkio
+	}
+	t.marks = append(t.marks, sum)
+}
+
+// sample reads one thread; an error that it is gone when it has just ended.
+func (t *threadTimes) sample(r *procReader, task string, tid int, at time.Time) (threadSample, error) {
+	b, err := r.read(task + "/stat")
+	if err != nil {
+		return threadSample{}, errNoProcess // ended, or not to be seen: the others say
+	}
+	s, err := parseStat(b)
+	if err != nil {
+		return threadSample{}, err
+	}
+	now := threadSample{start: s.start, state: s.state, blkio: s.blkio, since: at}
+	if b, err := r.read(task + "/schedstat"); err == nil {
+		if now.sched, now.known = parseSchedstat(b); now.known {
+			now.runs = now.sched.slices
+			now.known = now.runs > 0 // 0 where the kernel does not count
 		}
 	}
-	if looked == 0 {
-		return errNoProcess
+	if !now.known && now.state == 'D' {
+		if b, err := r.read(task + "/status"); err == nil {
+			now.runs, now.known = contextSwitches(b)
+		}
+	}
+	before, ok := t.threads[tid]
+	if ok && before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.run == before.sched.run {
+		now.since = before.since
+	}
+	now.delay = now.sched.delay
+	if now.state == 'R' {
+		now.delay += uint64(at.Sub(now.since))
+	}
+	return now, nil
+}
+
+// blocked reports the threads in D, longest first, and where they wait.
+func blocked(r *procReader, dir string, threads map[int]threadSample, v *health.Process) {
+	for tid, s := range threads {
+		if s.state == 'D' {
+			v.Blocked = append(v.Blocked, health.BlockedThread{TID: tid, Since: s.since})
+		}
+	}
+	slices.SortFunc(v.Blocked, func(a, b health.BlockedThread) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
+	})
+	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
+	for i := range v.Blocked {
+		b := &v.Blocked[i]
+		task := dir + "/" + strconv.Itoa(b.TID)
+		if channel, err := r.read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+			b.Channel = string(channel)
+			v.WaitChannels = append(v.WaitChannels, b.Channel)
+		}
+		if line, err := r.read(task + "/syscall"); err == nil {
+			b.Syscall = syscallOf(line)
+		}
 	}
 	slices.Sort(v.WaitChannels)
 	v.WaitChannels = slices.Compact(v.WaitChannels)
-	v.WaitChannels = v.WaitChannels[:min(len(v.WaitChannels), keptChannels)]
-	if !t.at.IsZero() && v.At.After(t.at) {
-		seconds := v.At.Sub(t.at).Seconds()
-		v.CPU = time.Duration(run).Seconds() / seconds
-		v.Delay = time.Duration(delay).Seconds() / seconds
+}
+
+// contextSwitches returns the number of context switches of a /proc/PID/status;
+// ok is false where it has none.
+func contextSwitches(status []byte) (n uint64, ok bool) {
+	for line := range bytes.Lines(status) {
+		name, value, found := bytes.Cut(line, []byte(":"))
+		if !found || !bytes.HasSuffix(name, []byte("voluntary_ctxt_switches")) {
+			continue
+		}
+		if m, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64); err == nil {
+			n, ok = n+m, true
+		}
 	}
-	t.at, t.times, t.spare = v.At, times, t.times
-	return nil
+	return n, ok
 }
 
 // since is how far a counter has come; 0 for one that begins again.

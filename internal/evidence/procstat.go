@@ -35,6 +35,7 @@ type procStat struct {
 	state     byte
 	threads   int
 	start     uint64 // clock ticks since boot
+	blkio     uint64 // clock ticks in block I/O; 0 without delay accounting
 }
 
 func (s *procStat) id() procID { return procID{s.pid, s.start} }
@@ -47,6 +48,7 @@ const (
 	statPPID    = 1
 	statThreads = 17
 	statStart   = 19
+	statBlkIO   = 39
 )
 
 // parseStat decodes "pid (comm) state ppid ...". The name may hold anything,
@@ -95,7 +97,26 @@ func parseStat(b []byte) (procStat, error) {
 			s.start = n
 		}
 	}
+	s.blkio = blockIOTicks(rest)
 	return s, nil
+}
+
+// blockIOTicks returns delayacct_blkio_ticks of the fields that follow the start
+// time in a stat file; 0 where there is none.
+func blockIOTicks(rest []byte) uint64 {
+	for range statBlkIO - statStart - 1 {
+		i := bytes.IndexByte(rest[min(1, len(rest)):], ' ')
+		if i < 0 {
+			return 0
+		}
+		rest = rest[1+i:]
+	}
+	field, _, _ := bytes.Cut(bytes.TrimPrefix(rest, []byte(" ")), []byte(" "))
+	n, err := strconv.ParseUint(string(field), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // dead tells whether nothing of the process is left but its entry. A first

@@ -14,15 +14,15 @@ import (
 const findAgain = 15 * time.Second
 
 // NewQueue watches the accept queue of the listener at path, which returns ""
-// while there is none, every second, and four times a second while somebody
-// waits in it. It needs AF_NETLINK and the kernel's
+// while there is none, twice a second, so that a path that leads to another
+// listener is seen soon, and four times a second while somebody waits in it. It needs AF_NETLINK and the kernel's
 // unix_diag, but no privilege; it sees the listeners of its own network
 // namespace only.
 //
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	w := NewWatch("queue", Timing{Period: time.Second, Timeout: queueTimeout}, q.gather)
+	w := NewWatch("queue", Timing{Period: queuePeriod, Timeout: queueTimeout}, q.gather)
 	w.hurry = func(v *health.Queue) time.Duration {
 		if v.Length > 0 {
 			return hurried
@@ -32,8 +32,11 @@ func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	return w
 }
 
-// queueTimeout limits one look at the queue.
-const queueTimeout = 500 * time.Millisecond
+// queuePeriod lies between two looks at the queue, queueTimeout limits one.
+const (
+	queuePeriod  = 500 * time.Millisecond
+	queueTimeout = 500 * time.Millisecond
+)
 
 // hurried is the time between two samples while the end of a fault may come any
 // moment.
@@ -49,6 +52,7 @@ type queueSource struct {
 	listener diagSocket  // inode 0 while there is none
 	place    socketPlace // where it was found
 	foundAt  time.Time
+	since    time.Time // when a sample first showed it
 	waiting  time.Time
 	fell     time.Time
 }
@@ -73,7 +77,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 		return &health.Queue{At: now}, nil
 	}
 	if s.cookie != q.listener.cookie {
-		q.fell = time.Time{}
+		q.since, q.fell = now, time.Time{}
 	} else if s.rqueue < q.listener.rqueue {
 		q.fell = now
 	}
@@ -85,7 +89,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 		q.waiting = now
 	}
 	return &health.Queue{
-		At: now, Listening: true, Inode: uint64(s.inode),
+		At: now, Listening: true, Inode: uint64(s.inode), ListeningSince: q.since,
 		Length: int(s.rqueue), Limit: int(s.wqueue), WaitingSince: q.waiting, FellAt: q.fell,
 	}, nil
 }

@@ -145,12 +145,12 @@ func TestQueueRebound(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) {
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) || !got.ListeningSince.Equal(before.At) {
 		t.Errorf("unlinked, process alive: %+v, want still a listener", got)
 	}
 	fresh := listenAt(t, path, 5)
 	connect(t, path, 1)
-	if got := sampleQueue(t, q); got.Inode != fresh.inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) {
+	if got := sampleQueue(t, q); got.Inode != fresh.inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
 		t.Errorf("bound anew: %+v, want the second, at once, waiting since now", got)
 	}
 	fresh.close()

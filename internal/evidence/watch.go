@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,8 @@ type Watch[T any] struct {
 	// end is called when Run ends; a gather may still be under way then. nil:
 	// nothing.
 	end func()
+	// spread varies the time between two samples.
+	spread func(time.Duration) time.Duration
 
 	sample atomic.Pointer[sample[T]]
 	source atomic.Pointer[health.Source]
@@ -53,7 +56,7 @@ type sample[T any] struct {
 // NewWatch returns a watch of gather, which returns a value that it will not
 // change any more, or an error; ErrNoData when there is nothing to say.
 func NewWatch[T any](name string, timing Timing, gather func(context.Context) (*T, error)) *Watch[T] {
-	return &Watch[T]{name: name, timing: timing, gather: gather}
+	return &Watch[T]{name: name, timing: timing, gather: gather, spread: jittered}
 }
 
 // String names the source, as pleg_evidence_up labels it.
@@ -97,8 +100,18 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		if !w.ask(ctx) {
 			return nil
 		}
-		timer.Reset(w.wait())
+		timer.Reset(w.spread(w.wait()))
 	}
+}
+
+// soonest is the least time between two samples, as a share of the period; it is
+// spread from there to the whole period. Samples at a fixed period can be in phase
+// with a fault that comes and goes, and never see it; around a mean that is the
+// fault's own period they would stay in phase for long.
+const soonest = 0.75
+
+func jittered(d time.Duration) time.Duration {
+	return time.Duration((soonest + (1-soonest)*rand.Float64()) * float64(d)) //nolint:gosec // no secret
 }
 
 // wait is the time until the source is asked again.

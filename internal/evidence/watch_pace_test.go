@@ -22,6 +22,7 @@ func TestWatchPace(t *testing.T) {
 			return new(int), nil
 		})
 		w.hurry = func(*int) time.Duration { return c.pace() }
+		w.spread = exactly
 		stop := runWatch(t, w)
 		later(7 * time.Second)
 		stop()

@@ -109,6 +109,7 @@ func TestWatchAnswers(t *testing.T) {
 			t.Errorf("name %q", w)
 		}
 		wantNothing(t, w)
+		w.spread = exactly
 		stop := runWatch(t, w)
 		wantValue(t, w, 1)
 		later(time.Second)
@@ -149,6 +150,7 @@ func TestWatchHangs(t *testing.T) {
 			}
 			return &v, nil
 		})
+		w.spread = exactly
 		stop := runWatch(t, w)
 		defer stop()
 		wantValue(t, w, 1)
@@ -184,6 +186,7 @@ func TestWatchHurries(t *testing.T) {
 			v := int(calls.Add(1))
 			return &v, nil
 		})
+		w.spread = exactly
 		w.hurry = func(v *int) time.Duration {
 			if *v >= 3 && *v < 7 {
 				return 250 * time.Millisecond
@@ -215,6 +218,7 @@ func TestWatchLate(t *testing.T) {
 			time.Sleep(800 * time.Millisecond)
 			return &v, nil
 		})
+		w.spread = exactly
 		stop := runWatch(t, w)
 		for range 100 {
 			later(100 * time.Millisecond)
@@ -239,6 +243,7 @@ func TestWatchEndsTheCall(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
+		w.spread = exactly
 		stop := runWatch(t, w)
 		later(600 * time.Millisecond)
 		if s, ok := w.Source(); !ok || s.Up {
@@ -276,4 +281,29 @@ func TestWatchStop(t *testing.T) {
 			})
 		})
 	}
+}
+
+// exactly leaves the time between two samples as it is.
+func exactly(d time.Duration) time.Duration { return d }
+
+// TestWatchIsInPhaseWithNothing: what is there for 700 ms of every second is seen
+// soon, whenever in the second the samples begin.
+func TestWatchIsInPhaseWithNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			start, seen := time.Now(), 0
+			w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+				if time.Since(start)%time.Second >= 300*time.Millisecond {
+					seen++
+				}
+				return new(int), nil
+			})
+			stop := runWatch(t, w)
+			later(30 * time.Second)
+			stop()
+			if seen < 12 {
+				t.Errorf("seen in %d of some 34 samples, want more than a third", seen)
+			}
+		}
+	})
 }

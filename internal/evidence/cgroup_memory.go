@@ -1,0 +1,228 @@
+package evidence
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// memoryWindow is how many samples back the events of a memory limit are compared
+// with: one that holds its tasks up for two seconds at a time may count nothing
+// in one of them.
+const memoryWindow = 5
+
+// memoryCounts are the counters of one level, all since it was made.
+type memoryCounts struct {
+	high, max, kills, refaults uint64
+}
+
+// memorySample are the counters of every level, by directory, at a moment.
+type memorySample struct {
+	at     time.Time
+	levels map[string]memoryCounts
+}
+
+// memoryWatch follows the memory limits at a cgroup and above it.
+type memoryWatch struct {
+	before []memorySample // at most memoryWindow, the oldest first
+}
+
+// look fills in the levels that limit the cgroup's memory.
+func (w *memoryWatch) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
+	base, _, v2 := tree.base(m, "memory")
+	now := memorySample{at: v.At, levels: map[string]memoryCounts{}}
+	for dir := range tree.up(m, "memory") {
+		l := health.MemoryLimit{Path: levelPath(base, dir)}
+		var counts memoryCounts
+		if v2 {
+			counts = tree.memoryV2(dir, &l)
+		} else {
+			counts = tree.memoryV1(dir, &l)
+		}
+		if l.High == 0 && l.Max == 0 {
+			continue
+		}
+		now.levels[dir] = counts
+		w.compare(dir, now, &l)
+		v.MemoryLimits = append(v.MemoryLimits, l)
+	}
+	w.before = append(w.before, now)
+	w.before = w.before[max(0, len(w.before)-memoryWindow):]
+}
+
+// compare fills in what has come to a level's counters since the oldest sample.
+func (w *memoryWatch) compare(dir string, now memorySample, l *health.MemoryLimit) {
+	counts := now.levels[dir]
+	for _, sample := range w.before {
+		before, ok := sample.levels[dir]
+		if !ok || !now.at.After(sample.at) || counts.behind(before) {
+			continue // it is a new cgroup of the same name
+		}
+		l.HighEvents, l.MaxEvents, l.OOMKills = counts.high-before.high, counts.max-before.max, counts.kills-before.kills
+		l.Refaults = float64(counts.refaults-before.refaults) / now.at.Sub(sample.at).Seconds()
+		return
+	}
+}
+
+// behind reports whether a counter of c is below that of b.
+func (c memoryCounts) behind(b memoryCounts) bool {
+	return c.high < b.high || c.max < b.max || c.kills < b.kills || c.refaults < b.refaults
+}
+
+// memoryV2 reads a level of the unified hierarchy. The events are those of the
+// limits of this level only; memory.events, which counts those below it too, is
+// read where there is no memory.events.local (Linux 5.2).
+func (t *cgroupTree) memoryV2(dir string, l *health.MemoryLimit) memoryCounts {
+	l.High, l.Max = t.limit(dir+"/memory.high"), t.limit(dir+"/memory.max")
+	if l.High == 0 && l.Max == 0 {
+		return memoryCounts{}
+	}
+	l.Usage, _ = t.number(dir + "/memory.current")
+	b, err := t.reader.read(dir + "/memory.events.local")
+	if err != nil {
+		b, err = t.reader.read(dir + "/memory.events")
+	}
+	var c memoryCounts
+	if err == nil {
+		k := keyed(b)
+		c.high, c.max, c.kills = k["high"], k["max"], k["oom_kill"]
+	}
+	c.refaults = t.refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault")
+	return c
+}
+
+// memoryV1 reads a level of v1's memory hierarchy.
+func (t *cgroupTree) memoryV1(dir string, l *health.MemoryLimit) memoryCounts {
+	if l.Max = t.limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
+		return memoryCounts{}
+	}
+	l.Usage, _ = t.number(dir + "/memory.usage_in_bytes")
+	var c memoryCounts
+	if n, err := t.number(dir + "/memory.failcnt"); err == nil {
+		c.max = uint64(n)
+	}
+	if b, err := t.reader.read(dir + "/memory.oom_control"); err == nil {
+		k := keyed(b)
+		l.OOM, c.kills = k["under_oom"] == 1, k["oom_kill"]
+	}
+	c.refaults = t.refaults(dir, "total_workingset_refault_anon", "total_workingset_refault_file", "total_workingset_refault")
+	return c
+}
+
+// refaults adds up what memory.stat says under some names.
+func (t *cgroupTree) refaults(dir string, names ...string) (n uint64) {
+	b, err := t.reader.read(dir + "/memory.stat")
+	if err != nil {
+		return 0
+	}
+	k := keyed(b)
+	for _, name := range names {
+		n += k[name]
+	}
+	return n
+}
+
+// limit reads a limit; 0 for none.
+func (t *cgroupTree) limit(path string) int64 {
+	n, err := t.number(path)
+	if err != nil || n >= noLimit {
+		return 0 // "max" is no number
+	}
+	return max(n, 1) // a limit of 0 is one
+}
+
+// levelPath is the path of a level in its hierarchy.
+func levelPath(base, dir string) string {
+	if path := strings.TrimPrefix(dir, base); path != "" {
+		return path
+	}
+	return "/"
+}
+
+// The weight that a cgroup has unless somebody changes it.
+const (
+	usualShares = 1024
+	usualWeight = 100
+)
+
+// weights returns the levels that have less than the usual CPU weight.
+func (t *cgroupTree) weights(m cgroups) (out []health.CPUWeight) {
+	base, _, v2 := t.base(m, "cpu")
+	file, usual := "/cpu.shares", usualShares
+	if v2 {
+		file, usual = "/cpu.weight", usualWeight
+	}
+	for dir := range t.up(m, "cpu") {
+		weight, err := t.number(dir + file)
+		if err != nil {
+			continue // the root of v2 has none
+		}
+		if idle, err := t.number(dir + "/cpu.idle"); err == nil && idle == 1 {
+			weight = 0
+		}
+		if int(weight) < usual {
+			out = append(out, health.CPUWeight{Path: levelPath(base, dir), Weight: int(weight), Usual: usual})
+		}
+	}
+	return out
+}
+
+// pressure returns the pressure of the cgroup itself; nil where the kernel has
+// none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
+// it. That of a hierarchy's root is the whole node's.
+func (t *cgroupTree) pressure(m cgroups) *health.CgroupPressure {
+	base, path, _ := t.base(m, "")
+	if base == "" || path == "/" {
+		return nil
+	}
+	p := health.CgroupPressure{CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1}
+	found := false
+	for file, to := range map[string]struct{ some, full *float64 }{
+		"cpu.pressure":    {some: &p.CPUSome},
+		"memory.pressure": {some: &p.MemorySome, full: &p.MemoryFull},
+		"io.pressure":     {some: &p.IOSome},
+	} {
+		b, err := t.reader.read(base + path + "/" + file)
+		if err != nil {
+			continue
+		}
+		some, full := parsePressure(b)
+		found = found || some >= 0
+		*to.some = some
+		if to.full != nil {
+			*to.full = full
+		}
+	}
+	if !found {
+		return nil
+	}
+	return &p
+}
+
+// parsePressure returns avg10 of the two lines of a pressure file; -1 for one that
+// is not there.
+//
+//	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
+func parsePressure(b []byte) (some, full float64) {
+	some, full = -1, -1
+	for line := range bytes.Lines(b) {
+		kind, rest, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
+		value, ok := strings.CutPrefix(rest, "avg10=")
+		if !ok {
+			continue
+		}
+		value, _, _ = strings.Cut(value, " ")
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil || n < 0 || n > 100:
+		case kind == "some":
+			some = n
+		case kind == "full":
+			full = n
+		}
+	}
+	return some, full
+}

@@ -1,0 +1,189 @@
+package evidence
+
+import (
+	"context"
+	"net"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// systemContainerd is the containerd that dockerd takes when it is there and
+	// nothing else is configured.
+	systemContainerd = "/run/containerd/containerd.sock"
+	// containerdAgain is how often the address is looked for again, containerdSoon
+	// how often while it is not known.
+	containerdAgain = 30 * time.Second
+	containerdSoon  = 2 * time.Second
+	// dockerdSockets is how many of dockerd's sockets are asked about: those to
+	// its containerd are among the first that it opens.
+	dockerdSockets = 128
+	// peerTimeout limits the connection by which a process is learned.
+	peerTimeout = 200 * time.Millisecond
+)
+
+// containerdFinder finds the containerd that dockerd leaves its containers to.
+// dockerd says where it is by, in this order, its open connections
+// (/proc/PID/fd and sock_diag, which needs CAP_SYS_PTRACE), its --containerd
+// argument, and the containerd that it has started as a child, whose socket is
+// beside its configuration; else it takes the system's where there is one.
+// The process is that child, else the one that listens at the address.
+type containerdFinder struct {
+	procfs string
+	args   argsReader
+	diag   diagConn
+	reader procReader
+
+	address atomic.Pointer[string]
+	process atomic.Int64
+
+	child    procID
+	dialed   uint32 // the listener whose process is known by a connection
+	dockerd  procID
+	searched time.Time
+}
+
+func newContainerdFinder(procfs string) *containerdFinder {
+	return &containerdFinder{procfs: procfs, args: argsReader{procfs: procfs}}
+}
+
+// socket is the address of dockerd's containerd, "" while it is not known.
+func (f *containerdFinder) socket() string {
+	if p := f.address.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// pid is that containerd, 0 while it is not known.
+func (f *containerdFinder) pid() int { return int(f.process.Load()) }
+
+func (f *containerdFinder) forget() {
+	f.address.Store(nil)
+	f.process.Store(0)
+	f.child, f.dialed, f.dockerd, f.searched = procID{}, 0, procID{}, time.Time{}
+}
+
+// find looks for the containerd of dockerd's process, unless it has just done
+// so.
+func (f *containerdFinder) find(ctx context.Context, dockerd int) {
+	s, err := f.reader.stat(f.procfs, dockerd)
+	if err != nil {
+		return
+	}
+	every := containerdAgain
+	if f.socket() == "" || !f.alive() {
+		every = containerdSoon
+	}
+	if s.id() == f.dockerd && time.Since(f.searched) < every {
+		return
+	}
+	f.dockerd, f.searched = s.id(), time.Now()
+	f.child = f.childOf(ctx, dockerd)
+	if address := f.search(ctx, s.id(), f.child); address != "" {
+		f.address.Store(&address)
+	}
+	switch {
+	case f.child.pid != 0:
+		f.process.Store(int64(f.child.pid))
+	case f.socket() != "":
+		f.askPeer(ctx)
+	}
+}
+
+// askPeer learns the process that listens at the address by one connection, made
+// once for each listener and closed at once. None is made while others wait to
+// be accepted there.
+func (f *containerdFinder) askPeer(ctx context.Context) {
+	t, err := readUnixTable(ctx, f.procfs, []string{f.socket()})
+	if err != nil || len(t.listeners) == 0 || t.pending > 0 || t.listeners[0] == f.dialed {
+		return
+	}
+	dialer := net.Dialer{Timeout: peerTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", f.socket())
+	if err != nil {
+		return
+	}
+	f.dialed = t.listeners[0]
+	f.process.Store(int64(peerPID(conn)))
+	_ = conn.Close()
+}
+
+// alive reports whether the process that was found still runs.
+func (f *containerdFinder) alive() bool {
+	pid := f.pid()
+	if pid == 0 {
+		return false
+	}
+	s, err := f.reader.stat(f.procfs, pid)
+	return err == nil && !s.dead() && (f.child.pid == 0 || s.id() == f.child)
+}
+
+func (f *containerdFinder) search(ctx context.Context, dockerd, child procID) string {
+	if address := f.connected(ctx, dockerd.pid); address != "" {
+		return address
+	}
+	defer f.args.forget(map[int]procID{dockerd.pid: dockerd, child.pid: child})
+	if address := argValue(f.args.of(dockerd), "containerd"); path.IsAbs(strings.TrimPrefix(address, "unix://")) {
+		return strings.TrimPrefix(address, "unix://")
+	}
+	if config := argValue(f.args.of(child), "config"); path.IsAbs(config) {
+		return path.Join(path.Dir(config), "containerd.sock")
+	}
+	if child.pid == 0 && f.listens(ctx, systemContainerd) {
+		return systemContainerd
+	}
+	return ""
+}
+
+// connected returns the address of a containerd that dockerd has a connection
+// to.
+func (f *containerdFinder) connected(ctx context.Context, dockerd int) string {
+	var inodes []uint32
+	over := func() bool { return len(inodes) >= dockerdSockets || ctx.Err() != nil }
+	searchFDs(pidPath(f.procfs, dockerd, "fd"), over, func(inode uint32) { inodes = append(inodes, inode) })
+	for _, inode := range inodes[:min(len(inodes), dockerdSockets)] {
+		own, err := f.diag.one(ctx, inode, showPeer)
+		if err != nil || own.state != stateEstablished || own.kind != unix.SOCK_STREAM || own.peer == 0 {
+			continue
+		}
+		// The server's end has the name of the socket that it was accepted on.
+		server, err := f.diag.one(ctx, own.peer, showName)
+		if err == nil && isContainerdSocket(server.name) {
+			return server.name
+		}
+	}
+	return ""
+}
+
+func isContainerdSocket(name string) bool {
+	base := path.Base(name)
+	return path.IsAbs(name) && strings.Contains(base, "containerd") && strings.HasSuffix(base, ".sock")
+}
+
+// listens reports whether a socket listens under a name.
+func (f *containerdFinder) listens(ctx context.Context, name string) bool {
+	t, err := readUnixTable(ctx, f.procfs, []string{name})
+	return err == nil && len(t.listeners) > 0
+}
+
+// childOf returns the containerd that is a child of dockerd.
+func (f *containerdFinder) childOf(ctx context.Context, dockerd int) procID {
+	all, err := numbers(f.procfs, maxProcesses)
+	if err != nil {
+		return procID{}
+	}
+	for _, pid := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		if s, err := f.reader.stat(f.procfs, pid); err == nil && s.ppid == dockerd && s.comm == "containerd" && !s.dead() {
+			return s.id()
+		}
+	}
+	return procID{}
+}

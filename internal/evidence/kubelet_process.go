@@ -1,0 +1,120 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	kubeletProcessPeriod  = 2 * time.Second
+	kubeletProcessTimeout = 2 * time.Second
+	// kubeletFindAgain is the time between two searches of all processes.
+	kubeletFindAgain = 10 * time.Second
+	// maxKubelets bounds the processes of that name that are looked at.
+	maxKubelets = 16
+)
+
+// NewKubeletProcess returns the source of the kubelet's process: since when it
+// runs and with which settings. Its arguments and files are read once for each
+// start. endpoint is the path of the watched runtime's socket: a kubelet that is
+// set to another one is not this node's.
+func NewKubeletProcess(procFS string, endpoint func() string) *Watch[health.KubeletProcess] {
+	k := &kubeletProcess{procFS: procFS, endpoint: endpoint}
+	return NewWatch("kubelet_process", Timing{Period: kubeletProcessPeriod, Timeout: kubeletProcessTimeout}, k.gather)
+}
+
+// kubeletProcess is the state between two reads. gather is never called twice at
+// once.
+type kubeletProcess struct {
+	procFS   string
+	endpoint func() string
+	reader   procReader
+
+	id       procID
+	known    *health.KubeletProcess
+	searched time.Time
+}
+
+func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error) {
+	if k.known != nil {
+		if s, err := k.reader.stat(k.procFS, k.id.pid); err == nil && s.id() == k.id && !s.dead() {
+			return k.known, nil
+		}
+		k.known, k.searched = nil, time.Time{}
+	}
+	now := time.Now()
+	if now.Sub(k.searched) < kubeletFindAgain {
+		return nil, ErrNoData
+	}
+	k.searched = now
+	pids, err := k.find()
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if p, id, ok := k.read(pid, now, len(pids) > 1); ok {
+			k.known, k.id = p, id
+			return p, nil
+		}
+	}
+	return nil, ErrNoData
+}
+
+// find returns the processes that are named kubelet and are no pod's.
+func (k *kubeletProcess) find() ([]int, error) {
+	all, err := numbers(k.procFS, maxProcesses)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the kubelet: %w", err)
+	}
+	var pids []int
+	for _, pid := range all {
+		dir := filepath.Join(k.procFS, strconv.Itoa(pid))
+		comm, err := k.reader.read(dir + "/comm")
+		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
+			continue
+		}
+		cgroup, err := k.reader.read(dir + "/cgroup")
+		if err == nil && !strings.Contains(string(cgroup), "/kubepods") && len(pids) < maxKubelets {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// read reads one kubelet's start and settings; false when it is another runtime's
+// or, where there are several, is not known to be this one's.
+func (k *kubeletProcess) read(pid int, now time.Time, several bool) (*health.KubeletProcess, procID, bool) {
+	stat, err := k.reader.stat(k.procFS, pid)
+	if err != nil || stat.dead() {
+		return nil, procID{}, false
+	}
+	b, err := os.ReadFile(filepath.Join(k.procFS, strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return nil, procID{}, false
+	}
+	settings, err := cri.ReadKubeletSettings("", strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
+	path, parseErr := cri.ParseEndpoint(settings.Endpoint)
+	switch watched := k.endpoint(); {
+	case settings.Endpoint == "" && several, watched == "" && several:
+		return nil, procID{}, false
+	case parseErr == nil && watched != "" && path != watched:
+		return nil, procID{}, false
+	}
+	p := &health.KubeletProcess{
+		PID: pid, Started: startedAt(now, uptime(), stat.start),
+		NodeStatusPeriod: settings.NodeStatusPeriod, RequestTimeout: settings.RequestTimeout,
+		EventedPLEG: settings.EventedPLEG, From: settings.From,
+	}
+	if err != nil {
+		p.Problem = cut(err.Error())
+	}
+	return p, stat.id(), true
+}

@@ -1,0 +1,230 @@
+package evidence
+
+import (
+	"context"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// keptOwners is how many listening sockets are remembered with their process,
+	// so that a path that leads back to an earlier one is recognised at once.
+	keptOwners = 8
+	// listenerPeriod is short: the path may lead elsewhere at any moment, and a
+	// look takes one stat file.
+	listenerPeriod = 500 * time.Millisecond
+)
+
+// ListenerOptions configure the source about the process that listens at the
+// runtime's path.
+type ListenerOptions struct {
+	// ProcFS is where /proc is mounted.
+	ProcFS string
+	// Queue returns the last sample of the accept queue, nil when there is none.
+	Queue func() *health.Queue
+	// Peer returns the process that listened when the newest connection to the path
+	// was made, by SO_PEERCRED, and when that was; a zero time before the first.
+	Peer func() (pid int, at time.Time)
+	// Held returns the process behind the held connection, 0 when it is not known.
+	Held func() int
+	// Moved is called when another socket than before listens at the path. It must
+	// not block. nil: nobody.
+	Moved func()
+}
+
+// listenerSource finds the process that a new connection to the path reaches.
+type listenerSource struct {
+	opts   ListenerOptions
+	reader procReader
+	namer  namer
+
+	inode uint64
+	// begun is when inode was first seen, until when the one before it was last
+	// seen, and beforePID whose that was. Zero for the first inode of all.
+	begun, until time.Time
+	beforePID    int
+	seen         time.Time // the last sample of the queue
+
+	owners []listenerOwner // the newest last
+	missed listenerOwner   // the inode that was searched for in vain
+	last   *health.Listener
+	lastID procID
+}
+
+// listenerOwner is a listening socket with its process.
+type listenerOwner struct {
+	inode    uint64
+	id       procID
+	searched time.Time
+}
+
+// NewListener returns the source about the process that listens at the runtime's
+// path, twice a second. It is named by SO_PEERCRED of a connection made since the
+// listening socket was first seen there; where that is systemd, or no such
+// connection could be made, by the socket's inode, which takes CAP_SYS_PTRACE.
+// There is nothing to say while nobody listens, or while it cannot be told.
+func NewListener(opts ListenerOptions) *Watch[health.Listener] {
+	return NewWatch("listener", Timing{Period: listenerPeriod, Timeout: 2 * time.Second}, newListenerSource(opts).gather)
+}
+
+func newListenerSource(opts ListenerOptions) *listenerSource {
+	return &listenerSource{opts: opts, namer: newNamer(opts.ProcFS)}
+}
+
+func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
+	q := l.opts.Queue()
+	if q != nil && !q.Listening {
+		return nil, ErrNoData
+	}
+	if q != nil {
+		l.at(q)
+	}
+	s, err := l.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &health.Listener{At: time.Now(), Inode: l.inode, PID: s.pid, Comm: s.comm}
+	v.Since = v.At
+	if last := l.last; last != nil && l.lastID == s.id() {
+		v.Since = last.Since
+	}
+	if s.pid != 0 {
+		v.Command, v.Unit = l.namer.of(s.id())
+		v.Related = l.related(s)
+	}
+	l.last, l.lastID = v, s.id()
+	return v, nil
+}
+
+// at takes note of the socket that listens at the path now.
+func (l *listenerSource) at(q *health.Queue) {
+	defer func() { l.seen = q.At }()
+	if q.Inode == l.inode {
+		return
+	}
+	if l.inode != 0 {
+		l.begun, l.until, l.beforePID = q.At, l.seen, 0
+		if l.last != nil {
+			l.beforePID = l.last.PID
+		}
+		if l.opts.Moved != nil {
+			l.opts.Moved()
+		}
+	}
+	l.inode = q.Inode
+}
+
+// find returns the process that listens. One without a pid is in another pid
+// namespace.
+func (l *listenerSource) find(ctx context.Context) (procStat, error) {
+	peer, at := l.opts.Peer()
+	met := l.met(peer, at)
+	if met && peer > 1 {
+		if s, err := l.alive(peer); err == nil {
+			l.own(listenerOwner{inode: l.inode, id: s.id()})
+			return s, nil
+		}
+	}
+	if l.inode == 0 {
+		return procStat{}, ErrNoData
+	}
+	for _, o := range l.owners {
+		if o.inode != l.inode {
+			continue
+		}
+		if s, err := l.alive(o.id.pid); err == nil && s.id() == o.id {
+			return s, nil
+		}
+	}
+	s, err := l.search(ctx)
+	switch {
+	case err == nil:
+		return s, nil
+	case met && peer == 0:
+		return procStat{}, nil
+	case ctx.Err() != nil:
+		return procStat{}, err
+	}
+	return procStat{}, ErrNoData // the next connection tells
+}
+
+// met reports whether a connection was made to the socket that listens now: since
+// that was first seen, or since the one before it was last seen and to another
+// process than that one's.
+func (l *listenerSource) met(peer int, at time.Time) bool {
+	switch {
+	case at.IsZero():
+		return false
+	case l.inode == 0 || at.After(l.begun):
+		return true
+	}
+	return at.After(l.until) && l.beforePID != 0 && peer > 1 && peer != l.beforePID
+}
+
+// search looks for the process that has the socket open.
+func (l *listenerSource) search(ctx context.Context) (procStat, error) {
+	if l.missed.inode == l.inode && time.Since(l.missed.searched) < searchEvery {
+		return procStat{}, errNoProcess
+	}
+	pid, err := holderOf(ctx, l.opts.ProcFS, l.inode)
+	if err == nil {
+		var s procStat
+		if s, err = l.alive(pid); err == nil {
+			l.own(listenerOwner{inode: l.inode, id: s.id()})
+			return s, nil
+		}
+	}
+	l.missed = listenerOwner{inode: l.inode, searched: time.Now()}
+	return procStat{}, err
+}
+
+// own remembers whose a listening socket is.
+func (l *listenerSource) own(o listenerOwner) {
+	for i := range l.owners {
+		if l.owners[i].inode == o.inode {
+			l.owners[i] = o
+			return
+		}
+	}
+	l.owners = append(l.owners[max(0, len(l.owners)-keptOwners+1):], o)
+}
+
+func (l *listenerSource) alive(pid int) (procStat, error) {
+	s, err := l.reader.stat(l.opts.ProcFS, pid)
+	if err == nil && s.dead() {
+		err = errNoProcess
+	}
+	return s, err
+}
+
+// related reports whether the listener is a fork of the runtime behind the held
+// connection: started by it, or its ancestor of the same name. A runtime's
+// containers descend from their shims or conmons, which leave the runtime.
+func (l *listenerSource) related(s procStat) bool {
+	held := l.opts.Held()
+	if held <= 1 || held == s.pid {
+		return false
+	}
+	h, err := l.alive(held)
+	if err != nil {
+		return false
+	}
+	return l.descends(s, held) || s.comm == h.comm && l.descends(h, s.pid)
+}
+
+func (l *listenerSource) descends(s procStat, from int) bool {
+	for range maxAncestors {
+		if s.ppid == from {
+			return true
+		}
+		if s.ppid <= 1 {
+			return false
+		}
+		var err error
+		if s, err = l.reader.stat(l.opts.ProcFS, s.ppid); err != nil {
+			return false
+		}
+	}
+	return false
+}
