@@ -10,13 +10,16 @@ type Evidence struct {
 	Sources map[string]Source `json:"sources,omitempty"`
 
 	Queue       *Queue       `json:"queue,omitempty"`
+	Listener    *Listener    `json:"listener,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`
 	Process     *Process     `json:"process,omitempty"`
 	Children    *Children    `json:"children,omitempty"`
 	Cgroup      *Cgroup      `json:"cgroup,omitempty"`
 	Node        *Node        `json:"node,omitempty"`
 	Kubelet     *Kubelet     `json:"kubelet,omitempty"`
-	Docker      *Probe       `json:"docker,omitempty"`
+	// KubeletProcess is the node's kubelet where its process is seen.
+	KubeletProcess *KubeletProcess `json:"kubelet_process,omitempty"`
+	Docker         *Docker         `json:"docker,omitempty"`
 }
 
 // Source is how a source of evidence is.
@@ -39,6 +42,9 @@ type Queue struct {
 	Listening bool `json:"listening"`
 	// Inode is the listener's.
 	Inode uint64 `json:"inode,omitempty"`
+	// ListeningSince is when a sample first showed this listener; zero in facts
+	// recorded without it.
+	ListeningSince time.Time `json:"listening_since,omitzero"`
 	// Length is the number of connections not yet accepted, Limit the most that
 	// fit (one more does).
 	Length int `json:"length"`
@@ -49,6 +55,26 @@ type Queue struct {
 	// FellAt is when Length was last lower than the sample before: connections
 	// leave the queue only by being accepted. Zero for never.
 	FellAt time.Time `json:"fell_at,omitzero"`
+}
+
+// Listener is the process that a new connection to the runtime's path reaches.
+// Usually it is the process behind the held connection (Process).
+type Listener struct {
+	At time.Time `json:"at"`
+	// Inode is the listening socket's, 0 where sock_diag does not answer.
+	Inode uint64 `json:"inode,omitempty"`
+	// PID is 0 for a process in another pid namespace. Comm is its name, Command
+	// its first argument, "" where it cannot be read; Unit its systemd unit, ""
+	// where it has none.
+	PID     int    `json:"pid"`
+	Comm    string `json:"comm,omitempty"`
+	Command string `json:"command,omitempty"`
+	Unit    string `json:"unit,omitempty"`
+	// Since is when it was first found at the path.
+	Since time.Time `json:"since"`
+	// Related is true for an ancestor or a descendant of the process behind the
+	// held connection that has the same name: a fork of the same runtime.
+	Related bool `json:"related,omitempty"`
 }
 
 // Connections are the accepted connections of the runtime's socket, by
@@ -82,11 +108,16 @@ type StuckClient struct {
 	Since time.Time `json:"since"`
 }
 
-// Process is the process behind the runtime's socket.
+// Process is the runtime's process: the one behind the held connection. Where no
+// connection has been made it is the one that listens at the path.
 type Process struct {
 	At   time.Time `json:"at"`
 	PID  int       `json:"pid"`
 	Comm string    `json:"comm"`
+	// Command is its first argument, "" where it cannot be read; Unit its systemd
+	// unit, "" where it has none.
+	Command string `json:"command,omitempty"`
+	Unit    string `json:"unit,omitempty"`
 	// Alive is false when the process that was there last is gone; the rest is
 	// what it was then.
 	Alive bool `json:"alive"`
@@ -100,25 +131,57 @@ type Process struct {
 	ExhaustedAt time.Time `json:"exhausted_at,omitzero"`
 	// Threads counts the threads by state: R, S, D, T, Z, other.
 	Threads map[string]int `json:"threads,omitempty"`
-	// BlockedSince is since when at least one thread has been in D in every
-	// sample; WaitChannels are where these wait, where that may be read.
-	BlockedSince time.Time `json:"blocked_since"`
-	WaitChannels []string  `json:"wait_channels,omitempty"`
-	// CPU is the CPU time used, Delay the time spent runnable and waiting for a
-	// CPU (schedstat, all threads), both per second since the last sample.
+	// Blocked are threads in D that have not run since they were first seen in
+	// it, longest first, a few.
+	Blocked []BlockedThread `json:"blocked,omitempty"`
+	// WaitChannels are the different wait channels of Blocked, where these may
+	// be read.
+	WaitChannels []string `json:"wait_channels,omitempty"`
+	// BlockIODelay is true while the time that its threads have spent in block
+	// I/O rises (the kernel counts it only with delay accounting on).
+	BlockIODelay bool `json:"block_io_delay,omitempty"`
+	// CPU is the CPU time used, per second since the last sample. Delay is the
+	// time spent runnable and waiting for a CPU, per second over the last two
+	// (schedstat, all threads; also of those that still wait).
 	CPU   float64 `json:"cpu"`
 	Delay float64 `json:"delay"`
+	// DelayPerRun is how long a thread waited for a CPU each time, on average.
+	// On a busy node threads wait often and briefly.
+	DelayPerRun time.Duration `json:"delay_per_run_ns,omitempty"`
+	// StoppedAt is when all threads were last found stopped (T); zero for never.
+	// Stops are the moments at which they were first found so, having run before:
+	// the last few.
+	StoppedAt time.Time   `json:"stopped_at,omitzero"`
+	Stops     []time.Time `json:"stops,omitempty"`
 	// Lock is a file lock that it waits for, nil when it waits for none.
 	Lock *LockWait `json:"lock,omitempty"`
-	// Restarts are the moments at which another process was found behind the
-	// socket, the last few; RestartsTotal counts them all.
+	// Restarts are the moments at which another process was found behind the held
+	// connection, the last few; RestartsTotal counts them all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
+}
+
+// BlockedThread is a thread in D (uninterruptible sleep).
+type BlockedThread struct {
+	TID int `json:"tid"`
+	// Since is when it was first seen in D; it has not run since then.
+	Since time.Time `json:"since"`
+	// Channel is the kernel function in which it waits (/proc/PID/wchan), ""
+	// where that cannot be read. Syscall is the system call that it is in, ""
+	// for one that plegd does not know, or in none, as in a page fault.
+	Channel string `json:"channel,omitempty"`
+	Syscall string `json:"syscall,omitempty"`
 }
 
 // FDsExhausted tells whether the process has used up its descriptors.
 func (p *Process) FDsExhausted() bool {
 	return p.Alive && p.OpenFDs >= 0 && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs
+}
+
+// Stopped reports whether every thread of the process is stopped.
+func (p *Process) Stopped() bool {
+	n := threads(p)
+	return p.Alive && n > 0 && p.Threads["T"] == n
 }
 
 // LockWait is a file lock that a process waits for (/proc/locks).
@@ -170,12 +233,63 @@ type Cgroup struct {
 	Throttled        float64       `json:"throttled"`
 	ThrottledPeriods float64       `json:"throttled_periods"`
 	ThrottledTotal   time.Duration `json:"throttled_total_ns"`
+	// ThrottledAt is when its quota was last seen to take time; zero for never.
+	ThrottledAt time.Time `json:"throttled_at,omitzero"`
 	// PIDs against PIDsMax, the nearest limit at it or above; PIDsMax is 0 when
 	// there is none. Memory likewise, in bytes.
 	PIDs      int   `json:"pids"`
 	PIDsMax   int   `json:"pids_max"`
 	Memory    int64 `json:"memory"`
 	MemoryMax int64 `json:"memory_max"`
+	// MemoryLimits are the levels of its cgroup that limit its memory, its own
+	// first.
+	MemoryLimits []MemoryLimit `json:"memory_limits,omitempty"`
+	// CPUWeights are the levels with less than the usual CPU weight.
+	CPUWeights []CPUWeight `json:"cpu_weights,omitempty"`
+	// Pressure is the cgroup's own pressure, nil where the kernel has none of
+	// a cgroup.
+	Pressure *CgroupPressure `json:"pressure,omitempty"`
+}
+
+// MemoryLimit is one level of the runtime's cgroup that limits its memory.
+type MemoryLimit struct {
+	Path  string `json:"path"`
+	Usage int64  `json:"usage"`
+	// High is memory.high, above which the kernel slows its tasks down; Max is
+	// memory.max or memory.limit_in_bytes, above which they get none. 0 for
+	// none.
+	High int64 `json:"high,omitempty"`
+	Max  int64 `json:"max,omitempty"`
+	// HighEvents and MaxEvents are how often these limits were met within the
+	// last samples (memory.events.local; memory.failcnt), Refaults how many
+	// pages had to be read again that were pushed out for want of memory, per
+	// second.
+	HighEvents uint64  `json:"high_events,omitempty"`
+	MaxEvents  uint64  `json:"max_events,omitempty"`
+	Refaults   float64 `json:"refaults,omitempty"`
+	// OOM is true while its tasks wait for memory that nobody frees
+	// (memory.oom_control of v1), OOMKills how many tasks were killed for it
+	// within the last samples.
+	OOM      bool   `json:"oom,omitempty"`
+	OOMKills uint64 `json:"oom_kills,omitempty"`
+}
+
+// CPUWeight is a level of the runtime's cgroup with less than the usual weight.
+type CPUWeight struct {
+	Path string `json:"path"`
+	// Weight against Usual: cpu.shares against 1024, cpu.weight against 100.
+	// Weight is 0 where the level is idle (cpu.idle).
+	Weight int `json:"weight"`
+	Usual  int `json:"usual"`
+}
+
+// CgroupPressure is the share of time, in per cent over the last 10 s, in which
+// some or all tasks of a cgroup waited; -1 where the kernel does not say.
+type CgroupPressure struct {
+	CPUSome    float64 `json:"cpu_some"`
+	MemorySome float64 `json:"memory_some"`
+	MemoryFull float64 `json:"memory_full"`
+	IOSome     float64 `json:"io_some"`
 }
 
 // Node is the node as a whole.
@@ -188,6 +302,9 @@ type Node struct {
 	MemoryFull float64 `json:"memory_full"`
 	IOSome     float64 `json:"io_some"`
 	IOFull     float64 `json:"io_full"`
+	// CPUIdle is the share of the CPUs' time, 0 to 1 since the last sample, that
+	// nobody used (/proc/stat, waiting for I/O included); -1 in the first.
+	CPUIdle float64 `json:"cpu_idle"`
 	// Files against FilesMax (/proc/sys/fs/file-nr).
 	Files    uint64 `json:"files"`
 	FilesMax uint64 `json:"files_max"`
@@ -210,4 +327,52 @@ type Kubelet struct {
 	FailedSince time.Time `json:"failed_since"`
 	// LastSeen is kubelet_pleg_last_seen_seconds, zero where not configured.
 	LastSeen time.Time `json:"last_seen"`
+}
+
+// KubeletProcess is the kubelet's process and its settings, as far as the model
+// depends on them.
+type KubeletProcess struct {
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
+	// runtimeRequestTimeout; 0 where it uses the default.
+	NodeStatusPeriod time.Duration `json:"node_status_period_ns,omitempty"`
+	RequestTimeout   time.Duration `json:"request_timeout_ns,omitempty"`
+	EventedPLEG      bool          `json:"evented_pleg,omitempty"`
+	// From says where each setting was made, by its name in the kubelet's
+	// configuration file. Problem says what could not be read.
+	From    map[string]string `json:"from,omitempty"`
+	Problem string            `json:"problem,omitempty"`
+}
+
+// Docker is the Docker daemon behind cri-dockerd.
+type Docker struct {
+	// Probe is the last fresh connection to its socket and a GET /_ping on it.
+	Probe
+	// Socket is the path of that socket.
+	Socket string `json:"socket,omitempty"`
+	// AnsweredAt is when a /_ping there was last answered; zero for never.
+	AnsweredAt time.Time `json:"answered_at,omitzero"`
+	// OKSince is since when every /_ping has been answered, zero while one is not.
+	OKSince time.Time `json:"ok_since,omitzero"`
+	// Daemon is dockerd; Containerd is the containerd that runs its containers.
+	// Each is nil while it has not been found.
+	Daemon     *DockerProcess `json:"daemon,omitempty"`
+	Containerd *DockerProcess `json:"containerd,omitempty"`
+}
+
+// DockerProcess is a process behind cri-dockerd, with the socket that it listens
+// on.
+type DockerProcess struct {
+	// Socket is the path that it is reached by.
+	Socket string `json:"socket"`
+	// Queue is that socket's accept queue, Process the process; nil where the
+	// node does not show them.
+	Queue   *Queue   `json:"queue,omitempty"`
+	Process *Process `json:"process,omitempty"`
+	// Frozen is true while its cgroup, or one above it, is frozen.
+	Frozen bool `json:"frozen,omitempty"`
+	// DownSince is since when it has been stopped, frozen or gone in every sample;
+	// zero while it runs.
+	DownSince time.Time `json:"down_since,omitzero"`
 }

@@ -10,15 +10,22 @@ type Facts struct {
 	Config Config `json:"config"`
 	// Started is when plegd started.
 	Started time.Time `json:"started"`
+	// KubeletStarted is when the node's kubelet started, zero where its process is
+	// not seen.
+	KubeletStarted time.Time `json:"kubelet_started,omitzero"`
 	// UnobservedGap is how long plegd was not running between the moment that
 	// the restored times were written and Started; 0 when nothing was restored.
 	UnobservedGap time.Duration `json:"unobserved_gap_ns,omitempty"`
 
-	Endpoint Endpoint        `json:"endpoint"`
-	Relist   Relist          `json:"relist"`
-	Modelled Modelled        `json:"modelled"`
-	Status   Status          `json:"status"`
-	Calls    map[string]Call `json:"calls,omitempty"`
+	Endpoint Endpoint     `json:"endpoint"`
+	Relist   Relist       `json:"relist"`
+	Modelled Modelled     `json:"modelled"`
+	Status   Status       `json:"status"`
+	Version  VersionCheck `json:"version"`
+	// NodeStatus is what the modelled kubelet writes to the API, nil where nobody
+	// has modelled it: then the condition follows the rules at once.
+	NodeStatus *NodeStatus     `json:"node_status,omitempty"`
+	Calls      map[string]Call `json:"calls,omitempty"`
 	// Arriving is when the held connection last received many bytes at once, as
 	// of a list: 64 KiB within half a second. Zero for never.
 	Arriving time.Time `json:"arriving,omitzero"`
@@ -33,6 +40,9 @@ type Facts struct {
 	// full, LastDiscard is when one last was.
 	Discarded   uint64    `json:"discarded,omitempty"`
 	LastDiscard time.Time `json:"last_discard"`
+	// Pause is the last pause of plegd that was more than plegd's own, nil for
+	// none.
+	Pause *Pause `json:"pause,omitempty"`
 	// Events is the runtime's event stream, nil where plegd does not listen to
 	// it.
 	Events *Events `json:"events,omitempty"`
@@ -48,6 +58,11 @@ type Config struct {
 	GenericPeriod  time.Duration `json:"generic_period_ns,omitempty"`
 	RPCTimeout     time.Duration `json:"rpc_timeout_ns"`
 	InspectTimeout time.Duration `json:"inspect_timeout_ns"`
+	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
+	NodeStatusPeriod time.Duration `json:"node_status_period_ns,omitempty"`
+	// From says where RPCTimeout and NodeStatusPeriod come from, by the name of
+	// the kubelet's setting.
+	From map[string]string `json:"from,omitempty"`
 }
 
 // long is how much longer than usual a relist must be under way to be in
@@ -68,6 +83,9 @@ type Endpoint struct {
 	Source string `json:"source"`
 	// Searched lists where plegd looked, while Path is empty.
 	Searched []string `json:"searched,omitempty"`
+	// Searching is true while the first search for the socket has not ended: that
+	// Path is empty then means nothing.
+	Searching bool `json:"searching,omitempty"`
 }
 
 // Phase is a step of a relist.
@@ -162,6 +180,8 @@ type PodInspection struct {
 	// Operation is the call under way, or the last one.
 	Operation string    `json:"operation"`
 	Start     time.Time `json:"start"`
+	// CallStart is when the call under way was made, zero where there is none.
+	CallStart time.Time `json:"call_start,omitzero"`
 	// Duration is 0 while the inspection is under way.
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Err      *CallError    `json:"err,omitempty"`
@@ -196,7 +216,9 @@ func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.
 // answered tells whether the runtime itself gave this error: it does answer.
 func (e *CallError) answered() bool {
 	switch e.Code {
-	case "Unavailable", "DeadlineExceeded", "Canceled":
+	case "Unavailable":
+		return e.NotInitialized // containerd 2.x
+	case "DeadlineExceeded", "Canceled":
 		return false
 	}
 	return true
@@ -213,6 +235,8 @@ type Modelled struct {
 	InspectingSince time.Time `json:"inspecting_since"`
 	// Inspecting is how many pods it has yet to finish in that relist.
 	Inspecting int `json:"inspecting,omitempty"`
+	// EndsBy is the latest end of that relist, zero while its lists are under way.
+	EndsBy time.Time `json:"ends_by,omitzero"`
 }
 
 // Status is what the Status calls said.
@@ -285,6 +309,11 @@ type Dial struct {
 	Cause Cause     `json:"cause"`
 	// Detail is the error in words, or the mode and owner of the socket.
 	Detail string `json:"detail,omitempty"`
+	// Up is true while the held connection is up, and PeerPID the process at its
+	// other end by SO_PEERCRED: 1 where systemd made the socket, 0 where that
+	// process is in another pid namespace.
+	Up      bool `json:"up,omitempty"`
+	PeerPID int  `json:"peer_pid,omitempty"`
 }
 
 // Stage is how far a fresh dial got.

@@ -12,9 +12,10 @@ func TestThawed(t *testing.T) {
 	f.Relist.Lists = []time.Duration{3 * time.Second}
 	f.Evidence.Process = &Process{
 		At: t0.Add(-900 * time.Millisecond), PID: 812, Comm: "containerd", Alive: true,
-		Threads: map[string]int{"D": 9}, BlockedSince: t0.Add(-5 * time.Second),
+		Threads: map[string]int{"D": 9}, Blocked: []BlockedThread{{TID: 812, Since: t0.Add(-5 * time.Second), Channel: "futex_do_wait"}},
 	}
 	f.Evidence.Cgroup = &Cgroup{At: t0.Add(-time.Second), Frozen: true}
+	f.Relist.InFlight = &InFlight{Start: t0.Add(-time.Second), Phase: PhaseListPodSandbox, PhaseStart: t0.Add(-time.Second)}
 	v := Judge(&f, t0, nil)
 	if v.Reason != RuntimeFrozen {
 		t.Fatalf("frozen: %q", v.Reason)
@@ -40,11 +41,11 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 		looked   time.Duration // at the threads, since the cgroup was looked at
 		want     bool
 	}{
-		"frozen":                         {frozen: true},
+		"frozen":                         {frozen: true, channels: []string{"io_schedule"}},
 		"frozen, some where they waited": {frozen: true, channels: []string{refrigerator, "futex_do_wait"}},
 		"by the channel alone":           {channels: []string{refrigerator, "futex_do_wait"}},
-		"thawed, not looked at since":    {previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: -time.Millisecond},
-		"thawed, and still in D":         {previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: time.Millisecond, want: true},
+		"thawed, not looked at since":    {channels: []string{"io_schedule"}, previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: -time.Millisecond},
+		"thawed, and still in D":         {channels: []string{"io_schedule"}, previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: time.Millisecond, want: true},
 		"a disk":                         {channels: []string{"io_schedule"}, want: true},
 	} {
 		f := healthyFacts(t0)
@@ -52,10 +53,44 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 		f.Evidence.Cgroup = &Cgroup{At: t0.Add(-time.Second), Frozen: tt.frozen}
 		f.Evidence.Process = &Process{
 			At: f.Evidence.Cgroup.At.Add(tt.looked), PID: 812, Comm: "containerd", Alive: true,
-			Threads: thread, BlockedSince: t0.Add(-5 * time.Second), WaitChannels: tt.channels,
+			Threads: thread,
+		}
+		for i, channel := range tt.channels {
+			f.Evidence.Process.Blocked = append(f.Evidence.Process.Blocked, BlockedThread{TID: 812 + i, Since: t0.Add(-5 * time.Second), Channel: channel})
 		}
 		if got := Judge(&f, t0, tt.previous).active(RuntimeStorageStall) != nil; got != tt.want {
 			t.Errorf("%s: a storage stall %v, want %v", name, got, tt.want)
 		}
+	}
+}
+
+// TestStoppedAgain: a runtime that is stopped for a part of every second answers
+// each list quickly that falls between two stops.
+func TestStoppedAgain(t *testing.T) {
+	const ms = time.Millisecond
+	judge := func(previous *Verdict, stopped time.Duration, stops ...time.Duration) *Verdict {
+		f := healthyFacts(t0)
+		p := &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, StoppedAt: t0.Add(-stopped)}
+		for _, s := range stops {
+			p.Stops = append(p.Stops, t0.Add(-s))
+		}
+		f.Evidence.Process = p
+		return Judge(&f, t0, previous)
+	}
+	if v := judge(nil, 300*ms, 900*ms); v.Reason != "" {
+		t.Errorf("stopped once: %q", v.Reason)
+	}
+	if v := judge(nil, 300*ms, 20*time.Second, 900*ms); v.Reason != "" {
+		t.Errorf("stopped twice, long apart: %q", v.Reason)
+	}
+	v := judge(nil, 300*ms, 1900*ms, 900*ms)
+	if v.Reason != RuntimeFrozen {
+		t.Fatalf("stopped twice: %q", v.Reason)
+	}
+	if v = judge(v, 1200*ms, 2900*ms, 1900*ms); v.Reason != RuntimeFrozen {
+		t.Errorf("between two stops: %q", v.Reason)
+	}
+	if v = judge(v, 1300*ms, 2900*ms, 1900*ms); v.Reason != "" {
+		t.Errorf("after the last stop: %q", v.Reason)
 	}
 }

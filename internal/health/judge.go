@@ -16,7 +16,7 @@ const reliableGap = 10 * time.Second
 func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	k := rules(f, now)
 	v := &Verdict{
-		KubeletMessage: k.message, PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed, NodeReady: k.nodeReady,
+		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed, RulesOK: k.nodeReady,
 		LastSeen: f.Relist.LastSeen, ModelledLastSeen: f.Modelled.LastSeen, Threshold: f.Config.RelistThreshold,
 		Since: now, Active: []Active{},
 	}
@@ -29,57 +29,100 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 
 	w := newView(f, now, previous)
 	starting := starting(w)
-	for i := range table {
-		if evidence := table[i].match(w); evidence != nil {
-			v.activate(&table[i], evidence, now, previous)
+	if w.attempted() {
+		v.matchTable(w)
+		if !v.suffers() {
+			v.fallBack(w, starting, k)
+		}
+	} else if starting || !k.nodeReady {
+		v.first(activated(w, reasonOf(Starting), w.startingEvidence()))
+	}
+	v.rank(f)
+	if v.Reason != "" {
+		if next := reasonOf(v.Reason).nextHere(w); next != "" {
+			v.Next = next
 		}
 	}
-	if len(v.Active) == 0 {
-		v.fallBack(w, starting, k, now, previous)
-	}
-	v.rank()
 
 	switch {
 	case starting:
 		v.State = StateStarting
 	case !k.nodeReady:
 		v.State = StateUnhealthy
-	case slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo }):
+	case v.suffers():
 		v.State = StateDegraded
 	default:
 		v.State = StateHealthy
 	}
-	v.NotReadyIn = notReadyIn(w, v)
+	v.predict(w, k)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
 	}
 	return v
 }
 
-// fallBack names what stands when no row of the table matches.
-func (v *Verdict) fallBack(w *view, starting bool, k kubelet, now time.Time, previous *Verdict) {
-	switch {
-	case previous != nil && w.f.Relist.Failures > 0 && previous.Reason != "" && previous.Reason != Starting && previous.Reason != Unknown:
-		// On the way back: the connection is up again, a relist has yet to
-		// succeed.
-		v.Active = append(v.Active, previous.Active[0])
-	case previous != nil && previous.State == StateUnhealthy && !k.nodeReady && len(previous.Active) > 0 && previous.Reason != Unknown && w.justAnswered():
-		// Answered again, and by its rules the kubelet waits for the next relist or
-		// the next Status.
-		v.Active = append(v.Active, previous.Active[0])
-	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
-		v.activate(reasonOf(Unknown), w.callEvidence(), now, previous)
-	case starting:
-		v.activate(reasonOf(Starting), w.startingEvidence(), now, previous)
+// matchTable activates every reason that the table finds.
+func (v *Verdict) matchTable(w *view) {
+	for i := range table {
+		if !table[i].holdsFor(w.f.Runtime) {
+			continue
+		}
+		if evidence := table[i].match(w); evidence != nil && !w.waitsForDocker(table[i].ID) {
+			v.Active = append(v.Active, activated(w, &table[i], evidence))
+		}
 	}
 }
 
-func (v *Verdict) activate(r *Reason, evidence []string, now time.Time, previous *Verdict) {
-	a := Active{ID: r.ID, Severity: r.Severity, Since: now, Evidence: evidence}
-	if was := previous.active(r.ID); was != nil {
+// fallBack names what stands when no row of the table matches.
+func (v *Verdict) fallBack(w *view, starting bool, k kubelet) {
+	before := w.recentPrimary()
+	switch {
+	case before != nil && w.f.Relist.Failures > 0:
+		// The connection is up again, a relist has yet to succeed.
+		v.first(*before)
+	case before != nil && w.previous.State == StateUnhealthy && !k.nodeReady && w.justAnswered():
+		// Answered again, and by its rules the kubelet waits for the next relist or
+		// the next Status.
+		v.first(*before)
+	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
+		v.first(activated(w, reasonOf(Unknown), w.callEvidence()))
+	case starting:
+		v.first(activated(w, reasonOf(Starting), w.startingEvidence()))
+	}
+}
+
+// keepFor is how long a reason is kept after its evidence was last true. After
+// that the node is judged by what the evidence says then.
+const keepFor = 3 * time.Second
+
+// recentPrimary returns the primary reason of the verdict before, nil where it
+// has none that names a cause, or where its evidence is too old to be kept.
+func (w *view) recentPrimary() *Active {
+	if w.previous == nil || len(w.previous.Active) == 0 {
+		return nil
+	}
+	a := w.previous.Active[0]
+	if a.Severity == SeverityInfo || a.ID == Unknown || w.age(a.Seen) >= keepFor {
+		return nil
+	}
+	return &a
+}
+
+// suffers reports whether a reason is active that is more than information.
+func (v *Verdict) suffers() bool {
+	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
+}
+
+// first makes a reason active before those that only inform.
+func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
+
+// activated returns a reason that is active now.
+func activated(w *view, r *Reason, evidence []string) Active {
+	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence}
+	if was := w.previous.active(r.ID); was != nil {
 		a.Since = was.Since
 	}
-	v.Active = append(v.Active, a)
+	return a
 }
 
 // active returns a reason that stands, nil when it does not.
@@ -96,7 +139,7 @@ func (v *Verdict) active(id string) *Active {
 // rank puts the primary reason first: the one that no other active reason
 // outranks, by the table's order where there are several. A reason that it
 // does not outrank fits the evidence as well, and is the runner-up.
-func (v *Verdict) rank() {
+func (v *Verdict) rank(f *Facts) {
 	primary := slices.IndexFunc(v.Active, func(a Active) bool {
 		return !slices.ContainsFunc(v.Active, func(b Active) bool { return reasonOf(b.ID).outranks(a.ID) })
 	})
@@ -106,7 +149,7 @@ func (v *Verdict) rank() {
 	p := v.Active[primary]
 	v.Active = slices.Insert(slices.Delete(v.Active, primary, primary+1), 0, p)
 	r := reasonOf(p.ID)
-	v.Reason, v.Next = r.ID, r.Next
+	v.Reason, v.Next = r.ID, f.nodeSteps().Replace(r.ForRuntime(f.Runtime).Next)
 	for _, a := range v.Active[1:] {
 		if a.Severity == p.Severity && !r.outranks(a.ID) {
 			v.RunnerUp = a.ID
@@ -121,46 +164,74 @@ func (v *Verdict) rank() {
 func starting(w *view) bool {
 	f := w.f
 	age := w.now.Sub(f.Started)
+	seen := LastSeen(f)
+	if f.KubeletStarted.After(f.Started) {
+		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
+	}
+	if !w.attempted() && LastSeen(f).IsZero() {
+		return true
+	}
 	if f.UnobservedGap > reliableGap && !w.settled() {
 		return true
 	}
 	switch {
 	case f.Status.Answered && (!f.Status.RuntimeReady.Good() || !f.Status.NetworkReady.Good()):
 		return false // these rules take no time
-	case LastSeen(f).IsZero() && age > f.Config.RelistThreshold:
+	case seen.IsZero() && age > f.Config.RelistThreshold:
 		return false
 	case f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
 		return false
 	}
-	return LastSeen(f).IsZero() || f.Status.LastGood.IsZero()
+	return seen.IsZero() || f.Status.LastGood.IsZero()
 }
 
-// notReadyIn is the time until the first of the kubelet's rules trips, as far
-// as anything points that way.
-func notReadyIn(w *view, v *Verdict) *time.Duration {
+// rulesFailAt returns when the first of the kubelet's rules fails, as far as
+// anything points that way; ok is false while nothing does.
+func (w *view) rulesFailAt() (at time.Time, ok bool) {
 	f := w.f
-	if v.State != StateStarting && !v.NodeReady {
-		return new(time.Duration)
-	}
-	var in *time.Duration
-	consider := func(left time.Duration) {
-		left = max(left, 0)
-		if in == nil || left < *in {
-			in = &left
+	consider := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
 		}
 	}
-	good := orElse(f.Status.LastGood, f.Started)
-	late := w.now.Sub(good) > statusLate
-	relist := w.relistTrouble()
-	if relist {
-		consider(f.Config.RelistThreshold - w.now.Sub(orElse(LastSeen(f), f.Started)))
+	if w.relistTrouble() && !w.endsInTime() {
+		consider(orElse(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
 	}
-	// The Status rule counts before its last good answer is late, too, once
-	// the relist is in trouble and nothing speaks for the next Status.
-	if late || relist && (w.statusTrouble() || w.silent()) {
-		consider(RuntimeDownAfter - w.now.Sub(good))
+	if w.statusCounts() {
+		consider(orElse(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
 	}
-	return in
+	return at, ok
+}
+
+// endsInTime reports whether the modelled relist, which inspects, is known to end
+// so early that the next one begins before the threshold.
+func (w *view) endsInTime() bool {
+	f := w.f
+	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 || w.refused() != nil {
+		return false
+	}
+	if in := f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) > f.Config.long() {
+		return false
+	}
+	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)
+	if n := len(f.Relist.Lists); n > 0 {
+		next = next.Add(f.Relist.Lists[n-1])
+	}
+	return next.Before(LastSeen(f).Add(f.Config.RelistThreshold))
+}
+
+// statusCounts reports whether the 30 s of the Status rule are running out: its
+// last good answer is late, the next one is known to fail, it fails or hangs beside
+// calls that are answered, or the relist is in trouble and nothing speaks for the
+// next Status.
+func (w *view) statusCounts() bool {
+	if w.age(orElse(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
+		return true
+	}
+	if w.statusTrouble() && w.answeredBesideStatus() {
+		return true
+	}
+	return w.relistTrouble() && (w.statusTrouble() || w.silent())
 }
 
 func orElse(t, other time.Time) time.Time {

@@ -13,7 +13,7 @@ func failing(f *Facts, n int, code string) {
 	f.Relist.Last.Err = &CallError{Operation: "list_podsandbox", Code: code, Message: "m"}
 }
 
-func TestNotReadyIn(t *testing.T) {
+func TestRulesFailIn(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*Facts)
@@ -57,11 +57,15 @@ func TestNotReadyIn(t *testing.T) {
 			f := healthyFacts(t0)
 			tt.change(&f)
 			v := Judge(&f, t0, nil)
+			at, points := newView(&f, t0, nil).rulesFailAt()
+			if got := at.Sub(t0).Seconds(); points != (tt.want > 0) || points && got != tt.want {
+				t.Errorf("the rules fail in %gs (%t), want %gs", got, points, tt.want)
+			}
 			switch {
-			case v.NotReadyIn == nil && tt.want != -1:
-				t.Errorf("not ready in: null, want %gs", tt.want)
-			case v.NotReadyIn != nil && v.NotReadyIn.Seconds() != tt.want:
-				t.Errorf("not ready in %s, want %gs", v.NotReadyIn, tt.want)
+			case v.State == StateHealthy && (v.RulesFailIn != nil || v.NotReadyIn != nil || v.NotReadyInLatest != nil):
+				t.Errorf("a healthy verdict counts down: rules %v, NotReady %v to %v", v.RulesFailIn, v.NotReadyIn, v.NotReadyInLatest)
+			case v.State != StateHealthy && tt.want != -1 && (v.RulesFailIn == nil || v.RulesFailIn.Seconds() != tt.want):
+				t.Errorf("%s, rules fail in %v, want %gs", v.State, v.RulesFailIn, tt.want)
 			}
 		})
 	}
@@ -87,9 +91,13 @@ func TestStarting(t *testing.T) {
 		{"a relist, no Status yet", func(f *Facts) { f.Started = t0.Add(-29 * time.Second); f.Status = Status{} }, StateStarting},
 		{"a relist, no Status for 30 s", func(f *Facts) { f.Started = t0.Add(-30 * time.Second); f.Status = Status{} }, StateUnhealthy},
 		{"Status says not ready: that rule takes no time", func(f *Facts) {
-			never(f, time.Second)
+			never(f, HangAfter)
 			f.Status.NetworkReady = nil
 		}, StateUnhealthy},
+		{"and the first relist has neither ended nor hangs", func(f *Facts) {
+			never(f, HangAfter-time.Millisecond)
+			f.Status.NetworkReady = nil
+		}, StateStarting},
 		{"restored, away for a moment: taken as it is", func(f *Facts) {
 			never(f, 100*time.Millisecond)
 			f.UnobservedGap = 2 * time.Second
@@ -171,7 +179,7 @@ func TestRunnerUp(t *testing.T) {
 		{ID: RuntimeListStall, Severity: SeverityCritical},
 		{ID: RelistSlow, Severity: SeverityWarning},
 	}}
-	v.rank()
+	v.rank(&Facts{})
 	if v.Reason != NetworkNotReady && v.Reason != RuntimeListStall {
 		t.Fatalf("primary %s", v.Reason)
 	}
@@ -179,7 +187,7 @@ func TestRunnerUp(t *testing.T) {
 		t.Errorf("primary %s, runner-up %q: want the other critical one", v.Reason, v.RunnerUp)
 	}
 	v = &Verdict{Active: []Active{{ID: NetworkNotReady, Severity: SeverityCritical}, {ID: AcceptStalled, Severity: SeverityCritical}}}
-	v.rank()
+	v.rank(&Facts{})
 	if v.Reason != AcceptStalled || v.RunnerUp != "" {
 		t.Errorf("primary %s, runner-up %q: AcceptStalled outranks NetworkNotReady", v.Reason, v.RunnerUp)
 	}
@@ -206,12 +214,38 @@ func TestOnTheWayBack(t *testing.T) {
 	}
 }
 
+// TestKeptFor3Seconds: a reason whose evidence is gone while relists go on failing
+// is not carried on: after 3 s the node is judged by what is known then.
+func TestKeptFor3Seconds(t *testing.T) {
+	f := healthyFacts(t0)
+	failing(&f, 3, "Unavailable")
+	f.Dial = Dial{At: t0, Cause: CausePermissionDenied, Detail: "permission denied"}
+	v := Judge(&f, t0, nil)
+	f.Dial = Dial{At: t0.Add(time.Millisecond)}
+	for ms := 250; ms <= 8000; ms += 250 {
+		now := t0.Add(time.Duration(ms) * time.Millisecond)
+		f.Relist.Failures = 3 + ms/1000
+		f.Relist.Last.Start, f.Relist.Last.End = now.Add(-100*time.Millisecond), now.Add(-90*time.Millisecond)
+		v = Judge(&f, now, v)
+		want := RuntimeSocketPermissionDenied
+		if ms >= 3000 {
+			want = Unknown
+		}
+		if v.Reason != want {
+			t.Fatalf("%d ms after its evidence was last true: %q, want %q", ms, v.Reason, want)
+		}
+		if kept := v.active(want); want != Unknown && !kept.Seen.Equal(t0) {
+			t.Fatalf("%d ms: seen at %s, want %s", ms, kept.Seen, t0)
+		}
+	}
+}
+
 // TestAnsweredTooLate: a list that is answered past the threshold leaves the node
 // NotReady until the next relist, for the reason for which it was late, and for
 // no longer than that.
 func TestAnsweredTooLate(t *testing.T) {
 	f := healthyFacts(t0)
-	before := &Verdict{State: StateUnhealthy, Reason: RuntimeListStall, Active: []Active{{ID: RuntimeListStall, Severity: SeverityCritical, Since: t0.Add(-3 * time.Minute)}}}
+	before := &Verdict{State: StateUnhealthy, Reason: RuntimeListStall, Active: []Active{{ID: RuntimeListStall, Severity: SeverityCritical, Since: t0.Add(-3 * time.Minute), Seen: t0}}}
 	start := t0.Add(-185 * time.Second)
 	f.Relist.LastSeen, f.Relist.Last, f.Relist.AnsweredSince = start, &RelistResult{Start: start, End: t0}, t0
 	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {

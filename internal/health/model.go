@@ -55,13 +55,15 @@ type Model struct {
 	period, rpcTimeout time.Duration
 
 	lastSeen time.Time
-	next     time.Time      // the earliest start of the next modelled relist
-	ended    time.Time      // the end of the last one
-	waiting  []RelistRecord // plegd's relists not yet replayed or skipped, in order
-	behind   map[string]InspectionRecord
-	order    []string // the keys of behind, oldest first
-	current  *replay
-	lastSeq  uint64
+	// restarted is the start of a kubelet that restarted; zero for none.
+	restarted time.Time
+	next      time.Time      // the earliest start of the next modelled relist
+	ended     time.Time      // the end of the last one
+	waiting   []RelistRecord // plegd's relists not yet replayed or skipped, in order
+	behind    map[string]InspectionRecord
+	order     []string // the keys of behind, oldest first
+	current   *replay
+	lastSeq   uint64
 }
 
 // replay is a modelled relist under way.
@@ -86,6 +88,25 @@ const maxWaiting = 64
 // before a restart of plegd, zero for nothing.
 func NewModel(period, rpcTimeout time.Duration, lastSeen time.Time) *Model {
 	return &Model{period: period, rpcTimeout: rpcTimeout, lastSeen: lastSeen, behind: map[string]InspectionRecord{}}
+}
+
+// SetRPCTimeout sets the kubelet's limit for one call.
+func (m *Model) SetRPCTimeout(d time.Duration) { m.rpcTimeout = d }
+
+// Restart begins again with a kubelet that started at t and has yet to relist. A
+// relist of plegd's that is under way is its first one as well.
+func (m *Model) Restart(t time.Time) {
+	again := NewModel(m.period, m.rpcTimeout, time.Time{})
+	again.next, again.ended, again.restarted = t, t, t
+	for _, r := range m.waiting {
+		if !r.Start.Before(t) {
+			again.waiting = append(again.waiting, r)
+		}
+	}
+	if c := m.current; len(again.waiting) == 0 && c != nil && !c.listed {
+		again.waiting = append(again.waiting, c.record)
+	}
+	*m = *again
 }
 
 // Observe takes over a relist of plegd's: when it starts, as it moves on, when
@@ -159,6 +180,9 @@ func (m *Model) At(now time.Time) Modelled {
 	if c := m.current; c != nil {
 		out.BusySince, out.InspectingSince = c.start, c.begun
 		out.Inspecting = len(c.items) + len(c.record.Inspections) - c.taken
+		if c.listed {
+			out.EndsBy = c.endsBy(m.rpcTimeout, now)
+		}
 	}
 	return out
 }
@@ -174,6 +198,12 @@ func (m *Model) step(now time.Time) bool {
 			return false // a call under way
 		}
 		end := c.start.Add(c.record.Listed.Sub(c.record.Start))
+		if c.record.OK && c.start.Equal(m.restarted) && c.record.Listed.Before(end) {
+			end = laterOf(c.start, c.record.Listed) // lists that hung are released together
+		}
+		if at, ok := m.listedSince(c.start); ok && m.firstAfterRestart() && at.Before(end) {
+			end = at // as are those that plegd called earlier than the kubelet
+		}
 		if end.After(now) {
 			return false
 		}
@@ -211,6 +241,21 @@ func (m *Model) step(now time.Time) bool {
 	c.at = end
 	c.items = c.items[1:]
 	return true
+}
+
+// firstAfterRestart reports whether the kubelet has restarted and has yet to
+// relist.
+func (m *Model) firstAfterRestart() bool { return !m.restarted.IsZero() && m.lastSeen.IsZero() }
+
+// listedSince returns when lists that plegd began at t or later were answered: a
+// runtime that answers new ones has answered those from before.
+func (m *Model) listedSince(t time.Time) (time.Time, bool) {
+	for i := range m.waiting {
+		if r := &m.waiting[i]; r.OK && !r.Listed.IsZero() && !r.Start.Before(t) {
+			return r.Listed, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // due is when the next modelled relist may start: a period after the last one
@@ -306,11 +351,29 @@ func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Ti
 		return end, true
 	}
 	latest := c.at.Add(i.Spent - i.CutCall + rpcTimeout)
-	if answered && a.End.Before(latest) {
-		latest = a.End
+	if !answered {
+		return latest, !latest.After(now)
 	}
-	latest = laterOf(latest, c.at.Add(i.Spent))
-	return latest, answered || !latest.After(now)
+	if a.End.Before(latest) {
+		// It was released when the later inspection was answered, and takes at
+		// least as long as that one.
+		latest = laterOf(a.End, c.at.Add(a.Spent))
+	}
+	return latest, true
+}
+
+// endsBy is the latest end of the modelled relist under way: every inspection
+// that is not known to end earlier takes the whole RPC timeout.
+func (c *replay) endsBy(rpcTimeout time.Duration, now time.Time) time.Time {
+	rest := *c
+	for _, i := range slices.Concat(c.items, c.record.Inspections[min(c.taken, len(c.record.Inspections)):]) {
+		if !i.Done {
+			rest.at = rest.at.Add(rpcTimeout)
+			continue
+		}
+		rest.at, _ = rest.endOf(i, rpcTimeout, now)
+	}
+	return laterOf(rest.at, now)
 }
 
 func laterOf(a, b time.Time) time.Time {

@@ -17,49 +17,71 @@ func List() string {
 // Text is all about a reason as `plegd reasons ID` prints it.
 func (r *Reason) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s)\n%s\n\n", r.ID, r.Severity, r.Meaning)
+	fmt.Fprintf(&b, "%s (%s)\n%s\n\n", r.ID, r.severityText(), r.Meaning)
 	fmt.Fprintf(&b, "Evidence: %s\n", r.Needs)
 	if r.Numbers != "" {
 		fmt.Fprintf(&b, "Numbers:  %s\n", r.Numbers)
+	}
+	if len(r.For) > 0 {
+		fmt.Fprintf(&b, "Runtimes: %s\n", versionsText(r.For))
 	}
 	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.RestartAnswer(), r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}
-	if note := r.otherRuntime(); note != "" {
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "On %s: %s\n", versionsText(n.For), strings.ReplaceAll(n.Text(), "`", ""))
+	}
+	if note := r.pageWords(); note != "" {
 		fmt.Fprintf(&b, "%s\n", strings.ReplaceAll(note, "`", ""))
 	}
-	return b.String()
+	return genericSteps.Replace(b.String())
 }
 
-// otherRuntime says how to read the steps where the runtime is not containerd;
-// empty where they do not name it.
-func (r *Reason) otherRuntime() string {
-	for _, s := range append([]string{r.Next}, r.Steps...) {
-		if strings.Contains(s, "containerd") && !strings.Contains(s, "crio") {
-			return "On CRI-O read `crio` for `containerd`, in units, processes and paths."
-		}
+// severityText is the severity, with that of the milder case where it has one.
+func (r *Reason) severityText() string {
+	if r.SeverityBeside == "" {
+		return string(r.Severity)
 	}
-	return ""
+	return fmt.Sprintf("%s; %s while relists succeed in time", r.Severity, r.SeverityBeside)
 }
 
 // RestartAnswer says whether restarting the runtime can help, in a sentence or
 // two.
-func (r *Reason) RestartAnswer() string {
-	s := strings.ToUpper(string(r.Restart[:1])) + string(r.Restart[1:]) + "."
-	if r.RestartNote != "" {
-		s += " " + r.RestartNote
+func (r *Reason) RestartAnswer() string { return restartAnswer(r.Restart, r.RestartNote) }
+
+func restartAnswer(help Help, note string) string {
+	s := strings.ToUpper(string(help[:1])) + string(help[1:]) + "."
+	if note != "" {
+		s += " " + note
 	}
 	return s
+}
+
+// Text is what the note says, in a sentence or more.
+func (n *VersionNote) Text() string {
+	var parts []string
+	for _, s := range []string{n.Next, n.Step} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	if n.Restart != "" {
+		parts = append(parts, "Does restarting the runtime help? "+restartAnswer(n.Restart, n.RestartNote))
+	}
+	return strings.Join(parts, " ")
 }
 
 // Page is the reason's runbook page, in Markdown.
 func (r *Reason) Page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n%s\n\n", r.ID, pageNote, r.Meaning)
-	fmt.Fprintf(&b, "| | |\n|---|---|\n| Severity | %s |\n| Evidence needed | %s |\n", r.Severity, r.Needs)
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| Severity | %s |\n| Evidence needed | %s |\n", r.severityText(), r.Needs)
 	if r.Numbers != "" {
 		fmt.Fprintf(&b, "| Numbers | %s |\n", r.Numbers)
+	}
+	if len(r.For) > 0 {
+		fmt.Fprintf(&b, "| Runtimes | %s |\n", versionsText(r.For))
 	}
 	if len(r.Outranks) > 0 {
 		fmt.Fprintf(&b, "| Outranks | %s |\n", strings.Join(r.Outranks, ", "))
@@ -69,14 +91,20 @@ func (r *Reason) Page() string {
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, s)
 	}
-	if note := r.otherRuntime(); note != "" {
+	if len(r.Notes) > 0 {
+		b.WriteString("\nBy version:\n\n")
+		for _, n := range r.Notes {
+			fmt.Fprintf(&b, "- %s: %s\n", versionsText(n.For), n.Text())
+		}
+	}
+	if note := r.pageWords(); note != "" {
 		fmt.Fprintf(&b, "\n%s\n", note)
 	}
 	if r.Restart != HelpsNo {
 		b.WriteString("\nBefore a restart, keep the evidence: [how](../troubleshooting.md#3-before-you-restart-anything).\n")
 	}
 	fmt.Fprintf(&b, "\n## Is it over?\n\n`plegd status` on the node names it no more, and in Prometheus `pleg_reason{reason=\"%s\"}` is 0. [All reasons](README.md) · [A node is NotReady, step by step](../troubleshooting.md)\n", r.ID)
-	return b.String()
+	return genericSteps.Replace(b.String())
 }
 
 const pageNote = "<!-- Generated from internal/health/reasons.go by `make generate`. -->"

@@ -7,6 +7,7 @@ const (
 	Starting = "Starting"
 
 	RuntimeSocketMissing          = "RuntimeSocketMissing"
+	RuntimeSocketTakenOver        = "RuntimeSocketTakenOver"
 	RuntimeSocketUnlinked         = "RuntimeSocketUnlinked"
 	RuntimeNotListening           = "RuntimeNotListening"
 	RuntimeSocketPermissionDenied = "RuntimeSocketPermissionDenied"
@@ -14,18 +15,23 @@ const (
 	AcceptQueueFull               = "AcceptQueueFull"
 	AcceptStalled                 = "AcceptStalled"
 
-	RuntimeFrozen           = "RuntimeFrozen"
-	RuntimeStorageStall     = "RuntimeStorageStall"
-	RuntimeStorageLocked    = "RuntimeStorageLocked"
-	RuntimeThrottled        = "RuntimeThrottled"
-	RuntimeStarting         = "RuntimeStarting"
-	RuntimeRestarting       = "RuntimeRestarting"
-	DockerDaemonUnreachable = "DockerDaemonUnreachable"
+	RuntimeFrozen        = "RuntimeFrozen"
+	RuntimeStorageStall  = "RuntimeStorageStall"
+	RuntimeStorageLocked = "RuntimeStorageLocked"
+	RuntimeMemoryLimited = "RuntimeMemoryLimited"
+	RuntimeStarved       = "RuntimeStarved"
+	RuntimeThrottled     = "RuntimeThrottled"
+	RuntimeStarting      = "RuntimeStarting"
+	RuntimeRestarting    = "RuntimeRestarting"
+
+	DockerDaemonUnreachable     = "DockerDaemonUnreachable"
+	DockerContainerdUnreachable = "DockerContainerdUnreachable"
 
 	RuntimeUnresponsive   = "RuntimeUnresponsive"
 	RuntimeListStall      = "RuntimeListStall"
 	ListResponseTooLarge  = "ListResponseTooLarge"
 	RuntimeNotReady       = "RuntimeNotReady"
+	NodeStatusStalled     = "NodeStatusStalled"
 	NetworkNotReady       = "NetworkNotReady"
 	CRIVersionUnsupported = "CRIVersionUnsupported"
 
@@ -55,6 +61,7 @@ const (
 	EventsMissed         = "EventsMissed"
 
 	RelistLoopStalled = "RelistLoopStalled"
+	NodePaused        = "NodePaused"
 	Unknown           = "Unknown"
 )
 
@@ -72,12 +79,17 @@ const (
 type Reason struct {
 	ID       string
 	Severity Severity
+	// SeverityBeside is the severity while relists succeed in time, "" where that
+	// makes no difference.
+	SeverityBeside Severity
 	// Meaning is one line.
 	Meaning string
 	// Needs is the evidence that the reason needs; Numbers its thresholds, ""
 	// when it has none.
 	Needs   string
 	Numbers string
+	// For is the runtimes and versions that the row holds for; empty for all.
+	For []Versions
 	// Outranks names the reasons that are consequences of this one, or less
 	// urgent beside it.
 	Outranks []string
@@ -89,8 +101,38 @@ type Reason struct {
 	// more there is to say of it.
 	Restart     Help
 	RestartNote string
+	// Notes are what the row says differently for some runtimes and versions.
+	Notes []VersionNote
 
 	match func(*view) []string
+	// next returns Next with this node's own values, "" where these are not known;
+	// nil: it has none.
+	next func(*view) string
+}
+
+// nextHere returns what to do next with this node's own values, "" where the row
+// has no more than Next.
+func (r *Reason) nextHere(w *view) string {
+	if r.next == nil {
+		return ""
+	}
+	return r.next(w)
+}
+
+// Severities are the severities that the reason may have.
+func (r *Reason) Severities() []Severity {
+	if r.SeverityBeside == "" {
+		return []Severity{r.Severity}
+	}
+	return []Severity{r.Severity, r.SeverityBeside}
+}
+
+// severity is the reason's in this case.
+func (r *Reason) severity(w *view) Severity {
+	if r.SeverityBeside != "" && !w.relistSuffers() {
+		return r.SeverityBeside
+	}
+	return r.Severity
 }
 
 // outranks tells whether the row says so of another reason.
@@ -128,4 +170,4 @@ var (
 
 // table is every reason that plegd can name. When several are active, the
 // primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(processReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, eventReasons, selfReasons)
+var table = slices.Concat(processReasons, kernelReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, eventReasons, selfReasons)

@@ -30,7 +30,7 @@ var eventReasons = []Reason{
 		Next:     "See in the runtime's log why its streams end; until then a kubelet with the EventedPLEG feature gate does better without it.",
 		Steps: []string{
 			"`plegd status`: the stream's last error, in the runtime's own words.",
-			"`journalctl -u containerd -u crio -b --since -15min`: was the runtime restarted?",
+			"`journalctl -u {unit} -b --since -15min`: was the runtime restarted?",
 			"`kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | grep evented_pleg`: the kubelet's own count of failures.",
 			"A kubelet before 1.37 that has fallen back uses events again only after its restart.",
 		},
@@ -59,7 +59,7 @@ var eventReasons = []Reason{
 		Steps: []string{
 			"`plegd status`: how many changes were missed, and of how many events.",
 			"`pleg_evented_missed_total` beside `pleg_evented_events_total`: since when, and whether it goes with a version of the runtime.",
-			"containerd 1.7 gives each event to only one subscriber: is there another one? `ss -xp | grep containerd.sock`.",
+			"containerd 1.7 gives each event to only one subscriber: is there another one? `ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'` lists the clients.",
 		},
 		Restart: HelpsMaybe,
 		match: func(w *view) []string {

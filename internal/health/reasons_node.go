@@ -11,6 +11,11 @@ const (
 	cpuSome   = 80 // per cent over 10 s
 	memFull   = 20
 	ioFull    = 40
+	idleMost  = 0.2 // of the CPUs' time: a node with more is not short of CPU
+	idleStill = 0.3
+	// waitMost is the time a second that the runtime waits for a CPU on a node
+	// that is short of them, more than it runs.
+	waitMost  = 0.2
 	calmShare = 0.75 // a pressure reason ends below this share of its number
 )
 
@@ -25,7 +30,7 @@ var nodeLimitReasons = []Reason{
 		Next:     "Find what started so many processes; raise TasksMax of the runtime's unit where that is the limit.",
 		Steps: []string{
 			"`ps -eLf | awk '{print $NF}' | sort | uniq -c | sort -rn | head`.",
-			"`systemctl show containerd -p TasksCurrent -p TasksMax`: it should be infinity.",
+			"`systemctl show {unit} -p TasksCurrent -p TasksMax`: it should be infinity.",
 			"`sysctl kernel.pid_max kernel.threads-max`.",
 		},
 		Restart: HelpsNo,
@@ -65,10 +70,11 @@ var nodeLimitReasons = []Reason{
 // slow, it does not stop.
 var nodeReasons = []Reason{
 	pressure(NodeCPUStall, "The node is short of CPU, and the runtime's answers are slow with it.",
-		"CPU pressure, while the lists of the last two relists were slow.", "some avg10 of 80 % (ends below 60 %); a list above 300ms.", cpuSome,
+		"CPU pressure and hardly any idle time, or the runtime itself waits for a CPU, while the lists of the last two relists were slow. Pressure alone proves nothing: containers at their own quota count in it on an idle node.",
+		"some avg10 of 80 % (ends below 60 %); idle for 20 % of 5s at most (ends above 30 %), or the runtime waits for a CPU for 0.2s a second and longer than it runs; a list above 300ms.", cpuSome,
 		"See what uses the node's CPUs, and give the runtime its share (kubelet: system-reserved, CPUWeight of the unit).",
-		[]string{"`top`, `cat /proc/pressure/cpu`.", "`systemctl show containerd -p CPUWeight`: system services should have more than pods."},
-		func(n *Node) (float64, string) { return n.CPUSome, "CPU pressure: some %.0f %% of the last 10s" }),
+		[]string{"`top`, `cat /proc/pressure/cpu`.", "`systemctl show {unit} -p CPUWeight` of the runtime's unit: system services should have more than pods."},
+		func(n *Node) (float64, string) { return n.CPUSome, "CPU pressure: some %.0f %% of the last 10s" }).and(busyCPUs),
 	pressure(NodeMemoryStall, "The node is short of memory: everything waits for it, and the runtime's answers are slow with it.",
 		"memory pressure, while the lists of the last two relists were slow.", "full avg10 of 20 % (ends below 15 %); a list above 300ms.", memFull,
 		"See what uses the node's memory; eviction should have begun.",
@@ -104,4 +110,38 @@ func pressure(id, meaning, needs, numbers string, limit float64, next string, st
 			return []string{fmt.Sprintf(format, v)}
 		},
 	}
+}
+
+// and adds what else must be so, which says its evidence.
+func (r Reason) and(more func(*view) []string) Reason {
+	match := r.match
+	r.match = func(w *view) []string {
+		out := match(w)
+		if out == nil {
+			return nil
+		}
+		evidence := more(w)
+		if evidence == nil {
+			return nil
+		}
+		return append(out, evidence...)
+	}
+	return r
+}
+
+// busyCPUs says that the node's CPUs are in use, or that the runtime waits for
+// one.
+func busyCPUs(w *view) []string {
+	most := idleMost
+	if w.was(NodeCPUStall) {
+		most = idleStill
+	}
+	n, p := w.f.Evidence.Node, w.f.Evidence.Process
+	switch {
+	case n.CPUIdle >= 0 && n.CPUIdle <= most:
+		return []string{fmt.Sprintf("the CPUs are idle for %.0f %%", 100*n.CPUIdle)}
+	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.throttled():
+		return []string{fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)}
+	}
+	return nil
 }

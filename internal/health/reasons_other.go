@@ -32,11 +32,12 @@ var otherReasons = []Reason{
 		Meaning:  "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
 		Needs:    "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
 		Numbers:  "8s; 2s for one that is stopped.",
+		For:      subscriberCanBlock,
 		Outranks: append([]string{RuntimeHelperStuck}, load...),
 		Next:     "Continue or end the client named in the evidence; the runtime goes on at once.",
 		Steps: []string{
 			"`ps -o pid,stat,args -p PID`: T is stopped; `kill -CONT PID`, or end it.",
-			"With containerd 2.x every pod start and stop waits for it; Version, Status and the lists do not.",
+			"Every pod start and stop waits for it; Version, Status and the lists do not. containerd 1.7 drops the events and blocks nobody, 1.6 has no events.",
 		},
 		Restart: HelpsMaybe, RestartNote: "It cuts the client off, until that subscribes again.",
 		match: func(w *view) []string {
@@ -71,7 +72,7 @@ var otherReasons = []Reason{
 		Steps: []string{
 			"`curl -s 'localhost:10248/healthz?verbose'`: which check fails.",
 			"`journalctl -u kubelet -b --since -15min`.",
-			"`kill -ABRT $(pidof kubelet)` ends it with its goroutine stacks in the journal; systemd starts it again.",
+			"`systemctl kill -s ABRT kubelet` ends it with its goroutine stacks in the journal; systemd starts it again.",
 		},
 		Restart: HelpsNo, RestartNote: "Restart the kubelet; containers are kept.",
 		match: func(w *view) []string {
@@ -143,7 +144,7 @@ var otherReasons = []Reason{
 		Outranks: calls,
 		Next:     "Restart plegd, and please report this with its log.",
 		Steps: []string{
-			"`kill -ABRT $(pidof plegd)` ends it with its goroutine stacks in the journal; systemd starts it again.",
+			"`systemctl kill -s ABRT plegd` ends it with its goroutine stacks in the journal; systemd starts it again.",
 		},
 		Restart: HelpsNo,
 		match: func(w *view) []string {

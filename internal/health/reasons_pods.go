@@ -20,7 +20,7 @@ var podReasons = []Reason{
 			"`kill -CONT PID` where it was stopped; killing it ends the pod, which is then made anew.",
 			"It can hold up the next start of the runtime: mend it before you restart that.",
 		},
-		Restart: HelpsNo, RestartNote: "A shim outlives the runtime's restart, and a stuck one holds it up.",
+		Restart: HelpsNo, RestartNote: "A stuck shim outlives it. containerd 1.6 and 1.7 then take 15 to 19 s and call the running containers of that pod EXITED; 2.4 does not end on SIGTERM, and after SIGKILL does the same (tried).",
 		match: func(w *view) []string {
 			c := w.f.Evidence.Children
 			if c == nil {
@@ -82,9 +82,10 @@ var podReasons = []Reason{
 			var out []string
 			stuck := 0
 			for _, p := range w.f.Relist.Inspecting {
-				if w.age(p.Start) >= inspectHangAfter {
+				// Several calls that are each answered slowly are no hang.
+				if since := orElse(p.CallStart, p.Start); w.age(since) >= inspectHangAfter {
 					if stuck == 0 {
-						out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(p.Start)), p.Operation))
+						out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(since)), p.Operation))
 					}
 					stuck++
 				}
@@ -139,7 +140,7 @@ var podReasons = []Reason{
 		Next:    "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
 			"`cat /proc/pressure/{cpu,io,memory}` and `top`: who uses the node?",
-			"`cat /sys/fs/cgroup/system.slice/containerd.service/cpu.stat`: is the runtime throttled?",
+			"`cat /sys/fs/cgroup/system.slice/{unit}.service/cpu.stat`: is the runtime throttled?",
 			"`crictl ps -a -q | wc -l`: thousands of exited containers make every list slow.",
 		},
 		Restart: HelpsNo,
@@ -196,11 +197,11 @@ var podReasons = []Reason{
 		Numbers: "80 % of RLIMIT_NOFILE (ends below 75 %).",
 		Next:    "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
-			"`ls -l /proc/$(pidof containerd)/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
+			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
 			"About 11 descriptors a pod are usual; far more are a leak or clients that do not let go.",
-			"`prlimit --nofile=65536:65536 --pid $(pidof containerd)` helps at once, until the next restart.",
+			"`prlimit --nofile=65536:65536 --pid {pid}` helps at once, until the next restart.",
 		},
-		Restart: HelpsYes, RestartNote: "It frees what has leaked.",
+		Restart: HelpsYes, RestartNote: "It frees what has leaked, and containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec.",
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
 			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noFDToAccept() || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), .8, .75) {

@@ -3,25 +3,28 @@ package health
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
 const (
-	// blockedAfter is how long threads must be in D to count as stalled.
-	blockedAfter = 2 * time.Second
-	// lockedAfter is how long a file lock must be waited for.
-	lockedAfter = time.Second
 	// throttledShare is the time a second that a quota must take away, and
 	// slowCall what a list must take, for a quota to count as the cause.
 	throttledShare = 0.3
-	throttledStill = 0.5 // of the periods, where it has been throttled before
+	throttledStill = 0.1 // of the time or of the periods, where it has been throttled before
 	slowCall       = 300 * time.Millisecond
+	// throttledLists is how many relists' lists must be quick for a quota that
+	// still throttles to count as the cause no longer.
+	throttledLists = 10
 	// restartsWithin, restartsMany and restartsOver: so many starts in that
 	// time are a loop, until none has come for that long.
 	restartsWithin = 5 * time.Minute
 	restartsMany   = 3
 	restartsOver   = time.Minute
+	// stopsMany stops within stopsWithin are one fault, however quick the answers
+	// in between; it ends stopsOver after the last moment of one.
+	stopsMany   = 2
+	stopsWithin = 5 * time.Second
+	stopsOver   = 1250 * time.Millisecond
 )
 
 // processReasons speak of the process behind the socket.
@@ -29,13 +32,14 @@ var processReasons = []Reason{
 	{
 		ID: RuntimeFrozen, Severity: SeverityCritical,
 		Meaning:  "The runtime is stopped or frozen: it exists, and not one of its threads runs.",
-		Needs:    "every thread is in state T, or its cgroup is frozen.",
-		Outranks: slices.Concat([]string{AcceptFDExhausted, RuntimeThrottled, RuntimeStorageStall, RuntimeStarting, RuntimeRestarting}, accept, calls),
+		Needs:    "every thread of the process behind the held connection is in state T, or its cgroup is frozen, and a call is unanswered and none has been answered since: a stopped process whose calls are answered is not the runtime. Or it is stopped and continued again and again.",
+		Numbers:  "a call unanswered for 0.3s; or 2 stops within 5s (ends 1.25s after the last).",
+		Outranks: slices.Concat([]string{AcceptFDExhausted, RuntimeThrottled, RuntimeStarved, RuntimeMemoryLimited, RuntimeStorageStall, RuntimeStarting, RuntimeRestarting}, accept, calls),
 		Next:     "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
 		Steps: []string{
-			"`grep State /proc/$(pidof containerd)/status`: T (stopped) or t (traced by TracerPid).",
-			"`kill -CONT $(pidof containerd)` where it was stopped by a signal.",
-			"`cat /sys/fs/cgroup/system.slice/containerd.service/cgroup.freeze`: 1 is frozen; `systemctl thaw containerd`.",
+			"`grep -e State -e TracerPid /proc/PID/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
+			"`kill -CONT PID` where it was stopped by a signal.",
+			"`cat /proc/PID/cgroup`, then `cat /sys/fs/cgroup/PATH/cgroup.freeze`: 1 is frozen; `systemctl thaw UNIT`.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Continuing or thawing it is enough, and gentler.",
 		match: func(w *view) []string {
@@ -43,12 +47,15 @@ var processReasons = []Reason{
 			if p == nil || !p.Alive {
 				return nil
 			}
-			if c != nil && c.Frozen {
+			n := threads(p)
+			if c != nil && c.Frozen && w.unansweredSince(c.At) {
 				return []string{fmt.Sprintf("the cgroup of pid %d is frozen: %s", p.PID, c.Path)}
 			}
-			n := threads(p)
-			if n > 0 && p.Threads["T"] == n {
+			if n > 0 && p.Threads["T"] == n && w.unansweredSince(p.At) {
 				return []string{fmt.Sprintf("pid %d (%s): all %d threads are stopped", p.PID, p.Comm, n)}
+			}
+			if w.stoppedAgain(p) {
+				return []string{fmt.Sprintf("pid %d (%s): all threads are stopped and continued, again and again", p.PID, p.Comm)}
 			}
 			// Thawed since the threads were last looked at: no disk held them up.
 			if n > 0 && p.Threads["D"] == n && w.was(RuntimeFrozen) && (c == nil || !p.At.After(c.At)) {
@@ -56,70 +63,24 @@ var processReasons = []Reason{
 			}
 			return nil
 		},
-	},
-	{
-		ID: RuntimeStorageStall, Severity: SeverityCritical,
-		Meaning:  "The runtime waits for the disk: threads of it are stuck in the kernel, and calls hang on them.",
-		Needs:    "threads in D all the time and not by a freezer, while calls hang or are slow.",
-		Numbers:  "D for 2s.",
-		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
-		Next:     "Look at the disk under /var/lib/containerd before anything else.",
-		Steps: []string{
-			"`cat /proc/pressure/io`; `dmesg -T | tail -50`: I/O errors, a hung device, a file system gone read-only?",
-			"`for t in /proc/$(pidof containerd)/task/*; do cat $t/wchan; echo; done | sort | uniq -c`: where they wait.",
-			"A network file system that does not answer looks the same: `mount | grep -e nfs -e fuse`.",
-		},
-		Restart: HelpsNo, RestartNote: "A process in D cannot be killed: the restart hangs too.",
-		match: func(w *view) []string {
-			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.Threads["D"] == 0 || p.BlockedSince.IsZero() || w.age(p.BlockedSince) < blockedAfter || !w.callsSuffer() || w.refrigerated(p) {
-				return nil
-			}
-			out := []string{fmt.Sprintf("%s in D for %s", count(p.Threads["D"], "thread", "threads"), short(w.age(p.BlockedSince)))}
-			if len(p.WaitChannels) > 0 {
-				out = append(out, "waiting in "+strings.Join(p.WaitChannels, ", "))
-			}
-			return append(out, w.callEvidence()...)
-		},
-	},
-	{
-		ID: RuntimeStorageLocked, Severity: SeverityCritical,
-		Meaning:  "The runtime waits for a file lock that another process holds.",
-		Needs:    "a waiting entry of the runtime's in /proc/locks, while it does not serve or calls hang.",
-		Numbers:  "1s.",
-		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
-		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
-		Steps: []string{
-			"`cat /proc/locks`: the line with -> is the runtime, the one above it the holder.",
-			"`ps -fp PID` of the holder: let it end, or end it.",
-		},
-		Restart: HelpsNo, RestartNote: "It would wait for the same lock.",
-		match: func(w *view) []string {
-			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.Lock == nil || w.age(p.Lock.Since) < lockedAfter || w.f.Relist.Failures == 0 && !w.callsSuffer() {
-				return nil
-			}
-			l := p.Lock
-			return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by pid %d (%s), for %s", p.PID, l.File, l.HolderPID, l.HolderComm, short(w.age(l.Since)))}
-		},
+		next: (*view).frozenNext,
 	},
 	{
 		ID: RuntimeThrottled, Severity: SeverityCritical,
 		Meaning:  "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
 		Needs:    "the runtime's cgroup is being throttled, while lists are slow or hang.",
-		Numbers:  "throttled for 0.3s a second, to begin with, then in half of the periods; one of the last three relists' lists above 300ms.",
-		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{NodeCPUStall}),
+		Numbers:  "throttled for 0.3s a second, to begin with, then for 0.1s a second or in a tenth of the periods; one of the last three relists' lists above 300ms, of the last ten to end.",
+		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{RuntimeStarved, NodeCPUStall}),
 		Next:     "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
-			"`systemctl show containerd -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup/system.slice/containerd.service/cpu.max`.",
-			"`systemctl set-property --runtime containerd CPUQuota=` removes it until the next boot.",
+			"`systemctl show {unit} -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup/system.slice/{unit}.service/cpu.max`.",
+			"`systemctl set-property --runtime {unit} CPUQuota=` removes it until the next boot.",
 		},
 		Restart: HelpsNo, RestartNote: "The quota stays.",
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
 			// The kernel adds up the time only when it lets the process run again.
-			if c == nil || c.Throttled < throttledShare && !(w.was(RuntimeThrottled) && c.ThrottledPeriods >= throttledStill) ||
-				!w.callsSuffer() && !w.slowLately() {
+			if c == nil || !w.quotaTakes(c) || !w.callsSuffer() && !w.slowLately() {
 				return nil
 			}
 			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled, 100*c.ThrottledPeriods)}
@@ -137,9 +98,9 @@ var processReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
 		Next:     "Read in the runtime's log why it ends; it is being started again by systemd.",
 		Steps: []string{
-			"`journalctl -u containerd -b | grep -e 'Main process exited' -e panic -e fatal`.",
+			"`journalctl -u {unit} -b | grep -e 'Main process exited' -e panic -e fatal`.",
 			"`journalctl -k -b | grep -i oom`: killed for memory?",
-			"`systemctl show containerd -p NRestarts -p Result`.",
+			"`systemctl show {unit} -p NRestarts -p Result`.",
 		},
 		Restart: HelpsNo, RestartNote: "It is being restarted already.",
 		match: func(w *view) []string {
@@ -160,41 +121,48 @@ var processReasons = []Reason{
 			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin), short(w.age(last)))}
 		},
 	},
-	{
-		ID: DockerDaemonUnreachable, Severity: SeverityCritical,
-		Meaning:  "cri-dockerd answers, but the Docker daemon behind it does not.",
-		Needs:    "relists fail or hang, and a fresh connection to the Docker socket gets no answer to /_ping.",
-		Outranks: slices.Concat(accept, calls),
-		Next:     "Mend dockerd; cri-dockerd needs nothing.",
-		Steps: []string{
-			"`systemctl status docker`; `journalctl -u docker -b -n 100`.",
-			"\"accept4: too many open files; retrying in 1s\" in its log: raise LimitNOFILE of docker.service.",
-		},
-		Restart: HelpsMaybe, RestartNote: "Restart docker, not cri-dockerd.",
-		match: func(w *view) []string {
-			d := w.f.Evidence.Docker
-			_, _, hanging := w.hang()
-			if d == nil || d.OK || d.FailedSince.IsZero() || w.f.Relist.Failures == 0 && !hanging {
-				return nil
-			}
-			out := []string{"the Docker socket: " + probeText(*d)}
-			if e := w.failed(); e != nil {
-				out = append(out, fmt.Sprintf("%s failed: %s", e.Operation, e.Message))
-			}
-			return out
-		},
-	},
 }
 
-// refrigerator is the wait channel of some of the threads that a v1 freezer holds;
-// since Linux 6.1 others stay where they were.
-const refrigerator = "__refrigerator"
+// frozenNext says how to let the runtime run again.
+func (w *view) frozenNext() string {
+	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
+	if p == nil {
+		return ""
+	}
+	if c == nil || !c.Frozen {
+		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: `kill -CONT %d`.", p.name(), p.PID, p.PID)
+	}
+	if p.Unit == "" {
+		return fmt.Sprintf("Find out who froze the cgroup of %s, and thaw it: %s.", p.name(), c.Path)
+	}
+	return fmt.Sprintf("Find out who froze the cgroup of %s (%s), and thaw it: `systemctl thaw %s`.", p.name(), c.Path, p.Unit)
+}
 
-// refrigerated tells whether threads in D may be so because a freezer of v1 holds
-// them: it does, or did when they were last looked at.
-func (w *view) refrigerated(p *Process) bool {
-	c := w.f.Evidence.Cgroup
-	return slices.Contains(p.WaitChannels, refrigerator) || c != nil && (c.Frozen || w.was(RuntimeFrozen) && !p.At.After(c.At))
+// unansweredSince reports whether nothing has been answered since t, and a call
+// is unanswered now: one is under way, or the last one failed for want of an
+// answer.
+func (w *view) unansweredSince(t time.Time) bool {
+	if w.lastAnswer.After(t) {
+		return false
+	}
+	if e := w.failed(); e != nil && !e.answered() {
+		return true
+	}
+	under := func(since time.Time) bool { return !since.IsZero() && w.age(since) >= slowCall }
+	if in := w.f.Relist.InFlight; in != nil && under(in.PhaseStart) {
+		return true
+	}
+	return under(w.f.Calls[opVersion].InFlightSince) || under(w.f.Status.InFlightSince)
+}
+
+// stoppedAgain reports whether the process is stopped again and again, and runs in
+// between: its answers are late or not, as they fall.
+func (w *view) stoppedAgain(p *Process) bool {
+	if p.StoppedAt.IsZero() || w.age(p.StoppedAt) >= stopsOver {
+		return false
+	}
+	n := len(p.Stops)
+	return w.was(RuntimeFrozen) && n > 1 || n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
 }
 
 // callsSuffer tells whether lists hang, fail for want of an answer, or are slow.
@@ -209,11 +177,23 @@ func (w *view) callsSuffer() bool {
 	return len(l) > 0 && l[len(l)-1] >= slowCall
 }
 
+// quotaTakes reports whether the CPU quota takes enough time; once it has, whether
+// it still takes some. A quota that is lifted takes none at once.
+func (w *view) quotaTakes(c *Cgroup) bool {
+	if c.Throttled >= throttledShare {
+		return true
+	}
+	return w.was(RuntimeThrottled) && max(c.Throttled, c.ThrottledPeriods) >= throttledStill
+}
+
 // slowLately tells whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick.
 func (w *view) slowLately() bool {
-	lists := w.f.Relist.Lists
-	return slices.ContainsFunc(lists[max(0, len(lists)-recentLists):], func(d time.Duration) bool { return d >= slowCall })
+	lists, n := w.f.Relist.Lists, recentLists
+	if w.was(RuntimeThrottled) {
+		n = throttledLists
+	}
+	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })
 }
 
 func threads(p *Process) int {

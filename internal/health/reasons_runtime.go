@@ -49,12 +49,12 @@ var runtimeReasons = []Reason{
 	{
 		ID: RuntimeStarting, Severity: SeverityWarning,
 		Meaning:  "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
-		Needs:    "calls fail with \"server is not initialized yet\"; or its process is young and does not listen yet, or listens and has accepted nothing.",
+		Needs:    "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing.",
 		Numbers:  "the process is younger than 5m.",
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, AcceptStalled}, calls),
 		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
 		Steps: []string{
-			"`journalctl -u containerd -b -n 100`: the last line names what it is recovering.",
+			"`journalctl -u {unit} -b -n 100`: the last line names what it is recovering.",
 			"Each stuck shim costs containerd seconds at start: `ps -eo pid,stat,etime,args | grep shim`.",
 		},
 		Restart: HelpsNo, RestartNote: "It would start over.",
@@ -70,6 +70,10 @@ var runtimeReasons = []Reason{
 			cause, _ := w.connect()
 			_, _, hanging := w.hang()
 			switch {
+			case (cause == CauseMissing || cause == CauseRefused) && w.justListening():
+				return append([]string{"it has just begun to listen"}, w.youngEvidence()...)
+			case cause == CauseMissing && w.listensSince(w.f.Probe.FailedSince):
+				return nil // the socket's file alone is gone
 			case cause == CauseMissing || cause == CauseRefused:
 				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
 			case hanging && q != nil && q.Listening && q.Length > 0:
@@ -86,10 +90,10 @@ var runtimeReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
-			"`ps -L -o tid,stat,wchan:32,comm -p $(pidof containerd)`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
+			"`ps -L -o tid,stat,wchan:32,comm -p {pid}`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
 			"`cat /proc/pressure/{cpu,io,memory}`: is the whole node starved?",
-			"`kill -USR1 $(pidof containerd)`: containerd goes on, and writes its goroutine stacks to its log (`journalctl -u containerd`); keep them for the bug report.",
-			"`systemctl restart containerd`: running containers are kept.",
+			"`kill -USR1 {pid}`: containerd continues, and writes its goroutine stacks to its log (`journalctl -u {unit}`); keep them for the bug report.",
+			"`systemctl restart {unit}`: running containers are kept.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not when its threads are in D: a process in D cannot be killed.",
 		match: func(w *view) []string {
@@ -105,13 +109,18 @@ var runtimeReasons = []Reason{
 		Needs:    "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
 		Numbers:  "1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, three times the median of the last three relists' lists, and 1.5s more than the last one's (20s at most).",
 		Outranks: slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
-		Next:     "Take the runtime's goroutine stacks, then restart it.",
+		Next:     "Look for a shim or a runc that holds the lock before you restart the runtime.",
 		Steps: []string{
-			"`kill -USR1 $(pidof containerd)`: containerd goes on, and writes its goroutine stacks to its log (`journalctl -u containerd`); the stuck one holds a container's lock.",
-			"`crictl pods`, `crictl ps`: which of the two hangs tells which lock.",
-			"`systemctl restart containerd` frees the lock; running containers are kept.",
+			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
+			"`crictl pods`, `crictl ps`: which of the two hangs tells which lock. `crictl inspect` of the container whose lock it is hangs too.",
+			"`kill -USR1 PID` of containerd makes it write its goroutine stacks to its log and continue: keep them for the bug report.",
+			"`systemctl restart {unit}` helps only where no shim is stuck.",
 		},
-		Restart: HelpsYes, RestartNote: "It frees the lock; running containers are kept.",
+		Restart: HelpsMaybe, RestartNote: "Not while a shim is stuck: the restart then takes long and its pod's running containers are called EXITED, without an owner. Behind a runc that hangs, lists are answered 1 s after the restart and no container is lost (tried on containerd 1.6, 1.7 and 2.4).",
+		Notes: []VersionNote{
+			{For: []Versions{containerd16, containerd17}, Restart: HelpsMaybe, RestartNote: "With a stuck shim the first list is answered 15 to 19 s after the restart, and the running containers of its pod are EXITED."},
+			{For: []Versions{containerdFrom20}, Restart: HelpsMaybe, RestartNote: "With a stuck shim containerd does not end on SIGTERM; after SIGKILL the first list is answered after 11 s, and the running containers of its pod are EXITED."},
+		},
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
 			if !ok || !w.lastAnswer.After(since) || w.silent() || w.streaming() != nil {
@@ -158,16 +167,16 @@ var runtimeReasons = []Reason{
 		Next:     "Read the runtime's own reason below, then its log.",
 		Steps: []string{
 			"`crictl info`: the conditions with their messages.",
-			"`journalctl -u containerd -b -n 200`.",
+			"`journalctl -u {unit} -b -n 200`.",
 			"The kubelet turns the node NotReady 30 s after the last good Status, at once when it says RuntimeReady=false.",
 		},
 		Restart: HelpsMaybe,
 		match: func(w *view) []string {
 			s := &w.f.Status
 			if s.Answered && !s.RuntimeReady.Good() {
-				return []string{"Status says " + s.RuntimeReady.print("RuntimeReady")}
+				return []string{w.statusSays(s.RuntimeReady.print("RuntimeReady"))}
 			}
-			if !w.statusTrouble() || !w.answeredBesideStatus() {
+			if !w.statusTrouble() || !w.answeredBesideStatus() || w.statusFailedForFDs() {
 				return nil
 			}
 			var out []string
@@ -181,6 +190,34 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
+		ID: NodeStatusStalled, Severity: SeverityWarning,
+		Meaning: "Version is not answered while other calls are. The kubelet's node status update begins with it: while it waits, up to its RPC timeout, no condition of the node is written.",
+		Needs:   "a Version call on the held connection is unanswered, and the lists and Status are answered after its start.",
+		Numbers: "5s.",
+		Next:    "Take the runtime's goroutine stacks, then look for the call that holds up Version.",
+		Steps: []string{
+			"`crictl version`: does it return?",
+			"`kubectl describe node`: its conditions keep the values and heartbeat times of the last update. Pods are managed as before.",
+			"The node stays Ready even where it should not be: watch other signals until it ends.",
+		},
+		Restart: HelpsMaybe,
+		match: func(w *view) []string {
+			since := w.f.Version.HangsSince
+			lists := laterOf(w.f.Calls[string(PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
+			_, _, hanging := w.hang()
+			if since.IsZero() || w.age(since) < versionReasonAfter || hanging || w.statusTrouble() {
+				return nil
+			}
+			if w.f.Relist.Failures > 0 || !lists.After(since.Add(besideStatus)) {
+				return nil
+			}
+			return []string{
+				fmt.Sprintf("version unanswered for %s", short(w.age(since))),
+				fmt.Sprintf("lists are answered, the last %s ago", short(w.age(lists))),
+			}
+		},
+	},
+	{
 		ID: NetworkNotReady, Severity: SeverityCritical,
 		Meaning:  "The runtime says that the pod network is not ready: usually the CNI configuration is missing.",
 		Needs:    "the last Status answer holds no NetworkReady=true.",
@@ -190,16 +227,31 @@ var runtimeReasons = []Reason{
 			"`ls -l /etc/cni/net.d /opt/cni/bin`: a configuration and its binaries must be there.",
 			"`crictl info | grep -A3 lastCNILoadStatus`: the real error.",
 			"`crictl ps -a | grep -e cni -e calico -e cilium -e flannel`: is the network's agent running here?",
-			"CRI-O says NetworkReady=true for good once it has had a configuration: that it is gone shows there only in pods that do not start, and here after CRI-O's next start.",
 		},
-		Restart: HelpsNo, RestartNote: "containerd reads /etc/cni/net.d when it changes.",
+		Restart: HelpsNo, RestartNote: "The runtime needs a CNI configuration.",
+		Notes: []VersionNote{
+			{For: []Versions{containerd16}, Restart: HelpsMaybe, RestartNote: "containerd reads a configuration when it is written to /etc/cni/net.d; it does not notice one that is moved there (rename) until it is restarted."},
+			{For: []Versions{containerd17}, Restart: HelpsMaybe, RestartNote: "Needed where the directory /etc/cni/net.d was removed and made again: containerd no longer watches it, and NetworkReady stays false until a restart. A configuration that is written to the old directory is read at once."},
+			{For: []Versions{containerdFrom20}, Restart: HelpsNo, RestartNote: "containerd reads a configuration when it is written to /etc/cni/net.d. It exits when that directory is removed.",
+				Step: "`journalctl -u {unit} -b | grep -i cni`: containerd exits when its CNI directory is removed."},
+			{For: []Versions{crioAll}, Step: "CRI-O keeps saying NetworkReady=true once it has had a configuration: that it is gone shows only in pods that do not start, and here after CRI-O's next start."},
+		},
 		match: func(w *view) []string {
 			if s := &w.f.Status; s.Answered && !s.NetworkReady.Good() {
-				return []string{"Status says " + s.NetworkReady.print("NetworkReady")}
+				return []string{w.statusSays(s.NetworkReady.print("NetworkReady"))}
 			}
 			return nil
 		},
 	},
+}
+
+// statusSays is a condition of the last Status that was answered, with its age
+// where a later one has failed.
+func (w *view) statusSays(condition string) string {
+	if ok := w.f.Calls[opStatus].LastOK; w.f.Status.LastErr != nil && !ok.IsZero() {
+		return fmt.Sprintf("the last Status that was answered, %s ago, says %s", short(w.age(ok)), condition)
+	}
+	return "Status says " + condition
 }
 
 // youngFor is how long after its start a runtime that does not serve yet counts

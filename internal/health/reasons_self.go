@@ -2,6 +2,7 @@ package health
 
 // selfReasons speak of plegd itself, and of not knowing.
 var selfReasons = []Reason{
+	pauseReason,
 	{
 		ID: Unknown, Severity: SeverityCritical,
 		Meaning: "Something is wrong, and the evidence is too thin to say what.",
@@ -10,7 +11,7 @@ var selfReasons = []Reason{
 		Next:    "Go by the evidence: it is all that plegd has seen.",
 		Steps: []string{
 			"`plegd status`: what failed, with the runtime's own words.",
-			"`journalctl -u containerd -u kubelet -b --since -15min`.",
+			"`journalctl -u {unit} -u kubelet -b --since -15min`.",
 			"Please report what it turned out to be: it is a row missing from the table.",
 		},
 		Restart: HelpsMaybe,

@@ -16,22 +16,47 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat(accept, calls),
 		Next:     "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
 		Steps: []string{
-			"`ls -l /proc/$(pidof containerd)/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`: sockets, pipes or files?",
-			"`ss -xp | grep containerd.sock`: clients that connect and do not let go.",
-			"`prlimit --nofile=65536:65536 --pid $(pidof containerd)` mends it at once, until the next restart.",
-			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
+			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`: sockets, pipes or files?",
+			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients of the socket, with their processes.",
+			"`prlimit --nofile=65536:65536 --pid {pid}` helps at once, until the next restart.",
+			"Do not restart the kubelet: it cannot connect again.",
 		},
-		Restart: HelpsYes, RestartNote: "It frees the descriptors; running containers are kept.",
+		Restart: HelpsYes, RestartNote: "It frees the descriptors, and running containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec (90s unless the unit says otherwise). Lists are answered 1 s after the start (tried on 1.6, 1.7 and 2.4).",
+		Notes: []VersionNote{
+			{For: []Versions{containerd16}, Step: "Status is answered without a free descriptor: the node stays Ready for as long as the kubelet keeps its connection."},
+			{For: statusNeedsFile, Step: "Status opens a file and fails: the kubelet turns the node NotReady 30 s after the last good Status, although its connection still works."},
+		},
 		match: func(w *view) []string {
-			if !w.noFDToAccept() {
+			if !w.noFDToAccept() && !w.statusFailedForFDs() {
 				return nil
 			}
 			out := append(w.acceptEvidence(), w.heldEvidence())
+			switch e := w.f.Status.LastErr; {
+			case e != nil && w.statusFailedForFDs():
+				out = append(out, fmt.Sprintf("status fails: %s: %s", e.Code, e.Message))
+			case statusWillFail(w.f):
+				out = append(out, fmt.Sprintf("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name, w.f.Runtime.Version))
+			}
 			if w.fdsFreed() {
 				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second", short(w.age(w.f.Evidence.Process.ExhaustedAt))))
 			}
 			return out
 		},
+	},
+	{
+		ID: RuntimeSocketTakenOver, Severity: SeverityCritical,
+		Meaning:  "The runtime's path leads to another process than the connection that was made before: a second runtime, a symbolic link or a bind mount to another one, or a program that is no runtime. The kubelet uses the old one until it reconnects, then the new one.",
+		Needs:    "the process that listens at the path (SO_PEERCRED of a fresh connection, or the owner of the listening socket) is not the one behind the held connection, and that one is alive.",
+		Outranks: slices.Concat([]string{RuntimeSocketUnlinked, RuntimeNotListening, RuntimeSocketPermissionDenied, AcceptFDExhausted, CRIVersionUnsupported}, accept, pods),
+		Next:     "Find out which of the two processes is this node's runtime, stop the other, and put the socket back.",
+		Steps: []string{
+			"`ps -o pid,lstart,args -p PID,PID` of the two processes in the evidence: which one has been started by mistake?",
+			"`ls -li PATH` and `findmnt -T PATH`: a symbolic link, a bind mount, or a socket that another process made?",
+			"Do not restart the kubelet before the path leads to the right runtime: it would lose its pods from sight, and start them again in the other one.",
+			"Stop the wrong process, remove the link or the mount. Where the second one has replaced the socket's file, only a restart of the right runtime makes it again.",
+		},
+		Restart: HelpsMaybe, RestartNote: "It makes the socket's file again, once the other process, the link or the mount is gone.",
+		match: (*view).takenOverEvidence, next: (*view).takenOverNext,
 	},
 	{
 		ID: RuntimeSocketMissing, Severity: SeverityCritical,
@@ -40,8 +65,8 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{CRIVersionUnsupported}, accept, calls),
 		Next:     "Start the runtime, and see in its log why it stopped.",
 		Steps: []string{
-			"`systemctl status containerd` (or `crio`): is it stopped, failed, or restarting?",
-			"`journalctl -u containerd -b --since -15min`: its last words.",
+			"`systemctl status {unit}`: is it stopped, failed, or restarting?",
+			"`journalctl -u {unit} -b --since -15min`: its last words.",
 			"If it runs under another path, tell plegd with `--runtime-endpoint`; `plegd status` shows which path it watches and why.",
 		},
 		Restart: HelpsYes, RestartNote: "It is not running: start it.",
@@ -53,7 +78,7 @@ var socketReasons = []Reason{
 				}
 				return out
 			}
-			if c, detail := w.connect(); c == CauseMissing {
+			if c, detail := w.connect(); c == CauseMissing && !w.listensUnlinked() {
 				return w.connectEvidence(detail)
 			}
 			return nil
@@ -66,9 +91,9 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
 		Next:     "Start the runtime; look for an OOM kill or a crash first.",
 		Steps: []string{
-			"`systemctl status containerd`: exit code and signal of the last run.",
+			"`systemctl status {unit}`: exit code and signal of the last run.",
 			"`journalctl -k -b | grep -i -e oom -e killed`: was it killed for memory?",
-			"`journalctl -u containerd -b -n 200`: a panic is printed at the end.",
+			"`journalctl -u {unit} -b -n 200`: a panic is printed at the end.",
 		},
 		Restart: HelpsYes, RestartNote: "It is not running: start it.",
 		match: func(w *view) []string {
@@ -88,7 +113,7 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
 		Next:     "Compare the socket's owner and mode with the user that plegd runs as; the kubelet may be fine.",
 		Steps: []string{
-			"`stat /run/containerd/containerd.sock` and its directories: root:root 0660 is usual.",
+			"`stat {socket}` and its directories: root:root 0660 is usual.",
 			"plegd has to run as root (it needs no capability for this); in a pod, as uid 0 with the SELinux type spc_t.",
 			"`ausearch -m avc -ts recent`: has SELinux or AppArmor refused it?",
 		},
@@ -106,23 +131,30 @@ var socketReasons = []Reason{
 	{
 		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
 		Meaning:  "The runtime runs and answers, but its socket's path is gone, or leads to something else: whoever connects anew fails.",
-		Needs:    "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered.",
+		Needs:    "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
+		Numbers:  "something else at the path for 2s.",
 		Outranks: pods,
 		Next:     "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
 		Steps: []string{
 			"Find out what removed the socket: a clean-up of /run, a second runtime started by mistake, a package upgrade.",
 			"Do not restart the kubelet before the socket is back: it would not be able to connect.",
-			"`systemctl restart containerd` makes the socket again; running containers are kept.",
+			"`systemctl restart {unit}` makes the socket again; running containers are kept.",
 		},
-		Restart: HelpsYes, RestartNote: "It makes the socket again.",
+		Restart: HelpsYes, RestartNote: "It makes the socket again; lists are answered after 1 s and containers are kept (tried on containerd 1.6, 1.7 and 2.4).",
 		match: func(w *view) []string {
-			switch _, c, _ := w.beside(); c {
-			case CauseProtocol, CauseUnimplemented:
+			_, c, _ := w.beside()
+			switch {
+			case w.elsewhere() != nil:
+				return nil
+			case w.listensUnlinked():
+				_, detail := w.connect()
+				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"}, w.connectEvidence(detail)...)
+			case (c == CauseProtocol || c == CauseUnimplemented) && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.listenerChanged():
 				return []string{
 					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), probeText(w.f.Probe)),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
 				}
-			case CauseMissing:
+			case c == CauseMissing:
 				return []string{
 					fmt.Sprintf("no socket at its path for %s", short(w.age(w.f.Probe.FailedSince))),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
@@ -138,11 +170,11 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{AcceptStalled}, calls),
 		Next:     "Find who connects and does not let go, and why the runtime does not accept; then restart the runtime.",
 		Steps: []string{
-			"`ss -xlp | grep containerd.sock`: Recv-Q above Send-Q is a full queue.",
-			"`ss -xp | grep containerd.sock | wc -l`: how many connections, and whose.",
-			"`ls /proc/$(pidof containerd)/fd | wc -l` against `grep files /proc/$(pidof containerd)/limits`.",
+			"`ss -xlp src {socket}`: Recv-Q above Send-Q is a full queue.",
+			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients that were accepted, with their processes.",
+			"`ls /proc/{pid}/fd | wc -l` against `grep files /proc/{pid}/limits`.",
 		},
-		Restart: HelpsYes, RestartNote: "It empties the queue; without mending the cause it fills again.",
+		Restart: HelpsYes, RestartNote: "It empties the queue; it fills again while its cause is there. Lists are answered 1 s after the start (tried on containerd 1.6, 1.7 and 2.4).",
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CauseQueueFull {
 				return append(w.connectEvidence(detail), w.acceptEvidence()...)
@@ -152,7 +184,7 @@ var socketReasons = []Reason{
 			_, c, _ := w.beside()
 			// What a probe met before the queue was last looked at may be over.
 			since := q != nil && q.Listening && q.At.After(w.f.Probe.At)
-			if !full && (c != CauseQueueFull || since) {
+			if w.elsewhere() != nil || !full && (c != CauseQueueFull || since) {
 				return nil
 			}
 			return append(w.acceptEvidence(), w.heldEvidence())
@@ -166,9 +198,9 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
 		Steps: []string{
-			"`ss -xlp | grep containerd.sock`: a growing Recv-Q is connections that nobody accepts.",
+			"`ss -xlp src {socket}`: a growing Recv-Q is connections that nobody accepts.",
 			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
-			"`kill -USR1 $(pidof containerd)`: containerd writes its goroutine stacks to its log.",
+			"`kill -USR1 {pid}`: containerd writes its goroutine stacks to its log.",
 		},
 		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {
@@ -192,6 +224,54 @@ func (w *view) connectEvidence(detail string) []string {
 	}
 	return append(out, fmt.Sprintf("last answer %s ago", short(w.age(w.lastAnswer))))
 }
+
+// listensUnlinked reports whether no connection can be made because the path has
+// no file, although the runtime's process listens on a socket of that name. A
+// connect that failed before the listener was first seen proves nothing: the
+// runtime may have bound its socket since.
+func (w *view) listensUnlinked() bool {
+	p, q, l := w.f.Evidence.Process, w.f.Evidence.Queue, w.f.Evidence.Listener
+	if c, _ := w.connect(); c != CauseMissing || p == nil || q == nil || l == nil {
+		return false
+	}
+	if w.justListening() {
+		return false
+	}
+	since := w.f.Probe.FailedSince // all must have been looked at since
+	if !w.listensSince(since) || p.At.Before(since) || l.At.Before(since) {
+		return false
+	}
+	return p.Alive && q.Inode == l.Inode && l.PID == p.PID
+}
+
+// listensSince reports whether a socket of the path's name has been seen to listen
+// since a fresh connect first failed.
+func (w *view) listensSince(failed time.Time) bool {
+	q := w.f.Evidence.Queue
+	return q != nil && q.Listening && !failed.IsZero() && w.f.Probe.Stage == StageConnect && q.At.After(failed)
+}
+
+// justListening reports whether no fresh connect has begun since the listener was
+// first seen. Only the fresh dial's start counts: the time of the held
+// connection's connect is that of its end.
+func (w *view) justListening() bool {
+	q := w.f.Evidence.Queue
+	if q == nil || !q.Listening || q.ListeningSince.IsZero() {
+		return false
+	}
+	return !w.f.Probe.At.After(q.ListeningSince)
+}
+
+// listenerChanged reports whether another socket or process is at the path than
+// the last probe met.
+func (w *view) listenerChanged() bool {
+	l, q := w.f.Evidence.Listener, w.f.Evidence.Queue
+	return l != nil && (q != nil && q.Inode != l.Inode || l.Since.After(w.f.Probe.At))
+}
+
+// strangerAfter is how long something else must be met at the path before that is
+// said of it: by then it is usually known whose it is (RuntimeSocketTakenOver).
+const strangerAfter = 2 * time.Second
 
 // queueWaits is how long the accept queue must hold something for the runtime
 // to count as not accepting.
@@ -226,7 +306,7 @@ func (w *view) noFDToAccept() bool {
 		return false
 	}
 	q := w.f.Evidence.Queue
-	return w.notAccepting() || q != nil && q.Length > 0
+	return w.notAccepting() || q != nil && q.Length > 0 && w.elsewhere() == nil
 }
 
 // workedOff tells whether the accept queue is being emptied.
@@ -238,12 +318,17 @@ func (w *view) workedOff() bool {
 // notAccepting tells whether a connection waits to be accepted for longer than
 // it should.
 func (w *view) notAccepting() bool {
-	if w.workedOff() {
+	if w.workedOff() || w.elsewhere() != nil {
 		return false
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout {
-		// A probe waits on for an answer; the queue says whether it still does.
-		if q := w.f.Evidence.Queue; q == nil || !q.Listening || q.Length > 0 || q.At.Before(p.At) {
+		// A probe waits on for an answer; the queue says whether it still does. On a
+		// busy node one probe may be late, and so may be the look at the queue.
+		q := w.f.Evidence.Queue
+		if q == nil || !q.Listening || q.Length > 0 {
+			return true
+		}
+		if q.At.Before(p.At) && w.age(p.FailedSince) >= queueWaits {
 			return true
 		}
 	}
@@ -267,7 +352,7 @@ func (w *view) heldAnswers() bool {
 // acceptEvidence are the numbers of the queue and of the process behind it.
 func (w *view) acceptEvidence() []string {
 	var out []string
-	if q := w.f.Evidence.Queue; q != nil && q.Listening {
+	if q := w.f.Evidence.Queue; q != nil && q.Listening && w.elsewhere() == nil {
 		out = append(out, fmt.Sprintf("accept queue %d of %d", q.Length, q.Limit))
 	}
 	if p := w.f.Evidence.Process; p != nil && p.Alive {

@@ -40,7 +40,7 @@ type kubelet struct {
 func rules(f *Facts, now time.Time) kubelet {
 	var runtime, network []string
 	switch {
-	case f.Status.LastGood.IsZero():
+	case f.Status.LastGood.IsZero() || f.statusBeforeKubelet():
 		runtime = append(runtime, msgNeverStatus)
 	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
 		runtime = append(runtime, msgRuntimeDown)
@@ -56,7 +56,7 @@ func rules(f *Facts, now time.Time) kubelet {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
 	}
 	switch {
-	case !f.Status.Answered:
+	case !f.Status.Answered || f.statusBeforeKubelet():
 		network = append(network, msgNetworkUnknown)
 	case !f.Status.NetworkReady.Good():
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
@@ -67,6 +67,13 @@ func rules(f *Facts, now time.Time) kubelet {
 		nodeReady:       len(runtime)+len(network) == 0,
 		message:         aggregate(append(runtime, network...)),
 	}
+}
+
+// statusBeforeKubelet reports whether the kubelet has restarted since the last
+// good Status, and Status fails or hangs: that kubelet has had no answer yet.
+func (f *Facts) statusBeforeKubelet() bool {
+	s := &f.Status
+	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || !s.InFlightSince.IsZero() && s.InFlightSince.Sub(s.LastGood) >= StatusPeriod)
 }
 
 // plegMessage is the error of the kubelet's PLEG health check, "" when healthy.

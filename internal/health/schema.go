@@ -2,9 +2,10 @@ package health
 
 import "slices"
 
-// FactsSchema is the version of Facts as they are written down. Fields may be
-// added under one version, and an older plegd passes over those that it does
-// not know; it grows when one is renamed, removed or changes meaning.
+// FactsSchema is the version of Facts in files. Fields may be added under one
+// version, and plegd ignores fields that it does not know. From the first release
+// on it grows when a field is renamed, removed or changes its meaning; until then
+// it is 1.
 const FactsSchema = 1
 
 // Known tells whether the table has a reason of this id.

@@ -20,6 +20,7 @@ func TestSubscriberStopped(t *testing.T) {
 		{"", 8 * time.Second, EventSubscriberStuck},
 	} {
 		f := healthyFacts(t0)
+		f.Runtime = Runtime{Name: "containerd", Version: "v2.4.2"}
 		f.Evidence.Connections = &Connections{At: t0, Stuck: []StuckClient{{State: c.state, UnsentBytes: 200_000, UnreadBytes: 67_000, Since: t0.Add(-c.since)}}}
 		if v := Judge(&f, t0, nil); v.Reason != c.want {
 			t.Errorf("state %q for %s: %q, want %q", c.state, c.since, v.Reason, c.want)

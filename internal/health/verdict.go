@@ -36,14 +36,22 @@ type Verdict struct {
 	RunnerUp string `json:"runner_up,omitempty"`
 	// Active are all active reasons, the primary one first.
 	Active []Active `json:"active"`
-	// KubeletMessage is what the kubelet would put on the Ready condition, word
-	// for word; empty when Ready.
+	// KubeletMessage is the Ready condition's message, word for word, as the API
+	// has it or, by NotReadyIn, will have it; empty when neither is so.
 	KubeletMessage string `json:"kubelet_message"`
-	// PLEGHealthy, SyncLoopAllowed and NodeReady are the kubelet's three nested
-	// verdicts.
+	// PLEGHealthy reports whether a relist has succeeded within the threshold,
+	// SyncLoopAllowed whether no runtime error stands, RulesOK whether no runtime
+	// and no network error does.
 	PLEGHealthy     bool `json:"pleg_healthy"`
 	SyncLoopAllowed bool `json:"sync_loop_allowed"`
-	NodeReady       bool `json:"node_ready"`
+	RulesOK         bool `json:"rules_ok"`
+	// RulesFailIn is the time until RulesOK turns false if nothing changes, 0 when
+	// it is; nil while nothing points that way.
+	RulesFailIn *time.Duration `json:"rules_fail_in_ns"`
+	// NodeReady is the Ready condition as the API has it now. Only the node status
+	// update writes it, some time after the rules have failed or hold again; while
+	// it may be either, NodeReady stays as it was.
+	NodeReady bool `json:"node_ready"`
 	// LastSeen is the start of plegd's last successful relist; zero before the
 	// first. LastSeenAge and ModelledAge are the ages of plegd's and of the
 	// modelled kubelet's last seen, meaningless while these are zero.
@@ -53,9 +61,15 @@ type Verdict struct {
 	ModelledAge      time.Duration `json:"modelled_age_ns"`
 	// Threshold is the PLEG threshold in force.
 	Threshold time.Duration `json:"threshold_ns"`
-	// NotReadyIn is the time until the first of the kubelet's rules trips, 0
-	// when one has; nil while nothing points that way.
-	NotReadyIn *time.Duration `json:"not_ready_in_ns"`
+	// NotReadyIn is the earliest time until the API shows the node NotReady if
+	// nothing changes, NotReadyInLatest the latest. Both are 0 when it does, and
+	// nil while nothing points that way; a healthy verdict has neither.
+	NotReadyIn       *time.Duration `json:"not_ready_in_ns"`
+	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_ns"`
+	// ReadyIn and ReadyInLatest are the same for the way back: set while the API
+	// shows, or may show, NotReady although the rules hold.
+	ReadyIn       *time.Duration `json:"ready_in_ns,omitempty"`
+	ReadyInLatest *time.Duration `json:"ready_in_latest_ns,omitempty"`
 	// Since is when State last changed.
 	Since time.Time `json:"since"`
 	// Next says what to do next; empty when healthy.
@@ -67,6 +81,9 @@ type Active struct {
 	ID       string    `json:"id"`
 	Severity Severity  `json:"severity"`
 	Since    time.Time `json:"since"`
+	// Seen is when its evidence was last true: earlier than the verdict for a
+	// reason that is kept for a moment.
+	Seen time.Time `json:"seen,omitzero"`
 	// Evidence are short facts with numbers.
 	Evidence []string `json:"evidence"`
 }

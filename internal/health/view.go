@@ -22,6 +22,9 @@ const (
 	witnessAfter = 900 * time.Millisecond
 	// unknownAfter is how long something may be wrong without a name.
 	unknownAfter = 3 * time.Second
+	// versionReasonAfter is how long Version must be unanswered beside lists that
+	// are answered.
+	versionReasonAfter = 5 * time.Second
 	// statusHangAfter is the same for Status beside lists that answer.
 	statusHangAfter = 2 * time.Second
 	// besideStatus is how long after the start of a Status that hangs another
@@ -67,6 +70,17 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 		}
 	}
 	return w
+}
+
+// attempted reports whether the first search for an endpoint and the first
+// relist have ended, or that relist hangs. Before that, what is missing has not
+// been looked for, and no reason is named.
+func (w *view) attempted() bool {
+	r := &w.f.Relist
+	if w.f.Endpoint.Searching {
+		return false
+	}
+	return r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= HangAfter
 }
 
 // was tells whether a reason stood in the verdict before.
@@ -220,7 +234,12 @@ func (w *view) silent() bool {
 		return true
 	}
 	_, ok := w.hangSince()
-	return ok && w.age(w.lastAnswer) >= witnessAfter && w.unanswered(opVersion, w.lastAnswer, witnessAfter)
+	if !ok || w.age(w.lastAnswer) < witnessAfter || !w.unanswered(opVersion, w.lastAnswer, witnessAfter) {
+		return false
+	}
+	// Another call was answered while this one waited: then Status tells.
+	since := w.f.Version.HangsSince
+	return since.IsZero() || since.After(w.lastAnswer) || w.statusTrouble()
 }
 
 // hangSince returns since when a list hangs, or the start of the last relist
@@ -266,7 +285,26 @@ func (w *view) answeredBesideStatus() bool {
 		return true
 	}
 	_, _, hanging := w.hang()
-	return w.was(RuntimeNotReady) && w.f.Relist.Failures == 0 && !hanging
+	if w.f.Relist.Failures > 0 || hanging {
+		return false
+	}
+	return w.was(RuntimeNotReady) || w.statusFailsBesideLists()
+}
+
+// statusFailsBesideLists reports whether Status, not good for long, has failed
+// since the lists are answered, whatever its error says. One that failed while
+// they failed too says nothing of itself.
+func (w *view) statusFailsBesideLists() bool {
+	failed := w.f.Calls[opStatus].LastFailed
+	if w.f.Status.LastErr == nil || w.age(w.f.Status.LastGood) <= statusLate {
+		return false
+	}
+	for _, phase := range []Phase{PhaseListPodSandbox, PhaseListContainers} {
+		if w.f.Calls[string(phase)].LastFailed.After(failed) {
+			return false
+		}
+	}
+	return failed.After(w.f.Relist.AnsweredSince) && w.lastAnswer.After(failed)
 }
 
 // troubleFor is how long the relist has been failing or hanging.
@@ -325,6 +363,7 @@ func (w *view) callEvidence() []string {
 	if p := w.f.Probe; !p.FailedSince.IsZero() {
 		out = append(out, "a fresh connection: "+probeText(p))
 	}
+	out = append(out, w.unexplainedThreads()...)
 	if w.lastAnswer.IsZero() {
 		return append(out, "nothing has been answered since plegd started")
 	}
@@ -347,6 +386,9 @@ func (w *view) againEvidence() []string {
 }
 
 func (w *view) startingEvidence() []string {
+	if w.f.Endpoint.Searching {
+		return []string{fmt.Sprintf("plegd started %s ago and is looking for the runtime's socket", short(w.age(w.f.Started)))}
+	}
 	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
 }
 

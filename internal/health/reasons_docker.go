@@ -1,0 +1,251 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// pingFailedFor is how long /_ping must fail where nothing else speaks
+	// against dockerd.
+	pingFailedFor = 3 * time.Second
+	// containerdStoppedFor is how long dockerd's containerd must be stopped or
+	// frozen, containerdGoneFor how long it must be gone or accept nobody: dockerd
+	// starts its own one again within that time.
+	containerdStoppedFor = time.Second
+	containerdGoneFor    = 3 * time.Second
+)
+
+// dockerReasons speak of what is behind cri-dockerd.
+var dockerReasons = []Reason{
+	{
+		ID: DockerDaemonUnreachable, Severity: SeverityCritical,
+		Meaning:  "cri-dockerd answers, but the Docker daemon behind it accepts no connection or does not answer: no pod can be started or stopped. Lists can stay perfect meanwhile, on connections that cri-dockerd opened before.",
+		Needs:    "a fresh connection to the Docker socket gets no answer to GET /_ping. Where nobody listens on that socket: it has answered before, or cri-dockerd's errors name the Docker daemon (--docker-socket may be another one than cri-dockerd's).",
+		Numbers:  "3s; at once where lists fail or hang too, or where dockerd is stopped, frozen, gone or without a free descriptor.",
+		Outranks: slices.Concat([]string{DockerContainerdUnreachable}, accept, calls),
+		Next:     "Repair dockerd, by what the evidence shows of its process; cri-dockerd, shims and pods need nothing.",
+		Steps: []string{
+			"Descriptors used up: dockerd's log (`journalctl -u docker -n 20`) repeats \"accept4: too many open files; retrying in 1s\". `prlimit --nofile=65536:65536 --pid {dockerd}` ends it within a second and ends no container; then raise LimitNOFILE in docker.service and find what holds the descriptors: `ls -l /proc/{dockerd}/fd`.",
+			"Stopped (T): find out who stopped it, then `kill -CONT {dockerd}`. Frozen: `systemctl thaw docker`.",
+			"Gone: `systemctl status docker` and `journalctl -u docker -b -n 100` say why it ended; `systemctl start docker`.",
+			"It runs and does not answer: `kill -USR1 {dockerd}` has dockerd write its goroutine stacks to a file that its log names; dockerd continues. Keep that file for the bug report.",
+			"`systemctl restart docker` comes last: unless `\"live-restore\": true` is in /etc/docker/daemon.json it ends every container of the node.",
+		},
+		Restart: HelpsMaybe, RestartNote: "Restart docker, not cri-dockerd; without live-restore that ends every container of the node.",
+		match: (*view).dockerUnreachable,
+	},
+	{
+		ID: DockerContainerdUnreachable, Severity: SeverityCritical,
+		Meaning:  "dockerd answers, but the containerd that runs its containers does not: no container can be started, stopped or entered, and inspecting one may hang.",
+		Needs:    "behind cri-dockerd, every thread of dockerd's containerd is stopped, its cgroup is frozen, it is gone while dockerd runs, or connections are pending in its accept queue.",
+		Numbers:  "stopped or frozen for 1s; gone, or the queue not empty, for 3s.",
+		Outranks: calls,
+		Next:     "Repair dockerd's containerd, by what the evidence shows of its process; its shims and pods need nothing.",
+		Steps: []string{
+			"Stopped (T): find out who stopped it, then `kill -CONT {containerd}`. Frozen: `systemctl thaw` of its unit (`cat /proc/{containerd}/cgroup`).",
+			"Gone: dockerd starts its own containerd again and says so in its log (`journalctl -u docker -n 50`); where it uses the system's, `systemctl status containerd`.",
+			"Do not end shims: each is one container, and they are well.",
+		},
+		Restart: HelpsMaybe, RestartNote: "Of dockerd's containerd only, and not where it is stopped or frozen: continuing it is enough. Shims and containers outlive it.",
+		match: (*view).dockerContainerdUnreachable,
+	},
+}
+
+// dockerUnreachable is the evidence that dockerd cannot be reached, nil for none.
+func (w *view) dockerUnreachable() []string {
+	d := w.f.Evidence.Docker
+	if d == nil {
+		return nil
+	}
+	_, _, hanging := w.hang()
+	suffer := w.f.Relist.Failures > 0 || hanging
+	pinged := w.pingFails(d) && (w.age(d.FailedSince) >= pingFailedFor || suffer || d.Daemon.broken())
+	back := w.was(DockerDaemonUnreachable) && suffer && w.dockerJustBack(d)
+	if !pinged && !back && w.criDockerdSays() == "" {
+		return nil
+	}
+	var out []string
+	switch {
+	case back:
+		out = append(out, fmt.Sprintf("%s: /_ping is answered again since %s ago", d.Socket, short(w.age(d.OKSince))))
+	case !d.OK:
+		out = append(out, fmt.Sprintf("%s: %s, for %s", d.Socket, probeText(d.Probe), short(w.age(d.FailedSince))))
+	}
+	out = append(out, w.dockerProcessEvidence("dockerd", d.Daemon)...)
+	if d.Daemon.exhausted() {
+		out = append(out, `look in dockerd's log for "accept4: too many open files; retrying in 1s"`)
+	}
+	switch said := w.criDockerdSays(); {
+	case said != "":
+		out = append(out, said)
+	case suffer:
+		out = append(out, w.callEvidence()...)
+	default:
+		out = append(out, "lists are answered, on connections that cri-dockerd opened before")
+	}
+	return append(out, w.containerdEvidence(d)...)
+}
+
+// pingFails reports whether /_ping fails in a way that speaks of dockerd. That
+// nobody listens on the path does so only where it is dockerd's.
+func (w *view) pingFails(d *Docker) bool {
+	if d.OK || d.FailedSince.IsZero() {
+		return false
+	}
+	switch d.Cause {
+	case CausePermissionDenied: // that is plegd's alone
+		return false
+	case CauseMissing, CauseNotSocket, CauseRefused:
+		return !d.AnsweredAt.IsZero()
+	}
+	return true
+}
+
+// criDockerdSays is what cri-dockerd last said of a dockerd that it cannot reach,
+// by an error of a list or of Status or by a condition; "" where it says nothing
+// of that kind.
+func (w *view) criDockerdSays() string {
+	if e := w.failed(); namesDocker(e) {
+		return fmt.Sprintf("%s failed: %s", e.Operation, e.Message)
+	}
+	s := &w.f.Status
+	if namesDocker(s.LastErr) {
+		return fmt.Sprintf("%s failed: %s", s.LastErr.Operation, s.LastErr.Message)
+	}
+	if c := s.RuntimeReady; s.Answered && !s.Restored && !c.Good() && c != nil && c.Reason == "DockerDaemonNotReady" {
+		return "Status says " + c.print("RuntimeReady")
+	}
+	return ""
+}
+
+// namesDocker reports whether an error is about the connection to the Docker
+// daemon, in the words of Docker's client.
+func namesDocker(e *CallError) bool {
+	if e == nil {
+		return false
+	}
+	text := strings.ToLower(e.Message)
+	return strings.Contains(text, "connect to the docker daemon") || strings.Contains(text, "connect to the docker api")
+}
+
+// dockerJustBack reports whether /_ping is answered again since a moment ago:
+// calls that hung meanwhile have yet to be answered.
+func (w *view) dockerJustBack(d *Docker) bool { return d.OK && w.age(d.OKSince) < HangAfter }
+
+// besideDocker are the reasons that a dockerd that does not answer looks like.
+var besideDocker = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall, PodInspectionFailing}
+
+// waitsForDocker reports whether a reason is not to be named before dockerd has
+// answered: behind cri-dockerd a call that hangs or fails says nothing while
+// /_ping fails, and until one that was sent meanwhile is answered.
+func (w *view) waitsForDocker(id string) bool {
+	d := w.f.Evidence.Docker
+	if d == nil || !slices.Contains(besideDocker, id) {
+		return false
+	}
+	if s := &w.f.Status; id == RuntimeNotReady && s.Answered && !s.RuntimeReady.Good() {
+		return false // the runtime says so itself
+	}
+	if id == PodInspectionStall && w.containerdEvidence(d) != nil {
+		return true // it waits for that, and not for a shim
+	}
+	if d.OK {
+		return w.age(d.At) > HangAfter || w.dockerJustBack(d)
+	}
+	return w.pingFails(d)
+}
+
+// dockerContainerdUnreachable is the evidence that dockerd's containerd cannot be
+// reached, nil for none.
+func (w *view) dockerContainerdUnreachable() []string {
+	d := w.f.Evidence.Docker
+	if d == nil || d.Daemon == nil || d.Daemon.gone() {
+		return nil
+	}
+	return w.containerdEvidence(d)
+}
+
+// containerdEvidence says what is wrong with dockerd's containerd; nil where
+// nothing is.
+func (w *view) containerdEvidence(d *Docker) []string {
+	c := d.Containerd
+	if c == nil {
+		return nil
+	}
+	down := !c.DownSince.IsZero() && (w.age(c.DownSince) >= containerdGoneFor || !c.gone() && w.age(c.DownSince) >= containerdStoppedFor)
+	queued := c.Queue != nil && !c.Queue.WaitingSince.IsZero() && w.age(c.Queue.WaitingSince) >= containerdGoneFor
+	if !down && !queued {
+		return nil
+	}
+	out := w.dockerProcessEvidence("dockerd's containerd", c)
+	if down {
+		out = append(out, "for "+short(w.age(c.DownSince)))
+	}
+	return append(out, "its socket is "+c.Socket)
+}
+
+// dockerProcessEvidence says what the node shows of a process behind cri-dockerd.
+func (w *view) dockerProcessEvidence(name string, h *DockerProcess) []string {
+	if h == nil {
+		return nil
+	}
+	var out []string
+	if p := h.Process; p != nil {
+		who := fmt.Sprintf("%s (pid %d)", name, p.PID)
+		switch {
+		case !p.Alive:
+			out = append(out, who+" is gone")
+		case h.Frozen:
+			out = append(out, who+": its cgroup is frozen")
+		default:
+			out = append(out, fmt.Sprintf("%s: %s", who, processText(p)))
+		}
+	}
+	if q := h.Queue; q != nil {
+		switch {
+		case !q.Listening:
+			out = append(out, "nobody listens on "+h.Socket)
+		case q.Length > 0:
+			out = append(out, fmt.Sprintf("accept queue %d of %d", q.Length, q.Limit))
+		}
+	}
+	return out
+}
+
+// processText says how many descriptors a process has and how its threads are.
+func processText(p *Process) string {
+	var parts []string
+	if p.OpenFDs >= 0 && p.MaxFDs > 0 {
+		parts = append(parts, fmt.Sprintf("descriptors %d of %d", p.OpenFDs, p.MaxFDs))
+	}
+	if p.Stopped() {
+		parts = append(parts, fmt.Sprintf("all %d threads are stopped", threads(p)))
+	} else if text := threadsText(p); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// broken reports whether what the node shows of the process explains alone that
+// it answers nobody.
+func (h *DockerProcess) broken() bool {
+	return h != nil && (!h.DownSince.IsZero() || h.exhausted() && h.Queue != nil && h.Queue.Length > 0)
+}
+
+// pidOr is the process's number, or a word where none is known to run.
+func (h *DockerProcess) pidOr(word string) string {
+	if h == nil || h.Process == nil || !h.Process.Alive {
+		return word
+	}
+	return strconv.Itoa(h.Process.PID)
+}
+
+func (h *DockerProcess) gone() bool { return h.Process != nil && !h.Process.Alive }
+
+func (h *DockerProcess) exhausted() bool {
+	return h != nil && h.Process != nil && h.Process.FDsExhausted()
+}

@@ -1,0 +1,282 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// blockedAfter is how long a thread must be in D, without having run, while
+	// calls suffer; blockedBeside while the lists are answered.
+	blockedAfter  = 2 * time.Second
+	blockedBeside = 10 * time.Second
+	// lockedAfter and lockedBeside are the same of a file lock that is waited for.
+	lockedAfter  = time.Second
+	lockedBeside = 10 * time.Second
+	// ioPressure is the share of time, in per cent, that the cgroup must wait
+	// for I/O where the wait channels cannot be read.
+	ioPressure = 20
+	// memoryNear is the share of a memory limit from which it counts as met.
+	memoryNear = 0.95
+	// memoryPressure is the share of time, in per cent, that all of the cgroup's
+	// tasks must wait for memory, refaultsMany how many pages a second must be
+	// read again where the kernel has no pressure of a cgroup.
+	memoryPressure = 20
+	refaultsMany   = 50
+	// starvedDelay is the time a second that the runtime must wait for a CPU,
+	// starvedShare that time's share of all that it wanted, starvedWait how long
+	// each wait must take: on a busy node they are many and brief.
+	starvedDelay = 0.5
+	starvedShare = 0.8
+	starvedWait  = 100 * time.Millisecond
+	// starvedStill is the share of these numbers below which it ends.
+	starvedStill = 0.5
+	// throttledLately is how long after its quota took time the runtime's waits
+	// for a CPU are its quota's.
+	throttledLately = 3 * time.Second
+	// throttledUnseen is how much older than the process's evidence the cgroup's
+	// may be to speak of the same wait.
+	throttledUnseen = 2 * time.Second
+)
+
+// kernelReasons speak of what the kernel makes the runtime wait for: memory, a
+// CPU, a disk or mount, a file lock.
+var kernelReasons = []Reason{
+	{
+		ID: RuntimeMemoryLimited, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		Meaning:  "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
+		Needs:    "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
+		Numbers:  "95 % of memory.high, memory.max or memory.limit_in_bytes; full avg10 of memory.pressure 20 %, or 50 pages a second read again where there is none. Out of memory while lists are answered: a thread that has waited for 10s.",
+		Outranks: slices.Concat([]string{RuntimeStorageStall, RuntimeStarved, RuntimeStarting, NodeMemoryStall, NodeIOStall}, accept, calls),
+		Next:     "Raise the memory limit at the cgroup that the evidence names.",
+		Steps: []string{
+			"The evidence names the cgroup, its usage and its limit. Below /sys/fs/cgroup (v1: /sys/fs/cgroup/memory) read `memory.events` and `memory.pressure` there (v1: `memory.failcnt`, `memory.oom_control`).",
+			"`systemctl set-property --runtime {unit} MemoryHigh=infinity MemoryMax=infinity` lifts the limit of a unit or slice until the next boot.",
+			"`systemctl status {unit}`: are containers or image pulls counted in the runtime's own cgroup? Then find what uses the memory before you make the limit permanent.",
+		},
+		Restart: HelpsMaybe, RestartNote: "It frees what has leaked, and the limit stays; a runtime that waits for memory may not end on SIGTERM.",
+		match: memoryLimited,
+	},
+	{
+		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		Meaning:  "A thread of the runtime waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
+		Needs:    "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
+		Numbers:  "D for 2s while lists hang or are slow (critical), for 10s while they are answered (warning); io.pressure some avg10 of 20 %.",
+		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
+		Next:     "Look at the disk or mount that the thread waits for before anything else.",
+		Steps: []string{
+			"The evidence names the process, the thread and its wait channel: `cat /proc/PID/task/TID/stack` shows the way into the kernel.",
+			"`dmesg -T | tail -50`, `cat /proc/pressure/io`: I/O errors, a hung device, a file system gone read-only?",
+			"`grep -e nfs -e fuse /proc/self/mounts`: a network file system or FUSE server that does not answer looks the same; `percpu_rwsem_wait` is a frozen file system (`fsfreeze -u MOUNTPOINT`).",
+		},
+		Restart: HelpsNo, RestartNote: "A process in D cannot be killed: the restart hangs too.",
+		match: storageStalled,
+	},
+	{
+		ID: RuntimeStorageLocked, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		Meaning:  "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
+		Needs:    "a waiting entry of the runtime's in /proc/locks.",
+		Numbers:  "1s while it does not serve or lists hang or are slow (critical), 10s while they are answered (warning).",
+		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
+		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
+		Steps: []string{
+			"The evidence names the file and the holder: `ps -o pid,stat,wchan:32,etime,args -p PID`.",
+			"`cat /proc/locks`: the line with -> is the runtime, the one above it the holder.",
+			"Let the holder end, or end it.",
+		},
+		Restart: HelpsNo, RestartNote: "It would wait for the same lock.",
+		match: storageLocked,
+	},
+	{
+		ID: RuntimeStarved, Severity: SeverityCritical,
+		Meaning:  "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
+		Needs:    "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang and its quota takes no time.",
+		Numbers:  "runnable without a CPU for 0.5s a second, 80 % of the time that it could run, and 100ms each time (ends below half of one of these); its quota has taken no time for 3s; one of the last three relists' lists above 300ms.",
+		Outranks: slices.Concat([]string{RuntimeStarting, NodeCPUStall}, accept, calls),
+		Next:     "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
+		Steps: []string{
+			"`systemctl show {unit} -p CPUWeight -p CPUShares -p Slice`: system services should have more than pods (usual: CPUWeight 100, 1024 shares).",
+			"`systemctl set-property --runtime {unit} CPUWeight=1000` helps until the next boot.",
+			"`ps -eLo cls,rtprio,pri,psr,pcpu,pid,comm --sort -pcpu | head -20`: a real-time neighbour (cls FF or RR) leaves nothing to the others.",
+		},
+		Restart: HelpsNo, RestartNote: "Its weight stays, and a start needs more CPU than a relist.",
+		match: starved,
+	},
+}
+
+// memoryLimited finds the level of the cgroup whose memory limit holds the
+// runtime up.
+func memoryLimited(w *view) []string {
+	c, p := w.f.Evidence.Cgroup, w.f.Evidence.Process
+	if c == nil || p == nil || !p.Alive {
+		return nil
+	}
+	least := time.Duration(0)
+	if !w.relistSuffers() {
+		least = blockedBeside
+	}
+	waiting := w.blockedIn(waitMemory, least)
+	for i := range c.MemoryLimits {
+		l := &c.MemoryLimits[i]
+		if name, limit, met := l.met(); met && (len(waiting) > 0 || l.OOM && w.relistSuffers() || w.thrashes(l)) {
+			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name, mebibytes(limit))}, l.events()...)
+			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
+				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", pr.MemoryFull))
+			}
+			if len(waiting) > 0 {
+				out = append(out, w.blockedText(waiting))
+			}
+			return append(out, w.callEvidence()...)
+		}
+	}
+	return nil
+}
+
+// thrashes reports whether calls suffer while a limit that has been met makes the
+// runtime's cgroup wait for memory.
+func (w *view) thrashes(l *MemoryLimit) bool {
+	if !w.relistSuffers() || l.HighEvents+l.MaxEvents == 0 {
+		return false
+	}
+	if pr := w.f.Evidence.Cgroup.Pressure; pr != nil && pr.MemoryFull >= 0 {
+		return pr.MemoryFull >= memoryPressure
+	}
+	return l.Refaults >= refaultsMany
+}
+
+// met returns which of a level's limits its usage has come to.
+func (l *MemoryLimit) met() (name string, limit int64, met bool) {
+	near := func(limit int64) bool { return limit > 0 && float64(l.Usage) >= memoryNear*float64(limit) }
+	switch {
+	case near(l.Max):
+		return "its limit (max)", l.Max, true
+	case near(l.High):
+		return "its throttling limit (high)", l.High, true
+	}
+	return "", 0, false
+}
+
+// events says how often a limit was met within the last samples.
+func (l *MemoryLimit) events() (out []string) {
+	if l.OOM {
+		out = append(out, "its tasks are out of memory and wait (under_oom 1)")
+	}
+	if n := l.HighEvents; n > 0 {
+		out = append(out, fmt.Sprintf("memory.high was met %d times within seconds", n))
+	}
+	if n := l.MaxEvents; n > 0 {
+		out = append(out, fmt.Sprintf("the limit was met %d times within seconds", n))
+	}
+	if n := l.OOMKills; n > 0 {
+		out = append(out, fmt.Sprintf("%d killed for it", n))
+	}
+	return out
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// relistSuffers reports whether relists fail, hang or are slow.
+func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.callsSuffer() }
+
+func storageStalled(w *view) []string {
+	p := w.f.Evidence.Process
+	if p == nil || !p.Alive || w.refrigerated() {
+		return nil
+	}
+	least := blockedAfter
+	if !w.relistSuffers() {
+		least = blockedBeside
+	}
+	threads, because := w.blockedIn(waitStorage, least), ""
+	if len(threads) == 0 && w.relistSuffers() {
+		threads, because = w.blockedIn(waitUnread, blockedAfter), w.blockIO()
+	}
+	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
+		return nil
+	}
+	out := []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
+	if because != "" {
+		out = append(out, because)
+	}
+	return append(out, w.callEvidence()...)
+}
+
+// blockIO says what speaks for a wait for the disk where the wait channels cannot
+// be read; "" for nothing.
+func (w *view) blockIO() string {
+	if w.f.Evidence.Process.BlockIODelay {
+		return "its time in block I/O rises"
+	}
+	if c := w.f.Evidence.Cgroup; c != nil && c.Pressure != nil && c.Pressure.IOSome >= ioPressure {
+		return fmt.Sprintf("I/O pressure of the runtime's cgroup: some %.0f %% of the last 10s", c.Pressure.IOSome)
+	}
+	return ""
+}
+
+func storageLocked(w *view) []string {
+	p := w.f.Evidence.Process
+	if p == nil || !p.Alive || p.Lock == nil {
+		return nil
+	}
+	least := lockedAfter
+	if !w.relistSuffers() {
+		least = lockedBeside
+	}
+	l := p.Lock
+	if w.age(l.Since) < least {
+		return nil
+	}
+	holder := "a process that /proc/locks does not name"
+	if l.HolderPID > 0 {
+		holder = fmt.Sprintf("pid %d (%s)", l.HolderPID, l.HolderComm)
+	}
+	return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by %s, for %s", p.PID, l.File, holder, short(w.age(l.Since)))}
+}
+
+func starved(w *view) []string {
+	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
+	if p == nil || !p.Alive || !w.delayed() {
+		return nil
+	}
+	if c == nil || w.throttled() { // the wait may be its own quota's
+		return nil
+	}
+	if !w.callsSuffer() && !w.slowLately() || w.refused() != nil { // it is refused at once
+		return nil
+	}
+	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}
+	for _, l := range c.CPUWeights {
+		out = append(out, fmt.Sprintf("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual))
+	}
+	if pr := c.Pressure; pr != nil && pr.CPUSome >= 0 {
+		out = append(out, fmt.Sprintf("CPU pressure of the runtime's cgroup: some %.0f %% of the last 10s", pr.CPUSome))
+	}
+	if n := w.f.Evidence.Node; n != nil && n.CPUIdle >= 0 {
+		out = append(out, fmt.Sprintf("the node's CPUs are idle for %.0f %%", 100*n.CPUIdle))
+	}
+	return append(out, w.callEvidence()...)
+}
+
+// delayed reports whether the runtime waits for a CPU most of the time that it
+// could run, and for long each time.
+func (w *view) delayed() bool {
+	p := w.f.Evidence.Process
+	least := 1.0
+	if w.was(RuntimeStarved) {
+		least = starvedStill
+	}
+	return p.Delay >= least*starvedDelay && p.Delay >= least*starvedShare*(p.Delay+p.CPU) && p.DelayPerRun.Seconds() >= least*starvedWait.Seconds()
+}
+
+// throttled reports whether the runtime's own quota takes time from it, has just
+// done so, or may have: the cgroup was last read before the wait that the process
+// shows, as on a node where reads are late.
+func (w *view) throttled() bool {
+	c, p := w.f.Evidence.Cgroup, w.f.Evidence.Process
+	if c == nil {
+		return false
+	}
+	lately := !c.ThrottledAt.IsZero() && p.At.Sub(c.ThrottledAt) <= throttledLately
+	return c.Throttled > 0 || lately || p.At.Sub(c.At) > throttledUnseen
+}

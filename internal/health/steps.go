@@ -1,0 +1,91 @@
+package health
+
+import (
+	"strconv"
+	"strings"
+)
+
+// A step of a reason may hold these words, which stand for the node's own values:
+// a step can then be pasted as it is, also where two runtimes run.
+const (
+	wordPID    = "{pid}"    // of the process behind the held connection
+	wordUnit   = "{unit}"   // its systemd unit
+	wordSocket = "{socket}" // the path that plegd watches
+
+	wordDockerd    = "{dockerd}"    // the process of dockerd, behind cri-dockerd
+	wordContainerd = "{containerd}" // that of dockerd's containerd
+)
+
+// usualUnits are the units of runtimes by the names that they give themselves,
+// for a runtime whose cgroup names none.
+var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO: "crio", "docker": "docker"}
+
+// genericSteps replaces the words by what a page can say of them, which is about no
+// node in particular.
+var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET",
+	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD")
+
+// pageWords says on a page what its words stand for, "" for a row without any.
+func (r *Reason) pageWords() string {
+	text := r.Next + strings.Join(r.Steps, " ")
+	var out []string
+	for _, w := range []struct{ word, means string }{
+		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"},
+		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
+	} {
+		if strings.Contains(text, w.word) {
+			out = append(out, w.means)
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return strings.Join(out, ", ") + "; `plegd status` on the node shows the steps with its own values."
+}
+
+// nodeSteps replaces the words by the values of the node that the facts are of.
+// What is not known keeps its generic word.
+func (f *Facts) nodeSteps() *strings.Replacer {
+	pid, unit, socket := "PID", "UNIT", "SOCKET"
+	if p := f.Evidence.Process; p != nil && p.PID > 0 && p.Alive {
+		pid = strconv.Itoa(p.PID)
+	}
+	if name := f.unit(); name != "" {
+		unit = name
+	}
+	if f.Endpoint.Path != "" {
+		socket = f.Endpoint.Path
+	}
+	dockerd, containerd := "DOCKERD", "CONTAINERD"
+	if d := f.Evidence.Docker; d != nil {
+		dockerd, containerd = d.Daemon.pidOr(dockerd), d.Containerd.pidOr(containerd)
+	}
+	return strings.NewReplacer(wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd)
+}
+
+// unit is the runtime's systemd unit, "" while that cannot be told.
+func (f *Facts) unit() string {
+	if c := f.Evidence.Cgroup; c != nil {
+		for part := range strings.SplitSeq(c.Path, "/") {
+			if name, ok := strings.CutSuffix(part, ".service"); ok {
+				return name
+			}
+		}
+	}
+	return usualUnits[f.Runtime.Name]
+}
+
+// Steps are the steps of the verdict's primary reason with the node's own values;
+// nil where there is none.
+func Steps(f *Facts, v *Verdict) []string {
+	if v.Reason == "" {
+		return nil
+	}
+	row := reasonOf(v.Reason).ForRuntime(f.Runtime)
+	words := f.nodeSteps()
+	out := make([]string, 0, len(row.Steps))
+	for _, s := range row.Steps {
+		out = append(out, words.Replace(s))
+	}
+	return out
+}

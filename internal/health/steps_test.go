@@ -1,0 +1,70 @@
+package health
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStepsHaveTheNodesValues: a step can be pasted on the node that it is for.
+func TestStepsHaveTheNodesValues(t *testing.T) {
+	f := &Facts{
+		Endpoint: Endpoint{Path: "/run/k3s/containerd/containerd.sock"},
+		Runtime:  Runtime{Name: "containerd", Version: "v1.7.23-k3s2"},
+		Evidence: Evidence{
+			Process: &Process{PID: 4711, Alive: true},
+			Cgroup:  &Cgroup{Path: "/system.slice/k3s.service/containerd"},
+		},
+	}
+	const step = "`kill -CONT {pid}`, `systemctl restart {unit}`, `ss -xl | grep {socket}`"
+	want := "`kill -CONT 4711`, `systemctl restart k3s`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
+	if got := f.nodeSteps().Replace(step); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+
+	f.Evidence = Evidence{Process: &Process{PID: 4711}}
+	want = "`kill -CONT PID`, `systemctl restart containerd`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
+	if got := f.nodeSteps().Replace(step); got != want {
+		t.Errorf("of a process that is gone: got  %s\nwant %s", got, want)
+	}
+	for name, unit := range map[string]string{"cri-o": "crio", "docker": "docker", "something": "UNIT"} {
+		f.Runtime.Name = name
+		if got := f.nodeSteps().Replace("{unit}"); got != unit {
+			t.Errorf("the unit of %s is %s, want %s", name, got, unit)
+		}
+	}
+}
+
+// TestStepsNameNoProcessByItsName: on a node with two runtimes pidof names the
+// wrong one.
+func TestStepsNameNoProcessByItsName(t *testing.T) {
+	for _, r := range Reasons() {
+		texts := append([]string{r.Next}, r.Steps...)
+		for _, n := range r.Notes {
+			texts = append(texts, n.Next, n.Step)
+		}
+		for _, text := range texts {
+			for _, bad := range []string{"pidof", "pkill", "killall"} {
+				if strings.Contains(text, bad) {
+					t.Errorf("%s: %q finds a process by its name", r.ID, text)
+				}
+			}
+		}
+	}
+}
+
+// TestDockerSteps: behind cri-dockerd the processes are dockerd and its
+// containerd.
+func TestDockerSteps(t *testing.T) {
+	f := Facts{}
+	const step = "`kill -CONT {dockerd}`, `kill -CONT {containerd}`"
+	if got := f.nodeSteps().Replace(step); got != "`kill -CONT DOCKERD`, `kill -CONT CONTAINERD`" {
+		t.Error(got)
+	}
+	f.Evidence.Docker = &Docker{
+		Daemon:     &DockerProcess{Process: &Process{PID: 812, Alive: true}},
+		Containerd: &DockerProcess{Process: &Process{PID: 840}}, // gone
+	}
+	if got := f.nodeSteps().Replace(step); got != "`kill -CONT 812`, `kill -CONT CONTAINERD`" {
+		t.Error(got)
+	}
+}

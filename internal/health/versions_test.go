@@ -1,0 +1,136 @@
+package health
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestVersions(t *testing.T) {
+	for _, tt := range []struct {
+		in      Versions
+		name    string
+		version string
+		want    bool
+	}{
+		{containerd17, "containerd", "1.7.24", true},
+		{containerd17, "containerd", "v1.7.23-k3s2", true},
+		{containerd17, "containerd", "1.7.24~ds1", true},
+		{containerd17, "containerd", "1.7", true},
+		{containerd17, "containerd", "1.6.20~ds1", false},
+		{containerd17, "containerd", "v2.0.0", false},
+		{containerd17, "containerd", "1.10.0", true},
+		{containerd17, "containerd", "", false},
+		{containerd17, "containerd", "unknown", false},
+		{containerd17, "containerd", "1.x", false},
+		{containerd17, "", "1.7.24", false},
+		{containerd16, "containerd", "1.6.20~ds1", true},
+		{containerd16, "containerd", "1.7.0", false},
+		{containerd16, "containerd", "deadbeef", false},
+		{containerdFrom17, "containerd", "1.7.24", true},
+		{containerdFrom17, "containerd", "v2.4.2", true},
+		{containerdFrom17, "containerd", "1.6.20", false},
+		{containerdFrom17, "cri-o", "1.37.0", false},
+		{containerdFrom17, "docker", "26.1.5", false},
+		{containerdFrom20, "containerd", "v2.0.0-rc.1", true},
+		{containerdFrom20, "containerd", "v2.1.9", true},
+		{containerdFrom20, "containerd", "1.7.24", false},
+		{crioAll, "cri-o", "1.37.0", true},
+		{crioAll, "cri-o", "a build of today", true},
+		{crioAll, "containerd", "1.37.0", false},
+	} {
+		if got := tt.in.includes(Runtime{Name: tt.name, Version: tt.version}); got != tt.want {
+			t.Errorf("%s includes %s %q: %t, want %t", tt.in, tt.name, tt.version, got, tt.want)
+		}
+	}
+}
+
+// TestRangesCanBeParsed: a limit that cannot be parsed would be none.
+func TestRangesCanBeParsed(t *testing.T) {
+	check := func(id string, ranges []Versions) {
+		for _, v := range ranges {
+			for _, limit := range []string{v.From, v.Before} {
+				if _, ok := parseVersion(limit); limit != "" && !ok {
+					t.Errorf("%s: %q is no version", id, limit)
+				}
+			}
+		}
+	}
+	for _, r := range Reasons() {
+		check(r.ID, r.For)
+		for _, n := range r.Notes {
+			check(r.ID, n.For)
+			if len(n.For) == 0 || n.Text() == "" {
+				t.Errorf("%s: a note needs its versions and a text", r.ID)
+			}
+		}
+	}
+}
+
+func TestForRuntime(t *testing.T) {
+	r := reasonOf(NetworkNotReady)
+	if got := r.ForRuntime(Runtime{Name: "containerd", Version: "1.7.24"}); got.Restart != HelpsMaybe || !strings.Contains(got.RestartNote, "removed and made again") {
+		t.Errorf("containerd 1.7: %s %s", got.Restart, got.RestartNote)
+	}
+	if got := r.ForRuntime(Runtime{}); got.Restart != r.Restart || len(got.Steps) != len(r.Steps) {
+		t.Errorf("an unnamed runtime: %s %s, %d steps", got.Restart, got.RestartNote, len(got.Steps))
+	}
+	if got := r.ForRuntime(Runtime{Name: "cri-o", Version: "1.37.0"}); len(got.Steps) != len(r.Steps)+1 {
+		t.Errorf("CRI-O: %d steps, want one more than %d", len(got.Steps), len(r.Steps))
+	}
+}
+
+// exhausted makes the runtime have no descriptor left, while a connection waits.
+func exhausted(f *Facts, version string) {
+	f.Runtime = Runtime{Name: "containerd", Version: version}
+	f.Evidence.Process = &Process{At: t0, PID: 7, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 256, MaxFDs: 256, ExhaustedAt: t0}
+	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 3, Limit: 4096, WaitingSince: t0.Add(-3 * time.Second)}
+}
+
+// TestCountdownBeforeStatusFails: from containerd 1.7 on Status needs a
+// descriptor, so the 30 s run from the moment there is none.
+func TestCountdownBeforeStatusFails(t *testing.T) {
+	for version, want := range map[string]*time.Duration{"1.6.20~ds1": nil, "1.7.24": new(28 * time.Second), "v2.4.2": new(28 * time.Second)} {
+		f := healthyFacts(t0)
+		exhausted(&f, version)
+		f.Status.LastGood = t0.Add(-2 * time.Second)
+		v := Judge(&f, t0, nil)
+		if v.Reason != AcceptFDExhausted {
+			t.Fatalf("%s: %q", version, v.Reason)
+		}
+		switch {
+		case (v.NotReadyIn == nil) != (want == nil):
+			t.Errorf("%s: NotReady in %v, want %v", version, v.NotReadyIn, want)
+		case want != nil && *v.NotReadyIn != *want:
+			t.Errorf("%s: NotReady in %s, want %s", version, *v.NotReadyIn, *want)
+		}
+	}
+}
+
+// TestStatusAfterDescriptors: a Status that failed for want of a descriptor says
+// nothing of the runtime once one is free again.
+func TestStatusAfterDescriptors(t *testing.T) {
+	f := healthyFacts(t0)
+	exhausted(&f, "1.7.24")
+	f.Evidence.Queue = &Queue{At: t0, Listening: true, Limit: 4096, FellAt: t0}
+	f.Evidence.Process.OpenFDs = 40
+	f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open uuid: too many open files"}
+	f.Status.LastGood = t0.Add(-40 * time.Second)
+	f.Calls = map[string]Call{
+		opStatus:          {LastOK: t0.Add(-40 * time.Second), LastFailed: t0.Add(-300 * time.Millisecond), LastErr: f.Status.LastErr},
+		"list_containers": {LastOK: t0.Add(100 * time.Millisecond)},
+	}
+	f.Relist.AnsweredSince = t0.Add(-time.Hour)
+	if v := Judge(&f, t0.Add(200*time.Millisecond), nil); v.Reason != AcceptFDExhausted || v.active(RuntimeNotReady) != nil {
+		t.Errorf("0.2 s after: %q, active %v; want AcceptFDExhausted without RuntimeNotReady", v.Reason, v.Active)
+	}
+	// The next Status fails too, and not for want of a descriptor.
+	later := t0.Add(2 * time.Second)
+	c := f.Calls[opStatus]
+	c.LastFailed = later.Add(-100 * time.Millisecond)
+	f.Calls[opStatus] = c
+	f.Calls["list_containers"] = Call{LastOK: later}
+	if v := Judge(&f, later, nil); v.active(RuntimeNotReady) == nil {
+		t.Errorf("Status still fails 2 s after: %q, want RuntimeNotReady", v.Reason)
+	}
+}

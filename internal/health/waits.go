@@ -1,0 +1,131 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// wait is what a thread in D waits for.
+type wait string
+
+const (
+	waitStorage wait = "storage"
+	waitMemory  wait = "memory"
+	waitExit    wait = "exit"
+	waitFreezer wait = "freezer"
+	// waitOther is a wait channel that says none of these, waitUnread one that
+	// cannot be read.
+	waitOther  wait = "other"
+	waitUnread wait = "unread"
+)
+
+// refrigerator is the wait channel of some of the threads that a v1 freezer holds;
+// since Linux 6.1 others stay where they were.
+const refrigerator = "__refrigerator"
+
+// waitChannels are the kernel functions by which a wait is known, the more
+// precise ones first. A name that ends in "*" stands for all that begin so.
+var waitChannels = []struct {
+	wait  wait
+	names []string
+}{
+	{waitFreezer, []string{refrigerator, "do_freezer_trap", "do_signal_stop", "cgroup_enter_frozen", "cgroup_leave_frozen"}},
+	{waitMemory, []string{
+		"mem_cgroup_*", "__mem_cgroup_*", "memory_high_*", "try_charge*", "obj_cgroup_charge*", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages",
+		"shrink_*", "reclaim_throttle", "throttle_direct_reclaim", "congestion_wait",
+	}},
+	{waitExit, []string{"__flush_work", "do_exit", "do_group_exit", "exit_*", "zap_*", "coredump_*", "wait_for_vfork_done", "kernel_clone", "__synchronize_srcu", "synchronize_rcu*"}},
+	{waitStorage, []string{
+		"io_schedule*", "bit_wait_io", "wait_on_page_*", "__wait_on_page_*", "folio_wait_*", "__folio_lock*", "wait_on_buffer", "__wait_on_buffer",
+		"wait_on_commit", "wait_on_inode*", "inode_wait_for_writeback", "__inode_wait_for_writeback", "wb_wait_for_completion", "sync_inodes_sb", "balance_dirty_pages*", "inode_dio_wait*",
+		"blk_*", "__blk_*", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_*", "bio_*", "dm_*", "md_*", "raid5_*", "loop_*", "nvme_*", "scsi_*", "sd_*",
+		"jbd2_*", "__jbd2_*", "start_this_handle", "add_transaction_credits", "wait_transaction_*", "do_get_write_access",
+		"ext4_*", "xfs_*", "xlog_*", "btrfs_*", "wait_current_trans", "f2fs_*", "gfs2_*", "ocfs2_*", "ovl_*",
+		"nfs_*", "nfs4_*", "rpc_*", "cifs_*", "smb2_*", "wait_for_response", "ceph_*", "rbd_*", "p9_*", "v9fs_*", "afs_*", "autofs_*",
+		"fuse_*", "request_wait_answer", "do_umount", "deactivate_super", "freeze_super", "sb_wait_write", "__sb_start_write", "mnt_want_write*",
+	}},
+}
+
+// waitOf classifies a thread in D. In a lock of the kernel that many parts of it
+// share (a frozen file system is one), the system call says what it is about.
+func waitOf(t *BlockedThread) wait {
+	if t.Channel == "" {
+		return waitUnread
+	}
+	for _, w := range waitChannels {
+		if slices.ContainsFunc(w.names, func(name string) bool { return isChannel(t.Channel, name) }) {
+			return w.wait
+		}
+	}
+	if t.Syscall != "" { // a name is known of those on files and mounts only
+		return waitStorage
+	}
+	return waitOther
+}
+
+func isChannel(channel, name string) bool {
+	if prefix, ok := strings.CutSuffix(name, "*"); ok {
+		return strings.HasPrefix(channel, prefix)
+	}
+	return channel == name
+}
+
+// blockedIn returns the threads of the runtime that have been in D for a time,
+// without having run, and wait for that; longest first.
+func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
+	p := w.f.Evidence.Process
+	if p == nil || !p.Alive {
+		return nil
+	}
+	for i := range p.Blocked {
+		if t := &p.Blocked[i]; waitOf(t) == what && w.age(t.Since) >= least {
+			out = append(out, *t)
+		}
+	}
+	return out
+}
+
+// blockedText says which threads are in D, for how long and where.
+func (w *view) blockedText(threads []BlockedThread) string {
+	first := threads[0]
+	who := fmt.Sprintf("thread %d", first.TID)
+	if n := len(threads); n > 1 {
+		who = fmt.Sprintf("%d threads, thread %d longest,", n, first.TID)
+	}
+	where := "wait channel not readable"
+	switch {
+	case first.Channel != "" && first.Syscall != "":
+		where = fmt.Sprintf("waiting in %s (%s)", first.Channel, first.Syscall)
+	case first.Channel != "":
+		where = "waiting in " + first.Channel
+	}
+	return fmt.Sprintf("%s in D for %s without having run, %s", who, short(w.age(first.Since)), where)
+}
+
+// unexplainedThreads says which threads are in D without a reason that is known
+// for it.
+func (w *view) unexplainedThreads() []string {
+	if w.refrigerated() {
+		return nil
+	}
+	var out []string
+	for _, what := range []wait{waitUnread, waitOther, waitExit} {
+		if threads := w.blockedIn(what, blockedAfter); len(threads) > 0 {
+			out = append(out, w.blockedText(threads))
+		}
+	}
+	return out
+}
+
+// refrigerated reports whether threads in D may be so because a freezer of v1
+// holds them: it does, or did when they were last looked at.
+func (w *view) refrigerated() bool {
+	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
+	if p == nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) ||
+		c != nil && c.Frozen || c != nil && w.was(RuntimeFrozen) && !p.At.After(c.At)
+}
