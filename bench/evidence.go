@@ -165,7 +165,7 @@ func gatherEvidence(socket, kubeletURL string, in io.Reader, out *json.Encoder) 
 	for _, source := range []interface{ Run(context.Context) error }{
 		dialer, queue, process, children, kubelet,
 		evidence.NewConnections("/proc", path), evidence.NewCgroup("/proc", "/sys", process.PID),
-		evidence.NewNode("/proc"), evidence.NewDocker(docker, func() bool { return false }),
+		evidence.NewNode("/proc"), evidence.NewDocker("/proc", "/sys", docker, func() bool { return false }).Ping,
 	} {
 		go func() { _ = source.Run(context.Background()) }()
 	}

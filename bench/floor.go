@@ -47,7 +47,8 @@ func (f *floor) close()      { _ = f.conn.Close() }
 // sizeCodec notes an answer's size and leaves it at that.
 type sizeCodec struct{}
 
-func (sizeCodec) Name() string { return "proto" }
+// Name returns "": CRI-O serves the content type "application/grpc" only.
+func (sizeCodec) Name() string { return "" }
 
 func (sizeCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, err := proto.Marshal(v.(proto.Message))

@@ -126,8 +126,8 @@ func (d *demo) play(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if s.KubeletMessage != "" {
-		return fmt.Errorf("degraded, yet the kubelet is said to report %q", s.KubeletMessage)
+	if !s.Kubelet.RulesOK || !s.Kubelet.NodeReady {
+		return fmt.Errorf("degraded, yet by the model the kubelet's rules hold: %t, the node is Ready: %t", s.Kubelet.RulesOK, s.Kubelet.NodeReady)
 	}
 	if err := d.showMetrics(ctx); err != nil {
 		return err
@@ -137,14 +137,15 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 
-	d.say("The kubelet would still call the node Ready. Until:")
+	d.say("The kubelet's rules still hold. Until:")
 	if s, err = d.waitStatus(ctx, threshold+5*time.Second, "unhealthy", func(s *status) bool { return s.State == "unhealthy" }); err != nil {
 		return err
 	}
 	if s.KubeletMessage == "" {
 		return errors.New("unhealthy, yet there is no message of the kubelet")
 	}
-	d.note("the kubelet's message: %s", s.KubeletMessage)
+	d.note("the kubelet no longer manages pods; the node is NotReady with its next status update, which brings the message:")
+	d.note("%s", s.KubeletMessage)
 	if err := d.healthz(ctx, 503); err != nil {
 		return err
 	}

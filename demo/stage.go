@@ -44,7 +44,11 @@ type status struct {
 	Reason         string   `json:"reason"`
 	NotReadyIn     *float64 `json:"not_ready_in_seconds"`
 	KubeletMessage string   `json:"kubelet_message"`
-	Reasons        []struct {
+	Kubelet        struct {
+		RulesOK   bool `json:"rules_ok"`
+		NodeReady bool `json:"node_ready"`
+	} `json:"kubelet"`
+	Reasons []struct {
 		ID       string   `json:"id"`
 		Evidence []string `json:"evidence"`
 	} `json:"reasons"`

@@ -59,6 +59,7 @@ With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return fail(err)
 			}
+			cfg.Given = cmd.Flags().Changed
 			if err := cfg.Validate(); err != nil {
 				return fail(err)
 			}
@@ -185,12 +186,14 @@ func oneLine(d *exporter.StatusDocument) string {
 	if d.Reason != "" {
 		b.WriteString(": " + d.Reason)
 	}
-	if d.NotReadyIn != nil {
-		if *d.NotReadyIn > 0 {
-			fmt.Fprintf(&b, ", NotReady in %.0fs", *d.NotReadyIn)
-		} else {
-			b.WriteString(", NotReady")
-		}
+	switch in, latest := d.NotReadyIn, d.NotReadyInLatest; {
+	case in == nil:
+	case !d.Kubelet.NodeReady && *in <= 0:
+		b.WriteString(", NotReady")
+	case latest != nil && *latest > *in:
+		fmt.Fprintf(&b, ", NotReady in %.0f-%.0fs", *in, *latest)
+	default:
+		fmt.Fprintf(&b, ", NotReady in %.0fs", *in)
 	}
 	if len(d.Reasons) > 0 && len(d.Reasons[0].Evidence) > 0 {
 		b.WriteString(": " + d.Reasons[0].Evidence[0])

@@ -135,9 +135,10 @@ func TestCheckWithoutDaemon(t *testing.T) {
 }
 
 func document(change func(*exporter.StatusDocument)) *exporter.StatusDocument {
-	age, left := 12.5, 23.0
+	age, left, latest := 12.5, 23.0, 34.0
 	d := &exporter.StatusDocument{
-		State: "degraded", Reason: health.RuntimeUnresponsive, LastSeenAge: &age, Threshold: 180, NotReadyIn: &left,
+		State: "degraded", Reason: health.RuntimeUnresponsive, LastSeenAge: &age, Threshold: 180, NotReadyIn: &left, NotReadyInLatest: &latest,
+		Kubelet: exporter.ModelDocument{RulesOK: true, NodeReady: true},
 		Reasons: []exporter.ReasonDocument{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
 	}
 	if change != nil {
@@ -170,7 +171,7 @@ func TestExitCodes(t *testing.T) {
 func TestNagios(t *testing.T) {
 	var out bytes.Buffer
 	code, err := printNagios(&out, document(nil))
-	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23s: list_podsandbox unanswered for 9s   and [31m more  | last_seen_age=12.500s;30;180;0\n"
+	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23-34s: list_podsandbox unanswered for 9s   and [31m more  | last_seen_age=12.500s;30;180;0\n"
 	if err != nil || code != 1 || out.String() != want {
 		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
 	}

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // The exit codes of check and status; run and the others use 0 and 1.
@@ -107,16 +109,45 @@ func newRootCommand() *cobra.Command {
 }
 
 func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, and with -o json the kubelet versions that the model was checked against",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch output {
+			case "text":
+			case "json":
+				return printVersionJSON(cmd.OutOrStdout())
+			default:
+				return fmt.Errorf("--output: %q: want text or json", output)
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "plegd, version %s (branch: %s, revision: %s)\n  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
 				version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion, version.GoOS, version.GoArch)
 			return err
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// printVersionJSON prints what text says, and the kubelet versions that the model
+// was checked against.
+func printVersionJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(struct {
+		Version   string   `json:"version"`
+		Branch    string   `json:"branch"`
+		Revision  string   `json:"revision"`
+		BuildDate string   `json:"build_date"`
+		GoVersion string   `json:"go_version"`
+		Platform  string   `json:"platform"`
+		Kubelets  []string `json:"checked_kubelets"`
+	}{
+		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion,
+		version.GoOS + "/" + version.GoArch, health.CheckedKubelets(),
+	})
 }
 
 func build() exporter.Build {

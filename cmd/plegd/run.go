@@ -37,6 +37,7 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
+			cfg.Given = cmd.Flags().Changed
 			if err := validate(&cfg); err != nil {
 				return err
 			}

@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 		frames++
 		switch frames {
 		case 1:
-			return &exporter.StatusDocument{State: "healthy", NodeReady: true, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
+			return &exporter.StatusDocument{State: "healthy", Kubelet: exporter.ModelDocument{RulesOK: true, NodeReady: true}, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
 				Relist: exporter.RelistDocument{Last: &exporter.LastRelist{Start: time.Unix(99, 0), Seconds: .002}}}, nil
 		case 2:
 			return nil, errors.New("asking plegd: nobody is there")

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,22 +83,25 @@ func (w *watched) fail(spec string) {
 	}
 }
 
-// moment is what a test expects at one moment.
+// moment is what a test expects at one moment of the kubelet's rules.
 type moment struct {
-	state    health.State
-	reason   string
-	lastSeen time.Duration // since t0
-	notReady float64       // seconds, -1 for null
-	message  string
+	state     health.State
+	reason    string
+	lastSeen  time.Duration // since t0
+	rulesFail float64       // seconds, -1 for null
+	message   string        // of an unhealthy verdict
 }
 
 func (w *watched) expect(at time.Duration, want moment) {
 	w.t.Helper()
 	s := w.at(at)
 	v := s.Verdict
-	got := moment{state: v.State, reason: v.Reason, lastSeen: v.LastSeen.Sub(w.t0), notReady: -1, message: v.KubeletMessage}
-	if v.NotReadyIn != nil {
-		got.notReady = v.NotReadyIn.Seconds()
+	got := moment{state: v.State, reason: v.Reason, lastSeen: v.LastSeen.Sub(w.t0), rulesFail: -1}
+	if v.RulesFailIn != nil {
+		got.rulesFail = v.RulesFailIn.Seconds()
+	}
+	if v.State == health.StateUnhealthy {
+		got.message = v.KubeletMessage
 	}
 	if got != want {
 		w.t.Fatalf("at %s\n got %+v\nwant %+v\nactive: %+v", at, got, want, v.Active)
@@ -124,7 +128,7 @@ func notSeenFor(d time.Duration) string {
 	return fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", d)
 }
 
-var well = moment{state: health.StateHealthy, notReady: -1}
+var well = moment{state: health.StateHealthy, rulesFail: -1}
 
 func (m moment) seen(d time.Duration) moment {
 	m.lastSeen = d
@@ -147,10 +151,15 @@ func TestEverythingHangs(t *testing.T) {
 		for s := 40; s <= 190; s++ {
 			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
 		}
-		for s := 191; s <= 300; s++ {
-			age := seconds(float64(s - 10))
-			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, "[" + down + ", " + notSeenFor(age) + "]"})
+		// The message stays as the update that ended at 130 to 141 s wrote it, until
+		// the next one has ended 130 s later.
+		for s := 191; s <= 250; s++ {
+			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
 		}
+		if v := w.at(280 * time.Second).Verdict; !strings.HasPrefix(v.KubeletMessage, "["+down+", PLEG is not healthy: pleg was last seen active 4m") {
+			t.Errorf("after the second update: %q", v.KubeletMessage)
+		}
+		w.at(300 * time.Second)
 		w.fail("")
 		if s := w.at(302 * time.Second); s.Verdict.State != health.StateHealthy {
 			t.Errorf("2 s after the runtime was back: %s, %s: %+v", s.Verdict.State, s.Verdict.Reason, s.Verdict.Active)
@@ -190,7 +199,7 @@ func TestListsFail(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), nil)
 		w.at(fault)
 		w.fail("ListContainers=error(Internal: boom)")
-		w.expect(11*time.Second+100*time.Millisecond, moment{health.StateHealthy, "", 10 * time.Second, 178.9, ""})
+		w.expect(11*time.Second+100*time.Millisecond, moment{health.StateHealthy, "", 10 * time.Second, -1, ""})
 		for s := 15; s <= 190; s++ {
 			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.Unknown, 10 * time.Second, float64(190 - s), ""})
 		}
@@ -373,10 +382,7 @@ func TestStatusHangs(t *testing.T) {
 		for s := 11; s < 17; s++ {
 			w.expect(seconds(float64(s)), well.seen(seconds(float64(s))))
 		}
-		for s := 17; s <= 20; s++ { // unanswered for 2 s; the last good one not yet 10 s old
-			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeNotReady, seconds(float64(s)), -1, ""})
-		}
-		for s := 21; s < 40; s++ {
+		for s := 17; s < 40; s++ { // unanswered for 2 s beside lists that answer
 			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeNotReady, seconds(float64(s)), float64(40 - s), ""})
 		}
 		for s := 40; s < 200; s++ {

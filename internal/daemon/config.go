@@ -10,15 +10,20 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
 
 // Config is what `plegd run` was told.
 type Config struct {
-	RuntimeEndpoint    string
-	RelistPeriod       time.Duration
-	RelistThreshold    time.Duration
-	RPCTimeout         time.Duration
+	RuntimeEndpoint  string
+	RelistPeriod     time.Duration
+	RelistThreshold  time.Duration
+	RPCTimeout       time.Duration
+	NodeStatusPeriod time.Duration
+	// Given reports whether the user gave a flag a value; nil: none. The kubelet's
+	// own settings count where the user gave none.
+	Given              func(flag string) bool
 	ProbePeriod        time.Duration
 	ProbeTimeout       time.Duration
 	InspectConcurrency int
@@ -50,6 +55,7 @@ func DefaultConfig() Config {
 		RelistPeriod:       time.Second,
 		RelistThreshold:    3 * time.Minute,
 		RPCTimeout:         cri.DefaultRPCTimeout,
+		NodeStatusPeriod:   health.DefaultNodeStatusPeriod,
 		ProbePeriod:        2 * time.Second,
 		ProbeTimeout:       time.Second,
 		InspectConcurrency: 16,
@@ -87,6 +93,7 @@ func (c *Config) Validate() error {
 		{"--relist-period", c.RelistPeriod, minPeriod},
 		{"--relist-threshold", c.RelistThreshold, time.Second},
 		{"--rpc-timeout", c.RPCTimeout, minPeriod},
+		{"--node-status-period", c.NodeStatusPeriod, minPeriod},
 		{"--probe-period", c.ProbePeriod, minPeriod},
 		{"--probe-timeout", c.ProbeTimeout, minPeriod},
 		{"--inspect-timeout", c.InspectTimeout, minPeriod},
@@ -120,6 +127,9 @@ func (c *Config) Validate() error {
 	}
 	return evidence.ValidateKubelet(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
 }
+
+// given reports whether the user gave a flag a value.
+func (c *Config) given(flag string) bool { return c.Given != nil && c.Given(flag) }
 
 // dialer returns how to connect to the runtime's socket at path; nil: plainly.
 func (c *Config) dialer(path func() string) func(context.Context) (net.Conn, error) {

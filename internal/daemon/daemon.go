@@ -42,14 +42,17 @@ type Daemon struct {
 	runtime  *runtime
 	loop     *relist.Loop
 	status   *statusCheck
+	version  *versionCheck
 	dialer   *evidence.Dialer
 	sources  *sources
 	events   *events.Subscriber // nil without --events
-	model    *health.Model      // guarded by judge.mu
-	answered answered           // guarded by judge.mu
-	judge    *judge
-	notifier *notifier
-	metrics  *exporter.Metrics
+	kubelet  kubeletModel       // guarded by judge.mu
+	// nodeStatus is what the writer last said; guarded by judge.mu.
+	nodeStatus *health.NodeStatus
+	answered   answered // guarded by judge.mu
+	judge      *judge
+	notifier   *notifier
+	metrics    *exporter.Metrics
 	// incidents is nil unless the daemon remembers.
 	incidents *incident.Recorder
 }
@@ -69,9 +72,10 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.loop = relist.New(d.runtime, relist.Config{
 		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events,
 	}, metrics)
+	d.runtime.changed = func() { d.loop.Relist() }
 	d.events = d.newEvents(metrics.EventDelay)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
+		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)
@@ -83,7 +87,9 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	if d.sources, err = d.newSources(); err != nil {
 		return nil, err
 	}
-	d.judge = &judge{d: d, changed: make(chan struct{}, 1)}
+	activity := evidence.NewActivity(cfg.ProcFS)
+	d.tasks = append(d.tasks, activity)
+	d.judge = &judge{d: d, paused: newPauses(activity.Value), changed: make(chan struct{}, 1)}
 	d.begin(restored{})
 	d.readies = append(d.readies, d.loop.Ready())
 	return d, nil
@@ -94,7 +100,8 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 func (d *Daemon) begin(r restored) {
 	d.restored = r
 	d.status = newStatusCheck(d.runtime, r.status)
-	d.model = health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen)
+	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer}
+	d.kubelet = kubeletModel{relists: health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen), timeout: d.cfg.RPCTimeout}
 }
 
 // Remember makes the daemon keep what it last saw and its incidents in its state
@@ -150,8 +157,8 @@ func (d *Daemon) Serve(build exporter.Build) {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.runtime.close()
 	tasks := append([]Task{
-		d.runtime, d.loop, d.status, d.dialer, d.judge, d.notifier,
-		&witness{rt: d.runtime, loop: d.loop, timeout: d.cfg.ProbeTimeout},
+		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier,
+		d.version,
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)
 	if d.events != nil {
@@ -202,7 +209,9 @@ func (d *Daemon) Snapshot(now time.Time) exporter.Snapshot {
 func reasonLabels() []exporter.ReasonLabel {
 	var labels []exporter.ReasonLabel
 	for _, r := range health.Reasons() {
-		labels = append(labels, exporter.ReasonLabel{ID: r.ID, Severity: string(r.Severity)})
+		for _, severity := range r.Severities() {
+			labels = append(labels, exporter.ReasonLabel{ID: r.ID, Severity: string(severity)})
+		}
 	}
 	return labels
 }

@@ -46,7 +46,7 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.S
 	if s.Verdict.State == health.StateStarting {
 		// Since when it is so, and so when the node turns NotReady, a look of a
 		// moment cannot tell.
-		s.Verdict.NotReadyIn = nil
+		s.Verdict.NotReadyIn, s.Verdict.NotReadyInLatest, s.Verdict.RulesFailIn = nil, nil, nil
 	}
 	stop()
 	select {

@@ -17,13 +17,14 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f := health.Facts{
 		Config: health.Config{
 			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold,
-			RPCTimeout: d.cfg.RPCTimeout, InspectTimeout: d.cfg.InspectTimeout,
+			RPCTimeout: d.cfg.RPCTimeout, InspectTimeout: d.cfg.InspectTimeout, NodeStatusPeriod: d.cfg.NodeStatusPeriod,
 		},
 		Started:       d.started,
 		UnobservedGap: d.restored.gap,
 		Endpoint:      d.runtime.endpoint(),
 		Relist:        relistFacts(s),
 		Status:        d.status.facts(),
+		Version:       d.version.facts(),
 		Calls:         d.runtime.calls(),
 		Arriving:      d.runtime.arriving(),
 		Dial:          d.runtime.dial(),
@@ -46,15 +47,22 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	if v := d.dialer.Version(); v != nil {
 		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
 	}
+	d.follow(&f, now)
 	// The model must know what the snapshot knows, or it would lag behind by
 	// the time that a result waits to be read.
 	switch {
 	case s.Phase != relist.Idle:
-		d.model.Observe(inFlightRecord(s))
-	case s.Last != nil:
-		d.model.Observe(endedRecord(s.Last))
+		d.kubelet.relists.Observe(inFlightRecord(s))
+	case s.Last != nil && s.Last.End.After(d.kubelet.started):
+		d.kubelet.relists.Observe(endedRecord(s.Last))
 	}
-	f.Modelled = d.model.At(now)
+	f.Modelled = d.kubelet.relists.At(now)
+	f = d.judge.paused.look(now, &f)
+	if d.nodeStatus == nil || !d.judge.paused.waking() {
+		status := d.kubelet.writer.At(&f, now)
+		d.nodeStatus = &status
+	}
+	f.NodeStatus = d.nodeStatus
 	return f
 }
 
@@ -68,9 +76,9 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 	for _, i := range s.Inspections {
 		if i.Result() != nil {
 			r.InFlight.Inspected++
-		} else if op, began, _, ok := i.Progress(); ok {
+		} else if op, began, call, ok := i.Progress(); ok {
 			r.Inspecting = append(r.Inspecting, health.PodInspection{
-				UID: i.UID, Namespace: i.Namespace, Name: i.Name, Operation: string(op), Start: began, Failures: i.Failures,
+				UID: i.UID, Namespace: i.Namespace, Name: i.Name, Operation: string(op), Start: began, CallStart: call, Failures: i.Failures,
 			})
 		}
 	}

@@ -22,12 +22,12 @@ const judgeEvery = 250 * time.Millisecond
 // supervisor: it feeds systemd's watchdog.
 type judge struct {
 	d *Daemon
-	// mu guards last and the model behind facts. The relist loop never takes
+	// mu guards last and the modelled kubelet behind facts. The relist loop never takes
 	// it.
-	mu    sync.Mutex
-	last  *health.Verdict
-	still standstill
-	said  said
+	mu     sync.Mutex
+	last   *health.Verdict
+	paused *pauses
+	said   said
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
 
@@ -55,7 +55,7 @@ func (j *judge) Run(ctx context.Context) error {
 		case <-tick.C:
 		case r := <-j.d.loop.Results():
 			j.mu.Lock()
-			j.d.model.Observe(endedRecord(r))
+			j.d.kubelet.relists.Observe(endedRecord(r))
 			j.mu.Unlock()
 			if j.d.incidents != nil {
 				j.d.incidents.Relisted(incidentRelist(r))
@@ -83,7 +83,7 @@ func (j *judge) judge(now time.Time, keep bool) (f health.Facts, v, previous *he
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f, previous = j.d.facts(now), j.last
-	v = j.still.judged(now, &f, health.Judge(&f, now, previous), previous)
+	v = j.paused.judged(now, &f, health.Judge(&f, now, previous), previous)
 	if keep {
 		j.last = v
 	}
@@ -114,8 +114,11 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 		}
 		fields = append(fields, zap.Strings("also", also))
 	}
+	if v.RulesFailIn != nil {
+		fields = append(fields, zap.Float64("rules_fail_in_seconds", v.RulesFailIn.Seconds()))
+	}
 	if v.NotReadyIn != nil {
-		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()))
+		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()), zap.Float64("not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds()))
 	}
 	if v.KubeletMessage != "" {
 		fields = append(fields, zap.String("kubelet_message", v.KubeletMessage))
@@ -150,12 +153,14 @@ func statusLine(v *health.Verdict) string {
 			fmt.Fprintf(&b, " (%s)", v.Active[0].Evidence[0])
 		}
 	}
-	if v.NotReadyIn != nil {
-		if *v.NotReadyIn == 0 {
-			b.WriteString("; the kubelet reports NotReady")
-		} else {
-			fmt.Fprintf(&b, "; NotReady in %s", v.NotReadyIn.Round(time.Second))
-		}
+	if v.RulesFailIn != nil && *v.RulesFailIn == 0 {
+		b.WriteString("; the kubelet manages no pods")
+	}
+	switch {
+	case !v.NodeReady && v.State == health.StateUnhealthy:
+		b.WriteString("; the node is NotReady by the model")
+	case v.NotReadyIn != nil:
+		fmt.Fprintf(&b, "; NotReady in %s to %s", v.NotReadyIn.Round(time.Second), v.NotReadyInLatest.Round(time.Second))
 	}
 	// systemd refuses what is no UTF-8, and a line break would begin another
 	// message to it.

@@ -21,12 +21,16 @@ type notifier struct {
 // their numbers.
 const statusEvery = 5 * time.Second
 
+// watchdogEvery is the most time between two notifications of the watchdog.
+const watchdogEvery = 10 * time.Second
+
 func newNotifier() *notifier {
 	n := &notifier{messages: make(chan string, 16)}
-	// systemd asks for a sign of life at least every WATCHDOG_USEC; three in
-	// that time leave room for a late one.
+	// systemd wants a notification at least every WATCHDOG_USEC. Three in that
+	// time leave room for a late one; more, where that is minutes, leave nearly
+	// all of it to a pause of the machine.
 	if every, err := sd.SdWatchdogEnabled(false); err == nil {
-		n.interval = every / 3
+		n.interval = min(every/3, watchdogEvery)
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,14 @@ type runtime struct {
 	log      *zap.Logger
 	held     atomic.Pointer[held]
 	searched atomic.Pointer[[]string]
+	// rpcTimeout is the limit of each call in nanoseconds, 0 for cfg's.
+	rpcTimeout atomic.Int64
+	// search is closed when the first search for the socket has ended. Relists
+	// and Status calls wait for it.
+	search    chan struct{}
+	endSearch func()
+	// changed is called when another socket is watched than before.
+	changed func()
 }
 
 // held is one held connection.
@@ -52,10 +61,12 @@ type dialCause struct {
 // newRuntime returns the runtime of cfg; with an endpoint that was given it
 // holds its connection from the start.
 func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
-	r := &runtime{cfg: cfg, observer: observer, log: log}
+	r := &runtime{cfg: cfg, observer: observer, log: log, search: make(chan struct{}), changed: func() {}}
+	r.endSearch = sync.OnceFunc(func() { close(r.search) })
 	if cfg.RuntimeEndpoint == "" {
 		return r, nil
 	}
+	r.endSearch()
 	path, err := cri.ParseEndpoint(cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
@@ -68,11 +79,22 @@ func (r *runtime) watch(path, source string) error {
 	if err != nil {
 		return err
 	}
+	if d := r.rpcTimeout.Load(); d > 0 {
+		client.SetRPCTimeout(time.Duration(d))
+	}
 	old := r.held.Swap(&held{client: client, endpoint: health.Endpoint{Path: path, Source: source}})
 	if old != nil {
 		_ = old.client.Close()
 	}
 	return nil
+}
+
+// setRPCTimeout sets the limit of the calls that begin from now on.
+func (r *runtime) setRPCTimeout(d time.Duration) {
+	r.rpcTimeout.Store(int64(d))
+	if h := r.held.Load(); h != nil {
+		h.client.SetRPCTimeout(d)
+	}
 }
 
 func (r *runtime) close() {
@@ -111,26 +133,67 @@ func (r *runtime) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case f := <-found:
-			if f.Path == "" {
-				r.searched.Store(&f.Searched)
-				break
-			}
-			if f.Path != r.path() {
-				if err := r.watch(f.Path, f.Source); err != nil {
-					return err
-				}
-				r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
+			if err := r.take(&f); err != nil {
+				return err
 			}
 			if f.Certain {
 				return nil
 			}
-			wait = findAgain
+			if f.Path != "" {
+				wait = findAgain
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
 		}
+	}
+}
+
+// take watches the socket that a search has found.
+func (r *runtime) take(f *cri.Found) error {
+	defer r.endSearch()
+	if f.Path == "" {
+		r.searched.Store(&f.Searched)
+		return nil
+	}
+	if f.Path == r.path() {
+		return nil
+	}
+	if err := r.watch(f.Path, f.Source); err != nil {
+		return err
+	}
+	r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
+	r.changed()
+	return nil
+}
+
+// searching reports whether the first search for the socket is still under way.
+func (r *runtime) searching() bool {
+	select {
+	case <-r.search:
+		return false
+	default:
+		return true
+	}
+}
+
+// afterSearch is a task that begins when the first search for the socket has
+// ended: before that there is nobody to call.
+type afterSearch struct {
+	Task
+
+	search <-chan struct{}
+}
+
+// Run waits for the search and runs the task.
+func (a afterSearch) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.search:
+		return a.Task.Run(ctx)
 	}
 }
 
@@ -221,7 +284,7 @@ func (r *runtime) endpoint() health.Endpoint {
 	if h := r.held.Load(); h != nil {
 		return h.endpoint
 	}
-	e := health.Endpoint{}
+	e := health.Endpoint{Searching: r.searching()}
 	if s := r.searched.Load(); s != nil {
 		e.Searched = *s
 	}
@@ -280,13 +343,15 @@ func (r *runtime) dial() health.Dial {
 	if last == nil {
 		return health.Dial{}
 	}
-	if known := h.dial.Load(); known != nil && known.of == last {
-		return known.dial
+	known := h.dial.Load()
+	if known == nil || known.of != last {
+		known = &dialCause{of: last, dial: health.Dial{At: last.At}}
+		known.dial.Cause, known.dial.Detail = evidence.ConnectCause(last.Err, h.endpoint.Path)
+		h.dial.Store(known)
 	}
-	d := &dialCause{of: last, dial: health.Dial{At: last.At}}
-	d.dial.Cause, d.dial.Detail = evidence.ConnectCause(last.Err, h.endpoint.Path)
-	h.dial.Store(d)
-	return d.dial
+	out := known.dial
+	out.PeerPID, out.Up = h.client.Peer()
+	return out
 }
 
 func callError(e *cri.Error) *health.CallError {

@@ -49,7 +49,7 @@ func (s *statusCheck) Run(ctx context.Context) error {
 		}
 		c, err := s.rt.client(cri.OpStatus)
 		if err != nil {
-			timer.Reset(s.rt.cfg.RelistPeriod) // as soon as there is somebody to ask
+			timer.Reset(min(s.rt.cfg.RelistPeriod, judgeEvery)) // as soon as there is somebody to ask
 			continue
 		}
 		if time.Now().Before(due) {

@@ -18,23 +18,23 @@ func TestListsThatOnlyStreamsHold(t *testing.T) {
 		rt.FillPods(5, 3)
 		rt.Start()
 		w := watch(t, rt, nil)
-		w.expect(10*time.Second, moment{state: health.StateHealthy, lastSeen: 10 * time.Second, notReady: -1})
+		w.expect(10*time.Second, moment{state: health.StateHealthy, lastSeen: 10 * time.Second, rulesFail: -1})
 		w.at(10500 * time.Millisecond)
 		more := rt.FillPods(100, 3)
 		// The kubelet last saw its containers at 10 s.
-		w.expect(12*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 12 * time.Second, notReady: 178})
+		w.expect(12*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 12 * time.Second, rulesFail: 178})
 		if s := w.at(12 * time.Second); s.Facts.Containers != 315 {
 			t.Errorf("%d containers are known, want 315", s.Facts.Containers)
 		}
-		w.expect(190*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 190 * time.Second, notReady: 0})
+		w.expect(190*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 190 * time.Second, rulesFail: 0})
 		w.expect(191*time.Second, moment{
-			state: health.StateUnhealthy, reason: health.ListResponseTooLarge, lastSeen: 191 * time.Second, notReady: 0,
+			state: health.StateUnhealthy, reason: health.ListResponseTooLarge, lastSeen: 191 * time.Second, rulesFail: 0,
 			message: "PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s",
 		})
 		for _, p := range more {
 			rt.RemovePod(p.UID)
 		}
-		w.expect(194*time.Second, moment{state: health.StateHealthy, lastSeen: 194 * time.Second, notReady: -1})
+		w.expect(194*time.Second, moment{state: health.StateHealthy, lastSeen: 194 * time.Second, rulesFail: -1})
 	})
 }
 
@@ -47,7 +47,7 @@ func TestStreamThatNeverEnds(t *testing.T) {
 		rt.Set("StreamContainers", critest.Unended())
 		rt.Start()
 		w := watch(t, rt, nil)
-		w.expect(10*time.Second, moment{state: health.StateHealthy, lastSeen: 10 * time.Second, notReady: -1})
+		w.expect(10*time.Second, moment{state: health.StateHealthy, lastSeen: 10 * time.Second, rulesFail: -1})
 		w.at(10500 * time.Millisecond)
 		rt.FillPods(100, 3)
 		for _, s := range []int{14, 19, 25, 40} {

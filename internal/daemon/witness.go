@@ -2,63 +2,117 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
-	// witnessAfter is how long a list is unanswered before another call is
-	// made beside it, to tell "one list hangs" from "nothing answers".
-	witnessAfter = 500 * time.Millisecond
-	// witnessMax is the longest time between two such calls during one hang.
-	witnessMax = 10 * time.Second
+	// versionPeriod is the time between two Version calls while all is well.
+	versionPeriod = 5 * time.Second
+	// versionTick is how often versionCheck looks for a reason to call at once.
+	versionTick = 250 * time.Millisecond
+	// versionAfter is how long a list or Status is unanswered before Version is
+	// called beside it, to tell "one call hangs" from "nothing answers".
+	versionAfter = 500 * time.Millisecond
+	// versionAgain is the time between two calls while something else hangs.
+	versionAgain = time.Second
 )
 
-// witness asks for the Version on the held connection while a list hangs. It
-// is quiet as long as lists are answered.
-type witness struct {
-	rt      *runtime
-	loop    *relist.Loop
-	timeout time.Duration
+// versionCheck calls Version on the held connection as the kubelet's node status
+// update does: one call at a time, with the RPC timeout. So it measures how long
+// such an update waits, and it tells one list that hangs from a runtime that
+// answers nothing.
+type versionCheck struct {
+	rt     *runtime
+	loop   *relist.Loop
+	status *statusCheck
+	dialer *evidence.Dialer
+
+	mu    sync.Mutex
+	check health.VersionCheck // HangsSince is of calls that have ended
+	since time.Time           // start of the call under way
 }
 
 // String names the task.
-func (w *witness) String() string { return "witness" }
+func (c *versionCheck) String() string { return "version" }
 
-// Run watches until ctx ends, and then returns nil.
-func (w *witness) Run(ctx context.Context) error {
-	tick := time.NewTicker(witnessAfter / 2)
+// Run calls until ctx ends, and then returns nil.
+func (c *versionCheck) Run(ctx context.Context) error {
+	tick := time.NewTicker(versionTick)
 	defer tick.Stop()
-	var hang, next time.Time
-	wait := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		s := w.loop.Snapshot()
-		if s.Phase != relist.ListingSandboxes && s.Phase != relist.ListingContainers {
-			continue
+		if client, err := c.rt.client(cri.OpVersion); err == nil && c.due(time.Now()) {
+			c.call(ctx, client)
 		}
-		now := time.Now()
-		if now.Sub(s.PhaseStart) < witnessAfter {
-			continue
-		}
-		if !s.PhaseStart.Equal(hang) {
-			hang, next, wait = s.PhaseStart, now, w.timeout
-		}
-		if now.Before(next) {
-			continue
-		}
-		if c, err := w.rt.client(cri.OpVersion); err == nil {
-			limited, cancel := context.WithTimeout(ctx, w.timeout)
-			_, _ = c.Version(limited) // what came of it is in the client's history
-			cancel()
-		}
-		next = time.Now().Add(wait)
-		wait = min(2*wait, witnessMax)
 	}
+}
+
+// due reports whether it is time for the next call.
+func (c *versionCheck) due(now time.Time) bool {
+	c.mu.Lock()
+	waited, hangs := now.Sub(c.check.Ended), !c.check.HangsSince.IsZero()
+	c.mu.Unlock()
+	if hangs || waited >= versionPeriod {
+		return true
+	}
+	return waited >= versionAgain && c.suspected(now)
+}
+
+// suspected reports whether another call is unanswered, or a fresh connection
+// got no answer to Version.
+func (c *versionCheck) suspected(now time.Time) bool {
+	s := c.loop.Snapshot()
+	listing := s.Phase == relist.ListingSandboxes || s.Phase == relist.ListingContainers
+	if listing && now.Sub(s.PhaseStart) >= versionAfter {
+		return true
+	}
+	if since := c.status.facts().InFlightSince; !since.IsZero() && now.Sub(since) >= versionAfter {
+		return true
+	}
+	return c.dialer.Last().Stage == health.StageRPC
+}
+
+// call makes one call.
+func (c *versionCheck) call(ctx context.Context, client *cri.Client) {
+	start := time.Now()
+	c.mu.Lock()
+	c.since = start
+	c.mu.Unlock()
+	_, err := client.Version(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = time.Time{}
+	var e *cri.Error
+	if errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
+		c.check.HangsSince = orElse(c.check.HangsSince, start)
+		return
+	}
+	c.check = health.VersionCheck{Ended: time.Now()}
+}
+
+// facts returns how Version calls end.
+func (c *versionCheck) facts() health.VersionCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.check
+	out.HangsSince = orElse(out.HangsSince, c.since)
+	return out
+}
+
+func orElse(t, other time.Time) time.Time {
+	if t.IsZero() {
+		return other
+	}
+	return t
 }

@@ -17,7 +17,8 @@ const responseLimit = 16 << 20
 
 // ReasonLabel is one row of the reason table, as far as a metric shows it.
 type ReasonLabel struct {
-	// ID and Severity are the values of the labels reason and severity.
+	// ID and Severity are the values of the labels reason and severity. A reason
+	// with several severities has one of these for each, next to each other.
 	ID, Severity string
 }
 
@@ -31,14 +32,15 @@ type Collector struct {
 	reasons []reasonSeries
 	states  map[health.State]boolSeries
 
-	lastSeen, lastSeenAge, modelledAge, notReadyIn *prometheus.Desc
-	healthy, syncLoop, nodeReady                   *prometheus.Desc
-	threshold, period                              *prometheus.Desc
-	verdict, lastChange, reason, primary           *prometheus.Desc
-	inFlight, reinspect, pods, containers          *prometheus.Desc
-	bytes, limit, statusSeen, info, condition      *prometheus.Desc
-	evidence                                       *evidenceCollector
-	events                                         *eventsCollector
+	lastSeen, lastSeenAge, modelledAge        *prometheus.Desc
+	notReadyIn, rulesFailIn                   *prometheus.Desc
+	healthy, syncLoop, nodeReady              *prometheus.Desc
+	threshold, period                         *prometheus.Desc
+	verdict, lastChange, reason, primary      *prometheus.Desc
+	inFlight, reinspect, pods, containers     *prometheus.Desc
+	bytes, limit, statusSeen, info, condition *prometheus.Desc
+	evidence                                  *evidenceCollector
+	events                                    *eventsCollector
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -63,13 +65,15 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		modelledAge: desc(MetricModelledAge,
 			"Time since the modelled kubelet's last successful relist started: what this node's kubelet holds against "+MetricThreshold+". Absent before the first."),
 		notReadyIn: desc(MetricNotReadyIn,
-			"Time until the kubelet would report the node NotReady if nothing changes; 0 when it would already. Absent while nothing points that way."),
+			"Earliest time until the API shows the node NotReady if nothing changes; 0 when it does. Absent while nothing points that way."),
+		rulesFailIn: desc(MetricRulesFailIn,
+			"Time until the kubelet stops managing pods by its own rules if nothing changes; 0 when it has. The API shows it later: "+MetricNotReadyIn+". Absent while nothing points that way."),
 		healthy: desc(MetricHealthy,
 			"1 while the kubelet's PLEG rule holds: its last successful relist is younger than "+MetricThreshold+"."),
 		syncLoop: desc(MetricSyncLoopAllowed,
 			"1 while no runtime error stands. At 0 the kubelet skips pod synchronization: it starts, stops and cleans up nothing."),
 		nodeReady: desc(MetricNodeReadyPredicted,
-			"1 while the kubelet would by its own rules report the node Ready, as far as the runtime and its network decide."),
+			"1 while the node's Ready condition in the API is True by the model of the kubelet's node status update, as far as the runtime and its network decide."),
 		threshold: desc(MetricThreshold,
 			"Age of the last successful relist from which on the kubelet calls the PLEG unhealthy; the one in force."),
 		period: desc(MetricRelistPeriod,
@@ -111,21 +115,33 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		c.states[state] = newBoolSeries(c.verdict, string(state))
 	}
 	for _, r := range reasons {
-		c.reasons = append(c.reasons, reasonSeries{id: r.ID, active: newBoolSeries(c.reason, r.ID, r.Severity), primary: newBoolSeries(c.primary, r.ID)})
+		series := severitySeries{health.Severity(r.Severity), newBoolSeries(c.reason, r.ID, r.Severity)}
+		if n := len(c.reasons); n > 0 && c.reasons[n-1].id == r.ID {
+			c.reasons[n-1].active = append(c.reasons[n-1].active, series)
+			continue
+		}
+		c.reasons = append(c.reasons, reasonSeries{id: r.ID, active: []severitySeries{series}, primary: newBoolSeries(c.primary, r.ID)})
 	}
 	return c
 }
 
-// reasonSeries are the two series of a reason.
+// reasonSeries are the series of a reason: whether it is active, with each of its
+// severities, and whether it is primary.
 type reasonSeries struct {
-	id              string
-	active, primary boolSeries
+	id      string
+	active  []severitySeries
+	primary boolSeries
+}
+
+type severitySeries struct {
+	severity health.Severity
+	boolSeries
 }
 
 // Describe sends the descriptions of all metrics.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.lastSeen, c.lastSeenAge, c.modelledAge, c.notReadyIn, c.healthy, c.syncLoop, c.nodeReady,
+		c.lastSeen, c.lastSeenAge, c.modelledAge, c.notReadyIn, c.rulesFailIn, c.healthy, c.syncLoop, c.nodeReady,
 		c.threshold, c.period, c.verdict, c.lastChange, c.reason, c.primary,
 		c.inFlight, c.reinspect, c.pods, c.containers,
 		c.bytes, c.limit, c.statusSeen, c.info, c.condition,
@@ -149,7 +165,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
 	v := &s.Verdict
-	g.send(c.lastSeen, unixSeconds(v.LastSeen))
+	g.send(c.lastSeen, unixSeconds(presentWall(s.Now, v.LastSeen)))
 	if !v.LastSeen.IsZero() {
 		g.send(c.lastSeenAge, v.LastSeenAge.Seconds())
 	}
@@ -158,6 +174,9 @@ func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
 	}
 	if v.NotReadyIn != nil {
 		g.send(c.notReadyIn, v.NotReadyIn.Seconds())
+	}
+	if v.RulesFailIn != nil {
+		g.send(c.rulesFailIn, v.RulesFailIn.Seconds())
 	}
 	g.sendBool(c.healthy, v.PLEGHealthy)
 	g.sendBool(c.syncLoop, v.SyncLoopAllowed)
@@ -168,21 +187,25 @@ func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
 		g.ch <- c.states[state].is(v.State == state)
 	}
 	if !v.Since.IsZero() {
-		g.send(c.lastChange, unixSeconds(v.Since))
+		g.send(c.lastChange, unixSeconds(presentWall(s.Now, v.Since)))
 	}
 	for _, r := range c.reasons {
-		g.ch <- r.active.is(isActive(v, r.id))
+		severity, active := activeSeverity(v, r.id)
+		for _, s := range r.active {
+			g.ch <- s.is(active && (len(r.active) == 1 || s.severity == severity))
+		}
 		g.ch <- r.primary.is(v.Reason == r.id)
 	}
 }
 
-func isActive(v *health.Verdict, id string) bool {
+// activeSeverity returns the severity of a reason that is active.
+func activeSeverity(v *health.Verdict, id string) (severity health.Severity, active bool) {
 	for i := range v.Active {
 		if v.Active[i].ID == id {
-			return true
+			return v.Active[i].Severity, true
 		}
 	}
-	return false
+	return "", false
 }
 
 func (c *Collector) collectRelist(g gauges, s *Snapshot) {
@@ -212,7 +235,7 @@ func (c *Collector) collectRuntime(g gauges, s *Snapshot) {
 		}
 	}
 	g.send(c.limit, responseLimit)
-	g.send(c.statusSeen, unixSeconds(s.Facts.Status.LastGood))
+	g.send(c.statusSeen, unixSeconds(presentWall(s.Now, s.Facts.Status.LastGood)))
 	if r := s.Facts.Runtime; r != (health.Runtime{}) {
 		g.send(c.info, 1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
 	}

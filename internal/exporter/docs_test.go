@@ -31,7 +31,7 @@ func metricSections() []struct {
 				"Alert on `pleg_last_seen_age_seconds` against `pleg_threshold_seconds`, the threshold in force; " +
 				"`pleg_last_seen_seconds` is what the kubelet has under the same name, and wants `> 0` as a guard.",
 			[]string{
-				MetricLastSeen, MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricThreshold, MetricRelistPeriod,
+				MetricLastSeen, MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRulesFailIn, MetricThreshold, MetricRelistPeriod,
 				MetricHealthy, MetricSyncLoopAllowed, MetricNodeReadyPredicted,
 				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason,
 			},
@@ -100,7 +100,9 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := degraded() // everything is known there
-	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true, Duration: time.Millisecond}
+	for _, name := range []string{"docker", "docker_process"} {
+		s.Facts.Evidence.Sources[name] = health.Source{Up: true, Duration: time.Millisecond}
+	}
 	reg, m := newPedantic(newFakeSource(s), fewReasons())
 	exercise(m)
 	self := prometheus.NewRegistry()

@@ -195,8 +195,18 @@ func TestEvidencePhrases(t *testing.T) {
 		}, phraseHealthz, "the kubelet's own check fails for 12s"},
 		{"no Docker", func(*EvidenceDocument) {}, phraseDocker, ""},
 		{"Docker", func(e *EvidenceDocument) {
-			e.Docker = &ProbeDocument{At: ago(time.Second), OK: true, RPCSeconds: new(0.002)}
+			e.Docker = &DockerDocument{ProbeDocument: &ProbeDocument{At: ago(time.Second), OK: true, RPCSeconds: new(0.002)}}
 		}, phraseDocker, "answered, 1.0s ago; ping 2.0ms"},
+		{"dockerd without a descriptor, its containerd stopped", func(e *EvidenceDocument) {
+			e.Docker = &DockerDocument{
+				ProbeDocument: &ProbeDocument{At: ago(time.Second), Stage: "rpc", Cause: "timeout", Failures: 3},
+				Daemon: &DockerProcessDocument{
+					Queue:   &QueueDocument{Listening: true, Length: new(2), Limit: new(4096)},
+					Process: &ProcessDocument{PID: 41, Comm: "dockerd", Alive: true, OpenFDs: new(256), MaxFDs: new(256)},
+				},
+				Containerd: &DockerProcessDocument{Socket: "/run/c.sock", Queue: &QueueDocument{}, Process: &ProcessDocument{PID: 42, Comm: "containerd"}},
+			}
+		}, phraseDocker, "failed at rpc: timeout, 3 in a row, 1.0s ago; pid 41 dockerd; fds 256 of 256; queue 2 of 4096; pid 42 containerd is gone; nobody listens on /run/c.sock"},
 		{"a client that cannot be told", func(e *EvidenceDocument) {
 			e.Connections.Stuck = []StuckClientDocument{{Seconds: 9}}
 		}, phraseClients, "one that cannot be told has not read for 9.0s: 0 B unread, 0 B unsent"},

@@ -107,7 +107,7 @@ func healthy() Snapshot {
 			Evidence: fakeEvidence(),
 		},
 		Verdict: health.Verdict{
-			State: health.StateHealthy, PLEGHealthy: true, SyncLoopAllowed: true, NodeReady: true,
+			State: health.StateHealthy, PLEGHealthy: true, SyncLoopAllowed: true, RulesOK: true, NodeReady: true,
 			LastSeen: ago(314 * time.Millisecond), LastSeenAge: 314 * time.Millisecond,
 			ModelledLastSeen: ago(520 * time.Millisecond), ModelledAge: 520 * time.Millisecond,
 			Threshold: 3 * time.Minute, Since: ago(49 * time.Hour), Active: []health.Active{},
@@ -123,11 +123,15 @@ const sandboxID = "4f0c7d1be2a95c3386f0d1b7a4e8c2905d6f3b1a7c9e0d2f4b6a8c1e3d5f7
 // fakeEvidence is what a node says of a runtime that is well.
 func fakeEvidence() health.Evidence {
 	e := health.Evidence{
-		Sources:     map[string]health.Source{},
-		Queue:       &health.Queue{At: ago(700 * time.Millisecond), Listening: true, Inode: 41, Limit: 4096},
+		Sources: map[string]health.Source{},
+		Queue:   &health.Queue{At: ago(700 * time.Millisecond), Listening: true, Inode: 41, Limit: 4096},
+		Listener: &health.Listener{
+			At: ago(400 * time.Millisecond), Inode: 41, PID: 812, Comm: "containerd", Command: "/usr/bin/containerd", Unit: "containerd.service",
+			Since: ago(76 * time.Hour),
+		},
 		Connections: &health.Connections{At: ago(3 * time.Second), Accepted: 9},
 		Process: &health.Process{
-			At: ago(700 * time.Millisecond), PID: 812, Comm: "containerd", Alive: true, Start: ago(76 * time.Hour),
+			At: ago(700 * time.Millisecond), PID: 812, Comm: "containerd", Command: "/usr/bin/containerd", Unit: "containerd.service", Alive: true, Start: ago(76 * time.Hour),
 			OpenFDs: 1263, MaxFDs: 1 << 20, Threads: map[string]int{"S": 15}, CPU: 0.021, Delay: 0.0004, RestartsTotal: 1,
 		},
 		Children: &health.Children{At: ago(2 * time.Second), Shims: 110},
@@ -136,7 +140,7 @@ func fakeEvidence() health.Evidence {
 			PIDs: 1432, Memory: 2_310_000_000,
 		},
 		Node: &health.Node{
-			At: ago(time.Second), CPUSome: 3.1, MemorySome: 0, MemoryFull: 0, IOSome: 0.4, IOFull: 0.2,
+			At: ago(time.Second), CPUIdle: 0.93, CPUSome: 3.1, MemorySome: 0, MemoryFull: 0, IOSome: 0.4, IOFull: 0.2,
 			Files: 2144, FilesMax: 9223372036854775807, Threads: 3120, ThreadsMax: 63_000,
 		},
 		Kubelet: &health.Kubelet{At: ago(4 * time.Second), Seen: true, OK: true, LastSeen: ago(4250 * time.Millisecond)},
@@ -183,13 +187,13 @@ func degraded() Snapshot {
 	s.Facts.Evidence.Connections.Stuck = []health.StuckClient{
 		{PID: 3301, Comm: "crictl", State: "T", UnsentBytes: 204_800, UnreadBytes: 67_200, Since: ago(2 * time.Second)},
 	}
-	left := 41 * time.Second
+	left, latest := 41*time.Second, 52*time.Second
 	s.Verdict = health.Verdict{
 		State: health.StateDegraded, Reason: "PodInspectionStall", RunnerUp: "ShimStuck",
-		PLEGHealthy: true, SyncLoopAllowed: true, NodeReady: true,
+		PLEGHealthy: true, SyncLoopAllowed: true, RulesOK: true, NodeReady: true, RulesFailIn: &left,
 		LastSeen: r.LastSeen, LastSeenAge: t0.Sub(r.LastSeen),
 		ModelledLastSeen: ago(139 * time.Second), ModelledAge: 139 * time.Second,
-		Threshold: 3 * time.Minute, NotReadyIn: &left, Since: ago(6*time.Minute + 2*time.Second),
+		Threshold: 3 * time.Minute, NotReadyIn: &left, NotReadyInLatest: &latest, Since: ago(6*time.Minute + 2*time.Second),
 		Active: []health.Active{
 			{ID: "PodInspectionStall", Severity: health.SeverityCritical, Since: ago(6*time.Minute + 2*time.Second), Evidence: []string{
 				"the inspection of batch/nightly-report-28872000-k4j2p has been in container_status for 8.4s, its 7th attempt; 2 of 3 pods are done",
@@ -237,7 +241,8 @@ func unhealthy() Snapshot {
 	e.Queue.Length, e.Queue.WaitingSince = 198, ago(began)
 	e.Process.OpenFDs, e.Process.MaxFDs = 256, 256
 	e.Process.Threads = map[string]int{"S": 14, "D": 1}
-	e.Process.BlockedSince, e.Process.WaitChannels = ago(began), []string{"io_schedule"}
+	e.Process.Blocked = []health.BlockedThread{{TID: 4719, Since: ago(began), Channel: "io_schedule", Syscall: "fsync"}}
+	e.Process.WaitChannels = []string{"io_schedule"}
 	e.Cgroup.Throttled, e.Cgroup.PIDsMax = 0.25, 4096
 	e.Node.CPUSome, e.Node.IOSome, e.Node.IOFull = 12, 61, 48
 	e.Kubelet = &health.Kubelet{At: ago(4 * time.Second), Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second), LastSeen: ago(began)}
@@ -246,7 +251,7 @@ func unhealthy() Snapshot {
 	s.Verdict = health.Verdict{
 		State: health.StateUnhealthy, Reason: "RuntimeUnresponsive",
 		LastSeen: r.LastSeen, LastSeenAge: began, ModelledLastSeen: ago(began + 200*time.Millisecond), ModelledAge: began + 200*time.Millisecond,
-		Threshold: 3 * time.Minute, NotReadyIn: new(time.Duration), Since: ago(2*time.Minute + 43*time.Second),
+		Threshold: 3 * time.Minute, RulesFailIn: new(time.Duration), NotReadyIn: new(time.Duration), NotReadyInLatest: new(time.Duration), Since: ago(2*time.Minute + 43*time.Second),
 		Active: []health.Active{{
 			ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Since: ago(began - 2*time.Second), Evidence: []string{
 				"every call hangs: list_podsandbox for 1m11s, status for 1m06s; the last answer to any call came 3m14s ago",
@@ -266,7 +271,7 @@ func contractReasons() []ReasonLabel {
 	for _, id := range []string{
 		"Starting", "RuntimeSocketMissing", "RuntimeSocketUnlinked", "RuntimeNotListening", "RuntimeSocketPermissionDenied",
 		"AcceptFDExhausted", "AcceptQueueFull", "AcceptStalled", "RuntimeFrozen", "RuntimeStorageStall", "RuntimeStorageLocked",
-		"RuntimeThrottled", "RuntimeStarting", "RuntimeRestarting", "DockerDaemonUnreachable", "RuntimeUnresponsive",
+		"RuntimeThrottled", "RuntimeStarting", "RuntimeRestarting", "DockerDaemonUnreachable", "DockerContainerdUnreachable", "RuntimeUnresponsive",
 		"RuntimeListStall", "ListResponseTooLarge", "RuntimeNotReady", "NetworkNotReady", "CRIVersionUnsupported",
 		"PodInspectionStall", "PodInspectionFailing", "ShimStuck", "RelistSlow", "ChangeBurst", "TooManyContainers",
 		"FDsRunningOut", "ResponseNearLimit", "NodeCPUStall", "NodeMemoryStall", "NodeIOStall", "PIDsExhausted",

@@ -125,8 +125,8 @@ func (l *scrapeErrors) Println(v ...any) {
 	l.once.warn("Collecting the metrics failed in part; the others are served", "error", fmt.Sprint(v...))
 }
 
-// healthz is the node's health: 503 when plegd's verdict is that the kubelet
-// would report NotReady.
+// healthz is the node's health: 503 when plegd's verdict is that by its own rules
+// the kubelet no longer manages pods.
 func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 	v := h.src.Snapshot(h.now()).Verdict
 	code := http.StatusOK
@@ -166,7 +166,7 @@ func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 func (h *handler) document(r *http.Request) StatusDocument {
 	s := h.src.Snapshot(h.now())
 	d := BuildStatus(s, h.opts.Names(r))
-	d.Incidents = s.Incidents
+	d.Incidents = untilNow(s.Incidents, s.Now)
 	d.PlegdVersion, d.Node = h.opts.Build.Version, h.opts.Node
 	return d
 }

@@ -126,8 +126,11 @@ func (t *textWriter) moment(m *incident.Moment) {
 	if v.Reason != "" {
 		head += ": " + v.Reason
 	}
-	if v.NotReadyIn != nil && *v.NotReadyIn > 0 {
-		head += ", NotReady in " + formatLeft(v.NotReadyIn.Seconds())
+	if v.RulesFailIn != nil && *v.RulesFailIn == 0 {
+		head += ", the kubelet manages no pods"
+	}
+	if v.NotReadyIn != nil && v.NodeReady {
+		head += ", NotReady " + phraseWindow(durationOrNil(v.NotReadyIn), durationOrNil(v.NotReadyInLatest))
 	}
 	fmt.Fprintf(&t.buf, "\n%s %s\n", t.paint(dim, "+"+formatSeconds(m.Offset)), t.paint(stateColor(string(v.State)), say(head)))
 	for i, a := range v.Active {

@@ -149,8 +149,9 @@ func TestSeriesBudget(t *testing.T) {
 	reg := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
 	m := NewMetrics(reg)
 	s := unhealthy()
-	s.Facts.Evidence.Docker = &health.Probe{At: t0, OK: true}
+	s.Facts.Evidence.Docker = &health.Docker{Probe: health.Probe{At: t0, OK: true}}
 	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
+	s.Facts.Evidence.Sources["docker_process"] = health.Source{Up: true}
 	src := newFakeSource(s)
 	reg.MustRegister(newCollector(src, contractReasons(), clock))
 	h := newHandler(src, reg, HandlerOptions{Registerer: reg}, clock)
@@ -180,7 +181,7 @@ func TestAbsentWhenUnknown(t *testing.T) {
 	reg, _ := newPedantic(newFakeSource(starting()), fewReasons())
 	families := gather(t, reg)
 	for _, name := range []string{
-		MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRunningPods, MetricRunningContainers,
+		MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRulesFailIn, MetricRunningPods, MetricRunningContainers,
 		MetricResponseBytes, MetricRuntimeInfo, MetricRuntimeCondition,
 		MetricQueueLength, MetricQueueLimit, MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessStart, MetricProcessThreads,
 		MetricEvidenceUp, MetricEvidenceDuration, MetricKubeletUp, MetricKubeletLastSeen,
@@ -394,4 +395,24 @@ func BenchmarkScrape(b *testing.B) {
 		size = w.Body.Len()
 	}
 	b.ReportMetric(float64(size), "B/scrape")
+}
+
+// TestReasonSeverities: a reason whose severity depends on the case has a series
+// for each, of which one at most is 1.
+func TestReasonSeverities(t *testing.T) {
+	var s Snapshot
+	s.Verdict.Active = []health.Active{{ID: "B", Severity: health.SeverityWarning}}
+	reg, _ := newPedantic(newFakeSource(s), []ReasonLabel{{"A", "critical"}, {"B", "critical"}, {"B", "warning"}})
+	families := gather(t, reg)
+	for _, want := range []struct {
+		id, severity string
+		value        float64
+	}{{"A", "critical", 0}, {"B", "critical", 0}, {"B", "warning", 1}} {
+		if got, ok := value(families, MetricReason, want.id, want.severity); !ok || got != want.value {
+			t.Errorf("%s, %s: %v (%v), want %v", want.id, want.severity, got, ok, want.value)
+		}
+	}
+	if n := len(families[MetricPrimaryReason].GetMetric()); n != 2 {
+		t.Errorf("%d series of the primary reason, want one a reason", n)
+	}
 }

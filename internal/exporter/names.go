@@ -10,6 +10,7 @@ const (
 	MetricLastSeenAge        = "pleg_last_seen_age_seconds"
 	MetricModelledAge        = "pleg_modelled_last_seen_age_seconds"
 	MetricNotReadyIn         = "pleg_not_ready_in_seconds"
+	MetricRulesFailIn        = "pleg_rules_fail_in_seconds"
 	MetricHealthy            = "pleg_healthy"
 	MetricSyncLoopAllowed    = "pleg_sync_loop_allowed"
 	MetricNodeReadyPredicted = "pleg_node_ready_predicted"

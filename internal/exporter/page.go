@@ -70,11 +70,12 @@ type pageData struct {
 	// Headline stands where there is no reason to name.
 	Headline string
 	Clock    pageClock
-	// Meaning, Steps and Restart are the primary reason's, from the table.
-	Meaning string
-	Steps   [][]stepPart
-	Restart string
-	Plot    *plot
+	// Meaning and Restart are the primary reason's, from the table; StepParts are
+	// its steps in words and commands.
+	Meaning   string
+	StepParts [][]stepPart
+	Restart   string
+	Plot      *plot
 
 	Primary       *ReasonDocument
 	Others        []ReasonDocument
@@ -110,7 +111,10 @@ func newPageData(d *StatusDocument) pageData {
 	data.Primary, data.Others = splitReasons(d)
 	data.Headline, data.Clock, data.Plot = headline(d), newPageClock(d), newPlot(d)
 	if data.Primary != nil {
-		data.Meaning, data.Steps, data.Restart = runbook(data.Primary.ID)
+		data.Meaning, data.Restart = runbook(d, data.Primary.ID)
+		for _, step := range d.Steps {
+			data.StepParts = append(data.StepParts, stepParts(say(step)))
+		}
 	}
 	for _, t := range []podTable{
 		{"stuck", "Stuck pods", "Under way", d.Pods.Stuck},

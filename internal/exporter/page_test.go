@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/incident"
 )
 
 // pageText returns the page of d with its entities resolved.
@@ -58,8 +60,8 @@ func TestPage(t *testing.T) {
 	}{
 		"starting":  {starting(), []string{"<h1>Starting</h1>", "no socket found", `<p class="big">starting</p>`}},
 		"healthy":   {healthy(), []string{"<h1>All is well</h1>", `<p class="big">Ready</p>`, "for 2d01h", "would call this node Ready", "110 running", "containerd 1.7.24"}},
-		"degraded":  {degraded(), []string{"<h1>PodInspectionStall</h1>", `<p class="big">41s</p>`, "pod", "<code>crictl", "Does restarting the runtime help?", "41s until the kubelet reports NotReady", "Also active", "Stuck pods", "batch/nightly-report-28872000-k4j2p", "2 of 3 pods inspected"}},
-		"unhealthy": {unhealthy(), []string{`<p class="big">NotReady</p>`, "<code>kill -USR1 $(pidof containerd)</code>", "NotReady: [container runtime is down", "under way for 1m11s", "kill -USR1"}},
+		"degraded":  {degraded(), []string{"<h1>PodInspectionStall</h1>", `<p class="big">41s</p>`, "pod", "<code>crictl", "Does restarting the runtime help?", "41s until the kubelet stops managing pods", "the node turns NotReady in 41s to 52s", "Also active", "Stuck pods", "batch/nightly-report-28872000-k4j2p", "2 of 3 pods inspected"}},
+		"unhealthy": {unhealthy(), []string{`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "NotReady: [container runtime is down", "under way for 1m11s", "kill -USR1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := pageSource(t, document(tt.snap, true))
@@ -95,7 +97,7 @@ func TestPageHostile(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>` + "\x1b[2J\u202e"
 	d := document(degraded(), true)
 	want := elements(t, pageSource(t, d))
-	d.KubeletMessage, d.NodeReady = evil, false
+	d.KubeletMessage, d.Kubelet.NodeReady = evil, false
 	d.Next, d.Reason, d.RunnerUp, d.State, d.PlegdVersion = evil, evil, evil, evil, evil
 	for i := range d.Reasons {
 		d.Reasons[i].Evidence = []string{evil, evil}
@@ -187,10 +189,11 @@ func TestPageIncidents(t *testing.T) {
 
 // TestPageOpenIncident: one that goes on has lasted until now.
 func TestPageOpenIncident(t *testing.T) {
-	d := document(unhealthy(), true)
+	now := time.Now()
 	one := fakeIncident().Summary
-	one.Closed, one.Duration = nil, 0
-	d.Incidents = append(d.Incidents, one)
+	one.Closed, one.Duration, one.Began = nil, 0, now.Add(-80*time.Second)
+	d := document(unhealthy(), true)
+	d.Incidents = untilNow([]incident.Summary{one}, now)
 	if got := incidentRows(d)[0].Lasted; got != "1m20s" {
 		t.Errorf("an incident that was opened 80 s ago has lasted %s", got)
 	}

@@ -1,9 +1,12 @@
 package exporter
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 )
 
 // headline is the page's largest line where no reason is active.
@@ -28,16 +31,20 @@ type pageClock struct {
 
 func newPageClock(d *StatusDocument) pageClock {
 	c := pageClock{High: d.Threshold / 6}
+	rules := phraseRules(d)
 	switch left := d.NotReadyIn; {
-	case !d.NodeReady && health.State(d.State) == health.StateStarting:
+	case !d.Kubelet.NodeReady && health.State(d.State) == health.StateStarting:
 		c.Big, c.Small = "starting", "no relist has succeeded yet"
-	case !d.NodeReady:
-		c.Big, c.Small = "NotReady", "by the kubelet's rules"
+	case !d.Kubelet.NodeReady:
+		c.Big, c.Small = "NotReady", "by the model of the kubelet; "+rules
+	case left != nil && *left <= 0:
+		c.Big, c.Small = "NotReady", phraseWindow(left, d.NotReadyInLatest)+", if nothing changes; "+rules
 	case left != nil:
-		c.Big, c.Small = formatLeft(*left), "until the kubelet reports NotReady, if nothing changes"
+		c.Big, c.Small = formatLeft(*left), "until the node turns NotReady at the earliest, if nothing changes; "+rules
 	default:
 		c.Big, c.Small = "Ready", "by the kubelet's rules"
 	}
+	c.Small = strings.TrimSuffix(c.Small, "; ")
 	if d.LastSeenAge != nil && d.NotReadyIn == nil {
 		c.Small += "; last seen " + formatSeconds(*d.LastSeenAge) + " ago"
 	}
@@ -50,17 +57,25 @@ const maxIncidents = 10
 // incidentRow is one incident in the page's list.
 type incidentRow struct{ Path, Opened, Lasted, State, Reason, Outcome string }
 
+// untilNow returns the heads with the durations of open incidents until now, by
+// the monotonic clock.
+func untilNow(list []incident.Summary, now time.Time) []incident.Summary {
+	out := slices.Clone(list)
+	for i := range out {
+		if s := &out[i]; s.Closed == nil && !s.Began.IsZero() {
+			s.Duration = max(s.Duration, now.Sub(s.Began).Seconds())
+		}
+	}
+	return out
+}
+
 func incidentRows(d *StatusDocument) []incidentRow {
 	list := d.Incidents[:min(len(d.Incidents), maxIncidents)]
 	rows := make([]incidentRow, 0, len(list))
 	for i := range list {
 		s := &list[i]
-		lasted := s.Duration
-		if s.Closed == nil {
-			lasted = max(lasted, d.Now.Sub(s.Opened).Seconds()) // it goes on
-		}
 		rows = append(rows, incidentRow{
-			Path: PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(wallTime), Lasted: formatSeconds(lasted),
+			Path: PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(wallTime), Lasted: formatSeconds(s.Duration),
 			State: say(string(s.State)), Reason: say(s.Reason) + others(s), Outcome: outcome(s),
 		})
 	}
@@ -73,19 +88,19 @@ type stepPart struct {
 	Code bool
 }
 
-// runbook returns what the table says of a reason; nothing for one that it does
-// not hold, which a newer daemon may have sent.
-func runbook(id string) (meaning string, steps [][]stepPart, restart string) {
+// runbook returns what the table says of the primary reason on this runtime;
+// nothing for one that it does not hold, which a newer daemon may have sent.
+func runbook(d *StatusDocument, id string) (meaning, restart string) {
 	for _, r := range health.Reasons() {
 		if r.ID != id {
 			continue
 		}
-		for _, s := range r.Steps {
-			steps = append(steps, stepParts(s))
+		if d.Runtime != nil {
+			r = r.ForRuntime(health.Runtime{Name: d.Runtime.Name, Version: d.Runtime.Version})
 		}
-		return r.Meaning, steps, r.RestartAnswer()
+		return r.Meaning, r.RestartAnswer()
 	}
-	return "", nil, ""
+	return "", ""
 }
 
 // stepParts splits a step at the backticks around its commands.

@@ -26,29 +26,98 @@ func phraseFor(d *StatusDocument, t time.Time) string {
 	return "for " + formatSeconds(d.Now.Sub(t).Seconds())
 }
 
-// phraseKubelet says what the kubelet would say. Until plegd has watched for as
-// long as the kubelet's rules take, that is not what the node's own kubelet
-// says: it may know better from before.
+// phraseKubelet says what the modelled kubelet writes into the Ready condition.
+// Until plegd has watched for as long as the kubelet's rules take, that is not
+// what the node's own kubelet writes: it may know better from before.
 func phraseKubelet(d *StatusDocument) string {
-	if d.NodeReady {
-		return "would call this node Ready"
-	}
-	if health.State(d.State) == health.StateStarting {
+	k := &d.Kubelet
+	switch {
+	case health.State(d.State) == health.StateStarting && !k.NodeReady:
 		return "one that started when plegd did would say: " + say(d.KubeletMessage)
+	case k.NodeReady && d.KubeletMessage == "":
+		return "would call this node Ready"
+	case k.NodeReady:
+		return "would still call this node Ready; its message will be: " + say(d.KubeletMessage)
+	case k.ReadyIn != nil:
+		return "would call this node NotReady until its next status update, " + phraseWindow(k.ReadyIn, k.ReadyInLatest) + ": " + say(d.KubeletMessage)
+	default:
+		return "would call this node NotReady: " + say(d.KubeletMessage)
 	}
-	return "would call this node NotReady: " + say(d.KubeletMessage)
 }
 
-// phraseTimeLeft says how long until NotReady; empty while nothing points that
-// way.
+// phraseSettings says which of the kubelet's settings are in force and where they
+// come from; empty where nothing is known but plegd's defaults.
+func phraseSettings(d *StatusDocument) string {
+	k := &d.Kubelet
+	if len(k.From) == 0 {
+		return ""
+	}
+	part := func(what, setting string) string { return what + " (" + say(k.From[setting]) + ")" }
+	s := part("status update every "+formatSeconds(k.NodeStatusPeriod), cri.SettingNodeStatusPeriod) + ", " +
+		part("requests of "+formatSeconds(k.RPCTimeout)+" at most", cri.SettingRequestTimeout)
+	if k.Started != nil {
+		s += ", kubelet started " + phraseAge(d, k.Started)
+	}
+	if k.EventedPLEG && d.Events.Mode != "evented" {
+		s += ". The kubelet uses EventedPLEG: set --events=evented"
+	}
+	if k.Problem != "" {
+		s += ". Not read: " + say(k.Problem)
+	}
+	return s
+}
+
+// phraseTimeLeft says until when the kubelet manages pods and when the node turns
+// NotReady; empty while nothing points that way.
 func phraseTimeLeft(d *StatusDocument) string {
+	var parts []string
+	if s := phraseRules(d); s != "" {
+		parts = append(parts, s)
+	}
+	if s := phraseNotReady(d); s != "" {
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// phraseRules says since when, or how long until, the kubelet's rules fail.
+func phraseRules(d *StatusDocument) string {
+	fails := d.Kubelet.RulesFailIn
+	switch {
+	case fails == nil:
+		return ""
+	case *fails > 0:
+		return formatLeft(*fails) + " until the kubelet stops managing pods"
+	case d.Since == nil || health.State(d.State) != health.StateUnhealthy:
+		return "by its rules the kubelet manages no pods"
+	case d.SyncLoopAllowed:
+		return "by the kubelet's rules the pod network is down " + phraseFor(d, *d.Since)
+	default:
+		return "the kubelet stopped managing pods " + phraseAge(d, d.Since)
+	}
+}
+
+// phraseNotReady says when the node turns NotReady.
+func phraseNotReady(d *StatusDocument) string {
 	switch {
 	case d.NotReadyIn == nil:
 		return ""
-	case *d.NotReadyIn <= 0:
-		return "none: by the kubelet's rules the node is NotReady now"
+	case !d.Kubelet.NodeReady && *d.NotReadyIn <= 0:
+		return "by the model the node is NotReady now"
 	default:
-		return formatLeft(*d.NotReadyIn) + " until the kubelet reports NotReady, if nothing changes"
+		return "the node turns NotReady " + phraseWindow(d.NotReadyIn, d.NotReadyInLatest) + ", if nothing changes"
+	}
+}
+
+// phraseWindow says when something happens: in 76 to 86s, within 8s.
+func phraseWindow(earliest, latest *float64) string {
+	switch {
+	case latest == nil || formatLeft(*earliest) == formatLeft(*latest):
+		return "in " + formatLeft(*earliest)
+	case *earliest <= 0:
+		return "within " + formatLeft(*latest)
+	default:
+		return "in " + formatLeft(*earliest) + " to " + formatLeft(*latest)
 	}
 }
 

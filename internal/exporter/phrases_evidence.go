@@ -208,13 +208,44 @@ func phraseHealthz(d *StatusDocument) string {
 	return strings.Join(parts, "; ")
 }
 
-// phraseDocker says how the fresh dial of the Docker socket went; empty while
-// there is none.
+// phraseDocker says how the fresh dial of the Docker socket went, and how dockerd
+// and its containerd are; empty behind every other runtime than cri-dockerd.
 func phraseDocker(d *StatusDocument) string {
-	if d.Evidence.Docker == nil {
+	e := d.Evidence.Docker
+	if e == nil || e.ProbeDocument == nil {
 		return ""
 	}
-	return phraseDial(d, d.Evidence.Docker, "ping")
+	parts := []string{phraseDial(d, e.ProbeDocument, "ping")}
+	for _, p := range []*DockerProcessDocument{e.Daemon, e.Containerd} {
+		if p != nil {
+			parts = append(parts, phraseDockerProcess(p)...)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// phraseDockerProcess says how a process behind cri-dockerd is.
+func phraseDockerProcess(d *DockerProcessDocument) []string {
+	var parts []string
+	if p := d.Process; p != nil {
+		who := fmt.Sprintf("pid %d %s", p.PID, say(p.Comm))
+		if !p.Alive {
+			who += " is gone"
+		}
+		parts = append(parts, who)
+		if p.Alive {
+			parts = append(parts, phraseLive(p)...)
+		}
+	}
+	if d.Frozen {
+		parts = append(parts, "its cgroup is frozen")
+	}
+	if q := d.Queue; q != nil && q.Length == nil {
+		parts = append(parts, "nobody listens on "+say(d.Socket))
+	} else if q != nil && q.Limit != nil {
+		parts = append(parts, fmt.Sprintf("queue %d of %d", *q.Length, *q.Limit))
+	}
+	return parts
 }
 
 // phraseDown says which sources of evidence do not answer, and why.

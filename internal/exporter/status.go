@@ -33,12 +33,13 @@ type StatusDocument struct {
 	RunnerUp string `json:"runner_up"`
 	// Reasons are all active reasons, the primary one first.
 	Reasons []ReasonDocument `json:"reasons"`
-	// KubeletMessage is what the kubelet would put on the Ready condition, word
-	// for word; empty while it would call the node Ready.
+	// KubeletMessage is the Ready condition's message, word for word, as the API
+	// has it or will have it; empty when neither is so.
 	KubeletMessage  string `json:"kubelet_message"`
 	PLEGHealthy     bool   `json:"pleg_healthy"`
 	SyncLoopAllowed bool   `json:"sync_loop_allowed"`
-	NodeReady       bool   `json:"node_ready"`
+	// Kubelet is the modelled kubelet.
+	Kubelet ModelDocument `json:"kubelet"`
 
 	LastSeen            *time.Time `json:"last_seen"`
 	LastSeenAge         *float64   `json:"last_seen_age_seconds"`
@@ -46,11 +47,15 @@ type StatusDocument struct {
 	ModelledLastSeenAge *float64   `json:"modelled_last_seen_age_seconds"`
 	Threshold           float64    `json:"threshold_seconds"`
 	RelistPeriod        float64    `json:"relist_period_seconds"`
-	// NotReadyIn is the time until the kubelet would report NotReady, 0 when it
-	// would already, null while nothing points that way.
-	NotReadyIn *float64 `json:"not_ready_in_seconds"`
-	// Next says what to do next.
-	Next string `json:"next"`
+	// NotReadyIn is the earliest time until the API shows the node NotReady if
+	// nothing changes, NotReadyInLatest the latest. Both are 0 when it does, and
+	// null while nothing points that way.
+	NotReadyIn       *float64 `json:"not_ready_in_seconds"`
+	NotReadyInLatest *float64 `json:"not_ready_in_latest_seconds"`
+	// Next says what to do next, Steps are the commands and looks of the primary
+	// reason's runbook with this node's own values.
+	Next  string   `json:"next"`
+	Steps []string `json:"steps,omitempty"`
 
 	Runtime     *RuntimeDocument             `json:"runtime"`
 	Endpoint    EndpointDocument             `json:"endpoint"`
@@ -67,6 +72,33 @@ type StatusDocument struct {
 	// Recent is for the page only, which fills it in: a Prometheus has the
 	// histograms.
 	Recent []RelistBin `json:"-"`
+}
+
+// ModelDocument is the modelled kubelet: its rules, and what its node status
+// update has written to the API.
+type ModelDocument struct {
+	// RulesOK is false when by its own rules the kubelet no longer manages pods.
+	// RulesFailIn is the time until then if nothing changes, 0 when it is so, null
+	// while nothing points that way.
+	RulesOK     bool     `json:"rules_ok"`
+	RulesFailIn *float64 `json:"rules_fail_in_seconds"`
+	// NodeReady is the Ready condition in the API.
+	NodeReady bool `json:"node_ready"`
+	// Started is when the node's kubelet started, null where its process is not
+	// seen.
+	Started *time.Time `json:"started"`
+	// RPCTimeout and NodeStatusPeriod are those in force; From says where each of
+	// the kubelet's settings comes from. EventedPLEG is the kubelet's feature gate.
+	RPCTimeout       float64           `json:"rpc_timeout_seconds"`
+	NodeStatusPeriod float64           `json:"node_status_period_seconds"`
+	EventedPLEG      bool              `json:"evented_pleg"`
+	From             map[string]string `json:"from"`
+	// Problem says what of the kubelet's settings could not be read.
+	Problem string `json:"problem"`
+	// ReadyIn and ReadyInLatest bound the time until the API shows the node Ready
+	// again; null unless the rules hold and it shows, or may show, NotReady.
+	ReadyIn       *float64 `json:"ready_in_seconds"`
+	ReadyInLatest *float64 `json:"ready_in_latest_seconds"`
 }
 
 // ReasonDocument is one active reason.

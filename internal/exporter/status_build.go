@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -24,23 +25,25 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 		Started:       s.Facts.Started.UTC().Round(0),
 
 		State:           string(v.State),
-		Since:           timeOrNil(v.Since),
+		Since:           timeOrNil(b.wall(v.Since)),
 		Reason:          v.Reason,
 		RunnerUp:        v.RunnerUp,
 		Reasons:         b.reasons(v.Active),
 		KubeletMessage:  v.KubeletMessage,
 		PLEGHealthy:     v.PLEGHealthy,
 		SyncLoopAllowed: v.SyncLoopAllowed,
-		NodeReady:       v.NodeReady,
+		Kubelet:         modelDocument(&s),
 
-		LastSeen:            timeOrNil(v.LastSeen),
+		LastSeen:            timeOrNil(b.wall(v.LastSeen)),
 		LastSeenAge:         secondsIf(!v.LastSeen.IsZero(), v.LastSeenAge),
-		ModelledLastSeen:    timeOrNil(v.ModelledLastSeen),
+		ModelledLastSeen:    timeOrNil(b.wall(v.ModelledLastSeen)),
 		ModelledLastSeenAge: secondsIf(!v.ModelledLastSeen.IsZero(), v.ModelledAge),
 		Threshold:           v.Threshold.Seconds(),
 		RelistPeriod:        s.Facts.Config.RelistPeriod.Seconds(),
 		NotReadyIn:          durationOrNil(v.NotReadyIn),
+		NotReadyInLatest:    durationOrNil(v.NotReadyInLatest),
 		Next:                b.redact.text(v.Next),
+		Steps:               health.Steps(&s.Facts, &v),
 
 		Runtime: runtimeDocument(s.Facts.Runtime),
 		Endpoint: EndpointDocument{
@@ -58,6 +61,27 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 	}
 }
 
+// modelDocument is the modelled kubelet and the settings that it has.
+func modelDocument(s *Snapshot) ModelDocument {
+	v, c := &s.Verdict, &s.Facts.Config
+	d := ModelDocument{
+		RulesOK: v.RulesOK, RulesFailIn: durationOrNil(v.RulesFailIn), NodeReady: v.NodeReady,
+		ReadyIn: durationOrNil(v.ReadyIn), ReadyInLatest: durationOrNil(v.ReadyInLatest),
+		Started: timeOrNil(s.Facts.KubeletStarted), RPCTimeout: c.RPCTimeout.Seconds(), NodeStatusPeriod: c.NodeStatusPeriod.Seconds(),
+		From: map[string]string{},
+	}
+	maps.Copy(d.From, c.From)
+	if k := s.Facts.Evidence.KubeletProcess; k != nil {
+		d.EventedPLEG, d.Problem = k.EventedPLEG, k.Problem
+		for _, setting := range []string{cri.SettingEndpoint, cri.SettingEventedPLEG} {
+			if from, ok := k.From[setting]; ok {
+				d.From[setting] = from
+			}
+		}
+	}
+	return d
+}
+
 // builder holds what the parts of a document share.
 type builder struct {
 	now    time.Time
@@ -73,7 +97,7 @@ func (b builder) reasons(active []health.Active) []ReasonDocument {
 			evidence = append(evidence, b.redact.text(e))
 		}
 		out = append(out, ReasonDocument{
-			ID: a.ID, Severity: string(a.Severity), Since: a.Since.UTC().Round(0), Evidence: evidence,
+			ID: a.ID, Severity: string(a.Severity), Since: b.wall(a.Since).UTC().Round(0), Evidence: evidence,
 		})
 	}
 	return out
@@ -110,9 +134,9 @@ func (b builder) operations(calls map[string]health.Call) map[string]OperationDo
 	out := make(map[string]OperationDocument, len(calls))
 	for name, c := range calls {
 		d := OperationDocument{
-			LastOK:          timeOrNil(c.LastOK),
+			LastOK:          timeOrNil(b.wall(c.LastOK)),
 			LastOKSeconds:   secondsIf(!c.LastOK.IsZero(), c.LastOKDuration),
-			LastFailed:      timeOrNil(c.LastFailed),
+			LastFailed:      timeOrNil(b.wall(c.LastFailed)),
 			LastError:       b.callError(c.LastErr),
 			InFlightSeconds: b.ageOrNil(c.InFlightSince),
 		}
@@ -126,7 +150,7 @@ func (b builder) operations(calls map[string]health.Call) map[string]OperationDo
 
 func (b builder) statusCheck(s health.Status) StatusCheckDocument {
 	return StatusCheckDocument{
-		LastGood:        timeOrNil(s.LastGood),
+		LastGood:        timeOrNil(b.wall(s.LastGood)),
 		LastGoodAge:     b.ageOrNil(s.LastGood),
 		InFlightSeconds: b.ageOrNil(s.InFlightSince),
 		LastError:       b.callError(s.LastErr),
@@ -198,6 +222,26 @@ func (b builder) callError(e *health.CallError) *ErrorDocument {
 		}
 	}
 	return d
+}
+
+// wall returns t as the present wall clock has it.
+func (b builder) wall(t time.Time) time.Time { return presentWall(b.now, t) }
+
+// clockStep is the least difference between the wall clock and the monotonic
+// clock that is a step: below it is the slewing of NTP.
+const clockStep = time.Second
+
+// presentWall returns t as the wall clock of now has it: as long ago by the wall
+// clock as it is by the monotonic clock. They differ after the wall clock was set.
+func presentWall(now, t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	age := now.Sub(t)
+	if step := now.Round(0).Sub(t.Round(0)) - age; step.Abs() < clockStep {
+		return t
+	}
+	return now.Round(0).Add(-age)
 }
 
 // age returns the seconds since t, never less than 0.

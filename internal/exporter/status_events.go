@@ -57,10 +57,10 @@ func (b builder) events(e *health.Events) EventsDocument {
 		received = map[string]uint64{}
 	}
 	return EventsDocument{
-		Mode: e.Mode, InUse: eventsUsed(e), FellBack: e.FellBack, Stream: e.Phase, Since: timeOrNil(e.Since), Detail: b.redact.text(e.Detail),
-		Failures: e.Failures, LastFailed: timeOrNil(e.LastFailed), LastError: b.callError(e.LastErr), LastEvent: timeOrNil(e.LastEvent),
+		Mode: e.Mode, InUse: eventsUsed(e), FellBack: e.FellBack, Stream: e.Phase, Since: timeOrNil(b.wall(e.Since)), Detail: b.redact.text(e.Detail),
+		Failures: e.Failures, LastFailed: timeOrNil(b.wall(e.LastFailed)), LastError: b.callError(e.LastErr), LastEvent: timeOrNil(b.wall(e.LastEvent)),
 		Opened: e.Opened, Errors: e.Errors, Lapses: e.Lapses, Received: received,
-		Missed: e.Missed, LastMissed: timeOrNil(e.LastMissed), Duplicates: e.Duplicates, OutOfOrder: e.OutOfOrder,
+		Missed: e.Missed, LastMissed: timeOrNil(b.wall(e.LastMissed)), Duplicates: e.Duplicates, OutOfOrder: e.OutOfOrder,
 		Backlog: e.Backlog, AlreadyKnown: e.Known, NoSandboxStatus: e.NoStatus, PodGone: e.Gone, Overflow: e.Dropped,
 	}
 }

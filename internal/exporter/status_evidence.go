@@ -6,14 +6,15 @@ import "time"
 // while its source has said nothing, or is not configured.
 type EvidenceDocument struct {
 	Queue       *QueueDocument       `json:"queue"`
+	Listener    *ListenerDocument    `json:"listener"`
 	Connections *ConnectionsDocument `json:"connections"`
 	Process     *ProcessDocument     `json:"process"`
 	Children    *ChildrenDocument    `json:"children"`
 	Cgroup      *CgroupDocument      `json:"cgroup"`
 	Node        *NodeDocument        `json:"node"`
 	Kubelet     *KubeletDocument     `json:"kubelet"`
-	// Docker is the fresh dial of the Docker socket, behind cri-dockerd.
-	Docker *ProbeDocument `json:"docker"`
+	// Docker is the Docker daemon, behind cri-dockerd.
+	Docker *DockerDocument `json:"docker"`
 	// Sources tells of each source, by name, whether it answers.
 	Sources map[string]SourceDocument `json:"sources"`
 }
@@ -36,6 +37,19 @@ type QueueDocument struct {
 	Limit     *int      `json:"limit"`
 	// WaitingSeconds is how long the queue has not been empty.
 	WaitingSeconds *float64 `json:"waiting_seconds"`
+}
+
+// ListenerDocument is the process that a new connection to the runtime's path
+// reaches: usually the one behind the held connection. PID is null for a process
+// in another pid namespace. Command is its first argument, Unit its systemd unit;
+// "" where not known. Seconds is how long it has listened there.
+type ListenerDocument struct {
+	At      time.Time `json:"at"`
+	PID     *int      `json:"pid"`
+	Comm    string    `json:"comm"`
+	Command string    `json:"command"`
+	Unit    string    `json:"unit"`
+	Seconds float64   `json:"seconds"`
 }
 
 // ConnectionsDocument are the accepted connections of the runtime's socket.
@@ -62,29 +76,42 @@ type StuckClientDocument struct {
 	Seconds     float64 `json:"seconds"`
 }
 
-// ProcessDocument is the process behind the runtime's socket. Where Alive is
-// false it is gone, and the rest is what it was.
+// ProcessDocument is the process behind the held connection. Command is its first
+// argument, Unit its systemd unit; "" where not known. Where Alive is false it is
+// gone, and the rest is what it was.
 type ProcessDocument struct {
-	At    time.Time  `json:"at"`
-	PID   int        `json:"pid"`
-	Comm  string     `json:"comm"`
-	Alive bool       `json:"alive"`
-	Start *time.Time `json:"start"`
+	At      time.Time  `json:"at"`
+	PID     int        `json:"pid"`
+	Comm    string     `json:"comm"`
+	Command string     `json:"command"`
+	Unit    string     `json:"unit"`
+	Alive   bool       `json:"alive"`
+	Start   *time.Time `json:"start"`
 	// UpSeconds is its age, null when it is gone.
 	UpSeconds *float64 `json:"up_seconds"`
 	OpenFDs   *int     `json:"open_fds"`
 	MaxFDs    *int     `json:"max_fds"`
 	// Threads counts its threads by state: R, S, D, T, Z, other.
 	Threads map[string]int `json:"threads"`
-	// BlockedSeconds is how long some have been in D, WaitChannels where.
-	BlockedSeconds *float64 `json:"blocked_seconds"`
-	WaitChannels   []string `json:"wait_channels"`
+	// Blocked are threads in D, longest first; WaitChannels are the different
+	// places where they wait.
+	Blocked      []BlockedDocument `json:"blocked"`
+	WaitChannels []string          `json:"wait_channels"`
 	// CPU is the CPU time that it uses, CPUDelay the time for which it waits for
 	// a CPU, both in seconds per second.
 	CPU      float64       `json:"cpu"`
 	CPUDelay float64       `json:"cpu_delay"`
 	Lock     *LockDocument `json:"lock"`
 	Restarts int           `json:"restarts"`
+}
+
+// BlockedDocument is a thread in D that has not run for Seconds. WaitChannel and
+// Syscall are empty where they cannot be read.
+type BlockedDocument struct {
+	TID         int     `json:"tid"`
+	Seconds     float64 `json:"seconds"`
+	WaitChannel string  `json:"wait_channel"`
+	Syscall     string  `json:"syscall"`
 }
 
 // LockDocument is a file lock that the process waits for.
@@ -130,6 +157,20 @@ type CgroupDocument struct {
 	PIDsMax          *int    `json:"pids_max"`
 	Memory           int64   `json:"memory_bytes"`
 	MemoryMax        *int64  `json:"memory_max_bytes"`
+	// MemoryLimits are the levels of it that limit its memory, its own first.
+	MemoryLimits []MemoryLimitDocument `json:"memory_limits"`
+}
+
+// MemoryLimitDocument is a level of the runtime's cgroup that limits its memory:
+// High throttles, Max is the most. Events is how often these were met within the
+// last seconds; OutOfMemory is true while its tasks wait for memory.
+type MemoryLimitDocument struct {
+	Path        string `json:"path"`
+	Usage       int64  `json:"usage_bytes"`
+	High        *int64 `json:"high_bytes"`
+	Max         *int64 `json:"max_bytes"`
+	Events      uint64 `json:"events"`
+	OutOfMemory bool   `json:"out_of_memory"`
 }
 
 // NodeDocument is the node as a whole. Pressure is the share of time, in per
@@ -142,10 +183,12 @@ type NodeDocument struct {
 	MemoryFull *float64  `json:"memory_full_percent"`
 	IOSome     *float64  `json:"io_some_percent"`
 	IOFull     *float64  `json:"io_full_percent"`
-	Files      uint64    `json:"files"`
-	FilesMax   uint64    `json:"files_max"`
-	Threads    int       `json:"threads"`
-	ThreadsMax int       `json:"threads_max"`
+	// CPUIdle is the share of the CPUs' time that nobody used, 0 to 1.
+	CPUIdle    *float64 `json:"cpu_idle"`
+	Files      uint64   `json:"files"`
+	FilesMax   uint64   `json:"files_max"`
+	Threads    int      `json:"threads"`
+	ThreadsMax int      `json:"threads_max"`
 }
 
 // KubeletDocument is what the kubelet says of itself.
@@ -161,4 +204,27 @@ type KubeletDocument struct {
 	// LastSeen is its own last seen, LastSeenAge the age of that.
 	LastSeen    *time.Time `json:"last_seen"`
 	LastSeenAge *float64   `json:"last_seen_age_seconds"`
+}
+
+// DockerDocument is the Docker daemon behind cri-dockerd: the last fresh
+// connection to its socket, and the processes behind that.
+type DockerDocument struct {
+	*ProbeDocument
+	Socket string `json:"socket"`
+	// AnsweredAt is when a /_ping was last answered, null for never.
+	AnsweredAt *time.Time `json:"answered_at"`
+	// Daemon is dockerd, Containerd the containerd that runs its containers; null
+	// while not found.
+	Daemon     *DockerProcessDocument `json:"daemon"`
+	Containerd *DockerProcessDocument `json:"containerd"`
+}
+
+// DockerProcessDocument is one of these processes, with the socket that it
+// listens on. DownSeconds is how long it has been stopped, frozen or gone.
+type DockerProcessDocument struct {
+	Socket      string           `json:"socket"`
+	Queue       *QueueDocument   `json:"queue"`
+	Process     *ProcessDocument `json:"process"`
+	Frozen      bool             `json:"frozen"`
+	DownSeconds *float64         `json:"down_seconds"`
 }

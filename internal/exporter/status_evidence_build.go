@@ -10,16 +10,15 @@ import (
 func (b builder) evidence(e *health.Evidence) EvidenceDocument {
 	d := EvidenceDocument{
 		Queue:       b.queue(e.Queue),
+		Listener:    b.listener(e.Listener),
 		Connections: b.connections(e.Connections),
 		Process:     b.process(e.Process),
 		Children:    b.children(e.Children),
 		Cgroup:      b.cgroup(e.Cgroup),
 		Node:        nodeDocument(e.Node),
 		Kubelet:     b.kubelet(e.Kubelet),
+		Docker:      b.docker(e.Docker),
 		Sources:     make(map[string]SourceDocument, len(e.Sources)),
-	}
-	if e.Docker != nil {
-		d.Docker = probeDocument(*e.Docker)
 	}
 	for name, s := range e.Sources {
 		said := b.redact.text(s.Err)
@@ -40,6 +39,15 @@ func (b builder) queue(q *health.Queue) *QueueDocument {
 		d.Length, d.Limit = new(q.Length), new(q.Limit)
 	}
 	return d
+}
+
+func (b builder) listener(l *health.Listener) *ListenerDocument {
+	if l == nil {
+		return nil
+	}
+	return &ListenerDocument{
+		At: utc(l.At), PID: positive(l.PID), Comm: l.Comm, Command: b.redact.text(l.Command), Unit: b.redact.text(l.Unit), Seconds: b.age(l.Since),
+	}
 }
 
 func (b builder) connections(c *health.Connections) *ConnectionsDocument {
@@ -64,10 +72,13 @@ func (b builder) process(p *health.Process) *ProcessDocument {
 		return nil
 	}
 	d := &ProcessDocument{
-		At: utc(p.At), PID: p.PID, Comm: p.Comm, Alive: p.Alive, Start: timeOrNil(p.Start),
+		At: utc(p.At), PID: p.PID, Comm: p.Comm, Command: b.redact.text(p.Command), Unit: b.redact.text(p.Unit), Alive: p.Alive, Start: timeOrNil(p.Start),
 		OpenFDs: notNegative(p.OpenFDs), MaxFDs: notNegative(p.MaxFDs),
-		BlockedSeconds: b.ageOrNil(p.BlockedSince), WaitChannels: append([]string{}, p.WaitChannels...),
+		Blocked: make([]BlockedDocument, 0, len(p.Blocked)), WaitChannels: append([]string{}, p.WaitChannels...),
 		CPU: p.CPU, CPUDelay: p.Delay, Restarts: p.RestartsTotal,
+	}
+	for _, t := range p.Blocked {
+		d.Blocked = append(d.Blocked, BlockedDocument{TID: t.TID, Seconds: b.age(t.Since), WaitChannel: t.Channel, Syscall: t.Syscall})
 	}
 	if p.Alive {
 		d.UpSeconds = b.ageOrNil(p.Start)
@@ -117,7 +128,33 @@ func (b builder) cgroup(c *health.Cgroup) *CgroupDocument {
 	if c.MemoryMax > 0 {
 		d.MemoryMax = new(c.MemoryMax)
 	}
+	d.MemoryLimits = make([]MemoryLimitDocument, 0, len(c.MemoryLimits))
+	for _, l := range c.MemoryLimits {
+		d.MemoryLimits = append(d.MemoryLimits, MemoryLimitDocument{
+			Path: b.redact.text(l.Path), Usage: l.Usage, High: positive(l.High), Max: positive(l.Max),
+			Events: l.HighEvents + l.MaxEvents, OutOfMemory: l.OOM,
+		})
+	}
 	return d
+}
+
+func (b builder) docker(d *health.Docker) *DockerDocument {
+	if d == nil || d.At.IsZero() {
+		return nil
+	}
+	return &DockerDocument{
+		ProbeDocument: probeDocument(d.Probe), Socket: d.Socket, AnsweredAt: timeOrNil(d.AnsweredAt),
+		Daemon: b.dockerProcess(d.Daemon), Containerd: b.dockerProcess(d.Containerd),
+	}
+}
+
+func (b builder) dockerProcess(p *health.DockerProcess) *DockerProcessDocument {
+	if p == nil {
+		return nil
+	}
+	return &DockerProcessDocument{
+		Socket: p.Socket, Queue: b.queue(p.Queue), Process: b.process(p.Process), Frozen: p.Frozen, DownSeconds: b.ageOrNil(p.DownSince),
+	}
 }
 
 func nodeDocument(n *health.Node) *NodeDocument {
@@ -126,7 +163,7 @@ func nodeDocument(n *health.Node) *NodeDocument {
 	}
 	return &NodeDocument{
 		At: utc(n.At), CPUSome: pressure(n.CPUSome), MemorySome: pressure(n.MemorySome), MemoryFull: pressure(n.MemoryFull),
-		IOSome: pressure(n.IOSome), IOFull: pressure(n.IOFull),
+		IOSome: pressure(n.IOSome), IOFull: pressure(n.IOFull), CPUIdle: pressure(n.CPUIdle),
 		Files: n.Files, FilesMax: n.FilesMax, Threads: n.Threads, ThreadsMax: n.ThreadsMax,
 	}
 }
@@ -143,7 +180,7 @@ func (b builder) kubelet(k *health.Kubelet) *KubeletDocument {
 
 func utc(t time.Time) time.Time { return t.UTC().Round(0) }
 
-// pressure is nil where the kernel does not tell: facts have -1 there.
+// pressure is nil for what is not known: facts have -1 there.
 func pressure(v float64) *float64 {
 	if v < 0 {
 		return nil
@@ -158,7 +195,7 @@ func notNegative(n int) *int {
 	return &n
 }
 
-func positive(n int) *int {
+func positive[T int | int64](n T) *T {
 	if n <= 0 {
 		return nil
 	}

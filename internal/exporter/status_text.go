@@ -125,6 +125,9 @@ func (t *textWriter) forecast(d *StatusDocument) {
 	t.row("Kubelet", phraseKubelet(d))
 	t.row("Time left", phraseTimeLeft(d))
 	t.row("Next", say(d.Next))
+	for i, step := range d.Steps {
+		t.row("", fmt.Sprintf("%d. %s", i+1, say(strings.ReplaceAll(step, "`", ""))))
+	}
 	t.buf.WriteByte('\n')
 }
 
@@ -138,6 +141,7 @@ func (t *textWriter) state(d *StatusDocument) {
 		t.row("Relist", phraseLastRelist(d))
 	}
 	t.row("Status", phraseStatusCheck(d))
+	t.row("Model", phraseSettings(d))
 	t.row("Fresh dial", phraseProbe(d))
 	t.row("Runtime", phraseRuntime(d))
 	t.row("Events", phraseEvents(d))

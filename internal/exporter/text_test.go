@@ -64,7 +64,7 @@ func TestStatusTextColor(t *testing.T) {
 func TestStatusTextHostile(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\r\nHEALTHY\u202e\u0085\xff"
 	d := document(degraded(), true)
-	d.KubeletMessage, d.NodeReady = evil+strings.Repeat("x", 1<<20), false
+	d.KubeletMessage, d.Kubelet.NodeReady = evil+strings.Repeat("x", 1<<20), false
 	d.Next, d.Reason = evil, evil
 	d.Reasons[0].ID, d.Reasons[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
 	d.Runtime.Name, d.Runtime.Version = evil, strings.Repeat(evil, 1000)
@@ -81,7 +81,10 @@ func TestStatusTextHostile(t *testing.T) {
 	e.Connections.Stuck[0].Comm, e.Connections.Stuck[0].State = evil, evil
 	e.Children.Stuck[0].Comm, e.Children.Stuck[0].State, e.Children.Old[0].Comm = evil, evil, evil
 	e.Kubelet.OK, e.Kubelet.Detail = false, strings.Repeat(evil, 1000)
-	e.Docker = &ProbeDocument{Stage: evil, Cause: evil, Detail: evil}
+	e.Docker = &DockerDocument{
+		ProbeDocument: &ProbeDocument{Stage: evil, Cause: evil, Detail: evil},
+		Daemon:        &DockerProcessDocument{Socket: evil, Queue: &QueueDocument{}, Process: &ProcessDocument{Comm: evil}},
+	}
 	e.Sources[evil] = SourceDocument{Error: strings.Repeat(evil, 1000)}
 	d.Operations[evil] = OperationDocument{LastError: &ErrorDocument{Operation: evil, Code: evil, Message: evil}}
 	got := statusText(t, d, false)

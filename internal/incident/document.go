@@ -51,6 +51,9 @@ type Summary struct {
 	// Stored is true once a version of it is on disk for good. In the file
 	// itself it is true.
 	Stored bool `json:"stored"`
+	// Began is Opened by this process's clocks, with its monotonic reading; zero
+	// for an incident that was read from a file.
+	Began time.Time `json:"-"`
 }
 
 // ReasonTimes tells of one reason when it stood.

@@ -29,7 +29,7 @@ func Replay(i *Incident) (different []Difference, judged int) {
 			continue
 		}
 		judged++
-		is := health.Judge(m.Facts, m.At, known(m.Previous))
+		is := health.Judge(m.Facts, m.At, known(m.Previous, m.At))
 		if !sameVerdict(m.Verdict, is) {
 			different = append(different, Difference{Index: n, At: m.At, Offset: m.Offset, Was: m.Verdict, Is: is})
 		}
@@ -38,13 +38,20 @@ func Replay(i *Incident) (different []Difference, judged int) {
 }
 
 // known returns a verdict as the present classifier could have given it: without
-// reasons that it does not have.
-func known(v *health.Verdict) *health.Verdict {
+// reasons that it does not have. A file that was recorded before reasons had the
+// time of their last evidence gets at for it: the verdict was given a judgement
+// earlier.
+func known(v *health.Verdict, at time.Time) *health.Verdict {
 	if v == nil {
 		return nil
 	}
 	out := *v
 	out.Active = slices.DeleteFunc(slices.Clone(v.Active), func(a health.Active) bool { return !health.Known(a.ID) })
+	for i := range out.Active {
+		if out.Active[i].Seen.IsZero() {
+			out.Active[i].Seen = at
+		}
+	}
 	if !slices.ContainsFunc(out.Active, func(a health.Active) bool { return a.ID == v.Reason }) {
 		out.Reason = ""
 	}

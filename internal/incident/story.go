@@ -87,7 +87,7 @@ func (m *moment) encode() ([]byte, error) {
 // from its numbers.
 func changed(a, b *health.Verdict) bool {
 	if a == nil || a.State != b.State || a.Reason != b.Reason || a.RunnerUp != b.RunnerUp ||
-		a.PLEGHealthy != b.PLEGHealthy || a.SyncLoopAllowed != b.SyncLoopAllowed || a.NodeReady != b.NodeReady ||
+		a.PLEGHealthy != b.PLEGHealthy || a.SyncLoopAllowed != b.SyncLoopAllowed || a.RulesOK != b.RulesOK || a.NodeReady != b.NodeReady ||
 		len(a.Active) != len(b.Active) {
 		return true
 	}
@@ -200,7 +200,7 @@ func rank(s health.State) int {
 func (s *story) summary() Summary {
 	out := s.doc.Summary
 	out.Reasons = slices.Clone(s.doc.Reasons)
-	out.Reason = s.mainReason()
+	out.Reason, out.Began = s.mainReason(), s.opened
 	end := s.updated
 	if !s.closed.IsZero() {
 		end = s.closed

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// TestNoReasonBeforeTheSearch: that no socket is known means nothing before the
+// first search has ended.
+func TestNoReasonBeforeTheSearch(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.KubeletHealthzURL = ""
+	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := d.Snapshot(time.Now()).Verdict; v.State != health.StateStarting || v.Reason != health.Starting {
+		t.Errorf("%s, %s before the first search", v.State, v.Reason)
+	}
+}
+
+// TestDiscoveredEndpoint: the first relist waits for the search, and no verdict
+// on the way names a reason.
+func TestDiscoveredEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		w := watchLogged(t, fakeRuntime(2, 1), func(c *Config) {
+			c.RuntimeEndpoint = ""
+			dir := filepath.Join(c.ProcFS, "7")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{"comm": "kubelet\n", "cmdline": "kubelet\x00--container-runtime-endpoint=/run/fake.sock\x00"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, zap.New(core))
+		w.expect(300*time.Millisecond, well)
+		for _, e := range logs.FilterMessage("verdict changed").All() {
+			if reason := e.ContextMap()["reason"]; reason != "" && reason != health.Starting {
+				t.Errorf("%v was the reason on the way", reason)
+			}
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// kubeletSeenAfter is how long a kubelet must run until the model begins again
+// with it: before that it has made no call.
+const kubeletSeenAfter = 2 * time.Second
+
+// sameStart is how far apart two readings of one start time may be.
+const sameStart = time.Second
+
+// kubeletModel is the modelled kubelet: its relists and its node status update,
+// with the settings of the node's own. It belongs to the judge.
+type kubeletModel struct {
+	relists *health.Model
+	writer  health.StatusWriter
+	started time.Time // of the kubelet's process, zero while none has been seen
+	timeout time.Duration
+}
+
+// settings are the kubelet's, as far as known, or plegd's flags: a flag that the
+// user gave wins. from says for each where it comes from.
+func (c *Config) settings(k *health.KubeletProcess) (timeout, period time.Duration, from map[string]string) {
+	timeout, period = c.RPCTimeout, c.NodeStatusPeriod
+	from = map[string]string{}
+	choose := func(value *time.Duration, flag, setting string, own time.Duration) {
+		switch {
+		case c.given(flag):
+			from[setting] = "--" + flag
+		case k != nil && own > 0:
+			*value, from[setting] = own, k.From[setting]
+		default:
+			from[setting] = "default"
+		}
+	}
+	var ownTimeout, ownPeriod time.Duration
+	if k != nil {
+		ownTimeout, ownPeriod = k.RequestTimeout, k.NodeStatusPeriod
+	}
+	choose(&timeout, "rpc-timeout", cri.SettingRequestTimeout, ownTimeout)
+	choose(&period, "node-status-period", cri.SettingNodeStatusPeriod, ownPeriod)
+	return max(timeout, minPeriod), max(period, minPeriod), from
+}
+
+// follow takes over the settings of the node's kubelet, and begins again when
+// that has restarted.
+func (d *Daemon) follow(f *health.Facts, now time.Time) {
+	k := f.Evidence.KubeletProcess
+	f.Config.RPCTimeout, f.Config.NodeStatusPeriod, f.Config.From = d.cfg.settings(k)
+	if f.Config.RPCTimeout != d.kubelet.timeout {
+		d.kubelet.timeout = f.Config.RPCTimeout
+		d.runtime.setRPCTimeout(f.Config.RPCTimeout)
+		d.kubelet.relists.SetRPCTimeout(f.Config.RPCTimeout)
+	}
+	if k == nil || now.Sub(k.Started) < kubeletSeenAfter {
+		return
+	}
+	last := orElse(d.kubelet.started, d.started)
+	if k.Started.After(last.Add(sameStart)) {
+		d.kubelet.relists.Restart(k.Started)
+		d.kubelet.writer.Restart(k.Started)
+	}
+	if d.kubelet.started.IsZero() || k.Started.After(last.Add(sameStart)) {
+		d.kubelet.started = k.Started
+	}
+	f.KubeletStarted = d.kubelet.started
+}

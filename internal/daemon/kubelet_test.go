@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// kubeletStarts puts a kubelet's process that has just started into a procfs.
+func kubeletStarts(t *testing.T, procFS string, pid int, args ...string) {
+	t.Helper()
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		t.Fatal(err)
+	}
+	ticks := up.Nano() / int64(10*time.Millisecond)
+	dir := filepath.Join(procFS, fmt.Sprint(pid))
+	for file, content := range map[string]string{
+		"comm": "kubelet\n", "cgroup": "0::/system.slice/kubelet.service\n",
+		"cmdline": strings.Join(append([]string{"/usr/bin/kubelet"}, args...), "\x00") + "\x00",
+		"stat":    fmt.Sprintf("%d (kubelet) S 1 %d %d 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 12 0 %d 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", pid, pid, pid, ticks),
+	} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKubeletRestartsInAHang: the model begins again with the kubelet, with the
+// message of one that has yet to relist; a restart while all is well changes
+// nothing.
+func TestKubeletRestartsInAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		procFS := t.TempDir()
+		kubeletStarts(t, procFS, 100)
+		w := watch(t, fakeRuntime(10, 2), func(cfg *Config) { cfg.ProcFS = procFS })
+		w.expect(30*time.Second, well.seen(30*time.Second))
+		if err := os.RemoveAll(filepath.Join(procFS, "100")); err != nil {
+			t.Fatal(err)
+		}
+		kubeletStarts(t, procFS, 200)
+		for s := 31; s <= 60; s++ {
+			if v := w.at(seconds(float64(s))).Verdict; v.State != health.StateHealthy || !v.NodeReady {
+				t.Fatalf("second %d: a kubelet that restarts makes the verdict %s, %q, %q", s, v.State, v.Reason, v.KubeletMessage)
+			}
+		}
+		w.at(60*time.Second + 500*time.Millisecond)
+		w.fail("ListContainers=hang")
+		w.at(80*time.Second + 500*time.Millisecond)
+		if err := os.RemoveAll(filepath.Join(procFS, "200")); err != nil {
+			t.Fatal(err)
+		}
+		kubeletStarts(t, procFS, 300)
+		s := w.at(86 * time.Second)
+		const want = "PLEG is not healthy: pleg has yet to be successful"
+		if v := s.Verdict; v.State != health.StateUnhealthy || v.KubeletMessage != want {
+			t.Errorf("5 s after the restart: %s, message %q, want unhealthy, %q", v.State, v.KubeletMessage, want)
+		}
+		// Its first update waits for its first lists, which hang for 2 min.
+		if v := s.Verdict; !v.NodeReady || v.NotReadyIn == nil || *v.NotReadyIn < 110*time.Second || *v.NotReadyInLatest > 125*time.Second {
+			t.Errorf("5 s after the restart: node Ready %t, NotReady in %v to %v, want Ready and 110 s to 125 s", v.NodeReady, v.NotReadyIn, v.NotReadyInLatest)
+		}
+		if got := s.Facts.KubeletStarted.Sub(w.t0); got < 78*time.Second || got > 83*time.Second {
+			t.Errorf("the kubelet started at %s", got)
+		}
+		w.fail("")
+		if v := w.at(92 * time.Second).Verdict; v.State != health.StateHealthy {
+			t.Errorf("the lists answer again: %s, %q, %q", v.State, v.Reason, v.KubeletMessage)
+		}
+	})
+}
+
+// TestKubeletSettings: the kubelet's own settings count, and a flag that the user
+// gave wins.
+func TestKubeletSettings(t *testing.T) {
+	for _, given := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			procFS := t.TempDir()
+			kubeletStarts(t, procFS, 100, "--runtime-request-timeout=15s", "--node-status-update-frequency=20s", "--container-runtime-endpoint=/run/fake.sock")
+			w := watch(t, fakeRuntime(1, 1), func(cfg *Config) {
+				cfg.ProcFS = procFS
+				cfg.Given = func(flag string) bool { return given && flag == "rpc-timeout" }
+			})
+			c := w.at(10 * time.Second).Facts.Config
+			timeout, from := 15*time.Second, "the kubelet's arguments"
+			if given {
+				timeout, from = 2*time.Minute, "--rpc-timeout"
+			}
+			if c.RPCTimeout != timeout || c.From["runtimeRequestTimeout"] != from || c.NodeStatusPeriod != 20*time.Second {
+				t.Errorf("given %t: requests of %s, updates every %s, from %v", given, c.RPCTimeout, c.NodeStatusPeriod, c.From)
+			}
+			w.fail("ListContainers=hang")
+			s := w.at(30 * time.Second)
+			if failed := s.Facts.Relist.Failures > 0; failed == given {
+				t.Errorf("given %t: %d relists have failed after 20 s", given, s.Facts.Relist.Failures)
+			}
+		})
+	}
+}
