@@ -11,7 +11,7 @@ func fleetPanels(l *layout) {
 	l.row("Fleet")
 	l.put(stat("Nodes", "Nodes from which there are metrics.", "", "0", "value", steps("text"),
 		query{`count(pleg_threshold_seconds{` + nodes + `})`, ""}), 3, 4)
-	l.put(stat("NotReady", "Nodes that are NotReady by the kubelet's rules.", "", "0", "value", steps("green", 1, "red"),
+	l.put(stat("NotReady", "Nodes on which the kubelet no longer manages pods, by its own rules.", "", "0", "value", steps("green", 1, "red"),
 		query{`sum(pleg_verdict{` + nodes + `, state="unhealthy"})`, ""}), 3, 4)
 	l.put(stat("Degraded", "Something is wrong, and the kubelet still calls the node Ready.", "", "0", "value", steps("green", 1, "orange"),
 		query{`sum(pleg_verdict{` + nodes + `, state="degraded"})`, ""}), 3, 4)
@@ -53,7 +53,7 @@ func nodePanels(l *layout) {
 		query{`pleg_verdict{` + one + `} == 1`, "{{state}}"}), 4, 4)
 	l.put(stat("Primary reason", "plegd reasons ID says what to do.", "", "none", "name", steps("orange"),
 		query{`pleg_primary_reason{` + one + `} == 1`, "{{reason}}"}), 6, 4)
-	l.put(stat("NotReady in", "By the kubelet's rules, if nothing changes.", "s", "not in sight", "value", steps("red", 60, "orange"),
+	l.put(stat("NotReady in", "Earliest time until the API shows it, if nothing changes.", "s", "not in sight", "value", steps("red", 60, "orange"),
 		query{`pleg_not_ready_in_seconds{` + one + `}`, ""}), 4, 4)
 	l.put(stat("Last seen", "Age of the last successful relist.", "s", "never", "value", steps("green", 30, "orange", 120, "red"),
 		query{`pleg_last_seen_age_seconds{` + one + `}`, ""}), 4, 4)
@@ -63,7 +63,7 @@ func nodePanels(l *layout) {
 		query{`pleg_verdict{` + one + `}`, "{{state}}"}), 12, 7)
 	l.put(timeline("Reasons", "Every reason that was active.", "active", "",
 		query{`max by (reason) (pleg_reason{` + one + `}) and on (reason) (max by (reason) (max_over_time(pleg_reason{` + one + `}[$__range])) == 1)`, "{{reason}}"}), 12, 7)
-	l.put(lines("Last seen and countdown", "The kubelet reports NotReady at the threshold, or when the countdown ends.", "s",
+	l.put(lines("Last seen and countdown", "The kubelet stops managing pods at the threshold; the API shows NotReady when the countdown ends.", "s",
 		query{`pleg_last_seen_age_seconds{` + one + `}`, "last seen"},
 		query{`pleg_modelled_last_seen_age_seconds{` + one + `}`, "the modelled kubelet's"},
 		query{`pleg_threshold_seconds{` + one + `}`, "threshold"},

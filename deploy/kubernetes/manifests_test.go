@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,8 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 	if s == nil || s.Capabilities == nil || s.SELinuxOptions == nil || s.SeccompProfile == nil || s.RunAsUser == nil || s.ReadOnlyRootFilesystem == nil {
 		return errors.New("the security context is not complete")
 	}
-	want(len(s.Capabilities.Add) == 0 && len(s.Capabilities.Drop) == 1 && s.Capabilities.Drop[0] == "ALL", "not every capability is dropped")
+	want(slices.Equal(s.Capabilities.Add, []corev1.Capability{"SYS_PTRACE"}), "it has another capability than SYS_PTRACE, or not that one")
+	want(len(s.Capabilities.Drop) == 1 && s.Capabilities.Drop[0] == "ALL", "not every capability is dropped")
 	want(no(s.Privileged) && no(s.AllowPrivilegeEscalation), "it is privileged, or may become so")
 	want(*s.ReadOnlyRootFilesystem, "the root file system can be written")
 	want(*s.RunAsUser == 0, "it does not run as root, whose the socket is")
@@ -225,6 +227,8 @@ func TestMutations(t *testing.T) {
 		{"base/daemonset.yaml", "            path: /sys/fs/cgroup\n", "            path: /sys\n", "/sys of the node is mounted"},
 		{"base/daemonset.yaml", "runAsGroup: 65534", "runAsGroup: 0", "root's group"},
 		{"base/daemonset.yaml", "drop: [ALL]", "drop: [NET_RAW]", "capability"},
+		{"base/daemonset.yaml", "add: [SYS_PTRACE]", "add: [SYS_PTRACE, SYS_ADMIN]", "another capability"},
+		{"base/daemonset.yaml", "              add: [SYS_PTRACE]\n", "", "another capability"},
 		{"base/kustomization.yaml", "newTag: dev", "newName: plegd", "the image is"},
 		{"base/namespace.yaml", "enforce: privileged", "enforce: restricted", "does not admit"},
 		{"base/serviceaccount.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},

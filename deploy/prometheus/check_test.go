@@ -24,6 +24,11 @@ func checkWeather(dir string) error {
 	return run(dir, "promtool", "test", "rules", "plegd.weather.test.yml")
 }
 
+// checkKubelet replays what plegd exported beside a real kubelet.
+func checkKubelet(dir string) error {
+	return run(dir, "promtool", "test", "rules", "plegd.kubelet.test.yml")
+}
+
 // targets has Prometheus discover and relabel the job's targets, and compares
 // the addresses and nodes that come out.
 func targets(dir, config string, want ...string) error {

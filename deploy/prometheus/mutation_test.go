@@ -21,7 +21,8 @@ func TestMutations(t *testing.T) {
 		// Alerts too late, too early, or about the wrong node.
 		"the node must be old twice":          {alertRules, "pleg_threshold_seconds * 2 / 3", "pleg_threshold_seconds * 4 / 3", checkAlerts},
 		"an upgrade pages":                    {alertRules, "pleg_threshold_seconds * 2 / 3", "pleg_threshold_seconds / 2", checkWeather},
-		"NotReady at once":                    {alertRules, "for: 150s", "for: 60s", checkWeather},
+		"a boot pages":                        {alertRules, "            and pleg_verdict{state=\"unhealthy\"} offset 150s\n", "", checkWeather},
+		"the page comes late":                 {alertRules, "offset 150s\n", "offset 150s\n        for: 1m\n", checkKubelet},
 		"trouble of any age counts":           {alertRules, "            and pleg_not_ready_in_seconds offset 2m\n", "", checkWeather},
 		"reasons at once":                     {alertRules, "        for: 2m\n", "        for: 90s\n", checkWeather},
 		"a reboot is an outage":               {alertRules, "expr: up{job=\"plegd\"} == 0\n        for: 10m", "expr: up{job=\"plegd\"} == 0\n        for: 3m", checkWeather},
