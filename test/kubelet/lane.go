@@ -1,0 +1,414 @@
+//go:build e2e
+
+package kubelet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/plegd/plegd/test/kubelet/record"
+	"github.com/plegd/plegd/test/lab"
+)
+
+const (
+	nodeName     = "node1"
+	samplePeriod = 250 * time.Millisecond
+	scrapePeriod = 5 * time.Second
+	startLimit   = 2 * time.Minute
+	// calm is how long a node must be Ready before its fault.
+	calm = 12 * time.Second
+	// aftermath is how long the recording continues after everything is well: a
+	// kubelet may still write what its last update found.
+	aftermath  = 15 * time.Second
+	staticPods = 2
+)
+
+// lane is a node with a runtime, a kubelet, plegd and an API server, whose
+// scenario is recorded.
+type lane struct {
+	*testing.T
+	dir     string
+	version string // of the kubelet
+	program string // the kubelet's
+	images  string // socket of a runtime that has images
+	options scenario
+
+	node       *lab.Node
+	containerd *lab.Containerd // nil on a simulated runtime
+	simulated  *simulated      // nil on a real one
+	socket     string
+	api        *apiServer
+	kubelet    *lab.NodeProcess
+	control    *http.Client
+	recording  *record.Recording
+	recorded   chan struct{} // closed when the recorder has ended
+	stop       chan struct{}
+}
+
+// start starts a node and waits until its kubelet and plegd are well.
+func (l *lane) start(t *testing.T) {
+	l.T, l.dir = t, lab.Dir(t)
+	l.recorded, l.stop = make(chan struct{}), make(chan struct{})
+	if l.options.real {
+		l.containerd = lab.NewContainerd(t, lab.ContainerdOptions{Node: true})
+		l.node, l.socket = l.containerd.Node(), l.containerd.Socket
+	} else {
+		l.node = lab.NewNode(t)
+		l.simulated = newSimulated(t, l.node, l.dir)
+		l.socket = l.simulated.Socket
+	}
+	l.api = newAPIServer(t, l.node.Listen(apiAddress))
+	l.configure()
+	l.StartKubelet()
+	l.startPlegd()
+	lab.Eventually(t, startLimit, "the node is Ready and plegd is healthy", l.well)
+}
+
+// well reports what is not well, if anything.
+func (l *lane) well() error {
+	writes, _ := l.api.Writes()
+	if n := len(writes); n == 0 || writes[n-1].Status != "True" {
+		return fmt.Errorf("the node is not Ready: %+v\n%s", last(writes), lab.Tail(l.kubeletLog(), 5))
+	}
+	s, err := l.sample()
+	if err == nil && s.State != "healthy" {
+		err = fmt.Errorf("plegd says %s %s", s.State, s.Reason)
+	}
+	return err
+}
+
+func last(writes []readyWrite) readyWrite {
+	if len(writes) == 0 {
+		return readyWrite{}
+	}
+	return writes[len(writes)-1]
+}
+
+func (l *lane) path(name string) string { return filepath.Join(l.dir, name) }
+func (l *lane) kubeletLog() string      { return l.path("kubelet.log") }
+
+// configure writes the kubelet's files.
+func (l *lane) configure() {
+	l.Helper()
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		// Its metrics and healthz on 10250 are for a token that the API server knows.
+		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
+		"authorization":  map[string]any{"mode": "Webhook"},
+		"failCgroupV1":   false, "cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+		"failSwapOn":   false,
+		"evictionHard": map[string]string{"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+		// No garbage collection of images while a runtime is broken.
+		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+		"makeIPTablesUtilChains": false, "resolvConf": "",
+		"address": "127.0.0.1", "staticPodPath": l.path("manifests"), "podLogsDir": l.path("pods"),
+		"volumePluginDir":          l.path("plugins"),
+		"containerRuntimeEndpoint": "unix://" + l.socket,
+	}
+	if l.simulated != nil {
+		config["imageServiceEndpoint"] = "unix://" + l.images
+	}
+	if l.options.requestTimeout > 0 {
+		config["runtimeRequestTimeout"] = l.options.requestTimeout.String()
+	}
+	for _, dir := range []string{"manifests", "pods", "plugins", "certs", "state"} {
+		if err := os.Mkdir(l.path(dir), 0o755); err != nil {
+			l.Fatal(err)
+		}
+	}
+	l.writeJSON("kubelet.json", config)
+	l.writeJSON("kubeconfig", map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "lab",
+		"clusters": []any{map[string]any{"name": "lab", "cluster": map[string]any{"server": "http://" + apiAddress}}},
+		"users":    []any{map[string]any{"name": "lab", "user": map[string]any{}}},
+		"contexts": []any{map[string]any{"name": "lab", "context": map[string]any{"cluster": "lab", "user": "lab"}}},
+	})
+	if err := os.WriteFile(l.path("token"), []byte("plegd-token\n"), 0o600); err != nil {
+		l.Fatal(err)
+	}
+	if l.containerd == nil {
+		return
+	}
+	for i := range staticPods {
+		l.writeJSON(fmt.Sprintf("manifests/p%d.json", i), map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("p%d", i), "namespace": "default"},
+			"spec": map[string]any{
+				"hostNetwork": true, "terminationGracePeriodSeconds": 0,
+				"containers": []any{map[string]any{"name": "c", "image": lab.PauseImage, "imagePullPolicy": "Never"}},
+			},
+		})
+	}
+}
+
+func (l *lane) writeJSON(name string, v any) {
+	l.Helper()
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(l.path(name), b, 0o644)
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// StartKubelet starts the kubelet, for the first time or after its end.
+func (l *lane) StartKubelet() {
+	l.Helper()
+	l.kubelet = l.node.Start(l.kubeletLog(), l.program,
+		"--config="+l.path("kubelet.json"), "--kubeconfig="+l.path("kubeconfig"), "--root-dir=/var/lib/kubelet",
+		// In memory, and short enough for the sockets that it makes there.
+		"--cert-dir="+l.path("certs"), "--hostname-override="+nodeName, "--node-ip=127.0.0.1",
+		"--kube-api-content-type=application/json", "--v=2", "--vmodule=kubelet_node_status=5,generic=5")
+}
+
+func (l *lane) startPlegd() {
+	l.Helper()
+	argv := []string{
+		lab.Binary(l.T), "run", "--runtime-endpoint=" + l.socket, "--control-socket=" + l.path("plegd.sock"),
+		"--state-dir=" + l.path("state"), "--web.listen-address=127.0.0.1:20290", "--log.format=json",
+	}
+	if l.options.metrics {
+		argv = append(argv, "--kubelet-metrics-url=https://127.0.0.1:10250/metrics",
+			"--kubelet-token-file="+l.path("token"), "--kubelet-ca-file="+l.path("certs/kubelet.crt"))
+	}
+	l.node.Start(l.path("plegd.log"), argv...)
+	l.control = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", l.path("plegd.sock"))
+		},
+	}}
+	l.Cleanup(l.control.CloseIdleConnections)
+}
+
+func (l *lane) get(path string) (io.ReadCloser, error) {
+	resp, err := l.control.Get("http://plegd" + path)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
+	}
+	return resp.Body, nil
+}
+
+// sample asks plegd for its status.
+func (l *lane) sample() (record.Sample, error) {
+	body, err := l.get("/api/v1/status")
+	if err != nil {
+		return record.Sample{}, err
+	}
+	defer func() { _ = body.Close() }()
+	var s struct {
+		Now     time.Time `json:"now"`
+		State   string    `json:"state"`
+		Reason  string    `json:"reason"`
+		Reasons []struct {
+			ID string `json:"id"`
+		} `json:"reasons"`
+		KubeletMessage   string   `json:"kubelet_message"`
+		NotReadyIn       *float64 `json:"not_ready_in_seconds"`
+		NotReadyInLatest *float64 `json:"not_ready_in_latest_seconds"`
+		Kubelet          struct {
+			RulesOK       bool     `json:"rules_ok"`
+			RulesFailIn   *float64 `json:"rules_fail_in_seconds"`
+			NodeReady     bool     `json:"node_ready"`
+			ReadyIn       *float64 `json:"ready_in_seconds"`
+			ReadyInLatest *float64 `json:"ready_in_latest_seconds"`
+		} `json:"kubelet"`
+	}
+	if err := json.NewDecoder(body).Decode(&s); err != nil {
+		return record.Sample{}, err
+	}
+	out := record.Sample{
+		At: s.Now, State: s.State, Reason: s.Reason, Message: s.KubeletMessage,
+		RulesOK: s.Kubelet.RulesOK, RulesFailIn: s.Kubelet.RulesFailIn, NodeReady: s.Kubelet.NodeReady,
+		NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest, ReadyIn: s.Kubelet.ReadyIn, ReadyInLatest: s.Kubelet.ReadyInLatest,
+	}
+	for _, r := range s.Reasons {
+		out.Reasons = append(out.Reasons, r.ID)
+	}
+	return out, nil
+}
+
+// record begins to record; Finish ends it.
+func (l *lane) record(r *record.Recording) {
+	l.recording = r
+	go func() {
+		defer close(l.recorded)
+		tick := time.NewTicker(samplePeriod)
+		defer tick.Stop()
+		var scraped time.Time
+		for {
+			if s, err := l.sample(); err == nil {
+				r.Samples = append(r.Samples, s)
+			}
+			if time.Since(scraped) >= scrapePeriod {
+				scraped = time.Now()
+				if s, err := l.scrape(); err == nil {
+					r.Scrapes = append(r.Scrapes, s)
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-l.stop:
+				return
+			}
+		}
+	}()
+}
+
+// scrape reads the metrics that the alert rules use.
+func (l *lane) scrape() (record.Scrape, error) {
+	out := record.Scrape{At: time.Now(), Values: map[string]float64{}}
+	body, err := l.get("/metrics")
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(body)
+	if err != nil {
+		return out, err
+	}
+	for name, family := range families {
+		if !ruleMetrics[name] {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			value := m.GetGauge().GetValue()
+			if m.GetCounter() != nil {
+				value = m.GetCounter().GetValue()
+			}
+			var labels []string
+			for _, pair := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", pair.GetName(), pair.GetValue()))
+			}
+			out.Values[name+"{"+strings.Join(labels, ", ")+"}"] = value
+		}
+	}
+	return out, nil
+}
+
+// Fault notes the beginning of the fault.
+func (l *lane) Fault() { l.recording.Fault = time.Now() }
+
+// Recovery notes the end of the fault.
+func (l *lane) Recovery() { l.recording.Recovery = time.Now() }
+
+// Sleep waits for so long: a fault of a certain length is what is tested.
+func (l *lane) Sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-l.Context().Done():
+	}
+}
+
+// AwaitReady waits until the API's Ready condition has a value, and reports
+// whether it came within the limit.
+func (l *lane) AwaitReady(status string, limit time.Duration) bool {
+	deadline := time.After(limit)
+	for {
+		writes, changed := l.api.Writes()
+		if last(writes).Status == status {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			return false
+		case <-l.Context().Done():
+			return false
+		}
+	}
+}
+
+// Settle waits until the node is Ready and plegd is healthy, for at most a limit,
+// and a while longer.
+func (l *lane) Settle(limit time.Duration) {
+	l.Helper()
+	since, start := time.Time{}, time.Now()
+	for time.Since(start) < limit {
+		if l.well() != nil {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
+		} else if time.Since(since) > aftermath {
+			return
+		}
+		l.Sleep(samplePeriod)
+	}
+	l.Errorf("not well %s after the recovery: %v", limit, l.well())
+}
+
+// Finish ends the recording and adds what the API and the kubelet's log hold.
+func (l *lane) Finish() *record.Recording {
+	l.Helper()
+	close(l.stop)
+	<-l.recorded
+	r := l.recording
+	r.End = time.Now()
+	if r.Recovery.IsZero() {
+		r.Recovery = r.End
+	}
+	writes, _ := l.api.Writes()
+	for _, w := range writes {
+		r.Writes = append(r.Writes, record.Write{At: w.At, Ready: w.Status == "True", Message: w.Message})
+	}
+	skips, err := readSkips(l.kubeletLog(), r.Date)
+	if err != nil {
+		l.Fatal(err)
+	}
+	r.Skips = skips
+	return r
+}
+
+// skipLine is the kubelet's log line of a sync loop that does not work, as in
+// I1122 05:01:02.123456   123 kubelet.go:2400] "Skipping pod synchronization" err="..."
+var skipLine = regexp.MustCompile(`^[IEW](\d{4} \d\d:\d\d:\d\d\.\d+) .*"Skipping pod synchronization" err="(.*)"$`)
+
+func readSkips(path string, date time.Time) ([]record.Skip, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var skips []record.Skip
+	scanner := bufio.NewScanner(f)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		m := skipLine.FindStringSubmatch(scanner.Text())
+		if m == nil {
+			continue
+		}
+		at, err := time.ParseInLocation("2006 0102 15:04:05.000000", fmt.Sprintf("%d %s", date.Local().Year(), m[1]), time.Local)
+		if err != nil {
+			return nil, err
+		}
+		skips = append(skips, record.Skip{At: at, Error: strings.ReplaceAll(m[2], `\"`, `"`)})
+	}
+	return skips, scanner.Err()
+}
+
+// removeCNI removes containerd's network configuration.
+func (l *lane) removeCNI() {
+	l.Helper()
+	if err := os.Remove(l.containerd.CNIConfig); err != nil {
+		l.Fatal(err)
+	}
+}

@@ -1,0 +1,386 @@
+package record
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Limits of the comparison.
+const (
+	// ruleLimit is how far plegd's rules may be from the kubelet's sync loop.
+	// plegd is sampled every 250 ms and the loop looks once a second.
+	ruleLimit = 1500 * time.Millisecond
+	// statusPhase is added to the limits where Status decides: the kubelet asks for it
+	// every 5 s, at moments that nobody outside can know, so its 30 s begin up to 5 s
+	// before or after plegd's.
+	statusPhase = 5 * time.Second
+	// windowLimit is the widest window that plegd may predict.
+	windowLimit = 12500 * time.Millisecond
+	// windowSlack is how far outside the predicted window a write may be: the API
+	// records it when it arrives, and samples are 250 ms apart.
+	windowSlack = 500 * time.Millisecond
+	// insideShare is the share of the samples before the write whose window must
+	// hold it.
+	insideShare = 0.95
+	// phaseLimit is how far plegd's Ready may be from the API's: the kubelet's tick
+	// has a phase that nobody outside can know.
+	phaseLimit = 12500 * time.Millisecond
+)
+
+// Prediction is what plegd said a while after the fault, in seconds since the
+// fault.
+type Prediction struct {
+	After time.Duration
+	// Rules is when the kubelet's rules fail, From and To bound the API's NotReady.
+	// nil: not predicted.
+	Rules, From, To *float64
+	// Failed is true when plegd said that the rules have failed, NotReady when it said
+	// that the API shows NotReady.
+	Failed, NotReady bool
+}
+
+// Turn is a change of the Ready condition to False, and back.
+type Turn struct {
+	// NotReady and Ready are seconds since the fault. Ready is nil where it did not
+	// come back.
+	NotReady float64
+	Ready    *float64
+	Message  string
+}
+
+// Comparison is what one run showed. Times are seconds since the fault, nil for
+// what never happened.
+type Comparison struct {
+	Recording *Recording
+	// Predictions were made 5, 10 and 20 s after the fault.
+	Predictions [3]Prediction
+	// RulesFailed is when plegd's rules failed, Skipped when the kubelet's sync loop
+	// first skipped its work.
+	RulesFailed, Skipped *float64
+	// API are the turns of the API's Ready condition, Plegd those of plegd's.
+	API, Plegd []Turn
+	// Inside is the share of the samples, from 5 s after the fault to the API's first
+	// NotReady, whose window held it; -1 where there was none to compare.
+	Inside float64
+	// Widest is the widest window predicted in that time, in seconds.
+	Widest float64
+	// Message is "equal", "different" or "" where the API showed none.
+	Message string
+	// PlegdMessage is plegd's where it is different.
+	PlegdMessage string
+	// ReasonNamed is when the wanted reason was named, ReasonGone how long after the
+	// recovery it was gone.
+	ReasonNamed, ReasonGone *float64
+	// Problems are the acceptance rules that the run broke.
+	Problems []string
+}
+
+// Compare compares what plegd predicted with what the kubelet did.
+func Compare(r *Recording) *Comparison {
+	c := &Comparison{Recording: r, Inside: -1}
+	for i, after := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
+		c.Predictions[i] = r.prediction(after)
+	}
+	c.API = apiTurns(r)
+	c.Plegd = plegdTurns(r)
+	c.rules()
+	c.window()
+	c.turns()
+	c.messages()
+	c.reason()
+	return c
+}
+
+func (c *Comparison) problem(format string, args ...any) {
+	c.Problems = append(c.Problems, fmt.Sprintf(format, args...))
+}
+
+// since returns the seconds from the fault to t.
+func (r *Recording) since(t time.Time) float64 { return t.Sub(r.Fault).Seconds() }
+
+func ptr(v float64) *float64 { return &v }
+
+// prediction returns what the first sample said that is so long after the fault.
+func (r *Recording) prediction(after time.Duration) Prediction {
+	p := Prediction{After: after}
+	for _, s := range r.Samples {
+		if s.At.Before(r.Fault.Add(after)) {
+			continue
+		}
+		at := r.since(s.At)
+		p.Failed = !s.RulesOK
+		if s.RulesFailIn != nil {
+			p.Rules = ptr(at + *s.RulesFailIn)
+		}
+		if !s.NodeReady {
+			p.NotReady = true
+		} else if s.NotReadyIn != nil {
+			p.From = ptr(at + *s.NotReadyIn)
+			p.To = p.From
+			if s.NotReadyInLatest != nil {
+				p.To = ptr(at + *s.NotReadyInLatest)
+			}
+		}
+		return p
+	}
+	return p
+}
+
+// apiTurns returns when the API's condition turned False from the fault on.
+func apiTurns(r *Recording) []Turn {
+	var turns []Turn
+	ready := true
+	for _, w := range r.Writes {
+		if w.At.Before(r.Fault) {
+			continue // the node was Ready when the fault began
+		}
+		if w.Ready == ready {
+			continue
+		}
+		ready = w.Ready
+		if ready {
+			turns[len(turns)-1].Ready = ptr(r.since(w.At))
+		} else {
+			turns = append(turns, Turn{NotReady: r.since(w.At), Message: w.Message})
+		}
+	}
+	return turns
+}
+
+// plegdTurns returns when plegd said that the API's condition turned False.
+func plegdTurns(r *Recording) []Turn {
+	var turns []Turn
+	ready := true
+	for _, s := range r.Samples {
+		if s.At.Before(r.Fault) || s.NodeReady == ready {
+			continue
+		}
+		ready = s.NodeReady
+		if ready {
+			turns[len(turns)-1].Ready = ptr(r.since(s.At))
+		} else {
+			turns = append(turns, Turn{NotReady: r.since(s.At), Message: s.Message})
+		}
+	}
+	return turns
+}
+
+// rules compares when plegd's rules failed with the kubelet's sync loop.
+func (c *Comparison) rules() {
+	r := c.Recording
+	for _, s := range r.Samples {
+		if !s.At.Before(r.Fault) && !s.RulesOK {
+			c.RulesFailed = ptr(r.since(s.At))
+			break
+		}
+	}
+	for _, s := range r.Skips {
+		if !s.At.Before(r.Fault) {
+			c.Skipped = ptr(r.since(s.At))
+			break
+		}
+	}
+	switch {
+	case r.LoopSilent:
+	case c.RulesFailed == nil && c.Skipped != nil:
+		c.problem("the sync loop skipped its work after %.1f s, plegd's rules held", *c.Skipped)
+	case c.RulesFailed != nil && c.Skipped == nil:
+		c.problem("plegd's rules failed after %.1f s, the sync loop skipped nothing", *c.RulesFailed)
+	case c.RulesFailed != nil:
+		limit := (ruleLimit + r.phase()).Seconds()
+		if d := *c.RulesFailed - *c.Skipped; d > limit || d < -limit {
+			c.problem("plegd's rules failed %+.1f s from the sync loop", d)
+		}
+	}
+}
+
+// window checks the predicted windows against the API's first NotReady, where
+// that came while the fault stood.
+func (c *Comparison) window() {
+	r := c.Recording
+	if len(c.API) == 0 || r.since(r.Recovery)-windowSlack.Seconds() < c.API[0].NotReady {
+		return
+	}
+	turned := c.API[0].NotReady
+	inside, all := 0, 0
+	for _, s := range r.Samples {
+		at := r.since(s.At)
+		if at < max(5, r.PredictedAfter.Seconds()) || at >= turned || !s.NodeReady {
+			continue
+		}
+		all++
+		if s.NotReadyIn == nil {
+			continue
+		}
+		from, to := at+*s.NotReadyIn, at+*s.NotReadyIn
+		if s.NotReadyInLatest != nil {
+			to = at + *s.NotReadyInLatest
+		}
+		c.Widest = max(c.Widest, to-from)
+		if slack := (windowSlack + r.phase()).Seconds(); turned >= from-slack && turned <= to+slack {
+			inside++
+		}
+	}
+	if all == 0 {
+		return
+	}
+	c.Inside = float64(inside) / float64(all)
+	if c.Inside < insideShare {
+		c.problem("NotReady at %.1f s is inside the window of %.0f %% of the predictions", turned, 100*c.Inside)
+	}
+	if c.Widest > windowLimit.Seconds() {
+		c.problem("a predicted window is %.1f s wide", c.Widest)
+	}
+}
+
+// turns pairs the API's changes with plegd's.
+func (c *Comparison) turns() {
+	paired := make([]bool, len(c.API))
+	limit := (phaseLimit + c.Recording.phase()).Seconds()
+	for _, p := range c.Plegd {
+		i := c.overlapping(p)
+		if i < 0 {
+			c.problem("plegd said NotReady from %.1f s on, the API stayed Ready", p.NotReady)
+			continue
+		}
+		paired[i] = true
+		a := c.API[i]
+		if d := p.NotReady - a.NotReady; d > limit || d < -limit {
+			c.problem("plegd said NotReady at %.1f s, the API at %.1f s", p.NotReady, a.NotReady)
+		}
+		switch {
+		case p.Ready == nil && a.Ready == nil:
+		case p.Ready == nil:
+			c.problem("the API was Ready again at %.1f s, plegd was not", *a.Ready)
+		case a.Ready == nil:
+			c.problem("plegd said Ready again at %.1f s, the API was not", *p.Ready)
+		case *p.Ready-*a.Ready > limit || *a.Ready-*p.Ready > limit:
+			c.problem("Ready again: plegd at %.1f s, the API at %.1f s", *p.Ready, *a.Ready)
+		}
+	}
+	if r := c.Recording; r.WantReady {
+		for _, s := range r.Samples {
+			if s.NotReadyIn != nil && r.since(s.At) > 10 {
+				c.problem("plegd counted down to NotReady at %.1f s, and knew that the node stays Ready", r.since(s.At))
+				break
+			}
+		}
+	}
+	for i, a := range c.API {
+		// plegd says NotReady at the end of the window only: a fault may end before.
+		if !paired[i] && !c.heldBefore(a.NotReady) {
+			c.problem("the API showed NotReady at %.1f s, plegd did not", a.NotReady)
+		}
+	}
+}
+
+// phase is how far the kubelet's own clock may be from plegd's in this scenario.
+func (r *Recording) phase() time.Duration {
+	if r.StatusRule {
+		return statusPhase
+	}
+	return 0
+}
+
+// heldBefore reports whether the window that plegd last predicted before a moment
+// holds that moment.
+func (c *Comparison) heldBefore(moment float64) bool {
+	held := false
+	for _, s := range c.Recording.Samples {
+		at := c.Recording.since(s.At)
+		if at > moment {
+			break
+		}
+		held = false
+		if s.NotReadyIn != nil && s.NotReadyInLatest != nil {
+			slack := (windowSlack + c.Recording.phase()).Seconds()
+			held = moment >= at+*s.NotReadyIn-slack && moment <= at+*s.NotReadyInLatest+slack
+		}
+	}
+	return held
+}
+
+// overlapping returns the API's turn that plegd's one belongs to, -1 for none.
+func (c *Comparison) overlapping(p Turn) int {
+	limit := (phaseLimit + c.Recording.phase()).Seconds()
+	for i, a := range c.API {
+		if a.Ready != nil && p.NotReady > *a.Ready+limit {
+			continue
+		}
+		if p.Ready != nil && *p.Ready < a.NotReady-limit {
+			continue
+		}
+		return i
+	}
+	return -1
+}
+
+// elapsed is the part of a message that depends on the moment.
+var elapsed = regexp.MustCompile(`last seen active [0-9a-zµ.]+ ago`)
+
+// SameMessage reports whether two messages are equal but for the elapsed time.
+func SameMessage(a, b string) bool {
+	const moment = "last seen active long ago"
+	return elapsed.ReplaceAllString(a, moment) == elapsed.ReplaceAllString(b, moment)
+}
+
+// messages compares the message of the API's first NotReady with what plegd said
+// the message is, or will be, around that time.
+func (c *Comparison) messages() {
+	if len(c.API) == 0 {
+		return
+	}
+	r, turn := c.Recording, c.API[0]
+	c.Message = "different"
+	for _, s := range r.Samples {
+		at := r.since(s.At)
+		if at < turn.NotReady-phaseLimit.Seconds() || at > turn.NotReady+phaseLimit.Seconds() || s.Message == "" {
+			continue
+		}
+		c.PlegdMessage = s.Message
+		if SameMessage(s.Message, turn.Message) {
+			c.Message, c.PlegdMessage = "equal", ""
+			return
+		}
+	}
+	c.problem("the API's message is %q, plegd's %q", turn.Message, c.PlegdMessage)
+}
+
+// reason checks the reason that the scenario wants.
+func (c *Comparison) reason() {
+	r := c.Recording
+	if r.WantReason == "" {
+		return
+	}
+	for _, s := range r.Samples {
+		named := s.Reason == r.WantReason
+		if !s.At.Before(r.Fault) && named && c.ReasonNamed == nil {
+			c.ReasonNamed = ptr(r.since(s.At))
+		}
+		if named && s.At.After(r.Recovery) {
+			c.ReasonGone = ptr(s.At.Sub(r.Recovery).Seconds())
+		}
+	}
+	if r.WantMetrics && !r.kubeletMetricsSeen() {
+		c.problem("the kubelet's own metrics were never read")
+	}
+	switch {
+	case c.ReasonNamed == nil:
+		c.problem("%s was never the primary reason", r.WantReason)
+	case *c.ReasonNamed > r.ReasonWithin.Seconds():
+		c.problem("%s was named after %.1f s, later than %s", r.WantReason, *c.ReasonNamed, r.ReasonWithin)
+	case c.ReasonGone != nil && *c.ReasonGone > r.GoneWithin.Seconds():
+		c.problem("%s stood until %.1f s after the recovery, longer than %s", r.WantReason, *c.ReasonGone, r.GoneWithin)
+	}
+}
+
+// kubeletMetricsSeen reports whether plegd has read the kubelet's own last seen.
+func (r *Recording) kubeletMetricsSeen() bool {
+	for _, s := range r.Scrapes {
+		if s.Values["pleg_kubelet_last_seen_seconds{}"] > 0 {
+			return true
+		}
+	}
+	return false
+}

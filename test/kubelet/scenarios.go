@@ -1,0 +1,282 @@
+//go:build e2e
+
+package kubelet
+
+import (
+	"strconv"
+	"time"
+)
+
+// scenario is one fault, made on a node of its own.
+type scenario struct {
+	name string
+	// real is true for a containerd, false for the simulated runtime.
+	real bool
+	// minor is true for those that are repeated on an older kubelet.
+	minor bool
+	// requestTimeout is the kubelet's runtimeRequestTimeout; 0: its default, 2 min.
+	requestTimeout time.Duration
+	// metrics gives plegd the kubelet's metrics on its authenticated port.
+	metrics bool
+	// loopSilent, statusRule, wantReady, predicted, deviation and wantReason are as in record.Recording.
+	loopSilent bool
+	statusRule bool
+	wantReady  bool
+	predicted  time.Duration
+	deviation  string
+	wantReason string
+	// length is about how long it takes: the longest begin first.
+	length time.Duration
+	run    func(l *lane)
+}
+
+const (
+	second = time.Second
+	minute = time.Minute
+
+	// hold is how long a fault stands after the API's NotReady: longer than any window
+	// that plegd predicts, and longer than a page may take.
+	hold = 40 * second
+)
+
+// releasedUpdate is why the API may show NotReady after a hang of less than 2 min.
+const releasedUpdate = "the kubelet's node status update waits in Version and continues when the runtime does: " +
+	"whether it then finds the last good Status too old depends on which of two answers arrives first"
+
+var scenarios = []scenario{
+	frozen(20*second, false), frozen(33*second, true), frozen(45*second, false),
+	frozen(63*second, true), frozen(150*second, true), frozen(270*second, false),
+	killed(5*second, false), killed(28*second, true), killed(45*second, true),
+	failing("ListPodSandbox hangs", "ListPodSandbox=hang", 200*second, scenario{minor: true, loopSilent: true}),
+	failing("ListContainers hangs", "ListContainers=hang", 200*second, scenario{loopSilent: true}),
+	{
+		name: "ListContainers takes 110 s", loopSilent: true, predicted: 130 * second, length: 330 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("ListContainers=delay(110s)")
+			// The second relist ends 221 s after the fault: by then the first one's start
+			// is too old, and then it is not.
+			l.Sleep(260 * second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	failing("Version and both lists hang", "Version=hang;ListPodSandbox=hang;ListContainers=hang", 320*second, scenario{loopSilent: true}),
+	{
+		name: "Version hangs", minor: true, wantReady: true, length: 150 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("Version=hang")
+			l.Sleep(140 * second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	failing("Status hangs", "Status=hang", 60*second, scenario{minor: true, statusRule: true}),
+	failing("Status fails", "Status=error(Unknown: failed to get runtime status)", 60*second, scenario{statusRule: true}),
+	{
+		name: "Status takes 20 s", statusRule: true, length: 90 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("Status=delay(20s)")
+			l.Sleep(90 * second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "Status takes 40 s", statusRule: true, length: 120 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("Status=delay(40s)")
+			l.Sleep(110 * second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	failing("RuntimeReady is false", "Status=notready(RuntimeReady)", 40*second, scenario{minor: true, statusRule: true}),
+	failing("NetworkReady is false", "Status=notready(NetworkReady)", 40*second, scenario{minor: true, loopSilent: true}),
+	{
+		name: "the CNI configuration is removed", real: true, loopSilent: true, length: 60 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.removeCNI()
+			l.AwaitReady("False", 60*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.containerd.WriteCNIConfig()
+		},
+	},
+	failing("a list is larger than 16 MiB", "ListContainers=oversize(17MiB)", 200*second, scenario{}),
+	{
+		name: "60 inspections take 1 s each", wantReady: true, length: 120 * second,
+		run: func(l *lane) {
+			l.simulated.Fail("ContainerStatus=delay(1s)")
+			l.Fault()
+			l.simulated.Do(order{Restart: 30}) // in each pod one has ended, one has begun
+			l.Sleep(90 * second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "240 inspections take 1 s each", minor: true, length: 280 * second,
+		run: func(l *lane) {
+			l.simulated.Fail("ContainerStatus=delay(1s);PodSandboxStatus=delay(1s)")
+			l.Fault()
+			l.simulated.Do(order{Restart: 80})
+			l.AwaitReady("False", 220*second)
+			l.AwaitReady("True", 100*second)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	stuckPods("ContainerStatus of one pod hangs", 1, 150*second),
+	stuckPods("ContainerStatus of two pods hangs", 2, 270*second),
+	flapping(60*second, 20*second, 3), flapping(20*second, 20*second, 4),
+	{
+		name: "the kubelet is restarted 20 s into a list hang", loopSilent: true, predicted: 26 * second, length: 180 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("ListContainers=hang")
+			l.Sleep(20 * second)
+			l.kubelet.Kill()
+			l.StartKubelet()
+			l.AwaitReady("False", 220*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "the kubelet is restarted 10 s into a Status hang", loopSilent: true, predicted: 16 * second,
+		deviation: "three of the kubelet's loops wait for Status one after the other, 2 min each; which of them leads to its first node status update is chance", length: 90 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail("Status=hang")
+			l.Sleep(10 * second)
+			l.kubelet.Kill()
+			l.StartKubelet()
+			l.AwaitReady("False", 180*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "the kubelet is stopped", real: true, minor: true, metrics: true, loopSilent: true, wantReason: "KubeletStalled", length: 60 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.kubelet.Freeze()
+			// Not for so long that the kubelet finds its own last good Status too old.
+			l.Sleep(20 * second)
+			l.kubelet.Thaw()
+			l.Recovery()
+		},
+	},
+	{
+		name: "the kubelet is killed", real: true, minor: true, metrics: true, loopSilent: true, wantReason: "KubeletDown", length: 60 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.kubelet.Kill()
+			l.Sleep(25 * second)
+			l.StartKubelet()
+			l.Recovery()
+		},
+	},
+	{
+		name: "SIGSTOP for 90 s, runtimeRequestTimeout 15 s", real: true, minor: true, loopSilent: true,
+		requestTimeout: 15 * second, length: 130 * second,
+		run: func(l *lane) { l.freeze(90 * second) },
+	},
+}
+
+// frozen stops containerd for a while.
+func frozen(d time.Duration, minor bool) scenario {
+	deviation := ""
+	if d > 30*second && d < 2*minute {
+		deviation = releasedUpdate
+	}
+	return scenario{
+		deviation: deviation,
+		name:      "SIGSTOP for " + seconds(d), real: true, minor: minor, loopSilent: true, length: d + 40*second,
+		run: func(l *lane) { l.freeze(d) },
+	}
+}
+
+func (l *lane) freeze(d time.Duration) {
+	l.Fault()
+	l.containerd.Freeze()
+	l.Sleep(d)
+	l.containerd.Thaw()
+	l.Recovery()
+}
+
+// killed ends containerd and starts it again after a while.
+func killed(d time.Duration, minor bool) scenario {
+	return scenario{
+		name: "killed, started again after " + seconds(d), real: true, minor: minor, statusRule: true, length: d + 40*second,
+		run: func(l *lane) {
+			l.Fault()
+			l.containerd.Kill()
+			l.Sleep(d)
+			l.containerd.Start()
+			l.Recovery()
+		},
+	}
+}
+
+// failing sets failpoints until the API shows NotReady, and a while longer.
+func failing(name, failpoints string, length time.Duration, s scenario) scenario {
+	s.name, s.length = name, length+70*second
+	s.run = func(l *lane) {
+		l.Fault()
+		l.simulated.Fail(failpoints)
+		l.AwaitReady("False", length+2*minute)
+		l.Sleep(hold)
+		l.Recovery()
+		l.simulated.Fail("")
+	}
+	return s
+}
+
+// stuckPods makes the status of the containers of some pods hang for a while. The
+// kubelet inspects pod after pod and gives each 2 min.
+func stuckPods(name string, pods int, d time.Duration) scenario {
+	return scenario{
+		name: name, length: d + 60*second, wantReady: pods == 1,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Do(order{Stuck: &pods})
+			l.Sleep(d)
+			l.Recovery()
+			none := 0
+			l.simulated.Do(order{Stuck: &none})
+		},
+	}
+}
+
+// flapping stops containerd again and again.
+func flapping(stopped, running time.Duration, times int) scenario {
+	deviation := ""
+	if stopped > 30*second {
+		deviation = releasedUpdate
+	}
+	return scenario{
+		deviation: deviation,
+		name:      "stopped for " + seconds(stopped) + ", running for " + seconds(running) + ", again and again",
+		real:      true, loopSilent: true, length: time.Duration(times)*(stopped+running) + 40*second,
+		run: func(l *lane) {
+			l.Fault()
+			for range times {
+				l.containerd.Freeze()
+				l.Sleep(stopped)
+				l.containerd.Thaw()
+				l.Sleep(running)
+			}
+			l.Recovery()
+		},
+	}
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) + " s" }
