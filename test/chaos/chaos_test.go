@@ -25,7 +25,7 @@ const (
 	// apart lies between two runtime restarts: two at most in five minutes.
 	apart = 160 * time.Second
 	// rightShare of the counted injections must be right.
-	rightShare = 0.95
+	rightShare = 0.98
 	// settle is how long the node is left alone before plegd is measured.
 	settle = 20 * time.Second
 )

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the end-to-end tests need beside Go, from Debian's packages, and
 # nothing where nothing is missing. Needs root only when something is. With
-# `observe` also what test/observe and test/page need.
+# `observe` what test/observe and test/page need instead, with `vm` what test/vm
+# needs.
 set -euo pipefail
 
 # A package and the program, or file, that shows that it is there: on other systems, or
@@ -18,6 +19,14 @@ if [ "${1-}" = observe ]; then
     prometheus:prometheus prometheus:promtool
     prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
     chromium:chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+  )
+elif [ "${1-}" = soak ]; then
+  needed+=(podman:podman conmon:conmon)
+elif [ "${1-}" = vm ]; then
+  needed=(
+    qemu-system-x86:qemu-system-x86_64
+    mmdebstrap:mmdebstrap e2fsprogs:mke2fs openssh-client:ssh openssh-client:ssh-keygen
+    dpkg:dpkg-deb rpm:rpmbuild
   )
 fi
 

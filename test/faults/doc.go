@@ -8,7 +8,9 @@
 //
 // TestShapes is the same of what containerd does not show: a process that
 // behaves as CRI-O does, dockerd behind cri-dockerd, single calls that hang or
-// fail, a kubelet that stalls. TestLatchedNetwork is what is no fault by any
+// fail, a kubelet that stalls. TestKernel is the same of what the kernel makes the
+// runtime wait for: memory, a CPU, a frozen file system, a FUSE server, a file
+// lock. TestLatchedNetwork is what is no fault by any
 // call, and must be called none.
 //
 // It wants what test/e2e wants. The environment may say:
@@ -17,7 +19,14 @@
 //	LANES               how many faults are made at once, each on a containerd
 //	                    of its own; 1. With 2 the times are those of a busier
 //	                    machine
-//	PLEGD_FAULTS_TABLE  a file for the table
+//	PLEGD_E2E_RUNTIME   containerd, crio, cri-dockerd or simulated: only the
+//	                    faults that are made on it. Unset: containerd and the
+//	                    stand-ins
+//	PLEGD_E2E_CONTAINERD
+//	                    1.6, 1.7, 2.1 or 2.4; unset: the machine's own
+//	PLEGD_FAULTS_RESULTS
+//	                    a directory for the results; `make diagnosis-table`
+//	                    writes those of all runtimes into docs/diagnosis.md
 //	PLEGD_RECORD_INCIDENTS
 //	                    a folder for what plegd recorded of each fault: `make
 //	                    record-incidents` keeps them as cases for the classifier

@@ -50,6 +50,11 @@ type fault struct {
 	// in most of which a Status is asked for too.
 	hold time.Duration
 
+	// on are the runtimes that the fault is made on, as RuntimeColumn names them
+	// or a word that several begin with; nil: all. why is said of the others.
+	on  []string
+	why string
+
 	options lab.ContainerdOptions
 	plegd   lab.PlegdOptions
 	// start starts what stands in for containerd, in place of simulate.
@@ -85,9 +90,14 @@ type bench struct {
 	pods   []*lab.Pod
 	socket string
 	group  *lab.ControlGroup
+	disk   *lab.FileSystem
 	plegd  *lab.Plegd
+	// victim is the container that a fault is made on.
+	victim *lab.Container
 	crio   *lab.CRIO
 	docker *lab.FakeDocker
+	// dockerd is the real Docker daemon, behind cri-dockerd alone.
+	dockerd *lab.Dockerd
 	// kubelet is whether the fake kubelet is well, pressure the file that plegd
 	// sees in place of /proc/pressure/memory.
 	kubelet  *atomic.Bool
@@ -97,6 +107,9 @@ type bench struct {
 	files map[string]string
 	// subscriber listens to the runtime's events.
 	subscriber *lab.Subscriber
+	// second is another runtime, impostor the pid of a program that is none.
+	second   *lab.Containerd
+	impostor int
 	// injected is the moment from which the naming counts.
 	injected time.Time
 }
@@ -120,6 +133,9 @@ func newBench(t *testing.T, f *fault) *bench {
 	options.NotStarted = true
 	b.Containerd = lab.NewContainerd(t, options)
 	b.socket = b.Socket
+	if b.dockerd = b.Dockerd(); b.dockerd != nil {
+		b.flags = []string{"--docker-socket=" + b.dockerd.Socket}
+	}
 	if f.configure != nil {
 		f.configure(b)
 	}
@@ -161,16 +177,7 @@ func (b *bench) failpoints(spec string) {
 
 // connect opens idle connections to the runtime until there are n or no more
 // can be made.
-func (b *bench) connect(n int) (open []net.Conn) {
-	for range n {
-		c, err := net.Dial("unix", b.socket)
-		if err != nil {
-			return open
-		}
-		open = append(open, c)
-	}
-	return open
-}
+func (b *bench) connect(n int) []net.Conn { return connectTo(b.socket, n) }
 
 func closeAll(open []net.Conn) {
 	for _, c := range open {
@@ -452,10 +459,10 @@ func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
 
 // TestFaults makes every fault of the matrix, each on a containerd of its own;
 // so many of them at once as LANES says, by go test's -parallel.
-func TestFaults(t *testing.T) { makeAll(t, matrix, 0) }
+func TestFaults(t *testing.T) { makeAll(t, slices.Concat(matrix, dockerMatrix), 0) }
 
 // TestShapes makes those that containerd does not show.
-func TestShapes(t *testing.T) { makeAll(t, shapes, len(matrix)) }
+func TestShapes(t *testing.T) { makeAll(t, shapes, len(matrix)+len(dockerMatrix)) }
 
 // makeAll makes faults; place is that of the first in the table.
 func makeAll(t *testing.T, faults []fault, place int) {
@@ -470,6 +477,13 @@ func makeAll(t *testing.T, faults []fault, place int) {
 	}
 	for _, i := range order {
 		f := &faults[i]
+		if lab.RuntimeGiven() && f.simulated() != lab.StandInsOnly() {
+			continue // that is of another column
+		}
+		if why := f.leftOut(); why != "" {
+			skip(f, why)
+			continue
+		}
 		// A comma in a path is no path to an overlay.
 		t.Run(strings.ReplaceAll(f.name, ",", ""), func(t *testing.T) {
 			row := newRow(place+i, f, runs)
@@ -511,6 +525,18 @@ func number(t *testing.T, name string) int {
 		t.Fatalf("%s is %q: want a number from 1", name, s)
 	}
 	return n
+}
+
+// simulated reports whether something stands in for the runtime.
+func (f *fault) simulated() bool { return f.simulate != nil || f.start != nil }
+
+// leftOut is why the fault is not made on the runtime of this run, "" when it is.
+func (f *fault) leftOut() string {
+	column := lab.RuntimeColumn()
+	if f.simulated() || f.on == nil || slices.ContainsFunc(f.on, func(s string) bool { return strings.HasPrefix(column, s) }) {
+		return ""
+	}
+	return cmp.Or(f.why, "only on "+strings.Join(f.on, ", "))
 }
 
 // length is how long a run takes, about.

@@ -4,11 +4,16 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/plegd/plegd/test/faults/results"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // row is a line of the table.
@@ -19,10 +24,12 @@ type row struct {
 	results []result
 }
 
-// table are the rows that have a result; tableMu guards it and them.
+// table are the rows that have a result, skipped the faults that were not made
+// with the reason; tableMu guards them and the rows.
 var (
 	tableMu sync.Mutex
 	table   []*row
+	skipped = map[string]string{}
 )
 
 func newRow(at int, f *fault, runs int) *row { return &row{fault: f, at: at, runs: runs} }
@@ -35,7 +42,14 @@ func (r *row) took(one result) {
 	}
 }
 
-// printTable prints the table, and writes it where PLEGD_FAULTS_TABLE says.
+func skip(f *fault, why string) {
+	tableMu.Lock()
+	defer tableMu.Unlock()
+	skipped[f.name] = why
+}
+
+// printTable prints the table and what was not made, and keeps the results where
+// PLEGD_FAULTS_RESULTS says.
 func printTable() {
 	if len(table) == 0 {
 		return
@@ -66,17 +80,65 @@ func printTable() {
 			want += ", with " + strings.Join(r.also, ", ")
 		}
 		where := ""
-		if r.simulate != nil || r.start != nil {
+		if r.simulated() {
 			where = " (simulated)"
 		}
 		fmt.Fprintf(&b, "| %s%s | %s | %d of %d | %s (%s) | %s | %s |\n", r.name, where, want, right, r.runs, spread(named), goal(r.goal), strings.Join(way, ", "), spread(back))
 	}
+	for _, name := range slices.Sorted(maps.Keys(skipped)) {
+		fmt.Fprintf(&b, "not made on %s: %s: %s\n", lab.RuntimeColumn(), name, skipped[name])
+	}
 	fmt.Print("\n" + b.String())
-	if path := os.Getenv("PLEGD_FAULTS_TABLE"); path != "" {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+	keepResults()
+}
+
+// resultsEnv names the directory for the results.
+const resultsEnv = "PLEGD_FAULTS_RESULTS"
+
+// keepResults writes the results of the real runtime and of the simulated one,
+// each into a file of its own.
+func keepResults() {
+	dir := os.Getenv(resultsEnv)
+	if dir == "" {
+		return
+	}
+	commit, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude", "*").Output()
+	columns := map[bool]*results.Run{}
+	for _, r := range table {
+		run := columns[r.simulated()]
+		if run == nil {
+			run = &results.Run{Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: strings.TrimSpace(string(commit)), Date: time.Now().UTC(), Skipped: skipped}
+			if r.simulated() {
+				run.Runtime, run.Version, run.Skipped = "simulated", "plegd simulate and stand-ins", nil
+			}
+			columns[r.simulated()] = run
+		}
+		run.Faults = append(run.Faults, r.kept())
+	}
+	for _, run := range columns {
+		if err := results.Write(dir, run); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
+}
+
+// kept is the row as it is kept.
+func (r *row) kept() results.Fault {
+	f := results.Fault{Name: r.name, Want: r.want, Also: r.also, Place: r.at, GoalSeconds: r.goal.Seconds()}
+	for _, one := range r.results {
+		f.Results = append(f.Results, results.Result{
+			NamedSeconds: secondsOrNil(one.named), BackSeconds: secondsOrNil(one.back), Others: one.others, Wrong: one.wrong,
+		})
+	}
+	return f
+}
+
+func secondsOrNil(d time.Duration) *float64 {
+	if d < 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
 }
 
 func goal(d time.Duration) string { return fmt.Sprintf("%.3g", d.Seconds()) }

@@ -94,6 +94,9 @@ func TestClockStep(t *testing.T) {
 				}
 				return (p.clock() - time.Duration(by)*time.Second).Abs() < time.Minute
 			})
+			if lasts := p.lasts(); lasts < 0 || lasts > time.Minute {
+				t.Errorf("after the step the verdict has lasted for %s", lasts)
+			}
 			for range 20 {
 				d := p.relists(1)
 				if d.State != "healthy" || d.LastSeenAge == nil || *d.LastSeenAge > 30 {
@@ -106,6 +109,21 @@ func TestClockStep(t *testing.T) {
 			p.goesOn(rt)
 		})
 	}
+}
+
+// lasts is for how long the verdict has stood, as a reader of the status works it
+// out.
+func (p *plegd) lasts() time.Duration {
+	p.t.Helper()
+	_, body, err := p.get(p.local, "/api/v1/status")
+	var d struct{ Now, Since time.Time }
+	if err == nil {
+		err = json.Unmarshal([]byte(body), &d)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return d.Now.Sub(d.Since)
 }
 
 // clock is how far plegd's wall clock is ahead of the test's.

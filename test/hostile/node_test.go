@@ -420,5 +420,8 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitReason("")
+	if n := strings.Count(p.log.String(), `"state":"unhealthy"`) + strings.Count(p.log.String(), `"state":"degraded"`); n > 0 {
+		t.Errorf("the verdict changed for the worse %d times", n)
+	}
 	p.goesOn(rt)
 }

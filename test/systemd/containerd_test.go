@@ -103,7 +103,7 @@ func TestUpgrade(t *testing.T) {
 // step is timed.
 func TestWalk(t *testing.T) {
 	t.Parallel()
-	deb := packageFile(t, "plegd_*_ARCH.deb")
+	deb := lab.PackageFile(t, "plegd_*_ARCH.deb")
 	files := append(lab.ContainerdFiles(t), lab.SystemdFile{Path: "/root/plegd.deb", From: deb})
 	s := bareSystem(t, files...)
 	s.StartContainerd().RunPods(3, 1)

@@ -13,7 +13,6 @@ package systemd
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -28,32 +27,6 @@ const (
 	socketMissing = "RuntimeSocketMissing"
 	frozen        = "RuntimeFrozen"
 )
-
-// distEnv names the directory of the packages to test instead of dist, where
-// `make packages` puts them.
-const distEnv = "PLEGD_DIST"
-
-// packageFile returns the one package of this machine's architecture that a
-// pattern's * matches.
-func packageFile(t *testing.T, pattern string) string {
-	t.Helper()
-	dist := os.Getenv(distEnv)
-	if dist == "" {
-		dist = "../../dist"
-	}
-	arch := runtime.GOARCH
-	if strings.HasSuffix(pattern, ".rpm") {
-		arch = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
-	}
-	found, err := filepath.Glob(filepath.Join(dist, strings.ReplaceAll(pattern, "ARCH", arch)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(found) != 1 {
-		lab.Unable(t, "no package, or several, as "+pattern+" in "+dist+": run make packages")
-	}
-	return found[0]
-}
 
 // readDeploy returns a file of deploy/.
 func readDeploy(t *testing.T, path string) string {

@@ -84,7 +84,7 @@ func newer(t *testing.T, deb string) string {
 // again, purge.
 func TestDebLife(t *testing.T) {
 	t.Parallel()
-	deb := packageFile(t, "plegd_*_ARCH.deb")
+	deb := lab.PackageFile(t, "plegd_*_ARCH.deb")
 	if err := debLife(t, deb, newer(t, deb)); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestDebLife(t *testing.T) {
 // TestDebMutations breaks each of the package's scripts, and debLife must say so.
 func TestDebMutations(t *testing.T) {
 	t.Parallel()
-	deb := packageFile(t, "plegd_*_ARCH.deb")
+	deb := lab.PackageFile(t, "plegd_*_ARCH.deb")
 	for _, m := range []struct{ name, file, old, mutant, found string }{
 		{"the service is not started", "postinst", "deb-systemd-invoke $action", "true $action", `ActiveState of the unit is "inactive"`},
 		{"the service is not stopped", "prerm", `"$1" = remove`, `"$1" = never`, `after the removal the unit is "active"`},
@@ -232,7 +232,7 @@ func TestRPMLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rpmLife(t, packageFile(t, "plegd-*.ARCH.rpm"), later); err != nil {
+	if err := rpmLife(t, lab.PackageFile(t, "plegd-*.ARCH.rpm"), later); err != nil {
 		t.Error(err)
 	}
 	for _, m := range []struct{ name, old, mutant, found string }{
@@ -265,7 +265,7 @@ func buildRPM(t *testing.T, spec, version string) (path string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
-	if out, err := exec.Command("dpkg-deb", "-x", packageFile(t, "plegd_*_ARCH.deb"), root).CombinedOutput(); err != nil {
+	if out, err := exec.Command("dpkg-deb", "-x", lab.PackageFile(t, "plegd_*_ARCH.deb"), root).CombinedOutput(); err != nil {
 		t.Fatalf("unpack the .deb: %v\n%s", err, out)
 	}
 	for from, to := range map[string]string{

@@ -36,7 +36,7 @@ type daemonSet struct {
 						AllowPrivilegeEscalation bool  `yaml:"allowPrivilegeEscalation"`
 						ReadOnlyRootFilesystem   bool  `yaml:"readOnlyRootFilesystem"`
 						Capabilities             struct {
-							Drop []string `yaml:"drop"`
+							Drop, Add []string
 						} `yaml:"capabilities"`
 					} `yaml:"securityContext"`
 					VolumeMounts []struct {
@@ -81,6 +81,7 @@ func hostPod(t *testing.T, s *lab.Systemd, manifest string) (pod lab.HostPod, li
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID,
 		User: c.SecurityContext.RunAsUser, Group: c.SecurityContext.RunAsGroup,
 		DropCapabilities: c.SecurityContext.Capabilities.Drop,
+		AddCapabilities:  c.SecurityContext.Capabilities.Add,
 		ReadOnlyRoot:     c.SecurityContext.ReadOnlyRootFilesystem,
 		NoPrivileges:     !c.SecurityContext.AllowPrivilegeEscalation,
 		MemoryLimit:      256 << 20,
@@ -138,7 +139,7 @@ func TestPod(t *testing.T) {
 // runPod returns what is wrong with plegd in a pod.
 func runPod(t *testing.T, manifest string) error {
 	t.Helper()
-	s := bareSystem(t, append(lab.ContainerdFiles(t), lab.SystemdFile{Path: "/root/plegd.tar", From: packageFile(t, "plegd.oci.tar")})...)
+	s := bareSystem(t, append(lab.ContainerdFiles(t), lab.SystemdFile{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})...)
 	r := s.StartContainerd()
 	out := s.ImportImage("/root/plegd.tar")
 	name, ok := imported(out)

@@ -16,8 +16,9 @@ import (
 // one at a time, and shows what breaks: none of them is there for nothing.
 func TestUnitPrivileges(t *testing.T) {
 	t.Parallel()
-	s := newSystemdWithPlegd(t, install{})
+	s := newSystemdWithPlegd(t, install{Files: activated})
 	startFake(s, "fake")
+	s.Run("systemctl", "start", "activated.socket")
 	sources := []string{"queue", "cgroup", "children", "connections", "node", "process", "state"}
 
 	p := &privileges{Systemd: s}
@@ -31,6 +32,12 @@ func TestUnitPrivileges(t *testing.T) {
 	s.Run("curl", "-sSf", "-o", "/dev/null", "http://127.0.0.1:20290/metrics")
 	s.Run("curl", "-sSf", "-o", "/dev/null", "http://[::1]:20290/metrics")
 
+	// The process behind a socket that systemd made is found among all processes.
+	if err := p.start(watchActivated); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitSource(t, "process", true)
+
 	families := func(left string) string { return "RestrictAddressFamilies=\nRestrictAddressFamilies=" + left + "\n" }
 	for _, tt := range []struct {
 		name, dropIn string
@@ -41,6 +48,7 @@ func TestUnitPrivileges(t *testing.T) {
 		status  string
 	}{
 		{name: "root", dropIn: "User=nobody\n", status: "RuntimeSocketPermissionDenied"},
+		{name: "the view into other processes", dropIn: watchActivated + "CapabilityBoundingSet=\n", source: "process"},
 		{name: "unix sockets", dropIn: families("AF_INET AF_INET6 AF_NETLINK"), start: true},
 		{name: "internet sockets", dropIn: families("AF_UNIX AF_NETLINK"), journal: "The web address :20290 cannot be served"},
 		{name: "netlink sockets", dropIn: families("AF_UNIX AF_INET AF_INET6"), source: "queue"},
@@ -84,6 +92,17 @@ func TestUnitPrivileges(t *testing.T) {
 	}
 	p.awaitListening(t, true)
 }
+
+// activated is a runtime's socket that systemd holds. What the kernel reports of
+// its connections is systemd, so the process behind it is only found by looking
+// into the descriptors of all processes, which takes CAP_SYS_PTRACE.
+var activated = []lab.SystemdFile{
+	{Path: "/etc/systemd/system/activated.socket", Text: "[Socket]\nListenStream=/run/fake/activated.sock\nSocketMode=0660\n"},
+	{Path: "/etc/systemd/system/activated.service", Text: "[Service]\nExecStart=/lib/systemd/systemd-socket-proxyd " + fakeRuntime + "\n"},
+}
+
+// watchActivated is a drop-in that has plegd watch that socket.
+const watchActivated = "[Service]\nEnvironmentFile=\nEnvironment=PLEGD_RUNTIME_ENDPOINT=unix:///run/fake/activated.sock\n"
 
 // privileges is a systemd whose plegd is started again and again with other
 // settings.

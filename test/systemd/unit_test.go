@@ -93,15 +93,15 @@ var unitChecks = []struct {
 	{"killed as often as it happens", killedOften,
 		"StartLimitIntervalSec=0\n", "", "plegd is failed"},
 	{"the watchdog ends a hung plegd", watchdog,
-		"WatchdogSec=30s\n", "", "not within"},
+		"WatchdogSec=5min\n", "", "not within"},
 	{"last seen survives", lastSeenSurvives,
 		"StateDirectory=plegd\n", "", "last seen"},
 	{"the settings are read", settingsRead,
 		"EnvironmentFile=-/etc/default/plegd\n", "", "relist_period"},
 	{"what it may use is bounded", bounded,
 		"MemoryMax=256M\n", "", "MemoryMax"},
-	{"the exposure is at most 2.0", exposure,
-		"RestrictNamespaces=yes\nRestrictRealtime=yes\n", "", "the exposure is above 2.0"},
+	{"the exposure is at most 2.1", exposure,
+		"RestrictNamespaces=yes\nRestrictRealtime=yes\n", "", "the exposure is above 2.1"},
 }
 
 func TestUnitChecks(t *testing.T) {
@@ -200,7 +200,7 @@ func killedOften(t *testing.T, in install) error {
 // watchdog shows that the watchdog is fed while the runtime is missing, and ends
 // a plegd that has stopped.
 func watchdog(t *testing.T, in install) error {
-	in.Unit = strings.NewReplacer("WatchdogSec=30s", "WatchdogSec=2s", "TimeoutAbortSec=5s", "TimeoutAbortSec=1s").Replace(orOwnUnit(t, in))
+	in.Unit = strings.NewReplacer("WatchdogSec=5min", "WatchdogSec=2s", "TimeoutAbortSec=5s", "TimeoutAbortSec=1s").Replace(orOwnUnit(t, in))
 	s := newSystemdWithPlegd(t, in)
 	s.Run("systemctl", "start", plegdUnit)
 	pid := s.Property(plegdUnit, "MainPID")
@@ -288,7 +288,7 @@ func bounded(t *testing.T, in install) error {
 	s.Run("systemctl", "start", plegdUnit)
 	for property, want := range map[string]string{
 		"MemoryMax": "268435456", "CPUQuotaPerSecUSec": "1s", "TasksMax": "128", "LimitNOFILE": "1024", "OOMScoreAdjust": "-900",
-		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "ProtectSystem": "strict",
+		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "cap_sys_ptrace", "ProtectSystem": "strict",
 	} {
 		if got := s.Property(plegdUnit, property); got != want {
 			return fmt.Errorf("%s is %q, want %q", property, got, want)

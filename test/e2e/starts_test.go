@@ -1,0 +1,173 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// TestStartsDiscovered starts plegd, and plegd check without a daemon, again and
+// again on a busy machine beside a healthy containerd whose socket nobody names:
+// no reason is named and no incident recorded. RESTARTS says how often.
+func TestStartsDiscovered(t *testing.T) {
+	for _, file := range []string{"/etc/crictl.yaml", "/var/lib/kubelet/config.yaml"} {
+		if _, err := os.Stat(file); err == nil {
+			lab.Unable(t, file+" of this machine names another runtime")
+		}
+	}
+	runtime := lab.NewContainerd(t, lab.ContainerdOptions{AtDefault: true})
+	runtime.CRI(t).RunPods(3, 1)
+	lab.Binary(t) // built before the machine is busy
+	lab.Burn(t, 10)
+	times := lab.Restarts(t, 4)
+
+	t.Run("run", func(t *testing.T) {
+		state := t.TempDir()
+		for i := range times {
+			p := runDiscovered(t, runtime, state)
+			if reasons := loggedReasons(t, p.Log); len(reasons) > 0 {
+				t.Errorf("start %d: %q on the way to healthy", i+1, reasons)
+			}
+		}
+	})
+	t.Run("check", func(t *testing.T) {
+		for i := range times {
+			code, output := runtime.StartInside(t, "check", "--output=json", "--kubelet-healthz-url=", "--control-socket="+t.TempDir()+"/none").Wait(30 * time.Second)
+			var s lab.Status
+			if err := json.Unmarshal([]byte(output), &s); err != nil || !well(s) {
+				t.Errorf("check %d: exit code %d, %s %s, %v\n%s", i+1, code, s.State, s.Reason, err, output)
+			}
+		}
+	})
+}
+
+// runDiscovered runs plegd until it is healthy and has relisted for a while,
+// looks that there is no incident, and ends it.
+func runDiscovered(t *testing.T, runtime *lab.Containerd, state string) *lab.Inside {
+	t.Helper()
+	address := lab.FreeAddress(t)
+	p := runtime.StartInside(t, "run", "--web.listen-address="+address, "--control-socket=", "--state-dir="+state,
+		"--kubelet-healthz-url=", "--log.format=json")
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	read := func(path string, into any) error {
+		answer, err := client.Get("http://" + address + path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		return json.NewDecoder(answer.Body).Decode(into)
+	}
+	lab.Eventually(t, 20*time.Second, "plegd is healthy and has relisted three times", func() error {
+		var s lab.Status
+		if err := read("/api/v1/status", &s); err != nil {
+			return err
+		}
+		if !well(s) || s.Relist.Attempts < 3 {
+			return fmt.Errorf("%s %s after %d relists", s.State, s.Reason, s.Relist.Attempts)
+		}
+		return nil
+	})
+	var incidents []struct {
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}
+	if err := read("/api/v1/incidents", &incidents); err != nil {
+		t.Fatal(err)
+	}
+	for _, incident := range incidents {
+		if !slices.Contains(machine, incident.Reason) {
+			t.Errorf("incident %s: %q", incident.ID, incident.Reason)
+		}
+	}
+	p.Signal(syscall.SIGTERM)
+	if code, _ := p.Wait(20 * time.Second); code != 0 {
+		t.Errorf("plegd ended with %d", code)
+	}
+	return p
+}
+
+// loggedReasons returns the reasons of all verdicts in a plegd's log, without
+// those of the machine and Starting.
+func loggedReasons(t *testing.T, log string) (reasons []string) {
+	t.Helper()
+	f, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	lines := 0
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		var line struct{ Msg, Reason string }
+		if json.Unmarshal(scan.Bytes(), &line) != nil || line.Msg != "verdict changed" {
+			continue
+		}
+		lines++
+		if line.Reason != "" && line.Reason != "Starting" && !slices.Contains(machine, line.Reason) {
+			reasons = append(reasons, line.Reason)
+		}
+	}
+	if lines == 0 {
+		t.Errorf("%s holds no verdict", filepath.Base(log))
+	}
+	return reasons
+}
+
+// TestRestartsWithManyPods restarts each version of containerd with 80 pods, by
+// SIGTERM and by SIGKILL in turn. RESTARTS says how often.
+func TestRestartsWithManyPods(t *testing.T) {
+	allowed := append([]string{"", "Starting", notListening, socketMissing, runtimeStarting}, machine...)
+	for _, version := range []string{"", lab.Containerd17, lab.Containerd2} {
+		name := version
+		if name == "" {
+			name = "the machine's own"
+		}
+		t.Run(name, func(t *testing.T) {
+			runtime := lab.NewContainerd(t, lab.ContainerdOptions{Version: version})
+			runtime.CRI(t).RunPods(80, 1)
+			for i := range lab.Restarts(t, 2) {
+				t.Run(fmt.Sprint(i+1), func(t *testing.T) { restartNamed(t, runtime, i%2 == 1, allowed) })
+			}
+		})
+	}
+}
+
+// restartNamed restarts a runtime under a plegd of its own (three restarts in
+// five minutes are RuntimeRestarting, and rightly so), and looks at every reason
+// that is named.
+func restartNamed(t *testing.T, runtime *lab.Containerd, kill bool, allowed []string) {
+	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
+	plegd.AwaitState(30*time.Second, healthy)
+	plegd.AwaitRelists(30*time.Second, 2)
+	end := runtime.Terminate
+	if kill {
+		end = runtime.Kill
+	}
+	logged := plegd.Log.Len()
+	end()
+	runtime.Start()
+	lab.Eventually(t, 60*time.Second, "all is well again", func() error {
+		if s, err := plegd.Status(); err != nil || !well(s) || s.Relist.Failures > 0 {
+			return fmt.Errorf("%s %s, %d failures: %w", s.State, s.Reason, s.Relist.Failures, err)
+		}
+		return nil
+	})
+	plegd.AwaitRelists(30*time.Second, 2)
+	for _, line := range plegd.Log.Since(logged) {
+		if reason := line.String("reason"); line.Message() == "verdict changed" && !slices.Contains(allowed, reason) {
+			t.Errorf("%s was named: %s", reason, line.Text)
+		}
+	}
+	plegd.Stop()
+}
