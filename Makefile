@@ -86,16 +86,45 @@ e2e-systemd: packages image-oci ## Run the unit, the packages and the image on a
 	@bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 6 -v $(E2EFLAGS) ./test/systemd/
 
+.PHONY: e2e-vm
+e2e-vm: ## Run the package in a virtual machine with cgroup v2: limits on the unit, a slow disk, power cuts, pauses (root; installs Debian packages; makes a disk image once)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-vm: needs root: it makes the image of a Debian system" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh vm
+	@$(MAKE) --no-print-directory packages
+	@bash test/vm/image.sh >/dev/null
+	$(GO) test -tags e2e -count=1 -timeout 2h -v $(E2EFLAGS) ./test/vm/
+
 .PHONY: e2e-faults
-e2e-faults: build ## Make every fault on a real containerd and print how plegd names it: make e2e-faults [RUNS=10] [LANES=2] (root)
-	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
+e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a runtime and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v $(E2EFLAGS) ./test/faults/
+	@mkdir -p build/faults
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/faults" \
+	  RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v -run 'TestFaults|TestShapes|TestTakeOvers|TestTwoRuntimes|TestKernel|TestLatched|TestConstant' $(E2EFLAGS) ./test/faults/
+
+.PHONY: e2e-advice
+e2e-advice: build ## Restart the runtime in each fault for which a restart may help, and look at lists and pods afterwards: make e2e-advice [CONTAINERD=1.6|1.7|2.1|2.4] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-advice: needs root: it starts a runtime and stops and kills it" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart' $(E2EFLAGS) ./test/faults/
+
+.PHONY: e2e-kubelet
+e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-kubelet: needs root: it starts nodes with a runtime and a kubelet" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	KUBELETS="$(or $(KUBELETS),1.36 1.34)" SCENARIOS="$(SCENARIOS)" RUNS="$(RUNS)" LANES="$(if $(filter 1,$(LANES)),8,$(LANES))" \
+	  PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_KUBELET_RESULTS=$(CURDIR)/build/kubelet PLEGD_KUBELET_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
+	  $(GO) test -tags e2e -count=1 -parallel 256 -timeout 6h -v $(E2EFLAGS) ./test/kubelet/ || failed=1; \
+	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/kubelet.md -alerts deploy/prometheus/plegd.kubelet.test.yml && [ -z "$${failed:-}" ]
+
+.PHONY: diagnosis-table
+diagnosis-table: ## Write the results of make e2e-faults that are in build/faults into docs/diagnosis.md
+	$(GO) run ./test/faults/diagnosis -results build/faults -write docs/diagnosis.md
 
 .PHONY: soak
 soak: build ## Live an ordinary day of a node in half an hour, in which plegd must raise no false alarm: make soak [DURATION=30m] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make soak: needs root: it starts a containerd with pods" >&2; exit 1; }
-	@bash test/e2e/install-deps.sh
+	@bash test/e2e/install-deps.sh soak
 	PLEGD_BINARY=$(CURDIR)/build/plegd DURATION="$(DURATION)" $(GO) test -tags e2e -count=1 -timeout 24h -v $(E2EFLAGS) ./test/soak/
 
 .PHONY: e2e-events
