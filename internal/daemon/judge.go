@@ -48,6 +48,8 @@ func (j *judge) String() string { return "judge" }
 func (j *judge) Run(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
+	// A pause before the first relist ends is noticed against this judgement.
+	j.judge(time.Now(), true)
 	for {
 		select {
 		case <-ctx.Done():

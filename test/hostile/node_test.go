@@ -421,7 +421,7 @@ func TestStopped(t *testing.T) {
 	}
 	p.awaitReason("")
 	if n := strings.Count(p.log.String(), `"state":"unhealthy"`) + strings.Count(p.log.String(), `"state":"degraded"`); n > 0 {
-		t.Errorf("the verdict changed for the worse %d times", n)
+		t.Errorf("the verdict changed for the worse %d times:\n%s", n, p.log.String())
 	}
 	p.goesOn(rt)
 }
