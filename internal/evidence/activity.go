@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 const (
@@ -33,7 +35,7 @@ func NewActivity(root string) *Watch[Activity] {
 	var last Activity
 	path := filepath.Join(root, "stat")
 	return NewWatch("activity", Timing{Period: activityPeriod, Timeout: time.Second}, func(context.Context) (*Activity, error) {
-		b, err := readProc(path)
+		b, err := proc.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}

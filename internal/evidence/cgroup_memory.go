@@ -1,11 +1,9 @@
 package evidence
 
 import (
-	"bytes"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -31,16 +29,16 @@ type memoryWatch struct {
 }
 
 // look fills in the levels that limit the cgroup's memory.
-func (w *memoryWatch) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
-	base, _, v2 := tree.base(m, "memory")
+func (w *memoryWatch) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
+	base, _, v2 := tree.Base(m, "memory")
 	now := memorySample{at: v.At, levels: map[string]memoryCounts{}}
-	for dir := range tree.up(m, "memory") {
-		l := health.MemoryLimit{Path: levelPath(base, dir)}
+	for dir := range tree.Up(m, "memory") {
+		l := health.MemoryLimit{Path: cgroup.LevelPath(base, dir)}
 		var counts memoryCounts
 		if v2 {
-			counts = tree.memoryV2(dir, &l)
+			counts = memoryV2(tree, dir, &l)
 		} else {
-			counts = tree.memoryV1(dir, &l)
+			counts = memoryV1(tree, dir, &l)
 		}
 		if l.High == 0 && l.Max == 0 {
 			continue
@@ -75,71 +73,41 @@ func (c memoryCounts) behind(b memoryCounts) bool {
 // memoryV2 reads a level of the unified hierarchy. The events are those of the
 // limits of this level only; memory.events, which counts those below it too, is
 // read where there is no memory.events.local (Linux 5.2).
-func (t *cgroupTree) memoryV2(dir string, l *health.MemoryLimit) memoryCounts {
-	l.High, l.Max = t.limit(dir+"/memory.high"), t.limit(dir+"/memory.max")
+func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
+	l.High, l.Max = t.Limit(dir+"/memory.high"), t.Limit(dir+"/memory.max")
 	if l.High == 0 && l.Max == 0 {
 		return memoryCounts{}
 	}
-	l.Usage, _ = t.number(dir + "/memory.current")
-	b, err := t.reader.read(dir + "/memory.events.local")
+	l.Usage, _ = t.Number(dir + "/memory.current")
+	b, err := t.Reader.Read(dir + "/memory.events.local")
 	if err != nil {
-		b, err = t.reader.read(dir + "/memory.events")
+		b, err = t.Reader.Read(dir + "/memory.events")
 	}
 	var c memoryCounts
 	if err == nil {
-		k := keyed(b)
+		k := cgroup.Keyed(b)
 		c.high, c.max, c.kills = k["high"], k["max"], k["oom_kill"]
 	}
-	c.refaults = t.refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault")
+	c.refaults = t.Refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault")
 	return c
 }
 
 // memoryV1 reads a level of v1's memory hierarchy.
-func (t *cgroupTree) memoryV1(dir string, l *health.MemoryLimit) memoryCounts {
-	if l.Max = t.limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
+func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
+	if l.Max = t.Limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
 		return memoryCounts{}
 	}
-	l.Usage, _ = t.number(dir + "/memory.usage_in_bytes")
+	l.Usage, _ = t.Number(dir + "/memory.usage_in_bytes")
 	var c memoryCounts
-	if n, err := t.number(dir + "/memory.failcnt"); err == nil {
+	if n, err := t.Number(dir + "/memory.failcnt"); err == nil {
 		c.max = uint64(n)
 	}
-	if b, err := t.reader.read(dir + "/memory.oom_control"); err == nil {
-		k := keyed(b)
+	if b, err := t.Reader.Read(dir + "/memory.oom_control"); err == nil {
+		k := cgroup.Keyed(b)
 		l.OOM, c.kills = k["under_oom"] == 1, k["oom_kill"]
 	}
-	c.refaults = t.refaults(dir, "total_workingset_refault_anon", "total_workingset_refault_file", "total_workingset_refault")
+	c.refaults = t.Refaults(dir, "total_workingset_refault_anon", "total_workingset_refault_file", "total_workingset_refault")
 	return c
-}
-
-// refaults adds up what memory.stat says under some names.
-func (t *cgroupTree) refaults(dir string, names ...string) (n uint64) {
-	b, err := t.reader.read(dir + "/memory.stat")
-	if err != nil {
-		return 0
-	}
-	k := keyed(b)
-	for _, name := range names {
-		n += k[name]
-	}
-	return n
-}
-
-// limit reads a limit; 0 for none.
-func (t *cgroupTree) limit(path string) int64 {
-	n, err := t.number(path)
-	if err != nil || n >= noLimit {
-		return 0 // "max" is no number
-	}
-	return max(n, 1) // a limit of 0 is one
-}
-
-// levelPath is the path of a level in its hierarchy.
-func levelPath(base, dir string) string {
-	if path := strings.TrimPrefix(dir, base); path != "" {
-		return path
-	}
-	return "/"
 }
 
 // The weight that a cgroup has unless somebody changes it.
@@ -148,33 +116,33 @@ const (
 	usualWeight = 100
 )
 
-// weights returns the levels that have less than the usual CPU weight.
-func (t *cgroupTree) weights(m cgroups) (out []health.CPUWeight) {
-	base, _, v2 := t.base(m, "cpu")
+// lowWeights returns the levels that have less than the usual CPU weight.
+func lowWeights(t *cgroup.Tree, m cgroup.Paths) (out []health.CPUWeight) {
+	base, _, v2 := t.Base(m, "cpu")
 	file, usual := "/cpu.shares", usualShares
 	if v2 {
 		file, usual = "/cpu.weight", usualWeight
 	}
-	for dir := range t.up(m, "cpu") {
-		weight, err := t.number(dir + file)
+	for dir := range t.Up(m, "cpu") {
+		weight, err := t.Number(dir + file)
 		if err != nil {
 			continue // the root of v2 has none
 		}
-		if idle, err := t.number(dir + "/cpu.idle"); err == nil && idle == 1 {
+		if idle, err := t.Number(dir + "/cpu.idle"); err == nil && idle == 1 {
 			weight = 0
 		}
 		if int(weight) < usual {
-			out = append(out, health.CPUWeight{Path: levelPath(base, dir), Weight: int(weight), Usual: usual})
+			out = append(out, health.CPUWeight{Path: cgroup.LevelPath(base, dir), Weight: int(weight), Usual: usual})
 		}
 	}
 	return out
 }
 
-// pressure returns the pressure of the cgroup itself; nil where the kernel has
+// cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
 // none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
 // it. That of a hierarchy's root is the whole node's.
-func (t *cgroupTree) pressure(m cgroups) *health.CgroupPressure {
-	base, path, _ := t.base(m, "")
+func cgroupPressure(t *cgroup.Tree, m cgroup.Paths) *health.CgroupPressure {
+	base, path, _ := t.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}
@@ -185,11 +153,11 @@ func (t *cgroupTree) pressure(m cgroups) *health.CgroupPressure {
 		"memory.pressure": {some: &p.MemorySome, full: &p.MemoryFull},
 		"io.pressure":     {some: &p.IOSome},
 	} {
-		b, err := t.reader.read(base + path + "/" + file)
+		b, err := t.Reader.Read(base + path + "/" + file)
 		if err != nil {
 			continue
 		}
-		some, full := parsePressure(b)
+		some, full := cgroup.ParsePressure(b)
 		found = found || some >= 0
 		*to.some = some
 		if to.full != nil {
@@ -200,29 +168,4 @@ func (t *cgroupTree) pressure(m cgroups) *health.CgroupPressure {
 		return nil
 	}
 	return &p
-}
-
-// parsePressure returns avg10 of the two lines of a pressure file; -1 for one that
-// is not there.
-//
-//	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
-func parsePressure(b []byte) (some, full float64) {
-	some, full = -1, -1
-	for line := range bytes.Lines(b) {
-		kind, rest, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
-		value, ok := strings.CutPrefix(rest, "avg10=")
-		if !ok {
-			continue
-		}
-		value, _, _ = strings.Cut(value, " ")
-		n, err := strconv.ParseFloat(value, 64)
-		switch {
-		case err != nil || n < 0 || n > 100:
-		case kind == "some":
-			some = n
-		case kind == "full":
-			full = n
-		}
-	}
-	return some, full
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -23,12 +25,12 @@ const (
 // TestCgroupMemoryV2: the limits at every level, with how often each was met.
 // The events of a level below are not its own.
 func TestCgroupMemoryV2(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
 	root := "fs/cgroup"
 	set := func(high, most, refaults int) []health.MemoryLimit {
 		t.Helper()
-		writeTree(t, sysfs, map[string]string{
+		evidencetest.WriteTree(t, sysfs, map[string]string{
 			root + runtimeCgroup + "/memory.current":      "104882176\n",
 			root + runtimeCgroup + "/memory.high":         "104857600\n",
 			root + runtimeCgroup + "/memory.max":          "max\n",
@@ -77,10 +79,10 @@ func TestCgroupMemoryV2(t *testing.T) {
 
 // TestCgroupMemoryEvents: before Linux 5.2 there is no memory.events.local.
 func TestCgroupMemoryEvents(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
 	for high, want := range []uint64{0, 1, 2} {
-		writeTree(t, sysfs, map[string]string{
+		evidencetest.WriteTree(t, sysfs, map[string]string{
 			"fs/cgroup" + runtimeCgroup + "/memory.high":   "104857600\n",
 			"fs/cgroup" + runtimeCgroup + "/memory.events": fmt.Sprintf(eventsLocal, high, 0, 0),
 		})
@@ -92,12 +94,12 @@ func TestCgroupMemoryEvents(t *testing.T) {
 
 // TestCgroupMemoryV1: failcnt, and tasks that wait for memory that nobody frees.
 func TestCgroupMemoryV1(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v1")
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v1")
 	w := cgroupOf(t, sysfs, v1Cgroups)
 	set := func(failures, underOOM int) []health.MemoryLimit {
 		t.Helper()
 		dir := "fs/cgroup/memory" + slice
-		writeTree(t, sysfs, map[string]string{
+		evidencetest.WriteTree(t, sysfs, map[string]string{
 			dir + "/memory.usage_in_bytes": "10182656\n", dir + "/memory.limit_in_bytes": "10186752\n",
 			dir + "/memory.failcnt": fmt.Sprintf("%d\n", failures), dir + "/memory.oom_control": fmt.Sprintf(oomControl, underOOM),
 			dir + "/memory.stat": "cache 0\nworkingset_refault_file 3\ntotal_workingset_refault_anon 10\ntotal_workingset_refault_file 2830\n",
@@ -114,11 +116,11 @@ func TestCgroupMemoryV1(t *testing.T) {
 
 // TestCgroupWeights: levels with less than the usual weight, v1 and v2.
 func TestCgroupWeights(t *testing.T) {
-	v1, v2 := copyTree(t, "testdata/cgroup_v1"), copyTree(t, "testdata/cgroup_v2")
-	writeTree(t, v1, map[string]string{
+	v1, v2 := evidencetest.CopyTree(t, "testdata/cgroup_v1"), evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	evidencetest.WriteTree(t, v1, map[string]string{
 		"fs/cgroup/cpu" + runtimeCgroup + "/cpu.shares": "2\n", "fs/cgroup/cpu" + slice + "/cpu.shares": "1024\n", "fs/cgroup/cpu/cpu.shares": "1024\n",
 	})
-	writeTree(t, v2, map[string]string{
+	evidencetest.WriteTree(t, v2, map[string]string{
 		"fs/cgroup" + runtimeCgroup + "/cpu.weight": "100\n", "fs/cgroup" + runtimeCgroup + "/cpu.idle": "0\n",
 		"fs/cgroup" + slice + "/cpu.weight": "100\n", "fs/cgroup" + slice + "/cpu.idle": "1\n",
 	})
@@ -138,9 +140,9 @@ func TestCgroupPressure(t *testing.T) {
 		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup"},
 		{"hybrid", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups, "fs/cgroup/unified"},
 	} {
-		sysfs := copyTree(t, tt.sysfs)
+		sysfs := evidencetest.CopyTree(t, tt.sysfs)
 		for _, dir := range []string{tt.root, tt.root + runtimeCgroup} {
-			writeTree(t, sysfs, map[string]string{
+			evidencetest.WriteTree(t, sysfs, map[string]string{
 				dir + "/cpu.pressure": fmt.Sprintf(pressure, "12.50", "0.00"), dir + "/memory.pressure": fmt.Sprintf(pressure, "98.02", "91.44"),
 			})
 		}
@@ -155,7 +157,7 @@ func TestCgroupPressure(t *testing.T) {
 		t.Errorf("v1: %+v", p)
 	}
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
-		if some, full := parsePressure([]byte(text)); some != -1 || full != -1 {
+		if some, full := cgroup.ParsePressure([]byte(text)); some != -1 || full != -1 {
 			t.Errorf("%q: %f, %f", text, some, full)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/fuzzcorpus"
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -28,7 +29,7 @@ const (
 func cgroupOf(t *testing.T, sysfs, content string) *Watch[health.Cgroup] {
 	t.Helper()
 	proc := t.TempDir()
-	writeTree(t, proc, map[string]string{"42/cgroup": strings.ReplaceAll(content, "P\n", runtimeCgroup+"\n")})
+	evidencetest.WriteTree(t, proc, map[string]string{"42/cgroup": strings.ReplaceAll(content, "P\n", runtimeCgroup+"\n")})
 	return NewCgroup(proc, sysfs, func() int { return 42 })
 }
 
@@ -87,10 +88,10 @@ func TestCgroupThrottled(t *testing.T) {
 		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "usage_usec 1\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sysfs := copyTree(t, tt.sysfs)
+			sysfs := evidencetest.CopyTree(t, tt.sysfs)
 			w := cgroupOf(t, sysfs, tt.cgroups)
 			set := func(periods, throttled, usec int) *health.Cgroup {
-				writeTree(t, sysfs, map[string]string{tt.file + runtimeCgroup + "/cpu.stat": fmt.Sprintf(tt.format, periods, throttled, usec)})
+				evidencetest.WriteTree(t, sysfs, map[string]string{tt.file + runtimeCgroup + "/cpu.stat": fmt.Sprintf(tt.format, periods, throttled, usec)})
 				return gatherCgroup(t, w)
 			}
 			first := set(1000, 200, 5_000_000)
@@ -122,12 +123,12 @@ func TestCgroupThrottled(t *testing.T) {
 // TestCgroupThrottledThroughout: the kernel counts the time only when it gives
 // the CPU back, and the periods at once.
 func TestCgroupThrottledThroughout(t *testing.T) {
-	at := func(periods, throttled uint64, taken time.Duration) cpuStat {
-		return cpuStat{periods: periods, throttled: throttled, time: taken}
+	at := func(periods, throttled uint64, taken time.Duration) cgroup.CPUStat {
+		return cgroup.CPUStat{Periods: periods, Throttled: throttled, Time: taken}
 	}
 	for _, tt := range []struct {
 		name           string
-		before, now    cpuStat
+		before, now    cgroup.CPUStat
 		taken, periods float64
 	}{
 		{"no period", at(7, 7, 1), at(7, 7, 1), 0, 0},
@@ -137,7 +138,7 @@ func TestCgroupThrottledThroughout(t *testing.T) {
 		{"counted at last", at(14, 14, time.Second), at(18, 17, 6*time.Second), 1, .75},
 		{"in every period, a little", at(0, 0, 0), at(20, 20, 100*time.Millisecond), .05, 1},
 	} {
-		taken, periods := tt.now.since(tt.before, 2*time.Second)
+		taken, periods := throttledShare(tt.now, tt.before, 2*time.Second)
 		if taken != tt.taken || periods != tt.periods {
 			t.Errorf("%s: %f in %f, want %f in %f", tt.name, taken, periods, tt.taken, tt.periods)
 		}
@@ -148,10 +149,10 @@ func TestCgroupThrottledThroughout(t *testing.T) {
 // back, and then not let run any more, waits, though over two samples only the
 // moment is counted.
 func TestCgroupThrottledAfterAMoment(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
 	set := func(periods, throttled, usec int) *health.Cgroup {
-		writeTree(t, sysfs, map[string]string{"fs/cgroup" + runtimeCgroup + "/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, usec)})
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup" + runtimeCgroup + "/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, usec)})
 		return gatherCgroup(t, w)
 	}
 	set(10, 10, 0)
@@ -172,10 +173,10 @@ func TestCgroupQuotaLifted(t *testing.T) {
 		{"testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n"},
 		{"testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "cpu.max", "max 100000\n"},
 	} {
-		sysfs := copyTree(t, tt.sysfs)
+		sysfs := evidencetest.CopyTree(t, tt.sysfs)
 		w := cgroupOf(t, sysfs, tt.cgroups)
 		set := func(quota string, n int) *health.Cgroup {
-			writeTree(t, sysfs, map[string]string{
+			evidencetest.WriteTree(t, sysfs, map[string]string{
 				tt.dir + runtimeCgroup + "/" + tt.file: quota,
 				tt.dir + runtimeCgroup + "/cpu.stat":   fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\nthrottled_time %d\n", n, n, n*1000, n*1000000),
 			})
@@ -193,10 +194,10 @@ func TestCgroupQuotaLifted(t *testing.T) {
 
 // TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
 func TestCgroupThrottledAbove(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
 	set := func(periods int) *health.Cgroup {
-		writeTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, periods, periods*90_000_000)})
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, periods, periods*90_000_000)})
 		return gatherCgroup(t, w)
 	}
 	set(10)
@@ -207,15 +208,15 @@ func TestCgroupThrottledAbove(t *testing.T) {
 
 // TestCgroupFrozenAbove: on v2 too, and said of the one that is frozen.
 func TestCgroupFrozenAbove(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
-	writeTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cgroup.events": "populated 1\nfrozen 1\n"})
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cgroup.events": "populated 1\nfrozen 1\n"})
 	if v := gatherCgroup(t, cgroupOf(t, sysfs, v2Cgroups)); !v.Frozen || v.Path != "/system.slice" {
 		t.Errorf("%+v, want the slice frozen", v)
 	}
-	sysfs = copyTree(t, "testdata/cgroup_v1")
+	sysfs = evidencetest.CopyTree(t, "testdata/cgroup_v1")
 	file := "fs/cgroup/freezer" + runtimeCgroup + "/freezer.state"
 	for state, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "": false} {
-		writeTree(t, sysfs, map[string]string{file: state})
+		evidencetest.WriteTree(t, sysfs, map[string]string{file: state})
 		if v := gatherCgroup(t, cgroupOf(t, sysfs, v1Cgroups)); v.Frozen != want || v.Path != runtimeCgroup {
 			t.Errorf("%q: %+v", state, v)
 		}
@@ -241,8 +242,8 @@ func TestCgroupNotThere(t *testing.T) {
 
 // TestCgroupOutside: what lies outside the namespace is not read somewhere else.
 func TestCgroupOutside(t *testing.T) {
-	sysfs := copyTree(t, "testdata/cgroup_v2")
-	writeTree(t, sysfs, map[string]string{"fs/cgroup/..x/cgroup.events": "frozen 0\n"})
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/..x/cgroup.events": "frozen 0\n"})
 	if v := gatherCgroup(t, cgroupOf(t, sysfs, "0::/..x\n")); v.Path != "/..x" {
 		t.Errorf("%+v: a name may begin with two dots", v)
 	}
@@ -261,12 +262,12 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 		{"cgroup_v2", v2Cgroups, "fs/cgroup" + runtimeCgroup},
 		{"cgroup_joint", jointCgroups, "fs/cgroup/cpu,cpuacct" + runtimeCgroup},
 	} {
-		sysfs := copyTree(t, "testdata/"+tt.layout)
+		sysfs := evidencetest.CopyTree(t, "testdata/"+tt.layout)
 		procs := map[string]string{tt.procs + "/cgroup.procs": "7\n42\n"}
 		if tt.layout == "cgroup_joint" {
 			procs["fs/cgroup/systemd"+runtimeCgroup+"/cgroup.procs"] = "42\n"
 		}
-		writeTree(t, sysfs, procs)
+		evidencetest.WriteTree(t, sysfs, procs)
 		outside := strings.ReplaceAll(tt.cgroups, "P\n", "/../../.."+runtimeCgroup+"\n")
 		if v := gatherCgroup(t, cgroupOf(t, sysfs, outside)); v.Path != runtimeCgroup || v.ThrottledTotal != 5*time.Second {
 			t.Errorf("%s: %+v", tt.layout, v)
@@ -274,7 +275,7 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 		for path := range procs {
 			procs[path] = "4\n421\n"
 		}
-		writeTree(t, sysfs, procs)
+		evidencetest.WriteTree(t, sysfs, procs)
 		if v, err := cgroupOf(t, sysfs, outside).gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%s, of another process: %+v, %v", tt.layout, v, err)
 		}
@@ -294,38 +295,6 @@ func TestCgroupNone(t *testing.T) {
 	if v, err := NewCgroup(proc, "testdata/cgroup_v2", func() int { return 42 }).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v; want an error", v, err)
 	}
-}
-
-func FuzzParseCgroups(f *testing.F) {
-	fuzzcorpus.Add(f)
-	for _, s := range []string{v1Cgroups, v2Cgroups, jointCgroups, "0::/../x\n", "1:a,,b:/:/\n", ":::", "1:name=systemd:/a:b\n"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c := parseCgroups(b)
-		for name, path := range c {
-			if !strings.HasPrefix(path, "/") || strings.ContainsAny(name, ":\n") || strings.Contains(path, "\n") {
-				t.Errorf("%q: %q of %q", name, path, b)
-			}
-		}
-		if p := c.path(); !strings.HasPrefix(p, "/") {
-			t.Errorf("path %q of %q", p, b)
-		}
-	})
-}
-
-func FuzzKeyed(f *testing.F) {
-	fuzzcorpus.Add(f)
-	for _, s := range []string{"nr_periods 5\nnr_throttled 3\n", "populated 1\nfrozen 0", "x -1\n", "a  1", "18446744073709551615 18446744073709551615", " 5\n"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for name := range keyed(b) {
-			if name == "" || strings.ContainsAny(name, " \n") {
-				t.Errorf("%q of %q", name, b)
-			}
-		}
-	})
 }
 
 // testCgroup makes a cgroup of the tests' own in a v1 hierarchy, which is gone at

@@ -1,11 +1,9 @@
 package evidence
 
 import (
-	"bytes"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -27,92 +25,69 @@ type throttling struct {
 
 type quotaSample struct {
 	at     time.Time
-	levels map[string]cpuStat // by directory
+	levels map[string]cgroup.CPUStat // by directory
 }
 
-// cpuStat is what is used of a cpu.stat.
-type cpuStat struct {
-	periods, throttled uint64
-	time               time.Duration // in v1 summed over the CPUs
+// isBehind tells whether a counter of s is behind b's.
+func isBehind(s, b cgroup.CPUStat) bool {
+	return s.Periods < b.Periods || s.Throttled < b.Throttled || s.Time < b.Time
 }
 
-// parseCPUStat decodes a cpu.stat; ok is false where it tells of no quota.
-func parseCPUStat(b []byte) (s cpuStat, ok bool) {
-	k := keyed(b)
-	s.periods, s.throttled = k["nr_periods"], k["nr_throttled"]
-	if usec, v2 := k["throttled_usec"]; v2 {
-		s.time = nanoseconds(usec, time.Microsecond)
-	} else {
-		s.time = nanoseconds(k["throttled_time"], time.Nanosecond)
-	}
-	_, ok = k["nr_periods"]
-	return s, ok
-}
-
-// before tells whether a counter of s is behind b's.
-func (s cpuStat) before(b cpuStat) bool {
-	return s.periods < b.periods || s.throttled < b.throttled || s.time < b.time
-}
-
-// since is the time a second that was taken since b, at most 1 (v1 counts that of
+// throttledShare is the time a second that was taken since b, at most 1 (v1 counts that of
 // each CPU), and the share of periods in which some was.
 //
 // The kernel counts the time when it gives the CPU back. One who has overdrawn a
 // small quota by a tick may wait for many periods until then: as long as there
 // are such periods and no time, it has not run in any.
-func (s cpuStat) since(b cpuStat, passed time.Duration) (taken, periods float64) {
-	if n := s.periods - b.periods; n > 0 {
-		periods = min(1, float64(s.throttled-b.throttled)/float64(n))
+func throttledShare(s, b cgroup.CPUStat, passed time.Duration) (taken, periods float64) {
+	if n := s.Periods - b.Periods; n > 0 {
+		periods = min(1, float64(s.Throttled-b.Throttled)/float64(n))
 	}
-	if s.time == b.time {
+	if s.Time == b.Time {
 		return periods, periods
 	}
-	return min(1, (s.time-b.time).Seconds()/passed.Seconds()), periods
+	return min(1, (s.Time-b.Time).Seconds()/passed.Seconds()), periods
 }
 
-// waiting is the share of the periods since b, the last sample, in which the CPU
+// waitingShare is the share of the periods since b, the last sample, in which the CPU
 // was taken away, while none of it is counted yet; 0 where some is. Who was kept
 // waiting for a moment at first, and then for long, has been given the time of
 // the first: over two samples it looks like little.
-func (s cpuStat) waiting(b cpuStat) float64 {
-	n := s.periods - b.periods
-	if s.time != b.time || n < wholly {
+func waitingShare(s, b cgroup.CPUStat) float64 {
+	n := s.Periods - b.Periods
+	if s.Time != b.Time || n < wholly {
 		return 0
 	}
-	return min(1, float64(s.throttled-b.throttled)/float64(n))
-}
-
-func nanoseconds(n uint64, unit time.Duration) time.Duration {
-	return time.Duration(min(n, uint64((1<<63-1)/unit))) * unit
+	return min(1, float64(s.Throttled-b.Throttled)/float64(n))
 }
 
 // look fills in the throttling: of the level at which it is hardest, since a
 // quota above is not counted below. ThrottledTotal is of all levels.
-func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
-	now := quotaSample{at: v.At, levels: map[string]cpuStat{}}
-	for dir := range tree.up(m, "cpu") {
-		if b, err := tree.reader.read(dir + "/cpu.stat"); err == nil {
-			if s, ok := parseCPUStat(b); ok {
+func (t *throttling) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
+	now := quotaSample{at: v.At, levels: map[string]cgroup.CPUStat{}}
+	for dir := range tree.Up(m, "cpu") {
+		if b, err := tree.Reader.Read(dir + "/cpu.stat"); err == nil {
+			if s, ok := cgroup.ParseCPUStat(b); ok {
 				now.levels[dir] = s
 			}
 		}
 	}
 	for dir, s := range now.levels {
-		v.ThrottledTotal += s.time
+		v.ThrottledTotal += s.Time
 		taken, periods, compared := 0.0, 0.0, false
 		for _, before := range t.before {
 			b, ok := before.levels[dir]
-			if !ok || !now.at.After(before.at) || s.before(b) {
+			if !ok || !now.at.After(before.at) || isBehind(s, b) {
 				continue // it is a new cgroup of the same name
 			}
 			if !compared { // the oldest that can be
-				taken, periods = s.since(b, now.at.Sub(before.at))
-			} else if w := s.waiting(b); w > taken {
+				taken, periods = throttledShare(s, b, now.at.Sub(before.at))
+			} else if w := waitingShare(s, b); w > taken {
 				taken, periods = w, w
 			}
 			compared = true
 		}
-		if taken > v.Throttled && tree.quota(dir) {
+		if taken > v.Throttled && tree.HasQuota(dir) {
 			v.Throttled, v.ThrottledPeriods = taken, periods
 		}
 	}
@@ -128,38 +103,9 @@ func (t *throttling) look(tree *cgroupTree, m cgroups, v *health.Cgroup) {
 // lifted by now.
 func (s quotaSample) throttledSince(b quotaSample) bool {
 	for dir, now := range s.levels {
-		if before, ok := b.levels[dir]; ok && (now.throttled > before.throttled || now.time > before.time) {
+		if before, ok := b.levels[dir]; ok && (now.Throttled > before.Throttled || now.Time > before.Time) {
 			return true
 		}
 	}
 	return false
-}
-
-// quota tells whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of
-// v1); true where that cannot be read. What a quota took before it was lifted is
-// over at once, and not when the samples have forgotten it.
-func (t *cgroupTree) quota(dir string) bool {
-	for file, none := range map[string]string{"cpu.max": "max", "cpu.cfs_quota_us": "-1"} {
-		if b, err := t.reader.read(dir + "/" + file); err == nil {
-			value, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-			return value != none
-		}
-	}
-	return true
-}
-
-// keyed decodes lines of a name and a number, as of cpu.stat; what is no such
-// line is passed over.
-func keyed(b []byte) map[string]uint64 {
-	out := map[string]uint64{}
-	for line := range bytes.Lines(b) {
-		name, value, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
-		if !ok {
-			continue
-		}
-		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-			out[name] = n
-		}
-	}
-	return out
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,12 +38,12 @@ type childrenSource struct {
 	socket func() string
 	up     func() time.Duration
 
-	reader  procReader
-	tree    cgroupTree
-	args    argsReader
+	reader  proc.Reader
+	tree    cgroup.Tree
+	args    proc.ArgsReader
 	owner   childrenOwner
 	settled map[int]bool
-	shims   map[procID]*shim
+	shims   map[proc.ID]*shim
 	turn    int // of the slow looks
 	round   int
 	runtime int // the runtime's process, of this look
@@ -92,8 +94,8 @@ func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Wa
 
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
-		procfs: procfs, pid: pid, socket: socket, up: uptime, tree: newCgroupTree(procfs, sysfs), args: argsReader{procfs: procfs},
-		settled: map[int]bool{}, shims: map[procID]*shim{},
+		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{},
 	}
 }
 
@@ -109,7 +111,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 		return nil, ErrNoData
 	}
 	c.runtime = runtime
-	all, err := numbers(c.procfs, maxProcesses+1)
+	all, err := proc.Numbers(c.procfs, maxProcesses+1)
 	if err != nil {
 		return nil, err
 	}
@@ -129,19 +131,19 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	for i, s := range found.shims {
 		closely := (i-c.turn+len(found.shims))%len(found.shims) < slowLooks
 		if state, since := c.shimState(s, now, closely); state != "" {
-			v.Stuck = append(v.Stuck, health.Child{PID: s.pid, Comm: s.comm, State: state, Since: since})
+			v.Stuck = append(v.Stuck, health.Child{PID: s.PID, Comm: s.Comm, State: state, Since: since})
 		}
 	}
 	for _, s := range found.helpers {
-		started := startedAt(now, up, s.start)
-		if now.Sub(started) >= helperAge && c.isHelper(s, s.ppid == runtime) {
-			v.Old = append(v.Old, health.Child{PID: s.pid, Comm: s.comm, State: threadState(s.state), Since: started})
+		started := proc.StartedAt(now, up, s.Start)
+		if now.Sub(started) >= helperAge && c.isHelper(s, s.PPID == runtime) {
+			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
 	v.Stuck, v.Old = longest(v.Stuck), longest(v.Old)
 	for i := range v.Stuck {
 		s := &v.Stuck[i]
-		if args := c.args.of(found.ids[s.PID]); args != nil {
+		if args := c.args.Of(found.ids[s.PID]); args != nil {
 			s.Sandbox = sandboxOf(s.Comm, args)
 		}
 	}
@@ -162,20 +164,20 @@ func longest(all []health.Child) []health.Child {
 
 // family is what one look through /proc finds of the runtime's.
 type family struct {
-	shims, helpers []procStat
-	ids            map[int]procID // of all of these
-	others         map[int]procID // shims and conmons that are not known to be the runtime's
+	shims, helpers []proc.Stat
+	ids            map[int]proc.ID // of all of these
+	others         map[int]proc.ID // shims and conmons that are not known to be the runtime's
 }
 
 // look goes through the processes.
 func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (family, error) {
 	c.round++
 	kin := c.ancestors(runtime)
-	out := family{ids: map[int]procID{}, others: map[int]procID{}}
+	out := family{ids: map[int]proc.ID{}, others: map[int]proc.ID{}}
 	c.owner.look(ctx, c, runtime)
 	settled := make(map[int]bool, len(all))
 	up := c.up()
-	var runs []procStat
+	var runs []proc.Stat
 	for _, pid := range all {
 		if ctx.Err() != nil {
 			return family{}, ctx.Err()
@@ -184,34 +186,34 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 			settled[pid] = true
 			continue
 		}
-		s, err := c.reader.stat(c.procfs, pid)
-		if err != nil || s.state == 'Z' || s.state == 'X' || pid == runtime {
+		s, err := c.reader.Stat(c.procfs, pid)
+		if err != nil || s.State == 'Z' || s.State == 'X' || pid == runtime {
 			continue
 		}
 		switch {
-		case isShim(s.comm) && kin[s.ppid]:
-			args := c.args.of(s.id())
-			if !c.owner.owns(s.comm, args) {
-				out.others[pid] = s.id()
-				settled[pid] = args != nil && up-ticksToDuration(s.start) >= settledAge
+		case isShim(s.Comm) && kin[s.PPID]:
+			args := c.args.Of(s.ID())
+			if !c.owner.owns(s.Comm, args) {
+				out.others[pid] = s.ID()
+				settled[pid] = args != nil && up-proc.TicksToDuration(s.Start) >= settledAge
 				continue
 			}
 			out.shims = append(out.shims, s)
-			out.ids[pid] = s.id()
-		case s.ppid == runtime:
+			out.ids[pid] = s.ID()
+		case s.PPID == runtime:
 			out.helpers = append(out.helpers, s)
-			out.ids[pid] = s.id()
-		case isOCIRuntime(s.comm):
+			out.ids[pid] = s.ID()
+		case isOCIRuntime(s.Comm):
 			runs = append(runs, s) // its parent may come later
 		default:
-			settled[pid] = up-ticksToDuration(s.start) >= settledAge
+			settled[pid] = up-proc.TicksToDuration(s.Start) >= settledAge
 		}
 	}
 	c.settled = settled
 	for _, s := range runs {
-		if _, ours := out.ids[s.ppid]; ours {
+		if _, ours := out.ids[s.PPID]; ours {
 			out.helpers = append(out.helpers, s)
-			out.ids[s.pid] = s.id()
+			out.ids[s.PID] = s.ID()
 		}
 	}
 	return out, nil
@@ -222,11 +224,11 @@ func (c *childrenSource) ancestors(runtime int) map[int]bool {
 	kin := map[int]bool{}
 	for pid := runtime; !kin[pid] && len(kin) < maxAncestors; {
 		kin[pid] = true
-		s, err := c.reader.stat(c.procfs, pid)
+		s, err := c.reader.Stat(c.procfs, pid)
 		if err != nil {
 			break
 		}
-		pid = s.ppid
+		pid = s.PPID
 	}
 	return kin
 }
@@ -242,10 +244,10 @@ func (c *childrenSource) nextTurn(n int) int {
 // forget drops what is known of processes that are gone.
 func (c *childrenSource) forget(found family) {
 	for id := range c.shims {
-		if found.ids[id.pid] != id {
+		if found.ids[id.PID] != id {
 			delete(c.shims, id)
 		}
 	}
 	maps.Copy(found.others, found.ids)
-	c.args.forget(found.others)
+	c.args.Forget(found.others)
 }

@@ -11,10 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
-
-	"github.com/plegd/plegd/internal/fuzzcorpus"
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -25,11 +23,11 @@ func cmdline(args ...string) string { return strings.Join(args, "\x00") + "\x00"
 func process(t *testing.T, root string, pid, ppid int, comm string, state byte, args ...string) {
 	t.Helper()
 	dir := strconv.Itoa(pid)
-	files := map[string]string{dir + "/stat": statLine(pid, comm, state, ppid, 1000)}
+	files := map[string]string{dir + "/stat": evidencetest.StatLine(pid, comm, state, ppid, 1000)}
 	if args != nil {
 		files[dir+"/cmdline"] = cmdline(args...)
 	}
-	writeTree(t, root, files)
+	evidencetest.WriteTree(t, root, files)
 }
 
 func pidsOf(children []health.Child) []int {
@@ -114,11 +112,11 @@ func TestChildrenBlockedThread(t *testing.T) {
 	process(t, root, 100, 1, "containerd", 'S')
 	for pid := 200; pid < 220; pid++ { // more than are looked at closely at a time
 		process(t, root, pid, 1, "containerd-shim", 'S')
-		writeTree(t, root, map[string]string{fmt.Sprintf("%d/task/%d/stat", pid, pid): statLine(pid, "containerd-shim", 'S', 1, 1000)})
+		evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/task/%d/stat", pid, pid): evidencetest.StatLine(pid, "containerd-shim", 'S', 1, 1000)})
 	}
 	thread := func(state byte, slices int) {
-		writeTree(t, root, map[string]string{
-			"219/task/777/stat":      statLine(777, "containerd-shim", state, 1, 1000),
+		evidencetest.WriteTree(t, root, map[string]string{
+			"219/task/777/stat":      evidencetest.StatLine(777, "containerd-shim", state, 1, 1000),
 			"219/task/777/schedstat": fmt.Sprintf("1 1 %d\n", slices),
 		})
 	}
@@ -150,53 +148,6 @@ func TestChildrenBlockedThread(t *testing.T) {
 	}
 }
 
-// TestArgsReaderLeftBehind: a process that blocks who reads its arguments costs
-// one wait, and is read when it comes.
-func TestArgsReaderLeftBehind(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	root := t.TempDir()
-	for pid := 10; pid < 20; pid++ {
-		writeTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): ""})
-		if err := unix.Mkfifo(filepath.Join(root, strconv.Itoa(pid), "cmdline"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := argsReader{procfs: root}
-	ids := map[int]procID{}
-	start := time.Now()
-	for range 3 {
-		for pid := 10; pid < 20; pid++ {
-			ids[pid] = procID{pid, 1}
-			if got := r.of(ids[pid]); got != nil {
-				t.Errorf("%d: %q", pid, got)
-			}
-		}
-	}
-	if took := time.Since(start); len(r.pending) != argsPending || took > argsPending*argsWait+time.Second {
-		t.Errorf("%d wait, after %s; want %d", len(r.pending), took, argsPending)
-	}
-	answer := func(id procID) {
-		f, err := os.OpenFile(filepath.Join(root, strconv.Itoa(id.pid), "cmdline"), os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = f.WriteString(cmdline("shim", "-id", "x"))
-		_ = f.Close()
-	}
-	for id := range r.pending {
-		answer(id)
-	}
-	eventually(t, func() bool { r.forget(ids); return len(r.pending) == 0 })
-	for id, args := range r.known {
-		if sandboxOf("containerd-shim", args) != "x" || !slices.Equal(r.of(id), args) {
-			t.Errorf("%d: %q", id.pid, args)
-		}
-	}
-	if r.forget(nil); len(r.known) != 0 {
-		t.Errorf("%v is remembered", r.known)
-	}
-}
-
 // TestChildrenFrozenV2 freezes a shim for real where there is a v2 freezer: its
 // threads look asleep.
 func TestChildrenFrozenV2(t *testing.T) {
@@ -224,8 +175,8 @@ func TestChildrenFrozenV2(t *testing.T) {
 			t.Errorf("%+v, want state F", first)
 		}
 		eventually(t, func() bool { // a thread may still be on its way into the freezer
-			s, err := readStat("/proc", strconv.Itoa(c.pid))
-			return err == nil && s.state == 'S'
+			s, err := proc.ReadStat("/proc", c.pid)
+			return err == nil && s.State == 'S'
 		})
 		if again := childPID(gatherChildren(t, w).Stuck, c.pid); again == nil || *again != *first {
 			t.Errorf("%+v, want %+v still", again, first)
@@ -294,21 +245,9 @@ func FuzzSandboxOf(f *testing.F) {
 	f.Add("conmon", cmdline("conmon", "-c", "\n\x1b[31m", "-n", "k8s_POD_"))
 	f.Add("", "\x00\x00-\x00--")
 	f.Fuzz(func(t *testing.T, comm, line string) {
-		id := sandboxOf(comm, splitArgs([]byte(line)))
+		id := sandboxOf(comm, proc.SplitArgs([]byte(line)))
 		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
 			t.Errorf("%q of %q", id, line)
-		}
-	})
-}
-
-func FuzzParseCPUStat(f *testing.F) {
-	fuzzcorpus.Add(f)
-	f.Add([]byte("nr_periods 5\nnr_throttled 3\nthrottled_time 100\n"))
-	f.Add([]byte("usage_usec 1\nnr_periods 5\nnr_throttled 3\nthrottled_usec 18446744073709551615\n"))
-	f.Add([]byte("nr_periods x\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, ok := parseCPUStat(b); s.time < 0 || !ok && s.periods != 0 {
-			t.Errorf("%+v, %v of %q", s, ok, b)
 		}
 	})
 }

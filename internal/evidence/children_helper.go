@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 // ociRuntimes are the names of what a shim, a conmon or CRI-O starts for one
@@ -23,16 +25,16 @@ var cniPlugins = []string{
 
 // isHelper tells whether a child of the runtime's or of a shim's is one that is
 // to end soon: runc and crun, or a CNI plugin.
-func (c *childrenSource) isHelper(s procStat, ofRuntime bool) bool {
-	args := c.args.of(s.id())
-	if isOCIRuntime(s.comm) {
+func (c *childrenSource) isHelper(s proc.Stat, ofRuntime bool) bool {
+	args := c.args.Of(s.ID())
+	if isOCIRuntime(s.Comm) {
 		// CRI-O has one as a child as long as somebody is in a container.
 		return !slices.Contains(args, "exec")
 	}
 	if !ofRuntime {
 		return false
 	}
-	if strings.Contains(s.comm, "cni") || slices.Contains(cniPlugins, s.comm) {
+	if strings.Contains(s.Comm, "cni") || slices.Contains(cniPlugins, s.Comm) {
 		return true
 	}
 	// A plugin is started by its path, a script as the argument of its shell.

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 // The namespaces of containerd in which the CRI plugin and dockerd keep their
@@ -25,7 +27,7 @@ const (
 // namespace: a containerd may serve both the kubelet and dockerd. A conmon is
 // CRI-O's if it has a name of the kubelet's and no exit command.
 type childrenOwner struct {
-	runtime procID
+	runtime proc.ID
 	socket  string   // the path that sockets were taken from
 	sockets []string // the paths of the runtime's socket, none: not known
 	crio    bool
@@ -36,17 +38,17 @@ type childrenOwner struct {
 // look takes note of the runtime. The path is resolved once for each process: it
 // may lead to another runtime later.
 func (o *childrenOwner) look(ctx context.Context, c *childrenSource, runtime int) {
-	s, err := c.reader.stat(c.procfs, runtime)
+	s, err := c.reader.Stat(c.procfs, runtime)
 	if err != nil {
 		return
 	}
 	socket := c.socket()
-	if s.id() == o.runtime && socket == o.socket {
+	if s.ID() == o.runtime && socket == o.socket {
 		return
 	}
-	o.runtime, o.socket, o.sockets = s.id(), socket, nil
-	o.crio = s.comm == "crio" || path.Base(socket) == "crio.sock"
-	o.docker = strings.HasPrefix(s.comm, "cri-dockerd")
+	o.runtime, o.socket, o.sockets = s.ID(), socket, nil
+	o.crio = s.Comm == "crio" || path.Base(socket) == "crio.sock"
+	o.docker = strings.HasPrefix(s.Comm, "cri-dockerd")
 	if socket == "" {
 		return
 	}
@@ -67,12 +69,12 @@ func (o *childrenOwner) owns(comm string, args []string) bool {
 	case comm == "conmonrs":
 		return o.crio
 	case comm == "conmon":
-		return o.crio && strings.HasPrefix(argValue(args, "n"), "k8s_") && argValue(args, "exit-command") == ""
+		return o.crio && strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_") && proc.ArgValue(args, "exit-command") == ""
 	}
 	namespace := criNamespace
 	if o.docker {
 		namespace = dockerNamespace
 	}
-	address := argValue(args, "address")
-	return address != "" && slices.Contains(o.sockets, plainPath(address)) && argValue(args, "namespace") == namespace
+	address := proc.ArgValue(args, "address")
+	return address != "" && slices.Contains(o.sockets, plainPath(address)) && proc.ArgValue(args, "namespace") == namespace
 }

@@ -3,6 +3,9 @@ package evidence
 import (
 	"strconv"
 	"time"
+
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 // maxShimThreads bounds how many threads of a shim are looked at.
@@ -11,32 +14,32 @@ const maxShimThreads = 64
 // shimState tells how a shim is stuck, and since when; "" when it is not. One
 // that looks asleep is looked at more closely when it is its turn, and as long
 // as it was stuck before.
-func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (state string, since time.Time) {
-	known := c.shims[s.id()]
+func (c *childrenSource) shimState(s proc.Stat, now time.Time, closely bool) (state string, since time.Time) {
+	known := c.shims[s.ID()]
 	next := &shim{since: now, seen: c.round}
-	switch state := threadState(s.state); {
+	switch state := proc.ThreadState(s.State); {
 	case state == "T":
 		next.state = "T"
 	case state == "D":
-		next.state, next.tid = "D", s.pid
-		if c.isFrozen(s.pid, c.tree.frozenV1) {
-			next.state, next.tid = c.frozenShim(c.tree.frozenV1), 0
+		next.state, next.tid = "D", s.PID
+		if c.isFrozen(s.PID, c.tree.FrozenV1) {
+			next.state, next.tid = c.frozenShim(c.tree.FrozenV1), 0
 		}
-	case (closely || known != nil && known.state == "F") && c.isFrozen(s.pid, c.tree.frozenV2):
-		next.state = c.frozenShim(c.tree.frozenV2)
-	case known != nil && known.state == "D" && c.threadBlocked(s.pid, known.tid):
+	case (closely || known != nil && known.state == "F") && c.isFrozen(s.PID, c.tree.FrozenV2):
+		next.state = c.frozenShim(c.tree.FrozenV2)
+	case known != nil && known.state == "D" && c.threadBlocked(s.PID, known.tid):
 		next.state, next.tid = "D", known.tid
 	case closely:
-		if tid := c.blockedThread(s.pid); tid != 0 {
+		if tid := c.blockedThread(s.PID); tid != 0 {
 			next.state, next.tid = "D", tid
 		}
 	}
 	if next.state == "" {
-		delete(c.shims, s.id())
+		delete(c.shims, s.ID())
 		return "", time.Time{}
 	}
 	if next.state == "D" {
-		next.slices = c.slices(s.pid, next.tid)
+		next.slices = c.slices(s.PID, next.tid)
 	}
 	// It is in the same state all the time if it was at the sample before, and
 	// has not run in between.
@@ -44,7 +47,7 @@ func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (sta
 	if same {
 		next.since = known.since
 	}
-	c.shims[s.id()] = next
+	c.shims[s.ID()] = next
 	if next.state == "D" && !same {
 		return "", time.Time{} // everybody waits for a disk now and then
 	}
@@ -53,7 +56,7 @@ func (c *childrenSource) shimState(s procStat, now time.Time, closely bool) (sta
 
 // frozenShim is the state of a shim in a frozen cgroup: "" while the runtime is
 // frozen too. A service's freezer holds both, and the shim is not the cause.
-func (c *childrenSource) frozenShim(frozen func(cgroups) (string, bool)) string {
+func (c *childrenSource) frozenShim(frozen func(cgroup.Paths) (string, bool)) string {
 	if c.isFrozen(c.runtime, frozen) {
 		return ""
 	}
@@ -61,8 +64,8 @@ func (c *childrenSource) frozenShim(frozen func(cgroups) (string, bool)) string 
 }
 
 // isFrozen tells whether the cgroup of a process is frozen.
-func (c *childrenSource) isFrozen(pid int, frozen func(cgroups) (string, bool)) bool {
-	m, err := c.tree.of(pid)
+func (c *childrenSource) isFrozen(pid int, frozen func(cgroup.Paths) (string, bool)) bool {
+	m, err := c.tree.Of(pid)
 	if err != nil {
 		return false
 	}
@@ -72,7 +75,7 @@ func (c *childrenSource) isFrozen(pid int, frozen func(cgroups) (string, bool)) 
 
 // blockedThread returns a thread in D, 0 for none.
 func (c *childrenSource) blockedThread(pid int) int {
-	tids, err := numbers(pidPath(c.procfs, pid, "task"), maxShimThreads)
+	tids, err := proc.Numbers(proc.Path(c.procfs, pid, "task"), maxShimThreads)
 	if err != nil {
 		return 0
 	}
@@ -85,20 +88,20 @@ func (c *childrenSource) blockedThread(pid int) int {
 }
 
 func (c *childrenSource) threadBlocked(pid, tid int) bool {
-	b, err := c.reader.read(pidPath(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
+	b, err := c.reader.Read(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
 	if err != nil {
 		return false
 	}
-	s, err := parseStat(b)
-	return err == nil && s.state == 'D'
+	s, err := proc.ParseStat(b)
+	return err == nil && s.State == 'D'
 }
 
 // slices is how often a thread has been on a CPU, 0 where that is not kept.
 func (c *childrenSource) slices(pid, tid int) uint64 {
-	b, err := c.reader.read(pidPath(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
+	b, err := c.reader.Read(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
 	if err != nil {
 		return 0
 	}
-	s, _ := parseSchedstat(b)
-	return s.slices
+	s, _ := proc.ParseSchedstat(b)
+	return s.Slices
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -86,10 +88,10 @@ func TestChildrenFixture(t *testing.T) {
 
 // TestChildrenSince follows one shim through its states.
 func TestChildrenSince(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	w := childrenOf(root, "testdata/cgroup_v1", 1000)
 	state := func(s byte, start uint64) *health.Child {
-		writeTree(t, root, map[string]string{"3006/stat": statLine(3006, "containerd-shim", s, 1, start)})
+		evidencetest.WriteTree(t, root, map[string]string{"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start)})
 		return childPID(gatherChildren(t, w).Stuck, 3006)
 	}
 	if c := state('S', 6000); c != nil {
@@ -123,11 +125,11 @@ func TestChildrenSince(t *testing.T) {
 // TestChildrenAge tells a helper of 5 s from a younger one, and keeps the
 // longest ones of many.
 func TestChildrenAge(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	const up = 1000 * time.Second
 	started := func(pid int, ago time.Duration) {
-		ticks := uint64(up-ago) * clockTicks / uint64(time.Second)
-		writeTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": statLine(pid, "runc", 'S', 42, ticks)})
+		ticks := uint64(up-ago) * proc.ClockTicks / uint64(time.Second)
+		evidencetest.WriteTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": evidencetest.StatLine(pid, "runc", 'S', 42, ticks)})
 	}
 	started(7000, 2*time.Second)
 	started(7001, 7*time.Second)
@@ -212,7 +214,7 @@ func TestChildrenStoppedShim(t *testing.T) {
 	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 	// A zombie is none. They are not counted here: the node may have others.
 	c.signal(syscall.SIGKILL)
-	eventually(t, func() bool { s, err := readStat("/proc", strconv.Itoa(c.pid)); return err == nil && s.state == 'Z' })
+	eventually(t, func() bool { s, err := proc.ReadStat("/proc", c.pid); return err == nil && s.State == 'Z' })
 	if v := gatherChildren(t, w); childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
 		t.Errorf("%+v names a zombie", v)
 	}
@@ -293,15 +295,15 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root, sys := t.TempDir(), t.TempDir()
-			writeTree(t, sys, tt.frozen)
+			evidencetest.WriteTree(t, sys, tt.frozen)
 			process(t, root, 1, 0, "systemd", 'S')
 			process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
 			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
-			writeTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
+			evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
 			w := newChildrenSource(root, sys, func() int { return 5 }, func() string { return socket })
 			w.up = func() time.Duration { return fixtureUp }
 			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
-				writeTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
+				evidencetest.WriteTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
 				gatherChildren(t, w)
 				v := gatherChildren(t, w)
 				if stuck := childPID(v.Stuck, 60); v.Shims != 1 || (stuck != nil) != want {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -34,8 +35,6 @@ const (
 
 	// stuckMax limits the clients that are named.
 	stuckMax = 16
-
-	showEnd = showName | showVFS | showPeer | showRQLen
 )
 
 // NewConnections watches the accepted connections of the listener at path, which
@@ -78,7 +77,7 @@ type unreadWait struct {
 
 // connection is both ends of a connection.
 type connection struct {
-	server, client diagSocket
+	server, client sockdiag.Socket
 }
 
 // pace is every second while a client has not read what waits for it.
@@ -113,16 +112,16 @@ func (c *connectionsSource) gather(ctx context.Context) (*health.Connections, er
 	// The table is a hint only: see there.
 	pairs = slices.DeleteFunc(pairs, func(e connection) bool {
 		if listening {
-			return e.server.name != l.name || e.server.file != l.file
+			return e.server.Name != l.Name || e.server.File != l.File
 		}
-		return !slices.Contains(p.names, e.server.name)
+		return !slices.Contains(p.names, e.server.Name)
 	})
 	now := time.Now()
-	out := &health.Connections{At: now, Accepted: t.accepted}
+	out := &health.Connections{At: now, Accepted: t.Accepted}
 	for _, e := range pairs {
-		if e.server.rqueue > 0 {
+		if e.server.RQueue > 0 {
 			out.Unread++
-			out.UnreadBytes += int(e.server.rqueue)
+			out.UnreadBytes += int(e.server.RQueue)
 		}
 	}
 	switch {
@@ -142,34 +141,34 @@ func (c *connectionsSource) stuck(ctx context.Context, pairs []connection, now t
 	waits := map[uint32]unreadWait{}
 	var still []connection
 	for _, e := range pairs {
-		if e.server.wqueue == 0 || e.client.rqueue == 0 || e.client.rqueue < stuckUnread && e.server.wqueue < stuckUnsent {
+		if e.server.WQueue == 0 || e.client.RQueue == 0 || e.client.RQueue < stuckUnread && e.server.WQueue < stuckUnsent {
 			continue
 		}
-		w := unreadWait{cookie: e.server.cookie, unsent: e.server.wqueue, unread: e.client.rqueue, since: now}
-		if before, ok := c.waits[e.server.inode]; ok && before.cookie == w.cookie && before.unsent == w.unsent && before.unread == w.unread {
+		w := unreadWait{cookie: e.server.Cookie, unsent: e.server.WQueue, unread: e.client.RQueue, since: now}
+		if before, ok := c.waits[e.server.Inode]; ok && before.cookie == w.cookie && before.unsent == w.unsent && before.unread == w.unread {
 			w.since = before.since
 			still = append(still, e)
 		}
-		waits[e.server.inode] = w
+		waits[e.server.Inode] = w
 	}
 	c.waits = waits
 	slices.SortFunc(still, func(a, b connection) int {
-		return cmp.Or(waits[a.server.inode].since.Compare(waits[b.server.inode].since), cmp.Compare(a.server.inode, b.server.inode))
+		return cmp.Or(waits[a.server.Inode].since.Compare(waits[b.server.Inode].since), cmp.Compare(a.server.Inode, b.server.Inode))
 	})
 	still = still[:min(len(still), stuckMax)]
 
 	inodes := make([]uint32, 0, len(still))
 	for _, e := range still {
-		inodes = append(inodes, e.client.inode)
+		inodes = append(inodes, e.client.Inode)
 	}
 	who := c.holders.of(ctx, inodes)
 	out := make([]health.StuckClient, 0, len(still))
 	for _, e := range still {
-		o := who[e.client.inode]
+		o := who[e.client.Inode]
 		out = append(out, health.StuckClient{
 			PID: o.pid, Comm: o.comm, State: o.state,
-			UnsentBytes: int(e.server.wqueue), UnreadBytes: int(e.client.rqueue),
-			Since: waits[e.server.inode].since,
+			UnsentBytes: int(e.server.WQueue), UnreadBytes: int(e.client.RQueue),
+			Since: waits[e.server.Inode].since,
 		})
 	}
 	if len(out) == 0 {
@@ -180,14 +179,14 @@ func (c *connectionsSource) stuck(ctx context.Context, pairs []connection, now t
 
 // pairs asks about the connections in the table; the client's end only where
 // the runtime has sent something that waits.
-func (c *connectionsSource) pairs(ctx context.Context, t unixTable) ([]connection, error) {
-	if t.rows <= tableRows && (len(t.ends) > endsAtOnce || dumpRows*len(t.ends) > t.rows) {
-		return c.dump(ctx, t.ends)
+func (c *connectionsSource) pairs(ctx context.Context, t sockdiag.Table) ([]connection, error) {
+	if t.Rows <= tableRows && (len(t.Ends) > endsAtOnce || dumpRows*len(t.Ends) > t.Rows) {
+		return c.dump(ctx, t.Ends)
 	}
 	var out []connection
-	for _, inode := range c.some(t.ends) {
+	for _, inode := range c.some(t.Ends) {
 		e, err := c.pair(ctx, inode)
-		if errors.Is(err, errSocketGone) {
+		if errors.Is(err, sockdiag.ErrGone) {
 			continue // closed between the two questions
 		}
 		if err != nil {
@@ -199,12 +198,12 @@ func (c *connectionsSource) pairs(ctx context.Context, t unixTable) ([]connectio
 }
 
 func (c *connectionsSource) pair(ctx context.Context, inode uint32) (connection, error) {
-	server, err := c.finder.diag.one(ctx, inode, showEnd)
-	if err != nil || server.wqueue == 0 || server.peer == 0 {
+	server, err := c.finder.diag.One(ctx, inode, sockdiag.ShowEnd)
+	if err != nil || server.WQueue == 0 || server.Peer == 0 {
 		return connection{server: server}, err
 	}
-	client, err := c.finder.diag.one(ctx, server.peer, showRQLen)
-	if errors.Is(err, errSocketGone) {
+	client, err := c.finder.diag.One(ctx, server.Peer, sockdiag.ShowRQLen)
+	if errors.Is(err, sockdiag.ErrGone) {
 		err = nil
 	}
 	return connection{server, client}, err
@@ -212,15 +211,15 @@ func (c *connectionsSource) pair(ctx context.Context, inode uint32) (connection,
 
 // dump asks about all connected sockets at once.
 func (c *connectionsSource) dump(ctx context.Context, ends []uint32) ([]connection, error) {
-	all := map[uint32]diagSocket{}
-	err := c.finder.diag.all(ctx, 1<<stateEstablished, showEnd, func(s diagSocket) { all[s.inode] = s })
+	all := map[uint32]sockdiag.Socket{}
+	err := c.finder.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s })
 	if err != nil {
 		return nil, err
 	}
 	out := make([]connection, 0, len(ends))
 	for _, inode := range ends {
 		if server, ok := all[inode]; ok {
-			out = append(out, connection{server, all[server.peer]})
+			out = append(out, connection{server, all[server.Peer]})
 		}
 	}
 	return out, nil

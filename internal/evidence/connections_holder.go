@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 const (
@@ -83,13 +84,13 @@ func (o *holders) search(ctx context.Context, want map[uint32]bool) map[uint32]i
 	out := map[uint32]int{}
 	until := time.Now().Add(searchFor)
 	over := func() bool { return len(out) == len(want) || ctx.Err() != nil || time.Now().After(until) }
-	proc, err := os.Open(o.procfs)
+	d, err := os.Open(o.procfs)
 	if err != nil {
 		return out
 	}
-	defer func() { _ = proc.Close() }() // only read from
+	defer func() { _ = d.Close() }() // only read from
 	for seen := 0; seen < searchProcesses; {
-		names, err := proc.Readdirnames(256)
+		names, err := d.Readdirnames(256)
 		if err != nil {
 			return out
 		}
@@ -102,7 +103,7 @@ func (o *holders) search(ctx context.Context, want map[uint32]bool) map[uint32]i
 				return out
 			}
 			seen++
-			searchFDs(filepath.Join(o.procfs, name, "fd"), over, func(inode uint32) {
+			proc.EachSocket(filepath.Join(o.procfs, name, "fd"), over, func(inode uint32) {
 				if _, ok := out[inode]; want[inode] && !ok {
 					out[inode] = pid
 				}
@@ -110,43 +111,6 @@ func (o *holders) search(ctx context.Context, want map[uint32]bool) map[uint32]i
 		}
 	}
 	return out
-}
-
-// searchFDs tells the socket inodes in a process's directory of descriptors. A
-// process that may not be looked into, or is gone, has none.
-func searchFDs(dir string, over func() bool, tell func(inode uint32)) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return
-	}
-	defer func() { _ = d.Close() }() // only read from
-	for {
-		fds, err := d.Readdirnames(256)
-		if err != nil || over() {
-			return
-		}
-		for _, fd := range fds {
-			if link, err := os.Readlink(dir + "/" + fd); err == nil {
-				if inode, ok := socketInode(link); ok {
-					tell(inode)
-				}
-			}
-		}
-	}
-}
-
-// socketInode decodes socket:[123], what a socket's descriptor is a link to.
-func socketInode(link string) (uint32, bool) {
-	s, ok := strings.CutPrefix(link, "socket:[")
-	if !ok {
-		return 0, false
-	}
-	s, ok = strings.CutSuffix(s, "]")
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(s, 10, 32)
-	return uint32(n), err == nil
 }
 
 func readHolder(procfs string, pid int) (holder, error) {

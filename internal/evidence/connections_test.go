@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -30,14 +33,14 @@ func sampleConnections(t *testing.T, c *connectionsSource) health.Connections {
 // TestConnectionsUnread: the runtime does not read what it is sent.
 func TestConnectionsUnread(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 9)
-	clients := connect(t, path, 3)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 9)
+	clients := evidencetest.Connect(t, path, 3)
 	c := newConnectionsSource("/proc", at(path))
 	if got := sampleConnections(t, c); got.Accepted != 0 || got.Unread != 0 {
 		t.Errorf("none accepted: %+v", got)
 	}
-	ends := []int{l.accept(), l.accept()}
+	ends := []int{l.Accept(), l.Accept()}
 	if got := sampleConnections(t, c); got.Accepted != 2 || got.Unread != 0 || !got.UnreadSince.IsZero() || got.Stuck != nil {
 		t.Errorf("two accepted: %+v", got)
 	}
@@ -58,7 +61,7 @@ func TestConnectionsUnread(t *testing.T) {
 	if got := sampleConnections(t, c); got.Unread != 0 || got.UnreadBytes != 0 || !got.UnreadSince.IsZero() {
 		t.Errorf("both have: %+v", got)
 	}
-	l.close()
+	l.Close()
 	if got := sampleConnections(t, c); got.Accepted != 2 {
 		t.Errorf("no listener any more, the connections live: %+v", got)
 	}
@@ -78,11 +81,11 @@ func TestConnectionsStuckClient(t *testing.T) {
 	comm = comm[:min(len(comm), 15)]
 	for _, piece := range []int{4096, 10} {
 		t.Run(strconv.Itoa(piece)+" bytes at a time", func(t *testing.T) {
-			path := socketPath(t)
-			l := listenAt(t, path, 9)
+			path := evidencetest.SocketPath(t)
+			l := evidencetest.ListenAt(t, path, 9)
 			pid, goOn := startClient(t, path)
-			end := l.accept()
-			sent := fill(t, end, piece)
+			end := l.Accept()
+			sent := evidencetest.Fill(t, end, piece)
 
 			c := newConnectionsSource("/proc", at(path))
 			first := sampleConnections(t, c)
@@ -121,10 +124,10 @@ func TestConnectionsStuckClient(t *testing.T) {
 // TestConnectionsOwn: the process that watches is judged like any other.
 func TestConnectionsOwn(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 9)
-	conns := connect(t, path, 1)
-	fill(t, l.accept(), 4096)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 9)
+	conns := evidencetest.Connect(t, path, 1)
+	evidencetest.Fill(t, l.Accept(), 4096)
 	c := newConnectionsSource("/proc", at(path))
 	sampleConnections(t, c)
 	if got := sampleConnections(t, c); len(got.Stuck) != 1 || got.Stuck[0].PID != os.Getpid() {
@@ -149,10 +152,10 @@ func TestConnectionsOwn(t *testing.T) {
 // SETTINGS. That holds up nobody.
 func TestConnectionsIdleClient(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 9)
-	connect(t, path, 1)
-	if _, err := unix.Write(l.accept(), make([]byte, 30)); err != nil {
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 9)
+	evidencetest.Connect(t, path, 1)
+	if _, err := unix.Write(l.Accept(), make([]byte, 30)); err != nil {
 		t.Fatal(err)
 	}
 	c := newConnectionsSource("/proc", at(path))
@@ -167,15 +170,15 @@ func TestConnectionsIdleClient(t *testing.T) {
 // finds the one that is stuck.
 func TestConnectionsMany(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 400)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 400)
 	const n = 200
-	conns := connect(t, path, n)
+	conns := evidencetest.Connect(t, path, n)
 	ends := make([]int, n)
 	for i := range ends {
-		ends[i] = l.accept()
+		ends[i] = l.Accept()
 	}
-	fill(t, ends[150], 4096)
+	evidencetest.Fill(t, ends[150], 4096)
 	for _, i := range []int{3, 120, 199} {
 		if _, err := conns[i].Write(make([]byte, 10)); err != nil {
 			t.Fatal(err)
@@ -189,11 +192,11 @@ func TestConnectionsMany(t *testing.T) {
 	}
 
 	// In a table too large for a dump it is found in its turn, and kept.
-	table, err := readUnixTable(t.Context(), "/proc", []string{path})
+	table, err := sockdiag.ReadTable(t.Context(), "/proc", []string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	table.rows = tableRows + 1
+	table.Rows = tableRows + 1
 	c = newConnectionsSource("/proc", at(path))
 	asked := map[uint32]bool{}
 	since := time.Time{}
@@ -203,7 +206,7 @@ func TestConnectionsMany(t *testing.T) {
 			t.Fatalf("%d pairs, %v", len(pairs), err)
 		}
 		for _, e := range pairs {
-			asked[e.server.inode] = true
+			asked[e.server.Inode] = true
 		}
 		stuck := c.stuck(t.Context(), pairs, time.Unix(int64(i), 0))
 		if i < 5 {
@@ -224,25 +227,25 @@ func TestConnectionsMany(t *testing.T) {
 // TestConnectionsPairs: one by one and in a dump the answer is the same.
 func TestConnectionsPairs(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 9)
-	connect(t, path, 3)
-	fill(t, l.accept(), 4096)
-	end, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 9)
+	evidencetest.Connect(t, path, 3)
+	evidencetest.Fill(t, l.Accept(), 4096)
+	end, _, err := unix.Accept4(l.FD, unix.SOCK_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := unix.Write(end, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	gone := uint32(inodeOf(t, end))
-	table, err := readUnixTable(t.Context(), "/proc", []string{path})
+	gone := uint32(evidencetest.InodeOf(t, end))
+	table, err := sockdiag.ReadTable(t.Context(), "/proc", []string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := newConnectionsSource("/proc", at(path))
 	ask := func(rows int) map[uint32]connection {
-		table.rows = rows
+		table.Rows = rows
 		pairs, err := c.pairs(t.Context(), table)
 		if err != nil {
 			t.Fatal(err)
@@ -250,20 +253,20 @@ func TestConnectionsPairs(t *testing.T) {
 		out := map[uint32]connection{}
 		for _, e := range pairs {
 			// A client's queue and inode count; a question asks for no more.
-			e.client = diagSocket{inode: e.client.inode, rqueue: e.client.rqueue}
-			out[e.server.inode] = e
+			e.client = sockdiag.Socket{Inode: e.client.Inode, RQueue: e.client.RQueue}
+			out[e.server.Inode] = e
 		}
 		return out
 	}
 	byDump, single := ask(0), ask(tableRows)
-	if diff := cmp.Diff(byDump, single, cmp.AllowUnexported(connection{}, diagSocket{}, fileID{})); diff != "" || len(single) != 2 {
+	if diff := cmp.Diff(byDump, single, cmp.AllowUnexported(connection{}, sockdiag.Socket{}, sockdiag.FileID{})); diff != "" || len(single) != 2 {
 		t.Errorf("%d, %s", len(single), diff)
 	}
 	if err := unix.Close(end); err != nil {
 		t.Fatal(err)
 	}
 	for _, rows := range []int{0, tableRows} {
-		if got := ask(rows); len(got) != 1 || got[gone].server.inode != 0 {
+		if got := ask(rows); len(got) != 1 || got[gone].server.Inode != 0 {
 			t.Errorf("one closed since the table was read: %+v", got)
 		}
 	}
@@ -273,19 +276,19 @@ func TestConnectionsPairs(t *testing.T) {
 // this one's.
 func TestConnectionsRebound(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	old := listenAt(t, path, 9)
-	before := connect(t, path, 1)
-	old.accept()
+	path := evidencetest.SocketPath(t)
+	old := evidencetest.ListenAt(t, path, 9)
+	before := evidencetest.Connect(t, path, 1)
+	old.Accept()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	l := listenAt(t, path, 9)
+	l := evidencetest.ListenAt(t, path, 9)
 	if _, err := before[0].Write([]byte("to the old one")); err != nil {
 		t.Fatal(err)
 	}
-	after := connect(t, path, 1)
-	l.accept()
+	after := evidencetest.Connect(t, path, 1)
+	l.Accept()
 	c := newConnectionsSource("/proc", at(path))
 	if got := sampleConnections(t, c); got.Unread != 0 {
 		t.Errorf("%+v, want the old one's bytes left out", got)
@@ -302,11 +305,11 @@ func TestConnectionsRebound(t *testing.T) {
 // told only of one's own processes.
 func TestConnectionsUnprivileged(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 9)
-	conns := connect(t, path, 2)
-	fill(t, l.accept(), 4096)
-	l.accept()
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 9)
+	conns := evidencetest.Connect(t, path, 2)
+	evidencetest.Fill(t, l.Accept(), 4096)
+	l.Accept()
 	if _, err := conns[1].Write(make([]byte, 70)); err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +335,8 @@ func TestConnectionsNoPath(t *testing.T) {
 
 // TestHolders remembers who holds a socket, and who cannot be found.
 func TestHolders(t *testing.T) {
-	conns := listenAt(t, socketPath(t), 1)
-	inode := uint32(conns.inode())
+	conns := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1)
+	inode := uint32(conns.Inode())
 	h := holders{procfs: "/proc"}
 	got := h.of(t.Context(), []uint32{inode, 1})
 	if got[inode].pid != os.Getpid() || got[inode].comm == "" || got[1].pid != 0 {
@@ -377,7 +380,7 @@ func TestParseHolder(t *testing.T) {
 		}
 	}
 	for link, want := range map[string]uint32{"socket:[12]": 12, "socket:[]": 0, "socket:[4294967296]": 0, "pipe:[12]": 0, "socket:[12": 0} {
-		if n, ok := socketInode(link); ok != (want != 0) || ok && n != want {
+		if n, ok := proc.SocketInode(link); ok != (want != 0) || ok && n != want {
 			t.Errorf("%s: %d, %v", link, n, ok)
 		}
 	}
@@ -396,11 +399,11 @@ func BenchmarkConnectionsSample(b *testing.B) {
 	for _, n := range []int{4, 60, 400} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			needUnixDiag(b)
-			path := socketPath(b)
-			l := listenAt(b, path, n)
-			connect(b, path, n)
+			path := evidencetest.SocketPath(b)
+			l := evidencetest.ListenAt(b, path, n)
+			evidencetest.Connect(b, path, n)
 			for range n {
-				l.accept()
+				l.Accept()
 			}
 			c := newConnectionsSource("/proc", at(path))
 			b.ReportAllocs()

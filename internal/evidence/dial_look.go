@@ -32,7 +32,7 @@ func LookFirst(procfs string, path func() string) func(context.Context) (net.Con
 // untilEmpty waits until nobody is seen to wait in the queue. The error is the
 // context's.
 func untilEmpty(ctx context.Context, queue *queueSource) error {
-	defer queue.finder.diag.close()
+	defer queue.finder.diag.Close()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 )
 
 const (
@@ -34,21 +37,21 @@ const (
 // The process is that child, else the one that listens at the address.
 type containerdFinder struct {
 	procfs string
-	args   argsReader
-	diag   diagConn
-	reader procReader
+	args   proc.ArgsReader
+	diag   sockdiag.Conn
+	reader proc.Reader
 
 	address atomic.Pointer[string]
 	process atomic.Int64
 
-	child    procID
+	child    proc.ID
 	dialed   uint32 // the listener whose process is known by a connection
-	dockerd  procID
+	dockerd  proc.ID
 	searched time.Time
 }
 
 func newContainerdFinder(procfs string) *containerdFinder {
-	return &containerdFinder{procfs: procfs, args: argsReader{procfs: procfs}}
+	return &containerdFinder{procfs: procfs, args: proc.ArgsReader{ProcFS: procfs}}
 }
 
 // socket is the address of dockerd's containerd, "" while it is not known.
@@ -65,13 +68,13 @@ func (f *containerdFinder) pid() int { return int(f.process.Load()) }
 func (f *containerdFinder) forget() {
 	f.address.Store(nil)
 	f.process.Store(0)
-	f.child, f.dialed, f.dockerd, f.searched = procID{}, 0, procID{}, time.Time{}
+	f.child, f.dialed, f.dockerd, f.searched = proc.ID{}, 0, proc.ID{}, time.Time{}
 }
 
 // find looks for the containerd of dockerd's process, unless it has just done
 // so.
 func (f *containerdFinder) find(ctx context.Context, dockerd int) {
-	s, err := f.reader.stat(f.procfs, dockerd)
+	s, err := f.reader.Stat(f.procfs, dockerd)
 	if err != nil {
 		return
 	}
@@ -79,17 +82,17 @@ func (f *containerdFinder) find(ctx context.Context, dockerd int) {
 	if f.socket() == "" || !f.alive() {
 		every = containerdSoon
 	}
-	if s.id() == f.dockerd && time.Since(f.searched) < every {
+	if s.ID() == f.dockerd && time.Since(f.searched) < every {
 		return
 	}
-	f.dockerd, f.searched = s.id(), time.Now()
+	f.dockerd, f.searched = s.ID(), time.Now()
 	f.child = f.childOf(ctx, dockerd)
-	if address := f.search(ctx, s.id(), f.child); address != "" {
+	if address := f.search(ctx, s.ID(), f.child); address != "" {
 		f.address.Store(&address)
 	}
 	switch {
-	case f.child.pid != 0:
-		f.process.Store(int64(f.child.pid))
+	case f.child.PID != 0:
+		f.process.Store(int64(f.child.PID))
 	case f.socket() != "":
 		f.askPeer(ctx)
 	}
@@ -99,8 +102,8 @@ func (f *containerdFinder) find(ctx context.Context, dockerd int) {
 // once for each listener and closed at once. None is made while others wait to
 // be accepted there.
 func (f *containerdFinder) askPeer(ctx context.Context) {
-	t, err := readUnixTable(ctx, f.procfs, []string{f.socket()})
-	if err != nil || len(t.listeners) == 0 || t.pending > 0 || t.listeners[0] == f.dialed {
+	t, err := sockdiag.ReadTable(ctx, f.procfs, []string{f.socket()})
+	if err != nil || len(t.Listeners) == 0 || t.Pending > 0 || t.Listeners[0] == f.dialed {
 		return
 	}
 	dialer := net.Dialer{Timeout: peerTimeout}
@@ -108,7 +111,7 @@ func (f *containerdFinder) askPeer(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	f.dialed = t.listeners[0]
+	f.dialed = t.Listeners[0]
 	f.process.Store(int64(peerPID(conn)))
 	_ = conn.Close()
 }
@@ -119,22 +122,22 @@ func (f *containerdFinder) alive() bool {
 	if pid == 0 {
 		return false
 	}
-	s, err := f.reader.stat(f.procfs, pid)
-	return err == nil && !s.dead() && (f.child.pid == 0 || s.id() == f.child)
+	s, err := f.reader.Stat(f.procfs, pid)
+	return err == nil && !s.Dead() && (f.child.PID == 0 || s.ID() == f.child)
 }
 
-func (f *containerdFinder) search(ctx context.Context, dockerd, child procID) string {
-	if address := f.connected(ctx, dockerd.pid); address != "" {
+func (f *containerdFinder) search(ctx context.Context, dockerd, child proc.ID) string {
+	if address := f.connected(ctx, dockerd.PID); address != "" {
 		return address
 	}
-	defer f.args.forget(map[int]procID{dockerd.pid: dockerd, child.pid: child})
-	if address := argValue(f.args.of(dockerd), "containerd"); path.IsAbs(strings.TrimPrefix(address, "unix://")) {
+	defer f.args.Forget(map[int]proc.ID{dockerd.PID: dockerd, child.PID: child})
+	if address := proc.ArgValue(f.args.Of(dockerd), "containerd"); path.IsAbs(strings.TrimPrefix(address, "unix://")) {
 		return strings.TrimPrefix(address, "unix://")
 	}
-	if config := argValue(f.args.of(child), "config"); path.IsAbs(config) {
+	if config := proc.ArgValue(f.args.Of(child), "config"); path.IsAbs(config) {
 		return path.Join(path.Dir(config), "containerd.sock")
 	}
-	if child.pid == 0 && f.listens(ctx, systemContainerd) {
+	if child.PID == 0 && f.listens(ctx, systemContainerd) {
 		return systemContainerd
 	}
 	return ""
@@ -145,16 +148,16 @@ func (f *containerdFinder) search(ctx context.Context, dockerd, child procID) st
 func (f *containerdFinder) connected(ctx context.Context, dockerd int) string {
 	var inodes []uint32
 	over := func() bool { return len(inodes) >= dockerdSockets || ctx.Err() != nil }
-	searchFDs(pidPath(f.procfs, dockerd, "fd"), over, func(inode uint32) { inodes = append(inodes, inode) })
+	proc.EachSocket(proc.Path(f.procfs, dockerd, "fd"), over, func(inode uint32) { inodes = append(inodes, inode) })
 	for _, inode := range inodes[:min(len(inodes), dockerdSockets)] {
-		own, err := f.diag.one(ctx, inode, showPeer)
-		if err != nil || own.state != stateEstablished || own.kind != unix.SOCK_STREAM || own.peer == 0 {
+		own, err := f.diag.One(ctx, inode, sockdiag.ShowPeer)
+		if err != nil || own.State != sockdiag.Established || own.Kind != unix.SOCK_STREAM || own.Peer == 0 {
 			continue
 		}
 		// The server's end has the name of the socket that it was accepted on.
-		server, err := f.diag.one(ctx, own.peer, showName)
-		if err == nil && isContainerdSocket(server.name) {
-			return server.name
+		server, err := f.diag.One(ctx, own.Peer, sockdiag.ShowName)
+		if err == nil && isContainerdSocket(server.Name) {
+			return server.Name
 		}
 	}
 	return ""
@@ -167,23 +170,23 @@ func isContainerdSocket(name string) bool {
 
 // listens reports whether a socket listens under a name.
 func (f *containerdFinder) listens(ctx context.Context, name string) bool {
-	t, err := readUnixTable(ctx, f.procfs, []string{name})
-	return err == nil && len(t.listeners) > 0
+	t, err := sockdiag.ReadTable(ctx, f.procfs, []string{name})
+	return err == nil && len(t.Listeners) > 0
 }
 
 // childOf returns the containerd that is a child of dockerd.
-func (f *containerdFinder) childOf(ctx context.Context, dockerd int) procID {
-	all, err := numbers(f.procfs, maxProcesses)
+func (f *containerdFinder) childOf(ctx context.Context, dockerd int) proc.ID {
+	all, err := proc.Numbers(f.procfs, maxProcesses)
 	if err != nil {
-		return procID{}
+		return proc.ID{}
 	}
 	for _, pid := range all {
 		if ctx.Err() != nil {
 			break
 		}
-		if s, err := f.reader.stat(f.procfs, pid); err == nil && s.ppid == dockerd && s.comm == "containerd" && !s.dead() {
-			return s.id()
+		if s, err := f.reader.Stat(f.procfs, pid); err == nil && s.PPID == dockerd && s.Comm == "containerd" && !s.Dead() {
+			return s.ID()
 		}
 	}
-	return procID{}
+	return proc.ID{}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -87,15 +89,15 @@ type dockerHop struct {
 	socket  func() string
 	queue   *queueSource
 	process *Process
-	tree    cgroupTree
+	tree    cgroup.Tree
 	inode   uint64
 
-	down procID
+	down proc.ID
 	at   time.Time
 }
 
 func newDockerHop(procfs, sysfs string, socket func() string, pid func() int) *dockerHop {
-	h := &dockerHop{socket: socket, queue: newQueueSource(procfs, socket), tree: newCgroupTree(procfs, sysfs)}
+	h := &dockerHop{socket: socket, queue: newQueueSource(procfs, socket), tree: cgroup.NewTree(procfs, sysfs)}
 	h.process = NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: pid, ListenerInode: func() uint64 { return h.inode }})
 	return h
 }
@@ -121,8 +123,8 @@ func (h *dockerHop) look(ctx context.Context) (*health.DockerProcess, error) {
 	}
 	v.Process = process
 	if process.Alive {
-		if groups, err := h.tree.of(process.PID); err == nil {
-			_, v.Frozen = h.tree.frozen(groups)
+		if groups, err := h.tree.Of(process.PID); err == nil {
+			_, v.Frozen = h.tree.Frozen(groups)
 		}
 	}
 	if !process.Alive || v.Frozen || process.Stopped() {

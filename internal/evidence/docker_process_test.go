@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -140,7 +141,7 @@ func TestContainerdFinder(t *testing.T) {
 		}, "/run/docker/containerd/containerd.sock", 60},
 		{"the system's", func(root string) {
 			process(t, root, 50, 1, "dockerd", 'S', "/usr/bin/dockerd", "-H", "fd://")
-			writeTree(t, root, map[string]string{"net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n" +
+			evidencetest.WriteTree(t, root, map[string]string{"net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n" +
 				"0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/containerd/containerd.sock\n"})
 		}, systemContainerd, 0},
 		{"not known", func(root string) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,16 +37,16 @@ func NewKubeletProcess(procFS string, endpoint func() string) *Watch[health.Kube
 type kubeletProcess struct {
 	procFS   string
 	endpoint func() string
-	reader   procReader
+	reader   proc.Reader
 
-	id       procID
+	id       proc.ID
 	known    *health.KubeletProcess
 	searched time.Time
 }
 
 func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error) {
 	if k.known != nil {
-		if s, err := k.reader.stat(k.procFS, k.id.pid); err == nil && s.id() == k.id && !s.dead() {
+		if s, err := k.reader.Stat(k.procFS, k.id.PID); err == nil && s.ID() == k.id && !s.Dead() {
 			return k.known, nil
 		}
 		k.known, k.searched = nil, time.Time{}
@@ -70,18 +71,18 @@ func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error)
 
 // find returns the processes that are named kubelet and are no pod's.
 func (k *kubeletProcess) find() ([]int, error) {
-	all, err := numbers(k.procFS, maxProcesses)
+	all, err := proc.Numbers(k.procFS, maxProcesses)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the kubelet: %w", err)
 	}
 	var pids []int
 	for _, pid := range all {
 		dir := filepath.Join(k.procFS, strconv.Itoa(pid))
-		comm, err := k.reader.read(dir + "/comm")
+		comm, err := k.reader.Read(dir + "/comm")
 		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
 			continue
 		}
-		cgroup, err := k.reader.read(dir + "/cgroup")
+		cgroup, err := k.reader.Read(dir + "/cgroup")
 		if err == nil && !strings.Contains(string(cgroup), "/kubepods") && len(pids) < maxKubelets {
 			pids = append(pids, pid)
 		}
@@ -91,30 +92,30 @@ func (k *kubeletProcess) find() ([]int, error) {
 
 // read reads one kubelet's start and settings; false when it is another runtime's
 // or, where there are several, is not known to be this one's.
-func (k *kubeletProcess) read(pid int, now time.Time, several bool) (*health.KubeletProcess, procID, bool) {
-	stat, err := k.reader.stat(k.procFS, pid)
-	if err != nil || stat.dead() {
-		return nil, procID{}, false
+func (k *kubeletProcess) read(pid int, now time.Time, several bool) (*health.KubeletProcess, proc.ID, bool) {
+	stat, err := k.reader.Stat(k.procFS, pid)
+	if err != nil || stat.Dead() {
+		return nil, proc.ID{}, false
 	}
 	b, err := os.ReadFile(filepath.Join(k.procFS, strconv.Itoa(pid), "cmdline"))
 	if err != nil {
-		return nil, procID{}, false
+		return nil, proc.ID{}, false
 	}
 	settings, err := cri.ReadKubeletSettings("", strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
 	path, parseErr := cri.ParseEndpoint(settings.Endpoint)
 	switch watched := k.endpoint(); {
 	case settings.Endpoint == "" && several, watched == "" && several:
-		return nil, procID{}, false
+		return nil, proc.ID{}, false
 	case parseErr == nil && watched != "" && path != watched:
-		return nil, procID{}, false
+		return nil, proc.ID{}, false
 	}
 	p := &health.KubeletProcess{
-		PID: pid, Started: startedAt(now, uptime(), stat.start),
+		PID: pid, Started: proc.StartedAt(now, proc.Uptime(), stat.Start),
 		NodeStatusPeriod: settings.NodeStatusPeriod, RequestTimeout: settings.RequestTimeout,
 		EventedPLEG: settings.EventedPLEG, From: settings.From,
 	}
 	if err != nil {
 		p.Problem = cut(err.Error())
 	}
-	return p, stat.id(), true
+	return p, stat.ID(), true
 }

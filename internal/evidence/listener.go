@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,7 +37,7 @@ type ListenerOptions struct {
 // listenerSource finds the process that a new connection to the path reaches.
 type listenerSource struct {
 	opts   ListenerOptions
-	reader procReader
+	reader proc.Reader
 	namer  namer
 
 	inode uint64
@@ -49,13 +50,13 @@ type listenerSource struct {
 	owners []listenerOwner // the newest last
 	missed listenerOwner   // the inode that was searched for in vain
 	last   *health.Listener
-	lastID procID
+	lastID proc.ID
 }
 
 // listenerOwner is a listening socket with its process.
 type listenerOwner struct {
 	inode    uint64
-	id       procID
+	id       proc.ID
 	searched time.Time
 }
 
@@ -84,16 +85,16 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &health.Listener{At: time.Now(), Inode: l.inode, PID: s.pid, Comm: s.comm}
+	v := &health.Listener{At: time.Now(), Inode: l.inode, PID: s.PID, Comm: s.Comm}
 	v.Since = v.At
-	if last := l.last; last != nil && l.lastID == s.id() {
+	if last := l.last; last != nil && l.lastID == s.ID() {
 		v.Since = last.Since
 	}
-	if s.pid != 0 {
-		v.Command, v.Unit = l.namer.of(s.id())
+	if s.PID != 0 {
+		v.Command, v.Unit = l.namer.of(s.ID())
 		v.Related = l.related(s)
 	}
-	l.last, l.lastID = v, s.id()
+	l.last, l.lastID = v, s.ID()
 	return v, nil
 }
 
@@ -117,23 +118,23 @@ func (l *listenerSource) at(q *health.Queue) {
 
 // find returns the process that listens. One without a pid is in another pid
 // namespace.
-func (l *listenerSource) find(ctx context.Context) (procStat, error) {
+func (l *listenerSource) find(ctx context.Context) (proc.Stat, error) {
 	peer, at := l.opts.Peer()
 	met := l.met(peer, at)
 	if met && peer > 1 {
 		if s, err := l.alive(peer); err == nil {
-			l.own(listenerOwner{inode: l.inode, id: s.id()})
+			l.own(listenerOwner{inode: l.inode, id: s.ID()})
 			return s, nil
 		}
 	}
 	if l.inode == 0 {
-		return procStat{}, ErrNoData
+		return proc.Stat{}, ErrNoData
 	}
 	for _, o := range l.owners {
 		if o.inode != l.inode {
 			continue
 		}
-		if s, err := l.alive(o.id.pid); err == nil && s.id() == o.id {
+		if s, err := l.alive(o.id.PID); err == nil && s.ID() == o.id {
 			return s, nil
 		}
 	}
@@ -142,11 +143,11 @@ func (l *listenerSource) find(ctx context.Context) (procStat, error) {
 	case err == nil:
 		return s, nil
 	case met && peer == 0:
-		return procStat{}, nil
+		return proc.Stat{}, nil
 	case ctx.Err() != nil:
-		return procStat{}, err
+		return proc.Stat{}, err
 	}
-	return procStat{}, ErrNoData // the next connection tells
+	return proc.Stat{}, ErrNoData // the next connection tells
 }
 
 // met reports whether a connection was made to the socket that listens now: since
@@ -163,20 +164,20 @@ func (l *listenerSource) met(peer int, at time.Time) bool {
 }
 
 // search looks for the process that has the socket open.
-func (l *listenerSource) search(ctx context.Context) (procStat, error) {
+func (l *listenerSource) search(ctx context.Context) (proc.Stat, error) {
 	if l.missed.inode == l.inode && time.Since(l.missed.searched) < searchEvery {
-		return procStat{}, errNoProcess
+		return proc.Stat{}, errNoProcess
 	}
 	pid, err := holderOf(ctx, l.opts.ProcFS, l.inode)
 	if err == nil {
-		var s procStat
+		var s proc.Stat
 		if s, err = l.alive(pid); err == nil {
-			l.own(listenerOwner{inode: l.inode, id: s.id()})
+			l.own(listenerOwner{inode: l.inode, id: s.ID()})
 			return s, nil
 		}
 	}
 	l.missed = listenerOwner{inode: l.inode, searched: time.Now()}
-	return procStat{}, err
+	return proc.Stat{}, err
 }
 
 // own remembers whose a listening socket is.
@@ -190,9 +191,9 @@ func (l *listenerSource) own(o listenerOwner) {
 	l.owners = append(l.owners[max(0, len(l.owners)-keptOwners+1):], o)
 }
 
-func (l *listenerSource) alive(pid int) (procStat, error) {
-	s, err := l.reader.stat(l.opts.ProcFS, pid)
-	if err == nil && s.dead() {
+func (l *listenerSource) alive(pid int) (proc.Stat, error) {
+	s, err := l.reader.Stat(l.opts.ProcFS, pid)
+	if err == nil && s.Dead() {
 		err = errNoProcess
 	}
 	return s, err
@@ -201,28 +202,28 @@ func (l *listenerSource) alive(pid int) (procStat, error) {
 // related reports whether the listener is a fork of the runtime behind the held
 // connection: started by it, or its ancestor of the same name. A runtime's
 // containers descend from their shims or conmons, which leave the runtime.
-func (l *listenerSource) related(s procStat) bool {
+func (l *listenerSource) related(s proc.Stat) bool {
 	held := l.opts.Held()
-	if held <= 1 || held == s.pid {
+	if held <= 1 || held == s.PID {
 		return false
 	}
 	h, err := l.alive(held)
 	if err != nil {
 		return false
 	}
-	return l.descends(s, held) || s.comm == h.comm && l.descends(h, s.pid)
+	return l.descends(s, held) || s.Comm == h.Comm && l.descends(h, s.PID)
 }
 
-func (l *listenerSource) descends(s procStat, from int) bool {
+func (l *listenerSource) descends(s proc.Stat, from int) bool {
 	for range maxAncestors {
-		if s.ppid == from {
+		if s.PPID == from {
 			return true
 		}
-		if s.ppid <= 1 {
+		if s.PPID <= 1 {
 			return false
 		}
 		var err error
-		if s, err = l.reader.stat(l.opts.ProcFS, s.ppid); err != nil {
+		if s, err = l.reader.Stat(l.opts.ProcFS, s.PPID); err != nil {
 			return false
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -57,7 +59,7 @@ func (l *listening) want(pid int) *health.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
-		if !errors.Is(err, ErrNoData) && !gone(err) {
+		if !errors.Is(err, ErrNoData) && !proc.Gone(err) {
 			l.t.Errorf("%+v, %v; want nothing", v, err)
 		}
 		return nil
@@ -179,7 +181,7 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	l.holds(20, 200)
 	inode, peer := uint64(100), 1
 	for _, pid := range []string{"10", "20"} {
-		writeTree(t, l.root, map[string]string{pid + "/task/" + pid + "/stat": statLine(number(t, pid), "containerd", 'S', 1, 100)})
+		evidencetest.WriteTree(t, l.root, map[string]string{pid + "/task/" + pid + "/stat": evidencetest.StatLine(number(t, pid), "containerd", 'S', 1, 100)})
 	}
 	p := NewProcess(ProcessOptions{ProcFS: l.root, PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
 	if v := gatherProcess(t, p); v.PID != 10 {

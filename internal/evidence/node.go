@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -43,7 +44,7 @@ type cpuTimes struct{ idle, all uint64 }
 //	cpu  user nice system idle iowait irq softirq steal guest guest_nice
 func readCPUTimes(root string) (cpuTimes, error) {
 	path := filepath.Join(root, "stat")
-	b, err := readProc(path)
+	b, err := proc.ReadFile(path)
 	if err != nil {
 		return cpuTimes{}, err
 	}
@@ -140,7 +141,7 @@ func noPressure(err error) bool {
 // fileTable reads /proc/sys/fs/file-nr: open files, unused ones, the most.
 func fileTable(root string) (open, most uint64, err error) {
 	path := filepath.Join(root, "sys/fs/file-nr")
-	b, err := readProc(path)
+	b, err := proc.ReadFile(path)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -159,7 +160,7 @@ func fileTable(root string) (open, most uint64, err error) {
 // threadCount reads the number of threads from /proc/loadavg: "0.1 0.2 0.3 running/all lastpid".
 func threadCount(root string) (int, error) {
 	path := filepath.Join(root, "loadavg")
-	b, err := readProc(path)
+	b, err := proc.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -179,7 +180,7 @@ func threadCount(root string) (int, error) {
 }
 
 func readInt(path string) (int, error) {
-	b, err := readProc(path)
+	b, err := proc.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -31,13 +32,13 @@ func TestNode(t *testing.T) {
 		t.Errorf("at %s: %s", got.At, diff)
 	}
 
-	root := copyTree(t, "testdata/proc")
-	writeTree(t, root, map[string]string{"sys/kernel/pid_max": "4194304\n"})
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	evidencetest.WriteTree(t, root, map[string]string{"sys/kernel/pid_max": "4194304\n"})
 	if got, err := node(root); err != nil || got.ThreadsMax != 62000 {
 		t.Errorf("%+v, %v; want the limit of threads-max", got, err)
 	}
 	// A file of pressure that says nothing is no pressure of 0.
-	writeTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
+	evidencetest.WriteTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
 	if got, err := node(root); err != nil || got.CPUSome != -1 || got.MemorySome != 3.25 || got.MemoryFull != -1 {
 		t.Errorf("%+v, %v; want -1 for what is not said", got, err)
 	}
@@ -55,7 +56,7 @@ func TestNode(t *testing.T) {
 
 // TestNodeIdle compares the CPUs' times of two samples.
 func TestNodeIdle(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	w := NewNode(root)
 	look := func() float64 {
 		t.Helper()
@@ -76,13 +77,13 @@ func TestNodeIdle(t *testing.T) {
 		{"iowait goes back", "cpu  300 20 110 9050 30 5 6 0 9 9", -1},
 		{"made anew", "cpu  1 1 1 1 1 1 1 1 1 1", -1},
 	} {
-		writeTree(t, root, map[string]string{"stat": step.line + "\ncpu0 1 1 1 1\nbtime 1700000000\n"})
+		evidencetest.WriteTree(t, root, map[string]string{"stat": step.line + "\ncpu0 1 1 1 1\nbtime 1700000000\n"})
 		if got := look(); math.Abs(got-step.want) > 1e-6 {
 			t.Errorf("%s: idle %f, want %f", step.name, got, step.want)
 		}
 	}
 	for _, line := range []string{"", "cpu 1 2 3", "cpu x 2 3 4 5 6", "cpu0 1 2 3 4 5 6"} {
-		writeTree(t, root, map[string]string{"stat": line + "\n"})
+		evidencetest.WriteTree(t, root, map[string]string{"stat": line + "\n"})
 		if v, err := w.gather(t.Context()); err == nil {
 			t.Errorf("%q: %+v, want an error", line, v)
 		}
@@ -113,8 +114,8 @@ func TestNodeFails(t *testing.T) {
 		"loadavg":                "0.00 0.01 0.05 1of345 1\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := copyTree(t, "testdata/proc")
-			writeTree(t, root, map[string]string{name: content})
+			root := evidencetest.CopyTree(t, "testdata/proc")
+			evidencetest.WriteTree(t, root, map[string]string{name: content})
 			if got, err := node(root); err == nil || got != nil {
 				t.Errorf("%+v, %v; want an error", got, err)
 			}
@@ -152,7 +153,7 @@ func FuzzFileTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content string) {
 		root := t.TempDir()
-		writeTree(t, root, map[string]string{"sys/fs/file-nr": content})
+		evidencetest.WriteTree(t, root, map[string]string{"sys/fs/file-nr": content})
 		open, most, err := fileTable(root)
 		if err == nil && len(strings.Fields(content)) != 3 {
 			t.Errorf("%d of %d out of %q", open, most, content)
@@ -169,7 +170,7 @@ func FuzzThreadCount(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content string) {
 		root := t.TempDir()
-		writeTree(t, root, map[string]string{"loadavg": content})
+		evidencetest.WriteTree(t, root, map[string]string{"loadavg": content})
 		if n, err := threadCount(root); n < 0 || err != nil && n != 0 || err == nil && !strings.Contains(content, "/") {
 			t.Errorf("%d, %v of %q", n, err, content)
 		}

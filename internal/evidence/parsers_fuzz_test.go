@@ -58,43 +58,6 @@ func FuzzPressure(f *testing.F) {
 	})
 }
 
-// FuzzCgroupNumber reads what a file of a cgroup holds.
-func FuzzCgroupNumber(f *testing.F) {
-	fuzzcorpus.Add(f)
-	for _, s := range []string{"max\n", "9223372036854771712\n", "-1\n", "0", " 12 \n", "12 34\n", "99999999999999999999\n"} {
-		f.Add([]byte(s))
-	}
-	path := filepath.Join(f.TempDir(), "memory.max")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var tree cgroupTree
-		if n, err := tree.number(path); n < 0 && err == nil {
-			t.Errorf("%q is %d", b, n)
-		}
-	})
-}
-
-func FuzzArgs(f *testing.F) {
-	f.Add([]byte("/usr/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/containerd/containerd.sock\x00"), "address")
-	f.Add([]byte("a\x00--id=x\x00-id"), "id")
-	f.Add([]byte("\x00\x00"), "")
-	f.Fuzz(func(t *testing.T, b []byte, name string) {
-		args := splitArgs(b)
-		if v := argValue(args, name); v != "" && !bytes.Contains(b, []byte(v)) {
-			t.Errorf("%q has %q as %q", b, v, name)
-		}
-		if len(args) > len(b)+1 {
-			t.Errorf("%d arguments in %d bytes", len(args), len(b))
-		}
-		if n := fdInode(b); n != "" && strings.ContainsAny(n, "\n") {
-			t.Errorf("%q has the inode %q", b, n)
-		}
-		_, _ = socketInode(name)
-	})
-}
-
 // FuzzDockerAnswer reads the first line of what dockerd, or whatever listens in
 // its place, answers.
 func FuzzDockerAnswer(f *testing.F) {

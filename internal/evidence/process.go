@@ -1,17 +1,14 @@
 package evidence
 
 import (
-	"bytes"
 	"context"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -67,13 +64,13 @@ type Process struct {
 	pid  atomic.Int64
 
 	// What follows belongs to gather.
-	reader procReader
+	reader proc.Reader
 	namer  namer
 	fs     *procfs.FS
 	finder processFinder
 	before threadTimes
 	last   *health.Process
-	lastID procID
+	lastID proc.ID
 	waits  map[string]lockWaiting // by fileLock.file
 }
 
@@ -81,7 +78,7 @@ type Process struct {
 // second, for at most 500 ms, and four times a second while the descriptors are
 // used up, a thread is in D, or all threads were lately stopped. It has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}}
+	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}}
 	p.finder.reader = &p.reader
 	p.Watch = NewWatch("process", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, p.gather)
 	p.hurry = func(v *health.Process) time.Duration {
@@ -105,14 +102,14 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 		var v *health.Process
 		if v, err = p.look(s, up); err == nil {
 			p.finder.seen(s, up)
-			p.last, p.lastID = v, s.id()
-			p.pid.Store(int64(s.pid))
+			p.last, p.lastID = v, s.ID()
+			p.pid.Store(int64(s.PID))
 			return v, nil
 		}
 	}
 	p.pid.Store(0)
 	switch {
-	case !gone(err):
+	case !proc.Gone(err):
 		return nil, err
 	case p.last == nil:
 		return nil, ErrNoData
@@ -125,16 +122,16 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 
 // look reads all about a process; an error that it is gone when it ends
 // meanwhile.
-func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
+func (p *Process) look(s proc.Stat, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
-		At: now, PID: s.pid, Comm: s.comm, Alive: true, Start: startedAt(now, up, s.start),
-		OpenFDs: p.openFDs(s.pid), MaxFDs: -1,
+		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start),
+		OpenFDs: p.openFDs(s.PID), MaxFDs: -1,
 	}
-	if b, err := p.reader.read(pidPath(p.opts.ProcFS, s.pid, "limits")); err == nil {
-		v.MaxFDs = maxFDs(b)
+	if b, err := p.reader.Read(proc.Path(p.opts.ProcFS, s.PID, "limits")); err == nil {
+		v.MaxFDs = proc.MaxFDs(b)
 	}
-	if err := p.before.look(&p.reader, p.opts.ProcFS, s.id(), v); err != nil {
+	if err := p.before.look(&p.reader, p.opts.ProcFS, s.ID(), v); err != nil {
 		return nil, err
 	}
 	if v.FDsExhausted() {
@@ -145,15 +142,15 @@ func (p *Process) look(s procStat, up time.Duration) (*health.Process, error) {
 	}
 	if last := p.last; last != nil {
 		v.Restarts, v.RestartsTotal = last.Restarts, last.RestartsTotal
-		if s.id() != p.lastID {
+		if s.ID() != p.lastID {
 			v.RestartsTotal++
 			v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
 		} else {
 			p.carryOver(v)
 		}
 	}
-	v.Command, v.Unit = p.namer.of(s.id())
-	v.Lock = p.lockWait(s.id(), now)
+	v.Command, v.Unit = p.namer.of(s.ID())
+	v.Lock = p.lockWait(s.ID(), now)
 	return v, nil
 }
 
@@ -197,32 +194,4 @@ func (p *Process) openFDs(pid int) int {
 		return -1
 	}
 	return n
-}
-
-// maxFDs is the soft limit of "Max open files" in /proc/PID/limits; -1 when it
-// cannot be read, MaxInt for unlimited.
-func maxFDs(limits []byte) int {
-	for line := range bytes.Lines(limits) {
-		rest, ok := bytes.CutPrefix(line, []byte("Max open files"))
-		if !ok {
-			continue
-		}
-		fields := strings.Fields(string(rest))
-		if len(fields) == 0 {
-			return -1
-		}
-		if fields[0] == "unlimited" {
-			return math.MaxInt
-		}
-		n, err := strconv.Atoi(fields[0])
-		if err != nil || n < 0 {
-			return -1
-		}
-		return n
-	}
-	return -1
-}
-
-func pidPath(procfs string, pid int, name string) string {
-	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }

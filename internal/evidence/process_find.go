@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 const (
@@ -26,27 +27,27 @@ var errNoProcess = fmt.Errorf("find the runtime's process: %w", fs.ErrNotExist)
 // processFinder settles which process is the runtime's.
 type processFinder struct {
 	opts   ProcessOptions
-	reader *procReader
+	reader *proc.Reader
 
-	told     procStat // the process that PeerPID named
-	asked    int      // what PeerPID said last
-	peerPID  int      // what it said when known was settled on
-	listens  procID   // the process that has the listener with this inode
+	told     proc.Stat // the process that PeerPID named
+	asked    int       // what PeerPID said last
+	peerPID  int       // what it said when known was settled on
+	listens  proc.ID   // the process that has the listener with this inode
 	inode    uint64
 	searched time.Time // for the inode
 
-	known    procStat // the process that was settled on last
-	cgroup   string   // what /proc/PID/cgroup said of it
+	known    proc.Stat // the process that was settled on last
+	cgroup   string    // what /proc/PID/cgroup said of it
 	seenAt   time.Time
 	seenUp   time.Duration // the same moment, since boot
 	followed time.Time     // last search for a successor
 }
 
 // seen notes that s was there, and is the one; up is the time since boot.
-func (f *processFinder) seen(s procStat, up time.Duration) {
-	if s.id() != f.known.id() {
+func (f *processFinder) seen(s proc.Stat, up time.Duration) {
+	if s.ID() != f.known.ID() {
 		f.cgroup = ""
-		if b, err := f.reader.read(pidPath(f.opts.ProcFS, s.pid, "cgroup")); err == nil {
+		if b, err := f.reader.Read(proc.Path(f.opts.ProcFS, s.PID, "cgroup")); err == nil {
 			f.cgroup = string(b)
 		}
 	}
@@ -58,7 +59,7 @@ func (f *processFinder) seen(s procStat, up time.Duration) {
 // before; else the one that has the listener open; else the one that was there
 // last; else its successor, which does not listen yet. The error says that it is
 // gone, or why it cannot be told.
-func (f *processFinder) find(ctx context.Context) (procStat, error) {
+func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 	pid := f.opts.PeerPID()
 	f.asked = pid
 	if pid > 1 {
@@ -67,12 +68,12 @@ func (f *processFinder) find(ctx context.Context) (procStat, error) {
 			return s, nil
 		}
 		if errors.Is(err, fs.ErrPermission) || f.hides() {
-			return procStat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: %s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
+			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: %s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
 		}
 	}
-	if pid <= 1 && pid == f.peerPID && f.known.pid != 0 {
+	if pid <= 1 && pid == f.peerPID && f.known.PID != 0 {
 		// The listener may be another process's by now; the connection is not.
-		if s, err := f.alive(f.known.pid); err == nil && s.id() == f.known.id() {
+		if s, err := f.alive(f.known.PID); err == nil && s.ID() == f.known.ID() {
 			return s, nil
 		}
 	}
@@ -82,71 +83,71 @@ func (f *processFinder) find(ctx context.Context) (procStat, error) {
 		if err == nil {
 			return s, nil
 		}
-		if !gone(err) {
+		if !proc.Gone(err) {
 			denied = err
 		}
 	}
-	if f.known.pid != 0 {
-		if s, err := f.alive(f.known.pid); err == nil && s.id() == f.known.id() {
+	if f.known.PID != 0 {
+		if s, err := f.alive(f.known.PID); err == nil && s.ID() == f.known.ID() {
 			return s, nil
 		}
 		return f.successor(ctx)
 	}
 	if denied != nil {
-		return procStat{}, denied
+		return proc.Stat{}, denied
 	}
-	return procStat{}, errNoProcess
+	return proc.Stat{}, errNoProcess
 }
 
 // alive reads the stat of a process that is not dead.
-func (f *processFinder) alive(pid int) (procStat, error) {
-	s, err := f.reader.stat(f.opts.ProcFS, pid)
-	if err == nil && s.dead() {
-		return procStat{}, errNoProcess
+func (f *processFinder) alive(pid int) (proc.Stat, error) {
+	s, err := f.reader.Stat(f.opts.ProcFS, pid)
+	if err == nil && s.Dead() {
+		return proc.Stat{}, errNoProcess
 	}
 	return s, err
 }
 
 // hides tells whether the processes of others cannot be seen at all.
 func (f *processFinder) hides() bool {
-	_, err := f.reader.stat(f.opts.ProcFS, 1)
+	_, err := f.reader.Stat(f.opts.ProcFS, 1)
 	return err != nil
 }
 
 // peer returns the process that SO_PEERCRED told. The number goes on being told
 // when the process is gone, and the kernel may give it to another one: from the
 // first look on, it is the process that had it then, or one of its name.
-func (f *processFinder) peer(pid int) (procStat, error) {
+func (f *processFinder) peer(pid int) (proc.Stat, error) {
 	s, err := f.alive(pid)
 	if err != nil {
-		return procStat{}, err
+		return proc.Stat{}, err
 	}
-	if f.told.pid == pid && f.told.start != s.start && f.told.comm != s.comm {
-		return procStat{}, errNoProcess
+	if f.told.PID == pid && f.told.Start != s.Start && f.told.Comm != s.Comm {
+		return proc.Stat{}, errNoProcess
 	}
 	f.told = s
 	return s, nil
 }
 
 // listener returns the process that has the socket of an inode open.
-func (f *processFinder) listener(ctx context.Context, inode uint64) (procStat, error) {
-	if inode == f.inode && f.listens.pid != 0 {
-		if s, err := f.alive(f.listens.pid); err == nil && s.id() == f.listens {
+func (f *processFinder) listener(ctx context.Context, inode uint64) (proc.Stat, error) {
+	if inode == f.inode && f.listens.PID != 0 {
+		if s, err := f.alive(f.listens.PID); err == nil && s.ID() == f.listens {
 			return s, nil
 		}
 	}
 	if inode == f.inode && time.Since(f.searched) < searchEvery {
-		return procStat{}, errNoProcess
+		return proc.Stat{}, errNoProcess
 	}
-	f.inode, f.listens = inode, procID{}
+	f.inode, f.listens = inode, proc.ID{}
 	pid, err := holderOf(ctx, f.opts.ProcFS, inode)
 	f.searched = time.Now()
 	if err != nil {
-		return procStat{}, err
+		return proc.Stat{}, err
 	}
 	s, err := f.alive(pid)
 	if err == nil {
-		f.listens = s.id()
+		f.listens = s.ID()
 	}
 	return s, err
 }
@@ -155,7 +156,7 @@ func (f *processFinder) listener(ctx context.Context, inode uint64) (procStat, e
 // systemd, which keeps what it made; an error that there is none otherwise. To
 // look into another process's descriptors takes CAP_SYS_PTRACE.
 func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
-	all, err := numbers(procfs, maxProcesses)
+	all, err := proc.Numbers(procfs, maxProcesses)
 	if err != nil {
 		return 0, err
 	}
@@ -167,13 +168,13 @@ func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
 		if pid == 1 {
 			continue
 		}
-		dir := pidPath(procfs, pid, "fd")
-		if err := mayRead(dir); err != nil {
+		dir := proc.Path(procfs, pid, "fd")
+		if err := proc.MayReadFDs(dir); err != nil {
 			denied = denied || errors.Is(err, fs.ErrPermission)
 			continue
 		}
 		found := false
-		searchFDs(dir, func() bool { return found || ctx.Err() != nil }, func(i uint32) { found = found || uint64(i) == inode })
+		proc.EachSocket(dir, func() bool { return found || ctx.Err() != nil }, func(i uint32) { found = found || uint64(i) == inode })
 		if found {
 			return pid, nil
 		}
@@ -184,63 +185,45 @@ func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
 	return 0, errNoProcess
 }
 
-// mayRead returns an error where the descriptors in dir cannot be read. Root
-// without CAP_SYS_PTRACE may list those of a process with more capabilities, and
-// still not read where they lead.
-func mayRead(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	names, _ := d.Readdirnames(1) // none where the process has ended
-	for _, name := range names {
-		if _, err := os.Readlink(dir + "/" + name); errors.Is(err, fs.ErrPermission) {
-			return err
-		}
-	}
-	return nil
-}
-
 // successor returns the process that has been started in the place of the one
 // that was there last: of its name, in its cgroup, since it was last seen. It
 // shows a runtime that starts, before it listens.
-func (f *processFinder) successor(ctx context.Context) (procStat, error) {
+func (f *processFinder) successor(ctx context.Context) (proc.Stat, error) {
 	if away := time.Since(f.seenAt); away > searchAlways && time.Since(f.followed) < searchEvery {
-		return procStat{}, errNoProcess
+		return proc.Stat{}, errNoProcess
 	}
 	f.followed = time.Now()
-	all, err := numbers(f.opts.ProcFS, maxProcesses)
+	all, err := proc.Numbers(f.opts.ProcFS, maxProcesses)
 	if err != nil {
-		return procStat{}, err
+		return proc.Stat{}, err
 	}
-	young := map[int]procStat{}
+	young := map[int]proc.Stat{}
 	for _, pid := range all {
 		if ctx.Err() != nil {
-			return procStat{}, ctx.Err()
+			return proc.Stat{}, ctx.Err()
 		}
 		s, err := f.alive(pid)
-		if err != nil || s.comm != f.known.comm || ticksToDuration(s.start+1) < f.seenUp {
+		if err != nil || s.Comm != f.known.Comm || proc.TicksToDuration(s.Start+1) < f.seenUp {
 			continue
 		}
-		if b, err := f.reader.read(pidPath(f.opts.ProcFS, pid, "cgroup")); err == nil && string(b) == f.cgroup {
+		if b, err := f.reader.Read(proc.Path(f.opts.ProcFS, pid, "cgroup")); err == nil && string(b) == f.cgroup {
 			young[pid] = s
 		}
 	}
 	// A child that it has forked, and that is yet to become something else, has
 	// its name too. Of several the one under the same parent, then the newest.
-	var best procStat
+	var best proc.Stat
 	for _, s := range young {
-		if _, child := young[s.ppid]; child {
+		if _, child := young[s.PPID]; child {
 			continue
 		}
-		same, bestSame := s.ppid == f.known.ppid, best.ppid == f.known.ppid
-		if best.pid == 0 || same && !bestSame || same == bestSame && s.start > best.start {
+		same, bestSame := s.PPID == f.known.PPID, best.PPID == f.known.PPID
+		if best.PID == 0 || same && !bestSame || same == bestSame && s.Start > best.Start {
 			best = s
 		}
 	}
-	if best.pid == 0 {
-		return procStat{}, errNoProcess
+	if best.PID == 0 {
+		return proc.Stat{}, errNoProcess
 	}
 	return best, nil
 }

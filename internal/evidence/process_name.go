@@ -3,6 +3,9 @@ package evidence
 import (
 	"path"
 	"strings"
+
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/proc"
 )
 
 // maxCommand is as much of a command as is shown, in bytes.
@@ -12,28 +15,28 @@ const maxCommand = 100
 // by, and its systemd unit. Not for several goroutines at once.
 type namer struct {
 	procfs string
-	reader procReader
-	args   argsReader
+	reader proc.Reader
+	args   proc.ArgsReader
 }
 
 func newNamer(procfs string) namer {
-	return namer{procfs: procfs, args: argsReader{procfs: procfs}}
+	return namer{procfs: procfs, args: proc.ArgsReader{ProcFS: procfs}}
 }
 
 // of returns the first word of the process's arguments and its unit. Either is ""
 // where it cannot be read. No more of the arguments is returned: they may hold a
 // secret.
-func (n *namer) of(id procID) (command, unit string) {
-	n.args.forget(map[int]procID{id.pid: id})
-	if args := n.args.of(id); len(args) > 0 {
+func (n *namer) of(id proc.ID) (command, unit string) {
+	n.args.Forget(map[int]proc.ID{id.PID: id})
+	if args := n.args.Of(id); len(args) > 0 {
 		command, _, _ = strings.Cut(args[0], " ")
 		if len(command) > maxCommand {
 			command = command[:maxCommand]
 		}
 		command = strings.ToValidUTF8(command, "?")
 	}
-	if b, err := n.reader.read(pidPath(n.procfs, id.pid, "cgroup")); err == nil {
-		unit = unitOf(parseCgroups(b).path())
+	if b, err := n.reader.Read(proc.Path(n.procfs, id.PID, "cgroup")); err == nil {
+		unit = unitOf(cgroup.ParsePaths(b).Main())
 	}
 	return command, unit
 }

@@ -26,7 +26,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/fuzzcorpus"
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -81,8 +82,8 @@ func TestNodeChild(t *testing.T) {
 		}
 		fmt.Println("ready")
 	case "listen":
-		l := listenAt(t, arg(1), 1)
-		fmt.Println("ready", l.inode())
+		l := evidencetest.ListenAt(t, arg(1), 1)
+		fmt.Println("ready", l.Inode())
 	case "flock", "posix":
 		lockFile(t, what[0], arg(1))
 		fmt.Println("ready")
@@ -164,7 +165,7 @@ func testExe(tb testing.TB, name string) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	exe := filepath.Join(filepath.Dir(socketPath(tb)), name)
+	exe := filepath.Join(filepath.Dir(evidencetest.SocketPath(tb)), name)
 	if os.Link(self, exe) == nil {
 		if info, err := os.Stat(exe); err == nil && info.Mode()&0o005 == 0o005 {
 			return exe
@@ -290,12 +291,12 @@ func TestProcessFixture(t *testing.T) {
 // TestProcessBlocked follows threads in D through the samples: one counts for as
 // long as it has not run.
 func TestProcessBlocked(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	state := func(tid int, state byte, start uint64, runs int) {
 		t.Helper()
-		writeTree(t, root, map[string]string{
-			fmt.Sprintf("1000/task/%d/stat", tid):      statLine(tid, "containerd", state, 1, start),
+		evidencetest.WriteTree(t, root, map[string]string{
+			fmt.Sprintf("1000/task/%d/stat", tid):      evidencetest.StatLine(tid, "containerd", state, 1, start),
 			fmt.Sprintf("1000/task/%d/schedstat", tid): fmt.Sprintf("1000 100 %d\n", runs),
 		})
 	}
@@ -334,7 +335,7 @@ func TestProcessBlocked(t *testing.T) {
 	// Another process by the same pid begins again.
 	state(1002, 'D', 5000, 8)
 	gatherProcess(t, p)
-	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, 9000)})
+	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 9000)})
 	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) || v.RestartsTotal != 1 {
 		t.Errorf("%+v, want a new process blocked since now", v)
 	}
@@ -343,12 +344,12 @@ func TestProcessBlocked(t *testing.T) {
 // TestProcessBlockedWithoutSchedstat: a kernel without scheduler statistics
 // writes zeroes there; the context switches then say whether a thread has run.
 func TestProcessBlockedWithoutSchedstat(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	switches := func(n int) {
 		t.Helper()
-		writeTree(t, root, map[string]string{
-			"1000/task/1002/stat":      statLine(1002, "containerd", 'D', 1, 5000),
+		evidencetest.WriteTree(t, root, map[string]string{
+			"1000/task/1002/stat":      evidencetest.StatLine(1002, "containerd", 'D', 1, 5000),
 			"1000/task/1002/schedstat": "0 0 0\n",
 			"1000/task/1002/status":    fmt.Sprintf("Name:\tcontainerd\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t2\n", n),
 		})
@@ -374,16 +375,16 @@ func TestProcessBlockedWithoutSchedstat(t *testing.T) {
 
 // TestProcessBlockedWhere reads where threads wait, and in which system call.
 func TestProcessBlockedWhere(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	for tid, place := range []string{"d", "b", "a", "b", "c", "a", "0"} {
-		writeTree(t, root, map[string]string{
-			fmt.Sprintf("1000/task/%d/stat", 1000+tid):    statLine(1000+tid, "containerd", 'D', 1, 5000),
+		evidencetest.WriteTree(t, root, map[string]string{
+			fmt.Sprintf("1000/task/%d/stat", 1000+tid):    evidencetest.StatLine(1000+tid, "containerd", 'D', 1, 5000),
 			fmt.Sprintf("1000/task/%d/wchan", 1000+tid):   place,
 			fmt.Sprintf("1000/task/%d/syscall", 1000+tid): "-1 0x7f 0xcb\n",
 		})
 	}
-	writeTree(t, root, map[string]string{"1000/task/1000/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT)})
+	evidencetest.WriteTree(t, root, map[string]string{"1000/task/1000/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT)})
 	v := gatherProcess(t, p)
 	if !slices.Equal(v.WaitChannels, []string{"a", "b", "c", "d"}) {
 		t.Errorf("wait channels %q", v.WaitChannels)
@@ -395,7 +396,7 @@ func TestProcessBlockedWhere(t *testing.T) {
 	for line, want := range map[string]string{
 		"": "", "running\n": "", "-1 0x7f 0xcb\n": "", fmt.Sprintf("%d 0x1 0x2\n", unix.SYS_FDATASYNC): "fdatasync", fmt.Sprintf("%d 0x1\n", unix.SYS_FUTEX): "",
 	} {
-		if got := syscallOf([]byte(line)); got != want {
+		if got := proc.FileSyscall([]byte(line)); got != want {
 			t.Errorf("syscall of %q: %q, want %q", line, got, want)
 		}
 	}
@@ -404,13 +405,13 @@ func TestProcessBlockedWhere(t *testing.T) {
 // TestProcessBlockedMany: of hundreds of threads in D a few are reported, those
 // that have been so for longest.
 func TestProcessBlockedMany(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	block := func(from, to int) {
 		t.Helper()
 		for tid := from; tid < to; tid++ {
-			writeTree(t, root, map[string]string{
-				fmt.Sprintf("1000/task/%d/stat", tid):      statLine(tid, "containerd", 'D', 1, 5000),
+			evidencetest.WriteTree(t, root, map[string]string{
+				fmt.Sprintf("1000/task/%d/stat", tid):      evidencetest.StatLine(tid, "containerd", 'D', 1, 5000),
 				fmt.Sprintf("1000/task/%d/schedstat", tid): "1000 100 3\n",
 			})
 		}
@@ -427,11 +428,11 @@ func TestProcessBlockedMany(t *testing.T) {
 // TestProcessWaitsForCPU: a thread that waits for a CPU has its time counted
 // before it gets one, and only once.
 func TestProcessWaitsForCPU(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	thread := func(state byte, run, delay time.Duration, runs int) {
 		t.Helper()
-		writeTree(t, root, map[string]string{
-			"1000/task/1000/stat":      statLine(1000, "containerd", state, 1, 5000),
+		evidencetest.WriteTree(t, root, map[string]string{
+			"1000/task/1000/stat":      evidencetest.StatLine(1000, "containerd", state, 1, 5000),
 			"1000/task/1000/schedstat": fmt.Sprintf("%d %d %d\n", run, delay, runs),
 		})
 	}
@@ -440,7 +441,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}
-		if err := before.look(&procReader{}, root, procID{1000, 5000}, &v); err != nil {
+		if err := before.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -467,11 +468,11 @@ func TestProcessWaitsForCPU(t *testing.T) {
 // TestProcessCPU works out the shares of CPU time out of schedstat, and none
 // across two processes.
 func TestProcessCPU(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
 	add := func(run, delay time.Duration) {
-		writeTree(t, root, map[string]string{"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", time.Second+run, time.Second/2+delay)})
+		evidencetest.WriteTree(t, root, map[string]string{"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", time.Second+run, time.Second/2+delay)})
 	}
 	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second) // a second ago
 	add(500*time.Millisecond, 250*time.Millisecond)
@@ -488,7 +489,7 @@ func TestProcessCPU(t *testing.T) {
 		t.Errorf("CPU %f, delay %f, want none", v.CPU, v.Delay)
 	}
 	add(time.Hour, time.Hour)
-	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, 9000)})
+	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 9000)})
 	if v := gatherProcess(t, p); v.CPU != 0 || v.Delay != 0 {
 		t.Errorf("CPU %f, delay %f of another process by the same pid", v.CPU, v.Delay)
 	}
@@ -510,7 +511,7 @@ func TestProcessNone(t *testing.T) {
 // TestProcessEndsMeanwhile: a process that ends between two reads is gone, and
 // no fault of the source.
 func TestProcessEndsMeanwhile(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	gatherProcess(t, p)
 	if err := os.RemoveAll(filepath.Join(root, "1000/task")); err != nil {
@@ -525,11 +526,11 @@ func TestProcessEndsMeanwhile(t *testing.T) {
 // nothing else.
 func TestProcessSuccessor(t *testing.T) {
 	const cgroup = "0::/system.slice/containerd.service\n"
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	process := func(pid int, comm string, state byte, start uint64, group string) {
 		dir := strconv.Itoa(pid)
-		line := statLine(pid, comm, state, 1, start)
-		writeTree(t, root, map[string]string{dir + "/stat": line, dir + "/cgroup": group, dir + "/task/" + dir + "/stat": line})
+		line := evidencetest.StatLine(pid, comm, state, 1, start)
+		evidencetest.WriteTree(t, root, map[string]string{dir + "/stat": line, dir + "/cgroup": group, dir + "/task/" + dir + "/stat": line})
 	}
 	peer := 1000
 	p := processOf(root, func() int { return peer })
@@ -565,7 +566,7 @@ func TestProcessSuccessor(t *testing.T) {
 // yet to become something else, has its name and is newer.
 func TestProcessSuccessorForks(t *testing.T) {
 	const cgroup = "0::/system.slice/containerd.service\n"
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	p.up = func() time.Duration { return 1000 * time.Second }
 	gatherProcess(t, p)
@@ -573,9 +574,9 @@ func TestProcessSuccessorForks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pid, parent := range map[int]int{5001: 1, 5002: 5001, 5003: 42} { // 5003 is somebody else's child
-		line := statLine(pid, "containerd", 'S', parent, uint64(100_000+pid))
+		line := evidencetest.StatLine(pid, "containerd", 'S', parent, uint64(100_000+pid))
 		dir := strconv.Itoa(pid)
-		writeTree(t, root, map[string]string{dir + "/stat": line, dir + "/cgroup": cgroup, dir + "/task/" + dir + "/stat": line})
+		evidencetest.WriteTree(t, root, map[string]string{dir + "/stat": line, dir + "/cgroup": cgroup, dir + "/task/" + dir + "/stat": line})
 	}
 	if v := gatherProcess(t, p); !v.Alive || v.PID != 5001 {
 		t.Errorf("%+v, want 5001", v)
@@ -585,10 +586,10 @@ func TestProcessSuccessorForks(t *testing.T) {
 // TestProcessNumberReused: the pid that SO_PEERCRED told goes on being told when
 // the runtime is gone, and may be another process by then.
 func TestProcessNumberReused(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	gatherProcess(t, p)
-	writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "bash", 'S', 1, 99_000)})
+	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "bash", 'S', 1, 99_000)})
 	if v := gatherProcess(t, p); v.Alive || v.Comm != "containerd" || v.RestartsTotal != 0 || p.PID() != 0 {
 		t.Errorf("%+v, want the runtime gone", v)
 	}
@@ -597,11 +598,11 @@ func TestProcessNumberReused(t *testing.T) {
 // TestProcessLeaderEnded: a runtime that was killed while one of its threads is
 // in the kernel is not gone: it has its listener still.
 func TestProcessLeaderEnded(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
-	line := strings.Replace(statLine(1000, "containerd", 'Z', 1, 5000), "20 0 1 0 5000", "20 0 2 0 5000", 1)
-	writeTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line})
+	line := strings.Replace(evidencetest.StatLine(1000, "containerd", 'Z', 1, 5000), "20 0 1 0 5000", "20 0 2 0 5000", 1)
+	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line})
 	if v := gatherProcess(t, p); !v.Alive || v.RestartsTotal != 0 || v.Threads["Z"] != 1 || v.Threads["D"] != 1 || len(v.Blocked) != len(first.Blocked) {
 		t.Errorf("%+v, want it alive", v)
 	}
@@ -610,7 +611,7 @@ func TestProcessLeaderEnded(t *testing.T) {
 // TestProcessHidden: what /proc does not show is not gone.
 func TestProcessHidden(t *testing.T) {
 	root := t.TempDir()
-	writeTree(t, root, map[string]string{"stat": "btime 1\n"})
+	evidencetest.WriteTree(t, root, map[string]string{"stat": "btime 1\n"})
 	v, err := processIn(root, 1000).gather(t.Context())
 	if err == nil || errors.Is(err, ErrNoData) || !strings.Contains(err.Error(), "hidepid") || !strings.Contains(err.Error(), "1000") {
 		t.Errorf("%+v, %v; want it said that it is hidden", v, err)
@@ -620,16 +621,16 @@ func TestProcessHidden(t *testing.T) {
 // TestProcessThreadEnds: a thread that ends takes its times along, and what the
 // others ran stays counted.
 func TestProcessThreadEnds(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
 	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second)
 	if err := os.RemoveAll(filepath.Join(root, "1000/task/1001")); err != nil {
 		t.Fatal(err)
 	}
-	writeTree(t, root, map[string]string{
+	evidencetest.WriteTree(t, root, map[string]string{
 		"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", 3*time.Second/2, 3*time.Second/4),
-		"1000/task/1099/stat":      statLine(1099, "containerd", 'S', 1, 5000),
+		"1000/task/1099/stat":      evidencetest.StatLine(1099, "containerd", 'S', 1, 5000),
 		"1000/task/1099/schedstat": fmt.Sprintf("%d %d 1\n", time.Second/4, time.Second/8),
 	})
 	v := gatherProcess(t, p)
@@ -641,12 +642,12 @@ func TestProcessThreadEnds(t *testing.T) {
 
 // TestProcessRestartsKept counts all restarts and remembers the last.
 func TestProcessRestartsKept(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	before := gatherProcess(t, p)
 	var moments []time.Time
 	for i := range 25 {
-		writeTree(t, root, map[string]string{"1000/stat": statLine(1000, "containerd", 'S', 1, uint64(6000+i))})
+		evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, uint64(6000+i))})
 		v := gatherProcess(t, p)
 		moments = append(moments, v.At)
 		want := moments[max(0, len(moments)-keptRestarts):]
@@ -662,7 +663,7 @@ func TestProcessRestartsKept(t *testing.T) {
 // TestProcessSearchWaitsForInode: what has not been searched does not count as
 // a search, so the first look after the inode is known finds the process.
 func TestProcessSearchWaitsForInode(t *testing.T) {
-	root := copyTree(t, "testdata/proc")
+	root := evidencetest.CopyTree(t, "testdata/proc")
 	inode := uint64(0)
 	p := NewProcess(ProcessOptions{ProcFS: root, PeerPID: func() int { return 1 }, ListenerInode: func() uint64 { return inode }})
 	if v, err := p.gather(t.Context()); !errors.Is(err, ErrNoData) {
@@ -763,7 +764,7 @@ func TestProcessZombie(t *testing.T) {
 	gatherProcess(t, p)
 	c.signal(syscall.SIGKILL)
 	eventually(t, func() bool { return !gatherProcess(t, p).Alive })
-	if s, err := readStat("/proc", strconv.Itoa(c.pid)); err != nil || s.state != 'Z' {
+	if s, err := proc.ReadStat("/proc", c.pid); err != nil || s.State != 'Z' {
 		t.Errorf("%+v, %v; want a zombie", s, err)
 	}
 }
@@ -773,11 +774,11 @@ func TestProcessZombie(t *testing.T) {
 func TestProcessSuccessorLive(t *testing.T) {
 	exe := testExe(t, fmt.Sprintf("rt-%d", os.Getpid()))
 	older := startChild(t, exe, "threads", "1")
-	so, err := readStat("/proc", strconv.Itoa(older.pid))
+	so, err := proc.ReadStat("/proc", older.pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return uptime() > ticksToDuration(so.start+2) }) // a start is known to a tick
+	eventually(t, func() bool { return proc.Uptime() > proc.TicksToDuration(so.Start+2) }) // a start is known to a tick
 	a := startChild(t, exe, "threads", "1")
 	peer := a.pid
 	p := processOf("/proc", func() int { return peer })
@@ -793,7 +794,7 @@ func TestProcessSuccessorLive(t *testing.T) {
 }
 
 func TestProcessByInode(t *testing.T) {
-	c := startChild(t, "", "listen", socketPath(t))
+	c := startChild(t, "", "listen", evidencetest.SocketPath(t))
 	inode, err := strconv.ParseUint(strings.TrimPrefix(c.said, "ready "), 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -857,7 +858,7 @@ func TestNodeUnprivileged(t *testing.T) {
 		t.Fatalf("process: %s", got.ProcessErr)
 	}
 	v := got.Process
-	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/clockTicks || v.OpenFDs != -1 && v.OpenFDs != priv.OpenFDs || v.MaxFDs != -1 && v.MaxFDs != priv.MaxFDs || v.Threads["S"]+v.Threads["R"] < 4 || v.WaitChannels != nil {
+	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/proc.ClockTicks || v.OpenFDs != -1 && v.OpenFDs != priv.OpenFDs || v.MaxFDs != -1 && v.MaxFDs != priv.MaxFDs || v.Threads["S"]+v.Threads["R"] < 4 || v.WaitChannels != nil {
 		t.Errorf("%+v, which is %+v", v, priv)
 	}
 	if got.ChildrenErr != "" || got.CgroupErr != "" || got.NodeErr != "" {
@@ -875,56 +876,12 @@ func TestNodeUnprivileged(t *testing.T) {
 	t.Logf("uid %d sees %d of %d fds", got.UID, v.OpenFDs, v.MaxFDs)
 }
 
-func TestMaxFDs(t *testing.T) {
-	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
-	for line, want := range map[string]int{
-		"Max open files            1024                 524288               files     \n": 1024,
-		"Max open files            unlimited            unlimited            files     \n": math.MaxInt,
-		"Max open files            0                    0                    files":        0,
-		"Max open files            -1                   1                    files":        -1,
-		"Max open files            99999999999999999999 1                    files":        -1,
-		"Max open files": -1,
-		"Max open":       -1,
-		"":               -1,
-	} {
-		if got := maxFDs([]byte(head + line)); got != want {
-			t.Errorf("%q: %d, want %d", line, got, want)
-		}
-	}
-}
-
-func FuzzMaxFDs(f *testing.F) {
-	fuzzcorpus.Add(f)
-	f.Add([]byte("Max open files            1024                 524288               files     \n"))
-	f.Add([]byte("Max open files            unlimited            unlimited            files     \n"))
-	f.Add([]byte("Max open files -7"))
-	f.Add([]byte("Max open files"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if n := maxFDs(b); n < -1 || n > -1 && !strings.Contains(string(b), "Max open files") {
-			t.Errorf("%d of %q", n, b)
-		}
-	})
-}
-
-func FuzzParseSchedstat(f *testing.F) {
-	fuzzcorpus.Add(f)
-	for _, s := range []string{"1000 2000 3\n", "0 0 0", "-1 5 1", "1", "", "9223372036854775807 9223372036854775807 1", "99999999999999999999 1 1"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, ok := parseSchedstat(b)
-		if ok && len(strings.Fields(string(b))) != 3 || !ok && s != (schedstat{}) {
-			t.Errorf("%+v, %v of %q", s, ok, b)
-		}
-	})
-}
-
 // BenchmarkEvidenceSecond is a second of evidence on a node with some 200
 // processes: the process and its cgroup, half of the children, a fifth of the
 // node.
 func BenchmarkEvidenceSecond(b *testing.B) {
 	c := startChild(b, "", "threads", "20")
-	all, err := numbers("/proc", maxProcesses)
+	all, err := proc.Numbers("/proc", maxProcesses)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,12 +1,12 @@
 package evidence
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -24,7 +24,7 @@ const (
 type threadSample struct {
 	start uint64 // clock ticks since boot: the same number may be another thread
 	state byte
-	sched schedstat
+	sched proc.Schedstat
 	blkio uint64
 	// runs counts how often it was put on a CPU; known is false where the kernel
 	// does not count that.
@@ -41,7 +41,7 @@ type threadSample struct {
 // threadTimes are the threads of a process at a moment. Their times are kept one
 // by one: a thread that ends takes its times along, and the sum would go back.
 type threadTimes struct {
-	id      procID
+	id      proc.ID
 	threads map[int]threadSample
 	spare   map[int]threadSample // the map before that one, to be filled again
 	// marks are the sums at the last samples, the oldest first: one is as old as
@@ -58,9 +58,9 @@ type timesMark struct {
 // look fills in what is said of the threads of the process id: their states,
 // which of them are blocked and where, and the times per second since the look
 // before.
-func (t *threadTimes) look(r *procReader, procfs string, id procID, v *health.Process) error {
-	dir := pidPath(procfs, id.pid, "task")
-	tids, err := numbers(dir, maxThreads)
+func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, v *health.Process) error {
+	dir := proc.Path(procfs, id.PID, "task")
+	tids, err := proc.Numbers(dir, maxThreads)
 	if err != nil {
 		return err
 	}
@@ -80,18 +80,18 @@ func (t *threadTimes) look(r *procReader, procfs string, id procID, v *health.Pr
 	}
 	for _, tid := range tids {
 		now, err := t.sample(r, dir+"/"+strconv.Itoa(tid), tid, v.At)
-		if gone(err) {
+		if proc.Gone(err) {
 			continue // it has just ended
 		}
 		if err != nil {
 			return err
 		}
 		threads[tid] = now
-		v.Threads[threadState(now.state)]++
+		v.Threads[proc.ThreadState(now.state)]++
 		before := t.threads[tid] // zero of a new one: all its time is since then
-		sum.run += since(now.sched.run, before.sched.run)
+		sum.run += since(now.sched.Run, before.sched.Run)
 		sum.delay += since(now.delay, before.delay)
-		sum.waits += since(now.sched.slices, before.sched.slices)
+		sum.waits += since(now.sched.Slices, before.sched.Slices)
 		sum.blkio += since(now.blkio, before.blkio)
 	}
 	if len(threads) == 0 {
@@ -120,32 +120,32 @@ func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
 }
 
 // sample reads one thread; an error that it is gone when it has just ended.
-func (t *threadTimes) sample(r *procReader, task string, tid int, at time.Time) (threadSample, error) {
-	b, err := r.read(task + "/stat")
+func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time) (threadSample, error) {
+	b, err := r.Read(task + "/stat")
 	if err != nil {
 		return threadSample{}, errNoProcess // ended, or not to be seen: the others say
 	}
-	s, err := parseStat(b)
+	s, err := proc.ParseStat(b)
 	if err != nil {
 		return threadSample{}, err
 	}
-	now := threadSample{start: s.start, state: s.state, blkio: s.blkio, since: at}
-	if b, err := r.read(task + "/schedstat"); err == nil {
-		if now.sched, now.known = parseSchedstat(b); now.known {
-			now.runs = now.sched.slices
+	now := threadSample{start: s.Start, state: s.State, blkio: s.BlockIO, since: at}
+	if b, err := r.Read(task + "/schedstat"); err == nil {
+		if now.sched, now.known = proc.ParseSchedstat(b); now.known {
+			now.runs = now.sched.Slices
 			now.known = now.runs > 0 // 0 where the kernel does not count
 		}
 	}
 	if !now.known && now.state == 'D' {
-		if b, err := r.read(task + "/status"); err == nil {
-			now.runs, now.known = contextSwitches(b)
+		if b, err := r.Read(task + "/status"); err == nil {
+			now.runs, now.known = proc.ContextSwitches(b)
 		}
 	}
 	before, ok := t.threads[tid]
-	if ok && before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.run == before.sched.run {
+	if ok && before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.Run == before.sched.Run {
 		now.since = before.since
 	}
-	now.delay = now.sched.delay
+	now.delay = now.sched.Delay
 	if now.state == 'R' {
 		now.delay += uint64(at.Sub(now.since))
 	}
@@ -153,7 +153,7 @@ func (t *threadTimes) sample(r *procReader, task string, tid int, at time.Time) 
 }
 
 // blocked reports the threads in D, longest first, and where they wait.
-func blocked(r *procReader, dir string, threads map[int]threadSample, v *health.Process) {
+func blocked(r *proc.Reader, dir string, threads map[int]threadSample, v *health.Process) {
 	for tid, s := range threads {
 		if s.state == 'D' {
 			v.Blocked = append(v.Blocked, health.BlockedThread{TID: tid, Since: s.since})
@@ -166,31 +166,16 @@ func blocked(r *procReader, dir string, threads map[int]threadSample, v *health.
 	for i := range v.Blocked {
 		b := &v.Blocked[i]
 		task := dir + "/" + strconv.Itoa(b.TID)
-		if channel, err := r.read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+		if channel, err := r.Read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
 			b.Channel = string(channel)
 			v.WaitChannels = append(v.WaitChannels, b.Channel)
 		}
-		if line, err := r.read(task + "/syscall"); err == nil {
-			b.Syscall = syscallOf(line)
+		if line, err := r.Read(task + "/syscall"); err == nil {
+			b.Syscall = proc.FileSyscall(line)
 		}
 	}
 	slices.Sort(v.WaitChannels)
 	v.WaitChannels = slices.Compact(v.WaitChannels)
-}
-
-// contextSwitches returns the number of context switches of a /proc/PID/status;
-// ok is false where it has none.
-func contextSwitches(status []byte) (n uint64, ok bool) {
-	for line := range bytes.Lines(status) {
-		name, value, found := bytes.Cut(line, []byte(":"))
-		if !found || !bytes.HasSuffix(name, []byte("voluntary_ctxt_switches")) {
-			continue
-		}
-		if m, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64); err == nil {
-			n, ok = n+m, true
-		}
-	}
-	return n, ok
 }
 
 // since is how far a counter has come; 0 for one that begins again.

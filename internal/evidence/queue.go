@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -49,8 +50,8 @@ type queueSource struct {
 	finder listenerFinder
 	looker pathLooker
 
-	listener diagSocket  // inode 0 while there is none
-	place    socketPlace // where it was found
+	listener sockdiag.Socket // inode 0 while there is none
+	place    socketPlace     // where it was found
 	foundAt  time.Time
 	since    time.Time // when a sample first showed it
 	waiting  time.Time
@@ -64,7 +65,7 @@ func newQueueSource(procfs string, path func() string) *queueSource {
 func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	path := q.path()
 	if path == "" {
-		q.listener, q.waiting = diagSocket{}, time.Time{}
+		q.listener, q.waiting = sockdiag.Socket{}, time.Time{}
 		return nil, ErrNoData
 	}
 	s, found, err := q.ask(ctx, q.looker.at(ctx, path))
@@ -73,41 +74,41 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	}
 	now := time.Now()
 	if !found {
-		q.listener, q.waiting = diagSocket{}, time.Time{}
+		q.listener, q.waiting = sockdiag.Socket{}, time.Time{}
 		return &health.Queue{At: now}, nil
 	}
-	if s.cookie != q.listener.cookie {
+	if s.Cookie != q.listener.Cookie {
 		q.since, q.fell = now, time.Time{}
-	} else if s.rqueue < q.listener.rqueue {
+	} else if s.RQueue < q.listener.RQueue {
 		q.fell = now
 	}
-	if s.cookie != q.listener.cookie || s.rqueue < q.listener.rqueue || s.rqueue == 0 {
+	if s.Cookie != q.listener.Cookie || s.RQueue < q.listener.RQueue || s.RQueue == 0 {
 		q.waiting = time.Time{} // those who waited are being served, or gone with it
 	}
 	q.listener = s
-	if s.rqueue > 0 && q.waiting.IsZero() {
+	if s.RQueue > 0 && q.waiting.IsZero() {
 		q.waiting = now
 	}
 	return &health.Queue{
-		At: now, Listening: true, Inode: uint64(s.inode), ListeningSince: q.since,
-		Length: int(s.rqueue), Limit: int(s.wqueue), WaitingSince: q.waiting, FellAt: q.fell,
+		At: now, Listening: true, Inode: uint64(s.Inode), ListeningSince: q.since,
+		Length: int(s.RQueue), Limit: int(s.WQueue), WaitingSince: q.waiting, FellAt: q.fell,
 	}, nil
 }
 
 // ask asks the listener that is known, or finds one.
-func (q *queueSource) ask(ctx context.Context, p socketPlace) (s diagSocket, found bool, err error) {
-	if q.listener.inode != 0 && p.equal(q.place) && time.Since(q.foundAt) < findAgain {
-		s, err = q.finder.diag.one(ctx, q.listener.inode, showRQLen)
-		if err == nil && s.listens() && s.cookie == q.listener.cookie {
+func (q *queueSource) ask(ctx context.Context, p socketPlace) (s sockdiag.Socket, found bool, err error) {
+	if q.listener.Inode != 0 && p.equal(q.place) && time.Since(q.foundAt) < findAgain {
+		s, err = q.finder.diag.One(ctx, q.listener.Inode, sockdiag.ShowRQLen)
+		if err == nil && s.Listens() && s.Cookie == q.listener.Cookie {
 			return s, true, nil
 		}
-		if err != nil && !errors.Is(err, errSocketGone) {
-			return diagSocket{}, false, err
+		if err != nil && !errors.Is(err, sockdiag.ErrGone) {
+			return sockdiag.Socket{}, false, err
 		}
 	}
 	s, _, found, err = q.finder.find(ctx, p)
 	if err != nil {
-		return diagSocket{}, false, err
+		return sockdiag.Socket{}, false, err
 	}
 	q.place, q.foundAt = p, time.Now()
 	return s, found, nil

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 )
 
 const (
 	// listenersMax limits the listeners of one name that are asked about. There
 	// is one, and while a runtime restarts two.
 	listenersMax = 16
-	showListener = showName | showVFS | showRQLen
 )
 
 // listenerFinder finds the listening socket behind a path.
@@ -32,26 +31,26 @@ const (
 // inode it is not this path's: its file was replaced.
 type listenerFinder struct {
 	procfs string
-	diag   diagConn
+	diag   sockdiag.Conn
 }
 
 // find returns the listener of p, and what the table of sockets has about its
 // name; found is false when there is no listener.
-func (f *listenerFinder) find(ctx context.Context, p socketPlace) (l diagSocket, t unixTable, found bool, err error) {
-	t, err = readUnixTable(ctx, f.procfs, p.names)
+func (f *listenerFinder) find(ctx context.Context, p socketPlace) (l sockdiag.Socket, t sockdiag.Table, found bool, err error) {
+	t, err = sockdiag.ReadTable(ctx, f.procfs, p.names)
 	if err != nil {
-		return diagSocket{}, unixTable{}, false, err
+		return sockdiag.Socket{}, sockdiag.Table{}, false, err
 	}
-	var named []diagSocket
-	for _, inode := range t.listeners[:min(len(t.listeners), listenersMax)] {
-		s, err := f.diag.one(ctx, inode, showListener)
-		if errors.Is(err, errSocketGone) {
+	var named []sockdiag.Socket
+	for _, inode := range t.Listeners[:min(len(t.Listeners), listenersMax)] {
+		s, err := f.diag.One(ctx, inode, sockdiag.ShowListener)
+		if errors.Is(err, sockdiag.ErrGone) {
 			continue // between the two questions
 		}
 		if err != nil {
-			return diagSocket{}, unixTable{}, false, err
+			return sockdiag.Socket{}, sockdiag.Table{}, false, err
 		}
-		if s.listens() && slices.Contains(p.names, s.name) {
+		if s.Listens() && slices.Contains(p.names, s.Name) {
 			named = append(named, s)
 		}
 	}
@@ -60,28 +59,26 @@ func (f *listenerFinder) find(ctx context.Context, p socketPlace) (l diagSocket,
 		return l, t, found, nil
 	}
 	// Something is at the path that none of these has bound.
-	err = f.diag.all(ctx, 1<<stateListen, showListener, func(s diagSocket) {
-		if s.listens() && s.file == p.file {
+	err = f.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
+		if s.Listens() && s.File == p.file {
 			l, found = s, true
 		}
 	})
 	if err != nil || !found {
-		return diagSocket{}, t, false, err
+		return sockdiag.Socket{}, t, false, err
 	}
-	t, err = readUnixTable(ctx, f.procfs, []string{l.name})
+	t, err = sockdiag.ReadTable(ctx, f.procfs, []string{l.Name})
 	return l, t, err == nil, err
 }
 
-func (s diagSocket) listens() bool { return s.state == stateListen && s.kind == unix.SOCK_STREAM }
-
 // chooseListener takes the one of the listeners named as p that is p's.
-func chooseListener(named []diagSocket, p socketPlace) (best diagSocket, found bool) {
+func chooseListener(named []sockdiag.Socket, p socketPlace) (best sockdiag.Socket, found bool) {
 	for _, s := range named {
 		switch {
-		case p.exists && s.file == p.file:
+		case p.exists && s.File == p.file:
 			return s, true
-		case p.exists && s.file.sameDevice(p.file):
-		case !found || s.inode > best.inode:
+		case p.exists && s.File.SameDevice(p.file):
+		case !found || s.Inode > best.Inode:
 			best, found = s, true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 )
 
 // lookFor is how long the file system is waited for. The path is on a tmpfs
@@ -24,7 +26,7 @@ type socketPlace struct {
 	names []string
 	// file is what stat(2) finds there, zero when exists is false: nothing is
 	// there, or it cannot be told.
-	file   fileID
+	file   sockdiag.FileID
 	exists bool
 }
 
@@ -75,7 +77,7 @@ func lookAt(path string) socketPlace {
 	}
 	if info, err := os.Stat(path); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			p.file, p.exists = fileID{major: unix.Major(st.Dev), minor: unix.Minor(st.Dev), inode: uint32(st.Ino)}, true
+			p.file, p.exists = sockdiag.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}, true
 		}
 	}
 	return p

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -27,19 +29,19 @@ func sampleQueue(t *testing.T, q *queueSource) health.Queue {
 // TestQueueFillsAndDrains: nobody accepts, the queue fills up, and empties.
 func TestQueueFillsAndDrains(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 4)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 4)
 	q := newQueueSource("/proc", at(path))
 
-	if got := sampleQueue(t, q); !got.Listening || got.Inode != l.inode() || got.Length != 0 || got.Limit != 4 || !got.WaitingSince.IsZero() {
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != l.Inode() || got.Length != 0 || got.Limit != 4 || !got.WaitingSince.IsZero() {
 		t.Errorf("nobody waits: %+v", got)
 	}
-	connect(t, path, 3)
+	evidencetest.Connect(t, path, 3)
 	first := sampleQueue(t, q)
 	if first.Length != 3 || first.Limit != 4 || !first.WaitingSince.Equal(first.At) {
 		t.Errorf("three wait: %+v", first)
 	}
-	connect(t, path, 2)
+	evidencetest.Connect(t, path, 2)
 	if got := sampleQueue(t, q); got.Length != 5 || got.Limit != 4 || !got.WaitingSince.Equal(first.WaitingSince) || !got.At.After(first.At) {
 		t.Errorf("full, one more than the limit: %+v, want it to wait since %v", got, first.WaitingSince)
 	}
@@ -53,26 +55,26 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	}
 	_ = unix.Close(fd)
 
-	l.accept()
+	l.Accept()
 	if got := sampleQueue(t, q); got.Length != 4 || !got.WaitingSince.Equal(got.At) || !got.FellAt.Equal(got.At) {
 		t.Errorf("one accepted: %+v, want that it fell now, and waits since", got)
 	}
-	connect(t, path, 1)
+	evidencetest.Connect(t, path, 1)
 	if got := sampleQueue(t, q); got.Length != 5 || !got.FellAt.Before(got.At) || got.FellAt.IsZero() {
 		t.Errorf("one more came: %+v, want that it fell before", got)
 	}
-	l.accept()
+	l.Accept()
 	for range 4 {
-		l.accept()
+		l.Accept()
 	}
 	if got := sampleQueue(t, q); got.Length != 0 || !got.WaitingSince.IsZero() {
 		t.Errorf("all accepted: %+v", got)
 	}
-	connect(t, path, 1)
+	evidencetest.Connect(t, path, 1)
 	if got := sampleQueue(t, q); got.Length != 1 || !got.WaitingSince.Equal(got.At) {
 		t.Errorf("another one: %+v, want it to wait since now", got)
 	}
-	l.close()
+	l.Close()
 	if got := sampleQueue(t, q); got != (health.Queue{At: got.At}) {
 		t.Errorf("closed, its file still there: %+v, want nothing but a time", got)
 	}
@@ -82,9 +84,9 @@ func TestQueueFillsAndDrains(t *testing.T) {
 // is why plegd must not probe a runtime that does not accept.
 func TestQueueClosedClient(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	listenAt(t, path, 4)
-	for _, c := range connect(t, path, 3) {
+	path := evidencetest.SocketPath(t)
+	evidencetest.ListenAt(t, path, 4)
+	for _, c := range evidencetest.Connect(t, path, 3) {
 		_ = c.Close()
 	}
 	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Length != 3 {
@@ -94,7 +96,7 @@ func TestQueueClosedClient(t *testing.T) {
 
 func TestQueueNobody(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
+	path := evidencetest.SocketPath(t)
 	q := newQueueSource("/proc", at(path))
 	if got := sampleQueue(t, q); got.Listening {
 		t.Errorf("no file: %+v", got)
@@ -133,34 +135,34 @@ func TestQueueNobody(t *testing.T) {
 // the first still listens. A connect reaches the second.
 func TestQueueRebound(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	old := listenAt(t, path, 3)
-	connect(t, path, 2)
+	path := evidencetest.SocketPath(t)
+	old := evidencetest.ListenAt(t, path, 3)
+	evidencetest.Connect(t, path, 2)
 	q := newQueueSource("/proc", at(path))
 	before := sampleQueue(t, q)
-	if before.Inode != old.inode() || before.Length != 2 {
+	if before.Inode != old.Inode() || before.Length != 2 {
 		t.Fatalf("%+v", before)
 	}
 
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) || !got.ListeningSince.Equal(before.At) {
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.Inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) || !got.ListeningSince.Equal(before.At) {
 		t.Errorf("unlinked, process alive: %+v, want still a listener", got)
 	}
-	fresh := listenAt(t, path, 5)
-	connect(t, path, 1)
-	if got := sampleQueue(t, q); got.Inode != fresh.inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
+	fresh := evidencetest.ListenAt(t, path, 5)
+	evidencetest.Connect(t, path, 1)
+	if got := sampleQueue(t, q); got.Inode != fresh.Inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
 		t.Errorf("bound anew: %+v, want the second, at once, waiting since now", got)
 	}
-	fresh.close()
+	fresh.Close()
 	if got := sampleQueue(t, q); got.Listening {
 		t.Errorf("the second closed, its file there: %+v, want no listener: a connect is refused", got)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.inode() {
+	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.Inode() {
 		t.Errorf("and its file gone: %+v, want the first, unlinked", got)
 	}
 }
@@ -168,35 +170,35 @@ func TestQueueRebound(t *testing.T) {
 // TestQueueReboundInOrder: the younger listener need not have the higher inode.
 func TestQueueReboundInOrder(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
+	path := evidencetest.SocketPath(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := &testListener{tb: t, path: path, fd: fd} // made first, bound last
-	t.Cleanup(late.close)
-	listenAt(t, path, 3)
+	late := &evidencetest.Listener{TB: t, Path: path, FD: fd} // made first, bound last
+	t.Cleanup(late.Close)
+	evidencetest.ListenAt(t, path, 3)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 9)); err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != late.inode() || got.Limit != 9 {
-		t.Errorf("%+v, want inode %d", got, late.inode())
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != late.Inode() || got.Limit != 9 {
+		t.Errorf("%+v, want inode %d", got, late.Inode())
 	}
 }
 
 // TestQueueSpelledOtherwise: the runtime has bound the path by another name.
 func TestQueueSpelledOtherwise(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
+	path := evidencetest.SocketPath(t)
 	dir := filepath.Dir(path)
 	link := filepath.Join(dir, "var")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	l := listenAt(t, path, 1)
+	l := evidencetest.ListenAt(t, path, 1)
 	toSocket := filepath.Join(dir, "link.sock")
 	if err := os.Symlink("r.sock", toSocket); err != nil {
 		t.Fatal(err)
@@ -205,10 +207,10 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 	if err := os.Link(path, hard); err != nil {
 		t.Fatal(err)
 	}
-	viaLink := listenAt(t, filepath.Join(link, "s.sock"), 2)
+	viaLink := evidencetest.ListenAt(t, filepath.Join(link, "s.sock"), 2)
 	for name, tt := range map[string]struct {
 		path string
-		want *testListener
+		want *evidencetest.Listener
 	}{
 		"bound as resolved, configured by a link":            {filepath.Join(link, "r.sock"), l},
 		"configured by a link to the socket":                 {toSocket, l},
@@ -218,8 +220,8 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 	} {
 		q := newQueueSource("/proc", at(tt.path))
 		for range 2 {
-			if got := sampleQueue(t, q); got.Inode != tt.want.inode() {
-				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.inode())
+			if got := sampleQueue(t, q); got.Inode != tt.want.Inode() {
+				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.Inode())
 			}
 		}
 	}
@@ -228,19 +230,19 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 // TestQueueSimilarPaths: other sockets have names like it.
 func TestQueueSimilarPaths(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
+	path := evidencetest.SocketPath(t)
 	for _, suffix := range []string{".ttrpc", "2", "k", " "} {
-		l := listenAt(t, path+suffix, 9)
-		connect(t, l.path, 1)
+		l := evidencetest.ListenAt(t, path+suffix, 9)
+		evidencetest.Connect(t, l.Path, 1)
 	}
-	listenAt(t, path[:len(path)-1], 9)
-	listenAt(t, "@"+path, 9)
+	evidencetest.ListenAt(t, path[:len(path)-1], 9)
+	evidencetest.ListenAt(t, "@"+path, 9)
 	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
 		t.Errorf("%+v, want no listener", got)
 	}
-	l := listenAt(t, path, 3)
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != l.inode() || got.Length != 0 || got.Limit != 3 {
-		t.Errorf("%+v, want inode %d of limit 3", got, l.inode())
+	l := evidencetest.ListenAt(t, path, 3)
+	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
+		t.Errorf("%+v, want inode %d of limit 3", got, l.Inode())
 	}
 }
 
@@ -248,13 +250,13 @@ func TestQueueSimilarPaths(t *testing.T) {
 // /proc/net/unix; what sock_diag says counts.
 func TestQueueForgedRow(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	decoy := listenAt(t, path+"2", 1)
-	connect(t, decoy.path, 2)
-	forged := "@\n0: 2 0 10000 1 1 " + itoa(decoy.inode()) + " " + path
-	listenAt(t, forged, 9)
-	table, err := readUnixTable(t.Context(), "/proc", []string{path})
-	if err != nil || len(table.listeners) != 1 {
+	path := evidencetest.SocketPath(t)
+	decoy := evidencetest.ListenAt(t, path+"2", 1)
+	evidencetest.Connect(t, decoy.Path, 2)
+	forged := "@\n0: 2 0 10000 1 1 " + itoa(decoy.Inode()) + " " + path
+	evidencetest.ListenAt(t, forged, 9)
+	table, err := sockdiag.ReadTable(t.Context(), "/proc", []string{path})
+	if err != nil || len(table.Listeners) != 1 {
 		t.Fatalf("the forged row is not seen: %+v, %v", table, err)
 	}
 	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
@@ -265,14 +267,14 @@ func TestQueueForgedRow(t *testing.T) {
 // TestQueuePathChanges: another endpoint is configured, or found.
 func TestQueuePathChanges(t *testing.T) {
 	needUnixDiag(t)
-	one, two := listenAt(t, socketPath(t), 1), listenAt(t, socketPath(t), 2)
-	connect(t, one.path, 1)
-	q := newQueueSource("/proc", at(one.path))
-	if got := sampleQueue(t, q); got.Inode != one.inode() || got.WaitingSince.IsZero() {
+	one, two := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1), evidencetest.ListenAt(t, evidencetest.SocketPath(t), 2)
+	evidencetest.Connect(t, one.Path, 1)
+	q := newQueueSource("/proc", at(one.Path))
+	if got := sampleQueue(t, q); got.Inode != one.Inode() || got.WaitingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
-	q.path = at(two.path)
-	if got := sampleQueue(t, q); got.Inode != two.inode() || !got.WaitingSince.IsZero() {
+	q.path = at(two.Path)
+	if got := sampleQueue(t, q); got.Inode != two.Inode() || !got.WaitingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -281,8 +283,8 @@ func TestQueuePathChanges(t *testing.T) {
 // one goroutine at most waits for it.
 func TestQueueDeadFileSystem(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 1)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 1)
 	q := newQueueSource("/proc", at(path))
 	sampleQueue(t, q)
 	release, looks := make(chan struct{}), 0
@@ -292,14 +294,14 @@ func TestQueueDeadFileSystem(t *testing.T) {
 		return lookAt(path)
 	}
 	for range 3 {
-		if got := sampleQueue(t, q); got.Inode != l.inode() {
+		if got := sampleQueue(t, q); got.Inode != l.Inode() {
 			t.Errorf("%+v", got)
 		}
 	}
 	// And with nothing known from before.
 	cold := newQueueSource("/proc", at(path))
 	cold.looker.look = func(string) socketPlace { <-release; return socketPlace{} }
-	if got := sampleQueue(t, cold); got.Inode != l.inode() {
+	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
 		t.Errorf("%+v", got)
 	}
 	close(release)
@@ -321,8 +323,8 @@ func TestQueueNoTable(t *testing.T) {
 // may not be connected to.
 func TestQueueUnprivileged(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	l := listenAt(t, path, 4)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 4)
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -332,15 +334,15 @@ func TestQueueUnprivileged(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	got := lookUnprivileged(t, path)
-	if got.UID == 0 || got.QueueErr != "" || got.Queue == nil || got.Queue.Inode != l.inode() || got.Queue.Length != 1 || got.Queue.Limit != 4 {
+	if got.UID == 0 || got.QueueErr != "" || got.Queue == nil || got.Queue.Inode != l.Inode() || got.Queue.Length != 1 || got.Queue.Limit != 4 {
 		t.Errorf("uid %d sees %+v, error %q", got.UID, got.Queue, got.QueueErr)
 	}
 }
 
 func TestQueueWatch(t *testing.T) {
 	needUnixDiag(t)
-	path := socketPath(t)
-	listenAt(t, path, 4)
+	path := evidencetest.SocketPath(t)
+	evidencetest.ListenAt(t, path, 4)
 	w := NewQueue("/proc", at(path))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -364,8 +366,8 @@ func TestQueueWatch(t *testing.T) {
 
 func BenchmarkQueueSample(b *testing.B) {
 	needUnixDiag(b)
-	path := socketPath(b)
-	listenAt(b, path, 4)
+	path := evidencetest.SocketPath(b)
+	evidencetest.ListenAt(b, path, 4)
 	q := newQueueSource("/proc", at(path))
 	b.ReportAllocs()
 	for b.Loop() {

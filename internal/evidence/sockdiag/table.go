@@ -1,4 +1,4 @@
-package evidence
+package sockdiag
 
 import (
 	"bufio"
@@ -29,35 +29,35 @@ const (
 	unixConnected = 3
 )
 
-// unixTable is what /proc/net/unix says about one socket path.
+// Table is what /proc/net/unix says about one socket path.
 //
 // It is a hint. Anybody may bind a socket to a name with a line break in it and
 // so write a row of his own; sock_diag tells the names apart.
-type unixTable struct {
+type Table struct {
 	// rows is the size of the whole table.
-	rows int
+	Rows int
 	// listeners and ends are the inodes of the stream sockets bound to the path
 	// that listen, and of the server's ends of accepted connections.
-	listeners, ends []uint32
+	Listeners, Ends []uint32
 	// accepted is the number of accepted connections, pending that of those
 	// that wait to be accepted.
-	accepted, pending int
+	Accepted, Pending int
 }
 
-// readUnixTable looks for sockets bound to one of the names, spelled exactly so,
+// ReadTable looks for sockets bound to one of the names, spelled exactly so,
 // in the network namespace of this process.
-func readUnixTable(ctx context.Context, procfs string, names []string) (unixTable, error) {
+func ReadTable(ctx context.Context, procfs string, names []string) (Table, error) {
 	f, err := os.Open(filepath.Join(procfs, "net/unix"))
 	if err != nil {
-		return unixTable{}, fmt.Errorf("look for the listener: %w", err)
+		return Table{}, fmt.Errorf("look for the listener: %w", err)
 	}
 	defer func() { _ = f.Close() }() // only read from
-	return scanUnixTable(ctx, f, names)
+	return ScanTable(ctx, f, names)
 }
 
-// scanUnixTable reads a table row by row and keeps only what it looks for.
-func scanUnixTable(ctx context.Context, r io.Reader, names []string) (unixTable, error) {
-	var t unixTable
+// ScanTable reads a table row by row and keeps only what it looks for.
+func ScanTable(ctx context.Context, r io.Reader, names []string) (Table, error) {
+	var t Table
 	br := bufio.NewReaderSize(r, 16<<10)
 	for {
 		line, err := readTableLine(br)
@@ -65,11 +65,11 @@ func scanUnixTable(ctx context.Context, r io.Reader, names []string) (unixTable,
 			return t, nil
 		}
 		if err != nil {
-			return unixTable{}, fmt.Errorf("read the table of unix sockets: %w", err)
+			return Table{}, fmt.Errorf("read the table of unix sockets: %w", err)
 		}
-		t.rows++
-		if t.rows%1024 == 0 && ctx.Err() != nil {
-			return unixTable{}, fmt.Errorf("read the table of unix sockets: %w after %d rows", ctx.Err(), t.rows)
+		t.Rows++
+		if t.Rows%1024 == 0 && ctx.Err() != nil {
+			return Table{}, fmt.Errorf("read the table of unix sockets: %w after %d rows", ctx.Err(), t.Rows)
 		}
 		t.add(line, names)
 	}
@@ -97,7 +97,7 @@ func readTableLine(br *bufio.Reader) ([]byte, error) {
 //	Num: RefCount Protocol Flags Type St Inode Path
 //
 // in hexadecimal but for the inode, which is padded with spaces.
-func (t *unixTable) add(line []byte, names []string) {
+func (t *Table) add(line []byte, names []string) {
 	var fields [7][]byte
 	for i := range fields {
 		line = bytes.TrimLeft(line, " ")
@@ -120,12 +120,12 @@ func (t *unixTable) add(line []byte, names []string) {
 	}
 	switch {
 	case inode == 0:
-		t.pending++
+		t.Pending++
 	case flags&acceptCon != 0:
-		t.listeners = appendBounded(t.listeners, uint32(inode))
+		t.Listeners = appendBounded(t.Listeners, uint32(inode))
 	case state == unixConnected:
-		t.accepted++
-		t.ends = appendBounded(t.ends, uint32(inode))
+		t.Accepted++
+		t.Ends = appendBounded(t.Ends, uint32(inode))
 	}
 }
 

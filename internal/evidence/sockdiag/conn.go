@@ -1,4 +1,4 @@
-package evidence
+package sockdiag
 
 import (
 	"context"
@@ -10,60 +10,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errSocketGone is returned for an inode that is no socket any more. It is news
+// ErrGone is returned for an inode that is no socket any more. It is news
 // about the socket, not a fault of the source.
-var errSocketGone = errors.New("no such socket")
+var ErrGone = errors.New("no such socket")
 
 // netlinkBuffer holds the largest piece in which the kernel sends a dump.
 const netlinkBuffer = 32 << 10
 
-// diagConn asks sock_diag about unix sockets, over one netlink socket that it
+// Conn asks sock_diag about unix sockets, over one netlink socket that it
 // keeps and opens anew after an error: an answer that came too late would
 // otherwise be taken for the next one's. It sees the network namespace of the
 // process alone, as /proc/net/unix does. Not for several goroutines at once.
-type diagConn struct {
+type Conn struct {
 	conn *netlink.Conn
 }
 
-// one asks about one socket; show is what to tell of it. It returns
+// One asks about one socket; show is what to tell of it. It returns
 // errSocketGone when there is none with that inode.
-func (d *diagConn) one(ctx context.Context, inode, show uint32) (diagSocket, error) {
+func (d *Conn) One(ctx context.Context, inode, show uint32) (Socket, error) {
 	if inode == 0 {
-		return diagSocket{}, errSocketGone // a connection that is not accepted yet
+		return Socket{}, ErrGone // a connection that is not accepted yet
 	}
-	var out diagSocket
-	err := d.ask(ctx, netlink.Request, diagRequest(inode, 0, show), func(s diagSocket) { out = s })
+	var out Socket
+	err := d.ask(ctx, netlink.Request, diagRequest(inode, 0, show), func(s Socket) { out = s })
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return diagSocket{}, errSocketGone
+		return Socket{}, ErrGone
 	case err != nil:
-		return diagSocket{}, err
-	case out.inode != inode:
-		return diagSocket{}, fmt.Errorf("sock_diag: asked for inode %d, answered with %d", inode, out.inode)
+		return Socket{}, err
+	case out.Inode != inode:
+		return Socket{}, fmt.Errorf("sock_diag: asked for inode %d, answered with %d", inode, out.Inode)
 	}
 	return out, nil
 }
 
-// all tells each socket in one of the states of the mask.
-func (d *diagConn) all(ctx context.Context, states, show uint32, tell func(diagSocket)) error {
+// All tells each socket in one of the states of the mask.
+func (d *Conn) All(ctx context.Context, states, show uint32, tell func(Socket)) error {
 	return d.ask(ctx, netlink.Request|netlink.Dump, diagRequest(0, states, show), tell)
 }
 
-func (d *diagConn) ask(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(diagSocket)) error {
-	if err := d.open(ctx); err != nil {
+func (d *Conn) ask(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(Socket)) error {
+	if err := d.Open(ctx); err != nil {
 		return err
 	}
 	err := d.exchange(ctx, flags, req, tell)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		d.close()
+		d.Close()
 	}
 	return err
 }
 
-// open makes the netlink socket. It asks for inode 0, which unix_diag refuses
+// Open makes the netlink socket. It asks for inode 0, which unix_diag refuses
 // with EINVAL: a kernel without unix_diag says ENOENT to everything, which must
 // not pass for a socket that is gone.
-func (d *diagConn) open(ctx context.Context) error {
+func (d *Conn) Open(ctx context.Context) error {
 	if d.conn != nil {
 		return nil
 	}
@@ -72,18 +72,18 @@ func (d *diagConn) open(ctx context.Context) error {
 		return fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
 	}
 	d.conn = conn
-	err = d.exchange(ctx, netlink.Request, diagRequest(0, 0, 0), func(diagSocket) {})
+	err = d.exchange(ctx, netlink.Request, diagRequest(0, 0, 0), func(Socket) {})
 	if errors.Is(err, unix.EINVAL) {
 		return nil
 	}
-	d.close()
+	d.Close()
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
 	}
 	return fmt.Errorf("sock_diag: try the netlink socket: %w", err)
 }
 
-func (d *diagConn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(diagSocket)) error {
+func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(Socket)) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(time.Second)
@@ -111,7 +111,8 @@ func (d *diagConn) exchange(ctx context.Context, flags netlink.HeaderFlags, req 
 	return nil
 }
 
-func (d *diagConn) close() {
+// Close closes the netlink socket; the next question opens another.
+func (d *Conn) Close() {
 	if d.conn != nil {
 		_ = d.conn.Close()
 		d.conn = nil

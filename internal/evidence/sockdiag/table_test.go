@@ -1,4 +1,4 @@
-package evidence
+package sockdiag
 
 import (
 	"bytes"
@@ -18,36 +18,36 @@ func TestUnixTable(t *testing.T) {
 	tests := []struct {
 		name, root string
 		names      []string
-		want       unixTable
+		want       Table
 	}{
 		{
 			name: "exactly this path", root: "node", names: []string{sock},
-			want: unixTable{rows: 17, listeners: []uint32{640491}, ends: []uint32{640500, 640503, 1201}, accepted: 3, pending: 2},
+			want: Table{Rows: 17, Listeners: []uint32{640491}, Ends: []uint32{640500, 640503, 1201}, Accepted: 3, Pending: 2},
 		},
 		{
 			name: "by either spelling", root: "node", names: []string{"/var" + sock, sock},
-			want: unixTable{rows: 17, listeners: []uint32{640491, 640495}, ends: []uint32{640500, 640503, 1201}, accepted: 3, pending: 2},
+			want: Table{Rows: 17, Listeners: []uint32{640491, 640495}, Ends: []uint32{640500, 640503, 1201}, Accepted: 3, Pending: 2},
 		},
 		{
 			name: "a datagram socket is none", root: "node", names: []string{"/run/systemd/notify"},
-			want: unixTable{rows: 17},
+			want: Table{Rows: 17},
 		},
 		{
 			name: "a path with blanks", root: "node", names: []string{"/run/with blanks /x.sock"},
-			want: unixTable{rows: 17, listeners: []uint32{12346}},
+			want: Table{Rows: 17, Listeners: []uint32{12346}},
 		},
 		{
 			name: "rows that are none, no line end behind the last", root: "hostile", names: []string{"/run/r.sock"},
-			want: unixTable{rows: 13, listeners: []uint32{16}},
+			want: Table{Rows: 13, Listeners: []uint32{16}},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := readUnixTable(t.Context(), filepath.Join("testdata/unixtable", tt.root), tt.names)
+			got, err := ReadTable(t.Context(), filepath.Join("testdata/unixtable", tt.root), tt.names)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(unixTable{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(Table{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -55,7 +55,7 @@ func TestUnixTable(t *testing.T) {
 }
 
 func TestUnixTableMissing(t *testing.T) {
-	_, err := readUnixTable(t.Context(), t.TempDir(), []string{"/x"})
+	_, err := ReadTable(t.Context(), t.TempDir(), []string{"/x"})
 	if err == nil || !strings.Contains(err.Error(), "net/unix") {
 		t.Errorf("no table: %v, want an error that names the file", err)
 	}
@@ -67,8 +67,8 @@ func TestUnixTableHuge(t *testing.T) {
 	row := []byte("0000000022bfeea5: 00000002 00000000 00010000 0001 01 640491 /run/other.sock\n")
 	huge := func() io.Reader { return io.LimitReader(&repeat{b: row}, int64(len(row))*200_000) }
 	allocs := testing.AllocsPerRun(1, func() {
-		got, err := scanUnixTable(context.Background(), huge(), []string{"/run/r.sock"})
-		if err != nil || got.rows != 200_000 || got.listeners != nil {
+		got, err := ScanTable(context.Background(), huge(), []string{"/run/r.sock"})
+		if err != nil || got.Rows != 200_000 || got.Listeners != nil {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -77,7 +77,7 @@ func TestUnixTableHuge(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := scanUnixTable(ctx, huge(), nil); err == nil {
+	if got, err := ScanTable(ctx, huge(), nil); err == nil {
 		t.Errorf("out of time, and yet %+v", got)
 	}
 }
@@ -106,17 +106,17 @@ func FuzzUnixTable(f *testing.F) {
 		f.Add(b, "/run/containerd/containerd.sock")
 	}
 	f.Fuzz(func(t *testing.T, b []byte, name string) {
-		got, err := scanUnixTable(t.Context(), bytes.NewReader(b), []string{name})
+		got, err := ScanTable(t.Context(), bytes.NewReader(b), []string{name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lines := bytes.Count(b, []byte("\n")) + 1; got.rows > lines {
-			t.Errorf("%d rows in %d lines", got.rows, lines)
+		if lines := bytes.Count(b, []byte("\n")) + 1; got.Rows > lines {
+			t.Errorf("%d rows in %d lines", got.Rows, lines)
 		}
-		if n := len(got.listeners) + got.accepted + got.pending; n > got.rows || len(got.ends) != got.accepted {
+		if n := len(got.Listeners) + got.Accepted + got.Pending; n > got.Rows || len(got.Ends) != got.Accepted {
 			t.Errorf("%+v", got)
 		}
-		for _, inode := range append(got.listeners, got.ends...) {
+		for _, inode := range append(got.Listeners, got.Ends...) {
 			if !bytes.Contains(b, fmt.Append(nil, inode)) {
 				t.Errorf("inode %d is not in the table", inode)
 			}
@@ -126,7 +126,7 @@ func FuzzUnixTable(f *testing.F) {
 
 func BenchmarkUnixTable(b *testing.B) {
 	for b.Loop() {
-		if _, err := readUnixTable(b.Context(), "/proc", []string{"/run/r.sock"}); err != nil {
+		if _, err := ReadTable(b.Context(), "/proc", []string{"/run/r.sock"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package evidence
+package proc
 
 import (
 	"bytes"
@@ -6,6 +6,43 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// ContextSwitches returns the number of context switches of a /proc/PID/status;
+// ok is false where it has none.
+func ContextSwitches(status []byte) (n uint64, ok bool) {
+	for line := range bytes.Lines(status) {
+		name, value, found := bytes.Cut(line, []byte(":"))
+		if !found || !bytes.HasSuffix(name, []byte("voluntary_ctxt_switches")) {
+			continue
+		}
+		if m, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64); err == nil {
+			n, ok = n+m, true
+		}
+	}
+	return n, ok
+}
+
+// Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,
+// nanoseconds runnable without one, and how often it was put on one.
+type Schedstat struct{ Run, Delay, Slices uint64 }
+
+// ParseSchedstat decodes "run delay slices"; ok is false for anything else. The
+// parser of procfs takes a regular expression to it, for every thread.
+func ParseSchedstat(b []byte) (s Schedstat, ok bool) {
+	b = bytes.TrimRight(b, "\n")
+	for i, p := range []*uint64{&s.Run, &s.Delay, &s.Slices} {
+		field, rest, more := bytes.Cut(b, []byte(" "))
+		if more != (i < 2) {
+			return Schedstat{}, false
+		}
+		n, err := strconv.ParseUint(string(field), 10, 64)
+		if err != nil {
+			return Schedstat{}, false
+		}
+		*p, b = n, rest
+	}
+	return s, true
+}
 
 // fileSyscalls are the system calls on files and mounts in which a Go program
 // waits for a file system.
@@ -47,10 +84,10 @@ var fileSyscalls = map[int]string{
 	unix.SYS_STATX:      "statx",
 }
 
-// syscallOf returns the name of the system call in a /proc/PID/syscall: "" for
+// FileSyscall returns the name of the system call in a /proc/PID/syscall: "" for
 // one that is not about files, for a thread that runs, and for one that is in the
 // kernel without a system call ("-1 ...", as in a page fault).
-func syscallOf(line []byte) string {
+func FileSyscall(line []byte) string {
 	number, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	n, err := strconv.Atoi(string(number))
 	if err != nil {

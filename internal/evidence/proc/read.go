@@ -1,4 +1,11 @@
-package evidence
+// Package proc reads and parses /proc: processes and their threads (stat, status,
+// schedstat, limits, syscall), their arguments and descriptors, and file locks.
+//
+// It parses and does not judge: it knows no runtime and no reason. It opens no
+// file that belongs to a process's memory (cmdline) except where the read can be
+// left behind, and never follows a descriptor's link to the file itself: the file
+// system behind it may be what hangs.
+package proc
 
 import (
 	"errors"
@@ -8,23 +15,27 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// Path returns the path of a file of a process.
+func Path(procfs string, pid int, name string) string {
+	return procfs + "/" + strconv.Itoa(pid) + "/" + name
+}
 
 // maxProcFile bounds what is read of one file of /proc or of a cgroup. Only
 // /proc/locks ever comes near it.
 const maxProcFile = 1 << 20
 
-// procReader reads small files of /proc and of cgroups, hundreds a second: three
+// Reader reads small files of /proc and of cgroups, hundreds a second: three
 // system calls a file, into one buffer. os.ReadFile takes nearly twice the time.
 // Not for several goroutines at once.
-type procReader struct{ buf []byte }
+type Reader struct{ buf []byte }
 
-// read returns what is in the file at path, valid until the next read. Its
+// Read returns what is in the file at path, valid until the next read. Its
 // errors are those of os.ReadFile, and ESRCH for a process that has just ended.
-func (r *procReader) read(path string) ([]byte, error) {
+func (r *Reader) Read(path string) ([]byte, error) {
 	fd, err := retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -51,10 +62,10 @@ func (r *procReader) read(path string) ([]byte, error) {
 	}
 }
 
-// readProc reads a file that is read now and then.
-func readProc(path ...string) ([]byte, error) {
-	var r procReader
-	return r.read(filepath.Join(path...))
+// ReadFile reads a file that is read now and then.
+func ReadFile(path ...string) ([]byte, error) {
+	var r Reader
+	return r.Read(filepath.Join(path...))
 }
 
 func retryIntr(call func() (int, error)) (int, error) {
@@ -65,14 +76,14 @@ func retryIntr(call func() (int, error)) (int, error) {
 	}
 }
 
-// gone tells whether an error says that a process, or its file, is no more.
-func gone(err error) bool {
+// Gone tells whether an error says that a process, or its file, is no more.
+func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// numbers lists the entries of a directory that are numbers from 1, at most limit
+// Numbers lists the entries of a directory that are numbers from 1, at most limit
 // of them: of /proc the processes, of /proc/PID/task the threads.
-func numbers(dir string, limit int) ([]int, error) {
+func Numbers(dir string, limit int) ([]int, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -99,22 +110,4 @@ func numbers(dir string, limit int) ([]int, error) {
 			return nil, err
 		}
 	}
-}
-
-// uptime is the time since boot, in the clock of the start times of
-// /proc/PID/stat.
-func uptime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // never on a kernel that Go runs on
-	}
-	return time.Duration(t.Nano())
-}
-
-// startedAt converts a start time of /proc/PID/stat: now is the wall clock's,
-// up the time since boot. The age, and not btime of /proc/stat, is what counts:
-// so the result keeps now's monotonic reading, and a process that was started
-// before the clock was set right is as old as it is.
-func startedAt(now time.Time, up time.Duration, ticks uint64) time.Time {
-	return now.Add(-max(0, up-ticksToDuration(ticks)))
 }

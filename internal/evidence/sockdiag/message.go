@@ -1,4 +1,12 @@
-package evidence
+// Package sockdiag asks the kernel about unix sockets: by netlink (sock_diag,
+// UNIX_DIAG) one socket or all of a state, their queues and their other ends, and
+// by /proc/net/unix those bound to a path. Both see the network namespace of this
+// process only.
+//
+// It parses and does not judge: it knows no runtime and no reason. It never
+// connects to a socket and never asks for the list of connections that wait in an
+// accept queue, for which the kernel would hold that queue's lock.
+package sockdiag
 
 import (
 	"encoding/binary"
@@ -11,10 +19,15 @@ import (
 // What linux/sock_diag.h and linux/unix_diag.h define. UDIAG_SHOW_ICONS is left
 // out on purpose: the kernel walks the whole accept queue under its lock for it.
 const (
-	showName  = 0x01 // UDIAG_SHOW_NAME
-	showVFS   = 0x02 // UDIAG_SHOW_VFS
-	showPeer  = 0x04 // UDIAG_SHOW_PEER
-	showRQLen = 0x10 // UDIAG_SHOW_RQLEN
+	ShowName  = 0x01 // UDIAG_SHOW_NAME
+	ShowVFS   = 0x02 // UDIAG_SHOW_VFS
+	ShowPeer  = 0x04 // UDIAG_SHOW_PEER
+	ShowRQLen = 0x10 // UDIAG_SHOW_RQLEN
+
+	// ShowListener and ShowEnd are what is asked of a listener and of one end of
+	// a connection.
+	ShowListener = ShowName | ShowVFS | ShowRQLen
+	ShowEnd      = ShowName | ShowVFS | ShowPeer | ShowRQLen
 
 	attrName  = 0 // UNIX_DIAG_NAME
 	attrVFS   = 1 // UNIX_DIAG_VFS
@@ -22,8 +35,8 @@ const (
 	attrRQLen = 4 // UNIX_DIAG_RQLEN
 
 	// The kernel keeps the states of TCP for unix sockets as well.
-	stateEstablished = 1
-	stateListen      = 10
+	Established = 1
+	Listening   = 10
 
 	diagRequestLen = 24 // struct unix_diag_req
 	diagMessageLen = 16 // struct unix_diag_msg
@@ -37,37 +50,41 @@ const (
 
 var errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
 
-// diagSocket is one unix socket as sock_diag tells of it. What was not asked
+// Socket is one unix socket as sock_diag tells of it. What was not asked
 // for, or what the socket does not have, is zero.
-type diagSocket struct {
-	inode uint32
-	kind  uint8 // unix.SOCK_STREAM and so on
-	state uint8
+type Socket struct {
+	Inode uint32
+	Kind  uint8 // unix.SOCK_STREAM and so on
+	State uint8
 	// cookie never occurs again while the kernel runs, unlike the inode.
-	cookie uint64
+	Cookie uint64
 	// name is what bind(2) was given: a path as it was spelled then, or @ and a
 	// name in the abstract namespace.
-	name string
+	Name string
 	// file is the socket's file. A server's end has its listener's.
-	file fileID
+	File FileID
 	// peer is the inode of the other end; 0 when that end is not accepted yet
 	// or is gone.
-	peer uint32
+	Peer uint32
 	// rqueue and wqueue are, for a listener, the connections that wait and the
 	// most that fit. For a connected stream rqueue is the bytes that this end has
 	// yet to read, and wqueue the memory, in bytes, that holds what it has
 	// written and the other end has yet to read: the kernel's overhead counts,
 	// so 277 writes of 10 bytes are 208 KiB.
-	rqueue, wqueue uint32
+	RQueue, WQueue uint32
 }
 
-// fileID tells a socket's file from all others, as far as sock_diag does: it
+// Listens reports whether the socket is a listening stream socket.
+func (s Socket) Listens() bool { return s.State == Listening && s.Kind == unix.SOCK_STREAM }
+
+// FileID tells a socket's file from all others, as far as sock_diag does: it
 // has the inode's lower 32 bits.
-type fileID struct {
-	major, minor, inode uint32
+type FileID struct {
+	Major, Minor, Inode uint32
 }
 
-func (f fileID) sameDevice(o fileID) bool { return f.major == o.major && f.minor == o.minor }
+// SameDevice reports whether two files are on the same device.
+func (f FileID) SameDevice(o FileID) bool { return f.Major == o.Major && f.Minor == o.Minor }
 
 // diagRequest encodes struct unix_diag_req: for one inode, or with inode 0 in a
 // dump for all sockets in the states of the mask.
@@ -83,28 +100,28 @@ func diagRequest(inode, states, show uint32) []byte {
 
 // parseDiag decodes struct unix_diag_msg and the attributes behind it. Unknown
 // attributes are passed over; one that does not fit is an error.
-func parseDiag(b []byte) (diagSocket, error) {
+func parseDiag(b []byte) (Socket, error) {
 	if len(b) < diagMessageLen {
-		return diagSocket{}, errDiagShort
+		return Socket{}, errDiagShort
 	}
 	if b[0] != unix.AF_UNIX {
-		return diagSocket{}, fmt.Errorf("sock_diag: asked for unix sockets, answered with family %d", b[0])
+		return Socket{}, fmt.Errorf("sock_diag: asked for unix sockets, answered with family %d", b[0])
 	}
-	s := diagSocket{
-		kind: b[1], state: b[2],
-		inode:  binary.NativeEndian.Uint32(b[4:]),
-		cookie: binary.NativeEndian.Uint64(b[8:]),
+	s := Socket{
+		Kind: b[1], State: b[2],
+		Inode:  binary.NativeEndian.Uint32(b[4:]),
+		Cookie: binary.NativeEndian.Uint64(b[8:]),
 	}
 	for b = b[diagMessageLen:]; len(b) > 0; {
 		if len(b) < attrHeaderLen {
-			return diagSocket{}, errDiagShort
+			return Socket{}, errDiagShort
 		}
 		n := int(binary.NativeEndian.Uint16(b))
 		if n < attrHeaderLen || n > len(b) {
-			return diagSocket{}, errDiagShort
+			return Socket{}, errDiagShort
 		}
 		if err := s.setAttr(binary.NativeEndian.Uint16(b[2:])&attrTypeMask, b[attrHeaderLen:n]); err != nil {
-			return diagSocket{}, err
+			return Socket{}, err
 		}
 		// The next one starts at a multiple of four; the last one's padding may
 		// be missing.
@@ -113,18 +130,18 @@ func parseDiag(b []byte) (diagSocket, error) {
 	return s, nil
 }
 
-func (s *diagSocket) setAttr(kind uint16, v []byte) error {
+func (s *Socket) setAttr(kind uint16, v []byte) error {
 	switch {
 	case kind == attrName:
-		s.name = bindName(v)
+		s.Name = bindName(v)
 	case kind == attrVFS && len(v) >= 8:
 		// The kernel's own dev_t: 12 bits major, 20 bits minor.
 		dev := binary.NativeEndian.Uint32(v[4:])
-		s.file = fileID{major: dev >> 20, minor: dev & (1<<20 - 1), inode: binary.NativeEndian.Uint32(v)}
+		s.File = FileID{Major: dev >> 20, Minor: dev & (1<<20 - 1), Inode: binary.NativeEndian.Uint32(v)}
 	case kind == attrPeer && len(v) >= 4:
-		s.peer = binary.NativeEndian.Uint32(v)
+		s.Peer = binary.NativeEndian.Uint32(v)
 	case kind == attrRQLen && len(v) >= 8:
-		s.rqueue, s.wqueue = binary.NativeEndian.Uint32(v), binary.NativeEndian.Uint32(v[4:])
+		s.RQueue, s.WQueue = binary.NativeEndian.Uint32(v), binary.NativeEndian.Uint32(v[4:])
 	case kind == attrVFS || kind == attrPeer || kind == attrRQLen:
 		return errDiagShort
 	}

@@ -1,0 +1,130 @@
+// Package evidencetest has what the tests of the sources and of the kernel parsers
+// share. It is for tests only.
+package evidencetest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listener is a socket that listens and accepts only when it is told to.
+type Listener struct {
+	TB   testing.TB
+	Path string
+	FD   int
+}
+
+// ListenAt binds a listener with room for backlog connections and one more.
+func ListenAt(tb testing.TB, path string, backlog int) *Listener {
+	tb.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := &Listener{TB: tb, Path: path, FD: fd}
+	tb.Cleanup(l.Close)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		tb.Fatal(err)
+	}
+	if err := unix.Listen(fd, backlog); err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// Close closes the listener; a second time it does nothing.
+func (l *Listener) Close() {
+	if l.FD >= 0 {
+		_ = unix.Close(l.FD)
+		l.FD = -1
+	}
+}
+
+// Inode returns the inode of the listening socket.
+func (l *Listener) Inode() uint64 { return InodeOf(l.TB, l.FD) }
+
+// Accept takes one connection out of the queue. The descriptor does not block.
+func (l *Listener) Accept() int {
+	l.TB.Helper()
+	fd, _, err := unix.Accept4(l.FD, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+	if err != nil {
+		l.TB.Fatal(err)
+	}
+	l.TB.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// Connect makes n connections to path.
+func Connect(tb testing.TB, path string, n int) []net.Conn {
+	tb.Helper()
+	var out []net.Conn
+	for range n {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = c.Close() })
+		out = append(out, c)
+	}
+	return out
+}
+
+// InodeOf returns the inode of a descriptor.
+func InodeOf(tb testing.TB, fd int) uint64 {
+	tb.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		tb.Fatal(err)
+	}
+	return st.Ino
+}
+
+// Fill writes to fd until the kernel takes no more, and returns the bytes.
+func Fill(tb testing.TB, fd, piece int) int {
+	tb.Helper()
+	b, total := make([]byte, piece), 0
+	for {
+		n, err := unix.Write(fd, b)
+		if errors.Is(err, unix.EAGAIN) {
+			return total
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		total += n
+	}
+}
+
+// SocketPath returns a path that is short enough for a socket.
+func SocketPath(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "plegd") //nolint:usetesting // t.TempDir is too long for a socket's path
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	// A test of what anybody may see needs a directory that anybody may enter.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return filepath.Join(dir, "r.sock")
+}
+
+// NeedUnixDiag skips where the kernel has no unix_diag, or no netlink at all. open
+// is sockdiag.Conn's, which this package may not import.
+func NeedUnixDiag(tb testing.TB, open func(context.Context) error) {
+	tb.Helper()
+	if err := open(tb.Context()); err != nil {
+		if strings.Contains(err.Error(), "no unix_diag") || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+			tb.Skipf("SKIPPED: nothing here has been tested, this kernel cannot: %v", err)
+		}
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,37 @@
+package evidencetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// StatLine makes a line of /proc/PID/stat.
+func StatLine(pid int, comm string, state byte, ppid int, start uint64) string {
+	return fmt.Sprintf("%d (%s) %c %d 1 1 0 -1 4194304 104 0 0 0 0 0 0 0 20 0 1 0 %d 3133440 418 18446744073709551615 0 0\n", pid, comm, state, ppid, start)
+}
+
+// WriteTree writes files below dir, by their paths.
+func WriteTree(tb testing.TB, dir string, files map[string]string) {
+	tb.Helper()
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			tb.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// CopyTree returns a copy of a fixture tree that a test may change.
+func CopyTree(tb testing.TB, dir string) string {
+	tb.Helper()
+	out := tb.TempDir()
+	if err := os.CopyFS(out, os.DirFS(dir)); err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}

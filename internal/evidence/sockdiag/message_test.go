@@ -1,0 +1,108 @@
+package sockdiag
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/fuzzcorpus"
+)
+
+// TestParseDiag decodes answers as Linux 6.18 gives them.
+func TestParseDiag(t *testing.T) {
+	tests := map[string]Socket{
+		"listener.bin": {
+			Inode: 640491, Kind: unix.SOCK_STREAM, State: Listening, Cookie: 1, Name: "/run/r.sock",
+			File: FileID{Major: 254, Inode: 9978417}, RQueue: 3, WQueue: 4,
+		},
+		"server_end.bin": {
+			Inode: 640500, Kind: unix.SOCK_STREAM, State: Established, Cookie: 2, Name: "/run/r.sock",
+			File: FileID{Major: 254, Inode: 9978417}, Peer: 640492, RQueue: 1000, WQueue: 214016,
+		},
+		"client_end.bin": {
+			Inode: 640492, Kind: unix.SOCK_STREAM, State: Established, Cookie: 3,
+			Peer: 640500, RQueue: 180224, WQueue: 2304,
+		},
+		"abstract.bin": {Inode: 7, Kind: unix.SOCK_STREAM, State: Listening, Cookie: 9, Name: "@a\x00b", WQueue: 5},
+	}
+	for name, want := range tests {
+		b, err := os.ReadFile(filepath.Join("testdata/sockdiag", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseDiag(b)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
+		}
+		for cut := range b {
+			// Cut between two attributes it reads as a shorter answer; never more
+			// than that, and never a panic.
+			if s, err := parseDiag(b[:cut]); err == nil && s.Inode != want.Inode {
+				t.Errorf("%s cut to %d bytes: %+v", name, cut, s)
+			}
+		}
+	}
+}
+
+func TestParseDiagRefuses(t *testing.T) {
+	head := make([]byte, diagMessageLen)
+	head[0] = unix.AF_UNIX
+	attr := func(length, kind uint16, v ...byte) []byte {
+		b := binary.NativeEndian.AppendUint16(append([]byte(nil), head...), length)
+		return append(binary.NativeEndian.AppendUint16(b, kind), v...)
+	}
+	for name, b := range map[string][]byte{
+		"nothing":                {},
+		"half a message":         head[:8],
+		"another family":         append([]byte{unix.AF_INET}, head[1:]...),
+		"half an attribute":      append(append([]byte(nil), head...), 4, 0),
+		"length 0":               attr(0, attrName),
+		"length of less":         attr(3, attrName),
+		"length past the end":    attr(100, attrName, 'x'),
+		"a queue of 4 bytes":     attr(8, attrRQLen, 1, 2, 3, 4),
+		"a peer of none":         attr(4, attrPeer),
+		"a file of 7 bytes":      attr(11, attrVFS, 1, 2, 3, 4, 5, 6, 7),
+		"a queue of the longest": attr(0xffff, attrRQLen, 1, 2, 3, 4),
+	} {
+		if s, err := parseDiag(b); err == nil {
+			t.Errorf("%s: %+v, want an error", name, s)
+		}
+	}
+	if s, err := parseDiag(attr(6, 4711, 1, 2)); err != nil || s.RQueue != 0 {
+		t.Errorf("an attribute of a newer kernel: %+v, %v, want it passed over", s, err)
+	}
+}
+
+func FuzzSockDiag(f *testing.F) {
+	fuzzcorpus.Add(f)
+	seeds, err := filepath.Glob("testdata/sockdiag/*.bin")
+	if err != nil || len(seeds) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, name := range seeds {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := parseDiag(b)
+		if err != nil {
+			if s != (Socket{}) {
+				t.Errorf("%v, and yet %+v", err, s)
+			}
+			return
+		}
+		if len(b) < diagMessageLen || b[0] != unix.AF_UNIX {
+			t.Errorf("%x was taken for a socket", b)
+		}
+		if len(s.Name) > len(b) {
+			t.Errorf("a name of %d bytes in %d", len(s.Name), len(b))
+		}
+	})
+}
