@@ -15,9 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/text"
 )
 
 // node-problem-detector's protocol for a custom plugin: exit codes, the longest
@@ -48,7 +50,7 @@ Exit: 0 healthy, 1 degraded, 2 unhealthy, 3 could not tell or wrong usage.
 With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			print, ok := map[string]func(io.Writer, *exporter.StatusDocument) (int, error){
+			print, ok := map[string]func(io.Writer, *view.StatusDocument) (int, error){
 				"text": printText, "json": printJSON, "nagios": printNagios, "npd": printNPD,
 			}[output]
 			if !ok {
@@ -90,12 +92,12 @@ With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
 }
 
 // diagnose asks the daemon, or watches for itself where none runs.
-func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*exporter.StatusDocument, error) {
+func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*view.StatusDocument, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.ControlSocket != "" {
-		doc, err := exporter.FetchStatus(ctx, cfg.ControlSocket)
-		if err == nil || !errors.Is(err, exporter.ErrNoDaemon) {
+		doc, err := server.FetchStatus(ctx, cfg.ControlSocket)
+		if err == nil || !errors.Is(err, server.ErrNoDaemon) {
 			return doc, err
 		}
 	}
@@ -103,7 +105,7 @@ func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*e
 	if err != nil {
 		return nil, err
 	}
-	doc := exporter.BuildStatus(s, true)
+	doc := view.BuildStatus(s, true)
 	doc.PlegdVersion = build().Version
 	return &doc, nil
 }
@@ -117,7 +119,7 @@ func exit(code int) error {
 
 // exitCode is check's and status's. While plegd is starting a named reason is
 // as good as degraded: something is wrong, and for how long nobody knows yet.
-func exitCode(d *exporter.StatusDocument) int {
+func exitCode(d *view.StatusDocument) int {
 	switch health.State(d.State) {
 	case health.StateHealthy:
 		return exitHealthy
@@ -132,11 +134,11 @@ func exitCode(d *exporter.StatusDocument) int {
 	return exitUnknown
 }
 
-func printText(w io.Writer, d *exporter.StatusDocument) (int, error) {
-	return exitCode(d), exporter.WriteStatusText(w, d, isTerminal(w))
+func printText(w io.Writer, d *view.StatusDocument) (int, error) {
+	return exitCode(d), text.WriteStatusText(w, d, isTerminal(w))
 }
 
-func printJSON(w io.Writer, d *exporter.StatusDocument) (int, error) {
+func printJSON(w io.Writer, d *view.StatusDocument) (int, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return exitUnknown, err
@@ -147,7 +149,7 @@ func printJSON(w io.Writer, d *exporter.StatusDocument) (int, error) {
 
 // printNagios prints one line with performance data, as the Nagios plugin
 // guidelines want.
-func printNagios(w io.Writer, d *exporter.StatusDocument) (int, error) {
+func printNagios(w io.Writer, d *view.StatusDocument) (int, error) {
 	code := exitCode(d)
 	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d)
 	if d.LastSeenAge != nil {
@@ -158,7 +160,7 @@ func printNagios(w io.Writer, d *exporter.StatusDocument) (int, error) {
 }
 
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them.
-func printNPD(w io.Writer, d *exporter.StatusDocument) (int, error) {
+func printNPD(w io.Writer, d *view.StatusDocument) (int, error) {
 	code := npdProblem
 	switch exitCode(d) {
 	case exitHealthy:
@@ -180,7 +182,7 @@ func printNPD(w io.Writer, d *exporter.StatusDocument) (int, error) {
 
 // oneLine is the verdict, the primary reason, the time left and the first
 // piece of evidence.
-func oneLine(d *exporter.StatusDocument) string {
+func oneLine(d *view.StatusDocument) string {
 	var b strings.Builder
 	b.WriteString(d.State)
 	if d.Reason != "" {

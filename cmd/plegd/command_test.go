@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // plegd runs one command line and returns its exit code and output.
@@ -134,12 +134,12 @@ func TestCheckWithoutDaemon(t *testing.T) {
 	}
 }
 
-func document(change func(*exporter.StatusDocument)) *exporter.StatusDocument {
+func document(change func(*view.StatusDocument)) *view.StatusDocument {
 	age, left, latest := 12.5, 23.0, 34.0
-	d := &exporter.StatusDocument{
+	d := &view.StatusDocument{
 		State: "degraded", Reason: health.RuntimeUnresponsive, LastSeenAge: &age, Threshold: 180, NotReadyIn: &left, NotReadyInLatest: &latest,
-		Kubelet: exporter.ModelDocument{RulesOK: true, NodeReady: true},
-		Reasons: []exporter.ReasonDocument{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
+		Kubelet: view.ModelDocument{RulesOK: true, NodeReady: true},
+		Reasons: []view.ReasonDocument{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
 	}
 	if change != nil {
 		change(d)
@@ -158,7 +158,7 @@ func TestExitCodes(t *testing.T) {
 		{"starting", health.Starting, 3, 2},
 		{"starting", health.RuntimeSocketMissing, 1, 1},
 	} {
-		d := document(func(d *exporter.StatusDocument) { d.State, d.Reason = tt.state, tt.reason })
+		d := document(func(d *view.StatusDocument) { d.State, d.Reason = tt.state, tt.reason })
 		if got := exitCode(d); got != tt.check {
 			t.Errorf("%s %s: exit %d, want %d", tt.state, tt.reason, got, tt.check)
 		}
@@ -180,7 +180,7 @@ func TestNagios(t *testing.T) {
 // TestNPD: node-problem-detector keeps 80 bytes of one line.
 func TestNPD(t *testing.T) {
 	var out bytes.Buffer
-	if _, err := printNPD(&out, document(func(d *exporter.StatusDocument) {
+	if _, err := printNPD(&out, document(func(d *view.StatusDocument) {
 		d.Reasons[0].Evidence[0] = strings.Repeat("ü", 100)
 	})); err != nil {
 		t.Fatal(err)
@@ -190,14 +190,14 @@ func TestNPD(t *testing.T) {
 		t.Errorf("%d bytes: %q", len(line), line)
 	}
 	out.Reset()
-	if _, err := printNPD(&out, document(func(d *exporter.StatusDocument) { d.Reasons[0].Evidence[0] = "short" })); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
+	if _, err := printNPD(&out, document(func(d *view.StatusDocument) { d.Reasons[0].Evidence[0] = "short" })); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
 		t.Errorf("a line that fits is cut: %q (%v)", &out, err)
 	}
 }
 
 func TestCheckJSON(t *testing.T) {
 	code, stdout, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+filepath.Join(t.TempDir(), "none"), "-o", "json")
-	var d exporter.StatusDocument
+	var d view.StatusDocument
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
 		t.Fatal(err)
 	}

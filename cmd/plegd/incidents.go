@@ -12,9 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view/text"
 )
 
 func newIncidentsCommand() *cobra.Command {
@@ -47,7 +48,7 @@ Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read
 				if output == "json" {
 					return indented(w, one)
 				}
-				return exporter.WriteIncidentText(w, one, isTerminal(w))
+				return text.WriteIncidentText(w, one, isTerminal(w))
 			}
 			list, err := from.list(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
@@ -56,7 +57,7 @@ Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read
 			if output == "json" {
 				return indented(w, list)
 			}
-			return exporter.WriteIncidentsText(w, list, isTerminal(w))
+			return text.WriteIncidentsText(w, list, isTerminal(w))
 		},
 	}
 	flags := cmd.Flags()
@@ -70,8 +71,8 @@ Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read
 type incidentsFrom struct{ socket, stateDir string }
 
 func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
-	list, err := exporter.FetchIncidents(ctx, f.socket)
-	if err == nil || !errors.Is(err, exporter.ErrNoDaemon) {
+	list, err := server.FetchIncidents(ctx, f.socket)
+	if err == nil || !errors.Is(err, server.ErrNoDaemon) {
 		return list, err
 	}
 	list, unreadable, readErr := incident.Read(incident.Dir(f.stateDir))
@@ -85,13 +86,13 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 }
 
 func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident, error) {
-	one, err := exporter.FetchIncident(ctx, f.socket, id)
+	one, err := server.FetchIncident(ctx, f.socket, id)
 	switch {
 	case err == nil:
 		return one, nil
 	case errors.Is(err, incident.ErrUnknown):
 		return nil, fmt.Errorf("%.40q is no incident: `plegd incidents` lists them", id)
-	case !errors.Is(err, exporter.ErrNoDaemon):
+	case !errors.Is(err, server.ErrNoDaemon):
 		return nil, err
 	}
 	if one, readErr := incident.ReadOne(incident.Dir(f.stateDir), id); !errors.Is(readErr, incident.ErrUnknown) {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/journal"
+	"github.com/plegd/plegd/internal/server"
 )
 
 func newRunCommand() *cobra.Command {
@@ -82,15 +82,15 @@ func validate(cfg *daemon.Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := exporter.ValidateControlSocket(cfg.ControlSocket); err != nil {
+	if err := server.ValidateControlSocket(cfg.ControlSocket); err != nil {
 		return err
 	}
 	if cfg.WebSystemdSocket {
-		if err := exporter.ValidateSystemdSocket(); err != nil {
+		if err := server.ValidateSystemdSocket(); err != nil {
 			return err
 		}
 	}
-	return exporter.ValidateWebConfig(cfg.WebListenAddresses, cfg.WebConfigFile)
+	return server.ValidateWebConfig(cfg.WebListenAddresses, cfg.WebConfigFile)
 }
 
 func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {

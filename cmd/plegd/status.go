@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 func newStatusCommand() *cobra.Command {
@@ -29,12 +30,12 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return fail(err)
 			}
-			print, ok := map[string]func(io.Writer, *exporter.StatusDocument) (int, error){"text": printText, "json": printJSON}[output]
+			print, ok := map[string]func(io.Writer, *view.StatusDocument) (int, error){"text": printText, "json": printJSON}[output]
 			if !ok {
 				return fail(fmt.Errorf("--output: %q: want text or json", output))
 			}
 			show := func() (int, error) {
-				doc, err := exporter.FetchStatus(cmd.Context(), socket)
+				doc, err := server.FetchStatus(cmd.Context(), socket)
 				if err != nil {
 					return exitUnknown, err
 				}
@@ -42,8 +43,8 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 			}
 			if watch {
 				if f, ok := redraws(cmd.OutOrStdout()); ok && output == "text" {
-					w := &watcher{out: f, fetch: func(ctx context.Context) (*exporter.StatusDocument, error) {
-						return exporter.FetchStatus(ctx, socket)
+					w := &watcher{out: f, fetch: func(ctx context.Context) (*view.StatusDocument, error) {
+						return server.FetchStatus(ctx, socket)
 					}}
 					return w.run(cmd.Context())
 				}

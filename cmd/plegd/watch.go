@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 // the one before line by line, so that nothing flickers over a slow connection.
 type watcher struct {
 	out    *os.File
-	fetch  func(context.Context) (*exporter.StatusDocument, error)
+	fetch  func(context.Context) (*view.StatusDocument, error)
 	recent []float64
 	last   time.Time // start of the last relist in recent
 	lines  []string
@@ -75,13 +76,13 @@ func (w *watcher) draw(ctx context.Context) {
 		w.lines = append([]string{note}, w.lines[min(1, len(w.lines)):]...)
 	default:
 		w.remember(d)
-		w.lines = exporter.StatusFrame(d, w.recent, exporter.FrameOptions{Color: wantsColor(), Width: width, Height: height})
+		w.lines = text.StatusFrame(d, w.recent, text.FrameOptions{Color: wantsColor(), Width: width, Height: height})
 	}
 	_, _ = io.WriteString(w.out, homeCursor+strings.Join(w.lines, clearLine+"\n")+clearLine+clearBelow)
 }
 
 // remember keeps what the last relist took.
-func (w *watcher) remember(d *exporter.StatusDocument) {
+func (w *watcher) remember(d *view.StatusDocument) {
 	l := d.Relist.Last
 	if l == nil || !l.Start.After(w.last) {
 		return

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // openTerminal returns both ends of a pseudo terminal of a size.
@@ -68,12 +68,12 @@ func TestWatch(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	frames := 0
-	w := &watcher{out: slave, fetch: func(context.Context) (*exporter.StatusDocument, error) {
+	w := &watcher{out: slave, fetch: func(context.Context) (*view.StatusDocument, error) {
 		frames++
 		switch frames {
 		case 1:
-			return &exporter.StatusDocument{State: "healthy", Kubelet: exporter.ModelDocument{RulesOK: true, NodeReady: true}, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
-				Relist: exporter.RelistDocument{Last: &exporter.LastRelist{Start: time.Unix(99, 0), Seconds: .002}}}, nil
+			return &view.StatusDocument{State: "healthy", Kubelet: view.ModelDocument{RulesOK: true, NodeReady: true}, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
+				Relist: view.RelistDocument{Last: &view.LastRelist{Start: time.Unix(99, 0), Seconds: .002}}}, nil
 		case 2:
 			return nil, errors.New("asking plegd: nobody is there")
 		default:

@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // watched is a daemon with the kubelet's real constants that watches a fake
@@ -70,7 +71,7 @@ func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *z
 }
 
 // at waits until a moment of the bubble and returns what is known then.
-func (w *watched) at(d time.Duration) exporter.Snapshot {
+func (w *watched) at(d time.Duration) view.Snapshot {
 	time.Sleep(time.Until(w.t0.Add(d)))
 	synctest.Wait()
 	return w.d.Snapshot(time.Now())

@@ -19,6 +19,8 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // Task is a part of plegd that runs: until its context ends, and then returns
@@ -33,7 +35,7 @@ type Daemon struct {
 	cfg      Config
 	log      *zap.Logger
 	registry *prometheus.Registry
-	web      *exporter.WebServer
+	web      *server.WebServer
 	tasks    []Task
 	readies  []<-chan struct{}
 
@@ -130,22 +132,22 @@ func (d *Daemon) Serve(build exporter.Build) {
 		node = "" // not known: nothing depends on it
 	}
 	handler := func(names func(*http.Request) bool) http.Handler {
-		opts := exporter.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: slogger}
+		opts := server.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: slogger}
 		if d.incidents != nil {
 			opts.Incidents = d.incidents
 		}
-		return exporter.NewHandler(d, d.registry, opts)
+		return server.NewHandler(d, d.registry, opts)
 	}
 	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
-		d.web = exporter.NewWebServer(exporter.WebOptions{
+		d.web = server.NewWebServer(server.WebOptions{
 			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
-		}, handler(exporter.NamesIfAuthenticated(d.cfg.WebConfigFile)), slogger)
+		}, handler(server.NamesIfAuthenticated(d.cfg.WebConfigFile)), slogger)
 		d.sources.own["web"] = d.web
 		d.tasks = append(d.tasks, d.web)
 		d.readies = append(d.readies, d.web.Ready())
 	}
 	if d.cfg.ControlSocket != "" {
-		control := exporter.NewControlServer(d.cfg.ControlSocket, handler(exporter.NamesAlways), slogger)
+		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.NamesAlways), slogger)
 		d.sources.own["control"] = control
 		d.tasks = append(d.tasks, control)
 		d.readies = append(d.readies, control.Ready())
@@ -191,10 +193,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 // Snapshot is what plegd knows at now; it implements exporter.Source.
-func (d *Daemon) Snapshot(now time.Time) exporter.Snapshot {
+func (d *Daemon) Snapshot(now time.Time) view.Snapshot {
 	f, v, _ := d.judge.judge(now, false)
 	s := d.loop.Snapshot()
-	out := exporter.Snapshot{Now: now, Facts: f, Verdict: *v, Counted: s.Counted, RunningPods: s.RunningPods, Containers: s.Containers}
+	out := view.Snapshot{Now: now, Facts: f, Verdict: *v, Counted: s.Counted, RunningPods: s.RunningPods, Containers: s.Containers}
 	if d.incidents != nil {
 		out.Incidents = d.incidents.List()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // settleAfter is how long one reason must have stood for a diagnosis to end
@@ -18,11 +19,11 @@ const settleAfter = time.Second
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
 // serves nothing and writes nothing. It cannot know how often it is called, and
 // so leaves no connection in an accept queue that holds one already.
-func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.Snapshot, error) {
+func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (view.Snapshot, error) {
 	cfg.lookFirst = true
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
-		return exporter.Snapshot{}, err
+		return view.Snapshot{}, err
 	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
@@ -31,13 +32,13 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.S
 
 	tick := time.NewTicker(judgeEvery / 2)
 	defer tick.Stop()
-	var s exporter.Snapshot
+	var s view.Snapshot
 	for done := false; !done; {
 		select {
 		case <-ctx.Done():
 			done = true
 		case err := <-ended:
-			return exporter.Snapshot{}, err
+			return view.Snapshot{}, err
 		case <-tick.C:
 		}
 		s = d.Snapshot(time.Now())
@@ -57,7 +58,7 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (exporter.S
 }
 
 // settled tells whether waiting on would say nothing new.
-func settled(s *exporter.Snapshot) bool {
+func settled(s *view.Snapshot) bool {
 	v := &s.Verdict
 	if v.State == health.StateHealthy {
 		return true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/server"
 )
 
 // TestQueueOfAStuckRuntime: every connection to a runtime that does not accept
@@ -113,7 +114,7 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 	go func() { ended <- d.Run(run) }()
 	for range 20 { // as `plegd check` asks
 		for {
-			if _, err := exporter.FetchStatus(t.Context(), cfg.ControlSocket); err == nil {
+			if _, err := server.FetchStatus(t.Context(), cfg.ControlSocket); err == nil {
 				break
 			}
 			select {

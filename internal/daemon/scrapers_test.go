@@ -10,7 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // TestScrapersDelayNoRelist: relists begin at every second while ten scrapers
@@ -26,10 +27,10 @@ func TestScrapersDelayNoRelist(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		hung := &hungCollector{release: make(chan struct{}), desc: prometheus.NewDesc("hung", "Never comes.", nil, nil)}
 		reg.MustRegister(hung)
-		plain := exporter.NewHandler(w.d, w.d.registry, exporter.HandlerOptions{})
-		hanging := exporter.NewHandler(w.d, prometheus.Gatherers{w.d.registry, reg}, exporter.HandlerOptions{})
+		plain := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{})
+		hanging := server.NewHandler(w.d, prometheus.Gatherers{w.d.registry, reg}, server.HandlerOptions{})
 		scrape := func(h http.Handler, to http.ResponseWriter) {
-			r := httptest.NewRequest(http.MethodGet, exporter.PathMetrics, http.NoBody)
+			r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
 			r.Header.Set("Accept-Encoding", "gzip")
 			h.ServeHTTP(to, r)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // responseLimit is the largest answer, in bytes, that the kubelet's client
@@ -27,7 +28,7 @@ type ReasonLabel struct {
 // scrape, and no two of them contradict each other. What the snapshot does not
 // know is absent, never a false 0.
 type Collector struct {
-	src     Source
+	src     view.Source
 	now     func() time.Time
 	reasons []reasonSeries
 	states  map[health.State]boolSeries
@@ -47,11 +48,11 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // NewCollector returns a collector over src. reasons is the whole reason table:
 // each row has its series from the first scrape on.
-func NewCollector(src Source, reasons []ReasonLabel) *Collector {
+func NewCollector(src view.Source, reasons []ReasonLabel) *Collector {
 	return newCollector(src, reasons, time.Now)
 }
 
-func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Collector {
+func newCollector(src view.Source, reasons []ReasonLabel, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -163,9 +164,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.events.collect(g, s.Facts.Events)
 }
 
-func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
+func (c *Collector) collectVerdict(g gauges, s *view.Snapshot) {
 	v := &s.Verdict
-	g.send(c.lastSeen, unixSeconds(presentWall(s.Now, v.LastSeen)))
+	g.send(c.lastSeen, unixSeconds(view.PresentWall(s.Now, v.LastSeen)))
 	if !v.LastSeen.IsZero() {
 		g.send(c.lastSeenAge, v.LastSeenAge.Seconds())
 	}
@@ -187,7 +188,7 @@ func (c *Collector) collectVerdict(g gauges, s *Snapshot) {
 		g.ch <- c.states[state].is(v.State == state)
 	}
 	if !v.Since.IsZero() {
-		g.send(c.lastChange, unixSeconds(presentWall(s.Now, v.Since)))
+		g.send(c.lastChange, unixSeconds(view.PresentWall(s.Now, v.Since)))
 	}
 	for _, r := range c.reasons {
 		severity, active := activeSeverity(v, r.id)
@@ -208,7 +209,7 @@ func activeSeverity(v *health.Verdict, id string) (severity health.Severity, act
 	return "", false
 }
 
-func (c *Collector) collectRelist(g gauges, s *Snapshot) {
+func (c *Collector) collectRelist(g gauges, s *view.Snapshot) {
 	for _, phase := range health.Phases() {
 		var age time.Duration
 		if f := s.Facts.Relist.InFlight; f != nil && f.Phase == phase {
@@ -228,14 +229,14 @@ func (c *Collector) collectRelist(g gauges, s *Snapshot) {
 	}
 }
 
-func (c *Collector) collectRuntime(g gauges, s *Snapshot) {
+func (c *Collector) collectRuntime(g gauges, s *view.Snapshot) {
 	for _, op := range []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers} {
-		if call, ok := s.Facts.Calls[string(op)]; ok && answered(call) {
+		if call, ok := s.Facts.Calls[string(op)]; ok && view.Answered(call) {
 			g.send(c.bytes, float64(call.Bytes), string(op))
 		}
 	}
 	g.send(c.limit, responseLimit)
-	g.send(c.statusSeen, unixSeconds(presentWall(s.Now, s.Facts.Status.LastGood)))
+	g.send(c.statusSeen, unixSeconds(view.PresentWall(s.Now, s.Facts.Status.LastGood)))
 	if r := s.Facts.Runtime; r != (health.Runtime{}) {
 		g.send(c.info, 1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
 	}
@@ -246,10 +247,6 @@ func (c *Collector) collectRuntime(g gauges, s *Snapshot) {
 		g.sendBool(c.condition, cond.Status, "NetworkReady")
 	}
 }
-
-// answered tells whether the size of an answer is known: of an empty list it
-// is 0, and so it is before the first.
-func answered(c health.Call) bool { return !c.LastOK.IsZero() || c.Bytes > 0 }
 
 // gauges sends gauges to a scrape.
 type gauges struct{ ch chan<- prometheus.Metric }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // The causes why an event was not used, as MetricEventedIgnored labels them.
@@ -58,7 +59,7 @@ func (c *eventsCollector) collect(g gauges, e *health.Events) {
 	if e == nil {
 		e = &health.Events{}
 	}
-	g.sendBool(c.inUse, eventsUsed(e))
+	g.sendBool(c.inUse, view.EventsUsed(e))
 	g.sendCounter(c.errors, float64(e.Errors))
 	g.sendCounter(c.opened, float64(e.Opened))
 	g.sendCounter(c.lapses, float64(e.Lapses))
@@ -74,11 +75,6 @@ func (c *eventsCollector) collect(g gauges, e *health.Events) {
 	} {
 		g.sendCounter(c.ignored, float64(n), cause)
 	}
-}
-
-// eventsUsed tells whether events are put to the use that --events asks for.
-func eventsUsed(e *health.Events) bool {
-	return e.InUse || e.Mode == "hint" && e.Phase == "streaming"
 }
 
 // newEventDelay is the histogram of the events' delay.

@@ -9,10 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
-
-// threadStates are the values of the label state of MetricProcessThreads.
-func threadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
 
 // evidenceCollector makes the metrics of what the node says from outside the
 // calls.
@@ -104,7 +102,7 @@ func (c *evidenceCollector) collectProcess(g gauges, p *health.Process) {
 		g.send(c.start, unixSeconds(p.Start))
 	}
 	if p.Threads != nil {
-		for _, state := range threadStates() {
+		for _, state := range view.ThreadStates() {
 			g.send(c.threads, float64(p.Threads[state]), state)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
 // metricSections is the order of the metrics reference.
@@ -99,11 +100,11 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
-	s := degraded() // everything is known there
+	s := viewtest.Degraded() // everything is known there
 	for _, name := range []string{"docker", "docker_process"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true, Duration: time.Millisecond}
 	}
-	reg, m := newPedantic(newFakeSource(s), fewReasons())
+	reg, m := newPedantic(viewtest.NewSource(s), fewReasons())
 	exercise(m)
 	self := prometheus.NewRegistry()
 	registerSelf(self, Build{Version: "1.0.0", Revision: "abc"})
@@ -127,7 +128,7 @@ func TestMetricsReference(t *testing.T) {
 	for name := range families {
 		t.Errorf("%s is in a scrape and not in the reference: add it to metricSections", name)
 	}
-	golden(t, docsDir+"metrics.md", b.String())
+	viewtest.Golden(t, viewtest.DocsDir+"metrics.md", b.String())
 }
 
 func describe(f *dto.MetricFamily) string {

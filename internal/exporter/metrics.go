@@ -8,6 +8,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // Metrics counts and times what the parts of plegd report as it happens. It is
@@ -21,7 +22,7 @@ type Metrics struct {
 	probe      probeMetrics
 	accept     acceptMetrics
 	incidents  incidentMetrics
-	history    *history
+	history    *view.History
 	eventDelay prometheus.Histogram
 }
 
@@ -36,7 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		probe:      newProbeMetrics(reg),
 		accept:     newAcceptMetrics(reg),
 		incidents:  newIncidentMetrics(reg),
-		history:    newHistory(time.Now()),
+		history:    view.NewHistory(time.Now()),
 		eventDelay: newEventDelay(reg),
 	}
 }
@@ -46,12 +47,12 @@ func (m *Metrics) RelistDone(duration, serial time.Duration, ok bool) {
 	m.relist.duration.Observe(duration.Seconds())
 	m.relist.serial.Observe(serial.Seconds())
 	m.relist.relists.inc(ok)
-	m.history.add(time.Now(), duration, ok)
+	m.history.Add(time.Now(), duration, ok)
 }
 
 // Recent returns what the relists of the last ten minutes took, in bins of five
 // seconds, the oldest first.
-func (m *Metrics) Recent(now time.Time) []RelistBin { return m.history.at(now) }
+func (m *Metrics) Recent(now time.Time) []view.RelistBin { return m.history.At(now) }
 
 // RelistInterval is told, at the start of a relist, the time since the start of
 // the last successful one.

@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -18,6 +18,8 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
 // exercise reports one of everything.
@@ -36,14 +38,14 @@ func exercise(m *Metrics) {
 	m.InspectionDone(true)
 	m.InspectionDone(false)
 	for _, op := range cri.Operations() {
-		m.CallDone(cri.Call{Operation: op, Start: t0, Duration: 3 * time.Millisecond, Bytes: 100, Code: cri.CodeOK})
+		m.CallDone(cri.Call{Operation: op, Start: viewtest.T0, Duration: 3 * time.Millisecond, Bytes: 100, Code: cri.CodeOK})
 	}
 	for _, code := range append(errorCodes(), cri.CodeNotFound, "Aborted") {
-		m.CallDone(cri.Call{Operation: cri.OpListContainers, Start: t0, Duration: time.Second, Code: code})
+		m.CallDone(cri.Call{Operation: cri.OpListContainers, Start: viewtest.T0, Duration: time.Second, Code: code})
 	}
-	m.ProbeDone(health.Probe{At: t0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond})
-	m.ProbeDone(health.Probe{At: t0, Stage: health.StageConnect, Cause: health.CauseMissing})
-	m.ProbeDone(health.Probe{At: t0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond, Settings: time.Second})
+	m.ProbeDone(health.Probe{At: viewtest.T0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond})
+	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseMissing})
+	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond, Settings: time.Second})
 	for _, cause := range acceptCauses() {
 		m.AcceptFailed(cause)
 	}
@@ -52,17 +54,17 @@ func exercise(m *Metrics) {
 
 // newPedantic returns a registry that checks every metric against its
 // description.
-func newPedantic(src Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
+func newPedantic(src view.Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
 	reg := prometheus.NewPedanticRegistry()
 	m := NewMetrics(reg)
-	reg.MustRegister(newCollector(src, reasons, clock))
+	reg.MustRegister(newCollector(src, reasons, viewtest.Clock))
 	return reg, m
 }
 
 // scrape returns what /metrics answers.
 func scrape(t *testing.T, h http.Handler, accept string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody)
+	r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -70,6 +72,11 @@ func scrape(t *testing.T, h http.Handler, accept string) *httptest.ResponseRecor
 		t.Fatalf("/metrics: %d: %s", w.Code, w.Body)
 	}
 	return w
+}
+
+// metricsOver serves what reg gathers, in every format.
+func metricsOver(reg prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 func gather(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
@@ -107,27 +114,27 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 func TestMetricsGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file string
-		snap Snapshot
+		snap view.Snapshot
 		feed bool
 	}{
 		// What a scrape before the first relist shows: all that is known to be
 		// 0, and nothing of what is not known.
-		{"metrics-first-scrape.golden", starting(), false},
-		{"metrics.golden", unhealthy(), true},
+		{"metrics-first-scrape.golden", viewtest.Starting(), false},
+		{"metrics.golden", viewtest.Unhealthy(), true},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
-			reg, m := newPedantic(newFakeSource(tt.snap), fewReasons())
+			reg, m := newPedantic(viewtest.NewSource(tt.snap), fewReasons())
 			if tt.feed {
 				exercise(m)
 			}
-			h := newHandler(newFakeSource(tt.snap), reg, HandlerOptions{}, clock)
-			golden(t, "testdata/"+tt.file, scrape(t, h, "text/plain").Body.String())
+			h := metricsOver(reg)
+			viewtest.Golden(t, "testdata/"+tt.file, scrape(t, h, "text/plain").Body.String())
 		})
 	}
 }
 
 func TestMetricsLint(t *testing.T) {
-	reg, m := newPedantic(newFakeSource(unhealthy()), contractReasons())
+	reg, m := newPedantic(viewtest.NewSource(viewtest.Unhealthy()), contractReasons())
 	registerSelf(reg, Build{Version: "1.0.0", Revision: "abc"})
 	exercise(m)
 	problems, err := testutil.GatherAndLint(reg)
@@ -148,13 +155,13 @@ func TestSeriesBudget(t *testing.T) {
 	const budget, reserved = 500, 10
 	reg := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
 	m := NewMetrics(reg)
-	s := unhealthy()
-	s.Facts.Evidence.Docker = &health.Docker{Probe: health.Probe{At: t0, OK: true}}
+	s := viewtest.Unhealthy()
+	s.Facts.Evidence.Docker = &health.Docker{Probe: health.Probe{At: viewtest.T0, OK: true}}
 	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
 	s.Facts.Evidence.Sources["docker_process"] = health.Source{Up: true}
-	src := newFakeSource(s)
-	reg.MustRegister(newCollector(src, contractReasons(), clock))
-	h := newHandler(src, reg, HandlerOptions{Registerer: reg}, clock)
+	src := viewtest.NewSource(s)
+	reg.MustRegister(newCollector(src, contractReasons(), viewtest.Clock))
+	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
 	first := countSeries(scrape(t, h, "text/plain").Body.String())
 	exercise(m)
 	later := countSeries(scrape(t, h, "text/plain").Body.String())
@@ -178,7 +185,7 @@ func countSeries(text string) int {
 }
 
 func TestAbsentWhenUnknown(t *testing.T) {
-	reg, _ := newPedantic(newFakeSource(starting()), fewReasons())
+	reg, _ := newPedantic(viewtest.NewSource(viewtest.Starting()), fewReasons())
 	families := gather(t, reg)
 	for _, name := range []string{
 		MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRulesFailIn, MetricRunningPods, MetricRunningContainers,
@@ -199,12 +206,12 @@ func TestAbsentWhenUnknown(t *testing.T) {
 
 // TestEachKnownAlone checks that one unknown value does not take another along.
 func TestEachKnownAlone(t *testing.T) {
-	s := starting()
-	s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: ago(time.Second), Bytes: 17 << 20}}
+	s := viewtest.Starting()
+	s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: viewtest.Ago(time.Second), Bytes: 17 << 20}}
 	s.Facts.Status.NetworkReady = &health.Condition{}
-	s.Verdict.LastSeen = ago(2 * time.Second)
+	s.Verdict.LastSeen = viewtest.Ago(2 * time.Second)
 	s.Verdict.LastSeenAge = 2 * time.Second
-	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	reg, _ := newPedantic(viewtest.NewSource(s), fewReasons())
 	families := gather(t, reg)
 	for _, tt := range []struct {
 		name   string
@@ -214,7 +221,7 @@ func TestEachKnownAlone(t *testing.T) {
 		{MetricResponseBytes, []string{"list_containers"}, 17 << 20},
 		{MetricRuntimeCondition, []string{"NetworkReady"}, 0},
 		{MetricLastSeenAge, nil, 2},
-		{MetricLastSeen, nil, float64(ago(2*time.Second).UnixMilli()) / 1e3},
+		{MetricLastSeen, nil, float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3},
 	} {
 		if v, ok := value(families, tt.name, tt.labels...); !ok || math.Abs(v-tt.want) > 1e-6 {
 			t.Errorf("%s%v = %v, %v; want %v", tt.name, tt.labels, v, ok, tt.want)
@@ -230,9 +237,9 @@ func TestEachKnownAlone(t *testing.T) {
 // TestInFlightMoves is the point of making the gauges at the scrape: nothing
 // happens between the two scrapes but time.
 func TestInFlightMoves(t *testing.T) {
-	now := t0
+	now := viewtest.T0
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newCollector(newFakeSource(unhealthy()), fewReasons(), func() time.Time { return now }))
+	reg.MustRegister(newCollector(viewtest.NewSource(viewtest.Unhealthy()), fewReasons(), func() time.Time { return now }))
 	before, _ := value(gather(t, reg), MetricRelistInFlight, "list_podsandbox")
 	now = now.Add(1500 * time.Millisecond)
 	families := gather(t, reg)
@@ -250,18 +257,18 @@ func TestInFlightMoves(t *testing.T) {
 // TestPhaseAfterClock checks the race in which a phase begins after the
 // scrape's clock was read.
 func TestPhaseAfterClock(t *testing.T) {
-	s := healthy()
-	s.Facts.Relist.InFlight = &health.InFlight{Start: t0, Phase: health.PhaseInspect, PhaseStart: t0.Add(time.Millisecond)}
-	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	s := viewtest.Healthy()
+	s.Facts.Relist.InFlight = &health.InFlight{Start: viewtest.T0, Phase: health.PhaseInspect, PhaseStart: viewtest.T0.Add(time.Millisecond)}
+	reg, _ := newPedantic(viewtest.NewSource(s), fewReasons())
 	if v, ok := value(gather(t, reg), MetricRelistInFlight, "inspect"); !ok || v != 0 {
 		t.Errorf("%v, %v; want 0", v, ok)
 	}
 }
 
 func TestNativeHistograms(t *testing.T) {
-	reg, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	reg, m := newPedantic(viewtest.NewSource(viewtest.Healthy()), fewReasons())
 	exercise(m)
-	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{}, clock)
+	h := metricsOver(reg)
 	w := scrape(t, h, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	dec := expfmt.NewDecoder(w.Body, expfmt.ResponseFormat(w.Header()))
 	native := make(map[string]bool)
@@ -284,45 +291,18 @@ func TestNativeHistograms(t *testing.T) {
 }
 
 func TestOpenMetrics(t *testing.T) {
-	reg, _ := newPedantic(newFakeSource(healthy()), fewReasons())
-	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{}, clock)
+	reg, _ := newPedantic(viewtest.NewSource(viewtest.Healthy()), fewReasons())
+	h := metricsOver(reg)
 	w := scrape(t, h, "application/openmetrics-text;version=1.0.0")
 	if !strings.HasSuffix(w.Body.String(), "# EOF\n") {
 		t.Errorf("no # EOF at the end of %s", w.Header().Get("Content-Type"))
 	}
 }
 
-// TestBrokenCollector checks that one broken collector leaves the others.
-func TestBrokenCollector(t *testing.T) {
-	reg, _ := newPedantic(newFakeSource(healthy()), fewReasons())
-	desc := prometheus.NewDesc("broken", "Broken.", nil, nil)
-	reg.MustRegister(collectorFunc{desc, func(ch chan<- prometheus.Metric) {
-		ch <- prometheus.NewInvalidMetric(desc, errors.New("out of order"))
-	}})
-	log := newLogRecorder()
-	h := newHandler(newFakeSource(healthy()), reg, HandlerOptions{Registerer: reg, Log: log.logger()}, clock)
-	for range 3 {
-		if body := scrape(t, h, "text/plain").Body.String(); !strings.Contains(body, MetricRelists) {
-			t.Errorf("the other metrics are gone: %s", body)
-		}
-	}
-	if got := log.count("Collecting the metrics failed"); got != 1 {
-		t.Errorf("said %d times, want once", got)
-	}
-}
-
-type collectorFunc struct {
-	desc    *prometheus.Desc
-	collect func(chan<- prometheus.Metric)
-}
-
-func (c collectorFunc) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
-
 func TestHostileRuntimeInfo(t *testing.T) {
-	s := healthy()
+	s := viewtest.Healthy()
 	s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
-	reg, _ := newPedantic(newFakeSource(s), fewReasons())
+	reg, _ := newPedantic(viewtest.NewSource(s), fewReasons())
 	families := gather(t, reg)
 	for _, l := range families[MetricRuntimeInfo].GetMetric()[0].GetLabel() {
 		if len(l.GetValue()) > maxLabel {
@@ -332,7 +312,7 @@ func TestHostileRuntimeInfo(t *testing.T) {
 }
 
 func TestProbeCauses(t *testing.T) {
-	reg, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	reg, m := newPedantic(viewtest.NewSource(viewtest.Healthy()), fewReasons())
 	// Every cause that a probe can name is counted somewhere, whatever stage
 	// it comes at.
 	for _, stage := range health.Stages() {
@@ -352,7 +332,7 @@ func TestProbeCauses(t *testing.T) {
 // TestObserversDoNotAllocate: the loop at 5000 pods calls these thousands of
 // times a second.
 func TestObserversDoNotAllocate(t *testing.T) {
-	_, m := newPedantic(newFakeSource(healthy()), fewReasons())
+	_, m := newPedantic(viewtest.NewSource(viewtest.Healthy()), fewReasons())
 	call := cri.Call{Operation: cri.OpContainerStatus, Duration: 3 * time.Millisecond, Code: cri.CodeDeadlineExceeded}
 	observe := func() {
 		m.CallDone(call)
@@ -378,31 +358,12 @@ func TestBuildInfo(t *testing.T) {
 	}
 }
 
-func BenchmarkScrape(b *testing.B) {
-	reg := NewRegistry(Build{})
-	m := NewMetrics(reg)
-	exercise(m)
-	src := newFakeSource(unhealthy())
-	reg.MustRegister(NewCollector(src, contractReasons()))
-	h := NewHandler(src, reg, HandlerOptions{Registerer: reg})
-	b.ReportAllocs()
-	size := 0
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, PathMetrics, http.NoBody)
-		r.Header.Set("Accept-Encoding", "gzip")
-		h.ServeHTTP(w, r)
-		size = w.Body.Len()
-	}
-	b.ReportMetric(float64(size), "B/scrape")
-}
-
 // TestReasonSeverities: a reason whose severity depends on the case has a series
 // for each, of which one at most is 1.
 func TestReasonSeverities(t *testing.T) {
-	var s Snapshot
+	var s view.Snapshot
 	s.Verdict.Active = []health.Active{{ID: "B", Severity: health.SeverityWarning}}
-	reg, _ := newPedantic(newFakeSource(s), []ReasonLabel{{"A", "critical"}, {"B", "critical"}, {"B", "warning"}})
+	reg, _ := newPedantic(viewtest.NewSource(s), []ReasonLabel{{"A", "critical"}, {"B", "critical"}, {"B", "warning"}})
 	families := gather(t, reg)
 	for _, want := range []struct {
 		id, severity string

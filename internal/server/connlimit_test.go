@@ -1,0 +1,86 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/viewtest"
+)
+
+// TestIdleFlood opens thousands of connections that say nothing, and some that
+// drip a request, and scrapes.
+func TestIdleFlood(t *testing.T) {
+	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}}, viewtest.NewSource(viewtest.Healthy()))
+	start(t, s)
+	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
+	address := s.Addrs()[0].String()
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for i := range 1500 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		if i%10 == 0 {
+			fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n")
+		}
+	}
+	client := &http.Client{Timeout: 2 * time.Second}
+	for range 3 {
+		code, body, err := get(client, "http://"+address+view.PathMetrics, nil)
+		if err != nil || code != http.StatusOK || !strings.Contains(body, exporter.MetricHealthy) {
+			t.Errorf("a scrape in the flood: %d, %v", code, err)
+		}
+	}
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	if n := len(s.conns.conns); n > maxWebConns {
+		t.Errorf("%d connections held, more than %d", n, maxWebConns)
+	}
+}
+
+func TestConnLimit(t *testing.T) {
+	now := viewtest.T0
+	c := newConnLimit(3)
+	c.now = func() time.Time { return now }
+	conn := func() *limitedConn {
+		now = now.Add(time.Millisecond)
+		return &limitedConn{limit: c, since: now}
+	}
+	a, b, d, e, f, g := conn(), conn(), conn(), conn(), conn(), conn()
+	for _, x := range []*limitedConn{a, b, d} {
+		if victim := c.add(x); victim != nil {
+			t.Fatal("a connection was closed before the limit")
+		}
+	}
+	c.stateChanged(a, http.StateActive)
+	if victim := c.add(e); victim != b {
+		t.Error("not the connection that was idle for longest had to go")
+	}
+	for _, x := range []*limitedConn{d, e} {
+		now = now.Add(time.Millisecond)
+		c.stateChanged(x, http.StateActive)
+	}
+	if victim := c.add(f); victim != f {
+		t.Error("the newcomer was let in while all the others are at work")
+	}
+	now = now.Add(busyFor)
+	if victim := c.add(g); victim != a {
+		t.Error("not the connection that was busy for longest had to go")
+	}
+	c.remove(d)
+	if victim := c.add(f); victim != nil {
+		t.Error("a connection was closed in spite of room")
+	}
+}

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/page"
+)
+
+const (
+	// maxScrapes is how many scrapes run at once; further ones are told to come
+	// again. It bounds what a scrape storm can cost a node in trouble.
+	maxScrapes = 16
+	// scrapeTimeout bounds a scrape whose collector hangs: the Go and process
+	// collectors read /proc.
+	scrapeTimeout = 8 * time.Second
+)
+
+// HandlerOptions are what a handler needs beside the source.
+type HandlerOptions struct {
+	Build exporter.Build
+	// Node is the host's name, which tells one port forward from the next.
+	Node string
+	// Recent returns what the relists of the last minutes took, for the page's
+	// plot; nil means that there is no plot.
+	Recent func(now time.Time) []view.RelistBin
+	// Names says whether this request's answer may hold the names of pods; nil
+	// means never. See NamesAlways and NamesIfAuthenticated.
+	Names func(*http.Request) bool
+	// Registerer takes the promhttp_* metrics; nil means none. Two handlers may
+	// share one.
+	Registerer prometheus.Registerer
+	// Incidents answers for one incident; nil means that none is kept.
+	Incidents view.Incidents
+	// Log is told when a metric could not be collected; nil means nobody is.
+	Log *slog.Logger
+}
+
+// NamesAlways lets every answer hold the names of pods: for the control socket,
+// which only its owner can open.
+func NamesAlways(*http.Request) bool { return true }
+
+// handler answers from snapshots.
+type handler struct {
+	src  view.Source
+	opts HandlerOptions
+	page *page.Page
+	now  func() time.Time
+	// turns holds an element for each incident that is being answered.
+	turns chan struct{}
+}
+
+// NewHandler returns the handler of everything that plegd serves over HTTP. It
+// takes GET and HEAD only.
+func NewHandler(src view.Source, gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+	return newHandler(src, gatherer, opts, time.Now)
+}
+
+func newHandler(src view.Source, gatherer prometheus.Gatherer, opts HandlerOptions, now func() time.Time) http.Handler {
+	if opts.Names == nil {
+		opts.Names = func(*http.Request) bool { return false }
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &handler{src: src, opts: opts, page: page.New(), now: now, turns: make(chan struct{}, maxReaders)}
+
+	mux := http.NewServeMux()
+	mux.Handle(view.PathMetrics, metricsHandler(gatherer, opts))
+	mux.HandleFunc(view.PathHealthz, h.healthz)
+	mux.HandleFunc(view.PathHealthy, h.healthy)
+	mux.HandleFunc(view.PathReady, h.ready)
+	mux.HandleFunc(view.PathStatus, h.status)
+	mux.HandleFunc(view.PathIncidents, h.incidents)
+	mux.HandleFunc(view.PathIncidents+"/{id}", h.incident)
+	mux.HandleFunc("/{$}", h.index)
+	mux.HandleFunc("/", notFound)
+	return secure(h.page.Csp, readOnly(mux))
+}
+
+func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+	scrape := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
+		ErrorLog: &scrapeErrors{once: newOnce(opts.Log)},
+		// One broken collector must not take the others with it.
+		ErrorHandling:       promhttp.ContinueOnError,
+		Registry:            opts.Registerer,
+		MaxRequestsInFlight: maxScrapes,
+		EnableOpenMetrics:   true,
+		DisableCompression:  true, // see gzipped
+	})
+	// promhttp's own timeout would hold the answer as it is before it is
+	// compressed, in a buffer that grows with each scrape anew.
+	h := http.TimeoutHandler(gzipped(scrape), scrapeTimeout, "Collecting the metrics took longer than "+scrapeTimeout.String()+".\n")
+	if opts.Registerer == nil {
+		return h
+	}
+	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
+}
+
+// scrapeErrors says why a metric could not be collected, once.
+type scrapeErrors struct{ once *once }
+
+func (l *scrapeErrors) Println(v ...any) {
+	l.once.warn("Collecting the metrics failed in part; the others are served", "error", fmt.Sprint(v...))
+}
+
+// healthz is the node's health: 503 when plegd's verdict is that by its own rules
+// the kubelet no longer manages pods.
+func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
+	v := h.src.Snapshot(h.now()).Verdict
+	code := http.StatusOK
+	if v.State == health.StateUnhealthy {
+		code = http.StatusServiceUnavailable
+	}
+	writeText(w, code, func(w io.Writer) {
+		if v.Reason == "" {
+			fmt.Fprintf(w, "%s\n", v.State)
+		} else {
+			fmt.Fprintf(w, "%s: %s\n", v.State, v.Reason)
+		}
+		if v.KubeletMessage != "" {
+			// Escaped, because who asks is likely to sit at a terminal.
+			fmt.Fprintf(w, "kubelet: %s\n", plain.Text(v.KubeletMessage))
+		}
+	})
+}
+
+// healthy says that plegd itself is alive: that it answers is the answer.
+func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
+	writeText(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is alive") })
+}
+
+// ready says whether the first relist has been attempted: from then on what
+// plegd says of the node means something, whatever came of the attempt.
+func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
+	if !h.src.Snapshot(h.now()).Ready {
+		writeText(w, http.StatusServiceUnavailable, func(w io.Writer) {
+			fmt.Fprintln(w, "plegd is starting: no relist has been attempted yet")
+		})
+		return
+	}
+	writeText(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is ready") })
+}
+
+func (h *handler) document(r *http.Request) view.StatusDocument {
+	s := h.src.Snapshot(h.now())
+	d := view.BuildStatus(s, h.opts.Names(r))
+	d.Incidents = page.UntilNow(s.Incidents, s.Now)
+	d.PlegdVersion, d.Node = h.opts.Build.Version, h.opts.Node
+	return d
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, h.document(r))
+}
+
+func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+	d := h.document(r)
+	if h.opts.Recent != nil {
+		d.Recent = h.opts.Recent(h.now())
+	}
+	h.page.Serve(w, r, &d)
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	writeText(w, http.StatusNotFound, func(w io.Writer) {
+		fmt.Fprintln(w, "no such page; / lists what there is")
+	})
+}
+
+func writeText(w http.ResponseWriter, code int, body func(io.Writer)) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	body(w)
+}
+
+// writeJSON answers with v, indented: who reads it by eye is in a hurry.
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := encodeJSON(v)
+	if err != nil {
+		http.Error(w, "encoding the answer failed: "+err.Error()+"; report this as a bug in plegd", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_, _ = w.Write(b)
+}
+
+func encodeJSON(v any) ([]byte, error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(plain.JSON(b), '\n'), nil
+}

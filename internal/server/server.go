@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+const (
+	// retryEvery is how long to wait before listening again where it failed.
+	retryEvery = 5 * time.Second
+	// shutdownGrace is how long answers under way may still take at a stop.
+	shutdownGrace = 500 * time.Millisecond
+)
+
+// newServer returns an HTTP server with bounds on everything that a client can
+// make last or grow. Answers are small and made in milliseconds; a client that
+// needs longer than this is stuck or means ill.
+func newServer(h http.Handler, conns *connLimit, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		// Two scrapes a minute apart share one connection.
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ConnState:      conns.stateChanged,
+		// One line for each port scan would drown what matters.
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// stop ends a server: what is under way may finish for a moment, then the
+// connections are closed.
+func stop(s *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if s.Shutdown(ctx) != nil {
+		_ = s.Close()
+	}
+}
+
+// sleep waits for d or for the end of ctx, and tells whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,110 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/plain"
+)
+
+// maxText is the most characters of one message that is shown to a person. A
+// runtime may say more; /api/v1/status has all of it.
+const maxText = 700
+
+// FormatSeconds prints a duration with about two digits that matter: 0.4ms,
+// 12ms, 2.3s, 47s, 2m13s, 3h04m, 2d05h.
+func FormatSeconds(s float64) string {
+	switch {
+	case math.IsNaN(s) || s <= 0:
+		return "0s"
+	case s < 0.00995:
+		return fmt.Sprintf("%.1fms", s*1e3)
+	case s < 0.9995:
+		return fmt.Sprintf("%.0fms", s*1e3)
+	case s < 9.95:
+		return fmt.Sprintf("%.1fs", s)
+	}
+	n := int64(min(s+0.5, 1e15))
+	switch {
+	case n < 60:
+		return fmt.Sprintf("%ds", n)
+	case n < 3600:
+		return fmt.Sprintf("%dm%02ds", n/60, n%60)
+	case n < 48*3600:
+		return fmt.Sprintf("%dh%02dm", n/3600, n%3600/60)
+	default:
+		return fmt.Sprintf("%dd%02dh", n/86400, n%86400/3600)
+	}
+}
+
+// FormatLeft prints a countdown in whole seconds, rounded up: 0 is over.
+func FormatLeft(s float64) string {
+	if s = math.Ceil(s); s > 0 && s < 60 {
+		return fmt.Sprintf("%.0fs", s)
+	}
+	return FormatSeconds(s)
+}
+
+// formatBytes prints a size: 512 B, 90.1 KiB, 16.0 MiB.
+func formatBytes(n int) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	default:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+}
+
+// FormatCount prints a number with its noun.
+func FormatCount(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Shorten cuts s to at most n characters, the last of them dots.
+func Shorten(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:max(0, n-3)]) + "..."
+}
+
+// Say makes a text from outside fit to be shown to a person.
+func Say(s string) string { return Shorten(plain.Text(s), maxText) }
+
+// Wrap breaks s into lines of at most width characters at spaces; a word that
+// is longer is broken where the line ends.
+func Wrap(s string, width int) []string {
+	var lines []string
+	var line []rune
+	flush := func() {
+		lines = append(lines, string(line))
+		line = line[:0]
+	}
+	for word := range strings.FieldsSeq(s) {
+		r := []rune(word)
+		if len(line) > 0 && len(line)+1+len(r) > width {
+			flush()
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for len(line)+len(r) > width {
+			n := width - len(line)
+			line = append(line, r[:n]...)
+			r = r[n:]
+			flush()
+		}
+		line = append(line, r...)
+	}
+	if len(line) > 0 || len(lines) == 0 {
+		flush()
+	}
+	return lines
+}

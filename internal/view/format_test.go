@@ -1,0 +1,39 @@
+package view
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestFormatSeconds(t *testing.T) {
+	for s, want := range map[float64]string{
+		0: "0s", -1: "0s", 0.000084: "0.1ms", 0.0004: "0.4ms", 0.0099: "9.9ms", 0.012: "12ms", 0.9994: "999ms", 0.9999: "1.0s",
+		2.34: "2.3s", 9.94: "9.9s", 9.96: "10s", 47.4: "47s", 59.6: "1m00s", 133: "2m13s", 3599.6: "1h00m", 11040: "3h04m",
+		190800: "2d05h",
+	} {
+		if got := FormatSeconds(s); got != want {
+			t.Errorf("formatSeconds(%v) = %s, want %s", s, got, want)
+		}
+	}
+	if got := FormatLeft(0.2); got != "1s" {
+		t.Errorf("formatLeft(0.2) = %s: a countdown must not say 0 before it is over", got)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		width int
+		want  string
+	}{
+		{"", 5, ""},
+		{"a b c", 5, "a b c"},
+		{"a bb ccc", 4, "a bb|ccc"},
+		{"abcdefghij", 4, "abcd|efgh|ij"},
+		{"ab cdefghij k", 4, "ab|cdef|ghij|k"},
+	} {
+		if got := strings.Join(Wrap(tt.in, tt.width), "|"); got != tt.want {
+			t.Errorf("wrap(%q, %d) = %q, want %q", tt.in, tt.width, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package page renders the status page.
+package page

@@ -1,0 +1,35 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/plegd/plegd/internal/incident"
+)
+
+// WallTime is how the texts print a moment.
+const WallTime = "2006-01-02 15:04:05 MST"
+
+// Others tells how many more reasons an incident had.
+func Others(s *incident.Summary) string {
+	n := len(s.Reasons)
+	if slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == s.Reason }) {
+		n--
+	}
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" +%d", n)
+}
+
+// Outcome returns how an incident ended.
+func Outcome(s *incident.Summary) string {
+	out := Say(string(s.Outcome))
+	if s.Episodes > 1 {
+		out += fmt.Sprintf(", %d times", s.Episodes)
+	}
+	if !s.Stored {
+		out += ", not stored"
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/view"
+)
+
+const (
+	// textWidth is the most columns of the terminal text.
+	textWidth = 100
+	// textLabel is the width of the labels on its left.
+	textLabel = 11
+)
+
+// WriteStatusText writes d for a person at a terminal, at most 100 columns wide
+// and with colors where color is true. Nothing in it can make the terminal do
+// anything: whatever comes from the runtime is escaped. The most urgent comes
+// first, so that the first screen is enough.
+func WriteStatusText(w io.Writer, d *view.StatusDocument, color bool) error {
+	t := &textWriter{color: color, width: textWidth}
+	t.status(d)
+	_, err := w.Write(t.buf.Bytes())
+	return err
+}
+
+func (t *textWriter) status(d *view.StatusDocument) {
+	t.verdict(d)
+	t.forecast(d)
+	t.state(d)
+	t.operations(d)
+	t.pods("STUCK PODS", "UNDER WAY", d.Pods.Stuck)
+	t.pods("FAILING PODS", "TOOK", d.Pods.Failing)
+	t.failures(d.Pods.Failing)
+	t.pods("SLOWEST PODS", "TOOK", d.Pods.Slowest)
+}
+
+type textWriter struct {
+	buf   bytes.Buffer
+	color bool
+	// width is the most columns; 0 means textWidth.
+	width int
+}
+
+// The colors, as SGR parameters.
+const (
+	bold   = "1"
+	dim    = "2"
+	red    = "1;31"
+	green  = "1;32"
+	yellow = "1;33"
+	blue   = "1;34"
+)
+
+func (t *textWriter) columns() int {
+	if t.width == 0 {
+		return textWidth
+	}
+	return t.width
+}
+
+func (t *textWriter) paint(color, s string) string {
+	if !t.color || s == "" {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+func stateColor(state string) string {
+	switch health.State(state) {
+	case health.StateHealthy:
+		return green
+	case health.StateDegraded:
+		return yellow
+	case health.StateUnhealthy:
+		return red
+	default:
+		return blue
+	}
+}
+
+// verdict is the first line, and the evidence under it.
+func (t *textWriter) verdict(d *view.StatusDocument) {
+	t.buf.WriteString(t.paint(stateColor(d.State), strings.ToUpper(view.Say(d.State))))
+	primary, others := view.SplitReasons(d)
+	switch {
+	case primary != nil:
+		fmt.Fprintf(&t.buf, ": %s (%s), %s\n", t.paint(bold, view.Say(primary.ID)), view.Say(primary.Severity), view.PhraseFor(d, primary.Since))
+	case d.Since != nil:
+		fmt.Fprintf(&t.buf, ", %s\n", view.PhraseFor(d, *d.Since))
+	default:
+		t.buf.WriteByte('\n')
+	}
+	if primary != nil {
+		t.evidence("  - ", primary.Evidence)
+	}
+	for _, r := range others {
+		title := fmt.Sprintf("  also %s (%s), %s", view.Say(r.ID), view.Say(r.Severity), view.PhraseFor(d, r.Since))
+		if r.ID == d.RunnerUp {
+			title += "; the evidence fits it nearly as well"
+		}
+		t.buf.WriteString(title + "\n")
+		t.evidence("    - ", r.Evidence)
+	}
+	if d.RunnerUp != "" && !view.HasReason(others, d.RunnerUp) {
+		t.paragraph("  ", "the evidence fits "+view.Say(d.RunnerUp)+" nearly as well")
+	}
+}
+
+func (t *textWriter) evidence(bullet string, evidence []string) {
+	for _, e := range evidence {
+		t.paragraph(bullet, view.Say(e))
+	}
+}
+
+// forecast is what the kubelet says, how long there is, and what to do.
+func (t *textWriter) forecast(d *view.StatusDocument) {
+	t.buf.WriteByte('\n')
+	t.row("Kubelet", view.PhraseKubelet(d))
+	t.row("Time left", view.PhraseTimeLeft(d))
+	t.row("Next", view.Say(d.Next))
+	for i, step := range d.Steps {
+		t.row("", fmt.Sprintf("%d. %s", i+1, view.Say(strings.ReplaceAll(step, "`", ""))))
+	}
+	t.buf.WriteByte('\n')
+}
+
+// state is where things stand.
+func (t *textWriter) state(d *view.StatusDocument) {
+	t.row("Last seen", view.PhraseLastSeen(d))
+	if s := view.PhraseInFlight(d); s != "" {
+		t.row("Relist", s)
+		t.row("", "the last one "+view.PhraseLastRelist(d))
+	} else {
+		t.row("Relist", view.PhraseLastRelist(d))
+	}
+	t.row("Status", view.PhraseStatusCheck(d))
+	t.row("Model", view.PhraseSettings(d))
+	t.row("Fresh dial", view.PhraseProbe(d))
+	t.row("Runtime", view.PhraseRuntime(d))
+	t.row("Events", view.PhraseEvents(d))
+	for _, r := range view.EvidenceRows(d) {
+		t.row(r.Label, r.Text)
+	}
+	t.row("Pods", view.PhrasePods(d))
+}
+
+func (t *textWriter) operations(d *view.StatusDocument) {
+	operations := view.OperationRows(d)
+	if len(operations) == 0 {
+		return
+	}
+	rows := [][]string{{"OPERATION", "LAST OK", "TOOK", "SIZE", "IN FLIGHT", "LAST ERROR"}}
+	for _, o := range operations {
+		rows = append(rows, []string{view.Shorten(o.Name, 24), o.LastOK, o.Took, o.Size, o.InFlight, view.Shorten(o.LastError, 34)})
+	}
+	t.buf.WriteByte('\n')
+	t.table(rows, "lrrrrl")
+	// One fault mostly makes several operations fail, with the same words.
+	for i, o := range operations {
+		names := []string{o.Name}
+		for _, other := range operations[i+1:] {
+			if other.Failing == o.Failing {
+				names = append(names, other.Name)
+			}
+		}
+		said := slices.ContainsFunc(operations[:i], func(before view.OperationRow) bool { return before.Failing == o.Failing })
+		if o.Failing != "" && !said {
+			t.paragraph("  ! ", strings.Join(names, ", ")+": "+o.Failing)
+		}
+	}
+}
+
+func (t *textWriter) pods(title, took string, pods []view.PodInspectionDocument) {
+	if len(pods) == 0 {
+		return
+	}
+	rows := [][]string{{title, took, "IN", "RESULT"}}
+	for _, p := range pods {
+		row := []string{view.Shorten(view.PhrasePod(p.Pod), 48), view.FormatSeconds(p.Seconds), view.Shorten(plain.Text(p.Operation), 18), ""}
+		if p.Error != nil {
+			row[3] = view.Shorten(plain.Text(p.Error.Code), 18)
+			if p.Failures > 1 {
+				row[3] += fmt.Sprintf(" x%d", p.Failures)
+			}
+		}
+		rows = append(rows, row)
+	}
+	t.buf.WriteByte('\n')
+	t.table(rows, "lrll")
+}
+
+// failures says in full why the inspection of each failing pod failed.
+func (t *textWriter) failures(pods []view.PodInspectionDocument) {
+	for _, p := range pods {
+		if p.Error != nil && p.Error.Message != "" {
+			t.paragraph("  ! ", view.PhrasePod(p.Pod)+": "+view.PhraseError(p.Error))
+		}
+	}
+}
+
+// row writes a label and its text, broken under itself. A row without text is
+// left out.
+func (t *textWriter) row(label, text string) {
+	if text == "" {
+		return
+	}
+	for i, line := range view.Wrap(text, t.columns()-textLabel) {
+		if i > 0 {
+			label = ""
+		}
+		t.buf.WriteString(t.paint(dim, label) + strings.Repeat(" ", textLabel-len(label)) + line + "\n")
+	}
+}
+
+// paragraph writes text after a bullet, broken under itself.
+func (t *textWriter) paragraph(bullet, text string) {
+	for i, line := range view.Wrap(text, t.columns()-len(bullet)) {
+		if i > 0 {
+			bullet = strings.Repeat(" ", len(bullet))
+		}
+		t.buf.WriteString(bullet + line + "\n")
+	}
+}
+
+// table writes rows in columns, the first row as their heads; align holds an l
+// or an r for each column.
+func (t *textWriter) table(rows [][]string, align string) {
+	widths := make([]int, len(align))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if align[i] == 'r' {
+				line.WriteString(pad + cell)
+			} else {
+				line.WriteString(cell + pad)
+			}
+			line.WriteString("  ")
+		}
+		s := strings.TrimRight(line.String(), " ")
+		if n == 0 {
+			s = t.paint(dim, s)
+		}
+		t.buf.WriteString(s + "\n")
+	}
+}
