@@ -91,7 +91,7 @@ var kernelReasons = []Reason{
 	{
 		ID: RuntimeStarved, Severity: SeverityCritical,
 		Meaning:  "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
-		Needs:    "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang and its quota takes no time.",
+		Needs:    "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang or new connections wait to be accepted, and its quota takes no time.",
 		Numbers:  "runnable without a CPU for 0.5s a second, 80 % of the time that it could run, and 100ms each time (ends below half of one of these); its quota has taken no time for 3s; one of the last three relists' lists above 300ms.",
 		Outranks: slices.Concat([]string{RuntimeStarting, NodeCPUStall}, accept, calls),
 		Next:     "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
@@ -242,7 +242,7 @@ func starved(w *view) []string {
 	if c == nil || w.throttled() { // the wait may be its own quota's
 		return nil
 	}
-	if !w.callsSuffer() && !w.slowLately() || w.refused() != nil { // it is refused at once
+	if !w.callsSuffer() && !w.slowLately() && !w.notAccepting() || w.refused() != nil { // it is refused at once
 		return nil
 	}
 	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}

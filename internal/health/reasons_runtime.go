@@ -123,7 +123,7 @@ var runtimeReasons = []Reason{
 		},
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
-			if !ok || !w.lastAnswer.After(since) || w.silent() || w.streaming() != nil {
+			if !ok || !w.answeredBeside(since) || w.silent() || w.streaming() != nil {
 				return nil
 			}
 			return w.callEvidence()

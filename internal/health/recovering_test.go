@@ -108,3 +108,44 @@ func TestHangsAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestEverythingHung: when a runtime that answered nothing answers again, what comes
+// a moment later than the first answer is no stalled list.
+func TestEverythingHung(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name         string
+		took, before time.Duration // the answer to Version
+		stalled      bool
+	}{
+		{"Version was answered at once", 5 * ms, 100 * ms, true},
+		{"Version hung as well, and has just been answered", 4900 * ms, 20 * ms, false},
+		{"the list is unanswered for as long again", 2000 * ms, 1600 * ms, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			f.Relist.InFlight = &InFlight{Start: t0.Add(-5 * time.Second), Phase: PhaseListContainers, PhaseStart: t0.Add(-5 * time.Second)}
+			f.Calls = map[string]Call{"version": {LastOK: t0.Add(-tt.before), LastOKDuration: tt.took}}
+			if v := Judge(&f, t0, nil); (v.Reason == RuntimeListStall) != tt.stalled {
+				t.Errorf("%q: %v", v.Reason, v.Active)
+			}
+		})
+	}
+}
+
+// TestStarvedWhileAccepting: a runtime that gets no CPU accepts late, whether its
+// lists are slow yet or not.
+func TestStarvedWhileAccepting(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+	f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Delay: 1.9, CPU: .05, DelayPerRun: 300 * time.Millisecond}
+	f.Evidence.Cgroup = &Cgroup{At: t0}
+	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-3 * time.Second)}
+	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
+		t.Errorf("%q, want %s: %v", v.Reason, RuntimeStarved, v.Active)
+	}
+	f.Evidence.Process.Delay = 0
+	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled {
+		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)
+	}
+}

@@ -242,6 +242,21 @@ func (w *view) silent() bool {
 	return since.IsZero() || since.After(w.lastAnswer) || w.statusTrouble()
 }
 
+// answeredBeside reports whether another call has been answered while a list hung.
+// One that took as long ended with a hang of everything: the list is given as much
+// time again from then on.
+func (w *view) answeredBeside(since time.Time) bool {
+	if !w.lastAnswer.After(since) {
+		return false
+	}
+	for _, c := range w.f.Calls {
+		if c.LastOK.After(since) && c.LastOKDuration >= HangAfter && w.age(c.LastOK) < HangAfter {
+			return false
+		}
+	}
+	return true
+}
+
 // hangSince returns since when a list hangs, or the start of the last relist
 // when that ran into its deadline.
 func (w *view) hangSince() (time.Time, bool) {
