@@ -41,8 +41,16 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "SIGTERM", restarts: true, want: health.RuntimeSocketMissing, goal: 3 * time.Second,
+		name: "SIGTERM", on: []string{"containerd", "CRI-O"}, why: "it leaves its socket's file behind", restarts: true, want: health.RuntimeSocketMissing, goal: 3 * time.Second,
 		onTheWayBack: []string{health.RuntimeStarting},
+		inject: func(b *bench) func() {
+			b.Terminate()
+			return b.Start
+		},
+	},
+	{
+		name: "SIGTERM, the socket's file stays", on: criDockerd, why: "it removes its socket", restarts: true, want: health.RuntimeNotListening, goal: 3 * time.Second,
+		onTheWayBack: []string{health.RuntimeSocketMissing, health.RuntimeStarting},
 		inject: func(b *bench) func() {
 			b.Terminate()
 			return b.Start
@@ -128,27 +136,27 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "no CNI configuration", on: []string{"containerd"}, why: "CRI-O's NetworkReady stays true: TestLatchedNetwork", want: health.NetworkNotReady, goal: 8 * time.Second, phase: 5 * time.Second,
+		name: "no CNI configuration", on: []string{"containerd"}, why: "its NetworkReady stays true", want: health.NetworkNotReady, goal: 8 * time.Second, phase: 5 * time.Second,
 		inject: func(b *bench) func() {
 			b.must(os.Remove(b.CNIConfig))
 			return b.WriteCNIConfig
 		},
 	},
 	{
-		name: "list above the server's limit", on: []string{"containerd"}, why: "its limit is 80 MiB", want: health.ListResponseTooLarge, goal: 3 * time.Second,
+		name: "list above the server's limit", on: []string{"containerd", "cri-dockerd"}, why: "its limit is 80 MiB", want: health.ListResponseTooLarge, goal: 3 * time.Second,
 		onTheWay: []string{health.ResponseNearLimit},
 		prepare:  manyHeavy,
 		inject:   oneTooHeavy,
 	},
 	{
-		name: "list above the client's limit", want: health.ListResponseTooLarge, goal: 3 * time.Second,
+		name: "list above the client's limit", on: []string{"containerd", "CRI-O"}, why: "its own limit is the same, and fixed", want: health.ListResponseTooLarge, goal: 3 * time.Second,
 		onTheWay:  []string{health.ResponseNearLimit},
 		configure: func(b *bench) { b.LiftListLimit() },
 		prepare:   manyHeavy,
 		inject:    oneTooHeavy,
 	},
 	{
-		name: "start held up by 3 stopped shims", on: []string{"containerd"}, why: "it has no shims", want: health.RuntimeStarting, goal: 4 * time.Second, fresh: true,
+		name: "start held up by 3 stopped shims", on: []string{"containerd"}, why: "its start waits for no shim", want: health.RuntimeStarting, goal: 4 * time.Second, fresh: true,
 		onTheWay: []string{health.RuntimeNotListening, health.RuntimeSocketMissing, health.ShimStuck},
 		inject: func(b *bench) func() {
 			cont := b.stopShims(3)
@@ -302,6 +310,7 @@ func manyHeavy(b *bench) {
 
 func oneTooHeavy(b *bench) func() {
 	c := b.pods[1].CreateHeavyContainer(6_000_000)
+	b.injected = time.Now() // CRI-O takes seconds to create it
 	return c.Remove
 }
 

@@ -16,24 +16,16 @@ import (
 // takeOvers lead the runtime's path to another process while the runtime lives.
 var takeOvers = []fault{
 	{
-		name: "a second containerd takes the socket", want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
+		name: "a second runtime takes the socket", on: []string{"containerd", "cri-dockerd"}, why: "it starts beside no other that answers",
+		want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
 		prepare: func(b *bench) {
 			b.second = lab.NewContainerd(b.t, lab.ContainerdOptions{NotStarted: true})
-			b.second.ReplaceInConfig(b.second.Socket, b.socket)
-			b.second.Socket = b.socket
+			b.second.ListenAt(b.socket)
 		},
 		evidence: secondEvidence,
 		inject: func(b *bench) func() {
 			back := b.keepSocket()
-			was := socketInode(b)
-			b.second.Launch()
-			lab.Eventually(b.t, 20*time.Second, "the second containerd has replaced the socket", func() error {
-				if socketInode(b) == was {
-					return fmt.Errorf("it is still inode %d", was)
-				}
-				return nil
-			})
-			b.injected = time.Now()
+			b.launchSecond()
 			return func() {
 				back()
 				b.second.Kill()
@@ -41,7 +33,31 @@ var takeOvers = []fault{
 		},
 	},
 	{
-		name: "symbolic link to another containerd's socket", want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
+		// EAGAIN looks to CRI-O like a socket that a dead one has left behind.
+		name: "a second CRI-O takes a full accept queue for a stale socket", on: []string{"CRI-O"}, why: "its start looks at no accept queue",
+		want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
+		prepare: func(b *bench) {
+			b.second = lab.NewContainerd(b.t, lab.ContainerdOptions{NotStarted: true})
+			b.second.ListenAt(b.socket)
+		},
+		evidence: secondEvidence,
+		// Before the second one has started.
+		onTheWay: append([]string{health.AcceptFDExhausted, health.AcceptQueueFull}, noDescriptor...),
+		inject: func(b *bench) func() {
+			back := b.keepSocket()
+			undo := b.LimitFiles(8)
+			open := b.connect(10000)
+			b.launchSecond()
+			closeAll(open)
+			undo()
+			return func() {
+				back()
+				b.second.Kill()
+			}
+		},
+	},
+	{
+		name: "symbolic link to another runtime's socket", want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
 		prepare: secondRuntime, evidence: secondEvidence,
 		inject: func(b *bench) func() {
 			back := b.keepSocket()
@@ -51,7 +67,7 @@ var takeOvers = []fault{
 		},
 	},
 	{
-		name: "bind mount of another containerd's socket", want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
+		name: "bind mount of another runtime's socket", want: health.RuntimeSocketTakenOver, goal: 3 * time.Second,
 		prepare: secondRuntime, evidence: secondEvidence,
 		inject: func(b *bench) func() {
 			b.must(syscall.Mount(b.second.Socket, b.socket, "", syscall.MS_BIND, ""))
@@ -81,6 +97,21 @@ func impostorFault(name string, kind lab.Impostor, options lab.PlegdOptions) fau
 			}
 		},
 	}
+}
+
+// launchSecond starts the second runtime, and returns when it has replaced the
+// socket.
+func (b *bench) launchSecond() {
+	b.t.Helper()
+	was := socketInode(b)
+	b.second.Launch()
+	lab.Eventually(b.t, 20*time.Second, "the second runtime has replaced the socket", func() error {
+		if socketInode(b) == was {
+			return fmt.Errorf("it is still inode %d", was)
+		}
+		return nil
+	})
+	b.injected = time.Now()
 }
 
 func secondRuntime(b *bench) { b.second = lab.NewContainerd(b.t, lab.ContainerdOptions{}) }

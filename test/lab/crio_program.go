@@ -73,7 +73,7 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 func (c *Containerd) loadIntoStorage(dir string) {
 	c.t.Helper()
 	log := filepath.Join(dir, "podman.log")
-	_, end, err := c.ns.start(nsCommand{Env: c.env, Log: log, Argv: []string{
+	_, end, err := c.ns.launch(nsCommand{Env: c.env, Log: log, Argv: []string{
 		mustLookPath(c.t, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
 		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "load", "--quiet", "--input", ImageTar(c.t),
 	}})

@@ -118,14 +118,20 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 	}
 	t.Cleanup(func() { KeepLog(t, d.Log, "dockerd") })
 	d.Start()
-	program, err := os.ReadFile(filepath.Join(filepath.Dir(ImageTar(t)), "pause"))
-	must(t, err)
+	d.importImage()
+	return d
+}
+
+// importImage gives dockerd the pause image.
+func (d *Dockerd) importImage() {
+	d.t.Helper()
+	program, err := os.ReadFile(filepath.Join(filepath.Dir(ImageTar(d.t)), "pause"))
+	must(d.t, err)
 	layer, err := packTar([]tarFile{{name: "pause", mode: 0o755, data: program}})
-	must(t, err)
+	must(d.t, err)
 	repository, tag := PauseImage[:strings.LastIndexByte(PauseImage, ':')], PauseImage[strings.LastIndexByte(PauseImage, ':')+1:]
 	query := url.Values{"fromSrc": {"-"}, "repo": {repository}, "tag": {tag}, "changes": {`ENTRYPOINT ["/pause"]`}}
-	must(t, d.call(t.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
-	return d
+	must(d.t, d.call(d.t.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
 }
 
 // call makes one request on a connection of its own.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,6 +38,18 @@ func (c *Containerd) ReplaceInConfig(old, new string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// ListenAt makes a runtime that has not been started yet listen at another path.
+func (c *Containerd) ListenAt(path string) {
+	c.t.Helper()
+	if c.docker != nil {
+		i := slices.Index(c.argv, "unix://"+c.Socket)
+		c.argv[i] = "unix://" + path
+	} else {
+		c.ReplaceInConfig(c.Socket, path)
+	}
+	c.Socket = path
 }
 
 // LiftListLimit lets the runtime send lists that are larger than a client takes,

@@ -123,8 +123,22 @@ func (ns *namespace) answer(timeout time.Duration) (nsAnswer, error) {
 }
 
 // start starts a program in the namespace and returns its pid as the tests see
-// it, and its end.
+// it, and its end. The program must run for a while.
 func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
+	inner, end, err := ns.launch(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	pid, err = outerPid(ns.cmd.Process.Pid, inner)
+	if err != nil && isClosed(end.done) {
+		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(end.status))
+	}
+	return pid, end, err
+}
+
+// launch starts a program, which may end at once, and returns its pid inside the
+// namespace.
+func (ns *namespace) launch(c nsCommand) (inner int, end *exit, err error) {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return 0, nil, err
@@ -136,11 +150,7 @@ func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	pid, err = outerPid(ns.cmd.Process.Pid, e.Started)
-	if err != nil && isClosed(e.end.done) {
-		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(e.end.status))
-	}
-	return pid, e.end, err
+	return e.Started, e.end, nil
 }
 
 // outerPid finds the child of a namespace's first process that has a pid

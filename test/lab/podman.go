@@ -61,7 +61,7 @@ func (p *Podman) Remove(name string) {
 func (p *Podman) command(args ...string) {
 	p.t.Helper()
 	log := filepath.Join(p.dir, "podman.log")
-	_, end, err := p.c.ns.start(nsCommand{Argv: append(p.global[:len(p.global):len(p.global)], args...), Env: os.Environ(), Log: log})
+	_, end, err := p.c.ns.launch(nsCommand{Argv: append(p.global[:len(p.global):len(p.global)], args...), Env: os.Environ(), Log: log})
 	must(p.t, err)
 	select {
 	case <-end.done:

@@ -22,7 +22,8 @@ type FileSystem struct {
 }
 
 // RootOnDisk mounts a file system of its own below containerd's root directory.
-// It is for a containerd that has not been started yet.
+// It is for a containerd that has not been started yet; a dockerd behind it is
+// started again.
 func (c *Containerd) RootOnDisk() *FileSystem {
 	c.t.Helper()
 	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
@@ -30,6 +31,13 @@ func (c *Containerd) RootOnDisk() *FileSystem {
 	must(c.t, os.WriteFile(image, nil, 0o600))
 	must(c.t, os.Truncate(image, 512<<20))
 	ns := strconv.Itoa(c.ns.cmd.Process.Pid)
+	if c.docker != nil {
+		c.docker.Kill()
+		defer func() {
+			c.docker.Start()
+			c.docker.importImage()
+		}()
+	}
 	for _, argv := range [][]string{
 		{"mkfs.ext4", "-q", image},
 		{"nsenter", "--mount", "--target", ns, "mount", "-o", "loop", image, root},
