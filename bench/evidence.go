@@ -145,28 +145,17 @@ func startKubelet(ctx context.Context) (string, error) {
 func gatherEvidence(socket, kubeletURL string, in io.Reader, out *json.Encoder) error {
 	path := func() string { return socket }
 	dialer := evidence.NewDialer(evidence.DialOptions{Path: path, Period: 2 * time.Second, Timeout: time.Second})
-	queue := evidence.NewQueue("/proc", path)
-	process := evidence.NewProcess(evidence.ProcessOptions{
-		ProcFS:  "/proc",
-		PeerPID: func() int { pid, _ := dialer.Peer(); return pid },
-		ListenerInode: func() uint64 {
-			if q := queue.Value(); q != nil {
-				return q.Inode
-			}
-			return 0
-		},
+	sources, err := evidence.NewRegistry(evidence.Options{
+		ProcFS: "/proc", SysFS: "/sys", Path: path,
+		HeldPeer: func() int { pid, _ := dialer.Peer(); return pid }, NewestPeer: dialer.Peer, Moved: dialer.Moved,
+		DockerSocket: evidence.DefaultDockerSocket, BehindDocker: func() bool { return false },
+		Kubelet: evidence.KubeletOptions{HealthzURL: kubeletURL},
 	})
-	children := evidence.NewChildren("/proc", "/sys", process.PID, path)
-	kubelet, err := evidence.NewKubelet(evidence.KubeletOptions{HealthzURL: kubeletURL})
 	if err != nil {
 		return err
 	}
-	docker := func() string { return evidence.DefaultDockerSocket }
-	for _, source := range []interface{ Run(context.Context) error }{
-		dialer, queue, process, children, kubelet,
-		evidence.NewConnections("/proc", path), evidence.NewCgroup("/proc", "/sys", process.PID),
-		evidence.NewNode("/proc"), evidence.NewDocker("/proc", "/sys", docker, func() bool { return false }).Ping,
-	} {
+	go func() { _ = dialer.Run(context.Background()) }()
+	for _, source := range sources.All {
 		go func() { _ = source.Run(context.Background()) }()
 	}
 	if err := out.Encode(reply{}); err != nil {
@@ -178,7 +167,7 @@ func gatherEvidence(socket, kubeletURL string, in io.Reader, out *json.Encoder) 
 			return nil // the parent is gone
 		}
 		var answer reply
-		if v := children.Value(); v != nil {
+		if v := sources.Facts().Children; v != nil {
 			answer.Round.Shims = v.Shims
 		}
 		if err := out.Encode(answer); err != nil {

@@ -166,7 +166,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.events != nil {
 		tasks = append(tasks, d.events)
 	}
-	for _, s := range d.sources.all {
+	for _, s := range d.sources.All {
 		tasks = append(tasks, s)
 	}
 	group, ctx := errgroup.WithContext(ctx)

@@ -34,7 +34,7 @@ type Activity struct {
 func NewActivity(root string) *Watch[Activity] {
 	var last Activity
 	path := filepath.Join(root, "stat")
-	return NewWatch("activity", Timing{Period: activityPeriod, Timeout: time.Second}, func(context.Context) (*Activity, error) {
+	return NewWatch(Spec[Activity]{Name: "activity", Period: activityPeriod, Timeout: time.Second, Gather: func(context.Context) (*Activity, error) {
 		b, err := proc.ReadFile(path)
 		if err != nil {
 			return nil, err
@@ -46,7 +46,7 @@ func NewActivity(root string) *Watch[Activity] {
 		last = last.next(time.Now(), n)
 		a := last
 		return &a, nil
-	})
+	}})
 }
 
 // next is the sample after a.

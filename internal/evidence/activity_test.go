@@ -15,7 +15,7 @@ func TestActivity(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "stat"), []byte(stat), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return w.gather(t.Context())
+		return w.spec.Gather(t.Context())
 	}
 	if a, err := look("cpu  1 2 3\nintr 9 9\nctxt 98765432101\nbtime 1\n"); err != nil || a.Switches != 98765432101 || a.Rate != 0 {
 		t.Errorf("%+v, %v", a, err)

@@ -35,7 +35,10 @@ type cgroupSource struct {
 // another /sys, than the node's.
 func NewCgroup(procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: cgroup.NewTree(procfs, sysfs)}
-	return NewWatch("cgroup", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, c.gather)
+	return NewWatch(Spec[health.Cgroup]{
+		Name: "cgroup", Period: time.Second, Timeout: 500 * time.Millisecond,
+		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
+	})
 }
 
 func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {

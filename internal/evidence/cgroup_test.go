@@ -35,7 +35,7 @@ func cgroupOf(t *testing.T, sysfs, content string) *Watch[health.Cgroup] {
 
 func gatherCgroup(t *testing.T, w *Watch[health.Cgroup]) *health.Cgroup {
 	t.Helper()
-	v, err := w.gather(t.Context())
+	v, err := w.spec.Gather(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,11 +231,11 @@ func TestCgroupNotThere(t *testing.T) {
 		"nothing is said":         {"testdata/cgroup_v2", "\n:\nx:y\n1:cpu:relative\n"},
 		"another tree":            {"testdata/cgroup_v2", "0::/elsewhere\n"},
 	} {
-		if v, err := cgroupOf(t, tt.sysfs, tt.cgroups).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) || !strings.Contains(err.Error(), "fs/cgroup") {
+		if v, err := cgroupOf(t, tt.sysfs, tt.cgroups).spec.Gather(t.Context()); err == nil || errors.Is(err, ErrNoData) || !strings.Contains(err.Error(), "fs/cgroup") {
 			t.Errorf("%s: %+v, %v; want an error that says where it was looked for", name, v, err)
 		}
 	}
-	if v, err := cgroupOf(t, "testdata/cgroup_v2", "0::/user.slice (deleted)\n").gather(t.Context()); !errors.Is(err, ErrNoData) {
+	if v, err := cgroupOf(t, "testdata/cgroup_v2", "0::/user.slice (deleted)\n").spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("a cgroup that is gone: %+v, %v", v, err)
 	}
 }
@@ -248,7 +248,7 @@ func TestCgroupOutside(t *testing.T) {
 		t.Errorf("%+v: a name may begin with two dots", v)
 	}
 	for _, content := range []string{"0::/..\n", "0::/../containerd.service\n", "4:memory:/../../x\n3:cpu:P\n"} {
-		v, err := cgroupOf(t, "testdata/cgroup_v2", content).gather(t.Context())
+		v, err := cgroupOf(t, "testdata/cgroup_v2", content).spec.Gather(t.Context())
 		if err == nil || v != nil || !strings.Contains(err.Error(), "namespace") || !strings.Contains(err.Error(), "/..") {
 			t.Errorf("%q: %+v, %v; want an error about the namespace", content, v, err)
 		}
@@ -276,7 +276,7 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 			procs[path] = "4\n421\n"
 		}
 		evidencetest.WriteTree(t, sysfs, procs)
-		if v, err := cgroupOf(t, sysfs, outside).gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
+		if v, err := cgroupOf(t, sysfs, outside).spec.Gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%s, of another process: %+v, %v", tt.layout, v, err)
 		}
 	}
@@ -284,7 +284,7 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 
 func TestCgroupNone(t *testing.T) {
 	for _, pid := range []int{0, 4711} {
-		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).gather(t.Context()); !errors.Is(err, ErrNoData) {
+		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
 			t.Errorf("pid %d: %+v, %v", pid, v, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestCgroupNone(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(proc, "42/cgroup"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := NewCgroup(proc, "testdata/cgroup_v2", func() int { return 42 }).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
+	if v, err := NewCgroup(proc, "testdata/cgroup_v2", func() int { return 42 }).spec.Gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v; want an error", v, err)
 	}
 }

@@ -82,14 +82,11 @@ type shim struct {
 // are read once and given up after 50 ms; a shim whose arguments cannot be read is
 // not taken for the runtime's.
 func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
-	w := NewWatch("children", Timing{Period: 1500 * time.Millisecond, Timeout: time.Second}, newChildrenSource(procfs, sysfs, pid, socket).gather)
-	w.hurry = func(v *health.Children) time.Duration {
-		if len(v.Stuck) > 0 {
-			return time.Second
-		}
-		return 0
-	}
-	return w
+	return NewWatch(Spec[health.Children]{
+		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
+		Fast: time.Second, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 },
+		Gather: newChildrenSource(procfs, sysfs, pid, socket).gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
+	})
 }
 
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {

@@ -49,9 +49,11 @@ const (
 // PID is 0 without. plegd's own connections are judged like any other.
 func NewConnections(procfs string, path func() string) *Watch[health.Connections] {
 	c := newConnectionsSource(procfs, path)
-	w := NewWatch("connections", Timing{Period: connectionsPeriod, Timeout: 2 * time.Second}, c.gather)
-	w.hurry = func(*health.Connections) time.Duration { return c.pace() }
-	return w
+	return NewWatch(Spec[health.Connections]{
+		Name: "connections", Period: connectionsPeriod, Timeout: 2 * time.Second,
+		Fast: connectionsSoon, Urgent: func(*health.Connections) bool { return len(c.waits) > 0 },
+		Gather: c.gather, Store: func(e *health.Evidence, v *health.Connections) { e.Connections = v },
+	})
 }
 
 type connectionsSource struct {
@@ -78,14 +80,6 @@ type unreadWait struct {
 // connection is both ends of a connection.
 type connection struct {
 	server, client sockdiag.Socket
-}
-
-// pace is every second while a client has not read what waits for it.
-func (c *connectionsSource) pace() time.Duration {
-	if len(c.waits) > 0 {
-		return connectionsSoon
-	}
-	return connectionsPeriod
 }
 
 func newConnectionsSource(procfs string, path func() string) *connectionsSource {

@@ -62,19 +62,6 @@ func NewDocker(procfs, sysfs string, socket func() string, active func() bool) *
 	return &Docker{Ping: newDocker(ping, dockerPeriod), Processes: watchDockerProcesses(processes), containerd: processes.containerdSocket}
 }
 
-// Value is what is known of dockerd, nil while nothing is. It never waits.
-func (d *Docker) Value() *health.Docker {
-	v := d.Ping.Value()
-	if v == nil {
-		return nil
-	}
-	out := *v
-	if p := d.Processes.Value(); p != nil {
-		out.Daemon, out.Containerd = p.Daemon, p.Containerd
-	}
-	return &out
-}
-
 // ContainerdSocket is the address of dockerd's containerd, as the arguments of
 // Docker's shims have it; "" while it is not known. It never waits.
 func (d *Docker) ContainerdSocket() string { return d.containerd() }
@@ -82,22 +69,20 @@ func (d *Docker) ContainerdSocket() string { return d.containerd() }
 func newDocker(d *docker, period time.Duration) *Watch[health.Docker] {
 	// A look at the connection that waits, a new one, and a moment: a stage that
 	// times out is an answer, and must not run into the watch's limit.
-	w := NewWatch("docker", Timing{Period: period, Timeout: 3*d.timeout + time.Second}, func(ctx context.Context) (*health.Docker, error) {
-		p, err := d.gather(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &health.Docker{Probe: *p, Socket: d.path, AnsweredAt: d.answeredAt, OKSince: d.okSince}, nil
+	return NewWatch(Spec[health.Docker]{
+		Name: "docker", Period: period, Timeout: 3*d.timeout + time.Second,
+		// A connection that waits to be answered is only looked at again, and one
+		// that is refused leaves nothing behind.
+		Fast: hurried, Urgent: func(v *health.Docker) bool { return !v.OK },
+		Gather: func(ctx context.Context) (*health.Docker, error) {
+			p, err := d.gather(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return &health.Docker{Probe: *p, Socket: d.path, AnsweredAt: d.answeredAt, OKSince: d.okSince}, nil
+		},
+		Store: func(e *health.Evidence, v *health.Docker) { e.Docker = v },
 	})
-	// A connection that waits to be answered is only looked at again, and one that
-	// is refused leaves nothing behind.
-	w.hurry = func(v *health.Docker) time.Duration {
-		if !v.OK {
-			return hurried
-		}
-		return 0
-	}
-	return w
 }
 
 // docker is the state between two probes. gather is never called twice at once.

@@ -39,14 +39,19 @@ func newDockerProcesses(procfs, sysfs string, socket func() string, peer func() 
 // run. /proc/PID/fd, by which dockerd's connection to its containerd is found,
 // needs CAP_SYS_PTRACE; the rest no privilege.
 func watchDockerProcesses(d *dockerProcesses) *Watch[DockerProcesses] {
-	w := NewWatch("docker_process", Timing{Period: time.Second, Timeout: time.Second}, d.gather)
-	w.hurry = func(v *DockerProcesses) time.Duration {
-		if inTrouble(v.Daemon) || inTrouble(v.Containerd) {
-			return hurried
-		}
-		return 0
-	}
-	return w
+	return NewWatch(Spec[DockerProcesses]{
+		Name: "docker_process", Period: time.Second, Timeout: time.Second,
+		Fast: hurried, Urgent: func(v *DockerProcesses) bool { return inTrouble(v.Daemon) || inTrouble(v.Containerd) },
+		Gather: d.gather,
+		// They are part of what the ping says of dockerd, which is stored first.
+		Store: func(e *health.Evidence, v *DockerProcesses) {
+			if e.Docker != nil {
+				whole := *e.Docker
+				whole.Daemon, whole.Containerd = v.Daemon, v.Containerd
+				e.Docker = &whole
+			}
+		},
+	})
 }
 
 // inTrouble reports whether the end of a process's fault may come any moment.

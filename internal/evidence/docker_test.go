@@ -306,13 +306,21 @@ func TestDockerNotActive(t *testing.T) {
 
 func TestDockerDefaults(t *testing.T) {
 	d := NewDocker("/proc", "/sys", func() string { return filepath.Join(t.TempDir(), "none") }, func() bool { return true })
-	if d.Value() != nil || d.ContainerdSocket() != "" {
-		t.Errorf("not asked yet: %+v, %q", d.Value(), d.ContainerdSocket())
+	if facts(d) != nil || d.ContainerdSocket() != "" {
+		t.Errorf("not asked yet: %+v, %q", facts(d), d.ContainerdSocket())
 	}
 	d.Ping.ask(t.Context())
 	d.Processes.ask(t.Context())
-	v := d.Value()
+	v := facts(d)
 	if v == nil || v.Cause != health.CauseMissing || !v.AnsweredAt.IsZero() || v.Daemon == nil || v.Daemon.Queue == nil || v.Daemon.Queue.Listening || v.Containerd != nil {
 		t.Errorf("%+v", v)
 	}
+}
+
+// facts are what is stored of both watches.
+func facts(d *Docker) *health.Docker {
+	var e health.Evidence
+	d.Ping.Facts(&e)
+	d.Processes.Facts(&e)
+	return e.Docker
 }

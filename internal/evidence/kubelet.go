@@ -59,9 +59,10 @@ func NewKubelet(opts KubeletOptions) (*Watch[health.Kubelet], error) {
 	// Two requests one after the other, and a moment for the files: a request
 	// that times out is an answer, and must not run into the watch's limit.
 	limit := 2*k.opts.Timeout + time.Second
-	w := NewWatch("kubelet", Timing{Period: k.opts.Period, Timeout: limit}, k.gather)
-	w.end = k.end
-	return w, nil
+	return NewWatch(Spec[health.Kubelet]{
+		Name: "kubelet", Period: k.opts.Period, Timeout: limit,
+		Gather: k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
+	}), nil
 }
 
 // kubelet is the state between two looks. gather is never called twice at once.

@@ -29,7 +29,10 @@ const (
 // set to another one is not this node's.
 func NewKubeletProcess(procFS string, endpoint func() string) *Watch[health.KubeletProcess] {
 	k := &kubeletProcess{procFS: procFS, endpoint: endpoint}
-	return NewWatch("kubelet_process", Timing{Period: kubeletProcessPeriod, Timeout: kubeletProcessTimeout}, k.gather)
+	return NewWatch(Spec[health.KubeletProcess]{
+		Name: "kubelet_process", Period: kubeletProcessPeriod, Timeout: kubeletProcessTimeout,
+		Gather: k.gather, Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
+	})
 }
 
 // kubeletProcess is the state between two reads. gather is never called twice at

@@ -301,7 +301,7 @@ func TestKubeletWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.end()
+	defer w.spec.End()
 	w.ask(t.Context())
 	f.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	w.ask(t.Context())

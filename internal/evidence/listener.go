@@ -66,7 +66,10 @@ type listenerOwner struct {
 // connection could be made, by the socket's inode, which takes CAP_SYS_PTRACE.
 // There is nothing to say while nobody listens, or while it cannot be told.
 func NewListener(opts ListenerOptions) *Watch[health.Listener] {
-	return NewWatch("listener", Timing{Period: listenerPeriod, Timeout: 2 * time.Second}, newListenerSource(opts).gather)
+	return NewWatch(Spec[health.Listener]{
+		Name: "listener", Period: listenerPeriod, Timeout: 2 * time.Second,
+		Gather: newListenerSource(opts).gather, Store: func(e *health.Evidence, v *health.Listener) { e.Listener = v },
+	})
 }
 
 func newListenerSource(opts ListenerOptions) *listenerSource {

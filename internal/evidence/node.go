@@ -21,7 +21,7 @@ import (
 // time, open files, threads. It looks every 5 s and needs no privilege.
 func NewNode(root string) *Watch[health.Node] {
 	var before cpuTimes
-	return NewWatch("node", Timing{Period: 5 * time.Second, Timeout: time.Second}, func(context.Context) (*health.Node, error) {
+	return NewWatch(Spec[health.Node]{Name: "node", Period: 5 * time.Second, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
 		n, err := node(root)
 		if err != nil {
 			return nil, err
@@ -33,7 +33,7 @@ func NewNode(root string) *Watch[health.Node] {
 		n.CPUIdle = now.idleSince(before)
 		before = now
 		return n, nil
-	})
+	}, Store: func(e *health.Evidence, v *health.Node) { e.Node = v }})
 }
 
 // cpuTimes are the times of all CPUs since boot, in clock ticks.

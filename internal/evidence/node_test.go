@@ -60,7 +60,7 @@ func TestNodeIdle(t *testing.T) {
 	w := NewNode(root)
 	look := func() float64 {
 		t.Helper()
-		v, err := w.gather(t.Context())
+		v, err := w.spec.Gather(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestNodeIdle(t *testing.T) {
 	}
 	for _, line := range []string{"", "cpu 1 2 3", "cpu x 2 3 4 5 6", "cpu0 1 2 3 4 5 6"} {
 		evidencetest.WriteTree(t, root, map[string]string{"stat": line + "\n"})
-		if v, err := w.gather(t.Context()); err == nil {
+		if v, err := w.spec.Gather(t.Context()); err == nil {
 			t.Errorf("%q: %+v, want an error", line, v)
 		}
 	}
@@ -135,7 +135,7 @@ func TestNodeFails(t *testing.T) {
 }
 
 func TestNodeLive(t *testing.T) {
-	got, err := NewNode("/proc").gather(t.Context())
+	got, err := NewNode("/proc").spec.Gather(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

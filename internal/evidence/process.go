@@ -80,14 +80,14 @@ type Process struct {
 func NewProcess(opts ProcessOptions) *Process {
 	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}}
 	p.finder.reader = &p.reader
-	p.Watch = NewWatch("process", Timing{Period: time.Second, Timeout: 500 * time.Millisecond}, p.gather)
-	p.hurry = func(v *health.Process) time.Duration {
-		stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
-		if v.FDsExhausted() || len(v.Blocked) > 0 || stopped {
-			return hurried
-		}
-		return 0
-	}
+	p.Watch = NewWatch(Spec[health.Process]{
+		Name: "process", Period: time.Second, Timeout: 500 * time.Millisecond,
+		Fast: hurried, Urgent: func(v *health.Process) bool {
+			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
+			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
+		},
+		Gather: p.gather, Store: func(e *health.Evidence, v *health.Process) { e.Process = v },
+	})
 	return p
 }
 

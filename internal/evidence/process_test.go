@@ -135,9 +135,9 @@ func lookAround(ctx context.Context, pid, goes int) nodeSees {
 	var err error
 	out.Process, err = processIn("/proc", pid).gather(ctx)
 	out.ProcessErr = text(err)
-	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }, func() string { return "" }).gather(ctx)
+	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }, func() string { return "" }).spec.Gather(ctx)
 	out.ChildrenErr = text(err)
-	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).gather(ctx)
+	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
 	out.CgroupErr = text(err)
 	out.Node, err = node("/proc")
 	out.NodeErr = text(err)
@@ -719,13 +719,13 @@ func TestProcessFDs(t *testing.T) {
 	if used.MaxFDs != 8 || used.OpenFDs != open || !used.ExhaustedAt.Equal(used.At) {
 		t.Errorf("%d of %d, used up at %s; want %d of 8, at %s", used.OpenFDs, used.MaxFDs, used.ExhaustedAt, open, used.At)
 	}
-	if wait := p.hurry(used); wait != hurried {
-		t.Errorf("the next look is in %s while none is free, want %s", wait, hurried)
+	if !p.spec.Urgent(used) {
+		t.Error("the next look is no sooner while none is free")
 	}
 	free := &health.Process{At: time.Now(), Alive: true, OpenFDs: 7, MaxFDs: 8}
 	p.carryOver(free)
-	if wait := p.hurry(free); wait != 0 || !free.ExhaustedAt.Equal(used.At) {
-		t.Errorf("some are free again: used up at %s, want at %s; the next look is in %s", free.ExhaustedAt, used.At, wait)
+	if urgent := p.spec.Urgent(free); urgent || !free.ExhaustedAt.Equal(used.At) {
+		t.Errorf("some are free again: used up at %s, want at %s; the next look is sooner: %v", free.ExhaustedAt, used.At, urgent)
 	}
 }
 
@@ -912,14 +912,14 @@ func BenchmarkEvidenceSecond(b *testing.B) {
 	for b.Loop() {
 		_, err := process.gather(b.Context())
 		check(err)
-		_, err = cgroup.gather(b.Context())
+		_, err = cgroup.spec.Gather(b.Context())
 		check(err)
 		if seconds%2 == 0 {
-			_, err = children.gather(b.Context())
+			_, err = children.spec.Gather(b.Context())
 			check(err)
 		}
 		if seconds%5 == 0 {
-			_, err = whole.gather(b.Context())
+			_, err = whole.spec.Gather(b.Context())
 			check(err)
 		}
 		seconds++

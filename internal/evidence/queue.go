@@ -23,14 +23,11 @@ const findAgain = 15 * time.Second
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	w := NewWatch("queue", Timing{Period: queuePeriod, Timeout: queueTimeout}, q.gather)
-	w.hurry = func(v *health.Queue) time.Duration {
-		if v.Length > 0 {
-			return hurried
-		}
-		return 0
-	}
-	return w
+	return NewWatch(Spec[health.Queue]{
+		Name: "queue", Period: queuePeriod, Timeout: queueTimeout,
+		Fast: hurried, Urgent: func(v *health.Queue) bool { return v.Length > 0 },
+		Gather: q.gather, Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
+	})
 }
 
 // queuePeriod lies between two looks at the queue, queueTimeout limits one.

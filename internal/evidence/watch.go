@@ -15,9 +15,25 @@ import (
 // fault: there is no process to look at, no such file on this kernel.
 var ErrNoData = errors.New("there is nothing to look at")
 
-// Timing says how often a source is asked, and how long it may take.
-type Timing struct {
-	Period, Timeout time.Duration
+// Spec is a source of evidence: what it is called, how often it is asked, how
+// long it may take, and where its answer goes.
+type Spec[T any] struct {
+	// Name is the label of pleg_evidence_up.
+	Name string
+	// Period is the time between two samples, Fast the time while Urgent reports
+	// true of the last answer. Without Urgent it is always Period.
+	Period, Fast time.Duration
+	Urgent       func(*T) bool
+	// Timeout limits one sample.
+	Timeout time.Duration
+	// Gather returns a value that it will not change any more, or an error;
+	// ErrNoData when there is nothing to say.
+	Gather func(context.Context) (*T, error)
+	// Store puts an answer into the facts; nil where somebody else reads Value.
+	Store func(*health.Evidence, *T)
+	// End is called when Run ends; a gather may still be under way then. nil:
+	// nothing.
+	End func()
 }
 
 // Watch asks one source again and again, in a goroutine of its own, and keeps
@@ -28,15 +44,7 @@ type Timing struct {
 // One sample that is missed, as on a busy machine, takes nothing back: the
 // answer before it goes on to count until the next sample, and Source says so.
 type Watch[T any] struct {
-	name   string
-	timing Timing
-	gather func(context.Context) (*T, error)
-	// hurry tells of an answer whether the next one is wanted sooner, after how
-	// long; 0: after the period. nil: never.
-	hurry func(*T) time.Duration
-	// end is called when Run ends; a gather may still be under way then. nil:
-	// nothing.
-	end func()
+	spec Spec[T]
 	// spread varies the time between two samples.
 	spread func(time.Duration) time.Duration
 
@@ -53,14 +61,11 @@ type sample[T any] struct {
 	until time.Time
 }
 
-// NewWatch returns a watch of gather, which returns a value that it will not
-// change any more, or an error; ErrNoData when there is nothing to say.
-func NewWatch[T any](name string, timing Timing, gather func(context.Context) (*T, error)) *Watch[T] {
-	return &Watch[T]{name: name, timing: timing, gather: gather, spread: jittered}
-}
+// NewWatch returns a watch of a source.
+func NewWatch[T any](spec Spec[T]) *Watch[T] { return &Watch[T]{spec: spec, spread: jittered} }
 
 // String names the source, as pleg_evidence_up labels it.
-func (w *Watch[T]) String() string { return w.name }
+func (w *Watch[T]) String() string { return w.spec.Name }
 
 // Value is the last answer, nil when the source has failed twice since or had
 // nothing to say. It never waits.
@@ -70,6 +75,13 @@ func (w *Watch[T]) Value() *T {
 		return nil
 	}
 	return s.value
+}
+
+// Facts puts the last answer into the facts, if there is one. It never waits.
+func (w *Watch[T]) Facts(e *health.Evidence) {
+	if v := w.Value(); v != nil && w.spec.Store != nil {
+		w.spec.Store(e, v)
+	}
 }
 
 // Source is how the source is; ok is false before it has been asked, and while
@@ -86,8 +98,8 @@ func (w *Watch[T]) Source() (s health.Source, ok bool) {
 
 // Run asks until ctx ends, and then returns nil.
 func (w *Watch[T]) Run(ctx context.Context) error {
-	if w.end != nil {
-		defer w.end()
+	if w.spec.End != nil {
+		defer w.spec.End()
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -116,12 +128,10 @@ func jittered(d time.Duration) time.Duration {
 
 // wait is the time until the source is asked again.
 func (w *Watch[T]) wait() time.Duration {
-	if v := w.Value(); v != nil && w.hurry != nil {
-		if d := w.hurry(v); d > 0 {
-			return min(d, w.timing.Period)
-		}
+	if v := w.Value(); v != nil && w.spec.Urgent != nil && w.spec.Urgent(v) {
+		return min(w.spec.Fast, w.spec.Period)
 	}
-	return w.timing.Period
+	return w.spec.Period
 }
 
 type answer[T any] struct {
@@ -133,7 +143,7 @@ type answer[T any] struct {
 // when ctx ended first.
 func (w *Watch[T]) ask(ctx context.Context) bool {
 	start := time.Now()
-	limited, cancel := context.WithTimeout(ctx, w.timing.Timeout)
+	limited, cancel := context.WithTimeout(ctx, w.spec.Timeout)
 	defer cancel()
 	back := make(chan answer[T], 1)
 	go func() {
@@ -144,7 +154,7 @@ func (w *Watch[T]) ask(ctx context.Context) bool {
 			}
 			back <- a
 		}()
-		a.value, a.err = w.gather(limited)
+		a.value, a.err = w.spec.Gather(limited)
 	}()
 	select {
 	case a := <-back:
@@ -155,7 +165,7 @@ func (w *Watch[T]) ask(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	w.publish(answer[T]{err: fmt.Errorf("no answer within %s", w.timing.Timeout)}, start)
+	w.publish(answer[T]{err: fmt.Errorf("no answer within %s", w.spec.Timeout)}, start)
 	select {
 	case <-back: // too late to be believed
 		return true
@@ -174,7 +184,7 @@ func (w *Watch[T]) publish(a answer[T], start time.Time) {
 	s := &health.Source{Up: a.err == nil, At: now, Duration: now.Sub(start)}
 	if a.err != nil {
 		s.Err = a.err.Error()
-		w.sample.Store(w.sample.Load().missed(w.timing))
+		w.sample.Store(w.sample.Load().missed(w.spec.Period, w.spec.Timeout))
 	} else {
 		w.sample.Store(&sample[T]{value: a.value, at: now})
 	}
@@ -183,9 +193,9 @@ func (w *Watch[T]) publish(a answer[T], start time.Time) {
 
 // missed is what counts after a sample that failed: the one before it for as
 // long as the next one may take to come, and nothing when that fails too.
-func (s *sample[T]) missed(t Timing) *sample[T] {
+func (s *sample[T]) missed(period, timeout time.Duration) *sample[T] {
 	if s == nil || !s.until.IsZero() {
 		return nil
 	}
-	return &sample[T]{value: s.value, at: s.at, until: s.at.Add(2*t.Period + 2*t.Timeout)}
+	return &sample[T]{value: s.value, at: s.at, until: s.at.Add(2*period + 2*timeout)}
 }

@@ -13,7 +13,7 @@ func TestWatchPace(t *testing.T) {
 		var asked []time.Duration
 		c := &connectionsSource{}
 		start := time.Now()
-		w := NewWatch("paced", Timing{Period: connectionsPeriod, Timeout: time.Second}, func(context.Context) (*int, error) {
+		w := newTestWatch(func(context.Context) (*int, error) {
 			asked = append(asked, time.Since(start))
 			c.waits = map[uint32]unreadWait{1: {}}
 			if len(asked) == 3 {
@@ -21,7 +21,7 @@ func TestWatchPace(t *testing.T) {
 			}
 			return new(int), nil
 		})
-		w.hurry = func(*int) time.Duration { return c.pace() }
+		w.spec.Period, w.spec.Fast, w.spec.Urgent = connectionsPeriod, connectionsSoon, func(*int) bool { return len(c.waits) > 0 }
 		w.spread = exactly
 		stop := runWatch(t, w)
 		later(7 * time.Second)

@@ -11,7 +11,14 @@ import (
 	"time"
 )
 
-var watchTiming = Timing{Period: time.Second, Timeout: 500 * time.Millisecond}
+const (
+	testPeriod  = time.Second
+	testTimeout = 500 * time.Millisecond
+)
+
+func newTestWatch(gather func(context.Context) (*int, error)) *Watch[int] {
+	return NewWatch(Spec[int]{Name: "test", Period: testPeriod, Timeout: testTimeout, Gather: gather})
+}
 
 // runWatch runs w in the bubble of the test; stop ends it and fails the test
 // when Run does not return at once.
@@ -88,7 +95,7 @@ func wantNothing[T any](t *testing.T, w *Watch[T]) {
 func TestWatchAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+		w := newTestWatch(func(context.Context) (*int, error) {
 			n++
 			v := n
 			switch n {
@@ -142,7 +149,7 @@ func TestWatchAnswers(t *testing.T) {
 func TestWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, back := 0, make(chan struct{})
-		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+		w := newTestWatch(func(context.Context) (*int, error) {
 			calls++
 			v := calls
 			if calls == 2 {
@@ -162,7 +169,7 @@ func TestWatchHangs(t *testing.T) {
 		wantKept(t, w, 1, "no answer within 500ms") // 2.9 s old
 		later(200 * time.Millisecond)
 		wantDown(t, w, "no answer within 500ms")
-		if s, _ := w.Source(); s.Duration != watchTiming.Timeout {
+		if s, _ := w.Source(); s.Duration != testTimeout {
 			t.Errorf("it took %s, want the limit", s.Duration)
 		}
 		later(time.Hour)
@@ -182,17 +189,12 @@ func TestWatchHangs(t *testing.T) {
 func TestWatchHurries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+		w := newTestWatch(func(context.Context) (*int, error) {
 			v := int(calls.Add(1))
 			return &v, nil
 		})
 		w.spread = exactly
-		w.hurry = func(v *int) time.Duration {
-			if *v >= 3 && *v < 7 {
-				return 250 * time.Millisecond
-			}
-			return 0
-		}
+		w.spec.Fast, w.spec.Urgent = 250*time.Millisecond, func(v *int) bool { return *v >= 3 && *v < 7 }
 		stop := runWatch(t, w)
 		const ms = time.Millisecond
 		for _, tt := range []struct {
@@ -212,7 +214,7 @@ func TestWatchHurries(t *testing.T) {
 func TestWatchLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+		w := newTestWatch(func(context.Context) (*int, error) {
 			calls++
 			v := calls
 			time.Sleep(800 * time.Millisecond)
@@ -238,7 +240,7 @@ func TestWatchLate(t *testing.T) {
 func TestWatchEndsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		w := NewWatch("test", watchTiming, func(ctx context.Context) (*int, error) {
+		w := newTestWatch(func(ctx context.Context) (*int, error) {
 			calls++
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -266,7 +268,7 @@ func TestWatchStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				back := make(chan struct{})
-				w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+				w := newTestWatch(func(context.Context) (*int, error) {
 					<-back
 					return new(int), nil
 				})
@@ -292,7 +294,7 @@ func TestWatchIsInPhaseWithNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			start, seen := time.Now(), 0
-			w := NewWatch("test", watchTiming, func(context.Context) (*int, error) {
+			w := newTestWatch(func(context.Context) (*int, error) {
 				if time.Since(start)%time.Second >= 300*time.Millisecond {
 					seen++
 				}
