@@ -243,6 +243,7 @@ fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
 check-deploy: build ## Check the systemd unit, its settings and the files for Prometheus (systemd-analyze, promtool, amtool)
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
+	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
 	$(GO) test -count=1 ./deploy/...
 
 .PHONY: image

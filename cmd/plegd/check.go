@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -38,7 +39,7 @@ const cutMark = "..."
 
 func newCheckCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	var output string
+	var output *string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -46,31 +47,32 @@ func newCheckCommand() *cobra.Command {
 		Long: `Asks the running daemon over its control socket. Where none runs, plegd watches
 the runtime itself for a moment: as short as the case allows, at most --timeout.
 
-Exit: 0 healthy, 1 degraded, 2 unhealthy, 3 could not tell or wrong usage.
-With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
+Two formats have the exit codes of the programs that they are for. -o nagios:
+0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong flag. -o npd, for
+node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
+		Example: `  plegd check
+  plegd check --control-socket= --timeout=5s -o json
+  plegd check -o nagios`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			print, ok := map[string]func(io.Writer, *view.StatusDocument) (int, error){
+			print := map[string]func(io.Writer, *view.StatusDocument) (int, error){
 				"text": printText, "json": printJSON, "nagios": printNagios, "npd": printNPD,
-			}[output]
-			if !ok {
-				return &exitError{exitUnknown, fmt.Errorf("--output: %q: want text, json, nagios or npd", output)}
-			}
-			unknown := usageCode(cmd)
-			fail := func(err error) error { return &exitError{unknown, err} }
+			}[*output]
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return fail(err)
+				return usage(err)
 			}
 			cfg.Given = cmd.Flags().Changed
 			if err := cfg.Validate(); err != nil {
-				return fail(err)
+				return usage(err)
 			}
 			if timeout <= 0 {
-				return fail(fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout))
+				return usage(fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout))
 			}
-			if output == "npd" {
-				timeout = min(timeout, npdTimeout)
+			unknown := exitUnknown
+			if *output == "npd" {
+				unknown, timeout = npdUnknown, min(timeout, npdTimeout)
 			}
+			fail := func(err error) error { return &exitError{unknown, err} }
 			doc, err := diagnose(cmd.Context(), cfg, timeout)
 			if err != nil {
 				return fail(err)
@@ -84,7 +86,7 @@ With -o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&output, "output", "o", "text", "text, json, nagios or npd")
+	output = outputFlag(cmd, "text", "json", "nagios", "npd")
 	fs.DurationVar(&timeout, "timeout", 10*time.Second, "how long a diagnosis may take")
 	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the daemon's control socket; empty: ask no daemon")
 	watchFlags(fs, &cfg)
@@ -148,9 +150,13 @@ func printJSON(w io.Writer, d *view.StatusDocument) (int, error) {
 }
 
 // printNagios prints one line with performance data, as the Nagios plugin
-// guidelines want.
+// guidelines want. A critical reason is CRITICAL while the kubelet still manages
+// pods, too.
 func printNagios(w io.Writer, d *view.StatusDocument) (int, error) {
 	code := exitCode(d)
+	if slices.ContainsFunc(d.Reasons, func(r view.ReasonDocument) bool { return r.Severity == string(health.SeverityCritical) }) {
+		code = exitUnhealthy
+	}
 	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d)
 	if d.LastSeenAge != nil {
 		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", *d.LastSeenAge, d.Threshold/6, d.Threshold)

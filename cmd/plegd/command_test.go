@@ -30,8 +30,8 @@ func plegd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// TestBadInput: one line that names the flag, the value and what is allowed;
-// exit 1 for run, 3 for check and status, and nothing is started.
+// TestBadInput: one line that names the flag, the value and what is allowed; an
+// exit code that is no verdict, and nothing is started.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -43,31 +43,43 @@ func TestBadInput(t *testing.T) {
 		code int
 		says []string
 	}{
-		{[]string{"run", "--no-such-flag"}, 1, []string{"--no-such-flag"}},
-		{[]string{"run", "extra"}, 1, []string{"extra"}},
-		{[]string{"nonsense"}, 1, []string{"nonsense"}},
-		{[]string{"run", "--relist-period=soon"}, 1, []string{"--relist-period", `"soon"`, "1s"}},
-		{[]string{"run", "--relist-period=0"}, 1, []string{"--relist-period", "0s", "at least"}},
-		{[]string{"run", "--relist-period=5m"}, 1, []string{"--relist-period", "5m0s", "--relist-threshold", "3m0s"}},
-		{[]string{"run", "--relist-threshold=-1s"}, 1, []string{"--relist-threshold", "-1s", "at least"}},
-		{[]string{"run", "--inspect-timeout=3m"}, 1, []string{"--inspect-timeout", "3m0s", "--rpc-timeout"}},
-		{[]string{"run", "--inspect-concurrency=0"}, 1, []string{"--inspect-concurrency", "0", "from 1 to"}},
-		{[]string{"run", "--inspect-concurrency=many"}, 1, []string{"--inspect-concurrency", `"many"`, "whole number"}},
-		{[]string{"run", "--runtime-endpoint=tcp://10.0.0.1:1234"}, 1, []string{"--runtime-endpoint", "tcp://10.0.0.1:1234", "unix://"}},
-		{[]string{"run", "--runtime-endpoint=run/x.sock"}, 1, []string{"--runtime-endpoint", "run/x.sock", "absolute"}},
-		{[]string{"run", "--runtime-endpoint=/" + strings.Repeat("x", 200)}, 1, []string{"--runtime-endpoint", "107"}},
-		{[]string{"run", "--web.listen-address=nowhere"}, 1, []string{"--web.listen-address", "nowhere"}},
-		{[]string{"run", "--web.config.file=" + filepath.Join(dir, "none.yml")}, 1, []string{"--web.config.file", "none.yml"}},
-		{[]string{"run", "--control-socket=relative.sock"}, 1, []string{"--control-socket", "relative.sock"}},
-		{[]string{"run", "--log.level=loud"}, 1, []string{"--log.level", `"loud"`, "debug, info, warn or error"}},
-		{[]string{"run", "--log.format=xml"}, 1, []string{"--log.format", `"xml"`, "json or console"}},
-		{[]string{"check", "--output=xml"}, 3, []string{"--output", `"xml"`, "text, json, nagios or npd"}},
-		{[]string{"check", "--timeout=0"}, 3, []string{"--timeout", "0s"}},
-		{[]string{"check", "--no-such-flag"}, 3, []string{"--no-such-flag"}},
+		{[]string{"run", "--no-such-flag"}, 2, []string{"--no-such-flag"}},
+		{[]string{"run", "--relist-perod=2s"}, 2, []string{"--relist-perod", "did you mean --relist-period?", "plegd run --help"}},
+		{[]string{"run", "extra"}, 2, []string{"extra"}},
+		{[]string{"nonsense"}, 4, []string{"nonsense", "plegd --help"}},
+		{[]string{"chekc"}, 4, []string{"chekc", "did you mean check?"}},
+		{[]string{"--vresion"}, 4, []string{"--vresion", "did you mean --version?"}},
+		{[]string{"version", "-o", "yaml"}, 4, []string{"--output", `"yaml"`, "text or json"}},
+		{[]string{"simulate", "failpoint"}, 4, []string{"failpoint", "did you mean failpoints?"}},
+		{[]string{"replay"}, 4, []string{"accepts 1 arg"}},
+		{[]string{"incidents", "-o", "xml"}, 4, []string{"--output", `"xml"`}},
+		{[]string{"check", "-o", "nagios", "--timeout=0"}, 3, []string{"--timeout"}},
+		{[]string{"check", "--no-such-flag", "-o=npd"}, 2, []string{"--no-such-flag"}},
+		{[]string{"run", "--relist-period=soon"}, 2, []string{"--relist-period", `"soon"`, "1s"}},
+		{[]string{"run", "--relist-period=0"}, 2, []string{"--relist-period", "0s", "at least"}},
+		{[]string{"run", "--relist-period=5m"}, 2, []string{"--relist-period", "5m0s", "--relist-threshold", "3m0s"}},
+		{[]string{"run", "--relist-threshold=-1s"}, 2, []string{"--relist-threshold", "-1s", "at least"}},
+		{[]string{"run", "--inspect-timeout=3m"}, 2, []string{"--inspect-timeout", "3m0s", "--rpc-timeout"}},
+		{[]string{"run", "--inspect-concurrency=0"}, 2, []string{"--inspect-concurrency", "0", "from 1 to"}},
+		{[]string{"run", "--inspect-concurrency=many"}, 2, []string{"--inspect-concurrency", `"many"`, "whole number"}},
+		{[]string{"run", "--runtime-endpoint=tcp://10.0.0.1:1234"}, 2, []string{"--runtime-endpoint", "tcp://10.0.0.1:1234", "unix://"}},
+		{[]string{"run", "--runtime-endpoint=run/x.sock"}, 2, []string{"--runtime-endpoint", "run/x.sock", "absolute"}},
+		{[]string{"run", "--runtime-endpoint=/" + strings.Repeat("x", 200)}, 2, []string{"--runtime-endpoint", "107"}},
+		{[]string{"run", "--web.listen-address=nowhere"}, 2, []string{"--web.listen-address", "nowhere"}},
+		{[]string{"run", "--web.config.file=" + filepath.Join(dir, "none.yml")}, 2, []string{"--web.config.file", "none.yml"}},
+		{[]string{"run", "--control-socket=relative.sock"}, 2, []string{"--control-socket", "relative.sock"}},
+		{[]string{"run", "--log.level=loud"}, 2, []string{"--log.level", `"loud"`, "debug, info, warn or error"}},
+		{[]string{"run", "--log.format=xml"}, 2, []string{"--log.format", `"xml"`, "json or console"}},
+		{[]string{"check", "--output=xml"}, 4, []string{"--output", `"xml"`, "text, json, nagios or npd"}},
+		{[]string{"check", "--timeout=0"}, 4, []string{"--timeout", "0s"}},
+		{[]string{"check", "--no-such-flag"}, 4, []string{"--no-such-flag"}},
 		{[]string{"check", "-o", "npd", "--timeout=never"}, 2, []string{"--timeout", `"never"`}},
-		{[]string{"status", "--output=nagios"}, 3, []string{"--output", `"nagios"`, "text or json"}},
+		{[]string{"status", "--output=nagios"}, 4, []string{"--output", `"nagios"`, "text or json"}},
 		{[]string{"status", "--control-socket=" + filepath.Join(dir, "none.sock")}, 3, []string{"none.sock"}},
-		{[]string{"reasons", "NoSuchReason"}, 1, []string{"NoSuchReason", "plegd reasons"}},
+		{[]string{"reasons", "NoSuchReason"}, 4, []string{"NoSuchReason", "plegd reasons"}},
+		{[]string{"reasons", "ShimStuk"}, 4, []string{"did you mean ShimStuck?"}},
+		{[]string{"replay", file}, 3, []string{file}},
+		{[]string{"replay", filepath.Join(dir, "none.json")}, 3, []string{"none.json"}},
 	} {
 		t.Run(strings.Join(tt.args, " ")[:min(60, len(strings.Join(tt.args, " ")))], func(t *testing.T) {
 			code, stdout, stderr := plegd(t, tt.args...)
@@ -90,7 +102,7 @@ func TestBadInput(t *testing.T) {
 }
 
 // TestCheckWithoutDaemon: a socket that is not there, a file, a web server and
-// garbage each get their reason, exit 1, and one line where one line is asked
+// garbage each get their reason, CRITICAL, and one line where one line is asked
 // for.
 func TestCheckWithoutDaemon(t *testing.T) {
 	dir := t.TempDir()
@@ -127,8 +139,8 @@ func TestCheckWithoutDaemon(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			code, stdout, stderr := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "nagios")
-			if code != exitDegraded || !strings.Contains(stdout, tt.reason) || strings.Count(stdout, "\n") != 1 {
-				t.Errorf("exit %d, %q, %q; want 1 and one line with %s", code, stdout, stderr, tt.reason)
+			if code != exitUnhealthy || !strings.Contains(stdout, tt.reason) || strings.Count(stdout, "\n") != 1 {
+				t.Errorf("exit %d, %q, %q; want 2, as for every critical reason, and one line with %s", code, stdout, stderr, tt.reason)
 			}
 		})
 	}
@@ -174,6 +186,13 @@ func TestNagios(t *testing.T) {
 	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23-34s: list_podsandbox unanswered for 9s   and [31m more  | last_seen_age=12.500s;30;180;0\n"
 	if err != nil || code != 1 || out.String() != want {
 		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
+	}
+	out.Reset()
+	code, err = printNagios(&out, document(func(d *view.StatusDocument) {
+		d.Reasons = append(d.Reasons, view.ReasonDocument{ID: health.RuntimeFrozen, Severity: "critical"})
+	}))
+	if err != nil || code != 2 || !strings.HasPrefix(out.String(), "PLEGD CRITICAL - degraded") {
+		t.Errorf("a critical reason: exit %d, %v, %q", code, err, out.String())
 	}
 }
 
@@ -265,13 +284,54 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// TestReasonsJSON: what a program reads of the table is what text says.
+func TestReasonsJSON(t *testing.T) {
+	code, out, _ := plegd(t, "reasons", "-o", "json")
+	var all []reasonDocument
+	if err := json.Unmarshal([]byte(out), &all); err != nil || code != 0 {
+		t.Fatalf("exit %d: %v", code, err)
+	}
+	if len(all) != len(health.Reasons()) {
+		t.Errorf("%d reasons, want %d", len(all), len(health.Reasons()))
+	}
+	for _, r := range all {
+		if r.ID == "" || r.Meaning == "" || r.Next == "" || len(r.Severities) == 0 || strings.Contains(strings.Join(append(r.Steps, r.Next), " "), "{pid}") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if code, out, _ := plegd(t, "reasons", "shimstuck", "-o", "json"); code != 0 || strings.Count(out, `"id":`) != 1 {
+		t.Errorf("one reason: exit %d, %s", code, out)
+	}
+}
+
+// TestFlagValuesComplete: a shell completes what a flag takes.
+func TestFlagValuesComplete(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"check", "-o", ""}, "nagios"},
+		{[]string{"status", "--output", ""}, "json"},
+		{[]string{"run", "--events", ""}, "evented"},
+		{[]string{"run", "--log.level", ""}, "debug"},
+		{[]string{"reasons", "Shim"}, "ShimStuck"},
+	} {
+		code, out, _ := plegd(t, append([]string{"__complete"}, tt.args...)...)
+		if code != 0 || !slices.Contains(strings.Split(out, "\n"), tt.want) {
+			t.Errorf("%v: exit %d, %q lacks %s", tt.args, code, out, tt.want)
+		}
+	}
+}
+
 func TestCompletionAndVersion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if code, out, _ := plegd(t, "completion", shell); code != 0 || !strings.Contains(out, "plegd") {
 			t.Errorf("completion %s: exit %d", shell, code)
 		}
 	}
-	if code, out, _ := plegd(t, "version"); code != 0 || !strings.HasPrefix(out, "plegd, version ") {
-		t.Errorf("version: exit %d, %q", code, out)
+	for _, arg := range []string{"version", "--version"} {
+		if code, out, _ := plegd(t, arg); code != 0 || !strings.HasPrefix(out, "plegd, version ") {
+			t.Errorf("%s: exit %d, %q", arg, code, out)
+		}
 	}
 }

@@ -68,15 +68,17 @@ func flagError(err error) error {
 		return err
 	}
 	f := invalid.GetFlag()
-	want := map[string]string{
+	switch want := map[string]string{
 		"duration": "a duration such as 500ms, 1s or 3m",
 		"int":      "a whole number",
 		"bool":     "true or false",
-	}[f.Value.Type()]
-	if want == "" {
-		return err
+	}[f.Value.Type()]; {
+	case want != "":
+		return fmt.Errorf("--%s: %q: want %s", f.Name, invalid.GetValue(), want)
+	case errors.Unwrap(invalid) != nil: // a value of ours says what it wants
+		return fmt.Errorf("--%s: %q: %w", f.Name, invalid.GetValue(), errors.Unwrap(invalid))
 	}
-	return fmt.Errorf("--%s: %q: want %s", f.Name, invalid.GetValue(), want)
+	return err
 }
 
 // watchFlags adds the flags that say what is watched and how: run and check

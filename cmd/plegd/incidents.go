@@ -20,24 +20,22 @@ import (
 
 func newIncidentsCommand() *cobra.Command {
 	from := incidentsFrom{socket: daemon.DefaultConfig().ControlSocket, stateDir: defaultStateDir()}
-	var output string
+	var output *string
 	cmd := &cobra.Command{
 		Use:   "incidents [ID]",
 		Short: "List what went wrong, newest first, or tell the whole story of one",
 		Long: `Asks the running daemon over its control socket. Where none runs, what it left
 in its state directory is read.
 
-plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.
-
-Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read.`,
+plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.`,
+		Example: `  plegd incidents
+  plegd incidents 20261121T030245Z-3f9a1c
+  plegd incidents 20261121T030245Z-3f9a1c -o json > incident.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fail := func(err error) error { return &exitError{exitUnknown, err} }
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return fail(err)
-			}
-			if output != "text" && output != "json" {
-				return fail(fmt.Errorf("--output: %q: want text or json", output))
+				return usage(err)
 			}
 			w := cmd.OutOrStdout()
 			if len(args) == 1 {
@@ -45,7 +43,7 @@ Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read
 				if err != nil {
 					return fail(err)
 				}
-				if output == "json" {
+				if *output == "json" {
 					return indented(w, one)
 				}
 				return text.WriteIncidentText(w, one, isTerminal(w))
@@ -54,14 +52,14 @@ Exit: 0; 3 for an unknown ID, or when there is nobody to ask and nothing to read
 			if err != nil {
 				return fail(err)
 			}
-			if output == "json" {
+			if *output == "json" {
 				return indented(w, list)
 			}
 			return text.WriteIncidentsText(w, list, isTerminal(w))
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	output = outputFlag(cmd, "text", "json")
 	flags.StringVar(&from.socket, "control-socket", from.socket, "the daemon's control socket; empty: read the state directory")
 	flags.StringVar(&from.stateDir, "state-dir", from.stateDir, "the daemon's state directory, read where no daemon runs")
 	return cmd

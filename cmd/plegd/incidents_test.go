@@ -99,10 +99,10 @@ func TestReplay(t *testing.T) {
 		says string
 	}{
 		{example, 1, "verdicts differ"}, // it is made up, and the classifier knows
-		{filepath.Join(dir, "none.json"), 1, "none.json"},
-		{file("garbage", "garbage"), 1, "no incident of plegd's"},
-		{file("empty.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff"}`), 1, "no moment of it holds facts"},
-		{file("newer.json", `{"schema_version":7,"id":"20261121T030245Z-ffffff","plegd_version":"9.9.9"}`), 1, "9.9.9"},
+		{filepath.Join(dir, "none.json"), 3, "none.json"},
+		{file("garbage", "garbage"), 3, "no incident of plegd's"},
+		{file("empty.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff"}`), 3, "no moment of it holds facts"},
+		{file("newer.json", `{"schema_version":7,"id":"20261121T030245Z-ffffff","plegd_version":"9.9.9"}`), 3, "9.9.9"},
 	} {
 		code, out, errs := plegd(t, "replay", tt.path)
 		if code != tt.code || !strings.Contains(out+errs, tt.says) {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,8 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// The exit codes of check and status; run and the others use 0 and 1.
+// The exit codes of check and status. Other commands end with 0 or 1, and a wrong
+// flag or argument has a code of its own: see usageCode.
 const (
 	exitHealthy   = 0
 	exitDegraded  = 1
@@ -65,29 +67,19 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	code := usageCode(cmd)
+	code := 1
+	var wrong *usageError
 	var exit *exitError
-	if errors.As(err, &exit) {
+	switch {
+	case errors.As(err, &wrong):
+		code = usageCode(cmd, args)
+	case errors.As(err, &exit):
 		code = exit.code
 	}
 	if text := err.Error(); text != "" {
 		_, _ = fmt.Fprintf(stderr, "plegd: %s\n", text)
 	}
 	return code
-}
-
-// usageCode is the exit code of a wrong flag or argument.
-func usageCode(cmd *cobra.Command) int {
-	switch cmd.Name() {
-	case "check":
-		if f := cmd.Flags().Lookup("output"); f != nil && f.Value.String() == "npd" {
-			return npdUnknown
-		}
-		return exitUnknown
-	case "status", "incidents":
-		return exitUnknown
-	}
-	return 1
 }
 
 func newRootCommand() *cobra.Command {
@@ -97,38 +89,42 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  sudo plegd run
+  plegd status --watch
+  plegd reasons RuntimeFrozen`,
+		Version: cmp.Or(version.Version, "unknown"), // without a version there is no --version
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate(versionText())
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see plegd %s --help)", flagError(err), cmd.Name())
-	})
 	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(), newReplayCommand(), newSimulateCommand(), newVersionCommand())
 	root.AddCommand(buildTimeCommands()...)
+	setUsage(root)
+	setExitHelp(root)
 	return root
 }
 
 func newVersionCommand() *cobra.Command {
-	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and with -o json the kubelet versions that the model was checked against",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "text":
-			case "json":
-				return printVersionJSON(cmd.OutOrStdout())
-			default:
-				return fmt.Errorf("--output: %q: want text or json", output)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "plegd, version %s (branch: %s, revision: %s)\n  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
-				version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion, version.GoOS, version.GoArch)
-			return err
-		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	output := outputFlag(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *output == "json" {
+			return printVersionJSON(cmd.OutOrStdout())
+		}
+		_, err := io.WriteString(cmd.OutOrStdout(), versionText())
+		return err
+	}
 	return cmd
+}
+
+// versionText is what version and --version print.
+func versionText() string {
+	return fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)\n  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
+		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion, version.GoOS, version.GoArch)
 }
 
 // printVersionJSON prints what text says, and the kubelet versions that the model

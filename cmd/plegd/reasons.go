@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,38 +15,79 @@ import (
 
 func newReasonsCommand() *cobra.Command {
 	var dir string
+	var output *string
 	cmd := &cobra.Command{
 		Use:   "reasons [ID]",
-		Short: "List every reason, or say all about one: meaning, evidence, what to do",
-		Args:  cobra.MaximumNArgs(1),
+		Short: "List every reason, or print all about one: meaning, evidence, what to do",
+		Example: `  plegd reasons
+  plegd reasons ShimStuck
+  plegd reasons -o json`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := cmd.OutOrStdout()
-			switch {
-			case dir != "":
+			if dir != "" {
 				return writePages(dir)
-			case len(args) == 0:
-				_, err := fmt.Fprint(w, health.List())
-				return err
 			}
-			for _, r := range health.Reasons() {
-				if strings.EqualFold(r.ID, args[0]) {
-					_, err := fmt.Fprint(w, r.Text())
-					return err
+			table, text := health.Reasons(), health.List()
+			if len(args) > 0 {
+				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
+				if at < 0 {
+					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)", args[0], didYouMean(similar(args[0], reasonIDs()))))
 				}
+				table, text = table[at:at+1], table[at].Text()
 			}
-			return fmt.Errorf("%q is no reason: `plegd reasons` lists them all", args[0])
+			if *output == "json" {
+				return indented(cmd.OutOrStdout(), reasonDocuments(table))
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var ids []string
-			for _, r := range health.Reasons() {
-				ids = append(ids, r.ID)
-			}
-			return ids, cobra.ShellCompDirectiveNoFileComp
+			return reasonIDs(), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
+	output = outputFlag(cmd, "text", "json")
 	cmd.Flags().StringVar(&dir, "markdown", "", "write a page for each reason to this directory")
 	_ = cmd.Flags().MarkHidden("markdown")
 	return cmd
+}
+
+func reasonIDs() (ids []string) {
+	for _, r := range health.Reasons() {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// reasonDocument is a reason as reasons -o json prints it.
+type reasonDocument struct {
+	ID         string            `json:"id"`
+	Severities []health.Severity `json:"severities"`
+	Meaning    string            `json:"meaning"`
+	Evidence   string            `json:"evidence"`
+	Thresholds string            `json:"thresholds"`
+	Outranks   []string          `json:"outranks"`
+	Next       string            `json:"next"`
+	Steps      []string          `json:"steps"`
+	// RestartHelps is yes, no or maybe; Restart says it in a sentence.
+	RestartHelps health.Help `json:"restart_helps"`
+	Restart      string      `json:"restart"`
+	Runbook      string      `json:"runbook"`
+}
+
+func reasonDocuments(table []health.Reason) []reasonDocument {
+	out := make([]reasonDocument, 0, len(table))
+	for _, r := range table {
+		steps := make([]string, 0, len(r.Steps))
+		for _, s := range r.Steps {
+			steps = append(steps, health.Generic(s))
+		}
+		out = append(out, reasonDocument{
+			ID: r.ID, Severities: r.Severities(), Meaning: r.Meaning, Evidence: r.Needs, Thresholds: r.Numbers,
+			Outranks: append([]string{}, r.Outranks...), Next: health.Generic(r.Next), Steps: steps,
+			RestartHelps: r.Restart, Restart: r.RestartAnswer(), Runbook: r.Runbook(),
+		})
+	}
+	return out
 }
 
 // writePages writes the reasons' pages, and removes those of reasons that are

@@ -14,43 +14,67 @@ import (
 )
 
 func newReplayCommand() *cobra.Command {
-	return &cobra.Command{
+	var output *string
+	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Judge a recorded incident's facts again and show where the verdict differs",
 		Long: `Reads an incident as plegd incidents ID -o json prints it, or a file of the
 state directory (- for the standard input), and runs the facts of each moment
-through this plegd's classifier.
-
-Exit: 0 the same verdicts, 1 different ones or no incident.`,
+through this plegd's classifier.`,
+		Example: `  plegd replay incident.json
+  plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			one, err := readIncident(args[0], cmd.InOrStdin())
 			if err != nil {
-				return err
+				return &exitError{exitUnknown, err}
 			}
 			different, judged := incident.Replay(one)
-			w := cmd.OutOrStdout()
-			for _, d := range different {
-				_, _ = fmt.Fprintf(w, "moment %d, +%.3fs\n", d.Index+1, d.Offset)
-				_, _ = fmt.Fprintf(w, "  was %s\n", verdictLine(d.Was))
-				_, _ = fmt.Fprintf(w, "  is  %s\n", verdictLine(d.Is))
-				for _, a := range d.Is.Active {
-					for _, e := range a.Evidence {
-						_, _ = fmt.Fprintf(w, "      %s: %s\n", a.ID, plain.Text(e))
-					}
-				}
+			if judged == 0 {
+				return &exitError{exitUnknown, fmt.Errorf("%s: no moment of it holds facts", args[0])}
 			}
-			switch {
-			case judged == 0:
-				return fmt.Errorf("%s: no moment of it holds facts", args[0])
-			case len(different) > 0:
-				_, _ = fmt.Fprintf(w, "%s: %d of %d verdicts differ\n", one.ID, len(different), judged)
+			if *output == "json" {
+				err = indented(cmd.OutOrStdout(), replayDocument{ID: one.ID, Judged: judged, Different: different})
+			} else {
+				err = writeReplay(cmd.OutOrStdout(), one.ID, different, judged)
+			}
+			if err == nil && len(different) > 0 {
 				return exit(1)
 			}
-			_, _ = fmt.Fprintf(w, "%s: %d verdicts, all the same\n", one.ID, judged)
-			return nil
+			return err
 		},
 	}
+	output = outputFlag(cmd, "text", "json")
+	return cmd
+}
+
+// replayDocument is what replay -o json prints.
+type replayDocument struct {
+	ID        string                `json:"id"`
+	Judged    int                   `json:"judged"`
+	Different []incident.Difference `json:"different"`
+}
+
+// writeReplay prints each moment whose verdict is another now, and a summary.
+func writeReplay(w io.Writer, id string, different []incident.Difference, judged int) error {
+	var b strings.Builder
+	for _, d := range different {
+		fmt.Fprintf(&b, "moment %d, +%.3fs\n", d.Index+1, d.Offset)
+		fmt.Fprintf(&b, "  was %s\n", verdictLine(d.Was))
+		fmt.Fprintf(&b, "  is  %s\n", verdictLine(d.Is))
+		for _, a := range d.Is.Active {
+			for _, e := range a.Evidence {
+				fmt.Fprintf(&b, "      %s: %s\n", a.ID, plain.Text(e))
+			}
+		}
+	}
+	if len(different) > 0 {
+		fmt.Fprintf(&b, "%s: %d of %d verdicts differ\n", id, len(different), judged)
+	} else {
+		fmt.Fprintf(&b, "%s: %d verdicts, all the same\n", id, judged)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func readIncident(path string, stdin io.Reader) (*incident.Incident, error) {

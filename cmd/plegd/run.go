@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -16,13 +15,14 @@ import (
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/journal"
+	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
 )
 
 func newRunCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
 	cfg.StateDir = defaultStateDir()
-	var level, format string
+	level, format := "info", "json"
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Watch the runtime and serve what it finds: the daemon",
@@ -32,21 +32,21 @@ as Prometheus metrics.
 
 Every flag is also an environment variable: PLEGD_ and the name in capitals
 with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
+		Example: `  plegd run
+  plegd run --runtime-endpoint=/run/crio/crio.sock --web.listen-address=127.0.0.1:20290
+  PLEGD_EVENTS=hint plegd run --log.format=console`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return err
+				return usage(err)
 			}
 			cfg.Given = cmd.Flags().Changed
 			if err := validate(&cfg); err != nil {
-				return err
+				return usage(err)
 			}
-			log, err := newLogger(level, format, cmd.ErrOrStderr())
-			if err == nil && !cmd.Flags().Changed("log.format") && journal.Available() {
+			log := newLogger(level, format, cmd.ErrOrStderr())
+			if !cmd.Flags().Changed("log.format") && journal.Available() {
 				log = zap.New(journal.NewCore(log.Level()))
-			}
-			if err != nil {
-				return err
 			}
 			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
 				log.Warn("this environment variable is none of plegd's and has no effect", zap.String("variable", name))
@@ -57,7 +57,7 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	watchFlags(fs, &cfg)
-	fs.StringVar((*string)(&cfg.Events), "events", string(cfg.Events), "what the runtime's events are used for: off, hint (an early look at the pod) or evented (relists 300 s apart, as kubelets 1.26 to 1.36)")
+	choiceFlag(cmd, "events", (*string)(&cfg.Events), modes(), "what the runtime's events are used for: off, hint (an early look at the pod) or evented (relists 300 s apart, as kubelets 1.26 to 1.36)")
 	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease, "how long an event stream lasts: the longest time that a plegd that hangs could hold up the runtime")
 	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe, "listen to events even where that takes them from the kubelet (containerd 1.7)")
 	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "where plegd keeps what must survive its restart")
@@ -65,9 +65,18 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses, "address to serve /metrics on, repeatable; empty: none")
 	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
 	fs.BoolVar(&cfg.WebSystemdSocket, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")
-	fs.StringVar(&level, "log.level", "info", "debug, info, warn or error")
-	fs.StringVar(&format, "log.format", "json", "json or console; unless it is set, systemd's journal gets each field as a field of its own")
+	choiceFlag(cmd, "log.level", &level, []string{"debug", "info", "warn", "error"}, "lowest level that is logged: debug, info, warn or error")
+	choiceFlag(cmd, "log.format", &format, []string{"json", "console"}, "json or console; unless it is set, systemd's journal gets each field as a field of its own")
 	return cmd
+}
+
+// modes are the values of --events.
+func modes() []string {
+	var out []string
+	for _, m := range relist.Modes() {
+		out = append(out, string(m))
+	}
+	return out
 }
 
 // validate checks everything that plegd was told, before anything is started.
@@ -103,7 +112,9 @@ func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	d.Remember(build().Version)
+	if err := d.Remember(build().Version); err != nil {
+		return err
+	}
 	d.Serve(build())
 	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
 		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses), zap.String("control_socket", cfg.ControlSocket))
@@ -112,25 +123,16 @@ func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	return err
 }
 
-// newLogger returns the log of the daemon.
-func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
+// newLogger returns the log of the daemon. The flags have checked level and
+// format.
+func newLogger(level, format string, w io.Writer) *zap.Logger {
 	var l zapcore.Level
-	switch level {
-	case "debug", "info", "warn", "error":
-		_ = l.UnmarshalText([]byte(level))
-	default:
-		return nil, fmt.Errorf("--log.level: %q: want debug, info, warn or error", level)
-	}
+	_ = l.UnmarshalText([]byte(level))
 	enc := zap.NewProductionEncoderConfig()
 	enc.TimeKey, enc.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
-	var encoder zapcore.Encoder
-	switch format {
-	case "json":
-		encoder = zapcore.NewJSONEncoder(enc)
-	case "console":
+	encoder := zapcore.NewJSONEncoder(enc)
+	if format == "console" {
 		encoder = zapcore.NewConsoleEncoder(enc)
-	default:
-		return nil, fmt.Errorf("--log.format: %q: want json or console", format)
 	}
 	note := func(dropped uint64) []byte {
 		line, err := encoder.Clone().EncodeEntry(zapcore.Entry{
@@ -141,5 +143,5 @@ func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 		}
 		return line.Bytes()
 	}
-	return zap.New(zapcore.NewCore(encoder, daemon.NewLogWriter(w, note), l)), nil
+	return zap.New(zapcore.NewCore(encoder, daemon.NewLogWriter(w, note), l))
 }

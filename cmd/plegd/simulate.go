@@ -46,6 +46,9 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
   plegd simulate failpoints --socket /tmp/demo/runtime.sock ''`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.Validate(); err != nil {
+				return usage(err)
+			}
 			return critest.Simulate(cmd.Context(), opts, cmd.ErrOrStderr())
 		},
 	}
@@ -59,7 +62,8 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
 
-	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream, streaming lists): "+likes())
+	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream, streaming lists): "+strings.Join(likes(), ", "))
+	completeFlag(cmd, "like", likes())
 
 	failpoints := &cobra.Command{
 		Use:   "failpoints [SPEC]",
@@ -91,12 +95,11 @@ prints what stands then.`,
 }
 
 // likes lists what --like takes.
-func likes() string {
-	var names []string
+func likes() (names []string) {
 	for _, l := range critest.Likes() {
 		names = append(names, string(l))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // fraction is a flag's value that says what is allowed. Its range is checked

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -16,24 +15,22 @@ import (
 
 func newStatusCommand() *cobra.Command {
 	socket := daemon.DefaultConfig().ControlSocket
-	var output string
+	var output *string
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running daemon knows",
-		Long: `Asks the running daemon over its control socket.
-
-Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tell.`,
+		Long:  `Asks the running daemon over its control socket.`,
+		Example: `  plegd status
+  plegd status --watch
+  plegd status -o json | jq .reasons`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fail := func(err error) error { return &exitError{exitUnknown, err} }
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return fail(err)
+				return usage(err)
 			}
-			print, ok := map[string]func(io.Writer, *view.StatusDocument) (int, error){"text": printText, "json": printJSON}[output]
-			if !ok {
-				return fail(fmt.Errorf("--output: %q: want text or json", output))
-			}
+			print := map[string]func(io.Writer, *view.StatusDocument) (int, error){"text": printText, "json": printJSON}[*output]
 			show := func() (int, error) {
 				doc, err := server.FetchStatus(cmd.Context(), socket)
 				if err != nil {
@@ -42,13 +39,13 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 				return print(cmd.OutOrStdout(), doc)
 			}
 			if watch {
-				if f, ok := redraws(cmd.OutOrStdout()); ok && output == "text" {
+				if f, ok := redraws(cmd.OutOrStdout()); ok && *output == "text" {
 					w := &watcher{out: f, fetch: func(ctx context.Context) (*view.StatusDocument, error) {
 						return server.FetchStatus(ctx, socket)
 					}}
 					return w.run(cmd.Context())
 				}
-				if output == "json" { // documents need nothing between them, and bear nothing
+				if *output == "json" { // documents need nothing between them, and bear nothing
 					return watchPlain(cmd.Context(), func(bool) {}, cmd.ErrOrStderr(), show)
 				}
 				return watchPlain(cmd.Context(), textHead(cmd.OutOrStdout(), time.Now), cmd.OutOrStdout(), show)
@@ -61,7 +58,7 @@ Exit: as check: 0 healthy, 1 degraded, 2 unhealthy, 3 no daemon or could not tel
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&output, "output", "o", "text", "text or json")
+	output = outputFlag(cmd, "text", "json")
 	fs.BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
 	fs.StringVar(&socket, "control-socket", socket, "the daemon's control socket")
 	return cmd

@@ -50,7 +50,9 @@ func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *z
 		t.Fatal(err)
 	}
 	if cfg.StateDir != DefaultConfig().StateDir {
-		d.Remember("1.2.3")
+		if err := d.Remember("1.2.3"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -107,9 +107,13 @@ func (d *Daemon) begin(r restored) {
 }
 
 // Remember makes the daemon keep what it last saw and its incidents in its state
-// directory, and begin with what stands there. version is plegd's own.
-func (d *Daemon) Remember(version string) {
+// directory, and begin with what stands there. version is plegd's own. The error
+// is an *InUseError where another plegd uses that directory.
+func (d *Daemon) Remember(version string) error {
 	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
+	if err := s.lock(); err != nil {
+		return err
+	}
 	d.begin(s.load())
 	d.incidents = incident.New(incident.Options{
 		Dir: incident.Dir(d.cfg.StateDir), BootID: s.bootID, Monotonic: s.clock, Version: version, Log: d.log,
@@ -122,6 +126,7 @@ func (d *Daemon) Remember(version string) {
 	}}
 	d.sources.own["state"] = k
 	d.tasks = append(d.tasks, k)
+	return nil
 }
 
 // Serve adds the web server and the control socket.

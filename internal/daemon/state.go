@@ -56,6 +56,7 @@ type store struct {
 	procfs string
 	log    *zap.Logger
 	clock  func() time.Duration // CLOCK_MONOTONIC
+	locked *os.File             // nil without the lock
 }
 
 func newStore(dir, procfs string, log *zap.Logger) *store {

@@ -25,6 +25,10 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET",
 	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD")
 
+// Generic returns a step or a Next with the words that stand for this node's
+// values replaced by what a page can say of them: PID, UNIT, SOCKET.
+func Generic(step string) string { return genericSteps.Replace(step) }
+
 // pageWords says on a page what its words stand for, "" for a row without any.
 func (r *Reason) pageWords() string {
 	text := r.Next + strings.Join(r.Steps, " ")

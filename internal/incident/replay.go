@@ -11,11 +11,12 @@ import (
 // something else.
 type Difference struct {
 	// Index is the moment's place in the timeline, At and Offset its time.
-	Index  int
-	At     time.Time
-	Offset float64
+	Index  int       `json:"index"`
+	At     time.Time `json:"at"`
+	Offset float64   `json:"offset_seconds"`
 	// Was is what was said, Is what is said today.
-	Was, Is *health.Verdict
+	Was *health.Verdict `json:"was"`
+	Is  *health.Verdict `json:"is"`
 }
 
 // Replay judges the facts of each moment again, with the verdict that stood

@@ -35,7 +35,9 @@ type SimulateOptions struct {
 	Like string
 }
 
-func (o *SimulateOptions) validate() error {
+// Validate checks the values. The error is one line that names the flag, the value
+// and what is allowed.
+func (o *SimulateOptions) Validate() error {
 	switch {
 	case o.Socket == "":
 		return errors.New(`--socket "": want the path of the socket to serve at`)
@@ -72,7 +74,7 @@ func (o *SimulateOptions) validate() error {
 // behind is replaced. What it serves, and every change of the failpoints, is
 // written to log, a line each.
 func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error {
-	if err := opts.validate(); err != nil {
+	if err := opts.Validate(); err != nil {
 		return err
 	}
 	say := log.New(logTo, "", 0)
