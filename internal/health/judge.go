@@ -84,6 +84,11 @@ func (v *Verdict) fallBack(w *view, starting bool, k kubelet) {
 		// Answered again, and by its rules the kubelet waits for the next relist or
 		// the next Status.
 		v.first(*before)
+	case w.answeringAgain():
+		// It has just answered the first call after a hang of everything.
+		if before != nil {
+			v.first(*before)
+		}
 	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
 		v.first(activated(w, reasonOf(Unknown), w.callEvidence()))
 	case starting:

@@ -60,7 +60,7 @@ var kernelReasons = []Reason{
 	},
 	{
 		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
-		Meaning:  "A thread of the runtime waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
+		Meaning:  "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
 		Needs:    "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
 		Numbers:  "D for 2s while lists hang or are slow (critical), for 10s while they are answered (warning); io.pressure some avg10 of 20 %.",
 		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
@@ -119,7 +119,7 @@ func memoryLimited(w *view) []string {
 	waiting := w.blockedIn(waitMemory, least)
 	for i := range c.MemoryLimits {
 		l := &c.MemoryLimits[i]
-		if name, limit, met := l.met(); met && (len(waiting) > 0 || l.OOM && w.relistSuffers() || w.thrashes(l)) {
+		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.relistSuffers() && (l.OOM || w.was(RuntimeMemoryLimited)) || w.thrashes(l)) {
 			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name, mebibytes(limit))}, l.events()...)
 			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
 				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", pr.MemoryFull))
@@ -188,18 +188,40 @@ func storageStalled(w *view) []string {
 	if !w.relistSuffers() {
 		least = blockedBeside
 	}
-	threads, because := w.blockedIn(waitStorage, least), ""
+	who, because := p, ""
+	threads := w.blockedIn(waitStorage, least)
+	if len(threads) == 0 {
+		who, threads = w.dockerBlocked(least)
+	}
 	if len(threads) == 0 && w.relistSuffers() {
-		threads, because = w.blockedIn(waitUnread, blockedAfter), w.blockIO()
+		who, threads, because = p, w.blockedIn(waitUnread, blockedAfter), w.blockIO()
 	}
 	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
 		return nil
 	}
-	out := []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
+	out := []string{fmt.Sprintf("pid %d (%s): %s", who.PID, who.Comm, w.blockedText(threads))}
 	if because != "" {
 		out = append(out, because)
 	}
 	return append(out, w.callEvidence()...)
+}
+
+// dockerBlocked returns the threads of dockerd, or of its containerd, that wait for
+// a disk or a mount: behind cri-dockerd they make the calls to the kernel.
+func (w *view) dockerBlocked(least time.Duration) (*Process, []BlockedThread) {
+	d := w.f.Evidence.Docker
+	if d == nil {
+		return nil, nil
+	}
+	for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
+		if hop == nil || hop.Frozen {
+			continue
+		}
+		if threads := w.blockedOf(hop.Process, waitStorage, least); len(threads) > 0 {
+			return hop.Process, threads
+		}
+	}
+	return nil, nil
 }
 
 // blockIO says what speaks for a wait for the disk where the wait channels cannot

@@ -126,8 +126,12 @@ func TestEverythingHung(t *testing.T) {
 			f := healthyFacts(t0)
 			f.Relist.InFlight = &InFlight{Start: t0.Add(-5 * time.Second), Phase: PhaseListContainers, PhaseStart: t0.Add(-5 * time.Second)}
 			f.Calls = map[string]Call{"version": {LastOK: t0.Add(-tt.before), LastOKDuration: tt.took}}
-			if v := Judge(&f, t0, nil); (v.Reason == RuntimeListStall) != tt.stalled {
-				t.Errorf("%q: %v", v.Reason, v.Active)
+			want := ""
+			if tt.stalled {
+				want = RuntimeListStall
+			}
+			if v := Judge(&f, t0, nil); v.Reason != want {
+				t.Errorf("%q, want %q: %v", v.Reason, want, v.Active)
 			}
 		})
 	}

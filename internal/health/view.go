@@ -243,18 +243,23 @@ func (w *view) silent() bool {
 }
 
 // answeredBeside reports whether another call has been answered while a list hung.
-// One that took as long ended with a hang of everything: the list is given as much
-// time again from then on.
 func (w *view) answeredBeside(since time.Time) bool {
-	if !w.lastAnswer.After(since) {
+	return w.lastAnswer.After(since) && !w.answeringAgain()
+}
+
+// answeringAgain reports whether a list hangs and another call, which took as long,
+// has just been answered: everything hung, and the list is given as much time again.
+func (w *view) answeringAgain() bool {
+	since, ok := w.hangSince()
+	if !ok {
 		return false
 	}
 	for _, c := range w.f.Calls {
 		if c.LastOK.After(since) && c.LastOKDuration >= HangAfter && w.age(c.LastOK) < HangAfter {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // hangSince returns since when a list hangs, or the start of the last relist

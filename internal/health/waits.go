@@ -74,8 +74,12 @@ func isChannel(channel, name string) bool {
 
 // blockedIn returns the threads of the runtime that have been in D for a time,
 // without having run, and wait for that; longest first.
-func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
-	p := w.f.Evidence.Process
+func (w *view) blockedIn(what wait, least time.Duration) []BlockedThread {
+	return w.blockedOf(w.f.Evidence.Process, what, least)
+}
+
+// blockedOf is blockedIn for another process.
+func (w *view) blockedOf(p *Process, what wait, least time.Duration) (out []BlockedThread) {
 	if p == nil || !p.Alive {
 		return nil
 	}

@@ -47,3 +47,56 @@ func TestSeverityBeside(t *testing.T) {
 		t.Errorf("lists slow: %+v", v.Active)
 	}
 }
+
+// TestStorageBehindDocker: behind cri-dockerd the threads of dockerd, and of its
+// containerd, make the calls to the kernel.
+func TestStorageBehindDocker(t *testing.T) {
+	blocked := func(name string) *DockerProcess {
+		return &DockerProcess{Process: &Process{
+			At: t0, PID: 900, Comm: name, Alive: true, Threads: map[string]int{"D": 1, "S": 8},
+			Blocked: []BlockedThread{{TID: 901, Since: t0.Add(-12 * time.Second), Channel: "percpu_rwsem_wait", Syscall: "mkdirat"}},
+		}}
+	}
+	for name, tt := range map[string]struct {
+		docker Docker
+		want   string
+	}{
+		"dockerd":              {Docker{Daemon: blocked("dockerd")}, RuntimeStorageStall},
+		"dockerd's containerd": {Docker{Containerd: blocked("containerd")}, RuntimeStorageStall},
+		"neither":              {Docker{}, ""},
+		"a freezer holds it":   {Docker{Daemon: &DockerProcess{Frozen: true, Process: blocked("dockerd").Process}}, ""},
+	} {
+		f := healthyFacts(t0)
+		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "cri-dockerd", Alive: true, Threads: map[string]int{"S": 9}}
+		tt.docker.Probe = Probe{At: t0, OK: true}
+		f.Evidence.Docker = &tt.docker
+		v := Judge(&f, t0, nil)
+		if v.Reason != tt.want {
+			t.Errorf("%s: %q, want %q: %v", name, v.Reason, tt.want, v.Active)
+		}
+	}
+}
+
+// TestMemoryLimitKeepsItsName: while the usage stands at the limit and calls suffer,
+// not every sample meets a thread that waits for memory.
+func TestMemoryLimitKeepsItsName(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Relist.Lists = []time.Duration{2 * time.Second}
+	f.Evidence.Process = &Process{
+		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
+		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: "mem_cgroup_handle_over_high"}},
+	}
+	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 60 << 20, High: 4 << 20}}}
+	v := Judge(&f, t0, nil)
+	if v.Reason != RuntimeMemoryLimited {
+		t.Fatalf("%q: %v", v.Reason, v.Active)
+	}
+	f.Evidence.Process.Blocked = nil
+	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
+		t.Errorf("no thread waits in this sample: %q: %v", v.Reason, v.Active)
+	}
+	f.Evidence.Cgroup.MemoryLimits[0].High = 0
+	if v = Judge(&f, t0, v); v.Reason == RuntimeMemoryLimited {
+		t.Error("the limit is lifted")
+	}
+}
