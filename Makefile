@@ -36,7 +36,7 @@ GOBUILD = CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -buildvcs=false -ldflag
 # The race detector needs a C compiler with its headers. CI always has one.
 RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>' | $$($(GO) env CC) -E -x c - >/dev/null 2>&1 && echo -race)
 # Modules of their own, for what plegd itself must not depend on.
-MODULES := deploy/image deploy/kubernetes
+MODULES := deploy/image deploy/kubernetes deploy/mixin
 TESTFLAGS ?=
 FREEZE ?=
 E2EFLAGS ?=
@@ -223,8 +223,9 @@ build/tools/golangci-lint-%:
 	@mv build/tools/golangci-lint $@
 
 .PHONY: generate
-generate: ## Write the docs that come from code (reasons, metrics, examples)
+generate: ## Write what comes from code: docs (reasons, metrics, examples), rules and dashboards
 	$(GO) generate ./...
+	$(GO) run -C deploy/mixin .
 
 .PHONY: verify
 verify: generate ## Check that generated files, formatting and go.mod are committed as they should be
@@ -245,6 +246,7 @@ check-deploy: build ## Check the systemd unit, its settings and the files for Pr
 	bash .ci/flags.sh build/plegd
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
 	$(GO) test -count=1 ./deploy/...
+	for m in $(MODULES); do $(GO) test -count=1 -C $$m ./...; done
 
 .PHONY: image
 image: ## Build the container image plegd:VERSION (docker, podman or buildah)

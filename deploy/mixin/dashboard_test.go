@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// checkDashboard says what is wrong with a dashboard's JSON.
+func checkDashboard(text []byte, recorded map[string]bool) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	var d dashboard
+	if err := dec.Decode(&d); err != nil {
+		return err
+	}
+	metrics, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{"datasource": true, "__rate_interval": true}
+	for _, v := range d.Templating.List {
+		known[v.Name] = true
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if p.Title == "" || ids[p.ID] {
+			return fmt.Errorf("panel %d %q: no title, or not the only one of its number", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					return fmt.Errorf("%s lies over %q or outside", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type != "row" && len(p.Targets) == 0 {
+			return fmt.Errorf("%s has no query", p.Title)
+		}
+		for _, t := range p.Targets {
+			if err := checkExpr(d.UID, t.Expr, string(metrics), known, recorded); err != nil {
+				return fmt.Errorf("%s: %w", p.Title, err)
+			}
+		}
+	}
+	for _, a := range d.Annotations.List {
+		if err := checkExpr(d.UID, a.Expr, string(metrics), known, recorded); err != nil {
+			return fmt.Errorf("annotation %s: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkExpr(dashboard, expr, metrics string, variables, recorded map[string]bool) error {
+	if err := checkNames(expr, metrics, recorded); err != nil {
+		return err
+	}
+	if dashboard == "plegd-overview" {
+		if raw := regexp.MustCompile(`(?:^|[^:\w])((?:pleg_|plegd_|kubelet_|up\b)\w*)`).FindString(expr); raw != "" {
+			return fmt.Errorf("%s is there for every node: read a recorded series", raw)
+		}
+	} else if !strings.Contains(expr, `node="$node"`) {
+		return fmt.Errorf("%s reads more than one node", expr)
+	}
+	for _, m := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(expr, -1) {
+		if !variables[m[1]] {
+			return fmt.Errorf("there is no variable %s", m[1])
+		}
+	}
+	return nil
+}
+
+// checkNames returns an error if an expression reads a series that neither plegd nor a rule
+// makes.
+func checkNames(expr, metrics string, recorded map[string]bool) error {
+	for _, name := range regexp.MustCompile(`\b(?:[a-z]+:)?plegd?_[a-z_]+(?::[a-z0-9_]+)?`).FindAllString(expr, -1) {
+		// pleg_culprit may be absent: rules and dashboards leave it out then.
+		if !recorded[name] && name != "pleg_culprit" && !strings.Contains(metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`") {
+			return fmt.Errorf("there is no %s", name)
+		}
+	}
+	return nil
+}
+
+// recordedNames returns what the rules record.
+func recordedNames(t *testing.T, config string) map[string]bool {
+	t.Helper()
+	m, err := evaluate(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, g := range append(m.Alerts.Groups, m.Rules.Groups...) {
+		for _, r := range g.Rules {
+			if r.Record != "" {
+				if out[r.Record] {
+					t.Errorf("%s is recorded twice", r.Record)
+				}
+				out[r.Record] = true
+			}
+		}
+	}
+	return out
+}
+
+func stored(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "grafana", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestDashboards(t *testing.T) {
+	recorded := recordedNames(t, "")
+	for _, name := range []string{"plegd-overview.json", "plegd-node.json"} {
+		if err := checkDashboard(stored(t, name), recorded); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDashboardMutations spoils a dashboard and wants that to be noticed.
+func TestDashboardMutations(t *testing.T) {
+	recorded := recordedNames(t, "")
+	for what, m := range map[string]struct{ file, old, mutant string }{
+		"a field that Grafana does not have":   {"plegd-node.json", `"refresh": "15s"`, `"refersh": "15s"`},
+		"a metric that plegd does not have":    {"plegd-node.json", "pleg_relist_inflight_seconds", "pleg_relist_in_flight_seconds"},
+		"a variable that nobody sets":          {"plegd-node.json", `node=\"$node\"`, `node=\"$instance\"`},
+		"all nodes in the dashboard of one":    {"plegd-node.json", `, node=\"$node\"`, ``},
+		"a series of each node in the fleet's": {"plegd-overview.json", "cluster:pleg_verdict:sum", "pleg_verdict"},
+		"a series that no rule records":        {"plegd-overview.json", "cluster:pleg_verdict:sum", "cluster:pleg_verdict:max"},
+		"one panel over another":               {"plegd-node.json", `"x": 12,`, `"x": 11,`},
+		"a type that does not fit":             {"plegd-node.json", `"schemaVersion": 39`, `"schemaVersion": "39"`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got := stored(t, m.file)
+			spoilt := bytes.Replace(got, []byte(m.old), []byte(m.mutant), 1)
+			if bytes.Equal(spoilt, got) {
+				t.Fatalf("there is no %s to spoil", m.old)
+			}
+			if err := checkDashboard(spoilt, recorded); err == nil {
+				t.Errorf("nothing notices %s", m.mutant)
+			}
+		})
+	}
+}

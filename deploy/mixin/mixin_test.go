@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestFiles compares the files in the repository with what the mixin makes.
+func TestFiles(t *testing.T) {
+	if err := run("..", "", true); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoRunbookElsewhere: every link comes from the configuration.
+func TestNoRunbookElsewhere(t *testing.T) {
+	files, err := render(`{runbookBaseURL: 'https://wiki.example.org/plegd/', runbookSuffix: ''}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for _, url := range regexp.MustCompile(`https?://[^\s"'\\]*`).FindAllString(string(files[name]), -1) {
+			if !strings.HasPrefix(url, "https://wiki.example.org/plegd/") {
+				t.Errorf("%s links to %s", name, url)
+			}
+			links++
+		}
+		if strings.Contains(string(files[name]), ".md\"") || strings.Contains(string(files[name]), ".md'") {
+			t.Errorf("%s has a link with a suffix of its own", name)
+		}
+	}
+	if links == 0 {
+		t.Error("nothing links to a runbook")
+	}
+}
+
+// promtool skips the test where it is not installed; in CI it must be.
+func promtool(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
+			t.Fatal("promtool is not installed; see test/e2e/install-deps.sh")
+		}
+		t.Skip("SKIPPED: promtool is not installed; see test/e2e/install-deps.sh")
+	}
+}
+
+// unitTests are promtool's tests of the rules.
+var unitTests = []string{"plegd.rules.test.yml", "plegd.weather.test.yml", "plegd.kubelet.test.yml"}
+
+// A replacement rewrites a test for another configuration.
+type replacement struct{ old, new string }
+
+// TestOtherLabels runs all unit tests of the rules with other labels and other links, rewritten
+// accordingly.
+func TestOtherLabels(t *testing.T) {
+	promtool(t)
+	stackJob := []replacement{
+		{`job="plegd"`, `job="plegd/plegd"`},
+		{`job: plegd\b([^/])`, `job: plegd/plegd$1`},
+	}
+	for name, c := range map[string]struct {
+		config  string
+		rewrite []replacement
+	}{
+		// Without a relabelling of its own a PodMonitor has these labels, and no node.
+		"a PodMonitor without relabelling": {"", append([]replacement{
+			{`((?:pleg_|up|process_)[a-z_]*)\{job=`, `$1{namespace="plegd", container="plegd", endpoint="metrics", job=`},
+			{`exp_labels: \{severity: (\w+), (.*)instance:`, `exp_labels: {severity: $1, namespace: plegd, container: plegd, endpoint: metrics, ${2}instance:`},
+			{`labels: '(instance:[a-z0-9_:]*)\{`, `labels: '$1{namespace="plegd", container="plegd", endpoint="metrics", `},
+		}, stackJob...)},
+		"other labels": {
+			`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', plegdSelector: 'env="prod"', runbookBaseURL: 'https://wiki.example.org/', runbookSuffix: '', alertLabels: {team: 'nodes'}, interval: '15s'}`,
+			[]replacement{
+				{`([{ ])cluster="`, `${1}k8s_cluster="`},
+				{`([{ ])cluster: `, `${1}k8s_cluster: `},
+				{`([{ ])node="`, `${1}kubernetes_node="`},
+				{`([{ ])node: `, `${1}kubernetes_node: `},
+				{`series: '((?:pleg_|process_)[a-z_]*)\{`, `series: '$1{env="prod", `},
+				{`labels: '(instance:[a-z0-9_:]*)\{`, `labels: '$1{env="prod", `},
+				{`exp_labels: \{severity: (\w+), (.*)instance:`, `exp_labels: {severity: $1, env: prod, ${2}instance:`},
+				// up is not plegd's.
+				{`exp_labels: \{severity: warning, env: prod, (.*)(instance: [^}]*\}\n\s+exp_annotations:\n\s+summary: "[^"]*plegd does not answer)`, `exp_labels: {severity: warning, $1$2`},
+				// absent has the labels of its selector.
+				{`(alertname: PlegdAbsent\n\s+exp_alerts:\n\s+- exp_labels: \{severity: warning)\}`, `$1, env: prod}`},
+				{`exp_labels: \{`, `exp_labels: {team: nodes, `},
+				{`https://github.com/plegd/plegd/blob/main/docs/`, `https://wiki.example.org/`},
+				{`(runbook_url: .*)\.md`, `$1`},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files, err := render(c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
+				if err := os.WriteFile(filepath.Join(dir, name), files["prometheus/"+name], 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range unitTests {
+				b, err := os.ReadFile(filepath.Join("..", "prometheus", name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range c.rewrite {
+					b = regexp.MustCompile(r.old).ReplaceAll(b, []byte(r.new))
+				}
+				if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command("promtool", append([]string{"test", "rules"}, unitTests...)...)
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("promtool: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestOtherLabelsInDashboards: the labels of the configuration, and no others.
+func TestOtherLabelsInDashboards(t *testing.T) {
+	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node'}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range m.Dashboards {
+		for _, label := range []string{`cluster=~`, `node=`} {
+			if regexp.MustCompile(`[{ ]` + label).Match(text) {
+				t.Errorf("%s selects by %s", name, label)
+			}
+		}
+		var d dashboard
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&d); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestThresholds: a threshold and a delay of the configuration reach the rules.
+func TestThresholds(t *testing.T) {
+	m, err := evaluate(`{notReadySoonSeconds: 45, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, g := range m.Alerts.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "PLEGUnhealthy" && r.For == "30s" && r.Labels["severity"] == "page" ||
+				r.Alert == "PLEGNotReadySoon" && strings.Contains(r.Expr, "< 45") {
+				found++
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d of 2 settings reach the rules", found)
+	}
+}
