@@ -64,7 +64,7 @@ type reasonDocument struct {
 	Severities []health.Severity `json:"severities"`
 	Meaning    string            `json:"meaning"`
 	Evidence   string            `json:"evidence"`
-	Thresholds string            `json:"thresholds"`
+	Thresholds []string          `json:"thresholds"`
 	Outranks   []string          `json:"outranks"`
 	Next       string            `json:"next"`
 	Steps      []string          `json:"steps"`
@@ -81,8 +81,12 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 		for _, s := range r.Steps {
 			steps = append(steps, health.Generic(s))
 		}
+		thresholds := make([]string, 0, len(r.Thresholds))
+		for _, t := range r.Thresholds {
+			thresholds = append(thresholds, t.String())
+		}
 		out = append(out, reasonDocument{
-			ID: r.ID, Severities: r.Severities(), Meaning: r.Meaning, Evidence: r.Needs, Thresholds: r.Numbers,
+			ID: r.ID, Severities: r.Severities(), Meaning: r.Meaning, Evidence: r.Needs, Thresholds: thresholds,
 			Outranks: append([]string{}, r.Outranks...), Next: health.Generic(r.Next), Steps: steps,
 			RestartHelps: r.Restart, Restart: r.RestartAnswer(), Runbook: r.Runbook(),
 		})

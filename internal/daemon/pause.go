@@ -11,13 +11,6 @@ import (
 )
 
 const (
-	// pausedFor is a time between two judgements, 0.25 s apart, that means that
-	// plegd itself was stopped, frozen or starved. A suspend counts from there
-	// too.
-	pausedFor = 2 * time.Second
-	// runtimePausedFor is the least pause of plegd's of which the runtime's CPU
-	// time says whether the runtime was stopped as well.
-	runtimePausedFor = 5 * time.Second
 	// wakesWithin is how long it may take after a pause until the runtime has
 	// been asked again, and it is known what else was paused.
 	wakesWithin = 3 * time.Second
@@ -83,10 +76,10 @@ func suspendedTime() time.Duration {
 func (p *pauses) look(now time.Time, f *health.Facts) health.Facts {
 	asleep, activity := p.suspended(), p.activity()
 	if !p.looked.IsZero() {
-		if slept := asleep - p.asleep; slept >= pausedFor {
+		if slept := asleep - p.asleep; slept >= health.PausedFor {
 			p.last = &health.Pause{Kind: health.PauseSuspend, Ended: now, Duration: slept}
 		}
-		if gap := now.Sub(p.looked); gap >= pausedFor {
+		if gap := now.Sub(p.looked); gap >= health.PausedFor {
 			p.woke, p.gap, p.proving = now, gap, true
 			p.start = snapshot{activity: p.before, pid: p.pid}
 		}
@@ -130,7 +123,7 @@ func (p *pauses) prove(now time.Time, f *health.Facts, a *evidence.Activity) {
 		return
 	}
 	p.proving = false
-	if p.gap >= runtimePausedFor && process.Alive && process.PID == p.start.pid && usedBy(process, p.gap) <= max(idleRuntimeLeast, time.Duration(idleRuntimeShare*float64(p.gap))) {
+	if p.gap >= health.RuntimePausedFor && process.Alive && process.PID == p.start.pid && usedBy(process, p.gap) <= max(idleRuntimeLeast, time.Duration(idleRuntimeShare*float64(p.gap))) {
 		pause.Kind = health.PauseRuntime
 		p.last = &pause
 	}

@@ -19,8 +19,8 @@ func (r *Reason) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)\n%s\n\n", r.ID, r.severityText(), r.Meaning)
 	fmt.Fprintf(&b, "Evidence: %s\n", r.Needs)
-	if r.Numbers != "" {
-		fmt.Fprintf(&b, "Numbers:  %s\n", r.Numbers)
+	if len(r.Thresholds) > 0 {
+		fmt.Fprintf(&b, "Thresholds: %s\n", thresholdsText(r.Thresholds))
 	}
 	if len(r.For) > 0 {
 		fmt.Fprintf(&b, "Runtimes: %s\n", versionsText(r.For))
@@ -77,8 +77,8 @@ func (r *Reason) Page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n%s\n\n", r.ID, pageNote, r.Meaning)
 	fmt.Fprintf(&b, "| | |\n|---|---|\n| Severity | %s |\n| Evidence needed | %s |\n", r.severityText(), r.Needs)
-	if r.Numbers != "" {
-		fmt.Fprintf(&b, "| Numbers | %s |\n", r.Numbers)
+	if len(r.Thresholds) > 0 {
+		fmt.Fprintf(&b, "| Thresholds | %s |\n", thresholdsText(r.Thresholds))
 	}
 	if len(r.For) > 0 {
 		fmt.Fprintf(&b, "| Runtimes | %s |\n", versionsText(r.For))
@@ -103,7 +103,7 @@ func (r *Reason) Page() string {
 	if r.Restart != HelpsNo {
 		b.WriteString("\nBefore a restart, keep the evidence: [how](../troubleshooting.md#3-before-you-restart-anything).\n")
 	}
-	fmt.Fprintf(&b, "\n## Is it over?\n\n`plegd status` on the node names it no more, and in Prometheus `pleg_reason{reason=\"%s\"}` is 0. [All reasons](README.md) · [A node is NotReady, step by step](../troubleshooting.md)\n", r.ID)
+	fmt.Fprintf(&b, "\n## Is it over?\n\n`plegd status` on the node no longer reports it, and in Prometheus `pleg_reason{reason=\"%s\"}` is 0. [All reasons](README.md) · [A node is NotReady, step by step](../troubleshooting.md)\n", r.ID)
 	return genericSteps.Replace(b.String())
 }
 

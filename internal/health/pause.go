@@ -28,6 +28,15 @@ type Pause struct {
 	Duration time.Duration `json:"duration_ns"`
 }
 
+const (
+	// PausedFor is the shortest time without a judgement that counts as a pause of
+	// plegd.
+	PausedFor = 2 * time.Second
+	// RuntimePausedFor is the shortest pause of plegd of which the runtime's CPU
+	// time says whether the runtime was paused as well.
+	RuntimePausedFor = 5 * time.Second
+)
+
 // pauseRecent is how long a pause is reported after it ended.
 const pauseRecent = 5 * time.Minute
 
@@ -36,8 +45,12 @@ var pauseReason = Reason{
 	ID: NodePaused, Severity: SeverityInfo,
 	Meaning: "The machine was paused: a virtual machine that was stopped or migrated, or a suspended node. The state of the node does not suffer from it.",
 	Needs:   "the difference between CLOCK_BOOTTIME and CLOCK_MONOTONIC grew (suspend); or plegd was not run for a time in which the kernel made almost no context switch (a stopped virtual machine), or in which the runtime used no CPU time (both were stopped).",
-	Numbers: "2s or more; 5s where only plegd and the runtime were stopped; within the last 5m. Ages do not count a pause of the machine.",
-	Next:    "Look in the hypervisor's or the cloud's log for what paused the machine: a migration, a snapshot, suspend.",
+	Thresholds: []Threshold{
+		{"a pause of %s or more", PausedFor},
+		{"of %s or more where only plegd and the runtime were stopped", RuntimePausedFor},
+		{"within the last %s", pauseRecent},
+	},
+	Next: "Look in the hypervisor's or the cloud's log for what paused the machine: a migration, a snapshot, suspend.",
 	Steps: []string{
 		"`journalctl -k -b | grep -i -e suspend -e 'clocksource'`: a suspend is logged, a stopped virtual machine is not.",
 		"Pods were paused as well: leases, leader elections and connections may have run out meanwhile.",

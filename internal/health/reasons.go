@@ -84,10 +84,9 @@ type Reason struct {
 	SeverityBeside Severity
 	// Meaning is one line.
 	Meaning string
-	// Needs is the evidence that the reason needs; Numbers its thresholds, ""
-	// when it has none.
-	Needs   string
-	Numbers string
+	// Needs is the evidence that the reason needs, Thresholds its numbers.
+	Needs      string
+	Thresholds []Threshold
 	// For is the runtimes and versions that the row holds for; empty for all.
 	For []Versions
 	// Outranks names the reasons that are consequences of this one, or less

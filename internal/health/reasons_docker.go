@@ -23,9 +23,11 @@ const (
 var dockerReasons = []Reason{
 	{
 		ID: DockerDaemonUnreachable, Severity: SeverityCritical,
-		Meaning:  "cri-dockerd answers, but the Docker daemon behind it accepts no connection or does not answer: no pod can be started or stopped. Lists can stay perfect meanwhile, on connections that cri-dockerd opened before.",
-		Needs:    "a fresh connection to the Docker socket gets no answer to GET /_ping. Where nobody listens on that socket: it has answered before, or cri-dockerd's errors name the Docker daemon (--docker-socket may be another one than cri-dockerd's).",
-		Numbers:  "3s; at once where lists fail or hang too, or where dockerd is stopped, frozen, gone or without a free descriptor.",
+		Meaning: "cri-dockerd answers, but the Docker daemon behind it accepts no connection or does not answer: no pod can be started or stopped. Lists can stay perfect meanwhile, on connections that cri-dockerd opened before.",
+		Needs:   "a fresh connection to the Docker socket gets no answer to GET /_ping. Where nobody listens on that socket: it has answered before, or cri-dockerd's errors name the Docker daemon (--docker-socket may be another one than cri-dockerd's).",
+		Thresholds: []Threshold{
+			{"no answer to /_ping for %s; at once where lists fail or hang too, or where dockerd is stopped, frozen, gone or without a free descriptor", pingFailedFor},
+		},
 		Outranks: slices.Concat([]string{DockerContainerdUnreachable}, accept, calls),
 		Next:     "Repair dockerd, by what the evidence shows of its process; cri-dockerd, shims and pods need nothing.",
 		Steps: []string{
@@ -40,9 +42,12 @@ var dockerReasons = []Reason{
 	},
 	{
 		ID: DockerContainerdUnreachable, Severity: SeverityCritical,
-		Meaning:  "dockerd answers, but the containerd that runs its containers does not: no container can be started, stopped or entered, and inspecting one may hang.",
-		Needs:    "behind cri-dockerd, every thread of dockerd's containerd is stopped, its cgroup is frozen, it is gone while dockerd runs, or connections are pending in its accept queue.",
-		Numbers:  "stopped or frozen for 1s; gone, or the queue not empty, for 3s.",
+		Meaning: "dockerd answers, but the containerd that runs its containers does not: no container can be started, stopped or entered, and inspecting one may hang.",
+		Needs:   "behind cri-dockerd, every thread of dockerd's containerd is stopped, its cgroup is frozen, it is gone while dockerd runs, or connections are pending in its accept queue.",
+		Thresholds: []Threshold{
+			{"stopped or frozen for %s", containerdStoppedFor},
+			{"gone, or connections pending in its accept queue, for %s", containerdGoneFor},
+		},
 		Outranks: calls,
 		Next:     "Repair dockerd's containerd, by what the evidence shows of its process; its shims and pods need nothing.",
 		Steps: []string{

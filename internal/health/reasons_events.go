@@ -23,9 +23,11 @@ const (
 var eventReasons = []Reason{
 	{
 		ID: EventStreamBroken, Severity: SeverityWarning,
-		Meaning:  "The runtime's event stream breaks again and again, while its calls are answered: a kubelet that relies on events is back to relists, for good.",
-		Needs:    "--events=hint or evented, and a stream that has failed.",
-		Numbers:  "5 failures, as the kubelet counts; over once a stream holds for --events-lease (10s).",
+		Meaning: "The runtime's event stream breaks again and again, while its calls are answered: a kubelet that relies on events is back to relists, for good.",
+		Needs:   "--events=hint or evented, and a stream that has failed.",
+		Thresholds: []Threshold{
+			{"%s failures, as the kubelet counts; over once a stream holds for --events-lease", streamFailures},
+		},
 		Outranks: []string{EventsMissed},
 		Next:     "See in the runtime's log why its streams end; until then a kubelet with the EventedPLEG feature gate does better without it.",
 		Steps: []string{
@@ -54,8 +56,12 @@ var eventReasons = []Reason{
 		ID: EventsMissed, Severity: SeverityWarning,
 		Meaning: "The runtime's events do not tell of every change: a kubelet that relies on them learns of it up to 5 min late.",
 		Needs:   "--events=hint or evented, and changes that relists find and no event tells.",
-		Numbers: "untold for two periods (2s), again and again for 10s, while the stream held: a cut or a lapse explains what is missed around it; the last within a minute or two periods in force.",
-		Next:    "Do not rely on events on this node: leave the kubelet's EventedPLEG feature gate off.",
+		Thresholds: []Threshold{
+			{"no event within two relist periods", nil},
+			{"repeatedly for %s while the stream held: a cut or a lapse explains what is missed around it", missedPersists},
+			{"the last within %s or two periods in force", missedRecent},
+		},
+		Next: "Do not rely on events on this node: leave the kubelet's EventedPLEG feature gate off.",
 		Steps: []string{
 			"`plegd status`: how many changes were missed, and of how many events.",
 			"`pleg_evented_missed_total` beside `pleg_evented_events_total`: since when, and whether it goes with a version of the runtime.",

@@ -45,9 +45,14 @@ const (
 var kernelReasons = []Reason{
 	{
 		ID: RuntimeMemoryLimited, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
-		Meaning:  "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
-		Needs:    "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
-		Numbers:  "95 % of memory.high, memory.max or memory.limit_in_bytes; full avg10 of memory.pressure 20 %, or 50 pages a second read again where there is none. Out of memory while lists are answered: a thread that has waited for 10s.",
+		Meaning: "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
+		Needs:   "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
+		Thresholds: []Threshold{
+			{"usage at %s of memory.high, memory.max or memory.limit_in_bytes", Share(memoryNear)},
+			{"full avg10 of memory.pressure %s", Percent(memoryPressure)},
+			{"or %s pages a second read again where the cgroup has no pressure file", refaultsMany},
+			{"out of memory while lists are answered: a thread that has waited for %s", blockedBeside},
+		},
 		Outranks: slices.Concat([]string{RuntimeStorageStall, RuntimeStarved, RuntimeStarting, NodeMemoryStall, NodeIOStall}, accept, calls),
 		Next:     "Raise the memory limit at the cgroup that the evidence names.",
 		Steps: []string{
@@ -60,9 +65,13 @@ var kernelReasons = []Reason{
 	},
 	{
 		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
-		Meaning:  "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
-		Needs:    "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
-		Numbers:  "D for 2s while lists hang or are slow (critical), for 10s while they are answered (warning); io.pressure some avg10 of 20 %.",
+		Meaning: "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
+		Needs:   "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
+		Thresholds: []Threshold{
+			{"D for %s while lists hang or are slow (critical)", blockedAfter},
+			{"D for %s while they are answered (warning)", blockedBeside},
+			{"some avg10 of io.pressure %s", Percent(ioPressure)},
+		},
 		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
 		Next:     "Look at the disk or mount that the thread waits for before anything else.",
 		Steps: []string{
@@ -75,9 +84,12 @@ var kernelReasons = []Reason{
 	},
 	{
 		ID: RuntimeStorageLocked, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
-		Meaning:  "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
-		Needs:    "a waiting entry of the runtime's in /proc/locks.",
-		Numbers:  "1s while it does not serve or lists hang or are slow (critical), 10s while they are answered (warning).",
+		Meaning: "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
+		Needs:   "a waiting entry of the runtime's in /proc/locks.",
+		Thresholds: []Threshold{
+			{"waits for %s while the runtime does not serve or lists hang or are slow (critical)", lockedAfter},
+			{"for %s while they are answered (warning)", lockedBeside},
+		},
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
 		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
 		Steps: []string{
@@ -90,9 +102,16 @@ var kernelReasons = []Reason{
 	},
 	{
 		ID: RuntimeStarved, Severity: SeverityCritical,
-		Meaning:  "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
-		Needs:    "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang or new connections wait to be accepted, and its quota takes no time.",
-		Numbers:  "runnable without a CPU for 0.5s a second, 80 % of the time that it could run, and 100ms each time (ends below half of one of these); its quota has taken no time for 3s; one of the last three relists' lists above 300ms.",
+		Meaning: "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
+		Needs:   "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang or new connections wait to be accepted, and its quota takes no time.",
+		Thresholds: []Threshold{
+			{"runnable without a CPU for %s seconds a second", float64(starvedDelay)},
+			{"for %s of the time that it could run", Share(starvedShare)},
+			{"for %s each time", starvedWait},
+			{"ends below %s of one of these", Share(starvedStill)},
+			{"its quota has taken no time for %s", throttledLately},
+			{"one of the recent relists' lists above %s", slowCall},
+		},
 		Outranks: slices.Concat([]string{RuntimeStarting, NodeCPUStall}, accept, calls),
 		Next:     "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
 		Steps: []string{

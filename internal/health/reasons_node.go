@@ -23,9 +23,12 @@ const (
 var nodeLimitReasons = []Reason{
 	{
 		ID: PIDsExhausted, Severity: SeverityCritical,
-		Meaning:  "No process or thread can be started any more: the runtime can start no shim and no thread.",
-		Needs:    "the tasks of the runtime's cgroup, or the threads of the node, are at their limit.",
-		Numbers:  "98 % of pids.max; 95 % of the smaller of pid_max and threads-max.",
+		Meaning: "No process or thread can be started any more: the runtime can start no shim and no thread.",
+		Needs:   "the tasks of the runtime's cgroup, or the threads of the node, are at their limit.",
+		Thresholds: []Threshold{
+			{"%s of pids.max", Share(pidsFull)},
+			{"%s of the smaller of pid_max and threads-max", Share(nodeFull)},
+		},
 		Outranks: slices.Concat(accept, calls),
 		Next:     "Find what started so many processes; raise TasksMax of the runtime's unit where that is the limit.",
 		Steps: []string{
@@ -46,9 +49,11 @@ var nodeLimitReasons = []Reason{
 	},
 	{
 		ID: FileTableFull, Severity: SeverityCritical,
-		Meaning:  "The kernel's table of open files is full: no process can open a file or accept a connection.",
-		Needs:    "/proc/sys/fs/file-nr.",
-		Numbers:  "95 % of file-max.",
+		Meaning: "The kernel's table of open files is full: no process can open a file or accept a connection.",
+		Needs:   "/proc/sys/fs/file-nr.",
+		Thresholds: []Threshold{
+			{"%s of file-max", Share(nodeFull)},
+		},
 		Outranks: slices.Concat([]string{AcceptFDExhausted}, accept, calls),
 		Next:     "Find which process holds the files, and raise fs.file-max.",
 		Steps: []string{
@@ -71,17 +76,17 @@ var nodeLimitReasons = []Reason{
 var nodeReasons = []Reason{
 	pressure(NodeCPUStall, "The node is short of CPU, and the runtime's answers are slow with it.",
 		"CPU pressure and hardly any idle time, or the runtime itself waits for a CPU, while the lists of the last two relists were slow. Pressure alone proves nothing: containers at their own quota count in it on an idle node.",
-		"some avg10 of 80 % (ends below 60 %); idle for 20 % of 5s at most (ends above 30 %), or the runtime waits for a CPU for 0.2s a second and longer than it runs; a list above 300ms.", cpuSome,
+		"some avg10", cpuSome, []Threshold{{"the CPUs idle for %s at most", Share(idleMost)}, {"ends above %s", Share(idleStill)}, {"or the runtime waits for a CPU for %s seconds a second and longer than it runs", float64(waitMost)}},
 		"See what uses the node's CPUs, and give the runtime its share (kubelet: system-reserved, CPUWeight of the unit).",
 		[]string{"`top`, `cat /proc/pressure/cpu`.", "`systemctl show {unit} -p CPUWeight` of the runtime's unit: system services should have more than pods."},
 		func(n *Node) (float64, string) { return n.CPUSome, "CPU pressure: some %.0f %% of the last 10s" }).and(busyCPUs),
 	pressure(NodeMemoryStall, "The node is short of memory: everything waits for it, and the runtime's answers are slow with it.",
-		"memory pressure, while the lists of the last two relists were slow.", "full avg10 of 20 % (ends below 15 %); a list above 300ms.", memFull,
+		"memory pressure, while the lists of the last two relists were slow.", "full avg10", memFull, nil,
 		"See what uses the node's memory; eviction should have begun.",
 		[]string{"`cat /proc/pressure/memory`, `ps aux --sort -rss | head`.", "`kubectl describe node`: MemoryPressure, and the pods' requests."},
 		func(n *Node) (float64, string) { return n.MemoryFull, "memory pressure: full %.0f %% of the last 10s" }),
 	pressure(NodeIOStall, "The node's disks cannot keep up, and the runtime's answers are slow with it.",
-		"I/O pressure, while the lists of the last two relists were slow.", "full avg10 of 40 % (ends below 30 %); a list above 300ms.", ioFull,
+		"I/O pressure, while the lists of the last two relists were slow.", "full avg10", ioFull, nil,
 		"See what uses the disks, image pulls and logs first.",
 		[]string{"`cat /proc/pressure/io`, `iotop -o`, `iostat -x 1`.", "A cloud disk out of burst credits looks like this: see its metrics."},
 		func(n *Node) (float64, string) { return n.IOFull, "I/O pressure: full %.0f %% of the last 10s" }),
@@ -94,10 +99,11 @@ func (w *view) listsSlow() bool {
 	return len(l) > 1 && l[len(l)-1] >= slowCall && l[len(l)-2] >= slowCall
 }
 
-func pressure(id, meaning, needs, numbers string, limit float64, next string, steps []string, value func(*Node) (float64, string)) Reason {
+func pressure(id, meaning, needs, what string, limit float64, more []Threshold, next string, steps []string, value func(*Node) (float64, string)) Reason {
 	return Reason{
-		ID: id, Severity: SeverityWarning, Meaning: meaning, Needs: needs, Numbers: numbers, Outranks: load,
-		Next: next, Steps: steps, Restart: HelpsNo,
+		ID: id, Severity: SeverityWarning, Meaning: meaning, Needs: needs, Outranks: load,
+		Thresholds: slices.Concat([]Threshold{{what + " of %s", Percent(limit)}, {"ends below %s", Percent(limit * calmShare)}}, more, []Threshold{{"the lists of two relists above %s", slowCall}}),
+		Next:       next, Steps: steps, Restart: HelpsNo,
 		match: func(w *view) []string {
 			n := w.f.Evidence.Node
 			if n == nil || !w.listsSlow() {

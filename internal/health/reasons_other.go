@@ -29,9 +29,12 @@ const (
 var otherReasons = []Reason{
 	{
 		ID: EventSubscriberStuck, Severity: SeverityCritical,
-		Meaning:  "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
-		Needs:    "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
-		Numbers:  "8s; 2s for one that is stopped.",
+		Meaning: "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
+		Needs:   "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
+		Thresholds: []Threshold{
+			{"has not read for %s", subscriberStuck},
+			{"for %s where the client is stopped", subscriberStopped},
+		},
 		For:      subscriberCanBlock,
 		Outranks: append([]string{RuntimeHelperStuck}, load...),
 		Next:     "Continue or end the client named in the evidence; the runtime goes on at once.",
@@ -67,8 +70,12 @@ var otherReasons = []Reason{
 		ID: KubeletStalled, Severity: SeverityCritical,
 		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
 		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
-		Numbers: "healthz for 10s, last seen 330s; the runtime good for 10s.",
-		Next:    "Look at the kubelet, not at the runtime.",
+		Thresholds: []Threshold{
+			{"healthz fails for %s", kubeletFails},
+			{"the kubelet's own last seen is %s old", kubeletOld},
+			{"the runtime good for %s", kubeletFails},
+		},
+		Next: "Look at the kubelet, not at the runtime.",
 		Steps: []string{
 			"`curl -s 'localhost:10248/healthz?verbose'`: which check fails.",
 			"`journalctl -u kubelet -b --since -15min`.",
@@ -95,9 +102,11 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: KubeletDown, Severity: SeverityCritical,
-		Meaning:  "The kubelet does not run: nobody listens at its healthz.",
-		Needs:    "its healthz answered before, and connections are refused.",
-		Numbers:  "10s.",
+		Meaning: "The kubelet does not run: nobody listens at its healthz.",
+		Needs:   "its healthz answered before, and connections are refused.",
+		Thresholds: []Threshold{
+			{"nobody listens for %s", kubeletGone},
+		},
 		Outranks: []string{KubeletStalled},
 		Next:     "Start the kubelet; see in its log why it ended.",
 		Steps: []string{
@@ -118,8 +127,11 @@ var otherReasons = []Reason{
 		ID: EventChannelFull, Severity: SeverityWarning,
 		Meaning: "The channel of pod lifecycle events is full, and events are dropped. A kubelet that relies on events calls that unhealthy.",
 		Needs:   "events discarded, or a full channel while events are relied on.",
-		Numbers: "within the last minute; the channel holds 1000.",
-		Next:    "See what changes so many pods at once.",
+		Thresholds: []Threshold{
+			{"within the last %s", discardRecent},
+			{"the channel holds 1000 events", nil},
+		},
+		Next: "See what changes so many pods at once.",
 		Steps: []string{
 			"`plegd status`: how many pods changed in the last relist.",
 			"The kubelet's own count is kubelet_pleg_discard_events.",
@@ -138,9 +150,11 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: RelistLoopStalled, Severity: SeverityCritical,
-		Meaning:  "plegd's own relist loop does not move: this is a fault of plegd's, and says nothing about the runtime.",
-		Needs:    "a relist takes longer than its time limits allow, or none begins.",
-		Numbers:  "10s beyond --rpc-timeout, or beyond --relist-period.",
+		Meaning: "plegd's own relist loop does not move: this is a fault of plegd's, and says nothing about the runtime.",
+		Needs:   "a relist takes longer than its time limits allow, or none begins.",
+		Thresholds: []Threshold{
+			{"%s beyond --rpc-timeout, or beyond --relist-period", loopLate},
+		},
 		Outranks: calls,
 		Next:     "Restart plegd, and please report this with its log.",
 		Steps: []string{

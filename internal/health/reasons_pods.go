@@ -10,9 +10,12 @@ import (
 var podReasons = []Reason{
 	{
 		ID: ShimStuck, Severity: SeverityWarning,
-		Meaning:  "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
-		Needs:    "a shim or conmon is in state T, in a frozen cgroup, or in D for long.",
-		Numbers:  "T or frozen for 1s, D for 30s.",
+		Meaning: "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
+		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or in D for long.",
+		Thresholds: []Threshold{
+			{"stopped or frozen for %s", stoppedShim},
+			{"in D for %s", blockedShim},
+		},
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
 		Next:     "See what stopped it; continuing or killing that shim mends the pod.",
 		Steps: []string{
@@ -40,9 +43,11 @@ var podReasons = []Reason{
 	},
 	{
 		ID: RuntimeHelperStuck, Severity: SeverityWarning,
-		Meaning:  "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
-		Needs:    "runc, crun or a CNI plugin has run for long.",
-		Numbers:  "30s.",
+		Meaning: "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
+		Needs:   "runc, crun or a CNI plugin has run for long.",
+		Thresholds: []Threshold{
+			{"runs for %s", oldHelper},
+		},
 		Outranks: load,
 		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
 		Steps: []string{
@@ -66,9 +71,11 @@ var podReasons = []Reason{
 	},
 	{
 		ID: PodInspectionStall, Severity: SeverityCritical,
-		Meaning:  "The lists work, but asking for one pod's status hangs: the kubelet waits up to two minutes for each such pod, two of them turn the node NotReady.",
-		Needs:    "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was given up at --inspect-timeout.",
-		Numbers:  "unanswered for 3s; given up after --inspect-timeout (10s).",
+		Meaning: "The lists work, but asking for one pod's status hangs: the kubelet waits up to two minutes for each such pod, two of them turn the node NotReady.",
+		Needs:   "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was given up at --inspect-timeout.",
+		Thresholds: []Threshold{
+			{"unanswered for %s; given up after --inspect-timeout", inspectHangAfter},
+		},
 		Outranks: slices.Concat([]string{PodInspectionFailing}, load),
 		Next:     "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
 		Steps: []string{
@@ -107,9 +114,11 @@ var podReasons = []Reason{
 	},
 	{
 		ID: PodInspectionFailing, Severity: SeverityWarning,
-		Meaning:  "The lists work, but a pod's status cannot be had: the kubelet does not see that pod change.",
-		Needs:    "PodSandboxStatus or ContainerStatus of a pod fails again and again with an error.",
-		Numbers:  "2 times in a row.",
+		Meaning: "The lists work, but a pod's status cannot be had: the kubelet does not see that pod change.",
+		Needs:   "PodSandboxStatus or ContainerStatus of a pod fails again and again with an error.",
+		Thresholds: []Threshold{
+			{"fails %s times in a row", failingInspections},
+		},
 		Outranks: load,
 		Next:     "Look at the pods named by `plegd status`; the error is the runtime's.",
 		Steps: []string{
@@ -136,8 +145,11 @@ var podReasons = []Reason{
 		ID: RelistSlow, Severity: SeverityWarning,
 		Meaning: "Relists finish, but take long: the kubelet notices changes of its pods late.",
 		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them.",
-		Numbers: "lists above 2s (ends below 1s); the inspections above 10s.",
-		Next:    "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
+		Thresholds: []Threshold{
+			{"both lists above %s (ends below half of it)", SlowListThreshold},
+			{"the inspections, one after another, above %s", SlowRelistThreshold},
+		},
+		Next: "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
 			"`cat /proc/pressure/{cpu,io,memory}` and `top`: who uses the node?",
 			"`cat /sys/fs/cgroup/system.slice/{unit}.service/cpu.stat`: is the runtime throttled?",
@@ -167,9 +179,12 @@ var podReasons = []Reason{
 	},
 	{
 		ID: ChangeBurst, Severity: SeverityWarning,
-		Meaning:  "Many pods changed at once: the kubelet inspects them one after the other, and sees nothing new meanwhile.",
-		Needs:    "many inspections in one relist, that take long one after another.",
-		Numbers:  "50 pods, 5s.",
+		Meaning: "Many pods changed at once: the kubelet inspects them one after the other, and sees nothing new meanwhile.",
+		Needs:   "many inspections in one relist, that take long one after another.",
+		Thresholds: []Threshold{
+			{"%s pods changed at once", burstPods},
+			{"their inspections take %s", burstTakes},
+		},
 		Outranks: []string{RelistSlow, TooManyContainers, FDsRunningOut, ResponseNearLimit},
 		Next:     "Wait for it to pass; if it comes again and again, find what restarts so many pods together.",
 		Steps: []string{
@@ -194,8 +209,11 @@ var podReasons = []Reason{
 		ID: FDsRunningOut, Severity: SeverityWarning,
 		Meaning: "The runtime's file descriptors are nearly used up: when they are, it accepts no connection and starts no pod.",
 		Needs:   "open descriptors close to the soft limit.",
-		Numbers: "80 % of RLIMIT_NOFILE (ends below 75 %).",
-		Next:    "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
+		Thresholds: []Threshold{
+			{"%s of RLIMIT_NOFILE", Share(limitNear)},
+			{"ends below %s", Share(limitCalm)},
+		},
+		Next: "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
 			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
 			"About 11 descriptors a pod are usual; far more are a leak or clients that do not let go.",
@@ -204,7 +222,7 @@ var podReasons = []Reason{
 		Restart: HelpsYes, RestartNote: "It frees what has leaked, and containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec.",
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noFDToAccept() || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), .8, .75) {
+			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noFDToAccept() || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 				return nil
 			}
 			return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
@@ -212,9 +230,13 @@ var podReasons = []Reason{
 	},
 	{
 		ID: ResponseNearLimit, Severity: SeverityWarning,
-		Meaning:  "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
-		Needs:    "the size of the last list answer.",
-		Numbers:  "80 % of 16777216 bytes (ends below 75 %).",
+		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
+		Needs:   "the size of the last list answer.",
+		Thresholds: []Threshold{
+			{"%s of what the kubelet accepts", Share(limitNear)},
+			{"which is %s bytes", messageLimit},
+			{"ends below %s", Share(limitCalm)},
+		},
 		Outranks: []string{TooManyContainers},
 		Next:     "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
 		Steps: []string{
@@ -225,7 +247,7 @@ var podReasons = []Reason{
 		match: func(w *view) []string {
 			for _, op := range []Phase{PhaseListContainers, PhaseListPodSandbox} {
 				c := w.f.Calls[string(op)]
-				if c.Bytes > messageLimit || !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, .8, .75) {
+				if c.Bytes > messageLimit || !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
 					continue
 				}
 				out := []string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}
@@ -241,8 +263,12 @@ var podReasons = []Reason{
 		ID: TooManyContainers, Severity: SeverityWarning,
 		Meaning: "The runtime holds far more containers than a node runs: lists grow slow, and near their limit.",
 		Needs:   "the number of containers, exited ones too.",
-		Numbers: "5000 (ends below 4500); of one answer plegd reads 40000 entries, and 12 MB of ids and names.",
-		Next:    "Remove exited containers; see why the kubelet's garbage collection does not.",
+		Thresholds: []Threshold{
+			{"%s containers", tooManyContainers},
+			{"ends below %s of that", Share(tooManyStill)},
+			{"plegd reads at most 40000 entries of one answer, and 12 MB of ids and names", nil},
+		},
+		Next: "Remove exited containers; see why the kubelet's garbage collection does not.",
 		Steps: []string{
 			"`crictl ps -a -q --state Exited | wc -l`.",
 			"`journalctl -u kubelet | grep -i garbage`.",
@@ -254,7 +280,7 @@ var podReasons = []Reason{
 					return []string{fmt.Sprintf("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes), "what runs here is as plegd last knew it"}
 				}
 			}
-			if n := w.f.Containers; w.near(TooManyContainers, float64(n), tooManyContainers, 1, .9) {
+			if n := w.f.Containers; w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill) {
 				return []string{fmt.Sprintf("%d containers", n)}
 			}
 			return nil
@@ -291,6 +317,11 @@ const (
 	burstTakes = 5 * time.Second
 
 	tooManyContainers = 5000
+	tooManyStill      = 0.9 // it ends below this share
+	// limitNear is the share of a limit from which it counts as near, limitCalm
+	// the one below which that ends.
+	limitNear = 0.8
+	limitCalm = 0.75
 	// messageLimit is the largest answer that the kubelet accepts
 	// (k8s.io/cri-client, maxMsgSize).
 	messageLimit = 16 << 20

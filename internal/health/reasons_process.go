@@ -31,9 +31,14 @@ const (
 var processReasons = []Reason{
 	{
 		ID: RuntimeFrozen, Severity: SeverityCritical,
-		Meaning:  "The runtime is stopped or frozen: it exists, and not one of its threads runs.",
-		Needs:    "every thread of the process behind the held connection is in state T, or its cgroup is frozen, and a call is unanswered and none has been answered since: a stopped process whose calls are answered is not the runtime. Or it is stopped and continued again and again.",
-		Numbers:  "a call unanswered for 0.3s; or 2 stops within 5s (ends 1.25s after the last).",
+		Meaning: "The runtime is stopped or frozen: it exists, and not one of its threads runs.",
+		Needs:   "every thread of the process behind the held connection is in state T, or its cgroup is frozen, and a call is unanswered and none has been answered since: a stopped process whose calls are answered is not the runtime. Or it is stopped and continued again and again.",
+		Thresholds: []Threshold{
+			{"a call unanswered for %s", slowCall},
+			{"or stopped %s times", stopsMany},
+			{"within %s", stopsWithin},
+			{"ends %s after the last stop", stopsOver},
+		},
 		Outranks: slices.Concat([]string{AcceptFDExhausted, RuntimeThrottled, RuntimeStarved, RuntimeMemoryLimited, RuntimeStorageStall, RuntimeStarting, RuntimeRestarting}, accept, calls),
 		Next:     "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
 		Steps: []string{
@@ -67,9 +72,13 @@ var processReasons = []Reason{
 	},
 	{
 		ID: RuntimeThrottled, Severity: SeverityCritical,
-		Meaning:  "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
-		Needs:    "the runtime's cgroup is being throttled, while lists are slow or hang.",
-		Numbers:  "throttled for 0.3s a second, to begin with, then for 0.1s a second or in a tenth of the periods; one of the last three relists' lists above 300ms, of the last ten to end.",
+		Meaning: "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
+		Needs:   "the runtime's cgroup is being throttled, while lists are slow or hang.",
+		Thresholds: []Threshold{
+			{"throttled for %s of the time to begin with", Share(throttledShare)},
+			{"then for %s of the time or of the periods", Share(throttledStill)},
+			{"one of the last three relists' lists above %s; of the last ten to end", slowCall},
+		},
 		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{RuntimeStarved, NodeCPUStall}),
 		Next:     "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
@@ -92,9 +101,13 @@ var processReasons = []Reason{
 	},
 	{
 		ID: RuntimeRestarting, Severity: SeverityCritical,
-		Meaning:  "The runtime comes and goes: it has been started again and again.",
-		Needs:    "the process behind the socket has been replaced repeatedly.",
-		Numbers:  "3 times in 5m; ends when it has stayed for 1m.",
+		Meaning: "The runtime comes and goes: it has been started again and again.",
+		Needs:   "the process behind the socket has been replaced repeatedly.",
+		Thresholds: []Threshold{
+			{"%s starts", restartsMany},
+			{"within %s", restartsWithin},
+			{"ends when it has stayed for %s", restartsOver},
+		},
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
 		Next:     "Read in the runtime's log why it ends; it is being started again by systemd.",
 		Steps: []string{

@@ -7,6 +7,16 @@ import (
 	"time"
 )
 
+// listHangs are the thresholds of a list that counts as hanging.
+var listHangs = []Threshold{
+	{"a list unanswered for %s", HangAfter},
+	{"and %s more for each MiB of its last answer", hangPerMiB},
+	{"for three times the median of the last %s relists' lists", recentLists},
+	{"and %s longer than the last one", HangAfter},
+	{"but %s at most", hangSurely},
+	{"while less than 64 KiB of it arrive in half a second", nil},
+}
+
 // runtimeReasons speak of the runtime as a whole: its process and its calls.
 var runtimeReasons = []Reason{
 	{
@@ -48,9 +58,11 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeStarting, Severity: SeverityWarning,
-		Meaning:  "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
-		Needs:    "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing.",
-		Numbers:  "the process is younger than 5m.",
+		Meaning: "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
+		Needs:   "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing.",
+		Thresholds: []Threshold{
+			{"the process is younger than %s", youngFor},
+		},
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, AcceptStalled}, calls),
 		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
 		Steps: []string{
@@ -84,11 +96,11 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeUnresponsive, Severity: SeverityCritical,
-		Meaning:  "The runtime accepts connections at most and answers nothing: every call hangs.",
-		Needs:    "a list and a Version call beside it are unanswered, and nothing has been answered since.",
-		Numbers:  "the list for 1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, for three times the median of the last three, and for 1.5s more than the last one (20s at most); Version for 0.9s.",
-		Outranks: slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
-		Next:     "See what state the runtime's threads are in before you restart it.",
+		Meaning:    "The runtime accepts connections at most and answers nothing: every call hangs.",
+		Needs:      "a list and a Version call beside it are unanswered, and nothing has been answered since.",
+		Thresholds: append(slices.Clone(listHangs), Threshold{"Version unanswered for %s", witnessAfter}),
+		Outranks:   slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
+		Next:       "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p {pid}`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
 			"`cat /proc/pressure/{cpu,io,memory}`: is the whole node starved?",
@@ -105,11 +117,11 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeListStall, Severity: SeverityCritical,
-		Meaning:  "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
-		Needs:    "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
-		Numbers:  "1.5s and 0.1s for each MiB of the last one, with no more than 64 KiB of it in half a second, three times the median of the last three relists' lists, and 1.5s more than the last one's (20s at most).",
-		Outranks: slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
-		Next:     "Look for a shim or a runc that holds the lock before you restart the runtime.",
+		Meaning:    "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
+		Needs:      "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
+		Thresholds: listHangs,
+		Outranks:   slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
+		Next:       "Look for a shim or a runc that holds the lock before you restart the runtime.",
 		Steps: []string{
 			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
 			"`crictl pods`, `crictl ps`: which of the two hangs tells which lock. `crictl inspect` of the container whose lock it is hangs too.",
@@ -131,9 +143,11 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: ListResponseTooLarge, Severity: SeverityCritical,
-		Meaning:  "A list has outgrown the largest message: the kubelet can no longer see its containers.",
-		Needs:    "a list fails with ResourceExhausted and names the size; or it is that long when plegd streams it (StreamContainers, StreamPodSandboxes), which stands for what the kubelet would be refused.",
-		Numbers:  "16777216 bytes, the kubelet's limit and containerd's.",
+		Meaning: "A list has outgrown the largest message: the kubelet can no longer see its containers.",
+		Needs:   "a list fails with ResourceExhausted and names the size; or it is that long when plegd streams it (StreamContainers, StreamPodSandboxes), which stands for what the kubelet would be refused.",
+		Thresholds: []Threshold{
+			{"%s bytes, the kubelet's limit and containerd's", messageLimit},
+		},
 		Outranks: pods,
 		Next:     "Remove exited containers; then find what leaves so many of them.",
 		Steps: []string{
@@ -160,9 +174,11 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeNotReady, Severity: SeverityCritical,
-		Meaning:  "Status does not say that the runtime is ready: it says RuntimeReady=false, or gives no answer while other calls do.",
-		Needs:    "the last Status answer holds no RuntimeReady=true; or Status fails or is unanswered while the lists are answered.",
-		Numbers:  "Status unanswered for 2s.",
+		Meaning: "Status does not say that the runtime is ready: it says RuntimeReady=false, or gives no answer while other calls do.",
+		Needs:   "the last Status answer holds no RuntimeReady=true; or Status fails or is unanswered while the lists are answered.",
+		Thresholds: []Threshold{
+			{"Status unanswered for %s", statusHangAfter},
+		},
 		Outranks: slices.Concat([]string{NetworkNotReady}, pods),
 		Next:     "Read the runtime's own reason below, then its log.",
 		Steps: []string{
@@ -193,8 +209,10 @@ var runtimeReasons = []Reason{
 		ID: NodeStatusStalled, Severity: SeverityWarning,
 		Meaning: "Version is not answered while other calls are. The kubelet's node status update begins with it: while it waits, up to its RPC timeout, no condition of the node is written.",
 		Needs:   "a Version call on the held connection is unanswered, and the lists and Status are answered after its start.",
-		Numbers: "5s.",
-		Next:    "Take the runtime's goroutine stacks, then look for the call that holds up Version.",
+		Thresholds: []Threshold{
+			{"Version unanswered for %s", versionReasonAfter},
+		},
+		Next: "Take the runtime's goroutine stacks, then look for the call that holds up Version.",
 		Steps: []string{
 			"`crictl version`: does it return?",
 			"`kubectl describe node`: its conditions keep the values and heartbeat times of the last update. Pods are managed as before.",

@@ -7,8 +7,10 @@ var selfReasons = []Reason{
 		ID: Unknown, Severity: SeverityCritical,
 		Meaning: "Something is wrong, and the evidence is too thin to say what.",
 		Needs:   "relists fail or hang, or the kubelet would report NotReady, and no other reason fits.",
-		Numbers: "for 3s.",
-		Next:    "Go by the evidence: it is all that plegd has seen.",
+		Thresholds: []Threshold{
+			{"for %s", unknownAfter},
+		},
+		Next: "Go by the evidence: it is all that plegd has seen.",
 		Steps: []string{
 			"`plegd status`: what failed, with the runtime's own words.",
 			"`journalctl -u {unit} -u kubelet -b --since -15min`.",
@@ -21,7 +23,10 @@ var selfReasons = []Reason{
 		ID: Starting, Severity: SeverityInfo,
 		Meaning: "plegd has just started and has yet to see a relist and a Status succeed.",
 		Needs:   "nothing else fits, and none of the kubelet's rules has had its full time since plegd started.",
-		Numbers: "30s for Status, --relist-threshold (3m) for the relist.",
+		Thresholds: []Threshold{
+			{"until %s for Status", RuntimeDownAfter},
+			{"until --relist-threshold for the relist", nil},
+		},
 		Next:    "Wait a moment.",
 		Steps:   []string{"Nothing: the next verdict says more."},
 		Restart: HelpsNo,

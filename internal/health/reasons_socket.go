@@ -10,9 +10,11 @@ import (
 var socketReasons = []Reason{
 	{
 		ID: AcceptFDExhausted, Severity: SeverityCritical,
-		Meaning:  "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
-		Needs:    "open descriptors at or above the soft limit, now or a moment ago, and a connection that waits to be accepted.",
-		Numbers:  "fds >= RLIMIT_NOFILE in the last 3s and an accept queue above 0, or no SETTINGS within --probe-timeout (1s).",
+		Meaning: "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
+		Needs:   "open descriptors at or above the soft limit, now or a moment ago, and a connection that waits to be accepted.",
+		Thresholds: []Threshold{
+			{"no free descriptor in the last %s, and connections pending in the accept queue, or no SETTINGS within --probe-timeout", acceptsAgain},
+		},
 		Outranks: slices.Concat(accept, calls),
 		Next:     "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
 		Steps: []string{
@@ -130,9 +132,11 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
-		Meaning:  "The runtime runs and answers, but its socket's path is gone, or leads to something else: whoever connects anew fails.",
-		Needs:    "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
-		Numbers:  "something else at the path for 2s.",
+		Meaning: "The runtime runs and answers, but its socket's path is gone, or leads to something else: whoever connects anew fails.",
+		Needs:   "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
+		Thresholds: []Threshold{
+			{"something else at the path for %s", strangerAfter},
+		},
 		Outranks: pods,
 		Next:     "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
 		Steps: []string{
@@ -192,9 +196,12 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: AcceptStalled, Severity: SeverityCritical,
-		Meaning:  "The runtime answers on old connections and accepts no new one: the next reconnect, the kubelet's included, will hang.",
-		Needs:    "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, or the accept queue does not empty, while calls on the held connection are answered.",
-		Numbers:  "no SETTINGS within --probe-timeout (1s); a queue above 0 for 2s.",
+		Meaning: "The runtime answers on old connections and accepts no new one: the next reconnect, the kubelet's included, will hang.",
+		Needs:   "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, or the accept queue does not empty, while calls on the held connection are answered.",
+		Thresholds: []Threshold{
+			{"no SETTINGS within --probe-timeout", nil},
+			{"connections pending in the accept queue for %s", queueWaits},
+		},
 		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
 		Steps: []string{
