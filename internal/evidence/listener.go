@@ -160,7 +160,11 @@ func (l *listenerSource) met(peer int, at time.Time) bool {
 	switch {
 	case at.IsZero():
 		return false
-	case l.inode == 0 || at.After(l.begun):
+	case l.inode == 0:
+		return true
+	case at.After(l.seen):
+		return false // another socket may have been at the path by then: the next sample tells
+	case at.After(l.begun):
 		return true
 	}
 	return at.After(l.until) && l.beforePID != 0 && peer > 1 && peer != l.beforePID

@@ -88,6 +88,8 @@ func TestListenerMoves(t *testing.T) {
 		t.Errorf("%d moves", l.moved)
 	}
 	l.connects(20)
+	l.want(-1) // another one may be there since
+	l.socket(200)
 	if second := l.want(20); second.Related || !second.Since.After(first.Since) || second.Command != "/opt/containerd" {
 		t.Errorf("%+v", second)
 	}
@@ -115,6 +117,27 @@ func TestListenerMetBeforeItWasSeen(t *testing.T) {
 	}
 }
 
+// TestListenerMetBeforeTheQueueWasRead: a connection that reached the new socket
+// while the last sample of the queue still shows the old one says nothing of that
+// one's owner.
+func TestListenerMetBeforeTheQueueWasRead(t *testing.T) {
+	l := newListening(t)
+	l.connects(10)
+	l.socket(100)
+	l.want(10)
+	l.connects(20)
+	if v := l.want(10); v.Inode != 100 {
+		t.Errorf("%+v", v)
+	}
+	l.socket(200)
+	if v := l.want(20); v.Inode != 200 {
+		t.Errorf("%+v", v)
+	}
+	l.want(20)
+	l.socket(100)
+	l.want(10)
+}
+
 // TestListenerByInode: where no connection tells, the owner of the socket does.
 func TestListenerByInode(t *testing.T) {
 	l := newListening(t)
@@ -127,7 +150,9 @@ func TestListenerByInode(t *testing.T) {
 	l.connects(1)
 	l.want(20) // systemd made it
 	l.socket(300)
+	l.want(-1)
 	l.connects(0)
+	l.socket(300)
 	if v := l.want(0); v.Comm != "" { // in another pid namespace
 		t.Errorf("%+v", v)
 	}

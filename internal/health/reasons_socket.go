@@ -273,6 +273,9 @@ func (w *view) justListening() bool {
 // the last probe met.
 func (w *view) listenerChanged() bool {
 	l, q := w.f.Evidence.Listener, w.f.Evidence.Queue
+	if q != nil && !q.Listening && q.At.After(w.f.Probe.At) {
+		return true // what the probe met is gone
+	}
 	return l != nil && (q != nil && q.Inode != l.Inode || l.Since.After(w.f.Probe.At))
 }
 
