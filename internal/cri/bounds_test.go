@@ -67,58 +67,80 @@ func fatItems(n int, prefix string) []byte {
 }
 
 // TestTooMuchText: what is kept of lists is bounded by its length, too, whether
-// it comes at once, bit by bit beside what is known, or under ids that are not
-// remembered.
+// it comes at once, in place of what is known, or under ids that are not remembered.
 func TestTooMuchText(t *testing.T) {
-	const each = 4 * maxName
+	const each = 4*maxName + 20 // of fatItems
 	r := newSandboxReader()
 	read := func(b ...[]byte) ([]*Sandbox, error) {
 		return r.read(mem.BufferSlice{mem.SliceBuffer(slices.Concat(b...))})
 	}
 	held := func() (n int) {
-		for _, v := range r.values {
-			if v != nil {
-				n += v.texts()
-			}
+		for _, it := range r.items {
+			n += it.bytes
 		}
 		return n
 	}
-	most := fatItems(maxTexts/each, "a")
-	if list, err := read(most); err != nil || len(list) != maxTexts/each || r.held != held() {
-		t.Fatalf("%d entries, %v; %d bytes counted of %d", len(list), err, r.held, held())
+	most := fatItems(maxListBytes/each, "a")
+	if list, err := read(most); err != nil || len(list) != maxListBytes/each || r.bytes != held() {
+		t.Fatalf("%d entries, %v; %d bytes counted of %d", len(list), err, r.bytes, held())
 	}
 	for name, b := range map[string][][]byte{
-		"at once":        {fatItems(maxTexts/each+1, "b")},
+		"at once":        {fatItems(maxListBytes/each+10, "b")},
 		"beside others":  {most, fatItems(100, "c")},
-		"of one id":      {bytes.Repeat(fatItems(1, "d"), maxTexts/each+1)},
-		"others by half": {fatItems(maxTexts/each/2, "a"), fatItems(maxTexts/each*3/4, "e")},
+		"of one id":      {bytes.Repeat(fatItems(1, "d"), maxListBytes/each+10)},
+		"others by half": {fatItems(maxListBytes/each/2, "a"), fatItems(maxListBytes/each*3/4, "e")},
 	} {
 		if _, err := read(most); err != nil {
 			t.Fatal(name, err)
 		}
-		if list, err := read(b...); !errors.Is(err, errTooMuch) || list != nil {
-			t.Errorf("%s: %d entries, %v", name, len(list), err)
-		}
-		if r.held != held() || r.held > 2*maxTexts {
-			t.Errorf("%s: %d bytes are counted, %d are held", name, r.held, held())
+		if list, err := read(b...); !errors.Is(err, errTooMuch) || list != nil || held() != 0 {
+			t.Errorf("%s: %d entries, %v, %d bytes are kept", name, len(list), err, held())
 		}
 	}
 	// Lists that change, and ordinary ones after them.
 	for i := range 3 {
-		if list, err := read(fatItems(maxTexts/each, fmt.Sprint(i))); err != nil || len(list) != maxTexts/each || r.held != held() || r.held > maxTexts {
-			t.Errorf("%d entries, %v; %d bytes counted of %d", len(list), err, r.held, held())
+		if list, err := read(fatItems(maxListBytes/each, fmt.Sprint(i))); err != nil || len(list) != maxListBytes/each || r.bytes != held() || r.bytes > maxListBytes {
+			t.Errorf("%d entries, %v; %d bytes counted of %d", len(list), err, r.bytes, held())
 		}
 	}
-	if list, err := read(); err != nil || len(list) != 0 || r.held != 0 {
-		t.Errorf("%d entries, %v, %d bytes", len(list), err, r.held)
+	if list, err := read(); err != nil || len(list) != 0 || held() != 0 {
+		t.Errorf("%d entries, %v, %d bytes", len(list), err, held())
 	}
 	// A stream that is given up leaves nothing.
 	r.begin(true)
-	if err := r.part(mem.BufferSlice{mem.SliceBuffer(fatItems(maxTexts/each+1, "f"))}); !errors.Is(err, errTooMuch) {
+	if err := r.part(mem.BufferSlice{mem.SliceBuffer(fatItems(maxListBytes/each+10, "f"))}); !errors.Is(err, errTooMuch) {
 		t.Error(err)
 	}
-	if r.abort(); r.held != 0 || held() != 0 {
-		t.Errorf("%d bytes counted, %d held after an abort", r.held, held())
+	if r.abort(); held() != 0 {
+		t.Errorf("%d bytes held after an abort", held())
+	}
+}
+
+// TestLongFixedFields: an item whose encoding is too long to be kept is decoded in
+// each list, and its changes are seen.
+func TestLongFixedFields(t *testing.T) {
+	r := newContainerReader()
+	list := func(state runtimeapi.ContainerState) *Container {
+		t.Helper()
+		b, err := proto.Marshal(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{
+			Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxFixed), State: state,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := read(r, b)
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if n := r.items["a"].bytes; n > 10 {
+			t.Errorf("%d bytes are kept of it", n)
+		}
+		return got[0]
+	}
+	for _, state := range []State{StateRunning, StateRunning, StateExited} {
+		if c := list(runtimeapi.ContainerState(state)); c.State != state {
+			t.Errorf("%s, want %s", c.State, state)
+		}
 	}
 }
 
@@ -126,7 +148,7 @@ func TestTooMuchText(t *testing.T) {
 func TestTooMuchTextIsSaid(t *testing.T) {
 	rt := serve(t, critest.Options{})
 	c, _ := clientOf(t, rt, Options{})
-	rt.AddRawBytes(fatItems(maxTexts/(4*maxName)+1, "s"), nil)
+	rt.AddRawBytes(fatItems(maxListBytes/(4*maxName)+1, "s"), nil)
 	_, err := c.ListPodSandbox(t.Context())
 	var e *Error
 	if !errors.As(err, &e) || !e.TooMany || e.Code != CodeResourceExhausted || e.TooLarge() || e.Undecodable || e.Message != errTooMuch.Error() {
@@ -143,8 +165,8 @@ func TestBrokenListsAreForgotten(t *testing.T) {
 		if _, err := r.read(mem.BufferSlice{mem.SliceBuffer(b)}); err == nil {
 			t.Fatal("it was read")
 		}
-		if len(r.values) > 2*MaxEntries {
-			t.Fatalf("%d items are remembered after %d broken lists", len(r.values), i+1)
+		if len(r.items) > 2*MaxEntries {
+			t.Fatalf("%d items are remembered after %d broken lists", len(r.items), i+1)
 		}
 	}
 }

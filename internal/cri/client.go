@@ -72,7 +72,6 @@ type Client struct {
 	closed bool
 
 	large      chan struct{} // has an element while an answer above smallBytes is read
-	frames     framePool
 	sandboxes  *lister[Sandbox]
 	containers *lister[Container]
 	// maxStreamed is a constant but for tests.
@@ -131,7 +130,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		}
 		return c.dial(ctx, conn)
 	}
-	conn, err := grpc.NewClient("passthrough:///runtime", append(transport(&c.frames),
+	conn, err := grpc.NewClient("passthrough:///runtime", append(Transport(),
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -157,6 +156,13 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("set up a connection to %s: %w", c.opts.Path, err)
 	}
 	return conn, nil
+}
+
+// Transport returns the options that make receiving lists cheaper. The windows
+// are as large as the largest answer: the runtime then never waits for permission
+// to send more, and gRPC does not measure the connection with pings.
+func Transport() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithInitialWindowSize(MaxMessageBytes), grpc.WithInitialConnWindowSize(MaxMessageBytes)}
 }
 
 // dial makes the connection of a grpc.ClientConn.

@@ -74,10 +74,10 @@ func TestConcurrentCalls(t *testing.T) {
 		for _, v := range containers {
 			gotC[v.ID] = *v
 		}
-		if diff := cmp.Diff(s, gotS, noSlot...); diff != "" {
+		if diff := cmp.Diff(s, gotS); diff != "" {
 			t.Fatalf("sandboxes (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(k, gotC, noSlot...); diff != "" {
+		if diff := cmp.Diff(k, gotC); diff != "" {
 			t.Fatalf("containers (-want +got):\n%s", diff)
 		}
 	}

@@ -171,8 +171,8 @@ type leaseContext struct {
 func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // PodLists lists the sandboxes and containers of one pod. They are no part of
-// the lists that a relist compares: their Slot is -1. The two calls are counted
-// as lists are, and leave the lists' history as it is.
+// the lists that a relist compares. The two calls are counted as lists are, and
+// leave the lists' history as it is.
 func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Container, error) {
 	selector := map[string]string{labelPodUID: uid}
 	var s runtimeapi.ListPodSandboxResponse
@@ -187,11 +187,11 @@ func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Conta
 	}
 	sandboxes := make([]*Sandbox, 0, len(s.GetItems()))
 	for _, p := range s.GetItems() {
-		sandboxes = append(sandboxes, sandboxOf(p, -1))
+		sandboxes = append(sandboxes, sandboxOf(p))
 	}
 	containers := make([]*Container, 0, len(l.GetContainers()))
 	for _, p := range l.GetContainers() {
-		containers = append(containers, containerOf(p, -1))
+		containers = append(containers, containerOf(p))
 	}
 	return sandboxes, containers, nil
 }

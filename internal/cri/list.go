@@ -66,7 +66,6 @@ func newContainerLister() *lister[Container] {
 // asking for the whole first, which would cost the runtime as much again: its
 // parts together are as long as the one answer would be.
 func (l *lister[T]) list(ctx context.Context, c *Client) ([]*T, error) {
-	defer c.frames.answered()
 	known := l.refused != nil && l.on == c.LastDial()
 	if known {
 		refused := *l.refused
@@ -122,10 +121,7 @@ func (l *lister[T]) streamed(ctx context.Context, c *Client) (out []*T, bytes in
 		l.reader.abort()
 		return nil, 0, err
 	}
-	if out, err = l.reader.end(); err != nil {
-		return nil, 0, err
-	}
-	return out, bytes, nil
+	return l.reader.end(), bytes, nil
 }
 
 // callStream makes one measured call with an answer in parts, each of which part

@@ -59,8 +59,8 @@ func TestTooLargeIsStreamed(t *testing.T) {
 		if e := ch.Refused; e == nil || e.Operation != OpListContainers || !e.TooLarge() || e.Limit != smallLimit || !e.ByServer || e.Bytes <= smallLimit || e.Bytes != c.History(OpListContainers).Bytes {
 			t.Fatalf("list %d: refused %+v", i, e)
 		}
-		if i > 0 && (ch.Before == 0 || len(ch.Changed)+len(ch.Removed) != 0) {
-			t.Errorf("list %d: nothing changed, but %d and %d did", i, len(ch.Changed), len(ch.Removed))
+		if i > 0 && (ch.Before == nil || len(ch.Items) != 0) {
+			t.Errorf("list %d: nothing changed, but %d did", i, len(ch.Items))
 		}
 	}
 	// The runtime is asked once for what it cannot send.
@@ -83,8 +83,8 @@ func TestTooLargeIsStreamed(t *testing.T) {
 	if got := containerIDs(t, c); !slices.Equal(got, modelIDs(rt)) {
 		t.Fatalf("%d containers of %d", len(got), len(modelIDs(rt)))
 	}
-	if ch := c.ContainerChanges(); len(ch.Changed) != 1 || ch.Changed[0].ID != pods[0].ContainerIDs[0] || len(ch.Removed) != 3 {
-		t.Errorf("%d changed, %d removed; want 1 and 3", len(ch.Changed), len(ch.Removed))
+	if ch := c.ContainerChanges(); len(ch.Items) != 4 || ch.Items[0].New == nil || ch.Items[0].New.ID != pods[0].ContainerIDs[0] || ch.Items[1].New != nil {
+		t.Errorf("%+v; want 1 changed and 3 removed", ch.Items)
 	}
 	for _, p := range pods[2:95] {
 		rt.RemovePod(p.UID)
@@ -150,8 +150,8 @@ func TestStreamUnimplemented(t *testing.T) {
 	}
 }
 
-// TestStreamsThatFail leave what was known as it was: the answer is the refusal,
-// as without streams.
+// TestStreamsThatFail leave nothing behind: the answer is the refusal, as without
+// streams.
 func TestStreamsThatFail(t *testing.T) {
 	for name, term := range map[string]critest.Term{
 		"breaks off":         critest.BreakOff(2),
@@ -172,7 +172,6 @@ func TestStreamsThatFail(t *testing.T) {
 				want := containerIDs(t, c)
 				rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
 				rt.Set("StreamContainers", term)
-				known := len(c.containers.reader.values)
 				for range 2 {
 					start := time.Now()
 					_, err := c.ListContainers(t.Context())
@@ -182,18 +181,18 @@ func TestStreamsThatFail(t *testing.T) {
 					if took := time.Since(start); took > streamIdle+time.Second {
 						t.Errorf("it took %s", took)
 					}
-					if ch := c.ContainerChanges(); ch.List != 0 || ch.Refused != nil || len(ch.Changed)+len(ch.Removed) != 0 {
+					if ch := c.ContainerChanges(); ch.List != nil || ch.Refused != nil || len(ch.Items) != 0 {
 						t.Errorf("changes %+v of a list that was not read", ch)
 					}
 				}
-				if n := len(c.containers.reader.values); n != known {
-					t.Errorf("%d items are remembered, %d were before", n, known)
+				if n := len(c.containers.reader.items); n != 0 {
+					t.Errorf("%d items are remembered of lists that failed", n)
 				}
 				rt.Set("StreamContainers")
 				if got := containerIDs(t, c); !slices.Equal(got, want) {
 					t.Errorf("%d containers afterwards, want %d", len(got), len(want))
 				}
-				if ch := c.ContainerChanges(); ch.Before != 0 {
+				if ch := c.ContainerChanges(); ch.Before != nil {
 					t.Error("the first list after one that failed claims to know what changed")
 				}
 			})
@@ -228,7 +227,7 @@ func TestStreamThatFloods(t *testing.T) {
 	if got := seen.last(t); got.Code == CodeOK {
 		t.Errorf("the observer was told %+v", got)
 	}
-	if n := len(c.containers.reader.values); n > shrinkFrom {
+	if n := len(c.containers.reader.items); n != 0 {
 		t.Errorf("%d items are remembered after streams without end", n)
 	}
 	if int64(after[1])-int64(after[0]) > 2<<20 {

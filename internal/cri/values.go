@@ -38,9 +38,6 @@ func (s State) String() string {
 // same pointer.
 type Sandbox struct {
 	ID string
-	// Slot is a small number that no other sandbox of the list has, for tables
-	// beside it; a sandbox keeps it while it is listed. -1 when it has none.
-	Slot int
 	// PodUID, Name and Namespace come from the entry's metadata, as does
 	// Attempt. All are zero when HasMetadata is false.
 	PodUID, Name, Namespace string
@@ -58,10 +55,6 @@ type Sandbox struct {
 type Container struct {
 	ID        string
 	SandboxID string
-	// Slot is a small number that no other container of the list has, for
-	// tables beside it; a container keeps it while it is listed. -1 when it has
-	// none.
-	Slot int
 	// Name and Attempt come from the entry's metadata; HasMetadata is false
 	// where there is none.
 	Name        string

@@ -22,8 +22,8 @@ func refused(rt teller) *cri.Error {
 // and leads to the very same records; entry by entry where not.
 func (rs *records) take(sandboxes []*cri.Sandbox, containers []*cri.Container, rt teller) {
 	s, c := rt.SandboxChanges(), rt.ContainerChanges()
-	known := s.Before != 0 && c.Before != 0 && rs.lists == [2]uint64{s.Before, c.Before}
-	rs.lists = [2]uint64{s.List, c.List}
+	known := s.Before != nil && c.Before != nil && rs.lists == [2]*cri.ListID{s.Before, c.Before}
+	rs.lists = [2]*cri.ListID{s.List, c.List}
 	rs.begin()
 	if !known || !rs.plain || !rs.simple(s, c) {
 		rs.all(sandboxes, containers)
@@ -53,23 +53,21 @@ func (rs *records) simple(sandboxes cri.Changes[cri.Sandbox], containers cri.Cha
 			return r == there
 		}
 	}
-	for _, s := range sandboxes.Removed {
-		if r := at(rs.bySandbox, s.Slot); r == nil || r.fromSandbox != s {
+	for _, ch := range sandboxes.Items {
+		r := rs.bySandbox[ch.Old]
+		if ch.Old != nil && r == nil {
+			return false
+		}
+		if s := ch.New; s != nil && (sandboxPassedOver(s) || !own(s.PodUID, s.ID, r)) {
 			return false
 		}
 	}
-	for _, c := range containers.Removed {
-		if r := at(rs.byContainer, c.Slot); r == nil || r.fromContainer != c {
+	for _, ch := range containers.Items {
+		r := rs.byContainer[ch.Old]
+		if ch.Old != nil && r == nil {
 			return false
 		}
-	}
-	for _, s := range sandboxes.Changed {
-		if sandboxPassedOver(s) || s.Slot < 0 || !own(s.PodUID, s.ID, at(rs.bySandbox, s.Slot)) {
-			return false
-		}
-	}
-	for _, c := range containers.Changed {
-		if containerPassedOver(c) || c.Slot < 0 || !own(c.PodUID, c.ID, at(rs.byContainer, c.Slot)) {
+		if c := ch.New; c != nil && (containerPassedOver(c) || !own(c.PodUID, c.ID, r)) {
 			return false
 		}
 	}
@@ -79,22 +77,29 @@ func (rs *records) simple(sandboxes cri.Changes[cri.Sandbox], containers cri.Cha
 // apply takes over simple changes: all would do the same with the entries that
 // it finds changed, in the same order, and nothing with the others.
 func (rs *records) apply(sandboxes cri.Changes[cri.Sandbox], containers cri.Changes[cri.Container]) {
-	for _, s := range sandboxes.Changed {
-		rs.change(sandboxEntry(s)).seen = rs.gen
-	}
-	for _, c := range containers.Changed {
-		if r := at(rs.byContainer, c.Slot); r != nil {
-			rs.containers[r.fromContainer.State]--
+	for _, ch := range sandboxes.Items {
+		if ch.New != nil {
+			rs.change(sandboxEntry(ch.New)).seen = rs.gen
 		}
-		rs.containers[c.State]++
-		rs.change(containerEntry(c)).seen = rs.gen
 	}
-	for _, s := range sandboxes.Removed {
-		rs.drop(rs.bySandbox[s.Slot])
+	for _, ch := range containers.Items {
+		if ch.Old != nil {
+			rs.containers[ch.Old.State]--
+		}
+		if ch.New != nil {
+			rs.containers[ch.New.State]++
+			rs.change(containerEntry(ch.New)).seen = rs.gen
+		}
 	}
-	for _, c := range containers.Removed {
-		rs.containers[c.State]--
-		rs.drop(rs.byContainer[c.Slot])
+	for _, ch := range sandboxes.Items {
+		if ch.New == nil {
+			rs.drop(rs.bySandbox[ch.Old])
+		}
+	}
+	for _, ch := range containers.Items {
+		if ch.New == nil {
+			rs.drop(rs.byContainer[ch.Old])
+		}
 	}
 	for _, p := range rs.touched {
 		if p.ranBefore {

@@ -76,14 +76,14 @@ type telling struct {
 
 func (r *telling) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
 	list, err := r.script.ListPodSandbox(ctx)
-	r.sandboxes.next(list, err, func(s *cri.Sandbox) (string, int) { return s.ID, s.Slot })
+	r.sandboxes.next(list, err, func(s *cri.Sandbox) string { return s.ID })
 	return list, err
 }
 
 func (r *telling) ListContainers(ctx context.Context) ([]*cri.Container, error) {
 	list, err := r.script.ListContainers(ctx)
-	r.containers.next(list, err, func(c *cri.Container) (string, int) { return c.ID, c.Slot })
-	if r.sandboxes.ch.Before != 0 && r.containers.ch.Before != 0 {
+	r.containers.next(list, err, func(c *cri.Container) string { return c.ID })
+	if r.sandboxes.ch.Before != nil && r.containers.ch.Before != nil {
 		r.known++
 	}
 	return list, err
@@ -94,43 +94,35 @@ func (r *telling) ContainerChanges() cri.Changes[cri.Container] { return r.conta
 
 type told[T any] struct {
 	ch     cri.Changes[T]
-	last   uint64 // 0: nothing can be told of the difference to the last list
-	number uint64
 	before []*T
+	odd    bool // the list before held an id twice
 }
 
-func (d *told[T]) next(list []*T, err error, of func(*T) (string, int)) {
-	before, last := d.before, d.last
-	d.ch, d.last, d.before = cri.Changes[T]{}, 0, nil
+func (d *told[T]) next(list []*T, err error, id func(*T) string) {
+	before, last, odd := map[string]*T{}, d.ch.List, d.odd
+	for _, v := range d.before {
+		before[id(v)] = v
+	}
+	d.ch, d.before, d.odd = cri.Changes[T]{}, nil, false
 	if err != nil {
 		return
 	}
-	d.number++
-	d.ch.List = d.number
-	ids, slots := map[string]int{}, map[int]string{}
+	d.ch.List, d.before = &cri.ListID{}, slices.Clone(list)
+	now := map[string]*T{}
 	for _, v := range list {
-		id, slot := of(v)
-		_, again := ids[id]
-		if _, taken := slots[slot]; again || taken || slot < 0 {
-			return // odd
+		if old := before[id(v)]; old != v {
+			d.ch.Items = append(d.ch.Items, cri.Change[T]{Old: old, New: v})
 		}
-		ids[id], slots[slot] = slot, id
+		d.odd = d.odd || id(v) == "" || now[id(v)] != nil
+		now[id(v)] = v
 	}
-	d.last, d.before = d.number, slices.Clone(list)
-	d.ch.Before = last
+	for _, v := range d.before {
+		delete(before, id(v))
+	}
 	for _, v := range before {
-		id, slot := of(v)
-		if now, listed := ids[id]; listed && now != slot {
-			d.ch.Before = 0 // an id keeps its slot
-		} else if other, taken := slots[slot]; taken && other != id {
-			d.ch.Before = 0 // and a slot is given anew only when it was free
-		} else if !listed {
-			d.ch.Removed = append(d.ch.Removed, v)
-		}
+		d.ch.Items = append(d.ch.Items, cri.Change[T]{Old: v})
 	}
-	for _, v := range list {
-		if !slices.Contains(before, v) {
-			d.ch.Changed = append(d.ch.Changed, v)
-		}
+	if !odd && !d.odd {
+		d.ch.Before = last
 	}
 }

@@ -71,7 +71,6 @@ type history struct {
 	seen    *watcher
 	model   *model
 	tame    bool // few odd entries, so that what has changed can be told
-	slots   int
 	ids     int
 	steps   []string // what was done, shown with a failure
 }
@@ -112,23 +111,6 @@ func (h *history) id() string {
 	return []string{"a", "b", "c", "d", "e", "f", "g", ""}[min(h.next(22)/3, 7)]
 }
 
-// slot is mostly one that nobody has, as the wire reader gives them; the loop
-// must not depend on it.
-func (h *history) slot() int {
-	h.slots++
-	if h.tame {
-		return h.slots
-	}
-	switch h.next(6) {
-	case 0:
-		return -1
-	case 1:
-		return h.next(4)
-	default:
-		return h.slots % 16
-	}
-}
-
 // odd is seldom true, and hardly ever in a tame history.
 func (h *history) odd() bool { return h.next(10) == 1 && (!h.tame || h.next(6) == 1) }
 
@@ -140,11 +122,11 @@ func (h *history) change() {
 		switch op := h.next(16); op {
 		case 0, 1:
 			s := sandbox(h.uid(), h.id(), h.next(2) == 0)
-			s.CreatedAt, s.Slot, s.HasMetadata = int64(h.next(5)), h.slot(), !h.odd()
+			s.CreatedAt, s.HasMetadata = int64(h.next(5)), !h.odd()
 			rt.sandboxes = append(rt.sandboxes, s)
 		case 2, 3, 4:
 			c := container(h.uid(), h.id(), cri.State(h.next(cri.NumStates)))
-			c.CreatedAt, c.Slot, c.HasMetadata, c.HasImage = int64(h.next(5)), h.slot(), !h.odd(), !h.odd()
+			c.CreatedAt, c.HasMetadata, c.HasImage = int64(h.next(5)), !h.odd(), !h.odd()
 			rt.containers = append(rt.containers, c)
 		case 5, 6, 7:
 			if i := h.next(max(1, len(rt.containers))); i < len(rt.containers) {
@@ -216,10 +198,10 @@ func (h *history) change() {
 func (h *history) relist() {
 	h.t.Helper()
 	for _, s := range h.rt.sandboxes {
-		h.say("  sandbox %s/%s ready %t, metadata %t, slot %d", s.PodUID, s.ID, s.Ready, s.HasMetadata, s.Slot)
+		h.say("  sandbox %s/%s ready %t, metadata %t", s.PodUID, s.ID, s.Ready, s.HasMetadata)
 	}
 	for _, c := range h.rt.containers {
-		h.say("  container %s/%s %s, metadata %t, image %t, slot %d", c.PodUID, c.ID, c.State, c.HasMetadata, c.HasImage, c.Slot)
+		h.say("  container %s/%s %s, metadata %t, image %t", c.PodUID, c.ID, c.State, c.HasMetadata, c.HasImage)
 	}
 	h.say("  failing: %v, lists: %v", slices.Collect(maps.Keys(h.rt.fails)), h.rt.listErr)
 
@@ -364,11 +346,14 @@ func (h *history) invariants() {
 	if rs.count != present {
 		h.fail("%d records are present, counted %d", present, rs.count)
 	}
-	for _, table := range [][]*record{rs.bySandbox, rs.byContainer} {
-		for slot, r := range table {
-			if r != nil && (rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r)) {
-				h.fail("slot %d holds a record of pod %q that is no more", slot, r.pod.uid)
-			}
+	for from, r := range rs.bySandbox {
+		if r.fromSandbox != from || rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r) {
+			h.fail("sandbox %q has a record of pod %q that is not in use", from.ID, r.pod.uid)
+		}
+	}
+	for from, r := range rs.byContainer {
+		if r.fromContainer != from || rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r) {
+			h.fail("container %q has a record of pod %q that is not in use", from.ID, r.pod.uid)
 		}
 	}
 	for uid, p := range h.loop.reinspect {
@@ -385,13 +370,7 @@ func (h *history) end() {
 	h.rt.fails, h.rt.listErr = map[ask]error{}, map[cri.Operation]error{}
 	h.relist()
 	rs := h.loop.records
-	left := len(rs.pods) + len(h.loop.reinspect) + h.loop.cache.Len() + rs.count
-	for _, r := range slices.Concat(rs.bySandbox, rs.byContainer) {
-		if r != nil {
-			left++
-		}
-	}
-	if left > 0 {
+	if len(rs.pods)+len(h.loop.reinspect)+h.loop.cache.Len()+rs.count+len(rs.bySandbox)+len(rs.byContainer) > 0 {
 		h.fail("%d pods, %d to be reinspected, %d in the cache, %d records, tables %v %v are left of nothing",
 			len(rs.pods), len(h.loop.reinspect), h.loop.cache.Len(), rs.count, rs.bySandbox, rs.byContainer)
 	}

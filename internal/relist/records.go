@@ -132,23 +132,27 @@ func (p *podRecord) changes(gen uint64) []Event {
 type records struct {
 	gen  uint64
 	pods map[string]*podRecord
-	// bySandbox and byContainer find the record of a list entry by its slot.
-	bySandbox, byContainer []*record
-	count                  int // records with cur != gone
-	touched                []*podRecord
-	ahead                  []*podRecord // those whose ahead is true
+	// bySandbox and byContainer hold the record of each entry of the last lists.
+	bySandbox   map[*cri.Sandbox]*record
+	byContainer map[*cri.Container]*record
+	count       int // records with cur != gone
+	touched     []*podRecord
+	ahead       []*podRecord // those whose ahead is true
 
 	runningPods int
 	containers  [cri.NumStates]int
 
 	// plain is true while every entry of the last lists has a record of its
-	// own. lists are the numbers of those lists.
+	// own. lists identifies those lists.
 	plain bool
-	lists [2]uint64
+	lists [2]*cri.ListID
 }
 
 func newRecords() *records {
-	return &records{pods: map[string]*podRecord{}}
+	return &records{
+		pods:      map[string]*podRecord{},
+		bySandbox: map[*cri.Sandbox]*record{}, byContainer: map[*cri.Container]*record{},
+	}
 }
 
 // update takes over one pair of lists.
@@ -173,8 +177,8 @@ func (rs *records) all(sandboxes []*cri.Sandbox, containers []*cri.Container) {
 		if sandboxPassedOver(s) {
 			continue
 		}
-		r := at(rs.bySandbox, s.Slot)
-		if r == nil || r.fromSandbox != s {
+		r := rs.bySandbox[s]
+		if r == nil {
 			r = rs.change(sandboxEntry(s))
 		}
 		if r.seen != rs.gen {
@@ -191,8 +195,8 @@ func (rs *records) all(sandboxes []*cri.Sandbox, containers []*cri.Container) {
 			continue
 		}
 		rs.containers[c.State]++
-		r := at(rs.byContainer, c.Slot)
-		if r == nil || r.fromContainer != c {
+		r := rs.byContainer[c]
+		if r == nil {
 			r = rs.change(containerEntry(c))
 		}
 		if r.seen != rs.gen {
@@ -275,41 +279,18 @@ func (rs *records) change(e entry) *record {
 	r.name, r.sandbox, r.cur = e.name, sandbox, e.state
 	r.fromSandbox, r.fromContainer = e.sandbox, e.container
 	if sandbox {
-		rs.bySandbox = put(rs.bySandbox, e.sandbox.Slot, r)
+		rs.bySandbox[e.sandbox] = r
 	} else {
-		rs.byContainer = put(rs.byContainer, e.container.Slot, r)
+		rs.byContainer[e.container] = r
 	}
 	return r
 }
 
 // release takes a record's list entry away from it.
 func (rs *records) release(r *record) {
-	if s := r.fromSandbox; s != nil && at(rs.bySandbox, s.Slot) == r {
-		rs.bySandbox[s.Slot] = nil
-	}
-	if c := r.fromContainer; c != nil && at(rs.byContainer, c.Slot) == r {
-		rs.byContainer[c.Slot] = nil
-	}
+	delete(rs.bySandbox, r.fromSandbox)
+	delete(rs.byContainer, r.fromContainer)
 	r.fromSandbox, r.fromContainer = nil, nil
-}
-
-// at returns the record at a slot, nil when there is none.
-func at(table []*record, slot int) *record {
-	if uint(slot) >= uint(len(table)) {
-		return nil
-	}
-	return table[slot]
-}
-
-func put(table []*record, slot int, r *record) []*record {
-	if slot < 0 {
-		return table
-	}
-	for len(table) <= slot {
-		table = append(table, nil)
-	}
-	table[slot] = r
-	return table
 }
 
 func (rs *records) touch(p *podRecord) {

@@ -216,9 +216,9 @@ func failed(op cri.Operation, code cri.Code) error {
 
 // sandbox and container are list entries of a pod called after its uid.
 func sandbox(uid, id string, ready bool) *cri.Sandbox {
-	return &cri.Sandbox{ID: id, Slot: -1, PodUID: uid, Name: "pod-" + uid, Namespace: "ns", HasMetadata: true, Ready: ready, CreatedAt: 1}
+	return &cri.Sandbox{ID: id, PodUID: uid, Name: "pod-" + uid, Namespace: "ns", HasMetadata: true, Ready: ready, CreatedAt: 1}
 }
 
 func container(uid, id string, state cri.State) *cri.Container {
-	return &cri.Container{ID: id, Slot: -1, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", Name: "name-" + id, HasMetadata: true, HasImage: true, State: state, CreatedAt: 2}
+	return &cri.Container{ID: id, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", Name: "name-" + id, HasMetadata: true, HasImage: true, State: state, CreatedAt: 2}
 }

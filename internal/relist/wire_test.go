@@ -65,7 +65,7 @@ func (w *wired) ListContainers(ctx context.Context) ([]*cri.Container, error) {
 	list, err := w.Client.ListContainers(ctx)
 	if err == nil {
 		w.containers = slices.Clone(list)
-		if w.SandboxChanges().Before != 0 && w.ContainerChanges().Before != 0 {
+		if w.SandboxChanges().Before != nil && w.ContainerChanges().Before != nil {
 			w.toldOf++
 		}
 	}
@@ -125,9 +125,7 @@ func TestToldOfASandboxAndAContainerOfOneID(t *testing.T) {
 	h := newHistory(t, nil)
 	h.on(&telling{script: h.rt})
 	s1, c1 := sandbox("u", "s1", true), container("u", "c1", cri.StateRunning)
-	s1.Slot, c1.Slot = 0, 0
 	sx, cx := sandbox("v", "x", true), container("v", "x", cri.StateRunning)
-	sx.Slot, cx.Slot = 1, 1
 	exited := *cx
 	exited.State = cri.StateExited
 	for _, step := range []struct {

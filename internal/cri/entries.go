@@ -32,18 +32,17 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }
 
-func wholeSandbox(raw []byte, slot int) (*Sandbox, error) {
+func decodeSandbox(raw []byte) (*Sandbox, error) {
 	var p runtimeapi.PodSandbox
 	if err := proto.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("read a sandbox: %w", err)
 	}
-	return sandboxOf(&p, slot), nil
+	return sandboxOf(&p), nil
 }
 
-func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
+func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 	m := p.GetMetadata()
-	s := &Sandbox{
-		Slot:        slot,
+	return &Sandbox{
 		ID:          clip(p.GetId(), maxName),
 		HasMetadata: m != nil,
 		PodUID:      clip(m.GetUid(), maxName),
@@ -53,43 +52,22 @@ func sandboxOf(p *runtimeapi.PodSandbox, slot int) *Sandbox {
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
 	}
-	together(&s.ID, &s.PodUID, &s.Name, &s.Namespace)
-	return s
 }
 
-// together puts texts that live and die together into one allocation: for the
-// garbage collector a list of 15,000 entries is then 15,000 texts, not 80,000.
-func together(texts ...*string) {
-	n := 0
-	for _, t := range texts {
-		n += len(*t)
-	}
-	var b strings.Builder
-	b.Grow(n)
-	for _, t := range texts {
-		b.WriteString(*t)
-	}
-	rest := b.String()
-	for _, t := range texts {
-		*t, rest = rest[:len(*t)], rest[len(*t):]
-	}
-}
+// texts returns all strings of a sandbox.
+func (s *Sandbox) texts() []*string { return []*string{&s.ID, &s.PodUID, &s.Name, &s.Namespace} }
 
-// texts is the length of all texts of a sandbox, in bytes.
-func (s *Sandbox) texts() int { return len(s.ID) + len(s.PodUID) + len(s.Name) + len(s.Namespace) }
-
-func wholeContainer(raw []byte, slot int) (*Container, error) {
+func decodeContainer(raw []byte) (*Container, error) {
 	var p runtimeapi.Container
 	if err := proto.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("read a container: %w", err)
 	}
-	return containerOf(&p, slot), nil
+	return containerOf(&p), nil
 }
 
-func containerOf(p *runtimeapi.Container, slot int) *Container {
+func containerOf(p *runtimeapi.Container) *Container {
 	m := p.GetMetadata()
-	c := &Container{
-		Slot:         slot,
+	return &Container{
 		ID:           clip(p.GetId(), maxName),
 		SandboxID:    clip(p.GetPodSandboxId(), maxName),
 		HasMetadata:  m != nil,
@@ -102,13 +80,11 @@ func containerOf(p *runtimeapi.Container, slot int) *Container {
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
 	}
-	together(&c.ID, &c.SandboxID, &c.Name, &c.PodUID, &c.PodName, &c.PodNamespace)
-	return c
 }
 
-// texts is the length of all texts of a container, in bytes.
-func (c *Container) texts() int {
-	return len(c.ID) + len(c.SandboxID) + len(c.Name) + len(c.PodUID) + len(c.PodName) + len(c.PodNamespace)
+// texts returns all strings of a container.
+func (c *Container) texts() []*string {
+	return []*string{&c.ID, &c.SandboxID, &c.Name, &c.PodUID, &c.PodName, &c.PodNamespace}
 }
 
 // stateOf maps a state as the kubelet does: a number it does not know is

@@ -10,9 +10,9 @@ import (
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
-// FuzzWireReader reads any bytes with a fresh reader, as the generated decoder
+// FuzzListReader reads any bytes with a fresh reader, as the generated decoder
 // does, and then again with the reader that knows them.
-func FuzzWireReader(f *testing.F) {
+func FuzzListReader(f *testing.F) {
 	fuzzcorpus.Add(f)
 	for _, lists := range []map[string][]byte{oddSandboxes(f), oddContainers(f)} {
 		for _, name := range slices.Sorted(maps.Keys(lists)) {
@@ -27,9 +27,9 @@ func FuzzWireReader(f *testing.F) {
 	})
 }
 
-// FuzzWireReaderRemembers makes a few answers out of the bytes, of items that
+// FuzzListReaderRemembers makes a few answers out of the bytes, of items that
 // have much in common, and reads them one after another.
-func FuzzWireReaderRemembers(f *testing.F) {
+func FuzzListReaderRemembers(f *testing.F) {
 	fuzzcorpus.Add(f)
 	f.Add([]byte{})
 	f.Add([]byte("\x02\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"))

@@ -2,7 +2,6 @@ package cri
 
 import (
 	"errors"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +11,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// TestWireReaderReadsOddLists reads every odd list with a fresh reader, and
+// TestListReaderReadsOddLists reads every odd list with a fresh reader, and
 // every odd item after every other: the generated decoder is right.
-func TestWireReaderReadsOddLists(t *testing.T) {
+func TestListReaderReadsOddLists(t *testing.T) {
 	t.Run("sandboxes", func(t *testing.T) { readOddLists(t, sandboxKind(), oddSandboxes(t)) })
 	t.Run("containers", func(t *testing.T) { readOddLists(t, containerKind(), oddContainers(t)) })
 }
@@ -48,13 +47,13 @@ func sameAsDecoder[T any](t testing.TB, k listKind[T], b []byte) {
 	if err != nil {
 		return
 	}
-	if diff := cmp.Diff(want, values(got), noSlot...); diff != "" {
+	if diff := cmp.Diff(want, values(got)); diff != "" {
 		t.Fatalf("read %x (- the generated decoder, + the reader):\n%s", b, diff)
 	}
 }
 
 // sameAsRememberer compares one reader, over several answers, with the
-// generated decoder and the one rule.
+// generated decoder and the one rule on top of it.
 func sameAsRememberer[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 	t.Helper()
 	r, inPieces, oracle := k.reader(), k.reader(), newRememberer(k)
@@ -63,10 +62,10 @@ func sameAsRememberer[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 		want, wantErr := oracle.read(b)
 		got, err := read(r, b)
 		if err == nil {
-			sameChanges(t, before, got, r.changes)
+			sameChanges(t, k.id, before, got, r.changes)
 			before = slices.Clone(got)
 		} else {
-			before = nil // what is known now was never in a list
+			before = nil
 		}
 		size := 1 + len(b)*(i+1)/(len(answers)+3)
 		again, againErr := inPieces.read(pieces(b, size))
@@ -80,14 +79,14 @@ func sameAsRememberer[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 			t.Fatalf("answer %d, %x: %v; want %v", i, b, err, wantErr)
 		}
 		if err == nil {
-			if diff := cmp.Diff(want, values(got), noSlot...); diff != "" {
+			if diff := cmp.Diff(want, values(got)); diff != "" {
 				t.Fatalf("answer %d, %x (-want +got):\n%s", i, b, diff)
 			}
 		}
-		if r.known != len(oracle.known) {
-			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, r.known, len(oracle.known))
+		if len(r.items) != len(oracle.known) {
+			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, len(r.items), len(oracle.known))
 		}
-		slotsAddUp(t, r)
+		itemsAddUp(t, r)
 	}
 }
 
@@ -100,88 +99,56 @@ func pieces(b []byte, size int) mem.BufferSlice {
 	return out
 }
 
-// sameChanges checks what a reader says has changed: before is the list before,
-// nil when there was none or an answer between could not be read.
-func sameChanges[T any](t testing.TB, before, now []*T, got Changes[T]) {
+// sameChanges checks what a reader says has changed since the list before, which
+// is nil if there was none or it could not be read.
+func sameChanges[T any](t testing.TB, id func(*T) string, before, now []*T, got Changes[T]) {
 	t.Helper()
-	if got.Before == 0 {
+	if got.Before == nil {
 		return
 	}
-	var changed, removed []*T
-	for _, v := range now {
-		if !slices.Contains(before, v) {
-			changed = append(changed, v)
-		}
+	old, listed := map[string]*T{}, map[string]bool{}
+	for _, v := range before {
+		old[id(v)] = v
 	}
-	if !slices.Equal(changed, got.Changed) {
-		t.Fatalf("changed: %v, want %v", values(got.Changed), values(changed))
-	}
-	listed := map[int]bool{}
+	var want, removed []Change[T]
 	for _, v := range now {
-		if listed[slotOf(v)] {
-			t.Fatalf("two items share slot %d, and the changes are said to be known", slotOf(v))
+		if listed[id(v)] {
+			t.Fatalf("%q is listed twice, and the changes are said to be known", id(v))
 		}
-		listed[slotOf(v)] = true
+		listed[id(v)] = true
+		if old[id(v)] != v {
+			want = append(want, Change[T]{Old: old[id(v)], New: v})
+		}
 	}
 	for _, v := range before {
-		if !listed[slotOf(v)] {
-			removed = append(removed, v)
+		if !listed[id(v)] {
+			removed = append(removed, Change[T]{Old: v})
 		}
 	}
-	if len(removed) != len(got.Removed) {
-		t.Fatalf("removed: %v, want %v", values(got.Removed), values(removed))
-	}
-	for _, v := range removed {
-		if !slices.Contains(got.Removed, v) {
-			t.Fatalf("removed: %v, want %v", values(got.Removed), values(removed))
-		}
+	byID := func(a, b Change[T]) int { return strings.Compare(id(a.Old), id(b.Old)) } // they come in any order
+	slices.SortFunc(removed, byID)
+	items := slices.Clone(got.Items)
+	slices.SortFunc(items[min(len(want), len(items)):], byID)
+	if !slices.Equal(items, append(want, removed...)) {
+		t.Fatalf("changes %+v, want %+v and removed %+v", got.Items, want, removed)
 	}
 }
 
-func slotOf(v any) int {
-	switch v := v.(type) {
-	case *Sandbox:
-		return v.Slot
-	case *Container:
-		return v.Slot
-	}
-	return -1
-}
-
-// slotsAddUp checks that every slot belongs to one item or is free.
-func slotsAddUp[T any](t testing.TB, r *listReader[T]) {
+// itemsAddUp checks that exactly the items of the last list are remembered.
+func itemsAddUp[T any](t testing.TB, r *listReader[T]) {
 	t.Helper()
-	owners := make([]int, len(r.values))
-	known := 0
-	for slot, v := range r.values {
-		if v == nil {
-			continue
-		}
-		known++
-		owners[slot]++
-		right := func(s int32) bool { return int(s) == slot }
-		if _, ok := r.seen.lookup(r.marks[slot].digest, right); !ok {
-			t.Fatalf("slot %d is not to be found by its digest", slot)
-		}
-		if _, ok := r.ids.lookup(maphash.String(r.seed, r.id(v)), right); !ok {
-			t.Fatalf("slot %d is not to be found by its id", slot)
-		}
+	if r.found != len(r.items) {
+		t.Fatalf("%d items of the list are remembered, and %d items", r.found, len(r.items))
 	}
-	if known != r.known {
-		t.Fatalf("%d items are known, counted were %d", known, r.known)
-	}
-	for _, slot := range r.free {
-		owners[slot]++
-	}
-	for slot, n := range owners {
-		if n != 1 {
-			t.Fatalf("slot %d of %d has %d owners; %d items are remembered, free are %v", slot, len(r.values), n, r.known, r.free)
+	for id, it := range r.items {
+		if got := *r.texts(it.value)[0]; got != id || it.list != r.list {
+			t.Fatalf("item %q is remembered as %q, of list %d of %d", got, id, it.list, r.list)
 		}
 	}
 }
 
-// TestWireReaderErrorSaysWhat: an error names what could not be read.
-func TestWireReaderErrorSaysWhat(t *testing.T) {
+// TestListReaderErrorSaysWhat: an error names what could not be read.
+func TestListReaderErrorSaysWhat(t *testing.T) {
 	_, err := read(newContainerReader(), []byte{0xff})
 	if !errors.Is(err, errWire) {
 		t.Errorf("a broken list: %v, want %v", err, errWire)

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,15 +11,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// listKind is one of the two lists, as the tests of the wire reader see it.
+// listKind is one of the two lists, as the tests of the list reader see it.
 type listKind[T any] struct {
 	reader func() *listReader[T]
 	// list and item decode with the generated decoder.
-	list func([]byte) ([]T, error)
-	item func([]byte) (T, error)
-	// relabel gives v what old has from its labels.
-	relabel    func(v, old T) T
-	maps, text []protowire.Number
+	list   func([]byte) ([]T, error)
+	item   func([]byte) (T, error)
+	id     func(*T) string
+	labels protowire.Number
 }
 
 func sandboxKind() listKind[Sandbox] {
@@ -40,9 +40,8 @@ func sandboxKind() listKind[Sandbox] {
 			err := proto.Unmarshal(b, &p)
 			return plainSandbox(&p), err
 		},
-		relabel: func(v, _ Sandbox) Sandbox { return v },
-		maps:    []protowire.Number{5, 6},
-		text:    []protowire.Number{7},
+		id:     sandboxID,
+		labels: 5,
 	}
 }
 
@@ -65,12 +64,8 @@ func containerKind() listKind[Container] {
 			err := proto.Unmarshal(b, &p)
 			return plainContainer(&p), err
 		},
-		relabel: func(v, old Container) Container {
-			v.PodUID, v.PodName, v.PodNamespace = old.PodUID, old.PodName, old.PodNamespace
-			return v
-		},
-		maps: []protowire.Number{8, 9},
-		text: []protowire.Number{10},
+		id:     containerID,
+		labels: 8,
 	}
 }
 
@@ -99,31 +94,35 @@ func plainContainer(p *runtimeapi.Container) Container {
 	return c
 }
 
-// rememberer is the generated decoder with the one rule on top: labels and
-// annotations of an item whose id is known from an earlier answer, and whose
-// other fields stand before them as they stood there, are as they were.
+// rememberer is the generated decoder with the one rule on top: an item is as it
+// was in the last list if its encoding begins with the same id and other fields,
+// up to the first byte of the field behind them, and has the same length.
 type rememberer[T any] struct {
 	kind  listKind[T]
-	known map[string]remembered[T]
+	known map[string]*remembered[T]
 }
 
 type remembered[T any] struct {
 	fixed string
+	size  int
 	value T
-	now   bool // it is in the answer being read
+	now   bool // it is in the list being read
 }
 
 func newRememberer[T any](k listKind[T]) *rememberer[T] {
-	return &rememberer[T]{kind: k, known: map[string]remembered[T]{}}
+	return &rememberer[T]{kind: k, known: map[string]*remembered[T]{}}
 }
 
-func (r *rememberer[T]) read(b []byte) ([]T, error) {
-	for id, k := range r.known {
+func (r *rememberer[T]) read(b []byte) (out []T, err error) {
+	defer func() {
+		if err != nil {
+			clear(r.known)
+		}
+	}()
+	for _, k := range r.known {
 		k.now = false
-		r.known[id] = k
 	}
 	top, broken := fieldsOf(b)
-	var out []T
 	for _, f := range top {
 		if f.num == 1 && f.typ == protowire.BytesType {
 			v, err := r.item(f.value)
@@ -138,56 +137,40 @@ func (r *rememberer[T]) read(b []byte) ([]T, error) {
 	if _, err := r.kind.list(broken); err != nil {
 		return nil, err
 	}
-	for id, k := range r.known {
-		if !k.now {
-			delete(r.known, id)
-		}
-	}
+	maps.DeleteFunc(r.known, func(_ string, k *remembered[T]) bool { return !k.now })
 	return out, nil
 }
 
 func (r *rememberer[T]) item(raw []byte) (T, error) {
-	fields, broken := fieldsOf(raw)
-	at := slices.IndexFunc(fields, r.behind)
-	if at < 0 {
-		at = len(fields)
-	}
-	ordered := len(broken) == 0
-	var fixed, trailing strings.Builder
-	for _, f := range fields[:at] {
-		fixed.Write(f.raw)
-	}
-	for _, f := range fields[at:] {
-		ordered = ordered && r.behind(f) && f.typ == protowire.BytesType
-		if slices.Contains(r.kind.text, f.num) {
-			trailing.Write(f.raw)
-		}
-	}
+	fields, _ := fieldsOf(raw)
 	id := ""
 	if len(fields) > 0 && fields[0].num == 1 && fields[0].typ == protowire.BytesType {
 		id = string(fields[0].value)
 	}
-	old, known := r.known[id]
-	if ordered && known && !old.now && old.fixed == fixed.String() {
-		v, err := r.kind.item([]byte(fixed.String() + trailing.String()))
-		if err == nil {
-			v = r.kind.relabel(v, old.value)
-			r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
-		}
-		return v, err
+	old := r.known[id]
+	if old != nil && !old.now && len(raw) == old.size && strings.HasPrefix(string(raw), old.fixed) {
+		old.now = true
+		return old.value, nil
 	}
 	v, err := r.kind.item(raw)
-	for _, f := range fields { // with two different ids it is not remembered
-		ordered = ordered && (f.num != 1 || f.typ != protowire.BytesType || string(f.value) == id)
-	}
-	if err == nil && ordered && id != "" {
-		r.known[id] = remembered[T]{fixed: fixed.String(), value: v, now: true}
+	if err == nil && id != "" && id == r.kind.id(&v) && (old == nil || !old.now) {
+		r.known[id] = &remembered[T]{fixed: r.fixed(raw, fields), size: len(raw), value: v, now: true}
 	}
 	return v, err
 }
 
-func (r *rememberer[T]) behind(f wireField) bool {
-	return slices.Contains(r.kind.maps, f.num) || slices.Contains(r.kind.text, f.num)
+// fixed is the part of an encoding that is compared.
+func (r *rememberer[T]) fixed(raw []byte, fields []wireField) string {
+	behind := func(f wireField) bool { return f.num >= r.kind.labels }
+	first := slices.IndexFunc(fields, behind)
+	if first < 0 || slices.ContainsFunc(fields[first:], func(f wireField) bool { return !behind(f) }) {
+		return string(raw)
+	}
+	n := 1
+	for _, f := range fields[:first] {
+		n += len(f.raw)
+	}
+	return string(raw[:n])
 }
 
 // wireField is one encoded field, with its value if it has a length.
