@@ -84,6 +84,26 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	}
 }
 
+// TestReplaySignals: the timeline names what held, and from when to when.
+func TestReplaySignals(t *testing.T) {
+	_, out, _ := plegd(t, "replay", "--signals", example, "-o", "json")
+	var doc replayDocument
+	if err := json.Unmarshal([]byte(out), &doc); err != nil || len(doc.Signals) == 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, s := range doc.Signals {
+		if s.Name == "" || s.To != nil && *s.To <= s.From {
+			t.Errorf("%+v", s)
+		}
+	}
+	if _, text, _ := plegd(t, "replay", "--signals", example); strings.Count(text, doc.Signals[0].Name) == 0 {
+		t.Errorf("%s lacks %s", text, doc.Signals[0].Name)
+	}
+	if _, text, _ := plegd(t, "replay", example); strings.Contains(text, doc.Signals[0].Name+" ") {
+		t.Errorf("signals without --signals: %s", text)
+	}
+}
+
 func TestReplay(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -55,7 +55,7 @@ type Events struct {
 	Capacity int `json:"capacity,omitempty"`
 }
 
-// full tells whether the channel of a PLEG that relies on events is full, which
+// full reports whether the channel of a PLEG that relies on events is full, which
 // the kubelet's health check calls unhealthy.
 func (e *Events) full() bool {
 	return e != nil && e.InUse && e.Capacity > 0 && e.Waiting >= e.Capacity

@@ -173,7 +173,7 @@ type BlockedThread struct {
 	Syscall string `json:"syscall,omitempty"`
 }
 
-// FDsExhausted tells whether the process has used up its descriptors.
+// FDsExhausted reports whether the process has used up its descriptors.
 func (p *Process) FDsExhausted() bool {
 	return p.Alive && p.OpenFDs >= 0 && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs
 }

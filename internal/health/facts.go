@@ -210,10 +210,10 @@ type CallError struct {
 	TooMany bool `json:"too_many,omitempty"`
 }
 
-// tooLarge tells whether an answer was refused for its size.
+// tooLarge reports whether an answer was refused for its size.
 func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
 
-// answered tells whether the runtime itself gave this error: it does answer.
+// answered reports whether the runtime itself gave this error: it does answer.
 func (e *CallError) answered() bool {
 	switch e.Code {
 	case "Unavailable":

@@ -29,7 +29,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 
 	w := newView(f, now, previous)
 	starting := starting(w)
-	if w.attempted() {
+	if w.on(sigFirstAttemptMade) {
 		v.matchTable(w)
 		if !v.suffers() {
 			v.fallBack(w, starting, k)
@@ -55,6 +55,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 		v.State = StateHealthy
 	}
 	v.predict(w, k)
+	v.Signals = w.states()
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
 	}
@@ -80,11 +81,11 @@ func (v *Verdict) fallBack(w *view, starting bool, k kubelet) {
 	case before != nil && w.f.Relist.Failures > 0:
 		// The connection is up again, a relist has yet to succeed.
 		v.first(*before)
-	case before != nil && w.previous.State == StateUnhealthy && !k.nodeReady && w.justAnswered():
+	case before != nil && w.previous.State == StateUnhealthy && !k.nodeReady && w.on(sigJustAnswered):
 		// Answered again, and by its rules the kubelet waits for the next relist or
 		// the next Status.
 		v.first(*before)
-	case w.answeringAgain():
+	case w.on(sigAnsweringAgain):
 		// It has just answered the first call after a hang of everything.
 		if before != nil {
 			v.first(*before)
@@ -163,7 +164,7 @@ func (v *Verdict) rank(f *Facts) {
 	}
 }
 
-// starting tells whether it is too early for a verdict: until the first
+// starting reports whether it is too early for a verdict: until the first
 // success, or until one of the kubelet's rules has had its full time since
 // plegd started.
 func starting(w *view) bool {
@@ -173,10 +174,10 @@ func starting(w *view) bool {
 	if f.KubeletStarted.After(f.Started) {
 		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
 	}
-	if !w.attempted() && LastSeen(f).IsZero() {
+	if !w.on(sigFirstAttemptMade) && LastSeen(f).IsZero() {
 		return true
 	}
-	if f.UnobservedGap > reliableGap && !w.settled() {
+	if f.UnobservedGap > reliableGap && !w.on(sigSettled) {
 		return true
 	}
 	switch {
@@ -199,18 +200,18 @@ func (w *view) rulesFailAt() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if w.relistTrouble() && !w.endsInTime() {
+	if w.on(sigRelistTrouble) && !w.on(sigRelistEndsInTime) {
 		consider(orElse(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
 	}
-	if w.statusCounts() {
+	if w.on(sigStatusRuleCounts) {
 		consider(orElse(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
 	}
 	return at, ok
 }
 
-// endsInTime reports whether the modelled relist, which inspects, is known to end
+// relistEndsInTime reports whether the modelled relist, which inspects, is known to end
 // so early that the next one begins before the threshold.
-func (w *view) endsInTime() bool {
+func (w *view) relistEndsInTime() bool {
 	f := w.f
 	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 || w.refused() != nil {
 		return false
@@ -225,18 +226,18 @@ func (w *view) endsInTime() bool {
 	return next.Before(LastSeen(f).Add(f.Config.RelistThreshold))
 }
 
-// statusCounts reports whether the 30 s of the Status rule are running out: its
+// statusRuleCounts reports whether the 30 s of the Status rule are running out: its
 // last good answer is late, the next one is known to fail, it fails or hangs beside
 // calls that are answered, or the relist is in trouble and nothing speaks for the
 // next Status.
-func (w *view) statusCounts() bool {
+func (w *view) statusRuleCounts() bool {
 	if w.age(orElse(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
 		return true
 	}
-	if w.statusTrouble() && w.answeredBesideStatus() {
+	if w.on(sigStatusTrouble) && w.on(sigAnsweredWhileStatusFails) {
 		return true
 	}
-	return w.relistTrouble() && (w.statusTrouble() || w.silent())
+	return w.on(sigRelistTrouble) && (w.on(sigStatusTrouble) || w.on(sigNothingAnswers))
 }
 
 func orElse(t, other time.Time) time.Time {

@@ -40,10 +40,10 @@ func (r *Reason) Text() string {
 
 // severityText is the severity, with that of the milder case where it has one.
 func (r *Reason) severityText() string {
-	if r.SeverityBeside == "" {
+	if r.SeverityWhileServing == "" {
 		return string(r.Severity)
 	}
-	return fmt.Sprintf("%s; %s while relists succeed in time", r.Severity, r.SeverityBeside)
+	return fmt.Sprintf("%s; %s while relists succeed in time", r.Severity, r.SeverityWhileServing)
 }
 
 // RestartAnswer says whether restarting the runtime can help, in a sentence or

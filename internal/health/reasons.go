@@ -79,9 +79,9 @@ const (
 type Reason struct {
 	ID       string
 	Severity Severity
-	// SeverityBeside is the severity while relists succeed in time, "" where that
+	// SeverityWhileServing is the severity while relists succeed in time, "" where that
 	// makes no difference.
-	SeverityBeside Severity
+	SeverityWhileServing Severity
 	// Meaning is one line.
 	Meaning string
 	// Needs is the evidence that the reason needs, Thresholds its numbers.
@@ -120,21 +120,21 @@ func (r *Reason) nextHere(w *view) string {
 
 // Severities are the severities that the reason may have.
 func (r *Reason) Severities() []Severity {
-	if r.SeverityBeside == "" {
+	if r.SeverityWhileServing == "" {
 		return []Severity{r.Severity}
 	}
-	return []Severity{r.Severity, r.SeverityBeside}
+	return []Severity{r.Severity, r.SeverityWhileServing}
 }
 
 // severity is the reason's in this case.
 func (r *Reason) severity(w *view) Severity {
-	if r.SeverityBeside != "" && !w.relistSuffers() {
-		return r.SeverityBeside
+	if r.SeverityWhileServing != "" && !w.on(sigRelistSuffers) {
+		return r.SeverityWhileServing
 	}
 	return r.Severity
 }
 
-// outranks tells whether the row says so of another reason.
+// outranks reports whether the row says so of another reason.
 func (r *Reason) outranks(id string) bool { return slices.Contains(r.Outranks, id) }
 
 // Runbook is the path of the reason's page below the project's root.

@@ -68,8 +68,9 @@ func (w *view) dockerUnreachable() []string {
 	}
 	_, _, hanging := w.hang()
 	suffer := w.f.Relist.Failures > 0 || hanging
-	pinged := w.pingFails(d) && (w.age(d.FailedSince) >= pingFailedFor || suffer || d.Daemon.broken())
-	back := w.was(DockerDaemonUnreachable) && suffer && w.dockerJustBack(d)
+	certain := w.age(d.FailedSince) >= pingFailedFor || suffer || d.Daemon.broken()
+	pinged := w.pingFails(d) && certain
+	back := w.wasActive(DockerDaemonUnreachable) && suffer && w.dockerJustBack(d)
 	if !pinged && !back && w.criDockerdSays() == "" {
 		return nil
 	}
@@ -181,7 +182,11 @@ func (w *view) containerdEvidence(d *Docker) []string {
 	if c == nil {
 		return nil
 	}
-	down := !c.DownSince.IsZero() && (w.age(c.DownSince) >= containerdGoneFor || !c.gone() && w.age(c.DownSince) >= containerdStoppedFor)
+	downFor := containerdStoppedFor
+	if c.gone() {
+		downFor = containerdGoneFor
+	}
+	down := w.lasts(c.DownSince, downFor)
 	queued := c.Queue != nil && !c.Queue.WaitingSince.IsZero() && w.age(c.Queue.WaitingSince) >= containerdGoneFor
 	if !down && !queued {
 		return nil
@@ -238,7 +243,11 @@ func processText(p *Process) string {
 // broken reports whether what the node shows of the process explains alone that
 // it answers nobody.
 func (h *DockerProcess) broken() bool {
-	return h != nil && (!h.DownSince.IsZero() || h.exhausted() && h.Queue != nil && h.Queue.Length > 0)
+	if h == nil {
+		return false
+	}
+	queued := h.Queue != nil && h.Queue.Length > 0
+	return !h.DownSince.IsZero() || h.exhausted() && queued
 }
 
 // pidOr is the process's number, or a word where none is known to run.

@@ -39,7 +39,10 @@ var eventReasons = []Reason{
 		Restart: HelpsMaybe, RestartNote: "Where one stream is broken for good; a kubelet before 1.37 must be restarted too.",
 		match: func(w *view) []string {
 			e := w.f.Events
-			if e == nil || e.Phase != phaseBroken || !e.FellBack && e.Failures < streamFailures || w.f.Relist.Failures > 0 {
+			if e == nil || e.Phase != phaseBroken || w.f.Relist.Failures > 0 {
+				return nil
+			}
+			if !e.FellBack && e.Failures < streamFailures {
 				return nil
 			}
 			out := []string{fmt.Sprintf("the event stream has failed %d times, the last %s ago", e.Failures, short(w.age(e.LastFailed)))}

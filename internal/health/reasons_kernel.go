@@ -8,12 +8,12 @@ import (
 
 const (
 	// blockedAfter is how long a thread must be in D, without having run, while
-	// calls suffer; blockedBeside while the lists are answered.
-	blockedAfter  = 2 * time.Second
-	blockedBeside = 10 * time.Second
-	// lockedAfter and lockedBeside are the same of a file lock that is waited for.
-	lockedAfter  = time.Second
-	lockedBeside = 10 * time.Second
+	// calls suffer; blockedWhileServing while the lists are answered.
+	blockedAfter        = 2 * time.Second
+	blockedWhileServing = 10 * time.Second
+	// lockedAfter and lockedWhileServing are the same of a file lock that is waited for.
+	lockedAfter        = time.Second
+	lockedWhileServing = 10 * time.Second
 	// ioPressure is the share of time, in per cent, that the cgroup must wait
 	// for I/O where the wait channels cannot be read.
 	ioPressure = 20
@@ -44,14 +44,14 @@ const (
 // CPU, a disk or mount, a file lock.
 var kernelReasons = []Reason{
 	{
-		ID: RuntimeMemoryLimited, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		ID: RuntimeMemoryLimited, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
 		Meaning: "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
 		Needs:   "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
 		Thresholds: []Threshold{
 			{"usage at %s of memory.high, memory.max or memory.limit_in_bytes", Share(memoryNear)},
 			{"full avg10 of memory.pressure %s", Percent(memoryPressure)},
 			{"or %s pages a second read again where the cgroup has no pressure file", refaultsMany},
-			{"out of memory while lists are answered: a thread that has waited for %s", blockedBeside},
+			{"out of memory while lists are answered: a thread that has waited for %s", blockedWhileServing},
 		},
 		Outranks: slices.Concat([]string{RuntimeStorageStall, RuntimeStarved, RuntimeStarting, NodeMemoryStall, NodeIOStall}, accept, calls),
 		Next:     "Raise the memory limit at the cgroup that the evidence names.",
@@ -64,12 +64,12 @@ var kernelReasons = []Reason{
 		match: memoryLimited,
 	},
 	{
-		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
 		Meaning: "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
 		Needs:   "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
 		Thresholds: []Threshold{
 			{"D for %s while lists hang or are slow (critical)", blockedAfter},
-			{"D for %s while they are answered (warning)", blockedBeside},
+			{"D for %s while they are answered (warning)", blockedWhileServing},
 			{"some avg10 of io.pressure %s", Percent(ioPressure)},
 		},
 		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
@@ -83,12 +83,12 @@ var kernelReasons = []Reason{
 		match: storageStalled,
 	},
 	{
-		ID: RuntimeStorageLocked, Severity: SeverityCritical, SeverityBeside: SeverityWarning,
+		ID: RuntimeStorageLocked, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
 		Meaning: "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
 		Needs:   "a waiting entry of the runtime's in /proc/locks.",
 		Thresholds: []Threshold{
 			{"waits for %s while the runtime does not serve or lists hang or are slow (critical)", lockedAfter},
-			{"for %s while they are answered (warning)", lockedBeside},
+			{"for %s while they are answered (warning)", lockedWhileServing},
 		},
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
 		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
@@ -132,13 +132,13 @@ func memoryLimited(w *view) []string {
 		return nil
 	}
 	least := time.Duration(0)
-	if !w.relistSuffers() {
-		least = blockedBeside
+	if !w.on(sigRelistSuffers) {
+		least = blockedWhileServing
 	}
 	waiting := w.blockedIn(waitMemory, least)
 	for i := range c.MemoryLimits {
 		l := &c.MemoryLimits[i]
-		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.relistSuffers() && (l.OOM || w.was(RuntimeMemoryLimited)) || w.thrashes(l)) {
+		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.memoryStalls(l)) {
 			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name, mebibytes(limit))}, l.events()...)
 			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
 				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", pr.MemoryFull))
@@ -152,10 +152,19 @@ func memoryLimited(w *view) []string {
 	return nil
 }
 
+// memoryStalls reports whether relists suffer from a level of the cgroup whose
+// limit is met, although no thread is seen to wait for memory.
+func (w *view) memoryStalls(l *MemoryLimit) bool {
+	if !w.on(sigRelistSuffers) {
+		return false
+	}
+	return l.OOM || w.wasActive(RuntimeMemoryLimited) || w.thrashes(l)
+}
+
 // thrashes reports whether calls suffer while a limit that has been met makes the
 // runtime's cgroup wait for memory.
 func (w *view) thrashes(l *MemoryLimit) bool {
-	if !w.relistSuffers() || l.HighEvents+l.MaxEvents == 0 {
+	if !w.on(sigRelistSuffers) || l.HighEvents+l.MaxEvents == 0 {
 		return false
 	}
 	if pr := w.f.Evidence.Cgroup.Pressure; pr != nil && pr.MemoryFull >= 0 {
@@ -196,23 +205,23 @@ func (l *MemoryLimit) events() (out []string) {
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // relistSuffers reports whether relists fail, hang or are slow.
-func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.callsSuffer() }
+func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.on(sigListsSuffer) }
 
 func storageStalled(w *view) []string {
 	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || w.refrigerated() {
+	if p == nil || !p.Alive || w.on(sigFreezerHoldsThreads) {
 		return nil
 	}
 	least := blockedAfter
-	if !w.relistSuffers() {
-		least = blockedBeside
+	if !w.on(sigRelistSuffers) {
+		least = blockedWhileServing
 	}
 	who, because := p, ""
 	threads := w.blockedIn(waitStorage, least)
 	if len(threads) == 0 {
 		who, threads = w.dockerBlocked(least)
 	}
-	if len(threads) == 0 && w.relistSuffers() {
+	if len(threads) == 0 && w.on(sigRelistSuffers) {
 		who, threads, because = p, w.blockedIn(waitUnread, blockedAfter), w.blockIO()
 	}
 	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
@@ -261,8 +270,8 @@ func storageLocked(w *view) []string {
 		return nil
 	}
 	least := lockedAfter
-	if !w.relistSuffers() {
-		least = lockedBeside
+	if !w.on(sigRelistSuffers) {
+		least = lockedWhileServing
 	}
 	l := p.Lock
 	if w.age(l.Since) < least {
@@ -277,13 +286,16 @@ func storageLocked(w *view) []string {
 
 func starved(w *view) []string {
 	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-	if p == nil || !p.Alive || !w.delayed() {
+	if p == nil || !p.Alive || !w.on(sigWaitsForCPU) {
 		return nil
 	}
-	if c == nil || w.throttled() { // the wait may be its own quota's
+	if c == nil || w.on(sigQuotaTakesTime) { // the wait may be its own quota's
 		return nil
 	}
-	if !w.callsSuffer() && !w.slowLately() && !w.notAccepting() || w.refused() != nil { // it is refused at once
+	if !w.on(sigListsSuffer) && !w.on(sigListsSlowLately) && !w.on(sigNotAccepting) {
+		return nil
+	}
+	if w.refused() != nil { // it is refused at once
 		return nil
 	}
 	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}
@@ -299,23 +311,26 @@ func starved(w *view) []string {
 	return append(out, w.callEvidence()...)
 }
 
-// delayed reports whether the runtime waits for a CPU most of the time that it
+// waitsForCPU reports whether the runtime waits for a CPU most of the time that it
 // could run, and for long each time.
-func (w *view) delayed() bool {
+func (w *view) waitsForCPU() bool {
 	p := w.f.Evidence.Process
+	if p == nil {
+		return false
+	}
 	least := 1.0
-	if w.was(RuntimeStarved) {
+	if w.wasActive(RuntimeStarved) {
 		least = starvedStill
 	}
 	return p.Delay >= least*starvedDelay && p.Delay >= least*starvedShare*(p.Delay+p.CPU) && p.DelayPerRun.Seconds() >= least*starvedWait.Seconds()
 }
 
-// throttled reports whether the runtime's own quota takes time from it, has just
+// quotaTakesTime reports whether the runtime's own quota takes time from it, has just
 // done so, or may have: the cgroup was last read before the wait that the process
 // shows, as on a node where reads are late.
-func (w *view) throttled() bool {
+func (w *view) quotaTakesTime() bool {
 	c, p := w.f.Evidence.Cgroup, w.f.Evidence.Process
-	if c == nil {
+	if c == nil || p == nil {
 		return false
 	}
 	lately := !c.ThrottledAt.IsZero() && p.At.Sub(c.ThrottledAt) <= throttledLately

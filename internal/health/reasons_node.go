@@ -92,7 +92,7 @@ var nodeReasons = []Reason{
 		func(n *Node) (float64, string) { return n.IOFull, "I/O pressure: full %.0f %% of the last 10s" }),
 }
 
-// listsSlow tells whether the lists of the last two relists were answered, and
+// listsSlow reports whether the lists of the last two relists were answered, and
 // slowly.
 func (w *view) listsSlow() bool {
 	l := w.f.Relist.Lists
@@ -106,7 +106,7 @@ func pressure(id, meaning, needs, what string, limit float64, more []Threshold, 
 		Next:       next, Steps: steps, Restart: HelpsNo,
 		match: func(w *view) []string {
 			n := w.f.Evidence.Node
-			if n == nil || !w.listsSlow() {
+			if n == nil || !w.on(sigListsSlow) {
 				return nil
 			}
 			v, format := value(n)
@@ -139,14 +139,14 @@ func (r Reason) and(more func(*view) []string) Reason {
 // one.
 func busyCPUs(w *view) []string {
 	most := idleMost
-	if w.was(NodeCPUStall) {
+	if w.wasActive(NodeCPUStall) {
 		most = idleStill
 	}
 	n, p := w.f.Evidence.Node, w.f.Evidence.Process
 	switch {
 	case n.CPUIdle >= 0 && n.CPUIdle <= most:
 		return []string{fmt.Sprintf("the CPUs are idle for %.0f %%", 100*n.CPUIdle)}
-	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.throttled():
+	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.on(sigQuotaTakesTime):
 		return []string{fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)}
 	}
 	return nil

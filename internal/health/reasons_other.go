@@ -84,7 +84,7 @@ var otherReasons = []Reason{
 		Restart: HelpsNo, RestartNote: "Restart the kubelet; containers are kept.",
 		match: func(w *view) []string {
 			k := w.f.Evidence.Kubelet
-			if k == nil || !k.Seen || k.Refused || !w.runtimeGood() {
+			if k == nil || !k.Seen || k.Refused || !w.on(sigRuntimeGood) {
 				return nil
 			}
 			var out []string
@@ -174,14 +174,22 @@ var otherReasons = []Reason{
 	},
 }
 
-// runtimeGood tells whether all that plegd asks of the runtime itself is
+// runtimeGood reports whether all that plegd asks of the runtime itself is
 // answered, and has been for a while: the kubelet's own check fails minutes into
 // a runtime's fault, and recovers after it.
 func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	_, _, hanging := w.hang()
-	return r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails && !w.statusTrouble() &&
-		s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate &&
-		(w.previous == nil || w.was(KubeletStalled) || w.was(KubeletDown) ||
-			w.previous.State == StateHealthy && w.age(w.previous.Since) >= kubeletFails)
+	relists := r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails
+	status := !w.on(sigStatusTrouble) && s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
+	return relists && status && w.goodForAWhile()
+}
+
+// goodForAWhile reports whether nothing has been wrong for kubeletFails, but for
+// the kubelet itself.
+func (w *view) goodForAWhile() bool {
+	if w.previous == nil || w.wasActive(KubeletStalled) || w.wasActive(KubeletDown) {
+		return true
+	}
+	return w.previous.State == StateHealthy && w.age(w.previous.Since) >= kubeletFails
 }

@@ -31,7 +31,11 @@ var podReasons = []Reason{
 			}
 			var out []string
 			for _, s := range c.Stuck {
-				if age := w.age(s.Since); s.State == "D" && age >= blockedShim || s.State != "D" && age >= stoppedShim {
+				least := stoppedShim
+				if s.State == "D" {
+					least = blockedShim
+				}
+				if age := w.age(s.Since); age >= least {
 					out = append(out, fmt.Sprintf("pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), short(age)))
 				}
 			}
@@ -161,7 +165,7 @@ var podReasons = []Reason{
 			lists := w.f.Relist.Lists
 			if n := len(lists); n > 0 {
 				slow := n > 1 && lists[n-1] > SlowListThreshold && lists[n-2] > SlowListThreshold
-				if slow || w.was(RelistSlow) && lists[n-1] > SlowListThreshold/2 {
+				if slow || w.wasActive(RelistSlow) && lists[n-1] > SlowListThreshold/2 {
 					out = append(out, fmt.Sprintf("the lists of the last relist took %s", short(lists[n-1])))
 				}
 			}
@@ -171,7 +175,7 @@ var podReasons = []Reason{
 			switch m := w.f.Modelled; {
 			case w.inspecting() > SlowRelistThreshold:
 				out = append(out, w.modelEvidence()...)
-			case m.BusySince.IsZero() && w.was(RelistSlow) && w.behind() > SlowRelistThreshold: // between two of its relists
+			case m.BusySince.IsZero() && w.wasActive(RelistSlow) && w.behind() > SlowRelistThreshold: // between two of its relists
 				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(w.behind())))
 			}
 			return out
@@ -194,12 +198,16 @@ var podReasons = []Reason{
 		Restart: HelpsNo,
 		match: func(w *view) []string {
 			in, last := w.f.Relist.InFlight, w.f.Relist.Last
+			fewest := burstPods
+			if w.wasActive(ChangeBurst) {
+				fewest = 1
+			}
 			switch {
 			case in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes:
 				return []string{fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, short(w.age(in.PhaseStart)))}
 			case last != nil && last.Inspected >= burstPods && last.Serial >= burstTakes:
 				return append([]string{fmt.Sprintf("%d pods inspected in one relist, %s one after another", last.Inspected, short(last.Serial))}, w.modelEvidence()...)
-			case w.inspecting() >= burstTakes && w.f.Modelled.Inspecting > 0 && (w.was(ChangeBurst) || w.f.Modelled.Inspecting >= burstPods):
+			case w.inspecting() >= burstTakes && w.f.Modelled.Inspecting >= fewest:
 				return w.modelEvidence()
 			}
 			return nil
@@ -222,7 +230,7 @@ var podReasons = []Reason{
 		Restart: HelpsYes, RestartNote: "It frees what has leaked, and containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec.",
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noFDToAccept() || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
+			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.on(sigAcceptNeedsDescriptor) || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 				return nil
 			}
 			return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
@@ -344,10 +352,10 @@ func (w *view) behind() time.Duration {
 	return w.f.Relist.LastSeen.Sub(w.f.Modelled.LastSeen)
 }
 
-// near tells whether a value is at or above a share of its limit; a reason that
+// near reports whether a value is at or above a share of its limit; a reason that
 // stands ends only below a smaller share.
 func (w *view) near(id string, value, limit, begin, end float64) bool {
-	if w.was(id) {
+	if w.wasActive(id) {
 		return value >= end*limit
 	}
 	return value >= begin*limit

@@ -63,7 +63,8 @@ var processReasons = []Reason{
 				return []string{fmt.Sprintf("pid %d (%s): all threads are stopped and continued, again and again", p.PID, p.Comm)}
 			}
 			// Thawed since the threads were last looked at: no disk held them up.
-			if n > 0 && p.Threads["D"] == n && w.was(RuntimeFrozen) && (c == nil || !p.At.After(c.At)) {
+			lookedFirst := c == nil || !p.At.After(c.At)
+			if n > 0 && p.Threads["D"] == n && w.wasActive(RuntimeFrozen) && lookedFirst {
 				return []string{fmt.Sprintf("pid %d (%s): none of %d threads ran when last looked at", p.PID, p.Comm, n)}
 			}
 			return nil
@@ -89,7 +90,8 @@ var processReasons = []Reason{
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
 			// The kernel adds up the time only when it lets the process run again.
-			if c == nil || !w.quotaTakes(c) || !w.callsSuffer() && !w.slowLately() {
+			slow := w.on(sigListsSuffer) || w.on(sigListsSlowLately)
+			if c == nil || !w.quotaTakes(c) || !slow {
 				return nil
 			}
 			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled, 100*c.ThrottledPeriods)}
@@ -175,11 +177,14 @@ func (w *view) stoppedAgain(p *Process) bool {
 		return false
 	}
 	n := len(p.Stops)
-	return w.was(RuntimeFrozen) && n > 1 || n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
+	if w.wasActive(RuntimeFrozen) {
+		return n > 1
+	}
+	return n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
 }
 
-// callsSuffer tells whether lists hang, fail for want of an answer, or are slow.
-func (w *view) callsSuffer() bool {
+// listsSuffer reports whether lists hang, fail for want of an answer, or are slow.
+func (w *view) listsSuffer() bool {
 	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall {
 		return true
 	}
@@ -196,14 +201,14 @@ func (w *view) quotaTakes(c *Cgroup) bool {
 	if c.Throttled >= throttledShare {
 		return true
 	}
-	return w.was(RuntimeThrottled) && max(c.Throttled, c.ThrottledPeriods) >= throttledStill
+	return w.wasActive(RuntimeThrottled) && max(c.Throttled, c.ThrottledPeriods) >= throttledStill
 }
 
-// slowLately tells whether one of the last few relists' lists was slow: under a
+// listsSlowLately reports whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick.
-func (w *view) slowLately() bool {
+func (w *view) listsSlowLately() bool {
 	lists, n := w.f.Relist.Lists, recentLists
-	if w.was(RuntimeThrottled) {
+	if w.wasActive(RuntimeThrottled) {
 		n = throttledLists
 	}
 	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })

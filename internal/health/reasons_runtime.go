@@ -50,7 +50,8 @@ var runtimeReasons = []Reason{
 			// Garbage does not always look the same: what was once seen to speak
 			// another protocol may just hang up the next time.
 			p := w.f.Probe
-			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || p.Cause == CauseClosed && w.was(CRIVersionUnsupported) {
+			hangsUp := p.Cause == CauseClosed && w.wasActive(CRIVersionUnsupported)
+			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || hangsUp {
 				return []string{"a fresh connection: " + probeText(p)}
 			}
 			return nil
@@ -82,7 +83,7 @@ var runtimeReasons = []Reason{
 			cause, _ := w.connect()
 			_, _, hanging := w.hang()
 			switch {
-			case (cause == CauseMissing || cause == CauseRefused) && w.justListening():
+			case (cause == CauseMissing || cause == CauseRefused) && w.on(sigJustListening):
 				return append([]string{"it has just begun to listen"}, w.youngEvidence()...)
 			case cause == CauseMissing && w.listensSince(w.f.Probe.FailedSince):
 				return nil // the socket's file alone is gone
@@ -98,7 +99,7 @@ var runtimeReasons = []Reason{
 		ID: RuntimeUnresponsive, Severity: SeverityCritical,
 		Meaning:    "The runtime accepts connections at most and answers nothing: every call hangs.",
 		Needs:      "a list and a Version call beside it are unanswered, and nothing has been answered since.",
-		Thresholds: append(slices.Clone(listHangs), Threshold{"Version unanswered for %s", witnessAfter}),
+		Thresholds: append(slices.Clone(listHangs), Threshold{"Version unanswered for %s", hangProbeAfter}),
 		Outranks:   slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
 		Next:       "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
@@ -109,7 +110,7 @@ var runtimeReasons = []Reason{
 		},
 		Restart: HelpsMaybe, RestartNote: "Not when its threads are in D: a process in D cannot be killed.",
 		match: func(w *view) []string {
-			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.silent() {
+			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.on(sigNothingAnswers) {
 				return nil
 			}
 			return append(w.callEvidence(), w.acceptEvidence()...)
@@ -135,7 +136,7 @@ var runtimeReasons = []Reason{
 		},
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
-			if !ok || !w.answeredBeside(since) || w.silent() || w.streaming() != nil {
+			if !ok || !w.otherCallAnswered(since) || w.on(sigNothingAnswers) || w.streaming() != nil {
 				return nil
 			}
 			return w.callEvidence()
@@ -192,7 +193,7 @@ var runtimeReasons = []Reason{
 			if s.Answered && !s.RuntimeReady.Good() {
 				return []string{w.statusSays(s.RuntimeReady.print("RuntimeReady"))}
 			}
-			if !w.statusTrouble() || !w.answeredBesideStatus() || w.statusFailedForFDs() {
+			if !w.on(sigStatusTrouble) || !w.on(sigAnsweredWhileStatusFails) || w.on(sigStatusFailsForDescriptors) {
 				return nil
 			}
 			var out []string
@@ -223,10 +224,10 @@ var runtimeReasons = []Reason{
 			since := w.f.Version.HangsSince
 			lists := laterOf(w.f.Calls[string(PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
 			_, _, hanging := w.hang()
-			if since.IsZero() || w.age(since) < versionReasonAfter || hanging || w.statusTrouble() {
+			if since.IsZero() || w.age(since) < versionReasonAfter || hanging || w.on(sigStatusTrouble) {
 				return nil
 			}
-			if w.f.Relist.Failures > 0 || !lists.After(since.Add(besideStatus)) {
+			if w.f.Relist.Failures > 0 || !lists.After(since.Add(answerAfterStatus)) {
 				return nil
 			}
 			return []string{

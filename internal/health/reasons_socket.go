@@ -29,17 +29,17 @@ var socketReasons = []Reason{
 			{For: statusNeedsFile, Step: "Status opens a file and fails: the kubelet turns the node NotReady 30 s after the last good Status, although its connection still works."},
 		},
 		match: func(w *view) []string {
-			if !w.noFDToAccept() && !w.statusFailedForFDs() {
+			if !w.on(sigAcceptNeedsDescriptor) && !w.on(sigStatusFailsForDescriptors) {
 				return nil
 			}
 			out := append(w.acceptEvidence(), w.heldEvidence())
 			switch e := w.f.Status.LastErr; {
-			case e != nil && w.statusFailedForFDs():
+			case e != nil && w.on(sigStatusFailsForDescriptors):
 				out = append(out, fmt.Sprintf("status fails: %s: %s", e.Code, e.Message))
 			case statusWillFail(w.f):
 				out = append(out, fmt.Sprintf("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name, w.f.Runtime.Version))
 			}
-			if w.fdsFreed() {
+			if w.on(sigDescriptorsFreed) {
 				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second", short(w.age(w.f.Evidence.Process.ExhaustedAt))))
 			}
 			return out
@@ -80,7 +80,7 @@ var socketReasons = []Reason{
 				}
 				return out
 			}
-			if c, detail := w.connect(); c == CauseMissing && !w.listensUnlinked() {
+			if c, detail := w.connect(); c == CauseMissing && !w.on(sigListensUnlinked) {
 				return w.connectEvidence(detail)
 			}
 			return nil
@@ -102,7 +102,7 @@ var socketReasons = []Reason{
 			if c, detail := w.connect(); c == CauseRefused || c == CauseNotSocket {
 				return w.connectEvidence(detail)
 			}
-			if _, c, detail := w.beside(); c == CauseRefused || c == CauseNotSocket {
+			if _, c, detail := w.freshDialFailure(); c == CauseRefused || c == CauseNotSocket {
 				return []string{"a fresh connect fails: " + detail, "the connection held since before still answers: another process runs behind it"}
 			}
 			return nil
@@ -124,7 +124,7 @@ var socketReasons = []Reason{
 			if c, detail := w.connect(); c == CausePermissionDenied {
 				return w.connectEvidence(detail)
 			}
-			if _, c, detail := w.beside(); c == CausePermissionDenied {
+			if _, c, detail := w.freshDialFailure(); c == CausePermissionDenied {
 				return []string{"a fresh connect fails: " + detail, "the connection held since before still answers"}
 			}
 			return nil
@@ -146,14 +146,15 @@ var socketReasons = []Reason{
 		},
 		Restart: HelpsYes, RestartNote: "It makes the socket again; lists are answered after 1 s and containers are kept (tried on containerd 1.6, 1.7 and 2.4).",
 		match: func(w *view) []string {
-			_, c, _ := w.beside()
+			_, c, _ := w.freshDialFailure()
+			foreign := c == CauseProtocol || c == CauseUnimplemented
 			switch {
 			case w.elsewhere() != nil:
 				return nil
-			case w.listensUnlinked():
+			case w.on(sigListensUnlinked):
 				_, detail := w.connect()
 				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"}, w.connectEvidence(detail)...)
-			case (c == CauseProtocol || c == CauseUnimplemented) && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.listenerChanged():
+			case foreign && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.on(sigListenerChanged):
 				return []string{
 					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), probeText(w.f.Probe)),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
@@ -185,10 +186,11 @@ var socketReasons = []Reason{
 			}
 			q := w.f.Evidence.Queue
 			full := q != nil && q.Listening && q.Length > q.Limit
-			_, c, _ := w.beside()
+			_, c, _ := w.freshDialFailure()
 			// What a probe met before the queue was last looked at may be over.
 			since := q != nil && q.Listening && q.At.After(w.f.Probe.At)
-			if w.elsewhere() != nil || !full && (c != CauseQueueFull || since) {
+			refused := c == CauseQueueFull && !since
+			if w.elsewhere() != nil || !full && !refused {
 				return nil
 			}
 			return append(w.acceptEvidence(), w.heldEvidence())
@@ -211,11 +213,11 @@ var socketReasons = []Reason{
 		},
 		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {
-			if w.fdsExhausted() || w.fdsFreed() || !w.heldAnswers() || !w.notAccepting() {
+			if w.on(sigDescriptorsExhausted) || w.on(sigDescriptorsFreed) || !w.on(sigHeldConnectionAnswers) || !w.on(sigNotAccepting) {
 				return nil
 			}
 			out := w.acceptEvidence()
-			if stage, c, _ := w.beside(); stage == StageSettings && c != CauseNone {
+			if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
 				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", probeText(w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
 			}
 			return append(out, w.heldEvidence())
@@ -241,7 +243,7 @@ func (w *view) listensUnlinked() bool {
 	if c, _ := w.connect(); c != CauseMissing || p == nil || q == nil || l == nil {
 		return false
 	}
-	if w.justListening() {
+	if w.on(sigJustListening) {
 		return false
 	}
 	since := w.f.Probe.FailedSince // all must have been looked at since
@@ -276,7 +278,10 @@ func (w *view) listenerChanged() bool {
 	if q != nil && !q.Listening && q.At.After(w.f.Probe.At) {
 		return true // what the probe met is gone
 	}
-	return l != nil && (q != nil && q.Inode != l.Inode || l.Since.After(w.f.Probe.At))
+	if l == nil {
+		return false
+	}
+	return q != nil && q.Inode != l.Inode || l.Since.After(w.f.Probe.At)
 }
 
 // strangerAfter is how long something else must be met at the path before that is
@@ -297,38 +302,39 @@ const (
 	queueFalls = time.Second
 )
 
-// fdsExhausted tells whether the runtime has used up its file descriptors.
-func (w *view) fdsExhausted() bool {
+// descriptorsExhausted reports whether the runtime has used up its file descriptors.
+func (w *view) descriptorsExhausted() bool {
 	p := w.f.Evidence.Process
 	return p != nil && p.FDsExhausted()
 }
 
-// fdsFreed tells whether it had until a moment ago.
-func (w *view) fdsFreed() bool {
+// descriptorsFreed reports whether it had until a moment ago.
+func (w *view) descriptorsFreed() bool {
 	p := w.f.Evidence.Process
 	return p != nil && p.Alive && !p.FDsExhausted() && !p.ExhaustedAt.IsZero() && w.age(p.ExhaustedAt) <= acceptsAgain
 }
 
-// noFDToAccept tells whether the runtime has no descriptor, or has yet to notice
+// acceptNeedsDescriptor reports whether the runtime has no descriptor, or has yet to notice
 // that it has one again, and somebody waits to be accepted.
-func (w *view) noFDToAccept() bool {
-	if !w.fdsExhausted() && (!w.fdsFreed() || w.workedOff()) {
+func (w *view) acceptNeedsDescriptor() bool {
+	if !w.on(sigDescriptorsExhausted) && (!w.on(sigDescriptorsFreed) || w.on(sigAcceptQueueDrains)) {
 		return false
 	}
 	q := w.f.Evidence.Queue
-	return w.notAccepting() || q != nil && q.Length > 0 && w.elsewhere() == nil
+	queued := q != nil && q.Length > 0
+	return w.on(sigNotAccepting) || queued && w.elsewhere() == nil
 }
 
-// workedOff tells whether the accept queue is being emptied.
-func (w *view) workedOff() bool {
+// acceptQueueDrains reports whether the accept queue is being emptied.
+func (w *view) acceptQueueDrains() bool {
 	q := w.f.Evidence.Queue
 	return q != nil && q.Listening && !q.FellAt.IsZero() && w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
 }
 
-// notAccepting tells whether a connection waits to be accepted for longer than
+// notAccepting reports whether a connection waits to be accepted for longer than
 // it should.
 func (w *view) notAccepting() bool {
-	if w.workedOff() || w.elsewhere() != nil {
+	if w.on(sigAcceptQueueDrains) || w.elsewhere() != nil {
 		return false
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout {
@@ -346,10 +352,10 @@ func (w *view) notAccepting() bool {
 	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
 }
 
-// heldAnswers tells whether calls on the held connection are answered, and have
+// heldConnectionAnswers reports whether calls on the held connection are answered, and have
 // been since the runtime stopped to accept.
-func (w *view) heldAnswers() bool {
-	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.steady() {
+func (w *view) heldConnectionAnswers() bool {
+	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.on(sigListsAnsweredAtOnce) {
 		return false
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && w.lastAnswer.After(p.FailedSince) {

@@ -73,7 +73,8 @@ func rules(f *Facts, now time.Time) kubelet {
 // good Status, and Status fails or hangs: that kubelet has had no answer yet.
 func (f *Facts) statusBeforeKubelet() bool {
 	s := &f.Status
-	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || !s.InFlightSince.IsZero() && s.InFlightSince.Sub(s.LastGood) >= StatusPeriod)
+	late := !s.InFlightSince.IsZero() && s.InFlightSince.Sub(s.LastGood) >= StatusPeriod
+	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || late)
 }
 
 // plegMessage is the error of the kubelet's PLEG health check, "" when healthy.
@@ -97,7 +98,7 @@ func LastSeen(f *Facts) time.Time {
 	return f.Relist.LastSeen
 }
 
-// Good tells whether the condition was given and is true.
+// Good reports whether the condition was given and is true.
 func (c *Condition) Good() bool { return c != nil && c.Status }
 
 // print prints a condition as the kubelet does (pkg/kubelet/container/runtime.go,

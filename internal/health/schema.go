@@ -8,7 +8,7 @@ import "slices"
 // it is 1.
 const FactsSchema = 1
 
-// Known tells whether the table has a reason of this id.
+// Known reports whether the table has a reason of this id.
 func Known(id string) bool {
 	return slices.ContainsFunc(table, func(r Reason) bool { return r.ID == id })
 }

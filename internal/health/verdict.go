@@ -36,6 +36,9 @@ type Verdict struct {
 	RunnerUp string `json:"runner_up,omitempty"`
 	// Active are all active reasons, the primary one first.
 	Active []Active `json:"active"`
+	// Signals are the conditions that hold, in the table's order: what the reasons
+	// are made from.
+	Signals []SignalState `json:"signals,omitempty"`
 	// KubeletMessage is the Ready condition's message, word for word, as the API
 	// has it or, by NotReadyIn, will have it; empty when neither is so.
 	KubeletMessage string `json:"kubelet_message"`

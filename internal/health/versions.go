@@ -157,9 +157,9 @@ func statusWillFail(f *Facts) bool {
 	return p != nil && p.FDsExhausted() && anyIncludes(statusNeedsFile, f.Runtime)
 }
 
-// statusFailedForFDs reports whether Status last failed for want of a file
+// statusFailsForDescriptors reports whether Status last failed for want of a file
 // descriptor, and has not been answered since one is free again.
-func (w *view) statusFailedForFDs() bool {
+func (w *view) statusFailsForDescriptors() bool {
 	p, e := w.f.Evidence.Process, w.f.Status.LastErr
 	if p == nil || e == nil || p.ExhaustedAt.IsZero() || !anyIncludes(statusNeedsFile, w.f.Runtime) {
 		return false

@@ -18,8 +18,8 @@ const (
 	hangSurely  = 20 * time.Second
 	hangPerMiB  = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists = 3
-	// witnessAfter is how long a second call must be unanswered beside it.
-	witnessAfter = 900 * time.Millisecond
+	// hangProbeAfter is how long a second call must be unanswered beside it.
+	hangProbeAfter = 900 * time.Millisecond
 	// unknownAfter is how long something may be wrong without a name.
 	unknownAfter = 3 * time.Second
 	// versionReasonAfter is how long Version must be unanswered beside lists that
@@ -27,10 +27,10 @@ const (
 	versionReasonAfter = 5 * time.Second
 	// statusHangAfter is the same for Status beside lists that answer.
 	statusHangAfter = 2 * time.Second
-	// besideStatus is how long after the start of a Status that hangs another
+	// answerAfterStatus is how long after the start of a Status that hangs another
 	// call must be answered, to tell a Status that hangs from a runtime that has
 	// just stopped answering at all.
-	besideStatus = time.Second
+	answerAfterStatus = time.Second
 	// inspectHangAfter is how long a pod's inspection must be unanswered.
 	inspectHangAfter = 3 * time.Second
 	// SlowListThreshold is what both lists may take together; RelistSlow needs
@@ -57,10 +57,11 @@ type view struct {
 	// lastAnswer is when the runtime last answered anything on the held
 	// connection, an error included; zero for never.
 	lastAnswer time.Time
+	signals    signalValues
 }
 
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
-	w := &view{f: f, now: now, previous: previous}
+	w := &view{f: f, now: now, previous: previous, signals: signalValues{rows: &signals}}
 	for _, c := range f.Calls {
 		if c.LastOK.After(w.lastAnswer) {
 			w.lastAnswer = c.LastOK
@@ -72,10 +73,10 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	return w
 }
 
-// attempted reports whether the first search for an endpoint and the first
+// firstAttemptMade reports whether the first search for an endpoint and the first
 // relist have ended, or that relist hangs. Before that, what is missing has not
 // been looked for, and no reason is named.
-func (w *view) attempted() bool {
+func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
 	if w.f.Endpoint.Searching {
 		return false
@@ -83,17 +84,25 @@ func (w *view) attempted() bool {
 	return r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= HangAfter
 }
 
-// was tells whether a reason stood in the verdict before.
-func (w *view) was(id string) bool { return w.previous.active(id) != nil }
+// wasActive reports whether a reason stood in the verdict before.
+func (w *view) wasActive(id string) bool { return w.previous.active(id) != nil }
 
 func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
+
+// lasts reports whether something has begun, at least so long ago.
+func (w *view) lasts(since time.Time, least time.Duration) bool {
+	return !since.IsZero() && w.age(since) >= least
+}
 
 // hang returns the list that is unanswered and since when; ok is false when no
 // list has been for long enough. What has been arriving for longer than any list
 // takes is none.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() || w.age(w.f.Arriving) < HangAfter && w.age(in.PhaseStart) < hangSurely {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() {
+		return "", time.Time{}, false
+	}
+	if arriving := w.age(w.f.Arriving) < HangAfter; arriving && w.age(in.PhaseStart) < hangSurely {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
@@ -157,7 +166,7 @@ func (w *view) streaming() *CallError {
 	return c.LastErr
 }
 
-// unanswered tells whether an operation has been asked since t and not been
+// unanswered reports whether an operation has been asked since t and not been
 // answered: failed without an answer, or in flight for at least after.
 func (w *view) unanswered(op string, t time.Time, after time.Duration) bool {
 	c := w.f.Calls[op]
@@ -167,9 +176,9 @@ func (w *view) unanswered(op string, t time.Time, after time.Duration) bool {
 	return c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(t) && c.LastFailed.After(c.LastOK)
 }
 
-// heldDown tells whether the held connection is of no use: the last relist
+// heldConnectionDown reports whether the held connection is of no use: the last relist
 // failed without an answer and nothing has been answered since.
-func (w *view) heldDown() bool {
+func (w *view) heldConnectionDown() bool {
 	e := w.failed()
 	if e == nil {
 		return false
@@ -181,7 +190,7 @@ func (w *view) heldDown() bool {
 // the held one's or a fresh one; CauseNone when one can be, or when the held
 // connection works.
 func (w *view) connect() (Cause, string) {
-	if !w.heldDown() {
+	if !w.on(sigHeldConnectionDown) {
 		return CauseNone, ""
 	}
 	d, p := w.f.Dial, w.f.Probe
@@ -196,14 +205,14 @@ func (w *view) connect() (Cause, string) {
 	return CauseNone, ""
 }
 
-// beside returns why a fresh connection fails while the held one goes on being
+// freshDialFailure returns why a fresh connection fails while the held one goes on being
 // answered.
-func (w *view) beside() (Stage, Cause, string) {
+func (w *view) freshDialFailure() (Stage, Cause, string) {
 	p := w.f.Probe
 	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
 		return "", CauseNone, ""
 	}
-	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.steady() {
+	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.on(sigListsAnsweredAtOnce) {
 		return "", CauseNone, ""
 	}
 	// The held connection was made since: what the probe met is over.
@@ -213,10 +222,10 @@ func (w *view) beside() (Stage, Cause, string) {
 	return p.Stage, p.Cause, p.Detail
 }
 
-// steady tells whether the last two relists' lists were answered at once: then
+// listsAnsweredAtOnce reports whether the last two relists' lists were answered at once: then
 // the runtime was able to answer all the time that a fresh connection waited.
 // Just after a hang it was not, and what the queue held then says nothing.
-func (w *view) steady() bool {
+func (w *view) listsAnsweredAtOnce() bool {
 	lists := w.f.Relist.Lists
 	for _, d := range lists[max(0, len(lists)-2):] {
 		if d >= HangAfter {
@@ -226,25 +235,25 @@ func (w *view) steady() bool {
 	return true
 }
 
-// silent tells whether nothing at all answers: no connection can be made, or a
+// nothingAnswers reports whether nothing at all answers: no connection can be made, or a
 // list hangs (or has run into its deadline) and a call made beside it, after
 // the last answer, is not answered either.
-func (w *view) silent() bool {
+func (w *view) nothingAnswers() bool {
 	if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" {
 		return true
 	}
 	_, ok := w.hangSince()
-	if !ok || w.age(w.lastAnswer) < witnessAfter || !w.unanswered(opVersion, w.lastAnswer, witnessAfter) {
+	if !ok || w.age(w.lastAnswer) < hangProbeAfter || !w.unanswered(opVersion, w.lastAnswer, hangProbeAfter) {
 		return false
 	}
 	// Another call was answered while this one waited: then Status tells.
 	since := w.f.Version.HangsSince
-	return since.IsZero() || since.After(w.lastAnswer) || w.statusTrouble()
+	return since.IsZero() || since.After(w.lastAnswer) || w.on(sigStatusTrouble)
 }
 
-// answeredBeside reports whether another call has been answered while a list hung.
-func (w *view) answeredBeside(since time.Time) bool {
-	return w.lastAnswer.After(since) && !w.answeringAgain()
+// otherCallAnswered reports whether another call has been answered while a list hung.
+func (w *view) otherCallAnswered(since time.Time) bool {
+	return w.lastAnswer.After(since) && !w.on(sigAnsweringAgain)
 }
 
 // answeringAgain reports whether a list hangs and another call, which took as long,
@@ -274,28 +283,29 @@ func (w *view) hangSince() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// relistTrouble tells whether a relist has failed, or one has been under way
+// relistTrouble reports whether a relist has failed, or one has been under way
 // for more than two periods, plegd's own or the modelled kubelet's.
 func (w *view) relistTrouble() bool {
 	r := &w.f.Relist
+	refused := r.Last != nil && r.Last.Refused != nil
 	long := w.f.Config.long()
-	return r.Failures > 0 || r.Last != nil && r.Last.Refused != nil ||
-		r.InFlight != nil && w.age(r.InFlight.Start) > long ||
-		!w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
+	underWay := r.InFlight != nil && w.age(r.InFlight.Start) > long
+	modelled := !w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
+	return r.Failures > 0 || refused || underWay || modelled
 }
 
-// statusTrouble tells whether Status fails or hangs.
+// statusTrouble reports whether Status fails or hangs.
 func (w *view) statusTrouble() bool {
 	s := &w.f.Status
 	return s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) >= statusHangAfter
 }
 
-// answeredBesideStatus tells whether other calls are answered while Status
+// answeredWhileStatusFails reports whether other calls are answered while Status
 // fails or hangs: one was, well after Status began to hang or after it failed,
 // or nothing has spoken against it since that was last so.
-func (w *view) answeredBesideStatus() bool {
+func (w *view) answeredWhileStatusFails() bool {
 	s := &w.f.Status
-	if !s.InFlightSince.IsZero() && w.steady() && w.lastAnswer.After(s.InFlightSince.Add(besideStatus)) {
+	if !s.InFlightSince.IsZero() && w.on(sigListsAnsweredAtOnce) && w.lastAnswer.After(s.InFlightSince.Add(answerAfterStatus)) {
 		return true
 	}
 	// One that failed for want of an answer, while the runtime was starting or
@@ -308,13 +318,13 @@ func (w *view) answeredBesideStatus() bool {
 	if w.f.Relist.Failures > 0 || hanging {
 		return false
 	}
-	return w.was(RuntimeNotReady) || w.statusFailsBesideLists()
+	return w.wasActive(RuntimeNotReady) || w.statusFailsWhileListsSucceed()
 }
 
-// statusFailsBesideLists reports whether Status, not good for long, has failed
+// statusFailsWhileListsSucceed reports whether Status, not good for long, has failed
 // since the lists are answered, whatever its error says. One that failed while
 // they failed too says nothing of itself.
-func (w *view) statusFailsBesideLists() bool {
+func (w *view) statusFailsWhileListsSucceed() bool {
 	failed := w.f.Calls[opStatus].LastFailed
 	if w.f.Status.LastErr == nil || w.age(w.f.Status.LastGood) <= statusLate {
 		return false
@@ -340,14 +350,15 @@ func (w *view) troubleFor() time.Duration {
 	return d
 }
 
-// settled tells whether plegd has seen for itself how the runtime answers: the
+// settled reports whether plegd has seen for itself how the runtime answers: the
 // first relist and the first Status have ended, or have been in flight for more
 // than two periods.
 func (w *view) settled() bool {
 	long := w.f.Config.long()
 	relist := w.f.Relist.Last != nil || w.f.Relist.InFlight != nil && w.age(w.f.Relist.InFlight.Start) > long
 	s := &w.f.Status
-	status := s.Answered && !s.Restored || s.LastErr != nil || !s.InFlightSince.IsZero() && w.age(s.InFlightSince) > long
+	answered, hangs := s.Answered && !s.Restored, w.lasts(s.InFlightSince, long)
+	status := answered || hangs || s.LastErr != nil
 	return relist && status
 }
 
@@ -355,7 +366,7 @@ func (w *view) settled() bool {
 // take to hold again: a relist's period and Status's, when asked every second.
 const backWithin = 3 * time.Second
 
-// justAnswered tells whether the runtime answers again, after a relist that hung
+// justAnswered reports whether the runtime answers again, after a relist that hung
 // or failed.
 func (w *view) justAnswered() bool {
 	since := w.f.Relist.AnsweredSince
@@ -372,7 +383,7 @@ func (w *view) callEvidence() []string {
 		out = append(out, fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message))
 	}
 	out = append(out, w.againEvidence()...)
-	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= witnessAfter/2 {
+	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= hangProbeAfter/2 {
 		out = append(out, fmt.Sprintf("version unanswered for %s", short(w.age(c.InFlightSince))))
 	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
 		out = append(out, fmt.Sprintf("version got no answer %s ago", short(w.age(c.LastFailed))))

@@ -111,7 +111,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 // unexplainedThreads says which threads are in D without a reason that is known
 // for it.
 func (w *view) unexplainedThreads() []string {
-	if w.refrigerated() {
+	if w.on(sigFreezerHoldsThreads) {
 		return nil
 	}
 	var out []string
@@ -123,13 +123,18 @@ func (w *view) unexplainedThreads() []string {
 	return out
 }
 
-// refrigerated reports whether threads in D may be so because a freezer of v1
+// freezerHoldsThreads reports whether threads in D may be so because a freezer of v1
 // holds them: it does, or did when they were last looked at.
-func (w *view) refrigerated() bool {
+func (w *view) freezerHoldsThreads() bool {
 	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
 	if p == nil {
 		return false
 	}
-	return slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) ||
-		c != nil && c.Frozen || c != nil && w.was(RuntimeFrozen) && !p.At.After(c.At)
+	if slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) {
+		return true
+	}
+	if c == nil {
+		return false
+	}
+	return c.Frozen || w.wasActive(RuntimeFrozen) && !p.At.After(c.At)
 }

@@ -38,6 +38,44 @@ func Replay(i *Incident) (different []Difference, judged int) {
 	return different, judged
 }
 
+// SignalSpan is a time for which a signal held, as far as the moments of an
+// incident show it.
+type SignalSpan struct {
+	Name string `json:"name"`
+	// From is the offset of the first moment that shows it, To that of the first
+	// later one that does not; nil: it held at the last moment.
+	From float64  `json:"from_seconds"`
+	To   *float64 `json:"to_seconds"`
+}
+
+// Signals judges the facts of each moment again and returns the timeline of their
+// signals, in the order in which these began.
+func Signals(i *Incident) (spans []SignalSpan) {
+	open := map[string]int{} // place in spans
+	for n := range i.Timeline {
+		m := &i.Timeline[n]
+		if m.Facts == nil {
+			continue
+		}
+		holds := map[string]bool{}
+		for _, s := range health.Judge(m.Facts, m.At, known(m.Previous, m.At)).Signals {
+			holds[s.Name] = true
+			if _, ok := open[s.Name]; !ok {
+				open[s.Name] = len(spans)
+				spans = append(spans, SignalSpan{Name: s.Name, From: m.Offset})
+			}
+		}
+		for name, at := range open {
+			if !holds[name] {
+				end := m.Offset
+				spans[at].To = &end
+				delete(open, name)
+			}
+		}
+	}
+	return spans
+}
+
 // known returns a verdict as the present classifier could have given it: without
 // reasons that it does not have. A file that was recorded before reasons had the
 // time of their last evidence gets at for it: the verdict was given a judgement
