@@ -48,10 +48,10 @@ type Daemon struct {
 	dialer   *evidence.Dialer
 	sources  *sources
 	events   *events.Subscriber // nil without --events
-	kubelet  kubeletModel       // guarded by judge.mu
-	// nodeStatus is what the writer last said; guarded by judge.mu.
+	kubelet  kubeletModel       // the judge's alone
+	// nodeStatus is what the writer last said. It is the judge's alone, as is answered.
 	nodeStatus *health.NodeStatus
-	answered   answered // guarded by judge.mu
+	answered   answered
 	judge      *judge
 	notifier   *notifier
 	metrics    *exporter.Metrics
@@ -92,6 +92,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	activity := evidence.NewActivity(cfg.ProcFS)
 	d.tasks = append(d.tasks, activity)
 	d.judge = &judge{d: d, paused: newPauses(activity.Value), changed: make(chan struct{}, 1)}
+	d.judge.begin(d.started)
 	d.begin(restored{})
 	d.readies = append(d.readies, d.loop.Ready())
 	return d, nil
@@ -120,10 +121,7 @@ func (d *Daemon) Remember(version string) error {
 		Opened: d.metrics.IncidentOpened, WriteFailed: d.metrics.IncidentWriteFailed,
 	})
 	d.tasks = append(d.tasks, d.incidents)
-	k := &keeper{store: s, changed: d.judge.changed, facts: func(now time.Time) health.Facts {
-		f, _, _ := d.judge.judge(now, false)
-		return f
-	}}
+	k := &keeper{store: s, changed: d.judge.changed, facts: func() *health.Facts { return &d.judge.published.Load().Facts }}
 	d.sources.own["state"] = k
 	d.tasks = append(d.tasks, k)
 	return nil
@@ -197,11 +195,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Snapshot is what plegd knows at now; it implements exporter.Source.
+// Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
 func (d *Daemon) Snapshot(now time.Time) view.Snapshot {
-	f, v, _ := d.judge.judge(now, false)
-	s := d.loop.Snapshot()
-	out := view.Snapshot{Now: now, Facts: f, Verdict: *v, Counted: s.Counted, RunningPods: s.RunningPods, Containers: s.Containers}
+	out := d.judge.published.Load().AsOf(now)
 	if d.incidents != nil {
 		out.Incidents = d.incidents.List()
 	}

@@ -104,8 +104,7 @@ func TestFallBackAndReturn(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.rt.EndEvents()
-			synctest.Wait()
-			s := w.d.Snapshot(time.Now())
+			s := w.at(time.Since(w.t0) + judgeEvery)
 			e, c := s.Facts.Events, s.Facts.Config
 			fell := i >= 5
 			period, threshold := 300*time.Second, 10*time.Minute

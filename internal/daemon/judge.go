@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,22 +12,24 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // judgeEvery is the time between two judgements; every relist that ends is
 // judged at once as well.
 const judgeEvery = 250 * time.Millisecond
 
-// judge keeps the verdict up to date, tells what changed, and is plegd's
-// supervisor: it feeds systemd's watchdog.
+// judge is the only part of plegd that changes what is known of the node: every
+// 250 ms and after each relist it gathers the facts, judges them and publishes
+// both as one snapshot, which never changes afterwards. It logs what changed, and
+// is plegd's supervisor: it feeds systemd's watchdog.
 type judge struct {
 	d *Daemon
-	// mu guards last and the modelled kubelet behind facts. The relist loop never takes
-	// it.
-	mu     sync.Mutex
-	last   *health.Verdict
-	paused *pauses
-	said   said
+	// published is the newest snapshot. Only the goroutine of Run replaces it.
+	published atomic.Pointer[view.Snapshot]
+	last      *health.Verdict
+	paused    *pauses
+	said      said
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
 
@@ -49,16 +51,14 @@ func (j *judge) Run(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
 	// A pause before the first relist ends is noticed against this judgement.
-	j.judge(time.Now(), true)
+	j.judge(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		case r := <-j.d.loop.Results():
-			j.mu.Lock()
 			j.d.kubelet.relists.Observe(endedRecord(r))
-			j.mu.Unlock()
 			if j.d.incidents != nil {
 				j.d.incidents.Relisted(incidentRelist(r))
 			}
@@ -67,29 +67,42 @@ func (j *judge) Run(ctx context.Context) error {
 			}
 		}
 		now := time.Now()
-		f, v, previous := j.judge(now, true)
-		j.tell(&f, v, now)
+		previous := j.last
+		s := j.judge(now)
+		j.tell(&s.Facts, &s.Verdict, now)
 		if j.d.incidents != nil {
-			j.d.incidents.Judged(now, &f, previous, v)
+			j.d.incidents.Judged(now, &s.Facts, previous, &s.Verdict)
 		}
-		j.tellEvents(&f)
-		j.suspect(&f, now)
+		j.tellEvents(&s.Facts)
+		j.suspect(&s.Facts, now)
 		j.d.sources.tell(j.d.log)
 		j.d.notifier.beat(now)
 	}
 }
 
-// judge makes the verdict of now, and returns it with its facts and the verdict
-// before it. With keep it becomes the one that the next is compared with.
-func (j *judge) judge(now time.Time, keep bool) (f health.Facts, v, previous *health.Verdict) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	f, previous = j.d.facts(now), j.last
-	v = j.paused.judged(now, &f, health.Judge(&f, now, previous), previous)
-	if keep {
-		j.last = v
+// judge gathers the facts of now, judges them, and publishes the result.
+func (j *judge) judge(now time.Time) *view.Snapshot {
+	f := j.d.facts(now)
+	v := j.paused.judged(now, &f, health.Judge(&f, now, j.last), j.last)
+	j.last = v
+	s := &view.Snapshot{Now: now, Facts: f, Verdict: *v}
+	relists := j.d.loop.Snapshot()
+	s.Counted, s.RunningPods, s.Containers = relists.Counted, relists.RunningPods, relists.Containers
+	j.d.metrics.Observe(&f.Evidence)
+	j.published.Store(s)
+	return s
+}
+
+// begin publishes what is known before the first judgement: that plegd starts.
+func (j *judge) begin(now time.Time) {
+	f := health.Facts{
+		Config: health.Config{
+			RelistPeriod: j.d.cfg.RelistPeriod, RelistThreshold: j.d.cfg.RelistThreshold,
+			RPCTimeout: j.d.cfg.RPCTimeout, InspectTimeout: j.d.cfg.InspectTimeout, NodeStatusPeriod: j.d.cfg.NodeStatusPeriod,
+		},
+		Started: j.d.started, Endpoint: health.Endpoint{Searching: true},
 	}
-	return f, v, previous
+	j.published.Store(&view.Snapshot{Now: now, Facts: f, Verdict: *health.Judge(&f, now, nil)})
 }
 
 // tell says each change of verdict once, in the log and to systemd.

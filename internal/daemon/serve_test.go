@@ -41,6 +41,9 @@ func TestWeatherOfServers(t *testing.T) {
 	for _, ready := range d.readies {
 		<-ready
 	}
+	for tried := time.Now(); d.judge.published.Load().Now.Before(tried); { // judged again since
+		time.Sleep(time.Millisecond)
+	}
 	for _, name := range []string{"web", "control"} {
 		if s, ok := d.Snapshot(time.Now()).Facts.Evidence.Sources[name]; !ok || s.Up || s.Err == "" {
 			t.Errorf("%s cannot be served, and is shown as %+v, %v", name, s, ok)

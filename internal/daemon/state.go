@@ -189,7 +189,7 @@ func (s *store) save(f *health.Facts) error {
 // once more at the end. A disk that hangs holds up nobody but it.
 type keeper struct {
 	store   *store
-	facts   func(time.Time) health.Facts
+	facts   func() *health.Facts
 	changed <-chan struct{} // the verdict has; holds one at most
 
 	begun atomic.Pointer[time.Time] // of the save under way
@@ -215,11 +215,11 @@ func (k *keeper) Source() (s health.Source, ok bool) {
 
 // save saves once, and notes what came of it.
 func (k *keeper) save() error {
-	f := k.facts(time.Now())
+	f := k.facts()
 	start := time.Now()
 	k.begun.Store(&start)
 	defer k.begun.Store(nil)
-	err := k.store.save(&f)
+	err := k.store.save(f)
 	s := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	if err != nil {
 		s.Err = err.Error()

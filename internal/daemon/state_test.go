@@ -176,9 +176,10 @@ func mkdir(t *testing.T, path string) {
 func TestChangeIsSaved(t *testing.T) {
 	b := newBoot(t)
 	changed, facts := make(chan struct{}, 1), make(chan struct{}, 8)
-	k := &keeper{store: b.store, changed: changed, facts: func(time.Time) health.Facts {
+	k := &keeper{store: b.store, changed: changed, facts: func() *health.Facts {
 		facts <- struct{}{}
-		return savedFacts()
+		f := savedFacts()
+		return &f
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

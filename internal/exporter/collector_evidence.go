@@ -3,8 +3,6 @@ package exporter
 import (
 	"maps"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,11 +15,8 @@ import (
 type evidenceCollector struct {
 	queueLength, queueLimit         *prometheus.Desc
 	openFDs, maxFDs, start, threads *prometheus.Desc
-	restarts, throttled             *prometheus.Desc
 	up, duration                    *prometheus.Desc
 	kubeletUp, kubeletLastSeen      *prometheus.Desc
-
-	counts evidenceCounts
 }
 
 func newEvidenceCollector() *evidenceCollector {
@@ -39,12 +34,8 @@ func newEvidenceCollector() *evidenceCollector {
 			"Most file descriptors that it may have open: its soft limit."),
 		start: desc(MetricProcessStart,
 			"Unix time at which the process behind the held connection was started."),
-		restarts: desc(MetricProcessRestarts,
-			"Times that plegd has found another process behind the held connection than before."),
 		threads: desc(MetricProcessThreads,
 			"Threads of the process behind the held connection, by state. All in T: it is stopped. Some in D all the time: it waits for the disk.", labelState),
-		throttled: desc(MetricCPUThrottled,
-			"Time that the runtime's cgroup was kept from running by its CPU quota since plegd first looked."),
 		up: desc(MetricEvidenceUp,
 			"1 while a source of evidence answers, 0 while it fails: a reason that needs it is not found then. Of plegd itself: state, its state directory can be written; web and control, its addresses and control socket are served. Absent for what is not configured or has nothing to look at.", labelSource),
 		duration: desc(MetricEvidenceDuration,
@@ -58,7 +49,7 @@ func newEvidenceCollector() *evidenceCollector {
 
 func (c *evidenceCollector) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.queueLength, c.queueLimit, c.openFDs, c.maxFDs, c.start, c.threads, c.restarts, c.throttled,
+		c.queueLength, c.queueLimit, c.openFDs, c.maxFDs, c.start, c.threads,
 		c.up, c.duration, c.kubeletUp, c.kubeletLastSeen,
 	} {
 		ch <- d
@@ -73,9 +64,6 @@ func (c *evidenceCollector) collect(g gauges, e *health.Evidence) {
 	if p := e.Process; p != nil && p.Alive {
 		c.collectProcess(g, p)
 	}
-	restarts, throttled := c.counts.add(e)
-	g.sendCounter(c.restarts, float64(restarts))
-	g.sendCounter(c.throttled, throttled.Seconds())
 	for _, name := range slices.Sorted(maps.Keys(e.Sources)) {
 		s := e.Sources[name]
 		g.sendBool(c.up, s.Up, name)
@@ -106,39 +94,4 @@ func (c *evidenceCollector) collectProcess(g gauges, p *health.Process) {
 			g.send(c.threads, float64(p.Threads[state]), state)
 		}
 	}
-}
-
-// evidenceCounts makes counters of what sources count themselves. A source may
-// fail for a while, or not have answered yet at the first scrape, and the
-// kernel's count begins anew with each cgroup: shown as they are, these would
-// be a counter that goes back to 0 and then up by all that ever was.
-type evidenceCounts struct {
-	mu        sync.Mutex
-	restarts  int
-	throttled time.Duration
-	at        time.Time     // of the last cgroup that was counted
-	total     time.Duration // its count
-	path      string
-}
-
-func (c *evidenceCounts) add(e *health.Evidence) (restarts int, throttled time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := e.Process; p != nil {
-		c.restarts = max(c.restarts, p.RestartsTotal)
-	}
-	// Two scrapes at once may come here in the wrong order: an older sample
-	// than the last is none.
-	if g := e.Cgroup; g != nil && g.At.After(c.at) {
-		switch {
-		case c.at.IsZero() || g.Path != c.path:
-			// What was before plegd looked there is not counted.
-		case g.ThrottledTotal >= c.total:
-			c.throttled += g.ThrottledTotal - c.total
-		default: // the same path, made anew
-			c.throttled += g.ThrottledTotal
-		}
-		c.at, c.total, c.path = g.At, g.ThrottledTotal, g.Path
-	}
-	return c.restarts, c.throttled
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
@@ -85,9 +83,7 @@ func TestEvidenceAbsent(t *testing.T) {
 // its source.
 func TestEvidenceCounters(t *testing.T) {
 	s := viewtest.Healthy()
-	src := viewtest.NewSource(s)
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newCollector(src, fewReasons(), viewtest.Clock))
+	reg, m := newPedantic(viewtest.NewSource(s), fewReasons())
 	cgroup := func(at int, path string, total time.Duration) *health.Cgroup {
 		return &health.Cgroup{At: viewtest.T0.Add(time.Duration(at) * time.Second), Path: path, ThrottledTotal: total}
 	}
@@ -103,14 +99,14 @@ func TestEvidenceCounters(t *testing.T) {
 		{cgroup(2, "/a", 503*time.Second), process(2), 3, 2},
 		{nil, nil, 3, 2},
 		{cgroup(2, "/a", 503*time.Second), process(1), 3, 2}, // the same sample; an older one
-		{cgroup(1, "/a", 500*time.Second), process(3), 3, 3}, // two scrapes in the wrong order
+		{cgroup(1, "/a", 500*time.Second), process(3), 3, 3}, // another sample, an older cgroup
 		{cgroup(3, "/a", 503500*time.Millisecond), process(4), 3.5, 4},
 		{cgroup(4, "/a", 250*time.Millisecond), process(4), 3.75, 4}, // made anew by a restart
 		{cgroup(5, "/b", 900*time.Second), process(4), 3.75, 4},      // another one
 		{cgroup(6, "/b", 901*time.Second), process(4), 4.75, 4},
 	} {
 		s.Facts.Evidence.Cgroup, s.Facts.Evidence.Process = tt.cgroup, tt.process
-		src.Set(s)
+		m.Observe(&s.Facts.Evidence)
 		families := gather(t, reg)
 		if v, ok := value(families, MetricCPUThrottled); !ok || v != tt.throttled {
 			t.Errorf("%d: throttled %v, %v; want %v", i, v, ok, tt.throttled)

@@ -21,6 +21,7 @@ type Metrics struct {
 	operations operationMetrics
 	probe      probeMetrics
 	accept     acceptMetrics
+	evidence   *evidenceMetrics
 	incidents  incidentMetrics
 	history    *view.History
 	eventDelay prometheus.Histogram
@@ -36,6 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		operations: newOperationMetrics(reg),
 		probe:      newProbeMetrics(reg),
 		accept:     newAcceptMetrics(reg),
+		evidence:   newEvidenceMetrics(reg),
 		incidents:  newIncidentMetrics(reg),
 		history:    view.NewHistory(time.Now()),
 		eventDelay: newEventDelay(reg),

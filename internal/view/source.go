@@ -9,10 +9,10 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
-// Source is where the exporter gets what it shows. A snapshot is made from
-// stored values: it never waits for the runtime, for a relist, or for a lock
-// that the relist loop waits for.
+// Source has the newest snapshot that the judge has published. Reading it changes
+// nothing, and takes no lock.
 type Source interface {
+	// Snapshot returns it with its ages as of now.
 	Snapshot(now time.Time) Snapshot
 }
 
@@ -32,6 +32,29 @@ type Snapshot struct {
 	// if there is one, before all others. They name no pod. The slice is shared
 	// and must not be changed.
 	Incidents []incident.Summary
+}
+
+// AsOf returns s with its ages and countdowns as of now: they come from stored
+// times, so a relist that never returns shows in them although nothing is judged.
+// What s points to is shared, and does not change.
+func (s *Snapshot) AsOf(now time.Time) Snapshot {
+	out := *s
+	v := &out.Verdict
+	passed := max(0, now.Sub(s.Now))
+	out.Now = s.Now.Add(passed)
+	if !v.LastSeen.IsZero() {
+		v.LastSeenAge = out.Now.Sub(v.LastSeen)
+	}
+	if !v.ModelledLastSeen.IsZero() {
+		v.ModelledAge = out.Now.Sub(v.ModelledLastSeen)
+	}
+	for _, left := range []**time.Duration{&v.RulesFailIn, &v.NotReadyIn, &v.NotReadyInLatest, &v.ReadyIn, &v.ReadyInLatest} {
+		if *left != nil {
+			d := max(0, **left-passed)
+			*left = &d
+		}
+	}
+	return out
 }
 
 // Incidents is where one incident with its whole story comes from.

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
+)
+
+// ownMetrics are of plegd's own process: they change by being asked for.
+var ownMetrics = []string{"go_", "process_", "promhttp_"}
+
+// answer returns what h answers for path, of /metrics without plegd's own process.
+func answer(h http.Handler, path string) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	if path != view.PathMetrics {
+		return w.Body.String()
+	}
+	var out strings.Builder
+lines:
+	for line := range strings.Lines(w.Body.String()) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		for _, own := range ownMetrics {
+			if strings.HasPrefix(name, own) {
+				continue lines
+			}
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// TestScrapesAreEqual: two answers at the same moment are the same, and nothing
+// that is asked changes what the judge has published.
+func TestScrapesAreEqual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(20, 2), nil)
+		h := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{Recent: w.d.metrics.Recent, Registerer: w.d.registry})
+		w.at(fault)
+		for _, spec := range []string{"", "ListContainers=hang", "socket=freeze"} {
+			w.fail(spec)
+			w.at(time.Since(w.t0) + 40*time.Second + 113*time.Millisecond)
+			published := w.d.judge.published.Load()
+			before := *published
+			for _, path := range []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"} {
+				if first, second := answer(h, path), answer(h, path); first != second || first == "" {
+					t.Errorf("%q: two answers of %s differ:\n%s\n%s", spec, path, first, second)
+				}
+			}
+			if w.d.judge.published.Load() != published || !reflect.DeepEqual(before, *published) {
+				t.Errorf("%q: being asked has changed what is known", spec)
+			}
+		}
+	})
+}
+
+// TestAgesWithoutJudge: an age grows from scrape to scrape although nothing is
+// judged in between.
+func TestAgesWithoutJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(20, 2), nil)
+		w.at(fault)
+		w.fail("ListContainers=hang")
+		s := w.at(30 * time.Second)
+		published := w.d.judge.published.Load()
+		later := published.AsOf(s.Now.Add(20 * time.Second))
+		if got := later.Verdict.LastSeenAge - s.Verdict.LastSeenAge; got != 20*time.Second {
+			t.Errorf("last seen is %s older, want 20s", got)
+		}
+		if s.Verdict.NotReadyIn == nil || *s.Verdict.NotReadyIn-*later.Verdict.NotReadyIn != 20*time.Second {
+			t.Errorf("NotReady in %v, 20s later in %v", s.Verdict.NotReadyIn, later.Verdict.NotReadyIn)
+		}
+		if far := published.AsOf(s.Now.Add(time.Hour)); *far.Verdict.NotReadyIn != 0 {
+			t.Errorf("NotReady in %s; a countdown ends at 0", *far.Verdict.NotReadyIn)
+		}
+		if f := later.Facts.Relist.InFlight; f == nil || later.Now.Sub(f.PhaseStart) < 39*time.Second {
+			t.Errorf("the relist under way: %+v", f)
+		}
+	})
+}
+
+// TestScrapersAndJudge: fifty readers of everything and the judge at once, for
+// the race detector.
+func TestScrapersAndJudge(t *testing.T) {
+	dir := t.TempDir()
+	w := watch(t, fakeRuntime(30, 2), func(c *Config) {
+		c.RelistPeriod = 20 * time.Millisecond // each relist is judged
+		c.StateDir = dir
+	})
+	h := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{Recent: w.d.metrics.Recent, Incidents: w.d.incidents})
+	paths := []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"}
+	relists := func() uint64 { return w.d.loop.Snapshot().Attempts }
+	until := relists() + 1
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			for n := 0; n < 1 || relists() < until; n++ {
+				if path := paths[(i+n)%len(paths)]; answer(h, path) == "" {
+					t.Errorf("%s answered nothing", path)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
