@@ -145,6 +145,11 @@ e2e-observe: build ## Look at the page with a real browser, and at the alerts wi
 	$(GO) test -tags e2e -count=1 -timeout 10m $(E2EFLAGS) ./deploy/prometheus
 	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
 
+.PHONY: fleet-dashboards
+fleet-dashboards: build ## Open the dashboards over a day of 100, 1,000 and 5,000 nodes in a real Prometheus and count the samples that each panel reads (3 minutes)
+	@bash test/e2e/install-deps.sh
+	$(GO) test -C deploy/mixin -tags e2e -count=1 -timeout 30m -run TestFleet -v .
+
 .PHONY: record-incidents
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make record-incidents: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
