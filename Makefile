@@ -9,6 +9,8 @@ GO ?= go
 
 # Tools are modules at fixed versions: no checksum can change under us.
 GOLANGCI_VERSION := v2.15.0
+HELM_VERSION := v3.22.0
+ACTIONLINT_VERSION := v1.7.12
 BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 
 # The version comes from the nearest v* tag; before the first tag it reads as
@@ -38,6 +40,8 @@ RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>
 # Modules of their own, for what plegd itself must not depend on.
 MODULES := deploy/image deploy/kubernetes deploy/mixin
 TESTFLAGS ?=
+# The tests of the chart run it.
+export HELM := $(CURDIR)/build/tools/helm-$(HELM_VERSION)
 FREEZE ?=
 E2EFLAGS ?=
 RUNS ?= 1
@@ -217,7 +221,7 @@ lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet 
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet -tags e2e ./...
 	cd test/page && $(GO) vet -tags e2e ./...
-	for m in $(MODULES); do $(GO) vet -C $$m ./...; done
+	for m in $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
@@ -226,6 +230,16 @@ build/tools/golangci-lint-%:
 	@mkdir -p build/tools
 	GOBIN=$(CURDIR)/build/tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$*
 	@mv build/tools/golangci-lint $@
+
+build/tools/helm-%:
+	@mkdir -p build/tools
+	CGO_ENABLED=0 GOBIN=$(CURDIR)/build/tools $(GO) install helm.sh/helm/v3/cmd/helm@$*
+	@mv build/tools/helm $@
+
+build/tools/actionlint-%:
+	@mkdir -p build/tools
+	CGO_ENABLED=0 GOBIN=$(CURDIR)/build/tools $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$*
+	@mv build/tools/actionlint $@
 
 .PHONY: generate
 generate: ## Write what comes from code: docs (reasons, metrics, examples), rules and dashboards
@@ -246,7 +260,7 @@ fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: build ## Check the systemd unit, its settings and the files for Prometheus (systemd-analyze, promtool, amtool)
+check-deploy: build $(HELM) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd

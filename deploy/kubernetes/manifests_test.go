@@ -115,8 +115,20 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 			errs = append(errs, errors.New(what))
 		}
 	}
-	pod := ds.Spec.Template.Spec
 	want(ns.Name == ds.Namespace && account.Namespace == ns.Name && ns.Labels["pod-security.kubernetes.io/enforce"] == "privileged", "the namespace does not admit the pod")
+	return errors.Join(append(errs, checkDaemonSet(ds, account, socket))...)
+}
+
+// checkDaemonSet returns what is wrong with the DaemonSet, which is to watch the given socket;
+// without one plegd looks for it.
+func checkDaemonSet(ds *appsv1.DaemonSet, account *corev1.ServiceAccount, socket string) error {
+	var errs []error
+	want := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, errors.New(what))
+		}
+	}
+	pod := ds.Spec.Template.Spec
 	selected := len(ds.Spec.Selector.MatchLabels) > 0
 	for key, value := range ds.Spec.Selector.MatchLabels {
 		selected = selected && ds.Spec.Template.Labels[key] == value
@@ -135,7 +147,8 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 	}
 	c := pod.Containers[0]
 	want(len(c.Command) == 0 && len(c.Args) > 1 && c.Args[0] == "run", "the container does not run plegd run")
-	want(len(c.Args) > 1 && c.Args[1] == "--runtime-endpoint=unix://"+socket, "the runtime's socket is not "+socket)
+	named := slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--runtime-endpoint") })
+	want(socket == "" && !named || slices.Contains(c.Args, "--runtime-endpoint=unix://"+socket), "the runtime's socket is not "+socket)
 	want(strings.HasPrefix(c.Image, "localhost/plegd:"), "the image is "+c.Image+", which somebody else might serve")
 	want(probes(c.LivenessProbe, "/-/healthy"), "liveness does not ask /-/healthy")
 	want(probes(c.ReadinessProbe, "/-/ready"), "readiness does not ask /-/ready")
@@ -155,7 +168,11 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 	want(s.SELinuxOptions.Type == "spc_t", "the SELinux type is not spc_t")
 	want(s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "the seccomp profile is not the runtime's")
 
-	errs = append(errs, mounts(pod, c, filepath.Dir(socket)))
+	if socket == "" {
+		errs = append(errs, mounts(pod, c, "/run", "/run", "/var/run"))
+	} else {
+		errs = append(errs, mounts(pod, c, filepath.Dir(socket), filepath.Dir(socket)))
+	}
 	return errors.Join(errs...)
 }
 
@@ -165,7 +182,7 @@ func probes(p *corev1.Probe, path string) bool {
 
 // mounts checks that the directory of the runtime's socket is mounted where it
 // is, and that nothing else of the node can be written.
-func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string) error {
+func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string, at ...string) error {
 	host := map[string]*corev1.HostPathVolumeSource{}
 	for _, v := range pod.Volumes {
 		if v.HostPath == nil || v.HostPath.Type == nil {
@@ -184,7 +201,7 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string) error {
 		follows := m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer
 		switch from.Path {
 		case socketDir:
-			if m.MountPath != socketDir || !m.ReadOnly || !follows || *from.Type != corev1.HostPathDirectory {
+			if !slices.Contains(at, m.MountPath) || !m.ReadOnly || !follows || *from.Type != corev1.HostPathDirectory {
 				errs = append(errs, fmt.Errorf("the directory of the runtime's socket is mounted at %s (read-only: %t, follows the node: %t, type %s)", m.MountPath, m.ReadOnly, follows, *from.Type))
 			}
 		case "/sys/fs/cgroup":

@@ -1,0 +1,71 @@
+{{- define "plegd.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "plegd.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "plegd.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "plegd.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "plegd.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "plegd.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "plegd.labels" -}}
+{{ include "plegd.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "plegd.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "plegd.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "plegd.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The runtime's socket on the node; empty: plegd looks for it. */}}
+{{- define "plegd.endpoint" -}}
+{{- $sockets := dict
+  "containerd" "/run/containerd/containerd.sock"
+  "crio" "/run/crio/crio.sock"
+  "cri-dockerd" "/run/cri-dockerd.sock"
+  "k3s" "/run/k3s/containerd/containerd.sock"
+  "rke2" "/run/k3s/containerd/containerd.sock"
+  "k0s" "/run/k0s/containerd.sock"
+  "microk8s" "/var/snap/microk8s/common/run/containerd.sock" }}
+{{- if .Values.runtime.endpoint }}
+{{- if ne .Values.runtime.name "auto" }}
+{{- fail (printf "runtime.name is %q and runtime.endpoint is %q: set one of them, and leave name at auto beside an endpoint" .Values.runtime.name .Values.runtime.endpoint) }}
+{{- end }}
+{{- .Values.runtime.endpoint }}
+{{- else if ne .Values.runtime.name "auto" }}
+{{- get $sockets .Values.runtime.name }}
+{{- end }}
+{{- end }}
+
+{{/* The directory that is mounted, and never the socket: a runtime that restarts makes a new one. */}}
+{{- define "plegd.runtimeDir" -}}
+{{- $endpoint := include "plegd.endpoint" . }}
+{{- if $endpoint }}{{ dir $endpoint }}{{ else }}/run{{ end }}
+{{- end }}
+
+{{- define "plegd.webSecret" -}}
+{{- default (printf "%s-web" (include "plegd.fullname" .)) .Values.web.auth.existingSecret }}
+{{- end }}

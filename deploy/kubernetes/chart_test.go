@@ -1,0 +1,336 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+)
+
+const chart = "../helm/plegd"
+
+// helm runs the helm that `make build/tools/helm` builds.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program := os.Getenv("HELM")
+	if program == "" {
+		program = "../../build/tools/helm"
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
+			t.Fatalf("there is no %s: make build/tools/helm", program)
+		}
+		t.Skipf("SKIPPED: there is no %s: make build/tools/helm", program)
+	}
+	out, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// template renders the chart and decodes what comes out: a field that the API or
+// prometheus-operator has not, or one that is there twice, is an error.
+func template(t *testing.T, set ...string) ([]runtime.Object, error) {
+	t.Helper()
+	args := []string{"template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0"}
+	for _, s := range set {
+		args = append(args, "--set", s)
+	}
+	out, err := helm(t, args...)
+	if err != nil {
+		return nil, err
+	}
+	return decode(out)
+}
+
+func decode(manifests string) ([]runtime.Object, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), networking.AddToScheme(scheme), monitoring.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	var all []runtime.Object
+	for doc := range strings.SplitSeq("\n"+manifests, "\n---\n") {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		object, _, err := decoder.Decode([]byte(doc), nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%w in\n%s", err, doc)
+		}
+		all = append(all, object)
+	}
+	return all, nil
+}
+
+// one returns the only object of its kind.
+func one[T runtime.Object](t *testing.T, all []runtime.Object) T {
+	t.Helper()
+	var found []T
+	for _, o := range all {
+		if o, ok := o.(T); ok {
+			found = append(found, o)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d objects of type %T, want one", len(found), *new(T))
+	}
+	return found[0]
+}
+
+func TestChartLint(t *testing.T) {
+	if out, err := helm(t, "lint", "--strict", chart); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// sockets are the chart's runtimes, each with the socket that plegd is given.
+var sockets = map[string]string{
+	"auto":        "",
+	"containerd":  "/run/containerd/containerd.sock",
+	"crio":        "/run/crio/crio.sock",
+	"cri-dockerd": "/run/cri-dockerd.sock",
+	"k3s":         "/run/k3s/containerd/containerd.sock",
+	"rke2":        "/run/k3s/containerd/containerd.sock",
+	"k0s":         "/run/k0s/containerd.sock",
+	"microk8s":    "/var/snap/microk8s/common/run/containerd.sock",
+}
+
+func TestChartRuntimes(t *testing.T) {
+	for name, socket := range sockets {
+		all, err := template(t, "runtime.name="+name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(all) != 2 {
+			t.Errorf("%s: %d objects, want a ServiceAccount and a DaemonSet: plegd needs no more", name, len(all))
+		}
+		if err := checkDaemonSet(one[*appsv1.DaemonSet](t, all), one[*corev1.ServiceAccount](t, all), socket); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestChartIsTheBase compares the pods of the chart with those of the kustomizations.
+func TestChartIsTheBase(t *testing.T) {
+	for dir, name := range map[string]string{"base": "containerd", "crio": "crio", "k3s": "k3s"} {
+		all, err := template(t, "runtime.name="+name, "image.tag=dev")
+		if err != nil {
+			t.Fatal(err)
+		}
+		charts := one[*appsv1.DaemonSet](t, all).Spec
+		all, err = objects(files(t), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bases := one[*appsv1.DaemonSet](t, all).Spec
+		if !equality.Semantic.DeepEqual(charts.UpdateStrategy, bases.UpdateStrategy) || !equality.Semantic.DeepEqual(charts.Template.Spec, bases.Template.Spec) {
+			a, _ := yaml.Marshal(charts.Template.Spec)
+			b, _ := yaml.Marshal(bases.Template.Spec)
+			t.Errorf("the chart's pods with runtime.name=%s differ from %s:\n%s\nand\n%s", name, dir, a, b)
+		}
+	}
+}
+
+// all switches everything on.
+var everything = []string{
+	"podMonitor.enabled=true", "podMonitor.labels.release=stack", "podMonitor.relabelings[0].targetLabel=rack", "podMonitor.relabelings[0].replacement=r1",
+	"podMonitor.endpoint.basicAuth.username.name=login", "podMonitor.endpoint.basicAuth.username.key=user",
+	"podMonitor.metricRelabelings[0].action=drop", "podMonitor.metricRelabelings[0].regex=go_.*", "podMonitor.metricRelabelings[0].sourceLabels[0]=__name__",
+	"prometheusRule.enabled=true", "prometheusRule.labels.release=stack", "prometheusRule.alertLabels.team=nodes", "prometheusRule.runbookBaseURL=https://wiki.example.org/",
+	"prometheusRule.disabled[0]=PLEGRelistSlow",
+	"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring",
+	"web.auth.enabled=true", "web.auth.config.basic_auth_users.prometheus=$2y$10$abc", "web.nodeAddressOnly=true", "web.port=9990",
+	"kubeletConfig=/var/lib/kubelet/config.yaml", "extraArgs[0]=--log.level=debug", "stateDir=", "controlDir=",
+	"imagePullSecrets[0].name=registry", "podAnnotations.a=b", "podLabels.c=d", "serviceAccount.annotations.e=f",
+	"image.digest=sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+}
+
+func TestChartOptions(t *testing.T) {
+	all, err := template(t, everything...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := one[*appsv1.DaemonSet](t, all)
+	c := ds.Spec.Template.Spec.Containers[0]
+	for _, arg := range []string{"--web.listen-address=$(HOST_IP):9990", "--web.config.file=/etc/plegd/web.yml", "--log.level=debug"} {
+		if !slices.Contains(c.Args, arg) {
+			t.Errorf("the arguments %q are without %s", c.Args, arg)
+		}
+	}
+	if c.LivenessProbe.TCPSocket == nil || c.ReadinessProbe.TCPSocket == nil {
+		t.Error("a probe of a port that asks for a password gets 401")
+	}
+	if secret := one[*corev1.Secret](t, all); !strings.Contains(secret.StringData["web.yml"], "prometheus: $2y$10$abc") {
+		t.Errorf("the web configuration is %q", secret.StringData["web.yml"])
+	}
+	if ds.Spec.Template.Annotations["checksum/web"] == "" {
+		t.Error("a changed password does not restart the pods")
+	}
+	pm := one[*monitoring.PodMonitor](t, all)
+	if pm.Labels["release"] != "stack" || !maps.Equal(pm.Spec.Selector.MatchLabels, ds.Spec.Selector.MatchLabels) {
+		t.Errorf("the PodMonitor %v selects %v", pm.Labels, pm.Spec.Selector)
+	}
+	endpoint := pm.Spec.PodMetricsEndpoints[0]
+	if *endpoint.Port != c.Ports[0].Name || endpoint.RelabelConfigs[0].TargetLabel != "node" || endpoint.BasicAuth == nil {
+		t.Errorf("the PodMonitor's endpoint is %+v", endpoint)
+	}
+	if len(one[*networking.NetworkPolicy](t, all).Spec.Ingress[0].From) != 1 {
+		t.Error("the network policy lets everybody in")
+	}
+	dashboards := 0
+	for _, o := range all {
+		if cm, ok := o.(*corev1.ConfigMap); ok {
+			for name, text := range cm.Data {
+				dashboards++
+				want, err := os.ReadFile(filepath.Join("../grafana", name))
+				if err != nil || strings.TrimSpace(text) != strings.TrimSpace(string(want)) {
+					t.Errorf("%s in the chart is not the one in deploy/grafana (%v)", name, err)
+				}
+			}
+		}
+	}
+	if dashboards != 2 {
+		t.Errorf("%d dashboards", dashboards)
+	}
+}
+
+// TestChartRules compares the PrometheusRule with deploy/prometheus.
+func TestChartRules(t *testing.T) {
+	want := map[string]string{}
+	for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
+		b, err := os.ReadFile(filepath.Join("../prometheus", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec monitoring.PrometheusRuleSpec
+		if err := yaml.UnmarshalStrict(b, &spec); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range spec.Groups {
+			for _, r := range g.Rules {
+				want[r.Alert+r.Record] = r.Expr.StrVal
+			}
+		}
+	}
+	all, err := template(t, everything...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, g := range one[*monitoring.PrometheusRule](t, all).Spec.Groups {
+		if g.Interval == nil || *g.Interval != "15s" {
+			t.Errorf("%s is evaluated every %v", g.Name, g.Interval)
+		}
+		for _, r := range g.Rules {
+			got[r.Alert+r.Record] = r.Expr.StrVal
+			if r.Alert == "" {
+				continue
+			}
+			if r.Labels["team"] != "nodes" || r.Labels["severity"] == "" {
+				t.Errorf("%s has the labels %v", r.Alert, r.Labels)
+			}
+			if _, link, _ := strings.Cut(r.Annotations["runbook_url"], "https://"); !strings.HasPrefix(link, "wiki.example.org/") {
+				t.Errorf("%s: the runbook is %s", r.Alert, r.Annotations["runbook_url"])
+			}
+		}
+	}
+	delete(want, "PLEGRelistSlow")
+	if !maps.Equal(got, want) {
+		t.Errorf("the rules are\n%v\nwant\n%v", got, want)
+	}
+}
+
+// TestChartRefusals: wrong values are refused with a line that names them.
+func TestChartRefusals(t *testing.T) {
+	for set, found := range map[string]string{
+		"runtime.name=docker":                             "/runtime/name",
+		"runtime.nam=containerd":                          "runtime",
+		"runtime.endpoint=run/x.sock":                     "/runtime/endpoint",
+		"podMonitor.interval=1m":                          "/podMonitor/interval",
+		"web.port=0":                                      "/web/port",
+		"image.digest=sha256:abc":                         "/image/digest",
+		"extraArgs[0]=debug":                              "/extraArgs/0",
+		"prometheusRule.runbookBaseURL=wiki":              "/prometheusRule/runbookBaseURL",
+		"web.auth.enabled=true":                           "set web.auth.config or web.auth.existingSecret",
+		"runtime.name=k3s,runtime.endpoint=/run/x/y.sock": "set one of them",
+	} {
+		_, err := template(t, set)
+		if err == nil || !strings.Contains(err.Error(), found) && !strings.Contains(err.Error(), strings.ReplaceAll(strings.TrimPrefix(found, "/"), "/", ".")) {
+			t.Errorf("with %s what is said is %v, want %s", set, err, found)
+		}
+	}
+}
+
+// TestChartUpgrade: what the API lets nobody change is the same whatever the values are, and the
+// same as in the first release.
+func TestChartUpgrade(t *testing.T) {
+	want := map[string]string{"app.kubernetes.io/name": "plegd", "app.kubernetes.io/instance": "plegd"}
+	for _, set := range [][]string{nil, everything, {"runtime.name=k3s", "image.tag=9.9.9"}} {
+		all, err := template(t, set...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds := one[*appsv1.DaemonSet](t, all)
+		if !maps.Equal(ds.Spec.Selector.MatchLabels, want) || len(ds.Spec.Selector.MatchExpressions) != 0 {
+			t.Errorf("the selector is %v: an upgrade would be refused", ds.Spec.Selector)
+		}
+		if ds.Name != "plegd" {
+			t.Errorf("the DaemonSet is called %s: an upgrade would leave two", ds.Name)
+		}
+	}
+}
+
+// TestChartMutations breaks a copy of the chart, and the checks must say so.
+func TestChartMutations(t *testing.T) {
+	for _, m := range []struct{ path, old, mutant, found string }{
+		{"templates/daemonset.yaml", "hostPID: true", "hostPid: true", "unknown field"},
+		{"templates/podmonitor.yaml", "podMetricsEndpoints:", "podMetricEndpoints:", "unknown field"},
+		{"templates/prometheusrule.yaml", `"interval" $values.interval`, `"intervall" $values.interval`, "unknown field"},
+		{"templates/networkpolicy.yaml", "policyTypes: [Ingress]", "policyType: [Ingress]", "unknown field"},
+	} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, m.path)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(b), m.old); n != 1 {
+			t.Errorf("%s has %q %d times, want once: name another mutation", m.path, m.old, n)
+			continue
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(b), m.old, m.mutant, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"template", "plegd", dir, "--kube-version=1.36.0"}
+		for _, s := range everything {
+			args = append(args, "--set", s)
+		}
+		out, err := helm(t, args...)
+		if err == nil {
+			_, err = decode(out)
+		}
+		if err == nil || !strings.Contains(err.Error(), m.found) {
+			t.Errorf("%s with %q: what is found is %v, want %q", m.path, m.mutant, err, m.found)
+		}
+	}
+}
