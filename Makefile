@@ -47,7 +47,7 @@ E2EFLAGS ?=
 RUNS ?= 1
 LANES ?= 1
 DURATION ?= 30m
-FUZZTIME ?= 5s
+FUZZTIME ?= 2000x
 COUNT ?= 6
 
 .PHONY: help
@@ -256,7 +256,7 @@ verify: generate ## Check that generated files, formatting and go.mod are commit
 	@[ -z "$$(git status --porcelain)" ] || { echo "make verify: the tree is not as committed:" >&2; git status --short >&2; git --no-pager diff --stat >&2; exit 1; }
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz test for a few seconds: make fuzz [FUZZTIME=5s]
+fuzz: ## Run each fuzz test for a number of executions or a time: make fuzz [FUZZTIME=2000x]
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy

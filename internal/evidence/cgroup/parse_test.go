@@ -1,8 +1,6 @@
 package cgroup
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,13 +45,8 @@ func FuzzCgroupNumber(f *testing.F) {
 	for _, s := range []string{"max\n", "9223372036854771712\n", "-1\n", "0", " 12 \n", "12 34\n", "99999999999999999999\n"} {
 		f.Add([]byte(s))
 	}
-	path := filepath.Join(f.TempDir(), "memory.max")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var tree Tree
-		if n, err := tree.Number(path); n < 0 && err == nil {
+		if n, err := parseNumber(b); n < 0 && err == nil {
 			t.Errorf("%q is %d", b, n)
 		}
 	})

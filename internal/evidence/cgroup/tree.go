@@ -25,6 +25,10 @@ func (t *Tree) Number(path string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return parseNumber(b)
+}
+
+func parseNumber(b []byte) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	if err == nil && n < 0 {
 		return 0, strconv.ErrRange
