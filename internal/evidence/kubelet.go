@@ -40,6 +40,9 @@ type KubeletOptions struct {
 	// CAFile holds the certificates that sign for the kubelet's own, or that one
 	// itself; read anew for each connection. Empty: the system's.
 	CAFile string
+	// Process reports whether a kubelet's process is seen. Where none is, a
+	// connection that is refused is no news: the node has no kubelet. nil: not known.
+	Process func() bool
 	// Period lies between two looks, Timeout limits each request of one;
 	// 0: 5 s and 2 s.
 	Period, Timeout time.Duration
@@ -102,6 +105,9 @@ func (k *kubelet) gather(ctx context.Context) (*health.Kubelet, error) {
 	if k.opts.HealthzURL != "" {
 		if err := k.healthz(ctx, out); err != nil {
 			k.failedSince = time.Time{} // nobody knows how long it lasts
+			if errors.Is(err, errNeverAnswered) && k.opts.Process != nil && !k.opts.Process() {
+				return nil, ErrNoData
+			}
 			return nil, fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
 		}
 	}
@@ -151,13 +157,15 @@ func (k *kubelet) healthz(ctx context.Context, out *health.Kubelet) error {
 	return nil
 }
 
+var errNeverAnswered = errors.New("connection refused, and it has never answered: start the kubelet, or say in --kubelet-healthz-url where its healthz is")
+
 // unanswered sorts the requests that got no answer: those that speak of a
 // kubelet that was there go into out.
 func (k *kubelet) unanswered(err error, out *health.Kubelet) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if !k.seen {
-			return errors.New("connection refused, and it has never answered: start the kubelet, or say in --kubelet-healthz-url where its healthz is")
+			return errNeverAnswered
 		}
 		out.Refused, out.Detail = true, "connection refused: nobody listens"
 	case !k.seen:

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -163,6 +164,15 @@ func TestKubeletNeverSeen(t *testing.T) {
 	k := askKubelet(t, KubeletOptions{HealthzURL: "http://" + addr + "/healthz"})
 	wantErr(t, k, "never answered")
 	wantErr(t, k, "--kubelet-healthz-url")
+
+	// Without a kubelet's process the node has none: that is no news.
+	runs := false
+	k = askKubelet(t, KubeletOptions{HealthzURL: "http://" + addr + "/healthz", Process: func() bool { return runs }})
+	if v, err := k.gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("no kubelet's process: %+v, %v", v, err)
+	}
+	runs = true
+	wantErr(t, k, "never answered")
 }
 
 // TestKubeletHangs: a stopped kubelet takes connections and answers nothing.

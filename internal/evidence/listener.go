@@ -2,6 +2,9 @@ package evidence
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/proc"
@@ -22,6 +25,8 @@ const (
 type ListenerOptions struct {
 	// ProcFS is where /proc is mounted.
 	ProcFS string
+	// Path is the runtime's path.
+	Path func() string
 	// Queue returns the last sample of the accept queue, nil when there is none.
 	Queue func() *health.Queue
 	// Peer returns the process that listened when the newest connection to the path
@@ -96,9 +101,24 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 	if s.PID != 0 {
 		v.Command, v.Unit = l.namer.of(s.ID())
 		v.Related = l.related(s)
+		v.OtherMounts = l.otherMounts(s.PID)
 	}
 	l.last, l.lastID = v, s.ID()
 	return v, nil
+}
+
+// otherMounts reports whether the path's file is there in the mounts of a process,
+// which takes CAP_SYS_PTRACE to see, and not in plegd's.
+func (l *listenerSource) otherMounts(pid int) bool {
+	if l.opts.Path == nil {
+		return false
+	}
+	path := l.opts.Path()
+	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err := os.Lstat(proc.Path(l.opts.ProcFS, pid, "root") + path)
+	return err == nil
 }
 
 // at takes note of the socket that listens at the path now.

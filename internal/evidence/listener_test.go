@@ -162,6 +162,32 @@ func TestListenerByInode(t *testing.T) {
 	l.want(10)
 }
 
+// TestListenerInOtherMounts: the path is there for the process that listens, and not
+// for plegd.
+func TestListenerInOtherMounts(t *testing.T) {
+	l := newListening(t)
+	path := filepath.Join(t.TempDir(), "containerd.sock")
+	l.source.opts.Path = func() string { return path }
+	l.connects(10)
+	l.socket(100)
+	if v := l.want(10); v.OtherMounts {
+		t.Error("it is there for nobody")
+	}
+	there := filepath.Join(l.root, "10", "root", path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(there), 0o755), os.WriteFile(there, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.want(10); !v.OtherMounts {
+		t.Error("it is there for that process")
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.want(10); v.OtherMounts {
+		t.Error("it is there for both")
+	}
+}
+
 // TestListenerWithoutQueue: where sock_diag does not answer, the newest
 // connection tells.
 func TestListenerWithoutQueue(t *testing.T) {

@@ -68,21 +68,23 @@ func NewRegistry(o Options) (*Registry, error) {
 	}
 	r.process = NewProcess(ProcessOptions{ProcFS: o.ProcFS, PeerPID: o.HeldPeer, ListenerInode: inode})
 	r.docker = NewDocker(o.ProcFS, o.SysFS, func() string { return o.DockerSocket }, o.BehindDocker)
+	kubeletProcess := NewKubeletProcess(o.ProcFS, o.Path)
 	r.All = []Source{
 		queue,
-		NewListener(ListenerOptions{ProcFS: o.ProcFS, Queue: queue.Value, Peer: o.NewestPeer, Held: r.process.PID, Moved: o.Moved}),
+		NewListener(ListenerOptions{ProcFS: o.ProcFS, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer, Held: r.process.PID, Moved: o.Moved}),
 		NewConnections(o.ProcFS, o.Path),
 		r.process,
 		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress),
 		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
 		NewNode(o.ProcFS),
-		NewKubeletProcess(o.ProcFS, o.Path),
+		kubeletProcess,
 		r.docker.Ping,
 		r.docker.Processes,
 	}
 	if o.Kubelet.HealthzURL == "" && o.Kubelet.MetricsURL == "" {
 		return r, nil
 	}
+	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
 	kubelet, err := NewKubelet(o.Kubelet)
 	if err != nil {
 		return nil, err

@@ -75,6 +75,9 @@ type Listener struct {
 	// Related is true for an ancestor or a descendant of the process behind the
 	// held connection that has the same name: a fork of the same runtime.
 	Related bool `json:"related,omitempty"`
+	// OtherMounts is true where the path's file is there for that process and not
+	// for plegd: it is missing in plegd's own mounts, as in a pod without the volume.
+	OtherMounts bool `json:"other_mounts,omitempty"`
 }
 
 // Connections are the accepted connections of the runtime's socket, by

@@ -81,9 +81,15 @@ var socketReasons = []Reason{
 				return out
 			}
 			if c, detail := w.connect(); c == CauseMissing && !w.on(sigListensUnlinked) {
-				return w.connectEvidence(detail)
+				return append(w.hiddenEvidence(), w.connectEvidence(detail)...)
 			}
 			return nil
+		},
+		next: func(w *view) string {
+			if w.hiddenEvidence() == nil {
+				return ""
+			}
+			return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, and the kubelet is fine.", w.f.Endpoint.Path)
 		},
 	},
 	{
@@ -225,6 +231,16 @@ var socketReasons = []Reason{
 	},
 }
 
+// hiddenEvidence says that the socket is there for the runtime and missing in
+// plegd's own mounts; nil where it is not so.
+func (w *view) hiddenEvidence() []string {
+	l := w.f.Evidence.Listener
+	if l == nil || !l.OtherMounts {
+		return nil
+	}
+	return []string{l.name() + " listens there, and the path exists in its mounts: it is missing in plegd's own only"}
+}
+
 // connectEvidence says why no connection can be made and what was last answered.
 func (w *view) connectEvidence(detail string) []string {
 	out := []string{"connect fails: " + detail}
@@ -243,7 +259,7 @@ func (w *view) listensUnlinked() bool {
 	if c, _ := w.connect(); c != CauseMissing || p == nil || q == nil || l == nil {
 		return false
 	}
-	if w.on(sigJustListening) {
+	if l.OtherMounts || w.on(sigJustListening) {
 		return false
 	}
 	since := w.f.Probe.FailedSince // all must have been looked at since
