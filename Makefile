@@ -90,6 +90,11 @@ e2e-systemd: packages image-oci ## Run the unit, the packages and the image on a
 	@bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 6 -v $(E2EFLAGS) ./test/systemd/
 
+.PHONY: e2e-chain
+e2e-chain: ## Make processes wait for each other in every way that plegd follows, and compare (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-chain: needs root: it mounts file systems, freezes cgroups and traces processes" >&2; exit 1; }
+	$(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) ./test/chain/
+
 .PHONY: e2e-vm
 e2e-vm: ## Run the package in a virtual machine with cgroup v2: limits on the unit, a slow disk, power cuts, pauses (root; installs Debian packages; makes a disk image once)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-vm: needs root: it makes the image of a Debian system" >&2; exit 1; }

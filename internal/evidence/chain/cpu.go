@@ -1,0 +1,130 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// runnable reports whether a thread is runnable and has not run.
+func runnable(asleep []thread) bool {
+	for _, t := range asleep {
+		if t.state == 'R' {
+			return true
+		}
+	}
+	return false
+}
+
+// ranBetween is the CPU time of all threads between two looks.
+func ranBetween(before, now *look) (sum time.Duration) {
+	for tid, t := range now.threads {
+		if b, ok := before.threads[tid]; ok && b.start == t.start && t.sched.Run > b.sched.Run {
+			sum += time.Duration(t.sched.Run - b.sched.Run)
+		}
+	}
+	return sum
+}
+
+// noCPU is the wait of a process with a thread that is runnable and gets no CPU.
+func (w *Walker) noCPU(ctx context.Context, f *waiting, before *look) wait {
+	now := f.now
+	if d := starvedAfter - now.at.Sub(before.at); d > 0 {
+		if !sleep(ctx, d) {
+			return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}
+		}
+		later := w.look(ctx, now.stat)
+		if later == nil || !runnable(still(before, later)) {
+			return wait{state: health.LinkRunning, evidence: "runs now and then"}
+		}
+		now = later
+	}
+	for dir, n := range now.levels {
+		if b, ok := before.levels[dir]; ok && n > b && w.tree.HasQuota(dir) {
+			return wait{
+				state: health.LinkThrottled, evidence: fmt.Sprintf("a thread has been runnable for %s without running", now.at.Sub(before.at).Round(100*time.Millisecond)),
+				links: []health.Link{{
+					Kind: health.KindCgroup, Name: clean(strings.TrimPrefix(dir, w.tree.Root)), State: health.LinkThrottled,
+					Evidence: fmt.Sprintf("its CPU quota held it up in %d periods meanwhile", n-b),
+				}},
+			}
+		}
+	}
+	return wait{
+		state: health.LinkStarved, evidence: fmt.Sprintf("a thread has been runnable for %s without getting a CPU, and no quota holds it", now.at.Sub(before.at).Round(100*time.Millisecond)),
+	}
+}
+
+// quotas are the counters of the CPU quotas at a process's cgroup and above it.
+func (w *Walker) quotas(pid int) map[string]uint64 {
+	groups, err := w.tree.Of(pid)
+	if err != nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for dir := range w.tree.Up(groups, "cpu") {
+		b, err := w.reader.Read(dir + "/cpu.stat")
+		if err != nil {
+			continue
+		}
+		if s, ok := cgroup.ParseCPUStat(b); ok {
+			out[dir] = s.Throttled
+		}
+	}
+	return out
+}
+
+// isMemoryChannel reports whether a thread in that kernel function waits because of
+// its cgroup's memory limit.
+func isMemoryChannel(channel string) bool {
+	for _, name := range []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge", "try_to_free_mem_cgroup"} {
+		if strings.HasPrefix(channel, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryWait is that of a thread held by a memory limit: of the levels the one that
+// is nearest to its limit.
+func (w *Walker) memoryWait(pid, tid int, channel string) candidate {
+	out := wait{state: health.LinkMemory, evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", tid, channel)}
+	groups, err := w.tree.Of(pid)
+	if err != nil {
+		out.unknown = "its cgroup cannot be read"
+		return candidate{"memory", out}
+	}
+	base, _, v2 := w.tree.Base(groups, "memory")
+	usage, limits := "/memory.usage_in_bytes", []string{"/memory.limit_in_bytes"}
+	if v2 {
+		usage, limits = "/memory.current", []string{"/memory.high", "/memory.max"}
+	}
+	best, share := health.Link{}, 0.0
+	for dir := range w.tree.Up(groups, "memory") {
+		used, err := w.tree.Number(dir + usage)
+		if err != nil {
+			continue
+		}
+		for _, file := range limits {
+			limit := w.tree.Limit(dir + file)
+			if limit <= 0 || float64(used)/float64(limit) <= share {
+				continue
+			}
+			share = float64(used) / float64(limit)
+			best = health.Link{
+				Kind: health.KindCgroup, Name: clean(cgroup.LevelPath(base, dir)), State: health.LinkMemory,
+				Evidence: fmt.Sprintf("%d of %d bytes (%s)", used, limit, file[1:]),
+			}
+		}
+	}
+	if share < 0.95 {
+		out.unknown = "no level of its cgroup is near its limit"
+		return candidate{"memory", out}
+	}
+	out.links = []health.Link{best}
+	return candidate{"memory " + best.Name, out}
+}

@@ -1,0 +1,141 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
+)
+
+const (
+	// maxProcesses bounds the processes whose descriptors are read.
+	maxProcesses = 32768
+	// maxHolders bounds what is remembered of who holds what.
+	maxHolders = 4096
+)
+
+// holder is a descriptor that leads to a socket or pipe.
+type holder struct {
+	id proc.ID
+	fd string
+	// others are further processes that hold it.
+	others []int
+}
+
+// eachFD calls f for every descriptor of every process; complete is false where
+// some could not be read. A process that has the descriptors of another one (a
+// thread group) has them once.
+func (w *Walker) eachFD(ctx context.Context, f func(pid int, fd, to string)) (complete bool) {
+	pids, err := proc.Numbers(w.procfs, maxProcesses)
+	if err != nil {
+		return false
+	}
+	complete = len(pids) < maxProcesses
+	for _, pid := range pids {
+		if ctx.Err() != nil {
+			return false
+		}
+		if err := w.eachFDOf(pid, f); err != nil && !proc.Gone(err) {
+			complete = false
+		}
+	}
+	return complete
+}
+
+// eachFDOf calls f for every descriptor of a process, at most maxFDs.
+func (w *Walker) eachFDOf(pid int, f func(pid int, fd, to string)) error {
+	dir := proc.Path(w.procfs, pid, "fd")
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }() // only read from
+	for n := 0; n < maxFDs; {
+		names, err := d.Readdirnames(256)
+		for _, name := range names {
+			n++
+			to, err := os.Readlink(dir + "/" + name)
+			if errors.Is(err, fs.ErrPermission) {
+				return err
+			}
+			if err == nil {
+				f(pid, name, to)
+			}
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the end of the directory, or of the process
+		}
+	}
+	return nil
+}
+
+// holdersOf returns the processes that hold a socket or pipe, by what the link of
+// a descriptor says; complete is false where some could not be looked at. keep
+// decides which descriptors count; nil for all.
+func (w *Walker) holdersOf(ctx context.Context, to string, keep func(pid int, fd string) bool) (pids []int, complete bool) {
+	if h, ok := w.holders[to]; ok && keep == nil {
+		s, err := w.reader.Stat(w.procfs, h.id.PID)
+		if err == nil && s.ID() == h.id && w.link(strconv.Itoa(h.id.PID)+"/fd/"+h.fd) == to {
+			return append([]int{h.id.PID}, h.others...), true
+		}
+		delete(w.holders, to)
+	}
+	var first string
+	complete = w.eachFD(ctx, func(pid int, fd, at string) {
+		if at == to && (keep == nil || keep(pid, fd)) {
+			if len(pids) == 0 {
+				first = fd
+			}
+			pids = append(pids, pid)
+		}
+	})
+	pids = distinct(pids)
+	if len(pids) > 0 && keep == nil && len(w.holders) < maxHolders {
+		if s, err := w.reader.Stat(w.procfs, pids[0]); err == nil {
+			w.holders[to] = holder{id: s.ID(), fd: first, others: pids[1:]}
+		}
+	}
+	return pids, complete
+}
+
+// other returns the process at the other end of something that pid has an end of:
+// the only one that is not pid itself. The text says why there is none.
+func other(pid int, pids []int, complete bool, what string) (int, string) {
+	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid })
+	switch {
+	case len(rest) == 1:
+		return rest[0], ""
+	case len(rest) > 1:
+		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
+	case !complete:
+		return 0, "who holds the other end of " + what + " cannot be read (CAP_SYS_PTRACE)"
+	case len(pids) > 0:
+		return 0, "only the process itself holds the other end of " + what
+	default:
+		return 0, "no process that plegd can see holds the other end of " + what
+	}
+}
+
+func distinct(pids []int) []int {
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// children returns the children of a process.
+func (w *Walker) children(pid int) (out []proc.Stat) {
+	pids, err := proc.Numbers(w.procfs, maxProcesses)
+	if err != nil {
+		return nil
+	}
+	for _, p := range pids {
+		if s, err := w.reader.Stat(w.procfs, p); err == nil && s.PPID == pid {
+			out = append(out, s)
+		}
+	}
+	return out
+}

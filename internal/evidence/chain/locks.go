@@ -1,0 +1,173 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// What linux/fcntl.h defines, and what wait4(2) and waitid(2) take.
+	ofdSetLockWait = 38
+	waitForPID     = 1
+	waitForPIDFD   = 3
+	// oldChild is how much older than the fault a child may be that a process with
+	// several threads waits for: the kubelet's deadline for a pod, and some.
+	oldChild = 5 * time.Minute
+)
+
+// fileLocks adds the holders of the locks that /proc/locks says the process waits
+// for.
+func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
+	b, err := w.reader.Read(w.procfs + "/locks")
+	if err != nil {
+		return
+	}
+	for _, l := range proc.LockWaits(b, f.pid) {
+		out := wait{state: health.LinkLocked, evidence: "waits for the lock of " + f.lockName(l.File)}
+		key := "lock " + l.File
+		if l.PID > 0 {
+			out.next = l.PID
+			out.evidence += fmt.Sprintf(", which pid %d has", l.PID)
+			key = fmt.Sprintf("pid %d", l.PID)
+		} else {
+			w.lockHolder(ctx, &out, f.pid, l.File)
+			if out.next != 0 {
+				key = fmt.Sprintf("pid %d", out.next)
+			}
+		}
+		f.add(candidate{key, out})
+	}
+}
+
+// lockName is the path of the file whose lock is waited for, where there is only
+// one; else file, which is major:minor:inode.
+func (f *waiting) lockName(file string) string {
+	if len(f.lockPaths) == 1 {
+		for path := range f.lockPaths {
+			if path != "" {
+				return clean(path)
+			}
+		}
+	}
+	return "file " + clean(file)
+}
+
+// lockHolder finds who has a lock of an open file, which /proc/locks shows without
+// a process: the descriptors that hold one say so.
+func (w *Walker) lockHolder(ctx context.Context, out *wait, pid int, file string) {
+	var pids []int
+	complete := w.eachFD(ctx, func(p int, fd, to string) {
+		if !strings.HasPrefix(to, "/") {
+			return
+		}
+		n, err := strconv.ParseUint(fd, 10, 64)
+		if err != nil {
+			return
+		}
+		for _, l := range w.fdInfo(p, n).Locks {
+			if l.File == file && !l.Waiting {
+				pids = append(pids, p)
+			}
+		}
+	})
+	out.next, out.unknown = other(pid, distinct(pids), complete, "the lock")
+	if out.next != 0 {
+		out.unknown = ""
+		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
+	}
+}
+
+// lockWait follows a thread that sleeps in fcntl(2) or flock(2): one that
+// /proc/locks does not show by its process is a lock of an open file.
+func (w *Walker) lockWait(ctx context.Context, f *waiting, tid int, call proc.Syscall) {
+	if call.Number != unix.SYS_FCNTL || call.Args[1] != ofdSetLockWait {
+		return
+	}
+	path := w.fd(f.pid, call.Args[0])
+	if path == "" {
+		f.denied = true
+		return
+	}
+	out := wait{state: health.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lock of %s", tid, clean(path))}
+	b, err := w.reader.Read(w.procfs + "/locks")
+	if err != nil {
+		return
+	}
+	inode := proc.FDInode(w.rawFDInfo(f.pid, call.Args[0]))
+	files := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if l, ok := proc.ParseLock([]byte(line)); ok && l.Waiting && inode != "" && strings.HasSuffix(l.File, ":"+inode) {
+			files[l.File] = true
+		}
+	}
+	if len(files) != 1 {
+		out.unknown = "which lock it is cannot be told"
+		f.add(candidate{"lock " + path, out})
+		return
+	}
+	for file := range files {
+		w.lockHolder(ctx, &out, f.pid, file)
+	}
+	key := "lock " + path
+	if out.next != 0 {
+		key = fmt.Sprintf("pid %d", out.next)
+	}
+	f.add(candidate{key, out})
+}
+
+func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
+	b, err := w.reader.Read(proc.Path(w.procfs, pid, "fdinfo/") + strconv.FormatUint(n, 10))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// childWait follows a thread that sleeps in wait4(2) or waitid(2).
+func (w *Walker) childWait(f *waiting, tid int, call proc.Syscall) {
+	var child int
+	switch {
+	case call.Number == unix.SYS_WAIT4:
+		child = int(int32(call.Args[0]))
+	case call.Args[0] == waitForPID:
+		child = int(int32(call.Args[1]))
+	case call.Args[0] == waitForPIDFD:
+		if child = w.fdInfo(f.pid, call.Args[1]).PID; child == 0 {
+			f.denied = true
+			return
+		}
+	}
+	if child <= 0 {
+		alive := 0
+		all := w.children(f.pid)
+		for i := range all {
+			if !all[i].Dead() {
+				alive++
+				child = all[i].PID
+			}
+		}
+		if alive != 1 {
+			f.doubts = append(f.doubts, fmt.Sprintf("thread %d waits for any of %d children", tid, alive))
+			return
+		}
+	}
+	s, err := w.reader.Stat(w.procfs, child)
+	if err != nil || s.PPID != f.pid {
+		return
+	}
+	if started := proc.StartedAt(time.Now(), proc.Uptime(), s.Start); !f.single && !w.Begun.IsZero() && started.Before(w.Begun.Add(-oldChild)) {
+		f.doubts = append(f.doubts, fmt.Sprintf("thread %d waits for its child, pid %d, which has run since long before", tid, child))
+		return
+	}
+	f.add(candidate{fmt.Sprintf("pid %d", child), wait{
+		state: health.LinkChild, evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", tid, child, clean(s.Comm)), next: child,
+	}})
+}
