@@ -43,7 +43,7 @@ func newCheckCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Make a full diagnosis and say what is wrong",
+		Short: "Make a full diagnosis",
 		Long: `Asks the running daemon over its control socket. Where none runs, plegd watches
 the runtime itself for a moment: as short as the case allows, at most --timeout.
 

@@ -84,20 +84,20 @@ func flagError(err error) error {
 // watchFlags adds the flags that say what is watched and how: run and check
 // share them.
 func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
-	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "the runtime's socket, a path or a unix:// URL; empty: what the kubelet uses, else the first usual place that serves runtime.v1")
+	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; empty: what the kubelet uses, else the first usual place that serves runtime.v1")
 	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod, "time between the end of a relist and the start of the next")
 	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold, "age of the last successful relist from which the kubelet calls PLEG unhealthy")
 	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout, "the kubelet's limit for one call to the runtime (its --runtime-request-timeout)")
 	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
 	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
-	fs.IntVar(&c.InspectConcurrency, "inspect-concurrency", c.InspectConcurrency, "how many pods are inspected at once")
+	fs.IntVar(&c.InspectConcurrency, "inspect-concurrency", c.InspectConcurrency, "number of pods inspected at once")
 	fs.DurationVar(&c.InspectTimeout, "inspect-timeout", c.InspectTimeout, "limit for the inspection of one pod")
-	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: do not ask it")
-	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: do not ask")
+	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: disabled")
+	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: disabled")
 	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile, "file with the bearer token for the kubelet's authenticated port")
 	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile, "file with the CA of the kubelet's serving certificate, or that certificate")
-	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, asked too when the runtime is cri-dockerd")
+	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, probed when the runtime is cri-dockerd")
 	fs.StringVar(&c.ProcFS, "path.procfs", c.ProcFS, "where the node's /proc is mounted")
 	fs.StringVar(&c.SysFS, "path.sysfs", c.SysFS, "where the node's /sys is mounted")
 }

@@ -23,7 +23,7 @@ func newIncidentsCommand() *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "incidents [ID]",
-		Short: "List what went wrong, newest first, or tell the whole story of one",
+		Short: "List recorded incidents, newest first, or print one",
 		Long: `Asks the running daemon over its control socket. Where none runs, what it left
 in its state directory is read.
 
@@ -89,7 +89,7 @@ func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident,
 	case err == nil:
 		return one, nil
 	case errors.Is(err, incident.ErrUnknown):
-		return nil, fmt.Errorf("%.40q is no incident: `plegd incidents` lists them", id)
+		return nil, fmt.Errorf("%.40q: unknown incident: `plegd incidents` lists them", id)
 	case !errors.Is(err, server.ErrNoDaemon):
 		return nil, err
 	}
@@ -99,10 +99,10 @@ func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident,
 	if _, _, readErr := incident.Read(incident.Dir(f.stateDir)); readErr != nil {
 		return nil, f.nothing(err, readErr)
 	}
-	return nil, fmt.Errorf("%.40q is no incident in %s: `plegd incidents` lists them", id, incident.Dir(f.stateDir))
+	return nil, fmt.Errorf("%.40q: unknown incident in %s: `plegd incidents` lists them", id, incident.Dir(f.stateDir))
 }
 
-// nothing says that there is neither a daemon nor a directory.
+// nothing reports that there is neither a daemon nor a directory.
 func (f *incidentsFrom) nothing(noDaemon, noDir error) error {
 	if errors.Is(noDir, fs.ErrNotExist) {
 		return fmt.Errorf("%w; and there is no %s: give the daemon's --state-dir", noDaemon, incident.Dir(f.stateDir))

@@ -67,7 +67,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	}
 	for _, id := range []string{"20261121T030245Z-ffffff", "nonsense", "../../etc/passwd"} {
 		code, out, errs = plegd(t, append([]string{"incidents", id}, flags...)...)
-		if code != 3 || out != "" || !strings.Contains(errs, "is no incident") || strings.Count(errs, "\n") != 1 {
+		if code != 3 || out != "" || !strings.Contains(errs, "unknown incident") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d: %s%s", id, code, out, errs)
 		}
 	}

@@ -1,8 +1,7 @@
-// Command plegd says why a Kubernetes node's container runtime makes the
-// kubelet report "PLEG is not healthy", and says it early.
+// Command plegd reports why a Kubernetes node's container runtime makes the
+// kubelet report "PLEG is not healthy", and does so early.
 //
-// This package holds the commands and wires the rooms together; it holds no
-// logic of its own.
+// This package holds the commands and their flags. It holds no logic.
 package main
 
 import (
@@ -33,8 +32,8 @@ const (
 	exitUnknown   = 3
 )
 
-// exitError ends plegd with a code of its own. err may be nil: then everything
-// has been said.
+// exitError ends plegd with an exit code. err may be nil: then nothing more is
+// printed.
 type exitError struct {
 	code int
 	err  error
@@ -50,7 +49,7 @@ func (e *exitError) Error() string {
 func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
-	// gRPC's own log says in its words what plegd's verdict says in ours.
+	// plegd's verdict reports what gRPC would log.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -85,7 +84,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "plegd",
-		Short:         "Says why the container runtime makes a node NotReady, before it does",
+		Short:         "Report why the container runtime makes a node NotReady, before it does",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,

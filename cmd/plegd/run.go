@@ -49,7 +49,7 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 				log = zap.New(journal.NewCore(log.Level()))
 			}
 			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
-				log.Warn("this environment variable is none of plegd's and has no effect", zap.String("variable", name))
+				log.Warn("unknown environment variable, it has no effect", zap.String("variable", name))
 			}
 			return run(cmd.Context(), cfg, log)
 		},
@@ -57,11 +57,11 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	watchFlags(fs, &cfg)
-	choiceFlag(cmd, "events", (*string)(&cfg.Events), modes(), "what the runtime's events are used for: off, hint (an early look at the pod) or evented (relists 300 s apart, as kubelets 1.26 to 1.36)")
-	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease, "how long an event stream lasts: the longest time that a plegd that hangs could hold up the runtime")
-	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe, "listen to events even where that takes them from the kubelet (containerd 1.7)")
-	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "where plegd keeps what must survive its restart")
-	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the unix socket that plegd status and plegd check ask; empty: none")
+	choiceFlag(cmd, "events", (*string)(&cfg.Events), modes(), "use of the runtime's events: off, hint (an early look at the pod) or evented (relists 300 s apart, as kubelets 1.26 to 1.36)")
+	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease, "how long an event stream lasts: the longest time a hung plegd can block the runtime")
+	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe, "subscribe to events even where that takes them from the kubelet (containerd 1.7)")
+	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "directory for what must survive a restart")
+	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "unix socket for plegd status and plegd check; empty: none")
 	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses, "address to serve /metrics on, repeatable; empty: none")
 	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
 	fs.BoolVar(&cfg.WebSystemdSocket, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")

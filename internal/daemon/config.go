@@ -110,7 +110,7 @@ func (c *Config) Validate() error {
 	case !slices.Contains(relist.Modes(), c.Events):
 		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
 	case c.EventsLease < events.MinLease || c.EventsLease > events.MaxLease:
-		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a plegd that hangs could hold up the runtime", c.EventsLease, events.MinLease, events.MaxLease)
+		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a hung plegd can block the runtime", c.EventsLease, events.MinLease, events.MaxLease)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
 	case c.InspectConcurrency < 1 || c.InspectConcurrency > maxConcurrency:
