@@ -294,6 +294,9 @@ func (w *view) listenerChanged() bool {
 	if q != nil && !q.Listening && q.At.After(w.f.Probe.At) {
 		return true // what the probe met is gone
 	}
+	if q != nil && q.Listening && q.ListeningSince.After(w.f.Probe.At) {
+		return true // nobody has connected to this one yet
+	}
 	if l == nil {
 		return false
 	}

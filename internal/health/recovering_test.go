@@ -153,3 +153,26 @@ func TestStarvedWhileAccepting(t *testing.T) {
 		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)
 	}
 }
+
+// TestStrangerIsGone: what a probe met at the path before another socket was there
+// says nothing of that one.
+func TestStrangerIsGone(t *testing.T) {
+	met := t0.Add(-time.Second)
+	for _, tt := range []struct {
+		name  string
+		queue Queue
+		want  string
+	}{
+		{"it still listens", Queue{At: t0, Listening: true, Inode: 7, ListeningSince: t0.Add(-5 * time.Second)}, RuntimeSocketUnlinked},
+		{"nobody listens since", Queue{At: t0}, ""},
+		{"another one listens since", Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
+	} {
+		f := healthyFacts(t0)
+		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+		f.Probe = Probe{At: met, Stage: StageSettings, Cause: CauseProtocol, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
+		f.Evidence.Queue = &tt.queue
+		if v := Judge(&f, t0, nil); v.Reason != tt.want {
+			t.Errorf("%s: %q, want %q: %v", tt.name, v.Reason, tt.want, v.Active)
+		}
+	}
+}
