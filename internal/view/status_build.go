@@ -54,7 +54,7 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 		Relist:      b.relist(s.Facts.Relist),
 		Operations:  b.operations(s.Facts.Calls),
 		StatusCheck: b.statusCheck(s.Facts.Status),
-		Probe:       probeDocument(s.Facts.Probe),
+		Probe:       b.probe(s.Facts.Probe),
 		Evidence:    b.evidence(&s.Facts.Evidence),
 		Events:      b.events(s.Facts.Events),
 		Pods:        b.pods(&s),
@@ -278,12 +278,12 @@ func conditionDocument(c *health.Condition) *ConditionDocument {
 	return &ConditionDocument{Status: c.Status, Reason: c.Reason, Message: c.Message}
 }
 
-func probeDocument(p health.Probe) *ProbeDocument {
+func (b builder) probe(p health.Probe) *ProbeDocument {
 	if p.At.IsZero() {
 		return nil
 	}
 	return &ProbeDocument{
-		At: p.At.UTC().Round(0), OK: p.OK, Stage: string(p.Stage), Cause: string(p.Cause), Detail: p.Detail,
+		At: b.wall(p.At).UTC().Round(0), OK: p.OK, Stage: string(p.Stage), Cause: string(p.Cause), Detail: p.Detail,
 		ConnectSeconds:  secondsIf(p.Connect > 0, p.Connect),
 		SettingsSeconds: secondsIf(p.Settings > 0, p.Settings),
 		RPCSeconds:      secondsIf(p.RPC > 0, p.RPC),

@@ -143,7 +143,7 @@ func (b builder) docker(d *health.Docker) *DockerDocument {
 		return nil
 	}
 	return &DockerDocument{
-		ProbeDocument: probeDocument(d.Probe), Socket: d.Socket, AnsweredAt: timeOrNil(d.AnsweredAt),
+		ProbeDocument: b.probe(d.Probe), Socket: d.Socket, AnsweredAt: timeOrNil(b.wall(d.AnsweredAt)),
 		Daemon: b.dockerProcess(d.Daemon), Containerd: b.dockerProcess(d.Containerd),
 	}
 }
@@ -174,7 +174,7 @@ func (b builder) kubelet(k *health.Kubelet) *KubeletDocument {
 	}
 	return &KubeletDocument{
 		At: utc(k.At), OK: k.OK, Refused: k.Refused, Detail: b.redact.text(k.Detail), FailedSeconds: b.ageOrNil(k.FailedSince),
-		LastSeen: timeOrNil(k.LastSeen), LastSeenAge: b.ageOrNil(k.LastSeen),
+		LastSeen: timeOrNil(b.wall(k.LastSeen)), LastSeenAge: b.ageOrNil(k.LastSeen),
 	}
 }
 
