@@ -42,6 +42,7 @@ MODULES := deploy/image deploy/kubernetes deploy/mixin
 TESTFLAGS ?=
 # The tests of the chart run it.
 export HELM := $(CURDIR)/build/tools/helm-$(HELM_VERSION)
+ACTIONLINT := build/tools/actionlint-$(ACTIONLINT_VERSION)
 FREEZE ?=
 E2EFLAGS ?=
 RUNS ?= 1
@@ -265,10 +266,11 @@ fuzz: ## Run each fuzz test for a number of executions or a time: make fuzz [FUZ
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: build $(HELM) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
+check-deploy: build $(HELM) $(ACTIONLINT) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
+	$(ACTIONLINT)
 	$(GO) test -count=1 ./deploy/...
 	for m in $(MODULES); do $(GO) test -count=1 -C $$m ./...; done
 
@@ -290,6 +292,11 @@ packages: build-all ## Build dist/*.deb and dist/*.rpm for amd64 and arm64 (dpkg
 image-oci: build-all ## Build dist/plegd.oci.tar, the image for amd64 and arm64, without a container engine
 	@mkdir -p dist
 	$(GO) run -C deploy/image . -dockerfile "$(CURDIR)/Dockerfile" -binary "$(CURDIR)/build/linux-ARCH/plegd" -name "localhost/plegd:$(VERSION)" -version "$(VERSION)" -revision "$(REVISION)" -created "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" -o "$(CURDIR)/dist/plegd.oci.tar"
+
+# Reproducible: the same commit gives the same checksums.
+.PHONY: release
+release: packages image-oci $(HELM) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
+	@GO="$(GO)" VERSION="$(VERSION)" BUILD_DATE="$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/release/release.sh
 
 .PHONY: clean
 clean: ## Remove what was built (the Go caches stay)

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v2"
+)
+
+const root = "../.."
+
+// TestSBOM describes a binary that is built here, and compares with what Go says of it.
+func TestSBOM(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "linux-amd64")
+	path := filepath.Join(dir, "plegd")
+	if out, err := exec.Command("go", "build", "-o", path, "github.com/plegd/plegd/cmd/plegd").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out := filepath.Join(t.TempDir(), "sbom.json")
+	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := os.ReadFile(out); err != nil || string(second) != string(first) {
+		t.Errorf("the same binary gives two documents (%v)", err)
+	}
+	var doc document
+	if err := json.Unmarshal(first, &doc); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{doc.ID: true}
+	var got []string
+	for _, p := range doc.Packages {
+		if ids[p.ID] || !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.ID) {
+			t.Errorf("the identifier %q is there twice, or is none", p.ID)
+		}
+		ids[p.ID] = true
+		got = append(got, p.Name+" "+p.Version)
+	}
+	for _, r := range doc.Relationships {
+		if !ids[r.Element] || !ids[r.Related] {
+			t.Errorf("%v speaks of packages that are not there", r)
+		}
+	}
+	text, err := exec.Command("go", "version", "-m", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(string(text), -1)
+	if len(modules) < 10 || len(doc.Packages) != len(modules)+2 {
+		t.Errorf("%d packages of %d modules, want plegd, Go and the modules", len(doc.Packages), len(modules))
+	}
+	for _, m := range modules {
+		if !slices.Contains(got, m[1]+" "+m[2]) {
+			t.Errorf("%s %s is missing", m[1], m[2])
+		}
+	}
+	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{"main.go"}); err == nil {
+		t.Error("a file that is no Go binary is described")
+	}
+}
+
+// TestWorkflows: a workflow calls make targets that exist.
+func TestWorkflows(t *testing.T) {
+	makefile := read(t, "Makefile")
+	found, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("there are no workflows (%v)", err)
+	}
+	has := func(target string) bool {
+		return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile)
+	}
+	calls := 0
+	for _, path := range found {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var workflow struct {
+			Jobs map[string]struct {
+				Strategy struct{ Matrix struct{ Target []string } }
+				Steps    []struct{ Run string }
+			}
+		}
+		if err := yaml.Unmarshal(b, &workflow); err != nil {
+			t.Fatal(err)
+		}
+		for name, job := range workflow.Jobs {
+			targets := job.Strategy.Matrix.Target
+			for _, step := range job.Steps {
+				for _, m := range regexp.MustCompile(`\bmake ([a-z0-9 -]+)`).FindAllStringSubmatch(step.Run, -1) {
+					targets = append(targets, strings.Fields(m[1])...)
+				}
+			}
+			for _, target := range targets {
+				calls++
+				if !has(target) {
+					t.Errorf("%s: %s calls make %s, which is not there", path, name, target)
+				}
+			}
+		}
+	}
+	if calls < 15 {
+		t.Errorf("the workflows call only %d targets", calls)
+	}
+}
+
+// TestIssueForms decodes the forms strictly, as GitHub's schema has them.
+func TestIssueForms(t *testing.T) {
+	type form struct {
+		Name, Description string
+		Labels            []string
+		Body              []struct {
+			Type, ID   string
+			Attributes struct {
+				Label, Description, Placeholder, Value, Render string
+				Options                                        []string
+			}
+			Validations struct{ Required bool }
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(root, ".github/ISSUE_TEMPLATE/*.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := 0
+	for _, path := range found {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(path) == "config.yml" {
+			var c struct {
+				Blank    bool                                `yaml:"blank_issues_enabled"`
+				Contacts []struct{ Name, URL, About string } `yaml:"contact_links"`
+			}
+			if err := yaml.UnmarshalStrict(b, &c); err != nil || len(c.Contacts) == 0 {
+				t.Errorf("%s: %v", path, err)
+			}
+			continue
+		}
+		var f form
+		if err := yaml.UnmarshalStrict(b, &f); err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		forms++
+		ids := map[string]bool{}
+		if f.Name == "" || f.Description == "" || len(f.Body) == 0 {
+			t.Errorf("%s has no name, description or body", path)
+		}
+		for _, e := range f.Body {
+			if !slices.Contains([]string{"markdown", "textarea", "input", "dropdown", "checkboxes"}, e.Type) {
+				t.Errorf("%s: %q is no type", path, e.Type)
+			}
+			if e.Type == "markdown" {
+				continue
+			}
+			if e.ID == "" || ids[e.ID] || e.Attributes.Label == "" {
+				t.Errorf("%s: %+v has no id and label of its own", path, e)
+			}
+			ids[e.ID] = true
+		}
+	}
+	if forms < 3 {
+		t.Errorf("%d forms", forms)
+	}
+}
+
+// TestDependabot: every module is looked after.
+func TestDependabot(t *testing.T) {
+	out, err := exec.Command("git", "-C", root, "ls-files", "*go.mod").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no git checkout: %v", err)
+	}
+	config := read(t, ".github/dependabot.yml")
+	for path := range strings.FieldsSeq(string(out)) {
+		dir := "/" + strings.TrimPrefix(filepath.Dir(path), ".")
+		if !regexp.MustCompile(`[\[ ]` + regexp.QuoteMeta(dir) + `[,\]]`).MatchString(config) {
+			t.Errorf("%s is not looked after", dir)
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
