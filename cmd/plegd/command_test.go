@@ -335,3 +335,24 @@ func TestCompletionAndVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestBundle: one archive, readable by its owner alone, with what could not be had
+// reported; where it cannot be written one line and exit 1, and no part of a file.
+func TestBundle(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "b.tar.gz")
+	code, _, stderr := plegd(t, "bundle", "--control-socket=", "--state-dir="+dir, "--runtime-endpoint="+filepath.Join(dir, "none.sock"), "-o", path)
+	if code != 0 || !strings.Contains(stderr, path) || !strings.Contains(stderr, "names of pods") {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	code, _, stderr = plegd(t, "bundle", "--control-socket=", "-o", filepath.Join(dir, "none", "b.tar.gz"))
+	if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "none/b.tar.gz") {
+		t.Errorf("a folder that is not there: exit %d: %s", code, stderr)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".plegd-bundle-*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

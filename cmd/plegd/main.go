@@ -96,7 +96,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate(versionText())
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(), newReplayCommand(), newSimulateCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(), newReplayCommand(), newBundleCommand(), newSimulateCommand(), newVersionCommand())
 	root.AddCommand(buildTimeCommands()...)
 	setUsage(root)
 	setExitHelp(root)

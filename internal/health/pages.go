@@ -101,7 +101,7 @@ func (r *Reason) Page() string {
 		fmt.Fprintf(&b, "\n%s\n", note)
 	}
 	if r.Restart != HelpsNo {
-		b.WriteString("\nBefore a restart, keep the evidence: [how](../troubleshooting.md#3-before-you-restart-anything).\n")
+		b.WriteString("\nBefore a restart, keep the evidence: `sudo plegd bundle` ([what it holds](../troubleshooting.md#3-before-you-restart-anything)).\n")
 	}
 	fmt.Fprintf(&b, "\n## Is it over?\n\n`plegd status` on the node no longer reports it, and in Prometheus `pleg_reason{reason=\"%s\"}` is 0. [All reasons](README.md) · [A node is NotReady, step by step](../troubleshooting.md)\n", r.ID)
 	return genericSteps.Replace(b.String())

@@ -1,0 +1,221 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// open returns the files of an archive.
+func open(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	r := tar.NewReader(z)
+	for {
+		head, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(head.Name, "plegd-bundle/")] = string(content)
+	}
+}
+
+// TestWrite: a part that hangs is abandoned and keeps what it had, one that fails
+// is listed, a file that is too long is cut, and the archive has a limit.
+func TestWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		defer close(released)
+		begun := time.Now()
+		var out bytes.Buffer
+		m, err := Write(t.Context(), &out, "node-1", "1.2.3", []Part{
+			{Name: "hangs", Gather: func(_ context.Context, add Add) error {
+				add("first.txt", []byte("first"), 0)
+				<-released
+				return nil
+			}},
+			{Name: "fails", Gather: func(context.Context, Add) error { return errors.New("no permission") }},
+			{Name: "long", Gather: func(_ context.Context, add Add) error {
+				add("long.txt", []byte("0123456789"), 4)
+				add("huge.txt", make([]byte, MaxBytes), 2*MaxBytes)
+				add("last.txt", []byte("last"), 0)
+				return nil
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took != partTime {
+			t.Errorf("it took %s, want the limit of the part that hangs", took)
+		}
+		files := open(t, out.Bytes())
+		if files["first.txt"] != "first" || files["long.txt"] != "0123" || files["last.txt"] != "last" || files["huge.txt"] != "" {
+			t.Errorf("first %q, long %q, last %q", files["first.txt"], files["long.txt"], files["last.txt"])
+		}
+		if !strings.Contains(files["README.txt"], "NAMES of pods") {
+			t.Errorf("the note does not warn: %q", files["README.txt"])
+		}
+		var listed Manifest
+		if err := json.Unmarshal([]byte(files["MANIFEST.json"]), &listed); err != nil || len(listed.Files) != 3 || len(listed.Missing) != 3 || len(m.Missing) != 3 {
+			t.Fatalf("%v: %s", err, files["MANIFEST.json"])
+		}
+		if listed.Files[1].CutFrom != 10 || listed.Missing[0].Part != "hangs" || listed.Missing[1].Error != "no permission" || listed.Missing[2].Part != "huge.txt" {
+			t.Errorf("%+v", listed)
+		}
+	})
+}
+
+// TestAllHang: the whole ends in its time when every part hangs.
+func TestAllHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		defer close(released)
+		var parts []Part
+		for range 20 {
+			parts = append(parts, Part{Name: "hangs", Gather: func(context.Context, Add) error { <-released; return nil }})
+		}
+		begun := time.Now()
+		m, err := Write(t.Context(), io.Discard, "", "", parts)
+		if err != nil || len(m.Missing) != len(parts) || time.Since(begun) != MaxTime {
+			t.Errorf("%v, %d missing after %s", err, len(m.Missing), time.Since(begun))
+		}
+	})
+}
+
+// gathered runs a part and returns its files.
+func gathered(t *testing.T, p Part) (map[string]string, error) {
+	t.Helper()
+	files, err := gather(t.Context(), p)
+	out := map[string]string{}
+	for _, f := range files {
+		out[f.name] = string(f.content)
+	}
+	return out, err
+}
+
+// TestProcesses: the threads and files of a process are described, its environment
+// is not.
+func TestProcesses(t *testing.T) {
+	t.Setenv("PLEGD_TEST_SECRET", "do-not-tell")
+	text := string(describe("/proc", os.Getpid()))
+	for _, want := range []string{"== status\nName:", "== threads\n", "wchan=", "== open files\n", "== cgroup\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "do-not-tell") {
+		t.Error("the environment is in it")
+	}
+	if gone := string(describe("/proc", 1<<30)); !strings.Contains(gone, "no such file") {
+		t.Errorf("a process that is gone: %q", gone)
+	}
+	files, err := gathered(t, Processes("/proc", "/sys"))
+	if err != nil || !strings.Contains(files["processes/list.txt"], "COMM") {
+		t.Errorf("%v: %.200q", err, files["processes/list.txt"])
+	}
+}
+
+func TestNames(t *testing.T) {
+	for comm, want := range map[string]bool{"containerd": true, "containerd-shim": true, "k3s-server": true, "runc": true, "runc:[2:INIT]": false, "bash": false, "containerdx": false} {
+		if named(comm) != want {
+			t.Errorf("%s: %t", comm, !want)
+		}
+	}
+	if got := fileName("../a b:[2]"); got != ".._a_b__2_" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestNode(t *testing.T) {
+	files, err := gathered(t, Node("/proc"))
+	if err != nil || !strings.Contains(files["node/meminfo.txt"], "MemTotal") || !strings.Contains(files["node/1/mountinfo.txt"], " / ") {
+		t.Errorf("%v, %d files", err, len(files))
+	}
+	if files, err := gathered(t, Node(t.TempDir())); err != nil || len(files) != 0 {
+		t.Errorf("an empty /proc: %v, %d files", err, len(files))
+	}
+}
+
+// TestSockets: a listener with a connection that nobody accepts is listed with its
+// queue and its process.
+func TestSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	files, err := gathered(t, Sockets("/proc"))
+	if err != nil && strings.HasPrefix(err.Error(), "sock_diag") {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(files["node/unix-sockets.txt"]) {
+		if strings.HasPrefix(line, "listen") && strings.Contains(line, path) {
+			if fields := strings.Fields(line); fields[3] != "1" || !strings.Contains(line, "bundle.test") {
+				t.Errorf("want a queue of 1 and this process: %s", line)
+			}
+			return
+		}
+	}
+	t.Errorf("%s is not listed", path)
+}
+
+// TestStacks: CRI-O's debug endpoint is asked on CRI-O only, and nothing that
+// changes something ever.
+func TestStacks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "crio.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var asked []string
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		_, _ = io.WriteString(w, "goroutine 1 [running]")
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+
+	files, err := gathered(t, Stacks(path, "containerd", ""))
+	if err != nil || len(asked) != 0 {
+		t.Errorf("containerd: %v, asked %v, %d files", err, asked, len(files))
+	}
+	files, err = gathered(t, Stacks(path, "cri-o", filepath.Join(t.TempDir(), "none.sock")))
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil || files["stacks/crio.txt"] != "goroutine 1 [running]" || strings.Join(asked, ",") != "GET /debug/goroutines,GET /info" {
+		t.Errorf("CRI-O: %v, asked %v", err, asked)
+	}
+}
