@@ -78,7 +78,9 @@ var kernelFaults = []fault{
 			b.must(os.Mkdir(dir, 0o755))
 			end := b.DeadFUSE(dir)
 			done := inBackground(func(ctx context.Context) {
-				_ = b.pods[0].TryContainer(ctx, &runtimeapi.Mount{HostPath: filepath.Join(dir, "volume"), ContainerPath: "/volume"})
+				if err := b.pods[0].TryContainer(ctx, &runtimeapi.Mount{HostPath: filepath.Join(dir, "volume"), ContainerPath: "/volume"}); err != nil {
+					b.t.Logf("the container: %v", err)
+				}
 			})
 			return func() {
 				end()

@@ -150,8 +150,8 @@ func (p *Pod) TryContainer(ctx context.Context, mount *runtimeapi.Mount) error {
 	answer, err := p.r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "mounting", Attempt: uint32(podCount.Add(1))},
-			Image:    &runtimeapi.ImageSpec{Image: p.r.image}, Labels: p.labels(),
-			Mounts: []*runtimeapi.Mount{mount}, Linux: &runtimeapi.LinuxContainerConfig{},
+			Image:    &runtimeapi.ImageSpec{Image: p.r.image, UserSpecifiedImage: p.r.image}, Labels: p.labels(),
+			Mounts: []*runtimeapi.Mount{mount}, Linux: linuxContainer(),
 		},
 	})
 	if err != nil {
