@@ -291,16 +291,25 @@ func (w *view) justListening() bool {
 // the last probe met.
 func (w *view) listenerChanged() bool {
 	l, q := w.f.Evidence.Listener, w.f.Evidence.Queue
-	if q != nil && !q.Listening && q.At.After(w.f.Probe.At) {
-		return true // what the probe met is gone
-	}
-	if q != nil && q.Listening && q.ListeningSince.After(w.f.Probe.At) {
-		return true // nobody has connected to this one yet
+	if w.probedBefore(q) {
+		return true
 	}
 	if l == nil {
 		return false
 	}
 	return q != nil && q.Inode != l.Inode || l.Since.After(w.f.Probe.At)
+}
+
+// probedBefore reports whether what the last probe met has gone since, or another
+// socket listens since: nobody has connected to that one yet.
+func (w *view) probedBefore(q *Queue) bool {
+	switch {
+	case q == nil:
+		return false
+	case q.Listening:
+		return q.ListeningSince.After(w.f.Probe.At)
+	}
+	return q.At.After(w.f.Probe.At)
 }
 
 // strangerAfter is how long something else must be met at the path before that is
@@ -356,10 +365,10 @@ func (w *view) notAccepting() bool {
 	if w.on(sigAcceptQueueDrains) || w.elsewhere() != nil {
 		return false
 	}
-	if p := w.f.Probe; !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout {
+	q := w.f.Evidence.Queue
+	if p := w.f.Probe; p.waitsForSettings() && !w.probedBefore(q) {
 		// A probe waits on for an answer; the queue says whether it still does. On a
 		// busy node one probe may be late, and so may be the look at the queue.
-		q := w.f.Evidence.Queue
 		if q == nil || !q.Listening || q.Length > 0 {
 			return true
 		}
@@ -367,8 +376,12 @@ func (w *view) notAccepting() bool {
 			return true
 		}
 	}
-	q := w.f.Evidence.Queue
 	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
+}
+
+// waitsForSettings reports whether a probe was connected and has had no answer.
+func (p *Probe) waitsForSettings() bool {
+	return !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout
 }
 
 // heldConnectionAnswers reports whether calls on the held connection are answered, and have

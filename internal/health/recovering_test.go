@@ -158,18 +158,23 @@ func TestStarvedWhileAccepting(t *testing.T) {
 // says nothing of that one.
 func TestStrangerIsGone(t *testing.T) {
 	met := t0.Add(-time.Second)
+	still := Queue{At: t0, Listening: true, Inode: 7, Length: 1, Limit: 128, ListeningSince: t0.Add(-5 * time.Second)}
 	for _, tt := range []struct {
 		name  string
+		cause Cause
 		queue Queue
 		want  string
 	}{
-		{"it still listens", Queue{At: t0, Listening: true, Inode: 7, ListeningSince: t0.Add(-5 * time.Second)}, RuntimeSocketUnlinked},
-		{"nobody listens since", Queue{At: t0}, ""},
-		{"another one listens since", Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
+		{"it still listens", CauseProtocol, still, RuntimeSocketUnlinked},
+		{"nobody listens since", CauseProtocol, Queue{At: t0}, ""},
+		{"another one listens since", CauseProtocol, Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
+		{"it still accepts nobody", CauseTimeout, still, AcceptStalled},
+		{"what accepted nobody is gone", CauseTimeout, Queue{At: t0}, ""},
+		{"another one accepts since", CauseTimeout, Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
 	} {
 		f := healthyFacts(t0)
 		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
-		f.Probe = Probe{At: met, Stage: StageSettings, Cause: CauseProtocol, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
+		f.Probe = Probe{At: met, Stage: StageSettings, Cause: tt.cause, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
 		f.Evidence.Queue = &tt.queue
 		if v := Judge(&f, t0, nil); v.Reason != tt.want {
 			t.Errorf("%s: %q, want %q: %v", tt.name, v.Reason, tt.want, v.Active)
