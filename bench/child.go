@@ -156,7 +156,7 @@ func startChild(ctx context.Context, name string, args ...string) (*process, err
 	return p, nil
 }
 
-// childEnv tells a test binary that it is a child: see TestMain.
+// childEnv marks a test binary as a child: see TestMain.
 const childEnv = "PLEGD_BENCH_CHILD"
 
 func (p *process) read() (reply, error) {

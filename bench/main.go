@@ -6,7 +6,7 @@
 //	        compared with the last ones in the straightforward way
 //	plegd   plegd's own connection and relist loop
 //
-// All talk to one fake runtime, which marshals each answer anew and in
+// All talk to one fake runtime, which marshals each answer again and in
 // another order, over a unix socket. Runtime and subjects are processes of their
 // own, so that a subject's CPU time is its own and one's garbage is not
 // collected at another's expense. The subjects take turns in short rounds, so

@@ -86,7 +86,7 @@ func (p *peer) lists(ctx context.Context) (*runtimeapi.ListPodSandboxResponse, *
 }
 
 // decode is the part of the peer that is not its own: both lists decoded by the
-// generated client, and nothing made of them. It tells whether the peer is fair.
+// generated client, and nothing made of them. It shows whether the peer is fair.
 type decode struct{ *peer }
 
 func newDecode(socket string) (decode, error) {

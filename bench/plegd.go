@@ -103,7 +103,7 @@ func (g gated) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
 // callSizes notes the sizes of the last two lists.
 type callSizes struct{ sandboxes, containers atomic.Int64 }
 
-// CallDone is told of every call.
+// CallDone observes every call.
 func (s *callSizes) CallDone(c cri.Call) {
 	switch c.Operation {
 	case cri.OpListPodSandbox:

@@ -227,7 +227,7 @@ func (d *demo) status(ctx context.Context) (*status, error) {
 	return &s, nil
 }
 
-// telling are the lines of /metrics that tell the story.
+// telling are the lines of /metrics that the demo prints.
 var telling = regexp.MustCompile(`^(pleg_last_seen_age_seconds |pleg_not_ready_in_seconds |pleg_relist_inflight_seconds\{.* [^0]|pleg_relist_inflight_seconds\{.* 0\.|pleg_running_pods |(pleg_verdict|pleg_reason|pleg_primary_reason)\{.* 1$)`)
 
 func (d *demo) showMetrics(ctx context.Context) error {

@@ -216,7 +216,7 @@ func oneLine(d *view.StatusDocument) string {
 	}, b.String())
 }
 
-// isTerminal tells whether w is a terminal that wants colour.
+// isTerminal reports whether w is a terminal that wants colour.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || !wantsColor() || os.Getenv("TERM") == "dumb" {

@@ -94,8 +94,8 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 	return out
 }
 
-// writePages writes the reasons' pages, and removes those of reasons that are
-// no more.
+// writePages writes the reasons' pages, and removes those of reasons that no
+// longer exist.
 func writePages(dir string) error {
 	pages := health.Pages()
 	old, err := filepath.Glob(filepath.Join(dir, "*.md"))

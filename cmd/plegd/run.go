@@ -79,7 +79,7 @@ func modes() []string {
 	return out
 }
 
-// validate checks everything that plegd was told, before anything is started.
+// validate checks the configuration before anything is started.
 func validate(cfg *daemon.Config) error {
 	addresses := cfg.WebListenAddresses[:0:0]
 	for _, a := range cfg.WebListenAddresses {

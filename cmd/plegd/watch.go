@@ -22,7 +22,7 @@ const (
 	watchRecent = 200
 )
 
-// What a terminal is told. The other screen keeps what was there before.
+// Escape sequences of a terminal. The alternate screen keeps the first one.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -136,7 +136,7 @@ func terminalSize(f *os.File) (width, height int) {
 	return int(size.Col), int(size.Row)
 }
 
-// redraws tells whether w is a terminal on which something can be redrawn.
+// redraws reports whether w is a terminal on which something can be redrawn.
 func redraws(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
@@ -146,5 +146,5 @@ func redraws(w io.Writer) (*os.File, bool) {
 	return f, err == nil
 }
 
-// wantsColor tells whether the user has not said otherwise; see no-color.org.
+// wantsColor reports whether colours are not switched off; see no-color.org.
 func wantsColor() bool { return os.Getenv("NO_COLOR") == "" }

@@ -12,7 +12,7 @@ type Events struct {
 	Phase  string    `json:"phase"`
 	Since  time.Time `json:"since"`
 	Detail string    `json:"detail,omitempty"`
-	// InUse is true while relists are far apart because events tell what
+	// InUse is true while relists are far apart because events report what
 	// changes: the period and the threshold of Config are then the evented ones.
 	// FellBack is true from the fallback to the generic loop until a stream
 	// holds again.
@@ -35,7 +35,7 @@ type Events struct {
 	Received   map[string]uint64 `json:"received,omitempty"`
 	Duplicates uint64            `json:"duplicates,omitempty"`
 	Backlog    uint64            `json:"backlog,omitempty"`
-	// Missed counts the changes that a relist found and no event told;
+	// Missed counts the changes that a relist found and no event reported;
 	// MissedSince is when the present run of them began, LastMissed when its last
 	// was counted: those that a gap of the stream explains are in no run.
 	Missed      uint64    `json:"missed,omitempty"`

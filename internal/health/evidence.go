@@ -6,7 +6,7 @@ import "time"
 // is nil while its source has said nothing, or while what it says is no longer
 // true of the process behind the socket.
 type Evidence struct {
-	// Sources tells of each source, by name, whether it answers.
+	// Sources is the state of each source by name.
 	Sources map[string]Source `json:"sources,omitempty"`
 
 	Queue       *Queue       `json:"queue,omitempty"`
@@ -99,8 +99,8 @@ type Connections struct {
 
 // StuckClient is a client of the runtime that does not read.
 type StuckClient struct {
-	// PID is the process that holds the client's end, 0 when it cannot be
-	// told; Comm its name, State its first thread's state.
+	// PID is the process that holds the client's end, 0 when it is not
+	// known; Comm its name, State its first thread's state.
 	PID   int    `json:"pid,omitempty"`
 	Comm  string `json:"comm,omitempty"`
 	State string `json:"state,omitempty"`
@@ -192,7 +192,7 @@ type LockWait struct {
 	// HolderPID has it; HolderComm is its name.
 	HolderPID  int    `json:"holder_pid"`
 	HolderComm string `json:"holder_comm,omitempty"`
-	// File is device:inode, or the path where it can be told.
+	// File is device:inode, or the path where it is known.
 	File  string    `json:"file"`
 	Since time.Time `json:"since"`
 }

@@ -48,7 +48,7 @@ type Facts struct {
 	Events *Events `json:"events,omitempty"`
 }
 
-// Config is what plegd was told, as far as a verdict depends on it.
+// Config is the configuration, as far as a verdict depends on it.
 type Config struct {
 	// RelistPeriod and RelistThreshold are those in force: while events are
 	// relied on, the evented ones.
@@ -196,7 +196,7 @@ type CallError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	// Bytes and Limit are set when a message was refused for its size;
-	// ByServer tells whose limit it was.
+	// ByServer is true for the server's limit.
 	Bytes    int  `json:"bytes,omitempty"`
 	Limit    int  `json:"limit,omitempty"`
 	ByServer bool `json:"by_server,omitempty"`

@@ -11,7 +11,7 @@ import (
 const reliableGap = 10 * time.Second
 
 // Judge makes the verdict of the facts at now. previous is the verdict before
-// it, nil for the first: it tells since when a state or a reason stands, and
+// it, nil for the first: it has since when a state or a reason is active, and
 // keeps a reason from flapping at its threshold.
 func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	k := rules(f, now)

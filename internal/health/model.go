@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// RelistRecord is one relist of plegd's as the modelled kubelet replays it.
+// RelistRecord is one of plegd's relists as the modelled kubelet replays it.
 type RelistRecord struct {
 	// Seq numbers the relists; a later record with the same number replaces an
 	// earlier one.
@@ -17,7 +17,7 @@ type RelistRecord struct {
 	OK     bool
 	// Inspections are the pods inspected, or to be inspected, in this relist.
 	Inspections []InspectionRecord
-	// Again are inspections that the kubelet has no part in: they tell how the
+	// Again are inspections that the kubelet has no part in: they show how the
 	// runtime answers by then.
 	Again []InspectionRecord
 	// Complete is true when the relist has ended: no more inspections will come.
@@ -94,7 +94,7 @@ func NewModel(period, rpcTimeout time.Duration, lastSeen time.Time) *Model {
 func (m *Model) SetRPCTimeout(d time.Duration) { m.rpcTimeout = d }
 
 // Restart begins again with a kubelet that started at t and has yet to relist. A
-// relist of plegd's that is under way is its first one as well.
+// relist of plegd that is under way is its first one as well.
 func (m *Model) Restart(t time.Time) {
 	again := NewModel(m.period, m.rpcTimeout, time.Time{})
 	again.next, again.ended, again.restarted = t, t, t
@@ -109,7 +109,7 @@ func (m *Model) Restart(t time.Time) {
 	*m = *again
 }
 
-// Observe takes over a relist of plegd's: when it starts, as it moves on, when
+// Observe takes over one of plegd's relists: when it starts, as it moves on, when
 // it has ended. Records come in order of Seq.
 func (m *Model) Observe(r RelistRecord) {
 	if m.current != nil {
@@ -127,7 +127,7 @@ func (m *Model) Observe(r RelistRecord) {
 		return // replayed already
 	}
 	if n := len(m.waiting); n > 0 && r.Seq < m.waiting[n-1].Seq {
-		m.postponeAll(r) // told late: a later one is replayed in its place
+		m.postponeAll(r) // observed late: a later one is replayed in its place
 		return
 	}
 	if len(m.waiting) == maxWaiting {
@@ -318,7 +318,7 @@ func (m *Model) finish(end time.Time) {
 	}
 }
 
-// hear takes over how pods were answered in a relist of plegd's that is not
+// hear takes over how pods were answered in one of plegd's relists that is not
 // before the one replayed.
 func (c *replay) hear(r RelistRecord) {
 	for _, group := range [][]InspectionRecord{r.Inspections, r.Again} {
@@ -336,7 +336,7 @@ func (c *replay) hear(r RelistRecord) {
 // endOf returns when the modelled inspection that begins at c.at ends; known is
 // false when that is not yet known.
 func (c *replay) endOf(i InspectionRecord, rpcTimeout time.Duration, now time.Time) (end time.Time, known bool) {
-	// A later inspection of the same pod that was answered tells when the
+	// A later inspection of the same pod that was answered shows when the
 	// runtime was able to answer again, and how long that took.
 	a, answered := c.answered[i.UID]
 	answered = answered && a.End.After(i.End)

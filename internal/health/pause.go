@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// PauseKind says what stood still while plegd was paused.
+// PauseKind says what was paused together with plegd.
 type PauseKind string
 
 // The kinds of a pause.
 const (
 	// PauseSuspend is a suspended machine: CLOCK_MONOTONIC, and with it every
-	// age, stood still.
+	// age, was paused.
 	PauseSuspend PauseKind = "suspend"
 	// PauseMachine is a machine on which nothing ran while CLOCK_MONOTONIC went
 	// on: a virtual machine that was stopped. Ages do not count it.

@@ -57,8 +57,8 @@ var eventReasons = []Reason{
 	},
 	{
 		ID: EventsMissed, Severity: SeverityWarning,
-		Meaning: "The runtime's events do not tell of every change: a kubelet that relies on them learns of it up to 5 min late.",
-		Needs:   "--events=hint or evented, and changes that relists find and no event tells.",
+		Meaning: "The runtime's events do not report every change: a kubelet that relies on them sees such a change up to 5 min late.",
+		Needs:   "--events=hint or evented, and changes that relists find and no event reports.",
 		Thresholds: []Threshold{
 			{"no event within two relist periods", nil},
 			{"repeatedly for %s while the stream held: a cut or a lapse explains what is missed around it", missedPersists},
@@ -80,7 +80,7 @@ var eventReasons = []Reason{
 			for _, n := range e.Received {
 				received += n
 			}
-			return []string{fmt.Sprintf("changes that no event told while the stream held, for %s, the last %s ago; %d missed changes and %d events in all",
+			return []string{fmt.Sprintf("changes without an event while the stream lasted, for %s, the last %s ago; %d missed changes and %d events in all",
 				short(e.LastMissed.Sub(e.MissedSince)), short(w.age(e.LastMissed)), e.Missed, received)}
 		},
 	},

@@ -37,7 +37,7 @@ var otherReasons = []Reason{
 		},
 		For:      subscriberCanBlock,
 		Outranks: append([]string{RuntimeHelperStuck}, load...),
-		Next:     "Continue or end the client named in the evidence; the runtime goes on at once.",
+		Next:     "Continue or end the client named in the evidence; the runtime continues at once.",
 		Steps: []string{
 			"`ps -o pid,stat,args -p PID`: T is stopped; `kill -CONT PID`, or end it.",
 			"Every pod start and stop waits for it; Version, Status and the lists do not. containerd 1.7 drops the events and blocks nobody, 1.6 has no events.",
@@ -57,7 +57,7 @@ var otherReasons = []Reason{
 				if w.age(s.Since) < least {
 					continue
 				}
-				who := "a client that cannot be told"
+				who := "an unidentified client"
 				if s.PID != 0 {
 					who = fmt.Sprintf("pid %d (%s), %s,", s.PID, s.Comm, stateText(s.State))
 				}
@@ -140,7 +140,7 @@ var otherReasons = []Reason{
 		match: func(w *view) []string {
 			var out []string
 			if e := w.f.Events; e.full() {
-				out = append(out, fmt.Sprintf("%d pod lifecycle events wait to be read, and no more fit", e.Waiting))
+				out = append(out, fmt.Sprintf("%d pod lifecycle events wait to be read; the channel is full", e.Waiting))
 			}
 			if w.f.LastDiscard.IsZero() || w.age(w.f.LastDiscard) > discardRecent {
 				return out
@@ -150,7 +150,7 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: RelistLoopStalled, Severity: SeverityCritical,
-		Meaning: "plegd's own relist loop does not move: this is a fault of plegd's, and says nothing about the runtime.",
+		Meaning: "plegd's own relist loop does not move: this is a fault of plegd and says nothing about the runtime.",
 		Needs:   "a relist takes longer than its time limits allow, or none begins.",
 		Thresholds: []Threshold{
 			{"%s beyond --rpc-timeout, or beyond --relist-period", loopLate},

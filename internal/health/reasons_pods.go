@@ -17,11 +17,11 @@ var podReasons = []Reason{
 			{"in D for %s", blockedShim},
 		},
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
-		Next:     "See what stopped it; continuing or killing that shim mends the pod.",
+		Next:     "See what stopped it; continue or end that shim to recover the pod.",
 		Steps: []string{
 			"`ps -o pid,stat,wchan:32,etime,args -p PID`: T is stopped (by a debugger, by job control), D waits for the disk.",
-			"`kill -CONT PID` where it was stopped; killing it ends the pod, which is then made anew.",
-			"It can hold up the next start of the runtime: mend it before you restart that.",
+			"`kill -CONT PID` where it was stopped; killing it ends the pod, which the kubelet then recreates.",
+			"It delays the next start of the runtime: fix it before you restart that.",
 		},
 		Restart: HelpsNo, RestartNote: "A stuck shim outlives it. containerd 1.6 and 1.7 then take 15 to 19 s and call the running containers of that pod EXITED; 2.4 does not end on SIGTERM, and after SIGKILL does the same (tried).",
 		match: func(w *view) []string {
@@ -86,7 +86,7 @@ var podReasons = []Reason{
 			"`plegd status`: the stuck pods by name, slowest first.",
 			"`ps -eo pid,stat,wchan:32,etime,args | grep -e shim -e conmon`: T is stopped, D waits for the disk.",
 			"`crictl inspect CONTAINER` hangs for the one that is stuck.",
-			"Killing that pod's shim ends it; the pod is lost and made anew.",
+			"Killing that pod's shim ends it; the pod is lost and the kubelet recreates it.",
 		},
 		Restart: HelpsMaybe, RestartNote: "A stuck shim outlives the runtime's restart, and can hold up its start.",
 		match: func(w *view) []string {

@@ -97,7 +97,7 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeUnresponsive, Severity: SeverityCritical,
-		Meaning:    "The runtime accepts connections at most and answers nothing: every call hangs.",
+		Meaning:    "The runtime may accept connections but answers no calls: every call hangs.",
 		Needs:      "a list and a Version call beside it are unanswered, and nothing has been answered since.",
 		Thresholds: append(slices.Clone(listHangs), Threshold{"Version unanswered for %s", hangProbeAfter}),
 		Outranks:   slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
@@ -125,7 +125,7 @@ var runtimeReasons = []Reason{
 		Next:       "Look for a shim or a runc that holds the lock before you restart the runtime.",
 		Steps: []string{
 			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
-			"`crictl pods`, `crictl ps`: which of the two hangs tells which lock. `crictl inspect` of the container whose lock it is hangs too.",
+			"`crictl pods`, `crictl ps`: the one that hangs shows which lock. `crictl inspect` of the container that holds it hangs too.",
 			"`kill -USR1 PID` of containerd makes it write its goroutine stacks to its log and continue: keep them for the bug report.",
 			"`systemctl restart {unit}` helps only where no shim is stuck.",
 		},

@@ -69,7 +69,7 @@ var socketReasons = []Reason{
 		Steps: []string{
 			"`systemctl status {unit}`: is it stopped, failed, or restarting?",
 			"`journalctl -u {unit} -b --since -15min`: its last words.",
-			"If it runs under another path, tell plegd with `--runtime-endpoint`; `plegd status` shows which path it watches and why.",
+			"If it runs under another path, set `--runtime-endpoint`; `plegd status` shows which path it watches and why.",
 		},
 		Restart: HelpsYes, RestartNote: "It is not running: start it.",
 		match: func(w *view) []string {
@@ -125,7 +125,7 @@ var socketReasons = []Reason{
 			"plegd has to run as root (it needs no capability for this); in a pod, as uid 0 with the SELinux type spc_t.",
 			"`ausearch -m avc -ts recent`: has SELinux or AppArmor refused it?",
 		},
-		Restart: HelpsMaybe, RestartNote: "Only when its mode was changed by hand: a restart makes the socket anew.",
+		Restart: HelpsMaybe, RestartNote: "Only when its mode was changed by hand: a restart recreates the socket.",
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CausePermissionDenied {
 				return w.connectEvidence(detail)
@@ -138,7 +138,7 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
-		Meaning: "The runtime runs and answers, but its socket's path is gone, or leads to something else: whoever connects anew fails.",
+		Meaning: "The runtime runs and answers, but its socket's path is gone, or leads to something else: new connections fail.",
 		Needs:   "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
 		Thresholds: []Threshold{
 			{"something else at the path for %s", strangerAfter},

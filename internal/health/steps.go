@@ -67,7 +67,7 @@ func (f *Facts) nodeSteps() *strings.Replacer {
 	return strings.NewReplacer(wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd)
 }
 
-// unit is the runtime's systemd unit, "" while that cannot be told.
+// unit is the runtime's systemd unit, "" while that is not known.
 func (f *Facts) unit() string {
 	if c := f.Evidence.Cgroup; c != nil {
 		for part := range strings.SplitSeq(c.Path, "/") {

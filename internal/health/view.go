@@ -28,7 +28,7 @@ const (
 	// statusHangAfter is the same for Status beside lists that answer.
 	statusHangAfter = 2 * time.Second
 	// answerAfterStatus is how long after the start of a Status that hangs another
-	// call must be answered, to tell a Status that hangs from a runtime that has
+	// call must be answered, to distinguish a Status that hangs from a runtime that has
 	// just stopped answering at all.
 	answerAfterStatus = time.Second
 	// inspectHangAfter is how long a pod's inspection must be unanswered.
@@ -186,7 +186,7 @@ func (w *view) heldConnectionDown() bool {
 	return !e.answered() && !w.lastAnswer.After(w.f.Relist.Last.End)
 }
 
-// connect returns why a connection cannot be made, as the newest attempt tells,
+// connect returns why a connection cannot be made, by the newest attempt,
 // the held one's or a fresh one; CauseNone when one can be, or when the held
 // connection works.
 func (w *view) connect() (Cause, string) {
@@ -205,8 +205,8 @@ func (w *view) connect() (Cause, string) {
 	return CauseNone, ""
 }
 
-// freshDialFailure returns why a fresh connection fails while the held one goes on being
-// answered.
+// freshDialFailure returns why a fresh connection fails while the held one is
+// still answered.
 func (w *view) freshDialFailure() (Stage, Cause, string) {
 	p := w.f.Probe
 	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
@@ -246,7 +246,7 @@ func (w *view) nothingAnswers() bool {
 	if !ok || w.age(w.lastAnswer) < hangProbeAfter || !w.unanswered(opVersion, w.lastAnswer, hangProbeAfter) {
 		return false
 	}
-	// Another call was answered while this one waited: then Status tells.
+	// Another call was answered while this one waited: then Status decides.
 	since := w.f.Version.HangsSince
 	return since.IsZero() || since.After(w.lastAnswer) || w.on(sigStatusTrouble)
 }
@@ -310,7 +310,7 @@ func (w *view) answeredWhileStatusFails() bool {
 	}
 	// One that failed for want of an answer, while the runtime was starting or
 	// while the lists failed too, failed with everything else: the next one, a
-	// second later, tells.
+	// second later, decides.
 	if s.LastErr != nil && w.f.Relist.Failures == 0 && w.f.Calls[opStatus].LastFailed.After(w.f.Relist.AnsweredSince) && s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
 		return true
 	}
@@ -402,8 +402,8 @@ func (w *view) callEvidence() []string {
 }
 
 // againEvidence says since when no relist has succeeded, where that is more than
-// the present call or the last failure tells: a list that hangs is given up
-// after --rpc-timeout and asked for again, and its age begins anew.
+// the present call or the last failure shows: a list that hangs is given up
+// after --rpc-timeout and called again, and its age starts again.
 func (w *view) againEvidence() []string {
 	r := &w.f.Relist
 	if _, _, hanging := w.hang(); r.Failures == 0 || r.Failures == 1 && !hanging {
