@@ -105,11 +105,11 @@ e2e-vm: ## Run the package in a virtual machine with cgroup v2: limits on the un
 	$(GO) test -tags e2e -count=1 -timeout 2h -v $(E2EFLAGS) ./test/vm/
 
 .PHONY: e2e-faults
-e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] (root)
+e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] [AT_LEAST=0.98] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a runtime and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@mkdir -p build/faults
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/faults" \
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/faults" PLEGD_FAULTS_AT_LEAST="$(AT_LEAST)" \
 	  RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v -run 'TestFaults|TestShapes|TestTakeOvers|TestTwoRuntimes|TestKernel|TestLatched|TestConstant' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-advice
