@@ -23,24 +23,11 @@ import (
 	"github.com/plegd/plegd/internal/view/text"
 )
 
-// node-problem-detector's protocol for a custom plugin: exit codes, the longest
-// message, and a time that is inside its usual timeout of 5 s.
-const (
-	npdOK       = 0
-	npdProblem  = 1
-	npdUnknown  = 2
-	npdMaxBytes = 80
-	npdTimeout  = 3500 * time.Millisecond
-)
-
-// cutMark ends a line that was too long: half a number must not pass for a
-// whole one.
-const cutMark = "..."
-
 func newCheckCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
 	var output *string
 	var timeout time.Duration
+	var problem string
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Make a full diagnosis",
@@ -56,7 +43,8 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			print := map[string]func(io.Writer, *view.StatusDocument) (int, error){
-				"text": printText, "json": printJSON, "nagios": printNagios, "npd": printNPD,
+				"text": printText, "json": printJSON, "nagios": printNagios,
+				"npd": func(w io.Writer, d *view.StatusDocument) (int, error) { return printNPD(w, d, problem) },
 			}[*output]
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return usage(err)
@@ -67,6 +55,12 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 			}
 			if timeout <= 0 {
 				return usage(fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout))
+			}
+			if err := validNPDProblem(problem, *output); err != nil {
+				return usage(err)
+			}
+			if isReason(problem) {
+				return checkReason(cmd.Context(), cmd.OutOrStdout(), cfg.ControlSocket, problem, timeout)
 			}
 			unknown := exitUnknown
 			if *output == "npd" {
@@ -89,6 +83,8 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 	output = outputFlag(cmd, "text", "json", "nagios", "npd")
 	fs.DurationVar(&timeout, "timeout", 10*time.Second, "how long a diagnosis may take")
 	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the daemon's control socket; empty: ask no daemon")
+	fs.StringVar(&problem, "npd-problem", npdAny, "what -o npd calls a problem: any, unhealthy, critical, or the ID of a reason")
+	completeFlag(cmd, "npd-problem", npdProblems())
 	watchFlags(fs, &cfg)
 	return cmd
 }
@@ -165,27 +161,6 @@ func printNagios(w io.Writer, d *view.StatusDocument) (int, error) {
 	return code, err
 }
 
-// printNPD prints at most 80 bytes, as node-problem-detector keeps of them.
-func printNPD(w io.Writer, d *view.StatusDocument) (int, error) {
-	code := npdProblem
-	switch exitCode(d) {
-	case exitHealthy:
-		code = npdOK
-	case exitUnknown:
-		code = npdUnknown
-	}
-	line := oneLine(d)
-	if len(line) > npdMaxBytes {
-		for len(line) > npdMaxBytes-len(cutMark) {
-			_, size := utf8.DecodeLastRuneInString(line)
-			line = line[:len(line)-size]
-		}
-		line += cutMark
-	}
-	_, err := fmt.Fprintln(w, line)
-	return code, err
-}
-
 // oneLine is the verdict, the primary reason, the time left and the first
 // piece of evidence.
 func oneLine(d *view.StatusDocument) string {
@@ -206,14 +181,18 @@ func oneLine(d *view.StatusDocument) string {
 	if len(d.Reasons) > 0 && len(d.Reasons[0].Evidence) > 0 {
 		b.WriteString(": " + d.Reasons[0].Evidence[0])
 	}
-	// One line of plain text, whatever a runtime has put into its messages; |
-	// would begin Nagios's performance data.
+	return printable(b.String())
+}
+
+// printable makes one line of plain text, whatever a runtime has put into its
+// messages; | would begin Nagios's performance data.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == '|' || r == utf8.RuneError {
 			return ' '
 		}
 		return r
-	}, b.String())
+	}, text)
 }
 
 // isTerminal reports whether w is a terminal that wants colour.

@@ -74,6 +74,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"check", "--timeout=0"}, 4, []string{"--timeout", "0s"}},
 		{[]string{"check", "--no-such-flag"}, 4, []string{"--no-such-flag"}},
 		{[]string{"check", "-o", "npd", "--timeout=never"}, 2, []string{"--timeout", `"never"`}},
+		{[]string{"check", "-o", "npd", "--npd-problem=slow"}, 2, []string{"--npd-problem", `"slow"`, "unhealthy"}},
+		{[]string{"check", "--npd-problem=unhealthy"}, 4, []string{"--npd-problem", "-o npd"}},
 		{[]string{"status", "--output=nagios"}, 4, []string{"--output", `"nagios"`, "text or json"}},
 		{[]string{"status", "--control-socket=" + filepath.Join(dir, "none.sock")}, 3, []string{"none.sock"}},
 		{[]string{"reasons", "NoSuchReason"}, 4, []string{"NoSuchReason", "plegd reasons"}},
@@ -174,8 +176,34 @@ func TestExitCodes(t *testing.T) {
 		if got := exitCode(d); got != tt.check {
 			t.Errorf("%s %s: exit %d, want %d", tt.state, tt.reason, got, tt.check)
 		}
-		if got, err := printNPD(&bytes.Buffer{}, d); err != nil || got != tt.npd {
+		if got, err := printNPD(&bytes.Buffer{}, d, npdAny); err != nil || got != tt.npd {
 			t.Errorf("%s %s: npd exit %d (%v), want %d", tt.state, tt.reason, got, err, tt.npd)
+		}
+	}
+}
+
+// TestNPDProblems: a node that is only slow gets no condition, and neither does the runtime for
+// a fault of the kubelet.
+func TestNPDProblems(t *testing.T) {
+	for _, tt := range []struct {
+		state, reason, severity string
+		unhealthy, critical     int
+	}{
+		{"healthy", "", "", npdOK, npdOK},
+		{"degraded", health.RelistSlow, "warning", npdOK, npdOK},
+		{"degraded", health.RuntimeFrozen, "critical", npdOK, npdProblem},
+		{"unhealthy", health.RuntimeFrozen, "critical", npdProblem, npdProblem},
+		{"degraded", health.KubeletDown, "critical", npdOK, npdOK},
+		{"starting", health.Starting, "info", npdUnknown, npdUnknown},
+	} {
+		d := document(func(d *view.StatusDocument) {
+			d.State, d.Reason, d.Reasons = tt.state, tt.reason, []view.ReasonDocument{{ID: tt.reason, Severity: tt.severity}}
+		})
+		if got := npdCode(d, npdUnhealthy); got != tt.unhealthy {
+			t.Errorf("%s %s: unhealthy is %d, want %d", tt.state, tt.reason, got, tt.unhealthy)
+		}
+		if got := npdCode(d, npdCritical); got != tt.critical {
+			t.Errorf("%s %s: critical is %d, want %d", tt.state, tt.reason, got, tt.critical)
 		}
 	}
 }
@@ -201,7 +229,7 @@ func TestNPD(t *testing.T) {
 	var out bytes.Buffer
 	if _, err := printNPD(&out, document(func(d *view.StatusDocument) {
 		d.Reasons[0].Evidence[0] = strings.Repeat("ü", 100)
-	})); err != nil {
+	}), npdAny); err != nil {
 		t.Fatal(err)
 	}
 	line := strings.TrimSuffix(out.String(), "\n")
@@ -209,7 +237,7 @@ func TestNPD(t *testing.T) {
 		t.Errorf("%d bytes: %q", len(line), line)
 	}
 	out.Reset()
-	if _, err := printNPD(&out, document(func(d *view.StatusDocument) { d.Reasons[0].Evidence[0] = "short" })); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
+	if _, err := printNPD(&out, document(func(d *view.StatusDocument) { d.Reasons[0].Evidence[0] = "short" }), npdAny); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
 		t.Errorf("a line that fits is cut: %q (%v)", &out, err)
 	}
 }

@@ -61,18 +61,24 @@ const maxPipe = 4 << 10
 type detector struct {
 	config         config
 	invoke, global time.Duration
-	// condition is the state of the one condition, and updates how often it
-	// has changed: each is an event on the node.
-	status  string
-	message string
-	updates int
+	// conditions are the states by type.
+	conditions map[string]*state
+	// events are the reasons of what temporary problems have sent.
+	events []string
+}
+
+// state is that of a condition; updates is how often it has changed: each is an event on the
+// node.
+type state struct {
+	status, reason, message string
+	updates                 int
 }
 
 // newDetector reads a configuration as node-problem-detector does when it
 // starts: what it refuses there keeps it from starting. A field that it has not
 // is refused here too; there it would go unnoticed.
 func newDetector(text string) (*detector, error) {
-	d := &detector{status: "False"}
+	d := &detector{conditions: map[string]*state{}}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d.config); err != nil {
@@ -95,6 +101,9 @@ func newDetector(text string) (*detector, error) {
 	if c.PluginConfig.MaxOutputLength == nil {
 		length := 80
 		c.PluginConfig.MaxOutputLength = &length
+	}
+	for _, c := range c.Conditions {
+		d.conditions[c.Type] = &state{status: "False", reason: c.Reason, message: c.Message}
 	}
 	for _, r := range c.Rules {
 		limit, err := duration(r.Timeout, d.global)
@@ -166,16 +175,22 @@ func (d *detector) run(r rule, program string, env []string) (result int, messag
 	return result, message, nil
 }
 
-// update changes the condition of a permanent problem.
+// update does what a rule's result does. A temporary problem is an event each time that the
+// result is not 0. Of a permanent one only a change counts; a rule that finds nothing ends the
+// problem of another rule with the same condition.
 func (d *detector) update(r rule, result int, message string) {
 	if r.Type != "permanent" {
+		if result != ok {
+			d.events = append(d.events, r.Reason)
+		}
 		return
 	}
+	c := d.conditions[r.Condition]
 	status := [...]string{ok: "False", problem: "True", unknown: "Unknown"}[result]
-	changed := status != d.status ||
-		status == "True" && d.config.PluginConfig.EnableMessageChangeBasedConditionUpdate && message != d.message
+	changed := status != c.status || status == "True" &&
+		(c.reason != r.Reason || d.config.PluginConfig.EnableMessageChangeBasedConditionUpdate && message != c.message)
 	if changed {
-		d.status, d.message = status, message
-		d.updates++
+		c.status, c.reason, c.message = status, r.Reason, message
+		c.updates++
 	}
 }

@@ -1,7 +1,9 @@
 package npd
 
 import (
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -11,7 +13,11 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/health"
 )
+
+var update = flag.Bool("update", false, "write plegd-events.json")
 
 // plugin is the program that the rules are to run, built once.
 func plugin(t *testing.T) string {
@@ -27,10 +33,12 @@ func plugin(t *testing.T) string {
 type node struct {
 	name string
 	env  []string
-	// want is the result, and says what the message must hold.
-	want int
+	// want are the results by condition, and says what the messages of problems must hold.
+	want map[string]int
 	says string
 }
+
+const unhealthy, runtimeProblem = "PLEGUnhealthy", "ContainerRuntimeProblem"
 
 // nodes are a healthy one, one with a fault, and what may go wrong with the
 // question itself. None has a plegd that runs but the last, whose does not
@@ -51,12 +59,14 @@ func nodes(t *testing.T, program string) []node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
+	both := func(u, r int) map[string]int { return map[string]int{unhealthy: u, runtimeProblem: r} }
 	return []node{
-		{"healthy", with("PLEGD_RUNTIME_ENDPOINT=" + healthy), ok, "healthy"},
-		{"a list hangs", with("PLEGD_RUNTIME_ENDPOINT=" + hung), problem, "RuntimeListStall"},
-		{"no socket", with("PLEGD_RUNTIME_ENDPOINT=" + filepath.Join(dir, "gone.sock")), problem, "RuntimeSocketMissing"},
-		{"a wrong setting", with("PLEGD_RELIST_PERIOD=often"), unknown, ""},
-		{"a daemon that does not answer", with("PLEGD_RUNTIME_ENDPOINT="+healthy, "PLEGD_CONTROL_SOCKET="+silent), unknown, ""},
+		{"healthy", with("PLEGD_RUNTIME_ENDPOINT=" + healthy), both(ok, ok), "healthy"},
+		// The kubelet still manages pods: nothing that a remediation should act on.
+		{"a list hangs", with("PLEGD_RUNTIME_ENDPOINT=" + hung), both(ok, problem), "RuntimeListStall"},
+		{"no socket", with("PLEGD_RUNTIME_ENDPOINT=" + filepath.Join(dir, "gone.sock")), both(ok, problem), "RuntimeSocketMissing"},
+		{"a wrong setting", with("PLEGD_RELIST_PERIOD=often"), both(unknown, unknown), ""},
+		{"a daemon that does not answer", with("PLEGD_RUNTIME_ENDPOINT="+healthy, "PLEGD_CONTROL_SOCKET="+silent), both(unknown, unknown), ""},
 	}
 }
 
@@ -88,40 +98,44 @@ func check(text, program string, all []node) error {
 	if err != nil {
 		return err
 	}
-	if len(d.config.Rules) != 1 || len(d.config.Conditions) != 1 {
-		return fmt.Errorf("%d rules and %d conditions, want one of each", len(d.config.Rules), len(d.config.Conditions))
+	if len(d.config.Rules) != 2 || len(d.config.Conditions) != 2 || d.config.Rules[0].Condition == d.config.Rules[1].Condition {
+		return errors.New("want a rule for each of two conditions: of two for one, each ends the other's problem")
 	}
-	r := d.config.Rules[0]
 	switch {
-	case r.Path != "/usr/bin/plegd":
-		return fmt.Errorf("the plugin is %s, and the packages install /usr/bin/plegd", r.Path)
 	case d.config.MetricsReporting == nil || !*d.config.MetricsReporting:
 		return errors.New("its metrics are switched off")
-	case d.invoke < 2*d.global:
-		return fmt.Errorf("it is asked every %s, and may take %s", d.invoke, d.global)
+	case d.invoke < 4*d.global:
+		return fmt.Errorf("it is asked every %s, and may take twice %s", d.invoke, d.global)
 	case d.config.PluginConfig.Concurrency == nil || *d.config.PluginConfig.Concurrency != 1:
 		return errors.New("several plegds may ask the runtime at once")
 	}
-	// A fault that lasts is one event, however its numbers change.
-	for _, message := range []string{"NotReady in 120s", "NotReady in 90s"} {
-		d.update(r, problem, message)
-	}
-	if d.updates != 1 {
-		return fmt.Errorf("a fault that lasts makes %d events", d.updates)
+	for _, r := range d.config.Rules {
+		if r.Path != "/usr/bin/plegd" {
+			return fmt.Errorf("the plugin is %s, and the packages install /usr/bin/plegd", r.Path)
+		}
+		// A fault that lasts is one event, however its numbers change.
+		for _, message := range []string{"NotReady in 120s", "NotReady in 90s"} {
+			d.update(r, problem, message)
+		}
+		if n := d.conditions[r.Condition].updates; n != 1 {
+			return fmt.Errorf("a fault that lasts makes %d events", n)
+		}
 	}
 	for _, n := range all {
-		began := time.Now()
-		result, message, err := d.run(r, program, n.env)
-		took := time.Since(began)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", n.name, err)
-		case strings.HasPrefix(message, "Timeout"):
-			return fmt.Errorf("%s: killed after %s", n.name, took)
-		case result != n.want || !strings.Contains(message, n.says):
-			return fmt.Errorf("%s: the result is %d %q, want %d with %q", n.name, result, message, n.want, n.says)
-		case strings.ContainsAny(message, "\n\r") || !utf8.ValidString(message) || len(message) > 80:
-			return fmt.Errorf("%s: not one line of at most 80 bytes: %q", n.name, message)
+		for _, r := range d.config.Rules {
+			began := time.Now()
+			result, message, err := d.run(r, program, n.env)
+			took := time.Since(began)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%s: %w", n.name, err)
+			case strings.HasPrefix(message, "Timeout"):
+				return fmt.Errorf("%s: killed after %s", n.name, took)
+			case result != n.want[r.Condition] || !strings.Contains(message, n.says):
+				return fmt.Errorf("%s: the result for %s is %d %q, want %d with %q", n.name, r.Condition, result, message, n.want[r.Condition], n.says)
+			case strings.ContainsAny(message, "\n\r") || !utf8.ValidString(message) || len(message) > 80:
+				return fmt.Errorf("%s: not one line of at most 80 bytes: %q", n.name, message)
+			}
 		}
 	}
 	return nil
@@ -139,16 +153,24 @@ func TestPlugin(t *testing.T) {
 		t.Error(err)
 	}
 	for _, m := range []struct{ old, mutant, found string }{
-		{`      "timeout": "5s"`, `      "timeout": "6s"`, "greater than the global"},
-		{`      "timeout": "5s"`, `      "timeout": "1s"`, "killed after"},
-		{`, "-o", "npd"`, ``, "the result is"},
-		{`"condition": "PLEGProblem"`, `"condition": "PlegProblem"`, "no default condition"},
-		{`"max_output_length": 80`, `"max_output_length": 12`, "the result is"},
+		{`"--npd-problem=critical"],
+      "timeout": "5s"`, `"--npd-problem=critical"],
+      "timeout": "6s"`, "greater than the global"},
+		{`"--npd-problem=critical"],
+      "timeout": "5s"`, `"--npd-problem=critical"],
+      "timeout": "1s"`, "killed after"},
+		{`, "--npd-problem=unhealthy"`, ``, "the result for PLEGUnhealthy is"},
+		{`--npd-problem=critical`, `--npd-problem=unhealthy`, "the result for ContainerRuntimeProblem is"},
+		{`"condition": "PLEGUnhealthy"`, `"condition": "PlegUnhealthy"`, "no default condition"},
+		{`"condition": "PLEGUnhealthy"`, `"condition": "ContainerRuntimeProblem"`, "each ends the other's"},
+		{`"max_output_length": 80`, `"max_output_length": 6`, "the result for"},
 		{`"max_output_length": 80`, `"max_output": 80`, "unknown field"},
 		{`_condition_update": false`, `_condition_update": true`, "events"},
 		{`"concurrency": 1`, `"concurrency": 3`, "several plegds"},
-		{`"/usr/bin/plegd"`, `"/usr/local/bin/plegd"`, "the packages install"},
-		{`"invoke_interval": "30s"`, `"invoke_interval": "5s"`, "it is asked every"},
+		{`"/usr/bin/plegd",
+      "args": ["check", "-o", "npd", "--npd-problem=critical"]`, `"/usr/local/bin/plegd",
+      "args": ["check", "-o", "npd", "--npd-problem=critical"]`, "the packages install"},
+		{`"invoke_interval": "30s"`, `"invoke_interval": "15s"`, "it is asked every"},
 	} {
 		if n := strings.Count(own, m.old); n != 1 {
 			t.Errorf("plegd.json has %q %d times, want once: name another mutation", m.old, n)
@@ -160,5 +182,93 @@ func TestPlugin(t *testing.T) {
 				t.Errorf("with %s for %s what is found is %v, want %q", m.mutant, m.old, err, m.found)
 			}
 		})
+	}
+}
+
+// events returns the configuration with an event for each reason of the table that is worth
+// one. Its reason is the reason's ID.
+func events(t *testing.T) string {
+	t.Helper()
+	c := map[string]any{
+		"plugin": "custom",
+		"pluginConfig": map[string]any{
+			"invoke_interval": "5m", "timeout": "5s", "max_output_length": 80, "concurrency": 1, "skip_initial_status": true,
+		},
+		"source": "plegd", "metricsReporting": true, "conditions": []any{},
+	}
+	var rules []any
+	for _, r := range health.Reasons() {
+		if r.Severity != health.SeverityInfo {
+			rules = append(rules, map[string]any{
+				"type": "temporary", "reason": r.ID, "path": "/usr/bin/plegd", "timeout": "5s",
+				"args": []string{"check", "-o", "npd", "--npd-problem=" + r.ID},
+			})
+		}
+	}
+	c["rules"] = rules
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\n"
+}
+
+// TestEvents: the events are those of the table, and one comes only of a reason that a running
+// daemon has.
+func TestEvents(t *testing.T) {
+	want := events(t)
+	if *update {
+		if err := os.WriteFile("plegd-events.json", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile("plegd-events.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b) != want {
+		t.Fatal("plegd-events.json is not what the table of reasons makes: run make generate")
+	}
+	d, err := newDetector(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, dir := plugin(t), t.TempDir()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "PLEGD_CONTROL_SOCKET=" + filepath.Join(dir, "plegd.sock"), "PLEGD_KUBELET_HEALTHZ_URL="}
+	ask := func() []string {
+		d.events = nil
+		for _, r := range d.config.Rules {
+			if _, _, err := d.run(r, program, env); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.events
+	}
+	if got := ask(); len(got) != 0 {
+		t.Errorf("without a daemon there are the events %q", got)
+	}
+	hung := simulate(t, program, filepath.Join(dir, "hung.sock"), "--failpoints=ListContainers=delay(1h)")
+	daemon := exec.Command(program, "run", "--runtime-endpoint="+hung, "--state-dir="+dir, "--web.listen-address=")
+	daemon.Env = env
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = daemon.Process.Kill()
+		_ = daemon.Wait()
+	})
+	deadline := time.Now().Add(time.Minute)
+	for {
+		check := exec.Command(program, "check", "-o", "npd", "--npd-problem="+health.RuntimeListStall)
+		check.Env = env
+		if err := check.Run(); err != nil && check.ProcessState.ExitCode() == problem {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the daemon does not find RuntimeListStall")
+		}
+	}
+	if got := ask(); len(got) != 1 || got[0] != health.RuntimeListStall {
+		t.Errorf("of a list that hangs there are the events %q", got)
 	}
 }
