@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/common/version"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/journal"
+	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
 )
@@ -44,12 +41,15 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 			if err := validate(&cfg); err != nil {
 				return usage(err)
 			}
-			log := newLogger(level, format, cmd.ErrOrStderr())
-			if !cmd.Flags().Changed("log.format") && journal.Available() {
-				log = zap.New(journal.NewCore(log.Level()))
+			var l slog.Level
+			_ = l.UnmarshalText([]byte(level)) // the flag has checked it
+			log, sync := logging.New(l, format, cmd.ErrOrStderr())
+			if !cmd.Flags().Changed("log.format") && logging.JournalAvailable() {
+				log, sync = logging.NewJournal(l)
 			}
+			defer func() { _ = sync() }()
 			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
-				log.Warn("unknown environment variable, it has no effect", zap.String("variable", name))
+				log.Warn("unknown environment variable, it has no effect", "variable", name)
 			}
 			return run(cmd.Context(), cfg, log)
 		},
@@ -102,8 +102,7 @@ func validate(cfg *daemon.Config) error {
 	return server.ValidateWebConfig(cfg.WebListenAddresses, cfg.WebConfigFile)
 }
 
-func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
-	defer func() { _ = log.Sync() }()
+func run(ctx context.Context, cfg daemon.Config, log *slog.Logger) error {
 	daemon.LimitMemory()
 	// A journal that has gone away, and a limit on the size of files, are errors
 	// of a write and not the end of plegd.
@@ -116,32 +115,9 @@ func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 		return err
 	}
 	d.Serve(build())
-	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
-		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses), zap.String("control_socket", cfg.ControlSocket))
+	log.Info("plegd started", "version", version.Version, "revision", version.Revision,
+		"runtime_endpoint", cfg.RuntimeEndpoint, "listen", cfg.WebListenAddresses, "control_socket", cfg.ControlSocket)
 	err = d.Run(ctx)
 	log.Info("plegd stopped")
 	return err
-}
-
-// newLogger returns the log of the daemon. The flags have checked level and
-// format.
-func newLogger(level, format string, w io.Writer) *zap.Logger {
-	var l zapcore.Level
-	_ = l.UnmarshalText([]byte(level))
-	enc := zap.NewProductionEncoderConfig()
-	enc.TimeKey, enc.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
-	encoder := zapcore.NewJSONEncoder(enc)
-	if format == "console" {
-		encoder = zapcore.NewConsoleEncoder(enc)
-	}
-	note := func(dropped uint64) []byte {
-		line, err := encoder.Clone().EncodeEntry(zapcore.Entry{
-			Level: zapcore.WarnLevel, Time: time.Now(), Message: "lines of this log were dropped: nobody took them",
-		}, []zapcore.Field{zap.Uint64("dropped", dropped)})
-		if err != nil {
-			return nil
-		}
-		return line.Bytes()
-	}
-	return zap.New(zapcore.NewCore(encoder, daemon.NewLogWriter(w, note), l))
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-	"go.uber.org/zap/exp/zapslog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/plegd/plegd/internal/events"
@@ -33,7 +31,7 @@ type Task interface {
 // Daemon is plegd, put together.
 type Daemon struct {
 	cfg      Config
-	log      *zap.Logger
+	log      *slog.Logger
 	registry *prometheus.Registry
 	web      *server.WebServer
 	tasks    []Task
@@ -61,7 +59,7 @@ type Daemon struct {
 
 // New puts a daemon together: the watch without the servers. cfg has been
 // validated.
-func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
+func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
 	metrics := exporter.NewMetrics(d.registry)
 	d.metrics = metrics
@@ -129,13 +127,12 @@ func (d *Daemon) Remember(version string) error {
 
 // Serve adds the web server and the control socket.
 func (d *Daemon) Serve(build exporter.Build) {
-	slogger := slog.New(zapslog.NewHandler(d.log.Core()))
 	node, err := os.Hostname()
 	if err != nil {
 		node = "" // not known: nothing depends on it
 	}
 	handler := func(names func(*http.Request) bool) http.Handler {
-		opts := server.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: slogger}
+		opts := server.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: d.log}
 		if d.incidents != nil {
 			opts.Incidents = d.incidents
 		}
@@ -144,13 +141,13 @@ func (d *Daemon) Serve(build exporter.Build) {
 	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
 		d.web = server.NewWebServer(server.WebOptions{
 			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
-		}, handler(server.NamesIfAuthenticated(d.cfg.WebConfigFile)), slogger)
+		}, handler(server.NamesIfAuthenticated(d.cfg.WebConfigFile)), d.log)
 		d.sources.own["web"] = d.web
 		d.tasks = append(d.tasks, d.web)
 		d.readies = append(d.readies, d.web.Ready())
 	}
 	if d.cfg.ControlSocket != "" {
-		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.NamesAlways), slogger)
+		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.NamesAlways), d.log)
 		d.sources.own["control"] = control
 		d.tasks = append(d.tasks, control)
 		d.readies = append(d.readies, control.Ready())
@@ -222,7 +219,7 @@ func reasonLabels() []exporter.ReasonLabel {
 // eventLog reads the events, so that the channel does not fill, and logs them.
 type eventLog struct {
 	events <-chan relist.Event
-	log    *zap.Logger
+	log    *slog.Logger
 }
 
 // String names the task.
@@ -235,19 +232,18 @@ func (e *eventLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case ev := <-e.events:
-			entry := e.log.Check(zap.DebugLevel, "pod lifecycle event")
-			if entry == nil {
+			if !e.log.Enabled(ctx, slog.LevelDebug) {
 				continue
 			}
-			fields := []zap.Field{
-				zap.String("type", string(ev.Type)), zap.String("pod_uid", ev.PodUID), zap.String("pod", ev.PodName),
-				zap.String("namespace", ev.PodNamespace), zap.String("container_id", ev.ID), zap.Bool("sandbox", ev.Sandbox),
-				zap.String("container", ev.Name),
+			fields := []any{
+				"type", string(ev.Type), "pod_uid", ev.PodUID, "pod", ev.PodName,
+				"namespace", ev.PodNamespace, "container_id", ev.ID, "sandbox", ev.Sandbox,
+				"container", ev.Name,
 			}
 			if ev.HasExitCode {
-				fields = append(fields, zap.Int32("exit_code", ev.ExitCode))
+				fields = append(fields, "exit_code", ev.ExitCode)
 			}
-			entry.Write(fields...)
+			e.log.Debug("pod lifecycle event", fields...)
 		}
 	}
 }

@@ -2,9 +2,8 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
@@ -21,7 +20,7 @@ const settleAfter = time.Second
 // so leaves no connection in an accept queue that holds one already.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (view.Snapshot, error) {
 	cfg.lookFirst = true
-	d, err := New(cfg, build, zap.NewNop())
+	d, err := New(cfg, build, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return view.Snapshot{}, err
 	}

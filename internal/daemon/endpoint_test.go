@@ -1,17 +1,16 @@
 package daemon
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
-
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 // TestNoReasonBeforeTheSearch: that no socket is known means nothing before the
@@ -20,7 +19,7 @@ func TestNoReasonBeforeTheSearch(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.KubeletHealthzURL = ""
 	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
-	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	d, err := New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +32,7 @@ func TestNoReasonBeforeTheSearch(t *testing.T) {
 // on the way names a reason.
 func TestDiscoveredEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		core, logs := observer.New(zap.InfoLevel)
+		log, logs := logtest.New(slog.LevelInfo)
 		w := watchLogged(t, fakeRuntime(2, 1), func(c *Config) {
 			c.RuntimeEndpoint = ""
 			dir := filepath.Join(c.ProcFS, "7")
@@ -45,10 +44,10 @@ func TestDiscoveredEndpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-		}, zap.New(core))
+		}, log)
 		w.expect(300*time.Millisecond, well)
-		for _, e := range logs.FilterMessage("verdict changed").All() {
-			if reason := e.ContextMap()["reason"]; reason != "" && reason != health.Starting {
+		for _, e := range logs.With("verdict changed") {
+			if reason := e.Fields["reason"]; reason != "" && reason != health.Starting {
 				t.Errorf("%v was the reason on the way", reason)
 			}
 		}

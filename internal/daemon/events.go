@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
@@ -94,38 +92,40 @@ func (j *judge) tellEvents(f *health.Facts) {
 	if e == nil {
 		return
 	}
-	now := saidEvents{phase: e.Phase, inUse: e.InUse}
-	if now == j.saidEvents || e.Phase == string(events.Waiting) && j.saidEvents == (saidEvents{}) {
+	if e.Phase == string(events.Waiting) && !j.eventsBegun {
 		return
 	}
-	was := j.saidEvents
-	j.saidEvents = now
-	level := zapcore.InfoLevel
+	j.eventsBegun = true
+	was, changed := j.events.Set(eventStream{phase: e.Phase, inUse: e.InUse})
+	if !changed {
+		return
+	}
+	level := slog.LevelInfo
 	var text string
 	switch events.Phase(e.Phase) {
 	case events.Streaming:
 		text = "the runtime's event stream holds"
 	case events.Broken:
-		level, text = zapcore.WarnLevel, "the runtime's event stream broke; it is tried again"
+		level, text = slog.LevelWarn, "the runtime's event stream broke; it is tried again"
 	case events.Refused:
-		level, text = zapcore.WarnLevel, "the runtime's events are left alone; the generic relist loop goes on"
+		level, text = slog.LevelWarn, "the runtime's events are left alone; the generic relist loop goes on"
 	case events.Unsupported, events.EndsAtOnce:
-		level, text = zapcore.WarnLevel, "the runtime sends no events; the generic relist loop goes on"
+		level, text = slog.LevelWarn, "the runtime sends no events; the generic relist loop goes on"
 	default:
 		text = "waiting for the runtime's event stream"
 	}
 	if e.Mode == string(relist.Evented) && was.inUse && !e.InUse && e.FellBack {
-		level, text = zapcore.WarnLevel, "the runtime's event stream failed five times; relying on relists alone until it holds"
+		level, text = slog.LevelWarn, "the runtime's event stream failed five times; relying on relists alone until it holds"
 	}
-	fields := []zap.Field{zap.String("events", e.Mode), zap.Duration("relist_period", f.Config.RelistPeriod), zap.Duration("relist_threshold", f.Config.RelistThreshold)}
+	fields := []any{"events", e.Mode, "relist_period", f.Config.RelistPeriod, "relist_threshold", f.Config.RelistThreshold}
 	if e.Detail != "" {
-		fields = append(fields, zap.String("detail", e.Detail))
+		fields = append(fields, "detail", e.Detail)
 	}
-	j.d.log.Log(level, text, fields...)
+	j.d.log.Log(context.Background(), level, text, fields...)
 }
 
-// saidEvents is what the log last said of the event stream.
-type saidEvents struct {
+// eventStream is the state of the event stream as it is logged.
+type eventStream struct {
 	phase string
 	inUse bool
 }

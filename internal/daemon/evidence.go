@@ -1,13 +1,13 @@
 package daemon
 
 import (
+	"log/slog"
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // shown is what is shown like a source.
@@ -21,8 +21,8 @@ type sources struct {
 	// own are parts of plegd that are shown like a source and are none, by name:
 	// the state directory, the web server and the control socket, where there is
 	// one.
-	own  map[string]shown
-	said map[string]string // what the log last said of a source
+	own    map[string]shown
+	failed map[string]*logging.OnChange[string] // the last error of each source
 }
 
 func (d *Daemon) newSources() (*sources, error) {
@@ -38,7 +38,7 @@ func (d *Daemon) newSources() (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sources{Registry: registry, own: map[string]shown{}, said: map[string]string{}}, nil
+	return &sources{Registry: registry, own: map[string]shown{}, failed: map[string]*logging.OnChange[string]{}}, nil
 }
 
 // heldPeer returns the process at the other end of the held connection; where
@@ -91,14 +91,21 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 }
 
 // tell says once of each source why it does not answer.
-func (s *sources) tell(log *zap.Logger) {
+func (s *sources) tell(log *slog.Logger) {
 	for _, src := range s.All {
 		state, ok := src.Source()
-		if !ok || state.Up || state.Kept || s.said[src.String()] == state.Err {
+		if !ok || state.Up || state.Kept {
 			continue
 		}
-		s.said[src.String()] = state.Err
+		failed := s.failed[src.String()]
+		if failed == nil {
+			failed = &logging.OnChange[string]{}
+			s.failed[src.String()] = failed
+		}
+		if _, changed := failed.Set(state.Err); !changed {
+			continue
+		}
 		log.Info("a source of evidence does not answer; reasons that need it are not named",
-			zap.String("source", src.String()), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
+			"source", src.String(), "error", state.Err, "at", state.At.Round(time.Millisecond))
 	}
 }

@@ -3,14 +3,13 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -29,16 +28,17 @@ type judge struct {
 	published atomic.Pointer[view.Snapshot]
 	last      *health.Verdict
 	paused    *pauses
-	said      said
+	logged    logging.OnChange[loggedVerdict]
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
 
-	saidEvents saidEvents
-	suspected  time.Time // when a relist was last asked for
+	events      logging.OnChange[eventStream]
+	eventsBegun bool
+	suspected   time.Time // when a relist was last asked for
 }
 
-// said is what the log last said.
-type said struct {
+// loggedVerdict is what of a verdict is logged when it changes.
+type loggedVerdict struct {
 	state  health.State
 	reason string
 }
@@ -107,7 +107,7 @@ func (j *judge) begin(now time.Time) {
 
 // tell says each change of verdict once, in the log and to systemd.
 func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
-	changed := v.State != j.said.state || v.Reason != j.said.reason
+	from, changed := j.logged.Set(loggedVerdict{v.State, v.Reason})
 	j.d.notifier.say(statusLine(v), changed, now)
 	if !changed {
 		return
@@ -116,42 +116,40 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 	case j.changed <- struct{}{}:
 	default:
 	}
-	from := j.said
-	j.said.state, j.said.reason = v.State, v.Reason
-	fields := []zap.Field{zap.String("state", string(v.State)), zap.String("reason", v.Reason), zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason)}
+	fields := []any{"state", string(v.State), "reason", v.Reason, "from_state", string(from.state), "from_reason", from.reason}
 	if len(v.Active) > 0 {
-		fields = append(fields, zap.Strings("evidence", v.Active[0].Evidence))
+		fields = append(fields, "evidence", v.Active[0].Evidence)
 	}
 	if len(v.Active) > 1 {
 		var also []string
 		for _, a := range v.Active[1:] {
 			also = append(also, a.ID)
 		}
-		fields = append(fields, zap.Strings("also", also))
+		fields = append(fields, "also", also)
 	}
 	if v.RulesFailIn != nil {
-		fields = append(fields, zap.Float64("rules_fail_in_seconds", v.RulesFailIn.Seconds()))
+		fields = append(fields, "rules_fail_in_seconds", v.RulesFailIn.Seconds())
 	}
 	if v.NotReadyIn != nil {
-		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()), zap.Float64("not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds()))
+		fields = append(fields, "not_ready_in_seconds", v.NotReadyIn.Seconds(), "not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds())
 	}
 	if v.KubeletMessage != "" {
-		fields = append(fields, zap.String("kubelet_message", v.KubeletMessage))
+		fields = append(fields, "kubelet_message", v.KubeletMessage)
 	}
 	if v.Next != "" {
-		fields = append(fields, zap.String("next", v.Next))
+		fields = append(fields, "next", v.Next)
 	}
-	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
+	j.d.log.Log(context.Background(), levelOf(v.State), "verdict changed", fields...)
 }
 
-func levelOf(s health.State) zapcore.Level {
+func levelOf(s health.State) slog.Level {
 	switch s {
 	case health.StateUnhealthy:
-		return zapcore.ErrorLevel
+		return slog.LevelError
 	case health.StateDegraded:
-		return zapcore.WarnLevel
+		return slog.LevelWarn
 	default:
-		return zapcore.InfoLevel
+		return slog.LevelInfo
 	}
 }
 

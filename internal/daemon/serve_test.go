@@ -2,13 +2,12 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 )
@@ -30,7 +29,7 @@ func TestWeatherOfServers(t *testing.T) {
 	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
 	cfg.ControlSocket = filepath.Join(blocker, "plegd", "plegd.sock")
 	cfg.WebListenAddresses, cfg.KubeletHealthzURL = []string{busy.Addr().String()}, ""
-	d, err := New(cfg, exporter.Build{}, zap.NewNop())
+	d, err := New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

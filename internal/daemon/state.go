@@ -6,16 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // What survives a restart of plegd within one boot: when the runtime was last
@@ -54,12 +55,12 @@ type restored struct {
 type store struct {
 	dir    string
 	procfs string
-	log    *zap.Logger
+	log    *slog.Logger
 	clock  func() time.Duration // CLOCK_MONOTONIC
 	locked *os.File             // nil without the lock
 }
 
-func newStore(dir, procfs string, log *zap.Logger) *store {
+func newStore(dir, procfs string, log *slog.Logger) *store {
 	return &store{dir: dir, procfs: procfs, log: log, clock: func() time.Duration {
 		var ts unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -96,11 +97,11 @@ func (s *store) load() restored {
 	select {
 	case r := <-done:
 		if r.err != nil {
-			s.log.Warn("starting without what was last seen before the restart", zap.Error(r.err))
+			s.log.Warn("starting without what was last seen before the restart", "error", r.err)
 		}
 		return r.state
 	case <-time.After(stateTimeout):
-		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", zap.String("dir", s.dir))
+		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", "dir", s.dir)
 		return restored{}
 	}
 }
@@ -237,16 +238,15 @@ func (k *keeper) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		said := ""
+		var failed logging.OnChange[string] // the last error
 		for range saves {
 			err := k.save()
-			switch {
-			case err == nil && said != "":
-				k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
-				said = ""
-			case err != nil && err.Error() != said:
-				k.store.log.Warn("cannot keep what was last seen: a restart of plegd will begin anew", zap.Error(err))
-				said = err.Error()
+			if err == nil {
+				if _, changed := failed.Set(""); changed {
+					k.store.log.Info("the state directory can be written again", "dir", k.store.dir)
+				}
+			} else if _, changed := failed.Set(err.Error()); changed {
+				k.store.log.Warn("cannot save what was last seen: plegd will start without it", "error", err)
 			}
 		}
 	}()
@@ -265,7 +265,7 @@ func (k *keeper) Run(ctx context.Context) error {
 			hung = false
 		} else if s.Duration > saveHangs && !hung {
 			hung = true
-			k.store.log.Warn("the state directory does not answer: a restart of plegd will begin anew", zap.String("error", s.Err))
+			k.store.log.Warn("the state directory does not answer: plegd will start without what was last seen", "error", s.Err)
 		}
 		select {
 		case saves <- struct{}{}:

@@ -2,23 +2,22 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
-
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 // boot is a node's /proc and state directory, with a clock of its own.
 type boot struct {
 	procfs, dir string
 	mono        time.Duration
-	logged      *observer.ObservedLogs
+	logged      *logtest.Recorder
 	store       *store
 }
 
@@ -26,9 +25,9 @@ func newBoot(t *testing.T) *boot {
 	t.Helper()
 	b := &boot{procfs: t.TempDir(), dir: filepath.Join(t.TempDir(), "plegd"), mono: time.Hour}
 	b.setID(t, "first")
-	core, logged := observer.New(zap.DebugLevel)
+	log, logged := logtest.New(slog.LevelDebug)
 	b.logged = logged
-	b.store = newStore(b.dir, b.procfs, zap.New(core))
+	b.store = newStore(b.dir, b.procfs, log)
 	b.store.clock = func() time.Duration { return b.mono }
 	return b
 }
@@ -67,7 +66,7 @@ func near(t *testing.T, what string, got time.Time, wantAge time.Duration) {
 // TestLastSeenSurvivesARestart, with the time that nobody watched.
 func TestLastSeenSurvivesARestart(t *testing.T) {
 	b := newBoot(t)
-	if r := b.store.load(); !r.lastSeen.IsZero() || b.logged.Len() != 0 {
+	if r := b.store.load(); !r.lastSeen.IsZero() || len(b.logged.All()) != 0 {
 		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
 	}
 	f := savedFacts()
@@ -139,7 +138,7 @@ func TestBrokenState(t *testing.T) {
 			if r := b.store.load(); !r.lastSeen.IsZero() {
 				t.Errorf("restored %+v", r)
 			}
-			if n := b.logged.Len(); n != lines {
+			if n := len(b.logged.All()); n != lines {
 				t.Errorf("%d log lines, want %d: %v", n, lines, b.logged.All())
 			}
 		})

@@ -37,5 +37,5 @@ func registerSelf(reg prometheus.Registerer, b Build) {
 	// Without go_memstats_*: 21 series that repeat what the runtime's own profile
 	// and process_resident_memory_bytes tell, on every node of a cluster.
 	reg.MustRegister(info, collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
-		newProcessCollector())
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

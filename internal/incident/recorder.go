@@ -1,12 +1,11 @@
 package incident
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/health"
 )
@@ -22,7 +21,7 @@ type Options struct {
 	// Version is plegd's own.
 	Version string
 	Limits  Limits
-	Log     *zap.Logger
+	Log     *slog.Logger
 	// Opened is called for each incident that opens, WriteFailed for each write
 	// that fails. Neither may block; nil means nobody is told.
 	Opened, WriteFailed func()
@@ -79,7 +78,7 @@ func New(o Options) *Recorder {
 		o.fs = osFS{}
 	}
 	if o.Log == nil {
-		o.Log = zap.NewNop()
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Recorder{
 		o: o, files: &files{dir: o.Dir, fs: o.fs}, wake: make(chan struct{}, 1), reading: make(chan struct{}, readers),

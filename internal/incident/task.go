@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // Run reads what is stored, writes what changes, until ctx ends; then it writes
@@ -53,8 +53,8 @@ type writer struct {
 	r      *Recorder
 	boot   string
 	writes bucket
-	beat   time.Time // of the last write of the open incident
-	said   string
+	beat   time.Time                // of the last write of the open incident
+	failed logging.OnChange[string] // the last error, while incidents cannot be stored
 	lost   int
 }
 
@@ -204,21 +204,20 @@ func (w *writer) tell(err error) {
 	lost := r.lost
 	r.mu.Unlock()
 	if lost > w.lost {
-		r.o.Log.Warn("incidents were given up: they could not be stored and more have come", zap.Int("given_up", lost))
+		r.o.Log.Warn("incidents were given up: they could not be stored and more have come", "given_up", lost)
 		w.lost = lost
 	}
-	switch {
-	case err == nil && w.said != "":
-		r.o.Log.Info("incidents can be stored again", zap.String("dir", r.o.Dir))
-		w.said = ""
-	case err != nil:
-		if r.o.WriteFailed != nil {
-			r.o.WriteFailed()
+	if err == nil {
+		if _, changed := w.failed.Set(""); changed {
+			r.o.Log.Info("incidents can be stored again", "dir", r.o.Dir)
 		}
-		if err.Error() != w.said {
-			r.o.Log.Warn("incidents cannot be stored; they stay in memory and plegd tries again", zap.Error(err), zap.Duration("every", retryAfter))
-			w.said = err.Error()
-		}
+		return
+	}
+	if r.o.WriteFailed != nil {
+		r.o.WriteFailed()
+	}
+	if _, changed := w.failed.Set(err.Error()); changed {
+		r.o.Log.Warn("incidents cannot be stored; they stay in memory and plegd tries again", "error", err, "every", retryAfter)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/plegd/plegd/internal/logging"
 )
 
 const (
@@ -68,7 +70,7 @@ func (s *ControlServer) Ready() <-chan struct{} { return s.ready }
 // socket cannot be made it says so once and tries again every few seconds; a
 // socket that somebody removed is made anew.
 func (s *ControlServer) Run(ctx context.Context) error {
-	said := newOnce(s.log)
+	var failed logging.OnChange[string] // the last error
 	for first := true; ctx.Err() == nil; first = false {
 		l, err := listenControl(ctx, s.path)
 		s.set(s.path, err)
@@ -76,8 +78,8 @@ func (s *ControlServer) Run(ctx context.Context) error {
 			close(s.ready)
 		}
 		if err == nil {
-			if said.clear() {
-				s.log.Info("Serving the control socket", "path", s.path)
+			if _, changed := failed.Set(""); changed {
+				s.log.Info("serving the control socket again", "path", s.path)
 			}
 			err = s.serve(ctx, l)
 		}
@@ -85,7 +87,9 @@ func (s *ControlServer) Run(ctx context.Context) error {
 			break
 		}
 		s.set(s.path, err)
-		said.warn("The control socket cannot be served; plegd runs on and tries again every "+s.retry.String(), "error", err)
+		if _, changed := failed.Set(err.Error()); changed {
+			s.log.Warn("the control socket cannot be served; plegd runs on and tries again", "path", s.path, "every", s.retry, "error", err)
+		}
 		sleep(ctx, s.retry)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/page"
@@ -91,7 +92,7 @@ func newHandler(src view.Source, gatherer prometheus.Gatherer, opts HandlerOptio
 
 func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
 	scrape := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
-		ErrorLog: &scrapeErrors{once: newOnce(opts.Log)},
+		ErrorLog: &scrapeErrors{log: opts.Log},
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            opts.Registerer,
@@ -108,11 +109,17 @@ func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Hand
 	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
 }
 
-// scrapeErrors says why a metric could not be collected, once.
-type scrapeErrors struct{ once *once }
+// scrapeErrors logs why a metric could not be collected.
+type scrapeErrors struct {
+	log  *slog.Logger
+	last logging.OnChange[string]
+}
 
 func (l *scrapeErrors) Println(v ...any) {
-	l.once.warn("Collecting the metrics failed in part; the others are served", "error", fmt.Sprint(v...))
+	text := fmt.Sprint(v...)
+	if _, changed := l.last.Set(text); changed {
+		l.log.Warn("some metrics could not be collected; the others are served", "error", text)
+	}
 }
 
 // healthz is the node's health: 503 when plegd's verdict is that by its own rules

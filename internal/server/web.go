@@ -13,6 +13,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // maxWebConns is how many connections the web server holds at once. Each takes up
@@ -141,10 +143,10 @@ func (s *WebServer) sources() ([]source, error) {
 // attempt to listen.
 func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 	defer tried()
-	said := newOnce(s.log)
+	var failed logging.OnChange[string] // the last error
 	for ctx.Err() == nil {
 		err := s.serveSource(ctx, src, func() {
-			said.clear()
+			failed.Set("")
 			s.set(src.name, nil)
 			tried()
 		})
@@ -153,7 +155,9 @@ func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 		}
 		s.set(src.name, err)
 		tried()
-		said.warn("The web address "+src.name+" cannot be served; plegd runs on and tries again every "+s.retry.String(), "error", err)
+		if _, changed := failed.Set(err.Error()); changed {
+			s.log.Warn("the web address cannot be served; plegd runs on and tries again", "address", src.name, "every", s.retry, "error", err)
+		}
 		sleep(ctx, s.retry)
 	}
 }
@@ -197,7 +201,7 @@ func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving f
 		WebListenAddresses: &s.opts.Addresses,
 		WebSystemdSocket:   &no,
 		WebConfigFile:      &s.opts.ConfigFile,
-	}, slog.New(&toolkitHandler{Handler: s.log.Handler(), once: newOnce(s.log)}))
+	}, slog.New(&toolkitHandler{Handler: s.log.Handler()}))
 }
 
 func (s *WebServer) addAddr(a net.Addr) {
@@ -217,21 +221,24 @@ func (s *WebServer) removeAddr(a net.Addr) {
 	}
 }
 
-// toolkitHandler is what the toolkit logs to. Its notes on what it listens on
-// are said by plegd in one line; its errors come with each request.
+// toolkitHandler logs what the exporter toolkit logs: only warnings and errors,
+// since plegd logs itself what it listens on, and each that is repeated only once.
 type toolkitHandler struct {
 	slog.Handler
-	once *once
+
+	last logging.OnChange[string]
 }
 
 func (h *toolkitHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-func (h *toolkitHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *toolkitHandler) Handle(ctx context.Context, r slog.Record) error {
 	var detail string
 	r.Attrs(func(a slog.Attr) bool {
 		detail = a.Value.String()
 		return a.Key != "err"
 	})
-	h.once.warn("Web: "+r.Message, "error", detail)
-	return nil
+	if _, changed := h.last.Set(r.Message + ": " + detail); !changed {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
 }

@@ -1,21 +1,20 @@
-package journal
+package logging
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
-	sdjournal "github.com/coreos/go-systemd/v22/journal"
+	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 type sent struct {
 	Text     string
-	Priority sdjournal.Priority
+	Priority journal.Priority
 	Vars     map[string]string
 }
 
@@ -26,7 +25,7 @@ type recorder struct {
 	err  error
 }
 
-func (r *recorder) send(text string, p sdjournal.Priority, vars map[string]string) error {
+func (r *recorder) send(text string, p journal.Priority, vars map[string]string) error {
 	if r.hold != nil {
 		<-r.hold
 	}
@@ -40,18 +39,19 @@ func (r *recorder) send(text string, p sdjournal.Priority, vars map[string]strin
 
 func TestFields(t *testing.T) {
 	r := &recorder{}
-	log := zap.New(newCore(zapcore.InfoLevel, r.send)).With(zap.String("source", "judge"))
+	h := newJournalHandler(slog.LevelInfo, r.send)
+	log := slog.New(h).With("source", "judge")
 	log.Debug("not this")
-	log.Warn("verdict changed", zap.String("reason", "RuntimeFrozen"), zap.Float64("not_ready_in_seconds", 12.5),
-		zap.Strings("evidence", []string{"every thread is stopped"}), zap.Duration("after", 2*time.Second),
-		zap.Error(errors.New("first\nsecond")), zap.Skip())
-	if err := log.Sync(); err != nil {
+	log.Warn("verdict changed", "reason", "RuntimeFrozen", "not_ready_in_seconds", 12.5,
+		"evidence", []string{"every thread is stopped"}, "after", 2*time.Second,
+		"error", errors.New("first\nsecond"))
+	if err := h.queue.sync(); err != nil {
 		t.Fatal(err)
 	}
 	want := []sent{{
 		Text: `verdict changed: source=judge reason=RuntimeFrozen not_ready_in_seconds=12.5 ` +
 			`evidence=["every thread is stopped"] after=2s error="first\nsecond"`,
-		Priority: sdjournal.PriWarning,
+		Priority: journal.PriWarning,
 		Vars: map[string]string{
 			"SYSLOG_IDENTIFIER": "plegd", "PLEGD_SOURCE": "judge", "PLEGD_REASON": "RuntimeFrozen", "PLEGD_NOT_READY_IN_SECONDS": "12.5",
 			"PLEGD_EVIDENCE": `["every thread is stopped"]`, "PLEGD_AFTER": "2s", "PLEGD_ERROR": "first\nsecond",
@@ -66,18 +66,18 @@ func TestFields(t *testing.T) {
 // and that what was lost is said once it reads again.
 func TestHungJournald(t *testing.T) {
 	r := &recorder{hold: make(chan struct{})}
-	core := newCore(zapcore.InfoLevel, r.send)
-	log := zap.New(core)
+	h := newJournalHandler(slog.LevelInfo, r.send)
+	log := slog.New(h)
 	const lost = 50
 	for range backlog + lost + 1 { // one is with the goroutine, or will be
 		log.Info("line")
 	}
-	if err := log.Sync(); err == nil {
+	if err := h.queue.sync(); err == nil {
 		t.Error("Sync says that all is written")
 	}
 	close(r.hold)
 	// What was waiting may take its place in the queue by now.
-	for core.Sync() != nil {
+	for h.queue.sync() != nil {
 		continue
 	}
 	said := 0
@@ -94,10 +94,11 @@ func TestHungJournald(t *testing.T) {
 // TestRefused shows that a line that journald refuses is missed in the next.
 func TestRefused(t *testing.T) {
 	r := &recorder{err: errors.New("no such file or directory")}
-	log := zap.New(newCore(zapcore.InfoLevel, r.send))
+	h := newJournalHandler(slog.LevelInfo, r.send)
+	log := slog.New(h)
 	log.Info("lost")
 	log.Info("kept")
-	if err := log.Sync(); err != nil {
+	if err := h.queue.sync(); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.got) != 2 || r.got[0].Text != "kept" || !strings.HasPrefix(r.got[1].Text, "1 line") {
@@ -122,11 +123,12 @@ func TestFieldName(t *testing.T) {
 // another line, nor like a command to a terminal, whatever it begins with.
 func TestForgery(t *testing.T) {
 	r := &recorder{}
-	log := zap.New(newCore(zapcore.InfoLevel, r.send))
+	h := newJournalHandler(slog.LevelInfo, r.send)
+	log := slog.New(h)
 	for _, evil := range []string{"[x]\nFORGED", "{}\x1b[2J", "[1] state=healthy", "\u009b31m", "\u202eabc"} {
-		log.Info("said", zap.String("message", evil), zap.Strings("evidence", []string{evil}))
+		log.Info("said", "message", evil, "evidence", []string{evil})
 	}
-	if err := log.Sync(); err != nil {
+	if err := h.queue.sync(); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.got) != 5 {
