@@ -153,7 +153,7 @@ func TestControlServerLive(t *testing.T) {
 		_, err := fetchState(t, path)
 		return err == nil
 	})
-	if log.count("Serving the control socket") != 1 {
+	if log.count("serving the control socket again") != 1 {
 		t.Errorf("the end of the trouble was not said:\n%s", log)
 	}
 }
