@@ -86,7 +86,7 @@ e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root
 	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
 
 .PHONY: e2e-systemd
-e2e-systemd: packages image-oci ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
+e2e-systemd: packages image-oci $(HELM) ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-systemd: needs root: it boots a systemd in namespaces" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 6 -v $(E2EFLAGS) ./test/systemd/

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -133,6 +134,26 @@ func TestPod(t *testing.T) {
 				t.Errorf("with %q for %q what is found is %v, want %q", c.mutant, c.old, err, c.found)
 			}
 		})
+	}
+}
+
+// TestChartPod runs the pod of the Helm chart as it comes: nobody tells it which runtime the
+// node has.
+func TestChartPod(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv("HELM")
+	if program == "" {
+		t.Fatal("HELM names no helm: make e2e-systemd builds it")
+	}
+	out, err := exec.Command(program, "template", "plegd", "../../deploy/helm/plegd", "--kube-version=1.36.0", "--show-only=templates/daemonset.yaml").Output()
+	if err != nil {
+		t.Fatalf("%s template: %v", program, err)
+	}
+	if strings.Contains(string(out), "--runtime-endpoint") {
+		t.Fatal("the chart names a runtime by itself")
+	}
+	if err := runPod(t, string(out)); err != nil {
+		t.Error(err)
 	}
 }
 
