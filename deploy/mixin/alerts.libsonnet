@@ -1,6 +1,6 @@
 // The alerts. Nothing here fires for a boot, a drain, a reboot, an upgrade of plegd that takes
 // less than two minutes, or one of the runtime that takes less than the 30 s after which the
-// kubelet stops managing pods: plegd.weather.test.yml plays each. When the page comes beside a
+// kubelet stops managing pods: plegd.quiet.test.yml plays each. When the page comes beside a
 // real kubelet is in plegd.kubelet.test.yml.
 //
 // All ages come from the node's own monotonic clock, so a node whose wall clock is off raises

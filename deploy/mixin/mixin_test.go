@@ -55,7 +55,7 @@ func promtool(t *testing.T) {
 }
 
 // unitTests are promtool's tests of the rules.
-var unitTests = []string{"plegd.rules.test.yml", "plegd.weather.test.yml", "plegd.kubelet.test.yml"}
+var unitTests = []string{"plegd.rules.test.yml", "plegd.quiet.test.yml", "plegd.kubelet.test.yml"}
 
 // A replacement rewrites a test for another configuration.
 type replacement struct{ old, new string }

@@ -20,8 +20,8 @@ func checkAlerts(dir string) error {
 	return run(dir, "promtool", "test", "rules", "plegd.rules.test.yml")
 }
 
-func checkWeather(dir string) error {
-	return run(dir, "promtool", "test", "rules", "plegd.weather.test.yml")
+func checkQuiet(dir string) error {
+	return run(dir, "promtool", "test", "rules", "plegd.quiet.test.yml")
 }
 
 // checkKubelet replays what plegd exported beside a real kubelet.

@@ -89,7 +89,7 @@ func rules(t *testing.T, name string) []rule {
 
 func TestRules(t *testing.T) {
 	need(t, "promtool")
-	for _, check := range []func(string) error{checkRules, checkAlerts, checkWeather, checkKubelet} {
+	for _, check := range []func(string) error{checkRules, checkAlerts, checkQuiet, checkKubelet} {
 		if err := check("."); err != nil {
 			t.Error(err)
 		}
