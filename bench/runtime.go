@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // runtimeName is the child that is the runtime.
@@ -11,8 +11,8 @@ const runtimeName = "runtime"
 
 // startRuntime serves a fake runtime of the size given. With churn above 0, that
 // fraction of its pods changes before each relist.
-func startRuntime(socket string, pods, containers int, churn float64) (*critest.Runtime, error) {
-	rt := critest.New(critest.Options{Seed: 1})
+func startRuntime(socket string, pods, containers int, churn float64) (*fakeruntime.Runtime, error) {
+	rt := fakeruntime.New(fakeruntime.Options{Seed: 1})
 	rt.FillPods(pods, containers)
 	if churn > 0 {
 		for range containers { // each name has its dead container already

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // defaultSimulateSocket is in the working directory: where its user sees it, and
@@ -21,7 +21,7 @@ const defaultSimulateSocket = "plegd-simulate.sock"
 const failpointsTimeout = 5 * time.Second
 
 func newSimulateCommand() *cobra.Command {
-	opts := critest.SimulateOptions{Socket: defaultSimulateSocket, Pods: 110, Containers: 2}
+	opts := fakeruntime.SimulateOptions{Socket: defaultSimulateSocket, Pods: 110, Containers: 2}
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Serve a fake container runtime that fails on demand",
@@ -49,7 +49,7 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 			if err := opts.Validate(); err != nil {
 				return usage(err)
 			}
-			return critest.Simulate(cmd.Context(), opts, cmd.ErrOrStderr())
+			return fakeruntime.Simulate(cmd.Context(), opts, cmd.ErrOrStderr())
 		},
 	}
 	socketFlag := func(c *cobra.Command, use string) {
@@ -78,9 +78,9 @@ prints what stands then.`,
 			var now string
 			var err error
 			if len(args) == 0 {
-				now, err = critest.ReadFailpoints(ctx, opts.Socket)
+				now, err = fakeruntime.ReadFailpoints(ctx, opts.Socket)
 			} else {
-				now, err = critest.WriteFailpoints(ctx, opts.Socket, args[0])
+				now, err = fakeruntime.WriteFailpoints(ctx, opts.Socket, args[0])
 			}
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ prints what stands then.`,
 
 // likes lists what --like takes.
 func likes() (names []string) {
-	for _, l := range critest.Likes() {
+	for _, l := range fakeruntime.Likes() {
 		names = append(names, string(l))
 	}
 	return names

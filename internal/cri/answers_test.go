@@ -6,11 +6,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 func TestVersion(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	rt.SetVersion("containerd", "2.4.2")
 	c, _ := clientOf(t, rt, Options{})
 	got, err := c.Version(t.Context())
@@ -25,28 +25,28 @@ func TestStatusConditions(t *testing.T) {
 	yes := func(of string) *Condition { return &Condition{Type: of, Status: true} }
 	for _, tt := range []struct {
 		name string
-		set  func(*critest.Runtime)
+		set  func(*fakeruntime.Runtime)
 		want Status
 	}{
-		{"both true", func(*critest.Runtime) {}, Status{RuntimeReady: yes("RuntimeReady"), NetworkReady: yes("NetworkReady")}},
-		{"no network", func(rt *critest.Runtime) { rt.SetNetworkReady(false) }, Status{
+		{"both true", func(*fakeruntime.Runtime) {}, Status{RuntimeReady: yes("RuntimeReady"), NetworkReady: yes("NetworkReady")}},
+		{"no network", func(rt *fakeruntime.Runtime) { rt.SetNetworkReady(false) }, Status{
 			RuntimeReady: yes("RuntimeReady"),
-			NetworkReady: &Condition{Type: "NetworkReady", Reason: critest.ReasonNetworkNotReady, Message: critest.MessageNetworkNotReady},
+			NetworkReady: &Condition{Type: "NetworkReady", Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
 		}},
-		{"runtime false", func(rt *critest.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, Status{
+		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, Status{
 			RuntimeReady: &Condition{Type: "RuntimeReady", Reason: "Why", Message: "because"}, NetworkReady: yes("NetworkReady"),
 		}},
-		{"runtime missing", func(rt *critest.Runtime) { rt.RemoveCondition(runtimeapi.RuntimeReady) }, Status{NetworkReady: yes("NetworkReady")}},
-		{"network missing", func(rt *critest.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes("RuntimeReady")}},
-		{"both missing, another there", func(rt *critest.Runtime) {
+		{"runtime missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.RuntimeReady) }, Status{NetworkReady: yes("NetworkReady")}},
+		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes("RuntimeReady")}},
+		{"both missing, another there", func(rt *fakeruntime.Runtime) {
 			rt.RemoveCondition(runtimeapi.RuntimeReady)
 			rt.RemoveCondition(runtimeapi.NetworkReady)
 			rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "", "")
 		}, Status{}},
-		{"nothing at all", func(rt *critest.Runtime) { rt.Set("Status", critest.Empty()) }, Status{}},
+		{"nothing at all", func(rt *fakeruntime.Runtime) { rt.Set("Status", fakeruntime.Empty()) }, Status{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rt := serve(t, critest.Options{})
+			rt := serve(t, fakeruntime.Options{})
 			tt.set(rt)
 			c, _ := clientOf(t, rt, Options{})
 			got, err := c.Status(t.Context(), false)
@@ -62,22 +62,22 @@ func TestStatusConditions(t *testing.T) {
 
 // TestVerboseStatus: the runtime's own account comes only when it was asked for.
 func TestVerboseStatus(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	rt.SetNetworkReady(false)
 	c, _ := clientOf(t, rt, Options{})
 	if s, err := c.Status(t.Context(), false); err != nil || s.Info != nil {
 		t.Errorf("not verbose: %v, %v", s.Info, err)
 	}
-	if s, err := c.Status(t.Context(), true); err != nil || s.Info["lastCNILoadStatus"] != critest.CNILoadStatusNoConfig {
+	if s, err := c.Status(t.Context(), true); err != nil || s.Info["lastCNILoadStatus"] != fakeruntime.CNILoadStatusNoConfig {
 		t.Errorf("verbose: %v, %v", s.Info, err)
 	}
 }
 
 func TestPodSandboxStatus(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	for _, ips := range [][]string{{"10.0.0.1"}, {"10.0.0.2", "fd00::2"}, {"10.0.0.3", "fd00::3", "fd00::4"}, {}} {
-		pod := rt.AddPod(critest.PodSpec{IPs: ips})
+		pod := rt.AddPod(fakeruntime.PodSpec{IPs: ips})
 		s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID)
 		if err != nil || s.ID != pod.SandboxID || !s.Ready || s.CreatedAt == 0 {
 			t.Fatalf("%+v, %v", s, err)
@@ -95,16 +95,16 @@ func TestPodSandboxStatus(t *testing.T) {
 		t.Errorf("%+v, want NotFound", e)
 	}
 	// An answer without a status says nothing; SANDBOX_READY is its zero value.
-	pod := rt.AddPod(critest.PodSpec{})
-	rt.Set("PodSandboxStatus", critest.Empty())
+	pod := rt.AddPod(fakeruntime.PodSpec{})
+	rt.Set("PodSandboxStatus", fakeruntime.Empty())
 	if s, err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil || s.Ready {
 		t.Errorf("an empty answer: %+v, %v", s, err)
 	}
 }
 
 func TestContainerStatus(t *testing.T) {
-	rt := serve(t, critest.Options{})
-	pod := rt.AddPod(critest.PodSpec{Containers: []string{"server"}})
+	rt := serve(t, fakeruntime.Options{})
+	pod := rt.AddPod(fakeruntime.PodSpec{Containers: []string{"server"}})
 	c, _ := clientOf(t, rt, Options{})
 	id := pod.ContainerIDs[0]
 	s, err := c.ContainerStatus(t.Context(), id)
@@ -123,7 +123,7 @@ func TestContainerStatus(t *testing.T) {
 
 // TestListsHoldEverything compares both lists with the model behind them.
 func TestListsHoldEverything(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	pods := rt.FillPods(30, 2)
 	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
 	rt.StopSandbox(pods[1].SandboxID)

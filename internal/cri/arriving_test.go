@@ -3,12 +3,12 @@ package cri
 import (
 	"testing"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestArriving: a large list is seen to come in, small answers are not.
 func TestArriving(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	for range 20 {
 		if _, err := c.Version(t.Context()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // bareItems are n list items with nothing but an id.
@@ -29,7 +29,7 @@ func bareItems(n int, prefix string) []byte {
 
 // TestTooManyEntries: as many entries as fit are read; one more, and none is.
 func TestTooManyEntries(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	rt.AddRawBytes(bareItems(MaxEntries, "s"), nil)
 	list, err := c.ListPodSandbox(t.Context())
@@ -146,7 +146,7 @@ func TestLongFixedFields(t *testing.T) {
 
 // TestTooMuchTextIsSaid: it counts as a list that plegd does not read.
 func TestTooMuchTextIsSaid(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	rt.AddRawBytes(fatItems(maxListBytes/(4*maxName)+1, "s"), nil)
 	_, err := c.ListPodSandbox(t.Context())
@@ -174,14 +174,14 @@ func TestBrokenListsAreForgotten(t *testing.T) {
 // TestLargeStatuses: an answer about one container may be as large as the
 // kubelet's limit, and no larger.
 func TestLargeStatuses(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: 64 << 20})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 64 << 20})
 	pod := rt.FillPods(1, 1)[0]
 	c, seen := clientOf(t, rt, Options{})
-	rt.Set("ContainerStatus", critest.Oversize(MaxMessageBytes))
+	rt.Set("ContainerStatus", fakeruntime.Oversize(MaxMessageBytes))
 	if s, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[0]); err != nil || s.ID != pod.ContainerIDs[0] || seen.last(t).Bytes != MaxMessageBytes {
 		t.Errorf("%+v, %v, %+v", s, err, seen.last(t))
 	}
-	rt.Set("ContainerStatus", critest.Oversize(MaxMessageBytes+1))
+	rt.Set("ContainerStatus", fakeruntime.Oversize(MaxMessageBytes+1))
 	_, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[0])
 	var e *Error
 	if !errors.As(err, &e) || !e.TooLarge() {
@@ -195,7 +195,7 @@ func TestLargeStatuses(t *testing.T) {
 // TestLongTextsAreCut: what is kept of an answer does not grow with its texts.
 func TestLongTextsAreCut(t *testing.T) {
 	long := strings.Repeat("ä", 1<<19)
-	rt := serve(t, critest.Options{MaxSendMsgSize: 64 << 20})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 64 << 20})
 	rt.SetVersion(long, long)
 	rt.SetCondition(runtimeapi.NetworkReady, false, long, long)
 	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: long, Metadata: &runtimeapi.PodSandboxMetadata{Name: long, Namespace: long, Uid: long}})
@@ -212,7 +212,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatal(len(list), err)
 	}
-	rt.Set("Version", critest.Error(codes.Unknown, long))
+	rt.Set("Version", fakeruntime.Error(codes.Unknown, long))
 	_, failed := c.Version(t.Context())
 	var e *Error
 	if !errors.As(failed, &e) {

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // recorder is an Observer that remembers.
@@ -42,16 +42,16 @@ func (r *recorder) last(t testing.TB) Call {
 }
 
 // serve serves a runtime in memory until the test ends.
-func serve(t testing.TB, opts critest.Options) *critest.Runtime {
+func serve(t testing.TB, opts fakeruntime.Options) *fakeruntime.Runtime {
 	t.Helper()
-	rt := critest.New(opts)
+	rt := fakeruntime.New(opts)
 	rt.Start()
 	t.Cleanup(rt.Stop)
 	return rt
 }
 
 // clientOf returns a client of a runtime, and who is told of its calls.
-func clientOf(t testing.TB, rt *critest.Runtime, opts Options) (*Client, *recorder) {
+func clientOf(t testing.TB, rt *fakeruntime.Runtime, opts Options) (*Client, *recorder) {
 	t.Helper()
 	r := &recorder{}
 	opts.Observer = r

@@ -8,21 +8,21 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestCloseEndsWhatHangs: calls under way end at once, at whatever they hang,
 // and later ones fail.
 func TestCloseEndsWhatHangs(t *testing.T) {
-	for name, fault := range map[string]func(*critest.Runtime){
-		"a call":       func(rt *critest.Runtime) { rt.Set("ContainerStatus", critest.Hang()) },
-		"not accepted": func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoAccept()) },
-		"no settings":  func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.NoSettings()) },
-		"frozen":       func(rt *critest.Runtime) { rt.Set(critest.Socket, critest.Freeze()) },
+	for name, fault := range map[string]func(*fakeruntime.Runtime){
+		"a call":       func(rt *fakeruntime.Runtime) { rt.Set("ContainerStatus", fakeruntime.Hang()) },
+		"not accepted": func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.NoAccept()) },
+		"no settings":  func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.NoSettings()) },
+		"frozen":       func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.Freeze()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
+				rt := serve(t, fakeruntime.Options{})
 				fault(rt)
 				c, seen := clientOf(t, rt, Options{})
 				ended := make(chan error, 3)
@@ -71,9 +71,9 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 // TestConnect waits for the runtime's SETTINGS and no longer than it may.
 func TestConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, seen := clientOf(t, rt, Options{})
-		rt.Set(critest.Socket, critest.NoAccept())
+		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
 		start := time.Now()
 		if err := c.Connect(within(t, time.Second)); err == nil || time.Since(start) != time.Second {
 			t.Errorf("not accepted: %v after %v", err, time.Since(start))
@@ -81,7 +81,7 @@ func TestConnect(t *testing.T) {
 		if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.Duration != 0 {
 			t.Errorf("last dial %+v, want one that was made", dial)
 		}
-		time.AfterFunc(3*time.Second, func() { rt.Set(critest.Socket) })
+		time.AfterFunc(3*time.Second, func() { rt.Set(fakeruntime.Socket) })
 		if err := c.Connect(within(t, time.Minute)); err != nil || time.Since(start) != 4*time.Second {
 			t.Errorf("accepted after 4s: %v after %v", err, time.Since(start))
 		}

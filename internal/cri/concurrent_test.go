@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestConcurrentCalls: inspections and Status go on while lists of many frames
 // come in, over one connection whose buffers are used again. Every answer is
 // the one that was asked for, whole.
 func TestConcurrentCalls(t *testing.T) {
-	rt, path := listen(t, critest.Options{Seed: 5})
+	rt, path := listen(t, fakeruntime.Options{Seed: 5})
 	pods := rt.FillPods(150, 2)
 	c := unixClient(t, path)
 	stop := make(chan struct{})

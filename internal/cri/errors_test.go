@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestMessageTooLarge: whose limit it was, how large the answer was and what
@@ -17,20 +17,20 @@ func TestMessageTooLarge(t *testing.T) {
 	const oversize = MaxMessageBytes + 1<<20
 	for _, tt := range []struct {
 		name     string
-		server   critest.Options
+		server   fakeruntime.Options
 		byServer bool
 		limit    int
 	}{
-		{"the client's limit", critest.Options{MaxSendMsgSize: 80 << 20, Like: critest.LikeContainerd17}, false, MaxMessageBytes},
-		{"the server's limit", critest.Options{MaxSendMsgSize: 1 << 20, Like: critest.LikeContainerd17}, true, 1 << 20},
-		{"both are 16 MiB", critest.Options{Like: critest.LikeContainerd17}, true, MaxMessageBytes},
+		{"the client's limit", fakeruntime.Options{MaxSendMsgSize: 80 << 20, Like: fakeruntime.LikeContainerd17}, false, MaxMessageBytes},
+		{"the server's limit", fakeruntime.Options{MaxSendMsgSize: 1 << 20, Like: fakeruntime.LikeContainerd17}, true, 1 << 20},
+		{"both are 16 MiB", fakeruntime.Options{Like: fakeruntime.LikeContainerd17}, true, MaxMessageBytes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := serve(t, tt.server)
 			rt.FillPods(3, 1)
 			c, seen := clientOf(t, rt, Options{})
 			for _, op := range []Operation{OpListContainers, OpListPodSandbox} {
-				rt.Set(rpcOf(op), critest.Oversize(oversize))
+				rt.Set(rpcOf(op), fakeruntime.Oversize(oversize))
 				e := failure(t, calls(c, "", "")[op](t.Context()))
 				want := Error{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
 				if *e != want || !e.TooLarge() || e.NotInitialized() {
@@ -59,9 +59,9 @@ func TestMessageTooLarge(t *testing.T) {
 
 // TestLargestMessage: an answer of exactly the limit is accepted.
 func TestLargestMessage(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: 80 << 20})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 80 << 20})
 	rt.FillPods(2, 2)
-	rt.Set("ListContainers", critest.Oversize(MaxMessageBytes))
+	rt.Set("ListContainers", fakeruntime.Oversize(MaxMessageBytes))
 	c, seen := clientOf(t, rt, Options{})
 	list, err := c.ListContainers(t.Context())
 	if err != nil || len(list) != 4 || seen.last(t).Bytes != MaxMessageBytes {
@@ -70,7 +70,7 @@ func TestLargestMessage(t *testing.T) {
 }
 
 func TestOldRuntimeIsUnimplemented(t *testing.T) {
-	rt := serve(t, critest.Options{OnlyV1Alpha2: true})
+	rt := serve(t, fakeruntime.Options{OnlyV1Alpha2: true})
 	c, seen := clientOf(t, rt, Options{})
 	for op, call := range calls(c, "s", "c") {
 		e := failure(t, call(t.Context()))
@@ -81,7 +81,7 @@ func TestOldRuntimeIsUnimplemented(t *testing.T) {
 }
 
 func TestErrorCodes(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, seen := clientOf(t, rt, Options{})
 	for _, tt := range []struct {
 		code           codes.Code
@@ -102,7 +102,7 @@ func TestErrorCodes(t *testing.T) {
 		{codes.PermissionDenied, "no", "PermissionDenied", false},
 	} {
 		t.Run(fmt.Sprintf("%s %s", tt.code, tt.message), func(t *testing.T) {
-			rt.Set("Status", critest.Error(tt.code, tt.message))
+			rt.Set("Status", fakeruntime.Error(tt.code, tt.message))
 			_, err := c.Status(t.Context(), true)
 			e := failure(t, err)
 			if e.Code != tt.want || e.NotInitialized() != tt.notInitialized || e.TooLarge() || e.Operation != OpStatus {
@@ -121,15 +121,15 @@ func TestErrorCodes(t *testing.T) {
 // TestBrokenAnswers: an answer that is no message fails the call and nothing
 // else, and an empty one is an empty list.
 func TestBrokenAnswers(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	pod := rt.FillPods(2, 1)[0]
 	c, _ := clientOf(t, rt, Options{})
 	for op, call := range calls(c, pod.SandboxID, pod.ContainerIDs[0]) {
-		rt.Set(rpcOf(op), critest.Garbage())
+		rt.Set(rpcOf(op), fakeruntime.Garbage())
 		if e := failure(t, call(t.Context())); e.Code != "Internal" {
 			t.Errorf("%s: %+v, want Internal", op, *e)
 		}
-		rt.Set(rpcOf(op), critest.Empty())
+		rt.Set(rpcOf(op), fakeruntime.Empty())
 		if err := call(t.Context()); err != nil {
 			t.Errorf("%s: an empty answer: %v", op, err)
 		}
@@ -143,9 +143,9 @@ func TestBrokenAnswers(t *testing.T) {
 // TestPanickingRuntime: the death of the other side in the middle of a call is
 // Unavailable, and the next call succeeds.
 func TestPanickingRuntime(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
-	rt.Set("ListContainers", critest.Panic().Times(1))
+	rt.Set("ListContainers", fakeruntime.Panic().Times(1))
 	_, err := c.ListContainers(t.Context())
 	if e := failure(t, err); e.Code != CodeUnavailable {
 		t.Errorf("%+v, want Unavailable", *e)

@@ -9,15 +9,15 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // stream subscribes in a bubble and returns how that ended, after what time, and
 // what came.
-func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, took time.Duration, got []*ContainerEvent, err error) {
+func stream(t *testing.T, during func(*fakeruntime.Runtime)) (end StreamEnd, took time.Duration, got []*ContainerEvent, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{Seed: 1})
+		rt := fakeruntime.New(fakeruntime.Options{Seed: 1})
 		rt.Start()
 		defer rt.Stop()
 		c, err2 := New(Options{Dial: rt.Dialer()})
@@ -43,9 +43,9 @@ func stream(t *testing.T, during func(*critest.Runtime)) (end StreamEnd, took ti
 // TestLeaseOver: the runtime ends the stream at its deadline, and says what
 // happened until then.
 func TestLeaseOver(t *testing.T) {
-	var pod critest.Pod
-	end, took, got, err := stream(t, func(rt *critest.Runtime) {
-		pod = rt.AddPod(critest.PodSpec{Name: "p", Namespace: "ns", Containers: []string{"c"}})
+	var pod fakeruntime.Pod
+	end, took, got, err := stream(t, func(rt *fakeruntime.Runtime) {
+		pod = rt.AddPod(fakeruntime.PodSpec{Name: "p", Namespace: "ns", Containers: []string{"c"}})
 		rt.ExitContainer(pod.ContainerIDs[0], 7, "Error")
 	})
 	if end != StreamLeaseOver || err != nil || took < 10*time.Second || took > 11*time.Second {
@@ -61,14 +61,14 @@ func TestLeaseOver(t *testing.T) {
 // TestStreamEnds: every other way in which a stream ends.
 func TestStreamEnds(t *testing.T) {
 	for name, c := range map[string]struct {
-		during func(*critest.Runtime)
+		during func(*fakeruntime.Runtime)
 		end    StreamEnd
 		code   Code
 		took   time.Duration
 	}{
-		"closed": {func(rt *critest.Runtime) { rt.EndEvents() }, StreamClosed, "", time.Second},
-		"killed": {func(rt *critest.Runtime) { rt.Kill() }, StreamFailed, CodeUnavailable, time.Second},
-		"frozen": {func(rt *critest.Runtime) { _ = rt.SetFailpoints("socket=freeze") }, StreamNotEnded, "", 20 * time.Second},
+		"closed": {func(rt *fakeruntime.Runtime) { rt.EndEvents() }, StreamClosed, "", time.Second},
+		"killed": {func(rt *fakeruntime.Runtime) { rt.Kill() }, StreamFailed, CodeUnavailable, time.Second},
+		"frozen": {func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("socket=freeze") }, StreamNotEnded, "", 20 * time.Second},
 	} {
 		end, took, _, err := stream(t, c.during)
 		var e *Error
@@ -79,7 +79,7 @@ func TestStreamEnds(t *testing.T) {
 }
 
 func TestEventsUnimplemented(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	if err := rt.SetFailpoints("GetContainerEvents=error(Unimplemented: unknown method)"); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestEventsUnimplemented(t *testing.T) {
 
 // TestStreamStops: the stream ends with its caller.
 func TestStreamStops(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -143,7 +143,7 @@ func TestUselessEvents(t *testing.T) {
 // TestPodLists: one pod's entries, and no trace in the lists' history or in what
 // they know.
 func TestPodLists(t *testing.T) {
-	rt := serve(t, critest.Options{Seed: 1})
+	rt := serve(t, fakeruntime.Options{Seed: 1})
 	pods := rt.FillPods(5, 2)
 	c, seen := clientOf(t, rt, Options{})
 	if _, err := c.ListContainers(t.Context()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // node is a tree of fixtures: its /proc and its files.
@@ -210,7 +210,7 @@ func TestFinderAtARealSocket(t *testing.T) {
 	n := newNode(t)
 	n.socket("/run/containerd/containerd.sock") // listens and serves nothing
 	n.mkdir("/run/crio")
-	rt := critest.New(critest.Options{})
+	rt := fakeruntime.New(fakeruntime.Options{})
 	if err := rt.Listen(n.root + "/run/crio/crio.sock"); err != nil {
 		t.Fatal(err)
 	}

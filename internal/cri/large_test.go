@@ -3,12 +3,12 @@ package cri
 import (
 	"testing"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestFifteenThousandContainers: as many as fit into one unary answer of 16 MiB.
 func TestFifteenThousandContainers(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	rt.FillPods(5000, 3)
 	c, seen := clientOf(t, rt, Options{})
 	for i := range 2 {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // lists are the answers of a runtime with some pods, marshalled anew and
@@ -23,7 +23,7 @@ type lists struct {
 }
 
 func someLists(pods int) *lists {
-	m := critest.New(critest.Options{Seed: 1})
+	m := fakeruntime.New(fakeruntime.Options{Seed: 1})
 	m.FillPods(pods, 2)
 	s, c := m.Snapshot()
 	return &lists{s, c}

@@ -10,7 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // smallLimit makes lists too large that are quickly made.
@@ -35,7 +35,7 @@ func idsOf(list []*Container) []string {
 	return ids
 }
 
-func modelIDs(rt *critest.Runtime) []string {
+func modelIDs(rt *fakeruntime.Runtime) []string {
 	_, containers := rt.Snapshot()
 	var ids []string
 	for _, v := range containers {
@@ -48,7 +48,7 @@ func modelIDs(rt *critest.Runtime) []string {
 // TestTooLargeIsStreamed: the list that the kubelet is refused is listed all the
 // same, and it is said that it was refused, until it is small enough again.
 func TestTooLargeIsStreamed(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit})
 	pods := rt.FillPods(100, 3)
 	c, seen := clientOf(t, rt, Options{})
 	for i := range 3 {
@@ -107,7 +107,7 @@ func TestSixteenMiBOfContainers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("17,000 containers")
 	}
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	rt.FillPods(4250, 4)
 	c, _ := clientOf(t, rt, Options{})
 	list, err := c.ListContainers(t.Context())
@@ -123,7 +123,7 @@ func TestSixteenMiBOfContainers(t *testing.T) {
 // TestStreamUnimplemented: a runtime without streams is asked for one once, until
 // another runtime is there.
 func TestStreamUnimplemented(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit, Like: critest.LikeContainerd17})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit, Like: fakeruntime.LikeContainerd17})
 	rt.FillPods(100, 3)
 	c, _ := clientOf(t, rt, Options{})
 	for range 3 {
@@ -136,7 +136,7 @@ func TestStreamUnimplemented(t *testing.T) {
 		t.Errorf("a runtime without streams was asked for one %d times, want once", n)
 	}
 	rt.Stop()
-	rt.Become(critest.LikeContainerd2)
+	rt.Become(fakeruntime.LikeContainerd2)
 	rt.Start()
 	// The connection may take a moment to know that it is gone.
 	for ctx := within(t, 20*time.Second); ; {
@@ -153,20 +153,20 @@ func TestStreamUnimplemented(t *testing.T) {
 // TestStreamsThatFail leave nothing behind: the answer is the refusal, as without
 // streams.
 func TestStreamsThatFail(t *testing.T) {
-	for name, term := range map[string]critest.Term{
-		"breaks off":         critest.BreakOff(2),
-		"breaks off at once": critest.BreakOff(0),
-		"repeats items":      critest.Repeat(),
-		"endless":            critest.Endless(),
-		"garbage":            critest.Garbage(),
-		"never ends":         critest.Unended(),
-		"never begins":       critest.Hang(),
-		"too long a part":    critest.Oversize(smallLimit + 1),
-		"fails":              critest.Error(5, "no"),
+	for name, term := range map[string]fakeruntime.Term{
+		"breaks off":         fakeruntime.BreakOff(2),
+		"breaks off at once": fakeruntime.BreakOff(0),
+		"repeats items":      fakeruntime.Repeat(),
+		"endless":            fakeruntime.Endless(),
+		"garbage":            fakeruntime.Garbage(),
+		"never ends":         fakeruntime.Unended(),
+		"never begins":       fakeruntime.Hang(),
+		"too long a part":    fakeruntime.Oversize(smallLimit + 1),
+		"fails":              fakeruntime.Error(5, "no"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit})
+				rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit})
 				pods := rt.FillPods(100, 3)
 				c, _ := clientOf(t, rt, Options{})
 				want := containerIDs(t, c)
@@ -203,11 +203,11 @@ func TestStreamsThatFail(t *testing.T) {
 // TestStreamThatFloods: new items without end take no more memory than the limit
 // allows, and are forgotten.
 func TestStreamThatFloods(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit})
 	rt.FillPods(100, 3)
 	c, seen := clientOf(t, rt, Options{})
 	c.maxStreamed = 4 << 20
-	rt.Set("StreamContainers", critest.Flood())
+	rt.Set("StreamContainers", fakeruntime.Flood())
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC() // what is in a sync.Pool survives one
@@ -238,7 +238,7 @@ func TestStreamThatFloods(t *testing.T) {
 // TestStreamedListOfADeadRuntime: while a list is streamed, what happens to the
 // runtime is told as it is and not hidden behind the old refusal.
 func TestStreamedListOfADeadRuntime(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit})
 	rt.FillPods(100, 3)
 	c, _ := clientOf(t, rt, Options{})
 	containerIDs(t, c)
@@ -255,7 +255,7 @@ func TestStreamedListOfADeadRuntime(t *testing.T) {
 
 // TestSandboxesAreStreamedToo, with items of every kind.
 func TestSandboxesAreStreamedToo(t *testing.T) {
-	rt := serve(t, critest.Options{MaxSendMsgSize: smallLimit})
+	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: smallLimit})
 	rt.FillPods(300, 1)
 	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "bare"}, &runtimeapi.PodSandbox{})
 	c, _ := clientOf(t, rt, Options{})

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestCallsAreMeasured: each call is told to the observer under the kubelet's
 // name, with the bytes of its answer and the time that it took.
 func TestCallsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		pod := rt.FillPods(20, 2)[0]
 		c, seen := clientOf(t, rt, Options{})
 		want := answerBytes(t, rt, pod.SandboxID, pod.ContainerIDs[0])
@@ -31,7 +31,7 @@ func TestCallsAreMeasured(t *testing.T) {
 			t.Fatalf("%d calls and %d operations", len(all), len(Operations()))
 		}
 		for i, op := range Operations() {
-			rt.Set(rpcOf(op), critest.Delay(time.Duration(i+1)*250*time.Millisecond))
+			rt.Set(rpcOf(op), fakeruntime.Delay(time.Duration(i+1)*250*time.Millisecond))
 			start := time.Now()
 			if err := all[op](t.Context()); err != nil {
 				t.Fatal(err)
@@ -52,9 +52,9 @@ func TestCallsAreMeasured(t *testing.T) {
 }
 
 // answerBytes asks with the generated client how large each answer is.
-func answerBytes(t *testing.T, rt *critest.Runtime, sandbox, container string) map[Operation]int {
+func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container string) map[Operation]int {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///critest", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(rt.DialContext))
+	conn, err := grpc.NewClient("passthrough:///fakeruntime", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(rt.DialContext))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +89,9 @@ func TestEveryCallTimesOut(t *testing.T) {
 	for _, op := range Operations() {
 		t.Run(string(op), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
+				rt := serve(t, fakeruntime.Options{})
 				c, seen := clientOf(t, rt, Options{})
-				rt.Set(rpcOf(op), critest.Hang())
+				rt.Set(rpcOf(op), fakeruntime.Hang())
 				start := time.Now()
 				err := calls(c, "s", "c")[op](t.Context())
 				if d := time.Since(start); d != 2*time.Minute {
@@ -113,9 +113,9 @@ func TestEveryCallTimesOut(t *testing.T) {
 // TestTheCallersDeadline ends a call earlier, and its end at once.
 func TestTheCallersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{RPCTimeout: 20 * time.Second})
-		rt.Set("Version", critest.Hang())
+		rt.Set("Version", fakeruntime.Hang())
 		for _, tt := range []struct {
 			patience, want time.Duration
 		}{{5 * time.Second, 5 * time.Second}, {time.Minute, 20 * time.Second}} {
@@ -142,7 +142,7 @@ func TestTheCallersDeadline(t *testing.T) {
 // TestHistory follows one operation through success, a hang and a failure.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
 		if h := c.History(OpStatus); h != (History{}) {
 			t.Errorf("before the first call: %+v", h)
@@ -156,7 +156,7 @@ func TestHistory(t *testing.T) {
 		}
 
 		// Two calls hang; the older one is the one that counts.
-		rt.Set("Status", critest.Hang())
+		rt.Set("Status", fakeruntime.Hang())
 		first := time.Now()
 		ended := make(chan error, 2)
 		go func() { _, err := c.Status(within(t, 30*time.Second), false); ended <- err }()
@@ -197,9 +197,9 @@ func TestHistory(t *testing.T) {
 // nothing behind.
 func TestHistoryOfManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
-		rt.Set("Version", critest.Hang())
+		rt.Set("Version", fakeruntime.Hang())
 		start := time.Now()
 		const many = 3 * trackedInFlight
 		ended := make(chan error, many)
@@ -218,7 +218,7 @@ func TestHistoryOfManyCalls(t *testing.T) {
 			t.Errorf("in flight since %v, after all have ended", h.InFlightSince)
 		}
 		// Every place is free again.
-		rt.Set("Version", critest.Hang())
+		rt.Set("Version", fakeruntime.Hang())
 		time.Sleep(time.Second)
 		again := time.Now()
 		for range trackedInFlight {

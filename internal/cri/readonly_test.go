@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // decided says of every call of runtime.v1 whether plegd may make it. A call
@@ -45,7 +45,7 @@ func decided() map[string]bool {
 // connection that plegd holds. What is not decided to be allowed does not reach
 // the runtime.
 func TestOnlyReads(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	if _, err := c.Version(t.Context()); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func invoke(ctx context.Context, client any, name string) error {
 // TestOtherServicesAreRefused: a name that is no call of runtime.v1 is refused
 // too, however it is called.
 func TestOtherServicesAreRefused(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	for _, method := range []string{
 		"/runtime.v1alpha2.RuntimeService/ListContainers", "/grpc.health.v1.Health/Check",
@@ -129,7 +129,7 @@ func TestOtherServicesAreRefused(t *testing.T) {
 // TestReplacedConnectionOnlyReads: the connection that takes the place of a
 // failed one refuses the same.
 func TestReplacedConnectionOnlyReads(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
 	first := c.conn
 	rt.Stop()

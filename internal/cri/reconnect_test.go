@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestBackWithTheRuntime: the first call after the runtime's return succeeds at
@@ -17,16 +17,16 @@ import (
 func TestBackWithTheRuntime(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		end   func(*critest.Runtime)
+		end   func(*fakeruntime.Runtime)
 		errno error
 	}{
-		{"socket gone", (*critest.Runtime).Stop, syscall.ENOENT},
-		{"nobody listens", (*critest.Runtime).Kill, syscall.ECONNREFUSED},
+		{"socket gone", (*fakeruntime.Runtime).Stop, syscall.ENOENT},
+		{"nobody listens", (*fakeruntime.Runtime).Kill, syscall.ECONNREFUSED},
 	} {
 		for _, away := range []int{1, 2, 3, 30} {
 			t.Run(tt.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					rt := serve(t, critest.Options{})
+					rt := serve(t, fakeruntime.Options{})
 					c, seen := clientOf(t, rt, Options{})
 					if _, err := c.ListContainers(t.Context()); err != nil {
 						t.Fatal(err)
@@ -67,7 +67,7 @@ func TestBackWithTheRuntime(t *testing.T) {
 // nobody used it, and the next call makes another.
 func TestRestartBetweenTwoCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
 		for range 5 {
 			if _, err := c.Version(t.Context()); err != nil {
@@ -88,7 +88,7 @@ func TestRestartBetweenTwoCalls(t *testing.T) {
 // TestNoConnectionBeforeTheFirstCall: making a client touches nothing.
 func TestNoConnectionBeforeTheFirstCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
 		time.Sleep(time.Hour)
 		if n := rt.Dials(); n != 0 || c.LastDial() != nil {
@@ -100,7 +100,7 @@ func TestNoConnectionBeforeTheFirstCall(t *testing.T) {
 // TestHeldConnectionIsKept: hours without a call do not close it.
 func TestHeldConnectionIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
 		for range 3 {
 			if _, err := c.Version(t.Context()); err != nil {
@@ -117,7 +117,7 @@ func TestHeldConnectionIsKept(t *testing.T) {
 // TestPermissionIsSaid: a dial that is not allowed says so, not only that the
 // runtime is unavailable.
 func TestPermissionIsSaid(t *testing.T) {
-	rt := serve(t, critest.Options{})
+	rt := serve(t, fakeruntime.Options{})
 	rt.SetDialError(syscall.EACCES)
 	c, _ := clientOf(t, rt, Options{})
 	_, err := c.Version(t.Context())
@@ -130,8 +130,8 @@ func TestPermissionIsSaid(t *testing.T) {
 }
 
 // stuck are the ways in which a runtime leaves a connection without an answer.
-func stuck() map[string]critest.Term {
-	return map[string]critest.Term{"noaccept": critest.NoAccept(), "nosettings": critest.NoSettings(), "freeze": critest.Freeze()}
+func stuck() map[string]fakeruntime.Term {
+	return map[string]fakeruntime.Term{"noaccept": fakeruntime.NoAccept(), "nosettings": fakeruntime.NoSettings(), "freeze": fakeruntime.Freeze()}
 }
 
 // TestOneConnectionToAStuckRuntime: however many calls fail, they wait for one
@@ -140,8 +140,8 @@ func TestOneConnectionToAStuckRuntime(t *testing.T) {
 	for name, fault := range stuck() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
-				rt.Set(critest.Socket, fault)
+				rt := serve(t, fakeruntime.Options{})
+				rt.Set(fakeruntime.Socket, fault)
 				c, seen := clientOf(t, rt, Options{})
 				for range 58 {
 					_, err := c.Version(within(t, time.Second))
@@ -158,7 +158,7 @@ func TestOneConnectionToAStuckRuntime(t *testing.T) {
 				}
 
 				// The next call is under way when the runtime wakes.
-				time.AfterFunc(700*time.Millisecond, func() { rt.Set(critest.Socket) })
+				time.AfterFunc(700*time.Millisecond, func() { rt.Set(fakeruntime.Socket) })
 				if _, err := c.Version(within(t, time.Second)); name == "nosettings" {
 					// The fake runtime ends a connection that it has refused to speak
 					// on, so this one comes to nothing, and the next one succeeds.
@@ -189,8 +189,8 @@ func TestHoursAtAStuckRuntime(t *testing.T) {
 	for name, fault := range stuck() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
-				rt.Set(critest.Socket, fault)
+				rt := serve(t, fakeruntime.Options{})
+				rt.Set(fakeruntime.Socket, fault)
 				c, _ := clientOf(t, rt, Options{})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -213,7 +213,7 @@ func TestHoursAtAStuckRuntime(t *testing.T) {
 				if n := rt.Dials(); n > 30 {
 					t.Errorf("%d connections in an hour, want at most one in 2 minutes", n)
 				}
-				rt.Set(critest.Socket)
+				rt.Set(fakeruntime.Socket)
 				if name == "nosettings" { // the fake runtime closes the one that waits
 					synctest.Wait()
 				}
@@ -229,19 +229,19 @@ func TestHoursAtAStuckRuntime(t *testing.T) {
 // keeps its connection, and answers on it when it goes on.
 func TestFrozenInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		c, seen := clientOf(t, rt, Options{})
 		if _, err := c.Version(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		rt.Set(critest.Socket, critest.Freeze())
+		rt.Set(fakeruntime.Socket, fakeruntime.Freeze())
 		for range 10 {
 			_, err := c.Version(within(t, time.Second))
 			if failure(t, err).Code != CodeDeadlineExceeded {
 				t.Fatal(err)
 			}
 		}
-		time.AfterFunc(90*time.Second, func() { rt.Set(critest.Socket) })
+		time.AfterFunc(90*time.Second, func() { rt.Set(fakeruntime.Socket) })
 		if _, err := c.Version(t.Context()); err != nil || seen.last(t).Duration != 90*time.Second {
 			t.Errorf("%v after %v, want success after 90s", err, seen.last(t).Duration)
 		}
@@ -254,7 +254,7 @@ func TestFrozenInTheMiddle(t *testing.T) {
 // TestBehindCmux: CRI-O serves only who speaks first, with the content type
 // "application/grpc" and no other. Every call must pass.
 func TestBehindCmux(t *testing.T) {
-	rt := serve(t, critest.Options{SpeakSecond: true, MaxSendMsgSize: 64 << 20})
+	rt := serve(t, fakeruntime.Options{SpeakSecond: true, MaxSendMsgSize: 64 << 20})
 	rt.FillPods(3, 2)
 	open := func(t *testing.T) *Client {
 		c, _ := clientOf(t, rt, Options{}) // the first call of a connection decides

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // dyingEnv makes the test binary a runtime that dies: see dieWithConnection.
@@ -93,7 +93,7 @@ func TestStaleInQueue(t *testing.T) {
 // that is answered, however slowly.
 func TestStaleNot(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
-	rt := critest.New(critest.Options{})
+	rt := fakeruntime.New(fakeruntime.Options{})
 	if err := rt.Listen(path); err != nil {
 		t.Fatal(err)
 	}
@@ -105,12 +105,12 @@ func TestStaleNot(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	other := critest.New(critest.Options{})
+	other := fakeruntime.New(fakeruntime.Options{})
 	if err := other.Listen(path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Stop)
-	rt.Set("Version", critest.Delay(3*staleEvery))
+	rt.Set("Version", fakeruntime.Delay(3*staleEvery))
 	if _, err := c.Version(within(t, 20*time.Second)); err != nil {
 		t.Errorf("a slow answer of a runtime that lives: %v", err)
 	}
@@ -140,7 +140,7 @@ func answersAgain(t *testing.T, c *Client, path string) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	rt := critest.New(critest.Options{})
+	rt := fakeruntime.New(fakeruntime.Options{})
 	if err := rt.Listen(path); err != nil {
 		t.Fatal(err)
 	}

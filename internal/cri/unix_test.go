@@ -12,14 +12,14 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // listen serves a runtime on a unix socket until the test ends.
-func listen(t *testing.T, opts critest.Options) (*critest.Runtime, string) {
+func listen(t *testing.T, opts fakeruntime.Options) (*fakeruntime.Runtime, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	rt := critest.New(opts)
+	rt := fakeruntime.New(opts)
 	if err := rt.Listen(path); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func unixClient(t *testing.T, path string) *Client {
 // TestUnixSocket: the same over a real socket, with the runtime going and
 // coming back.
 func TestUnixSocket(t *testing.T) {
-	rt, path := listen(t, critest.Options{})
+	rt, path := listen(t, fakeruntime.Options{})
 	rt.FillPods(110, 2)
 	c := unixClient(t, path)
 	works := func() {
@@ -85,8 +85,8 @@ func TestUnixSocket(t *testing.T) {
 // TestUnixStuck: one connection waits in the real accept queue, and is served
 // when the runtime wakes.
 func TestUnixStuck(t *testing.T) {
-	rt, path := listen(t, critest.Options{})
-	rt.Set(critest.Socket, critest.NoAccept())
+	rt, path := listen(t, fakeruntime.Options{})
+	rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
 	c := unixClient(t, path)
 	for range 10 {
 		_, err := c.Version(within(t, 20*time.Millisecond))
@@ -97,7 +97,7 @@ func TestUnixStuck(t *testing.T) {
 	if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.PeerPID != os.Getpid() {
 		t.Errorf("last dial %+v, want a good one to this process", dial)
 	}
-	rt.Set(critest.Socket)
+	rt.Set(fakeruntime.Socket)
 	if _, err := c.Version(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -108,8 +108,8 @@ func TestUnixStuck(t *testing.T) {
 
 // TestUnixCloseEndsACall: in real time too.
 func TestUnixCloseEndsACall(t *testing.T) {
-	rt, path := listen(t, critest.Options{})
-	rt.Set("Version", critest.Hang())
+	rt, path := listen(t, fakeruntime.Options{})
+	rt.Set("Version", fakeruntime.Hang())
 	c := unixClient(t, path)
 	ended := make(chan error, 1)
 	go func() { _, err := c.Version(t.Context()); ended <- err }()
@@ -154,10 +154,10 @@ func TestNotARuntime(t *testing.T) {
 			}
 		})
 	}
-	for name, fault := range map[string]critest.Term{"http": critest.HTTP1(), "garbage": critest.Garbage(), "closed": critest.Close()} {
+	for name, fault := range map[string]fakeruntime.Term{"http": fakeruntime.HTTP1(), "garbage": fakeruntime.Garbage(), "closed": fakeruntime.Close()} {
 		t.Run(name, func(t *testing.T) {
-			rt, path := listen(t, critest.Options{})
-			rt.Set(critest.Socket, fault)
+			rt, path := listen(t, fakeruntime.Options{})
+			rt.Set(fakeruntime.Socket, fault)
 			c := unixClient(t, path)
 			_, err := c.Version(t.Context())
 			if e := failure(t, err); e.Code != CodeUnavailable || e.Message == "" || strings.Contains(e.Message, "\n") {
@@ -208,9 +208,9 @@ func TestConnectionLostAtOnce(t *testing.T) {
 
 // TestTrickle: an answer that comes in small pieces is an answer.
 func TestTrickle(t *testing.T) {
-	rt, path := listen(t, critest.Options{})
+	rt, path := listen(t, fakeruntime.Options{})
 	rt.FillPods(3, 2)
-	rt.Set(critest.Socket, critest.Drip(512, time.Millisecond))
+	rt.Set(fakeruntime.Socket, fakeruntime.Drip(512, time.Millisecond))
 	c := unixClient(t, path)
 	if list, err := c.ListContainers(t.Context()); err != nil || len(list) != 6 {
 		t.Errorf("%d containers, %v", len(list), err)

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -19,19 +19,19 @@ import (
 // runtime, in a bubble where minutes pass in milliseconds.
 type watched struct {
 	t  *testing.T
-	rt *critest.Runtime
+	rt *fakeruntime.Runtime
 	d  *Daemon
 	t0 time.Time
 }
 
 // watch starts one in the present bubble. Nothing takes time there that is not
 // told to, so relists begin at every whole second and Status at every fifth.
-func watch(t *testing.T, rt *critest.Runtime, change func(*Config)) *watched {
+func watch(t *testing.T, rt *fakeruntime.Runtime, change func(*Config)) *watched {
 	t.Helper()
 	return watchLogged(t, rt, change, slog.New(slog.DiscardHandler))
 }
 
-func watchLogged(t *testing.T, rt *critest.Runtime, change func(*Config), log *slog.Logger) *watched {
+func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), log *slog.Logger) *watched {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.RuntimeEndpoint = "/run/fake.sock"
@@ -110,8 +110,8 @@ func (w *watched) expect(at time.Duration, want moment) {
 	}
 }
 
-func fakeRuntime(pods, containers int) *critest.Runtime {
-	rt := critest.New(critest.Options{})
+func fakeRuntime(pods, containers int) *fakeruntime.Runtime {
+	rt := fakeruntime.New(fakeruntime.Options{})
 	rt.FillPods(pods, containers)
 	rt.Start()
 	return rt
@@ -346,7 +346,7 @@ func TestStuckPods(t *testing.T) {
 				w.at(fault)
 				w.fail("PodSandboxStatus=hang")
 				for i := range pods {
-					w.rt.AddPod(critest.PodSpec{Name: fmt.Sprintf("stuck-%d", i), Namespace: "default"})
+					w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprintf("stuck-%d", i), Namespace: "default"})
 				}
 				v := w.at(15 * time.Second).Verdict
 				if v.State != health.StateDegraded || v.Reason != health.PodInspectionStall {
@@ -418,7 +418,7 @@ func TestConditions(t *testing.T) {
 // kubelet's has had its full time; then the runtime comes.
 func TestNoRuntimeAtBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{})
+		rt := fakeruntime.New(fakeruntime.Options{})
 		rt.FillPods(3, 1)
 		rt.Start()
 		rt.Stop()
@@ -454,7 +454,7 @@ func TestStopDuringAHang(t *testing.T) {
 				w := watch(t, fakeRuntime(10, 2), nil)
 				w.at(fault)
 				w.fail(spec)
-				w.rt.AddPod(critest.PodSpec{Name: "new", Namespace: "default"})
+				w.rt.AddPod(fakeruntime.PodSpec{Name: "new", Namespace: "default"})
 				w.at(20 * time.Second)
 			})
 		})

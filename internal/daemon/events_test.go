@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
@@ -17,7 +17,7 @@ func evented(c *Config) { c.Events = relist.Evented }
 func hinted(c *Config)  { c.Events = relist.Hint }
 
 // modern is a fake runtime whose events may be listened to.
-func modern(pods, containers int) *critest.Runtime {
+func modern(pods, containers int) *fakeruntime.Runtime {
 	rt := fakeRuntime(pods, containers)
 	rt.SetVersion("containerd", "v2.4.2")
 	return rt

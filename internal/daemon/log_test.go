@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging/logtest"
 )
@@ -50,7 +50,7 @@ func TestEventsAreLogged(t *testing.T) {
 		rt := fakeRuntime(1, 0)
 		w := watchLogged(t, rt, nil, log)
 		w.at(1500 * time.Millisecond)
-		pod := rt.AddPod(critest.PodSpec{Name: "job", Namespace: "default", Containers: []string{"main"}})
+		pod := rt.AddPod(fakeruntime.PodSpec{Name: "job", Namespace: "default", Containers: []string{"main"}})
 		w.at(2500 * time.Millisecond)
 		rt.ExitContainer(pod.ContainerIDs[0], 42, "Error")
 		w.at(3500 * time.Millisecond)

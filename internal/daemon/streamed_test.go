@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -14,7 +14,7 @@ import (
 // once, sees none.
 func TestListsThatOnlyStreamsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{MaxSendMsgSize: 64 << 10})
+		rt := fakeruntime.New(fakeruntime.Options{MaxSendMsgSize: 64 << 10})
 		rt.FillPods(5, 3)
 		rt.Start()
 		w := watch(t, rt, nil)
@@ -42,9 +42,9 @@ func TestListsThatOnlyStreamsHold(t *testing.T) {
 // stream after it.
 func TestStreamThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{MaxSendMsgSize: 64 << 10})
+		rt := fakeruntime.New(fakeruntime.Options{MaxSendMsgSize: 64 << 10})
 		rt.FillPods(5, 3)
-		rt.Set("StreamContainers", critest.Unended())
+		rt.Set("StreamContainers", fakeruntime.Unended())
 		rt.Start()
 		w := watch(t, rt, nil)
 		w.expect(10*time.Second, moment{state: health.StateHealthy, lastSeen: 10 * time.Second, rulesFail: -1})
@@ -65,9 +65,9 @@ func TestStreamThatNeverEnds(t *testing.T) {
 // the refusal is named before it ends.
 func TestStreamedWhileInspecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{MaxSendMsgSize: 64 << 10})
+		rt := fakeruntime.New(fakeruntime.Options{MaxSendMsgSize: 64 << 10})
 		rt.FillPods(100, 3)
-		rt.Set("PodSandboxStatus", critest.Delay(2*time.Second))
+		rt.Set("PodSandboxStatus", fakeruntime.Delay(2*time.Second))
 		rt.Start()
 		w := watch(t, rt, nil)
 		s := w.at(3 * time.Second)

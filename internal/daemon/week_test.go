@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
@@ -54,7 +54,7 @@ func TestWeek(t *testing.T) {
 				}
 			} else {
 				w.fail(faults[made%len(faults)])
-				pod := w.rt.AddPod(critest.PodSpec{Name: fmt.Sprintf("pod-%d", made), Namespace: "default"})
+				pod := w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprintf("pod-%d", made), Namespace: "default"})
 				at += 10*time.Second + time.Duration(r.Int64N(int64(6*time.Minute)))
 				w.at(at)
 				w.fail("")

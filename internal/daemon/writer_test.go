@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -29,7 +29,7 @@ type plainKubelet struct {
 }
 
 // startKubelet starts one in the present bubble and ends it with the test.
-func startKubelet(t *testing.T, rt *critest.Runtime, timeout, statusPhase, relistPhase, tick time.Duration) *plainKubelet {
+func startKubelet(t *testing.T, rt *fakeruntime.Runtime, timeout, statusPhase, relistPhase, tick time.Duration) *plainKubelet {
 	t.Helper()
 	client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer(), RPCTimeout: timeout})
 	if err != nil {

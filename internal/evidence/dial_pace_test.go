@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -14,11 +14,11 @@ import (
 // minute at most, since each stays in its queue; the one that waits tells when
 // it is back.
 func TestDialStuck(t *testing.T) {
-	for name, fault := range map[string]critest.Term{"noaccept": critest.NoAccept(), "nosettings": critest.NoSettings(), "freeze": critest.Freeze()} {
+	for name, fault := range map[string]fakeruntime.Term{"noaccept": fakeruntime.NoAccept(), "nosettings": fakeruntime.NoSettings(), "freeze": fakeruntime.Freeze()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
-				rt.Set(critest.Socket, fault)
+				rt := serve(t, fakeruntime.Options{})
+				rt.Set(fakeruntime.Socket, fault)
 				begin := time.Now()
 				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 				time.Sleep(timeout)
@@ -48,7 +48,7 @@ func TestDialStuck(t *testing.T) {
 				// In the middle of the wait it wakes.
 				time.Sleep(20 * time.Second)
 				woken := time.Now()
-				rt.Set(critest.Socket)
+				rt.Set(fakeruntime.Socket)
 				synctest.Wait()
 				if last := p.Last(); !last.OK || last.Failures != 0 || time.Since(woken) != 0 {
 					t.Errorf("when it woke: %+v", last)
@@ -70,8 +70,8 @@ func TestDialStuck(t *testing.T) {
 // is seen with the next probe.
 func TestDialStuckAndGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
-		rt.Set(critest.Socket, critest.NoAccept())
+		rt := serve(t, fakeruntime.Options{})
+		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		time.Sleep(10 * time.Second)
 		rt.Kill()
@@ -80,7 +80,7 @@ func TestDialStuckAndGone(t *testing.T) {
 		if last := p.Last(); last.Stage != health.StageConnect || last.Cause != health.CauseRefused {
 			t.Errorf("%v after its end: %+v", period, last)
 		}
-		rt.Set(critest.Socket)
+		rt.Set(fakeruntime.Socket)
 		start(rt)
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
@@ -93,10 +93,10 @@ func TestDialStuckAndGone(t *testing.T) {
 // TestDialRefused: a connect that fails leaves nothing behind, so it is tried
 // every 500 ms, and the runtime's return is seen as soon.
 func TestDialRefused(t *testing.T) {
-	for name, end := range map[string]func(*critest.Runtime){"missing": (*critest.Runtime).Stop, "refused": (*critest.Runtime).Kill} {
+	for name, end := range map[string]func(*fakeruntime.Runtime){"missing": (*fakeruntime.Runtime).Stop, "refused": (*fakeruntime.Runtime).Kill} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, critest.Options{})
+				rt := serve(t, fakeruntime.Options{})
 				end(rt)
 				begin := time.Now()
 				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
@@ -125,7 +125,7 @@ func TestDialRefused(t *testing.T) {
 // TestDialStageChanges: what fails otherwise than before fails since then.
 func TestDialStageChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		rt.Stop()
 		begin := time.Now()
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
@@ -150,7 +150,7 @@ func TestDialStageChanges(t *testing.T) {
 // TestDialShortPeriod: a period below 500 ms is kept while the connect fails.
 func TestDialShortPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{})
+		rt := fakeruntime.New(fakeruntime.Options{})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: 100 * time.Millisecond})
 		time.Sleep(time.Second + 50*time.Millisecond)
 		synctest.Wait()
@@ -163,14 +163,14 @@ func TestDialShortPeriod(t *testing.T) {
 // TestDialKick: a probe at once, however many ask for it, and one at a time.
 func TestDialKick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: time.Hour})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := len(p.told()); n != 1 {
 			t.Fatalf("%d probes, want 1", n)
 		}
-		rt.Set("Version", critest.Delay(500*time.Millisecond))
+		rt.Set("Version", fakeruntime.Delay(500*time.Millisecond))
 		kicked := time.Now()
 		for range 10 {
 			p.Kick()
@@ -200,19 +200,19 @@ func TestDialKick(t *testing.T) {
 // TestDialStopsPromptly, whatever it waits for, and a probe that stopping ended
 // is not told of. The bubble would not end if anything was left running.
 func TestDialStopsPromptly(t *testing.T) {
-	for name, fault := range map[string]func(*critest.Runtime){
-		"between two probes": func(*critest.Runtime) {},
-		"connect fails":      (*critest.Runtime).Kill,
-		"not accepted":       socket(critest.NoAccept()),
-		"no settings":        socket(critest.NoSettings()),
-		"frozen":             socket(critest.Freeze()),
-		"settings only":      socket(critest.SettingsOnly()),
-		"no answer":          version(critest.Hang()),
+	for name, fault := range map[string]func(*fakeruntime.Runtime){
+		"between two probes": func(*fakeruntime.Runtime) {},
+		"connect fails":      (*fakeruntime.Runtime).Kill,
+		"not accepted":       socket(fakeruntime.NoAccept()),
+		"no settings":        socket(fakeruntime.NoSettings()),
+		"frozen":             socket(fakeruntime.Freeze()),
+		"settings only":      socket(fakeruntime.SettingsOnly()),
+		"no answer":          version(fakeruntime.Hang()),
 	} {
 		for _, after := range []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond, 30 * time.Second} {
 			t.Run(name+" "+after.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					rt := serve(t, critest.Options{})
+					rt := serve(t, fakeruntime.Options{})
 					fault(rt)
 					p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 					time.Sleep(after)

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -50,7 +50,7 @@ func probe(t *testing.T, opts evidence.DialOptions) *probes {
 	t.Helper()
 	p := &probes{}
 	if opts.Path == nil {
-		opts.Path = func() string { return "/run/critest/critest.sock" }
+		opts.Path = func() string { return "/run/fakeruntime/fakeruntime.sock" }
 	}
 	if opts.Period == 0 {
 		opts.Period = period
@@ -78,9 +78,9 @@ func probe(t *testing.T, opts evidence.DialOptions) *probes {
 	return p
 }
 
-func serve(t *testing.T, opts critest.Options) *critest.Runtime {
+func serve(t *testing.T, opts fakeruntime.Options) *fakeruntime.Runtime {
 	t.Helper()
-	rt := critest.New(opts)
+	rt := fakeruntime.New(opts)
 	rt.Start()
 	t.Cleanup(rt.Stop)
 	return rt
@@ -90,11 +90,11 @@ func serve(t *testing.T, opts critest.Options) *critest.Runtime {
 // period.
 func TestDialSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		rt.SetVersion("containerd", "2.4.2")
-		rt.Set("Version", critest.Delay(300*time.Millisecond))
-		rt.Set(critest.Socket, critest.NoAccept())
-		time.AfterFunc(200*time.Millisecond, func() { rt.Set(critest.Socket) })
+		rt.Set("Version", fakeruntime.Delay(300*time.Millisecond))
+		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
+		time.AfterFunc(200*time.Millisecond, func() { rt.Set(fakeruntime.Socket) })
 		start := time.Now()
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		if last := p.Last(); last != (health.Probe{}) || p.Version() != nil {
@@ -140,39 +140,39 @@ func TestDialSucceeds(t *testing.T) {
 func TestDialFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		opts   critest.Options
-		fault  func(*critest.Runtime)
-		mend   func(*critest.Runtime)
+		opts   fakeruntime.Options
+		fault  func(*fakeruntime.Runtime)
+		mend   func(*fakeruntime.Runtime)
 		stage  health.Stage
 		cause  health.Cause
 		detail string
 		within time.Duration // of the mending
 	}{
-		{name: "gone", fault: (*critest.Runtime).Stop, mend: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
-		{name: "killed", fault: (*critest.Runtime).Kill, mend: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
-		{name: "forbidden", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EACCES) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+		{name: "gone", fault: (*fakeruntime.Runtime).Stop, mend: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
+		{name: "killed", fault: (*fakeruntime.Runtime).Kill, mend: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
+		{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
-		{name: "queue full", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EAGAIN) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+		{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
-		{name: "another type", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+		{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
-		{name: "strange", fault: func(rt *critest.Runtime) { rt.SetDialError(syscall.EIO) }, mend: func(rt *critest.Runtime) { rt.SetDialError(nil) },
+		{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
-		{name: "not accepted", fault: socket(critest.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
-		{name: "frozen", fault: socket(critest.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
+		{name: "not accepted", fault: socket(fakeruntime.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
+		{name: "frozen", fault: socket(fakeruntime.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
 		// The fake runtime hangs up on the connection that waits, so the next one tells.
-		{name: "no settings", fault: socket(critest.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
+		{name: "no settings", fault: socket(fakeruntime.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
 		// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
-		{name: "garbage", fault: socket(critest.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-		{name: "an http server", fault: socket(critest.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-		{name: "trickling", fault: socket(critest.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
-		{name: "settings and nothing more", fault: socket(critest.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
-		{name: "no answer", fault: version(critest.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
-		{name: "recovering", fault: version(critest.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
-		{name: "a deadline inside", fault: version(critest.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
-		{name: "an error", fault: version(critest.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
-		{name: "a broken answer", fault: version(critest.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
-		{name: "dying of it", fault: version(critest.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
+		{name: "garbage", fault: socket(fakeruntime.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+		{name: "an http server", fault: socket(fakeruntime.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+		{name: "trickling", fault: socket(fakeruntime.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
+		{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
+		{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
+		{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
+		{name: "a deadline inside", fault: version(fakeruntime.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
+		{name: "an error", fault: version(fakeruntime.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
+		{name: "a broken answer", fault: version(fakeruntime.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
+		{name: "dying of it", fault: version(fakeruntime.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestDialFailures(t *testing.T) {
 
 				mend := tt.mend
 				if mend == nil {
-					mend = func(rt *critest.Runtime) { rt.Set(critest.Socket); rt.Set("Version") }
+					mend = func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket); rt.Set("Version") }
 				}
 				mend(rt)
 				mended := time.Now()
@@ -221,24 +221,24 @@ func TestDialFailures(t *testing.T) {
 	}
 }
 
-func start(rt *critest.Runtime) {
+func start(rt *fakeruntime.Runtime) {
 	if err := rt.Restart(); err != nil {
 		panic(err)
 	}
 }
 
-func socket(t critest.Term) func(*critest.Runtime) {
-	return func(rt *critest.Runtime) { rt.Set(critest.Socket, t) }
+func socket(t fakeruntime.Term) func(*fakeruntime.Runtime) {
+	return func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, t) }
 }
 
-func version(t critest.Term) func(*critest.Runtime) {
-	return func(rt *critest.Runtime) { rt.Set("Version", t) }
+func version(t fakeruntime.Term) func(*fakeruntime.Runtime) {
+	return func(rt *fakeruntime.Runtime) { rt.Set("Version", t) }
 }
 
 // TestDialOldRuntime: it answers, and not to runtime.v1.
 func TestDialOldRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{OnlyV1Alpha2: true})
+		rt := serve(t, fakeruntime.Options{OnlyV1Alpha2: true})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		synctest.Wait()
 		if last := p.Last(); last.Stage != health.StageRPC || last.Cause != health.CauseUnimplemented || p.Version() != nil {
@@ -250,7 +250,7 @@ func TestDialOldRuntime(t *testing.T) {
 // TestDialSpeaksFirst: CRI-O, which answers only then, is well.
 func TestDialSpeaksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{SpeakSecond: true})
+		rt := serve(t, fakeruntime.Options{SpeakSecond: true})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -268,7 +268,7 @@ func TestDialSpeaksFirst(t *testing.T) {
 // TestDialKeepsTheVersion: a failure does not forget whose socket it is.
 func TestDialKeepsTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		time.Sleep(time.Second)
 		rt.Stop()
@@ -290,7 +290,7 @@ func TestDialKeepsTheVersion(t *testing.T) {
 // TestDialWithoutAPath does nothing until there is one.
 func TestDialWithoutAPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, critest.Options{})
+		rt := serve(t, fakeruntime.Options{})
 		var mu sync.Mutex
 		path := ""
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Path: func() string { mu.Lock(); defer mu.Unlock(); return path }})
@@ -300,7 +300,7 @@ func TestDialWithoutAPath(t *testing.T) {
 			t.Errorf("%d connections, %+v", n, p.Last())
 		}
 		mu.Lock()
-		path = "/run/critest/critest.sock"
+		path = "/run/fakeruntime/fakeruntime.sock"
 		mu.Unlock()
 		p.Kick()
 		synctest.Wait()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"github.com/plegd/plegd/internal/cri/critest"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -61,18 +61,18 @@ func TestDialUnix(t *testing.T) {
 		cause   health.Cause
 	}{
 		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone},
-		{"speaks second", runtimeWith(critest.SpeakSecond()), 10 * time.Second, "", health.CauseNone},
+		{"speaks second", runtimeWith(fakeruntime.SpeakSecond()), 10 * time.Second, "", health.CauseNone},
 		{"nothing", func(*testing.T, string) {}, 10 * time.Second, health.StageConnect, health.CauseMissing},
 		{"stale", stale, 10 * time.Second, health.StageConnect, health.CauseRefused},
 		{"a file", file, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
 		{"a datagram socket", func(t *testing.T, path string) { bind(t, path, unix.SOCK_DGRAM, -1) }, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
 		{"a full queue", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 0); fill(t, path) }, 10 * time.Second, health.StageConnect, health.CauseQueueFull},
 		{"nobody accepts", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 5) }, 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
-		{"no settings", runtimeWith(critest.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
-		{"hung up on", runtimeWith(critest.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed},
-		{"garbage", runtimeWith(critest.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
-		{"an http server", runtimeWith(critest.HTTP1()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
-		{"settings only", runtimeWith(critest.SettingsOnly()), 200 * time.Millisecond, health.StageRPC, health.CauseTimeout},
+		{"no settings", runtimeWith(fakeruntime.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
+		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed},
+		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
+		{"an http server", runtimeWith(fakeruntime.HTTP1()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
+		{"settings only", runtimeWith(fakeruntime.SettingsOnly()), 200 * time.Millisecond, health.StageRPC, health.CauseTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := shortDir(t) + "/s"
@@ -104,11 +104,11 @@ func TestDialUnix(t *testing.T) {
 }
 
 // runtimeWith serves a runtime with a fault of its socket.
-func runtimeWith(fault ...critest.Term) func(*testing.T, string) {
+func runtimeWith(fault ...fakeruntime.Term) func(*testing.T, string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
-		rt := critest.New(critest.Options{})
-		rt.Set(critest.Socket, fault...)
+		rt := fakeruntime.New(fakeruntime.Options{})
+		rt.Set(fakeruntime.Socket, fault...)
 		if err := rt.Listen(path); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestDialUnixComesAndGoes(t *testing.T) {
 	}
 	ok := func(p health.Probe) bool { return p.OK }
 	until("before the start", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
-	rt := critest.New(critest.Options{})
+	rt := fakeruntime.New(fakeruntime.Options{})
 	if err := rt.Listen(first); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestDialUnixComesAndGoes(t *testing.T) {
 	until("restarted", ok)
 	path.Store(&second)
 	until("another path", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
-	other := critest.New(critest.Options{})
+	other := fakeruntime.New(fakeruntime.Options{})
 	other.SetVersion("other", "1")
 	if err := other.Listen(second); err != nil {
 		t.Fatal(err)
@@ -194,8 +194,8 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 func TestDialUnixNotInitialized(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unknown, codes.Unavailable} {
 		path := shortDir(t) + "/s"
-		rt := critest.New(critest.Options{})
-		rt.Set(critest.AnyRPC, critest.Error(code, "server is not initialized yet"))
+		rt := fakeruntime.New(fakeruntime.Options{})
+		rt.Set(fakeruntime.AnyRPC, fakeruntime.Error(code, "server is not initialized yet"))
 		if err := rt.Listen(path); err != nil {
 			t.Fatal(err)
 		}
@@ -211,8 +211,8 @@ func TestDialUnixNotInitialized(t *testing.T) {
 // accepts.
 func TestDialUnixWakes(t *testing.T) {
 	path := shortDir(t) + "/s"
-	rt := critest.New(critest.Options{})
-	rt.Set(critest.Socket, critest.NoAccept())
+	rt := fakeruntime.New(fakeruntime.Options{})
+	rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
 	if err := rt.Listen(path); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestDialUnixWakes(t *testing.T) {
 	if p := next(t, done); p.Cause != health.CauseTimeout {
 		t.Fatalf("%+v", p)
 	}
-	rt.Set(critest.Socket)
+	rt.Set(fakeruntime.Socket)
 	if p := next(t, done); p.Stage == health.StageSettings {
 		t.Errorf("%+v", p)
 	}

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // burst makes a relist of 500 pods of which 200 have changed, on the real client
 // and a fake runtime whose inspections take what answer makes of them.
-func burst(t *testing.T, first bool, answer func(rt *critest.Runtime)) (took, serial time.Duration) {
-	rt := critest.New(critest.Options{Seed: 1})
+func burst(t *testing.T, first bool, answer func(rt *fakeruntime.Runtime)) (took, serial time.Duration) {
+	rt := fakeruntime.New(fakeruntime.Options{Seed: 1})
 	rt.FillPods(500, 2)
 	rt.Start()
 	t.Cleanup(rt.Stop)
@@ -47,9 +47,9 @@ const rpc = 5 * time.Millisecond
 // once: a tenth of the time that the kubelet takes.
 func TestBurstAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took, serial := burst(t, true, func(rt *critest.Runtime) {
-			rt.Set("PodSandboxStatus", critest.Delay(rpc))
-			rt.Set("ContainerStatus", critest.Delay(rpc))
+		took, serial := burst(t, true, func(rt *fakeruntime.Runtime) {
+			rt.Set("PodSandboxStatus", fakeruntime.Delay(rpc))
+			rt.Set("ContainerStatus", fakeruntime.Delay(rpc))
 		})
 		t.Logf("200 of 500 pods changed: %v, one call after another %v", took, serial)
 		if took > serial/10 {
@@ -106,7 +106,7 @@ type serialiser struct {
 	calls, now, most, later int
 }
 
-func (s *serialiser) attach(rt *critest.Runtime) {
+func (s *serialiser) attach(rt *fakeruntime.Runtime) {
 	s.turn = make(chan struct{}, 1)
 	for _, op := range []string{"PodSandboxStatus", "ContainerStatus"} {
 		rt.SetHook(op, func(context.Context, any) error {

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestWithARuntime runs the loop on the real client and the fake runtime:
 // shuffled lists, marshalled anew.
 func TestWithARuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{Seed: 3})
+		rt := fakeruntime.New(fakeruntime.Options{Seed: 3})
 		rt.Start()
 		t.Cleanup(rt.Stop)
 		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
@@ -59,7 +59,7 @@ func TestWithARuntime(t *testing.T) {
 		rt.StartContainer(id)
 		rt.ExitContainer(id, 3, "")
 		rt.RemoveContainer(id)
-		brief := rt.AddPod(critest.PodSpec{Containers: []string{"a", "b"}})
+		brief := rt.AddPod(fakeruntime.PodSpec{Containers: []string{"a", "b"}})
 		rt.RemovePod(brief.UID)
 		if events := step(); len(events) > 0 {
 			t.Errorf("events of what came and went: %v", events)
@@ -96,7 +96,7 @@ func TestWithARuntime(t *testing.T) {
 // it shows is compared with what was before.
 func TestRuntimeRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := critest.New(critest.Options{})
+		rt := fakeruntime.New(fakeruntime.Options{})
 		rt.Start()
 		t.Cleanup(rt.Stop)
 		client, err := cri.New(cri.Options{Dial: rt.Dialer()})

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestRelistDiffOverTheWire plays the random histories through a runtime, the
@@ -18,7 +18,7 @@ import (
 func TestRelistDiffOverTheWire(t *testing.T) {
 	toldOf := 0
 	for seed := range uint32(12) {
-		rt := critest.New(critest.Options{Seed: uint64(seed)})
+		rt := fakeruntime.New(fakeruntime.Options{Seed: uint64(seed)})
 		rt.Start()
 		t.Cleanup(rt.Stop)
 		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
@@ -48,7 +48,7 @@ func TestRelistDiffOverTheWire(t *testing.T) {
 type wired struct {
 	*script
 	*cri.Client
-	server *critest.Runtime
+	server *fakeruntime.Runtime
 	toldOf int
 }
 
@@ -114,7 +114,7 @@ func (w *wired) serve() {
 		if w.listErr[op] == nil {
 			w.server.Set(rpc)
 		} else {
-			w.server.Set(rpc, critest.Error(codes.Unavailable, "scripted"))
+			w.server.Set(rpc, fakeruntime.Error(codes.Unavailable, "scripted"))
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -162,7 +162,7 @@ func simulate(t *testing.T, socket string, args []string) {
 		_ = cmd.Wait()
 	})
 	lab.Eventually(t, 10*time.Second, "plegd simulate serves", func() error {
-		_, err := critest.ReadFailpoints(t.Context(), socket)
+		_, err := fakeruntime.ReadFailpoints(t.Context(), socket)
 		return err
 	})
 }
@@ -170,7 +170,7 @@ func simulate(t *testing.T, socket string, args []string) {
 // failpoints puts failpoints in place of those of `plegd simulate`.
 func (b *bench) failpoints(spec string) {
 	b.t.Helper()
-	if _, err := critest.WriteFailpoints(b.t.Context(), b.socket, spec); err != nil {
+	if _, err := fakeruntime.WriteFailpoints(b.t.Context(), b.socket, spec); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // stepGo is added to the standard library's package time: from a moment on the
@@ -82,7 +82,7 @@ func TestClockStep(t *testing.T) {
 	for _, by := range []int{3600, -3600} {
 		t.Run(fmt.Sprintf("by %d s", by), func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			p := start(t, socket, options{binary: stepping, env: []string{fmt.Sprint("TIME_STEP_BY=", by), fmt.Sprint("TIME_STEP_AFTER=", after)}})
 			p.awaitReason("")
 			if off := p.clock(); off.Abs() > time.Minute {

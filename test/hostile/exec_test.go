@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestNothingIsLinkedThatStarts: neither plegd nor anything that it imports can
@@ -61,7 +61,7 @@ func TestNothingIsStarted(t *testing.T) {
 	if out, err := exec.Command(strace, "-e", "trace=none", "true").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: strace may not trace here: %v %s", err, out)
 	}
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	trace := filepath.Join(tempDir(t), "trace")
 	p := start(t, socket, options{flags: []string{"--path.procfs=/proc", "--path.sysfs=/sys"}, prepare: func(c *exec.Cmd) {
 		// A child of strace's would not be the process that the rest looks at:

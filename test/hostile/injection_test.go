@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // evil are texts that want to be more than texts: to a log, a terminal, a page.
@@ -31,7 +31,7 @@ var evil = []string{
 // at everything that plegd shows.
 func TestInjection(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 0)
+	rt, socket := serve(t, fakeruntime.Options{}, 0)
 	for i, text := range evil {
 		uid := fmt.Sprint("uid", i, text)
 		s := sandboxOf(fmt.Sprint("s", i, text), uid)
@@ -43,7 +43,7 @@ func TestInjection(t *testing.T) {
 	}
 	all := strings.Join(evil, " ")
 	rt.SetVersion(all, all)
-	rt.Set("ContainerStatus", critest.Error(codes.Unknown, all))
+	rt.Set("ContainerStatus", fakeruntime.Error(codes.Unknown, all))
 	dir := tempDir(t)
 	notify := listenNotify(t, filepath.Join(dir, "notify"))
 	p := start(t, socket, options{env: []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}})
@@ -52,7 +52,7 @@ func TestInjection(t *testing.T) {
 	rt.SetCondition(runtimeapi.NetworkReady, false, all, all)
 	p.awaitReason("NetworkNotReady")
 	p.look(t)
-	rt.Set("ListContainers", critest.Error(codes.Unknown, all))
+	rt.Set("ListContainers", fakeruntime.Error(codes.Unknown, all))
 	p.await("the lists fail", func(d *document) bool { return d.Relist.Failures > 5 })
 	p.look(t)
 	rt.Set("ListContainers")

@@ -19,12 +19,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // goesOn checks that monitoring goes on: relists do, the verdict is right, and
 // the next fault is named.
-func (p *plegd) goesOn(rt *critest.Runtime) {
+func (p *plegd) goesOn(rt *fakeruntime.Runtime) {
 	p.t.Helper()
 	p.awaitReason("")
 	p.relists(5)
@@ -101,7 +101,7 @@ func TestStateDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			var o options
 			base := tempDir(t)
 			dir := filepath.Join(base, "state")
@@ -209,7 +209,7 @@ func TestProc(t *testing.T) {
 	} {
 		t.Run("they "+name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			proc := filepath.Join(tempDir(t), "proc")
 			pid := strconv.Itoa(os.Getpid()) // the runtime's
 			for _, f := range append(files, "sys/kernel/random/boot_id", pid+"/stat", pid+"/limits", pid+"/cgroup", pid+"/cmdline", "1/stat", "1/comm") {
@@ -238,7 +238,7 @@ func threads(t *testing.T, pid int) int {
 // on, and what it could not open is opened when it can be.
 func TestDescriptorsUsedUp(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	pid := p.cmd.Process.Pid
@@ -269,7 +269,7 @@ func TestDescriptorsUsedUp(t *testing.T) {
 // enforces with a signal.
 func TestFileSizeLimit(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
@@ -286,7 +286,7 @@ func TestFileSizeLimit(t *testing.T) {
 // TestWebPortTaken: somebody else has the port, and lets go of it later.
 func TestWebPortTaken(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestWebPortTaken(t *testing.T) {
 // and do not read the answer. Whoever comes is answered all the same.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	var conns []net.Conn
@@ -357,7 +357,7 @@ func TestClients(t *testing.T) {
 // TestLogReader: nobody reads the log, and then whoever read it is gone.
 func TestLogReader(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 50)
+	rt, socket := serve(t, fakeruntime.Options{}, 50)
 	var r, w *os.File
 	p := start(t, socket, options{prepare: func(c *exec.Cmd) {
 		var err error
@@ -399,7 +399,7 @@ func TestLogReader(t *testing.T) {
 // TestLittleMemory: the collector is told to keep to far less than is needed.
 func TestLittleMemory(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 100)
+	rt, socket := serve(t, fakeruntime.Options{}, 100)
 	p := start(t, socket, options{env: []string{"GOMEMLIMIT=6MiB"}})
 	p.awaitReason("")
 	p.goesOn(rt)
@@ -409,7 +409,7 @@ func TestLittleMemory(t *testing.T) {
 // machine, and goes on as if nothing had been.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{flags: []string{"--relist-threshold=5s", "--relist-period=1s"}})
 	p.awaitReason("")
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestOtherPIDNamespace: in a container that does not share the node's process
@@ -19,7 +19,7 @@ func TestOtherPIDNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root for a pid namespace")
 	}
-	_, socket := serve(t, critest.Options{}, 5)
+	_, socket := serve(t, fakeruntime.Options{}, 5)
 	proc := tempDir(t) + "/host-proc"
 	link(t, "/proc", proc)
 	p := start(t, socket, options{

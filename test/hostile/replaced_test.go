@@ -14,18 +14,18 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // TestReplaced: another runtime takes the path while the first one lives on, and
 // then the first one dies.
 func TestReplaced(t *testing.T) {
 	t.Parallel()
-	first, socket := serve(t, critest.Options{Seed: 1}, 20)
+	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	p.await("the first runtime's pods", running(20))
-	second := critest.New(critest.Options{Seed: 2})
+	second := fakeruntime.New(fakeruntime.Options{Seed: 2})
 	second.SetVersion("another", "9.9")
 	second.FillPods(7, 1)
 	if err := os.Remove(socket); err != nil {
@@ -54,13 +54,13 @@ func running(n int) func(*document) bool {
 // TestOtherRuntime: after a restart a different runtime listens at the path.
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
-	first, socket := serve(t, critest.Options{Seed: 1}, 20)
+	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	for i, n := range []int{3, 0, 30} {
 		first.Stop()
 		p.awaitReason("RuntimeSocketMissing")
-		next := critest.New(critest.Options{Seed: uint64(i + 2), SpeakSecond: i == 1})
+		next := fakeruntime.New(fakeruntime.Options{Seed: uint64(i + 2), SpeakSecond: i == 1})
 		next.SetVersion("runtime", string(rune('a'+i)))
 		next.FillPods(n, 2)
 		if err := next.Listen(socket); err != nil {
@@ -77,10 +77,10 @@ func TestOtherRuntime(t *testing.T) {
 // TestImpostor: somebody else's garbage takes the path while the runtime lives on.
 func TestImpostor(t *testing.T) {
 	t.Parallel()
-	_, socket := serve(t, critest.Options{}, 20)
+	_, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
-	impostor := critest.New(critest.Options{})
+	impostor := fakeruntime.New(fakeruntime.Options{})
 	if err := impostor.SetFailpoints("socket=garbage"); err != nil {
 		t.Fatal(err)
 	}

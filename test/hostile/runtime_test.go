@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // serve serves a fake runtime of a few pods at a path of its own.
-func serve(t *testing.T, o critest.Options, pods int) (*critest.Runtime, string) {
+func serve(t *testing.T, o fakeruntime.Options, pods int) (*fakeruntime.Runtime, string) {
 	t.Helper()
-	rt := critest.New(o)
+	rt := fakeruntime.New(o)
 	rt.FillPods(pods, 2)
 	path := filepath.Join(tempDir(t), "runtime.sock")
 	if err := rt.Listen(path); err != nil {
@@ -51,7 +51,7 @@ func TestSocket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{MaxSendMsgSize: 1 << 30}, 20)
+			rt, socket := serve(t, fakeruntime.Options{MaxSendMsgSize: 1 << 30}, 20)
 			if err := rt.SetFailpoints(tt.failpoints); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestLists(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			rt.AddRawBytes(tt.sandboxes, tt.containers)
 			p := start(t, socket, options{})
 			t.Log(p.awaitReason(tt.reasons...))
@@ -114,18 +114,18 @@ func TestLists(t *testing.T) {
 // would go on, and so plegd does.
 func TestEntries(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
-	for name, add := range map[string]func(rt *critest.Runtime){
-		"nil everywhere": func(rt *critest.Runtime) {
+	for name, add := range map[string]func(rt *fakeruntime.Runtime){
+		"nil everywhere": func(rt *fakeruntime.Runtime) {
 			rt.AddRawSandbox(&runtimeapi.PodSandbox{}, &runtimeapi.PodSandbox{Id: "a"}, &runtimeapi.PodSandbox{Metadata: &runtimeapi.PodSandboxMetadata{}})
 			rt.AddRawContainer(&runtimeapi.Container{}, &runtimeapi.Container{Id: "b"}, &runtimeapi.Container{Metadata: &runtimeapi.ContainerMetadata{}, Image: &runtimeapi.ImageSpec{}})
 		},
-		"ids twice": func(rt *critest.Runtime) {
+		"ids twice": func(rt *fakeruntime.Runtime) {
 			for i := range 50 {
 				rt.AddRawSandbox(sandboxOf("twice", fmt.Sprint(i)))
 				rt.AddRawContainer(containerOf("twice", fmt.Sprint(i), "twice"))
 			}
 		},
-		"labels of 1 MB": func(rt *critest.Runtime) {
+		"labels of 1 MB": func(rt *fakeruntime.Runtime) {
 			for i := range 7 {
 				s, c := sandboxOf(fmt.Sprint("s", i), fmt.Sprint("u", i)), containerOf(fmt.Sprint("c", i), fmt.Sprint("u", i), "c")
 				s.Labels, c.Labels["big"] = map[string]string{"big": big}, big
@@ -133,7 +133,7 @@ func TestEntries(t *testing.T) {
 				rt.AddRawContainer(c)
 			}
 		},
-		"names and ids of 1 MB": func(rt *critest.Runtime) {
+		"names and ids of 1 MB": func(rt *fakeruntime.Runtime) {
 			for i := range 5 {
 				uid := fmt.Sprint(i, big)
 				s := sandboxOf(uid, uid)
@@ -144,7 +144,7 @@ func TestEntries(t *testing.T) {
 				rt.AddRawContainer(containerOf(fmt.Sprint("c", i), uid, "c"))
 			}
 		},
-		"clocks far off": func(rt *critest.Runtime) {
+		"clocks far off": func(rt *fakeruntime.Runtime) {
 			for i, at := range []int64{math.MinInt64, math.MaxInt64, -1, time.Now().Add(100 * 365 * 24 * time.Hour).UnixNano()} {
 				s, c := sandboxOf(fmt.Sprint("s", i), fmt.Sprint("u", i)), containerOf(fmt.Sprint("c", i), fmt.Sprint("u", i), "c")
 				s.CreatedAt, c.CreatedAt = at, at
@@ -155,7 +155,7 @@ func TestEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			add(rt)
 			p := start(t, socket, options{})
 			p.awaitReason("")
@@ -183,7 +183,7 @@ func containerOf(id, uid, name string) *runtimeapi.Container {
 // TestChangingIDs: every list has other ids than the one before.
 func TestChangingIDs(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	n := 0
 	rt.SetHook("ListPodSandbox", func(context.Context, any) error {
 		n++
@@ -206,7 +206,7 @@ func TestChangingIDs(t *testing.T) {
 // The kubelet takes them, and so does plegd.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	rt, socket := serve(t, critest.Options{}, 8)
+	rt, socket := serve(t, fakeruntime.Options{}, 8)
 	if err := rt.SetFailpoints("ContainerStatus=oversize(15MiB);PodSandboxStatus=oversize(15MiB)"); err != nil {
 		t.Fatal(err)
 	}
@@ -222,13 +222,13 @@ func TestStatuses(t *testing.T) {
 func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("all work and no play ", 100_000) // 2.1 MB
-	rt, socket := serve(t, critest.Options{}, 20)
+	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	rt.SetVersion(long, long)
 	rt.SetCondition(runtimeapi.RuntimeReady, false, long, long)
-	rt.Set("ContainerStatus", critest.Error(codes.Unknown, long))
+	rt.Set("ContainerStatus", fakeruntime.Error(codes.Unknown, long))
 	p := start(t, socket, options{})
 	p.awaitReason("RuntimeNotReady")
-	rt.Set("ListContainers", critest.Error(codes.Unknown, long))
+	rt.Set("ListContainers", fakeruntime.Error(codes.Unknown, long))
 	p.relists(5)
 	for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz"} {
 		if _, body, err := p.get(p.local, path); err != nil || len(body) > 1<<20 {
@@ -252,7 +252,7 @@ func TestStreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			for i := range 9000 { // of 2 KB each
 				uid := fmt.Sprint("u", i%50)
 				c := containerOf(fmt.Sprint("c", i), uid, strings.Repeat("n", 250))
@@ -275,7 +275,7 @@ func TestStreams(t *testing.T) {
 // plegd would keep: nearly as much as a stream may have (64 MiB), and as much as
 // it does keep (12 MB).
 func TestFatStreams(t *testing.T) {
-	fill := func(rt *critest.Runtime, generation string, most int) {
+	fill := func(rt *fakeruntime.Runtime, generation string, most int) {
 		rt.ClearRaw()
 		name := func(kind string, i int) string {
 			return (generation + kind + number(i) + strings.Repeat("n", 1<<10))[:1<<10]
@@ -303,7 +303,7 @@ func TestFatStreams(t *testing.T) {
 		"all that is kept, others each": {11_900_000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rt, socket := serve(t, critest.Options{}, 20)
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			fill(rt, "0", tt.most)
 			p := start(t, socket, options{flags: []string{"--relist-period=500ms", "--log.level=info"}})
 			p.await("a list that is refused", func(d *document) bool { return d.Reason == "ListResponseTooLarge" })

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // curl asks as a person would, and returns the answer's status and all of it.
@@ -43,7 +43,7 @@ func curl(t *testing.T, args ...string) (code, out string) {
 // TestTLSAndPassword asks by curl a plegd that demands both.
 func TestTLSAndPassword(t *testing.T) {
 	t.Parallel()
-	_, socket := serve(t, critest.Options{}, 20)
+	_, socket := serve(t, fakeruntime.Options{}, 20)
 	dir := tempDir(t)
 	certificate(t, dir)
 	hash, err := bcrypt.GenerateFromPassword([]byte("open sesame"), bcrypt.MinCost)
@@ -80,7 +80,7 @@ func TestTLSAndPassword(t *testing.T) {
 // TestHeaders: what a browser is told with every answer.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	_, socket := serve(t, critest.Options{}, 20)
+	_, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	for _, path := range []string{"/", "/metrics", "/api/v1/status", "/api/v1/incidents", "/healthz", "/-/ready", "/nothing", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd"} {
@@ -114,7 +114,7 @@ func TestHeaders(t *testing.T) {
 // TestServerLimits: requests that are too large or too slow are refused or ended.
 func TestServerLimits(t *testing.T) {
 	t.Parallel()
-	_, socket := serve(t, critest.Options{}, 20)
+	_, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
 	if code, _ := curl(t, "-H", "X-Long: "+strings.Repeat("x", 40<<10), "http://"+p.address+"/metrics"); code != "431" {

@@ -19,7 +19,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -109,7 +109,7 @@ func (s *simulated) send(o order) error {
 func simulatedMain(socket string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	s := &simulatedServer{runtime: critest.New(critest.Options{Seed: uint64(time.Now().UnixNano())})}
+	s := &simulatedServer{runtime: fakeruntime.New(fakeruntime.Options{Seed: uint64(time.Now().UnixNano())})}
 	s.pods = s.runtime.FillPods(simulatedPods, simulatedContainers)
 	s.release()
 	s.runtime.SetHook("ContainerStatus", s.hook)
@@ -128,8 +128,8 @@ func simulatedMain(socket string) int {
 }
 
 type simulatedServer struct {
-	runtime *critest.Runtime
-	pods    []critest.Pod
+	runtime *fakeruntime.Runtime
+	pods    []fakeruntime.Pod
 
 	mu       sync.Mutex
 	stuck    map[string]bool // the containers whose status hangs

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/cri/critest"
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
 // CRIO is a process that serves a fake runtime, and behaves as CRI-O does where
@@ -198,7 +198,7 @@ func crio(config crioConfig) error {
 		}
 		go func() { _ = cmd.Wait() }()
 	}
-	rt := critest.New(critest.Options{Like: critest.LikeCRIO})
+	rt := fakeruntime.New(fakeruntime.Options{Like: fakeruntime.LikeCRIO})
 	rt.FillPods(5, 1)
 	rt.Start()
 	latchNetwork(rt, config.CNIConfig)
@@ -252,7 +252,7 @@ func lockWhileAsked(lock *os.File, asked string) {
 
 // latchNetwork calls the network ready once it has a configuration; what becomes
 // of that then CRI-O does not see.
-func latchNetwork(rt *critest.Runtime, config string) {
+func latchNetwork(rt *fakeruntime.Runtime, config string) {
 	rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady",
 		"Network plugin returns error: No CNI configuration file in /etc/cni/net.d/. Has your network provider started?")
 	go func() {
@@ -267,7 +267,7 @@ func latchNetwork(rt *critest.Runtime, config string) {
 }
 
 // serveCRIO serves one connection, without a descriptor beside its own.
-func serveCRIO(rt *critest.Runtime, fd int) {
+func serveCRIO(rt *fakeruntime.Runtime, fd int) {
 	outside := os.NewFile(uintptr(fd), "connection")
 	inside, err := rt.DialContext(context.Background(), "")
 	if err != nil {

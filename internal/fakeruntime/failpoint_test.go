@@ -1,0 +1,404 @@
+package fakeruntime_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/fakeruntime"
+)
+
+// failing runs f in a bubble with a runtime of 3 pods that has the failpoints.
+func failing(t *testing.T, spec string, f func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		rt := start(t, fakeruntime.Options{})
+		rt.FillPods(3, 2)
+		if err := rt.SetFailpoints(spec); err != nil {
+			t.Fatal(err)
+		}
+		f(t, rt, connect(t, rt))
+	})
+}
+
+func list(ctx context.Context, c runtimeapi.RuntimeServiceClient) (int, error) {
+	resp, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	return len(resp.GetContainers()), err
+}
+
+func version(ctx context.Context, c runtimeapi.RuntimeServiceClient) error {
+	_, err := c.Version(ctx, &runtimeapi.VersionRequest{})
+	return err
+}
+
+func wantStatus(t *testing.T, err error, code codes.Code, text string) {
+	t.Helper()
+	if status.Code(err) != code || !strings.Contains(status.Convert(err).Message(), text) {
+		t.Errorf("got %v; want %v with %q", err, code, text)
+	}
+}
+
+func TestFailpointError(t *testing.T) {
+	spec := "ListContainers=error(Unknown: server is not initialized yet); Status=error(UNAVAILABLE)"
+	failing(t, spec, func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		_, err := list(t.Context(), c)
+		wantStatus(t, err, codes.Unknown, "server is not initialized yet")
+		_, err = c.Status(t.Context(), &runtimeapi.StatusRequest{})
+		wantStatus(t, err, codes.Unavailable, "failpoint")
+		if err := version(t.Context(), c); err != nil {
+			t.Errorf("a call without a failpoint: %v", err)
+		}
+	})
+}
+
+// TestFailpointHang is the fault this is all about: one list hangs for the
+// kubelet's two minutes while another call answers, in no time at all.
+func TestFailpointHang(t *testing.T) {
+	began := time.Now()
+	failing(t, "ListContainers=hang", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		start := time.Now()
+		_, err := list(within(t, 2*time.Minute), c)
+		wantStatus(t, err, codes.DeadlineExceeded, "")
+		if d := time.Since(start); d != 2*time.Minute {
+			t.Errorf("hung for %v, want 2m", d)
+		}
+		if err := version(t.Context(), c); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if s := rt.Calls("ListContainers"); s.Started != 1 || s.InFlight != 0 {
+			t.Errorf("after the deadline: %+v", s)
+		}
+	})
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("two minutes in the bubble took %v outside", d)
+	}
+}
+
+func TestFailpointHangEndsWithChange(t *testing.T) {
+	failing(t, "ListContainers=hang", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		type result struct {
+			n   int
+			err error
+		}
+		results := make(chan result, 1)
+		call := func() {
+			go func() {
+				n, err := list(t.Context(), c)
+				results <- result{n, err}
+			}()
+			synctest.Wait()
+		}
+		call()
+		if s := rt.Calls("ListContainers"); s.InFlight != 1 {
+			t.Fatalf("%+v: want one in flight", s)
+		}
+		// A failpoint of another call lets nothing go.
+		rt.Set("Status", fakeruntime.Error(codes.Internal, ""))
+		synctest.Wait()
+		if len(results) != 0 {
+			t.Fatal("the call came back though its failpoint is what it was")
+		}
+		if err := rt.SetFailpoints(""); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-results; r.err != nil || r.n != 6 {
+			t.Errorf("after the failpoint went: %+v; want the answer", r)
+		}
+		// It meets what stands there now.
+		rt.Set("ListContainers", fakeruntime.Hang())
+		call()
+		rt.Set("ListContainers", fakeruntime.Error(codes.Aborted, "now this"))
+		wantStatus(t, (<-results).err, codes.Aborted, "now this")
+		// And it ends with the server.
+		rt.Set("ListContainers", fakeruntime.Hang())
+		call()
+		rt.Stop()
+		wantStatus(t, (<-results).err, codes.Unavailable, "")
+	})
+}
+
+func TestFailpointDelay(t *testing.T) {
+	failing(t, "ListContainers=1*delay(1m30s)->off", func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		for i, want := range []time.Duration{90 * time.Second, 0} {
+			start := time.Now()
+			if n, err := list(t.Context(), c); err != nil || n != 6 {
+				t.Errorf("call %d: %d, %v", i, n, err)
+			}
+			if d := time.Since(start); d != want {
+				t.Errorf("call %d took %v, want %v", i, d, want)
+			}
+		}
+	})
+}
+
+func TestFailpointPanicCutsConnections(t *testing.T) {
+	failing(t, "Status=1*panic", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		rt.Set("ListContainers", fakeruntime.Hang().Times(1))
+		other := make(chan error, 1)
+		go func() {
+			_, err := list(t.Context(), c)
+			other <- err
+		}()
+		synctest.Wait()
+		_, err := c.Status(t.Context(), &runtimeapi.StatusRequest{})
+		wantStatus(t, err, codes.Unavailable, "")
+		wantStatus(t, <-other, codes.Unavailable, "")
+		// The runtime is back at once, as by systemd's Restart=.
+		if _, err := c.Status(t.Context(), &runtimeapi.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFailpointAnswers(t *testing.T) {
+	failing(t, "ListContainers=empty; ListPodSandbox=garbage; Status=notready(NetworkReady)",
+		func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+			if n, err := list(t.Context(), c); n != 0 || err != nil {
+				t.Errorf("empty: %d, %v", n, err)
+			}
+			_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+			wantStatus(t, err, codes.Internal, "unmarshal")
+			resp, err := c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, cond := range resp.Status.Conditions {
+				if ready := cond.Type != runtimeapi.NetworkReady; cond.Status != ready {
+					t.Errorf("notready(NetworkReady): %v", cond)
+				}
+			}
+			if got := resp.Info["lastCNILoadStatus"]; got != fakeruntime.CNILoadStatusNoConfig {
+				t.Errorf("lastCNILoadStatus %q", got)
+			}
+		})
+}
+
+func TestFailpointOversize(t *testing.T) {
+	failing(t, "ListContainers=oversize(5MiB)", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		for _, size := range []int{100, 10_000, 100_000, 5 << 20} {
+			rt.Set("ListContainers", fakeruntime.Oversize(size))
+			resp, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := proto.Size(resp); got != size && size > 10_000 {
+				t.Errorf("oversize(%d) is %d bytes", size, got)
+			}
+			if len(resp.Containers) != 6 {
+				t.Errorf("oversize(%d) holds %d containers", size, len(resp.Containers))
+			}
+		}
+		rt.Set("ListContainers", fakeruntime.Oversize(17<<20))
+		_, err := list(t.Context(), c)
+		wantStatus(t, err, codes.ResourceExhausted, "trying to send message larger than max (17825792 vs. 16777216)")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		rt := start(t, fakeruntime.Options{MaxSendMsgSize: 80 << 20})
+		rt.Set("ListContainers", fakeruntime.Oversize(17<<20))
+		_, err := list(t.Context(), connect(t, rt))
+		wantStatus(t, err, codes.ResourceExhausted, "received message larger than max (17825792 vs. 16777216)")
+	})
+}
+
+func TestFailpointStreams(t *testing.T) {
+	recvAll := func(t *testing.T, c runtimeapi.RuntimeServiceClient) (int, error) {
+		t.Helper()
+		s, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; ; {
+			m, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return n, nil
+			}
+			if err != nil || n > 10_000 {
+				return n, err
+			}
+			n += len(m.Containers)
+		}
+	}
+	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		rt.FillPods(22, 2) // 50 containers: 3 messages
+		for _, tc := range []struct {
+			term fakeruntime.Term
+			n    int
+			code codes.Code
+		}{
+			{fakeruntime.Off(), 50, codes.OK},
+			{fakeruntime.Empty(), 0, codes.OK},
+			{fakeruntime.Repeat(), 100, codes.OK},
+			{fakeruntime.BreakOff(2), 40, codes.Unavailable},
+			{fakeruntime.BreakOff(9), 50, codes.Unavailable},
+			{fakeruntime.Garbage(), 0, codes.Internal},
+			{fakeruntime.Oversize(17 << 20), 0, codes.ResourceExhausted},
+			{fakeruntime.Error(codes.Unimplemented, ""), 0, codes.Unimplemented},
+			{fakeruntime.Endless(), 10_010, codes.OK},
+			{fakeruntime.Flood(), 10_010, codes.OK},
+		} {
+			rt.Set("StreamContainers", tc.term)
+			n, err := recvAll(t, c)
+			if n != tc.n || status.Code(err) != tc.code {
+				t.Errorf("%v: %d containers, %v; want %d, %v", tc.term, n, err, tc.n, tc.code)
+			}
+		}
+	})
+}
+
+func TestFailpointSequence(t *testing.T) {
+	spec := "*=1*off->2*error(Unknown)->1*error(Internal);Version=off"
+	failing(t, spec, func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		if got := rt.Failpoints().String(); got != "*=1*off->2*error(Unknown)->1*error(Internal);Version=off" {
+			t.Errorf("set as %s", got)
+		}
+		want := []codes.Code{codes.OK, codes.Unknown, codes.Unknown, codes.Internal, codes.OK, codes.OK}
+		for i, code := range want {
+			if err := version(t.Context(), c); err != nil {
+				t.Errorf("Version has its own: %v", err)
+			}
+			if _, err := list(t.Context(), c); status.Code(err) != code {
+				t.Errorf("call %d: %v, want %v", i, err, code)
+			}
+			if i == 1 {
+				if got := rt.Failpoints().String(); got != "*=1*error(Unknown)->1*error(Internal);Version=off" {
+					t.Errorf("after two calls there is left %s", got)
+				}
+			}
+		}
+	})
+}
+
+func TestWriteCallsAreRefusedAndCounted(t *testing.T) {
+	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		if w := rt.WriteCalls(); len(w) != 0 {
+			t.Errorf("before any: %v", w)
+		}
+		_, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{})
+		wantStatus(t, err, codes.PermissionDenied, "StopContainer")
+		_, err = c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{})
+		wantStatus(t, err, codes.PermissionDenied, "RunPodSandbox")
+		images := runtimeapi.NewImageServiceClient(dial(t, rt))
+		_, err = images.PullImage(t.Context(), &runtimeapi.PullImageRequest{})
+		wantStatus(t, err, codes.PermissionDenied, "PullImage")
+		_, err = c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
+		wantStatus(t, err, codes.Unimplemented, "")
+		if got := strings.Join(rt.WriteCalls(), " "); got != "StopContainer RunPodSandbox PullImage" {
+			t.Errorf("write calls: %s", got)
+		}
+	})
+}
+
+func TestHookAndCounts(t *testing.T) {
+	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+		release := make(chan struct{})
+		rt.SetHook("ContainerStatus", func(ctx context.Context, req any) error {
+			if req.(*runtimeapi.ContainerStatusRequest).ContainerId != "wanted" {
+				t.Errorf("hook got %v", req)
+			}
+			select {
+			case <-release:
+				return status.Error(codes.DataLoss, "from the hook")
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		errs := make(chan error, 5)
+		for range 5 {
+			go func() {
+				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "wanted"})
+				errs <- err
+			}()
+		}
+		if err := rt.AwaitCalls(t.Context(), "ContainerStatus", 5); err != nil {
+			t.Fatal(err)
+		}
+		close(release)
+		for range 5 {
+			wantStatus(t, <-errs, codes.DataLoss, "from the hook")
+		}
+		synctest.Wait()
+		want := fakeruntime.CallStats{Started: 5, Ended: 5, MaxInFlight: 5}
+		if got := rt.AllCalls()["ContainerStatus"]; got != want {
+			t.Errorf("counts %+v, want %+v", got, want)
+		}
+		rt.SetHook("ContainerStatus", nil)
+		_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "wanted"})
+		wantStatus(t, err, codes.NotFound, "wanted")
+	})
+}
+
+func TestOnlyV1Alpha2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := start(t, fakeruntime.Options{OnlyV1Alpha2: true})
+		cc := dial(t, rt)
+		err := version(t.Context(), runtimeapi.NewRuntimeServiceClient(cc))
+		wantStatus(t, err, codes.Unimplemented, "unknown service runtime.v1.RuntimeService")
+		var resp runtimeapi.VersionResponse
+		if err := cc.Invoke(t.Context(), "/runtime.v1alpha2.RuntimeService/Version", &runtimeapi.VersionRequest{}, &resp); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStopKillRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := fakeruntime.New(fakeruntime.Options{Backlog: 3})
+		dial := func(want error) {
+			t.Helper()
+			c, err := rt.Dialer()(t.Context())
+			if !errors.Is(err, want) {
+				t.Errorf("dial: %v, want %v", err, want)
+			}
+			if err == nil {
+				t.Cleanup(func() { _ = c.Close() })
+			}
+		}
+		dial(syscall.ENOENT)
+		rt.Start()
+		t.Cleanup(rt.Stop)
+		rt.FillPods(1, 1)
+		c := connect(t, rt)
+		if err := version(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		dial(nil)
+		rt.Kill()
+		dial(syscall.ECONNREFUSED)
+		synctest.Wait() // gRPC has seen that its connection is gone
+		wantStatus(t, version(t.Context(), c), codes.Unavailable, "connection refused")
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+			t.Errorf("after the restart: %v", err)
+		}
+		if n, err := list(t.Context(), c); n != 1 || err != nil {
+			t.Errorf("after the restart: %d containers, %v", n, err)
+		}
+		rt.SetDialError(syscall.EACCES)
+		dial(syscall.EACCES)
+		rt.SetDialError(nil)
+		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
+		for range 4 {
+			dial(nil)
+		}
+		if n := rt.Queued(); n != 4 {
+			t.Errorf("%d connections wait, want 4", n)
+		}
+		dial(syscall.EAGAIN)
+		rt.Stop()
+		dial(syscall.ENOENT)
+	})
+}

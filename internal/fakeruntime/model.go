@@ -1,0 +1,445 @@
+package fakeruntime
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pod names the parts of a pod that was added to a Model.
+type Pod struct {
+	UID, Name, Namespace string
+	// SandboxID is the pod's first sandbox.
+	SandboxID string
+	// ContainerIDs are its containers, in the order of PodSpec.Containers.
+	ContainerIDs []string
+}
+
+// PodSpec says what a pod is to be like. Every zero field is filled in.
+type PodSpec struct {
+	// UID, Name and Namespace identify the pod.
+	UID, Name, Namespace string
+	// Containers are the names of the pod's containers; they are running.
+	Containers []string
+	// IPs are the sandbox's addresses, the primary one first.
+	IPs []string
+	// Labels and Annotations are the pod's own, in place of the usual ones;
+	// those that the kubelet adds are added to them.
+	Labels, Annotations map[string]string
+	// Static makes it a pod from a file: the kubelet then adds
+	// kubernetes.io/config.hash and names the source "file".
+	Static bool
+}
+
+// Model is what the fake runtime knows: sandboxes and containers, their
+// statuses, its own conditions. Its methods may be called at any time and from
+// any goroutine; a call that is under way answers from before or after the
+// change. A method that is given an id or uid that the model does not hold
+// panics, since that is a mistake in the test.
+//
+// Ids, uids and the order of answers come from the seed, and creation times are
+// unique and rise, so two models that were told the same are the same.
+type Model struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	ids     *rand.Rand // ids and names only, so that listing does not change them
+	shuffle *rand.Rand // order of answers
+	churn   *rand.Rand
+	carry   float64 // of a pod, left over from the last Churn
+	last    int64   // the last creation time given out
+
+	pods       []*pod
+	byUID      map[string]*pod
+	sandboxes  table[*sandbox]
+	containers table[*container]
+
+	rawSandboxes  []*runtimeapi.PodSandbox
+	rawContainers []*runtimeapi.Container
+	// What is appended to the encoded lists as it is.
+	rawSandboxBytes, rawContainerBytes []byte
+
+	runtime runtimeState
+	events  eventQueue
+}
+
+// pod groups what belongs to one uid.
+type pod struct {
+	spec       PodSpec
+	index      int // in Model.pods
+	seen       string
+	sandboxes  []*sandbox
+	containers []*container // in the order in which they were created
+}
+
+// sandbox is one sandbox. Its entry is shared with answers that are being
+// marshalled: it is replaced, never changed.
+type sandbox struct {
+	pod   *pod
+	entry *runtimeapi.PodSandbox
+	ips   []string
+	index int
+
+	encoded     *encoded
+	encodedFrom *runtimeapi.PodSandbox // the entry that encoded was made from
+}
+
+// container is one container. Its entry is replaced, never changed.
+type container struct {
+	pod               *pod
+	entry             *runtimeapi.Container
+	started, finished int64
+	exitCode          int32
+	reason, message   string
+	index             int
+
+	encoded     *encoded
+	encodedFrom *runtimeapi.Container
+}
+
+// table finds records by id and lists them without a walk over a map.
+type table[T interface{ position() *int }] struct {
+	list []T
+	byID map[string]T
+}
+
+func (s *sandbox) position() *int   { return &s.index }
+func (c *container) position() *int { return &c.index }
+
+func (t *table[T]) add(id string, r T) {
+	*r.position() = len(t.list)
+	t.list = append(t.list, r)
+	t.byID[id] = r
+}
+
+// remove takes the record out by putting the last one in its place; the order
+// of a table means nothing.
+func (t *table[T]) remove(id string) {
+	r, ok := t.byID[id]
+	if !ok {
+		return
+	}
+	i, last := *r.position(), len(t.list)-1
+	t.list[i] = t.list[last]
+	*t.list[i].position() = i
+	var zero T
+	t.list[last] = zero
+	t.list = t.list[:last]
+	delete(t.byID, id)
+}
+
+func newModel(seed uint64, now func() time.Time) *Model {
+	if now == nil {
+		now = time.Now
+	}
+	return &Model{
+		now:        now,
+		ids:        rand.New(rand.NewPCG(seed, 1)),
+		shuffle:    rand.New(rand.NewPCG(seed, 2)),
+		churn:      rand.New(rand.NewPCG(seed, 3)),
+		byUID:      make(map[string]*pod),
+		sandboxes:  table[*sandbox]{byID: make(map[string]*sandbox)},
+		containers: table[*container]{byID: make(map[string]*container)},
+		runtime:    newRuntimeState(),
+	}
+}
+
+// tick returns a time that no other record has: the clock's, or just after the
+// last one given out. The kubelet orders by creation time.
+func (m *Model) tick() int64 {
+	m.last = max(m.last+1, m.now().UnixNano())
+	return m.last
+}
+
+func (m *Model) newID() string {
+	return fmt.Sprintf("%016x%016x%016x%016x", m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64())
+}
+
+func (m *Model) newUID() string {
+	a, b := m.ids.Uint64(), m.ids.Uint64()
+	return fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>52, b&0xffffffffffff)
+}
+
+// suffix is a random part of a name in the alphabet that Kubernetes uses.
+func (m *Model) suffix(n int) string {
+	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = alphabet[m.ids.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+// AddPod adds a pod with one READY sandbox and its containers, all running.
+func (m *Model) AddPod(spec PodSpec) Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.addPod(spec)
+}
+
+// FillPods adds pods like those of an ordinary node, each with the number of
+// running containers given.
+func (m *Model) FillPods(pods, containers int) []Pod {
+	names := make([]string, containers)
+	for i := range names {
+		names[i] = containerName(i)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]Pod, pods)
+	for i := range out {
+		out[i] = m.addPod(PodSpec{Containers: names})
+	}
+	return out
+}
+
+func (m *Model) addPod(spec PodSpec) Pod {
+	n := len(m.pods)
+	if spec.UID == "" {
+		spec.UID = m.newUID()
+	}
+	if _, ok := m.byUID[spec.UID]; ok {
+		panic(fmt.Sprintf("fakeruntime: pod %s exists", spec.UID))
+	}
+	if spec.Namespace == "" {
+		spec.Namespace = []string{"default", "kube-system", "monitoring", "payments"}[n%4]
+	}
+	if spec.Name == "" {
+		spec.Name = fmt.Sprintf("service-%03d-%s-%s", n, m.suffix(10), m.suffix(5))
+	}
+	if spec.IPs == nil {
+		spec.IPs = []string{fmt.Sprintf("10.244.%d.%d", n>>8&0xff, n&0xff)}
+	}
+	p := &pod{spec: spec, index: n, seen: m.now().UTC().Format(time.RFC3339Nano)}
+	m.fillLabels(p)
+	m.pods = append(m.pods, p)
+	m.byUID[spec.UID] = p
+
+	out := Pod{UID: spec.UID, Name: p.spec.Name, Namespace: p.spec.Namespace}
+	out.SandboxID = m.addSandbox(p).entry.Id
+	for _, name := range spec.Containers {
+		c := m.addContainer(p, name)
+		m.startContainer(c)
+		out.ContainerIDs = append(out.ContainerIDs, c.entry.Id)
+	}
+	return out
+}
+
+// AddSandbox adds a further READY sandbox to a pod, as the kubelet makes one
+// after the first has died, and returns its id. The older ones stay as they are.
+func (m *Model) AddSandbox(podUID string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.addSandbox(m.pod(podUID)).entry.Id
+}
+
+func (m *Model) addSandbox(p *pod) *sandbox {
+	s := &sandbox{pod: p, ips: p.spec.IPs}
+	s.entry = m.sandboxEntry(p, uint32(len(p.sandboxes)))
+	p.sandboxes = append(p.sandboxes, s)
+	m.sandboxes.add(s.entry.Id, s)
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.entry.Id, p)
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.entry.Id, p)
+	return s
+}
+
+// AddContainer adds a container to a pod's newest sandbox and returns its id. It
+// is created and not yet started. Its attempt is one more than that of the last
+// container of that name.
+func (m *Model) AddContainer(podUID, name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.addContainer(m.pod(podUID), name).entry.Id
+}
+
+func (m *Model) addContainer(p *pod, name string) *container {
+	var attempt uint32
+	for _, c := range p.containers {
+		if c.entry.GetMetadata().GetName() == name {
+			attempt = max(attempt, c.entry.Metadata.Attempt+1)
+		}
+	}
+	c := &container{pod: p, entry: m.containerEntry(p, name, attempt)}
+	p.containers = append(p.containers, c)
+	m.containers.add(c.entry.Id, c)
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.entry.Id, p)
+	return c
+}
+
+// StartContainer makes a created container a running one.
+func (m *Model) StartContainer(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.startContainer(m.container(id))
+}
+
+func (m *Model) startContainer(c *container) {
+	c.entry = withContainerState(c.entry, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	c.started = m.tick()
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.entry.Id, c.pod)
+}
+
+// ExitContainer makes a container an exited one. An empty reason is filled in as
+// containerd does: Completed for code 0, else Error.
+func (m *Model) ExitContainer(id string, code int32, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.exitContainer(m.container(id), code, reason)
+}
+
+func (m *Model) exitContainer(c *container, code int32, reason string) {
+	if reason == "" {
+		reason = "Error"
+		if code == 0 {
+			reason = "Completed"
+		}
+	}
+	c.entry = withContainerState(c.entry, runtimeapi.ContainerState_CONTAINER_EXITED)
+	c.finished, c.exitCode, c.reason = m.tick(), code, reason
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.entry.Id, c.pod)
+}
+
+// SetContainerState makes a container's state anything at all, UNKNOWN
+// included, without an event.
+func (m *Model) SetContainerState(id string, state runtimeapi.ContainerState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.container(id)
+	c.entry = withContainerState(c.entry, state)
+}
+
+// RemoveContainer makes the runtime forget a container.
+func (m *Model) RemoveContainer(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removeContainer(m.container(id))
+}
+
+func (m *Model) removeContainer(c *container) {
+	id := c.entry.Id
+	m.containers.remove(id)
+	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(o *container) bool { return o == c })
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.pod)
+}
+
+// StopSandbox makes a sandbox NOTREADY and takes its addresses; its running
+// containers exit with code 137.
+func (m *Model) StopSandbox(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopSandbox(m.sandbox(id))
+}
+
+func (m *Model) stopSandbox(s *sandbox) {
+	for _, c := range s.pod.containers {
+		if c.entry.PodSandboxId == s.entry.Id && c.entry.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			m.exitContainer(c, 137, "")
+		}
+	}
+	s.entry = withSandboxState(s.entry, runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	s.ips = nil
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, s.entry.Id, s.pod)
+}
+
+// RemoveSandbox makes the runtime forget a sandbox. Its containers stay, as
+// orphans, unless they are removed too; RemovePod removes all.
+func (m *Model) RemoveSandbox(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removeSandbox(m.sandbox(id))
+}
+
+func (m *Model) removeSandbox(s *sandbox) {
+	id := s.entry.Id
+	m.sandboxes.remove(id)
+	s.pod.sandboxes = slices.DeleteFunc(s.pod.sandboxes, func(o *sandbox) bool { return o == s })
+	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, s.pod)
+}
+
+// RemovePod makes the runtime forget a pod with all its sandboxes and containers.
+func (m *Model) RemovePod(podUID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pod(podUID)
+	for _, c := range slices.Clone(p.containers) {
+		m.removeContainer(c)
+	}
+	for _, s := range slices.Clone(p.sandboxes) {
+		m.removeSandbox(s)
+	}
+	last := len(m.pods) - 1
+	m.pods[p.index] = m.pods[last]
+	m.pods[p.index].index = p.index
+	m.pods = slices.Delete(m.pods, last, last+1)
+	delete(m.byUID, podUID)
+}
+
+// Pods returns the number of pods.
+func (m *Model) Pods() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pods)
+}
+
+// Snapshot returns every entry that a list without a filter would hold now, raw
+// entries included, in no order. The entries must not be changed.
+func (m *Model) Snapshot() ([]*runtimeapi.PodSandbox, []*runtimeapi.Container) {
+	return m.listSandboxes(nil), m.listContainers(nil)
+}
+
+// The lookups below are called with the lock held.
+
+func (m *Model) pod(uid string) *pod {
+	p, ok := m.byUID[uid]
+	if !ok {
+		panic("fakeruntime: no pod " + uid)
+	}
+	return p
+}
+
+func (m *Model) sandbox(id string) *sandbox {
+	s, ok := m.sandboxes.byID[id]
+	if !ok {
+		panic("fakeruntime: no sandbox " + id)
+	}
+	return s
+}
+
+func (m *Model) container(id string) *container {
+	c, ok := m.containers.byID[id]
+	if !ok {
+		panic("fakeruntime: no container " + id)
+	}
+	return c
+}
+
+// fillLabels gives a pod the labels and annotations of an ordinary deployment
+// where it has none of its own.
+func (m *Model) fillLabels(p *pod) {
+	if p.spec.Labels == nil {
+		p.spec.Labels = map[string]string{
+			"app.kubernetes.io/name":     "service",
+			"app.kubernetes.io/instance": "production",
+			"app.kubernetes.io/version":  "v1.27.3",
+			"pod-template-hash":          m.suffix(10),
+		}
+	} else {
+		p.spec.Labels = maps.Clone(p.spec.Labels)
+	}
+	if p.spec.Annotations == nil {
+		p.spec.Annotations = map[string]string{
+			"checksum/config":                         m.newID(),
+			"kubectl.kubernetes.io/default-container": "server",
+			"kubectl.kubernetes.io/restartedAt":       "2026-11-20T08:15:30Z",
+			"prometheus.io/scrape":                    "true",
+			"prometheus.io/port":                      "8080",
+		}
+	} else {
+		p.spec.Annotations = maps.Clone(p.spec.Annotations)
+	}
+}

@@ -1,0 +1,102 @@
+package fakeruntime_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/plegd/plegd/internal/fakeruntime"
+)
+
+func TestParseFailpoints(t *testing.T) {
+	for spec, want := range map[string]string{
+		"":                    "",
+		" ; ":                 "",
+		"ListContainers=hang": "ListContainers=hang",
+		"Status = 2 * off -> error( unavailable )":          "Status=2*off->error(Unavailable)",
+		"*=error(Unknown: a (b; c) -> d: e)":                "*=error(Unknown: a (b; c) -> d: e)",
+		"Status=delay(250);Version=1*delay(3m)->panic":      "Status=delay(250ms);Version=1*delay(3m0s)->panic",
+		"ListContainers=oversize(17MiB)":                    "ListContainers=oversize(17825792)",
+		"StreamContainers=breakoff(3)":                      "StreamContainers=breakoff(3)",
+		"socket=drip(1,1s)":                                 "socket=drip(1,1s)",
+		"socket=3*close->1*off->noaccept;Version=1*garbage": "Version=1*garbage;socket=3*close->1*off->noaccept",
+	} {
+		f, err := fakeruntime.ParseFailpoints(spec)
+		if err != nil || f.String() != want {
+			t.Errorf("%q: %q, %v; want %q", spec, f, err, want)
+		}
+	}
+}
+
+// TestParseFailpointsErrors holds each message to one line that names the term,
+// the value and what is allowed.
+func TestParseFailpointsErrors(t *testing.T) {
+	for spec, want := range map[string]string{
+		"hang":                           `failpoint "hang": want name=term, as in ListContainers=hang`,
+		"ListContainer=hang":             `failpoint "ListContainer": no such call; want a call of runtime.v1 such as ListContainers, * for all, or socket`,
+		"Status=hang;Status=off":         `failpoint Status: given twice; put its terms into one, with -> between`,
+		"Status=error(Unknown:\nx)":      `failpoints: control character '\n'; want one line`,
+		"Status=hung":                    `failpoint Status: term "hung": type "hung": want one of off, error, delay, hang, panic,`,
+		"Status=":                        `failpoint Status: term "": type "": want one of`,
+		"Status=0*hang":                  `failpoint Status: term "0*hang": count "0": want a whole number, 1 or more`,
+		"Status=x*hang":                  `failpoint Status: term "x*hang": count "x": want a whole number, 1 or more`,
+		"Status=hang->off":               `failpoint Status: "hang" has no count, so "off" would never come: write 1*hang`,
+		"Status=error(Nope)":             `failpoint Status: term "error(Nope)": code "Nope": want one of Canceled, Unknown,`,
+		"Status=error":                   `failpoint Status: term "error": code "": want one of Canceled`,
+		"Status=delay(soon)":             `failpoint Status: term "delay(soon)": duration "soon": want one such as 150ms, 2s or 3m, 0 or more`,
+		"Status=delay(-1s)":              `duration "-1s": want one such as`,
+		"Status=hang(1s)":                `failpoint Status: term "hang(1s)": argument "1s": hang takes none`,
+		"Status=oversize(17MB)":          `size "17MB": want a number of bytes, or with KiB or MiB, 0 to 1024MiB`,
+		"Status=oversize(2048MiB)":       `size "2048MiB": want a number of bytes`,
+		"Status=error(Unknown: a":        `"Status=error(Unknown: a": a ( that is never closed`,
+		"Status=off)":                    `"Status=off)": a ) that closes nothing`,
+		"Status=hang(1)x":                `failpoint Status: term "hang(1)x": want ) at its end`,
+		"Status=noaccept":                `failpoint Status: noaccept is for the socket; want one of off, error,`,
+		"socket=hang":                    `failpoint socket: hang is for calls; want one of off, noaccept,`,
+		"socket=1*freeze->off":           `failpoint socket: "1*freeze": freeze takes no count, since no connection passes it`,
+		"socket=drip(1)":                 `failpoint socket: term "drip(1)": argument "1": want bytes,interval, as in drip(1,1s)`,
+		"socket=drip(0,1s)":              `bytes 0: want 1 or more`,
+		"Status=notready(Ready)":         `condition "Ready": want RuntimeReady or NetworkReady`,
+		"Version=notready(NetworkReady)": `failpoint Version: notready is for Status`,
+	} {
+		f, err := fakeruntime.ParseFailpoints(spec)
+		if err == nil {
+			t.Errorf("%q: parsed as %q; want an error", spec, f)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q:\n got %s\nwant %s", spec, err, want)
+		}
+	}
+}
+
+func FuzzParseFailpoints(f *testing.F) {
+	for _, seed := range []string{
+		"", "ListContainers=hang", "Status=2*off->error(Unavailable: x (y; z) -> w)", "socket=drip(1,1s);*=1*panic",
+		"socket=3*close->noaccept", "Version=delay(1h);Version=off", "Status=notready(RuntimeReady)",
+		"ListContainers=oversize(17MiB)->garbage", "a=b=c", "((((", "->->->", "*=*=*", "Status=9999999999999999999*off",
+		"Status=error(Unknown:\n)", "Status=\xff",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		points, err := fakeruntime.ParseFailpoints(spec)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error of several lines: %q", err)
+			}
+			if utf8.RuneCountInString(err.Error()) > 600 {
+				t.Errorf("error of %d characters", len(err.Error()))
+			}
+			return
+		}
+		// What is printed is read back as the same.
+		again, err := fakeruntime.ParseFailpoints(points.String())
+		if err != nil {
+			t.Fatalf("%q prints as %q: %v", spec, points, err)
+		}
+		if again.String() != points.String() {
+			t.Errorf("%q prints as %q, read back as %q", spec, points, again)
+		}
+	})
+}
