@@ -272,7 +272,7 @@ check-deploy: build $(HELM) $(ACTIONLINT) ## Check the systemd unit, rules, dash
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
 	$(ACTIONLINT)
 	$(GO) test -count=1 ./deploy/...
-	for m in $(MODULES); do $(GO) test -count=1 -C $$m ./...; done
+	for m in $(MODULES); do $(GO) test -C $$m -count=1 ./...; done
 
 .PHONY: image
 image: ## Build the container image plegd:VERSION (docker, podman or buildah)

@@ -265,6 +265,7 @@ func TestChartRefusals(t *testing.T) {
 		"runtime.endpoint=run/x.sock":                     "/runtime/endpoint",
 		"podMonitor.interval=1m":                          "/podMonitor/interval",
 		"web.port=0":                                      "/web/port",
+		"podMonitor.endpoint.interval=5s":                 "/podMonitor/endpoint",
 		"image.digest=sha256:abc":                         "/image/digest",
 		"extraArgs[0]=debug":                              "/extraArgs/0",
 		"prometheusRule.runbookBaseURL=wiki":              "/prometheusRule/runbookBaseURL",
