@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/proc"
@@ -153,13 +154,14 @@ func (l *listenerSource) find(ctx context.Context) (proc.Stat, error) {
 	if l.inode == 0 {
 		return proc.Stat{}, ErrNoData
 	}
-	for _, o := range l.owners {
-		if o.inode != l.inode {
-			continue
-		}
+	ended := false
+	if i := slices.IndexFunc(l.owners, func(o listenerOwner) bool { return o.inode == l.inode }); i >= 0 {
+		o := l.owners[i]
 		if s, err := l.alive(o.id.PID); err == nil && s.ID() == o.id {
 			return s, nil
 		}
+		ended = true
+		l.owners = slices.Delete(l.owners, i, i+1)
 	}
 	s, err := l.search(ctx)
 	switch {
@@ -169,9 +171,14 @@ func (l *listenerSource) find(ctx context.Context) (proc.Stat, error) {
 		return proc.Stat{}, nil
 	case ctx.Err() != nil:
 		return proc.Stat{}, err
+	case ended:
+		// What was said before stands until the queue has been looked at again.
+		return proc.Stat{}, errListenerEnded
 	}
 	return proc.Stat{}, ErrNoData // the next connection tells
 }
+
+var errListenerEnded = errors.New("the process that listened has ended")
 
 // met reports whether a connection was made to the socket that listens now: since
 // that was first seen, or since the one before it was last seen and to another

@@ -138,6 +138,27 @@ func TestListenerMetBeforeTheQueueWasRead(t *testing.T) {
 	l.want(10)
 }
 
+// TestListenerEnded: when the process has ended and the queue has not been looked at
+// since, the sample before it stands for one more look.
+func TestListenerEnded(t *testing.T) {
+	l := newListening(t)
+	l.connects(10)
+	l.socket(100)
+	l.want(10)
+	l.connects(20)
+	l.socket(200)
+	l.want(20)
+	if err := os.RemoveAll(filepath.Join(l.root, "20")); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := l.source.gather(t.Context()); !errors.Is(err, errListenerEnded) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	l.want(-1)
+	l.socket(100)
+	l.want(10)
+}
+
 // TestListenerByInode: where no connection tells, the owner of the socket does.
 func TestListenerByInode(t *testing.T) {
 	l := newListening(t)
