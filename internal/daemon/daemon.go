@@ -50,6 +50,7 @@ type Daemon struct {
 	// nodeStatus is what the writer last said. It is the judge's alone, as is answered.
 	nodeStatus *health.NodeStatus
 	answered   answered
+	trends     health.Trends // the judge's alone
 	judge      *judge
 	notifier   *notifier
 	metrics    *exporter.Metrics

@@ -56,6 +56,8 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	case s.Last != nil && s.Last.End.After(d.kubelet.started):
 		d.kubelet.relists.Observe(endedRecord(s.Last))
 	}
+	d.trends.Follow(&f, now)
+	f.Trends = d.trends.At(now)
 	f.Modelled = d.kubelet.relists.At(now)
 	f = d.judge.paused.look(now, &f)
 	if d.nodeStatus == nil || !d.judge.paused.waking() {

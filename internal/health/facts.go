@@ -40,6 +40,9 @@ type Facts struct {
 	// full, LastDiscard is when one last was.
 	Discarded   uint64    `json:"discarded,omitempty"`
 	LastDiscard time.Time `json:"last_discard"`
+	// Trends are the quantities that reach their limits within an hour at the
+	// present rate, by name.
+	Trends map[string]Trend `json:"trends,omitempty"`
 	// Pause is the last pause of plegd that was more than plegd's own, nil for
 	// none.
 	Pause *Pause `json:"pause,omitempty"`

@@ -42,7 +42,8 @@ var podReasons = []Reason{
 			if len(out) > 0 {
 				out = append(out, count(c.Shims, "shim", "shims")+" in all")
 			}
-			return out
+			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
+			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
 		},
 	},
 	{
@@ -148,10 +149,11 @@ var podReasons = []Reason{
 	{
 		ID: RelistSlow, Severity: SeverityWarning,
 		Meaning: "Relists finish, but take long: the kubelet notices changes of its pods late.",
-		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them.",
+		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them; or either rises so that it is slow within an hour.",
 		Thresholds: []Threshold{
 			{"both lists above %s (ends below half of it)", SlowListThreshold},
 			{"the inspections, one after another, above %s", SlowRelistThreshold},
+			trendThreshold,
 		},
 		Next: "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
@@ -216,10 +218,11 @@ var podReasons = []Reason{
 	{
 		ID: FDsRunningOut, Severity: SeverityWarning,
 		Meaning: "The runtime's file descriptors are nearly used up: when they are, it accepts no connection and starts no pod.",
-		Needs:   "open descriptors close to the soft limit.",
+		Needs:   "open descriptors close to the soft limit, or rising so that they reach it within an hour.",
 		Thresholds: []Threshold{
 			{"%s of RLIMIT_NOFILE", Share(limitNear)},
 			{"ends below %s", Share(limitCalm)},
+			trendThreshold,
 		},
 		Next: "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
@@ -230,20 +233,25 @@ var podReasons = []Reason{
 		Restart: HelpsYes, RestartNote: "It frees what has leaked, and containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec.",
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
-			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.on(sigAcceptNeedsDescriptor) || !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
+			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.on(sigAcceptNeedsDescriptor) {
 				return nil
 			}
-			return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
+			trend := w.trendEvidence(TrendDescriptors, "descriptors")
+			if len(trend) == 0 && !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
+				return nil
+			}
+			return append([]string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}, trend...)
 		},
 	},
 	{
 		ID: ResponseNearLimit, Severity: SeverityWarning,
 		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
-		Needs:   "the size of the last list answer.",
+		Needs:   "the size of the last list answer: close to the limit, or rising so that it reaches it within an hour.",
 		Thresholds: []Threshold{
 			{"%s of what the kubelet accepts", Share(limitNear)},
 			{"which is %s bytes", messageLimit},
 			{"ends below %s", Share(limitCalm)},
+			trendThreshold,
 		},
 		Outranks: []string{TooManyContainers},
 		Next:     "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
@@ -255,10 +263,14 @@ var podReasons = []Reason{
 		match: func(w *view) []string {
 			for _, op := range []Phase{PhaseListContainers, PhaseListPodSandbox} {
 				c := w.f.Calls[string(op)]
-				if c.Bytes > messageLimit || !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
+				var trend []string
+				if op == PhaseListContainers {
+					trend = w.trendEvidence(TrendListBytes, "bytes")
+				}
+				if c.Bytes > messageLimit || len(trend) == 0 && !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
 					continue
 				}
-				out := []string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}
+				out := append([]string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}, trend...)
 				if n := w.f.Containers; op == PhaseListContainers && n > 0 {
 					out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
 				}
