@@ -295,7 +295,9 @@ image-oci: build-all ## Build dist/plegd.oci.tar, the image for amd64 and arm64,
 
 # Reproducible: the same commit gives the same checksums.
 .PHONY: release
-release: packages image-oci $(HELM) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
+release: $(HELM) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
+	rm -rf dist
+	$(MAKE) --no-print-directory packages image-oci
 	@GO="$(GO)" VERSION="$(VERSION)" BUILD_DATE="$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/release/release.sh
 
 .PHONY: clean
