@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -126,6 +127,40 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, p socketPair) {
 		}
 	}
 	f.add(candidate{key, out})
+}
+
+// busNames are the sockets by which runc asks systemd for a cgroup.
+var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", "/run/systemd/private"}
+
+// services adds the service at the other end of a helper's connection to the system
+// bus, or systemd behind it, where that one is stopped, frozen or in D: what was
+// sent to it may have been read before.
+func (w *Walker) services(ctx context.Context, f *waiting) {
+	for _, p := range f.now.unread {
+		if !slices.Contains(busNames, p.nameOf()) {
+			continue
+		}
+		pids, _ := w.holdersOf(ctx, fmt.Sprintf("socket:[%d]", p.own.Peer), nil)
+		for _, pid := range append(pids, 1) {
+			s, err := w.reader.Stat(w.procfs, pid)
+			if err != nil || pid == f.pid {
+				continue
+			}
+			before, now, ok := w.twoLooks(ctx, s)
+			if !ok {
+				continue
+			}
+			_, held := w.held(before, now)
+			for _, t := range still(before, now) {
+				held = held || t.tid == pid && t.state == 'D'
+			}
+			if held {
+				f.add(candidate{fmt.Sprintf("pid %d", pid), wait{
+					state: health.LinkPeer, evidence: fmt.Sprintf("has a connection to %s, and pid %d (%s) does not run", p.text(), pid, clean(s.Comm)), next: pid,
+				}})
+			}
+		}
+	}
 }
 
 // unreadOf says what a process leaves unread itself, "" for nothing.

@@ -193,6 +193,12 @@ func (w *Walker) sleepingThreads(ctx context.Context, f *waiting, asleep []threa
 // be seen.
 func (w *Walker) alone(ctx context.Context, f *waiting, before *look) wait {
 	now := f.now
+	if kindOf(now.stat.Comm) == health.KindHelper {
+		w.services(ctx, f)
+		if len(f.found) == 1 {
+			return f.found[0].wait
+		}
+	}
 	if runnable(still(before, now)) {
 		return w.noCPU(ctx, f, before)
 	}
@@ -240,7 +246,18 @@ func (w *Walker) asleepText(f *waiting) string {
 // first process of a container is a child of the shim too; it has another cgroup.
 func (w *Walker) helpers(f *waiting, shim proc.Stat) {
 	own, err := w.tree.Of(f.pid)
-	for _, c := range w.children(f.pid) {
+	children := w.children(f.pid)
+	if w.about != "" {
+		// Of several the one that is at work on the container in question.
+		at := slices.DeleteFunc(slices.Clone(children), func(c proc.Stat) bool {
+			b, err := w.left.Read(proc.Path(w.procfs, c.PID, "cmdline"), 0, 16<<10, readLimit)
+			return err != nil || !slices.Contains(proc.SplitArgs(b), w.about)
+		})
+		if len(at) > 0 {
+			children = at
+		}
+	}
+	for _, c := range children {
 		age := proc.Uptime() - proc.TicksToDuration(c.Start)
 		if c.Dead() || age < helperAge {
 			continue

@@ -43,6 +43,8 @@ type Walker struct {
 	looks         map[proc.ID]*look
 	holders       map[string]holder
 	since         map[string]time.Time
+	// about is the container in question, "" where none is known.
+	about string
 	// Begun is when the fault began, zero where that is not known. A process with
 	// several threads may wait all its life for a child: only one that is not much
 	// older than the fault counts.
@@ -69,7 +71,7 @@ func (w *Walker) Forget() {
 	clear(w.looks)
 	clear(w.holders)
 	clear(w.since)
-	w.Begun = time.Time{}
+	w.Begun, w.about = time.Time{}, ""
 }
 
 // Process returns the chain that begins with a process: its link is first.
