@@ -45,6 +45,7 @@ type Daemon struct {
 	version  *versionCheck
 	dialer   *evidence.Dialer
 	sources  *sources
+	waiting  *waiting
 	events   *events.Subscriber // nil without --events
 	kubelet  kubeletModel       // the judge's alone
 	// nodeStatus is what the writer last said. It is the judge's alone, as is answered.
@@ -90,6 +91,8 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 	}
 	activity := evidence.NewActivity(cfg.ProcFS)
 	d.tasks = append(d.tasks, activity)
+	d.waiting = &waiting{d: d}
+	d.tasks = append(d.tasks, d.waiting)
 	d.judge = &judge{d: d, paused: newPauses(activity.Value), changed: make(chan struct{}, 1)}
 	d.judge.begin(d.started)
 	d.begin(restored{})

@@ -38,6 +38,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f.Events = d.eventFacts(s)
 	f.Relist.AnsweredSince = d.answered.since(s)
 	f.Evidence = d.sources.facts(&f.Probe)
+	f.Evidence.Chain = d.waiting.chain.Load()
 	for _, n := range s.Containers {
 		f.Containers += n
 	}

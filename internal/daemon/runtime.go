@@ -34,6 +34,8 @@ type runtime struct {
 	log      *slog.Logger
 	held     atomic.Pointer[held]
 	searched atomic.Pointer[[]string]
+	// known is what the last lists held.
+	known known
 	// rpcTimeout is the limit of each call in nanoseconds, 0 for cfg's.
 	rpcTimeout atomic.Int64
 	// search is closed when the first search for the socket has ended. Relists
@@ -248,7 +250,11 @@ func (r *runtime) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.ListPodSandbox(ctx)
+	out, err := c.ListPodSandbox(ctx)
+	if err == nil {
+		r.known.listedSandboxes(out)
+	}
+	return out, err
 }
 
 // ListContainers asks the held connection.
@@ -257,7 +263,11 @@ func (r *runtime) ListContainers(ctx context.Context) ([]*cri.Container, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c.ListContainers(ctx)
+	out, err := c.ListContainers(ctx)
+	if err == nil {
+		r.known.listed(out)
+	}
+	return out, err
 }
 
 // PodSandboxStatus asks the held connection.

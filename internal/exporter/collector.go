@@ -38,6 +38,7 @@ type Collector struct {
 	healthy, syncLoop, nodeReady              *prometheus.Desc
 	threshold, period                         *prometheus.Desc
 	verdict, lastChange, reason, primary      *prometheus.Desc
+	culprit                                   *prometheus.Desc
 	inFlight, reinspect, pods, containers     *prometheus.Desc
 	bytes, limit, statusSeen, info, condition *prometheus.Desc
 	evidence                                  *evidenceCollector
@@ -87,6 +88,8 @@ func newCollector(src view.Source, reasons []ReasonLabel, now func() time.Time) 
 			"1 while a reason is active. Several may be; the one to act on is in "+MetricPrimaryReason+".", labelReason, labelSeverity),
 		primary: desc(MetricPrimaryReason,
 			"1 for the primary reason, 0 for the others; all 0 when healthy. What it means and what to do: plegd reasons ID.", labelReason),
+		culprit: desc(MetricCulprit,
+			"1 for the kind of what a call that hangs waits for in the end, 0 for the others; all 0 while no call hangs or nothing is known. Which one it is, plegd status shows.", labelKind),
 
 		inFlight: desc(MetricRelistInFlight,
 			"Age of the phase of the relist that is under way; 0 for the phases that are not. Moves during a hang.", labelPhase),
@@ -143,7 +146,7 @@ type severitySeries struct {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.lastSeen, c.lastSeenAge, c.modelledAge, c.notReadyIn, c.rulesFailIn, c.healthy, c.syncLoop, c.nodeReady,
-		c.threshold, c.period, c.verdict, c.lastChange, c.reason, c.primary,
+		c.threshold, c.period, c.verdict, c.lastChange, c.reason, c.primary, c.culprit,
 		c.inFlight, c.reinspect, c.pods, c.containers,
 		c.bytes, c.limit, c.statusSeen, c.info, c.condition,
 	} {
@@ -189,6 +192,9 @@ func (c *Collector) collectVerdict(g gauges, s *view.Snapshot) {
 	}
 	if !v.Since.IsZero() {
 		g.send(c.lastChange, unixSeconds(view.PresentWall(s.Now, v.Since)))
+	}
+	for _, kind := range health.CulpritKinds() {
+		g.sendBool(c.culprit, v.Culprit != nil && v.Culprit.Kind == kind, string(kind))
 	}
 	for _, r := range c.reasons {
 		severity, active := activeSeverity(v, r.id)

@@ -34,7 +34,7 @@ func metricSections() []struct {
 			[]string{
 				MetricLastSeen, MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRulesFailIn, MetricThreshold, MetricRelistPeriod,
 				MetricHealthy, MetricSyncLoopAllowed, MetricNodeReadyPredicted,
-				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason,
+				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason, MetricCulprit,
 			},
 		},
 		{

@@ -20,6 +20,7 @@ const (
 	MetricVerdictLastChange  = "pleg_verdict_last_change_timestamp_seconds"
 	MetricReason             = "pleg_reason"
 	MetricPrimaryReason      = "pleg_primary_reason"
+	MetricCulprit            = "pleg_culprit"
 
 	// Metrics: the relist loop.
 	MetricRelistDuration = "pleg_relist_duration_seconds"
@@ -93,6 +94,7 @@ const (
 	labelState          = "state"
 	labelReason         = "reason"
 	labelSeverity       = "severity"
+	labelKind           = "kind"
 	labelOperation      = "operation_type"
 	labelCode           = "grpc_code"
 	labelStage          = "stage"

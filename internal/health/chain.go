@@ -23,12 +23,9 @@ const (
 	KindKubelet   LinkKind = "kubelet"
 )
 
-// LinkKinds lists the kinds of links.
-func LinkKinds() []LinkKind {
-	return []LinkKind{
-		KindCall, KindContainer, KindPod, KindRuntime, KindShim, KindHelper, KindProcess, KindClient,
-		KindMount, KindDevice, KindCgroup, KindNode, KindKernel, KindKubelet,
-	}
+// CulpritKinds lists the kinds that the last link of a chain may have.
+func CulpritKinds() []LinkKind {
+	return []LinkKind{KindContainer, KindPod, KindRuntime, KindShim, KindHelper, KindProcess, KindMount, KindDevice, KindCgroup, KindKernel}
 }
 
 // LinkState is what a link does instead of answering.
@@ -82,6 +79,17 @@ type Link struct {
 	State LinkState `json:"state"`
 	// Evidence is one short fact with numbers.
 	Evidence string `json:"evidence"`
+}
+
+// WithoutNames returns the link without what may name a pod or a container: only
+// the names of processes and calls stay.
+func (l Link) WithoutNames() Link {
+	switch l.Kind {
+	case KindContainer, KindPod, KindMount, KindDevice, KindCgroup:
+		l.Name = ""
+	}
+	l.Evidence = ""
+	return l
 }
 
 // MaxLinks is the most links that a chain has.

@@ -20,6 +20,8 @@ type Evidence struct {
 	// KubeletProcess is the node's kubelet where its process is seen.
 	KubeletProcess *KubeletProcess `json:"kubelet_process,omitempty"`
 	Docker         *Docker         `json:"docker,omitempty"`
+	// Chain is the chain of waiting from the call that hangs; nil while none does.
+	Chain *Chain `json:"chain,omitempty"`
 }
 
 // Source is how a source of evidence is.

@@ -37,7 +37,8 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	} else if starting || !k.nodeReady {
 		v.first(activated(w, reasonOf(Starting), w.startingEvidence()))
 	}
-	v.rank(f)
+	v.rank(w)
+	v.explain(w)
 	if v.Reason != "" {
 		if next := reasonOf(v.Reason).nextHere(w); next != "" {
 			v.Next = next
@@ -145,9 +146,19 @@ func (v *Verdict) active(id string) *Active {
 // rank puts the primary reason first: the one that no other active reason
 // outranks, by the table's order where there are several. A reason that it
 // does not outrank fits the evidence as well, and is the runner-up.
-func (v *Verdict) rank(f *Facts) {
+//
+// A cause that the chain of waiting proves comes before the hang that follows from
+// it, whatever the table says of the two where there is no chain.
+func (v *Verdict) rank(w *view) {
+	f, cause := w.f, w.chainCause()
+	outranks := func(b, a string) bool {
+		if a == cause && slices.Contains(symptoms, b) {
+			return false
+		}
+		return b == cause && slices.Contains(symptoms, a) || reasonOf(b).outranks(a)
+	}
 	primary := slices.IndexFunc(v.Active, func(a Active) bool {
-		return !slices.ContainsFunc(v.Active, func(b Active) bool { return reasonOf(b.ID).outranks(a.ID) })
+		return !slices.ContainsFunc(v.Active, func(b Active) bool { return outranks(b.ID, a.ID) })
 	})
 	if primary < 0 {
 		return
@@ -157,7 +168,7 @@ func (v *Verdict) rank(f *Facts) {
 	r := reasonOf(p.ID)
 	v.Reason, v.Next = r.ID, f.nodeSteps().Replace(r.ForRuntime(f.Runtime).Next)
 	for _, a := range v.Active[1:] {
-		if a.Severity == p.Severity && !r.outranks(a.ID) {
+		if a.Severity == p.Severity && !outranks(p.ID, a.ID) {
 			v.RunnerUp = a.ID
 			break
 		}

@@ -179,7 +179,7 @@ func TestRunnerUp(t *testing.T) {
 		{ID: RuntimeListStall, Severity: SeverityCritical},
 		{ID: RelistSlow, Severity: SeverityWarning},
 	}}
-	v.rank(&Facts{})
+	v.rank(newView(&Facts{}, t0, nil))
 	if v.Reason != NetworkNotReady && v.Reason != RuntimeListStall {
 		t.Fatalf("primary %s", v.Reason)
 	}
@@ -187,7 +187,7 @@ func TestRunnerUp(t *testing.T) {
 		t.Errorf("primary %s, runner-up %q: want the other critical one", v.Reason, v.RunnerUp)
 	}
 	v = &Verdict{Active: []Active{{ID: NetworkNotReady, Severity: SeverityCritical}, {ID: AcceptStalled, Severity: SeverityCritical}}}
-	v.rank(&Facts{})
+	v.rank(newView(&Facts{}, t0, nil))
 	if v.Reason != AcceptStalled || v.RunnerUp != "" {
 		t.Errorf("primary %s, runner-up %q: AcceptStalled outranks NetworkNotReady", v.Reason, v.RunnerUp)
 	}

@@ -38,6 +38,8 @@ const (
 	PodInspectionStall   = "PodInspectionStall"
 	PodInspectionFailing = "PodInspectionFailing"
 	ShimStuck            = "ShimStuck"
+	ContainerStalled     = "ContainerStalled"
+	SystemBusStalled     = "SystemBusStalled"
 	RuntimeHelperStuck   = "RuntimeHelperStuck"
 
 	RelistSlow        = "RelistSlow"
@@ -159,7 +161,7 @@ var (
 	// load are the reasons that speak of slowness and of what nears a limit.
 	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken, EventsMissed}
 	// pods are those of single pods, and load.
-	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck}, load)
+	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck, ContainerStalled, SystemBusStalled}, load)
 	// calls are those of calls, and pods: all follow from a runtime that cannot
 	// be reached.
 	calls = slices.Concat([]string{RuntimeUnresponsive, RuntimeListStall, ListResponseTooLarge, RuntimeNotReady, NetworkNotReady}, pods)
@@ -169,4 +171,4 @@ var (
 
 // table is every reason that plegd can name. When several are active, the
 // primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(processReasons, kernelReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, podReasons, nodeReasons, otherReasons, eventReasons, selfReasons)
+var table = slices.Concat(processReasons, kernelReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, chainReasons, podReasons, nodeReasons, otherReasons, eventReasons, selfReasons)

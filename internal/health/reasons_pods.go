@@ -11,7 +11,7 @@ var podReasons = []Reason{
 	{
 		ID: ShimStuck, Severity: SeverityWarning,
 		Meaning: "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
-		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or in D for long.",
+		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or in D for long; or a call hangs and the chain of waiting leads to a shim that does not answer.",
 		Thresholds: []Threshold{
 			{"stopped or frozen for %s", stoppedShim},
 			{"in D for %s", blockedShim},
@@ -25,11 +25,11 @@ var podReasons = []Reason{
 		},
 		Restart: HelpsNo, RestartNote: "A stuck shim outlives it. containerd 1.6 and 1.7 then take 15 to 19 s and call the running containers of that pod EXITED; 2.4 does not end on SIGTERM, and after SIGKILL does the same (tried).",
 		match: func(w *view) []string {
+			out := w.chainEvidence(ShimStuck)
 			c := w.f.Evidence.Children
-			if c == nil {
-				return nil
+			if c == nil || out != nil {
+				return out
 			}
-			var out []string
 			for _, s := range c.Stuck {
 				least := stoppedShim
 				if s.State == "D" {
@@ -45,11 +45,12 @@ var podReasons = []Reason{
 			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
 			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
 		},
+		next: func(w *view) string { return w.chainNext(ShimStuck) },
 	},
 	{
 		ID: RuntimeHelperStuck, Severity: SeverityWarning,
 		Meaning: "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
-		Needs:   "runc, crun or a CNI plugin has run for long.",
+		Needs:   "runc, crun or a CNI plugin has run for long; or a call hangs and the chain of waiting leads to one, however young it is.",
 		Thresholds: []Threshold{
 			{"runs for %s", oldHelper},
 		},
@@ -59,13 +60,14 @@ var podReasons = []Reason{
 			"`ps -o pid,stat,wchan:32,etime,args -p PID`.",
 			"The runtime gives up after its own time limit and starts it again; its log has the plugin's error.",
 		},
+		next:    func(w *view) string { return w.chainNext(RuntimeHelperStuck) },
 		Restart: HelpsNo, RestartNote: "It would be started again and hang again.",
 		match: func(w *view) []string {
+			out := w.chainEvidence(RuntimeHelperStuck)
 			c := w.f.Evidence.Children
-			if c == nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
-				return nil
+			if c == nil || out != nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
+				return out
 			}
-			var out []string
 			for _, h := range c.Old {
 				if age := w.age(h.Since); age >= oldHelper {
 					out = append(out, fmt.Sprintf("pid %d (%s) has run for %s", h.PID, h.Comm, short(age)))

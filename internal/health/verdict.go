@@ -34,6 +34,14 @@ type Verdict struct {
 	// RunnerUp is the reason that the evidence fits nearly as well; empty when
 	// there is none.
 	RunnerUp string `json:"runner_up,omitempty"`
+	// Symptom is the reason that says what the kubelet suffers, where it is active
+	// beside a primary reason that says why. Chain leads from the call that hangs to
+	// the one that does not wait for anybody, Culprit is its last link; ChainEnd says
+	// why it ends before that one. All are empty while no call hangs.
+	Symptom  string `json:"symptom,omitempty"`
+	Chain    []Link `json:"chain,omitempty"`
+	ChainEnd string `json:"chain_end,omitempty"`
+	Culprit  *Link  `json:"culprit,omitempty"`
 	// Active are all active reasons, the primary one first.
 	Active []Active `json:"active"`
 	// Signals are the conditions that hold, in the table's order: what the reasons

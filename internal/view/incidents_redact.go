@@ -13,7 +13,7 @@ import (
 // not as a field, nor in a text. The entries of the pods stay, so that they can
 // be counted. Messages of errors, which could hold a name or an id, are empty.
 func WithoutNames(one *incident.Incident) *incident.Incident {
-	c := nameless{words: []string{"ID", "Reason", "RunnerUp", "Operation", "Code", "PlegdVersion", "BootID", "Comm", "CRIVersion"}}
+	c := nameless{words: []string{"ID", "Reason", "RunnerUp", "Symptom", "Operation", "Code", "PlegdVersion", "BootID", "Comm", "CRIVersion"}}
 	for i := range one.Timeline {
 		if f := one.Timeline[i].Facts; f != nil {
 			c.names = append(c.names, newRedactor(f, false).names...)
@@ -57,6 +57,9 @@ func (c nameless) copy(dst, src reflect.Value) {
 		src = reflect.ValueOf(*one)
 	case *health.CallError:
 		one.Message = ""
+		src = reflect.ValueOf(*one)
+	case *health.Link:
+		*one = one.WithoutNames()
 		src = reflect.ValueOf(*one)
 	case *health.Child:
 		one.Sandbox = ""

@@ -29,6 +29,14 @@ func newRedactor(f *health.Facts, names bool) redactor {
 	for _, list := range [][]health.PodInspection{r.Inspecting, r.Failing, r.Slowest} {
 		out.names = append(out.names, podNames(list)...)
 	}
+	if c := f.Evidence.Chain; c != nil {
+		for _, l := range c.Links {
+			if l.Kind == health.KindContainer || l.Kind == health.KindPod {
+				out.names = append(out.names, l.Name)
+				out.names = append(out.names, strings.Split(l.Name, "/")[1:]...)
+			}
+		}
+	}
 	if c := f.Evidence.Children; c != nil {
 		for _, child := range slices.Concat(c.Stuck, c.Old) {
 			id := child.Sandbox

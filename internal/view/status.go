@@ -3,6 +3,7 @@ package view
 import (
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -31,6 +32,13 @@ type StatusDocument struct {
 	// nearly as well. Both are also among Reasons when they are active.
 	Reason   string `json:"reason"`
 	RunnerUp string `json:"runner_up"`
+	// Symptom is the reason that says what the kubelet suffers, beside a primary one
+	// that says why. Chain leads from the call that hangs to Culprit, its last link;
+	// ChainEnd says why it ends before the one who waits for nobody.
+	Symptom  string        `json:"symptom"`
+	Chain    []health.Link `json:"chain,omitempty"`
+	ChainEnd string        `json:"chain_end,omitempty"`
+	Culprit  *health.Link  `json:"culprit,omitempty"`
 	// Reasons are all active reasons, the primary one first.
 	Reasons []ReasonDocument `json:"reasons"`
 	// KubeletMessage is the Ready condition's message, word for word, as the API

@@ -19,7 +19,7 @@ const StuckAfter = time.Second
 func BuildStatus(s Snapshot, names bool) StatusDocument {
 	b := builder{now: s.Now, names: names, redact: newRedactor(&s.Facts, names)}
 	v := s.Verdict
-	return StatusDocument{
+	d := StatusDocument{
 		SchemaVersion: StatusSchemaVersion,
 		Now:           s.Now.UTC().Round(0),
 		Started:       s.Facts.Started.UTC().Round(0),
@@ -58,6 +58,24 @@ func BuildStatus(s Snapshot, names bool) StatusDocument {
 		Evidence:    b.evidence(&s.Facts.Evidence),
 		Events:      b.events(s.Facts.Events),
 		Pods:        b.pods(&s),
+	}
+	b.chain(&d, &v)
+	return d
+}
+
+// chain fills in the chain of waiting, without names where none may be shown.
+func (b *builder) chain(d *StatusDocument, v *health.Verdict) {
+	d.Symptom, d.Chain, d.Culprit = v.Symptom, slices.Clone(v.Chain), v.Culprit
+	if b.names {
+		d.ChainEnd = v.ChainEnd
+		return
+	}
+	for i := range d.Chain {
+		d.Chain[i] = d.Chain[i].WithoutNames()
+	}
+	if d.Culprit != nil {
+		culprit := d.Culprit.WithoutNames()
+		d.Culprit = &culprit
 	}
 }
 

@@ -21,9 +21,10 @@ const (
 
 // Symptom is a call that hangs.
 type Symptom struct {
-	// Operation is the call as the kubelet's metrics name it, Since when it began.
-	Operation string
-	Since     time.Time
+	// Operation is the call as the kubelet's metrics name it, Since when the fault
+	// began, and Called when the call under way did.
+	Operation     string
+	Since, Called time.Time
 	// Sandboxes is true for calls about sandboxes.
 	Sandboxes bool
 	// Target is the container or sandbox that the call is about; zero for a list.
@@ -123,8 +124,8 @@ func boolInt(b bool) int {
 func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	w := e.walker
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
-		Kind: health.KindCall, Name: s.Operation, Since: s.Since, State: health.LinkUnanswered,
-		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Since).Round(100*time.Millisecond)),
+		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
+		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
 	target, unknown := s.Target, ""
 	if target.ID == "" {

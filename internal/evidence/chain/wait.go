@@ -38,6 +38,8 @@ type waiting struct {
 	single bool // it has one thread
 	shim   bool
 	now    *look
+	before *look
+	ran    time.Duration // CPU time between the two looks
 	found  []candidate
 	// doubts are waits that may as well be those of idle threads.
 	doubts []string
@@ -204,6 +206,7 @@ func (w *Walker) alone(ctx context.Context, f *waiting, before *look) wait {
 	}
 	passed := now.at.Sub(before.at)
 	ran := ranBetween(before, now)
+	f.before, f.ran = before, ran
 	if ran.Seconds() >= busyShare*passed.Seconds() || before.all("R") && now.all("R") {
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*ran.Seconds()/passed.Seconds()))}
 	}
@@ -238,6 +241,9 @@ func (w *Walker) asleepText(f *waiting) string {
 	}
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
+	}
+	if f.ran > 0 {
+		return text + fmt.Sprintf("; runs now and then (%s of CPU in %s)", f.ran.Round(100*time.Microsecond), f.now.at.Sub(f.before.at).Round(10*time.Millisecond))
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
 }

@@ -101,6 +101,7 @@ func (t *textWriter) verdict(d *view.StatusDocument) {
 	if primary != nil {
 		t.evidence("  - ", primary.Evidence)
 	}
+	t.chain(d)
 	for _, r := range others {
 		title := fmt.Sprintf("  also %s (%s), %s", view.Say(r.ID), view.Say(r.Severity), view.PhraseFor(d, r.Since))
 		if r.ID == d.RunnerUp {
@@ -111,6 +112,24 @@ func (t *textWriter) verdict(d *view.StatusDocument) {
 	}
 	if d.RunnerUp != "" && !view.HasReason(others, d.RunnerUp) {
 		t.paragraph("  ", "the evidence fits "+view.Say(d.RunnerUp)+" nearly as well")
+	}
+}
+
+// chain is who waits for whom, from the call that hangs to the culprit.
+func (t *textWriter) chain(d *view.StatusDocument) {
+	if len(d.Chain) == 0 {
+		return
+	}
+	t.buf.WriteString("  who waits for whom:\n")
+	for i, l := range d.Chain {
+		bullet := "    " + strings.Repeat("  ", min(i, 6))
+		if i > 0 {
+			bullet += "-> "
+		}
+		t.paragraph(bullet, view.PhraseLink(l))
+	}
+	if d.ChainEnd != "" {
+		t.paragraph("    ", "no further: "+view.Say(d.ChainEnd))
 	}
 }
 

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/chain"
+)
+
+// known are the containers and sandboxes of the last lists that were answered.
+type known struct {
+	mu         sync.Mutex
+	containers []*cri.Container
+	sandboxes  []*cri.Sandbox
+}
+
+func (k *known) listed(containers []*cri.Container) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.containers = append(k.containers[:0], containers...)
+}
+
+func (k *known) listedSandboxes(sandboxes []*cri.Sandbox) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sandboxes = append(k.sandboxes[:0], sandboxes...)
+}
+
+// targets returns the containers, or the sandboxes, as those that may be asked
+// for: those of the sandboxes named first at first, then the newest. uid limits
+// them to one pod, "" for all.
+func (k *known) targets(sandboxes bool, uid string, first []string) []chain.Target {
+	type entry struct {
+		chain.Target
+		created int64
+	}
+	var all []entry
+	k.mu.Lock()
+	if sandboxes {
+		for _, s := range k.sandboxes {
+			if uid == "" || s.PodUID == uid {
+				all = append(all, entry{chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}, s.CreatedAt})
+			}
+		}
+	} else {
+		for _, c := range k.containers {
+			if uid == "" || c.PodUID == uid {
+				all = append(all, entry{chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}, c.CreatedAt})
+			}
+		}
+	}
+	k.mu.Unlock()
+	rank := func(e entry) int {
+		if slices.Contains(first, e.SandboxID) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.created, a.created)) })
+	out := make([]chain.Target, 0, len(all))
+	for _, e := range all {
+		out = append(out, e.Target)
+	}
+	return out
+}

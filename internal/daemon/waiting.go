@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/chain"
+	"github.com/plegd/plegd/internal/health"
+)
+
+const (
+	// waitingTick is how often it is looked whether a call hangs, exploreEvery the
+	// time between two looks at whom it waits for.
+	waitingTick  = 250 * time.Millisecond
+	exploreEvery = time.Second
+)
+
+// waiting follows the chain of waiting while a call hangs. While none does it looks
+// at the last verdict and at nothing else.
+type waiting struct {
+	d     *Daemon
+	chain atomic.Pointer[health.Chain]
+	// operation is the list that hung last, for the moment between two attempts.
+	operation string
+	called    time.Time
+	said      string
+}
+
+// String names the task.
+func (t *waiting) String() string { return "waiting" }
+
+// Run follows until ctx ends, and then returns nil.
+func (t *waiting) Run(ctx context.Context) error {
+	var e *chain.Explorer
+	defer func() {
+		if e != nil {
+			e.Close()
+		}
+	}()
+	tick := time.NewTicker(waitingTick)
+	defer tick.Stop()
+	var next time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		s, ok := t.symptom(time.Now())
+		switch {
+		case !ok && e != nil:
+			e.Close()
+			e = nil
+			t.chain.Store(nil)
+		case !ok || time.Now().Before(next):
+		default:
+			if e == nil {
+				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.chain.Store(&c) })
+			}
+			next = time.Now().Add(exploreEvery)
+			t.explore(ctx, e, s)
+		}
+	}
+}
+
+// explore makes one round; a panic in it is its own failure and nobody else's.
+func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Symptom) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.chain.Store(nil)
+			if text := fmt.Sprint(p); text != t.said {
+				t.said = text
+				t.d.log.Error("following the chain of waiting panicked", zap.String("panic", text), zap.Stack("stack"))
+			}
+		}
+	}()
+	e.Explore(ctx, s)
+}
+
+// symptom returns the call that hangs, by the last verdict.
+func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
+	published := t.d.judge.published.Load()
+	if published == nil {
+		return chain.Symptom{}, false
+	}
+	f := &published.Facts
+	s.RuntimePID = t.d.sources.PID()
+	var first []string
+	if c := f.Evidence.Children; c != nil {
+		for _, child := range c.Stuck {
+			first = append(first, child.Sandbox)
+		}
+	}
+	uid := ""
+	for _, a := range published.Verdict.Active {
+		switch a.ID {
+		case health.RuntimeListStall:
+			if in := f.Relist.InFlight; in != nil && in.Phase != health.PhaseInspect {
+				t.operation, t.called = string(in.Phase), in.PhaseStart
+			}
+			s.Operation, s.Since, s.Called, ok = t.operation, a.Since, t.called, t.operation != ""
+		case health.PodInspectionStall:
+			if ok {
+				continue // a list that hangs holds up more
+			}
+			for _, p := range append(f.Relist.Inspecting, f.Relist.Failing...) {
+				if stuck := p.Err == nil && now.Sub(orElse(p.CallStart, p.Start)) >= time.Second; stuck || p.Err != nil && p.Err.Code == string(cri.CodeDeadlineExceeded) {
+					s.Operation, s.Since, s.Called, uid, ok = p.Operation, a.Since, orElse(p.CallStart, p.Start), p.UID, true
+					break
+				}
+			}
+		case health.RuntimeUnresponsive:
+			s.Operation, s.Since, s.Called, ok = "every call", a.Since, a.Since, true
+			s.OthersAnswered = func() bool { return false }
+		}
+	}
+	s.Sandboxes = s.Operation == string(cri.OpListPodSandbox) || s.Operation == string(cri.OpPodSandboxStatus)
+	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, uid, first) }
+	if s.OthersAnswered == nil {
+		s.OthersAnswered = t.othersAnswered
+	}
+	return s, ok
+}
+
+// othersAnswered reports whether Version is answered beside a call that hangs.
+func (t *waiting) othersAnswered() bool {
+	v := t.d.version.facts()
+	return !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
+}
+
+// sweepGrace is how long the Version call under way may be unanswered while single
+// containers are asked for.
+const sweepGrace = 500 * time.Millisecond
+
+// asker asks the held connection for single containers.
+type asker struct{ rt *runtime }
+
+// Ask implements chain.Asker.
+func (a asker) Ask(ctx context.Context, t chain.Target) error {
+	op := cri.OpContainerStatus
+	if t.Sandbox {
+		op = cri.OpPodSandboxStatus
+	}
+	c, err := a.rt.client(op)
+	if err != nil {
+		return err
+	}
+	if t.Sandbox {
+		err = c.SandboxAnswers(ctx, t.ID)
+	} else {
+		err = c.ContainerAnswers(ctx, t.ID)
+	}
+	var e *cri.Error
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
+		return chain.ErrHangs
+	case e.Code == cri.CodeUnavailable || e.Code == cri.CodeCanceled:
+		return err
+	default:
+		return nil // an error is an answer
+	}
+}
