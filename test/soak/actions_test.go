@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // slow are the reasons that are true of a node whose cores are all busy: lists
@@ -40,7 +42,12 @@ var actions = []action{
 	{name: "a container crashes in a loop", do: func(n *node) {
 		for range 5 {
 			c := n.pods[0].RunContainer("crasher", "--exit-code=1", "--after=500ms")
-			time.Sleep(time.Second)
+			lab.Eventually(n.t, 20*time.Second, "the container has exited", func() error {
+				if c.FinishedAt().IsZero() {
+					return errors.New("it runs")
+				}
+				return nil
+			})
 			c.Remove()
 		}
 	}},
