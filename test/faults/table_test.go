@@ -95,6 +95,12 @@ func printTable() {
 // resultsEnv names the directory for the results.
 const resultsEnv = "PLEGD_FAULTS_RESULTS"
 
+// commit is what is tested, as the tree was when the tests began.
+var commit = sync.OnceValue(func() string {
+	out, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude", "*").Output()
+	return strings.TrimSpace(string(out))
+})
+
 // keepResults writes the results of the real runtime and of the simulated one,
 // each into a file of its own.
 func keepResults() {
@@ -102,12 +108,11 @@ func keepResults() {
 	if dir == "" {
 		return
 	}
-	commit, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude", "*").Output()
 	columns := map[bool]*results.Run{}
 	for _, r := range table {
 		run := columns[r.simulated()]
 		if run == nil {
-			run = &results.Run{Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: strings.TrimSpace(string(commit)), Date: time.Now().UTC(), Skipped: skipped}
+			run = &results.Run{Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: commit(), Date: time.Now().UTC(), Skipped: skipped}
 			if r.simulated() {
 				run.Runtime, run.Version, run.Skipped = "simulated", "plegd simulate and stand-ins", nil
 			}
