@@ -110,10 +110,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config) []bundle.Part {
 	}}
 	var socket, name string
 	if err == nil {
-		socket = doc.Endpoint.Path
-		if doc.Runtime != nil {
-			name = doc.Runtime.Name
-		}
+		socket, name = doc.Facts.Endpoint.Path, doc.Facts.Runtime.Name
 	}
 	return []bundle.Part{
 		status,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,9 +16,7 @@ import (
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/server"
-	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/text"
 )
 
@@ -42,9 +39,9 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
   plegd check -o nagios`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			print := map[string]func(io.Writer, *view.StatusDocument) (int, error){
+			print := map[string]func(io.Writer, *health.Snapshot) (int, error){
 				"text": printText, "json": printJSON, "nagios": printNagios,
-				"npd": func(w io.Writer, d *view.StatusDocument) (int, error) { return printNPD(w, d, problem) },
+				"npd": func(w io.Writer, d *health.Snapshot) (int, error) { return printNPD(w, d, problem) },
 			}[*output]
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return usage(err)
@@ -90,7 +87,7 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 }
 
 // diagnose asks the daemon, or watches for itself where none runs.
-func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*view.StatusDocument, error) {
+func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*health.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.ControlSocket != "" {
@@ -103,9 +100,8 @@ func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*v
 	if err != nil {
 		return nil, err
 	}
-	doc := view.BuildStatus(s, true)
-	doc.PlegdVersion = build().Version
-	return &doc, nil
+	s.PlegdVersion = build().Version
+	return &s, nil
 }
 
 func exit(code int) error {
@@ -117,8 +113,8 @@ func exit(code int) error {
 
 // exitCode is check's and status's. While plegd is starting a named reason is
 // as good as degraded: something is wrong, and for how long nobody knows yet.
-func exitCode(d *view.StatusDocument) int {
-	switch health.State(d.State) {
+func exitCode(d *health.Snapshot) int {
+	switch d.State {
 	case health.StateHealthy:
 		return exitHealthy
 	case health.StateDegraded:
@@ -132,30 +128,26 @@ func exitCode(d *view.StatusDocument) int {
 	return exitUnknown
 }
 
-func printText(w io.Writer, d *view.StatusDocument) (int, error) {
+func printText(w io.Writer, d *health.Snapshot) (int, error) {
 	return exitCode(d), text.WriteStatusText(w, d, isTerminal(w))
 }
 
-func printJSON(w io.Writer, d *view.StatusDocument) (int, error) {
-	b, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return exitUnknown, err
-	}
-	_, err = w.Write(append(plain.JSON(b), '\n'))
-	return exitCode(d), err
+func printJSON(w io.Writer, d *health.Snapshot) (int, error) {
+	return exitCode(d), indented(w, d)
 }
 
 // printNagios prints one line with performance data, as the Nagios plugin
 // guidelines want. A critical reason is CRITICAL while the kubelet still manages
 // pods, too.
-func printNagios(w io.Writer, d *view.StatusDocument) (int, error) {
+func printNagios(w io.Writer, d *health.Snapshot) (int, error) {
 	code := exitCode(d)
-	if slices.ContainsFunc(d.Reasons, func(r view.ReasonDocument) bool { return r.Severity == string(health.SeverityCritical) }) {
+	if slices.ContainsFunc(d.Active, func(r health.Active) bool { return r.Severity == health.SeverityCritical }) {
 		code = exitUnhealthy
 	}
 	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d)
-	if d.LastSeenAge != nil {
-		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", *d.LastSeenAge, d.Threshold/6, d.Threshold)
+	if !d.LastSeen.IsZero() {
+		threshold := d.Threshold.Seconds()
+		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", d.LastSeenAge.Seconds(), threshold/6, threshold)
 	}
 	_, err := fmt.Fprintln(w, line)
 	return code, err
@@ -163,23 +155,23 @@ func printNagios(w io.Writer, d *view.StatusDocument) (int, error) {
 
 // oneLine is the verdict, the primary reason, the time left and the first
 // piece of evidence.
-func oneLine(d *view.StatusDocument) string {
+func oneLine(d *health.Snapshot) string {
 	var b strings.Builder
-	b.WriteString(d.State)
+	b.WriteString(string(d.State))
 	if d.Reason != "" {
 		b.WriteString(": " + d.Reason)
 	}
 	switch in, latest := d.NotReadyIn, d.NotReadyInLatest; {
 	case in == nil:
-	case !d.Kubelet.NodeReady && *in <= 0:
+	case !d.NodeReady && *in <= 0:
 		b.WriteString(", NotReady")
 	case latest != nil && *latest > *in:
-		fmt.Fprintf(&b, ", NotReady in %.0f-%.0fs", *in, *latest)
+		fmt.Fprintf(&b, ", NotReady in %.0f-%.0fs", in.Seconds(), latest.Seconds())
 	default:
-		fmt.Fprintf(&b, ", NotReady in %.0fs", *in)
+		fmt.Fprintf(&b, ", NotReady in %.0fs", in.Seconds())
 	}
-	if len(d.Reasons) > 0 && len(d.Reasons[0].Evidence) > 0 {
-		b.WriteString(": " + d.Reasons[0].Evidence[0])
+	if len(d.Active) > 0 && len(d.Active[0].Evidence) > 0 {
+		b.WriteString(": " + d.Active[0].Evidence[0])
 	}
 	return printable(b.String())
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // node-problem-detector's protocol for a custom plugin: exit codes, the longest
@@ -61,7 +60,7 @@ func validNPDProblem(problem, output string) error {
 }
 
 // npdCode is the exit code of a diagnosis for what is called a problem.
-func npdCode(d *view.StatusDocument, problem string) int {
+func npdCode(d *health.Snapshot, problem string) int {
 	code := exitCode(d)
 	var found bool
 	switch problem {
@@ -70,8 +69,8 @@ func npdCode(d *view.StatusDocument, problem string) int {
 	case npdUnhealthy:
 		found = code == exitUnhealthy
 	case npdCritical:
-		found = slices.ContainsFunc(d.Reasons, func(r view.ReasonDocument) bool {
-			return r.Severity == string(health.SeverityCritical) && !slices.Contains(notTheRuntime, r.ID)
+		found = slices.ContainsFunc(d.Active, func(r health.Active) bool {
+			return r.Severity == health.SeverityCritical && !slices.Contains(notTheRuntime, r.ID)
 		})
 	}
 	switch {
@@ -84,7 +83,7 @@ func npdCode(d *view.StatusDocument, problem string) int {
 }
 
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them.
-func printNPD(w io.Writer, d *view.StatusDocument, problem string) (int, error) {
+func printNPD(w io.Writer, d *health.Snapshot, problem string) (int, error) {
 	_, err := fmt.Fprintln(w, cutNPD(oneLine(d)))
 	return npdCode(d, problem), err
 }
@@ -111,13 +110,13 @@ func checkReason(ctx context.Context, w io.Writer, socket, id string, timeout ti
 		_, err = fmt.Fprintln(w, cutNPD(printable("plegd does not answer: "+err.Error())))
 		return err
 	}
-	i := slices.IndexFunc(d.Reasons, func(r view.ReasonDocument) bool { return r.ID == id })
+	i := slices.IndexFunc(d.Active, func(r health.Active) bool { return r.ID == id })
 	if i < 0 {
 		_, err = fmt.Fprintln(w, "not "+id)
 		return err
 	}
 	line := id
-	if evidence := d.Reasons[i].Evidence; len(evidence) > 0 {
+	if evidence := d.Active[i].Evidence; len(evidence) > 0 {
 		line += ": " + evidence[0]
 	}
 	if _, err := fmt.Fprintln(w, cutNPD(printable(line))); err != nil {

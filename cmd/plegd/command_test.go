@@ -17,7 +17,6 @@ import (
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // plegd runs one command line and returns its exit code and output.
@@ -148,13 +147,14 @@ func TestCheckWithoutDaemon(t *testing.T) {
 	}
 }
 
-func document(change func(*view.StatusDocument)) *view.StatusDocument {
-	age, left, latest := 12.5, 23.0, 34.0
-	d := &view.StatusDocument{
-		State: "degraded", Reason: health.RuntimeUnresponsive, LastSeenAge: &age, Threshold: 180, NotReadyIn: &left, NotReadyInLatest: &latest,
-		Kubelet: view.ModelDocument{RulesOK: true, NodeReady: true},
-		Reasons: []view.ReasonDocument{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
-	}
+func document(change func(*health.Snapshot)) *health.Snapshot {
+	left, latest := 23*time.Second, 34*time.Second
+	d := &health.Snapshot{Verdict: health.Verdict{
+		State: health.StateDegraded, Reason: health.RuntimeUnresponsive, LastSeen: time.Unix(100, 0), LastSeenAge: 12500 * time.Millisecond,
+		Threshold: 3 * time.Minute, NotReadyIn: &left, NotReadyInLatest: &latest,
+		Predicted: health.Predicted{RulesOK: true, NodeReady: true},
+		Active:    []health.Active{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
+	}}
 	if change != nil {
 		change(d)
 	}
@@ -163,8 +163,9 @@ func document(change func(*view.StatusDocument)) *view.StatusDocument {
 
 func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
-		state, reason string
-		check, npd    int
+		state      health.State
+		reason     string
+		check, npd int
 	}{
 		{"healthy", "", 0, 0},
 		{"degraded", health.RelistSlow, 1, 1},
@@ -172,7 +173,7 @@ func TestExitCodes(t *testing.T) {
 		{"starting", health.Starting, 3, 2},
 		{"starting", health.RuntimeSocketMissing, 1, 1},
 	} {
-		d := document(func(d *view.StatusDocument) { d.State, d.Reason = tt.state, tt.reason })
+		d := document(func(d *health.Snapshot) { d.State, d.Reason = tt.state, tt.reason })
 		if got := exitCode(d); got != tt.check {
 			t.Errorf("%s %s: exit %d, want %d", tt.state, tt.reason, got, tt.check)
 		}
@@ -186,8 +187,10 @@ func TestExitCodes(t *testing.T) {
 // a fault of the kubelet.
 func TestNPDProblems(t *testing.T) {
 	for _, tt := range []struct {
-		state, reason, severity string
-		unhealthy, critical     int
+		state               health.State
+		reason              string
+		severity            health.Severity
+		unhealthy, critical int
 	}{
 		{"healthy", "", "", npdOK, npdOK},
 		{"degraded", health.RelistSlow, "warning", npdOK, npdOK},
@@ -196,8 +199,8 @@ func TestNPDProblems(t *testing.T) {
 		{"degraded", health.KubeletDown, "critical", npdOK, npdOK},
 		{"starting", health.Starting, "info", npdUnknown, npdUnknown},
 	} {
-		d := document(func(d *view.StatusDocument) {
-			d.State, d.Reason, d.Reasons = tt.state, tt.reason, []view.ReasonDocument{{ID: tt.reason, Severity: tt.severity}}
+		d := document(func(d *health.Snapshot) {
+			d.State, d.Reason, d.Active = tt.state, tt.reason, []health.Active{{ID: tt.reason, Severity: tt.severity}}
 		})
 		if got := npdCode(d, npdUnhealthy); got != tt.unhealthy {
 			t.Errorf("%s %s: unhealthy is %d, want %d", tt.state, tt.reason, got, tt.unhealthy)
@@ -216,8 +219,8 @@ func TestNagios(t *testing.T) {
 		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
 	}
 	out.Reset()
-	code, err = printNagios(&out, document(func(d *view.StatusDocument) {
-		d.Reasons = append(d.Reasons, view.ReasonDocument{ID: health.RuntimeFrozen, Severity: "critical"})
+	code, err = printNagios(&out, document(func(d *health.Snapshot) {
+		d.Active = append(d.Active, health.Active{ID: health.RuntimeFrozen, Severity: "critical"})
 	}))
 	if err != nil || code != 2 || !strings.HasPrefix(out.String(), "PLEGD CRITICAL - degraded") {
 		t.Errorf("a critical reason: exit %d, %v, %q", code, err, out.String())
@@ -227,8 +230,8 @@ func TestNagios(t *testing.T) {
 // TestNPD: node-problem-detector keeps 80 bytes of one line.
 func TestNPD(t *testing.T) {
 	var out bytes.Buffer
-	if _, err := printNPD(&out, document(func(d *view.StatusDocument) {
-		d.Reasons[0].Evidence[0] = strings.Repeat("ü", 100)
+	if _, err := printNPD(&out, document(func(d *health.Snapshot) {
+		d.Active[0].Evidence[0] = strings.Repeat("ü", 100)
 	}), npdAny); err != nil {
 		t.Fatal(err)
 	}
@@ -237,14 +240,14 @@ func TestNPD(t *testing.T) {
 		t.Errorf("%d bytes: %q", len(line), line)
 	}
 	out.Reset()
-	if _, err := printNPD(&out, document(func(d *view.StatusDocument) { d.Reasons[0].Evidence[0] = "short" }), npdAny); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
+	if _, err := printNPD(&out, document(func(d *health.Snapshot) { d.Active[0].Evidence[0] = "short" }), npdAny); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
 		t.Errorf("a line that fits is cut: %q (%v)", &out, err)
 	}
 }
 
 func TestCheckJSON(t *testing.T) {
 	code, stdout, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+filepath.Join(t.TempDir(), "none"), "-o", "json")
-	var d view.StatusDocument
+	var d health.Snapshot
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
 		t.Fatal(err)
 	}

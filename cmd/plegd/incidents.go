@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/server"
@@ -111,11 +113,16 @@ func (f *incidentsFrom) nothing(noDaemon, noDir error) error {
 }
 
 func indented(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := health.Marshal(v)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(plain.JSON(b), '\n'))
+	var out bytes.Buffer
+	if err := json.Indent(&out, plain.JSON(b), "", "  "); err != nil {
+		return err
+	}
+	out.WriteByte('\n')
+	_, err = w.Write(out.Bytes())
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -88,7 +89,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 func TestReplaySignals(t *testing.T) {
 	_, out, _ := plegd(t, "replay", "--signals", example, "-o", "json")
 	var doc replayDocument
-	if err := json.Unmarshal([]byte(out), &doc); err != nil || len(doc.Signals) == 0 {
+	if err := health.Unmarshal([]byte(out), &doc); err != nil || len(doc.Signals) == 0 {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, s := range doc.Signals {
@@ -120,8 +121,9 @@ func TestReplay(t *testing.T) {
 	}{
 		{example, 1, "verdicts differ"}, // it is made up, and the classifier knows
 		{filepath.Join(dir, "none.json"), 3, "none.json"},
-		{file("garbage", "garbage"), 3, "no incident of plegd's"},
-		{file("empty.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff"}`), 3, "no moment of it holds facts"},
+		{file("garbage", "garbage"), 3, "not an incident of plegd"},
+		{file("empty.json", `{"schema_version":2,"id":"20261121T030245Z-ffffff"}`), 3, "no moment of it holds facts"},
+		{file("older.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff","plegd_version":"0.0.1","timeline":[{"facts":{"config":{"relist_period_ns":1000000000}}}]}`), 3, "its schema_version is 1 and this plegd reads 2"},
 		{file("newer.json", `{"schema_version":7,"id":"20261121T030245Z-ffffff","plegd_version":"9.9.9"}`), 3, "9.9.9"},
 	} {
 		code, out, errs := plegd(t, "replay", tt.path)

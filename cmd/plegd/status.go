@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
-	"github.com/plegd/plegd/internal/view"
 )
 
 func newStatusCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func newStatusCommand() *cobra.Command {
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return usage(err)
 			}
-			print := map[string]func(io.Writer, *view.StatusDocument) (int, error){"text": printText, "json": printJSON}[*output]
+			print := map[string]func(io.Writer, *health.Snapshot) (int, error){"text": printText, "json": printJSON}[*output]
 			show := func() (int, error) {
 				doc, err := server.FetchStatus(cmd.Context(), socket)
 				if err != nil {
@@ -40,7 +40,7 @@ func newStatusCommand() *cobra.Command {
 			}
 			if watch {
 				if f, ok := redraws(cmd.OutOrStdout()); ok && *output == "text" {
-					w := &watcher{out: f, fetch: func(ctx context.Context) (*view.StatusDocument, error) {
+					w := &watcher{out: f, fetch: func(ctx context.Context) (*health.Snapshot, error) {
 						return server.FetchStatus(ctx, socket)
 					}}
 					return w.run(cmd.Context())

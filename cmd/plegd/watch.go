@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/text"
 )
 
@@ -35,7 +35,7 @@ const (
 // the one before line by line, so that nothing flickers over a slow connection.
 type watcher struct {
 	out    *os.File
-	fetch  func(context.Context) (*view.StatusDocument, error)
+	fetch  func(context.Context) (*health.Snapshot, error)
 	recent []float64
 	last   time.Time // start of the last relist in recent
 	lines  []string
@@ -82,14 +82,14 @@ func (w *watcher) draw(ctx context.Context) {
 }
 
 // remember keeps what the last relist took.
-func (w *watcher) remember(d *view.StatusDocument) {
-	l := d.Relist.Last
+func (w *watcher) remember(d *health.Snapshot) {
+	l := d.Facts.Relist.Last
 	if l == nil || !l.Start.After(w.last) {
 		return
 	}
 	w.last = l.Start
-	seconds := l.Seconds
-	if l.Error != nil {
+	seconds := l.End.Sub(l.Start).Seconds()
+	if l.Err != nil {
 		seconds = -seconds
 	}
 	w.recent = append(w.recent, seconds)

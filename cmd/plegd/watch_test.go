@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // openTerminal returns both ends of a pseudo terminal of a size.
@@ -68,12 +68,16 @@ func TestWatch(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	frames := 0
-	w := &watcher{out: slave, fetch: func(context.Context) (*view.StatusDocument, error) {
+	w := &watcher{out: slave, fetch: func(context.Context) (*health.Snapshot, error) {
 		frames++
 		switch frames {
 		case 1:
-			return &view.StatusDocument{State: "healthy", Kubelet: view.ModelDocument{RulesOK: true, NodeReady: true}, Now: time.Unix(100, 0), Node: "worker-7", RelistPeriod: 1,
-				Relist: view.RelistDocument{Last: &view.LastRelist{Start: time.Unix(99, 0), Seconds: .002}}}, nil
+			last := health.RelistResult{Start: time.Unix(99, 0), End: time.Unix(99, 0).Add(2 * time.Millisecond)}
+			return &health.Snapshot{
+				At: time.Unix(100, 0), Node: "worker-7",
+				Verdict: health.Verdict{State: health.StateHealthy, Predicted: health.Predicted{RulesOK: true, NodeReady: true}},
+				Facts:   health.Facts{Config: health.Config{RelistPeriod: time.Second}, Relist: health.Relist{Last: &last}},
+			}, nil
 		case 2:
 			return nil, errors.New("asking plegd: nobody is there")
 		default:

@@ -12,7 +12,6 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // watched is a daemon with the kubelet's real constants that watches a fake
@@ -72,7 +71,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 }
 
 // at waits until a moment of the bubble and returns what is known then.
-func (w *watched) at(d time.Duration) view.Snapshot {
+func (w *watched) at(d time.Duration) health.Snapshot {
 	time.Sleep(time.Until(w.t0.Add(d)))
 	synctest.Wait()
 	return w.d.Snapshot(time.Now())

@@ -18,7 +18,6 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // Task is a part of plegd that runs: until its context ends, and then returns
@@ -197,17 +196,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 // Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
-func (d *Daemon) Snapshot(now time.Time) view.Snapshot {
-	out := d.judge.published.Load().AsOf(now)
-	if d.incidents != nil {
-		out.Incidents = d.incidents.List()
+func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.judge.published.Load().AsOf(now) }
+
+// Incidents returns the heads of the incidents, newest first.
+func (d *Daemon) Incidents() []incident.Summary {
+	if d.incidents == nil {
+		return nil
 	}
-	select {
-	case <-d.loop.Ready():
-		out.Ready = true
-	default:
-	}
-	return out
+	return d.incidents.List()
 }
 
 func reasonLabels() []exporter.ReasonLabel {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // settleAfter is how long one reason must have stood for a diagnosis to end
@@ -18,11 +17,11 @@ const settleAfter = time.Second
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
 // serves nothing and writes nothing. It cannot know how often it is called, and
 // so leaves no connection in an accept queue that holds one already.
-func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (view.Snapshot, error) {
+func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Snapshot, error) {
 	cfg.lookFirst = true
 	d, err := New(cfg, build, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return view.Snapshot{}, err
+		return health.Snapshot{}, err
 	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
@@ -31,18 +30,19 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (view.Snaps
 
 	tick := time.NewTicker(judgeEvery / 2)
 	defer tick.Stop()
-	var s view.Snapshot
+	var s health.Snapshot
 	for done := false; !done; {
 		select {
 		case <-ctx.Done():
 			done = true
 		case err := <-ended:
-			return view.Snapshot{}, err
+			return health.Snapshot{}, err
 		case <-tick.C:
 		}
 		s = d.Snapshot(time.Now())
 		done = done || settled(&s)
 	}
+	s.Previous = nil
 	if s.Verdict.State == health.StateStarting {
 		// Since when it is so, and so when the node turns NotReady, a look of a
 		// moment cannot tell.
@@ -57,10 +57,10 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (view.Snaps
 }
 
 // settled tells whether waiting on would say nothing new.
-func settled(s *view.Snapshot) bool {
+func settled(s *health.Snapshot) bool {
 	v := &s.Verdict
 	if v.State == health.StateHealthy {
 		return true
 	}
-	return v.Reason != "" && v.Reason != health.Starting && s.Now.Sub(v.Active[0].Since) >= settleAfter
+	return v.Reason != "" && v.Reason != health.Starting && s.Age(v.Active[0].Since) >= settleAfter
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
@@ -39,8 +40,11 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f.Relist.AnsweredSince = d.answered.since(s)
 	f.Evidence = d.sources.facts(&f.Probe)
 	f.Evidence.Chain = d.waiting.chain.Load()
-	for _, n := range s.Containers {
-		f.Containers += n
+	if s.Counted {
+		f.Pods = &health.Pods{Running: s.RunningPods, Containers: map[string]int{}}
+		for state, n := range s.Containers {
+			f.Pods.Containers[cri.State(state).String()] = n
+		}
 	}
 	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
 		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
@@ -91,10 +95,8 @@ func relistFacts(s *relist.Snapshot) health.Relist {
 		return r
 	}
 	l := s.Last
-	r.Last = &health.RelistResult{
-		Start: l.Start, End: l.End, Err: callError(l.Err), Refused: callError(l.Refused), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
-		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
-	}
+	last := relistResult(l)
+	r.Last = &last
 	r.Slowest, r.Failing = slowest(l, health.MaxPods, whatever), slowest(l, health.MaxPods, failed)
 	return r
 }
@@ -151,14 +153,19 @@ func whatever(*relist.InspectionResult) bool { return true }
 
 func failed(done *relist.InspectionResult) bool { return done.Err != nil }
 
-// incidentRelist is a relist that ended, as incidents keep it.
-func incidentRelist(l *relist.Result) incident.Relist {
-	return incident.Relist{
-		Start: l.Start, Seconds: l.End.Sub(l.Start).Seconds(),
-		ListPodSandbox: l.ListSandboxes.Seconds(), ListContainers: l.ListContainers.Seconds(), Serial: l.Serial.Seconds(),
-		Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
-		Slowest: slowest(l, incident.SlowestKept, whatever), Err: callError(l.Err),
+// relistResult is a relist that ended.
+func relistResult(l *relist.Result) health.RelistResult {
+	return health.RelistResult{
+		Start: l.Start, End: l.End, Err: callError(l.Err), Refused: callError(l.Refused), ListPodSandbox: l.ListSandboxes, ListContainers: l.ListContainers,
+		Serial: l.Serial, Changed: l.Changed, Inspected: len(l.Inspections), Failed: l.Failed,
 	}
+}
+
+// incidentRelist is a relist that ended, as incidents keep it.
+func incidentRelist(l *relist.Result) health.RelistResult {
+	r := relistResult(l)
+	r.Slowest = slowest(l, incident.SlowestKept, whatever)
+	return r
 }
 
 func phaseOf(p relist.Phase) health.Phase {

@@ -40,9 +40,9 @@ func TestIncidentIsRecorded(t *testing.T) {
 		w.fail("socket=freeze")
 		w.at(180 * time.Second)
 		w.fail("")
-		s := w.at(185 * time.Second)
-		if len(s.Incidents) != 1 || s.Incidents[0].Outcome != incident.Recovered || !s.Incidents[0].Stored {
-			t.Fatalf("incidents: %+v", s.Incidents)
+		w.at(185 * time.Second)
+		if list := w.d.Incidents(); len(list) != 1 || list[0].Outcome != incident.Recovered || !list[0].Stored {
+			t.Fatalf("incidents: %+v", list)
 		}
 		one := recorded(t, w.d.cfg.StateDir)
 		if one.Reason != health.RuntimeUnresponsive || one.State != health.StateUnhealthy || one.KubeletMessage != down {
@@ -51,10 +51,10 @@ func TestIncidentIsRecorded(t *testing.T) {
 		if onset := one.Opened.Sub(w.t0); onset < 132*time.Second || onset > 134*time.Second {
 			t.Errorf("opened at %s", onset)
 		}
-		if n := len(one.Relists); n != 120 || one.Relists[n-1].ListContainers != 0 && one.Relists[n-1].Seconds == 0 {
+		if n := len(one.Relists); n != 120 || one.Relists[n-1].Start.IsZero() {
 			t.Errorf("%d relists, the last %+v", n, one.Relists[n-1])
 		}
-		if got := one.Timeline[0].Facts; got.Relist.InFlight == nil || len(got.Calls) < 4 {
+		if got := one.Timeline[0].Snapshot.Facts; got.Relist.InFlight == nil || len(got.Calls) < 4 {
 			t.Errorf("the onset's facts show no call under way: %+v", got.Relist)
 		}
 		different, judged := incident.Replay(one)
@@ -74,7 +74,7 @@ func TestReplaySeesADifference(t *testing.T) {
 		w.fail("")
 		w.at(25 * time.Second)
 		one := recorded(t, w.d.cfg.StateDir)
-		f := one.Timeline[0].Facts
+		f := &one.Timeline[0].Snapshot.Facts
 		f.Relist.InFlight = nil // as if a new rule did not see it
 		different, _ := incident.Replay(one)
 		var told []string

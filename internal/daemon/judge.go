@@ -11,7 +11,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // judgeEvery is the time between two judgements; every relist that ends is
@@ -25,7 +24,7 @@ const judgeEvery = 250 * time.Millisecond
 type judge struct {
 	d *Daemon
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
-	published atomic.Pointer[view.Snapshot]
+	published atomic.Pointer[health.Snapshot]
 	last      *health.Verdict
 	paused    *pauses
 	logged    logging.OnChange[loggedVerdict]
@@ -67,11 +66,10 @@ func (j *judge) Run(ctx context.Context) error {
 			}
 		}
 		now := time.Now()
-		previous := j.last
 		s := j.judge(now)
 		j.tell(&s.Facts, &s.Verdict, now)
 		if j.d.incidents != nil {
-			j.d.incidents.Judged(now, &s.Facts, previous, &s.Verdict)
+			j.d.incidents.Judged(s)
 		}
 		j.tellEvents(&s.Facts)
 		j.suspect(&s.Facts, now)
@@ -81,14 +79,16 @@ func (j *judge) Run(ctx context.Context) error {
 }
 
 // judge gathers the facts of now, judges them, and publishes the result.
-func (j *judge) judge(now time.Time) *view.Snapshot {
-	f := j.d.facts(now)
-	v := j.paused.judged(now, &f, health.Judge(&f, now, j.last), j.last)
-	j.last = v
-	s := &view.Snapshot{Now: now, Facts: f, Verdict: *v}
-	relists := j.d.loop.Snapshot()
-	s.Counted, s.RunningPods, s.Containers = relists.Counted, relists.RunningPods, relists.Containers
-	j.d.metrics.Observe(&f.Evidence)
+func (j *judge) judge(now time.Time) *health.Snapshot {
+	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: j.d.facts(now), Previous: j.last}
+	j.last = j.paused.judged(now, &s.Facts, health.Judge(&s.Facts, now, j.last), j.last)
+	s.Verdict = *j.last
+	select {
+	case <-j.d.loop.Ready():
+		s.Ready = true
+	default:
+	}
+	j.d.metrics.Observe(&s.Facts.Evidence)
 	j.published.Store(s)
 	return s
 }
@@ -102,7 +102,7 @@ func (j *judge) begin(now time.Time) {
 		},
 		Started: j.d.started, Endpoint: health.Endpoint{Searching: true},
 	}
-	j.published.Store(&view.Snapshot{Now: now, Facts: f, Verdict: *health.Judge(&f, now, nil)})
+	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f, Verdict: *health.Judge(&f, now, nil)})
 }
 
 // tell says each change of verdict once, in the log and to systemd.

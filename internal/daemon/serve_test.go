@@ -40,7 +40,7 @@ func TestWeatherOfServers(t *testing.T) {
 	for _, ready := range d.readies {
 		<-ready
 	}
-	for tried := time.Now(); d.judge.published.Load().Now.Before(tried); { // judged again since
+	for tried := time.Now(); d.judge.published.Load().At.Before(tried); { // judged again since
 		time.Sleep(time.Millisecond)
 	}
 	for _, name := range []string{"web", "control"} {

@@ -71,17 +71,17 @@ func TestAgesWithoutJudge(t *testing.T) {
 		w.fail("ListContainers=hang")
 		s := w.at(30 * time.Second)
 		published := w.d.judge.published.Load()
-		later := published.AsOf(s.Now.Add(20 * time.Second))
+		later := published.AsOf(s.At.Add(20 * time.Second))
 		if got := later.Verdict.LastSeenAge - s.Verdict.LastSeenAge; got != 20*time.Second {
 			t.Errorf("last seen is %s older, want 20s", got)
 		}
 		if s.Verdict.NotReadyIn == nil || *s.Verdict.NotReadyIn-*later.Verdict.NotReadyIn != 20*time.Second {
 			t.Errorf("NotReady in %v, 20s later in %v", s.Verdict.NotReadyIn, later.Verdict.NotReadyIn)
 		}
-		if far := published.AsOf(s.Now.Add(time.Hour)); *far.Verdict.NotReadyIn != 0 {
+		if far := published.AsOf(s.At.Add(time.Hour)); *far.Verdict.NotReadyIn != 0 {
 			t.Errorf("NotReady in %s; a countdown ends at 0", *far.Verdict.NotReadyIn)
 		}
-		if f := later.Facts.Relist.InFlight; f == nil || later.Now.Sub(f.PhaseStart) < 39*time.Second {
+		if f := later.Facts.Relist.InFlight; f == nil || later.Age(f.PhaseStart) < 39*time.Second {
 			t.Errorf("the relist under way: %+v", f)
 		}
 	})

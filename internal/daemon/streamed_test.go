@@ -23,8 +23,8 @@ func TestListsThatOnlyStreamsHold(t *testing.T) {
 		more := rt.FillPods(100, 3)
 		// The kubelet last saw its containers at 10 s.
 		w.expect(12*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 12 * time.Second, rulesFail: 178})
-		if s := w.at(12 * time.Second); s.Facts.Containers != 315 {
-			t.Errorf("%d containers are known, want 315", s.Facts.Containers)
+		if s := w.at(12 * time.Second); s.Facts.Pods.Containers["running"] != 315 {
+			t.Errorf("%d containers are known, want 315", s.Facts.Pods.Containers["running"])
 		}
 		w.expect(190*time.Second, moment{state: health.StateDegraded, reason: health.ListResponseTooLarge, lastSeen: 190 * time.Second, rulesFail: 0})
 		w.expect(191*time.Second, moment{
@@ -55,8 +55,8 @@ func TestStreamThatNeverEnds(t *testing.T) {
 				t.Errorf("second %d: %s, %q", s, v.State, v.Reason)
 			}
 		}
-		if s := w.at(41 * time.Second); s.Facts.Containers != 15 {
-			t.Errorf("%d containers are known, want the 15 from before", s.Facts.Containers)
+		if s := w.at(41 * time.Second); s.Facts.Pods.Containers["running"] != 15 {
+			t.Errorf("%d containers are known, want the 15 from before", s.Facts.Pods.Containers["running"])
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestWeek(t *testing.T) {
 		s := w.at(length + 20*time.Minute)
 		goruntime.GC()
 		goruntime.ReadMemStats(&m1)
-		list := s.Incidents
+		list := w.d.Incidents()
 		l := incident.DefaultLimits()
 		var bytes int64
 		entries, err := os.ReadDir(incident.Dir(dir))

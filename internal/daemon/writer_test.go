@@ -196,11 +196,11 @@ func (c *writerCase) run(t *testing.T, i int) {
 			t.Fatalf("%s after the fault: a healthy verdict counts down to NotReady", d)
 		}
 		if d == 19*time.Second && v.NotReadyIn != nil {
-			from, by = s.Now.Add(*v.NotReadyIn), s.Now.Add(*v.NotReadyInLatest)
+			from, by = s.At.Add(*v.NotReadyIn), s.At.Add(*v.NotReadyInLatest)
 		}
 		if v.NodeReady != ready {
 			ready = v.NodeReady
-			predicted = append(predicted, s.Now)
+			predicted = append(predicted, s.At)
 		}
 	}
 	api := k.changes()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // responseLimit is the largest answer, in bytes, that the kubelet's client
@@ -23,12 +22,18 @@ type ReasonLabel struct {
 	ID, Severity string
 }
 
+// Source has the newest snapshot.
+type Source interface {
+	// Snapshot returns it with its ages as of now.
+	Snapshot(now time.Time) health.Snapshot
+}
+
 // Collector makes the gauges that depend on the moment of the scrape, all of
 // them from one snapshot: so a relist that never returns shows at the next
 // scrape, and no two of them contradict each other. What the snapshot does not
 // know is absent, never a false 0.
 type Collector struct {
-	src     view.Source
+	src     Source
 	now     func() time.Time
 	reasons []reasonSeries
 	states  map[health.State]boolSeries
@@ -49,11 +54,11 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // NewCollector returns a collector over src. reasons is the whole reason table:
 // each row has its series from the first scrape on.
-func NewCollector(src view.Source, reasons []ReasonLabel) *Collector {
+func NewCollector(src Source, reasons []ReasonLabel) *Collector {
 	return newCollector(src, reasons, time.Now)
 }
 
-func newCollector(src view.Source, reasons []ReasonLabel, now func() time.Time) *Collector {
+func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -167,9 +172,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.events.collect(g, s.Facts.Events)
 }
 
-func (c *Collector) collectVerdict(g gauges, s *view.Snapshot) {
+func (c *Collector) collectVerdict(g gauges, s *health.Snapshot) {
 	v := &s.Verdict
-	g.send(c.lastSeen, unixSeconds(view.PresentWall(s.Now, v.LastSeen)))
+	g.send(c.lastSeen, unixSeconds(health.Wall(s.At, v.LastSeen)))
 	if !v.LastSeen.IsZero() {
 		g.send(c.lastSeenAge, v.LastSeenAge.Seconds())
 	}
@@ -191,7 +196,7 @@ func (c *Collector) collectVerdict(g gauges, s *view.Snapshot) {
 		g.ch <- c.states[state].is(v.State == state)
 	}
 	if !v.Since.IsZero() {
-		g.send(c.lastChange, unixSeconds(view.PresentWall(s.Now, v.Since)))
+		g.send(c.lastChange, unixSeconds(health.Wall(s.At, v.Since)))
 	}
 	for _, kind := range health.CulpritKinds() {
 		g.sendBool(c.culprit, v.Culprit != nil && v.Culprit.Kind == kind, string(kind))
@@ -215,34 +220,35 @@ func activeSeverity(v *health.Verdict, id string) (severity health.Severity, act
 	return "", false
 }
 
-func (c *Collector) collectRelist(g gauges, s *view.Snapshot) {
+func (c *Collector) collectRelist(g gauges, s *health.Snapshot) {
 	for _, phase := range health.Phases() {
 		var age time.Duration
 		if f := s.Facts.Relist.InFlight; f != nil && f.Phase == phase {
 			// A phase that begins between the clock's reading and the
 			// snapshot has not been under way for less than nothing.
-			age = max(0, s.Now.Sub(f.PhaseStart))
+			age = s.Age(f.PhaseStart)
 		}
 		g.send(c.inFlight, age.Seconds(), string(phase))
 	}
 	g.send(c.reinspect, float64(s.Facts.Relist.Reinspect))
-	if !s.Counted {
+	if s.Facts.Pods == nil {
 		return
 	}
-	g.send(c.pods, float64(s.RunningPods))
-	for state, n := range s.Containers {
-		g.send(c.containers, float64(n), cri.State(state).String())
+	g.send(c.pods, float64(s.Facts.Pods.Running))
+	for state := range cri.NumStates {
+		name := cri.State(state).String()
+		g.send(c.containers, float64(s.Facts.Pods.Containers[name]), name)
 	}
 }
 
-func (c *Collector) collectRuntime(g gauges, s *view.Snapshot) {
+func (c *Collector) collectRuntime(g gauges, s *health.Snapshot) {
 	for _, op := range []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers} {
-		if call, ok := s.Facts.Calls[string(op)]; ok && view.Answered(call) {
+		if call, ok := s.Facts.Calls[string(op)]; ok && call.Answered() {
 			g.send(c.bytes, float64(call.Bytes), string(op))
 		}
 	}
 	g.send(c.limit, responseLimit)
-	g.send(c.statusSeen, unixSeconds(view.PresentWall(s.Now, s.Facts.Status.LastGood)))
+	g.send(c.statusSeen, unixSeconds(health.Wall(s.At, s.Facts.Status.LastGood)))
 	if r := s.Facts.Runtime; r != (health.Runtime{}) {
 		g.send(c.info, 1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // The causes why an event was not used, as MetricEventedIgnored labels them.
@@ -59,7 +58,7 @@ func (c *eventsCollector) collect(g gauges, e *health.Events) {
 	if e == nil {
 		e = &health.Events{}
 	}
-	g.sendBool(c.inUse, view.EventsUsed(e))
+	g.sendBool(c.inUse, e.Used())
 	g.sendCounter(c.errors, float64(e.Errors))
 	g.sendCounter(c.opened, float64(e.Opened))
 	g.sendCounter(c.lapses, float64(e.Lapses))

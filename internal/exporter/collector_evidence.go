@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // evidenceCollector makes the metrics of what the node says from outside the
@@ -90,7 +89,7 @@ func (c *evidenceCollector) collectProcess(g gauges, p *health.Process) {
 		g.send(c.start, unixSeconds(p.Start))
 	}
 	if p.Threads != nil {
-		for _, state := range view.ThreadStates() {
+		for _, state := range health.ThreadStates() {
 			g.send(c.threads, float64(p.Threads[state]), state)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
-	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
@@ -55,7 +54,7 @@ func exercise(m *Metrics) {
 
 // newPedantic returns a registry that checks every metric against its
 // description.
-func newPedantic(src view.Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
+func newPedantic(src Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
 	reg := prometheus.NewPedanticRegistry()
 	m := NewMetrics(reg)
 	reg.MustRegister(newCollector(src, reasons, viewtest.Clock))
@@ -115,7 +114,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 func TestMetricsGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file string
-		snap view.Snapshot
+		snap health.Snapshot
 		feed bool
 	}{
 		// What a scrape before the first relist shows: all that is known to be
@@ -362,7 +361,7 @@ func TestBuildInfo(t *testing.T) {
 // TestReasonSeverities: a reason whose severity depends on the case has a series
 // for each, of which one at most is 1.
 func TestReasonSeverities(t *testing.T) {
-	var s view.Snapshot
+	var s health.Snapshot
 	s.Verdict.Active = []health.Active{{ID: "B", Severity: health.SeverityWarning}}
 	reg, _ := newPedantic(viewtest.NewSource(s), []ReasonLabel{{"A", "critical"}, {"B", "critical"}, {"B", "warning"}})
 	families := gather(t, reg)

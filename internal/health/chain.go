@@ -72,7 +72,7 @@ const (
 type Link struct {
 	Kind LinkKind `json:"kind"`
 	Name string   `json:"name"`
-	PID  int      `json:"pid,omitempty"`
+	PID  int      `json:"pid,omitzero"`
 	// Since is when the link was first seen in this state, or when a call or a
 	// helper began.
 	Since time.Time `json:"since,omitzero"`
@@ -98,11 +98,11 @@ const MaxLinks = 8
 // Chain leads from a call that hangs to the one that does not wait for anybody:
 // each link waits for the next one.
 type Chain struct {
-	At    time.Time `json:"at"`
+	At    time.Time `json:"at,omitzero"`
 	Links []Link    `json:"links"`
 	// Unknown says why the chain ends before the culprit; empty when its last link
 	// is the culprit.
-	Unknown string `json:"unknown,omitempty"`
+	Unknown string `json:"unknown,omitzero"`
 }
 
 // Culprit returns the last link; nil where the chain names nobody but the call.

@@ -9,41 +9,41 @@ type Evidence struct {
 	// Sources is the state of each source by name.
 	Sources map[string]Source `json:"sources,omitempty"`
 
-	Queue       *Queue       `json:"queue,omitempty"`
-	Listener    *Listener    `json:"listener,omitempty"`
-	Connections *Connections `json:"connections,omitempty"`
-	Process     *Process     `json:"process,omitempty"`
-	Children    *Children    `json:"children,omitempty"`
-	Cgroup      *Cgroup      `json:"cgroup,omitempty"`
-	Node        *Node        `json:"node,omitempty"`
-	Kubelet     *Kubelet     `json:"kubelet,omitempty"`
+	Queue       *Queue       `json:"queue,omitzero"`
+	Listener    *Listener    `json:"listener,omitzero"`
+	Connections *Connections `json:"connections,omitzero"`
+	Process     *Process     `json:"process,omitzero"`
+	Children    *Children    `json:"children,omitzero"`
+	Cgroup      *Cgroup      `json:"cgroup,omitzero"`
+	Node        *Node        `json:"node,omitzero"`
+	Kubelet     *Kubelet     `json:"kubelet,omitzero"`
 	// KubeletProcess is the node's kubelet where its process is seen.
-	KubeletProcess *KubeletProcess `json:"kubelet_process,omitempty"`
-	Docker         *Docker         `json:"docker,omitempty"`
+	KubeletProcess *KubeletProcess `json:"kubelet_process,omitzero"`
+	Docker         *Docker         `json:"docker,omitzero"`
 	// Chain is the chain of waiting from the call that hangs; nil while none does.
-	Chain *Chain `json:"chain,omitempty"`
+	Chain *Chain `json:"chain,omitzero"`
 }
 
 // Source is how a source of evidence is.
 type Source struct {
 	// Up is true when it answered last time, at At, after Duration.
 	Up       bool          `json:"up"`
-	At       time.Time     `json:"at"`
-	Duration time.Duration `json:"duration_ns"`
+	At       time.Time     `json:"at,omitzero"`
+	Duration time.Duration `json:"duration_seconds"`
 	// Err says why it did not. Kept is true while what it said the time before
 	// still counts.
-	Err  string `json:"err,omitempty"`
-	Kept bool   `json:"kept,omitempty"`
+	Err  string `json:"error,omitzero"`
+	Kept bool   `json:"kept,omitzero"`
 }
 
 // Queue is the accept queue of the runtime's listener, by sock_diag.
 type Queue struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Listening is false when no listening socket is bound to the path; the
 	// numbers are 0 then.
 	Listening bool `json:"listening"`
 	// Inode is the listener's.
-	Inode uint64 `json:"inode,omitempty"`
+	Inode uint64 `json:"inode,omitzero"`
 	// ListeningSince is when a sample first showed this listener; zero in facts
 	// recorded without it.
 	ListeningSince time.Time `json:"listening_since,omitzero"`
@@ -53,7 +53,7 @@ type Queue struct {
 	Limit  int `json:"limit"`
 	// WaitingSince is since when Length has been above 0 in every sample and has
 	// not fallen; zero when it was 0 in the last.
-	WaitingSince time.Time `json:"waiting_since"`
+	WaitingSince time.Time `json:"waiting_since,omitzero"`
 	// FellAt is when Length was last lower than the sample before: connections
 	// leave the queue only by being accepted. Zero for never.
 	FellAt time.Time `json:"fell_at,omitzero"`
@@ -62,38 +62,38 @@ type Queue struct {
 // Listener is the process that a new connection to the runtime's path reaches.
 // Usually it is the process behind the held connection (Process).
 type Listener struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Inode is the listening socket's, 0 where sock_diag does not answer.
-	Inode uint64 `json:"inode,omitempty"`
+	Inode uint64 `json:"inode,omitzero"`
 	// PID is 0 for a process in another pid namespace. Comm is its name, Command
 	// its first argument, "" where it cannot be read; Unit its systemd unit, ""
 	// where it has none.
 	PID     int    `json:"pid"`
-	Comm    string `json:"comm,omitempty"`
-	Command string `json:"command,omitempty"`
-	Unit    string `json:"unit,omitempty"`
+	Comm    string `json:"comm,omitzero"`
+	Command string `json:"command,omitzero"`
+	Unit    string `json:"unit,omitzero"`
 	// Since is when it was first found at the path.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Related is true for an ancestor or a descendant of the process behind the
 	// held connection that has the same name: a fork of the same runtime.
-	Related bool `json:"related,omitempty"`
+	Related bool `json:"related,omitzero"`
 	// OtherMounts is true where the path's file is there for that process and not
 	// for plegd: it is missing in plegd's own mounts, as in a pod without the volume.
-	OtherMounts bool `json:"other_mounts,omitempty"`
+	OtherMounts bool `json:"other_mounts,omitzero"`
 }
 
 // Connections are the accepted connections of the runtime's socket, by
 // sock_diag.
 type Connections struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Accepted is their number.
 	Accepted int `json:"accepted"`
 	// Unread counts those with bytes that the runtime has yet to read,
 	// UnreadBytes these bytes, UnreadSince since when there have been any in
 	// every sample.
-	Unread      int       `json:"unread,omitempty"`
-	UnreadBytes int       `json:"unread_bytes,omitempty"`
-	UnreadSince time.Time `json:"unread_since"`
+	Unread      int       `json:"unread,omitzero"`
+	UnreadBytes int       `json:"unread_bytes,omitzero"`
+	UnreadSince time.Time `json:"unread_since,omitzero"`
 	// Stuck are the clients that do not read what the runtime has sent them: it
 	// has unsent bytes, they have unread ones, and neither moves.
 	Stuck []StuckClient `json:"stuck,omitempty"`
@@ -103,31 +103,31 @@ type Connections struct {
 type StuckClient struct {
 	// PID is the process that holds the client's end, 0 when it is not
 	// known; Comm its name, State its first thread's state.
-	PID   int    `json:"pid,omitempty"`
-	Comm  string `json:"comm,omitempty"`
-	State string `json:"state,omitempty"`
+	PID   int    `json:"pid,omitzero"`
+	Comm  string `json:"comm,omitzero"`
+	State string `json:"state,omitzero"`
 	// UnsentBytes wait at the runtime's end, UnreadBytes at the client's.
 	UnsentBytes int `json:"unsent_bytes"`
 	UnreadBytes int `json:"unread_bytes"`
 	// Since is when neither number has moved since.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Process is the runtime's process: the one behind the held connection. Where no
 // connection has been made it is the one that listens at the path.
 type Process struct {
-	At   time.Time `json:"at"`
+	At   time.Time `json:"at,omitzero"`
 	PID  int       `json:"pid"`
 	Comm string    `json:"comm"`
 	// Command is its first argument, "" where it cannot be read; Unit its systemd
 	// unit, "" where it has none.
-	Command string `json:"command,omitempty"`
-	Unit    string `json:"unit,omitempty"`
+	Command string `json:"command,omitzero"`
+	Unit    string `json:"unit,omitzero"`
 	// Alive is false when the process that was there last is gone; the rest is
 	// what it was then.
 	Alive bool `json:"alive"`
 	// Start is when it was started.
-	Start time.Time `json:"start"`
+	Start time.Time `json:"start,omitzero"`
 	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it
 	// may not be read. OpenFDs can exceed the limit by an inherited descriptor.
 	OpenFDs int `json:"open_fds"`
@@ -135,16 +135,16 @@ type Process struct {
 	// ExhaustedAt is when they were last seen to be used up; zero for never.
 	ExhaustedAt time.Time `json:"exhausted_at,omitzero"`
 	// Threads counts the threads by state: R, S, D, T, Z, other.
-	Threads map[string]int `json:"threads,omitempty"`
+	Threads map[string]int `json:"threads,omitzero"`
 	// Blocked are threads in D that have not run since they were first seen in
 	// it, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// WaitChannels are the different wait channels of Blocked, where these may
 	// be read.
-	WaitChannels []string `json:"wait_channels,omitempty"`
+	WaitChannels []string `json:"wait_channels,omitzero"`
 	// BlockIODelay is true while the time that its threads have spent in block
 	// I/O rises (the kernel counts it only with delay accounting on).
-	BlockIODelay bool `json:"block_io_delay,omitempty"`
+	BlockIODelay bool `json:"block_io_delay,omitzero"`
 	// CPU is the CPU time used, per second since the last sample. Delay is the
 	// time spent runnable and waiting for a CPU, per second over the last two
 	// (schedstat, all threads; also of those that still wait).
@@ -152,30 +152,33 @@ type Process struct {
 	Delay float64 `json:"delay"`
 	// DelayPerRun is how long a thread waited for a CPU each time, on average.
 	// On a busy node threads wait often and briefly.
-	DelayPerRun time.Duration `json:"delay_per_run_ns,omitempty"`
+	DelayPerRun time.Duration `json:"delay_per_run_seconds,omitzero"`
 	// StoppedAt is when all threads were last found stopped (T); zero for never.
 	// Stops are the moments at which they were first found so, having run before:
 	// the last few.
 	StoppedAt time.Time   `json:"stopped_at,omitzero"`
 	Stops     []time.Time `json:"stops,omitempty"`
 	// Lock is a file lock that it waits for, nil when it waits for none.
-	Lock *LockWait `json:"lock,omitempty"`
+	Lock *LockWait `json:"lock,omitzero"`
 	// Restarts are the moments at which another process was found behind the held
 	// connection, the last few; RestartsTotal counts them all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
 }
 
+// ThreadStates lists the states of Process.Threads.
+func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
+
 // BlockedThread is a thread in D (uninterruptible sleep).
 type BlockedThread struct {
 	TID int `json:"tid"`
 	// Since is when it was first seen in D; it has not run since then.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Channel is the kernel function in which it waits (/proc/PID/wchan), ""
 	// where that cannot be read. Syscall is the system call that it is in, ""
 	// for one that plegd does not know, or in none, as in a page fault.
-	Channel string `json:"channel,omitempty"`
-	Syscall string `json:"syscall,omitempty"`
+	Channel string `json:"channel,omitzero"`
+	Syscall string `json:"syscall,omitzero"`
 }
 
 // FDsExhausted reports whether the process has used up its descriptors.
@@ -193,15 +196,15 @@ func (p *Process) Stopped() bool {
 type LockWait struct {
 	// HolderPID has it; HolderComm is its name.
 	HolderPID  int    `json:"holder_pid"`
-	HolderComm string `json:"holder_comm,omitempty"`
+	HolderComm string `json:"holder_comm,omitzero"`
 	// File is device:inode, or the path where it is known.
 	File  string    `json:"file"`
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Children are the processes that the runtime leaves its work to.
 type Children struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Shims is the number of shims and conmons.
 	Shims int `json:"shims"`
 	// Stuck are the shims and conmons that are stopped, frozen or in D,
@@ -220,15 +223,15 @@ type Child struct {
 	// other state of /proc/PID/stat.
 	State string `json:"state"`
 	// Since is since when it has been in that state; for Old, its start.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Sandbox is the id of the sandbox that it serves, where its arguments name
 	// one.
-	Sandbox string `json:"sandbox,omitempty"`
+	Sandbox string `json:"sandbox,omitzero"`
 }
 
 // Cgroup is the runtime's own cgroup.
 type Cgroup struct {
-	At   time.Time `json:"at"`
+	At   time.Time `json:"at,omitzero"`
 	Path string    `json:"path"`
 	// Frozen is true when it or one above it is frozen.
 	Frozen bool `json:"frozen"`
@@ -237,15 +240,15 @@ type Cgroup struct {
 	// to 1. ThrottledTotal is the time in all.
 	Throttled        float64       `json:"throttled"`
 	ThrottledPeriods float64       `json:"throttled_periods"`
-	ThrottledTotal   time.Duration `json:"throttled_total_ns"`
+	ThrottledTotal   time.Duration `json:"throttled_total_seconds"`
 	// ThrottledAt is when its quota was last seen to take time; zero for never.
 	ThrottledAt time.Time `json:"throttled_at,omitzero"`
 	// PIDs against PIDsMax, the nearest limit at it or above; PIDsMax is 0 when
 	// there is none. Memory likewise, in bytes.
 	PIDs      int   `json:"pids"`
 	PIDsMax   int   `json:"pids_max"`
-	Memory    int64 `json:"memory"`
-	MemoryMax int64 `json:"memory_max"`
+	Memory    int64 `json:"memory_bytes"`
+	MemoryMax int64 `json:"memory_max_bytes"`
 	// MemoryLimits are the levels of its cgroup that limit its memory, its own
 	// first.
 	MemoryLimits []MemoryLimit `json:"memory_limits,omitempty"`
@@ -253,30 +256,30 @@ type Cgroup struct {
 	CPUWeights []CPUWeight `json:"cpu_weights,omitempty"`
 	// Pressure is the cgroup's own pressure, nil where the kernel has none of
 	// a cgroup.
-	Pressure *CgroupPressure `json:"pressure,omitempty"`
+	Pressure *CgroupPressure `json:"pressure,omitzero"`
 }
 
 // MemoryLimit is one level of the runtime's cgroup that limits its memory.
 type MemoryLimit struct {
 	Path  string `json:"path"`
-	Usage int64  `json:"usage"`
+	Usage int64  `json:"usage_bytes"`
 	// High is memory.high, above which the kernel slows its tasks down; Max is
 	// memory.max or memory.limit_in_bytes, above which they get none. 0 for
 	// none.
-	High int64 `json:"high,omitempty"`
-	Max  int64 `json:"max,omitempty"`
+	High int64 `json:"high_bytes,omitzero"`
+	Max  int64 `json:"max_bytes,omitzero"`
 	// HighEvents and MaxEvents are how often these limits were met within the
 	// last samples (memory.events.local; memory.failcnt), Refaults how many
 	// pages had to be read again that were pushed out for want of memory, per
 	// second.
-	HighEvents uint64  `json:"high_events,omitempty"`
-	MaxEvents  uint64  `json:"max_events,omitempty"`
-	Refaults   float64 `json:"refaults,omitempty"`
+	HighEvents uint64  `json:"high_events,omitzero"`
+	MaxEvents  uint64  `json:"max_events,omitzero"`
+	Refaults   float64 `json:"refaults,omitzero"`
 	// OOM is true while its tasks wait for memory that nobody frees
 	// (memory.oom_control of v1), OOMKills how many tasks were killed for it
 	// within the last samples.
-	OOM      bool   `json:"oom,omitempty"`
-	OOMKills uint64 `json:"oom_kills,omitempty"`
+	OOM      bool   `json:"oom,omitzero"`
+	OOMKills uint64 `json:"oom_kills,omitzero"`
 }
 
 // CPUWeight is a level of the runtime's cgroup with less than the usual weight.
@@ -291,22 +294,22 @@ type CPUWeight struct {
 // CgroupPressure is the share of time, in per cent over the last 10 s, in which
 // some or all tasks of a cgroup waited; -1 where the kernel does not say.
 type CgroupPressure struct {
-	CPUSome    float64 `json:"cpu_some"`
-	MemorySome float64 `json:"memory_some"`
-	MemoryFull float64 `json:"memory_full"`
-	IOSome     float64 `json:"io_some"`
+	CPUSome    float64 `json:"cpu_some_percent"`
+	MemorySome float64 `json:"memory_some_percent"`
+	MemoryFull float64 `json:"memory_full_percent"`
+	IOSome     float64 `json:"io_some_percent"`
 }
 
 // Node is the node as a whole.
 type Node struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Pressure is the share of time, in per cent over the last 10 s, in which
 	// some (or all: full) tasks waited (/proc/pressure); -1 where there is none.
-	CPUSome    float64 `json:"cpu_some"`
-	MemorySome float64 `json:"memory_some"`
-	MemoryFull float64 `json:"memory_full"`
-	IOSome     float64 `json:"io_some"`
-	IOFull     float64 `json:"io_full"`
+	CPUSome    float64 `json:"cpu_some_percent"`
+	MemorySome float64 `json:"memory_some_percent"`
+	MemoryFull float64 `json:"memory_full_percent"`
+	IOSome     float64 `json:"io_some_percent"`
+	IOFull     float64 `json:"io_full_percent"`
 	// CPUIdle is the share of the CPUs' time, 0 to 1 since the last sample, that
 	// nobody used (/proc/stat, waiting for I/O included); -1 in the first.
 	CPUIdle float64 `json:"cpu_idle"`
@@ -320,34 +323,34 @@ type Node struct {
 
 // Kubelet is what the kubelet says of itself.
 type Kubelet struct {
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Seen is true once its healthz has ever answered.
 	Seen bool `json:"seen"`
 	// OK is true when healthz answered 200. Refused is true when nobody listens.
 	OK      bool `json:"ok"`
-	Refused bool `json:"refused,omitempty"`
+	Refused bool `json:"refused,omitzero"`
 	// Detail is the failing checks, or the error.
-	Detail string `json:"detail,omitempty"`
+	Detail string `json:"detail,omitzero"`
 	// FailedSince is since when it has not been OK, zero while it is.
-	FailedSince time.Time `json:"failed_since"`
+	FailedSince time.Time `json:"failed_since,omitzero"`
 	// LastSeen is kubelet_pleg_last_seen_seconds, zero where not configured.
-	LastSeen time.Time `json:"last_seen"`
+	LastSeen time.Time `json:"last_seen,omitzero"`
 }
 
 // KubeletProcess is the kubelet's process and its settings, as far as the model
 // depends on them.
 type KubeletProcess struct {
 	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
+	Started time.Time `json:"started,omitzero"`
 	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
 	// runtimeRequestTimeout; 0 where it uses the default.
-	NodeStatusPeriod time.Duration `json:"node_status_period_ns,omitempty"`
-	RequestTimeout   time.Duration `json:"request_timeout_ns,omitempty"`
-	EventedPLEG      bool          `json:"evented_pleg,omitempty"`
+	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
+	RequestTimeout   time.Duration `json:"request_timeout_seconds,omitzero"`
+	EventedPLEG      bool          `json:"evented_pleg,omitzero"`
 	// From says where each setting was made, by its name in the kubelet's
 	// configuration file. Problem says what could not be read.
-	From    map[string]string `json:"from,omitempty"`
-	Problem string            `json:"problem,omitempty"`
+	From    map[string]string `json:"from,omitzero"`
+	Problem string            `json:"problem,omitzero"`
 }
 
 // Docker is the Docker daemon behind cri-dockerd.
@@ -355,15 +358,15 @@ type Docker struct {
 	// Probe is the last fresh connection to its socket and a GET /_ping on it.
 	Probe
 	// Socket is the path of that socket.
-	Socket string `json:"socket,omitempty"`
+	Socket string `json:"socket,omitzero"`
 	// AnsweredAt is when a /_ping there was last answered; zero for never.
 	AnsweredAt time.Time `json:"answered_at,omitzero"`
 	// OKSince is since when every /_ping has been answered, zero while one is not.
 	OKSince time.Time `json:"ok_since,omitzero"`
 	// Daemon is dockerd; Containerd is the containerd that runs its containers.
 	// Each is nil while it has not been found.
-	Daemon     *DockerProcess `json:"daemon,omitempty"`
-	Containerd *DockerProcess `json:"containerd,omitempty"`
+	Daemon     *DockerProcess `json:"daemon,omitzero"`
+	Containerd *DockerProcess `json:"containerd,omitzero"`
 }
 
 // DockerProcess is a process behind cri-dockerd, with the socket that it listens
@@ -373,10 +376,10 @@ type DockerProcess struct {
 	Socket string `json:"socket"`
 	// Queue is that socket's accept queue, Process the process; nil where the
 	// node does not show them.
-	Queue   *Queue   `json:"queue,omitempty"`
-	Process *Process `json:"process,omitempty"`
+	Queue   *Queue   `json:"queue,omitzero"`
+	Process *Process `json:"process,omitzero"`
 	// Frozen is true while its cgroup, or one above it, is frozen.
-	Frozen bool `json:"frozen,omitempty"`
+	Frozen bool `json:"frozen,omitzero"`
 	// DownSince is since when it has been stopped, frozen or gone in every sample;
 	// zero while it runs.
 	DownSince time.Time `json:"down_since,omitzero"`

@@ -9,63 +9,81 @@ import "time"
 type Facts struct {
 	Config Config `json:"config"`
 	// Started is when plegd started.
-	Started time.Time `json:"started"`
+	Started time.Time `json:"started,omitzero"`
 	// KubeletStarted is when the node's kubelet started, zero where its process is
 	// not seen.
 	KubeletStarted time.Time `json:"kubelet_started,omitzero"`
 	// UnobservedGap is how long plegd was not running between the moment that
 	// the restored times were written and Started; 0 when nothing was restored.
-	UnobservedGap time.Duration `json:"unobserved_gap_ns,omitempty"`
+	UnobservedGap time.Duration `json:"unobserved_gap_seconds,omitzero"`
 
 	Endpoint Endpoint     `json:"endpoint"`
 	Relist   Relist       `json:"relist"`
-	Modelled Modelled     `json:"modelled"`
+	Modelled Modelled     `json:"modelled,omitzero"`
 	Status   Status       `json:"status"`
-	Version  VersionCheck `json:"version"`
+	Version  VersionCheck `json:"version,omitzero"`
 	// NodeStatus is what the modelled kubelet writes to the API, nil where nobody
 	// has modelled it: then the condition follows the rules at once.
-	NodeStatus *NodeStatus     `json:"node_status,omitempty"`
+	NodeStatus *NodeStatus     `json:"node_status,omitzero"`
 	Calls      map[string]Call `json:"calls,omitempty"`
 	// Arriving is when the held connection last received many bytes at once, as
 	// of a list: 64 KiB within half a second. Zero for never.
 	Arriving time.Time `json:"arriving,omitzero"`
-	Dial     Dial      `json:"dial"`
-	Probe    Probe     `json:"probe"`
-	Runtime  Runtime   `json:"runtime"`
+	Dial     Dial      `json:"dial,omitzero"`
+	Probe    Probe     `json:"probe,omitzero"`
+	Runtime  Runtime   `json:"runtime,omitzero"`
 	Evidence Evidence  `json:"evidence"`
-	// Containers is the number of containers in the last good list, exited ones
-	// too; 0 before the first.
-	Containers int `json:"containers,omitempty"`
+	// Pods counts what runs on the node; nil before the first successful relist.
+	Pods *Pods `json:"pods,omitzero"`
 	// Discarded counts the events that were dropped because the channel was
 	// full, LastDiscard is when one last was.
-	Discarded   uint64    `json:"discarded,omitempty"`
-	LastDiscard time.Time `json:"last_discard"`
+	Discarded   uint64    `json:"discarded,omitzero"`
+	LastDiscard time.Time `json:"last_discard,omitzero"`
 	// Trends are the quantities that reach their limits within an hour at the
 	// present rate, by name.
 	Trends map[string]Trend `json:"trends,omitempty"`
 	// Pause is the last pause of plegd that was more than plegd's own, nil for
 	// none.
-	Pause *Pause `json:"pause,omitempty"`
+	Pause *Pause `json:"pause,omitzero"`
 	// Events is the runtime's event stream, nil where plegd does not listen to
 	// it.
-	Events *Events `json:"events,omitempty"`
+	Events *Events `json:"events,omitzero"`
+}
+
+// Pods counts the pods and containers of the last successful relist.
+type Pods struct {
+	// Running is the number of pods with a running sandbox.
+	Running int `json:"running"`
+	// Containers counts the containers by state, exited ones too.
+	Containers map[string]int `json:"containers,omitempty"`
+}
+
+// total returns the number of containers.
+func (p *Pods) total() (n int) {
+	if p == nil {
+		return 0
+	}
+	for _, of := range p.Containers {
+		n += of
+	}
+	return n
 }
 
 // Config is the configuration, as far as a verdict depends on it.
 type Config struct {
 	// RelistPeriod and RelistThreshold are those in force: while events are
 	// relied on, the evented ones.
-	RelistPeriod    time.Duration `json:"relist_period_ns"`
-	RelistThreshold time.Duration `json:"relist_threshold_ns"`
+	RelistPeriod    time.Duration `json:"relist_period_seconds"`
+	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
 	// GenericPeriod is the period without events, 0 where it is the one in force.
-	GenericPeriod  time.Duration `json:"generic_period_ns,omitempty"`
-	RPCTimeout     time.Duration `json:"rpc_timeout_ns"`
-	InspectTimeout time.Duration `json:"inspect_timeout_ns"`
+	GenericPeriod  time.Duration `json:"generic_period_seconds,omitzero"`
+	RPCTimeout     time.Duration `json:"rpc_timeout_seconds"`
+	InspectTimeout time.Duration `json:"inspect_timeout_seconds"`
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
-	NodeStatusPeriod time.Duration `json:"node_status_period_ns,omitempty"`
+	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the name of
 	// the kubelet's setting.
-	From map[string]string `json:"from,omitempty"`
+	From map[string]string `json:"from,omitzero"`
 }
 
 // long is how much longer than usual a relist must be under way to be in
@@ -85,10 +103,10 @@ type Endpoint struct {
 	// the list of usual places.
 	Source string `json:"source"`
 	// Searched lists where plegd looked, while Path is empty.
-	Searched []string `json:"searched,omitempty"`
+	Searched []string `json:"searched,omitzero"`
 	// Searching is true while the first search for the socket has not ended: that
 	// Path is empty then means nothing.
-	Searching bool `json:"searching,omitempty"`
+	Searching bool `json:"searching,omitzero"`
 }
 
 // Phase is a step of a relist.
@@ -110,13 +128,13 @@ type Relist struct {
 	Attempts uint64 `json:"attempts"`
 	// LastSeen is the start of the last successful relist, restored from
 	// before a restart where there was none since.
-	LastSeen time.Time `json:"last_seen"`
+	LastSeen time.Time `json:"last_seen,omitzero"`
 	// LastSeenRestored is true while LastSeen comes from before a restart.
-	LastSeenRestored bool `json:"last_seen_restored,omitempty"`
+	LastSeenRestored bool `json:"last_seen_restored,omitzero"`
 	// InFlight is the relist under way, nil between two.
-	InFlight *InFlight `json:"in_flight,omitempty"`
+	InFlight *InFlight `json:"in_flight,omitzero"`
 	// Last is the last relist that ended, nil before the first.
-	Last *RelistResult `json:"last,omitempty"`
+	Last *RelistResult `json:"last,omitzero"`
 	// Failures counts the failed relists since the last successful one.
 	Failures int `json:"failures"`
 	// AnsweredSince is the end of the first successful relist since one failed, or
@@ -125,7 +143,7 @@ type Relist struct {
 	AnsweredSince time.Time `json:"answered_since,omitzero"`
 	// Lists are the times of both lists together in the recent successful
 	// relists, oldest first.
-	Lists []time.Duration `json:"lists_ns,omitempty"`
+	Lists []time.Duration `json:"lists_seconds,omitzero"`
 	// Reinspect is the number of pods that wait for reinspection.
 	Reinspect int `json:"reinspect"`
 	// Inspecting are the inspections that have been under way for longest, at
@@ -142,37 +160,39 @@ const MaxPods = 5
 
 // InFlight is a relist under way.
 type InFlight struct {
-	Start time.Time `json:"start"`
+	Start time.Time `json:"start,omitzero"`
 	Phase Phase     `json:"phase"`
 	// PhaseStart is when the present phase began.
-	PhaseStart time.Time `json:"phase_start"`
+	PhaseStart time.Time `json:"phase_start,omitzero"`
 	// Refused is as in RelistResult, once the lists are there.
-	Refused *CallError `json:"refused,omitempty"`
+	Refused *CallError `json:"refused,omitzero"`
 	// Pods is how many pods are to be inspected, Inspected how many have been;
 	// both 0 before the inspections.
-	Pods      int `json:"pods,omitempty"`
-	Inspected int `json:"inspected,omitempty"`
+	Pods      int `json:"pods,omitzero"`
+	Inspected int `json:"inspected,omitzero"`
 }
 
 // RelistResult is a relist that ended.
 type RelistResult struct {
-	Start time.Time `json:"start"`
-	End   time.Time `json:"end"`
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
 	// Err is what failed, nil after success. A failed inspection does not fail
 	// a relist.
-	Err *CallError `json:"err,omitempty"`
+	Err *CallError `json:"error,omitzero"`
 	// Refused is set when a list was streamed because the one call that the
 	// kubelet makes is refused for the size of its answer.
-	Refused        *CallError    `json:"refused,omitempty"`
-	ListPodSandbox time.Duration `json:"list_podsandbox_ns"`
-	ListContainers time.Duration `json:"list_containers_ns"`
+	Refused        *CallError    `json:"refused,omitzero"`
+	ListPodSandbox time.Duration `json:"list_podsandbox_seconds"`
+	ListContainers time.Duration `json:"list_containers_seconds"`
 	// Serial is what the relist would have taken one call after another.
-	Serial time.Duration `json:"serial_ns"`
+	Serial time.Duration `json:"serial_seconds"`
 	// Changed is the number of pods with events, Inspected the number
 	// inspected (reinspections included), Failed how many of these failed.
 	Changed   int `json:"changed"`
 	Inspected int `json:"inspected"`
 	Failed    int `json:"failed"`
+	// Slowest are its slowest inspections; only incidents keep them here.
+	Slowest []PodInspection `json:"slowest,omitempty"`
 }
 
 // PodInspection is the inspection of one pod.
@@ -182,14 +202,14 @@ type PodInspection struct {
 	Name      string `json:"name"`
 	// Operation is the call under way, or the last one.
 	Operation string    `json:"operation"`
-	Start     time.Time `json:"start"`
+	Start     time.Time `json:"start,omitzero"`
 	// CallStart is when the call under way was made, zero where there is none.
 	CallStart time.Time `json:"call_start,omitzero"`
 	// Duration is 0 while the inspection is under way.
-	Duration time.Duration `json:"duration_ns,omitempty"`
-	Err      *CallError    `json:"err,omitempty"`
+	Duration time.Duration `json:"duration_seconds,omitzero"`
+	Err      *CallError    `json:"error,omitzero"`
 	// Failures counts this pod's failed inspections in a row.
-	Failures int `json:"failures,omitempty"`
+	Failures int `json:"failures,omitzero"`
 }
 
 // CallError is why a call failed.
@@ -200,17 +220,17 @@ type CallError struct {
 	Message string `json:"message"`
 	// Bytes and Limit are set when a message was refused for its size;
 	// ByServer is true for the server's limit.
-	Bytes    int  `json:"bytes,omitempty"`
-	Limit    int  `json:"limit,omitempty"`
-	ByServer bool `json:"by_server,omitempty"`
+	Bytes    int  `json:"bytes,omitzero"`
+	Limit    int  `json:"limit,omitzero"`
+	ByServer bool `json:"by_server,omitzero"`
 	// NotInitialized is set when the runtime answered that it is still
 	// recovering its state.
-	NotInitialized bool `json:"not_initialized,omitempty"`
+	NotInitialized bool `json:"not_initialized,omitzero"`
 	// Undecodable is set when an answer came and is no message of runtime.v1.
-	Undecodable bool `json:"undecodable,omitempty"`
+	Undecodable bool `json:"undecodable,omitzero"`
 	// TooMany is set when a list holds more entries, or longer names, than plegd
 	// reads.
-	TooMany bool `json:"too_many,omitempty"`
+	TooMany bool `json:"too_many,omitzero"`
 }
 
 // tooLarge reports whether an answer was refused for its size.
@@ -230,14 +250,14 @@ func (e *CallError) answered() bool {
 // Modelled is the modelled kubelet's PLEG: see Model.
 type Modelled struct {
 	// LastSeen is the start of its last successful relist.
-	LastSeen time.Time `json:"last_seen"`
+	LastSeen time.Time `json:"last_seen,omitzero"`
 	// BusySince is the start of its relist under way, zero between two.
-	BusySince time.Time `json:"busy_since"`
+	BusySince time.Time `json:"busy_since,omitzero"`
 	// InspectingSince is when that relist had its lists and began to inspect,
 	// zero before.
-	InspectingSince time.Time `json:"inspecting_since"`
+	InspectingSince time.Time `json:"inspecting_since,omitzero"`
 	// Inspecting is how many pods it has yet to finish in that relist.
-	Inspecting int `json:"inspecting,omitempty"`
+	Inspecting int `json:"inspecting,omitzero"`
 	// EndsBy is the latest end of that relist, zero while its lists are under way.
 	EndsBy time.Time `json:"ends_by,omitzero"`
 }
@@ -248,38 +268,42 @@ type Status struct {
 	Answered bool `json:"answered"`
 	// LastGood is when the last good answer came: RuntimeReady=true.
 	// Restored is true while all of this comes from before a restart of plegd.
-	LastGood time.Time `json:"last_good"`
-	Restored bool      `json:"restored,omitempty"`
+	LastGood time.Time `json:"last_good,omitzero"`
+	Restored bool      `json:"restored,omitzero"`
 	// RuntimeReady and NetworkReady are the conditions of the last answer, nil
 	// when it held none.
-	RuntimeReady *Condition `json:"runtime_ready,omitempty"`
-	NetworkReady *Condition `json:"network_ready,omitempty"`
+	RuntimeReady *Condition `json:"runtime_ready,omitzero"`
+	NetworkReady *Condition `json:"network_ready,omitzero"`
 	// InFlightSince is the start of the call under way, zero between two.
-	InFlightSince time.Time `json:"in_flight_since"`
+	InFlightSince time.Time `json:"in_flight_since,omitzero"`
 	// LastErr is why the last call failed, nil when it was answered.
-	LastErr *CallError `json:"last_err,omitempty"`
+	LastErr *CallError `json:"last_error,omitzero"`
 }
 
 // Condition is one condition of a Status answer.
 type Condition struct {
 	Status  bool   `json:"status"`
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+	Reason  string `json:"reason,omitzero"`
+	Message string `json:"message,omitzero"`
 }
 
 // Call is the recent history of one operation on the held connection.
 type Call struct {
 	// LastOK is when the last successful call ended; LastOKDuration its time.
-	LastOK         time.Time     `json:"last_ok"`
-	LastOKDuration time.Duration `json:"last_ok_duration_ns,omitempty"`
+	LastOK         time.Time     `json:"last_ok,omitzero"`
+	LastOKDuration time.Duration `json:"last_ok_duration_seconds,omitzero"`
 	// LastFailed is when the last failed call ended, LastErr why.
-	LastFailed time.Time  `json:"last_failed"`
-	LastErr    *CallError `json:"last_err,omitempty"`
+	LastFailed time.Time  `json:"last_failed,omitzero"`
+	LastErr    *CallError `json:"last_error,omitzero"`
 	// InFlightSince is the start of the oldest call under way.
-	InFlightSince time.Time `json:"in_flight_since"`
+	InFlightSince time.Time `json:"in_flight_since,omitzero"`
 	// Bytes is the size of the last answer, or of the one refused for it.
-	Bytes int `json:"bytes,omitempty"`
+	Bytes int `json:"bytes,omitzero"`
 }
+
+// Answered reports whether the size of an answer is known: of an empty list it is
+// 0, and so it is before the first.
+func (c *Call) Answered() bool { return !c.LastOK.IsZero() || c.Bytes > 0 }
 
 // Cause is why a dial got no further. The list is fixed: it is a label.
 type Cause string
@@ -308,15 +332,15 @@ func Causes() []Cause {
 
 // Dial is the held connection's last connect(2).
 type Dial struct {
-	At    time.Time `json:"at"`
-	Cause Cause     `json:"cause"`
+	At    time.Time `json:"at,omitzero"`
+	Cause Cause     `json:"cause,omitzero"`
 	// Detail is the error in words, or the mode and owner of the socket.
-	Detail string `json:"detail,omitempty"`
+	Detail string `json:"detail,omitzero"`
 	// Up is true while the held connection is up, and PeerPID the process at its
 	// other end by SO_PEERCRED: 1 where systemd made the socket, 0 where that
 	// process is in another pid namespace.
-	Up      bool `json:"up,omitempty"`
-	PeerPID int  `json:"peer_pid,omitempty"`
+	Up      bool `json:"up,omitzero"`
+	PeerPID int  `json:"peer_pid,omitzero"`
 }
 
 // Stage is how far a fresh dial got.
@@ -335,21 +359,21 @@ func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 // Probe is the last fresh dial: connect, HTTP/2 SETTINGS, one Version call.
 type Probe struct {
 	// At is when it began; zero before the first.
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// OK is true when it got an answer to Version.
 	OK bool `json:"ok"`
 	// Stage is where it failed, and Cause why.
-	Stage  Stage  `json:"stage,omitempty"`
-	Cause  Cause  `json:"cause,omitempty"`
-	Detail string `json:"detail,omitempty"`
+	Stage  Stage  `json:"stage,omitzero"`
+	Cause  Cause  `json:"cause,omitzero"`
+	Detail string `json:"detail,omitzero"`
 	// Connect, Settings and RPC are the stages' times, 0 where not reached.
-	Connect  time.Duration `json:"connect_ns,omitempty"`
-	Settings time.Duration `json:"settings_ns,omitempty"`
-	RPC      time.Duration `json:"rpc_ns,omitempty"`
+	Connect  time.Duration `json:"connect_seconds,omitzero"`
+	Settings time.Duration `json:"settings_seconds,omitzero"`
+	RPC      time.Duration `json:"rpc_seconds,omitzero"`
 	// FailedSince is the start of the first of the probes in a row that failed at
 	// this stage, zero when the last one succeeded; Failures is their number.
-	FailedSince time.Time `json:"failed_since"`
-	Failures    int       `json:"failures,omitempty"`
+	FailedSince time.Time `json:"failed_since,omitzero"`
+	Failures    int       `json:"failures,omitzero"`
 }
 
 // Runtime is what the runtime says of itself; empty before the first Version

@@ -16,8 +16,9 @@ const reliableGap = 10 * time.Second
 func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	k := rules(f, now)
 	v := &Verdict{
-		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed, RulesOK: k.nodeReady,
-		LastSeen: f.Relist.LastSeen, ModelledLastSeen: f.Modelled.LastSeen, Threshold: f.Config.RelistThreshold,
+		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed,
+		Predicted: Predicted{RulesOK: k.nodeReady, Started: f.KubeletStarted},
+		LastSeen:  f.Relist.LastSeen, ModelledLastSeen: f.Modelled.LastSeen, Threshold: f.Config.RelistThreshold,
 		Since: now, Active: []Active{},
 	}
 	if !v.LastSeen.IsZero() {
@@ -56,6 +57,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 		v.State = StateHealthy
 	}
 	v.predict(w, k)
+	v.Steps = Steps(f, v)
 	v.Signals = w.states()
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since

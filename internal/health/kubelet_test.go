@@ -12,7 +12,7 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 	f.Calls = map[string]Call{"version": {LastOK: t0}}
 	f.Evidence.Kubelet = &Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
 	healthy := func(ago time.Duration) *Verdict {
-		return &Verdict{State: StateHealthy, NodeReady: true, Since: t0.Add(-ago)}
+		return &Verdict{State: StateHealthy, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-ago)}
 	}
 	for _, tt := range []struct {
 		name     string
@@ -22,8 +22,8 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 		{"a look of a moment", nil, KubeletStalled},
 		{"the runtime was stuck until a moment ago", healthy(time.Second), ""},
 		{"the runtime is good for long", healthy(11 * time.Second), KubeletStalled},
-		{"it was said before", &Verdict{State: StateDegraded, NodeReady: true, Since: t0.Add(-time.Second), Active: []Active{{ID: KubeletStalled}}}, KubeletStalled},
-		{"something else is wrong", &Verdict{State: StateDegraded, NodeReady: true, Since: t0.Add(-time.Hour), Active: []Active{{ID: RuntimeListStall}}}, ""},
+		{"it was said before", &Verdict{State: StateDegraded, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Second), Active: []Active{{ID: KubeletStalled}}}, KubeletStalled},
+		{"something else is wrong", &Verdict{State: StateDegraded, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Hour), Active: []Active{{ID: RuntimeListStall}}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if v := Judge(&f, t0, tt.previous); v.Reason != tt.want {

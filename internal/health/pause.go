@@ -24,8 +24,8 @@ const (
 // Pause is the last time that plegd and more of the node was paused.
 type Pause struct {
 	Kind     PauseKind     `json:"kind"`
-	Ended    time.Time     `json:"ended"`
-	Duration time.Duration `json:"duration_ns"`
+	Ended    time.Time     `json:"ended,omitzero"`
+	Duration time.Duration `json:"duration_seconds"`
 }
 
 const (

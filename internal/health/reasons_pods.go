@@ -273,7 +273,7 @@ var podReasons = []Reason{
 					continue
 				}
 				out := append([]string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}, trend...)
-				if n := w.f.Containers; op == PhaseListContainers && n > 0 {
+				if n := w.f.Pods.total(); op == PhaseListContainers && n > 0 {
 					out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
 				}
 				return out
@@ -302,7 +302,7 @@ var podReasons = []Reason{
 					return []string{fmt.Sprintf("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes), "what runs here is as plegd last knew it"}
 				}
 			}
-			if n := w.f.Containers; w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill) {
+			if n := w.f.Pods.total(); w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill) {
 				return []string{fmt.Sprintf("%d containers", n)}
 			}
 			return nil

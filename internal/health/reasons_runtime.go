@@ -168,7 +168,7 @@ var runtimeReasons = []Reason{
 			}
 			out := []string{fmt.Sprintf("%s is %d bytes, %s is %d", e.Operation, e.Bytes, whose, e.Limit)}
 			if w.failed() == nil && w.f.Relist.Last != nil && w.f.Relist.Last.Refused != nil {
-				out = append(out, fmt.Sprintf("plegd lists %d containers by streaming; most kubelets cannot", w.f.Containers))
+				out = append(out, fmt.Sprintf("plegd lists %d containers by streaming; most kubelets cannot", w.f.Pods.total()))
 			}
 			return out
 		},

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -59,7 +58,7 @@ func runScenario(t *testing.T, folder, file string) {
 		t.Fatal(err)
 	}
 	var s scenario
-	if err := json.Unmarshal(b, &s); err != nil {
+	if err := Unmarshal(b, &s); err != nil {
 		t.Fatal(err)
 	}
 	if folder != "None" && s.Want.Reason != folder || folder == "None" && s.Want.Reason != "" {
@@ -100,7 +99,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		var s scenario
-		if err := json.Unmarshal(b, &s); err != nil {
+		if err := Unmarshal(b, &s); err != nil {
 			t.Fatal(err)
 		}
 		const secret = "secret-name"
@@ -112,7 +111,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 				}
 			}
 		}
-		v, err := json.Marshal(Judge(&s.Facts, s.Now, nil))
+		v, err := Marshal(Judge(&s.Facts, s.Now, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

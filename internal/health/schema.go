@@ -2,11 +2,11 @@ package health
 
 import "slices"
 
-// FactsSchema is the version of Facts in files. Fields may be added under one
-// version, and plegd ignores fields that it does not know. From the first release
-// on it grows when a field is renamed, removed or changes its meaning; until then
-// it is 1.
-const FactsSchema = 1
+// SchemaVersion is the version of Snapshot in JSON: of /api/v1/status, and of the
+// files of incidents. Fields may be added under one version, and plegd ignores
+// fields that it does not know; the version grows when a field is renamed, removed
+// or changes its meaning. 1 had durations in nanoseconds.
+const SchemaVersion = 2
 
 // Known reports whether the table has a reason of this id.
 func Known(id string) bool {

@@ -40,7 +40,7 @@ type Trend struct {
 	PerMinute float64 `json:"per_minute"`
 	// Limit is where it ends, LimitAt when it is there at the present rate.
 	Limit   float64   `json:"limit"`
-	LimitAt time.Time `json:"limit_at"`
+	LimitAt time.Time `json:"limit_at,omitzero"`
 }
 
 // Trends follows quantities over time. The zero value follows none yet. It is not

@@ -29,69 +29,81 @@ const (
 // Verdict is what plegd says of the node at one moment.
 type Verdict struct {
 	State State `json:"state"`
+	// Since is when State last changed.
+	Since time.Time `json:"since,omitzero"`
 	// Reason is the primary reason's id; empty when healthy.
 	Reason string `json:"reason"`
 	// RunnerUp is the reason that the evidence fits nearly as well; empty when
 	// there is none.
-	RunnerUp string `json:"runner_up,omitempty"`
+	RunnerUp string `json:"runner_up,omitzero"`
 	// Symptom is the reason that says what the kubelet suffers, where it is active
 	// beside a primary reason that says why. Chain leads from the call that hangs to
 	// the one that does not wait for anybody, Culprit is its last link; ChainEnd says
 	// why it ends before that one. All are empty while no call hangs.
-	Symptom  string `json:"symptom,omitempty"`
+	Symptom  string `json:"symptom,omitzero"`
 	Chain    []Link `json:"chain,omitempty"`
-	ChainEnd string `json:"chain_end,omitempty"`
-	Culprit  *Link  `json:"culprit,omitempty"`
+	ChainEnd string `json:"chain_end,omitzero"`
+	Culprit  *Link  `json:"culprit,omitzero"`
 	// Active are all active reasons, the primary one first.
-	Active []Active `json:"active"`
-	// Signals are the conditions that hold, in the table's order: what the reasons
-	// are made from.
-	Signals []SignalState `json:"signals,omitempty"`
+	Active []Active `json:"reasons"`
 	// KubeletMessage is the Ready condition's message, word for word, as the API
 	// has it or, by NotReadyIn, will have it; empty when neither is so.
 	KubeletMessage string `json:"kubelet_message"`
 	// PLEGHealthy reports whether a relist has succeeded within the threshold,
-	// SyncLoopAllowed whether no runtime error stands, RulesOK whether no runtime
-	// and no network error does.
+	// SyncLoopAllowed whether no runtime error stands.
 	PLEGHealthy     bool `json:"pleg_healthy"`
 	SyncLoopAllowed bool `json:"sync_loop_allowed"`
-	RulesOK         bool `json:"rules_ok"`
+	// Predicted is the modelled kubelet.
+	Predicted `json:"kubelet"`
+	// LastSeen is the start of plegd's last successful relist; zero before the
+	// first. LastSeenAge and ModelledAge are the ages of plegd's and of the
+	// modelled kubelet's last seen, meaningless while these are zero.
+	LastSeen         time.Time     `json:"last_seen,omitzero"`
+	LastSeenAge      time.Duration `json:"last_seen_age_seconds,omitzero"`
+	ModelledLastSeen time.Time     `json:"modelled_last_seen,omitzero"`
+	ModelledAge      time.Duration `json:"modelled_last_seen_age_seconds,omitzero"`
+	// Threshold is the PLEG threshold in force.
+	Threshold time.Duration `json:"threshold_seconds"`
+	// NotReadyIn is the earliest time until the API shows the node NotReady if
+	// nothing changes, NotReadyInLatest the latest. Both are 0 when it does, and
+	// nil while nothing points that way; a healthy verdict has neither.
+	NotReadyIn       *time.Duration `json:"not_ready_in_seconds,omitzero"`
+	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_seconds,omitzero"`
+	// Next says what to do next, Steps are the steps of the primary reason with
+	// this node's own values; both are empty when healthy.
+	Next  string   `json:"next"`
+	Steps []string `json:"steps,omitempty"`
+	// Signals are the conditions that hold, in the table's order: what the reasons
+	// are made from.
+	Signals []SignalState `json:"signals,omitempty"`
+}
+
+// Predicted is what the modelled kubelet does now and will do.
+type Predicted struct {
+	// RulesOK reports whether no runtime error and no network error stands: the
+	// kubelet manages pods.
+	RulesOK bool `json:"rules_ok"`
 	// RulesFailIn is the time until RulesOK turns false if nothing changes, 0 when
 	// it is; nil while nothing points that way.
-	RulesFailIn *time.Duration `json:"rules_fail_in_ns"`
+	RulesFailIn *time.Duration `json:"rules_fail_in_seconds,omitzero"`
 	// NodeReady is the Ready condition as the API has it now. Only the node status
 	// update writes it, some time after the rules have failed or hold again; while
 	// it may be either, NodeReady stays as it was.
 	NodeReady bool `json:"node_ready"`
-	// LastSeen is the start of plegd's last successful relist; zero before the
-	// first. LastSeenAge and ModelledAge are the ages of plegd's and of the
-	// modelled kubelet's last seen, meaningless while these are zero.
-	LastSeen         time.Time     `json:"last_seen"`
-	LastSeenAge      time.Duration `json:"last_seen_age_ns"`
-	ModelledLastSeen time.Time     `json:"modelled_last_seen"`
-	ModelledAge      time.Duration `json:"modelled_age_ns"`
-	// Threshold is the PLEG threshold in force.
-	Threshold time.Duration `json:"threshold_ns"`
-	// NotReadyIn is the earliest time until the API shows the node NotReady if
-	// nothing changes, NotReadyInLatest the latest. Both are 0 when it does, and
-	// nil while nothing points that way; a healthy verdict has neither.
-	NotReadyIn       *time.Duration `json:"not_ready_in_ns"`
-	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_ns"`
-	// ReadyIn and ReadyInLatest are the same for the way back: set while the API
-	// shows, or may show, NotReady although the rules hold.
-	ReadyIn       *time.Duration `json:"ready_in_ns,omitempty"`
-	ReadyInLatest *time.Duration `json:"ready_in_latest_ns,omitempty"`
-	// Since is when State last changed.
-	Since time.Time `json:"since"`
-	// Next says what to do next; empty when healthy.
-	Next string `json:"next"`
+	// ReadyIn and ReadyInLatest bound the time until the API shows Ready again: set
+	// while it shows, or may show, NotReady although the rules hold.
+	ReadyIn       *time.Duration `json:"ready_in_seconds,omitzero"`
+	ReadyInLatest *time.Duration `json:"ready_in_latest_seconds,omitzero"`
+	// Started is when the node's kubelet started, zero where its process is not
+	// seen.
+	Started time.Time `json:"started,omitzero"`
 }
 
 // Active is a reason that stands.
 type Active struct {
 	ID       string    `json:"id"`
 	Severity Severity  `json:"severity"`
-	Since    time.Time `json:"since"`
+	Since    time.Time `json:"since,omitzero"`
 	// Seen is when its evidence was last true: earlier than the verdict for a
 	// reason that is kept for a moment.
 	Seen time.Time `json:"seen,omitzero"`

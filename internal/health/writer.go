@@ -53,7 +53,7 @@ type NodeStatus struct {
 	// phase of the kubelet's tick is. It changes only when that is certain.
 	NotReady bool `json:"not_ready"`
 	// Message is the message of the condition as last written, "" while Ready.
-	Message string `json:"message,omitempty"`
+	Message string `json:"message,omitzero"`
 	// NotReadyFrom and NotReadyBy bound the moment at which the condition turns
 	// False if nothing changes. Zero: nothing points that way.
 	NotReadyFrom time.Time `json:"not_ready_from,omitzero"`

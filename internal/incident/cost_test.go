@@ -15,7 +15,7 @@ func TestJudgedCosts(t *testing.T) {
 	well := &health.Verdict{State: health.StateHealthy}
 	bad := &health.Verdict{State: health.StateDegraded, Reason: "A", Active: []health.Active{{ID: "A", Severity: health.SeverityCritical}, {ID: "B", Severity: health.SeverityWarning}}}
 	for range relistsKept {
-		r.Relisted(Relist{})
+		r.Relisted(health.RelistResult{})
 	}
 	check := func(what string, do func()) {
 		t.Helper()
@@ -23,10 +23,12 @@ func TestJudgedCosts(t *testing.T) {
 			t.Errorf("%s: %g allocations", what, n)
 		}
 	}
-	check("a relist", func() { r.Relisted(Relist{}) })
-	check("healthy", func() { r.Judged(time.Now(), f, well, well) })
-	r.Judged(time.Now(), f, well, bad)
-	check("degraded as before", func() { r.Judged(time.Now(), f, bad, bad) })
+	check("a relist", func() { r.Relisted(health.RelistResult{}) })
+	judged := snapshot(f, well, well)
+	check("healthy", func() { r.Judged(judged) })
+	r.Judged(snapshot(f, well, bad))
+	judged = snapshot(f, bad, bad)
+	check("degraded as before", func() { r.Judged(judged) })
 }
 
 func BenchmarkJudged(b *testing.B) {
@@ -35,6 +37,6 @@ func BenchmarkJudged(b *testing.B) {
 	bad := &health.Verdict{State: health.StateDegraded, Reason: "A", Active: []health.Active{{ID: "A", Severity: health.SeverityCritical}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Judged(time.Now(), f, bad, bad)
+		r.Judged(snapshot(f, bad, bad))
 	}
 }

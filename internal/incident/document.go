@@ -1,14 +1,14 @@
 package incident
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
 )
 
-// SchemaVersion is the version of Incident. Fields may be added under one
-// version; it grows when one is renamed, removed or changes meaning.
-const SchemaVersion = 1
+// SchemaVersion is the version of Incident, which is that of the snapshots in it.
+const SchemaVersion = health.SchemaVersion
 
 // Outcome says how an incident ended.
 type Outcome string
@@ -76,18 +76,15 @@ type Incident struct {
 	Summary
 
 	PlegdVersion string `json:"plegd_version"`
-	// FactsSchema is health.FactsSchema of the facts in the timeline.
-	FactsSchema int `json:"facts_schema"`
 	// Revision counts the versions of this file, from 1.
 	Revision int `json:"revision"`
 	// Updated is when plegd last looked.
 	Updated time.Time `json:"updated"`
 	// BootID is the boot that it happened in; OpenedMonotonic and
-	// UpdatedMonotonic are the moments on CLOCK_MONOTONIC of that boot, in
-	// nanoseconds.
+	// UpdatedMonotonic are the moments on CLOCK_MONOTONIC of that boot.
 	BootID           string        `json:"boot_id"`
-	OpenedMonotonic  time.Duration `json:"opened_monotonic_ns"`
-	UpdatedMonotonic time.Duration `json:"updated_monotonic_ns"`
+	OpenedMonotonic  time.Duration `json:"opened_monotonic_seconds"`
+	UpdatedMonotonic time.Duration `json:"updated_monotonic_seconds"`
 	// KubeletMessage is the last one that the kubelet would have put on the
 	// Ready condition; empty when the node stayed Ready.
 	KubeletMessage string         `json:"kubelet_message"`
@@ -100,7 +97,7 @@ type Incident struct {
 	TimelineDropped int `json:"timeline_dropped"`
 
 	// Relists are the last ones before it, oldest first.
-	Relists []Relist `json:"relists"`
+	Relists []health.RelistResult `json:"relists"`
 	// Timeline holds the onset, each change of the verdict, and the end.
 	Timeline []Moment `json:"timeline"`
 }
@@ -111,35 +108,41 @@ type Gap struct {
 	To   time.Time `json:"to"`
 }
 
-// Relist is one relist with its calls. Times are seconds.
-type Relist struct {
-	Start          time.Time `json:"start"`
-	Seconds        float64   `json:"seconds"`
-	ListPodSandbox float64   `json:"list_podsandbox_seconds"`
-	ListContainers float64   `json:"list_containers_seconds"`
-	// Serial is what it would have taken one call after another.
-	Serial float64 `json:"serial_seconds"`
-	// Changed counts the pods with events, Inspected those inspected, Failed how
-	// many of these failed.
-	Changed   int `json:"changed"`
-	Inspected int `json:"inspected"`
-	Failed    int `json:"failed"`
-	// Slowest are the slowest inspections of pods in it, a few.
-	Slowest []health.PodInspection `json:"slowest,omitempty"`
-	// Err is why a list failed; null after success.
-	Err *health.CallError `json:"err"`
-}
-
-// Moment is one judgement: what was said, and everything that it was made from.
+// Moment is one judgement of the timeline.
 type Moment struct {
-	At time.Time `json:"at"`
 	// Offset is the time since the incident opened, in seconds.
 	Offset float64 `json:"offset_seconds"`
-	// Verdict is what was said; Previous what was said just before it, which
-	// health.Judge takes as its hysteresis; Facts is what it was made from. All
-	// times in them are moved to the clock of At, so that a clock that was
-	// stepped meanwhile does not matter.
-	Verdict  *health.Verdict `json:"verdict"`
-	Previous *health.Verdict `json:"previous"`
-	Facts    *health.Facts   `json:"facts"`
+	// Snapshot is the verdict, the verdict before it, and the facts that it was
+	// made from. Its times are on the wall clock of its moment, so that a clock that
+	// was stepped meanwhile does not matter.
+	Snapshot *health.Snapshot `json:"snapshot"`
+}
+
+// WithoutNames returns a copy of an incident that names no pod or container: not
+// as a field, nor in a text. The entries of the pods stay, so that they can be
+// counted.
+func (i *Incident) WithoutNames() *Incident {
+	snapshots := make([]*health.Snapshot, 0, len(i.Timeline))
+	for _, m := range i.Timeline {
+		if m.Snapshot != nil {
+			snapshots = append(snapshots, m.Snapshot)
+		}
+	}
+	names := health.NamesIn(snapshots...)
+	for n := range i.Relists {
+		names.AddRelist(&i.Relists[n])
+	}
+	out := *i
+	out.KubeletMessage = names.Text(i.KubeletMessage)
+	out.Relists = make([]health.RelistResult, len(i.Relists))
+	for n := range i.Relists {
+		out.Relists[n] = *names.RedactRelist(&i.Relists[n])
+	}
+	out.Timeline = slices.Clone(i.Timeline)
+	for n := range out.Timeline {
+		if s := out.Timeline[n].Snapshot; s != nil {
+			out.Timeline[n].Snapshot = names.Redact(s)
+		}
+	}
+	return &out
 }

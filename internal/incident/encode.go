@@ -2,9 +2,9 @@ package incident
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -43,6 +43,6 @@ func encode(doc *Incident, moments []*moment, l *Limits) ([]byte, error) {
 // marshal encodes v so that whoever reads the file in a terminal is safe from
 // what the runtime put into its names and messages.
 func marshal(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
+	b, err := health.Marshal(v)
 	return plain.JSON(b), err
 }

@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -127,11 +128,11 @@ func Decode(r io.Reader) (*Incident, error) {
 		return nil, err
 	}
 	if len(b) > maxFile {
-		return nil, fmt.Errorf("it is larger than %d bytes: that is no incident of plegd's", maxFile)
+		return nil, fmt.Errorf("it is larger than %d bytes: it is not an incident of plegd", maxFile)
 	}
 	var one Incident
-	if err := json.Unmarshal(b, &one); err != nil {
-		return nil, fmt.Errorf("it is no incident of plegd's: %w", err)
+	if err := health.Unmarshal(b, &one); err != nil {
+		return nil, fmt.Errorf("it is not an incident of plegd: %w", err)
 	}
 	return &one, one.check()
 }
@@ -139,7 +140,7 @@ func Decode(r io.Reader) (*Incident, error) {
 func decodeHead(r io.Reader) (*Incident, error) {
 	d := json.NewDecoder(r)
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("it is no incident of plegd's: it is no JSON object")
+		return nil, errors.New("it is not an incident of plegd: it is no JSON object")
 	}
 	head := map[string]json.RawMessage{}
 	for d.More() {
@@ -165,19 +166,19 @@ func decodeHead(r io.Reader) (*Incident, error) {
 		return nil, err
 	}
 	var one Incident
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&one); err != nil {
-		return nil, fmt.Errorf("it is no incident of plegd's: %w", err)
+	if err := health.Unmarshal(b, &one); err != nil {
+		return nil, fmt.Errorf("it is not an incident of plegd: %w", err)
 	}
 	return &one, one.check()
 }
 
-// check says why this is no incident that this plegd can read.
+// check returns why this plegd cannot read the incident; nil where it can.
 func (i *Incident) check() error {
 	switch {
 	case i.SchemaVersion == 0 || !ValidID(i.ID):
-		return errors.New("it is no incident of plegd's: it has no schema_version and id of one")
-	case i.SchemaVersion > SchemaVersion:
-		return fmt.Errorf("it has version %d and this plegd reads up to %d: use the plegd that wrote it (%.40q)", i.SchemaVersion, SchemaVersion, i.PlegdVersion)
+		return errors.New("it is not an incident of plegd: it has no schema_version and id of one")
+	case i.SchemaVersion != SchemaVersion:
+		return fmt.Errorf("its schema_version is %d and this plegd reads %d: use the plegd that wrote it (%.40q)", i.SchemaVersion, SchemaVersion, i.PlegdVersion)
 	}
 	return nil
 }

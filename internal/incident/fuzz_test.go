@@ -19,8 +19,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Add([]byte(`{"schema_version":1,"id":"20261121T030245Z-ffffff","timeline":[{"facts":{},"verdict":{},"previous":{"reason":"X","active":[{"id":"X"}]}}]}`))
-	f.Add([]byte(`{"schema_version":1,"id":"20261121T030245Z-ffffff","timeline":[{"facts":{"relist":{"failures":1}},"verdict":{},"previous":{"reason":"RelistSlow"}}]}`))
+	f.Add([]byte(`{"schema_version":2,"id":"20261121T030245Z-ffffff","timeline":[{"snapshot":{"at":"2026-11-21T03:02:45Z","facts":{},"previous":{"reason":"X","reasons":[{"id":"X"}]}}}]}`))
+	f.Add([]byte(`{"schema_version":2,"id":"20261121T030245Z-ffffff","timeline":[{"snapshot":{"at":"2026-11-21T03:02:45Z","facts":{"relist":{"failures":1}},"previous":{"reason":"RelistSlow"}}}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		one, err := Decode(bytes.NewReader(b))
 		if err != nil {

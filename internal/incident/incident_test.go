@@ -108,9 +108,14 @@ func (m *mortalFS) Create(path string) (file, error) {
 	return m.fsys.Create(path)
 }
 
+// snapshot is a judgement of now.
+func snapshot(f *health.Facts, previous, v *health.Verdict) *health.Snapshot {
+	return &health.Snapshot{SchemaVersion: health.SchemaVersion, At: time.Now(), Verdict: *v, Facts: *f, Previous: previous}
+}
+
 // say lets plegd judge the node now, with these reasons active; none: healthy.
 func (n *node) say(state health.State, reasons ...string) {
-	v := &health.Verdict{State: state, Active: []health.Active{}, NodeReady: state != health.StateUnhealthy}
+	v := &health.Verdict{State: state, Active: []health.Active{}, Predicted: health.Predicted{NodeReady: state != health.StateUnhealthy}}
 	if state == health.StateUnhealthy {
 		v.KubeletMessage = "container runtime is down"
 	}
@@ -121,7 +126,7 @@ func (n *node) say(state health.State, reasons ...string) {
 		v.Reason = reasons[0]
 	}
 	f := &health.Facts{Started: n.began, Endpoint: health.Endpoint{Path: "/run/x.sock"}}
-	n.Judged(time.Now(), f, n.last, v)
+	n.Judged(snapshot(f, n.last, v))
 	n.last = v
 }
 

@@ -71,7 +71,7 @@ func runChild(dir string) {
 		if rand.N(6) == 0 {
 			v = &health.Verdict{State: health.StateHealthy}
 		}
-		r.Judged(time.Now(), &health.Facts{}, last, v)
+		r.Judged(snapshot(&health.Facts{}, last, v))
 		last = v
 		select { // until something is stored, or not quite
 		case <-changed:

@@ -2,7 +2,6 @@ package incident
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"io/fs"
 	"os"
@@ -57,7 +56,7 @@ func replayRecorded(t *testing.T, path, reason string) {
 	}
 	if *update {
 		for _, d := range different {
-			one.Timeline[d.Index].Verdict = d.Is
+			one.Timeline[d.Index].Snapshot.Verdict = *d.Is
 		}
 		if len(different) > 0 {
 			writeRecorded(t, path, one)
@@ -68,7 +67,9 @@ func replayRecorded(t *testing.T, path, reason string) {
 		}
 	}
 	// Whatever is said on the way, the fault's own reason is the primary one.
-	if !slices.ContainsFunc(one.Timeline, func(m Moment) bool { return health.Judge(m.Facts, m.At, m.Previous).Reason == reason }) {
+	if !slices.ContainsFunc(one.Timeline, func(m Moment) bool {
+		return health.Judge(&m.Snapshot.Facts, m.Snapshot.At, m.Snapshot.Previous).Reason == reason
+	}) {
 		t.Errorf("%s is never the primary reason", reason)
 	}
 }
@@ -78,13 +79,13 @@ func writeRecorded(t *testing.T, path string, one *Incident) {
 	t.Helper()
 	moments := one.Timeline
 	one.Timeline = []Moment{}
-	head, err := json.Marshal(one)
+	head, err := health.Marshal(one)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := make([][]byte, len(moments))
 	for i := range moments {
-		if lines[i], err = json.Marshal(moments[i]); err != nil {
+		if lines[i], err = health.Marshal(moments[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

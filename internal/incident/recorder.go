@@ -47,7 +47,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	began   time.Time
 	loaded  bool
-	relists []Relist
+	relists []health.RelistResult
 	opens   bucket
 	// open is the incident that is open; lastClosed the one before, which may go
 	// on.
@@ -95,7 +95,7 @@ func (r *Recorder) String() string { return "incidents" }
 func (r *Recorder) List() []Summary { return *r.list.Load() }
 
 // Relisted is told of every relist that ended.
-func (r *Recorder) Relisted(one Relist) {
+func (r *Recorder) Relisted(one health.RelistResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.relists) == relistsKept {
@@ -105,9 +105,10 @@ func (r *Recorder) Relisted(one Relist) {
 	r.relists = append(r.relists, one)
 }
 
-// Judged is told of every verdict, of the facts that it was made from and of
-// the verdict before it, nil for the first. None of these may change any more.
-func (r *Recorder) Judged(now time.Time, f *health.Facts, previous, v *health.Verdict) {
+// Judged takes over a judgement, with the verdict before it in Previous. The
+// snapshot may not change any more.
+func (r *Recorder) Judged(s *health.Snapshot) {
+	now, v := s.At, &s.Verdict
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -122,20 +123,20 @@ func (r *Recorder) Judged(now time.Time, f *health.Facts, previous, v *health.Ve
 	}
 	switch {
 	case r.open == nil && (v.State == health.StateDegraded || v.State == health.StateUnhealthy):
-		r.begin(now, f, previous, v)
+		r.begin(s)
 	case r.open == nil:
 		return
 	case well && (!r.open.resumed || now.Sub(r.wellSince) >= resumeSettle):
-		r.open.hear(now, f, v)
+		r.open.hear(s)
 		if changed(r.open.last, v) {
-			r.open.note(now, f, previous, v, &r.o.Limits)
+			r.open.note(s, &r.o.Limits)
 		}
 		r.close(r.wellSince, Recovered)
 	case changed(r.open.last, v):
-		r.open.hear(now, f, v)
-		r.open.note(now, f, previous, v, &r.o.Limits)
+		r.open.hear(s)
+		r.open.note(s, &r.o.Limits)
 	default:
-		r.open.hear(now, f, v)
+		r.open.hear(s)
 		return
 	}
 	r.publish()
@@ -144,7 +145,8 @@ func (r *Recorder) Judged(now time.Time, f *health.Facts, previous, v *health.Ve
 
 // begin opens an incident, or goes on with the last one: when it is the same fault
 // that was gone for a moment, and when too many open.
-func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Verdict) {
+func (r *Recorder) begin(snapshot *health.Snapshot) {
+	now, v := snapshot.At, &snapshot.Verdict
 	if r.again(now, v) || !r.opens.take(now) && r.lastClosed != nil {
 		s := r.lastClosed
 		r.pending = slices.DeleteFunc(r.pending, func(p *story) bool { return p == s })
@@ -158,7 +160,7 @@ func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Ver
 			Summary: Summary{
 				SchemaVersion: SchemaVersion, ID: newID(now), Outcome: Open, Opened: now.UTC().Round(0), Reasons: []ReasonTimes{}, Episodes: 1,
 			},
-			PlegdVersion: r.o.Version, FactsSchema: health.FactsSchema, OpenedMonotonic: r.o.Monotonic(), Gaps: []Gap{},
+			PlegdVersion: r.o.Version, OpenedMonotonic: r.o.Monotonic(), Gaps: []Gap{},
 		}
 		s.relists = &relistsBefore{raw: slices.Clone(r.relists), at: now}
 		r.open = s
@@ -167,8 +169,8 @@ func (r *Recorder) begin(now time.Time, f *health.Facts, previous, v *health.Ver
 		}
 	}
 	r.lastClosed = nil
-	r.open.hear(now, f, v)
-	r.open.note(now, f, previous, v, &r.o.Limits)
+	r.open.hear(snapshot)
+	r.open.note(snapshot, &r.o.Limits)
 }
 
 // again tells whether the fault is that of the incident that has just ended.

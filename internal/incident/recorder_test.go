@@ -21,7 +21,7 @@ func TestStory(t *testing.T) {
 		n := newNode(t)
 		n.start()
 		for i := range 200 {
-			n.Relisted(Relist{Start: time.Now(), Seconds: float64(i)})
+			n.Relisted(health.RelistResult{Start: time.Now(), End: time.Now(), Changed: i})
 		}
 		n.well()
 		time.Sleep(time.Second)
@@ -52,13 +52,13 @@ func TestStory(t *testing.T) {
 		if doc.KubeletMessage != "container runtime is down" || doc.PlegdVersion != "1.2.3" || doc.BootID != "boot-1" {
 			t.Errorf("message %q, version %q, boot %q", doc.KubeletMessage, doc.PlegdVersion, doc.BootID)
 		}
-		if len(doc.Relists) != relistsKept || doc.Relists[relistsKept-1].Seconds != 199 {
+		if len(doc.Relists) != relistsKept || doc.Relists[relistsKept-1].Changed != 199 {
 			t.Errorf("%d relists, the last is %+v", len(doc.Relists), doc.Relists[len(doc.Relists)-1])
 		}
 		var told []string
 		for _, m := range doc.Timeline {
-			told = append(told, fmt.Sprintf("%g %s/%s", m.Offset, m.Verdict.State, m.Verdict.Reason))
-			if m.Facts == nil || m.Facts.Endpoint.Path != "/run/x.sock" || m.Previous == nil {
+			told = append(told, fmt.Sprintf("%g %s/%s", m.Offset, m.Snapshot.State, m.Snapshot.Reason))
+			if m.Snapshot.Facts.Endpoint.Path != "/run/x.sock" || m.Snapshot.Previous == nil {
 				t.Errorf("the moment at %g lacks what it was made from", m.Offset)
 			}
 		}
@@ -128,7 +128,7 @@ func TestRestarts(t *testing.T) {
 			if gap := doc.Gaps[0].To.Sub(doc.Gaps[0].From); gap < 10*time.Second || gap > 21*time.Second {
 				t.Errorf("a gap of %s", gap)
 			}
-			if doc.Timeline[0].Offset != 0 || doc.Timeline[0].Facts == nil {
+			if doc.Timeline[0].Offset != 0 || doc.Timeline[0].Snapshot == nil {
 				t.Errorf("the onset is lost: %+v", doc.Timeline[0])
 			}
 		})
@@ -494,7 +494,7 @@ func TestSizeIsBounded(t *testing.T) {
 	for i := range 100 {
 		v := &health.Verdict{State: health.StateDegraded, Reason: fmt.Sprint(i), Active: []health.Active{
 			{ID: fmt.Sprint(i), Severity: health.SeverityWarning, Evidence: []string{strings.Repeat("\xff\x00e", 100_000)}}}}
-		n.Judged(time.Now(), &health.Facts{}, n.last, v)
+		n.Judged(snapshot(&health.Facts{}, n.last, v))
 		n.last = v
 	}
 	n.settle()
@@ -503,7 +503,7 @@ func TestSizeIsBounded(t *testing.T) {
 		t.Fatalf("%v, %v", info.Size(), err)
 	}
 	doc, err := ReadOne(n.dir, n.List()[0].ID)
-	if err != nil || doc.Timeline[0].Offset != 0 || doc.Timeline[len(doc.Timeline)-1].Verdict.Reason != "99" {
+	if err != nil || doc.Timeline[0].Offset != 0 || doc.Timeline[len(doc.Timeline)-1].Snapshot.Reason != "99" {
 		t.Errorf("the onset or the newest moment is gone: %v", err)
 	}
 }
@@ -516,7 +516,7 @@ func TestFilesArePlain(t *testing.T) {
 	n.well()
 	const hostile = "\x1b[2J\u009b31m\u202egnp.exe\u2066 é"
 	v := &health.Verdict{State: health.StateDegraded, Reason: "A", Active: []health.Active{{ID: "A", Severity: health.SeverityWarning, Evidence: []string{hostile}}}}
-	n.Judged(time.Now(), &health.Facts{Runtime: health.Runtime{Name: hostile}}, n.last, v)
+	n.Judged(snapshot(&health.Facts{Runtime: health.Runtime{Name: hostile}}, n.last, v))
 	n.settle()
 	id := n.List()[0].ID
 	b, err := os.ReadFile(n.files.path(id))
@@ -528,7 +528,7 @@ func TestFilesArePlain(t *testing.T) {
 			t.Errorf("the file holds %U as it is", r)
 		}
 	}
-	if one, err := ReadOne(n.dir, id); err != nil || one.Timeline[0].Verdict.Active[0].Evidence[0] != hostile || one.Timeline[0].Facts.Runtime.Name != hostile {
+	if one, err := ReadOne(n.dir, id); err != nil || one.Timeline[0].Snapshot.Active[0].Evidence[0] != hostile || one.Timeline[0].Snapshot.Facts.Runtime.Name != hostile {
 		t.Errorf("read again it is another text: %v", err)
 	}
 }
@@ -545,7 +545,7 @@ func TestManyOpen(t *testing.T) {
 		const many = 20
 		fill := func() {
 			for i := range many {
-				doc := &Incident{Summary: Summary{SchemaVersion: 1, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
+				doc := &Incident{Summary: Summary{SchemaVersion: SchemaVersion, ID: newID(time.Now().Add(time.Duration(i) * time.Second)), Outcome: Open}, BootID: "another"}
 				content, err := encode(doc, nil, &n.limits)
 				if err == nil {
 					err = store.write(doc.ID, content)
@@ -602,18 +602,20 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestAClockStep moves no time in an incident.
-func TestAClockStep(t *testing.T) {
+// TestClockStep: the times of a snapshot are on the wall clock of its moment.
+func TestClockStep(t *testing.T) {
 	now := time.Now()
-	f := health.Facts{Started: now.Add(-time.Minute), Relist: health.Relist{LastSeen: now.Add(-time.Second)}}
-	got := written(&f, now)
-	if d := now.Round(0).Sub(got.Relist.LastSeen); d != time.Second {
-		t.Errorf("last seen is %s before", d)
+	stepped := now.Add(-time.Minute) // a reading of the monotonic clock, before
+	b, err := health.Marshal(&health.Snapshot{At: now, Facts: health.Facts{Started: stepped}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	// A moment of before the step has an older wall clock and the same monotonic
-	// one: that cannot be made here, so the rule is checked on the sum.
-	if !got.Started.Equal(now.Round(0).Add(-time.Minute)) || !got.LastDiscard.IsZero() {
-		t.Errorf("started %s, never %s", got.Started, got.LastDiscard)
+	var got health.Snapshot
+	if err := health.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.At.Equal(now) || got.At.Sub(got.Facts.Started) != time.Minute || !got.Facts.LastDiscard.IsZero() {
+		t.Errorf("at %s, started %s, never %s", got.At, got.Facts.Started, got.Facts.LastDiscard)
 	}
 }
 
@@ -632,7 +634,7 @@ func TestNewerFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc["from_the_future"] = []int{1}
-	doc["timeline"].([]any)[0].(map[string]any)["facts"].(map[string]any)["from_the_future"] = true
+	doc["timeline"].([]any)[0].(map[string]any)["snapshot"].(map[string]any)["facts"].(map[string]any)["from_the_future"] = true
 	if b, err = json.Marshal(doc); err != nil {
 		t.Fatal(err)
 	}

@@ -26,16 +26,25 @@ type Difference struct {
 func Replay(i *Incident) (different []Difference, judged int) {
 	for n := range i.Timeline {
 		m := &i.Timeline[n]
-		if m.Facts == nil || m.Verdict == nil {
+		is := again(m)
+		if is == nil {
 			continue
 		}
 		judged++
-		is := health.Judge(m.Facts, m.At, known(m.Previous, m.At))
-		if !sameVerdict(m.Verdict, is) {
-			different = append(different, Difference{Index: n, At: m.At, Offset: m.Offset, Was: m.Verdict, Is: is})
+		if was := &m.Snapshot.Verdict; !sameVerdict(was, is) {
+			different = append(different, Difference{Index: n, At: m.Snapshot.At, Offset: m.Offset, Was: was, Is: is})
 		}
 	}
 	return different, judged
+}
+
+// again judges the facts of a moment again; nil where it holds none.
+func again(m *Moment) *health.Verdict {
+	s := m.Snapshot
+	if s == nil || s.At.IsZero() {
+		return nil
+	}
+	return health.Judge(&s.Facts, s.At, known(s.Previous, s.At))
 }
 
 // SignalSpan is a time for which a signal held, as far as the moments of an
@@ -54,11 +63,12 @@ func Signals(i *Incident) (spans []SignalSpan) {
 	open := map[string]int{} // place in spans
 	for n := range i.Timeline {
 		m := &i.Timeline[n]
-		if m.Facts == nil {
+		is := again(m)
+		if is == nil {
 			continue
 		}
 		holds := map[string]bool{}
-		for _, s := range health.Judge(m.Facts, m.At, known(m.Previous, m.At)).Signals {
+		for _, s := range is.Signals {
 			holds[s.Name] = true
 			if _, ok := open[s.Name]; !ok {
 				open[s.Name] = len(spans)

@@ -2,6 +2,7 @@ package incident
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,54 +28,42 @@ type story struct {
 	relists          *relistsBefore
 }
 
-// relistsBefore are the relists before an incident, copied once when somebody
-// wants to write them down.
+// relistsBefore are the relists before an incident, on the wall clock of its
+// onset. Copying them is left to whoever writes them down.
 type relistsBefore struct {
-	raw   []Relist
-	at    time.Time
-	once  sync.Once
-	plain []Relist
+	raw  []health.RelistResult
+	at   time.Time
+	once sync.Once
+	wall []health.RelistResult
 }
 
-func (b *relistsBefore) list() []Relist {
+func (b *relistsBefore) list() []health.RelistResult {
 	b.once.Do(func() {
-		if b.plain == nil {
-			b.plain = *written(&b.raw, b.at)
+		if b.wall != nil {
+			return
 		}
-		if b.plain == nil {
-			b.plain = []Relist{}
-		}
-	})
-	return b.plain
-}
-
-// moment is a Moment to be: the copying is left to whoever wants to write it.
-type moment struct {
-	at                time.Time
-	offset            time.Duration
-	facts             health.Facts
-	verdict, previous *health.Verdict
-
-	once  sync.Once
-	plain *Moment
-	text  []byte // plain as JSON, for the writer alone
-}
-
-func (m *moment) document() *Moment {
-	m.once.Do(func() {
-		if m.plain == nil {
-			m.plain = &Moment{
-				At: m.at.UTC().Round(0), Offset: m.offset.Seconds(),
-				Verdict: written(m.verdict, m.at), Previous: written(m.previous, m.at), Facts: written(&m.facts, m.at),
+		b.wall = make([]health.RelistResult, len(b.raw))
+		for i, r := range b.raw {
+			r.Start, r.End = health.Wall(b.at, r.Start), health.Wall(b.at, r.End)
+			r.Slowest = slices.Clone(r.Slowest)
+			for n := range r.Slowest {
+				r.Slowest[n].Start = health.Wall(b.at, r.Slowest[n].Start)
 			}
+			b.wall[i] = r
 		}
 	})
-	return m.plain
+	return b.wall
+}
+
+// moment is a Moment with its text, which the writer keeps.
+type moment struct {
+	Moment
+	text []byte
 }
 
 func (m *moment) encode() ([]byte, error) {
 	if m.text == nil {
-		text, err := marshal(m.document())
+		text, err := marshal(m.Moment)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +90,8 @@ func changed(a, b *health.Verdict) bool {
 
 // hear takes over a verdict: the times of its reasons, the worst state, the
 // kubelet's message.
-func (s *story) hear(now time.Time, f *health.Facts, v *health.Verdict) {
+func (s *story) hear(snapshot *health.Snapshot) {
+	now, f, v := snapshot.At, &snapshot.Facts, &snapshot.Verdict
 	if s.judged != nil {
 		s.count(s.judged, now.Sub(s.judgedAt))
 	}
@@ -181,10 +171,10 @@ func (s *story) mainReason() string {
 }
 
 // note adds a moment to the timeline.
-func (s *story) note(now time.Time, f *health.Facts, previous, v *health.Verdict, l *Limits) {
-	s.last = v
+func (s *story) note(snapshot *health.Snapshot, l *Limits) {
+	s.last = &snapshot.Verdict
 	s.version++
-	s.moments = append(s.moments, &moment{at: now, offset: now.Sub(s.opened), facts: *f, verdict: v, previous: previous})
+	s.moments = append(s.moments, &moment{Moment: Moment{Offset: snapshot.At.Sub(s.opened).Seconds(), Snapshot: snapshot}})
 	if len(s.moments) > l.Moments {
 		s.moments = slices.Concat(s.moments[:l.KeepFirst], s.moments[l.KeepFirst+1:])
 		s.doc.TimelineDropped++
@@ -225,21 +215,21 @@ func (s *story) document() (doc *Incident, moments []*moment) {
 
 func (s *story) finish(d *Incident) {
 	d.Relists = s.relists.list()
-	d.KubeletMessage, d.Endpoint = bounded(d.KubeletMessage), bounded(d.Endpoint)
-	d.Runtime = *written(&d.Runtime, d.Updated)
+	for _, text := range []*string{&d.KubeletMessage, &d.Endpoint, &d.Runtime.Name, &d.Runtime.Version, &d.Runtime.CRIVersion} {
+		*text = bounded(*text)
+	}
 }
 
 // resumed makes a story of a document again, so that it can go on or be closed.
 // opened and updated are its moments on the clocks of this process.
 func resumed(doc *Incident, opened, updated time.Time) *story {
-	s := &story{doc: *doc, opened: opened, updated: updated, resumed: true, relists: &relistsBefore{plain: doc.Relists}}
-	for i := range doc.Timeline {
-		m := &doc.Timeline[i]
-		s.moments = append(s.moments, &moment{
-			at: opened.Add(time.Duration(m.Offset * float64(time.Second))), offset: time.Duration(m.Offset * float64(time.Second)),
-			verdict: m.Verdict, previous: m.Previous, plain: m,
-		})
-		s.last = m.Verdict
+	s := &story{doc: *doc, opened: opened, updated: updated, resumed: true, relists: &relistsBefore{wall: doc.Relists}}
+	for _, m := range doc.Timeline {
+		if m.Snapshot == nil {
+			continue
+		}
+		s.moments = append(s.moments, &moment{Moment: m})
+		s.last = &m.Snapshot.Verdict
 	}
 	s.doc.Relists, s.doc.Timeline = nil, nil
 	if s.doc.Reasons == nil {
@@ -252,10 +242,20 @@ func resumed(doc *Incident, opened, updated time.Time) *story {
 // before this one was read from the disk.
 func (s *story) goOn(later *story, l *Limits) {
 	for _, m := range later.moments {
-		s.hear(m.at, &m.facts, m.verdict)
-		s.note(m.at, &m.facts, m.previous, m.verdict, l)
+		s.hear(m.Snapshot)
+		s.note(m.Snapshot, l)
 	}
 	if later.judged != nil {
 		s.judged, s.judgedAt, s.updated = later.judged, later.judgedAt, later.updated
 	}
+}
+
+// maxString bounds a text of the runtime's, in bytes.
+const maxString = 2 << 10
+
+func bounded(s string) string {
+	if len(s) > maxString {
+		s = s[:maxString] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -277,7 +277,7 @@ func (r *Recorder) inMemory(id string) *Incident {
 	s.finish(doc)
 	doc.Timeline = make([]Moment, len(moments))
 	for i, m := range moments {
-		doc.Timeline[i] = *m.document()
+		doc.Timeline[i] = m.Moment
 	}
 	return doc
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
@@ -39,16 +39,16 @@ func (e noDaemonError) Is(target error) bool { return target == ErrNoDaemon }
 
 // FetchStatus asks the running daemon for its status over the control socket.
 // It waits for at most 3 s, or for ctx.
-func FetchStatus(ctx context.Context, controlSocketPath string) (*view.StatusDocument, error) {
-	var d view.StatusDocument
-	if err := fetch(ctx, controlSocketPath, view.PathStatus, &d); err != nil {
+func FetchStatus(ctx context.Context, controlSocketPath string) (*health.Snapshot, error) {
+	var s health.Snapshot
+	if err := fetch(ctx, controlSocketPath, view.PathStatus, &s); err != nil {
 		return nil, fmt.Errorf("asking plegd for its status: %w", err)
 	}
-	if d.SchemaVersion != view.StatusSchemaVersion {
+	if s.SchemaVersion != health.SchemaVersion {
 		return nil, fmt.Errorf("asking plegd for its status: it answers in version %d of the document and this command reads %d; restart plegd, or use the command of its version (%s)",
-			d.SchemaVersion, view.StatusSchemaVersion, plain.Text(d.PlegdVersion))
+			s.SchemaVersion, health.SchemaVersion, plain.Text(s.PlegdVersion))
 	}
-	return &d, nil
+	return &s, nil
 }
 
 // FetchIncidents asks the running daemon for the heads of its incidents, newest
@@ -116,7 +116,7 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s: is it plegd's control socket?", socket, resp.Status)
 	}
-	if err := json.Unmarshal(body, v); err != nil {
+	if err := health.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%s answers something else than plegd's JSON (%w): is it plegd's control socket?", socket, err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
@@ -50,7 +50,7 @@ func staleSocket(t *testing.T, path string) {
 	_ = l.Close()
 }
 
-func fetchState(t *testing.T, path string) (*view.StatusDocument, error) {
+func fetchState(t *testing.T, path string) (*health.Snapshot, error) {
 	t.Helper()
 	return FetchStatus(t.Context(), path)
 }
@@ -63,7 +63,7 @@ func TestControlServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.State != "degraded" || d.PlegdVersion != "1.0.0" || d.Pods.Stuck[0].Pod.Name != "nightly-report-28872000-k4j2p" {
+	if d.State != "degraded" || d.PlegdVersion != "1.0.0" || d.Facts.Relist.Inspecting[0].Name != "nightly-report-28872000-k4j2p" {
 		t.Errorf("%+v", d)
 	}
 	if d := stop(); d > time.Second {

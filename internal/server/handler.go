@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
@@ -28,7 +31,24 @@ const (
 	scrapeTimeout = 8 * time.Second
 )
 
-// HandlerOptions are what a handler needs beside the source.
+// Source has what a handler answers with. Reading it changes nothing and takes no
+// lock that the relist loop waits for.
+type Source interface {
+	// Snapshot returns the newest snapshot with its ages as of now.
+	Snapshot(now time.Time) health.Snapshot
+	// Incidents returns the heads of the incidents, newest first. They name no pod.
+	// The slice is shared and must not be changed.
+	Incidents() []incident.Summary
+}
+
+// Incidents has whole incidents.
+type Incidents interface {
+	// Get waits for the disk for a short while. Its error wraps
+	// incident.ErrUnknown where there is none of this id.
+	Get(ctx context.Context, id string) (*incident.Incident, error)
+}
+
+// HandlerOptions are what a handler needs besides the source.
 type HandlerOptions struct {
 	Build exporter.Build
 	// Node is the host's name, which tells one port forward from the next.
@@ -43,7 +63,7 @@ type HandlerOptions struct {
 	// share one.
 	Registerer prometheus.Registerer
 	// Incidents answers for one incident; nil means that none is kept.
-	Incidents view.Incidents
+	Incidents Incidents
 	// Log is told when a metric could not be collected; nil means nobody is.
 	Log *slog.Logger
 }
@@ -54,7 +74,7 @@ func NamesAlways(*http.Request) bool { return true }
 
 // handler answers from snapshots.
 type handler struct {
-	src  view.Source
+	src  Source
 	opts HandlerOptions
 	page *page.Page
 	now  func() time.Time
@@ -64,11 +84,11 @@ type handler struct {
 
 // NewHandler returns the handler of everything that plegd serves over HTTP. It
 // takes GET and HEAD only.
-func NewHandler(src view.Source, gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+func NewHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
 	return newHandler(src, gatherer, opts, time.Now)
 }
 
-func newHandler(src view.Source, gatherer prometheus.Gatherer, opts HandlerOptions, now func() time.Time) http.Handler {
+func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, now func() time.Time) http.Handler {
 	if opts.Names == nil {
 		opts.Names = func(*http.Request) bool { return false }
 	}
@@ -124,8 +144,8 @@ func (l *scrapeErrors) Println(v ...any) {
 
 // healthz is the node's health: 503 when plegd's verdict is that by its own rules
 // the kubelet no longer manages pods.
-func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
-	v := h.src.Snapshot(h.now()).Verdict
+func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
+	v := h.snapshot(r).Verdict
 	code := http.StatusOK
 	if v.State == health.StateUnhealthy {
 		code = http.StatusServiceUnavailable
@@ -160,24 +180,26 @@ func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is ready") })
 }
 
-func (h *handler) document(r *http.Request) view.StatusDocument {
+// snapshot is what this request may see of the newest one.
+func (h *handler) snapshot(r *http.Request) *health.Snapshot {
 	s := h.src.Snapshot(h.now())
-	d := view.BuildStatus(s, h.opts.Names(r))
-	d.Incidents = page.UntilNow(s.Incidents, s.Now)
-	d.PlegdVersion, d.Node = h.opts.Build.Version, h.opts.Node
-	return d
+	s.PlegdVersion, s.Node, s.Previous = h.opts.Build.Version, h.opts.Node, nil
+	if h.opts.Names(r) {
+		return &s
+	}
+	return health.NamesIn(&s).Redact(&s)
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, h.document(r))
+	writeJSON(w, h.snapshot(r))
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	d := h.document(r)
+	c := page.Content{Snapshot: h.snapshot(r), Incidents: h.src.Incidents()}
 	if h.opts.Recent != nil {
-		d.Recent = h.opts.Recent(h.now())
+		c.Recent = h.opts.Recent(h.now())
 	}
-	h.page.Serve(w, r, &d)
+	h.page.Serve(w, r, c)
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
@@ -192,7 +214,7 @@ func writeText(w http.ResponseWriter, code int, body func(io.Writer)) {
 	body(w)
 }
 
-// writeJSON answers with v, indented: who reads it by eye is in a hurry.
+// writeJSON answers with v, indented for people.
 func writeJSON(w http.ResponseWriter, v any) {
 	b, err := encodeJSON(v)
 	if err != nil {
@@ -204,9 +226,14 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 func encodeJSON(v any) ([]byte, error) {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := health.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return append(plain.JSON(b), '\n'), nil
+	var out bytes.Buffer
+	if err := json.Indent(&out, plain.JSON(b), "", "  "); err != nil {
+		return nil, err
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func testHandler(src view.Source, names bool) http.Handler {
+func testHandler(src Source, names bool) http.Handler {
 	reg, _ := newTestRegistry(src)
 	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Registerer: reg}
 	if names {
@@ -31,7 +32,7 @@ func TestHandler(t *testing.T) {
 	noRelist := viewtest.Starting()
 	for _, tt := range []struct {
 		name, method, path string
-		snap               view.Snapshot
+		snap               health.Snapshot
 		code               int
 		contentType        string
 		body               []string
@@ -49,7 +50,7 @@ func TestHandler(t *testing.T) {
 		{"ready when the node is not", "GET", "/-/ready", viewtest.Unhealthy(), 200, "text/plain", []string{"ready"}},
 		{"status", "GET", "/api/v1/status", viewtest.Degraded(), 200, "application/json", []string{`"reason": "PodInspectionStall"`, `"plegd_version": "1.0.0"`}},
 		{"page", "GET", "/", viewtest.Unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
-		{"page with a query", "GET", "/?refresh=0", viewtest.Healthy(), 200, "text/html", []string{"Holds still"}},
+		{"page with a query", "GET", "/?refresh=0", viewtest.Healthy(), 200, "text/html", []string{"Updates are paused"}},
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
 		{"under a page", "GET", "/metrics/x", viewtest.Healthy(), 404, "text/plain", nil},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
@@ -175,7 +176,7 @@ func TestStatusIsOneJSONValue(t *testing.T) {
 	testHandler(viewtest.NewSource(viewtest.Healthy()), true).ServeHTTP(w, httptest.NewRequest(http.MethodGet, view.PathStatus, http.NoBody))
 	dec := json.NewDecoder(w.Body)
 	dec.DisallowUnknownFields()
-	var d view.StatusDocument
+	var d health.Snapshot
 	if err := dec.Decode(&d); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const (
 
 // incidents answers with the heads of the incidents, newest first: an array.
 func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
-	list := h.src.Snapshot(h.now()).Incidents
+	list := h.src.Incidents()
 	if list == nil {
 		list = []incident.Summary{}
 	}
@@ -62,6 +62,6 @@ func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
 	case h.opts.Names(r):
 		writeJSON(w, one)
 	default:
-		writeJSON(w, view.WithoutNames(one))
+		writeJSON(w, one.WithoutNames())
 	}
 }

@@ -35,13 +35,14 @@ func (f fakeIncidents) Get(_ context.Context, id string) (*incident.Incident, er
 
 func incidentHandler(names bool, err error) http.Handler {
 	s := viewtest.Healthy()
-	s.Incidents = []incident.Summary{viewtest.Incident().Summary}
-	reg, _ := newTestRegistry(viewtest.NewSource(s))
+	src := viewtest.NewSource(s)
+	src.List = []incident.Summary{viewtest.Incident().Summary}
+	reg, _ := newTestRegistry(src)
 	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Incidents: fakeIncidents{err}}
 	if names {
 		opts.Names = NamesAlways
 	}
-	return newHandler(viewtest.NewSource(s), reg, opts, viewtest.Clock)
+	return newHandler(src, reg, opts, viewtest.Clock)
 }
 
 func answer(h http.Handler, path string) *httptest.ResponseRecorder {
@@ -107,10 +108,10 @@ func TestIncidentNamesNoPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(one.Timeline[0].Facts.Relist.Inspecting); got != 2 {
+	if got := len(one.Timeline[0].Snapshot.Facts.Relist.Inspecting); got != 2 {
 		t.Errorf("%d pods under inspection can be counted, want 2", got)
 	}
-	if one.ID != viewtest.IncidentID || one.Timeline[0].Verdict.Reason != "PodInspectionStall" || one.Timeline[0].Facts.Relist.Failing[0].Operation != "container_status" {
+	if one.ID != viewtest.IncidentID || one.Timeline[0].Snapshot.Reason != "PodInspectionStall" || one.Timeline[0].Snapshot.Facts.Relist.Failing[0].Operation != "container_status" {
 		t.Error("what is no name has been taken out")
 	}
 	if list := answer(incidentHandler(false, nil), view.PathIncidents).Body.String(); strings.Contains(list, "nightly") {

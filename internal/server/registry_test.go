@@ -12,7 +12,7 @@ import (
 )
 
 // newTestRegistry returns a registry with what the daemon exports.
-func newTestRegistry(src view.Source) (*prometheus.Registry, *exporter.Metrics) {
+func newTestRegistry(src Source) (*prometheus.Registry, *exporter.Metrics) {
 	reg := prometheus.NewPedanticRegistry()
 	m := exporter.NewMetrics(reg)
 	reg.MustRegister(exporter.NewCollector(src, []exporter.ReasonLabel{{ID: "RuntimeUnresponsive", Severity: "critical"}}))

@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
 // TestStatusExample keeps the example in the documentation true.
 func TestStatusExample(t *testing.T) {
-	b, err := encodeJSON(viewtest.Document(viewtest.Degraded(), true))
+	b, err := encodeJSON(new(viewtest.Degraded()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,13 +21,13 @@ func TestStatusExample(t *testing.T) {
 }
 
 func TestStatusRoundTrip(t *testing.T) {
-	for name, snap := range map[string]view.Snapshot{"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy()} {
-		want := viewtest.Document(snap, true)
+	for name, snap := range map[string]health.Snapshot{"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy()} {
+		want := new(snap)
 		b, err := encodeJSON(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got view.StatusDocument
+		var got health.Snapshot
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatal(err)
 		}
@@ -37,41 +37,27 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStatusNulls checks that what is not known is null and not 0.
-func TestStatusNulls(t *testing.T) {
-	b, err := encodeJSON(viewtest.Document(viewtest.Starting(), true))
+// TestUnknownIsAbsent: what is not known is left out, and is not 0.
+func TestUnknownIsAbsent(t *testing.T) {
+	b, err := encodeJSON(new(viewtest.Starting()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got map[string]any
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{
+	for _, key := range []string{
 		"last_seen", "last_seen_age_seconds", "modelled_last_seen", "modelled_last_seen_age_seconds", "not_ready_in_seconds",
-		"runtime", "relist.in_flight", "relist.last", "status_check.last_good", "status_check.conditions.runtime_ready",
-		"probe", "pods.running", "pods.containers", "evidence.queue", "evidence.connections", "evidence.process",
-		"evidence.children", "evidence.cgroup", "evidence.node", "evidence.kubelet", "evidence.docker",
+		"in_flight", "last", "last_good", "runtime_ready", "pods", "queue", "connections", "process", "children", "cgroup", "docker", "previous",
 	} {
-		var v any = got
-		for key := range strings.SplitSeq(path, ".") {
-			m, ok := v.(map[string]any)
-			if !ok {
-				t.Fatalf("%s: nothing there", path)
-			}
-			if v, ok = m[key]; !ok {
-				t.Errorf("%s is missing; want null", path)
-			}
-		}
-		if v != nil {
-			t.Errorf("%s = %v, want null", path, v)
+		if strings.Contains(string(b), `"`+key+`"`) {
+			t.Errorf("%s is there:\n%s", key, b)
 		}
 	}
-	// A list without entries is [], so that nobody has to ask whether it is.
-	for _, want := range []string{`"slowest": []`, `"stuck": []`, `"failing": []`, `"operations": {}`, `"sources": {}`} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("no %s in %s", want, b)
+	for _, key := range []string{"state", "reason", "reasons", "kubelet", "threshold_seconds", "facts"} {
+		if !strings.Contains(string(b), `"`+key+`"`) {
+			t.Errorf("%s is missing:\n%s", key, b)
 		}
+	}
+	if strings.Contains(string(b), "0001-01-01") {
+		t.Errorf("a time that never was:\n%s", b)
 	}
 }
 
@@ -80,7 +66,7 @@ func TestStatusNulls(t *testing.T) {
 func TestNoNames(t *testing.T) {
 	s := viewtest.Degraded()
 	s.Facts.Relist.Last.Failed = 1
-	d := viewtest.Document(s, false)
+	d := health.NamesIn(&s).Redact(&s)
 	b, err := encodeJSON(d)
 	if err != nil {
 		t.Fatal(err)
@@ -95,34 +81,19 @@ func TestNoNames(t *testing.T) {
 			t.Errorf("%s does not say that a name was left out", what)
 		}
 	}
-	if d.Pods.Stuck[0].Pod != nil || len(d.Pods.Stuck) != 1 || d.Pods.Stuck[0].Seconds < 8 {
-		t.Errorf("stuck: %+v; want one entry without its pod", d.Pods.Stuck)
+	if in := d.Facts.Relist.Inspecting; len(in) != 2 || in[0].Name != "" || in[0].Start.IsZero() {
+		t.Errorf("under inspection: %+v; want two entries without their pods", in)
 	}
-	if e := d.Pods.Failing[0].Error; e.Code != "DeadlineExceeded" || e.Message != "" {
+	if e := d.Facts.Relist.Failing[0].Err; e.Code != "DeadlineExceeded" || e.Message != "" {
 		t.Errorf("the error of a failing pod: %+v; want its code alone", e)
-	}
-}
-
-func TestNames(t *testing.T) {
-	d := viewtest.Document(viewtest.Degraded(), true)
-	if got := d.Pods.Stuck[0].Pod; got == nil || got.Namespace != "batch" || got.UID != "b9e1" {
-		t.Errorf("stuck pod: %+v", got)
-	}
-	if !strings.Contains(d.Next, "nightly-report-28872000-k4j2p") {
-		t.Errorf("next: %s", d.Next)
 	}
 }
 
 // TestSnapshotUnchanged: the snapshot is shared with others.
 func TestSnapshotUnchanged(t *testing.T) {
 	s := viewtest.Degraded()
-	view.BuildStatus(s, false)
+	health.NamesIn(&s).Redact(&s)
 	if diff := cmp.Diff(viewtest.Degraded(), s); diff != "" {
-		t.Errorf("building the document changed the snapshot:\n%s", diff)
-	}
-	d := view.BuildStatus(s, true)
-	*d.Operations["version"].Bytes = 7
-	if s.Facts.Calls["version"].Bytes == 7 {
-		t.Error("the document shares memory with the facts")
+		t.Errorf("leaving out the names changed the snapshot:\n%s", diff)
 	}
 }

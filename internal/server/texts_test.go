@@ -7,12 +7,12 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/page"
 	"github.com/plegd/plegd/internal/view/text"
 )
 
-func textOf(t *testing.T, d *view.StatusDocument, color bool) string {
+func textOf(t *testing.T, d *health.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := text.WriteStatusText(&b, d, color); err != nil {
@@ -21,11 +21,11 @@ func textOf(t *testing.T, d *view.StatusDocument, color bool) string {
 	return b.String()
 }
 
-// pageText returns the page of d with its entities resolved.
-func pageOf(t *testing.T, d *view.StatusDocument) string {
+// pageOf returns the page of d with its entities resolved.
+func pageOf(t *testing.T, d *health.Snapshot) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	page.New().Serve(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), d)
+	page.New().Serve(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), page.Content{Snapshot: d})
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func newTestWeb(t *testing.T, opts WebOptions, src view.Source) (*WebServer, *logRecorder) {
+func newTestWeb(t *testing.T, opts WebOptions, src Source) (*WebServer, *logRecorder) {
 	t.Helper()
 	log := newLogRecorder()
 	reg, _ := newTestRegistry(src)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/plain"
@@ -13,11 +14,12 @@ import (
 // runtime may say more; /api/v1/status has all of it.
 const maxText = 700
 
-// FormatSeconds prints a duration with about two digits that matter: 0.4ms,
-// 12ms, 2.3s, 47s, 2m13s, 3h04m, 2d05h.
-func FormatSeconds(s float64) string {
+// Seconds prints a duration with about two digits that matter: 0.4ms, 12ms, 2.3s,
+// 47s, 2m13s, 3h04m, 2d05h.
+func Seconds(d time.Duration) string {
+	s := d.Seconds()
 	switch {
-	case math.IsNaN(s) || s <= 0:
+	case s <= 0:
 		return "0s"
 	case s < 0.00995:
 		return fmt.Sprintf("%.1fms", s*1e3)
@@ -26,7 +28,7 @@ func FormatSeconds(s float64) string {
 	case s < 9.95:
 		return fmt.Sprintf("%.1fs", s)
 	}
-	n := int64(min(s+0.5, 1e15))
+	n := int64(s + 0.5)
 	switch {
 	case n < 60:
 		return fmt.Sprintf("%ds", n)
@@ -39,16 +41,16 @@ func FormatSeconds(s float64) string {
 	}
 }
 
-// FormatLeft prints a countdown in whole seconds, rounded up: 0 is over.
-func FormatLeft(s float64) string {
-	if s = math.Ceil(s); s > 0 && s < 60 {
+// Left prints a countdown in whole seconds, rounded up: 0 is over.
+func Left(d time.Duration) string {
+	if s := math.Ceil(d.Seconds()); s > 0 && s < 60 {
 		return fmt.Sprintf("%.0fs", s)
 	}
-	return FormatSeconds(s)
+	return Seconds((d + time.Second - 1).Truncate(time.Second))
 }
 
-// formatBytes prints a size: 512 B, 90.1 KiB, 16.0 MiB.
-func formatBytes(n int) string {
+// Bytes prints a size: 512 B, 90.1 KiB, 16.0 MiB.
+func Bytes(n int) string {
 	switch {
 	case n < 1<<10:
 		return fmt.Sprintf("%d B", n)
@@ -59,8 +61,8 @@ func formatBytes(n int) string {
 	}
 }
 
-// FormatCount prints a number with its noun.
-func FormatCount(n int, one, many string) string {
+// Count prints a number with its noun.
+func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -3,19 +3,20 @@ package view
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
-func TestFormatSeconds(t *testing.T) {
+func TestFloat(t *testing.T) {
 	for s, want := range map[float64]string{
 		0: "0s", -1: "0s", 0.000084: "0.1ms", 0.0004: "0.4ms", 0.0099: "9.9ms", 0.012: "12ms", 0.9994: "999ms", 0.9999: "1.0s",
 		2.34: "2.3s", 9.94: "9.9s", 9.96: "10s", 47.4: "47s", 59.6: "1m00s", 133: "2m13s", 3599.6: "1h00m", 11040: "3h04m",
 		190800: "2d05h",
 	} {
-		if got := FormatSeconds(s); got != want {
+		if got := Float(s); got != want {
 			t.Errorf("formatSeconds(%v) = %s, want %s", s, got, want)
 		}
 	}
-	if got := FormatLeft(0.2); got != "1s" {
+	if got := Left(200 * time.Millisecond); got != "1s" {
 		t.Errorf("formatLeft(0.2) = %s: a countdown must not say 0 before it is over", got)
 	}
 }

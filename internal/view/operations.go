@@ -1,9 +1,11 @@
 package view
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // OperationRow is one line of the table of operations, in words.
@@ -15,27 +17,27 @@ type OperationRow struct {
 }
 
 // OperationRows returns one row for each operation.
-func OperationRows(d *StatusDocument) []OperationRow {
+func OperationRows(s *health.Snapshot) []OperationRow {
 	var rows []OperationRow
-	for _, name := range operationNames(d) {
-		o := d.Operations[name]
-		r := OperationRow{Name: Say(name), LastOK: phraseAge(d, o.LastOK), Took: "-", Size: "-", InFlight: "-", LastError: "-"}
-		if o.LastOKSeconds != nil {
-			r.Took = FormatSeconds(*o.LastOKSeconds)
+	for _, name := range operationNames(s.Facts.Calls) {
+		c := s.Facts.Calls[name]
+		r := OperationRow{Name: Say(name), LastOK: Age(s, c.LastOK), Took: "-", Size: "-", InFlight: "-", LastError: "-"}
+		if !c.LastOK.IsZero() {
+			r.Took = Seconds(c.LastOKDuration)
 		}
-		if o.Bytes != nil {
-			r.Size = formatBytes(*o.Bytes)
+		if c.Answered() {
+			r.Size = Bytes(c.Bytes)
 		}
-		if o.InFlightSeconds != nil {
-			r.InFlight = FormatSeconds(*o.InFlightSeconds)
+		if !c.InFlightSince.IsZero() {
+			r.InFlight = Seconds(s.Age(c.InFlightSince))
 		}
-		if o.LastError != nil {
-			r.LastError = Say(o.LastError.Code)
-			if o.LastFailed != nil {
-				r.LastError += ", " + phraseAge(d, o.LastFailed)
+		if c.LastErr != nil {
+			r.LastError = Say(c.LastErr.Code)
+			if !c.LastFailed.IsZero() {
+				r.LastError += ", " + Age(s, c.LastFailed)
 			}
-			if o.LastOK == nil || o.LastFailed != nil && o.LastFailed.After(*o.LastOK) {
-				r.Failing = phraseReason(o.LastError)
+			if c.LastFailed.After(c.LastOK) {
+				r.Failing = errorCause(c.LastErr)
 			}
 		}
 		rows = append(rows, r)
@@ -43,21 +45,18 @@ func OperationRows(d *StatusDocument) []OperationRow {
 	return rows
 }
 
-// operationNames returns the operations of d in the order in which plegd calls
-// them.
-func operationNames(d *StatusDocument) []string {
+// operationNames returns the operations in the order in which plegd calls them.
+func operationNames(calls map[string]health.Call) []string {
 	var out []string
 	for _, op := range cri.Operations() {
-		if _, ok := d.Operations[string(op)]; ok {
+		if _, ok := calls[string(op)]; ok {
 			out = append(out, string(op))
 		}
 	}
-	var others []string
-	for name := range d.Operations {
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if !slices.Contains(out, name) {
-			others = append(others, name)
+			out = append(out, name)
 		}
 	}
-	slices.Sort(others)
-	return append(out, others...)
+	return out
 }

@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,341 +11,374 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// The phrases are the parts of a status document in words. The terminal and the
-// page say the same thing with them. Every text from outside in them has gone
-// through say.
+// The phrases are the parts of a snapshot in words, the same for the terminal and
+// the page. Every text from outside in them has gone through Say.
 
-// phraseAge says how long ago t was.
-func phraseAge(d *StatusDocument, t *time.Time) string {
-	if t == nil {
+// Age says how long ago t was.
+func Age(s *health.Snapshot, t time.Time) string {
+	if t.IsZero() {
 		return "never"
 	}
-	return FormatSeconds(d.Now.Sub(*t).Seconds()) + " ago"
+	return Seconds(s.Age(t)) + " ago"
 }
 
-// PhraseFor says since how long something stands.
-func PhraseFor(d *StatusDocument, t time.Time) string {
-	return "for " + FormatSeconds(d.Now.Sub(t).Seconds())
-}
+// For says for how long something has been so.
+func For(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age(t)) }
 
-// PhraseKubelet says what the modelled kubelet writes into the Ready condition.
-// Until plegd has watched for as long as the kubelet's rules take, that is not
-// what the node's own kubelet writes: it may know better from before.
-func PhraseKubelet(d *StatusDocument) string {
-	k := &d.Kubelet
+// Kubelet says what the modelled kubelet writes into the Ready condition. Until
+// plegd has watched for as long as the kubelet's rules take, that is not what the
+// node's own kubelet writes: it may know better from before.
+func Kubelet(s *health.Snapshot) string {
 	switch {
-	case health.State(d.State) == health.StateStarting && !k.NodeReady:
-		return "one that started when plegd did would say: " + Say(d.KubeletMessage)
-	case k.NodeReady && d.KubeletMessage == "":
+	case s.State == health.StateStarting && !s.NodeReady:
+		return "one that started when plegd did would say: " + Say(s.KubeletMessage)
+	case s.NodeReady && s.KubeletMessage == "":
 		return "would call this node Ready"
-	case k.NodeReady:
-		return "would still call this node Ready; its message will be: " + Say(d.KubeletMessage)
-	case k.ReadyIn != nil:
-		return "would call this node NotReady until its next status update, " + PhraseWindow(k.ReadyIn, k.ReadyInLatest) + ": " + Say(d.KubeletMessage)
+	case s.NodeReady:
+		return "would still call this node Ready; its message will be: " + Say(s.KubeletMessage)
+	case s.ReadyIn != nil:
+		return "would call this node NotReady until its next status update, " + Window(s.ReadyIn, s.ReadyInLatest) + ": " + Say(s.KubeletMessage)
 	default:
-		return "would call this node NotReady: " + Say(d.KubeletMessage)
+		return "would call this node NotReady: " + Say(s.KubeletMessage)
 	}
 }
 
-// PhraseSettings says which of the kubelet's settings are in force and where they
-// come from; empty where nothing is known but plegd's defaults.
-func PhraseSettings(d *StatusDocument) string {
-	k := &d.Kubelet
-	if len(k.From) == 0 {
+// Settings says which of the kubelet's settings are in force and where they come
+// from; empty where only plegd's defaults are known.
+func Settings(s *health.Snapshot) string {
+	c, k := &s.Facts.Config, s.Facts.Evidence.KubeletProcess
+	if len(c.From) == 0 {
 		return ""
 	}
-	part := func(what, setting string) string { return what + " (" + Say(k.From[setting]) + ")" }
-	s := part("status update every "+FormatSeconds(k.NodeStatusPeriod), cri.SettingNodeStatusPeriod) + ", " +
-		part("requests of "+FormatSeconds(k.RPCTimeout)+" at most", cri.SettingRequestTimeout)
-	if k.Started != nil {
-		s += ", kubelet started " + phraseAge(d, k.Started)
+	part := func(what, setting string) string { return what + " (" + Say(c.From[setting]) + ")" }
+	out := part("status update every "+Seconds(c.NodeStatusPeriod), cri.SettingNodeStatusPeriod) + ", " +
+		part("requests of "+Seconds(c.RPCTimeout)+" at most", cri.SettingRequestTimeout)
+	if !s.Started.IsZero() {
+		out += ", kubelet started " + Age(s, s.Started)
 	}
-	if k.EventedPLEG && d.Events.Mode != "evented" {
-		s += ". The kubelet uses EventedPLEG: set --events=evented"
+	if k == nil {
+		return out
+	}
+	if e := s.Facts.Events; k.EventedPLEG && (e == nil || e.Mode != "evented") {
+		out += ". The kubelet uses EventedPLEG: set --events=evented"
 	}
 	if k.Problem != "" {
-		s += ". Not read: " + Say(k.Problem)
+		out += ". Not read: " + Say(k.Problem)
 	}
-	return s
+	return out
 }
 
-// PhraseTimeLeft says until when the kubelet manages pods and when the node turns
+// TimeLeft says until when the kubelet manages pods and when the node turns
 // NotReady; empty while nothing points that way.
-func PhraseTimeLeft(d *StatusDocument) string {
+func TimeLeft(s *health.Snapshot) string {
 	var parts []string
-	if s := PhraseRules(d); s != "" {
-		parts = append(parts, s)
-	}
-	if s := phraseNotReady(d); s != "" {
-		parts = append(parts, s)
+	for _, part := range []string{Rules(s), notReady(s)} {
+		if part != "" {
+			parts = append(parts, part)
+		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// PhraseRules says since when, or how long until, the kubelet's rules fail.
-func PhraseRules(d *StatusDocument) string {
-	fails := d.Kubelet.RulesFailIn
+// Rules says since when, or how long until, the kubelet's rules fail.
+func Rules(s *health.Snapshot) string {
 	switch {
-	case fails == nil:
+	case s.RulesFailIn == nil:
 		return ""
-	case *fails > 0:
-		return FormatLeft(*fails) + " until the kubelet stops managing pods"
-	case d.Since == nil || health.State(d.State) != health.StateUnhealthy:
+	case *s.RulesFailIn > 0:
+		return Left(*s.RulesFailIn) + " until the kubelet stops managing pods"
+	case s.Since.IsZero() || s.State != health.StateUnhealthy:
 		return "by its rules the kubelet manages no pods"
-	case d.SyncLoopAllowed:
-		return "by the kubelet's rules the pod network is down " + PhraseFor(d, *d.Since)
+	case s.SyncLoopAllowed:
+		return "by the kubelet's rules the pod network is down " + For(s, s.Since)
 	default:
-		return "the kubelet stopped managing pods " + phraseAge(d, d.Since)
+		return "the kubelet stopped managing pods " + Age(s, s.Since)
 	}
 }
 
-// phraseNotReady says when the node turns NotReady.
-func phraseNotReady(d *StatusDocument) string {
+// notReady says when the node turns NotReady.
+func notReady(s *health.Snapshot) string {
 	switch {
-	case d.NotReadyIn == nil:
+	case s.NotReadyIn == nil:
 		return ""
-	case !d.Kubelet.NodeReady && *d.NotReadyIn <= 0:
+	case !s.NodeReady && *s.NotReadyIn <= 0:
 		return "by the model the node is NotReady now"
 	default:
-		return "the node turns NotReady " + PhraseWindow(d.NotReadyIn, d.NotReadyInLatest) + ", if nothing changes"
+		return "the node turns NotReady " + Window(s.NotReadyIn, s.NotReadyInLatest) + ", if nothing changes"
 	}
 }
 
-// PhraseWindow says when something happens: in 76 to 86s, within 8s.
-func PhraseWindow(earliest, latest *float64) string {
+// Window says when something happens: in 76 to 86s, within 8s.
+func Window(earliest, latest *time.Duration) string {
 	switch {
-	case latest == nil || FormatLeft(*earliest) == FormatLeft(*latest):
-		return "in " + FormatLeft(*earliest)
+	case latest == nil || Left(*earliest) == Left(*latest):
+		return "in " + Left(*earliest)
 	case *earliest <= 0:
-		return "within " + FormatLeft(*latest)
+		return "within " + Left(*latest)
 	default:
-		return "in " + FormatLeft(*earliest) + " to " + FormatLeft(*latest)
+		return "in " + Left(*earliest) + " to " + Left(*latest)
 	}
 }
 
-// PhraseLastSeen says when the last successful relist started.
-func PhraseLastSeen(d *StatusDocument) string {
-	threshold := "threshold " + FormatSeconds(d.Threshold)
-	if d.LastSeenAge == nil {
+// LastSeen says when the last successful relist started.
+func LastSeen(s *health.Snapshot) string {
+	threshold := "threshold " + Seconds(s.Threshold)
+	if s.LastSeen.IsZero() {
 		return "never; " + threshold
 	}
-	s := FormatSeconds(*d.LastSeenAge) + " ago; " + threshold
-	if m := d.ModelledLastSeenAge; m != nil && *m > *d.LastSeenAge+d.RelistPeriod {
-		s += "; the kubelet's own pace: " + FormatSeconds(*m) + " ago"
+	out := Seconds(s.LastSeenAge) + " ago; " + threshold
+	if !s.ModelledLastSeen.IsZero() && s.ModelledAge > s.LastSeenAge+s.Facts.Config.RelistPeriod {
+		out += "; the kubelet's own pace: " + Seconds(s.ModelledAge) + " ago"
 	}
-	return s
+	return out
 }
 
-// PhraseInFlight says what the relist under way is doing; empty between two.
-func PhraseInFlight(d *StatusDocument) string {
-	f := d.Relist.InFlight
+// InFlight says what the relist under way is doing; empty between two.
+func InFlight(s *health.Snapshot) string {
+	f := s.Facts.Relist.InFlight
 	if f == nil {
 		return ""
 	}
-	s := "under way for " + FormatSeconds(f.Seconds)
-	if phase := FormatSeconds(f.PhaseSeconds); phase == FormatSeconds(f.Seconds) {
-		s += " in " + Say(f.Phase)
-	} else {
-		s += ", for " + phase + " in " + Say(f.Phase)
+	total, phase := Seconds(s.Age(f.Start)), Seconds(s.Age(f.PhaseStart))
+	out := "under way for " + total
+	if phase != total {
+		out += ", for " + phase
 	}
+	out += " in " + Say(string(f.Phase))
 	if f.Pods > 0 {
-		s += fmt.Sprintf(", %d of %s inspected", f.Inspected, FormatCount(f.Pods, "pod", "pods"))
+		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, Count(f.Pods, "pod", "pods"))
 	}
-	return s
+	return out
 }
 
-// PhraseLastRelist says how the last relist went.
-func PhraseLastRelist(d *StatusDocument) string {
-	l := d.Relist.Last
+// LastRelist says how the last relist went.
+func LastRelist(s *health.Snapshot) string {
+	l := s.Facts.Relist.Last
 	if l == nil {
 		return "none has ended yet"
 	}
-	took := FormatSeconds(l.Seconds)
-	if l.Error != nil {
-		s := fmt.Sprintf("failed after %s in %s", took, phraseCode(l.Error))
-		if d.Relist.Failures > 1 {
-			s += fmt.Sprintf(" (%d in a row)", d.Relist.Failures)
+	took := Seconds(l.End.Sub(l.Start))
+	if l.Err != nil {
+		out := fmt.Sprintf("failed after %s in %s: %s", took, Say(l.Err.Operation), Say(l.Err.Code))
+		if n := s.Facts.Relist.Failures; n > 1 {
+			out += fmt.Sprintf(" (%d in a row)", n)
 		}
-		return s
+		return out
 	}
-	s := fmt.Sprintf("took %s: lists %s + %s", took, FormatSeconds(l.ListPodSandbox), FormatSeconds(l.ListContainers))
-	if t := d.Relist.TypicalLists; t != nil {
-		s += ", typically " + FormatSeconds(*t) + " together"
+	out := fmt.Sprintf("took %s: lists %s + %s", took, Seconds(l.ListPodSandbox), Seconds(l.ListContainers))
+	if lists := slices.Sorted(slices.Values(s.Facts.Relist.Lists)); len(lists) > 0 {
+		out += ", typically " + Seconds(lists[len(lists)/2]) + " together"
 	}
 	if l.Inspected > 0 {
-		s += fmt.Sprintf(", %s inspected", FormatCount(l.Inspected, "pod", "pods"))
+		out += fmt.Sprintf(", %s inspected", Count(l.Inspected, "pod", "pods"))
 		if l.Failed > 0 {
-			s += fmt.Sprintf(" (%d failed)", l.Failed)
+			out += fmt.Sprintf(" (%d failed)", l.Failed)
 		}
-		s += "; at the kubelet's pace " + FormatSeconds(l.Serial)
+		out += "; at the kubelet's pace " + Seconds(l.Serial)
 	}
-	return s
+	return out
 }
 
-// phraseCode says which call failed and with what code. The words of the error
-// stand once, beside the operation.
-func phraseCode(e *ErrorDocument) string { return Say(e.Operation) + ": " + Say(e.Code) }
+// Error says why a call failed.
+func Error(e *health.CallError) string { return Say(e.Operation) + ": " + errorCause(e) }
 
-// PhraseError says why a call failed.
-func PhraseError(e *ErrorDocument) string {
-	return Say(e.Operation) + ": " + phraseReason(e)
-}
-
-// phraseReason says why, without which call it was.
-func phraseReason(e *ErrorDocument) string {
-	s := Say(e.Code)
+// errorCause says why, without which call it was.
+func errorCause(e *health.CallError) string {
+	out := Say(e.Code)
 	if e.Bytes > 0 && e.Limit > 0 {
-		return s + fmt.Sprintf(": the answer of %s is above the limit of %s", formatBytes(e.Bytes), formatBytes(e.Limit))
+		return out + fmt.Sprintf(": the answer of %s is above the limit of %s", Bytes(e.Bytes), Bytes(e.Limit))
 	}
 	if e.Message != "" {
-		s += ": " + Say(e.Message)
+		out += ": " + Say(e.Message)
 	}
-	return s
+	return out
 }
 
-// PhraseStatusCheck says how the runtime status check stands.
-func PhraseStatusCheck(d *StatusDocument) string {
-	c := d.StatusCheck
-	parts := []string{"last good never"}
-	if c.LastGoodAge != nil {
-		parts[0] = "last good " + FormatSeconds(*c.LastGoodAge) + " ago"
+// StatusCheck says what came of the kubelet's runtime status check.
+func StatusCheck(s *health.Snapshot) string {
+	c := &s.Facts.Status
+	parts := []string{"last good " + Age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady)}
+	if !c.InFlightSince.IsZero() {
+		parts = append(parts, "a call is under way "+For(s, c.InFlightSince))
 	}
-	parts = append(parts, phraseCondition("RuntimeReady", c.Conditions.RuntimeReady),
-		phraseCondition("NetworkReady", c.Conditions.NetworkReady))
-	if c.InFlightSeconds != nil {
-		parts = append(parts, "a call is under way for "+FormatSeconds(*c.InFlightSeconds))
-	}
-	if c.LastError != nil {
-		parts = append(parts, "the last call failed: "+Say(c.LastError.Code))
+	if c.LastErr != nil {
+		parts = append(parts, "the last call failed: "+Say(c.LastErr.Code))
 	}
 	return strings.Join(parts, "; ")
 }
 
-func phraseCondition(name string, c *ConditionDocument) string {
+func condition(name string, c *health.Condition) string {
 	switch {
 	case c == nil:
 		return name + " unknown"
 	case c.Status:
 		return name + " yes"
 	}
-	s := name + " no"
+	out := name + " no"
 	if c.Reason != "" || c.Message != "" {
-		s += " (" + strings.TrimPrefix(Say(c.Reason)+": "+Say(c.Message), ": ") + ")"
+		out += " (" + strings.TrimPrefix(Say(c.Reason)+": "+Say(c.Message), ": ") + ")"
 	}
-	return s
+	return out
 }
 
-// PhraseProbe says how the last fresh dial went.
-func PhraseProbe(d *StatusDocument) string {
-	if d.Probe == nil {
+// Probe says how the last fresh dial went.
+func Probe(s *health.Snapshot) string {
+	if s.Facts.Probe.At.IsZero() {
 		return "none yet"
 	}
-	return phraseDial(d, d.Probe, "version")
+	return dial(s, &s.Facts.Probe, "version")
 }
 
-// phraseDial says how a fresh dial went; rpc is what was asked at its end.
-func phraseDial(d *StatusDocument, p *ProbeDocument, rpc string) string {
+// dial says how a fresh dial went; rpc is what was called at its end.
+func dial(s *health.Snapshot, p *health.Probe, rpc string) string {
 	var stages []string
 	for _, stage := range []struct {
-		name    string
-		seconds *float64
-	}{{"connect", p.ConnectSeconds}, {"settings", p.SettingsSeconds}, {rpc, p.RPCSeconds}} {
-		if stage.seconds != nil {
-			stages = append(stages, stage.name+" "+FormatSeconds(*stage.seconds))
+		name string
+		took time.Duration
+	}{{"connect", p.Connect}, {"settings", p.Settings}, {rpc, p.RPC}} {
+		if stage.took > 0 {
+			stages = append(stages, stage.name+" "+Seconds(stage.took))
 		}
 	}
-	s := "answered"
+	out := "answered"
 	if !p.OK {
-		s = "failed at " + Say(p.Stage) + ": " + Say(p.Cause)
+		out = "failed at " + Say(string(p.Stage)) + ": " + Say(string(p.Cause))
 		if p.Detail != "" {
-			s += " (" + Say(p.Detail) + ")"
+			out += " (" + Say(p.Detail) + ")"
 		}
 		if p.Failures > 1 {
-			s += fmt.Sprintf(", %d in a row", p.Failures)
+			out += fmt.Sprintf(", %d in a row", p.Failures)
 		}
 	}
-	s += ", " + phraseAge(d, &p.At)
+	out += ", " + Age(s, p.At)
 	if len(stages) > 0 {
-		s += "; " + strings.Join(stages, ", ")
+		out += "; " + strings.Join(stages, ", ")
 	}
-	return s
+	return out
 }
 
-// PhraseRuntime says which runtime answers, and where.
-func PhraseRuntime(d *StatusDocument) string {
-	var s string
-	if r := d.Runtime; r != nil {
-		s = strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
+// Runtime says which runtime answers, and where.
+func Runtime(s *health.Snapshot) string {
+	var out string
+	if r := &s.Facts.Runtime; r.Name != "" || r.Version != "" {
+		out = strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
 		if r.CRIVersion != "" {
-			s += " (CRI " + Say(r.CRIVersion) + ")"
+			out += " (CRI " + Say(r.CRIVersion) + ")"
 		}
-		s += " at "
+		out += " at "
 	}
-	e := d.Endpoint
+	e := &s.Facts.Endpoint
 	if e.Path == "" {
-		s += "no socket found"
+		out += "no socket found"
 		if len(e.Searched) > 0 {
-			s += "; looked at " + Say(strings.Join(e.Searched, ", "))
+			out += "; looked at " + Say(strings.Join(e.Searched, ", "))
 		}
-		return s
+		return out
 	}
-	s += Say(e.Path)
+	out += Say(e.Path)
 	if e.Source != "" {
-		s += ", from " + Say(e.Source)
+		out += ", from " + Say(e.Source)
 	}
-	return s
+	return out
 }
 
-// PhrasePods says what runs on the node.
-func PhrasePods(d *StatusDocument) string {
-	p := d.Pods
-	if p.Running == nil {
+// Pods says what runs on the node.
+func Pods(s *health.Snapshot) string {
+	p := s.Facts.Pods
+	if p == nil {
 		return "not counted yet"
 	}
-	s := fmt.Sprintf("%d running; containers:", *p.Running)
-	sep := " "
-	for state := range cri.NumStates {
-		name := cri.State(state).String()
-		n := p.Containers[name]
-		if n == 0 && name != cri.StateRunning.String() {
-			continue
+	states := []string{fmt.Sprintf("%d running", p.Containers["running"])}
+	for _, state := range slices.Sorted(maps.Keys(p.Containers)) {
+		if n := p.Containers[state]; n > 0 && state != "running" {
+			states = append(states, fmt.Sprintf("%d %s", n, Say(state)))
 		}
-		s += fmt.Sprintf("%s%d %s", sep, n, name)
-		sep = ", "
 	}
-	if p.Reinspect > 0 {
-		s += fmt.Sprintf("; %s for reinspection", FormatCount(p.Reinspect, "pod waits", "pods wait"))
+	out := fmt.Sprintf("%d running; containers: %s", p.Running, strings.Join(states, ", "))
+	if n := s.Facts.Relist.Reinspect; n > 0 {
+		out += fmt.Sprintf("; %s for reinspection", Count(n, "pod waits", "pods wait"))
 	}
-	return s
+	return out
 }
 
-// PhrasePod names a pod, or says that there is one.
-func PhrasePod(p *PodDocument) string {
-	if p == nil {
+// PodName names a pod, or says that there is one.
+func PodName(p *health.PodInspection) string {
+	if p.Name == "" {
 		return "a pod (names need authentication)"
 	}
 	return Say(p.Namespace + "/" + p.Name)
 }
 
+// PodTook returns how long the inspection of a pod took, or has been under way.
+func PodTook(s *health.Snapshot, p *health.PodInspection) string {
+	if p.Duration == 0 {
+		return Seconds(s.Age(p.Start))
+	}
+	return Seconds(p.Duration)
+}
+
+// stuckAfter is how long an inspection is under way before it counts as stuck: by
+// then it holds up the next relist.
+const stuckAfter = time.Second
+
+// StuckPods returns the inspections that are stuck.
+func StuckPods(s *health.Snapshot) []health.PodInspection {
+	return slices.DeleteFunc(slices.Clone(s.Facts.Relist.Inspecting), func(p health.PodInspection) bool { return s.Age(p.Start) < stuckAfter })
+}
+
 // SplitReasons returns the primary reason, nil when there is none, and the
 // others.
-func SplitReasons(d *StatusDocument) (primary *ReasonDocument, others []ReasonDocument) {
-	for i := range d.Reasons {
-		if d.Reasons[i].ID == d.Reason && primary == nil {
-			primary = &d.Reasons[i]
+func SplitReasons(v *health.Verdict) (primary *health.Active, others []health.Active) {
+	for i := range v.Active {
+		if v.Active[i].ID == v.Reason && primary == nil {
+			primary = &v.Active[i]
 			continue
 		}
-		others = append(others, d.Reasons[i])
+		others = append(others, v.Active[i])
 	}
 	return primary, others
 }
 
 // HasReason reports whether id is among the reasons.
-func HasReason(reasons []ReasonDocument, id string) bool {
-	for _, r := range reasons {
-		if r.ID == id {
-			return true
-		}
+func HasReason(reasons []health.Active, id string) bool {
+	return slices.ContainsFunc(reasons, func(a health.Active) bool { return a.ID == id })
+}
+
+// Events says what state the event stream is in; "" where plegd listens to none.
+func Events(s *health.Snapshot) string {
+	e := s.Facts.Events
+	if e == nil || e.Phase == "" {
+		return ""
 	}
-	return false
+	out := Say(e.Mode) + ": "
+	switch e.Phase {
+	case "streaming":
+		out += "the stream holds"
+	case "broken":
+		out += fmt.Sprintf("the stream has failed %s", Count(e.Failures, "time", "times"))
+		if e.FellBack {
+			out += ", relying on relists alone"
+		}
+	case "refused":
+		out += "left alone"
+	case "unsupported", "ends_at_once":
+		out += "the runtime sends none"
+	default:
+		out += "waiting for the stream"
+	}
+	if e.Detail != "" {
+		out += " (" + Say(e.Detail) + ")"
+	}
+	var received uint64
+	for _, n := range e.Received {
+		received += n
+	}
+	if received == 0 && e.Missed == 0 {
+		return out
+	}
+	out += fmt.Sprintf("; %d received", received)
+	if !e.LastEvent.IsZero() {
+		out += ", the last " + Age(s, e.LastEvent)
+	}
+	return out + fmt.Sprintf(", %d changes missed", e.Missed)
 }

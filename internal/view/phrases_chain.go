@@ -7,9 +7,9 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// PhraseLink says what a link of a chain of waiting is, and what it does instead of
+// Link says what a link of a chain of waiting is, and what it does instead of
 // answering.
-func PhraseLink(l health.Link) string {
+func Link(l health.Link) string {
 	out := string(l.Kind)
 	if l.Name != "" {
 		out += " " + Say(l.Name)

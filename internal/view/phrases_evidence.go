@@ -2,16 +2,21 @@ package view
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // What is interesting of the node: from here on it is worth a line.
 const (
 	interestingPressure = 20 // per cent of the last 10 s
 	interestingShare    = 0.8
-	// interestingAge is the age, in seconds, of the kubelet's own last seen: a
+	// interestingAge is the age of the kubelet's own last seen: a
 	// good one is a few seconds old, since it is asked every few seconds.
-	interestingAge = 15
+	interestingAge = 15 * time.Second
 	// unlimited is what the kernel has where there is no limit to speak of.
 	unlimited = 1 << 62
 	// shownDown is the most characters of one source's error in the text.
@@ -21,17 +26,17 @@ const (
 // EvidenceRow is one line of evidence, in words.
 type EvidenceRow struct{ Label, Text string }
 
-// EvidenceRows says what the node says, as far as it is of interest.
-func EvidenceRows(d *StatusDocument) []EvidenceRow {
+// EvidenceRows says what the node shows, as far as it is of interest.
+func EvidenceRows(s *health.Snapshot) []EvidenceRow {
 	var rows []EvidenceRow
 	for _, r := range []EvidenceRow{
-		{"Process", phraseProcess(d)},
-		{"Clients", phraseClients(d)},
-		{"Helpers", phraseHelpers(d)},
-		{"Docker", phraseDocker(d)},
-		{"Healthz", phraseHealthz(d)},
-		{"Node", phraseNode(d)},
-		{"Missing", phraseDown(d)},
+		{"Process", process(s)},
+		{"Clients", clients(s)},
+		{"Helpers", helpers(s)},
+		{"Docker", docker(s)},
+		{"Healthz", healthz(s)},
+		{"Node", node(s)},
+		{"Missing", missing(s)},
 	} {
 		if r.Text != "" {
 			rows = append(rows, r)
@@ -40,30 +45,25 @@ func EvidenceRows(d *StatusDocument) []EvidenceRow {
 	return rows
 }
 
-// phraseProcess says how the process behind the socket is, and its accept queue;
-// empty while neither is known. What a healthy node has comes first.
-func phraseProcess(d *StatusDocument) string {
-	p, c, q := d.Evidence.Process, d.Evidence.Cgroup, d.Evidence.Queue
+// process describes the process behind the socket, and its accept queue; empty
+// while neither is known. What a healthy node has comes first.
+func process(s *health.Snapshot) string {
+	e := &s.Facts.Evidence
+	p, c, q := e.Process, e.Cgroup, e.Queue
 	var parts []string
 	if p != nil {
 		who := fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
 		switch {
 		case !p.Alive:
 			who += " is gone"
-		case p.UpSeconds != nil:
-			who += ", up " + FormatSeconds(*p.UpSeconds)
+		case !p.Start.IsZero():
+			who += ", up " + Seconds(s.Age(p.Start))
 		}
 		parts = append(parts, who)
-		if p.Alive {
-			parts = append(parts, phraseLive(p)...)
-		}
+		parts = append(parts, live(p)...)
 	}
 	if q != nil {
-		if q.Length != nil && q.Limit != nil {
-			parts = append(parts, fmt.Sprintf("queue %d of %d", *q.Length, *q.Limit))
-		} else {
-			parts = append(parts, "nobody listens")
-		}
+		parts = append(parts, queue(q, "nobody listens"))
 	}
 	if c != nil && c.Frozen {
 		parts = append(parts, "its cgroup is frozen")
@@ -74,23 +74,34 @@ func phraseProcess(d *StatusDocument) string {
 	if p != nil && p.Alive && p.Lock != nil {
 		parts = append(parts, fmt.Sprintf("waits for a lock on %s of pid %d %s", Say(p.Lock.File), p.Lock.HolderPID, Say(p.Lock.HolderComm)))
 	}
-	if p != nil && p.Restarts > 0 {
-		parts = append(parts, FormatCount(p.Restarts, "restart seen", "restarts seen"))
+	if p != nil && p.RestartsTotal > 0 {
+		parts = append(parts, Count(p.RestartsTotal, "restart seen", "restarts seen"))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// phraseLive says how a process that lives is.
-func phraseLive(p *ProcessDocument) []string {
+// queue describes an accept queue.
+func queue(q *health.Queue, nobody string) string {
+	if !q.Listening {
+		return nobody
+	}
+	return fmt.Sprintf("queue %d of %d", q.Length, q.Limit)
+}
+
+// live describes a process that lives.
+func live(p *health.Process) []string {
+	if !p.Alive {
+		return nil
+	}
 	var parts []string
 	switch {
-	case p.OpenFDs != nil && p.MaxFDs != nil:
-		parts = append(parts, fmt.Sprintf("fds %d of %d", *p.OpenFDs, *p.MaxFDs))
-	case p.OpenFDs != nil:
-		parts = append(parts, fmt.Sprintf("fds %d", *p.OpenFDs))
+	case p.OpenFDs >= 0 && p.MaxFDs >= 0:
+		parts = append(parts, fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs))
+	case p.OpenFDs >= 0:
+		parts = append(parts, fmt.Sprintf("fds %d", p.OpenFDs))
 	}
 	var threads []string
-	for _, state := range ThreadStates() {
+	for _, state := range health.ThreadStates() {
 		if n := p.Threads[state]; n > 0 {
 			threads = append(threads, fmt.Sprintf("%d %s", n, state))
 		}
@@ -101,63 +112,62 @@ func phraseLive(p *ProcessDocument) []string {
 	return parts
 }
 
-// phraseClients names the clients that do not read; empty while all do.
-func phraseClients(d *StatusDocument) string {
-	c := d.Evidence.Connections
+// clients names the clients that do not read; empty while all do.
+func clients(s *health.Snapshot) string {
+	c := s.Facts.Evidence.Connections
 	if c == nil {
 		return ""
 	}
 	var parts []string
-	for _, s := range c.Stuck {
-		who := "one that cannot be told"
-		if s.PID != nil {
-			who = fmt.Sprintf("pid %d %s (%s)", *s.PID, Say(s.Comm), Say(s.State))
+	for _, client := range c.Stuck {
+		who := "an unidentified client"
+		if client.PID > 0 {
+			who = fmt.Sprintf("pid %d %s (%s)", client.PID, Say(client.Comm), Say(client.State))
 		}
-		parts = append(parts, fmt.Sprintf("%s has not read for %s: %s unread, %s unsent",
-			who, FormatSeconds(s.Seconds), formatBytes(s.UnreadBytes), formatBytes(s.UnsentBytes)))
+		parts = append(parts, fmt.Sprintf("%s has not read %s: %s unread, %s unsent",
+			who, For(s, client.Since), Bytes(client.UnreadBytes), Bytes(client.UnsentBytes)))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// phraseHelpers names the shims and helpers that are stuck; empty while none is.
-func phraseHelpers(d *StatusDocument) string {
-	c := d.Evidence.Children
+// helpers names the shims and helpers that are stuck; empty while none is.
+func helpers(s *health.Snapshot) string {
+	c := s.Facts.Evidence.Children
 	if c == nil {
 		return ""
 	}
 	var parts []string
 	for _, p := range c.Stuck {
-		parts = append(parts, fmt.Sprintf("pid %d %s in %s for %s", p.PID, Say(p.Comm), Say(p.State), FormatSeconds(p.Seconds)))
+		parts = append(parts, fmt.Sprintf("pid %d %s in %s %s", p.PID, Say(p.Comm), Say(p.State), For(s, p.Since)))
 	}
 	for _, p := range c.Old {
-		parts = append(parts, fmt.Sprintf("pid %d %s runs for %s", p.PID, Say(p.Comm), FormatSeconds(p.Seconds)))
+		parts = append(parts, fmt.Sprintf("pid %d %s runs %s", p.PID, Say(p.Comm), For(s, p.Since)))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, "; ") + "; " + FormatCount(c.Shims, "shim", "shims") + " in all"
+	return strings.Join(parts, "; ") + "; " + Count(c.Shims, "shim", "shims") + " in all"
 }
 
-// phraseNode says how the node as a whole is; empty while that is nothing to
-// speak of.
-func phraseNode(d *StatusDocument) string {
-	n := d.Evidence.Node
+// node describes the node as a whole; empty while that is not of interest.
+func node(s *health.Snapshot) string {
+	n := s.Facts.Evidence.Node
 	if n == nil || !interesting(n) {
 		return ""
 	}
 	pressures := []string{"pressure"}
 	for _, p := range []struct {
 		name       string
-		some, full *float64
-	}{{"cpu", n.CPUSome, nil}, {"io", n.IOSome, n.IOFull}, {"memory", n.MemorySome, n.MemoryFull}} {
-		if p.some == nil {
+		some, full float64
+	}{{"cpu", n.CPUSome, -1}, {"io", n.IOSome, n.IOFull}, {"memory", n.MemorySome, n.MemoryFull}} {
+		if p.some < 0 {
 			continue
 		}
-		s := fmt.Sprintf("%s %.0f%%", p.name, *p.some)
-		if p.full != nil {
-			s += fmt.Sprintf("/%.0f%%", *p.full)
+		share := fmt.Sprintf("%s %.0f%%", p.name, p.some)
+		if p.full >= 0 {
+			share += fmt.Sprintf("/%.0f%%", p.full)
 		}
-		pressures = append(pressures, s)
+		pressures = append(pressures, share)
 	}
 	var parts []string
 	if len(pressures) > 1 {
@@ -174,9 +184,9 @@ func phraseNode(d *StatusDocument) string {
 	return strings.Join(append(parts, files, threads), "; ")
 }
 
-func interesting(n *NodeDocument) bool {
-	for _, p := range []*float64{n.CPUSome, n.MemorySome, n.MemoryFull, n.IOSome, n.IOFull} {
-		if p != nil && *p >= interestingPressure {
+func interesting(n *health.Node) bool {
+	for _, p := range []float64{n.CPUSome, n.MemorySome, n.MemoryFull, n.IOSome, n.IOFull} {
+		if p >= interestingPressure {
 			return true
 		}
 	}
@@ -184,75 +194,79 @@ func interesting(n *NodeDocument) bool {
 		n.ThreadsMax > 0 && float64(n.Threads) >= interestingShare*float64(n.ThreadsMax)
 }
 
-// phraseHealthz says what the kubelet says of itself; empty while it says
-// nothing, or nothing but that it is well.
-func phraseHealthz(d *StatusDocument) string {
-	k := d.Evidence.Kubelet
+// healthz says what the kubelet reports of itself; empty while it reports nothing
+// but health.
+func healthz(s *health.Snapshot) string {
+	k := s.Facts.Evidence.Kubelet
 	if k == nil {
 		return ""
 	}
 	var parts []string
 	switch {
 	case !k.OK:
-		s := "the kubelet's own check fails"
-		if k.FailedSeconds != nil {
-			s += " for " + FormatSeconds(*k.FailedSeconds)
+		out := "the kubelet's own check fails"
+		if !k.FailedSince.IsZero() {
+			out += " " + For(s, k.FailedSince)
 		}
-		parts = append(parts, strings.TrimSuffix(s+": "+Say(k.Detail), ": "))
+		parts = append(parts, strings.TrimSuffix(out+": "+Say(k.Detail), ": "))
 	case k.Detail != "":
 		parts = append(parts, Say(k.Detail))
 	}
-	if k.LastSeenAge != nil && *k.LastSeenAge >= interestingAge {
-		parts = append(parts, "its PLEG was last seen "+FormatSeconds(*k.LastSeenAge)+" ago")
+	if age := s.Age(k.LastSeen); age >= interestingAge {
+		parts = append(parts, "its PLEG was last seen "+Seconds(age)+" ago")
 	}
 	return strings.Join(parts, "; ")
 }
 
-// phraseDocker says how the fresh dial of the Docker socket went, and how dockerd
-// and its containerd are; empty behind every other runtime than cri-dockerd.
-func phraseDocker(d *StatusDocument) string {
-	e := d.Evidence.Docker
-	if e == nil || e.ProbeDocument == nil {
+// docker says how the fresh dial of the Docker socket went, and describes dockerd
+// and its containerd; empty behind every other runtime than cri-dockerd.
+func docker(s *health.Snapshot) string {
+	d := s.Facts.Evidence.Docker
+	if d == nil || d.At.IsZero() {
 		return ""
 	}
-	parts := []string{phraseDial(d, e.ProbeDocument, "ping")}
-	for _, p := range []*DockerProcessDocument{e.Daemon, e.Containerd} {
+	parts := []string{dial(s, &d.Probe, "ping")}
+	for _, p := range []*health.DockerProcess{d.Daemon, d.Containerd} {
 		if p != nil {
-			parts = append(parts, phraseDockerProcess(p)...)
+			parts = append(parts, dockerProcess(p)...)
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// phraseDockerProcess says how a process behind cri-dockerd is.
-func phraseDockerProcess(d *DockerProcessDocument) []string {
+// dockerProcess describes a process behind cri-dockerd.
+func dockerProcess(d *health.DockerProcess) []string {
 	var parts []string
 	if p := d.Process; p != nil {
 		who := fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
 		if !p.Alive {
 			who += " is gone"
 		}
-		parts = append(parts, who)
-		if p.Alive {
-			parts = append(parts, phraseLive(p)...)
-		}
+		parts = append(append(parts, who), live(p)...)
 	}
 	if d.Frozen {
 		parts = append(parts, "its cgroup is frozen")
 	}
-	if q := d.Queue; q != nil && q.Length == nil {
-		parts = append(parts, "nobody listens on "+Say(d.Socket))
-	} else if q != nil && q.Limit != nil {
-		parts = append(parts, fmt.Sprintf("queue %d of %d", *q.Length, *q.Limit))
+	if d.Queue != nil {
+		parts = append(parts, queue(d.Queue, "nobody listens on "+Say(d.Socket)))
 	}
 	return parts
 }
 
-// phraseDown says which sources of evidence do not answer, and why.
-func phraseDown(d *StatusDocument) string {
+// missing names the sources of evidence that do not answer, and why.
+func missing(s *health.Snapshot) string {
 	var parts []string
-	for _, name := range downSources(d) {
-		parts = append(parts, Say(name)+": "+Shorten(Say(d.Evidence.Sources[name].Error), shownDown))
+	sources := s.Facts.Evidence.Sources
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		src := sources[name]
+		if src.Up {
+			continue
+		}
+		why := Shorten(Say(src.Err), shownDown)
+		if src.Kept {
+			why += "; its last sample still counts"
+		}
+		parts = append(parts, Say(name)+": "+why)
 	}
 	return strings.Join(parts, "; ")
 }

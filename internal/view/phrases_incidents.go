@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/plegd/plegd/internal/incident"
 )
@@ -10,7 +11,10 @@ import (
 // WallTime is how the texts print a moment.
 const WallTime = "2006-01-02 15:04:05 MST"
 
-// Others tells how many more reasons an incident had.
+// Float prints a number of seconds as Seconds prints a duration.
+func Float(seconds float64) string { return Seconds(time.Duration(seconds * float64(time.Second))) }
+
+// Others says how many more reasons an incident had.
 func Others(s *incident.Summary) string {
 	n := len(s.Reasons)
 	if slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == s.Reason }) {

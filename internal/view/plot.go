@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -42,13 +45,13 @@ type plotBar struct {
 }
 
 // NewPlot draws the bins; nil when there is nothing to draw.
-func NewPlot(d *StatusDocument) *Plot {
-	bins := len(d.Recent)
+func NewPlot(s *health.Snapshot, recent []RelistBin) *Plot {
+	bins := len(recent)
 	if bins == 0 {
 		return nil
 	}
 	p := &Plot{
-		Width: bins, Height: PlotHeight, Limit: coordinate(PlotHeight - PlotY(d.Threshold)),
+		Width: bins, Height: PlotHeight, Limit: coordinate(PlotHeight - PlotY(s.Threshold.Seconds())),
 		Labels: []string{"1000s", "100s", "10s", "1s", "100ms", "10ms", "1ms"},
 		From:   "10 minutes ago",
 	}
@@ -67,33 +70,33 @@ func NewPlot(d *StatusDocument) *Plot {
 		}
 	}
 	var ended, failed int
-	for i, b := range d.Recent {
+	for i, b := range recent {
 		ended += b.Relists
 		failed += b.Failed
 		if b.Relists == 0 {
 			continue
 		}
-		s := b.Slowest.Seconds()
+		took := b.Slowest.Seconds()
 		switch {
 		case b.Failed > 0:
-			grow(i, s, "bad")
-		case s > d.RelistPeriod:
-			grow(i, s, "slow")
+			grow(i, took, "bad")
+		case b.Slowest > s.Facts.Config.RelistPeriod:
+			grow(i, took, "slow")
 		default:
-			grow(i, s, "ok")
+			grow(i, took, "ok")
 		}
 	}
-	if f := d.Relist.InFlight; f != nil {
-		grow(bins-1, f.Seconds, "now")
+	if f := s.Facts.Relist.InFlight; f != nil {
+		grow(bins-1, s.Age(f.Start).Seconds(), "now")
 	}
-	for i, s := range seconds {
+	for i, took := range seconds {
 		if class[i] == "" {
 			continue
 		}
-		h := max(PlotY(s), 1)
+		h := max(PlotY(took), 1)
 		p.Bars = append(p.Bars, plotBar{X: i, Y: coordinate(PlotHeight - h), Height: coordinate(h), Class: class[i]})
 	}
-	p.Summary = plotSummary(d, ended, failed, slices.Max(seconds))
+	p.Summary = plotSummary(s, ended, failed, slices.Max(seconds))
 	return p
 }
 
@@ -105,16 +108,16 @@ func PlotY(seconds float64) float64 {
 
 func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-func plotSummary(d *StatusDocument, ended, failed int, slowest float64) string {
-	s := FormatCount(ended, "relist", "relists") + " ended"
+func plotSummary(s *health.Snapshot, ended, failed int, slowest float64) string {
+	out := Count(ended, "relist", "relists") + " ended"
 	if failed > 0 {
-		s += fmt.Sprintf(", %d of them failed", failed)
+		out += fmt.Sprintf(", %d of them failed", failed)
 	}
 	if slowest > 0 {
-		s += "; the slowest took " + FormatSeconds(slowest)
+		out += "; the slowest took " + Seconds(time.Duration(slowest*float64(time.Second)))
 	}
-	if f := d.Relist.InFlight; f != nil {
-		s += "; one is under way for " + FormatSeconds(f.Seconds)
+	if f := s.Facts.Relist.InFlight; f != nil {
+		out += "; one is under way for " + Seconds(s.Age(f.Start))
 	}
-	return s + "."
+	return out + "."
 }

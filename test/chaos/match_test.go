@@ -40,18 +40,18 @@ type span struct{ from, to time.Time }
 // spans returns the times in which a reason was active in an incident.
 func spans(one *incident.Incident, reason string) (out []span) {
 	for i, m := range one.Timeline {
-		if !slices.ContainsFunc(m.Verdict.Active, func(a health.Active) bool { return a.ID == reason }) {
+		if !slices.ContainsFunc(m.Snapshot.Active, func(a health.Active) bool { return a.ID == reason }) {
 			continue
 		}
 		end := one.Updated
 		if i+1 < len(one.Timeline) {
-			end = one.Timeline[i+1].At
+			end = one.Timeline[i+1].Snapshot.At
 		}
-		if n := len(out); n > 0 && !m.At.After(out[n-1].to) {
+		if n := len(out); n > 0 && !m.Snapshot.At.After(out[n-1].to) {
 			out[n-1].to = end
 			continue
 		}
-		out = append(out, span{m.At, end})
+		out = append(out, span{m.Snapshot.At, end})
 	}
 	return out
 }

@@ -188,7 +188,7 @@ func TestPodsTruth(t *testing.T) {
 	countsAre(t, plegd, want)
 
 	eventsCounted(t, plegd, lives)
-	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Pods.Reinspect != 0 {
+	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Relist.Reinspect != 0 {
 		t.Errorf("at the end: %+v %v, want it healthy and no pod to reinspect", s, err)
 	}
 	lab.Report(t, "pods truth: %d pods, %d containers and sandboxes, every event and exit code as it was", pods, len(lives))
@@ -233,7 +233,7 @@ func TestBetweenTwoRelists(t *testing.T) {
 	if now := counts(t, plegd); now != was {
 		t.Errorf("counts are %+v, want %+v as before", now, was)
 	}
-	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Pods.Reinspect != 0 {
+	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Relist.Reinspect != 0 {
 		t.Errorf("at the end: %+v %v, want it healthy and no pod to reinspect", s, err)
 	}
 }

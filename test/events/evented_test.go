@@ -172,7 +172,7 @@ func eventsOf(t *testing.T, p *lab.Plegd) streamStatus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return streamStatus{s.Events.Stream, s.Events.InUse, s.Events.FellBack, s.Events.Opened, s.Events.Missed, s.Events.Lapses}
+	return streamStatus{s.Events.Phase, s.Events.InUse, s.Events.FellBack, s.Events.Opened, s.Events.Missed, s.Events.Lapses}
 }
 
 // awaitCaughtUp waits until the relist that plegd makes when a stream holds has

@@ -38,8 +38,8 @@ func awaitPhase(t *testing.T, p *lab.Plegd, phase string) {
 	t.Helper()
 	lab.Eventually(t, 30*time.Second, "the event stream is "+phase, func() error {
 		s, err := p.Status()
-		if err == nil && s.Events.Stream != phase {
-			err = fmt.Errorf("it is %q", s.Events.Stream)
+		if err == nil && s.Events.Phase != phase {
+			err = fmt.Errorf("it is %q", s.Events.Phase)
 		}
 		return err
 	})

@@ -4,13 +4,13 @@ package faults
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -58,11 +58,11 @@ func (b *bench) record(f *fault, began time.Time) {
 func recorded(b *bench, one *incident.Incident) []byte {
 	moments := one.Timeline
 	one.Timeline = []incident.Moment{}
-	head, err := json.Marshal(one)
+	head, err := health.Marshal(one)
 	b.must(err)
 	lines := make([][]byte, len(moments))
 	for i := range moments {
-		lines[i], err = json.Marshal(moments[i])
+		lines[i], err = health.Marshal(moments[i])
 		b.must(err)
 	}
 	return slices.Concat(bytes.TrimSuffix(head, []byte("]}")), []byte("\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]}\n"))

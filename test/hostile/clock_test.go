@@ -116,26 +116,26 @@ func TestClockStep(t *testing.T) {
 func (p *plegd) lasts() time.Duration {
 	p.t.Helper()
 	_, body, err := p.get(p.local, "/api/v1/status")
-	var d struct{ Now, Since time.Time }
+	var d struct{ At, Since time.Time }
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &d)
 	}
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return d.Now.Sub(d.Since)
+	return d.At.Sub(d.Since)
 }
 
 // clock is how far plegd's wall clock is ahead of the test's.
 func (p *plegd) clock() time.Duration {
 	p.t.Helper()
 	_, body, err := p.get(p.local, "/api/v1/status")
-	var d struct{ Now time.Time }
+	var d struct{ At time.Time }
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &d)
 	}
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return time.Until(d.Now)
+	return time.Until(d.At)
 }

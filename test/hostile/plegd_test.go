@@ -170,16 +170,19 @@ type document struct {
 		ID       string
 		Evidence []string
 	}
+	documentFacts `json:"facts"`
+}
+
+type documentFacts struct {
 	Relist struct {
-		Attempts uint64
-		Failures int
+		Attempts         uint64
+		Failures         int
+		Failing, Slowest []json.RawMessage
 	}
 	Runtime *struct{ Name, Version string }
 	Pods    struct {
-		Running            *int
-		Failing, Slowest   []json.RawMessage
-		RunningContainers  *int `json:"running_containers"`
-		ContainersByStates any  `json:"containers"`
+		Running    *int
+		Containers map[string]int
 	}
 }
 

@@ -215,7 +215,7 @@ func (l *lane) sample() (record.Sample, error) {
 	}
 	defer func() { _ = body.Close() }()
 	var s struct {
-		Now     time.Time `json:"now"`
+		Now     time.Time `json:"at"`
 		State   string    `json:"state"`
 		Reason  string    `json:"reason"`
 		Reasons []struct {

@@ -15,7 +15,7 @@ import (
 // Status is the part of /api/v1/status that the tests read.
 type Status struct {
 	// Now is when it was made.
-	Now            time.Time `json:"now"`
+	Now            time.Time `json:"at"`
 	State          string    `json:"state"`
 	Reason         string    `json:"reason"`
 	Reasons        []Reason  `json:"reasons"`
@@ -29,23 +29,27 @@ type Status struct {
 		NodeReady   bool     `json:"node_ready"`
 	} `json:"kubelet"`
 	LastSeen *time.Time `json:"last_seen"`
-	Relist   struct {
-		Attempts uint64 `json:"attempts"`
-		Failures int    `json:"failures"`
+	Facts    `json:"facts"`
+}
+
+// Facts are what the verdict is made from.
+type Facts struct {
+	Relist struct {
+		Attempts  uint64 `json:"attempts"`
+		Failures  int    `json:"failures"`
+		Reinspect int    `json:"reinspect"`
 		// InFlight is the relist under way, nil between two.
 		InFlight *struct {
-			Phase   string  `json:"phase"`
-			Seconds float64 `json:"seconds"`
+			Phase string `json:"phase"`
 		} `json:"in_flight"`
 	} `json:"relist"`
 	Pods struct {
 		Running    *int           `json:"running"`
 		Containers map[string]int `json:"containers"`
-		Reinspect  int            `json:"reinspect"`
 	} `json:"pods"`
 	// Events is the runtime's event stream.
 	Events struct {
-		Stream   string `json:"stream"`
+		Phase    string `json:"phase"`
 		InUse    bool   `json:"in_use"`
 		FellBack bool   `json:"fell_back"`
 		Opened   uint64 `json:"opened"`

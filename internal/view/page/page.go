@@ -5,10 +5,13 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"net/http"
 	"strings"
 
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -63,9 +66,9 @@ func hashSource(content string) string {
 
 // pageData is what the template sees.
 type pageData struct {
-	view.StatusDocument
-	// Doc is the same document, for the phrases.
-	Doc     *view.StatusDocument
+	*health.Snapshot
+	// Doc is the same snapshot, for the phrases.
+	Doc     *health.Snapshot
 	CSS     template.CSS
 	JS      template.JS
 	Refresh int
@@ -80,8 +83,8 @@ type pageData struct {
 	Restart   string
 	Plot      *view.Plot
 
-	Primary       *view.ReasonDocument
-	Others        []view.ReasonDocument
+	Primary       *health.Active
+	Others        []health.Active
 	OperationRows []view.OperationRow
 	PodTables     []podTable
 	IncidentRows  []incidentRow
@@ -91,7 +94,7 @@ type pageData struct {
 // podTable is one list of pods.
 type podTable struct {
 	ID, Title, Took string
-	Rows            []view.PodInspectionDocument
+	Rows            []health.PodInspection
 }
 
 // pageLink is one of the other things that plegd serves.
@@ -108,21 +111,31 @@ func pageLinks() []pageLink {
 	}
 }
 
-func newPageData(d *view.StatusDocument) pageData {
-	data := pageData{StatusDocument: *d, Doc: d, OperationRows: view.OperationRows(d), Links: pageLinks()}
-	data.IncidentRows = incidentRows(d)
-	data.Primary, data.Others = view.SplitReasons(d)
-	data.Headline, data.Clock, data.Plot = headline(d), newPageClock(d), view.NewPlot(d)
+// Content is what a page shows.
+type Content struct {
+	Snapshot *health.Snapshot
+	// Incidents are listed, newest first.
+	Incidents []incident.Summary
+	// Recent are the relists of the last minutes; none: there is no plot.
+	Recent []view.RelistBin
+}
+
+func newPageData(c Content) pageData {
+	s := c.Snapshot
+	data := pageData{Snapshot: s, Doc: s, OperationRows: view.OperationRows(s), Links: pageLinks()}
+	data.IncidentRows = incidentRows(c.Incidents, s.At)
+	data.Primary, data.Others = view.SplitReasons(&s.Verdict)
+	data.Headline, data.Clock, data.Plot = headline(s), newPageClock(s), view.NewPlot(s, c.Recent)
 	if data.Primary != nil {
-		data.Meaning, data.Restart = runbook(d, data.Primary.ID)
-		for _, step := range d.Steps {
+		data.Meaning, data.Restart = runbook(s, data.Primary.ID)
+		for _, step := range s.Steps {
 			data.StepParts = append(data.StepParts, stepParts(view.Say(step)))
 		}
 	}
 	for _, t := range []podTable{
-		{"stuck", "Stuck pods", "Under way", d.Pods.Stuck},
-		{"failing", "Failing pods", "Took", d.Pods.Failing},
-		{"slowest", "Slowest pods", "Took", d.Pods.Slowest},
+		{"stuck", "Stuck pods", "Under way", view.StuckPods(s)},
+		{"failing", "Failing pods", "Took", s.Facts.Relist.Failing},
+		{"slowest", "Slowest pods", "Took", s.Facts.Relist.Slowest},
 	} {
 		if len(t.Rows) > 0 {
 			data.PodTables = append(data.PodTables, t)
@@ -131,10 +144,10 @@ func newPageData(d *view.StatusDocument) pageData {
 	return data
 }
 
-// Serve writes the page. It is made whole before its first byte is sent, so
-// that an error cannot leave half of it behind. ?refresh=0 makes it hold still.
-func (p *Page) Serve(w http.ResponseWriter, r *http.Request, d *view.StatusDocument) {
-	data := newPageData(d)
+// Serve writes the page. It is made whole before its first byte is sent, so that
+// an error cannot leave half of it behind. ?refresh=0 pauses updates.
+func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c Content) {
+	data := newPageData(c)
 	data.CSS, data.JS = p.css, p.js
 	if r.URL.Query().Get("refresh") != "0" {
 		data.Refresh = pageRefresh
@@ -150,21 +163,23 @@ func (p *Page) Serve(w http.ResponseWriter, r *http.Request, d *view.StatusDocum
 
 func pageFuncs() template.FuncMap {
 	return template.FuncMap{
-		"say":         view.Say,
-		"seconds":     view.FormatSeconds,
-		"since":       view.PhraseFor,
-		"kubelet":     view.PhraseKubelet,
-		"timeLeft":    view.PhraseTimeLeft,
-		"lastSeen":    view.PhraseLastSeen,
-		"inFlight":    view.PhraseInFlight,
-		"lastRelist":  view.PhraseLastRelist,
-		"statusCheck": view.PhraseStatusCheck,
-		"probe":       view.PhraseProbe,
-		"runtime":     view.PhraseRuntime,
+		"say":         func(text any) string { return view.Say(fmt.Sprint(text)) },
+		"seconds":     view.Seconds,
+		"since":       view.For,
+		"kubelet":     view.Kubelet,
+		"timeLeft":    view.TimeLeft,
+		"lastSeen":    view.LastSeen,
+		"inFlight":    view.InFlight,
+		"lastRelist":  view.LastRelist,
+		"statusCheck": view.StatusCheck,
+		"settings":    view.Settings,
+		"probe":       view.Probe,
+		"runtime":     view.Runtime,
 		"evidence":    view.EvidenceRows,
-		"events":      view.PhraseEvents,
-		"pods":        view.PhrasePods,
-		"pod":         view.PhrasePod,
-		"failure":     view.PhraseError,
+		"events":      view.Events,
+		"pods":        view.Pods,
+		"pod":         func(p health.PodInspection) string { return view.PodName(&p) },
+		"took":        func(s *health.Snapshot, p health.PodInspection) string { return view.PodTook(s, &p) },
+		"failure":     view.Error,
 	}
 }

@@ -12,15 +12,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func pageSource(t *testing.T, d *view.StatusDocument) string {
+func pageSource(t *testing.T, d *health.Snapshot) string {
+	t.Helper()
+	return contentSource(t, Content{Snapshot: d})
+}
+
+func contentSource(t *testing.T, c Content) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	New().Serve(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), d)
+	New().Serve(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), c)
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
@@ -51,7 +57,7 @@ func elements(t *testing.T, source string) map[string]int {
 
 func TestPage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		snap view.Snapshot
+		snap health.Snapshot
 		want []string
 	}{
 		"starting":  {viewtest.Starting(), []string{"<h1>Starting</h1>", "no socket found", `<p class="big">starting</p>`}},
@@ -60,7 +66,7 @@ func TestPage(t *testing.T) {
 		"unhealthy": {viewtest.Unhealthy(), []string{`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "NotReady: [container runtime is down", "under way for 1m11s", "kill -USR1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source := pageSource(t, viewtest.Document(tt.snap, true))
+			source := pageSource(t, new(tt.snap))
 			text := html.UnescapeString(source)
 			for _, want := range tt.want {
 				if !strings.Contains(text, want) {
@@ -91,20 +97,21 @@ func TestPage(t *testing.T) {
 
 func TestPageHostile(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>` + "\x1b[2J\u202e"
-	d := viewtest.Document(viewtest.Degraded(), true)
+	d := new(viewtest.Degraded())
 	want := elements(t, pageSource(t, d))
-	d.KubeletMessage, d.Kubelet.NodeReady = evil, false
+	d.KubeletMessage, d.NodeReady = evil, false
 	d.Next, d.Reason, d.RunnerUp, d.State, d.PlegdVersion = evil, evil, evil, evil, evil
-	for i := range d.Reasons {
-		d.Reasons[i].Evidence = []string{evil, evil}
+	for i := range d.Active {
+		d.Active[i].Evidence = []string{evil, evil}
 	}
-	d.Reasons[0].ID, d.Reasons[0].Severity = evil, evil
-	d.Runtime.Name, d.Endpoint.Path = evil, evil
-	d.Operations["list_containers"] = view.OperationDocument{LastError: &view.ErrorDocument{Operation: evil, Code: evil, Message: evil}}
-	for _, pods := range [][]view.PodInspectionDocument{d.Pods.Slowest, d.Pods.Stuck, d.Pods.Failing} {
+	d.Active[0].ID, d.Active[0].Severity = evil, evil
+	d.Facts.Runtime.Name, d.Facts.Endpoint.Path = evil, evil
+	d.Facts.Calls["list_containers"] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
+	r := &d.Facts.Relist
+	for _, pods := range [][]health.PodInspection{r.Slowest, r.Inspecting, r.Failing} {
 		for i := range pods {
-			pods[i].Pod, pods[i].Operation = &view.PodDocument{Namespace: evil, Name: evil, UID: evil}, evil
-			pods[i].Error = &view.ErrorDocument{Operation: evil, Code: evil, Message: evil}
+			pods[i].Namespace, pods[i].Name, pods[i].UID, pods[i].Operation = evil, evil, evil, evil
+			pods[i].Err = &health.CallError{Operation: evil, Code: evil, Message: evil}
 		}
 	}
 	source := pageSource(t, d)
@@ -120,25 +127,25 @@ func TestPageHostile(t *testing.T) {
 	}
 }
 
-// TestPageHoldsStill looks at the page that does not keep itself up to date.
-func TestPageHoldsStill(t *testing.T) {
+// TestPausedPage looks at the page that does not keep itself up to date.
+func TestPausedPage(t *testing.T) {
 	w := httptest.NewRecorder()
-	New().Serve(w, httptest.NewRequest(http.MethodGet, "/?refresh=0", http.NoBody), viewtest.Document(viewtest.Healthy(), true))
+	New().Serve(w, httptest.NewRequest(http.MethodGet, "/?refresh=0", http.NoBody), Content{Snapshot: new(viewtest.Healthy())})
 	if got := elements(t, w.Body.String()); got["script"] > 0 || got["noscript"] > 0 {
-		t.Error("the page that should hold still does not")
+		t.Error("the page whose updates are paused has a script")
 	}
 }
 
 func TestPlot(t *testing.T) {
-	d := viewtest.Document(viewtest.Unhealthy(), true)
-	if p := view.NewPlot(d); p != nil {
+	d := new(viewtest.Unhealthy())
+	if p := view.NewPlot(d, nil); p != nil {
 		t.Error("a plot of nothing")
 	}
-	d.Recent = make([]view.RelistBin, view.HistoryBins)
-	d.Recent[50] = view.RelistBin{Slowest: time.Millisecond, Relists: 5}
-	d.Recent[60] = view.RelistBin{Slowest: 12 * time.Second, Relists: 1}
-	d.Recent[70] = view.RelistBin{Slowest: time.Second, Relists: 5, Failed: 1}
-	p := view.NewPlot(d)
+	recent := make([]view.RelistBin, view.HistoryBins)
+	recent[50] = view.RelistBin{Slowest: time.Millisecond, Relists: 5}
+	recent[60] = view.RelistBin{Slowest: 12 * time.Second, Relists: 1}
+	recent[70] = view.RelistBin{Slowest: time.Second, Relists: 5, Failed: 1}
+	p := view.NewPlot(d, recent)
 	class := map[int]string{}
 	for _, b := range p.Bars {
 		class[b.X] = b.Class
@@ -159,20 +166,21 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%v s are %v high, want %v", s, got, want)
 		}
 	}
-	if source := pageSource(t, d); elements(t, source)["rect"] != len(p.Bars) {
+	if source := contentSource(t, Content{Snapshot: d, Recent: recent}); elements(t, source)["rect"] != len(p.Bars) {
 		t.Error("the plot is not on the page")
 	}
 }
 
 func TestPageIncidents(t *testing.T) {
-	d := viewtest.Document(viewtest.Unhealthy(), true)
+	d := new(viewtest.Unhealthy())
 	if strings.Contains(pageSource(t, d), `id="incidents"`) {
 		t.Error("a list of no incidents")
 	}
+	var list []incident.Summary
 	for range maxIncidents + 5 {
-		d.Incidents = append(d.Incidents, viewtest.Incident().Summary)
+		list = append(list, viewtest.Incident().Summary)
 	}
-	source := pageSource(t, d)
+	source := contentSource(t, Content{Snapshot: d, Incidents: list})
 	if n := strings.Count(source, `href="`+view.PathIncidents+"/"+viewtest.IncidentID+`"`); n != maxIncidents {
 		t.Errorf("%d incidents are listed, want the newest %d", n, maxIncidents)
 	}
@@ -183,14 +191,12 @@ func TestPageIncidents(t *testing.T) {
 	}
 }
 
-// TestPageOpenIncident: one that goes on has lasted until now.
+// TestPageOpenIncident: an open one has lasted until now.
 func TestPageOpenIncident(t *testing.T) {
 	now := time.Now()
 	one := viewtest.Incident().Summary
 	one.Closed, one.Duration, one.Began = nil, 0, now.Add(-80*time.Second)
-	d := viewtest.Document(viewtest.Unhealthy(), true)
-	d.Incidents = UntilNow([]incident.Summary{one}, now)
-	if got := incidentRows(d)[0].Lasted; got != "1m20s" {
+	if got := incidentRows([]incident.Summary{one}, now)[0].Lasted; got != "1m20s" {
 		t.Errorf("an incident that was opened 80 s ago has lasted %s", got)
 	}
 }

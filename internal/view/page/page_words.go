@@ -1,7 +1,6 @@
 package page
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 )
 
 // headline is the page's largest line where no reason is active.
-func headline(d *view.StatusDocument) string {
-	switch health.State(d.State) {
+func headline(s *health.Snapshot) string {
+	switch s.State {
 	case health.StateHealthy:
 		return "All is well"
 	case health.StateStarting:
@@ -23,31 +22,31 @@ func headline(d *view.StatusDocument) string {
 }
 
 // pageClock is what the page shows largest beside the verdict: how long there
-// is, or that there is no hurry.
+// is, or that nothing points to NotReady.
 type pageClock struct {
 	Big, Small string
 	// High is the age of the last seen from which on it is worth a colour.
 	High float64
 }
 
-func newPageClock(d *view.StatusDocument) pageClock {
-	c := pageClock{High: d.Threshold / 6}
-	rules := view.PhraseRules(d)
-	switch left := d.NotReadyIn; {
-	case !d.Kubelet.NodeReady && health.State(d.State) == health.StateStarting:
+func newPageClock(s *health.Snapshot) pageClock {
+	c := pageClock{High: s.Threshold.Seconds() / 6}
+	rules := view.Rules(s)
+	switch left := s.NotReadyIn; {
+	case !s.NodeReady && s.State == health.StateStarting:
 		c.Big, c.Small = "starting", "no relist has succeeded yet"
-	case !d.Kubelet.NodeReady:
+	case !s.NodeReady:
 		c.Big, c.Small = "NotReady", "by the model of the kubelet; "+rules
 	case left != nil && *left <= 0:
-		c.Big, c.Small = "NotReady", view.PhraseWindow(left, d.NotReadyInLatest)+", if nothing changes; "+rules
+		c.Big, c.Small = "NotReady", view.Window(left, s.NotReadyInLatest)+", if nothing changes; "+rules
 	case left != nil:
-		c.Big, c.Small = view.FormatLeft(*left), "until the node turns NotReady at the earliest, if nothing changes; "+rules
+		c.Big, c.Small = view.Left(*left), "until the node turns NotReady at the earliest, if nothing changes; "+rules
 	default:
 		c.Big, c.Small = "Ready", "by the kubelet's rules"
 	}
 	c.Small = strings.TrimSuffix(c.Small, "; ")
-	if d.LastSeenAge != nil && d.NotReadyIn == nil {
-		c.Small += "; last seen " + view.FormatSeconds(*d.LastSeenAge) + " ago"
+	if !s.LastSeen.IsZero() && s.NotReadyIn == nil {
+		c.Small += "; last seen " + view.Seconds(s.LastSeenAge) + " ago"
 	}
 	return c
 }
@@ -58,25 +57,19 @@ const maxIncidents = 10
 // incidentRow is one incident in the page's list.
 type incidentRow struct{ Path, Opened, Lasted, State, Reason, Outcome string }
 
-// UntilNow returns the heads with the durations of open incidents until now, by
+// incidentRows lists the incidents; the durations of open ones are until now, by
 // the monotonic clock.
-func UntilNow(list []incident.Summary, now time.Time) []incident.Summary {
-	out := slices.Clone(list)
-	for i := range out {
-		if s := &out[i]; s.Closed == nil && !s.Began.IsZero() {
-			s.Duration = max(s.Duration, now.Sub(s.Began).Seconds())
-		}
-	}
-	return out
-}
-
-func incidentRows(d *view.StatusDocument) []incidentRow {
-	list := d.Incidents[:min(len(d.Incidents), maxIncidents)]
+func incidentRows(list []incident.Summary, now time.Time) []incidentRow {
+	list = list[:min(len(list), maxIncidents)]
 	rows := make([]incidentRow, 0, len(list))
 	for i := range list {
 		s := &list[i]
+		lasted := s.Duration
+		if s.Closed == nil && !s.Began.IsZero() {
+			lasted = max(lasted, now.Sub(s.Began).Seconds())
+		}
 		rows = append(rows, incidentRow{
-			Path: view.PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(view.WallTime), Lasted: view.FormatSeconds(s.Duration),
+			Path: view.PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(view.WallTime), Lasted: view.Float(lasted),
 			State: view.Say(string(s.State)), Reason: view.Say(s.Reason) + view.Others(s), Outcome: view.Outcome(s),
 		})
 	}
@@ -89,17 +82,14 @@ type stepPart struct {
 	Code bool
 }
 
-// runbook returns what the table says of the primary reason on this runtime;
-// nothing for one that it does not hold, which a newer daemon may have sent.
-func runbook(d *view.StatusDocument, id string) (meaning, restart string) {
+// runbook returns the meaning of a reason, and whether a restart of the runtime
+// helps, on this runtime; nothing for an unknown reason.
+func runbook(s *health.Snapshot, id string) (meaning, restart string) {
 	for _, r := range health.Reasons() {
-		if r.ID != id {
-			continue
+		if r.ID == id {
+			r = r.ForRuntime(s.Facts.Runtime)
+			return r.Meaning, r.RestartAnswer()
 		}
-		if d.Runtime != nil {
-			r = r.ForRuntime(health.Runtime{Name: d.Runtime.Name, Version: d.Runtime.Version})
-		}
-		return r.Meaning, r.RestartAnswer()
 	}
 	return "", ""
 }

@@ -13,7 +13,7 @@ import (
 func TestIncidentText(t *testing.T) {
 	var b bytes.Buffer
 	one := viewtest.Incident()
-	one.Timeline[1].Verdict.Active[0].Evidence = append(one.Timeline[1].Verdict.Active[0].Evidence, "\x1b[2Jgone\nforged line")
+	one.Timeline[1].Snapshot.Active[0].Evidence = append(one.Timeline[1].Snapshot.Active[0].Evidence, "\x1b[2Jgone\nforged line")
 	if err := WriteIncidentText(&b, one, false); err != nil {
 		t.Fatal(err)
 	}

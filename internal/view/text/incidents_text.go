@@ -23,7 +23,7 @@ func WriteIncidentsText(w io.Writer, list []incident.Summary, color bool) error 
 		for i := range list {
 			s := &list[i]
 			rows = append(rows, []string{
-				view.Say(s.ID), s.Opened.UTC().Format(view.WallTime), view.FormatSeconds(s.Duration), view.Say(string(s.State)), view.Say(s.Reason) + view.Others(s), view.Outcome(s),
+				view.Say(s.ID), s.Opened.UTC().Format(view.WallTime), view.Float(s.Duration), view.Say(string(s.State)), view.Say(s.Reason) + view.Others(s), view.Outcome(s),
 			})
 		}
 		t.table(rows, "llrlll")
@@ -36,16 +36,16 @@ func WriteIncidentsText(w io.Writer, list []incident.Summary, color bool) error 
 // Nothing in it can make the terminal do anything.
 func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	t := &textWriter{color: color}
-	fmt.Fprintf(&t.buf, "%s: %s, %s\n\n", t.paint(stateColor(string(one.State)), strings.ToUpper(view.Say(string(one.State)))), t.paint(bold, view.Say(one.Reason)), view.Outcome(&one.Summary))
+	fmt.Fprintf(&t.buf, "%s: %s, %s\n\n", t.paint(stateColor(one.State), strings.ToUpper(view.Say(string(one.State)))), t.paint(bold, view.Say(one.Reason)), view.Outcome(&one.Summary))
 	t.row("Incident", view.Say(one.ID))
 	t.row("Opened", one.Opened.UTC().Format(view.WallTime))
 	if one.Closed != nil {
-		t.row("Closed", one.Closed.UTC().Format(view.WallTime)+", after "+view.FormatSeconds(one.Duration))
+		t.row("Closed", one.Closed.UTC().Format(view.WallTime)+", after "+view.Float(one.Duration))
 	} else {
-		t.row("Lasts", "for "+view.FormatSeconds(one.Duration)+" by "+one.Updated.UTC().Format(view.WallTime))
+		t.row("Lasts", "for "+view.Float(one.Duration)+" by "+one.Updated.UTC().Format(view.WallTime))
 	}
 	for _, g := range one.Gaps {
-		t.row("Unwatched", "for "+view.FormatSeconds(g.To.Sub(g.From).Seconds())+" from "+g.From.UTC().Format(view.WallTime)+": plegd was not running")
+		t.row("Unwatched", "for "+view.Seconds(g.To.Sub(g.From))+" from "+g.From.UTC().Format(view.WallTime)+": plegd was not running")
 	}
 	if one.KubeletMessage != "" {
 		t.row("Kubelet", view.Say(one.KubeletMessage))
@@ -58,13 +58,13 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 
 	rows := [][]string{{"REASON", "SEVERITY", "FROM", "TO", "STOOD", "AS PRIMARY"}}
 	for _, r := range one.Reasons {
-		rows = append(rows, []string{view.Say(r.ID), view.Say(string(r.Severity)), "+" + view.FormatSeconds(r.First), "+" + view.FormatSeconds(r.Last), view.FormatSeconds(r.Active), view.FormatSeconds(r.Primary)})
+		rows = append(rows, []string{view.Say(r.ID), view.Say(string(r.Severity)), "+" + view.Float(r.First), "+" + view.Float(r.Last), view.Float(r.Active), view.Float(r.Primary)})
 	}
 	t.table(rows, "llrrrr")
 
 	for i := range one.Timeline {
 		if i > 0 && i == len(one.Timeline)/2 && one.TimelineDropped > 0 {
-			fmt.Fprintf(&t.buf, "\n%s left out in the middle\n", view.FormatCount(one.TimelineDropped, "moment is", "moments are"))
+			fmt.Fprintf(&t.buf, "\n%s left out in the middle\n", view.Count(one.TimelineDropped, "moment is", "moments are"))
 		}
 		t.moment(&one.Timeline[i])
 	}
@@ -72,61 +72,62 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	return err
 }
 
-// relistsBefore says how the relists before an incident were.
-func relistsBefore(list []incident.Relist) string {
+// relistsBefore says how the relists before an incident went.
+func relistsBefore(list []health.RelistResult) string {
 	if len(list) == 0 {
 		return "no relist had ended"
 	}
 	var took []time.Duration
-	failed, slowest := 0, 0.0
+	failed := 0
 	for _, r := range list {
-		took = append(took, time.Duration(r.Seconds*float64(time.Second)))
-		slowest = max(slowest, r.Seconds)
+		took = append(took, r.End.Sub(r.Start))
 		if r.Err != nil {
 			failed++
 		}
 	}
 	slices.Sort(took)
-	return fmt.Sprintf("%s, %d failed, median %s, slowest %s", view.FormatCount(len(list), "relist", "relists"), failed,
-		view.FormatSeconds(took[len(took)/2].Seconds()), view.FormatSeconds(slowest))
+	return fmt.Sprintf("%s, %d failed, median %s, slowest %s", view.Count(len(list), "relist", "relists"), failed,
+		view.Seconds(took[len(took)/2]), view.Seconds(took[len(took)-1]))
 }
 
 // moment is one entry of the timeline.
 func (t *textWriter) moment(m *incident.Moment) {
-	v := m.Verdict
-	if v == nil {
+	s := m.Snapshot
+	if s == nil {
 		return
 	}
-	head := string(v.State)
-	if v.Reason != "" {
-		head += ": " + v.Reason
+	head := string(s.State)
+	if s.Reason != "" {
+		head += ": " + s.Reason
 	}
-	if v.RulesFailIn != nil && *v.RulesFailIn == 0 {
+	if s.RulesFailIn != nil && *s.RulesFailIn == 0 {
 		head += ", the kubelet manages no pods"
 	}
-	if v.NotReadyIn != nil && v.NodeReady {
-		head += ", NotReady " + view.PhraseWindow(view.DurationOrNil(v.NotReadyIn), view.DurationOrNil(v.NotReadyInLatest))
+	if s.NotReadyIn != nil && s.NodeReady {
+		head += ", NotReady " + view.Window(s.NotReadyIn, s.NotReadyInLatest)
 	}
-	fmt.Fprintf(&t.buf, "\n%s %s\n", t.paint(dim, "+"+view.FormatSeconds(m.Offset)), t.paint(stateColor(string(v.State)), view.Say(head)))
-	for i, a := range v.Active {
+	fmt.Fprintf(&t.buf, "\n%s %s\n", t.paint(dim, "+"+view.Float(m.Offset)), t.paint(stateColor(s.State), view.Say(head)))
+	for i, a := range s.Active {
 		if i > 0 {
 			fmt.Fprintf(&t.buf, "  also %s\n", view.Say(a.ID))
 		}
 		t.evidence("  - ", a.Evidence)
 	}
-	if v.KubeletMessage != "" {
-		t.paragraph("  kubelet: ", view.Say(v.KubeletMessage))
+	if s.KubeletMessage != "" {
+		t.paragraph("  kubelet: ", view.Say(s.KubeletMessage))
 	}
-	if m.Facts != nil && v.State != health.StateHealthy {
-		for _, line := range factLines(m.Facts, m.At) {
-			t.paragraph("  ", view.Say(line))
-		}
+	if s.State == health.StateHealthy {
+		return
+	}
+	for _, line := range factLines(s) {
+		t.paragraph("  ", view.Say(line))
 	}
 }
 
-// factLines are what a person wants of the facts beside the evidence: the
-// runtime's threads, and the pods.
-func factLines(f *health.Facts, at time.Time) (out []string) {
+// factLines are the facts that a person needs besides the evidence: the runtime's
+// threads, and the pods.
+func factLines(s *health.Snapshot) (out []string) {
+	f := &s.Facts
 	if p := f.Evidence.Process; p != nil {
 		var states []string
 		for _, state := range slices.Sorted(maps.Keys(p.Threads)) {
@@ -143,16 +144,15 @@ func factLines(f *health.Facts, at time.Time) (out []string) {
 		}
 		out = append(out, line)
 	}
-	pod := func(p *health.PodInspection, took time.Duration) string {
-		return fmt.Sprintf("%s/%s in %s for %s", p.Namespace, p.Name, p.Operation, view.FormatSeconds(took.Seconds()))
+	pod := func(p *health.PodInspection) string {
+		return fmt.Sprintf("%s/%s in %s for %s", p.Namespace, p.Name, p.Operation, view.PodTook(s, p))
 	}
-	for i := range f.Relist.Inspecting {
-		if p := &f.Relist.Inspecting[i]; at.Sub(p.Start) >= view.StuckAfter {
-			out = append(out, "stuck: "+pod(p, at.Sub(p.Start)))
-		}
+	stuck := view.StuckPods(s)
+	for i := range stuck {
+		out = append(out, "stuck: "+pod(&stuck[i]))
 	}
 	if len(f.Relist.Slowest) > 0 {
-		out = append(out, "slowest: "+pod(&f.Relist.Slowest[0], f.Relist.Slowest[0].Duration))
+		out = append(out, "slowest: "+pod(&f.Relist.Slowest[0]))
 	}
 	return out
 }

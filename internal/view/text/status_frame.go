@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -23,12 +24,12 @@ type FrameOptions struct {
 // screen, none wider than it. What does not fit is cut off below, where the least
 // urgent stands. recent are the seconds that relists took, the oldest first; one
 // that failed is below 0.
-func StatusFrame(d *view.StatusDocument, recent []float64, o FrameOptions) []string {
+func StatusFrame(d *health.Snapshot, recent []float64, o FrameOptions) []string {
 	t := &textWriter{color: o.Color, width: textWidth}
 	if o.Width > 0 {
 		t.width = max(minWidth, min(o.Width, textWidth))
 	}
-	head := d.Now.UTC().Format(view.WallTime)
+	head := d.At.UTC().Format(view.WallTime)
 	if d.Node != "" {
 		head = view.Say(d.Node) + "  " + head
 	}
@@ -54,7 +55,7 @@ func StatusFrame(d *view.StatusDocument, recent []float64, o FrameOptions) []str
 	return lines
 }
 
-// cut shortens a line to at most width columns; what sets a colour takes none.
+// cut shortens a line to at most width columns; an escape sequence takes none.
 func cut(line string, width int) string {
 	columns, inside := 0, false
 	for i, r := range line {
@@ -80,11 +81,12 @@ const sparks = "▁▂▃▄▅▆▇█"
 
 // spark is the latency of the recent relists in one line, on the page's scale; empty
 // when there are none.
-func (t *textWriter) spark(d *view.StatusDocument, recent []float64) string {
+func (t *textWriter) spark(d *health.Snapshot, recent []float64) string {
 	room := t.width - textLabel
 	values := recent
-	if f := d.Relist.InFlight; f != nil && f.Seconds > d.RelistPeriod {
-		values = append(values[:len(values):len(values)], f.Seconds)
+	period := d.Facts.Config.RelistPeriod.Seconds()
+	if f := d.Facts.Relist.InFlight; f != nil && d.Age(f.Start).Seconds() > period {
+		values = append(values[:len(values):len(values)], d.Age(f.Start).Seconds())
 	}
 	if len(values) == 0 {
 		return ""
@@ -98,7 +100,7 @@ func (t *textWriter) spark(d *view.StatusDocument, recent []float64) string {
 		switch {
 		case v < 0:
 			bar = t.paint(red, bar)
-		case s > d.RelistPeriod:
+		case s > period:
 			bar = t.paint(yellow, bar)
 		}
 		b.WriteString(bar)

@@ -24,22 +24,22 @@ const (
 // and with colors where color is true. Nothing in it can make the terminal do
 // anything: whatever comes from the runtime is escaped. The most urgent comes
 // first, so that the first screen is enough.
-func WriteStatusText(w io.Writer, d *view.StatusDocument, color bool) error {
+func WriteStatusText(w io.Writer, d *health.Snapshot, color bool) error {
 	t := &textWriter{color: color, width: textWidth}
 	t.status(d)
 	_, err := w.Write(t.buf.Bytes())
 	return err
 }
 
-func (t *textWriter) status(d *view.StatusDocument) {
+func (t *textWriter) status(d *health.Snapshot) {
 	t.verdict(d)
 	t.forecast(d)
 	t.state(d)
 	t.operations(d)
-	t.pods("STUCK PODS", "UNDER WAY", d.Pods.Stuck)
-	t.pods("FAILING PODS", "TOOK", d.Pods.Failing)
-	t.failures(d.Pods.Failing)
-	t.pods("SLOWEST PODS", "TOOK", d.Pods.Slowest)
+	t.pods(d, "STUCK PODS", "UNDER WAY", view.StuckPods(d))
+	t.pods(d, "FAILING PODS", "TOOK", d.Facts.Relist.Failing)
+	t.failures(d.Facts.Relist.Failing)
+	t.pods(d, "SLOWEST PODS", "TOOK", d.Facts.Relist.Slowest)
 }
 
 type textWriter struct {
@@ -73,8 +73,8 @@ func (t *textWriter) paint(color, s string) string {
 	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }
 
-func stateColor(state string) string {
-	switch health.State(state) {
+func stateColor(state health.State) string {
+	switch state {
 	case health.StateHealthy:
 		return green
 	case health.StateDegraded:
@@ -87,14 +87,14 @@ func stateColor(state string) string {
 }
 
 // verdict is the first line, and the evidence under it.
-func (t *textWriter) verdict(d *view.StatusDocument) {
-	t.buf.WriteString(t.paint(stateColor(d.State), strings.ToUpper(view.Say(d.State))))
-	primary, others := view.SplitReasons(d)
+func (t *textWriter) verdict(d *health.Snapshot) {
+	t.buf.WriteString(t.paint(stateColor(d.State), strings.ToUpper(view.Say(string(d.State)))))
+	primary, others := view.SplitReasons(&d.Verdict)
 	switch {
 	case primary != nil:
-		fmt.Fprintf(&t.buf, ": %s (%s), %s\n", t.paint(bold, view.Say(primary.ID)), view.Say(primary.Severity), view.PhraseFor(d, primary.Since))
-	case d.Since != nil:
-		fmt.Fprintf(&t.buf, ", %s\n", view.PhraseFor(d, *d.Since))
+		fmt.Fprintf(&t.buf, ": %s (%s), %s\n", t.paint(bold, view.Say(primary.ID)), view.Say(string(primary.Severity)), view.For(d, primary.Since))
+	case !d.Since.IsZero():
+		fmt.Fprintf(&t.buf, ", %s\n", view.For(d, d.Since))
 	default:
 		t.buf.WriteByte('\n')
 	}
@@ -103,7 +103,7 @@ func (t *textWriter) verdict(d *view.StatusDocument) {
 	}
 	t.chain(d)
 	for _, r := range others {
-		title := fmt.Sprintf("  also %s (%s), %s", view.Say(r.ID), view.Say(r.Severity), view.PhraseFor(d, r.Since))
+		title := fmt.Sprintf("  also %s (%s), %s", view.Say(r.ID), view.Say(string(r.Severity)), view.For(d, r.Since))
 		if r.ID == d.RunnerUp {
 			title += "; the evidence fits it nearly as well"
 		}
@@ -116,7 +116,7 @@ func (t *textWriter) verdict(d *view.StatusDocument) {
 }
 
 // chain is who waits for whom, from the call that hangs to the culprit.
-func (t *textWriter) chain(d *view.StatusDocument) {
+func (t *textWriter) chain(d *health.Snapshot) {
 	if len(d.Chain) == 0 {
 		return
 	}
@@ -126,7 +126,7 @@ func (t *textWriter) chain(d *view.StatusDocument) {
 		if i > 0 {
 			bullet += "-> "
 		}
-		t.paragraph(bullet, view.PhraseLink(l))
+		t.paragraph(bullet, view.Link(l))
 	}
 	if d.ChainEnd != "" {
 		t.paragraph("    ", "no further: "+view.Say(d.ChainEnd))
@@ -140,10 +140,10 @@ func (t *textWriter) evidence(bullet string, evidence []string) {
 }
 
 // forecast is what the kubelet says, how long there is, and what to do.
-func (t *textWriter) forecast(d *view.StatusDocument) {
+func (t *textWriter) forecast(d *health.Snapshot) {
 	t.buf.WriteByte('\n')
-	t.row("Kubelet", view.PhraseKubelet(d))
-	t.row("Time left", view.PhraseTimeLeft(d))
+	t.row("Kubelet", view.Kubelet(d))
+	t.row("Time left", view.TimeLeft(d))
 	t.row("Next", view.Say(d.Next))
 	for i, step := range d.Steps {
 		t.row("", fmt.Sprintf("%d. %s", i+1, view.Say(strings.ReplaceAll(step, "`", ""))))
@@ -151,27 +151,27 @@ func (t *textWriter) forecast(d *view.StatusDocument) {
 	t.buf.WriteByte('\n')
 }
 
-// state is where things stand.
-func (t *textWriter) state(d *view.StatusDocument) {
-	t.row("Last seen", view.PhraseLastSeen(d))
-	if s := view.PhraseInFlight(d); s != "" {
+// state is the current state of each part.
+func (t *textWriter) state(d *health.Snapshot) {
+	t.row("Last seen", view.LastSeen(d))
+	if s := view.InFlight(d); s != "" {
 		t.row("Relist", s)
-		t.row("", "the last one "+view.PhraseLastRelist(d))
+		t.row("", "the last one "+view.LastRelist(d))
 	} else {
-		t.row("Relist", view.PhraseLastRelist(d))
+		t.row("Relist", view.LastRelist(d))
 	}
-	t.row("Status", view.PhraseStatusCheck(d))
-	t.row("Model", view.PhraseSettings(d))
-	t.row("Fresh dial", view.PhraseProbe(d))
-	t.row("Runtime", view.PhraseRuntime(d))
-	t.row("Events", view.PhraseEvents(d))
+	t.row("Status", view.StatusCheck(d))
+	t.row("Model", view.Settings(d))
+	t.row("Fresh dial", view.Probe(d))
+	t.row("Runtime", view.Runtime(d))
+	t.row("Events", view.Events(d))
 	for _, r := range view.EvidenceRows(d) {
 		t.row(r.Label, r.Text)
 	}
-	t.row("Pods", view.PhrasePods(d))
+	t.row("Pods", view.Pods(d))
 }
 
-func (t *textWriter) operations(d *view.StatusDocument) {
+func (t *textWriter) operations(d *health.Snapshot) {
 	operations := view.OperationRows(d)
 	if len(operations) == 0 {
 		return
@@ -197,15 +197,16 @@ func (t *textWriter) operations(d *view.StatusDocument) {
 	}
 }
 
-func (t *textWriter) pods(title, took string, pods []view.PodInspectionDocument) {
+func (t *textWriter) pods(d *health.Snapshot, title, took string, pods []health.PodInspection) {
 	if len(pods) == 0 {
 		return
 	}
 	rows := [][]string{{title, took, "IN", "RESULT"}}
-	for _, p := range pods {
-		row := []string{view.Shorten(view.PhrasePod(p.Pod), 48), view.FormatSeconds(p.Seconds), view.Shorten(plain.Text(p.Operation), 18), ""}
-		if p.Error != nil {
-			row[3] = view.Shorten(plain.Text(p.Error.Code), 18)
+	for i := range pods {
+		p := &pods[i]
+		row := []string{view.Shorten(view.PodName(p), 48), view.PodTook(d, p), view.Shorten(plain.Text(p.Operation), 18), ""}
+		if p.Err != nil {
+			row[3] = view.Shorten(plain.Text(p.Err.Code), 18)
 			if p.Failures > 1 {
 				row[3] += fmt.Sprintf(" x%d", p.Failures)
 			}
@@ -217,10 +218,10 @@ func (t *textWriter) pods(title, took string, pods []view.PodInspectionDocument)
 }
 
 // failures says in full why the inspection of each failing pod failed.
-func (t *textWriter) failures(pods []view.PodInspectionDocument) {
-	for _, p := range pods {
-		if p.Error != nil && p.Error.Message != "" {
-			t.paragraph("  ! ", view.PhrasePod(p.Pod)+": "+view.PhraseError(p.Error))
+func (t *textWriter) failures(pods []health.PodInspection) {
+	for i := range pods {
+		if p := &pods[i]; p.Err != nil && p.Err.Message != "" {
+			t.paragraph("  ! ", view.PodName(p)+": "+view.Error(p.Err))
 		}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func statusText(t *testing.T, d *view.StatusDocument, color bool) string {
+func statusText(t *testing.T, d *health.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteStatusText(&b, d, color); err != nil {
@@ -20,11 +20,11 @@ func statusText(t *testing.T, d *view.StatusDocument, color bool) string {
 }
 
 func TestStatusTextGolden(t *testing.T) {
-	for name, snap := range map[string]view.Snapshot{
+	for name, snap := range map[string]health.Snapshot{
 		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := statusText(t, viewtest.Document(snap, true), false)
+			got := statusText(t, new(snap), false)
 			viewtest.Golden(t, "testdata/status-"+name+".golden", got)
 			for line := range strings.Lines(got) {
 				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > textWidth {
@@ -36,7 +36,7 @@ func TestStatusTextGolden(t *testing.T) {
 }
 
 func TestStatusTextColor(t *testing.T) {
-	d := viewtest.Document(viewtest.Unhealthy(), true)
+	d := new(viewtest.Unhealthy())
 	plain, colored := statusText(t, d, false), statusText(t, d, true)
 	if strings.Contains(plain, "\x1b") {
 		t.Error("colors where none were asked for")
@@ -60,30 +60,31 @@ func TestStatusTextColor(t *testing.T) {
 // wherever something comes from outside.
 func TestStatusTextHostile(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\r\nHEALTHY\u202e\u0085\xff"
-	d := viewtest.Document(viewtest.Degraded(), true)
-	d.KubeletMessage, d.Kubelet.NodeReady = evil+strings.Repeat("x", 1<<20), false
+	d := new(viewtest.Degraded())
+	d.KubeletMessage, d.NodeReady = evil+strings.Repeat("x", 1<<20), false
 	d.Next, d.Reason = evil, evil
-	d.Reasons[0].ID, d.Reasons[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
-	d.Runtime.Name, d.Runtime.Version = evil, strings.Repeat(evil, 1000)
-	d.Endpoint.Path, d.Endpoint.Source = evil, evil
-	d.StatusCheck.Conditions.NetworkReady = &view.ConditionDocument{Reason: evil, Message: evil}
-	d.Probe.OK, d.Probe.Stage, d.Probe.Cause, d.Probe.Detail = false, evil, evil, evil
-	for i := range d.Pods.Slowest {
-		d.Pods.Slowest[i].Pod = &view.PodDocument{Namespace: evil, Name: strings.Repeat(evil, 100)}
-		d.Pods.Slowest[i].Operation = evil
-		d.Pods.Slowest[i].Error = &view.ErrorDocument{Operation: evil, Code: evil, Message: evil}
+	d.Active[0].ID, d.Active[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
+	f := &d.Facts
+	f.Runtime.Name, f.Runtime.Version = evil, strings.Repeat(evil, 1000)
+	f.Endpoint.Path, f.Endpoint.Source = evil, evil
+	f.Status.NetworkReady = &health.Condition{Reason: evil, Message: evil}
+	f.Probe.OK, f.Probe.Stage, f.Probe.Cause, f.Probe.Detail = false, evil, evil, evil
+	for i := range f.Relist.Slowest {
+		p := &f.Relist.Slowest[i]
+		p.Namespace, p.Name, p.Operation = evil, strings.Repeat(evil, 100), evil
+		p.Err = &health.CallError{Operation: evil, Code: evil, Message: evil}
 	}
-	e := &d.Evidence
-	e.Process.Comm, e.Process.Lock = evil, &view.LockDocument{HolderComm: evil, File: strings.Repeat(evil, 1000)}
+	e := &f.Evidence
+	e.Process.Comm, e.Process.Lock = evil, &health.LockWait{HolderComm: evil, File: strings.Repeat(evil, 1000)}
 	e.Connections.Stuck[0].Comm, e.Connections.Stuck[0].State = evil, evil
 	e.Children.Stuck[0].Comm, e.Children.Stuck[0].State, e.Children.Old[0].Comm = evil, evil, evil
 	e.Kubelet.OK, e.Kubelet.Detail = false, strings.Repeat(evil, 1000)
-	e.Docker = &view.DockerDocument{
-		ProbeDocument: &view.ProbeDocument{Stage: evil, Cause: evil, Detail: evil},
-		Daemon:        &view.DockerProcessDocument{Socket: evil, Queue: &view.QueueDocument{}, Process: &view.ProcessDocument{Comm: evil}},
+	e.Docker = &health.Docker{
+		Probe:  health.Probe{At: viewtest.T0, Stage: evil, Cause: evil, Detail: evil},
+		Daemon: &health.DockerProcess{Socket: evil, Queue: &health.Queue{}, Process: &health.Process{Comm: evil}},
 	}
-	e.Sources[evil] = view.SourceDocument{Error: strings.Repeat(evil, 1000)}
-	d.Operations[evil] = view.OperationDocument{LastError: &view.ErrorDocument{Operation: evil, Code: evil, Message: evil}}
+	e.Sources[evil] = health.Source{Err: strings.Repeat(evil, 1000)}
+	f.Calls[evil] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
 	got := statusText(t, d, false)
 	for _, r := range got {
 		if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {

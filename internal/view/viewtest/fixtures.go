@@ -6,10 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // T0 is the moment of every fake snapshot.
@@ -23,24 +21,30 @@ func Clock() time.Time { return T0 }
 
 // Source answers with a snapshot that the test sets.
 type Source struct {
+	// List are the incidents.
+	List []incident.Summary
+
 	mu   sync.Mutex
-	snap view.Snapshot
+	snap health.Snapshot
 }
 
 // NewSource returns a source of s.
-func NewSource(s view.Snapshot) *Source { return &Source{snap: s} }
+func NewSource(s health.Snapshot) *Source { return &Source{snap: s} }
 
 // Snapshot returns the snapshot, as of now.
-func (f *Source) Snapshot(now time.Time) view.Snapshot {
+func (f *Source) Snapshot(now time.Time) health.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.snap
-	s.Now = now
+	s.At = now
 	return s
 }
 
+// Incidents returns List.
+func (f *Source) Incidents() []incident.Summary { return f.List }
+
 // Set replaces the snapshot.
-func (f *Source) Set(s view.Snapshot) {
+func (f *Source) Set(s health.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.snap = s
@@ -53,9 +57,9 @@ func fakeConfig() health.Config {
 }
 
 // Starting is a daemon that has just come up and has found no runtime.
-func Starting() view.Snapshot {
-	return view.Snapshot{
-		Now: T0,
+func Starting() health.Snapshot {
+	s := health.Snapshot{
+		SchemaVersion: health.SchemaVersion, PlegdVersion: "1.0.0", Node: "worker-7", At: T0,
 		Facts: health.Facts{
 			Config: fakeConfig(), Started: Ago(1200 * time.Millisecond),
 			Endpoint: health.Endpoint{Searched: []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock"}},
@@ -70,10 +74,12 @@ func Starting() view.Snapshot {
 			Next:           "Wait. If this stands for more than a minute, see whether the container runtime runs: systemctl status containerd.",
 		},
 	}
+	s.Steps = health.Steps(&s.Facts, &s.Verdict)
+	return s
 }
 
 // Healthy is a node with 110 pods where all is well.
-func Healthy() view.Snapshot {
+func Healthy() health.Snapshot {
 	calls := map[string]health.Call{
 		"version":         {LastOK: Ago(1500 * time.Millisecond), LastOKDuration: 412 * time.Microsecond, Bytes: 45},
 		"status":          {LastOK: Ago(3 * time.Second), LastOKDuration: 890 * time.Microsecond, Bytes: 161},
@@ -87,8 +93,8 @@ func Healthy() view.Snapshot {
 		},
 		"container_status": {LastOK: Ago(41 * time.Second), LastOKDuration: 2100 * time.Microsecond, Bytes: 1402},
 	}
-	return view.Snapshot{
-		Now: T0,
+	return health.Snapshot{
+		SchemaVersion: health.SchemaVersion, PlegdVersion: "1.0.0", Node: "worker-7", At: T0,
 		Facts: health.Facts{
 			Config: fakeConfig(), Started: Ago(51 * time.Hour),
 			Endpoint: health.Endpoint{Path: "/run/containerd/containerd.sock", Source: "the kubelet's arguments"},
@@ -113,16 +119,16 @@ func Healthy() view.Snapshot {
 			Calls:    calls,
 			Probe:    health.Probe{At: Ago(1500 * time.Millisecond), OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond, RPC: 412 * time.Microsecond},
 			Runtime:  health.Runtime{Name: "containerd", Version: "1.7.24", CRIVersion: "v1"},
+			Pods:     &health.Pods{Running: 110, Containers: map[string]int{"created": 0, "running": 221, "exited": 14, "unknown": 0}},
 			Evidence: fakeEvidence(),
 		},
 		Verdict: health.Verdict{
-			State: health.StateHealthy, PLEGHealthy: true, SyncLoopAllowed: true, RulesOK: true, NodeReady: true,
+			State: health.StateHealthy, PLEGHealthy: true, SyncLoopAllowed: true, Predicted: health.Predicted{RulesOK: true, NodeReady: true},
 			LastSeen: Ago(314 * time.Millisecond), LastSeenAge: 314 * time.Millisecond,
 			ModelledLastSeen: Ago(520 * time.Millisecond), ModelledAge: 520 * time.Millisecond,
 			Threshold: 3 * time.Minute, Since: Ago(49 * time.Hour), Active: []health.Active{},
 		},
-		Ready: true, Counted: true, RunningPods: 110,
-		Containers: [cri.NumStates]int{cri.StateRunning: 221, cri.StateExited: 14},
+		Ready: true,
 	}
 }
 
@@ -164,7 +170,7 @@ func fakeEvidence() health.Evidence {
 }
 
 // Degraded is a node on which two pods cannot be inspected.
-func Degraded() view.Snapshot {
+func Degraded() health.Snapshot {
 	s := Healthy()
 	stuck := health.PodInspection{
 		UID: "b9e1", Namespace: "batch", Name: "nightly-report-28872000-k4j2p", Operation: "container_status", Start: Ago(8400 * time.Millisecond), Failures: 6,
@@ -199,7 +205,7 @@ func Degraded() view.Snapshot {
 	left, latest := 41*time.Second, 52*time.Second
 	s.Verdict = health.Verdict{
 		State: health.StateDegraded, Reason: "PodInspectionStall", RunnerUp: "ShimStuck",
-		PLEGHealthy: true, SyncLoopAllowed: true, RulesOK: true, NodeReady: true, RulesFailIn: &left,
+		PLEGHealthy: true, SyncLoopAllowed: true, Predicted: health.Predicted{RulesOK: true, NodeReady: true, RulesFailIn: &left},
 		LastSeen: r.LastSeen, LastSeenAge: T0.Sub(r.LastSeen),
 		ModelledLastSeen: Ago(139 * time.Second), ModelledAge: 139 * time.Second,
 		Threshold: 3 * time.Minute, NotReadyIn: &left, NotReadyInLatest: &latest, Since: Ago(6*time.Minute + 2*time.Second),
@@ -215,11 +221,12 @@ func Degraded() view.Snapshot {
 		},
 		Next: "Find the shim of batch/nightly-report-28872000-k4j2p: crictl pods --name nightly-report-28872000-k4j2p -q, then ps -o pid,stat,wchan:32,args -C containerd-shim-runc-v2. Restarting the runtime does not help.",
 	}
+	s.Steps = health.Steps(&s.Facts, &s.Verdict)
 	return s
 }
 
 // Unhealthy is a node whose runtime has hung for longer than the threshold.
-func Unhealthy() view.Snapshot {
+func Unhealthy() health.Snapshot {
 	s := Healthy()
 	began := 3*time.Minute + 13*time.Second
 	hang := &health.CallError{Operation: "list_podsandbox", Code: "DeadlineExceeded", Message: "context deadline exceeded"}
@@ -260,7 +267,7 @@ func Unhealthy() view.Snapshot {
 	s.Verdict = health.Verdict{
 		State: health.StateUnhealthy, Reason: "RuntimeUnresponsive",
 		LastSeen: r.LastSeen, LastSeenAge: began, ModelledLastSeen: Ago(began + 200*time.Millisecond), ModelledAge: began + 200*time.Millisecond,
-		Threshold: 3 * time.Minute, RulesFailIn: new(time.Duration), NotReadyIn: new(time.Duration), NotReadyInLatest: new(time.Duration), Since: Ago(2*time.Minute + 43*time.Second),
+		Threshold: 3 * time.Minute, Predicted: health.Predicted{RulesFailIn: new(time.Duration)}, NotReadyIn: new(time.Duration), NotReadyInLatest: new(time.Duration), Since: Ago(2*time.Minute + 43*time.Second),
 		Active: []health.Active{{
 			ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Since: Ago(began - 2*time.Second), Evidence: []string{
 				"every call hangs: list_podsandbox for 1m11s, status for 1m06s; the last answer to any call came 3m14s ago",
@@ -270,14 +277,8 @@ func Unhealthy() view.Snapshot {
 		KubeletMessage: "[container runtime is down, PLEG is not healthy: pleg was last seen active 3m13s ago; threshold is 3m0s]",
 		Next:           "See whether the runtime is stopped or starved: systemctl status containerd; ps -o pid,stat,wchan:32,args -C containerd. Before restarting it save its stacks: kill -USR1 PID writes them to its log. A restart ends most such hangs and leaves the pods running.",
 	}
+	s.Steps = health.Steps(&s.Facts, &s.Verdict)
 	return s
-}
-
-// Document returns the status document of a snapshot.
-func Document(s view.Snapshot, names bool) *view.StatusDocument {
-	d := view.BuildStatus(s, names)
-	d.PlegdVersion, d.Node = "1.0.0", "worker-7"
-	return &d
 }
 
 // IncidentID is the id of Incident.
@@ -285,8 +286,9 @@ const IncidentID = "20261121T030245Z-0a1b2c"
 
 // Incident is the incident of unhealthy's node.
 func Incident() *incident.Incident {
-	moment := func(s view.Snapshot, offset time.Duration, previous *health.Verdict) incident.Moment {
-		return incident.Moment{At: T0.Add(-80 * time.Second).Add(offset), Offset: offset.Seconds(), Verdict: &s.Verdict, Previous: previous, Facts: &s.Facts}
+	moment := func(s health.Snapshot, offset time.Duration, previous *health.Verdict) incident.Moment {
+		s.At, s.Previous, s.PlegdVersion, s.Node = T0.Add(offset-80*time.Second), previous, "", ""
+		return incident.Moment{Offset: offset.Seconds(), Snapshot: &s}
 	}
 	before, bad, worse := Healthy(), Degraded(), Unhealthy()
 	closed := T0
@@ -300,13 +302,13 @@ func Incident() *incident.Incident {
 				{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, First: 47.5, Last: 79.75, Active: 32.5, Primary: 32.5},
 			},
 		},
-		PlegdVersion: "1.0.0", FactsSchema: health.FactsSchema, Revision: 6, Updated: T0,
+		PlegdVersion: "1.0.0", Revision: 6, Updated: T0,
 		BootID:          "6e1f0b1c-0000-4000-8000-5d2f5e0c9a11",
 		OpenedMonotonic: 183_402 * time.Second, UpdatedMonotonic: 183_482 * time.Second,
 		KubeletMessage: worse.Verdict.KubeletMessage, Endpoint: worse.Facts.Endpoint.Path, Runtime: worse.Facts.Runtime,
 		Gaps: []incident.Gap{},
-		Relists: []incident.Relist{
-			{Start: Ago(82 * time.Second), Seconds: 0.012, ListPodSandbox: 0.0031, ListContainers: 0.0042, Serial: 0.021, Changed: 2, Inspected: 2, Slowest: bad.Facts.Relist.Slowest[:1]},
+		Relists: []health.RelistResult{
+			{Start: Ago(82 * time.Second), End: Ago(82*time.Second - 12*time.Millisecond), ListPodSandbox: 3100 * time.Microsecond, ListContainers: 4200 * time.Microsecond, Serial: 21 * time.Millisecond, Changed: 2, Inspected: 2, Slowest: bad.Facts.Relist.Slowest[:1]},
 		},
 		Timeline: []incident.Moment{
 			moment(bad, 0, &before.Verdict), moment(worse, 47500*time.Millisecond, &bad.Verdict), moment(before, 80*time.Second, &worse.Verdict),

@@ -1,0 +1,57 @@
+package health
+
+import "time"
+
+// Snapshot is what plegd knows at one moment: the verdict and the facts that it
+// was made from. It is what /api/v1/status returns, what an incident stores, and
+// what the page, the terminal and the metrics are made from.
+//
+// A published snapshot is shared and never changes.
+type Snapshot struct {
+	SchemaVersion int    `json:"schema_version"`
+	PlegdVersion  string `json:"plegd_version,omitzero"`
+	// Node is the host's name; empty when it has none.
+	Node string `json:"node,omitzero"`
+	// At is the moment that the ages and countdowns belong to.
+	At time.Time `json:"at"`
+	// Ready is true once the first relist has been attempted.
+	Ready bool `json:"ready"`
+	Verdict
+	Facts Facts `json:"facts"`
+	// Previous is the verdict before this one, which Judge takes as its
+	// hysteresis. Only incidents keep it.
+	Previous *Verdict `json:"previous,omitzero"`
+}
+
+// AsOf returns s with its ages and countdowns as of now: they come from stored
+// times, so a relist that never returns shows in them although nothing is judged.
+func (s *Snapshot) AsOf(now time.Time) Snapshot {
+	out := *s
+	passed := max(0, now.Sub(s.At))
+	out.At = s.At.Add(passed)
+	out.LastSeenAge, out.ModelledAge = out.Age(s.LastSeen), out.Age(s.ModelledLastSeen)
+	for _, left := range []**time.Duration{&out.RulesFailIn, &out.NotReadyIn, &out.NotReadyInLatest, &out.ReadyIn, &out.ReadyInLatest} {
+		if *left != nil {
+			d := max(0, **left-passed)
+			*left = &d
+		}
+	}
+	return out
+}
+
+// Age returns how long ago t was at the moment of s; 0 where t is zero.
+func (s *Snapshot) Age(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, s.At.Sub(t))
+}
+
+// Wall returns t as the wall clock of at has it: as long before at as it is by the
+// monotonic clock. The two clocks differ after the wall clock was set.
+func Wall(at, t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return at.Round(0).UTC().Add(-at.Sub(t))
+}
