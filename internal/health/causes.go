@@ -44,7 +44,8 @@ func (w *view) chainCause() string {
 	if shim := c.Link(KindShim); shim != nil && shim.State != LinkUnknown {
 		return ShimStuck
 	}
-	if c.Link(KindContainer) != nil || c.Link(KindPod) != nil {
+	// That the status of one pod alone hangs is what PodInspectionStall says already.
+	if strings.HasPrefix(c.Links[0].Name, "list_") && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
 		return ContainerStalled
 	}
 	return ""

@@ -1,0 +1,106 @@
+package chain
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// procTree is a made-up /proc with processes of one thread.
+func procTree(t *testing.T, states map[int]byte) string {
+	t.Helper()
+	root := t.TempDir()
+	for pid, state := range states {
+		line := evidencetest.StatLine(pid, "thing", state, 1, 100)
+		evidencetest.WriteTree(t, root, map[string]string{
+			fmt.Sprintf("%d/stat", pid):                   line,
+			fmt.Sprintf("%d/status", pid):                 "TracerPid:\t0\n",
+			fmt.Sprintf("%d/cgroup", pid):                 "0::/\n",
+			fmt.Sprintf("%d/task/%d/stat", pid, pid):      line,
+			fmt.Sprintf("%d/task/%d/schedstat", pid, pid): "1 1 1\n",
+			fmt.Sprintf("%d/task/%d/status", pid, pid):    "voluntary_ctxt_switches:\t5\n",
+			fmt.Sprintf("%d/task/%d/syscall", pid, pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
+			fmt.Sprintf("%d/task/%d/wchan", pid, pid):     "futex_wait_queue",
+		})
+		if err := os.MkdirAll(filepath.Join(root, fmt.Sprint(pid), "fd"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// TestLongChain: a chain of locks that is longer than is shown ends and says so.
+func TestLongChain(t *testing.T) {
+	states := map[int]byte{}
+	var locks strings.Builder
+	for pid := 10; pid < 30; pid++ {
+		states[pid] = 'S'
+		fmt.Fprintf(&locks, "%d: FLOCK ADVISORY WRITE %d fe:00:%d 0 EOF\n", pid, pid+1, pid)
+		fmt.Fprintf(&locks, "%d: -> FLOCK ADVISORY WRITE %d fe:00:%d 0 EOF\n", pid, pid, pid)
+	}
+	root := procTree(t, states)
+	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
+	w := NewWalker(root, t.TempDir())
+	defer w.Close()
+	c := w.Process(t.Context(), 10, "")
+	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
+		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
+	}
+	for i, l := range c.Links {
+		if l.PID != 10+i || l.State != health.LinkLocked {
+			t.Errorf("link %d: %+v", i, l)
+		}
+	}
+}
+
+// TestSince: a link keeps since when it has been so while it stays so.
+func TestSince(t *testing.T) {
+	root := procTree(t, map[int]byte{10: 'T'})
+	w := NewWalker(root, t.TempDir())
+	defer w.Close()
+	first := w.Process(t.Context(), 10, health.KindShim)
+	again := w.Process(t.Context(), 10, health.KindShim)
+	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	w.Forget()
+	if c := w.Process(t.Context(), 10, health.KindShim); !c.Links[0].Since.After(first.Links[0].Since) {
+		t.Errorf("%+v, want it to begin again", c)
+	}
+}
+
+// TestHostileProc: files that are missing, wrong or huge end the chain and name
+// nothing.
+func TestHostileProc(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"no threads":        {"10/stat": evidencetest.StatLine(10, "x", 'S', 1, 1)},
+		"garbage stat":      {"10/stat": "garbage", "10/task/10/stat": "garbage"},
+		"garbage in thread": {"10/stat": evidencetest.StatLine(10, "x", 'S', 1, 1), "10/task/10/stat": "10 (x"},
+		"itself as holder":  {"10/stat": evidencetest.StatLine(10, "x", 'S', 1, 1), "locks": "1: FLOCK A W 10 a:1:1 0 EOF\n1: -> FLOCK A W 10 a:1:1 0 EOF\n"},
+		"nothing":           {},
+	} {
+		root := t.TempDir()
+		evidencetest.WriteTree(t, root, files)
+		w := NewWalker(root, root)
+		c := w.Process(t.Context(), 10, "")
+		w.Close()
+		if c.Unknown == "" || len(c.Links) > 1 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"containerd-shim": "containerd-shim", "a\x1b[31mb\nc": "a?[31mb?c", "\xff\xfe": "?", "a\u202eb": "a?b", strings.Repeat("x", 500): strings.Repeat("x", maxName) + "...",
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
