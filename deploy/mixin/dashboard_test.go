@@ -81,8 +81,7 @@ func checkExpr(dashboard, expr, metrics string, variables, recorded map[string]b
 // makes.
 func checkNames(expr, metrics string, recorded map[string]bool) error {
 	for _, name := range regexp.MustCompile(`\b(?:[a-z]+:)?plegd?_[a-z_]+(?::[a-z0-9_]+)?`).FindAllString(expr, -1) {
-		// pleg_culprit may be absent: rules and dashboards leave it out then.
-		if !recorded[name] && name != "pleg_culprit" && !strings.Contains(metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`") {
+		if !recorded[name] && !strings.Contains(metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`") {
 			return fmt.Errorf("there is no %s", name)
 		}
 	}

@@ -178,8 +178,7 @@ func TestNamesExist(t *testing.T) {
 		for _, r := range rules(t, file) {
 			for _, name := range metric.FindAllString(r.Expr, -1) {
 				base := strings.TrimSuffix(name, "_bucket")
-				// pleg_culprit may be absent: the texts leave it out then.
-				if !recorded[name] && name != "pleg_culprit" && !strings.Contains(string(metrics), "`"+base+"`") {
+				if !recorded[name] && !strings.Contains(string(metrics), "`"+base+"`") {
 					t.Errorf("%s %s%s: there is no %s", file, r.Alert, r.Record, name)
 				}
 			}
