@@ -229,6 +229,7 @@ lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet 
 	cd test/page && $(GO) vet -tags e2e ./...
 	for m in $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
+	bash .ci/words.sh
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
 # Built once for each version, from source.

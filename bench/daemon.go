@@ -155,7 +155,7 @@ func cpuOf(pid int) time.Duration {
 	return sum
 }
 
-// meanRelist is the mean duration of plegd's relists over a while, in
+// meanRelist is the mean duration of the relists of plegd over a while, in
 // milliseconds, with a number of scrapers at once.
 func meanRelist(ctx context.Context, url string, window time.Duration, scrapers int) (float64, error) {
 	sum, count, err := relistTotals(ctx, url)

@@ -1,7 +1,7 @@
 // Command bench measures what one relist costs the process that makes it:
 //
 //	floor   the bytes of both lists received and not decoded
-//	floor+  the same with the windows of plegd's connection
+//	floor+  the same with the windows of the connection of plegd
 //	peer    both lists decoded by the generated client, grouped by pod and
 //	        compared with the last ones in the straightforward way
 //	plegd   plegd's own connection and relist loop

@@ -123,7 +123,7 @@ func New(opts Options) (*Client, error) {
 func (c *Client) newConn() (*grpc.ClientConn, error) {
 	var conn *grpc.ClientConn
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		// gRPC goes on trying by itself, but the next call makes a connection of
+		// gRPC continues to try by itself, but the next call makes a connection of
 		// its own: this one would only be left behind in the accept queue.
 		if conn.GetState() == connectivity.TransientFailure {
 			return nil, errFailed
@@ -139,7 +139,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.ForceCodecV2(codec{})),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			// The kubelet's connection tries again by itself, after 100 ms to 3 s.
-			// Here every call makes the connection anew that has failed (see
+			// Here every call replaces a connection that has failed (see
 			// connection), so gRPC's own attempts would only race with it.
 			Backoff: backoff.Config{BaseDelay: c.opts.RPCTimeout, Multiplier: 1, MaxDelay: c.opts.RPCTimeout},
 			// The kubelet gives up a connection that stays silent after 5 s and
@@ -208,7 +208,7 @@ func peerPID(conn net.Conn) int {
 // LastDial returns the last connect(2), nil before the first.
 func (c *Client) LastDial() *DialResult { return c.lastDial.Load() }
 
-// Waiting tells whether the connection has been made and the runtime has sent
+// Waiting reports whether the connection has been made and the runtime has sent
 // nothing on it yet, as while it waits in the accept queue; and since when.
 func (c *Client) Waiting() (since time.Time, waiting bool) {
 	s, dial := c.socket.Load(), c.LastDial()

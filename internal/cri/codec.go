@@ -24,7 +24,7 @@ func into(m proto.Message) *answer {
 	}}
 }
 
-// codec is the gRPC codec of plegd's connections. It replaces the default one
+// codec is the gRPC codec of the connections of plegd. It replaces the default one
 // for two reasons: the size of an answer is then known without a stats
 // handler, and a list can be read from the received bytes as they are.
 type codec struct{}

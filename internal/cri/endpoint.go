@@ -77,7 +77,7 @@ type Finder struct {
 	ProcFS string
 	// Root is put before every other path; "" outside tests.
 	Root string
-	// Serves tells whether runtime.v1 is served at a socket.
+	// Serves reports whether runtime.v1 is served at a socket.
 	Serves func(ctx context.Context, path string) bool
 
 	// reading is true while the kubelet's arguments are read.
@@ -197,7 +197,7 @@ func (f *Finder) readKubeletArgs() []string {
 	return nil
 }
 
-// inPod tells whether a process is a pod's: the kubelet puts every pod into a
+// inPod reports whether a process is a pod's: the kubelet puts every pod into a
 // cgroup below kubepods or kubepods.slice.
 func (f *Finder) inPod(pid int) bool {
 	r, err := os.Open(filepath.Join(f.ProcFS, strconv.Itoa(pid), "cgroup"))

@@ -83,5 +83,5 @@ func (e *Error) Foreign() bool {
 	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(e.Message, text) })
 }
 
-// TooLarge tells whether an answer was refused for its size.
+// TooLarge reports whether an answer was refused for its size.
 func (e *Error) TooLarge() bool { return e.Code == CodeResourceExhausted && e.Bytes > 0 }

@@ -80,7 +80,7 @@ const (
 // whatever becomes of this process, a runtime that waits for it to read waits no
 // longer than that. Here the stream is waited for twice as long, to see whether
 // the runtime does so. Time in which this process is stopped does not count: when
-// it goes on, the end of the stream may be there and not yet read.
+// it continues, the end of the stream may be there and not yet read.
 //
 // It returns when the stream has ended. The error is an *Error, nil unless it
 // was StreamFailed.

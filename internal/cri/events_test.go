@@ -111,7 +111,7 @@ func TestStreamStops(t *testing.T) {
 			t.Error("it ended without an error")
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("it goes on")
+		t.Error("it continues")
 	}
 }
 

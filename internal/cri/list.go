@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxStreamed is the most that a streamed list may have, in bytes: four times
-	// what the kubelet can list. A stream that goes on beyond it will never end.
+	// what the kubelet can list. A stream that continues beyond it will never end.
 	maxStreamed = 4 * MaxMessageBytes
 	// streamIdle is how long the next part of a streamed list may take. The
 	// kubelet's own list has failed by then, so that waiting longer would only

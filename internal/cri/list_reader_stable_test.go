@@ -14,7 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// lists are the answers of a runtime with some pods, marshalled anew and
+// lists are the answers of a runtime with some pods, marshalled again and
 // shuffled each time, as runtimes do: with several labels hardly two encodings
 // of one container are the same.
 type lists struct {
@@ -151,7 +151,7 @@ func TestListReaderSeesChanges(t *testing.T) {
 	}
 }
 
-// TestListReaderForgets: an item that is in the list no more is forgotten, and
+// TestListReaderForgets: an item that is no longer in the list is forgotten, and
 // new again when it comes back.
 func TestListReaderForgets(t *testing.T) {
 	l := someLists(10)

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readOnly tells whether a method only reads. This is the one place that
+// readOnly reports whether a method only reads. This is the one place that
 // decides it: the connection's interceptors refuse everything else, so that no
 // code path, present or future, can change the runtime.
 func readOnly(method string) bool {

@@ -226,7 +226,7 @@ func TestHoursAtAStuckRuntime(t *testing.T) {
 }
 
 // TestFrozenInTheMiddle: a runtime that is stopped while a call is under way
-// keeps its connection, and answers on it when it goes on.
+// keeps its connection, and answers on it when it continues.
 func TestFrozenInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := serve(t, fakeruntime.Options{})

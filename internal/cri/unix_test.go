@@ -123,7 +123,7 @@ func TestUnixCloseEndsACall(t *testing.T) {
 			t.Errorf("%v, want Canceled", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("the call goes on after Close")
+		t.Error("the call continues after Close")
 	}
 }
 

@@ -60,7 +60,7 @@ type Container struct {
 	Name        string
 	Attempt     uint32
 	HasMetadata bool
-	// HasImage tells whether the entry names an image; the kubelet leaves out
+	// HasImage reports whether the entry names an image; the kubelet leaves out
 	// an entry that does not (kuberuntime/helpers.go, toKubeContainer).
 	HasImage bool
 	// PodUID, PodName and PodNamespace come from the labels that the kubelet

@@ -74,7 +74,7 @@ func (s *Subscriber) hold(ctx context.Context) (cri.StreamEnd, error) {
 	newest := open()
 	renew := time.NewTimer(newest.lease - overlap(newest.lease))
 	defer renew.Stop()
-	follow := time.NewTimer(newest.lease) // set anew when there is one to follow
+	follow := time.NewTimer(newest.lease) // reset when there is one to follow
 	defer follow.Stop()
 	holds := holdsAfter
 	if s.State().FellBack {

@@ -44,7 +44,7 @@ type State struct {
 
 	// What follows counts since plegd started. Opened are the streams opened,
 	// Errors those that failed. Lapses are the times that no lease was open for a
-	// while and none had failed: plegd or the runtime stood still.
+	// while and none had failed: plegd or the runtime was paused.
 	Opened, Errors, Lapses uint64
 	// Events are those that came, by type and each once; Duplicates the copies
 	// of them; Backlog those that are older than the subscription.

@@ -201,7 +201,7 @@ func (s *Subscriber) version(ctx context.Context) (cri.Version, error) {
 	return s.opts.Source.Version(ctx)
 }
 
-// without goes on without events, for a reason that trying again soon does not
+// without continues without events, for a reason that trying again soon does not
 // change.
 func (s *Subscriber) without(p Phase, why string) {
 	s.use(false)

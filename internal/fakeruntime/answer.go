@@ -18,7 +18,7 @@ import (
 // rawAnswer is sent as it is, in place of a message.
 type rawAnswer []byte
 
-// codec is gRPC's own for protobuf, which marshals anew for each answer and walks
+// codec is gRPC's own for protobuf, which marshals again for each answer and walks
 // maps in Go's random order, and lets rawAnswer pass.
 type codec struct{ encoding.CodecV2 }
 

@@ -1,7 +1,7 @@
 // Package fakeruntime is a container runtime that is not there: a real gRPC server
 // of runtime.v1 over a model of pods and containers, in memory for tests and on
 // a unix socket for `plegd simulate`. It answers as a runtime does, marshalled
-// anew and in another order each time, and it fails as runtimes fail: by call
+// again and in another order each time, and it fails as runtimes fail: by call
 // (failpoints: hang, delay, error, panic, oversized or broken answers) and below
 // gRPC (a socket that does not accept, does not speak, freezes or trickles).
 //

@@ -88,7 +88,7 @@ func (q *eventQueue) heldUp() int {
 	return len(q.held)
 }
 
-// wanted tells whether anybody would see an event, now or later.
+// wanted reports whether anybody would see an event, now or later.
 func (q *eventQueue) wanted() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +207,7 @@ func (q *eventQueue) next(ctx context.Context, s *subscriber) (*runtimeapi.Conta
 	}
 }
 
-// take takes one event and no more: while it is on its way to a client that does
+// take takes a single event: while it is on its way to a client that does
 // not read, the next ones stay in the queue.
 func (q *eventQueue) take(s *subscriber) (e *runtimeapi.ContainerEventResponse, ended bool) {
 	q.mu.Lock()

@@ -50,7 +50,7 @@ func (m *Model) AwaitSubscribers(ctx context.Context, n int) error {
 // HeldUp returns how many events wait for a subscriber that does not read. On a
 // runtime like containerd 2.x each of them is a pod's start or stop that does not
 // return; the model's own changes are made all the same, so that a test decides
-// what goes on. It is 0 where nobody holds up anybody.
+// what happens. It is 0 where nobody holds up anybody.
 func (m *Model) HeldUp() int { return m.events.heldUp() }
 
 // AwaitHeldUp waits until the number of events that are held up is what a test

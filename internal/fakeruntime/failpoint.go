@@ -86,7 +86,7 @@ func Hang() Term { return Term{kind: kindHang} }
 
 // Panic lets the handler panic. A panic kills a real runtime (containerd and
 // CRI-O recover none), so every connection is cut as by the death of the process,
-// and the listener goes on as if the runtime had been restarted at once.
+// and the listener continues as if the runtime had been restarted at once.
 func Panic() Term { return Term{kind: kindPanic} }
 
 // Oversize pads the answer (of a stream: each message) to this many bytes on the
@@ -114,7 +114,7 @@ func Repeat() Term { return Term{kind: kindRepeat} }
 // Endless sends a stream's last message again and again until the call ends.
 func Endless() Term { return Term{kind: kindEndless} }
 
-// Flood goes on after a streaming list's last message with items that are not
+// Flood continues after a streaming list's last message with items that are not
 // there, new ones in every message, until the call ends.
 func Flood() Term { return Term{kind: kindFlood} }
 

@@ -69,7 +69,7 @@ func (l Like) version() (name, version string) {
 	return "simulated", "1.0.0"
 }
 
-// lacks tells whether the runtime does not know a call. gRPC then answers
+// lacks reports whether the runtime does not know a call. gRPC then answers
 // Unimplemented, to a streaming call at the first Recv.
 func (l Like) lacks(rpc string) error {
 	missing := false

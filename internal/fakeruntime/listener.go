@@ -52,7 +52,7 @@ func (l *faultListener) Accept() (net.Conn, error) {
 // Addr returns the address of the listener behind it.
 func (l *faultListener) Addr() net.Addr { return l.base.Addr() }
 
-// Close stops accepting. What serves connections that gRPC never got goes on
+// Close stops accepting. What serves connections that gRPC never got continues
 // until they are closed; wait waits for it.
 func (l *faultListener) Close() error {
 	var err error

@@ -266,7 +266,7 @@ func splitOutside(s, sep string) ([]string, error) {
 func (k kind) ofCalls() bool  { return slices.Contains(callKinds(), k) }
 func (k kind) ofSocket() bool { return slices.Contains(socketKinds(), k) }
 
-// lasting tells whether a socket's fault is a state that no connection uses up.
+// lasting reports whether a socket's fault is a state that no connection uses up.
 func (k kind) lasting() bool { return k == kindNoAccept || k == kindFreeze || k == kindDrip }
 
 func callKinds() []kind {

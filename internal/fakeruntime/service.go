@@ -22,7 +22,7 @@ type imageService struct {
 	runtimeapi.UnimplementedImageServiceServer
 }
 
-// writeCall tells whether a call would change a real runtime. Whatever is not
+// writeCall reports whether a call would change a real runtime. Whatever is not
 // known to only read counts as one, so that a new call in the API cannot slip
 // past a test.
 func writeCall(rpc string) bool {

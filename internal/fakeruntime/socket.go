@@ -17,7 +17,7 @@ type socketFaults struct {
 
 	mu       sync.Mutex
 	terms    []Term
-	reset    chan struct{} // closed and replaced when the terms are set anew
+	reset    chan struct{} // closed and replaced when the terms are replaced
 	listener deadliner     // the present one, nil while there is none
 	conns    map[*faultConn]struct{}
 	accepted int
@@ -31,7 +31,7 @@ type socketState struct {
 
 func (s *socketState) frozen() bool { return s.term.kind == kindFreeze }
 
-// holds tells whether connections stay in the queue.
+// holds reports whether connections stay in the queue.
 func (s *socketState) holds() bool { return s.frozen() || s.term.kind == kindNoAccept }
 
 // deadliner is a listener whose Accept can be interrupted.
@@ -79,7 +79,7 @@ func (f *socketFaults) current() []Term {
 }
 
 // take uses up one application of the fault for a connection, and returns it with
-// the channel that is closed when the fault is set anew.
+// the channel that is closed when the fault is replaced.
 func (f *socketFaults) take() (Term, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,7 +300,7 @@ func (c *faultConn) restore() {
 	_ = c.Conn.SetReadDeadline(c.deadline)
 }
 
-// expired tells whether the server's own deadline has passed.
+// expired reports whether the server's own deadline has passed.
 func (c *faultConn) expired() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // talk treats a new connection as the fault says: it is gRPC's, or it is spoken
-// to here until the client closes it, the fault is set anew, or the server stops.
+// to here until the client closes it, the fault is replaced, or the server stops.
 func (l *faultListener) talk(c *faultConn, t Term, reset <-chan struct{}) {
 	switch t.kind {
 	case kindClose:
@@ -47,7 +47,7 @@ func (l *faultListener) linger(c *faultConn, reset <-chan struct{}, say []byte) 
 	_ = c.Close()
 }
 
-// closeOn closes a connection when the fault is set anew, until stop is called.
+// closeOn closes a connection when the fault is replaced, until stop is called.
 func (l *faultListener) closeOn(c *faultConn, reset <-chan struct{}) (stop func()) {
 	done := make(chan struct{})
 	l.wg.Go(func() {

@@ -64,7 +64,7 @@ func removeStale(path string) error {
 		// A full accept queue belongs to a living, if stuck, process.
 		return fmt.Errorf("%s is in use: its accept queue is full; stop its process or choose another path", path)
 	default:
-		return fmt.Errorf("%s: cannot tell whether it is in use: %w", path, err)
+		return fmt.Errorf("%s: find out if it is in use: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the stale socket: %w", err)

@@ -1,7 +1,7 @@
 // Package plain makes text from outside harmless to whoever shows it. Names and
 // messages come from the runtime, and whoever may start a pod has a say in them:
 // a log, a terminal or systemd must never take a part of one for a command or
-// for a line of plegd's own. It knows nothing of plegd.
+// for a line of plegd. It knows nothing of plegd.
 package plain
 
 import (
@@ -42,7 +42,7 @@ func Text(s string) string {
 	return b.String()
 }
 
-// ascii tells whether s is all printable ASCII, as nearly every string is.
+// ascii reports whether s is all printable ASCII, as nearly every string is.
 func ascii(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

@@ -2,16 +2,16 @@ package relist
 
 import "github.com/plegd/plegd/internal/cri"
 
-// teller is a Runtime that tells what its last lists changed. A second in which
+// changeReporter is a Runtime that tells what its last lists changed. A second in which
 // nothing changed then costs the records nothing, whatever the number of pods:
 // no entry, no record is touched.
-type teller interface {
+type changeReporter interface {
 	SandboxChanges() cri.Changes[cri.Sandbox]
 	ContainerChanges() cri.Changes[cri.Container]
 }
 
 // refused is why the kubelet's lists would fail where these were streamed.
-func refused(rt teller) *cri.Error {
+func refused(rt changeReporter) *cri.Error {
 	if e := rt.SandboxChanges().Refused; e != nil {
 		return e
 	}
@@ -20,7 +20,7 @@ func refused(rt teller) *cri.Error {
 
 // take takes over one pair of lists by what has changed, where that is known
 // and leads to the very same records; entry by entry where not.
-func (rs *records) take(sandboxes []*cri.Sandbox, containers []*cri.Container, rt teller) {
+func (rs *records) take(sandboxes []*cri.Sandbox, containers []*cri.Container, rt changeReporter) {
 	s, c := rt.SandboxChanges(), rt.ContainerChanges()
 	known := s.Before != nil && c.Before != nil && rs.lists == [2]*cri.ListID{s.Before, c.Before}
 	rs.lists = [2]*cri.ListID{s.List, c.List}
@@ -36,7 +36,7 @@ func (rs *records) take(sandboxes []*cri.Sandbox, containers []*cri.Container, r
 	}
 }
 
-// simple tells whether changes concern only the records of their own entries.
+// simple reports whether changes concern only the records of their own entries.
 // Where they do not (a sandbox and a container of one id, an id that moves to
 // another pod, entries that are passed over), what stands elsewhere in the
 // lists matters too.

@@ -143,7 +143,7 @@ func (l *Loop) during() uint64 {
 	}
 }
 
-// await makes a call of a relist, and goes on taking events meanwhile where the
+// await makes a call of a relist, and continues to take events meanwhile where the
 // loop relies on them: a list that hangs holds up no event.
 func (l *Loop) await(call func()) {
 	if l.cfg.Mode != Evented {

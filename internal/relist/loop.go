@@ -59,10 +59,10 @@ type Loop struct {
 	snap    atomic.Pointer[Snapshot]
 	cache   *Cache
 
-	in      chan *cri.ContainerEvent // the runtime's events
-	queued  atomic.Int64             // bytes of those in in
-	dropped atomic.Uint64            // those that did not fit into in
-	asks    asks
+	in       chan *cri.ContainerEvent // the runtime's events
+	queued   atomic.Int64             // bytes of those in in
+	dropped  atomic.Uint64            // those that did not fit into in
+	requests requests
 
 	// What follows belongs to the goroutine of Run.
 	records   *records
@@ -103,7 +103,7 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 		pace:      newPace(cfg.InspectConcurrency),
 		reinspect: map[string]*podRecord{},
 		in:        make(chan *cri.ContainerEvent, cfg.EventCapacity),
-		asks:      asks{wake: make(chan struct{}, 1)},
+		requests:  requests{wake: make(chan struct{}, 1)},
 		counted:   map[string]podCount{},
 		trust:     newTrust(2 * cfg.Period),
 		hints:     hints{waiting: map[string]struct{}{}},
@@ -157,9 +157,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-l.ticks:
 			l.tick(time.Now())
 			continue
-		case <-l.asks.wake:
+		case <-l.requests.wake:
 			var now bool
-			if now, early = l.heed(); !now {
+			if now, early = l.handleRequests(); !now {
 				timer.Reset(time.Until(l.due()))
 				continue
 			}
@@ -191,7 +191,7 @@ func (l *Loop) relist(ctx context.Context) {
 	start := time.Now()
 	early := l.early
 	l.early, l.soon = false, false
-	defer l.asks.answer()()
+	defer l.requests.answer()()
 	if !l.now.LastSeen.IsZero() {
 		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
 	}
@@ -241,7 +241,7 @@ func (l *Loop) relist(ctx context.Context) {
 	// inspection delays the next relist, never this.
 	l.now.LastSeen = start
 	l.remember(res.Serial)
-	if rt, ok := l.rt.(teller); ok {
+	if rt, ok := l.rt.(changeReporter); ok {
 		l.records.take(sandboxes, containers, rt)
 		res.Refused = refused(rt)
 		l.now.Refused = res.Refused

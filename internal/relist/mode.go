@@ -10,7 +10,7 @@ const (
 	// Off: they are not listened to.
 	Off Mode = "off"
 	// Hint: an event asks for an early look at its pod (kubelet 1.37 and later).
-	// The loop goes on with its period.
+	// The loop continues with its period.
 	Hint Mode = "hint"
 	// Evented: events tell the state of their pods, and relists are far apart
 	// (kubelet 1.26 to 1.36, pkg/kubelet/pleg/evented.go).

@@ -159,7 +159,7 @@ func (p *modelPod) state(id string) string {
 	return "non-existent"
 }
 
-// asks are the calls of the pod's inspection: one for each id.
+// requests are the calls of the pod's inspection: one for each id.
 func (p *modelPod) asks() []ask {
 	var out []ask
 	for _, it := range p.containers {

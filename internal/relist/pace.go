@@ -10,7 +10,7 @@ import (
 
 const (
 	// bestFor is how long a call's best time is believed within a burst; then it
-	// is measured anew, by an inspection that runs alone.
+	// is measured again, by an inspection that runs alone.
 	bestFor = 30 * time.Second
 	// patience is how long pace waits for an answer before it allows one more
 	// inspection than it otherwise would: what hangs must not hold up what does

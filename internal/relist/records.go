@@ -89,12 +89,12 @@ type podRecord struct {
 	ahead                bool // events have told of it since the last relist
 }
 
-// present tells whether the last list held anything of the pod.
+// present reports whether the last list held anything of the pod.
 func (p *podRecord) present() bool {
 	return slices.ContainsFunc(p.records, func(r *record) bool { return r.cur != gone })
 }
 
-// runs tells whether the last list held a running sandbox of the pod.
+// runs reports whether the last list held a running sandbox of the pod.
 func (p *podRecord) runs() bool {
 	return slices.ContainsFunc(p.records, func(r *record) bool { return r.sandbox && r.cur == running })
 }

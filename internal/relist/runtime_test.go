@@ -11,7 +11,7 @@ import (
 )
 
 // TestWithARuntime runs the loop on the real client and the fake runtime:
-// shuffled lists, marshalled anew.
+// shuffled lists, marshalled again.
 func TestWithARuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{Seed: 3})

@@ -117,7 +117,7 @@ func (t *trust) lost() {
 	}
 }
 
-// explained tells whether a change may be untold because there was a gap since
+// explained reports whether a change may be untold because there was a gap since
 // it came about.
 func (t *trust) explained(p untoldChange, now time.Time) bool {
 	g := t.gap.Load()
@@ -165,7 +165,7 @@ func (t *trust) remember(id string) {
 	t.removed = append(t.removed, id)
 }
 
-// isGone tells whether an event has told that a sandbox was deleted.
+// isGone reports whether an event has told that a sandbox was deleted.
 func (t *trust) isGone(id string) bool {
 	_, ok := t.gone[id]
 	return ok

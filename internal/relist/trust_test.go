@@ -49,7 +49,7 @@ func TestMissedInGaps(t *testing.T) {
 			l.change(id)
 			l.Tell(&cri.ContainerEvent{ContainerID: id, Bytes: maxQueued + 1})
 		},
-		"told of after the relist, as after a standstill": func(l *eventedLoop, id string) {
+		"told of after the relist, as after a pause": func(l *eventedLoop, id string) {
 			l.change(id)
 			<-l.Relist()
 			time.Sleep(time.Second)
@@ -90,7 +90,7 @@ func TestMissedInGaps(t *testing.T) {
 	}
 }
 
-// TestMissedCountedLate: what is counted only after plegd stood still says
+// TestMissedCountedLate: what is counted only after plegd was paused says
 // nothing: its event may wait to be read.
 func TestMissedCountedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

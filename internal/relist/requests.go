@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// asks is what others ask of the loop, until it gets to it.
-type asks struct {
+// requests is what others ask of the loop, until it gets to it.
+type requests struct {
 	mu      sync.Mutex
 	wake    chan struct{} // holds one token while there is something to look at
 	waiting []chan struct{}
@@ -16,7 +16,7 @@ type asks struct {
 	listen  *bool
 }
 
-func (a *asks) put(change func()) {
+func (a *requests) put(change func()) {
 	a.mu.Lock()
 	change()
 	a.mu.Unlock()
@@ -28,7 +28,7 @@ func (a *asks) put(change func()) {
 
 // answer takes those who wait for a relist that begins now, and returns what
 // tells them that it has ended.
-func (a *asks) answer() func() {
+func (a *requests) answer() func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	waiting := a.waiting
@@ -45,18 +45,20 @@ func (a *asks) answer() func() {
 // waits here.
 func (l *Loop) Relist() <-chan struct{} {
 	done := make(chan struct{})
-	l.asks.put(func() { l.asks.relist, l.asks.early, l.asks.waiting = true, true, append(l.asks.waiting, done) })
+	l.requests.put(func() {
+		l.requests.relist, l.requests.early, l.requests.waiting = true, true, append(l.requests.waiting, done)
+	})
 	return done
 }
 
 // CatchUp asks for a relist soon, which a kubelet would not make: a period of the
 // generic loop's after the last one at the earliest, however often it is asked
 // for.
-func (l *Loop) CatchUp() { l.asks.put(func() { l.asks.relist = true }) }
+func (l *Loop) CatchUp() { l.requests.put(func() { l.requests.relist = true }) }
 
 // UseEvents makes the loop rely on events, with EventedPeriod between relists, or
 // go on without, with its own period and a relist at once.
-func (l *Loop) UseEvents(on bool) { l.asks.put(func() { l.asks.use = &on }) }
+func (l *Loop) UseEvents(on bool) { l.requests.put(func() { l.requests.use = &on }) }
 
 // Listening says whether from now on events should tell of every change. What
 // they do not tell then is counted as missed.
@@ -64,7 +66,7 @@ func (l *Loop) Listening(on bool) {
 	if on {
 		l.trust.resumed()
 	}
-	l.asks.put(func() { l.asks.listen = &on })
+	l.requests.put(func() { l.requests.listen = &on })
 }
 
 // Interrupted says that until Listening(true) events may be lost: the stream was
@@ -80,14 +82,14 @@ func (l *Loop) due() time.Time {
 	return l.ended.Add(l.now.Period)
 }
 
-// heed does what was asked. It returns whether that is a relist now, and whether
+// handleRequests does what was asked. It returns whether that is a relist now, and whether
 // a kubelet would make it too.
-func (l *Loop) heed() (now, early bool) {
-	l.asks.mu.Lock()
-	use, listen := l.asks.use, l.asks.listen
-	l.asks.use, l.asks.listen = nil, nil
-	now, early = l.asks.relist, l.asks.early
-	l.asks.mu.Unlock()
+func (l *Loop) handleRequests() (now, early bool) {
+	l.requests.mu.Lock()
+	use, listen := l.requests.use, l.requests.listen
+	l.requests.use, l.requests.listen = nil, nil
+	now, early = l.requests.relist, l.requests.early
+	l.requests.mu.Unlock()
 	if now && !early && use == nil && time.Since(l.ended) < l.cfg.Period {
 		now, l.soon = false, true
 	}
@@ -99,7 +101,7 @@ func (l *Loop) heed() (now, early bool) {
 		if *use {
 			l.now.Period = EventedPeriod
 		} else {
-			now, early = true, true // the kubelet starts its generic loop anew
+			now, early = true, true // the kubelet restarts its generic loop
 		}
 		if l.now.Counted {
 			l.count()

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Fails if a file uses a word for which plain English has a better one. A
+# directory is added to the list once it has none of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+checked=(README.md CONTRIBUTING.md bench internal/cri internal/events internal/fakeruntime internal/fuzzcorpus
+  internal/logging internal/plain internal/relist)
+words='tells? whether|\banew\b|\bmend(s|ed)?\b|\bweather\b|\bwitness|standstill|stood still|of plegd.s|goes on\b|no more\b'
+literal='no more (than|of|often|memory)' # as a comparison
+
+found=$(git grep -nE "$words" -- "${checked[@]}" ':!*/testdata/*' | grep -vE "$literal" || true)
+if [ -n "$found" ]; then
+  echo "$found" >&2
+  echo "make lint: plainer words: reports whether, again, fix, transient condition, hang probe, pause, plegd's, continues, no longer" >&2
+  exit 1
+fi
