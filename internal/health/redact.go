@@ -46,12 +46,16 @@ func (n *Names) addPods(lists ...[]PodInspection) {
 	}
 }
 
-// addLinks adds the names of containers and pods in a chain of waiting.
+// addLinks adds the names of containers and pods in a chain of waiting, and the paths
+// that hold their ids.
 func (n *Names) addLinks(links []Link) {
 	for _, l := range links {
-		if l.Kind == KindContainer || l.Kind == KindPod {
+		switch l.Kind {
+		case KindContainer, KindPod:
 			n.add(l.Name)
 			n.add(strings.Split(l.Name, "/")[1:]...)
+		case KindMount, KindCgroup: // their paths hold the ids of pods and containers
+			n.add(l.Name)
 		}
 	}
 }
