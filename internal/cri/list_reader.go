@@ -180,7 +180,7 @@ func (r *listReader[T]) forget() {
 func (r *listReader[T]) part(data mem.BufferSlice) error {
 	in := &r.in
 	in.Reset(data)
-	defer in.Close()
+	defer func() { _ = in.Close() }() // it always returns nil
 	for in.Remaining() > 0 {
 		tag, err := binary.ReadUvarint(in)
 		num, typ := protowire.DecodeTag(tag)
