@@ -133,6 +133,14 @@ func addSections(page string, root *cobra.Command) error {
 	return os.WriteFile(page, []byte(text), 0o644)
 }
 
+// statusesOf are the exit codes of a command.
+func statusesOf(cmd *cobra.Command) []exitStatus {
+	if s, ok := exitStatuses[cmd.CommandPath()]; ok {
+		return s
+	}
+	return []exitStatus{{0, "done"}, {1, "could not be done"}, {exitUsage, "wrong flag or argument"}}
+}
+
 // sourceDate is the moment that the pages bear: SOURCE_DATE_EPOCH, which the
 // packages' Makefile target sets to the commit's.
 func sourceDate() (time.Time, error) {

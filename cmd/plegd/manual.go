@@ -35,14 +35,6 @@ var exitStatuses = map[string][]exitStatus{
 	},
 }
 
-// statusesOf are the exit codes of a command.
-func statusesOf(cmd *cobra.Command) []exitStatus {
-	if s, ok := exitStatuses[cmd.CommandPath()]; ok {
-		return s
-	}
-	return []exitStatus{{0, "done"}, {1, "could not be done"}, {exitUsage, "wrong flag or argument"}}
-}
-
 // setExitHelp adds the exit codes that differ from the usual ones to the help of
 // cmd and of the commands below it.
 func setExitHelp(cmd *cobra.Command) {
