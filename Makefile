@@ -41,7 +41,8 @@ RACE = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo '\#include <stdlib.h>
 MODULES := deploy/image deploy/kubernetes deploy/mixin
 TESTFLAGS ?=
 # The tests of the chart run it.
-export HELM := $(CURDIR)/build/tools/helm-$(HELM_VERSION)
+HELM_TOOL := build/tools/helm-$(HELM_VERSION)
+export HELM := $(CURDIR)/$(HELM_TOOL)
 ACTIONLINT := build/tools/actionlint-$(ACTIONLINT_VERSION)
 FREEZE ?=
 E2EFLAGS ?=
@@ -86,7 +87,7 @@ e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root
 	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
 
 .PHONY: e2e-systemd
-e2e-systemd: packages image-oci $(HELM) ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
+e2e-systemd: packages image-oci $(HELM_TOOL) ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-systemd: needs root: it boots a systemd in namespaces" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 6 -v $(E2EFLAGS) ./test/systemd/
@@ -267,7 +268,7 @@ fuzz: ## Run each fuzz test for a number of executions or a time: make fuzz [FUZ
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: build $(HELM) $(ACTIONLINT) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
+check-deploy: build $(HELM_TOOL) $(ACTIONLINT) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
@@ -296,7 +297,7 @@ image-oci: build-all ## Build dist/plegd.oci.tar, the image for amd64 and arm64,
 
 # Reproducible: the same commit gives the same checksums.
 .PHONY: release
-release: $(HELM) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
+release: $(HELM_TOOL) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
 	rm -rf dist
 	$(MAKE) --no-print-directory packages image-oci
 	@GO="$(GO)" VERSION="$(VERSION)" BUILD_DATE="$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/release/release.sh
