@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checked=(README.md CONTRIBUTING.md bench internal/cri internal/events internal/fakeruntime internal/fuzzcorpus
-  internal/logging internal/plain internal/relist)
-words='tells? whether|\banew\b|\bmend(s|ed)?\b|\bweather\b|\bwitness|standstill|stood still|of plegd.s|goes on\b|no more\b'
+  internal/logging internal/plain internal/relist internal/health internal/bundle internal/view cmd docs demo deploy)
+words='tells? whether|\banew\b|\bmend(s|ed)?\b|\bweather\b|\bwitness|standstill|stood still|of plegd.s([.,;:)]|$| (in|is|that|as|are|was|which|with|to|on|at)\b)|goes on\b|no more\b'
 literal='no more (than|of|often|memory)' # as a comparison
 
 found=$(git grep -nE "$words" -- "${checked[@]}" ':!*/testdata/*' | grep -vE "$literal" || true)

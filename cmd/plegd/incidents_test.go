@@ -23,7 +23,7 @@ func readExample(t *testing.T) *incident.Incident {
 	return one
 }
 
-// stateDir is what a plegd has left that is no more.
+// stateDir is the state directory that a dead plegd has left.
 func stateDir(t *testing.T, all ...*incident.Incident) string {
 	t.Helper()
 	dir := t.TempDir()

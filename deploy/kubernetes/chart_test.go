@@ -119,7 +119,7 @@ func TestChartRuntimes(t *testing.T) {
 			continue
 		}
 		if len(all) != 2 {
-			t.Errorf("%s: %d objects, want a ServiceAccount and a DaemonSet: plegd needs no more", name, len(all))
+			t.Errorf("%s: %d objects, want a ServiceAccount and a DaemonSet: plegd needs nothing else", name, len(all))
 		}
 		if err := checkDaemonSet(one[*appsv1.DaemonSet](t, all), one[*corev1.ServiceAccount](t, all), socket); err != nil {
 			t.Errorf("%s: %v", name, err)

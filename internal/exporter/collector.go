@@ -66,7 +66,7 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		src: src, now: now, states: make(map[health.State]boolSeries),
 
 		lastSeen: desc(MetricLastSeen,
-			"Unix time at which the last successful relist started; 0 before the first. Guard an alert on it with > 0."),
+			"Unix time at which the last successful relist started; 0 before the first. In custom rules add > 0."),
 		lastSeenAge: desc(MetricLastSeenAge,
 			"Time since the last successful relist started, by the monotonic clock; absent before the first. A healthy node stays near "+MetricRelistPeriod+"."),
 		modelledAge: desc(MetricModelledAge,

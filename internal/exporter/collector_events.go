@@ -28,23 +28,23 @@ func newEventsCollector() *eventsCollector {
 	}
 	return &eventsCollector{
 		inUse: desc(MetricEventedInUse,
-			"1 while an event stream of the runtime's holds and is used, as --events says; 0 without --events, and while plegd goes on by relists alone."),
+			"1 while plegd uses an event stream of the runtime, as --events says; 0 without --events, and while it relies on relists alone."),
 		errors: desc(MetricEventedErrors,
-			"Event streams that failed, as kubelet_evented_pleg_connection_error_count. After five the loop goes back to its own period and threshold, until a stream holds again."),
+			"Event streams that failed, as kubelet_evented_pleg_connection_error_count. After five the relist loop uses its own period and threshold until a stream lasts again."),
 		opened: desc(MetricEventedSuccess,
 			"Event streams opened, as kubelet_evented_pleg_connection_success_count. plegd opens one for each --events-lease."),
 		lapses: desc(MetricEventedLapses,
-			"Times that no event stream was open for a while and none had failed: plegd or the runtime had stood still. What happened meanwhile is found by a relist."),
+			"Times without an open event stream although none had failed: plegd or the runtime was paused. A relist finds what happened meanwhile."),
 		received: desc(MetricEventedEvents,
 			"Events that the runtime sent, by its type, each counted once.", labelType),
 		missed: desc(MetricEventedMissed,
-			"Changes that a relist found and that no event had told within two periods. Growing without failures, lapses and overflow: the runtime's events cannot be trusted."),
+			"Changes that a relist found and that no event reported within two periods. Growing without failures, lapses and overflow: the runtime's events cannot be trusted."),
 		duplicates: desc(MetricEventedDuplicates,
 			"Copies of events that were dropped. A few are usual: two leases overlap."),
 		outOfOrder: desc(MetricEventedOutOfOrder,
 			"Events that were made before an event of the same pod that had come earlier."),
 		ignored: desc(MetricEventedIgnored,
-			"Events that told nothing: without the sandbox's status, already known from a newer list (an old backlog, too), of a pod that is gone, or come faster than they could be taken.", labelCause),
+			"Events without use, by cause: without the sandbox's status, already known from a newer list, of a pod that is gone, or too many at once.", labelCause),
 	}
 }
 
@@ -79,7 +79,7 @@ func (c *eventsCollector) collect(g gauges, e *health.Events) {
 // newEventDelay is the histogram of the events' delay.
 func newEventDelay(reg prometheus.Registerer) prometheus.Histogram {
 	h := prometheus.NewHistogram(histogramOpts(MetricEventedLatency,
-		"Time from the moment at which the runtime made an event to the moment at which plegd had it, as kubelet_evented_pleg_connection_latency_seconds.",
+		"Age of an event when plegd receives it, as kubelet_evented_pleg_connection_latency_seconds.",
 		prometheus.DefBuckets))
 	reg.MustRegister(h)
 	return h

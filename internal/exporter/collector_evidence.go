@@ -24,13 +24,13 @@ func newEvidenceCollector() *evidenceCollector {
 	}
 	return &evidenceCollector{
 		queueLength: desc(MetricQueueLength,
-			"Connections to the runtime's socket that it has yet to accept. Absent while nobody listens there, or where the kernel does not tell."),
+			"Pending connections in the accept queue of the runtime's socket. Absent while nobody listens there, or where the kernel does not report it."),
 		queueLimit: desc(MetricQueueLimit,
-			"Most connections that fit into that queue; one more does. Absent as "+MetricQueueLength+"."),
+			"Accept queue limit (listen backlog). Absent as "+MetricQueueLength+"."),
 		openFDs: desc(MetricProcessOpenFDs,
-			"File descriptors that the process behind the held connection has open. At "+MetricProcessMaxFDs+" it can accept no connection, and logs nothing of it. Absent while there is no such process."),
+			"File descriptors that the process behind the held connection has open. At "+MetricProcessMaxFDs+" it can accept no connection, which it does not log. Absent while there is no such process."),
 		maxFDs: desc(MetricProcessMaxFDs,
-			"Most file descriptors that it may have open: its soft limit."),
+			"Soft limit of its open file descriptors (RLIMIT_NOFILE)."),
 		start: desc(MetricProcessStart,
 			"Unix time at which the process behind the held connection was started."),
 		threads: desc(MetricProcessThreads,

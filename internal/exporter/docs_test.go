@@ -65,7 +65,7 @@ func metricSections() []struct {
 		{
 			"Evidence from outside the calls",
 			"What the node says of the runtime when the runtime says nothing. A gauge is absent while its source does not answer: " +
-				"`pleg_evidence_up` tells whether it does. Restarts and throttling are counted from the start of plegd on, whatever the kernel counted before.",
+				"`pleg_evidence_up` reports whether it does. Restarts and throttling are counted from the start of plegd on, whatever the kernel counted before.",
 			[]string{
 				MetricAcceptFailures, MetricQueueLength, MetricQueueLimit,
 				MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessThreads, MetricProcessStart, MetricProcessRestarts,

@@ -8,7 +8,7 @@ func newIncidentMetrics(reg prometheus.Registerer) incidentMetrics {
 	m := incidentMetrics{
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: MetricIncidents,
-			Help: "Incidents opened: the verdict left healthy. One that goes on after a restart of plegd is not counted again.",
+			Help: "Incidents opened: the verdict left healthy. One that continues after a restart of plegd is not counted again.",
 		}),
 		writeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: MetricIncidentWriteFailures,

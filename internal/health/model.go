@@ -20,7 +20,7 @@ type RelistRecord struct {
 	// Again are inspections that the kubelet has no part in: they show how the
 	// runtime answers by then.
 	Again []InspectionRecord
-	// Complete is true when the relist has ended: no more inspections will come.
+	// Complete is true when the relist has ended: no further inspection will come.
 	Complete bool
 	// Period is what the kubelet waits after it, 0 for what it waited before.
 	// Early is true when the kubelet, too, would not have waited for the end of
@@ -48,7 +48,7 @@ type InspectionRecord struct {
 // with short deadlines, the kubelet one after the other and with the full RPC
 // timeout. So the calls that plegd measured are replayed one after another as
 // the kubelet would have made them: its next relist starts a period after the
-// modelled end of the last, with the calls of plegd's relist at that time.
+// modelled end of the last, with the calls that plegd's relist made at that time.
 //
 // A Model belongs to one goroutine.
 type Model struct {

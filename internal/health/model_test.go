@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// step is one relist of plegd's in a script: its lists, its inspections with
+// step is one of plegd's relists in a script: its lists, its inspections with
 // what plegd measured, and how many run at once.
 type step struct {
 	lists    time.Duration

@@ -112,7 +112,7 @@ type Reason struct {
 }
 
 // nextHere returns what to do next with this node's own values, "" where the row
-// has no more than Next.
+// has Next alone.
 func (r *Reason) nextHere(w *view) string {
 	if r.next == nil {
 		return ""

@@ -63,7 +63,7 @@ func TestLargeListIsNoHang(t *testing.T) {
 		{"12 MiB", 1600 * time.Millisecond, 12 << 20, 0, false},
 		{"12 MiB, for longer", 2800 * time.Millisecond, 12 << 20, 0, true},
 		{"arriving", 5 * time.Second, 12 << 20, time.Second, false},
-		{"no more of it arrives", 5 * time.Second, 12 << 20, 1600 * time.Millisecond, true},
+		{"nothing further arrives", 5 * time.Second, 12 << 20, 1600 * time.Millisecond, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := healthyFacts(t0)

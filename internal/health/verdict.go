@@ -56,7 +56,7 @@ type Verdict struct {
 	// Predicted is the modelled kubelet.
 	Predicted `json:"kubelet"`
 	// LastSeen is the start of plegd's last successful relist; zero before the
-	// first. LastSeenAge and ModelledAge are the ages of plegd's and of the
+	// first. LastSeenAge and ModelledAge are their ages, for plegd and for the
 	// modelled kubelet's last seen, meaningless while these are zero.
 	LastSeen         time.Time     `json:"last_seen,omitzero"`
 	LastSeenAge      time.Duration `json:"last_seen_age_seconds,omitzero"`
