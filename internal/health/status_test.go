@@ -58,3 +58,18 @@ func TestStatusFailsBesideLists(t *testing.T) {
 		})
 	}
 }
+
+// TestLateAnswerIsNoProof: a call that was answered after seconds does not show
+// that a Status that hangs hangs alone; one that was answered at once does.
+func TestLateAnswerIsNoProof(t *testing.T) {
+	now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	for took, want := range map[time.Duration]bool{4 * time.Second: false, 2 * time.Millisecond: true} {
+		f := &Facts{
+			Status: Status{Answered: true, InFlightSince: now.Add(-3 * time.Second)},
+			Calls:  map[string]Call{opVersion: {LastOK: now.Add(-time.Second), LastOKDuration: took}},
+		}
+		if got := newView(f, now, nil).on(sigAnsweredWhileStatusFails); got != want {
+			t.Errorf("Version answered after %s: %t", took, got)
+		}
+	}
+}

@@ -305,7 +305,7 @@ func (w *view) statusTrouble() bool {
 // or nothing has spoken against it since that was last so.
 func (w *view) answeredWhileStatusFails() bool {
 	s := &w.f.Status
-	if !s.InFlightSince.IsZero() && w.on(sigListsAnsweredAtOnce) && w.lastAnswer.After(s.InFlightSince.Add(answerAfterStatus)) {
+	if !s.InFlightSince.IsZero() && w.on(sigListsAnsweredAtOnce) && w.answeredAtOnce(s.InFlightSince.Add(answerAfterStatus)) {
 		return true
 	}
 	// One that failed for want of an answer, while the runtime was starting or
@@ -319,6 +319,21 @@ func (w *view) answeredWhileStatusFails() bool {
 		return false
 	}
 	return w.wasActive(RuntimeNotReady) || w.statusFailsWhileListsSucceed()
+}
+
+// answeredAtOnce reports whether a call has been answered after t that did not wait
+// long for it: a runtime that answers one call after seconds, as one without a CPU
+// does, answers the others as late.
+func (w *view) answeredAtOnce(t time.Time) bool {
+	for _, c := range w.f.Calls {
+		if c.LastOK.After(t) && c.LastOKDuration < HangAfter {
+			return true
+		}
+		if c.LastErr != nil && c.LastErr.answered() && c.LastFailed.After(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // statusFailsWhileListsSucceed reports whether Status, not good for long, has failed
