@@ -171,7 +171,7 @@ func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error
 	c.socket.Store(nil)
 	socket := statSocket(c.opts.Path) // before the connection: one that is newer is another one
 	conn, err := c.opts.Dial(ctx)
-	now, pid := time.Now(), peerPID(conn)
+	now, pid := time.Now(), PeerPID(conn)
 	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
 	if err != nil {
 		return nil, err
@@ -184,10 +184,10 @@ func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error
 	return watched, nil
 }
 
-// peerPID asks the kernel who listens at the other end, 0 when it cannot tell.
-// The answer does not need the other end's cooperation: it comes from a stopped
-// process's socket as well.
-func peerPID(conn net.Conn) int {
+// PeerPID returns the process that called listen(2) on the unix socket at the other
+// end (SO_PEERCRED), 0 where that is not known, as of a process in another pid
+// namespace. It needs nothing of the other end: a stopped process is named too.
+func PeerPID(conn net.Conn) int {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0

@@ -13,8 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -154,7 +153,7 @@ func (d *docker) probe(ctx context.Context) (*health.Probe, error) {
 		return d.failed(p), nil
 	}
 	p.Connect = time.Since(p.At)
-	d.peer.Store(int64(peerPID(conn)))
+	d.peer.Store(int64(cri.PeerPID(conn)))
 	start := time.Now()
 	status, err := ping(ctx, conn, d.timeout)
 	if isTimeout(err) {
@@ -269,24 +268,4 @@ func pingCause(err error, timeout time.Duration) (health.Cause, string) {
 	default:
 		return health.CauseError, err.Error()
 	}
-}
-
-// peerPID is the process that called listen(2) on the socket at the other end
-// (SO_PEERCRED), 0 where that is not known.
-func peerPID(conn net.Conn) int {
-	u, ok := conn.(*net.UnixConn)
-	if !ok {
-		return 0
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
-	})
-	return pid
 }

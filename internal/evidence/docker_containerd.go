@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/proc"
 	"github.com/plegd/plegd/internal/evidence/sockdiag"
 )
@@ -112,7 +113,7 @@ func (f *containerdFinder) askPeer(ctx context.Context) {
 		return
 	}
 	f.dialed = t.Listeners[0]
-	f.process.Store(int64(peerPID(conn)))
+	f.process.Store(int64(cri.PeerPID(conn)))
 	_ = conn.Close()
 }
 

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -13,11 +12,7 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/test/faults/results"
-)
-
-const (
-	begin = "<!-- begin results: make diagnosis-table -->\n"
-	end   = "<!-- end results -->\n"
+	"github.com/plegd/plegd/test/resultpage"
 )
 
 func main() {
@@ -38,21 +33,7 @@ func run(dir, page string) error {
 	if len(runs) == 0 {
 		return fmt.Errorf("no results in %s: make e2e-faults makes them", dir)
 	}
-	text := []byte(table(runs))
-	if page == "" {
-		_, err := os.Stdout.Write(text)
-		return err
-	}
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := bytes.Cut(old, []byte(begin))
-	_, tail, ok2 := bytes.Cut(rest, []byte(end))
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no lines %q and %q", page, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(page, slices.Concat(head, []byte(begin), text, []byte(end), tail), 0o644)
+	return resultpage.Write(page, "make diagnosis-table", table(runs))
 }
 
 // table is the Markdown of the results.

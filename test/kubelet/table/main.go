@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -13,11 +12,7 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/test/kubelet/record"
-)
-
-const (
-	begin = "<!-- begin results: make e2e-kubelet -->\n"
-	end   = "<!-- end results -->\n"
+	"github.com/plegd/plegd/test/resultpage"
 )
 
 func main() {
@@ -41,21 +36,7 @@ func run(dir, page, alerts string) error {
 			return err
 		}
 	}
-	text := []byte(table(recordings))
-	if page == "" {
-		_, err := os.Stdout.Write(text)
-		return err
-	}
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := bytes.Cut(old, []byte(begin))
-	_, tail, ok2 := bytes.Cut(rest, []byte(end))
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no lines %q and %q", page, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(page, slices.Concat(head, []byte(begin), text, []byte(end), tail), 0o644)
+	return resultpage.Write(page, "make e2e-kubelet", table(recordings))
 }
 
 // group is the runs of one scenario with one kubelet.
