@@ -102,7 +102,7 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	if _, err := d.waitStatus(ctx, 10*time.Second, "healthy", func(s *status) bool {
-		return s.State == "healthy" && s.Pods.Running != nil && *s.Pods.Running == 110
+		return s.State == "healthy" && s.Facts.Pods != nil && s.Facts.Pods.Running == 110
 	}); err != nil {
 		return err
 	}
@@ -120,6 +120,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.keeps = s.Reason
 	first := *s.NotReadyIn
 	if s, err = d.waitStatus(ctx, 10*time.Second, "the countdown to go on", func(s *status) bool {
 		return s.NotReadyIn != nil && *s.NotReadyIn < first-4
@@ -160,6 +161,7 @@ func (d *demo) play(ctx context.Context) error {
 	}
 
 	d.say("The recovery: the hung call returns, and the next relist succeeds.")
+	d.keeps = ""
 	if err := d.failpoints(ctx, runtimeSocket, "ListContainers=off"); err != nil {
 		return err
 	}

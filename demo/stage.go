@@ -28,6 +28,8 @@ type demo struct {
 	last      string
 	countdown bool
 	lastTick  time.Time
+	// keeps is the reason that may not change now, "" for none.
+	keeps string
 }
 
 // child is a plegd that the demo started.
@@ -52,9 +54,11 @@ type status struct {
 		ID       string   `json:"id"`
 		Evidence []string `json:"evidence"`
 	} `json:"reasons"`
-	Pods struct {
-		Running *int `json:"running"`
-	} `json:"pods"`
+	Facts struct {
+		Pods *struct {
+			Running int `json:"running"`
+		} `json:"pods"`
+	} `json:"facts"`
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -159,6 +163,9 @@ func (d *demo) waitStatus(ctx context.Context, limit time.Duration, what string,
 		s, err := d.status(ctx)
 		if last = err; err == nil {
 			d.showVerdict(s)
+			if d.keeps != "" && s.Reason != d.keeps {
+				return nil, fmt.Errorf("the fault lasts, and the verdict is no longer %s, but %s", d.keeps, d.last)
+			}
 			if ok(s) {
 				return s, nil
 			}

@@ -20,6 +20,9 @@ const (
 type arrivals struct {
 	from time.Time    // what last is counted from
 	last atomic.Int64 // nanoseconds; 0 for never
+	// single are the bytes of answers about single containers and sandboxes, which
+	// are asked for by the hundred while a list hangs. They are no list.
+	single atomic.Int64
 }
 
 // newArrivals returns arrivals that have seen nothing.
@@ -44,6 +47,7 @@ type watchedConn struct {
 	arrivals *arrivals
 	began    time.Duration
 	bytes    int
+	single   int64 // arrivals.single when bytes was 0
 	received atomic.Bool // anything at all
 	once     sync.Once
 	closed   chan struct{} // closed by Close
@@ -58,14 +62,19 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 		}
 		now := time.Since(c.arrivals.from)
 		if now-c.began > bulkWithin {
-			c.began, c.bytes = now, 0
+			c.begin(now)
 		}
-		if c.bytes += n; c.bytes >= bulkBytes {
+		if c.bytes += n; c.bytes-int(c.arrivals.single.Load()-c.single) >= bulkBytes {
 			c.arrivals.last.Store(max(1, int64(now)))
-			c.began, c.bytes = now, 0
+			c.begin(now)
 		}
 	}
 	return n, err
+}
+
+// begin counts from now on.
+func (c *watchedConn) begin(now time.Duration) {
+	c.began, c.bytes, c.single = now, 0, c.arrivals.single.Load()
 }
 
 // Arriving is when many bytes of an answer last came in, 64 KiB within half a

@@ -26,3 +26,30 @@ func TestArriving(t *testing.T) {
 		t.Error("a list of half a megabyte did not arrive")
 	}
 }
+
+// TestSingleAnswersAreNoList: hundreds of single containers are asked for while a
+// list hangs. Their answers must not look like that list.
+func TestSingleAnswersAreNoList(t *testing.T) {
+	rt := serve(t, fakeruntime.Options{})
+	rt.FillPods(200, 3)
+	other, _ := clientOf(t, rt, Options{})
+	list, err := other.ListContainers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := clientOf(t, rt, Options{})
+	for _, container := range list {
+		if err := c.ContainerAnswers(t.Context(), container.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at := c.Arriving(); !at.IsZero() {
+		t.Errorf("%d answers about single containers: much arrived at %s", len(list), at)
+	}
+	if _, err := c.ListContainers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.Arriving().IsZero() {
+		t.Error("the list itself did not arrive")
+	}
+}
