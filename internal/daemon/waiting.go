@@ -34,22 +34,28 @@ type waiting struct {
 // String names the task.
 func (t *waiting) String() string { return "waiting" }
 
-// Run follows until ctx ends, and then returns nil.
+// Run follows until ctx ends, and then returns nil. A round that hangs in a read of
+// /proc is waited for by nobody: no other begins until it has ended.
 func (t *waiting) Run(ctx context.Context) error {
 	var e *chain.Explorer
-	defer func() {
-		if e != nil {
-			e.Close()
-		}
-	}()
+	var round chan struct{} // closed when the round under way has ended; nil between two
 	tick := time.NewTicker(waitingTick)
 	defer tick.Stop()
 	var next time.Time
 	for {
 		select {
 		case <-ctx.Done():
+			if round == nil && e != nil {
+				e.Close()
+			}
 			return nil
+		case <-round:
+			round = nil
+			continue
 		case <-tick.C:
+		}
+		if round != nil {
+			continue
 		}
 		s, ok := t.symptom(time.Now())
 		switch {
@@ -63,7 +69,11 @@ func (t *waiting) Run(ctx context.Context) error {
 				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.chain.Store(&c) })
 			}
 			next = time.Now().Add(exploreEvery)
-			t.explore(ctx, e, s)
+			round = make(chan struct{})
+			go func(e *chain.Explorer, done chan<- struct{}) {
+				defer close(done)
+				t.explore(ctx, e, s)
+			}(e, round)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func Unmarshal(b []byte, v any) error {
 	return json.Unmarshal(b, v, common, json.WithUnmarshalers(json.UnmarshalFromFunc(readSeconds)))
 }
 
-var common = json.JoinOptions(jsontext.AllowInvalidUTF8(true), json.Deterministic(true))
+var common = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.EscapeForHTML(true), json.Deterministic(true))
 
 // MarshalJSON writes the times of s as the wall clock of At has them, and bounds
 // its texts.

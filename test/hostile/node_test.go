@@ -64,11 +64,11 @@ func TestStateDirectory(t *testing.T) {
 	}{
 		"missing, and cannot be made": {
 			flags: func(string) []string { return []string{"--state-dir=/proc/none/plegd"} },
-			said:  "cannot keep what was last seen",
+			said:  "cannot save what was last seen",
 		},
 		"a file": {
 			prepare: func(t *testing.T, dir string) { remake(t, dir, "", "") },
-			said:    "cannot keep what was last seen",
+			said:    "cannot save what was last seen",
 		},
 		"full": {
 			prepare: func(t *testing.T, dir string) { link(t, "/dev/full", dir+"/last-seen.json.tmp") },
@@ -81,7 +81,7 @@ func TestStateDirectory(t *testing.T) {
 		},
 		"read-only": {
 			prepare: func(t *testing.T, dir string) { readOnly(t, dir) },
-			said:    "cannot keep what was last seen",
+			said:    "cannot save what was last seen",
 		},
 		"a corrupt file": {prepare: func(t *testing.T, dir string) { remake(t, dir, "last-seen.json", "{\"schema\":1,\x00\xff") }, writable: true, said: "starting without what was last seen"},
 		"a foreign file": {prepare: func(t *testing.T, dir string) { remake(t, dir, "last-seen.json", `[1,2,"three"]`) }, writable: true, said: "starting without what was last seen"},
@@ -295,7 +295,7 @@ func TestWebPortTaken(t *testing.T) {
 	address := l.Addr().String()
 	p := start(t, socket, options{flags: []string{"--web.listen-address=" + address}})
 	p.goesOn(rt)
-	p.saidOnce("The web address " + address + " cannot be served")
+	p.saidOnce("the web address cannot be served")
 	_ = l.Close()
 	p.await("the port is served", func(*document) bool {
 		resp, err := p.web.Get("http://" + address + "/-/healthy")

@@ -124,17 +124,19 @@ func (p *privileges) start(dropIn string) error {
 // evidence is what plegd says of its sources.
 func (p *privileges) evidence() (e struct {
 	Sources map[string]struct {
-		Up    bool
-		Error string
+		Up  bool
+		Err string
 	}
 	Queue *struct{ Listening bool }
 }, err error) {
 	out, _ := p.TryRun("plegd", "status", "-o", "json")
-	var doc struct{ Evidence *json.RawMessage }
-	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Evidence == nil {
-		return e, fmt.Errorf("plegd status: %w: %s", err, out)
+	var doc struct {
+		Facts struct{ Evidence *json.RawMessage }
 	}
-	err = json.Unmarshal(*doc.Evidence, &e)
+	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Facts.Evidence == nil {
+		return e, fmt.Errorf("plegd status: %v: %s", err, out)
+	}
+	err = json.Unmarshal(*doc.Facts.Evidence, &e)
 	return e, err
 }
 

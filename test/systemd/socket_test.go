@@ -40,8 +40,15 @@ func socketActivation(t *testing.T, socket string) error {
 	if err := get(); err != nil {
 		return fmt.Errorf("the first scrape: %w", err)
 	}
-	if state := s.Property(plegdUnit, "ActiveState"); state != "active" {
-		return fmt.Errorf("after the first scrape plegd is %s", state)
+	// The scrape may be answered before the first relist, after which plegd is ready.
+	err := within(10*time.Second, func() error {
+		if state := s.Property(plegdUnit, "ActiveState"); state != "active" {
+			return fmt.Errorf("plegd is %s", state)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("after the first scrape: %w", err)
 	}
 	// Restarts in which no scraper is refused.
 	done := make(chan error, 1)
