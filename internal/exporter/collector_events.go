@@ -80,7 +80,7 @@ func (c *eventsCollector) collect(g gauges, e *health.Events) {
 func newEventDelay(reg prometheus.Registerer) prometheus.Histogram {
 	h := prometheus.NewHistogram(histogramOpts(MetricEventedLatency,
 		"Age of an event when plegd receives it, as kubelet_evented_pleg_connection_latency_seconds.",
-		prometheus.DefBuckets))
+		eventBuckets()))
 	reg.MustRegister(h)
 	return h
 }

@@ -15,6 +15,13 @@ func relistBuckets() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 1.1, 1.5, 2.5, 5, 10, 30, 60, 120, 180, 240}
 }
 
+// probeBuckets returns the classic buckets, in seconds, of a fresh dial: each of its
+// stages is given up after a second, and a node has few series to spare.
+func probeBuckets() []float64 { return []float64{.001, .005, .025, .1, .5, 1} }
+
+// eventBuckets returns those of the age of events.
+func eventBuckets() []float64 { return []float64{.005, .025, .1, .5, 1, 5} }
+
 // histogramOpts returns a histogram with the classic buckets given and a native
 // one beside it. A native histogram has buckets 10 % apart, at most 160 of
 // them; when it runs out of them it starts anew, at most once an hour.

@@ -31,7 +31,7 @@ type probeMetrics struct {
 func newProbeMetrics(reg prometheus.Registerer) probeMetrics {
 	duration := prometheus.NewHistogramVec(histogramOpts(MetricProbeDuration,
 		"Time each stage of a fresh dial to the runtime's socket took: connect(2), the server's HTTP/2 SETTINGS, one Version call.",
-		prometheus.DefBuckets), []string{labelStage})
+		probeBuckets()), []string{labelStage})
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricProbeFailures,
 		Help: "Fresh dials to the runtime's socket that failed, by the stage they got to and the cause. Failures here while the calls succeed: the runtime takes no new connections.",

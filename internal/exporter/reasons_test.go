@@ -1,20 +1,15 @@
 package exporter
 
-// contractReasons is every reason that plegd is going to know, so that the
-// series are counted as they will be.
+import "github.com/plegd/plegd/internal/health"
+
+// contractReasons are the reasons that plegd has, and two that it is to have, so
+// that the series are counted as they will be.
 func contractReasons() []ReasonLabel {
-	var out []ReasonLabel
-	for _, id := range []string{
-		"Starting", "RuntimeSocketMissing", "RuntimeSocketUnlinked", "RuntimeNotListening", "RuntimeSocketPermissionDenied",
-		"AcceptFDExhausted", "AcceptQueueFull", "AcceptStalled", "RuntimeFrozen", "RuntimeStorageStall", "RuntimeStorageLocked",
-		"RuntimeThrottled", "RuntimeStarting", "RuntimeRestarting", "DockerDaemonUnreachable", "DockerContainerdUnreachable", "RuntimeUnresponsive",
-		"RuntimeListStall", "ListResponseTooLarge", "RuntimeNotReady", "NetworkNotReady", "CRIVersionUnsupported",
-		"PodInspectionStall", "PodInspectionFailing", "ShimStuck", "RelistSlow", "ChangeBurst", "TooManyContainers",
-		"FDsRunningOut", "ResponseNearLimit", "NodeCPUStall", "NodeMemoryStall", "NodeIOStall", "PIDsExhausted",
-		"FileTableFull", "RuntimeHelperStuck", "KubeletStalled", "KubeletDown", "EventSubscriberStuck", "EventStreamBroken", "EventsMissed",
-		"EventChannelFull", "RelistLoopStalled", "Unknown",
-	} {
-		out = append(out, ReasonLabel{ID: id, Severity: "critical"})
+	out := []ReasonLabel{{"RuntimeStorageFull", "critical"}, {"PodStartsFailing", "critical"}}
+	for _, r := range health.Reasons() {
+		for _, severity := range r.Severities() {
+			out = append(out, ReasonLabel{ID: r.ID, Severity: string(severity)})
+		}
 	}
 	return out
 }

@@ -119,22 +119,22 @@ func TestBadUsage(t *testing.T) {
 		// says are parts of the line.
 		says []string
 	}{
-		{name: "unknown flag", args: []string{"run", "--relist-perod=1s"}, code: 1, says: []string{"--relist-perod"}},
-		{name: "not a duration", args: []string{"run", "--relist-period=fast"}, code: 1, says: []string{"--relist-period", "fast"}},
-		{name: "zero period", args: []string{"run", "--relist-period=0s"}, code: 1, says: []string{"--relist-period", "0s"}},
-		{name: "negative timeout", args: []string{"run", "--rpc-timeout=-1s"}, code: 1, says: []string{"--rpc-timeout", "-1s"}},
-		{name: "period above threshold", args: []string{"run", "--relist-period=5m"}, code: 1, says: []string{"--relist-period", "5m", "3m", "--relist-threshold"}},
-		{name: "no concurrency", args: []string{"run", "--inspect-concurrency=0"}, code: 1, says: []string{"--inspect-concurrency", "0"}},
-		{name: "unknown log format", args: []string{"run", "--log.format=xml"}, code: 1, says: []string{"--log.format", "xml", "json", "console"}},
-		{name: "unknown log level", args: []string{"run", "--log.level=loud"}, code: 1, says: []string{"--log.level", "loud", "debug"}},
-		{name: "endpoint over TCP", args: []string{"run", "--runtime-endpoint=tcp://127.0.0.1:1"}, code: 1, says: []string{"--runtime-endpoint", "tcp://127.0.0.1:1", "unix://"}},
-		{name: "relative endpoint", args: []string{"run", "--runtime-endpoint=run/containerd.sock"}, code: 1, says: []string{"--runtime-endpoint", "run/containerd.sock"}},
-		{name: "address without port", args: []string{"run", "--web.listen-address=localhost"}, code: 1, says: []string{"--web.listen-address", "localhost"}},
-		{name: "wrong environment", args: []string{"run"}, env: []string{"PLEGD_RELIST_PERIOD=fast"}, code: 1, says: []string{"PLEGD_RELIST_PERIOD", "fast"}},
-		{name: "stray argument", args: []string{"run", "now"}, code: 1, says: []string{"now"}},
-		{name: "check: unknown output", args: []string{"check", "-o", "yaml"}, code: 3, says: []string{"yaml", "json", "text"}},
-		{name: "check: unknown flag", args: []string{"check", "--quick"}, code: 3, says: []string{"--quick"}},
-		{name: "status: unknown output", args: []string{"status", "-o", "yaml"}, code: 3, says: []string{"yaml", "json", "text"}},
+		{name: "unknown flag", args: []string{"run", "--relist-perod=1s"}, code: 2, says: []string{"--relist-perod"}},
+		{name: "not a duration", args: []string{"run", "--relist-period=fast"}, code: 2, says: []string{"--relist-period", "fast"}},
+		{name: "zero period", args: []string{"run", "--relist-period=0s"}, code: 2, says: []string{"--relist-period", "0s"}},
+		{name: "negative timeout", args: []string{"run", "--rpc-timeout=-1s"}, code: 2, says: []string{"--rpc-timeout", "-1s"}},
+		{name: "period above threshold", args: []string{"run", "--relist-period=5m"}, code: 2, says: []string{"--relist-period", "5m", "3m", "--relist-threshold"}},
+		{name: "no concurrency", args: []string{"run", "--inspect-concurrency=0"}, code: 2, says: []string{"--inspect-concurrency", "0"}},
+		{name: "unknown log format", args: []string{"run", "--log.format=xml"}, code: 2, says: []string{"--log.format", "xml", "json", "console"}},
+		{name: "unknown log level", args: []string{"run", "--log.level=loud"}, code: 2, says: []string{"--log.level", "loud", "debug"}},
+		{name: "endpoint over TCP", args: []string{"run", "--runtime-endpoint=tcp://127.0.0.1:1"}, code: 2, says: []string{"--runtime-endpoint", "tcp://127.0.0.1:1", "unix://"}},
+		{name: "relative endpoint", args: []string{"run", "--runtime-endpoint=run/containerd.sock"}, code: 2, says: []string{"--runtime-endpoint", "run/containerd.sock"}},
+		{name: "address without port", args: []string{"run", "--web.listen-address=localhost"}, code: 2, says: []string{"--web.listen-address", "localhost"}},
+		{name: "wrong environment", args: []string{"run"}, env: []string{"PLEGD_RELIST_PERIOD=fast"}, code: 2, says: []string{"PLEGD_RELIST_PERIOD", "fast"}},
+		{name: "stray argument", args: []string{"run", "now"}, code: 2, says: []string{"now"}},
+		{name: "check: unknown output", args: []string{"check", "-o", "yaml"}, code: 4, says: []string{"yaml", "json", "text"}},
+		{name: "check: unknown flag", args: []string{"check", "--quick"}, code: 4, says: []string{"--quick"}},
+		{name: "status: unknown output", args: []string{"status", "-o", "yaml"}, code: 4, says: []string{"yaml", "json", "text"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := append([]string(nil), c.args...)
