@@ -50,7 +50,7 @@ func TestUnitPrivileges(t *testing.T) {
 		{name: "root", dropIn: "User=nobody\n", status: "RuntimeSocketPermissionDenied"},
 		{name: "the view into other processes", dropIn: watchActivated + "CapabilityBoundingSet=\n", source: "process"},
 		{name: "unix sockets", dropIn: families("AF_INET AF_INET6 AF_NETLINK"), start: true},
-		{name: "internet sockets", dropIn: families("AF_UNIX AF_NETLINK"), journal: "The web address :20290 cannot be served"},
+		{name: "internet sockets", dropIn: families("AF_UNIX AF_NETLINK"), journal: "the web address cannot be served"},
 		{name: "netlink sockets", dropIn: families("AF_UNIX AF_INET AF_INET6"), source: "queue"},
 		{name: "its state directory", dropIn: "StateDirectory=\n", source: "state"},
 		{name: "execution of itself", dropIn: "ExecPaths=\n", start: true},
