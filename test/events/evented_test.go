@@ -96,6 +96,19 @@ func TestEvented(t *testing.T) {
 	})
 	brief(30)
 
+	// The last removals may still be on their way to the other subscriber.
+	lab.Eventually(t, 20*time.Second, "the other subscriber has every container's removal", func() error {
+		removed := map[string]bool{}
+		for _, e := range told.Events()[first:] {
+			removed[e.ID] = removed[e.ID] || e.Type == "DELETED"
+		}
+		for id, ok := range removed {
+			if !ok {
+				return fmt.Errorf("%s has not been removed", id)
+			}
+		}
+		return nil
+	})
 	all := told.Events()[first:]
 	if told.Err() != "" {
 		t.Fatalf("the other subscriber's stream ended: %s", told.Err())
