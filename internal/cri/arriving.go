@@ -47,7 +47,7 @@ type watchedConn struct {
 	arrivals *arrivals
 	began    time.Duration
 	bytes    int
-	single   int64 // arrivals.single when bytes was 0
+	single   int64       // arrivals.single when bytes was 0
 	received atomic.Bool // anything at all
 	once     sync.Once
 	closed   chan struct{} // closed by Close
