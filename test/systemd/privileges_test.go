@@ -133,8 +133,11 @@ func (p *privileges) evidence() (e struct {
 	var doc struct {
 		Facts struct{ Evidence *json.RawMessage }
 	}
-	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.Facts.Evidence == nil {
-		return e, fmt.Errorf("plegd status: %v: %s", err, out)
+	if err := json.Unmarshal([]byte(out), &doc); err != nil {
+		return e, fmt.Errorf("plegd status: %w: %s", err, out)
+	}
+	if doc.Facts.Evidence == nil {
+		return e, fmt.Errorf("plegd status has no evidence: %s", out)
 	}
 	err = json.Unmarshal(*doc.Facts.Evidence, &e)
 	return e, err
