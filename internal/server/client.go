@@ -81,6 +81,18 @@ func FetchIncident(ctx context.Context, controlSocketPath, id string) (*incident
 // errNotFound is wrapped when the daemon answers 404.
 var errNotFound = errors.New("404 Not Found")
 
+// UnixTransport returns a transport for HTTP over a unix socket, which makes one
+// connection for each request.
+func UnixTransport(socket string) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}
+}
+
 // fetch decodes the JSON that the daemon answers for path into v.
 func fetch(ctx context.Context, socket, path string, v any) error {
 	if socket == "" {
@@ -88,13 +100,7 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	tr := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-		DisableKeepAlives: true,
-	}
+	tr := UnixTransport(socket)
 	defer tr.CloseIdleConnections()
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://plegd"+path, http.NoBody)
