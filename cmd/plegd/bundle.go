@@ -66,6 +66,8 @@ signal and changes nothing. It holds names of pods and containers.`,
 // writeBundle gathers and writes the archive, and reports on errs where it is and
 // what could not be had. The file appears whole or not at all.
 func writeBundle(ctx context.Context, cfg daemon.Config, output string, stdout, errs io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, bundle.MaxTime) // the diagnosis counts too
+	defer cancel()
 	node, err := os.Hostname()
 	if err != nil {
 		node = "node"
