@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,7 +42,7 @@ func setExitHelp(cmd *cobra.Command) {
 		for _, s := range statuses {
 			parts = append(parts, fmt.Sprintf("  %d  %s", s.code, s.means))
 		}
-		cmd.Long = strings.Join(slices.DeleteFunc([]string{cmd.Long, "Exit status:\n" + strings.Join(parts, "\n")}, func(s string) bool { return s == "" }), "\n\n")
+		cmd.Long += "\n\nExit status:\n" + strings.Join(parts, "\n")
 	}
 	for _, c := range cmd.Commands() {
 		setExitHelp(c)

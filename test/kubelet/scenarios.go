@@ -136,32 +136,12 @@ var scenarios = []scenario{
 	flapping(60*second, 20*second, 3), flapping(20*second, 20*second, 4),
 	{
 		name: "the kubelet is restarted 20 s into a list hang", loopSilent: true, predicted: 26 * second, length: 180 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("ListContainers=hang")
-			l.Sleep(20 * second)
-			l.kubelet.Kill()
-			l.StartKubelet()
-			l.AwaitReady("False", 220*second)
-			l.Sleep(hold)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
+		run: kubeletRestarted("ListContainers=hang", 20*second, 220*second),
 	},
 	{
 		name: "the kubelet is restarted 10 s into a Status hang", loopSilent: true, predicted: 16 * second,
 		deviation: "three of the kubelet's loops wait for Status one after the other, 2 min each; which of them leads to its first node status update is chance", length: 90 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("Status=hang")
-			l.Sleep(10 * second)
-			l.kubelet.Kill()
-			l.StartKubelet()
-			l.AwaitReady("False", 180*second)
-			l.Sleep(hold)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
+		run: kubeletRestarted("Status=hang", 10*second, 180*second),
 	},
 	{
 		name: "the kubelet is stopped", real: true, minor: true, metrics: true, loopSilent: true, wantReason: "KubeletStalled", length: 60 * second,
@@ -280,3 +260,19 @@ func flapping(stopped, running time.Duration, times int) scenario {
 }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) + " s" }
+
+// kubeletRestarted restarts the kubelet some time into a fault that lasts until the
+// API has shown NotReady, which it must within a limit.
+func kubeletRestarted(fault string, after, notReadyWithin time.Duration) func(*lane) {
+	return func(l *lane) {
+		l.Fault()
+		l.simulated.Fail(fault)
+		l.Sleep(after)
+		l.kubelet.Kill()
+		l.StartKubelet()
+		l.AwaitReady("False", notReadyWithin)
+		l.Sleep(hold)
+		l.Recovery()
+		l.simulated.Fail("")
+	}
+}
