@@ -56,7 +56,7 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 	return s, nil
 }
 
-// settled tells whether waiting on would say nothing new.
+// settled reports whether waiting on would say nothing new.
 func settled(s *health.Snapshot) bool {
 	v := &s.Verdict
 	if v.State == health.StateHealthy {

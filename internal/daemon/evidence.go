@@ -68,7 +68,7 @@ func (d *Daemon) newestPeer() (pid int, at time.Time) {
 	return pid, at
 }
 
-// behindCRIDockerd tells whether the runtime is Docker's.
+// behindCRIDockerd reports whether the runtime is Docker's.
 func (d *Daemon) behindCRIDockerd() bool {
 	if v := d.dialer.Version(); v != nil && v.RuntimeName == "docker" {
 		return true

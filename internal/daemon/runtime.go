@@ -198,7 +198,7 @@ func (a afterSearch) Run(ctx context.Context) error {
 	}
 }
 
-// serves returns what tells whether runtime.v1 is served at a socket. It asks
+// serves returns what reports whether runtime.v1 is served at a socket. It asks
 // one that did not answer again after a minute only: each connection stays in
 // its accept queue. Of the socket that is watched the held connection tells.
 func (r *runtime) serves() func(context.Context, string) bool {
@@ -227,7 +227,7 @@ func (r *runtime) serves() func(context.Context, string) bool {
 	}
 }
 
-// answered tells whether any call has succeeded.
+// answered reports whether any call has succeeded.
 func (h *held) answered() bool {
 	for _, op := range cri.Operations() {
 		if !h.client.History(op).LastOK.IsZero() {
@@ -316,7 +316,7 @@ func (r *runtime) calls() map[string]health.Call {
 	return calls
 }
 
-// waiting tells whether the held connection waits to be accepted and since when;
+// waiting reports whether the held connection waits to be accepted and since when;
 // made is false before it has been tried.
 func (r *runtime) waiting() (since time.Time, waiting, made bool) {
 	h := r.held.Load()

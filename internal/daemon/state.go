@@ -201,7 +201,7 @@ type keeper struct {
 // that does not answer.
 const saveHangs = 10 * time.Second
 
-// Source tells whether the state directory can be written; ok is false before
+// Source reports whether the state directory can be written; ok is false before
 // the first save.
 func (k *keeper) Source() (s health.Source, ok bool) {
 	if p := k.saved.Load(); p != nil {

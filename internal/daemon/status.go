@@ -69,7 +69,7 @@ func (s *statusCheck) Run(ctx context.Context) error {
 // betweenStatus is the time between two calls while Status is not good.
 const betweenStatus = time.Second
 
-// notGood tells whether the last call failed or its answer held a condition that
+// notGood reports whether the last call failed or its answer held a condition that
 // is false.
 func (s *statusCheck) notGood() bool {
 	last := s.state.Load()

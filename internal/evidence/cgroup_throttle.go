@@ -28,7 +28,7 @@ type quotaSample struct {
 	levels map[string]cgroup.CPUStat // by directory
 }
 
-// isBehind tells whether a counter of s is behind b's.
+// isBehind reports whether a counter of s is behind b's.
 func isBehind(s, b cgroup.CPUStat) bool {
 	return s.Periods < b.Periods || s.Throttled < b.Throttled || s.Time < b.Time
 }

@@ -23,7 +23,7 @@ var cniPlugins = []string{
 	"whereabouts", "azure-vnet", "azure-vnet-ipam", "weave-net", "weave-ipam", "kube-ovn", "kuberouter", "antrea",
 }
 
-// isHelper tells whether a child of the runtime's or of a shim's is one that is
+// isHelper reports whether a child of the runtime's or of a shim's is one that is
 // to end soon: runc and crun, or a CNI plugin.
 func (c *childrenSource) isHelper(s proc.Stat, ofRuntime bool) bool {
 	args := c.args.Of(s.ID())

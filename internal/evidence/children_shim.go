@@ -63,7 +63,7 @@ func (c *childrenSource) frozenShim(frozen func(cgroup.Paths) (string, bool)) st
 	return "F"
 }
 
-// isFrozen tells whether the cgroup of a process is frozen.
+// isFrozen reports whether the cgroup of a process is frozen.
 func (c *childrenSource) isFrozen(pid int, frozen func(cgroup.Paths) (string, bool)) bool {
 	m, err := c.tree.Of(pid)
 	if err != nil {

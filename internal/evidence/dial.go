@@ -33,7 +33,7 @@ type DialOptions struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Looks is true when Dial waits while others wait to be accepted (LookFirst).
 	Looks bool
-	// Held tells whether the held connection itself has been made and waits in
+	// Held reports whether the held connection itself has been made and waits in
 	// the accept queue, and since when; made is false before it has been tried.
 	// While it waits no other one is sent to wait beside it. nil: there is none.
 	Held func() (since time.Time, waiting, made bool)

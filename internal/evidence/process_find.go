@@ -108,7 +108,7 @@ func (f *processFinder) alive(pid int) (proc.Stat, error) {
 	return s, err
 }
 
-// hides tells whether the processes of others cannot be seen at all.
+// hides reports whether the processes of others cannot be seen at all.
 func (f *processFinder) hides() bool {
 	_, err := f.reader.Stat(f.opts.ProcFS, 1)
 	return err != nil

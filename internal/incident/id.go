@@ -15,7 +15,7 @@ func newID(opened time.Time) string {
 	return fmt.Sprintf("%s-%06x", opened.UTC().Format(idTime), rand.N(1<<24))
 }
 
-// ValidID tells whether a text can be an incident's id.
+// ValidID reports whether a text can be an incident's id.
 func ValidID(id string) bool {
 	day, rest, ok := strings.Cut(id, "-")
 	if _, err := time.Parse(idTime, day); err != nil || !ok || len(rest) != 6 {

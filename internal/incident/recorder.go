@@ -173,7 +173,7 @@ func (r *Recorder) begin(snapshot *health.Snapshot) {
 	r.open.note(snapshot, &r.o.Limits)
 }
 
-// again tells whether the fault is that of the incident that has just ended.
+// again reports whether the fault is that of the incident that has just ended.
 func (r *Recorder) again(now time.Time, v *health.Verdict) bool {
 	return r.lastClosed != nil && now.Sub(r.lastClosed.closed) < r.o.Limits.Again && r.lastClosed.had(v.Reason)
 }

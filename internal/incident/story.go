@@ -72,7 +72,7 @@ func (m *moment) encode() ([]byte, error) {
 	return m.text, nil
 }
 
-// changed tells whether a verdict says another thing than the one before, apart
+// changed reports whether a verdict says another thing than the one before, apart
 // from its numbers.
 func changed(a, b *health.Verdict) bool {
 	if a == nil || a.State != b.State || a.Reason != b.Reason || a.RunnerUp != b.RunnerUp ||
@@ -132,7 +132,7 @@ func (s *story) reason(a *health.Active, at float64) *ReasonTimes {
 	return &s.doc.Reasons[len(s.doc.Reasons)-1]
 }
 
-// had tells whether a reason was active in it.
+// had reports whether a reason was active in it.
 func (s *story) had(reason string) bool {
 	return slices.ContainsFunc(s.doc.Reasons, func(r ReasonTimes) bool { return r.ID == reason })
 }

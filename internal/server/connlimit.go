@@ -59,7 +59,7 @@ func (c *connLimit) add(conn *limitedConn) *limitedConn {
 	return victim
 }
 
-// worse tells whether a has less of a right to stay than b.
+// worse reports whether a has less of a right to stay than b.
 func worse(a, b *limitedConn) bool {
 	if a.active != b.active {
 		return !a.active

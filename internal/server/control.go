@@ -135,7 +135,7 @@ type controlListener struct {
 	file os.FileInfo
 }
 
-// stillThere tells whether the path still leads to this socket.
+// stillThere reports whether the path still leads to this socket.
 func (l *controlListener) stillThere() bool {
 	now, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(now, l.file)

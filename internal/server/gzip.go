@@ -40,7 +40,7 @@ func gzipped(next http.Handler) http.Handler {
 	})
 }
 
-// takesGzip tells whether an Accept-Encoding header names gzip and does not
+// takesGzip reports whether an Accept-Encoding header names gzip and does not
 // refuse it.
 func takesGzip(values []string) bool {
 	for _, value := range values {

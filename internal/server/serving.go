@@ -33,7 +33,7 @@ func (s *serving) set(address string, err error) {
 	s.failed[address] = err.Error()
 }
 
-// Source tells whether every address is served, and if not, why; ok is false
+// Source reports whether every address is served, and if not, why; ok is false
 // before the first attempt.
 func (s *serving) Source() (health.Source, bool) {
 	s.mu.Lock()

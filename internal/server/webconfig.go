@@ -61,7 +61,7 @@ func validateAddress(address string) error {
 	return nil
 }
 
-// isHostname tells whether s can be a host name: letters, digits, hyphens and
+// isHostname reports whether s can be a host name: letters, digits, hyphens and
 // dots, and something other than a mistyped IPv4 address.
 func isHostname(s string) bool {
 	letter := false
@@ -92,7 +92,7 @@ func ValidateSystemdSocket() error {
 	return nil
 }
 
-// WebConfigDemandsAuth tells whether the web configuration in file lets nobody
+// WebConfigDemandsAuth reports whether the web configuration in file lets nobody
 // in who has not proved who he is: with a password, or with a certificate that
 // was verified. Without a file nobody has to.
 func WebConfigDemandsAuth(file string) (bool, error) {

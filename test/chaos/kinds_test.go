@@ -107,7 +107,7 @@ func kinds() []kind {
 	}
 }
 
-// fits tells whether a kind may stand beside others.
+// fits reports whether a kind may stand beside others.
 func (k *kind) fits(others []kind) bool {
 	return !slices.ContainsFunc(others, func(o kind) bool {
 		return o.name == k.name || !slices.Contains(o.with, k.name) || !slices.Contains(k.with, o.name)

@@ -155,7 +155,7 @@ func TestMetricsLint(t *testing.T) {
 	}
 }
 
-// silent tells whether the alert neither fires nor is pending.
+// silent reports whether the alert neither fires nor is pending.
 func silent(p *lab.Prometheus) error {
 	alerts, err := p.Alerts()
 	if err == nil && len(alerts) > 0 {

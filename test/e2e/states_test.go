@@ -35,7 +35,7 @@ const (
 // that is busy with other things says so, and is right.
 var machine = []string{"NodeCPUStall", "NodeMemoryStall", "NodeIOStall"}
 
-// well tells whether nothing is wrong with the runtime.
+// well reports whether nothing is wrong with the runtime.
 func well(s lab.Status) bool {
 	return s.State == healthy || s.State == degraded && slices.Contains(machine, s.Reason)
 }

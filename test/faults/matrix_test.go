@@ -247,7 +247,7 @@ func look(p *lab.Plegd) *eye {
 	return e
 }
 
-// shortOfCPU tells whether the machine is near what NodeCPUStall needs.
+// shortOfCPU reports whether the machine is near what NodeCPUStall needs.
 func shortOfCPU() bool {
 	b, err := os.ReadFile("/proc/pressure/cpu")
 	var avg10 float64

@@ -94,6 +94,6 @@ func (l Line) Number(field string) (n float64, ok bool) {
 	return n, ok
 }
 
-// Quiet tells whether a line is below the level info: one that a log at its
+// Quiet reports whether a line is below the level info: one that a log at its
 // usual level does not hold. A line that is not JSON is never quiet.
 func (l Line) Quiet() bool { return l.Level() == "debug" }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// mainCalled tells whether this test binary can be started again as a
+// mainCalled reports whether this test binary can be started again as a
 // namespace's first process.
 var mainCalled atomic.Bool
 

@@ -136,7 +136,7 @@ func (p *Prometheus) Alerts() ([]Alert, error) {
 	return data.Alerts, err
 }
 
-// Firing tells whether an alert of this name fires.
+// Firing reports whether an alert of this name fires.
 func (p *Prometheus) Firing(name string) (bool, error) {
 	alerts, err := p.Alerts()
 	for _, a := range alerts {

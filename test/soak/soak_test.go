@@ -267,7 +267,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// shortOfCPU tells whether the machine is near what NodeCPUStall needs.
+// shortOfCPU reports whether the machine is near what NodeCPUStall needs.
 func shortOfCPU() bool {
 	b, err := os.ReadFile("/proc/pressure/cpu")
 	var avg10 float64

@@ -15,7 +15,7 @@ import (
 
 var ruleFiles = []string{"../../deploy/prometheus/plegd.rules.yml", "../../deploy/prometheus/plegd.recording.yml"}
 
-// noAlert tells whether no alert fires.
+// noAlert reports whether no alert fires.
 func noAlert(p *lab.Prometheus) error {
 	alerts, err := p.Alerts()
 	if err != nil {

@@ -244,7 +244,7 @@ func runPod(t *testing.T, manifest string) error {
 	return nil
 }
 
-// seenSince tells whether plegd has had an answer since a moment.
+// seenSince reports whether plegd has had an answer since a moment.
 func seenSince(s *lab.Systemd, since time.Time) error {
 	_, body, err := s.Get("/metrics")
 	if err != nil {

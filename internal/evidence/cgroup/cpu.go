@@ -28,7 +28,7 @@ func nanoseconds(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64((1<<63-1)/unit))) * unit
 }
 
-// HasQuota tells whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of
+// HasQuota reports whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of
 // v1); true where that cannot be read. What a quota took before it was lifted is
 // over at once, and not when the samples have forgotten it.
 func (t *Tree) HasQuota(dir string) bool {

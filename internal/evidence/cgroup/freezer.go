@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Frozen tells whether a process in these cgroups is frozen, and by which.
+// Frozen reports whether a process in these cgroups is frozen, and by which.
 func (t *Tree) Frozen(m Paths) (path string, frozen bool) {
 	if path, frozen := t.FrozenV1(m); frozen {
 		return path, true

@@ -238,7 +238,7 @@ func (t *Tree) Up(m Paths, controller string) iter.Seq[string] {
 	}
 }
 
-// Shows tells whether any of the cgroups is there.
+// Shows reports whether any of the cgroups is there.
 func (t *Tree) Shows(m Paths) bool {
 	for list := range m {
 		name, _, _ := strings.Cut(list, ",")

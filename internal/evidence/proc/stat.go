@@ -141,7 +141,7 @@ func blockIOTicks(rest []byte) uint64 {
 	return n
 }
 
-// Dead tells whether nothing of the process is left but its entry. A first
+// Dead reports whether nothing of the process is left but its entry. A first
 // thread that has ended while others go on, as of a killed runtime that the
 // kernel holds in D, is a zombie too, and the process is not dead.
 func (s *Stat) Dead() bool {
