@@ -37,21 +37,23 @@ func (k *known) targets(sandboxes bool, uid string, first []string) []chain.Targ
 		created int64
 	}
 	var all []entry
+	// The relist waits for the lock: no longer than it takes to copy the list.
 	k.mu.Lock()
+	knownSandboxes, knownContainers := slices.Clone(k.sandboxes), slices.Clone(k.containers)
+	k.mu.Unlock()
 	if sandboxes {
-		for _, s := range k.sandboxes {
+		for _, s := range knownSandboxes {
 			if uid == "" || s.PodUID == uid {
 				all = append(all, entry{chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}, s.CreatedAt})
 			}
 		}
 	} else {
-		for _, c := range k.containers {
+		for _, c := range knownContainers {
 			if uid == "" || c.PodUID == uid {
 				all = append(all, entry{chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}, c.CreatedAt})
 			}
 		}
 	}
-	k.mu.Unlock()
 	rank := func(e entry) int {
 		if slices.Contains(first, e.SandboxID) {
 			return 0
