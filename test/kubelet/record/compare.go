@@ -129,41 +129,39 @@ func (r *Recording) prediction(after time.Duration) Prediction {
 
 // apiTurns returns when the API's condition turned False from the fault on.
 func apiTurns(r *Recording) []Turn {
-	var turns []Turn
-	ready := true
+	t := turns{r: r, ready: true}
 	for _, w := range r.Writes {
-		if w.At.Before(r.Fault) {
-			continue // the node was Ready when the fault began
-		}
-		if w.Ready == ready {
-			continue
-		}
-		ready = w.Ready
-		if ready {
-			turns[len(turns)-1].Ready = ptr(r.since(w.At))
-		} else {
-			turns = append(turns, Turn{NotReady: r.since(w.At), Message: w.Message})
-		}
+		t.see(w.At, w.Ready, w.Message)
 	}
-	return turns
+	return t.all
 }
 
 // plegdTurns returns when plegd said that the API's condition turned False.
 func plegdTurns(r *Recording) []Turn {
-	var turns []Turn
-	ready := true
+	t := turns{r: r, ready: true}
 	for _, s := range r.Samples {
-		if s.At.Before(r.Fault) || s.NodeReady == ready {
-			continue
-		}
-		ready = s.NodeReady
-		if ready {
-			turns[len(turns)-1].Ready = ptr(r.since(s.At))
-		} else {
-			turns = append(turns, Turn{NotReady: r.since(s.At), Message: s.Message})
-		}
+		t.see(s.At, s.NodeReady, s.Message)
 	}
-	return turns
+	return t.all
+}
+
+// turns collects when a condition turned False and True again. The node was Ready
+// when the fault began: what was seen before does not count.
+type turns struct {
+	r     *Recording
+	ready bool
+	all   []Turn
+}
+
+func (t *turns) see(at time.Time, ready bool, message string) {
+	if at.Before(t.r.Fault) || ready == t.ready {
+		return
+	}
+	if t.ready = ready; ready {
+		t.all[len(t.all)-1].Ready = ptr(t.r.since(at))
+	} else {
+		t.all = append(t.all, Turn{NotReady: t.r.since(at), Message: message})
+	}
 }
 
 // rules compares when plegd's rules failed with the kubelet's sync loop.
