@@ -300,7 +300,7 @@ func TestManySlowInspections(t *testing.T) {
 			if s == 200 { // the kubelet has inspected the last pod, and waits for its period to end
 				want.reason = health.RelistSlow
 			}
-			// plegd's own relist goes on every second, from 14.07 s on: as long
+			// plegd's own relist continues every second, from 14.07 s on: as long
 			// as nothing is known of the runtime, inspections begin 10 ms apart.
 			if s > 14 {
 				want.lastSeen = now - 930*time.Millisecond

@@ -108,9 +108,9 @@ func (j *judge) tellEvents(f *health.Facts) {
 	case events.Broken:
 		level, text = slog.LevelWarn, "the runtime's event stream broke; it is tried again"
 	case events.Refused:
-		level, text = slog.LevelWarn, "the runtime's events are left alone; the generic relist loop goes on"
+		level, text = slog.LevelWarn, "the runtime's events are left alone; the generic relist loop continues"
 	case events.Unsupported, events.EndsAtOnce:
-		level, text = slog.LevelWarn, "the runtime sends no events; the generic relist loop goes on"
+		level, text = slog.LevelWarn, "the runtime sends no events; the generic relist loop continues"
 	default:
 		text = "waiting for the runtime's event stream"
 	}

@@ -163,7 +163,7 @@ func TestModelFollows(t *testing.T) {
 	})
 }
 
-// TestCacheTick: while events are relied on, the cache's clock goes on every 5 s
+// TestCacheTick: while events are relied on, the cache's clock continues every 5 s
 // without a relist.
 func TestCacheTick(t *testing.T) {
 	for _, mode := range []relist.Mode{relist.Evented, relist.Hint} {
@@ -212,7 +212,7 @@ func TestEventedRuntimeHangs(t *testing.T) {
 }
 
 // TestNoEvents: runtimes on which events are not to be had, or not to be
-// touched. The generic loop goes on, and nothing is called wrong.
+// touched. The generic loop continues, and nothing is called wrong.
 func TestNoEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		version, fail, phase string
@@ -302,7 +302,7 @@ func TestHintIsQuick(t *testing.T) {
 }
 
 // TestMissed: what no event tells is counted two periods after a relist has
-// found it, and named when it goes on.
+// found it, and named when it continues.
 func TestMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := modern(10, 1)
@@ -334,7 +334,7 @@ func TestMissed(t *testing.T) {
 }
 
 // TestMissedInCuts: what is missed while the stream is cut is counted, and named
-// by no reason however often that is; what goes on without a cut is.
+// by no reason however often that is; what continues without a cut is.
 func TestMissedInCuts(t *testing.T) {
 	for _, mode := range []relist.Mode{relist.Hint, relist.Evented} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestLongest(t *testing.T) {
 }
 
 // TestAnsweredSince: when the runtime answers again, whether it had failed or
-// hung, and for as long as it goes on to.
+// hung, and for as long as it continues to.
 func TestAnsweredSince(t *testing.T) {
 	t0 := time.Now()
 	relisted := func(start, took time.Duration, failures int) *relist.Snapshot {

@@ -28,7 +28,7 @@ const (
 // pauses notices that plegd was paused and finds out what was paused with it.
 //
 // The clock alone cannot tell a stopped virtual machine from a plegd that was
-// stopped by a signal: in both, CLOCK_MONOTONIC goes on (in a suspended machine
+// stopped by a signal: in both, CLOCK_MONOTONIC continues (in a suspended machine
 // only CLOCK_BOOTTIME does). The kernel's context switches can: a machine that
 // runs makes hundreds a second, one that is stopped makes none. So ages leave out
 // the pause of a machine only. Where plegd alone was stopped, the kubelet has

@@ -243,7 +243,7 @@ func bind(t *testing.T, path string, typ, backlog int) {
 	}
 }
 
-// stale leaves the socket of a listener that is no more.
+// stale leaves the socket of a listener that is gone.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -110,7 +110,7 @@ func TestCgroupThrottled(t *testing.T) {
 			if v := set(1030, 205, 5_000_001); v.Throttled != 0 || v.ThrottledPeriods != 0 || !v.ThrottledAt.After(first.At) || !v.ThrottledAt.Before(v.At) {
 				t.Errorf("%+v, want none", v)
 			}
-			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made anew
+			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made again
 				t.Errorf("%+v, want none", v)
 			}
 			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 {

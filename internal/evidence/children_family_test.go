@@ -140,7 +140,7 @@ func TestChildrenBlockedThread(t *testing.T) {
 		t.Errorf("%+v, and it has run", c)
 	}
 	if c = childPID(gatherChildren(t, w).Stuck, 219); c == nil || !c.Since.After(first) {
-		t.Errorf("%+v, want it in D anew", c)
+		t.Errorf("%+v, want it in D again", c)
 	}
 	thread('S', 7)
 	if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil || len(w.shims) != 0 {

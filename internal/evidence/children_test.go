@@ -110,10 +110,10 @@ func TestChildrenSince(t *testing.T) {
 	}
 	second := state('T', 6000)
 	if second == nil || !second.Since.After(frozen.Since) {
-		t.Errorf("%+v, want it stopped anew", second)
+		t.Errorf("%+v, want it stopped again", second)
 	}
 	if c := state('T', 7000); c == nil || !c.Since.After(second.Since) {
-		t.Errorf("%+v, want another process by that pid to begin anew", c)
+		t.Errorf("%+v, want another process by that pid to begin again", c)
 	}
 	for _, s := range "SRZX" {
 		if c := state(byte(s), 7000); c != nil {

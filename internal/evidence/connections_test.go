@@ -252,7 +252,7 @@ func TestConnectionsPairs(t *testing.T) {
 		}
 		out := map[uint32]connection{}
 		for _, e := range pairs {
-			// A client's queue and inode count; a question asks for no more.
+			// A client's queue and inode count; a question asks for nothing else.
 			e.client = sockdiag.Socket{Inode: e.client.Inode, RQueue: e.client.RQueue}
 			out[e.server.Inode] = e
 		}

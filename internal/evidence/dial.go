@@ -49,7 +49,7 @@ type DialOptions struct {
 	Done     func(health.Probe)
 }
 
-// Dialer is the fresh dial: it connects anew as any other client would, waits
+// Dialer is the fresh dial: it makes a new connection as any other client would, waits
 // for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers
 // only then) and asks for its Version. The held connection cannot tell any of
 // this: it stays fine while nobody can connect any more.

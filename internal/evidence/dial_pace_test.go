@@ -188,7 +188,7 @@ func TestDialKick(t *testing.T) {
 		if n := rt.Calls("Version").MaxInFlight; n != 1 {
 			t.Errorf("%d probes at once", n)
 		}
-		// The period begins anew with each.
+		// The period begins again with each.
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(p.told()); n != 4 {

@@ -142,21 +142,21 @@ func TestDialFailures(t *testing.T) {
 		name   string
 		opts   fakeruntime.Options
 		fault  func(*fakeruntime.Runtime)
-		mend   func(*fakeruntime.Runtime)
+		fix    func(*fakeruntime.Runtime)
 		stage  health.Stage
 		cause  health.Cause
 		detail string
-		within time.Duration // of the mending
+		within time.Duration // of the fix
 	}{
-		{name: "gone", fault: (*fakeruntime.Runtime).Stop, mend: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
-		{name: "killed", fault: (*fakeruntime.Runtime).Kill, mend: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
-		{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		{name: "gone", fault: (*fakeruntime.Runtime).Stop, fix: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
+		{name: "killed", fault: (*fakeruntime.Runtime).Kill, fix: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
+		{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
-		{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
-		{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
-		{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, mend: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
 			stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
 		{name: "not accepted", fault: socket(fakeruntime.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
 		{name: "frozen", fault: socket(fakeruntime.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
@@ -195,25 +195,25 @@ func TestDialFailures(t *testing.T) {
 					}
 				}
 
-				mend := tt.mend
-				if mend == nil {
-					mend = func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket); rt.Set("Version") }
+				fix := tt.fix
+				if fix == nil {
+					fix = func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket); rt.Set("Version") }
 				}
-				mend(rt)
-				mended := time.Now()
-				for time.Since(mended) < tt.within && !p.Last().OK {
+				fix(rt)
+				fixed := time.Now()
+				for time.Since(fixed) < tt.within && !p.Last().OK {
 					time.Sleep(50 * time.Millisecond)
 					synctest.Wait()
 				}
 				synctest.Wait()
 				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != health.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
-					t.Errorf("%v after it was mended: %+v", time.Since(mended), last)
+					t.Errorf("%v after it was fixed: %+v", time.Since(fixed), last)
 				}
-				// What comes after it is counted anew.
+				// What comes after it is counted again.
 				tt.fault(rt)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if last := p.Last(); last.OK || last.FailedSince.Before(mended) || last.Failures > 10 {
+				if last := p.Last(); last.OK || last.FailedSince.Before(fixed) || last.Failures > 10 {
 					t.Errorf("failing again: %+v", last)
 				}
 			})

@@ -44,7 +44,7 @@ func dialUnix(t *testing.T, path func() string, timeout time.Duration) (*evidenc
 				t.Error(err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Error("Run goes on 5s after its end")
+			t.Error("Run continues 5s after its end")
 		}
 		goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	})

@@ -123,7 +123,7 @@ func (d *docker) gather(ctx context.Context) (*health.Probe, error) {
 }
 
 // again looks whether the connection that waits has been answered; nil when it
-// is of no more use and another is to be made.
+// is useless and another is to be made.
 func (d *docker) again(ctx context.Context) *health.Probe {
 	p := d.last
 	status, err := readStatus(ctx, d.queued, d.timeout)

@@ -34,11 +34,11 @@ type KubeletOptions struct {
 	// MetricsURL is the kubelet's /metrics, as in
 	// https://127.0.0.1:10250/metrics; empty: not asked.
 	MetricsURL string
-	// TokenFile holds the bearer token for https URLs; it is read anew each
+	// TokenFile holds the bearer token for https URLs; it is read again each
 	// time, since tokens rotate. Empty: none is sent.
 	TokenFile string
 	// CAFile holds the certificates that sign for the kubelet's own, or that one
-	// itself; read anew for each connection. Empty: the system's.
+	// itself; read again for each connection. Empty: the system's.
 	CAFile string
 	// Process reports whether a kubelet's process is seen. Where none is, a
 	// connection that is refused is no news: the node has no kubelet. nil: not known.

@@ -16,7 +16,7 @@ import (
 )
 
 // ValidateKubelet checks the values of the kubelet's flags, without looking at
-// any file: a file that is not there yet is weather. The error is one line that
+// any file: a file that is not there yet is a transient condition. The error is one line that
 // names the flag, the value and what is allowed.
 func ValidateKubelet(healthzURL, metricsURL, tokenFile, caFile string) error {
 	secure := false

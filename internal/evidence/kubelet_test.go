@@ -143,7 +143,7 @@ func TestKubeletRecovers(t *testing.T) {
 	if v := mustGather(t, k); !v.OK || !v.FailedSince.IsZero() {
 		t.Errorf("recovered: %+v", v)
 	}
-	// While nothing can be told, nobody knows whether it goes on failing.
+	// While nothing can be told, nobody knows whether it still fails.
 	f.answer(answers(http.StatusInternalServerError, ""))
 	before := mustGather(t, k).FailedSince
 	f.answer(answers(http.StatusUnauthorized, "Unauthorized"))
@@ -235,7 +235,7 @@ func TestKubeletStopped(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	k.opts.Timeout, k.opts.MetricsURL = 5*time.Second, ""
 	if v := mustGather(t, k); !v.OK {
-		t.Errorf("once it goes on: %+v", v)
+		t.Errorf("once it continues: %+v", v)
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("%d requests waited for it, want 1", n)

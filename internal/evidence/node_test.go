@@ -75,7 +75,7 @@ func TestNodeIdle(t *testing.T) {
 		{"nothing has passed", "cpu  120 20 100 9050 35 0 1 0 9 9", -1},
 		{"none idle", "cpu  200 20 110 9050 35 5 6 0 9 9", 0},
 		{"iowait goes back", "cpu  300 20 110 9050 30 5 6 0 9 9", -1},
-		{"made anew", "cpu  1 1 1 1 1 1 1 1 1 1", -1},
+		{"made again", "cpu  1 1 1 1 1 1 1 1 1 1", -1},
 	} {
 		evidencetest.WriteTree(t, root, map[string]string{"stat": step.line + "\ncpu0 1 1 1 1\nbtime 1700000000\n"})
 		if got := look(); math.Abs(got-step.want) > 1e-6 {

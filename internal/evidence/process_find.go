@@ -114,7 +114,7 @@ func (f *processFinder) hides() bool {
 	return err != nil
 }
 
-// peer returns the process that SO_PEERCRED told. The number goes on being told
+// peer returns the process that SO_PEERCRED told. The number stays the same
 // when the process is gone, and the kernel may give it to another one: from the
 // first look on, it is the process that had it then, or one of its name.
 func (f *processFinder) peer(pid int) (proc.Stat, error) {

@@ -583,7 +583,7 @@ func TestProcessSuccessorForks(t *testing.T) {
 	}
 }
 
-// TestProcessNumberReused: the pid that SO_PEERCRED told goes on being told when
+// TestProcessNumberReused: the pid that SO_PEERCRED told stays the same when
 // the runtime is gone, and may be another process by then.
 func TestProcessNumberReused(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")

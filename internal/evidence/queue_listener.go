@@ -17,7 +17,7 @@ const (
 // listenerFinder finds the listening socket behind a path.
 //
 // Several listeners may be bound to one name: unlinking the file and binding
-// anew leaves the old one listening, where nobody can connect to it. connect(2)
+// again leaves the old one listening, where nobody can connect to it. connect(2)
 // goes by the file, not by the name, and sock_diag tells each listener's file:
 // the one whose file is at the path is the one that a connect would reach. This
 // also finds a listener that calls the path by another name: bound relative to

@@ -131,7 +131,7 @@ func TestQueueNobody(t *testing.T) {
 	}
 }
 
-// TestQueueRebound: a second runtime unlinks the path and binds it anew while
+// TestQueueRebound: a second runtime unlinks the path and binds it again while
 // the first still listens. A connect reaches the second.
 func TestQueueRebound(t *testing.T) {
 	needUnixDiag(t)
@@ -153,7 +153,7 @@ func TestQueueRebound(t *testing.T) {
 	fresh := evidencetest.ListenAt(t, path, 5)
 	evidencetest.Connect(t, path, 1)
 	if got := sampleQueue(t, q); got.Inode != fresh.Inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
-		t.Errorf("bound anew: %+v, want the second, at once, waiting since now", got)
+		t.Errorf("bound again: %+v, want the second, at once, waiting since now", got)
 	}
 	fresh.Close()
 	if got := sampleQueue(t, q); got.Listening {

@@ -42,7 +42,7 @@ type Spec[T any] struct {
 // is its own failure and nobody else's.
 //
 // One sample that is missed, as on a busy machine, takes nothing back: the
-// answer before it goes on to count until the next sample, and Source says so.
+// answer before it continues to count until the next sample, and Source says so.
 type Watch[T any] struct {
 	spec Spec[T]
 	// spread varies the time between two samples.

@@ -138,7 +138,7 @@ func TestWatchAnswers(t *testing.T) {
 		stop()
 		later(time.Minute)
 		if n != 9 {
-			t.Errorf("asked %d times, want no more after the stop", n)
+			t.Errorf("asked %d times, want none after the stop", n)
 		}
 	})
 }

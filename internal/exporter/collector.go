@@ -289,7 +289,7 @@ func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
 }
 
 // boolSeries is a gauge of 1 or 0 whose labels are known from the start. Most of
-// them are those of the reasons; making them anew was a tenth of a scrape's
+// them are those of the reasons; making them again was a tenth of a scrape's
 // garbage.
 type boolSeries struct{ set, unset prometheus.Metric }
 

@@ -101,7 +101,7 @@ func TestEvidenceCounters(t *testing.T) {
 		{cgroup(2, "/a", 503*time.Second), process(1), 3, 2}, // the same sample; an older one
 		{cgroup(1, "/a", 500*time.Second), process(3), 3, 3}, // another sample, an older cgroup
 		{cgroup(3, "/a", 503500*time.Millisecond), process(4), 3.5, 4},
-		{cgroup(4, "/a", 250*time.Millisecond), process(4), 3.75, 4}, // made anew by a restart
+		{cgroup(4, "/a", 250*time.Millisecond), process(4), 3.75, 4}, // made again by a restart
 		{cgroup(5, "/b", 900*time.Second), process(4), 3.75, 4},      // another one
 		{cgroup(6, "/b", 901*time.Second), process(4), 4.75, 4},
 	} {

@@ -24,7 +24,7 @@ func eventBuckets() []float64 { return []float64{.005, .025, .1, .5, 1, 5} }
 
 // histogramOpts returns a histogram with the classic buckets given and a native
 // one beside it. A native histogram has buckets 10 % apart, at most 160 of
-// them; when it runs out of them it starts anew, at most once an hour.
+// them; when it runs out of them it starts again, at most once an hour.
 func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name:                            name,

@@ -22,7 +22,7 @@ const (
 	// Shutdown: it opened within shutdownWithin before plegd was told to stop,
 	// as when a node shuts down and stops the runtime first.
 	Shutdown Outcome = "shutdown"
-	// Interrupted: the node was booted anew while it was open. Nobody knows when
+	// Interrupted: the node was rebooted while it was open. Nobody knows when
 	// it ended; closed is when plegd last looked.
 	Interrupted Outcome = "interrupted"
 )

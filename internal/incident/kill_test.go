@@ -46,7 +46,7 @@ func runChild(dir string) {
 	changed := make(chan struct{}, 1)
 	r := New(Options{
 		Dir: dir, BootID: func() (string, error) { return strings.TrimSpace(string(boot)), nil },
-		Monotonic: func() time.Duration { return time.Since(began) + time.Duration(began.UnixNano()) }, // it goes on over the children
+		Monotonic: func() time.Duration { return time.Since(began) + time.Duration(began.UnixNano()) }, // it continues over the children
 		Limits:    childLimits(),
 		stored: func(one *Incident) {
 			out("stored %s %d %s\n", one.ID, one.Revision, one.Outcome)
@@ -106,7 +106,7 @@ func child(t *testing.T, dir string, wrap ...string) (*exec.Cmd, io.Closer, *buf
 
 // TestKilled kills plegd by SIGKILL at random moments while incidents open,
 // change and close on a real file system: what was reported as stored is there
-// and whole, nothing is half, and an open one goes on.
+// and whole, nothing is half, and an open one continues.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts processes")

@@ -13,11 +13,11 @@ type Limits struct {
 	// Moments bounds one timeline; the first KeepFirst always stay.
 	Moments, KeepFirst int
 	// Burst incidents may be opened at once, and one more every Every; what
-	// comes on top goes on in the last one.
+	// comes on top continues in the last one.
 	Burst int
 	Every time.Duration
 	// Again is how soon after an incident's end one of its reasons counts as the
-	// same fault: it goes on in the same incident.
+	// same fault: it continues in the same incident.
 	Again time.Duration
 	// Pending bounds the closed incidents that wait to be stored.
 	Pending int

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// load reads what is stored: heads of all, and the open one, which goes on when
+// load reads what is stored: heads of all, and the open one, which continues when
 // it is of this boot. Files that cannot be read are left where they are.
 func (w *writer) load() error {
 	r := w.r

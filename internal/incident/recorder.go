@@ -143,7 +143,7 @@ func (r *Recorder) Judged(s *health.Snapshot) {
 	r.poke()
 }
 
-// begin opens an incident, or goes on with the last one: when it is the same fault
+// begin opens an incident, or continues with the last one: when it is the same fault
 // that was gone for a moment, and when too many open.
 func (r *Recorder) begin(snapshot *health.Snapshot) {
 	now, v := snapshot.At, &snapshot.Verdict
@@ -199,7 +199,7 @@ func (r *Recorder) poke() {
 	}
 }
 
-// publish makes the list anew.
+// publish makes the list again.
 func (r *Recorder) publish() {
 	list := make([]Summary, 0, len(r.stored)+len(r.pending)+1)
 	add := func(s Summary) {

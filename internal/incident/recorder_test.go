@@ -89,7 +89,7 @@ func TestWhatOpensNone(t *testing.T) {
 	})
 }
 
-// TestRestarts: an open incident goes on after a kill and after a stop; what
+// TestRestarts: an open incident continues after a kill and after a stop; what
 // has just begun ends with a stop; a new boot interrupts.
 func TestRestarts(t *testing.T) {
 	open := func(t *testing.T, age time.Duration) *node {
@@ -310,7 +310,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestFlapping: what opens too often goes on in the last one, and writes come
+// TestFlapping: what opens too often continues in the last one, and writes come
 // at a bounded rate.
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

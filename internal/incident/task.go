@@ -31,7 +31,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 }
 
 // end is plegd's own: what had just begun belongs to a node that shuts down, or
-// to an upgrade; what stands longer goes on with the next plegd.
+// to an upgrade; what stands longer continues with the next plegd.
 func (r *Recorder) end(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +164,7 @@ func (r *Recorder) enter(e entry) {
 }
 
 // prune removes the oldest incidents that are too many or too much, but for the
-// one that goes on: others that are open have only not been closed yet.
+// one that continues: others that are open have only not been closed yet.
 func (w *writer) prune() error {
 	r, l := w.r, &w.r.o.Limits
 	r.mu.Lock()

@@ -68,7 +68,7 @@ func (s *ControlServer) Ready() <-chan struct{} { return s.ready }
 
 // Run serves until ctx ends, then removes the socket and returns nil. Where the
 // socket cannot be made it says so once and tries again every few seconds; a
-// socket that somebody removed is made anew.
+// socket that somebody removed is made again.
 func (s *ControlServer) Run(ctx context.Context) error {
 	var failed logging.OnChange[string] // the last error
 	for first := true; ctx.Err() == nil; first = false {

@@ -240,7 +240,7 @@ func TestControlServerRemoved(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the socket is made anew", func() bool {
+	eventually(t, "the socket is made again", func() bool {
 		_, err := fetchState(t, path)
 		return err == nil
 	})

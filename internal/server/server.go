@@ -42,7 +42,7 @@ func stop(s *http.Server) {
 	}
 }
 
-// sleep waits for d or for the end of ctx, and reports whether ctx goes on.
+// sleep waits for d or for the end of ctx, and reports whether ctx continues.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

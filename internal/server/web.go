@@ -165,7 +165,7 @@ func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 func (s *WebServer) serveSource(ctx context.Context, src source, serving func()) error {
 	// The file was good when plegd started; it may have been edited since.
 	if err := web.Validate(s.opts.ConfigFile); err != nil {
-		return fmt.Errorf("reading --web.config.file %q: %s; mend it", s.opts.ConfigFile, oneLine(err.Error()))
+		return fmt.Errorf("reading --web.config.file %q: %s; fix it", s.opts.ConfigFile, oneLine(err.Error()))
 	}
 	l, err := src.listen(ctx)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestWebServerNoAddress(t *testing.T) {
 	}
 }
 
-// TestWebServerBusyPort: a busy port is weather. It is said once, and the
+// TestWebServerBusyPort: a busy port is a transient condition. It is logged once, and the
 // server comes up when the port is free.
 func TestWebServerBusyPort(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -246,7 +246,7 @@ func TestWebServerTLSAndBasicAuth(t *testing.T) {
 	if code, _, err := get(http.DefaultClient, "http://"+s.Addrs()[0].String()+view.PathStatus, login); err == nil && code == http.StatusOK {
 		t.Error("an answer without TLS")
 	}
-	// The file is read anew: once it no longer asks for a password, names stop.
+	// The file is read again: once it no longer asks for a password, names stop.
 	write(t, file, tlsPart)
 	code, body, err = get(client, url+view.PathStatus, login)
 	if err != nil || code != http.StatusOK || strings.Contains(body, "nightly-report") {
@@ -307,7 +307,7 @@ func TestWebServerBrokenFile(t *testing.T) {
 }
 
 // TestWebServerFileMended: a file that is broken when the server (re)starts is
-// weather too, said once, and picked up when it is mended.
+// a transient condition as well, logged once, and picked up when it is fixed.
 func TestWebServerFileMended(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yml")
 	write(t, file, "nonsense: 1")
@@ -318,7 +318,7 @@ func TestWebServerFileMended(t *testing.T) {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
 	write(t, file, usersPart(t))
-	eventually(t, "served once the file is mended", func() bool { return len(s.Addrs()) == 1 })
+	eventually(t, "served once the file is fixed", func() bool { return len(s.Addrs()) == 1 })
 }
 
 func TestValidateWebConfig(t *testing.T) {

@@ -117,7 +117,7 @@ func webConfigAuth(file string) (users, certs bool, err error) {
 
 // NamesIfAuthenticated lets an answer hold the names of pods when file demands
 // authentication and the request has gone through it. The toolkit reads the
-// file anew for each request, so this does too: a file that stops demanding
+// file again for each request, so this does too: a file that stops demanding
 // must not go on showing names to everybody.
 func NamesIfAuthenticated(file string) func(*http.Request) bool {
 	return func(r *http.Request) bool {

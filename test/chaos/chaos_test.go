@@ -158,14 +158,14 @@ func (c *chaos) episode() {
 	for _, p := range plans {
 		j := &injection{kind: p.kind, alone: len(plans) == 1}
 		open = append(open, j)
-		var mend func()
+		var fix func()
 		events = append(events,
 			event{p.after, func() {
 				j.from = time.Now()
-				mend = p.inject(c.bench)
+				fix = p.inject(c.bench)
 			}},
 			event{p.after + p.lasts, func() {
-				mend()
+				fix()
 				j.to = time.Now()
 			}})
 	}

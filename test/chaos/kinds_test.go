@@ -25,8 +25,8 @@ type kind struct {
 	// restarts is true where the runtime ends: the third time within five minutes
 	// would rightly be RuntimeRestarting.
 	restarts bool
-	// inject breaks and returns what mends it.
-	inject func(*bench) (mend func())
+	// inject breaks and returns what fixes it.
+	inject func(*bench) (fix func())
 }
 
 const (

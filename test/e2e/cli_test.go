@@ -161,7 +161,7 @@ func TestBadUsage(t *testing.T) {
 	}
 }
 
-// TestBadEndpoint points plegd at what is no runtime. That is weather: the
+// TestBadEndpoint points plegd at what is no runtime. That is a transient condition: the
 // daemon runs on and says so in one line, and check says the same.
 func TestBadEndpoint(t *testing.T) {
 	t.Parallel()

@@ -26,9 +26,9 @@ type fault struct {
 	// none for most faults, since a wrong name is worse than a late one.
 	onTheWay []string
 	// onTheWayBack are further primary reasons that may be seen from the
-	// beginning of the mending until all is well.
+	// beginning of the fix until all is well.
 	onTheWayBack []string
-	// healthyWithin is how soon all must be well after the mending; 0: 2 s.
+	// healthyWithin is how soon all must be well after the fix; 0: 2 s.
 	healthyWithin time.Duration
 	// fromStart is true for a fault that was there before plegd.
 	fromStart bool
@@ -59,9 +59,9 @@ func newSubject(t *testing.T, options lab.PlegdOptions) *subject {
 	return &subject{t: t, runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
 }
 
-// suffer makes a fault, waits until it is named, lets the caller look, mends it
+// suffer makes a fault, waits until it is named, lets the caller look, fixes it
 // and waits until all is well again.
-func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injected time.Time), mend func()) {
+func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injected time.Time), fix func()) {
 	t.Helper()
 	if f.healthyWithin == 0 {
 		f.healthyWithin = 2 * time.Second
@@ -84,12 +84,12 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	}
 
 	mending := time.Now()
-	mend()
-	mended := time.Now()
-	back := s.watch.Await(mending, mended.Sub(mending)+f.healthyWithin, "all is well again", func(sight lab.Sight) bool {
+	fix()
+	fixed := time.Now()
+	back := s.watch.Await(mending, fixed.Sub(mending)+f.healthyWithin, "all is well again", func(sight lab.Sight) bool {
 		return well(sight.Status) && sight.Relist.Failures == 0
 	})
-	lab.ReportFault(t, f.name, named.Reason, seconds(named.At.Sub(injected)), seconds(max(0, back.At.Sub(mended))))
+	lab.ReportFault(t, f.name, named.Reason, seconds(named.At.Sub(injected)), seconds(max(0, back.At.Sub(fixed))))
 
 	for _, sight := range s.watch.Sights(named.At) {
 		if sight.State == healthy && sight.Relist.Failures > 0 {
@@ -114,7 +114,7 @@ func (s *subject) suffer(t *testing.T, f fault, inject func(), during func(injec
 	allowed = append(allowed, f.onTheWayBack...)
 	for _, reason := range lab.Reasons(after) {
 		if !slices.Contains(allowed, reason) {
-			t.Errorf("%s: %s was the primary reason on the way back: %s", f.name, reason, lab.Story(after, mended))
+			t.Errorf("%s: %s was the primary reason on the way back: %s", f.name, reason, lab.Story(after, fixed))
 		}
 	}
 	// What was shorter than the watch's sight is in the log.

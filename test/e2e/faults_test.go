@@ -30,13 +30,13 @@ func TestFaults(t *testing.T) {
 
 	for _, c := range []struct {
 		fault
-		inject, mend func()
-		during       func(t *testing.T)
+		inject, fix func()
+		during      func(t *testing.T)
 	}{
 		{
 			fault:  fault{name: "SIGSTOP", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second, onTheWayBack: []string{relistSlow}},
 			inject: s.runtime.Freeze,
-			mend:   s.runtime.Thaw,
+			fix:    s.runtime.Thaw,
 		},
 		{
 			fault: fault{
@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 				healthyWithin: oneRelist,
 			},
 			inject: s.runtime.Kill,
-			mend:   s.runtime.Start,
+			fix:    s.runtime.Start,
 		},
 		{
 			fault: fault{
@@ -55,25 +55,25 @@ func TestFaults(t *testing.T) {
 				healthyWithin: oneRelist,
 			},
 			inject: s.runtime.Terminate,
-			mend:   s.runtime.Start,
+			fix:    s.runtime.Start,
 		},
 		{
 			fault:  fault{name: "socket unlinked", reasons: []string{socketUnlinked}, state: degraded, within: 4 * time.Second, healthyWithin: 4 * time.Second},
 			inject: func() { hide(t, s.runtime.Socket, restored) },
 			// The held connection still works, and the relists with it.
 			during: func(t *testing.T) { s.relistsSucceed(t, 3) },
-			mend:   func() { rename(t, restored, s.runtime.Socket) },
+			fix:    func() { rename(t, restored, s.runtime.Socket) },
 		},
 		{
 			fault:  fault{name: "no CNI configuration", reasons: []string{networkNotReady}, state: unhealthy, within: 8 * time.Second, healthyWithin: 8 * time.Second},
 			inject: func() { remove(t, s.runtime.CNIConfig) },
 			during: func(t *testing.T) { s.checkCommand(t, unhealthy, networkNotReady, 2) },
-			mend:   s.runtime.WriteCNIConfig,
+			fix:    s.runtime.WriteCNIConfig,
 		},
 		{
 			fault:  fault{name: "SIGSTOP again", reasons: []string{unresponsive, frozen}, state: degraded, within: 3 * time.Second, onTheWayBack: []string{relistSlow}},
 			inject: s.runtime.Freeze,
-			mend:   s.runtime.Thaw,
+			fix:    s.runtime.Thaw,
 		},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 					c.during(t)
 				}
 			}
-			s.suffer(t, c.fault, c.inject, during, c.mend)
+			s.suffer(t, c.fault, c.inject, during, c.fix)
 			s.countsRight(t)
 		})
 		if !ok {

@@ -52,7 +52,7 @@ func TestEvented(t *testing.T) {
 		lab.Two(60, func(i int) {
 			args := []string{"--after=30ms"}
 			if i%2 == 0 {
-				args = nil // goes on
+				args = nil // continues
 			}
 			one := pods[i%len(pods)].RunContainer("burst", args...)
 			mu.Lock()
@@ -213,7 +213,7 @@ func awaitCaughtUp(t *testing.T, p *lab.Plegd) {
 	})
 }
 
-// TestTenCuts: after five failures in a row plegd goes on as without events, and
+// TestTenCuts: after five failures in a row plegd continues as without events, and
 // is back to them when a stream holds.
 func TestTenCuts(t *testing.T) {
 	t.Parallel()

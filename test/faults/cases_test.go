@@ -316,7 +316,7 @@ func oneTooHeavy(b *bench) func() {
 
 // stopSubscriber stops a subscriber of the runtime's events, and makes so many
 // of them that the runtime waits for it.
-func stopSubscriber(b *bench) (mend func()) {
+func stopSubscriber(b *bench) (fix func()) {
 	b.subscriber.Freeze()
 	change := func() chan struct{} {
 		done := make(chan struct{})

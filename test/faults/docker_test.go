@@ -116,7 +116,7 @@ var dockerMatrix = []fault{
 	},
 }
 
-// connectTo opens idle connections to a socket until there are n or no more can
+// connectTo opens idle connections to a socket until there are n or none can
 // be made.
 func connectTo(socket string, n int) (open []net.Conn) {
 	for range n {

@@ -12,7 +12,7 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// TestLatchedNetwork: CRI-O goes on to say NetworkReady=true when its CNI
+// TestLatchedNetwork: CRI-O continues to say NetworkReady=true when its CNI
 // configuration is gone. By all that the kubelet asks the node is well, and plegd
 // says so; NetworkNotReady is named when CRI-O says it, after its next start.
 func TestLatchedNetwork(t *testing.T) {
@@ -43,9 +43,9 @@ func TestLatchedNetwork(t *testing.T) {
 		t.Errorf("started without a configuration: %s", story(e.since(started), started))
 	}
 	b.must(os.WriteFile(b.crio.CNIConfig, []byte("{}"), 0o600))
-	mended := time.Now()
-	if e.awaitCalm(mended, time.Minute) < 0 {
-		t.Errorf("with its configuration again: %s", story(e.since(mended), mended))
+	fixed := time.Now()
+	if e.awaitCalm(fixed, time.Minute) < 0 {
+		t.Errorf("with its configuration again: %s", story(e.since(fixed), fixed))
 	}
 }
 

@@ -36,8 +36,8 @@ type fault struct {
 	also []string
 	// evidence must stand in the evidence of want.
 	evidence func(*bench) string
-	// onTheWay may be primary beside want until the mending, onTheWayBack from
-	// the mending on: reasons that are true of the node at that moment, each for
+	// onTheWay may be primary beside want until the fix, onTheWayBack from
+	// the fix on: reasons that are true of the node at that moment, each for
 	// the cause that stands beside it. Whatever else is primary fails the run.
 	onTheWay, onTheWayBack []string
 	// back is how soon all is to be well, backLimit when the test fails; 0: 2 s
@@ -71,9 +71,9 @@ type fault struct {
 	// configure is done before containerd is started for the first time, prepare
 	// after it has its pods.
 	configure, prepare func(*bench)
-	// inject makes the fault and returns what mends it, which returns when it is
-	// mended.
-	inject func(*bench) (mend func())
+	// inject makes the fault and returns what fixes it, which returns when it is
+	// fixed.
+	inject func(*bench) (fix func())
 }
 
 const (
@@ -175,7 +175,7 @@ func (b *bench) failpoints(spec string) {
 	}
 }
 
-// connect opens idle connections to the runtime until there are n or no more
+// connect opens idle connections to the runtime until there are n or none
 // can be made.
 func (b *bench) connect(n int) []net.Conn { return connectTo(b.socket, n) }
 
@@ -319,7 +319,7 @@ func reasons(sights []sight, but string) (ids []string) {
 	return ids
 }
 
-// watch starts a plegd, unless the one of the run before goes on.
+// watch starts a plegd, unless the one of the run before continues.
 func (b *bench) watch(f *fault) {
 	b.t.Helper()
 	if b.plegd != nil {
@@ -363,8 +363,8 @@ func (b *bench) run(f *fault) (r result) {
 	}
 	began := time.Now()
 	b.injected = began
-	mend := sync.OnceFunc(f.inject(b))
-	defer mend() // whatever comes
+	fix := sync.OnceFunc(f.inject(b))
+	defer fix() // whatever comes
 	named, ok := e.await(b.injected, f.limit, func(s sight) bool { return s.reason == f.want })
 	r.named = -1
 	if ok {
@@ -398,9 +398,9 @@ func (b *bench) run(f *fault) (r result) {
 	}
 
 	mending := time.Now()
-	mend()
-	mended := time.Now()
-	r.back = e.awaitCalm(mended, f.backLimit)
+	fix()
+	fixed := time.Now()
+	r.back = e.awaitCalm(fixed, f.backLimit)
 	if r.back < 0 {
 		complain("not healthy within %s", f.backLimit)
 	}
@@ -414,7 +414,7 @@ func (b *bench) run(f *fault) (r result) {
 			allowed = append(allowed, f.onTheWayBack...)
 		}
 		if !slices.Contains(allowed, s.reason) {
-			complain("%s was primary %.2f s after the fault, %.2f s after the mending", s.reason, s.at.Sub(began).Seconds(), s.at.Sub(mended).Seconds())
+			complain("%s was primary %.2f s after the fault, %.2f s after the fix", s.reason, s.at.Sub(began).Seconds(), s.at.Sub(fixed).Seconds())
 			break
 		}
 	}

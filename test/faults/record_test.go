@@ -37,7 +37,7 @@ func (b *bench) record(f *fault, began time.Time) {
 			slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == f.want })
 	})
 	if i < 0 {
-		// On a busy machine its own load goes on in the same incident.
+		// On a busy machine its own load continues in the same incident.
 		b.t.Logf("%s: not kept: no incident of it has ended: %+v", f.name, list)
 		return
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // stepGo is added to the standard library's package time: from a moment on the
-// wall clock is stepped, and the monotonic clock goes on, as after
+// wall clock is stepped, and the monotonic clock continues, as after
 // clock_settime(CLOCK_REALTIME). No namespace covers that clock, and a static
 // binary cannot be made to load another one; so plegd is built with this one.
 const stepGo = `package time

@@ -22,7 +22,7 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// goesOn checks that monitoring goes on: relists do, the verdict is right, and
+// goesOn checks that monitoring continues: relists do, the verdict is right, and
 // the next fault is named.
 func (p *plegd) goesOn(rt *fakeruntime.Runtime) {
 	p.t.Helper()
@@ -53,7 +53,7 @@ func (p *plegd) awaitMetric(series, want string) {
 }
 
 // TestStateDirectory: the state directory cannot be used, in one way or another.
-// That is said once and exported, and everything else goes on.
+// That is said once and exported, and everything else continues.
 func TestStateDirectory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(t *testing.T, dir string)
@@ -406,7 +406,7 @@ func TestLittleMemory(t *testing.T) {
 }
 
 // TestStopped: plegd is stopped for a while, as by a debugger or with a virtual
-// machine, and goes on as if nothing had been.
+// machine, and continues as if nothing had been.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)

@@ -143,7 +143,7 @@ func header(name, value string) []byte {
 	return []byte(b.String())
 }
 
-// answer begins an answer and goes on with the same data for ever.
+// answer begins an answer and continues with the same data for ever.
 func answer(data []byte) func(f *http2.Framer, stream uint32) error {
 	return func(f *http2.Framer, stream uint32) error {
 		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header("a", "b"), EndHeaders: true}); err != nil {

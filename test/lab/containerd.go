@@ -23,7 +23,7 @@ import (
 type Containerd struct {
 	// Socket is the path of its CRI socket.
 	Socket string
-	// Log is the path of its log, which goes on across restarts.
+	// Log is the path of its log, which continues across restarts.
 	Log string
 	// CNIConfig is the path of its network configuration: without the file it
 	// says that its network is not ready.

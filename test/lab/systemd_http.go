@@ -58,7 +58,7 @@ func dialInside(ctx context.Context, pid int, network, address string) (net.Conn
 	return d.DialContext(ctx, network, address)
 }
 
-// Get fetches a path of plegd's, at its usual port.
+// Get fetches a path of plegd, at its usual port.
 func (s *Systemd) Get(path string) (code int, body string, err error) {
 	return get(s.HTTP(), "http://127.0.0.1:20290"+path)
 }

@@ -44,7 +44,7 @@ func TestFaultAndBack(t *testing.T) {
 	if got := b.text("#spoken"); got != "degraded: "+listStall {
 		t.Errorf("a screen reader is told %q", got)
 	}
-	// The countdown goes on by itself.
+	// The countdown continues by itself.
 	first := b.text(".clock .big")
 	b.until("the countdown moves", func() error {
 		if now := b.text(".clock .big"); now == first {
@@ -88,7 +88,7 @@ func TestPlegdGone(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 	n.startPlegd()
-	b.until("the page goes on", func() error { return b.shown("#stale", false) })
+	b.until("the page continues", func() error { return b.shown("#stale", false) })
 	b.await("h1", well)
 }
 

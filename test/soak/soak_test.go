@@ -254,12 +254,12 @@ func TestBelongs(t *testing.T) {
 		i    interval
 		want string
 	}{
-		"during it":        {interval{start: at(10.1), end: at(12.5), reasons: []string{health.RuntimeStarting}}, "restart"},
-		"until 3 s later":  {interval{start: at(13), end: at(14.9), reasons: []string{health.RuntimeStarting}}, "restart"},
-		"for too long":     {interval{start: at(11), end: at(15.1), reasons: []string{health.RuntimeStarting}}, ""},
-		"before it":        {interval{start: at(9.9), end: at(11), reasons: []string{health.RuntimeStarting}}, ""},
-		"another reason":   {interval{start: at(11), end: at(12), reasons: []string{health.RuntimeStarting, health.Unknown}}, ""},
-		"one that goes on": {interval{start: at(31), end: at(40), reasons: []string{health.RelistSlow}}, "busy"},
+		"during it":          {interval{start: at(10.1), end: at(12.5), reasons: []string{health.RuntimeStarting}}, "restart"},
+		"until 3 s later":    {interval{start: at(13), end: at(14.9), reasons: []string{health.RuntimeStarting}}, "restart"},
+		"for too long":       {interval{start: at(11), end: at(15.1), reasons: []string{health.RuntimeStarting}}, ""},
+		"before it":          {interval{start: at(9.9), end: at(11), reasons: []string{health.RuntimeStarting}}, ""},
+		"another reason":     {interval{start: at(11), end: at(12), reasons: []string{health.RuntimeStarting, health.Unknown}}, ""},
+		"one that continues": {interval{start: at(31), end: at(40), reasons: []string{health.RelistSlow}}, "busy"},
 	} {
 		if got := strings.Join(tt.i.belongs(done, at(60)), ", "); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

@@ -235,7 +235,7 @@ func runPod(t *testing.T, manifest string) error {
 		return err
 	}
 
-	// A restart makes a new socket; plegd's pod goes on.
+	// A restart makes a new socket; plegd's pod continues.
 	s.Run("systemctl", "restart", "containerd.service")
 	restarted := time.Now()
 	if err := within(20*time.Second, func() error { return seenSince(s, restarted) }); err != nil {

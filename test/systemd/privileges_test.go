@@ -108,7 +108,7 @@ const watchActivated = "[Service]\nEnvironmentFile=\nEnvironment=PLEGD_RUNTIME_E
 // settings.
 type privileges struct{ *lab.Systemd }
 
-// start starts plegd anew with a drop-in.
+// start starts plegd again with a drop-in.
 func (p *privileges) start(dropIn string) error {
 	_, _ = p.TryRun("systemctl", "stop", plegdUnit)
 	_, _ = p.TryRun("systemctl", "reset-failed", plegdUnit)

@@ -53,7 +53,7 @@ func TestSystemdUnit(t *testing.T) {
 		t.Errorf("the journal's message is %q", text)
 	}
 
-	// It mends without anybody's doing.
+	// It fixes without anybody's doing.
 	s.Run("systemctl", "stop", "fake.service")
 	statusText(t, s, "Runtime")
 	startFake(s, "fake2")

@@ -185,7 +185,7 @@ func linkOf(t Target) health.Link {
 	return health.Link{Kind: kind, Name: clean(name), State: health.LinkUnanswered, Evidence: "the call for its status alone is unanswered too"}
 }
 
-// fromTarget goes on with the shim or conmon of a container or sandbox.
+// fromTarget continues with the shim or conmon of a container or sandbox.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 	sandbox := t.SandboxID
 	if t.Sandbox {

@@ -86,7 +86,7 @@ func InodeOf(tb testing.TB, fd int) uint64 {
 	return st.Ino
 }
 
-// Fill writes to fd until the kernel takes no more, and returns the bytes.
+// Fill writes to fd until the kernel takes none, and returns the bytes.
 func Fill(tb testing.TB, fd, piece int) int {
 	tb.Helper()
 	b, total := make([]byte, piece), 0

@@ -76,7 +76,7 @@ func retryIntr(call func() (int, error)) (int, error) {
 	}
 }
 
-// Gone reports whether an error says that a process, or its file, is no more.
+// Gone reports whether an error says that a process, or its file, is gone.
 func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }

@@ -18,7 +18,7 @@ var ErrGone = errors.New("no such socket")
 const netlinkBuffer = 32 << 10
 
 // Conn asks sock_diag about unix sockets, over one netlink socket that it
-// keeps and opens anew after an error: an answer that came too late would
+// keeps and opens again after an error: an answer that came too late would
 // otherwise be taken for the next one's. It sees the network namespace of the
 // process alone, as /proc/net/unix does. Not for several goroutines at once.
 type Conn struct {

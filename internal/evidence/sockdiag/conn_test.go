@@ -55,7 +55,7 @@ func TestDiagConn(t *testing.T) {
 		t.Errorf("inode 0: %+v, %v, want errSocketGone", s, err)
 	}
 	if d.conn != held {
-		t.Error("a socket that is gone is no reason to open netlink anew")
+		t.Error("a socket that is gone is no reason to open netlink again")
 	}
 }
 

@@ -58,7 +58,7 @@ type Comparison struct {
 	// RulesFailed is when plegd's rules failed, Skipped when the kubelet's sync loop
 	// first skipped its work.
 	RulesFailed, Skipped *float64
-	// API are the turns of the API's Ready condition, Plegd those of plegd's.
+	// API are the turns of the API's Ready condition, Plegd those that plegd predicted.
 	API, Plegd []Turn
 	// Inside is the share of the samples, from 5 s after the fault to the API's first
 	// NotReady, whose window held it; -1 where there was none to compare.
