@@ -40,7 +40,7 @@ type kubelet struct {
 func rules(f *Facts, now time.Time) kubelet {
 	var runtime, network []string
 	switch {
-	case f.Status.LastGood.IsZero() || f.statusBeforeKubelet():
+	case f.Status.LastGood.IsZero() || f.statusBeforeKubelet(now):
 		runtime = append(runtime, msgNeverStatus)
 	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
 		runtime = append(runtime, msgRuntimeDown)
@@ -56,7 +56,7 @@ func rules(f *Facts, now time.Time) kubelet {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
 	}
 	switch {
-	case !f.Status.Answered || f.statusBeforeKubelet():
+	case !f.Status.Answered || f.statusBeforeKubelet(now):
 		network = append(network, msgNetworkUnknown)
 	case !f.Status.NetworkReady.Good():
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
@@ -71,10 +71,10 @@ func rules(f *Facts, now time.Time) kubelet {
 
 // statusBeforeKubelet reports whether the kubelet has restarted since the last
 // good Status, and Status fails or hangs: that kubelet has had no answer yet.
-func (f *Facts) statusBeforeKubelet() bool {
+func (f *Facts) statusBeforeKubelet(now time.Time) bool {
 	s := &f.Status
-	late := !s.InFlightSince.IsZero() && s.InFlightSince.Sub(s.LastGood) >= StatusPeriod
-	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || late)
+	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= statusHangAfter
+	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
 }
 
 // plegMessage is the error of the kubelet's PLEG health check, "" when healthy.

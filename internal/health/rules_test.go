@@ -61,6 +61,12 @@ func TestKubeletRules(t *testing.T) {
 			"container runtime network not ready: NetworkReady=false reason:R message:M"},
 		{"the network's condition is missing", func(f *Facts) { f.Status.NetworkReady = nil }, true, true, false,
 			"container runtime network not ready: <nil>"},
+		{"the kubelet has restarted, the next Status is under way", func(f *Facts) {
+			f.KubeletStarted, f.Status.LastGood, f.Status.InFlightSince = t0.Add(-4*time.Second), t0.Add(-5*time.Second), t0.Add(-ms)
+		}, true, true, true, ""},
+		{"the kubelet has restarted, Status hangs", func(f *Facts) {
+			f.KubeletStarted, f.Status.LastGood, f.Status.InFlightSince = t0.Add(-4*time.Second), t0.Add(-5*time.Second), t0.Add(-2*time.Second)
+		}, true, false, false, "[container runtime status check may not have completed yet, network state unknown]"},
 		{"everything at once, in the kubelet's order", func(f *Facts) {
 			f.Relist.LastSeen = t0.Add(-200 * time.Second)
 			f.Status.LastGood = t0.Add(-40 * time.Second)
