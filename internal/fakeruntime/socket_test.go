@@ -60,136 +60,141 @@ func speak(t *testing.T, c net.Conn) *http2.Framer {
 	return http2.NewFramer(c, c)
 }
 
+var settings = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+
+// silence is how long nothing must come for it to count as silence.
+const silence = 300 * time.Millisecond
+
+// socketFaults are the faults of the socket, each with what a client must see.
+var socketFaults = map[string]func(t *testing.T, rt *fakeruntime.Runtime){
+	"off": func(t *testing.T, rt *fakeruntime.Runtime) {
+		if got := readFull(t, dialRaw(t, rt), 9); got[3] != 4 {
+			t.Errorf("got %x; want SETTINGS", got)
+		}
+	},
+	"noaccept": func(t *testing.T, rt *fakeruntime.Runtime) {
+		before, _ := rt.Accepted()
+		c := dialRaw(t, rt)
+		speak(t, c)
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("got %x, closed %v; want silence", got, closed)
+		}
+		if n, _ := rt.Accepted(); n != before {
+			t.Errorf("%d connections accepted", n-before)
+		}
+		// What waited is served afterwards.
+		rt.Set(fakeruntime.Socket)
+		if got := readFull(t, c, 9); got[3] != 4 {
+			t.Errorf("after it: got %x; want SETTINGS", got)
+		}
+	},
+	"close": func(t *testing.T, rt *fakeruntime.Runtime) {
+		if got, closed := readFor(t, dialRaw(t, rt), 10*time.Second); len(got) > 0 || !closed {
+			t.Errorf("got %x, closed %v; want EOF", got, closed)
+		}
+	},
+	"nosettings": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		speak(t, c)
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("got %x, closed %v; want silence", got, closed)
+		}
+		// Setting it again changes nothing, setting another closes it.
+		rt.Set(fakeruntime.Socket, fakeruntime.NoSettings())
+		if _, closed := readFor(t, c, silence); closed {
+			t.Error("closed though the fault is what it was")
+		}
+		rt.Set(fakeruntime.Socket, fakeruntime.Off())
+		if _, closed := readFor(t, c, 10*time.Second); !closed {
+			t.Error("still open though the fault is gone")
+		}
+	},
+	"settingsonly": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		f := speak(t, c)
+		if err := f.WritePing(false, [8]byte{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := readFull(t, c, 9); !bytes.Equal(got, settings) {
+			t.Errorf("got %x; want one SETTINGS frame", got)
+		}
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("after it: %x, closed %v; want silence", got, closed)
+		}
+	},
+	"speaksecond": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("before the client spoke: %x, closed %v; want silence", got, closed)
+		}
+		f := speak(t, c)
+		if err := f.WritePing(false, [8]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := readFull(t, c, 9); !bytes.Equal(got, settings) {
+			t.Errorf("after it: %x; want one SETTINGS frame", got)
+		}
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("the PING was answered: %x, closed %v; want silence until HEADERS", got, closed)
+		}
+		info := dialRaw(t, rt)
+		req, _ := http.NewRequest(http.MethodGet, "http://unix/info", nil)
+		if err := req.Write(info); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(info), req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("GET /info: %v, %v", resp, err)
+		}
+		_ = resp.Body.Close()
+		if err := version(within(t, 10*time.Second), connect(t, rt)); err != nil {
+			t.Errorf("gRPC: %v", err)
+		}
+	},
+	"drip(3,50ms)": func(t *testing.T, rt *fakeruntime.Runtime) {
+		start := time.Now()
+		c := dialRaw(t, rt)
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(c, head); err != nil || head[3] != 4 {
+			t.Fatalf("%x, %v", head, err)
+		}
+		if d := time.Since(start); d < 100*time.Millisecond {
+			t.Errorf("9 bytes came in %v, want 100ms or more", d)
+		}
+	},
+	"garbage": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		if got := readFull(t, c, 64); bytes.Contains(got, settings[:4]) {
+			t.Errorf("got %x", got)
+		}
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("after it: %x, closed %v", got, closed)
+		}
+		err := version(within(t, 10*time.Second), connect(t, rt))
+		wantStatus(t, err, codes.Unavailable, "")
+	},
+	"http1": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		speak(t, c)
+		if got, _ := readFor(t, c, 10*time.Second); !strings.HasPrefix(string(got), "HTTP/1.1 ") {
+			t.Errorf("got %q", got)
+		}
+		err := version(within(t, 10*time.Second), connect(t, rt))
+		wantStatus(t, err, codes.Unavailable, "")
+	},
+	"freeze": func(t *testing.T, rt *fakeruntime.Runtime) {
+		c := dialRaw(t, rt)
+		speak(t, c)
+		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
+			t.Errorf("got %x, closed %v; want silence", got, closed)
+		}
+	},
+}
+
 // TestSocketFaults sees each fault with a bare connection: over a unix socket with
 // the real clock, and in memory with the bubble's.
 func TestSocketFaults(t *testing.T) {
-	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
-	const wait = 300 * time.Millisecond
-	tests := map[string]func(t *testing.T, rt *fakeruntime.Runtime){
-		"off": func(t *testing.T, rt *fakeruntime.Runtime) {
-			if got := readFull(t, dialRaw(t, rt), 9); got[3] != 4 {
-				t.Errorf("got %x; want SETTINGS", got)
-			}
-		},
-		"noaccept": func(t *testing.T, rt *fakeruntime.Runtime) {
-			before, _ := rt.Accepted()
-			c := dialRaw(t, rt)
-			speak(t, c)
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("got %x, closed %v; want silence", got, closed)
-			}
-			if n, _ := rt.Accepted(); n != before {
-				t.Errorf("%d connections accepted", n-before)
-			}
-			// What waited is served afterwards.
-			rt.Set(fakeruntime.Socket)
-			if got := readFull(t, c, 9); got[3] != 4 {
-				t.Errorf("after it: got %x; want SETTINGS", got)
-			}
-		},
-		"close": func(t *testing.T, rt *fakeruntime.Runtime) {
-			if got, closed := readFor(t, dialRaw(t, rt), 10*time.Second); len(got) > 0 || !closed {
-				t.Errorf("got %x, closed %v; want EOF", got, closed)
-			}
-		},
-		"nosettings": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			speak(t, c)
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("got %x, closed %v; want silence", got, closed)
-			}
-			// Setting it again changes nothing, setting another closes it.
-			rt.Set(fakeruntime.Socket, fakeruntime.NoSettings())
-			if _, closed := readFor(t, c, wait); closed {
-				t.Error("closed though the fault is what it was")
-			}
-			rt.Set(fakeruntime.Socket, fakeruntime.Off())
-			if _, closed := readFor(t, c, 10*time.Second); !closed {
-				t.Error("still open though the fault is gone")
-			}
-		},
-		"settingsonly": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			f := speak(t, c)
-			if err := f.WritePing(false, [8]byte{}); err != nil {
-				t.Fatal(err)
-			}
-			if got := readFull(t, c, 9); !bytes.Equal(got, settings) {
-				t.Errorf("got %x; want one SETTINGS frame", got)
-			}
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("after it: %x, closed %v; want silence", got, closed)
-			}
-		},
-		"speaksecond": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("before the client spoke: %x, closed %v; want silence", got, closed)
-			}
-			f := speak(t, c)
-			if err := f.WritePing(false, [8]byte{1}); err != nil {
-				t.Fatal(err)
-			}
-			if got := readFull(t, c, 9); !bytes.Equal(got, settings) {
-				t.Errorf("after it: %x; want one SETTINGS frame", got)
-			}
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("the PING was answered: %x, closed %v; want silence until HEADERS", got, closed)
-			}
-			info := dialRaw(t, rt)
-			req, _ := http.NewRequest(http.MethodGet, "http://unix/info", nil)
-			if err := req.Write(info); err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.ReadResponse(bufio.NewReader(info), req)
-			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Fatalf("GET /info: %v, %v", resp, err)
-			}
-			_ = resp.Body.Close()
-			if err := version(within(t, 10*time.Second), connect(t, rt)); err != nil {
-				t.Errorf("gRPC: %v", err)
-			}
-		},
-		"drip(3,50ms)": func(t *testing.T, rt *fakeruntime.Runtime) {
-			start := time.Now()
-			c := dialRaw(t, rt)
-			head := make([]byte, 9)
-			if _, err := io.ReadFull(c, head); err != nil || head[3] != 4 {
-				t.Fatalf("%x, %v", head, err)
-			}
-			if d := time.Since(start); d < 100*time.Millisecond {
-				t.Errorf("9 bytes came in %v, want 100ms or more", d)
-			}
-		},
-		"garbage": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			if got := readFull(t, c, 64); bytes.Contains(got, settings[:4]) {
-				t.Errorf("got %x", got)
-			}
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("after it: %x, closed %v", got, closed)
-			}
-			err := version(within(t, 10*time.Second), connect(t, rt))
-			wantStatus(t, err, codes.Unavailable, "")
-		},
-		"http1": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			speak(t, c)
-			if got, _ := readFor(t, c, 10*time.Second); !strings.HasPrefix(string(got), "HTTP/1.1 ") {
-				t.Errorf("got %q", got)
-			}
-			err := version(within(t, 10*time.Second), connect(t, rt))
-			wantStatus(t, err, codes.Unavailable, "")
-		},
-		"freeze": func(t *testing.T, rt *fakeruntime.Runtime) {
-			c := dialRaw(t, rt)
-			speak(t, c)
-			if got, closed := readFor(t, c, wait); len(got) > 0 || closed {
-				t.Errorf("got %x, closed %v; want silence", got, closed)
-			}
-		},
-	}
-	for spec, see := range tests {
+	for spec, see := range socketFaults {
 		t.Run(spec+"/unix", func(t *testing.T) {
 			t.Parallel() // it waits on the real clock
 			rt := fakeruntime.New(fakeruntime.Options{})

@@ -89,24 +89,26 @@ func TestWhatOpensNone(t *testing.T) {
 	})
 }
 
-// TestRestarts: an open incident continues after a kill and after a stop; what
-// has just begun ends with a stop; a new boot interrupts.
-func TestRestarts(t *testing.T) {
-	open := func(t *testing.T, age time.Duration) *node {
-		n := newNode(t)
-		n.start()
-		n.well()
-		for left := age; left > 0; left -= time.Second {
-			n.degraded("A")
-			time.Sleep(time.Second)
-		}
+// opened returns a node with an incident of that age.
+func opened(t *testing.T, age time.Duration) *node {
+	n := newNode(t)
+	n.start()
+	n.well()
+	for left := age; left > 0; left -= time.Second {
 		n.degraded("A")
-		n.settle()
-		return n
+		time.Sleep(time.Second)
 	}
+	n.degraded("A")
+	n.settle()
+	return n
+}
+
+// TestRestartsAfterKill: an open incident continues after a kill and after a stop; what
+// has just begun ends with a stop; a new boot interrupts.
+func TestRestartsAfterKill(t *testing.T) {
 	t.Run("kill and go on", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 40*time.Second)
+			n := opened(t, 40*time.Second)
 			id := n.one().ID
 			n.kill()
 			time.Sleep(10 * time.Second)
@@ -135,7 +137,7 @@ func TestRestarts(t *testing.T) {
 	})
 	t.Run("kill, and all is well", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 40*time.Second)
+			n := opened(t, 40*time.Second)
 			n.kill()
 			n.start()
 			time.Sleep(time.Second)
@@ -154,7 +156,7 @@ func TestRestarts(t *testing.T) {
 	})
 	t.Run("kill, and evidence comes late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 40*time.Second)
+			n := opened(t, 40*time.Second)
 			n.kill()
 			n.start()
 			for range 3 {
@@ -181,59 +183,9 @@ func TestRestarts(t *testing.T) {
 			}
 		})
 	})
-	t.Run("stop within 30 s", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 29*time.Second)
-			n.stop()
-			if got := ids2(n.onDisk()); got != "shutdown/A" {
-				t.Error(got)
-			}
-		})
-	})
-	t.Run("stop later", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 31*time.Second)
-			n.stop()
-			if got := ids2(n.onDisk()); got != "open/A" {
-				t.Error(got)
-			}
-		})
-	})
-	t.Run("a new boot", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 31*time.Second)
-			n.kill()
-			n.boot, n.skew = "boot-2", -time.Hour
-			time.Sleep(time.Minute)
-			n.start()
-			n.degraded("B")
-			time.Sleep(time.Second)
-			n.settle()
-			if got := ids2(n.onDisk()); got != "open/B interrupted/A" {
-				t.Error(got)
-			}
-			if list := n.List(); list[1].Closed == nil || list[1].Duration > 31 {
-				t.Errorf("interrupted: %+v", list[1])
-			}
-		})
-	})
-	t.Run("a new boot that is older", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 31*time.Second)
-			n.kill()
-			n.boot, n.skew = "boot-2", time.Hour
-			n.start()
-			n.degraded("A")
-			time.Sleep(time.Second)
-			n.settle()
-			if got := ids2(n.onDisk()); got != "open/A interrupted/A" {
-				t.Error(got)
-			}
-		})
-	})
 	t.Run("judged before the disk is read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := open(t, 40*time.Second)
+			n := opened(t, 40*time.Second)
 			n.kill()
 			slow := &lateFS{gate: make(chan struct{})}
 			n.fs = slow
@@ -251,6 +203,65 @@ func TestRestarts(t *testing.T) {
 			}
 			if strings.Join(told, "") != "ABC" || len(doc.Timeline) != 3 {
 				t.Errorf("reasons %v, %d moments", told, len(doc.Timeline))
+			}
+		})
+	})
+}
+
+// TestRestartsAfterStop: a stop closes a young incident, an old one continues.
+func TestRestartsAfterStop(t *testing.T) {
+	t.Run("stop within 30 s", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := opened(t, 29*time.Second)
+			n.stop()
+			if got := ids2(n.onDisk()); got != "shutdown/A" {
+				t.Error(got)
+			}
+		})
+	})
+	t.Run("stop later", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := opened(t, 31*time.Second)
+			n.stop()
+			if got := ids2(n.onDisk()); got != "open/A" {
+				t.Error(got)
+			}
+		})
+	})
+}
+
+// TestRestartsAfterBoot: a new boot interrupts an open incident, whatever the
+// wall clock says.
+func TestRestartsAfterBoot(t *testing.T) {
+	t.Run("a new boot", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := opened(t, 31*time.Second)
+			n.kill()
+			n.boot, n.skew = "boot-2", -time.Hour
+			time.Sleep(time.Minute)
+			n.start()
+			n.degraded("B")
+			time.Sleep(time.Second)
+			n.settle()
+			if got := ids2(n.onDisk()); got != "open/B interrupted/A" {
+				t.Error(got)
+			}
+			if list := n.List(); list[1].Closed == nil || list[1].Duration > 31 {
+				t.Errorf("interrupted: %+v", list[1])
+			}
+		})
+	})
+	t.Run("a new boot that is older", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := opened(t, 31*time.Second)
+			n.kill()
+			n.boot, n.skew = "boot-2", time.Hour
+			n.start()
+			n.degraded("A")
+			time.Sleep(time.Second)
+			n.settle()
+			if got := ids2(n.onDisk()); got != "open/A interrupted/A" {
+				t.Error(got)
 			}
 		})
 	})

@@ -21,6 +21,47 @@ type life struct {
 	events              []string
 }
 
+// lives are those of a test, by id.
+type lives map[string]*life
+
+func (l lives) add(one *life) { l[one.id] = one }
+
+// died and removed add the events that must come of it; no code: nobody knows.
+func (l lives) died(id, code string) {
+	event := "ContainerDied"
+	if code != "" {
+		event += "(" + code + ")"
+	}
+	l[id].events = append(l[id].events, event)
+}
+
+func (l lives) removed(id string) { l[id].events = append(l[id].events, "ContainerRemoved") }
+
+// member is a container with the code that it exits with when it is stopped.
+type member struct {
+	*lab.Container
+	code string
+}
+
+// truth is what TestPodsTruth has made, and what plegd must say of it.
+type truth struct {
+	lives
+	plegd     *lab.Plegd
+	logged    int // lines of plegd's log before it
+	made      []*lab.Pod
+	members   [][]member
+	was, want tally
+}
+
+// agree waits until plegd's events are those that must come of what was done.
+func (w *truth) agree(t *testing.T, stage string) {
+	t.Helper()
+	lab.Eventually(t, 8*time.Second, stage+": the events agree with what was done", func() error {
+		return compare(w.lives, w.plegd.Log.Events(w.logged))
+	})
+	countsAre(t, w.plegd, w.want)
+}
+
 // TestPodsTruth makes pods, ends some of their containers and removes some, and
 // compares with what plegd says has happened: it must be exactly that.
 func TestPodsTruth(t *testing.T) {
@@ -30,168 +71,154 @@ func TestPodsTruth(t *testing.T) {
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
 	plegd.AwaitState(10*time.Second, healthy)
 	plegd.AwaitRelists(10*time.Second, 2)
-	logged := plegd.Log.Len()
-	was := counts(t, plegd) // a runtime that is not the test's own has pods already
+	w := &truth{lives: lives{}, plegd: plegd, logged: plegd.Log.Len()}
+	w.was = counts(t, plegd) // a runtime that is not the test's own has pods already
+	w.make(t, runtime, 22)
+	w.endSome(t)
+	w.removeCreated(t)
+	w.removePods(t)
+	w.endByThemselves(t)
 
-	const pods = 22
-	made := make([]*lab.Pod, pods)
-	type member struct {
-		*lab.Container
-		code string // what it exits with when it is stopped
+	eventsCounted(t, plegd, w.lives)
+	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Relist.Reinspect != 0 {
+		t.Errorf("at the end: %+v %v, want it healthy and no pod to reinspect", s, err)
 	}
-	members := make([][]member, pods)
+	lab.Report(t, "pods truth: %d pods, %d containers and sandboxes, every event and exit code as it was", len(w.made), len(w.lives))
+}
+
+// make starts pods of two containers, each of which exits with a code of its own.
+func (w *truth) make(t *testing.T, runtime *lab.CRI, pods int) {
+	w.made, w.members = make([]*lab.Pod, pods), make([][]member, pods)
 	lab.Two(pods, func(i int) {
-		made[i] = runtime.RunPod()
+		w.made[i] = runtime.RunPod()
 		for n := range 2 {
 			code := fmt.Sprint(1 + (i*2+n)%120)
-			c := made[i].RunContainer(fmt.Sprintf("app-%d", n), "--exit-code="+code)
-			members[i] = append(members[i], member{c, code})
+			c := w.made[i].RunContainer(fmt.Sprintf("app-%d", n), "--exit-code="+code)
+			w.members[i] = append(w.members[i], member{c, code})
 		}
 	})
 	if t.Failed() {
 		t.FailNow()
 	}
-	var lives []*life
-	of := make(map[string]*life)
-	add := func(l *life) {
-		lives = append(lives, l)
-		of[l.id] = l
-	}
-	for i, pod := range made {
-		add(&life{what: pod.Name, id: pod.ID, pod: pod, sandbox: true, events: []string{"ContainerStarted"}})
-		for _, m := range members[i] {
-			add(&life{what: pod.Name + "/" + m.Name, id: m.ID, container: m.Name, pod: pod, events: []string{"ContainerStarted"}})
+	for i, pod := range w.made {
+		w.add(&life{what: pod.Name, id: pod.ID, pod: pod, sandbox: true, events: []string{"ContainerStarted"}})
+		for _, m := range w.members[i] {
+			w.add(&life{what: pod.Name + "/" + m.Name, id: m.ID, container: m.Name, pod: pod, events: []string{"ContainerStarted"}})
 		}
 	}
-	agree := func(stage string) {
-		t.Helper()
-		lab.Eventually(t, 8*time.Second, stage+": the events agree with what was done", func() error {
-			return compare(lives, plegd.Log.Events(logged))
-		})
-	}
-	died := func(id, code string) {
-		event := "ContainerDied"
-		if code != "" {
-			event += "(" + code + ")"
-		}
-		of[id].events = append(of[id].events, event)
-	}
-	removed := func(id string) { of[id].events = append(of[id].events, "ContainerRemoved") }
+	w.want = w.was
+	w.want.pods, w.want.running = w.was.pods+pods, w.was.running+2*pods
+	w.agree(t, "all run")
+}
 
-	agree("all run")
-	want := was
-	want.pods, want.running = was.pods+pods, was.running+2*pods
-	countsAre(t, plegd, want)
-
-	// In every second pod a container ends with a code of its own.
-	lab.Two(pods/2, func(i int) { members[2*i][0].Stop() })
+// endSome ends a container in every second pod and removes some of the ended,
+// and one that runs.
+func (w *truth) endSome(t *testing.T) {
+	pods := len(w.made)
+	lab.Two(pods/2, func(i int) { w.members[2*i][0].Stop() })
 	for i := 0; i < pods; i += 2 {
-		died(members[i][0].ID, members[i][0].code)
+		w.died(w.members[i][0].ID, w.members[i][0].code)
 	}
-	agree("some have ended")
-	want.running, want.exited = want.running-pods/2, want.exited+pods/2
-	countsAre(t, plegd, want)
+	w.want.running, w.want.exited = w.want.running-pods/2, w.want.exited+pods/2
+	w.agree(t, "some have ended")
 
-	// Some of the ended are removed, and so is one that runs; one that was only
-	// ever created appears and goes.
 	for i := 0; i < 8; i += 2 {
-		members[i][0].Remove()
-		removed(members[i][0].ID)
+		w.members[i][0].Remove()
+		w.removed(w.members[i][0].ID)
 	}
-	members[9][1].Remove()
-	died(members[9][1].ID, "")
-	removed(members[9][1].ID)
-	agree("some are removed")
-	want.running, want.exited = want.running-1, want.exited-4
-	countsAre(t, plegd, want)
+	w.members[9][1].Remove()
+	w.died(w.members[9][1].ID, "")
+	w.removed(w.members[9][1].ID)
+	w.want.running, w.want.exited = w.want.running-1, w.want.exited-4
+	w.agree(t, "some are removed")
+}
 
-	// One that was never started is no event of the kubelet's, but a change; its
-	// going is both its death and its removal.
-	created := made[11].CreateContainer("never-started")
-	want.created++
-	countsAre(t, plegd, want)
-	add(&life{what: "never-started", id: created.ID, container: "never-started", pod: made[11]})
+// removeCreated removes a container that was never started. That is no event of
+// the kubelet's, but a change; its removal is both its death and its removal.
+func (w *truth) removeCreated(t *testing.T) {
+	created := w.made[11].CreateContainer("never-started")
+	w.want.created++
+	countsAre(t, w.plegd, w.want)
+	w.add(&life{what: "never-started", id: created.ID, container: "never-started", pod: w.made[11]})
 	created.Remove()
-	died(created.ID, "")
-	removed(created.ID)
-	agree("a created one is removed")
-	want.created--
-	countsAre(t, plegd, want)
+	w.died(created.ID, "")
+	w.removed(created.ID)
+	w.want.created--
+	w.agree(t, "a created one is removed")
+}
 
-	// A pod stops as the kubelet stops one, its containers first, and is removed
-	// later; others go at once.
-	members[20][1].Stop()
-	made[20].Stop()
-	died(made[20].ID, "")
-	died(members[20][1].ID, members[20][1].code)
-	agree("a pod has stopped")
-	made[20].Remove()
-	removed(made[20].ID)
-	removed(members[20][0].ID)
-	removed(members[20][1].ID)
+// removePods stops a pod as the kubelet stops one, its containers first, and
+// removes it later; others are removed at once.
+func (w *truth) removePods(t *testing.T) {
+	w.members[20][1].Stop()
+	w.made[20].Stop()
+	w.died(w.made[20].ID, "")
+	w.died(w.members[20][1].ID, w.members[20][1].code)
+	lab.Eventually(t, 8*time.Second, "the events of a pod that has stopped", func() error {
+		return compare(w.lives, w.plegd.Log.Events(w.logged))
+	})
+	w.made[20].Remove()
+	w.removed(w.made[20].ID)
+	w.removed(w.members[20][0].ID)
+	w.removed(w.members[20][1].ID)
 	gone := []int{13, 15, 17}
 	for _, i := range gone {
-		for _, m := range members[i] {
+		for _, m := range w.members[i] {
 			m.Stop()
 		}
-		made[i].Stop()
-		made[i].Remove()
+		w.made[i].Stop()
+		w.made[i].Remove()
 	}
+	w.want.pods = w.was.pods + len(w.made) - 4
 	lab.Eventually(t, 8*time.Second, "the pods are gone", func() error {
-		if now := counts(t, plegd); now.pods != was.pods+pods-4 {
+		if now := counts(t, w.plegd); now.pods != w.want.pods {
 			return fmt.Errorf("%d pods run", now.pods)
 		}
 		return nil
 	})
 	// A relist may have come between the stop and the removal, or not: then the
-	// death is seen with the removal, and nothing is left to tell the code.
-	events := plegd.Log.Events(logged)
+	// death is seen with the removal, and nothing is left to give the code.
+	events := w.plegd.Log.Events(w.logged)
 	for _, i := range gone {
-		died(made[i].ID, "")
-		removed(made[i].ID)
-		for _, m := range members[i] {
+		w.died(w.made[i].ID, "")
+		w.removed(w.made[i].ID)
+		for _, m := range w.members[i] {
 			code := ""
 			for _, e := range events[m.ID] {
 				if e.ExitCode != "" {
 					code = m.code
 				}
 			}
-			died(m.ID, code)
-			removed(m.ID)
+			w.died(m.ID, code)
+			w.removed(m.ID)
 		}
 	}
-	agree("pods are removed")
-	want.pods = was.pods + pods - 4
-	want.running -= 1 + 2*len(gone)
-	want.exited--
-	countsAre(t, plegd, want)
+	w.want.running -= 1 + 2*len(gone)
+	w.want.exited--
+	w.agree(t, "pods are removed")
+}
 
-	// Containers that end by themselves, at once and after a while.
-	brief := made[1].RunContainer("brief", "--exit-code=7", "--after=1ms")
-	later := made[3].RunContainer("later", "--exit-code=9", "--after=2500ms")
-	add(&life{what: "brief", id: brief.ID, container: "brief", pod: made[1]})
-	add(&life{what: "later", id: later.ID, container: "later", pod: made[3], events: []string{"ContainerStarted"}})
+// endByThemselves starts containers that end by themselves, at once and after a
+// while.
+func (w *truth) endByThemselves(t *testing.T) {
+	brief := w.made[1].RunContainer("brief", "--exit-code=7", "--after=1ms")
+	later := w.made[3].RunContainer("later", "--exit-code=9", "--after=2500ms")
+	w.add(&life{what: "brief", id: brief.ID, container: "brief", pod: w.made[1]})
+	w.add(&life{what: "later", id: later.ID, container: "later", pod: w.made[3], events: []string{"ContainerStarted"}})
+	w.want.exited += 2
 	lab.Eventually(t, 8*time.Second, "both have ended", func() error {
-		if now := counts(t, plegd); now.exited != want.exited+2 {
+		if now := counts(t, w.plegd); now.exited != w.want.exited {
 			return fmt.Errorf("%+v", now)
 		}
 		return nil
 	})
 	// The brief one may have run during a relist, or not.
-	if e := plegd.Log.Events(logged)[brief.ID]; len(e) > 0 && e[0].Type == "ContainerStarted" {
-		of[brief.ID].events = []string{"ContainerStarted"}
+	if e := w.plegd.Log.Events(w.logged)[brief.ID]; len(e) > 0 && e[0].Type == "ContainerStarted" {
+		w.lives[brief.ID].events = []string{"ContainerStarted"}
 	}
-	died(brief.ID, "7")
-	died(later.ID, "9")
-	agree("two have ended by themselves")
-	want.exited += 2
-	countsAre(t, plegd, want)
-
-	eventsCounted(t, plegd, lives)
-	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Relist.Reinspect != 0 {
-		t.Errorf("at the end: %+v %v, want it healthy and no pod to reinspect", s, err)
-	}
-	lab.Report(t, "pods truth: %d pods, %d containers and sandboxes, every event and exit code as it was", pods, len(lives))
+	w.died(brief.ID, "7")
+	w.died(later.ID, "9")
+	w.agree(t, "two have ended by themselves")
 }
 
 // TestBetweenTwoRelists makes a pod and removes it while no relist looks: it
@@ -240,7 +267,7 @@ func TestBetweenTwoRelists(t *testing.T) {
 
 // compare compares what was done with the events in plegd's log. The kubelet
 // does not deliver ContainerChanged; a log that has it is no liar.
-func compare(lives []*life, got map[string][]lab.Event) error {
+func compare(lives lives, got map[string][]lab.Event) error {
 	known := make(map[string]bool)
 	for _, l := range lives {
 		known[l.id] = true
@@ -279,7 +306,7 @@ func sameEvent(got, want string) bool {
 }
 
 // eventsCounted compares the counters with what was done.
-func eventsCounted(t *testing.T, plegd *lab.Plegd, lives []*life) {
+func eventsCounted(t *testing.T, plegd *lab.Plegd, lives lives) {
 	t.Helper()
 	want := make(map[string]float64)
 	for _, l := range lives {

@@ -96,36 +96,13 @@ func TestEvented(t *testing.T) {
 	})
 	brief(30)
 
-	// The last removals may still be on their way to the other subscriber.
-	lab.Eventually(t, 20*time.Second, "the other subscriber has every container's removal", func() error {
-		removed := map[string]bool{}
-		for _, e := range told.Events()[first:] {
-			removed[e.ID] = removed[e.ID] || e.Type == "DELETED"
-		}
-		for id, ok := range removed {
-			if !ok {
-				return fmt.Errorf("%s has not been removed", id)
-			}
-		}
-		return nil
-	})
+	awaitRemovals(t, told, first)
 	all := told.Events()[first:]
 	if told.Err() != "" {
 		t.Fatalf("the other subscriber's stream ended: %s", told.Err())
 	}
-	transitions := 0
-	want, inCut := map[string][]string{}, map[string]bool{}
-	for _, e := range all {
-		if e.Type != "CREATED" {
-			transitions++
-		}
-		want[e.ID] = append(want[e.ID], map[string][]string{
-			"STARTED": {"ContainerStarted"}, "STOPPED": {"ContainerDied"}, "DELETED": {"ContainerDied", "ContainerRemoved"},
-		}[e.Type]...)
-		if e.CreatedAt.After(cut) && e.CreatedAt.Before(back) {
-			inCut[e.ID] = true
-		}
-	}
+	want, transitions := histories(all)
+	inCut := during(all, cut, back)
 	if transitions < 500 {
 		t.Errorf("%d transitions, want 500", transitions)
 	}
@@ -152,21 +129,72 @@ func TestEvented(t *testing.T) {
 	lab.Report(t, "evented: %d transitions of %d containers; %d had events while the stream was cut, %d of these tell another history, %d changes were counted as missed",
 		transitions, len(want), len(inCut), len(different), missed)
 	if missed == 0 || missed < len(different) || missed > len(inCut) {
-		t.Errorf("the cut is from %s to %s", cut.Format(time.StampMilli), back.Format(time.StampMilli))
-		for id, d := range different {
-			t.Logf("%s: %s", id, d)
-			for _, e := range all {
-				if e.ID == id {
-					t.Logf("    %s %s", e.CreatedAt.Format(time.StampMilli), e.Type)
-				}
-			}
-			for _, l := range p.Log.Since(firstLine) {
-				if l.String("container_id") == id {
-					t.Logf("        %s %s", l.String("time"), l.String("type"))
-				}
+		t.Logf("the cut was from %s to %s", cut.Format(time.StampMilli), back.Format(time.StampMilli))
+		logHistories(t, different, all, p.Log.Since(firstLine))
+		t.Errorf("%d missed changes were counted: want at least the %d containers whose history differs, at most the %d that changed in the cut", missed, len(different), len(inCut))
+	}
+}
+
+// awaitRemovals waits until the other subscriber has every container's removal:
+// the last ones may still be on their way to it.
+func awaitRemovals(t *testing.T, told *lab.Subscriber, first int) {
+	t.Helper()
+	lab.Eventually(t, 20*time.Second, "the other subscriber has every container's removal", func() error {
+		removed := map[string]bool{}
+		for _, e := range told.Events()[first:] {
+			removed[e.ID] = removed[e.ID] || e.Type == "DELETED"
+		}
+		for id, ok := range removed {
+			if !ok {
+				return fmt.Errorf("%s has not been removed", id)
 			}
 		}
-		t.Errorf("%d missed changes were counted: want at least the %d containers whose history differs, at most the %d that changed in the cut", missed, len(different), len(inCut))
+		return nil
+	})
+}
+
+// histories returns what plegd must log of each container for what the runtime
+// sent, and the number of transitions.
+func histories(sent []lab.RuntimeEvent) (want map[string][]string, transitions int) {
+	want = map[string][]string{}
+	for _, e := range sent {
+		if e.Type != "CREATED" {
+			transitions++
+		}
+		want[e.ID] = append(want[e.ID], map[string][]string{
+			"STARTED": {"ContainerStarted"}, "STOPPED": {"ContainerDied"}, "DELETED": {"ContainerDied", "ContainerRemoved"},
+		}[e.Type]...)
+	}
+	return want, transitions
+}
+
+// during returns the containers that had events between two times.
+func during(sent []lab.RuntimeEvent, from, to time.Time) map[string]bool {
+	ids := map[string]bool{}
+	for _, e := range sent {
+		if e.CreatedAt.After(from) && e.CreatedAt.Before(to) {
+			ids[e.ID] = true
+		}
+	}
+	return ids
+}
+
+// logHistories logs of each container whose history differs what the runtime
+// sent and what plegd logged.
+func logHistories(t *testing.T, different map[string]string, sent []lab.RuntimeEvent, logged []lab.Line) {
+	t.Helper()
+	for id, d := range different {
+		t.Logf("%s: %s", id, d)
+		for _, e := range sent {
+			if e.ID == id {
+				t.Logf("    %s %s", e.CreatedAt.Format(time.StampMilli), e.Type)
+			}
+		}
+		for _, l := range logged {
+			if l.String("container_id") == id {
+				t.Logf("        %s %s", l.String("time"), l.String("type"))
+			}
+		}
 	}
 }
 
