@@ -136,7 +136,7 @@ func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error
 	}
 	var errs []error
 	for _, summary := range list[:min(len(list), bundleIncidents)] {
-		one, err := from.one(ctx, summary.ID)
+		one, err := from.one(ctx, summary.ID, io.Discard)
 		if err != nil {
 			errs = append(errs, err)
 			continue

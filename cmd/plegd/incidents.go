@@ -26,8 +26,8 @@ func newIncidentsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "incidents [ID]",
 		Short: "List recorded incidents, newest first, or print one",
-		Long: `Asks the running daemon over its control socket. Where none runs, what it left
-in its state directory is read.
+		Long: `Asks the running daemon over its control socket. Where none runs, or it does not
+answer, what it has stored in its state directory is read.
 
 plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.`,
 		Example: `  plegd incidents
@@ -41,7 +41,7 @@ plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.
 			}
 			w := cmd.OutOrStdout()
 			if len(args) == 1 {
-				one, err := from.one(cmd.Context(), args[0])
+				one, err := from.one(cmd.Context(), args[0], cmd.ErrOrStderr())
 				if err != nil {
 					return fail(err)
 				}
@@ -72,7 +72,7 @@ type incidentsFrom struct{ socket, stateDir string }
 
 func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
 	list, err := server.FetchIncidents(ctx, f.socket)
-	if err == nil || !errors.Is(err, server.ErrNoDaemon) {
+	if err == nil || !f.readDisk(err, stderr) {
 		return list, err
 	}
 	list, unreadable, readErr := incident.Read(incident.Dir(f.stateDir))
@@ -85,14 +85,14 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 	return list, nil
 }
 
-func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident, error) {
+func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*incident.Incident, error) {
 	one, err := server.FetchIncident(ctx, f.socket, id)
 	switch {
 	case err == nil:
 		return one, nil
 	case errors.Is(err, incident.ErrUnknown):
 		return nil, fmt.Errorf("%.40q: unknown incident: `plegd incidents` lists them", id)
-	case !errors.Is(err, server.ErrNoDaemon):
+	case !f.readDisk(err, stderr):
 		return nil, err
 	}
 	if one, readErr := incident.ReadOne(incident.Dir(f.stateDir), id); !errors.Is(readErr, incident.ErrUnknown) {
@@ -102,6 +102,18 @@ func (f *incidentsFrom) one(ctx context.Context, id string) (*incident.Incident,
 		return nil, f.nothing(err, readErr)
 	}
 	return nil, fmt.Errorf("%.40q: unknown incident in %s: `plegd incidents` lists them", id, incident.Dir(f.stateDir))
+}
+
+// readDisk reports whether the daemon's error means that the state directory is to
+// be read instead. A daemon that is stopped or stuck may hold newer moments of an
+// open incident than it has stored, which is said; it is not asked again.
+func (f *incidentsFrom) readDisk(err error, stderr io.Writer) bool {
+	if errors.Is(err, server.ErrNoAnswer) {
+		_, _ = fmt.Fprintf(stderr, "plegd: %v; this is what it has stored\n", err)
+		f.socket = ""
+		return true
+	}
+	return errors.Is(err, server.ErrNoDaemon)
 }
 
 // nothing reports that there is neither a daemon nor a directory.

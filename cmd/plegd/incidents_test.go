@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,26 @@ func stateDir(t *testing.T, all ...*incident.Incident) string {
 		}
 	}
 	return dir
+}
+
+// TestIncidentsOfAStuckDaemon: it accepts and does not answer, and what it has
+// stored is read.
+func TestIncidentsOfAStuckDaemon(t *testing.T) {
+	one := readExample(t)
+	dir := stateDir(t, one)
+	socket := filepath.Join(dir, "stuck.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	flags := []string{"-o", "json", "--state-dir=" + dir, "--control-socket=" + socket}
+	for _, args := range [][]string{{"incidents"}, {"incidents", one.ID}} {
+		code, out, errs := plegd(t, append(args, flags...)...)
+		if code != 0 || !strings.Contains(out, one.ID) || !strings.Contains(errs, "no answer from "+socket) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: exit %d: %s%s", args, code, out, errs)
+		}
+	}
 }
 
 // TestIncidentsOfADeadDaemon are read from its state directory.

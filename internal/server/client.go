@@ -30,6 +30,9 @@ const (
 // does not answer.
 var ErrNoDaemon = errors.New("no plegd runs here")
 
+// ErrNoAnswer is wrapped by the errors of a daemon that does not answer in time.
+var ErrNoAnswer = errors.New("no answer")
+
 // noDaemonError is an ErrNoDaemon that says how it came to be known.
 type noDaemonError string
 
@@ -138,7 +141,7 @@ func explain(err error, socket string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to open %s, which is its owner's alone: run this as root", socket)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from %s in time: plegd is stopped or stuck (systemctl status plegd)", socket)
+		return fmt.Errorf("%w from %s in time: plegd is stopped or stuck (systemctl status plegd)", ErrNoAnswer, socket)
 	case errors.Is(err, context.Canceled):
 		return err
 	}

@@ -359,21 +359,27 @@ func (m *machine) hangUp() {
 	}
 }
 
-// status asks the machine's plegd, over its TCP port.
+// status asks the machine's plegd.
 func (m *machine) status() (s lab.Status, err error) {
-	answer, err := m.client.Get("http://127.0.0.1:" + m.running.HTTP + "/api/v1/status")
+	err = m.get("/api/v1/status", &s)
+	return s, err
+}
+
+// get asks the machine's plegd, over its TCP port.
+func (m *machine) get(path string, into any) error {
+	answer, err := m.client.Get("http://127.0.0.1:" + m.running.HTTP + path)
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer answer.Body.Close()
 	b, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status: %s %s", answer.Status, b)
+		err = fmt.Errorf("%s: %s %s", path, answer.Status, b)
 	}
 	if err != nil {
-		return s, err
+		return err
 	}
-	return s, json.Unmarshal(b, &s)
+	return json.Unmarshal(b, into)
 }
 
 // awaitHealthy waits until plegd says that all is well, for a few relists.
