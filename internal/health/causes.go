@@ -26,6 +26,9 @@ var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbu
 // symptoms are the reasons that say which call hangs, and not why.
 var symptoms = []string{RuntimeListStall, PodInspectionStall}
 
+// suffered are the reasons that say what the kubelet suffers, the first one first.
+var suffered = []string{RuntimeUnresponsive, RuntimeListStall, PodInspectionStall}
+
 // chainCause returns the reason that the chain proves, "" for none: the one of its
 // last link that waits for nobody.
 func (w *view) chainCause() string {
@@ -94,12 +97,6 @@ func (v *Verdict) explain(w *view) {
 		return
 	}
 	v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
-	for _, id := range symptoms {
-		if v.active(id) != nil && v.Reason != id {
-			v.Symptom = id
-			return
-		}
-	}
 }
 
 // chainNext is the first step for the culprit of the chain, with its own values and

@@ -152,29 +152,40 @@ func (v *Verdict) active(id string) *Active {
 // A cause that the chain of waiting proves comes before the hang that follows from
 // it, whatever the table says of the two where there is no chain.
 func (v *Verdict) rank(w *view) {
-	f, cause := w.f, w.chainCause()
-	outranks := func(b, a string) bool {
-		if a == cause && slices.Contains(symptoms, b) {
-			return false
-		}
-		return b == cause && slices.Contains(symptoms, a) || reasonOf(b).outranks(a)
-	}
 	primary := slices.IndexFunc(v.Active, func(a Active) bool {
-		return !slices.ContainsFunc(v.Active, func(b Active) bool { return outranks(b.ID, a.ID) })
+		return !slices.ContainsFunc(v.Active, func(b Active) bool { return w.outranks(b.ID, a.ID) })
 	})
 	if primary < 0 {
 		return
 	}
 	p := v.Active[primary]
-	v.Active = slices.Insert(slices.Delete(v.Active, primary, primary+1), 0, p)
 	r := reasonOf(p.ID)
-	v.Reason, v.Next = r.ID, f.nodeSteps().Replace(r.ForRuntime(f.Runtime).Next)
+	for _, id := range suffered {
+		if v.active(id) != nil && w.outranks(p.ID, id) {
+			v.Symptom = id
+			break
+		}
+	}
+	if v.Symptom != "" && r.SeverityAsCause != "" {
+		p.Severity = r.SeverityAsCause
+	}
+	v.Active = slices.Insert(slices.Delete(v.Active, primary, primary+1), 0, p)
+	v.Reason, v.Next = r.ID, w.f.nodeSteps().Replace(r.ForRuntime(w.f.Runtime).Next)
 	for _, a := range v.Active[1:] {
-		if a.Severity == p.Severity && !outranks(p.ID, a.ID) {
+		if a.Severity == p.Severity && !w.outranks(p.ID, a.ID) {
 			v.RunnerUp = a.ID
 			break
 		}
 	}
+}
+
+// outranks reports whether a reason comes before another one.
+func (w *view) outranks(id, other string) bool {
+	cause := w.chainCause()
+	if other == cause && slices.Contains(symptoms, id) {
+		return false
+	}
+	return id == cause && slices.Contains(symptoms, other) || reasonOf(id).outranks(other)
 }
 
 // starting reports whether it is too early for a verdict: until the first

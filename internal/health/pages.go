@@ -38,12 +38,16 @@ func (r *Reason) Text() string {
 	return genericSteps.Replace(b.String())
 }
 
-// severityText is the severity, with that of the milder case where it has one.
+// severityText is the severity, with that of other cases where it has one.
 func (r *Reason) severityText() string {
-	if r.SeverityWhileServing == "" {
-		return string(r.Severity)
+	out := string(r.Severity)
+	if r.SeverityWhileServing != "" {
+		out += fmt.Sprintf("; %s while relists succeed in time", r.SeverityWhileServing)
 	}
-	return fmt.Sprintf("%s; %s while relists succeed in time", r.Severity, r.SeverityWhileServing)
+	if r.SeverityAsCause != "" {
+		out += fmt.Sprintf("; %s while a list or an inspection hangs for it", r.SeverityAsCause)
+	}
+	return out
 }
 
 // RestartAnswer says whether restarting the runtime can help, in a sentence or

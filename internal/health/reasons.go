@@ -84,6 +84,9 @@ type Reason struct {
 	// SeverityWhileServing is the severity while relists succeed in time, "" where that
 	// makes no difference.
 	SeverityWhileServing Severity
+	// SeverityAsCause is the severity while a call hangs and the reason is why, ""
+	// where that makes no difference: a cause is no milder than what follows from it.
+	SeverityAsCause Severity
 	// Meaning is one line.
 	Meaning string
 	// Needs is the evidence that the reason needs, Thresholds its numbers.
@@ -122,10 +125,13 @@ func (r *Reason) nextHere(w *view) string {
 
 // Severities are the severities that the reason may have.
 func (r *Reason) Severities() []Severity {
-	if r.SeverityWhileServing == "" {
-		return []Severity{r.Severity}
+	out := []Severity{r.Severity}
+	for _, s := range []Severity{r.SeverityWhileServing, r.SeverityAsCause} {
+		if s != "" {
+			out = append(out, s)
+		}
 	}
-	return []Severity{r.Severity, r.SeverityWhileServing}
+	return out
 }
 
 // severity is the reason's in this case.

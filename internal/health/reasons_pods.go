@@ -9,7 +9,7 @@ import (
 // podReasons speak of single pods and of load.
 var podReasons = []Reason{
 	{
-		ID: ShimStuck, Severity: SeverityWarning,
+		ID: ShimStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
 		Meaning: "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
 		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or in D for long; or a call hangs and the chain of waiting leads to a shim that does not answer.",
 		Thresholds: []Threshold{
@@ -48,7 +48,7 @@ var podReasons = []Reason{
 		next: func(w *view) string { return w.chainNext(ShimStuck) },
 	},
 	{
-		ID: RuntimeHelperStuck, Severity: SeverityWarning,
+		ID: RuntimeHelperStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
 		Meaning: "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
 		Needs:   "runc, crun or a CNI plugin has run for long; or a call hangs and the chain of waiting leads to one, however young it is.",
 		Thresholds: []Threshold{

@@ -1,0 +1,73 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// hangingList returns facts in which a list has hung for a while.
+func hangingList() Facts {
+	f := healthyFacts(t0)
+	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseListContainers, PhaseStart: t0.Add(-6 * time.Second)}
+	f.Relist.LastSeen = t0.Add(-7 * time.Second)
+	f.Calls = answeredCalls()
+	return f
+}
+
+// answeredCalls are those of a runtime that has just answered Version.
+func answeredCalls() map[string]Call { return map[string]Call{"version": {LastOK: t0}} }
+
+// chainOf is a chain from a list that hangs to the links.
+func chainOf(links ...Link) *Chain {
+	return &Chain{At: t0, Links: append([]Link{{Kind: KindCall, Name: "list_containers", State: LinkUnanswered, Evidence: "unanswered for 6s"}}, links...)}
+}
+
+// TestSeverityAsCause: a stuck shim or helper is a warning by itself, and as severe
+// as the hang where it is the cause of one.
+func TestSeverityAsCause(t *testing.T) {
+	shim := Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"}
+	helper := Link{Kind: KindHelper, Name: "runc", PID: 4712, State: LinkAsleep, Evidence: "asleep"}
+	waits := shim
+	waits.State = LinkChild
+	for _, tt := range []struct {
+		id      string
+		links   []Link
+		symptom string
+		want    Severity
+	}{
+		{ShimStuck, []Link{shim}, RuntimeListStall, SeverityCritical},
+		{RuntimeHelperStuck, []Link{waits, helper}, RuntimeListStall, SeverityCritical},
+		{ShimStuck, nil, "", SeverityWarning},
+		{RuntimeHelperStuck, nil, "", SeverityWarning},
+	} {
+		f := healthyFacts(t0)
+		if tt.links != nil {
+			f = hangingList()
+			f.Evidence.Chain = chainOf(tt.links...)
+		} else {
+			f.Evidence.Children, f.Calls = &Children{Shims: 5}, answeredCalls()
+			if tt.id == ShimStuck {
+				f.Evidence.Children.Stuck = []Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: t0.Add(-5 * time.Second)}}
+			} else {
+				f.Evidence.Children.Old = []Child{{PID: 4712, Comm: "runc", Since: t0.Add(-time.Minute)}}
+			}
+		}
+		v := Judge(&f, t0, nil)
+		if v.Reason != tt.id || v.Symptom != tt.symptom || v.Active[0].Severity != tt.want {
+			t.Errorf("%s behind %q, %+v; want %s behind %q, %s", v.Reason, v.Symptom, v.Active, tt.id, tt.symptom, tt.want)
+		}
+	}
+}
+
+// TestSymptomWithoutChain: the hang is the symptom also where no chain leads from it
+// to the cause.
+func TestSymptomWithoutChain(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseInspect, PhaseStart: t0.Add(-6 * time.Second), Pods: 1}
+	f.Relist.Inspecting = []PodInspection{{UID: "u", Start: t0.Add(-6 * time.Second), Operation: "container_status"}}
+	f.Evidence.Children = &Children{Shims: 5, Stuck: []Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: t0.Add(-5 * time.Second)}}}
+	v := Judge(&f, t0, nil)
+	if v.Reason != ShimStuck || v.Symptom != PodInspectionStall || v.Active[0].Severity != SeverityCritical {
+		t.Errorf("%s behind %q: %+v", v.Reason, v.Symptom, v.Active)
+	}
+}
