@@ -161,6 +161,11 @@ fleet-dashboards: build ## Open the dashboards over a day of 100, 1,000 and 5,00
 	@bash test/e2e/install-deps.sh
 	$(GO) test -C deploy/mixin -tags e2e -count=1 -timeout 30m -run TestFleet -v .
 
+.PHONY: e2e-fleet
+e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus agents to a Prometheus with all rules: make e2e-fleet [NODES=5000] [INTERVAL=60s] (12 GiB of memory)
+	@bash test/e2e/install-deps.sh observe
+	PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run TestRemoteWrite ./test/observe
+
 .PHONY: record-incidents
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make record-incidents: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }

@@ -23,55 +23,17 @@ import (
 const fleet = 200
 
 // TestFleet has a real Prometheus scrape 200 nodes, with all rules, at the
-// interval of the example configurations. Behind the 200 targets are three real
-// plegds, each answering for a third of them at every scrape: one with 110 pods
-// that come and go, one whose list hangs, one without a network.
+// interval of the example configurations.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	lab.RequirePrograms(t, "prometheus")
-	var proxies []*httputil.ReverseProxy
-	var plegds []*lab.Plegd
-	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
-		r := newRuntime(t, "--pods=110", "--churn=0.02")
-		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
-		p.AwaitState(time.Minute, "healthy")
-		r.fail(fault)
-		u, err := url.Parse("http://" + p.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxies, plegds = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(u)
-			r.Out.URL.Path = "/metrics"
-		}}), append(plegds, p)
-	}
-	nodes := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
-		proxies[n%len(proxies)].ServeHTTP(w, r)
-	}))
-	defer nodes.Close()
+	nodes, plegds := nodes(t)
 
-	var config strings.Builder
-	config.WriteString("global: {scrape_interval: 15s, evaluation_interval: 15s}\nrule_files: [plegd.rules.yml, plegd.recording.yml]\nscrape_configs:\n" +
-		"  - job_name: plegd\n    static_configs:\n")
-	for n := range fleet {
-		fmt.Fprintf(&config, "      - targets: [node%d:20290]\n        labels: {cluster: test, node: node%d, __metrics_path__: /node/%d}\n", n, n, n)
-	}
-	fmt.Fprintf(&config, "    relabel_configs:\n      - {source_labels: [__address__], target_label: instance}\n      - {target_label: __address__, replacement: %q}\n", strings.TrimPrefix(nodes.URL, "http://"))
-	fmt.Fprintf(&config, "  - job_name: self\n    static_configs: [{targets: [self:1], labels: {__address__: SELF}}]\n")
 	address := freeAddress(t)
-	text := strings.Replace(config.String(), "targets: [self:1], labels: {__address__: SELF}", fmt.Sprintf("targets: [%q]", address), 1)
-	base := prometheusAt(t, address, text, map[string]string{
-		"plegd.rules.yml": deployed(t, "prometheus", "plegd.rules.yml"), "plegd.recording.yml": deployed(t, "prometheus", "plegd.recording.yml"),
-	})
+	text := scraping(15*time.Second, nodes, "test", 0, fleet) + self(address) + "rule_files: [plegd.rules.yml, plegd.recording.yml]\n"
+	base := prometheusAt(t, address, text, rules(t))
 
-	ask := func(expr string) float64 {
-		v, err := value(base, expr)
-		if err != nil {
-			t.Errorf("%s: %v", expr, err)
-		}
-		return v
-	}
+	ask := asker(t, base)
 	lab.Eventually(t, 3*time.Minute, "the fleet's view is there", func() error {
 		for expr, want := range map[string]float64{
 			`count(up{job="plegd"} == 1)`:                                   fleet,
@@ -99,14 +61,83 @@ func TestFleet(t *testing.T) {
 		t.Errorf("the view of a cluster has %v series", view)
 	}
 	slowest := ask(`max(prometheus_rule_group_last_duration_seconds)`)
-	if slowest > 15 {
-		t.Errorf("the rules take %v s, longer than their interval", slowest)
+	// CPU time, since the clock says more of the machine's other work than of the rules.
+	cores := ask(`rate(process_cpu_seconds_total{job="self"}[1m])`)
+	if cores > 0.5 {
+		t.Errorf("Prometheus uses %.2f of a core for %d nodes", cores, fleet)
 	}
 	plain, packed := size(t, plegds[0])
 	lab.Report(t, "fleet: %.0f to %.0f series a node, a scrape of %d bytes, %d packed; Prometheus holds %.0f series of %d nodes in %.0f MiB; "+
 		"a cluster's view is %.0f series; the slowest group of rules takes %.2f s, all together %.2f s; Prometheus uses %.2f of a core",
 		ask(`min(scrape_samples_post_metric_relabeling{job="plegd"})`), perNode, plain, packed, ask(`prometheus_tsdb_head_series`), fleet,
-		ask(`process_resident_memory_bytes{job="self"}`)/(1<<20), view, slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`), ask(`rate(process_cpu_seconds_total{job="self"}[1m])`))
+		ask(`process_resident_memory_bytes{job="self"}`)/(1<<20), view, slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`), cores)
+}
+
+// scraping is a configuration with a target for each node of a cluster, from one
+// number to below another.
+func scraping(interval time.Duration, nodes, cluster string, from, to int) string {
+	var c strings.Builder
+	fmt.Fprintf(&c, "global: {scrape_interval: %[1]s, evaluation_interval: %[1]s, scrape_timeout: %[1]s}\nscrape_configs:\n  - job_name: plegd\n    static_configs:\n", interval)
+	for n := from; n < to; n++ {
+		fmt.Fprintf(&c, "      - targets: [node%[1]d:20290]\n        labels: {cluster: %[2]s, node: node%[1]d, __metrics_path__: /node/%[1]d}\n", n, cluster)
+	}
+	fmt.Fprintf(&c, "    relabel_configs:\n      - {source_labels: [__address__], target_label: instance}\n      - {target_label: __address__, replacement: %q}\n", nodes)
+	return c.String()
+}
+
+// self is the job of a Prometheus' own metrics.
+func self(address string) string {
+	return fmt.Sprintf("  - job_name: self\n    static_configs: [{targets: [%q]}]\n", address)
+}
+
+// rules are the deployed ones.
+func rules(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
+		files[name] = deployed(t, "prometheus", name)
+	}
+	return files
+}
+
+// asker returns a function that asks a Prometheus for a single number.
+func asker(t *testing.T, base string) func(string) float64 {
+	return func(expr string) float64 {
+		t.Helper()
+		v, err := value(base, expr)
+		if err != nil {
+			t.Errorf("%s: %v", expr, err)
+		}
+		return v
+	}
+}
+
+// nodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer for
+// a third of the nodes each, at every scrape: one with 110 pods that come and go, one
+// whose list hangs, one without a network.
+func nodes(t *testing.T) (address string, plegds []*lab.Plegd) {
+	t.Helper()
+	var proxies []*httputil.ReverseProxy
+	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
+		r := newRuntime(t, "--pods=110", "--churn=0.02")
+		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
+		p.AwaitState(time.Minute, "healthy")
+		r.fail(fault)
+		u, err := url.Parse("http://" + p.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxies, plegds = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.URL.Path = "/metrics"
+		}}), append(plegds, p)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
+		proxies[n%len(proxies)].ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://"), plegds
 }
 
 // value asks for a single number.

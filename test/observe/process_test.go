@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -111,7 +112,10 @@ func prometheus(t *testing.T, config string, files map[string]string) string {
 	return prometheusAt(t, freeAddress(t), config, files)
 }
 
-func prometheusAt(t *testing.T, address, config string, files map[string]string) string {
+// agentMode makes a Prometheus that scrapes and sends, and stores nothing.
+const agentMode = "--enable-feature=agent"
+
+func prometheusAt(t *testing.T, address, config string, files map[string]string, flags ...string) string {
 	t.Helper()
 	lab.RequirePrograms(t, "prometheus")
 	dir := lab.Dir(t)
@@ -119,8 +123,12 @@ func prometheusAt(t *testing.T, address, config string, files map[string]string)
 	for name, text := range files {
 		write(t, dir, name, text)
 	}
-	start(t, "prometheus", "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
+	data := "--storage.tsdb.path="
+	if slices.Contains(flags, agentMode) {
+		data = "--storage.agent.path="
+	}
+	start(t, "prometheus", "prometheus", append(flags, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		data+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")...)
 	base := "http://" + address
 	ready(t, "Prometheus", base)
 	return base

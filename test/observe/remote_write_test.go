@@ -1,0 +1,88 @@
+//go:build e2e
+
+package observe
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// TestRemoteWrite has two Prometheus agents scrape half of a fleet each and send
+// it to a Prometheus that receives and evaluates all rules, as a platform team
+// does with an engine that it has already. PLEGD_FLEET_NODES is the number of
+// nodes, PLEGD_FLEET_INTERVAL the scrape interval.
+func TestRemoteWrite(t *testing.T) {
+	size, interval := 60, 5*time.Second
+	if n := os.Getenv("PLEGD_FLEET_NODES"); n != "" {
+		var err error
+		if size, err = strconv.Atoi(n); err != nil {
+			t.Fatal(err)
+		}
+		if interval, err = time.ParseDuration(os.Getenv("PLEGD_FLEET_INTERVAL")); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		t.Parallel()
+	}
+	nodes, _ := nodes(t)
+	address := freeAddress(t)
+	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\nrule_files: [plegd.rules.yml, plegd.recording.yml]\nscrape_configs:\n", interval) + self(address)
+	base := prometheusAt(t, address, config, rules(t), "--web.enable-remote-write-receiver")
+	for i, cluster := range []string{"east", "west"} {
+		agent := freeAddress(t)
+		config := scraping(interval, nodes, cluster, i*size/2, (i+1)*size/2) +
+			fmt.Sprintf("  - job_name: agent\n    scrape_interval: 15s\n    static_configs: [{targets: [%q], labels: {cluster: %s}}]\n", agent, cluster) +
+			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"}]\n", base)
+		prometheusAt(t, agent, config, nil, agentMode)
+	}
+	// Counters of the agents' own need two samples, alerts the time that they wait.
+	lab.Eventually(t, 3*time.Minute+4*interval, "the fleet's view is there", func() error {
+		for expr, want := range map[string]int{
+			`count(up{job="plegd"} == 1)`:                                     size,
+			`cluster:plegd_nodes:count{cluster="east"}`:                       size / 2,
+			`cluster:plegd_nodes:count{cluster="west"}`:                       size / 2,
+			`sum(cluster:pleg_verdict:sum)`:                                   size,
+			`count(ALERTS{alertname="PLEGReasonCritical"})`:                   size - (size+2)/3,
+			`count(rate(prometheus_remote_storage_bytes_total[1m]) > bool 0)`: 2,
+		} {
+			if got, err := value(base, expr); err != nil || got != float64(want) {
+				return fmt.Errorf("%s is %v (%w), want %v", expr, got, err, want)
+			}
+		}
+		return nil
+	})
+	// What is said of the steady state is of the time after the first samples.
+	lab.Eventually(t, 5*interval+2*time.Minute, "every node has been scraped several times since, and the agents have caught up", func() error {
+		for _, expr := range []string{
+			fmt.Sprintf(`min(count_over_time(up{job="plegd"}[%[1]s])) > 4`, 5*interval+30*time.Second),
+			`max(prometheus_remote_storage_samples_pending) < 50000`,
+		} {
+			if _, err := value(base, expr); err != nil {
+				return fmt.Errorf("%s: %w", expr, err)
+			}
+		}
+		return nil
+	})
+	ask := asker(t, base)
+	if lost := ask(`sum(prometheus_remote_storage_samples_failed_total) + sum(prometheus_remote_storage_samples_dropped_total)`); lost != 0 {
+		t.Errorf("%v samples were lost", lost)
+	}
+	slowest := ask(`max(prometheus_rule_group_last_duration_seconds)`)
+	const mib = 1 << 20
+	window := max(time.Minute, 2*interval)
+	per := func(metric, job string) float64 {
+		return ask(fmt.Sprintf(`sum(rate(%s{job=%q}[%s]))`, metric, job, window))
+	}
+	lab.Report(t, "remote write: %d nodes every %s: %.0f series, %.0f samples/s; "+
+		"two agents: %.2f of a core, %.0f MiB together, %.0f kB/s sent; "+
+		"the receiver: %.2f of a core, %.0f MiB; the slowest group of rules takes %.2f s, all together %.2f s",
+		size, interval, ask(`prometheus_tsdb_head_series`), per("prometheus_remote_storage_samples_total", "agent"),
+		per("process_cpu_seconds_total", "agent"), ask(`sum(process_resident_memory_bytes{job="agent"})`)/mib, per("prometheus_remote_storage_bytes_total", "agent")/1000,
+		per("process_cpu_seconds_total", "self"), ask(`process_resident_memory_bytes{job="self"}`)/mib,
+		slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`))
+}
