@@ -89,16 +89,21 @@ func processTable(all []process) []byte {
 }
 
 // related are the processes of runtimes and their descendants that are not
-// containers' own: children of a runtime, not of a shim.
+// containers' own: children of a runtime, not of a shim. Shims come last, and of
+// them those that are stopped or wait in the kernel first: not all may fit.
 func related(all []process) []process {
 	daemons := map[int]bool{}
-	var first, rest []process
+	var first, stuck, rest []process
 	for _, p := range all {
 		if !named(p.stat.Comm) {
 			continue
 		}
 		if strings.Contains(p.stat.Comm, "shim") || strings.HasPrefix(p.stat.Comm, "conmon") {
-			rest = append(rest, p)
+			if strings.ContainsRune("TtD", rune(p.stat.State)) {
+				stuck = append(stuck, p)
+			} else {
+				rest = append(rest, p)
+			}
 			continue
 		}
 		daemons[p.pid] = true
@@ -109,7 +114,7 @@ func related(all []process) []process {
 			first = append(first, p) // a helper: a CNI plugin, a mount program
 		}
 	}
-	return append(first, rest...)
+	return slices.Concat(first, stuck, rest)
 }
 
 func named(comm string) bool {
