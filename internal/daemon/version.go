@@ -17,8 +17,8 @@ const (
 	versionPeriod = 5 * time.Second
 	// versionTick is how often versionCheck looks for a reason to call at once.
 	versionTick = 250 * time.Millisecond
-	// versionAfter is how long a list or Status is unanswered before Version is
-	// called beside it, to tell "one call hangs" from "nothing answers".
+	// versionAfter is how long a list, the inspections or Status are under way before
+	// Version is called beside them, to tell "one call hangs" from "nothing answers".
 	versionAfter = 500 * time.Millisecond
 	// versionAgain is the time between two calls while something else hangs.
 	versionAgain = time.Second
@@ -73,8 +73,7 @@ func (c *versionCheck) due(now time.Time) bool {
 // got no answer to Version.
 func (c *versionCheck) suspected(now time.Time) bool {
 	s := c.loop.Snapshot()
-	listing := s.Phase == relist.ListingSandboxes || s.Phase == relist.ListingContainers
-	if listing && now.Sub(s.PhaseStart) >= versionAfter {
+	if s.Phase != relist.Idle && now.Sub(s.PhaseStart) >= versionAfter {
 		return true
 	}
 	if since := c.status.facts().InFlightSince; !since.IsZero() && now.Sub(since) >= versionAfter {

@@ -241,3 +241,52 @@ func since(t time.Time, times []time.Time) (out []string) {
 	}
 	return out
 }
+
+// TestWindowKeepsItsEnd: once the rules have failed, the end of the predicted
+// window stays where it is while no update of the kubelet's can have shown
+// otherwise, and the node is said to be NotReady soon after it.
+func TestWindowKeepsItsEnd(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault func(*watched)
+	}{
+		{"RuntimeReady is false", failpoints("Status=notready(RuntimeReady)")},
+		{"lists fail", failpoints("ListContainers=error(Internal: boom)")},
+		{"inspections hang", func(w *watched) {
+			w.fail("ContainerStatus=hang")
+			w.rt.Churn(0.3)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, fakeRuntime(10, 2), nil)
+				w.at(60 * time.Second)
+				c.fault(w)
+				var first, end time.Time
+				for d := 250 * time.Millisecond; ; d += 250 * time.Millisecond {
+					s := w.at(60*time.Second + d)
+					v := &s.Verdict
+					if v.State != health.StateUnhealthy && d < 200*time.Second {
+						continue
+					}
+					if !v.NodeReady {
+						if late := s.At.Sub(first); first.IsZero() || late > 2*time.Second {
+							t.Errorf("NotReady %s after the end of the first window", late)
+						}
+						return
+					}
+					if v.NotReadyInLatest == nil {
+						t.Fatalf("%s after the fault: %s %s without a window", d, v.State, v.Reason)
+					}
+					end = s.At.Add(*v.NotReadyInLatest)
+					if first.IsZero() {
+						first = end
+					}
+					if moved := end.Sub(first); moved > 2*time.Second {
+						t.Fatalf("%s after the fault the window ends %s later than at first", d, moved)
+					}
+				}
+			})
+		})
+	}
+}

@@ -18,7 +18,12 @@ import (
 const DefaultKubeletHealthz = "http://127.0.0.1:10248/healthz"
 
 const (
-	kubeletPeriod  = 5 * time.Second
+	// A kubelet that stops just after a look is reported within 15 s: at most
+	// kubeletPeriod until the next look, and 10 s in which it must have failed.
+	// kubeletFast is the period while a request is unanswered: the kubelet may have
+	// stopped between the two requests of a look.
+	kubeletPeriod  = 4 * time.Second
+	kubeletFast    = time.Second
 	kubeletTimeout = 2 * time.Second
 	// healthzBytes is how much of a healthz answer is read, detailBytes how much
 	// of it is kept.
@@ -44,7 +49,7 @@ type KubeletOptions struct {
 	// connection that is refused is no news: the node has no kubelet. nil: not known.
 	Process func() bool
 	// Period lies between two looks, Timeout limits each request of one;
-	// 0: 5 s and 2 s.
+	// 0: 4 s and 2 s.
 	Period, Timeout time.Duration
 }
 
@@ -59,13 +64,18 @@ func NewKubelet(opts KubeletOptions) (*Watch[health.Kubelet], error) {
 	if err != nil {
 		return nil, err
 	}
+	return k.watch(), nil
+}
+
+func (k *kubelet) watch() *Watch[health.Kubelet] {
 	// Two requests one after the other, and a moment for the files: a request
 	// that times out is an answer, and must not run into the watch's limit.
 	limit := 2*k.opts.Timeout + time.Second
 	return NewWatch(Spec[health.Kubelet]{
-		Name: "kubelet", Period: k.opts.Period, Timeout: limit,
-		Gather: k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
-	}), nil
+		Name: "kubelet", Period: k.opts.Period, Fast: kubeletFast, Urgent: func(*health.Kubelet) bool { return len(k.waiting) > 0 },
+		Timeout: limit,
+		Gather:  k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
+	})
 }
 
 // kubelet is the state between two looks. gather is never called twice at once.

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/fuzzcorpus"
@@ -239,6 +240,46 @@ func TestKubeletStopped(t *testing.T) {
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("%d requests waited for it, want 1", n)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestKubeletStopsAtAnyMoment: wherever between two looks, or within one, the
+// kubelet stops, plegd knows soon enough to report it within 15 s: 10 s of them
+// are those in which it must have failed.
+func TestKubeletStopsAtAnyMoment(t *testing.T) {
+	for stop := 20 * time.Second; stop < 28*time.Second; stop += 150 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			began := time.Now()
+			k, err := newKubelet(KubeletOptions{HealthzURL: "http://kubelet/healthz", MetricsURL: "http://kubelet/metrics"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+				body := kubeletLastSeen + " 1e9\n"
+				if r.URL.Path == "/metrics" { // it takes a while
+					time.Sleep(400 * time.Millisecond)
+				}
+				if time.Since(began) >= stop {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+			})
+			w := k.watch()
+			done := make(chan struct{})
+			go func() { defer close(done); _ = w.Run(ctx) }()
+			time.Sleep(stop + 8*time.Second)
+			if v := w.Value(); v == nil || v.OK || v.FailedSince.Sub(began) > stop+4900*time.Millisecond {
+				t.Errorf("stopped after %s: %+v, begun at %s", stop, v, began)
+			}
+			cancel()
+			<-done
+		})
 	}
 }
 

@@ -79,6 +79,7 @@ type StatusWriter struct {
 	phases    []phase
 	hang      hang      // the present one, as bounded when it was first seen
 	wellSince time.Time // since when the rules hold and Version ends at once
+	failSince time.Time // since when the rules fail
 	agreed    time.Time // since when all phases show agreedOn
 	agreedOn  bool
 	startup   time.Time // start of a kubelet that has yet to begin its first update
@@ -115,6 +116,11 @@ func (s *StatusWriter) At(f *Facts, now time.Time) NodeStatus {
 		h = s.hang // what has been answered since says nothing of its begin
 	}
 	s.hang = h
+	if holds {
+		s.failSince = time.Time{}
+	} else if s.failSince.IsZero() {
+		s.failSince = failingSince(f, now)
+	}
 	if h.hanging || !holds {
 		s.wellSince = time.Time{}
 		if s.phases == nil {
@@ -291,7 +297,7 @@ func (s *StatusWriter) status(w *view, h hang, holds bool) NodeStatus {
 	if s.notReady {
 		out.Message = s.message
 	}
-	fails, points := w.now, true
+	fails, points := s.failSince, true
 	if holds {
 		fails, points = w.rulesFailAt()
 	}
@@ -299,7 +305,11 @@ func (s *StatusWriter) status(w *view, h hang, holds bool) NodeStatus {
 		out.NotReadyFrom, out.NotReadyBy = s.window(w, h, fails, true)
 	}
 	if holds && !points {
-		out.ReadyFrom, out.ReadyBy = s.window(w, h, w.now, false)
+		since := s.wellSince
+		if since.IsZero() {
+			since = w.now
+		}
+		out.ReadyFrom, out.ReadyBy = s.window(w, h, since, false)
 	}
 	return out
 }
@@ -340,7 +350,8 @@ func (s *StatusWriter) window(w *view, h hang, from time.Time, notReady bool) (e
 }
 
 // writes returns when a phase ends its first update at from or later, if nothing
-// changes.
+// changes. An update that should have ended by now and of which that is not known
+// yet, since no call has been answered meanwhile, may end at any moment.
 func (p *phase) writes(w *view, h hang, from time.Time) (time.Time, bool) {
 	takes := time.Duration(0)
 	if h.hanging {
@@ -349,14 +360,17 @@ func (p *phase) writes(w *view, h hang, from time.Time) (time.Time, bool) {
 	end := p.next.Add(takes)
 	if !p.begun.IsZero() {
 		end = p.begun.Add(takes)
+		if !h.hanging { // it is released just now
+			end = w.now
+		}
 	}
-	for limit := w.now.Add(predictFor); end.Before(from) || end.Before(w.now); {
+	for limit := w.now.Add(predictFor); end.Before(from); {
 		end = end.Add(p.period + takes)
 		if end.After(limit) {
 			return time.Time{}, false
 		}
 	}
-	return end, true
+	return laterOf(end, w.now), true
 }
 
 // versionHang returns whether Version hangs, and between which moments it began
