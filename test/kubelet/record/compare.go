@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"time"
 )
@@ -181,6 +182,8 @@ func (c *Comparison) rules() {
 	}
 	switch {
 	case r.LoopSilent:
+	case c.RulesFailed == nil && c.Skipped != nil && c.ruleWasDue(*c.Skipped):
+		// The fault ended between the kubelet's moment and plegd's.
 	case c.RulesFailed == nil && c.Skipped != nil:
 		c.problem("the sync loop skipped its work after %.1f s, plegd's rules held", *c.Skipped)
 	case c.RulesFailed != nil && c.Skipped == nil:
@@ -191,6 +194,21 @@ func (c *Comparison) rules() {
 			c.problem("plegd's rules failed %+.1f s from the sync loop", d)
 		}
 	}
+}
+
+// ruleWasDue reports whether plegd, when it last spoke before a moment, predicted
+// that the rules fail at about that moment.
+func (c *Comparison) ruleWasDue(moment float64) bool {
+	due := false
+	limit := (ruleLimit + c.Recording.phase()).Seconds()
+	for _, s := range c.Recording.Samples {
+		at := c.Recording.since(s.At)
+		if at > moment {
+			break
+		}
+		due = s.RulesFailIn != nil && math.Abs(at+*s.RulesFailIn-moment) <= limit
+	}
+	return due
 }
 
 // window checks the predicted windows against the API's first NotReady, where

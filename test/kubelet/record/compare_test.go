@@ -93,6 +93,31 @@ func TestFaultEndsInWindow(t *testing.T) {
 	}
 }
 
+// TestFaultEndsBeforeRule is a fault that ends between the moment at which the
+// kubelet's 30-s rule fails and plegd's, whose Status calls have another phase.
+func TestFaultEndsBeforeRule(t *testing.T) {
+	r := hang()
+	r.StatusRule = true
+	for i, s := range r.Samples {
+		at := r.since(s.At)
+		r.Samples[i].RulesOK = true
+		if at > 0 && at < 30.5 {
+			r.Samples[i].RulesFailIn = ptr(31.5 - at)
+		}
+	}
+	if c := Compare(r); len(c.Problems) > 0 {
+		t.Errorf("problems %q", c.Problems)
+	}
+	for i, s := range r.Samples {
+		if s.RulesFailIn != nil {
+			r.Samples[i].RulesFailIn = ptr(*s.RulesFailIn + 10)
+		}
+	}
+	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "plegd's rules held") {
+		t.Errorf("problems %q, want that the rules held", c.Problems)
+	}
+}
+
 func TestReasonGone(t *testing.T) {
 	r := hang()
 	r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
