@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // kubeletProgram builds the kubelet of a version, once, and returns its path.
 func kubeletProgram(t testing.TB, version string) string {
 	t.Helper()
-	cmd := exec.Command("bash", "build.sh", version)
+	cmd := exec.Command("bash", "../lab/kubernetes.sh", "kubelet", version)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
