@@ -186,6 +186,8 @@ func (c *Comparison) rules() {
 		// The fault ended between the kubelet's moment and plegd's.
 	case c.RulesFailed == nil && c.Skipped != nil:
 		c.problem("the sync loop skipped its work after %.1f s, plegd's rules held", *c.Skipped)
+	case c.RulesFailed != nil && c.Skipped == nil && r.phase() > 0 && r.since(r.Recovery) < *c.RulesFailed+r.phase().Seconds():
+		// The fault ended between plegd's moment and the kubelet's.
 	case c.RulesFailed != nil && c.Skipped == nil:
 		c.problem("plegd's rules failed after %.1f s, the sync loop skipped nothing", *c.RulesFailed)
 	case c.RulesFailed != nil:

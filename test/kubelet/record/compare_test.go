@@ -118,6 +118,19 @@ func TestFaultEndsBeforeRule(t *testing.T) {
 	}
 }
 
+// TestFaultEndsAfterRule is the same the other way round.
+func TestFaultEndsAfterRule(t *testing.T) {
+	r := hang()
+	r.Skips, r.StatusRule, r.Recovery = nil, true, after(34)
+	if c := Compare(r); len(c.Problems) > 0 {
+		t.Errorf("problems %q", c.Problems)
+	}
+	r.Recovery = after(36)
+	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "skipped nothing") {
+		t.Errorf("problems %q, want that the loop skipped nothing", c.Problems)
+	}
+}
+
 func TestReasonGone(t *testing.T) {
 	r := hang()
 	r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
