@@ -61,7 +61,7 @@ type shim struct {
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
 // pid names the runtime's process, 0 for none; socket is the runtime's path. It looks every
-// 1.5 s, every second while one is stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
+// 1.5 s, every 500 ms while one is stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
 // shim looks stuck at its cgroup, its threads' stat and schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
@@ -84,7 +84,7 @@ type shim struct {
 func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
 	return NewWatch(Spec[health.Children]{
 		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
-		Fast: time.Second, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 },
+		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 },
 		Gather: newChildrenSource(procfs, sysfs, pid, socket).gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
 }

@@ -331,7 +331,7 @@ func count(n int, one, many string) string {
 }
 
 const (
-	stoppedShim = time.Second
+	stoppedShim = 500 * time.Millisecond
 	blockedShim = 30 * time.Second
 	oldHelper   = 30 * time.Second
 
