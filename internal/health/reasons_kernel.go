@@ -32,6 +32,9 @@ const (
 	starvedWait  = 100 * time.Millisecond
 	// starvedStill is the share of these numbers below which it ends.
 	starvedStill = 0.5
+	// timesWithoutPause is how long after a pause the waits for a CPU are those of
+	// the time since.
+	timesWithoutPause = 5 * time.Second
 	// throttledLately is how long after its quota took time the runtime's waits
 	// for a CPU are its quota's.
 	throttledLately = 3 * time.Second
@@ -317,6 +320,9 @@ func (w *view) waitsForCPU() bool {
 	p := w.f.Evidence.Process
 	if p == nil {
 		return false
+	}
+	if pause := w.f.Pause; pause != nil && p.At.Sub(pause.Ended) < timesWithoutPause {
+		return false // the kernel counts the pause as a wait
 	}
 	least := 1.0
 	if w.wasActive(RuntimeStarved) {

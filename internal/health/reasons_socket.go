@@ -209,6 +209,7 @@ var socketReasons = []Reason{
 		Thresholds: []Threshold{
 			{"no SETTINGS within --probe-timeout", nil},
 			{"connections pending in the accept queue for %s", queueWaits},
+			{"for %s where the queue is not seen", queueUnseenWaits},
 		},
 		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
@@ -320,6 +321,10 @@ const strangerAfter = 2 * time.Second
 // to count as not accepting.
 const queueWaits = 2 * time.Second
 
+// queueUnseenWaits is the same for a fresh connection whose place in the queue is
+// not seen: two probes and more have had no answer by then.
+const queueUnseenWaits = 4 * time.Second
+
 const (
 	// acceptsAgain is how long after its descriptors were last used up a runtime
 	// may take until it accepts again: containerd waits for up to a second before
@@ -348,9 +353,11 @@ func (w *view) acceptNeedsDescriptor() bool {
 	if !w.on(sigDescriptorsExhausted) && (!w.on(sigDescriptorsFreed) || w.on(sigAcceptQueueDrains)) {
 		return false
 	}
-	q := w.f.Evidence.Queue
-	queued := q != nil && q.Length > 0
-	return w.on(sigNotAccepting) || queued && w.elsewhere() == nil
+	waits := w.f.Probe.waitsForSettings()
+	if q := w.f.Evidence.Queue; q != nil {
+		waits = q.Length > 0
+	}
+	return w.on(sigNotAccepting) || waits && w.elsewhere() == nil
 }
 
 // acceptQueueDrains reports whether the accept queue is being emptied.
@@ -368,11 +375,11 @@ func (w *view) notAccepting() bool {
 	q := w.f.Evidence.Queue
 	if p := w.f.Probe; p.waitsForSettings() && !w.probedBefore(q) {
 		// A probe waits on for an answer; the queue says whether it still does. On a
-		// busy node one probe may be late, and so may be the look at the queue.
-		if q == nil || !q.Listening || q.Length > 0 {
+		// busy node a probe may be late, and so may be the look at the queue.
+		if q != nil && (!q.Listening || q.Length > 0) {
 			return true
 		}
-		if q.At.Before(p.At) && w.age(p.FailedSince) >= queueWaits {
+		if (q == nil || q.At.Before(p.At)) && w.age(p.FailedSince) >= queueUnseenWaits {
 			return true
 		}
 	}

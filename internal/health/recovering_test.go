@@ -148,9 +148,34 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
 		t.Errorf("%q, want %s: %v", v.Reason, RuntimeStarved, v.Active)
 	}
+	f.Pause = &Pause{Kind: PauseMachine, Ended: t0.Add(-3 * time.Second), Duration: time.Minute}
+	if v := Judge(&f, t0, nil); v.Reason == RuntimeStarved {
+		t.Errorf("the pause counts as a wait for a CPU: %v", v.Active)
+	}
+	f.Pause.Ended = t0.Add(-time.Minute)
+	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
+		t.Errorf("a minute after a pause: %q, want %s", v.Reason, RuntimeStarved)
+	}
+	f.Pause = nil
 	f.Evidence.Process.Delay = 0
 	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled {
 		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)
+	}
+}
+
+// TestAcceptWithQueueUnseen: where the queue has not been read since the probe, one
+// that is late proves nothing.
+func TestAcceptWithQueueUnseen(t *testing.T) {
+	for _, queue := range []*Queue{nil, {At: t0.Add(-10 * time.Second), Listening: true, Limit: 128}} {
+		for waits, want := range map[time.Duration]string{3 * time.Second: "", 5 * time.Second: AcceptStalled} {
+			f := healthyFacts(t0)
+			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+			f.Probe = Probe{At: t0.Add(-waits), FailedSince: t0.Add(-waits), Stage: StageSettings, Cause: CauseTimeout}
+			f.Evidence.Queue = queue
+			if v := Judge(&f, t0, nil); v.Reason != want {
+				t.Errorf("queue %+v, for %s: %q, want %q", queue, waits, v.Reason, want)
+			}
+		}
 	}
 }
 
