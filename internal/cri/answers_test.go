@@ -133,36 +133,42 @@ func TestListsHoldEverything(t *testing.T) {
 	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "odd"})
 	c, _ := clientOf(t, rt, Options{})
 	for range 3 {
-		wantS, wantC := rt.Snapshot()
-		sandboxes, err := c.ListPodSandbox(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		containers, err := c.ListContainers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, k := map[string]Sandbox{}, map[string]Container{}
-		for _, p := range wantS {
-			s[p.Id] = plainSandbox(p)
-		}
-		for _, p := range wantC {
-			k[p.Id] = plainContainer(p)
-		}
-		gotS, gotC := map[string]Sandbox{}, map[string]Container{}
-		for _, v := range sandboxes {
-			gotS[v.ID] = *v
-		}
-		for _, v := range containers {
-			gotC[v.ID] = *v
-		}
-		if diff := cmp.Diff(s, gotS); diff != "" || len(sandboxes) != len(wantS) {
-			t.Errorf("sandboxes (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(k, gotC); diff != "" || len(containers) != len(wantC) {
-			t.Errorf("containers (-want +got):\n%s", diff)
-		}
+		sameLists(t, rt, c)
 		rt.Churn(0.3)
+	}
+}
+
+// sameLists compares the lists as the client reads them with what the runtime has.
+func sameLists(t *testing.T, rt *fakeruntime.Runtime, c *Client) {
+	t.Helper()
+	wantS, wantC := rt.Snapshot()
+	sandboxes, err := c.ListPodSandbox(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	containers, err := c.ListContainers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, k := map[string]Sandbox{}, map[string]Container{}
+	for _, p := range wantS {
+		s[p.Id] = plainSandbox(p)
+	}
+	for _, p := range wantC {
+		k[p.Id] = plainContainer(p)
+	}
+	gotS, gotC := map[string]Sandbox{}, map[string]Container{}
+	for _, v := range sandboxes {
+		gotS[v.ID] = *v
+	}
+	for _, v := range containers {
+		gotC[v.ID] = *v
+	}
+	if diff := cmp.Diff(s, gotS); diff != "" || len(sandboxes) != len(wantS) {
+		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(k, gotC); diff != "" || len(containers) != len(wantC) {
+		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 }
 

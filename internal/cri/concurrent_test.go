@@ -5,7 +5,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
@@ -51,35 +50,7 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 	for range 12 {
 		rt.Churn(0.1)
-		wantS, wantC := rt.Snapshot()
-		sandboxes, err := c.ListPodSandbox(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		containers, err := c.ListContainers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, k := map[string]Sandbox{}, map[string]Container{}
-		for _, p := range wantS {
-			s[p.Id] = plainSandbox(p)
-		}
-		for _, p := range wantC {
-			k[p.Id] = plainContainer(p)
-		}
-		gotS, gotC := map[string]Sandbox{}, map[string]Container{}
-		for _, v := range sandboxes {
-			gotS[v.ID] = *v
-		}
-		for _, v := range containers {
-			gotC[v.ID] = *v
-		}
-		if diff := cmp.Diff(s, gotS); diff != "" {
-			t.Fatalf("sandboxes (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(k, gotC); diff != "" {
-			t.Fatalf("containers (-want +got):\n%s", diff)
-		}
+		sameLists(t, rt, c)
 	}
 	close(stop)
 	others.Wait()
