@@ -5,7 +5,6 @@ import (
 	"sync"
 	"testing"
 
-
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
