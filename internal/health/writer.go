@@ -81,6 +81,7 @@ type StatusWriter struct {
 	wellSince time.Time // since when the rules hold and Version ends at once
 	failSince time.Time // since when the rules fail
 	agreed    time.Time // since when all phases show agreedOn
+	written   time.Time // when the last of them has written
 	agreedOn  bool
 	startup   time.Time // start of a kubelet that has yet to begin its first update
 	delayed   bool      // that update waits for calls that hang
@@ -262,6 +263,7 @@ func (s *StatusWriter) stepOne(p *phase, w *view, h hang, known time.Time) bool 
 
 // write evaluates the rules as of t and writes the condition.
 func (s *StatusWriter) write(p *phase, w *view, t time.Time) {
+	s.written = laterOf(s.written, t)
 	k := rules(w.f, t)
 	p.notReady = !k.nodeReady
 	if p.notReady && !t.Before(s.messageAt) {
@@ -284,7 +286,7 @@ func (s *StatusWriter) agree(now time.Time) {
 		}
 	}
 	if s.agreed.IsZero() || s.agreedOn != first {
-		s.agreed, s.agreedOn = now, first
+		s.agreed, s.agreedOn = s.written, first
 	}
 	if now.Sub(s.agreed) >= writerSlack {
 		s.notReady = first
