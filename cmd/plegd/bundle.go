@@ -68,10 +68,7 @@ signal and changes nothing. It holds names of pods and containers.`,
 func writeBundle(ctx context.Context, cfg daemon.Config, output string, stdout, errs io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, bundle.MaxTime) // the diagnosis counts too
 	defer cancel()
-	node, err := os.Hostname()
-	if err != nil {
-		node = "node"
-	}
+	node := cmp.Or(hostname(), "node")
 	if output == "-" {
 		_, err := bundle.Write(ctx, stdout, node, version.Version, bundleParts(ctx, cfg))
 		return err
@@ -128,7 +125,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config) []bundle.Part {
 	}
 }
 
-// addIncidents adds the newest incidents, each as text and as JSON for replay.
+// addIncidents adds the newest incidents, each as markdown and as JSON for replay.
 func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error {
 	list, err := from.list(ctx, io.Discard)
 	if err != nil {
@@ -142,11 +139,11 @@ func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error
 			continue
 		}
 		var page, doc bytes.Buffer
-		if err := errors.Join(text.WriteIncidentText(&page, one, false), indented(&doc, one)); err != nil {
+		if err := errors.Join(text.WriteIncidentMarkdown(&page, one, hostname(), true), indented(&doc, one)); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		add("plegd/incidents/"+one.ID+".txt", page.Bytes(), 0)
+		add("plegd/incidents/"+one.ID+".md", page.Bytes(), 0)
 		add("plegd/incidents/"+one.ID+".json", doc.Bytes(), 4<<20)
 	}
 	return errors.Join(errs...)

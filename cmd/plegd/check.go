@@ -17,6 +17,7 @@ import (
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/text"
 )
 
@@ -144,7 +145,7 @@ func printNagios(w io.Writer, d *health.Snapshot) (int, error) {
 	if slices.ContainsFunc(d.Active, func(r health.Active) bool { return r.Severity == health.SeverityCritical }) {
 		code = exitUnhealthy
 	}
-	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d)
+	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(d) + details(d, noLimit)
 	if !d.LastSeen.IsZero() {
 		threshold := d.Threshold.Seconds()
 		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", d.LastSeenAge.Seconds(), threshold/6, threshold)
@@ -153,8 +154,10 @@ func printNagios(w io.Writer, d *health.Snapshot) (int, error) {
 	return code, err
 }
 
-// oneLine is the verdict, the primary reason, the time left and the first
-// piece of evidence.
+// noLimit is more bytes than any line has.
+const noLimit = 1 << 20
+
+// oneLine is the verdict, the primary reason and the time left.
 func oneLine(d *health.Snapshot) string {
 	var b strings.Builder
 	b.WriteString(string(d.State))
@@ -170,10 +173,27 @@ func oneLine(d *health.Snapshot) string {
 	default:
 		fmt.Fprintf(&b, ", NotReady in %.0fs", in.Seconds())
 	}
-	if len(d.Active) > 0 && len(d.Active[0].Evidence) > 0 {
-		b.WriteString(": " + d.Active[0].Evidence[0])
-	}
 	return printable(b.String())
+}
+
+// details are the culprit and the first piece of evidence, each after a colon, where
+// the one fits into a line of at most room bytes; its name is left out first.
+func details(d *health.Snapshot, room int) string {
+	out := ""
+	if d.Culprit != nil {
+		for _, names := range []bool{true, false} {
+			if c := ": " + view.Culprit(d.Culprit, names); len(c) <= room {
+				out = c
+				break
+			}
+		}
+	}
+	if len(d.Active) > 0 {
+		if evidence := view.BesideChain(d, d.Active[0].Evidence); len(evidence) > 0 {
+			out += ": " + evidence[0]
+		}
+	}
+	return printable(out)
 }
 
 // printable makes one line of plain text, whatever a runtime has put into its
@@ -189,10 +209,6 @@ func printable(text string) string {
 
 // isTerminal reports whether w is a terminal that wants colour.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || !wantsColor() || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, ok := terminal(w)
+	return ok && wantsColor()
 }

@@ -84,7 +84,8 @@ func npdCode(d *health.Snapshot, problem string) int {
 
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them.
 func printNPD(w io.Writer, d *health.Snapshot, problem string) (int, error) {
-	_, err := fmt.Fprintln(w, cutNPD(oneLine(d)))
+	line := oneLine(d)
+	_, err := fmt.Fprintln(w, cutNPD(line+details(d, npdMaxBytes-len(line))))
 	return npdCode(d, problem), err
 }
 
@@ -116,7 +117,9 @@ func checkReason(ctx context.Context, w io.Writer, socket, id string, timeout ti
 		return err
 	}
 	line := id
-	if evidence := d.Active[i].Evidence; len(evidence) > 0 {
+	if id == d.Reason {
+		line += details(d, npdMaxBytes-len(line))
+	} else if evidence := d.Active[i].Evidence; len(evidence) > 0 {
 		line += ": " + evidence[0]
 	}
 	if _, err := fmt.Fprintln(w, cutNPD(printable(line))); err != nil {

@@ -245,6 +245,34 @@ func TestNPD(t *testing.T) {
 	}
 }
 
+// TestNPDCulprit: the line names the culprit where it fits, without its name where
+// only that does.
+func TestNPDCulprit(t *testing.T) {
+	left, latest := 31*time.Second, 42*time.Second
+	for _, tt := range []struct {
+		culprit health.Link
+		want    string
+	}{
+		{health.Link{Kind: health.KindShim, Name: "containerd-shim", PID: 4711, State: health.LinkStopped}, "degraded: ShimStuck, NotReady in 31-42s: shim pid 4711 stopped: beside it"},
+		{health.Link{Kind: health.KindMount, Name: "/mnt/nfs", State: health.LinkBlocked}, "degraded: ShimStuck, NotReady in 31-42s: mount /mnt/nfs blocked: beside it"},
+		{health.Link{Kind: health.KindMount, Name: "/var/lib/kubelet/pods/0c1d/volumes/nfs", State: health.LinkBlocked}, "degraded: ShimStuck, NotReady in 31-42s: mount blocked: beside it"},
+	} {
+		tt.culprit.Evidence = "it does not answer"
+		d := document(func(d *health.Snapshot) {
+			d.Reason, d.NotReadyIn, d.NotReadyInLatest, d.NodeReady = "ShimStuck", &left, &latest, true
+			d.Active = []health.Active{{ID: "ShimStuck", Evidence: []string{"who: it does not answer", "beside it"}}}
+			d.Chain, d.Culprit = []health.Link{tt.culprit}, &tt.culprit
+		})
+		var out bytes.Buffer
+		if _, err := printNPD(&out, d, npdAny); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSuffix(out.String(), "\n"); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
 func TestCheckJSON(t *testing.T) {
 	code, stdout, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+filepath.Join(t.TempDir(), "none"), "-o", "json")
 	var d health.Snapshot

@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 func newStatusCommand() *cobra.Command {
@@ -39,10 +40,15 @@ func newStatusCommand() *cobra.Command {
 				return print(cmd.OutOrStdout(), doc)
 			}
 			if watch {
-				if f, ok := redraws(cmd.OutOrStdout()); ok && *output == "text" {
-					w := &watcher{out: f, fetch: func(ctx context.Context) (*health.Snapshot, error) {
-						return server.FetchStatus(ctx, socket)
-					}}
+				if f, ok := terminal(cmd.OutOrStdout()); ok && *output == "text" {
+					w := &watcher{
+						out:     f,
+						status:  func(ctx context.Context) (*health.Snapshot, error) { return server.FetchStatus(ctx, socket) },
+						history: func(ctx context.Context) (view.Recent, error) { return server.FetchHistory(ctx, socket) },
+					}
+					if in, ok := terminal(cmd.InOrStdin()); ok {
+						w.in = in
+					}
 					return w.run(cmd.Context())
 				}
 				if *output == "json" { // documents need nothing between them, and bear nothing

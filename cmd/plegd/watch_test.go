@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
 // openTerminal returns both ends of a pseudo terminal of a size.
@@ -47,7 +49,7 @@ func TestWatch(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	master, slave := openTerminal(t, 60, 20)
-	if _, ok := redraws(slave); !ok {
+	if _, ok := terminal(slave); !ok {
 		t.Fatal("a terminal is said to be none")
 	}
 	if w, h := terminalSize(slave); w != 60 || h != 20 {
@@ -68,15 +70,13 @@ func TestWatch(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	frames := 0
-	w := &watcher{out: slave, fetch: func(context.Context) (*health.Snapshot, error) {
+	w := &watcher{out: slave, status: func(context.Context) (*health.Snapshot, error) {
 		frames++
 		switch frames {
 		case 1:
-			last := health.RelistResult{Start: time.Unix(99, 0), End: time.Unix(99, 0).Add(2 * time.Millisecond)}
 			return &health.Snapshot{
 				At: time.Unix(100, 0), Node: "worker-7",
 				Verdict: health.Verdict{State: health.StateHealthy, Predicted: health.Predicted{RulesOK: true, NodeReady: true}},
-				Facts:   health.Facts{Config: health.Config{RelistPeriod: time.Second}, Relist: health.Relist{Last: &last}},
 			}, nil
 		case 2:
 			return nil, errors.New("asking plegd: nobody is there")
@@ -84,6 +84,9 @@ func TestWatch(t *testing.T) {
 			cancel()
 			return nil, ctx.Err()
 		}
+	}, history: func(context.Context) (view.Recent, error) {
+		// From before the watch began.
+		return view.Recent{From: time.Unix(95, 0), Bin: 5 * time.Second, Bins: []view.RelistBin{{Slowest: 2 * time.Millisecond, Relists: 5, State: health.StateHealthy}}}, nil
 	}}
 	if err := w.run(ctx); err != nil {
 		t.Fatal(err)
@@ -91,7 +94,7 @@ func TestWatch(t *testing.T) {
 	_, _ = io.WriteString(slave, "end\n")
 	got := <-out
 	for _, want := range []string{
-		enterScreen + homeCursor, "worker-7", "\x1b[1;32mHEALTHY", "▁", clearBelow + homeCursor, "asking plegd: nobody is there", clearBelow + leaveScreen,
+		enterScreen + homeCursor, "worker-7", "\x1b[1;32mHEALTHY", "▂", clearBelow + homeCursor, "asking plegd: nobody is there", clearBelow + leaveScreen,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
@@ -106,6 +109,71 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestWatchKeys scrolls, and leaves with q: the terminal is as it was before.
+func TestWatchKeys(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	master, slave := openTerminal(t, 80, 24)
+	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is drawn is read until the frame after the keys has come.
+	drawn := make(chan string)
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := master.Read(buf)
+			if err != nil {
+				return
+			}
+			drawn <- string(buf[:n])
+		}
+	}()
+	await := func(want string) {
+		t.Helper()
+		var all string
+		for end := time.After(20 * time.Second); !strings.Contains(all, want); {
+			select {
+			case s := <-drawn:
+				all += s
+			case <-end:
+				t.Fatalf("no %q in %q", want, all)
+			}
+		}
+	}
+	w := &watcher{in: slave, out: slave,
+		status:  func(context.Context) (*health.Snapshot, error) { return new(viewtest.Degraded()), nil },
+		history: func(context.Context) (view.Recent, error) { return viewtest.Recent(new(viewtest.Degraded())), nil },
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(t.Context()) }()
+	await("lines 3 to 22 of")
+	_, _ = io.WriteString(master, "j\x1b[B\x1bOB")
+	await("lines 6 to 25 of")
+	_, _ = io.WriteString(master, "\x1b[6~k")
+	await("lines 25 to 44 of")
+	_, _ = io.WriteString(master, "gG")
+	await("coredns")
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 132, Row: 40}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(master, "g")
+	await("lines 3 to 38 of")
+	_, _ = io.WriteString(master, "q")
+	await(leaveScreen)
+	go func() {
+		for range drawn { // what remains
+		}
+	}()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal was %+v and is %+v (%v)", before, after, err)
+	}
+}
+
 // TestWatchPiped: nothing is redrawn in a pipe.
 func TestWatchPiped(t *testing.T) {
 	r, w, err := os.Pipe()
@@ -113,15 +181,15 @@ func TestWatchPiped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = r.Close(), w.Close() }()
-	if _, ok := redraws(w); ok {
+	if _, ok := terminal(w); ok {
 		t.Error("a pipe is said to be a terminal")
 	}
-	if _, ok := redraws(&strings.Builder{}); ok {
+	if _, ok := terminal(&strings.Builder{}); ok {
 		t.Error("a string is said to be a terminal")
 	}
 	t.Setenv("TERM", "dumb")
 	if _, slave := openTerminal(t, 80, 24); slave != nil {
-		if _, ok := redraws(slave); ok {
+		if _, ok := terminal(slave); ok {
 			t.Error("a dumb terminal is said to be able to redraw")
 		}
 	}

@@ -88,7 +88,7 @@ func (j *judge) judge(now time.Time) *health.Snapshot {
 		s.Ready = true
 	default:
 	}
-	j.d.metrics.Observe(&s.Facts.Evidence)
+	j.d.metrics.Observe(s)
 	j.published.Store(s)
 	return s
 }

@@ -106,7 +106,7 @@ func TestEvidenceCounters(t *testing.T) {
 		{cgroup(6, "/b", 901*time.Second), process(4), 4.75, 4},
 	} {
 		s.Facts.Evidence.Cgroup, s.Facts.Evidence.Process = tt.cgroup, tt.process
-		m.Observe(&s.Facts.Evidence)
+		m.Observe(&s)
 		families := gather(t, reg)
 		if v, ok := value(families, MetricCPUThrottled); !ok || v != tt.throttled {
 			t.Errorf("%d: throttled %v, %v; want %v", i, v, ok, tt.throttled)

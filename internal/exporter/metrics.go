@@ -52,9 +52,8 @@ func (m *Metrics) RelistDone(duration, serial time.Duration, ok bool) {
 	m.history.Add(time.Now(), duration, ok)
 }
 
-// Recent returns what the relists of the last ten minutes took, in bins of five
-// seconds, the oldest first.
-func (m *Metrics) Recent(now time.Time) []view.RelistBin { return m.history.At(now) }
+// Recent returns what the relists of the last ten minutes took, and the verdicts.
+func (m *Metrics) Recent(now time.Time) view.Recent { return m.history.At(now) }
 
 // RelistInterval is told, at the start of a relist, the time since the start of
 // the last successful one.

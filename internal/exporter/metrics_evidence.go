@@ -34,9 +34,13 @@ func newEvidenceMetrics(reg prometheus.Registerer) *evidenceMetrics {
 	return m
 }
 
-// Observe adds what the evidence of a judgement counts on top of the one before.
+// Observe adds what the evidence of a judgement counts on top of the one before, and
+// the verdict to the history.
 // One goroutine may call it.
-func (m *Metrics) Observe(e *health.Evidence) { m.evidence.observe(e) }
+func (m *Metrics) Observe(s *health.Snapshot) {
+	m.evidence.observe(&s.Facts.Evidence)
+	m.history.Judged(s.At, s.State)
+}
 
 func (m *evidenceMetrics) observe(e *health.Evidence) {
 	if p := e.Process; p != nil && p.RestartsTotal > m.restartsTotal {

@@ -49,7 +49,7 @@ func exercise(m *Metrics) {
 		m.AcceptFailed(cause)
 	}
 	m.AcceptFailed("another")
-	m.Observe(&health.Evidence{Process: &health.Process{RestartsTotal: 1}})
+	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Process: &health.Process{RestartsTotal: 1}}}})
 }
 
 // newPedantic returns a registry that checks every metric against its

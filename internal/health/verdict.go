@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is the verdict in one word.
 type State string
@@ -15,6 +18,20 @@ const (
 
 // States lists the states of a verdict.
 func States() []State { return []State{StateStarting, StateHealthy, StateDegraded, StateUnhealthy} }
+
+// byRank are the states from good to bad.
+var byRank = []State{StateHealthy, StateStarting, StateDegraded, StateUnhealthy}
+
+// Rank returns how bad a state is, from 0; -1 for an unknown one.
+func (s State) Rank() int { return slices.Index(byRank, s) }
+
+// StateOfRank returns the state of a rank, empty for another number.
+func StateOfRank(rank int) State {
+	if rank < 0 || rank >= len(byRank) {
+		return ""
+	}
+	return byRank[rank]
+}
 
 // Severity says how bad a reason is. Info never changes the state.
 type Severity string

@@ -77,7 +77,7 @@ func (m *moment) encode() ([]byte, error) {
 func changed(a, b *health.Verdict) bool {
 	if a == nil || a.State != b.State || a.Reason != b.Reason || a.RunnerUp != b.RunnerUp ||
 		a.PLEGHealthy != b.PLEGHealthy || a.SyncLoopAllowed != b.SyncLoopAllowed || a.RulesOK != b.RulesOK || a.NodeReady != b.NodeReady ||
-		len(a.Active) != len(b.Active) {
+		len(a.Active) != len(b.Active) || newCulprit(a.Culprit, b.Culprit) {
 		return true
 	}
 	for i := range b.Active {
@@ -88,6 +88,12 @@ func changed(a, b *health.Verdict) bool {
 	return false
 }
 
+// newCulprit reports whether b is another one than a: a chain that grows changes what
+// an incident is about, although its reason may stay.
+func newCulprit(a, b *health.Link) bool {
+	return b != nil && (a == nil || a.Kind != b.Kind || a.PID != b.PID || a.Name != b.Name)
+}
+
 // hear takes over a verdict: the times of its reasons, the worst state, the
 // kubelet's message.
 func (s *story) hear(snapshot *health.Snapshot) {
@@ -96,7 +102,7 @@ func (s *story) hear(snapshot *health.Snapshot) {
 		s.count(s.judged, now.Sub(s.judgedAt))
 	}
 	s.judged, s.judgedAt, s.updated = v, now, now
-	if rank(v.State) > rank(s.doc.State) {
+	if v.State.Rank() > s.doc.State.Rank() {
 		s.doc.State = v.State
 	}
 	if v.KubeletMessage != "" {
@@ -179,11 +185,6 @@ func (s *story) note(snapshot *health.Snapshot, l *Limits) {
 		s.moments = slices.Concat(s.moments[:l.KeepFirst], s.moments[l.KeepFirst+1:])
 		s.doc.TimelineDropped++
 	}
-}
-
-// rank orders states from good to bad.
-func rank(s health.State) int {
-	return slices.Index([]health.State{health.StateHealthy, health.StateStarting, health.StateDegraded, health.StateUnhealthy}, s)
 }
 
 // summary is the head as of now.

@@ -54,6 +54,16 @@ func FetchStatus(ctx context.Context, controlSocketPath string) (*health.Snapsho
 	return &s, nil
 }
 
+// FetchHistory asks the running daemon for the relists and verdicts of the last ten
+// minutes.
+func FetchHistory(ctx context.Context, controlSocketPath string) (view.Recent, error) {
+	var r view.Recent
+	if err := fetch(ctx, controlSocketPath, view.PathHistory, &r); err != nil {
+		return r, fmt.Errorf("asking plegd for its history: %w", err)
+	}
+	return r, nil
+}
+
 // FetchIncidents asks the running daemon for the heads of its incidents, newest
 // first.
 func FetchIncidents(ctx context.Context, controlSocketPath string) ([]incident.Summary, error) {

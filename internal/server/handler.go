@@ -53,9 +53,9 @@ type HandlerOptions struct {
 	Build exporter.Build
 	// Node is the host's name, which tells one port forward from the next.
 	Node string
-	// Recent returns what the relists of the last minutes took, for the page's
-	// plot; nil means that there is no plot.
-	Recent func(now time.Time) []view.RelistBin
+	// Recent returns what the relists of the last minutes took, and the verdicts, for
+	// the page's plot; nil means that there is no plot.
+	Recent func(now time.Time) view.Recent
 	// Names says whether this request's answer may hold the names of pods; nil
 	// means never. See NamesAlways and NamesIfAuthenticated.
 	Names func(*http.Request) bool
@@ -103,8 +103,10 @@ func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, n
 	mux.HandleFunc(view.PathHealthy, h.healthy)
 	mux.HandleFunc(view.PathReady, h.ready)
 	mux.HandleFunc(view.PathStatus, h.status)
+	mux.HandleFunc(view.PathHistory, h.history)
 	mux.HandleFunc(view.PathIncidents, h.incidents)
 	mux.HandleFunc(view.PathIncidents+"/{id}", h.incident)
+	mux.HandleFunc(view.PathIncidentPages+"/{id}", h.incidentPage)
 	mux.HandleFunc("/{$}", h.index)
 	mux.HandleFunc("/", notFound)
 	return secure(h.page.Csp, readOnly(mux))
@@ -195,12 +197,19 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	c := page.Content{Snapshot: h.snapshot(r), Incidents: h.src.Incidents()}
-	if h.opts.Recent != nil {
-		c.Recent = h.opts.Recent(h.now())
-	}
-	h.page.Serve(w, r, c)
+	h.page.Serve(w, r, page.Content{Snapshot: h.snapshot(r), Incidents: h.src.Incidents(), Recent: h.recent(), Names: h.opts.Names(r)})
 }
+
+func (h *handler) recent() view.Recent {
+	if h.opts.Recent == nil {
+		return view.Recent{}
+	}
+	return h.opts.Recent(h.now())
+}
+
+// history answers with the relists and verdicts of the last minutes. They name
+// nobody.
+func (h *handler) history(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.recent()) }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusNotFound, func(w io.Writer) {

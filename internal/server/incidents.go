@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -30,7 +32,24 @@ func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
 
 // incident answers with one incident: without names where they may not be shown.
 func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
+	h.withIncident(w, r, r.PathValue("id"), func(one *incident.Incident, _ bool) { writeJSON(w, one) })
+}
+
+// incidentPage answers with the page of an incident, or with it as markdown.
+func (h *handler) incidentPage(w http.ResponseWriter, r *http.Request) {
+	id, markdown := strings.CutSuffix(r.PathValue("id"), view.MarkdownSuffix)
+	h.withIncident(w, r, id, func(one *incident.Incident, names bool) {
+		if !markdown {
+			h.page.ServeIncident(w, r, one, h.snapshot(r), names)
+			return
+		}
+		writeText(w, http.StatusOK, func(w io.Writer) { _ = text.WriteIncidentMarkdown(w, one, h.opts.Node, names) })
+	})
+}
+
+// withIncident calls answer with an incident, which names no pod where names is
+// false, or answers why there is none.
+func (h *handler) withIncident(w http.ResponseWriter, r *http.Request, id string, answer func(one *incident.Incident, names bool)) {
 	var one *incident.Incident
 	// One may be megabytes, while it is written out: to readers who take their
 	// time, too, and so the turn is over with the answer.
@@ -60,8 +79,8 @@ func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		writeText(w, http.StatusServiceUnavailable, func(w io.Writer) { fmt.Fprintln(w, plain.Text(err.Error())) })
 	case h.opts.Names(r):
-		writeJSON(w, one)
+		answer(one, true)
 	default:
-		writeJSON(w, one.WithoutNames())
+		answer(one.WithoutNames(), false)
 	}
 }

@@ -91,6 +91,25 @@ func TestIncidentAnswers(t *testing.T) {
 	}
 }
 
+// TestIncidentPages: a page and markdown for people, JSON for programs.
+func TestIncidentPages(t *testing.T) {
+	for path, want := range map[string][2]string{
+		view.PathIncidentPages + "/" + viewtest.IncidentID:                       {"text/html; charset=utf-8", "<h1>PodInspectionStall</h1>"},
+		view.PathIncidentPages + "/" + viewtest.IncidentID + view.MarkdownSuffix: {"text/plain; charset=utf-8", "# Incident " + viewtest.IncidentID},
+		view.PathIncidents + "/" + viewtest.IncidentID:                           {"application/json; charset=utf-8", `"id": "` + viewtest.IncidentID},
+	} {
+		w := answer(incidentHandler(true, nil), path)
+		if w.Code != 200 || w.Header().Get("Content-Type") != want[0] || !strings.Contains(w.Body.String(), want[1]) {
+			t.Errorf("%s: %d %s:\n%s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+	for _, path := range []string{view.PathIncidentPages, view.PathIncidentPages + "/", view.PathIncidentPages + "/20261121T030245Z-000000", view.PathIncidentPages + "/x.md"} {
+		if w := answer(incidentHandler(true, nil), path); w.Code != 404 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
 // TestIncidentNamesNoPods over TCP without authentication, and keeps the rest.
 func TestIncidentNamesNoPods(t *testing.T) {
 	open, closed := answer(incidentHandler(true, nil), view.PathIncidents+"/"+viewtest.IncidentID).Body.String(), answer(incidentHandler(false, nil), view.PathIncidents+"/"+viewtest.IncidentID).Body.String()

@@ -75,6 +75,16 @@ func leaking(t *testing.T) health.Snapshot {
 	}
 	r := &s.Facts.Relist
 	r.Inspecting, r.Failing, r.Slowest, r.Last.Slowest = []health.PodInspection{pod}, []health.PodInspection{pod}, []health.PodInspection{pod}, []health.PodInspection{pod}
+	s.Chain = nil
+	for _, kind := range []health.LinkKind{health.KindCall, health.KindContainer, health.KindPod, health.KindMount, health.KindDevice, health.KindCgroup} {
+		link := health.Link{Kind: kind, State: health.LinkBlocked, Evidence: "of " + leak}
+		if kind != health.KindCall {
+			link.Name = "/var/" + leak + "/x"
+		}
+		s.Chain = append(s.Chain, link)
+	}
+	s.Culprit = &s.Chain[len(s.Chain)-1]
+	s.Facts.Evidence.Chain.Links = s.Chain
 	c := s.Facts.Evidence.Children
 	c.Stuck[0].Sandbox, c.Old[0].Sandbox = leak, leak
 	return s
@@ -95,7 +105,10 @@ func TestNoNameLeaks(t *testing.T) {
 	one.Relists[0].Slowest = s.Facts.Relist.Slowest
 	one.Timeline = []incident.Moment{{Snapshot: &moment}}
 	opts := HandlerOptions{Incidents: leakingIncidents{one}}
-	paths := []string{view.PathStatus, "/", view.PathHealthz, view.PathIncidents, view.PathIncidents + "/" + viewtest.IncidentID}
+	page := view.PathIncidentPages + "/" + viewtest.IncidentID
+	paths := []string{
+		view.PathStatus, "/", view.PathHealthz, view.PathIncidents, view.PathIncidents + "/" + viewtest.IncidentID, page, page + view.MarkdownSuffix, view.PathHistory,
+	}
 	for _, names := range []bool{true, false} {
 		if names {
 			opts.Names = NamesAlways
@@ -112,7 +125,10 @@ func TestNoNameLeaks(t *testing.T) {
 				at := strings.Index(text, leak)
 				t.Errorf("%s names the pod %d times, first in:\n...%s...", path, n, text[max(0, at-200):min(len(text), at+100)])
 			}
-			if names && n == 0 && path != view.PathIncidents {
+			if !names && strings.Contains(text, "a pod (names") {
+				t.Errorf("%s holds a row for a pod without a name", path)
+			}
+			if names && n == 0 && path != view.PathIncidents && path != view.PathHistory {
 				t.Errorf("%s does not hold the name where it may: it proves nothing", path)
 			}
 		}

@@ -8,7 +8,13 @@ const (
 	PathHealthy = "/-/healthy"
 	PathReady   = "/-/ready"
 	PathStatus  = "/api/v1/status"
-	// PathIncidents lists the incidents; one with its story is under it, by its
+	// PathHistory has the relists and verdicts of the last ten minutes.
+	PathHistory = "/api/v1/history"
+	// PathIncidents lists the incidents; one with its timeline is under it, by its
 	// id.
 	PathIncidents = "/api/v1/incidents"
+	// PathIncidentPages has a page for each incident under it, by its id; with
+	// MarkdownSuffix it is markdown.
+	PathIncidentPages = "/incidents"
+	MarkdownSuffix    = ".md"
 )

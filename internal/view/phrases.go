@@ -301,13 +301,8 @@ func Pods(s *health.Snapshot) string {
 	return out
 }
 
-// PodName names a pod, or says that there is one.
-func PodName(p *health.PodInspection) string {
-	if p.Name == "" {
-		return "a pod (names need authentication)"
-	}
-	return Say(p.Namespace + "/" + p.Name)
-}
+// PodName names a pod.
+func PodName(p *health.PodInspection) string { return Say(p.Namespace + "/" + p.Name) }
 
 // PodTook returns how long the inspection of a pod took, or has been under way.
 func PodTook(s *health.Snapshot, p *health.PodInspection) string {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/plegd/plegd/internal/health"
@@ -17,8 +18,41 @@ func Link(l health.Link) string {
 	if l.PID != 0 {
 		out += fmt.Sprintf(" (pid %d)", l.PID)
 	}
-	if l.Evidence != "" {
-		return out + ": " + Say(l.Evidence)
-	}
-	return out + ": " + strings.ReplaceAll(string(l.State), "_", " ")
+	return out + ": " + LinkState(l)
 }
+
+// LinkState says what a link does instead of answering.
+func LinkState(l health.Link) string {
+	if l.Evidence != "" {
+		return Say(l.Evidence)
+	}
+	return Say(string(l.State))
+}
+
+// BesideChain returns the evidence that the links of the chain do not show.
+func BesideChain(s *health.Snapshot, evidence []string) []string {
+	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
+		return slices.ContainsFunc(s.Chain, func(l health.Link) bool {
+			if l.Kind == health.KindContainer || l.Kind == health.KindPod {
+				return strings.HasSuffix(e, " of one "+string(l.Kind)+" alone hangs too")
+			}
+			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
+		}) || s.ChainEnd != "" && e == "no further: "+s.ChainEnd
+	})
+}
+
+// Culprit names the last link of the chain and its state, shortly; the name of a
+// path is left out where names is false.
+func Culprit(l *health.Link, names bool) string {
+	out := string(l.Kind)
+	switch {
+	case l.PID != 0:
+		out += fmt.Sprintf(" pid %d", l.PID)
+	case l.Name != "" && names:
+		out += " " + Say(l.Name)
+	}
+	return out + " " + string(l.State)
+}
+
+// KubeletLink stands before the first link of a chain.
+const KubeletLink = "kubelet: its relist makes the same call"

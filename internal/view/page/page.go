@@ -3,20 +3,22 @@ package page
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 )
 
-//go:embed page.html
-var pageHTML string
+//go:embed page.html incident.html parts.html
+var templates embed.FS
 
 //go:embed page.css
 var pageCSS string
@@ -28,9 +30,10 @@ var pageJS string
 // that runs no scripts.
 const pageRefresh = 5
 
-// Page is the status page: the status document for a person. It is one file
-// with nothing from elsewhere, because who looks at it may have come through
-// three port forwards. Its script only fetches the page again.
+// Page serves the status page, which is the status document for a person, and a page
+// for each incident. Each is one file with nothing from elsewhere, because who looks
+// at it may have come through three port forwards. Its script only fetches the page
+// again.
 type Page struct {
 	tmpl *template.Template
 	// Csp allows the page's own style sheet and script, by their hashes, and what
@@ -40,10 +43,10 @@ type Page struct {
 	js  template.JS
 }
 
-// New returns the status page.
+// New returns the pages.
 func New() *Page {
 	return &Page{
-		tmpl: template.Must(template.New("page").Funcs(pageFuncs()).Parse(pageHTML)),
+		tmpl: template.Must(template.New("page").Funcs(pageFuncs()).ParseFS(templates, "*.html")),
 		Csp: strings.Join([]string{
 			"default-src 'none'",
 			"style-src " + hashSource(pageCSS),
@@ -64,14 +67,37 @@ func hashSource(content string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
-// pageData is what the template sees.
-type pageData struct {
-	*health.Snapshot
-	// Doc is the same snapshot, for the phrases.
-	Doc     *health.Snapshot
-	CSS     template.CSS
-	JS      template.JS
+// frame is what stands around every page.
+type frame struct {
+	CSS template.CSS
+	JS  template.JS
+	// Refresh is in seconds, 0 for a page that does not load itself again; Paused is
+	// true where that was asked for.
 	Refresh int
+	Paused  bool
+	// Names is true where the page may hold the names of pods.
+	Names         bool
+	Title         string
+	Node, Version string
+	At            time.Time
+	Links         []pageLink
+}
+
+// frame returns the frame of an answer. ?refresh=0 pauses updates.
+func (p *Page) frame(r *http.Request, s *health.Snapshot, names bool) frame {
+	f := frame{CSS: p.css, JS: p.js, Refresh: pageRefresh, Names: names, Node: s.Node, Version: s.PlegdVersion, At: s.At, Links: pageLinks()}
+	if r.URL.Query().Get("refresh") == "0" {
+		f.Refresh, f.Paused = 0, true
+	}
+	return f
+}
+
+// pageData is what the template of the status page sees.
+type pageData struct {
+	frame
+	*health.Verdict
+	// Doc is the whole snapshot.
+	Doc *health.Snapshot
 
 	// Headline stands where there is no reason to name.
 	Headline string
@@ -80,15 +106,17 @@ type pageData struct {
 	// its steps in words and commands.
 	Meaning   string
 	StepParts [][]stepPart
+	NextParts []stepPart
 	Restart   string
 	Plot      *view.Plot
 
-	Primary       *health.Active
-	Others        []health.Active
+	Primary *health.Active
+	Others  []health.Active
+	// Evidence is the primary reason's, without what the chain shows.
+	Evidence      []string
 	OperationRows []view.OperationRow
 	PodTables     []podTable
 	IncidentRows  []incidentRow
-	Links         []pageLink
 }
 
 // podTable is one list of pods.
@@ -104,7 +132,7 @@ func pageLinks() []pageLink {
 	return []pageLink{
 		{view.PathMetrics, "metrics for Prometheus"},
 		{view.PathStatus, "this page as JSON"},
-		{view.PathIncidents, "what went wrong, as JSON"},
+		{view.PathIncidents, "incidents as JSON"},
 		{view.PathHealthz, "the node's health: 503 when the kubelet would report NotReady"},
 		{view.PathHealthy, "plegd itself: alive"},
 		{view.PathReady, "plegd itself: first relist attempted"},
@@ -116,27 +144,31 @@ type Content struct {
 	Snapshot *health.Snapshot
 	// Incidents are listed, newest first.
 	Incidents []incident.Summary
-	// Recent are the relists of the last minutes; none: there is no plot.
-	Recent []view.RelistBin
+	// Recent are the last minutes; without bins there is no plot.
+	Recent view.Recent
+	// Names is true where the snapshot holds the names of pods.
+	Names bool
 }
 
-func newPageData(c Content) pageData {
+func newPageData(c Content, f frame) *pageData {
 	s := c.Snapshot
-	data := pageData{Snapshot: s, Doc: s, OperationRows: view.OperationRows(s), Links: pageLinks()}
+	data := &pageData{frame: f, Verdict: &s.Verdict, Doc: s, OperationRows: view.OperationRows(s)}
+	data.Title = s.Reason
 	data.IncidentRows = incidentRows(c.Incidents, s.At)
 	data.Primary, data.Others = view.SplitReasons(&s.Verdict)
-	data.Headline, data.Clock, data.Plot = headline(s), newPageClock(s), view.NewPlot(s, c.Recent)
+	data.Headline, data.Clock, data.Plot = headline(s), newPageClock(s), view.NewPlot(s, c.Recent, c.Incidents)
 	if data.Primary != nil {
 		data.Meaning, data.Restart = runbook(s, data.Primary.ID)
-		for _, step := range s.Steps {
-			data.StepParts = append(data.StepParts, stepParts(view.Say(step)))
-		}
+		data.NextParts = stepParts(view.Say(s.Next))
+		data.StepParts, data.Evidence = stepsParts(s.Steps), view.BesideChain(s, data.Primary.Evidence)
 	}
 	for _, t := range []podTable{
 		{"stuck", "Stuck pods", "Under way", view.StuckPods(s)},
 		{"failing", "Failing pods", "Took", s.Facts.Relist.Failing},
 		{"slowest", "Slowest pods", "Took", s.Facts.Relist.Slowest},
 	} {
+		// A table of pods without names says nothing.
+		t.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(p health.PodInspection) bool { return p.Name == "" })
 		if len(t.Rows) > 0 {
 			data.PodTables = append(data.PodTables, t)
 		}
@@ -144,17 +176,17 @@ func newPageData(c Content) pageData {
 	return data
 }
 
-// Serve writes the page. It is made whole before its first byte is sent, so that
-// an error cannot leave half of it behind. ?refresh=0 pauses updates.
+// Serve writes the status page.
 func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c Content) {
-	data := newPageData(c)
-	data.CSS, data.JS = p.css, p.js
-	if r.URL.Query().Get("refresh") != "0" {
-		data.Refresh = pageRefresh
-	}
+	p.write(w, "page.html", newPageData(c, p.frame(r, c.Snapshot, c.Names)))
+}
+
+// write makes a page whole before its first byte is sent, so that an error cannot
+// leave half of it behind.
+func (p *Page) write(w http.ResponseWriter, name string, data any) {
 	var b bytes.Buffer
-	if err := p.tmpl.Execute(&b, data); err != nil {
-		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" has the same facts as JSON", http.StatusInternalServerError)
+	if err := p.tmpl.ExecuteTemplate(&b, name, data); err != nil {
+		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" and "+view.PathIncidents+" have the same facts as JSON", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -181,5 +213,11 @@ func pageFuncs() template.FuncMap {
 		"pod":         func(p health.PodInspection) string { return view.PodName(&p) },
 		"took":        func(s *health.Snapshot, p health.PodInspection) string { return view.PodTook(s, &p) },
 		"failure":     view.Error,
+		"linkState":   view.LinkState,
+		"culprit":     func(l *health.Link) string { return view.Culprit(l, true) },
+		// The last link is the culprit unless the chain ends before that one.
+		"isCulprit": func(s *health.Snapshot, i int) bool {
+			return s.Culprit != nil && s.ChainEnd == "" && i == len(s.Chain)-1
+		},
 	}
 }

@@ -26,6 +26,7 @@ func pageSource(t *testing.T, d *health.Snapshot) string {
 func contentSource(t *testing.T, c Content) string {
 	t.Helper()
 	w := httptest.NewRecorder()
+	c.Names = true
 	New().Serve(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), c)
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
@@ -138,35 +139,49 @@ func TestPausedPage(t *testing.T) {
 
 func TestPlot(t *testing.T) {
 	d := new(viewtest.Unhealthy())
-	if p := view.NewPlot(d, nil); p != nil {
+	if p := view.NewPlot(d, view.Recent{}, nil); p != nil {
 		t.Error("a plot of nothing")
 	}
-	recent := make([]view.RelistBin, view.HistoryBins)
-	recent[50] = view.RelistBin{Slowest: time.Millisecond, Relists: 5}
-	recent[60] = view.RelistBin{Slowest: 12 * time.Second, Relists: 1}
-	recent[70] = view.RelistBin{Slowest: time.Second, Relists: 5, Failed: 1}
-	p := view.NewPlot(d, recent)
+	recent := view.Recent{From: d.At.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]view.RelistBin, view.HistoryBins)}
+	recent.Bins[50] = view.RelistBin{Slowest: time.Millisecond, Relists: 5, State: health.StateHealthy}
+	recent.Bins[60] = view.RelistBin{Slowest: 12 * time.Second, Relists: 1, State: health.StateDegraded}
+	recent.Bins[70] = view.RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: health.StateDegraded}
 	class := map[int]string{}
-	for _, b := range p.Bars {
-		class[b.X] = b.Class
+	for i, b := range recent.Bars(view.InFlightAge(d)) {
+		class[i] = b.Class
 	}
 	// The slow one of 12 s went through two bins before its own; the one under
 	// way has been there for 71 s, which are 15 bins.
-	for x, want := range map[int]string{49: "", 50: "ok", 57: "", 58: "slow", 59: "slow", 60: "slow", 70: "bad", 104: "", 105: "now", 119: "now"} {
+	for x, want := range map[int]string{49: "", 50: view.BarEnded, 57: "", 58: view.BarEnded, 59: view.BarEnded, 60: view.BarEnded, 70: view.BarFailed, 104: "", 105: view.BarNow, 119: view.BarNow} {
 		if class[x] != want {
 			t.Errorf("the bar at %d is %q, want %q", x, class[x], want)
 		}
 	}
+	one := viewtest.Incident().Summary
+	one.Opened = d.At.Add(-5 * time.Minute)
+	old := one
+	old.Opened = d.At.Add(-11 * time.Minute)
+	p := view.NewPlot(d, recent, []incident.Summary{one, old})
 	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s."; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
 	}
+	if want := "Verdict: healthy for 5.0s, degraded for 10s."; len(p.Rows) != 1 || p.Rows[0].Summary != want || len(p.Rows[0].Bands) != 3 {
+		t.Errorf("the band is %+v, want %q", p.Rows, want)
+	}
+	if len(p.Marks) != 1 || p.Marks[0].X != "50.00%" || p.Marks[0].Text != "PodInspectionStall, opened 02:59:05" {
+		t.Errorf("the marks are %+v", p.Marks)
+	}
+	if len(p.Ticks) != 4 || p.Ticks[0] != (view.PlotTick{X: "9.17%", Text: "02:55"}) && p.Ticks[0].Text != "02:56" {
+		t.Errorf("the ticks are %+v", p.Ticks)
+	}
 	// 1 ms is the lower edge, 1000 s the upper one.
-	for s, want := range map[float64]float64{0: 0, .001: 0, 1: view.PlotHeight / 2, 1000: view.PlotHeight, 1e6: view.PlotHeight} {
+	for s, want := range map[float64]float64{0: 0, .001: 0, 1: .5, 1000: 1, 1e6: 1} {
 		if got := view.PlotY(s); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%v s are %v high, want %v", s, got, want)
 		}
 	}
-	if source := contentSource(t, Content{Snapshot: d, Recent: recent}); elements(t, source)["rect"] != len(p.Bars) {
+	// The tint behind and the band beneath have a rectangle each.
+	if source := contentSource(t, Content{Snapshot: d, Recent: recent}); elements(t, source)["rect"] != len(p.Bars)+2*len(p.Rows[0].Bands) {
 		t.Error("the plot is not on the page")
 	}
 }
@@ -181,7 +196,7 @@ func TestPageIncidents(t *testing.T) {
 		list = append(list, viewtest.Incident().Summary)
 	}
 	source := contentSource(t, Content{Snapshot: d, Incidents: list})
-	if n := strings.Count(source, `href="`+view.PathIncidents+"/"+viewtest.IncidentID+`"`); n != maxIncidents {
+	if n := strings.Count(source, `href="`+view.PathIncidentPages+"/"+viewtest.IncidentID+`"`); n != maxIncidents {
 		t.Errorf("%d incidents are listed, want the newest %d", n, maxIncidents)
 	}
 	for _, want := range []string{"2026-11-21 03:02:45 UTC", viewtest.Incident().Reason, string(viewtest.Incident().Outcome)} {
@@ -198,5 +213,89 @@ func TestPageOpenIncident(t *testing.T) {
 	one.Closed, one.Duration, one.Began = nil, 0, now.Add(-80*time.Second)
 	if got := incidentRows([]incident.Summary{one}, now)[0].Lasted; got != "1m20s" {
 		t.Errorf("an incident that was opened 80 s ago has lasted %s", got)
+	}
+}
+
+func incidentSource(t *testing.T, one *incident.Incident, names bool) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	New().ServeIncident(w, httptest.NewRequest(http.MethodGet, "/incidents/x", http.NoBody), one, new(viewtest.Stalled()), names)
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestIncidentPage(t *testing.T) {
+	source := incidentSource(t, viewtest.StalledIncident(), true)
+	text := html.UnescapeString(source)
+	for _, want := range []string{
+		"<h1>ShimStuck</h1>", "shim pid 4711 stopped", "seen as RuntimeListStall", "NotReady for 0.9 minutes (56s)", "payments/api-7d9f8b6c5-x2x4v/app",
+		"pid 4711, is no longer in state T", "03:03:09", "NotReady in 31s to 42s", "Verdict: healthy for 2m00s, degraded for 3m04s, unhealthy for 56s.", "Predicted: NotReady for 56s.",
+		`href="/api/v1/incidents/` + viewtest.IncidentID + `"`, `href="/incidents/` + viewtest.IncidentID + `.md"`, "<code>kill -CONT",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+	got := elements(t, source)
+	if got["script"] > 0 || strings.Contains(source, "ZgotmplZ") || strings.Contains(source, " style=") {
+		t.Error("a closed incident has a script, or the page wants more than its content policy allows")
+	}
+	if strings.Contains(text, "Now: ") {
+		t.Error("a closed incident has a countdown")
+	}
+	open := viewtest.StalledIncident()
+	open.Closed, open.Outcome, open.Timeline = nil, incident.Open, open.Timeline[:2]
+	text = html.UnescapeString(incidentSource(t, open, true))
+	for _, want := range []string{"<script>", "Now: 31s until the kubelet stops managing pods", "It has not ended.", "the node stayed Ready by the model"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q on the page of an open incident:\n%s", want, text)
+		}
+	}
+	// One whose moments could not be kept, as after a crash, has a page too.
+	empty := &incident.Incident{Summary: viewtest.Incident().Summary}
+	if text := incidentSource(t, empty, true); !strings.Contains(text, "PodInspectionStall") {
+		t.Errorf("the page of an incident without moments:\n%s", text)
+	}
+}
+
+func TestIncidentPageHostile(t *testing.T) {
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>` + "\x1b[2J\u202e"
+	one := viewtest.StalledIncident()
+	one.KubeletMessage, one.Endpoint, one.ID = evil, evil, evil
+	for _, m := range one.Timeline {
+		s := m.Snapshot
+		for i := range s.Active {
+			s.Active[i].ID, s.Active[i].Evidence = evil, []string{evil}
+		}
+		for i := range s.Chain {
+			s.Chain[i].Name, s.Chain[i].Evidence = evil, evil
+		}
+		s.ChainEnd, s.Steps = evil, []string{evil}
+	}
+	source := incidentSource(t, one, true)
+	if got := elements(t, source); got["script"] > 0 || got["img"] > 0 {
+		t.Errorf("a name became markup:\n%s", source)
+	}
+	if strings.ContainsAny(source, "\x1b\u202e") {
+		t.Error("control characters are in the page")
+	}
+}
+
+// TestChainOnPage: from the kubelet to the culprit, and no culprit where the chain ends
+// before it. Evidence that the chain shows is not repeated.
+func TestChainOnPage(t *testing.T) {
+	d := new(viewtest.Stalled())
+	source := html.UnescapeString(pageSource(t, d))
+	if n := strings.Count(source, `class="kind"`); n != 4 || !strings.Contains(source, `<li class="culprit">`) {
+		t.Errorf("%d links:\n%s", n, source)
+	}
+	if strings.Contains(source, `id="evidence"`) {
+		t.Error("the evidence repeats the chain")
+	}
+	d.ChainEnd = "its shim cannot be seen"
+	if source = pageSource(t, d); strings.Contains(source, `<li class="culprit">`) || !strings.Contains(source, "No further: its shim cannot be seen.") {
+		t.Errorf("a chain that ends early:\n%s", source)
 	}
 }

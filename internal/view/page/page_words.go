@@ -69,7 +69,7 @@ func incidentRows(list []incident.Summary, now time.Time) []incidentRow {
 			lasted = max(lasted, now.Sub(s.Began).Seconds())
 		}
 		rows = append(rows, incidentRow{
-			Path: view.PathIncidents + "/" + s.ID, Opened: s.Opened.UTC().Format(view.WallTime), Lasted: view.Float(lasted),
+			Path: view.PathIncidentPages + "/" + s.ID, Opened: s.Opened.UTC().Format(view.WallTime), Lasted: view.Float(lasted),
 			State: view.Say(string(s.State)), Reason: view.Say(s.Reason) + view.Others(s), Outcome: view.Outcome(s),
 		})
 	}

@@ -3,10 +3,7 @@ package text
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
@@ -47,13 +44,16 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	for _, g := range one.Gaps {
 		t.row("Unwatched", "for "+view.Seconds(g.To.Sub(g.From))+" from "+g.From.UTC().Format(view.WallTime)+": plegd was not running")
 	}
-	if one.KubeletMessage != "" {
-		t.row("Kubelet", view.Say(one.KubeletMessage))
-	} else {
-		t.row("Kubelet", "the node stayed Ready")
-	}
+	t.row("Node", view.NotReadyFor(one))
+	t.row("Kubelet", view.Say(one.KubeletMessage))
 	t.row("Runtime", view.Say(strings.TrimSpace(one.Runtime.Name+" "+one.Runtime.Version+" at "+one.Endpoint)))
-	t.row("Before", relistsBefore(one.Relists))
+	t.row("Before", view.RelistsBefore(one.Relists))
+	for i, line := range view.Ending(one) {
+		t.row([]string{"Ending", ""}[min(i, 1)], line)
+	}
+	if s := view.Explaining(one); s != nil {
+		t.chain(s)
+	}
 	t.buf.WriteByte('\n')
 
 	rows := [][]string{{"REASON", "SEVERITY", "FROM", "TO", "STOOD", "AS PRIMARY"}}
@@ -72,24 +72,6 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	return err
 }
 
-// relistsBefore says how the relists before an incident went.
-func relistsBefore(list []health.RelistResult) string {
-	if len(list) == 0 {
-		return "no relist had ended"
-	}
-	var took []time.Duration
-	failed := 0
-	for _, r := range list {
-		took = append(took, r.End.Sub(r.Start))
-		if r.Err != nil {
-			failed++
-		}
-	}
-	slices.Sort(took)
-	return fmt.Sprintf("%s, %d failed, median %s, slowest %s", view.Count(len(list), "relist", "relists"), failed,
-		view.Seconds(took[len(took)/2]), view.Seconds(took[len(took)-1]))
-}
-
 // moment is one entry of the timeline.
 func (t *textWriter) moment(m *incident.Moment) {
 	s := m.Snapshot
@@ -100,11 +82,8 @@ func (t *textWriter) moment(m *incident.Moment) {
 	if s.Reason != "" {
 		head += ": " + s.Reason
 	}
-	if s.RulesFailIn != nil && *s.RulesFailIn == 0 {
-		head += ", the kubelet manages no pods"
-	}
-	if s.NotReadyIn != nil && s.NodeReady {
-		head += ", NotReady " + view.Window(s.NotReadyIn, s.NotReadyInLatest)
+	if f := view.Forecast(s); f != "" {
+		head += ", " + f
 	}
 	fmt.Fprintf(&t.buf, "\n%s %s\n", t.paint(dim, "+"+view.Float(m.Offset)), t.paint(stateColor(s.State), view.Say(head)))
 	for i, a := range s.Active {
@@ -119,40 +98,7 @@ func (t *textWriter) moment(m *incident.Moment) {
 	if s.State == health.StateHealthy {
 		return
 	}
-	for _, line := range factLines(s) {
+	for _, line := range view.MomentFacts(s) {
 		t.paragraph("  ", view.Say(line))
 	}
-}
-
-// factLines are the facts that a person needs besides the evidence: the runtime's
-// threads, and the pods.
-func factLines(s *health.Snapshot) (out []string) {
-	f := &s.Facts
-	if p := f.Evidence.Process; p != nil {
-		var states []string
-		for _, state := range slices.Sorted(maps.Keys(p.Threads)) {
-			if p.Threads[state] > 0 {
-				states = append(states, fmt.Sprintf("%s %d", state, p.Threads[state]))
-			}
-		}
-		line := fmt.Sprintf("process %d (%s), threads %s, %d of %d descriptors", p.PID, p.Comm, strings.Join(states, " "), p.OpenFDs, p.MaxFDs)
-		if !p.Alive {
-			line = fmt.Sprintf("process %d (%s) is gone", p.PID, p.Comm)
-		}
-		if len(p.WaitChannels) > 0 {
-			line += ", waiting in " + strings.Join(p.WaitChannels, ", ")
-		}
-		out = append(out, line)
-	}
-	pod := func(p *health.PodInspection) string {
-		return fmt.Sprintf("%s/%s in %s for %s", p.Namespace, p.Name, p.Operation, view.PodTook(s, p))
-	}
-	stuck := view.StuckPods(s)
-	for i := range stuck {
-		out = append(out, "stuck: "+pod(&stuck[i]))
-	}
-	if len(f.Relist.Slowest) > 0 {
-		out = append(out, "slowest: "+pod(&f.Relist.Slowest[0]))
-	}
-	return out
 }

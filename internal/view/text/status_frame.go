@@ -2,57 +2,89 @@ package text
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
 
-// minWidth is the narrowest terminal that the frame is made for.
-const minWidth = 40
+const (
+	// minWidth and minHeight are the smallest terminal that the frame is made for.
+	minWidth, minHeight = 40, 6
+	// frameHead is how many lines stay above while the rest is scrolled: the node and
+	// the verdict.
+	frameHead = 2
+	// plotLines is the most lines of the plot.
+	plotLines = 8
+)
+
+// Frame is the status for a terminal that is redrawn: the lines of one screen, none
+// wider than it.
+type Frame struct {
+	Lines []string
+	// Scroll is how many lines are hidden above, MaxScroll the most that can be.
+	Scroll, MaxScroll int
+	// Page is how many lines a page is.
+	Page int
+}
 
 // FrameOptions are the terminal that a frame is made for.
 type FrameOptions struct {
 	Color bool
 	// Width and Height are the terminal's; 0 means not known.
 	Width, Height int
+	// Scroll is how many lines to hide above.
+	Scroll int
+	// Keys is true where keys are read.
+	Keys bool
 }
 
-// StatusFrame is the status for a terminal that is redrawn: the lines of one
-// screen, none wider than it. What does not fit is cut off below, where the least
-// urgent stands. recent are the seconds that relists took, the oldest first; one
-// that failed is below 0.
-func StatusFrame(d *health.Snapshot, recent []float64, o FrameOptions) []string {
+// StatusFrame lays the status out in the window that there is, with the recent
+// relists and verdicts as a plot. What does not fit is scrolled.
+func StatusFrame(d *health.Snapshot, recent view.Recent, o FrameOptions) Frame {
 	t := &textWriter{color: o.Color, width: textWidth}
 	if o.Width > 0 {
-		t.width = max(minWidth, min(o.Width, textWidth))
+		t.width = max(minWidth, o.Width)
 	}
 	head := d.At.UTC().Format(view.WallTime)
 	if d.Node != "" {
 		head = view.Say(d.Node) + "  " + head
 	}
 	t.buf.WriteString(t.paint(dim, view.Shorten(head, t.width)) + "\n")
-	t.status(d)
+	t.verdict(d)
+	t.forecast(d)
+	plotAt := strings.Count(t.buf.String(), "\n")
+	t.state(d)
+	t.tables(d)
 	lines := strings.Split(strings.TrimRight(t.buf.String(), "\n"), "\n")
-	if spark := t.spark(d, recent); spark != "" {
-		// Below the lines about the relist, above those about the runtime.
-		for i, l := range lines {
-			if strings.Contains(l, "Status") && strings.HasPrefix(strings.TrimPrefix(l, "\x1b["+dim+"m"), "Status") {
-				lines = append(lines[:i], append([]string{spark}, lines[i:]...)...)
-				break
-			}
-		}
+
+	// The plot takes the lines that are left, and three at least.
+	height := plotLines
+	if o.Height > 0 {
+		height = min(max(o.Height-1-len(lines)-3, 1), plotLines)
 	}
+	lines = slices.Insert(lines, plotAt, t.plot(d, recent, height)...)
 	for i := range lines {
 		lines[i] = cut(lines[i], t.width)
 	}
-	if o.Height > 2 && len(lines) > o.Height-1 {
-		hidden := len(lines) - (o.Height - 2)
-		lines = append(lines[:o.Height-2], t.paint(dim, view.Shorten(fmt.Sprintf("... %d more lines: make the window larger", hidden), t.width)))
+	f := Frame{Lines: lines}
+	if o.Height < minHeight || len(lines) < o.Height {
+		return f
 	}
-	return lines
+	body := o.Height - frameHead - 2 // a line for the keys, and the one that the cursor is on
+	f.MaxScroll, f.Page = len(lines)-frameHead-body, body
+	f.Scroll = min(max(o.Scroll, 0), f.MaxScroll)
+	from := frameHead + f.Scroll
+	keys := "make the window larger"
+	if o.Keys {
+		keys = "arrows, Page Up and Page Down scroll, q quits"
+	}
+	note := fmt.Sprintf("lines %d to %d of %d; %s", from+1, from+body, len(lines), keys)
+	f.Lines = append(append(slices.Clone(lines[:frameHead]), lines[from:from+body]...), t.paint(dim, view.Shorten(note, t.width)))
+	return f
 }
 
 // cut shortens a line to at most width columns; an escape sequence takes none.
@@ -76,34 +108,67 @@ func cut(line string, width int) string {
 	return line
 }
 
-// sparks are the heights of the bars, which are eighths of a line.
-const sparks = "▁▂▃▄▅▆▇█"
+// blocks are the heights of a bar's top, in eighths of a line.
+var blocks = []rune(" ▁▂▃▄▅▆▇█")
 
-// spark is the latency of the recent relists in one line, on the page's scale; empty
-// when there are none.
-func (t *textWriter) spark(d *health.Snapshot, recent []float64) string {
-	room := t.width - textLabel
-	values := recent
-	period := d.Facts.Config.RelistPeriod.Seconds()
-	if f := d.Facts.Relist.InFlight; f != nil && d.Age(f.Start).Seconds() > period {
-		values = append(values[:len(values):len(values)], d.Age(f.Start).Seconds())
+// plot draws the last relists as bars, a column each five seconds, on the page's
+// scale; beneath them the verdict as a letter, and the time of day. It has height
+// lines and two more; none where nothing is known.
+func (t *textWriter) plot(d *health.Snapshot, recent view.Recent, height int) []string {
+	bars := recent.Bars(view.InFlightAge(d))
+	if len(bars) == 0 {
+		return nil
 	}
-	if len(values) == 0 {
-		return ""
+	from := max(0, len(bars)-(t.width-textLabel))
+	start := recent.From.Add(time.Duration(from) * recent.Bin)
+	bars = bars[from:]
+	var out []string
+	label := func(s string) string {
+		return t.paint(dim, s) + strings.Repeat(" ", max(0, textLabel-utf8.RuneCountInString(s)))
 	}
-	values = values[max(0, len(values)-room):]
-	bars := []rune(sparks)
-	var b strings.Builder
-	for _, v := range values {
-		s := math.Abs(v)
-		bar := string(bars[min(int(view.PlotY(s)/view.PlotHeight*float64(len(bars))), len(bars)-1)])
-		switch {
-		case v < 0:
-			bar = t.paint(red, bar)
-		case s > period:
-			bar = t.paint(yellow, bar)
+	for line := range height {
+		title := ""
+		if line == 0 {
+			title = "Relists"
 		}
-		b.WriteString(bar)
+		out = append(out, label(title)+t.columnsOf(bars, func(b view.Bar) rune {
+			if b.Class == "" {
+				return ' '
+			}
+			// Of the bar's height what reaches into this line.
+			eighths := max(int(view.PlotY(b.Took.Seconds())*float64(height)*8+.5), 1) - (height-1-line)*8
+			return blocks[min(max(eighths, 0), 8)]
+		}))
 	}
-	return t.paint(dim, "Relists") + strings.Repeat(" ", textLabel-utf8.RuneCountInString("Relists")) + b.String()
+	out = append(out, label("Verdict")+t.columnsOf(bars, func(b view.Bar) rune {
+		switch {
+		case b.Class == view.BarFailed:
+			return 'x'
+		case b.State == health.StateUnhealthy:
+			return 'U'
+		case b.State == health.StateHealthy:
+			return '.'
+		case b.State == "":
+			return ' '
+		}
+		return rune(b.State[0])
+	}))
+	times := start.UTC().Format(time.TimeOnly)
+	if gap := len(bars) - len(times) - len("now"); gap > 0 {
+		times += strings.Repeat(" ", gap) + "now"
+	}
+	return append(out, label("")+t.paint(dim, times), label("")+t.paint(dim, "5 s a column, 1 ms to 1000 s; d degraded, U unhealthy, s starting, x failed relist"), "")
+}
+
+// columnsOf draws a character for each bar in the colour of its verdict.
+func (t *textWriter) columnsOf(bars []view.Bar, char func(view.Bar) rune) string {
+	var out, run strings.Builder
+	for i, b := range bars {
+		run.WriteRune(char(b))
+		if i+1 == len(bars) || bars[i+1].State != b.State {
+			out.WriteString(t.paint(stateColor(b.State), run.String()))
+			run.Reset()
+		}
+	}
+	return out.String()
 }

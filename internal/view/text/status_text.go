@@ -35,6 +35,11 @@ func (t *textWriter) status(d *health.Snapshot) {
 	t.verdict(d)
 	t.forecast(d)
 	t.state(d)
+	t.tables(d)
+}
+
+// tables are the calls and the pods.
+func (t *textWriter) tables(d *health.Snapshot) {
 	t.operations(d)
 	t.pods(d, "STUCK PODS", "UNDER WAY", view.StuckPods(d))
 	t.pods(d, "FAILING PODS", "TOOK", d.Facts.Relist.Failing)
@@ -99,7 +104,7 @@ func (t *textWriter) verdict(d *health.Snapshot) {
 		t.buf.WriteByte('\n')
 	}
 	if primary != nil {
-		t.evidence("  - ", primary.Evidence)
+		t.evidence("  - ", view.BesideChain(d, primary.Evidence))
 	}
 	t.chain(d)
 	for _, r := range others {
@@ -115,18 +120,18 @@ func (t *textWriter) verdict(d *health.Snapshot) {
 	}
 }
 
-// chain is who waits for whom, from the call that hangs to the culprit.
+// chain is who waits for whom, from the kubelet to the culprit.
 func (t *textWriter) chain(d *health.Snapshot) {
 	if len(d.Chain) == 0 {
 		return
 	}
-	t.buf.WriteString("  who waits for whom:\n")
+	t.buf.WriteString("  who waits for whom:\n    " + view.KubeletLink + "\n")
 	for i, l := range d.Chain {
-		bullet := "    " + strings.Repeat("  ", min(i, 6))
-		if i > 0 {
-			bullet += "-> "
+		text := view.Link(l)
+		if d.Culprit != nil && i == len(d.Chain)-1 && d.ChainEnd == "" {
+			text += "  <== culprit"
 		}
-		t.paragraph(bullet, view.Link(l))
+		t.paragraph("    "+strings.Repeat("  ", min(i, 6))+"-> ", text)
 	}
 	if d.ChainEnd != "" {
 		t.paragraph("    ", "no further: "+view.Say(d.ChainEnd))

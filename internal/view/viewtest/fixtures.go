@@ -8,6 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // T0 is the moment of every fake snapshot.
@@ -281,6 +282,59 @@ func Unhealthy() health.Snapshot {
 	return s
 }
 
+// Stalled is a node whose list of containers waits for a stopped shim, half a minute
+// before the kubelet stops managing pods.
+func Stalled() health.Snapshot {
+	s := Healthy()
+	began := 149 * time.Second
+	r := &s.Facts.Relist
+	r.LastSeen, r.InFlight = Ago(began), &health.InFlight{Start: Ago(began - time.Second), Phase: health.PhaseListContainers, PhaseStart: Ago(began - time.Second)}
+	call := s.Facts.Calls["list_containers"]
+	call.LastOK, call.InFlightSince = Ago(began), Ago(began-time.Second)
+	s.Facts.Calls["list_containers"] = call
+	s.Facts.Evidence.Children.Stuck = []health.Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: Ago(began + 2*time.Second), Sandbox: SandboxID}}
+	c := &health.Chain{At: Ago(400 * time.Millisecond), Links: []health.Link{
+		{Kind: health.KindCall, Name: "list_containers", Since: Ago(began - time.Second), State: health.LinkUnanswered, Evidence: "unanswered for 2m28s"},
+		{Kind: health.KindContainer, Name: "payments/api-7d9f8b6c5-x2x4v/app", State: health.LinkUnanswered, Evidence: "the call for its status alone is unanswered too"},
+		{Kind: health.KindShim, Name: "containerd-shim", PID: 4711, Since: Ago(began + 2*time.Second), State: health.LinkStopped, Evidence: "stopped by a signal (SIGSTOP or job control)"},
+	}}
+	s.Facts.Evidence.Chain = c
+	rules, left, latest := 31*time.Second, 31*time.Second, 42*time.Second
+	evidence := []string{
+		"shim pid 4711 (containerd-shim): stopped by a signal (SIGSTOP or job control)", "ContainerStatus of one container alone hangs too", "list_containers unanswered for 2m28s",
+	}
+	s.Verdict = health.Verdict{
+		State: health.StateDegraded, Reason: "ShimStuck", Symptom: "RuntimeListStall", Chain: c.Links, Culprit: c.Culprit(),
+		PLEGHealthy: true, SyncLoopAllowed: true, Predicted: health.Predicted{RulesOK: true, NodeReady: true, RulesFailIn: &rules},
+		LastSeen: r.LastSeen, LastSeenAge: began, ModelledLastSeen: Ago(began + 200*time.Millisecond), ModelledAge: began + 200*time.Millisecond,
+		Threshold: 3 * time.Minute, NotReadyIn: &left, NotReadyInLatest: &latest, Since: Ago(began - 3*time.Second),
+		Active: []health.Active{
+			{ID: "ShimStuck", Severity: health.SeverityCritical, Since: Ago(began - 5*time.Second), Evidence: evidence},
+			{ID: "RuntimeListStall", Severity: health.SeverityCritical, Since: Ago(began - 3*time.Second), Evidence: []string{"list_containers unanswered for 2m28s"}},
+		},
+		KubeletMessage: "PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s",
+		Next:           "`kill -CONT 4711` continues the stopped shim (containerd-shim) and with it all that waits.",
+	}
+	s.Steps = health.Steps(&s.Facts, &s.Verdict)
+	return s
+}
+
+// Recent are ten minutes that end with a stall of the length of s's, if it has one.
+func Recent(s *health.Snapshot) view.Recent {
+	r := view.Recent{From: s.At.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]view.RelistBin, view.HistoryBins)}
+	for i := range r.Bins {
+		at := r.From.Add(time.Duration(i+1) * r.Bin)
+		r.Bins[i] = view.RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
+		if s.LastSeen.Before(at) && s.State != health.StateHealthy {
+			r.Bins[i] = view.RelistBin{State: s.State}
+			if at.Sub(s.LastSeen) < 3*time.Minute {
+				r.Bins[i].State = health.StateDegraded
+			}
+		}
+	}
+	return r
+}
+
 // IncidentID is the id of Incident.
 const IncidentID = "20261121T030245Z-0a1b2c"
 
@@ -313,6 +367,44 @@ func Incident() *incident.Incident {
 		Timeline: []incident.Moment{
 			moment(bad, 0, &before.Verdict), moment(worse, 47500*time.Millisecond, &bad.Verdict), moment(before, 80*time.Second, &worse.Verdict),
 		},
+	}
+	return one
+}
+
+// StalledIncident is the incident of a node whose list waited for a stopped shim until
+// the node was NotReady, and that somebody continued.
+func StalledIncident() *incident.Incident {
+	one := Incident()
+	before, bad, worse, after := Healthy(), Stalled(), Stalled(), Healthy()
+	worse.State, worse.RulesOK, worse.NodeReady, worse.PLEGHealthy, worse.SyncLoopAllowed = health.StateUnhealthy, false, false, false, false
+	worse.RulesFailIn, worse.NotReadyIn, worse.NotReadyInLatest = new(time.Duration), new(time.Duration), new(time.Duration)
+	back, latest := 2*time.Second, 12*time.Second
+	after.NodeReady, after.ReadyIn, after.ReadyInLatest = false, &back, &latest
+	began := T0.Add(-4 * time.Minute)
+	moment := func(s health.Snapshot, offset time.Duration) incident.Moment {
+		s.At, s.PlegdVersion, s.Node = began.Add(offset), "", ""
+		if f := s.Facts.Relist.InFlight; f != nil {
+			in := *f
+			in.Start, in.PhaseStart = began.Add(-1500*time.Millisecond), began.Add(-1500*time.Millisecond)
+			s.Facts.Relist.InFlight = &in
+		}
+		return incident.Moment{Offset: offset.Seconds(), Snapshot: &s}
+	}
+	one.Reason, one.Opened, one.Duration = "ShimStuck", began, 240
+	one.Reasons = []incident.ReasonTimes{
+		{ID: "RuntimeListStall", Severity: health.SeverityCritical, Last: 238, Active: 238, Primary: 2},
+		{ID: "ShimStuck", Severity: health.SeverityCritical, First: 2, Last: 238, Active: 236, Primary: 236},
+	}
+	stall := Stalled()
+	stall.Reason, stall.Symptom, stall.Chain, stall.Culprit, stall.Active = "RuntimeListStall", "", nil, nil, stall.Active[1:]
+	ready, until := 175*time.Second, 186*time.Second
+	stall.NotReadyIn, stall.NotReadyInLatest = &ready, &until
+	one.Timeline = []incident.Moment{moment(stall, 0), moment(bad, 2*time.Second), moment(worse, 184*time.Second), moment(after, 240*time.Second)}
+	one.Timeline[0].Snapshot.Previous = &before.Verdict
+	one.Relists = nil
+	for i := range 30 {
+		start := began.Add(time.Duration(i-33) * 1012 * time.Millisecond)
+		one.Relists = append(one.Relists, health.RelistResult{Start: start, End: start.Add(time.Duration(9+i*7%13) * time.Millisecond), ListPodSandbox: 3 * time.Millisecond, ListContainers: 4 * time.Millisecond})
 	}
 	return one
 }
