@@ -52,6 +52,7 @@ type Daemon struct {
 	answered   answered
 	trends     health.Trends // the judge's alone
 	judge      *judge
+	activity   *evidence.Watch[evidence.Activity]
 	notifier   *notifier
 	metrics    *exporter.Metrics
 	// incidents is nil unless the daemon remembers.
@@ -83,16 +84,24 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 			if cause := exporter.AcceptFailure(p, &e); cause != "" {
 				metrics.AcceptFailed(cause)
 			}
+			if !p.OK {
+				d.judge.poke()
+			}
 		},
 	})
 	if d.sources, err = d.newSources(); err != nil {
 		return nil, err
 	}
-	activity := evidence.NewActivity(cfg.ProcFS)
-	d.tasks = append(d.tasks, activity)
+	d.activity = evidence.NewActivity(cfg.ProcFS)
+	d.tasks = append(d.tasks, d.activity)
 	d.waiting = &waiting{d: d}
 	d.tasks = append(d.tasks, d.waiting)
-	d.judge = &judge{d: d, paused: newPauses(activity.Value), changed: make(chan struct{}, 1)}
+	d.judge = &judge{
+		d: d, paused: newPauses(d.activity.Value), attention: newAttention(), news: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+	for _, s := range d.sources.All {
+		s.Notify(d.judge.poke)
+	}
 	d.judge.begin(d.started)
 	d.begin(restored{})
 	d.readies = append(d.readies, d.loop.Ready())
@@ -103,8 +112,8 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 // a restart.
 func (d *Daemon) begin(r restored) {
 	d.restored = r
-	d.status = newStatusCheck(d.runtime, r.status)
-	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer}
+	d.status = newStatusCheck(d.runtime, r.status, d.judge.poke)
+	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer, attention: d.judge.attention}
 	d.kubelet = kubeletModel{relists: health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen), timeout: d.cfg.RPCTimeout}
 }
 

@@ -11,23 +11,36 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/relist"
 )
 
-// judgeEvery is the time between two judgements; every relist that ends is
-// judged at once as well.
-const judgeEvery = 250 * time.Millisecond
+const (
+	// judgeEvery is the time between two judgements while attention is raised;
+	// every relist that ends, and each source of evidence that has news, is judged
+	// at once as well.
+	judgeEvery = 250 * time.Millisecond
+	// calmEvery is the time between two looks whether there is anything to judge,
+	// while all is well.
+	calmEvery = 500 * time.Millisecond
+	// calmLongest is the most time between two judgements.
+	calmLongest = 2 * time.Second
+)
 
-// judge is the only part of plegd that changes what is known of the node: every
-// 250 ms and after each relist it gathers the facts, judges them and publishes
-// both as one snapshot, which never changes afterwards. It logs what changed, and
-// is plegd's supervisor: it feeds systemd's watchdog.
+// judge is the only part of plegd that changes what is known of the node: after
+// each relist, and every 250 ms while something may be wrong, it gathers the
+// facts, judges them and publishes both as one snapshot, which never changes
+// afterwards. It logs what changed, and is plegd's supervisor: it feeds systemd's
+// watchdog.
 type judge struct {
 	d *Daemon
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
 	published atomic.Pointer[health.Snapshot]
 	last      *health.Verdict
 	paused    *pauses
-	logged    logging.OnChange[loggedVerdict]
+	attention *attention
+	// news asks for a judgement; it holds one.
+	news   chan struct{}
+	logged logging.OnChange[loggedVerdict]
 	// changed is told of each change of verdict; it holds one.
 	changed chan struct{}
 
@@ -47,15 +60,23 @@ func (j *judge) String() string { return "judge" }
 
 // Run judges until ctx ends, and then returns nil.
 func (j *judge) Run(ctx context.Context) error {
-	tick := time.NewTicker(judgeEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(judgeEvery)
+	defer timer.Stop()
 	// A pause before the first relist ends is noticed against this judgement.
 	j.judge(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-timer.C:
+			if j.nothingNew(time.Now()) {
+				timer.Reset(j.until(calmEvery))
+				continue
+			}
+		case <-j.news:
+			if !j.ready() {
+				continue // the first relist has yet to be tried
+			}
 		case r := <-j.d.loop.Results():
 			j.d.kubelet.relists.Observe(endedRecord(r))
 			if j.d.incidents != nil {
@@ -74,7 +95,50 @@ func (j *judge) Run(ctx context.Context) error {
 		j.tellEvents(&s.Facts)
 		j.suspect(&s.Facts, now)
 		j.d.sources.tell(j.d.log)
+		j.attend(s, now)
 		j.d.notifier.beat(now)
+		wait, _ := j.attention.wait(judgeEvery, calmEvery)
+		if s.Facts.Relist.InFlight != nil {
+			wait = judgeEvery // it may hang
+		}
+		timer.Reset(j.until(wait))
+	}
+}
+
+// until returns the time until the next moment that is a multiple of every away
+// from the start: so judgements after relists delay none of the others.
+func (j *judge) until(every time.Duration) time.Duration {
+	return j.paused.expect(every - time.Since(j.d.started)%every)
+}
+
+// nothingNew reports whether nothing is under way and all was well at the last
+// judgement, which was a moment ago: ages are computed when somebody asks.
+func (j *judge) nothingNew(now time.Time) bool {
+	if _, calm := j.attention.wait(0, 0); calm == nil || j.d.loop.Snapshot().Phase != relist.Idle {
+		return false
+	}
+	if now.Sub(j.published.Load().At) >= calmLongest || !j.paused.idle(now) {
+		return false
+	}
+	j.d.notifier.beat(now)
+	return true
+}
+
+// ready reports whether the first relist has been attempted.
+func (j *judge) ready() bool {
+	select {
+	case <-j.d.loop.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// poke asks for a judgement now.
+func (j *judge) poke() {
+	select {
+	case j.news <- struct{}{}:
+	default:
 	}
 }
 
@@ -83,11 +147,7 @@ func (j *judge) judge(now time.Time) *health.Snapshot {
 	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: j.d.facts(now), Previous: j.last}
 	j.last = j.paused.judged(now, &s.Facts, health.Judge(&s.Facts, now, j.last), j.last)
 	s.Verdict = *j.last
-	select {
-	case <-j.d.loop.Ready():
-		s.Ready = true
-	default:
-	}
+	s.Ready = j.ready()
 	j.d.metrics.Observe(s)
 	j.published.Store(s)
 	return s

@@ -38,15 +38,17 @@ type pauses struct {
 	suspended func() time.Duration      // CLOCK_BOOTTIME - CLOCK_MONOTONIC
 	activity  func() *evidence.Activity // the newest sample, nil for none
 
-	looked time.Time // the last judgement
+	looked time.Time     // the last judgement, or look whether there is anything to judge
+	every  time.Duration // until the next was expected
 	asleep time.Duration
 	before *evidence.Activity // the newest sample at the last judgement
 	pid    int                // the runtime's process then
 
-	woke    time.Time // zero when the verdict is not held back
-	gap     time.Duration
-	proving bool // what was paused is not known yet
-	start   snapshot
+	woke     time.Time // zero when the verdict is not held back
+	gap      time.Duration
+	expected time.Duration // without a pause
+	proving  bool          // what was paused is not known yet
+	start    snapshot
 
 	machine []health.Pause // those that ages do not count, oldest first
 	last    *health.Pause
@@ -58,8 +60,25 @@ type snapshot struct {
 	pid      int
 }
 
+// expect notes when the next look is expected, and returns that.
+func (p *pauses) expect(d time.Duration) time.Duration {
+	p.every = d
+	return d
+}
+
+// idle takes the place of look where there is nothing to judge: false when there
+// was a pause.
+func (p *pauses) idle(now time.Time) bool {
+	asleep := p.suspended()
+	if now.Sub(p.looked) >= health.PausedFor || asleep-p.asleep >= health.PausedFor {
+		return false
+	}
+	p.looked, p.asleep, p.before = now, asleep, p.activity()
+	return true
+}
+
 func newPauses(activity func() *evidence.Activity) *pauses {
-	return &pauses{activity: activity, suspended: suspendedTime}
+	return &pauses{activity: activity, suspended: suspendedTime, every: judgeEvery}
 }
 
 // suspendedTime is how long the machine has been suspended since boot.
@@ -80,7 +99,7 @@ func (p *pauses) look(now time.Time, f *health.Facts) health.Facts {
 			p.last = &health.Pause{Kind: health.PauseSuspend, Ended: now, Duration: slept}
 		}
 		if gap := now.Sub(p.looked); gap >= health.PausedFor {
-			p.woke, p.gap, p.proving = now, gap, true
+			p.woke, p.gap, p.expected, p.proving = now, gap, p.every, true
 			p.start = snapshot{activity: p.before, pid: p.pid}
 		}
 	}
@@ -110,7 +129,7 @@ func (p *pauses) prove(now time.Time, f *health.Facts, a *evidence.Activity) {
 	if a == nil || !a.At.After(middle) {
 		return
 	}
-	pause := health.Pause{Ended: p.woke, Duration: p.gap - judgeEvery}
+	pause := health.Pause{Ended: p.woke, Duration: p.gap - p.expected}
 	if machinePaused(p.start.activity, a, p.gap) {
 		pause.Kind = health.PauseMachine
 		p.machine = append(p.machine, pause)

@@ -22,13 +22,15 @@ import (
 // 5 s before the slowest; where in its 5 s the node's own kubelet is cannot be
 // known.
 type statusCheck struct {
-	rt    *runtime
-	state atomic.Pointer[health.Status] // InFlightSince is kept apart
-	since atomic.Pointer[time.Time]     // start of the call under way
+	rt *runtime
+	// failed is called after a call that failed.
+	failed func()
+	state  atomic.Pointer[health.Status] // InFlightSince is kept apart
+	since  atomic.Pointer[time.Time]     // start of the call under way
 }
 
-func newStatusCheck(rt *runtime, restored health.Status) *statusCheck {
-	s := &statusCheck{rt: rt}
+func newStatusCheck(rt *runtime, restored health.Status, failed func()) *statusCheck {
+	s := &statusCheck{rt: rt, failed: failed}
 	s.state.Store(&restored)
 	return s
 }
@@ -84,6 +86,9 @@ func (s *statusCheck) ask(ctx context.Context, c *cri.Client) {
 	answer, err := c.Status(ctx, false)
 	if ctx.Err() != nil {
 		return
+	}
+	if err != nil {
+		defer s.failed()
 	}
 	if err == nil {
 		s.answered(&answer)

@@ -14,10 +14,13 @@ import (
 )
 
 const (
-	// waitingTick is how often it is looked whether a call hangs, exploreEvery the
-	// time between two looks at whom it waits for.
+	// waitingTick is how often it is looked whether a call hangs, while attention is
+	// raised, exploreEvery the time between two looks at whom it waits for.
 	waitingTick  = 250 * time.Millisecond
 	exploreEvery = time.Second
+	// waitingCalm is the time between two looks while all is well: for nothing but
+	// the end of a chain.
+	waitingCalm = 5 * time.Second
 )
 
 // waiting follows the chain of waiting while a call hangs. While none does it looks
@@ -39,10 +42,12 @@ func (t *waiting) String() string { return "waiting" }
 func (t *waiting) Run(ctx context.Context) error {
 	var e *chain.Explorer
 	var round chan struct{} // closed when the round under way has ended; nil between two
-	tick := time.NewTicker(waitingTick)
-	defer tick.Stop()
+	timer := time.NewTimer(waitingTick)
+	defer timer.Stop()
 	var next time.Time
 	for {
+		wait, raised := t.d.judge.attention.wait(waitingTick, waitingCalm)
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			if round == nil && e != nil {
@@ -52,7 +57,8 @@ func (t *waiting) Run(ctx context.Context) error {
 		case <-round:
 			round = nil
 			continue
-		case <-tick.C:
+		case <-timer.C:
+		case <-raised:
 		}
 		if round != nil {
 			continue

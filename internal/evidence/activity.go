@@ -13,9 +13,10 @@ import (
 
 const (
 	activityPeriod = 2 * time.Second
+	activityCalm   = 5 * time.Second
 	// usualSpacing is the most time between two samples that count for the usual
 	// rate: what lies in between a pause is not usual.
-	usualSpacing = 2 * activityPeriod
+	usualSpacing = 2 * activityCalm
 	// recentWeight is how much the newest rate counts beside those before.
 	recentWeight = 0.25
 )
@@ -30,11 +31,12 @@ type Activity struct {
 }
 
 // NewActivity returns the source of the kernel's context switches (ctxt of
-// /proc/stat). It looks every 2 s and needs no privilege.
+// /proc/stat). It looks every 5 s, every 2 s while something may be wrong, and
+// needs no privilege.
 func NewActivity(root string) *Watch[Activity] {
 	var last Activity
 	path := filepath.Join(root, "stat")
-	return NewWatch(Spec[Activity]{Name: "activity", Period: activityPeriod, Timeout: time.Second, Gather: func(context.Context) (*Activity, error) {
+	return NewWatch(Spec[Activity]{Name: "activity", Period: activityPeriod, Calm: activityCalm, Timeout: time.Second, Gather: func(context.Context) (*Activity, error) {
 		b, err := proc.ReadFile(path)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,8 @@ type cgroupSource struct {
 }
 
 // NewCgroup returns the source about the cgroup of the process that pid names,
-// 0 for none. It looks every second, for at most 500 ms, and needs no privilege:
+// 0 for none. It looks every 3 s, every second while something may be wrong, for at
+// most 500 ms, and needs no privilege:
 // /proc/PID/cgroup below procfs says where, and below fs/cgroup of sysfs are read
 //
 //	freezer.state (v1), cgroup.events (v2)         frozen, itself or from above
@@ -36,7 +37,7 @@ type cgroupSource struct {
 func NewCgroup(procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: cgroup.NewTree(procfs, sysfs)}
 	return NewWatch(Spec[health.Cgroup]{
-		Name: "cgroup", Period: time.Second, Timeout: 500 * time.Millisecond,
+		Name: "cgroup", Period: time.Second, Calm: 3 * time.Second, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
 	})
 }

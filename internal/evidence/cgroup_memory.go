@@ -12,6 +12,10 @@ import (
 // in one of them.
 const memoryWindow = 5
 
+// memoryTooOld is the age from which a sample is not compared with where there is
+// a younger one: while all is well, samples are far apart.
+const memoryTooOld = memoryWindow * time.Second
+
 // memoryCounts are the counters of one level, all since it was made.
 type memoryCounts struct {
 	high, max, kills, refaults uint64
@@ -54,9 +58,10 @@ func (w *memoryWatch) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) 
 // compare fills in what has come to a level's counters since the oldest sample.
 func (w *memoryWatch) compare(dir string, now memorySample, l *health.MemoryLimit) {
 	counts := now.levels[dir]
-	for _, sample := range w.before {
+	for i, sample := range w.before {
 		before, ok := sample.levels[dir]
-		if !ok || !now.at.After(sample.at) || counts.behind(before) {
+		younger := i+1 < len(w.before)
+		if !ok || younger && now.at.Sub(sample.at) > memoryTooOld || !now.at.After(sample.at) || counts.behind(before) {
 			continue // it is a new cgroup of the same name
 		}
 		l.HighEvents, l.MaxEvents, l.OOMKills = counts.high-before.high, counts.max-before.max, counts.kills-before.kills

@@ -17,6 +17,11 @@ const throttleWindow = 2
 // one may be counted in the next moment.
 const wholly = 2
 
+// tooOld is the age from which a sample is not compared with where there is a
+// younger one: a fault that has just begun would be spread over what was well
+// before it. Samples are that far apart while all is well.
+const tooOld = 2500 * time.Millisecond
+
 // throttling works out what the CPU quotas at a cgroup and above it take.
 type throttling struct {
 	before [throttleWindow]quotaSample // the oldest first
@@ -75,9 +80,10 @@ func (t *throttling) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
 	for dir, s := range now.levels {
 		v.ThrottledTotal += s.Time
 		taken, periods, compared := 0.0, 0.0, false
-		for _, before := range t.before {
+		for i, before := range t.before {
 			b, ok := before.levels[dir]
-			if !ok || !now.at.After(before.at) || isBehind(s, b) {
+			younger := i+1 < len(t.before) && !t.before[i+1].at.IsZero()
+			if !ok || !now.at.After(before.at) || isBehind(s, b) || younger && now.at.Sub(before.at) > tooOld {
 				continue // it is a new cgroup of the same name
 			}
 			if !compared { // the oldest that can be

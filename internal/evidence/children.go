@@ -25,8 +25,11 @@ const (
 	settledAge    = 10 * time.Second
 	settledRounds = 8
 	// slowLooks is how many of the shims that look asleep are looked at more
-	// closely in one sample. 110 of them take half a minute.
-	slowLooks = 8
+	// closely in one sample. 110 of them take 20 s.
+	slowLooks = 16
+	// searchChildrenAgain is the time between two searches of all processes: the
+	// children that are known are looked at more often.
+	searchChildrenAgain = 2500 * time.Millisecond
 	// maxAncestors bounds the way up from the runtime.
 	maxAncestors = 64
 )
@@ -47,6 +50,10 @@ type childrenSource struct {
 	turn    int // of the slow looks
 	round   int
 	runtime int // the runtime's process, of this look
+
+	found       family // by the last search
+	searched    time.Time
+	searchAgain time.Duration
 }
 
 // shim is what is remembered of a shim or conmon.
@@ -60,8 +67,10 @@ type shim struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// pid names the runtime's process, 0 for none; socket is the runtime's path. It looks every
-// 1.5 s, every 500 ms while one is stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
+// pid names the runtime's process, 0 for none; socket is the runtime's path;
+// all processes are searched every searchAgain. It looks every
+// 2 s, every 1.5 s while something may be wrong and twice a second while one is or
+// looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
 // shim looks stuck at its cgroup, its threads' stat and schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
@@ -72,7 +81,7 @@ type shim struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
 // when the same thread has not run since the sample before. That its cgroup is
 // frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of 8 shims in each sample.
+// turn: of 16 shims in each sample.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI
@@ -81,11 +90,13 @@ type shim struct {
 // The arguments of a process can block the reader as long as it is wedged: they
 // are read once and given up after 50 ms; a shim whose arguments cannot be read is
 // not taken for the runtime's.
-func NewChildren(procfs, sysfs string, pid func() int, socket func() string) *Watch[health.Children] {
+func NewChildren(procfs, sysfs string, pid func() int, socket func() string, searchAgain time.Duration) *Watch[health.Children] {
+	c := newChildrenSource(procfs, sysfs, pid, socket)
+	c.searchAgain = searchAgain
 	return NewWatch(Spec[health.Children]{
-		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
-		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 },
-		Gather: newChildrenSource(procfs, sysfs, pid, socket).gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
+		Name: "children", Period: 1500 * time.Millisecond, Calm: 2 * time.Second, Timeout: time.Second,
+		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
+		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
 }
 
@@ -107,7 +118,11 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
+	again := runtime == c.runtime && time.Since(c.searched) < c.searchAgain
 	c.runtime = runtime
+	if again {
+		return c.judge(c.lookAgain(ctx)), ctx.Err()
+	}
 	all, err := proc.Numbers(c.procfs, maxProcesses+1)
 	if err != nil {
 		return nil, err
@@ -118,10 +133,38 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	case n > maxProcesses:
 		return nil, fmt.Errorf("look for the runtime's children: more than %d processes", maxProcesses)
 	}
+	c.searched = time.Now()
 	found, err := c.look(ctx, all, runtime)
 	if err != nil {
+		c.searched = time.Time{}
 		return nil, err
 	}
+	c.found = found
+	return c.judge(found), nil
+}
+
+// lookAgain looks at the shims and helpers that the last search found.
+func (c *childrenSource) lookAgain(ctx context.Context) family {
+	c.round++
+	out := c.found
+	again := func(all []proc.Stat) (alive []proc.Stat) {
+		for _, before := range all {
+			if ctx.Err() != nil {
+				break
+			}
+			if s, err := c.reader.Stat(c.procfs, before.PID); err == nil && s.ID() == before.ID() && !s.Dead() {
+				alive = append(alive, s)
+			}
+		}
+		return alive
+	}
+	out.shims, out.helpers = again(out.shims), again(out.helpers)
+	return out
+}
+
+// judge tells which of the runtime's children are stuck or old.
+func (c *childrenSource) judge(found family) *health.Children {
+	runtime := c.runtime
 	now, up := time.Now(), c.up()
 	v := &health.Children{At: now, Shims: len(found.shims)}
 	c.turn = c.nextTurn(len(found.shims))
@@ -145,7 +188,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 		}
 	}
 	c.forget(found)
-	return v, nil
+	return v
 }
 
 // longest are the few children that have been so for longest.

@@ -25,6 +25,8 @@ const (
 	// five of the fault.
 	dockerPeriod  = time.Second
 	dockerTimeout = time.Second
+	// notDocker is the time between two looks whether the runtime is cri-dockerd.
+	notDocker = 5 * time.Second
 	// pingBytes is far above any answer's first line.
 	pingBytes = 4 << 10
 )
@@ -69,7 +71,7 @@ func newDocker(d *docker, period time.Duration) *Watch[health.Docker] {
 	// A look at the connection that waits, a new one, and a moment: a stage that
 	// times out is an answer, and must not run into the watch's limit.
 	return NewWatch(Spec[health.Docker]{
-		Name: "docker", Period: period, Timeout: 3*d.timeout + time.Second,
+		Name: "docker", Period: period, Idle: notDocker, Timeout: 3*d.timeout + time.Second,
 		// A connection that waits to be answered is only looked at again, and one
 		// that is refused leaves nothing behind.
 		Fast: hurried, Urgent: func(v *health.Docker) bool { return !v.OK },

@@ -40,7 +40,7 @@ func newDockerProcesses(procfs, sysfs string, socket func() string, peer func() 
 // needs CAP_SYS_PTRACE; the rest no privilege.
 func watchDockerProcesses(d *dockerProcesses) *Watch[DockerProcesses] {
 	return NewWatch(Spec[DockerProcesses]{
-		Name: "docker_process", Period: time.Second, Timeout: time.Second,
+		Name: "docker_process", Period: time.Second, Idle: notDocker, Timeout: time.Second,
 		Fast: hurried, Urgent: func(v *DockerProcesses) bool { return inTrouble(v.Daemon) || inTrouble(v.Containerd) },
 		Gather: d.gather,
 		// They are part of what the ping says of dockerd, which is stored first.

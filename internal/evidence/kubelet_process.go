@@ -16,9 +16,13 @@ import (
 
 const (
 	kubeletProcessPeriod  = 2 * time.Second
+	kubeletProcessCalm    = 5 * time.Second
 	kubeletProcessTimeout = 2 * time.Second
 	// kubeletFindAgain is the time between two searches of all processes.
 	kubeletFindAgain = 10 * time.Second
+	// searchesKept is how many searches a process is passed over in that was there
+	// in the two before, and was no kubelet: its pid may be another's meanwhile.
+	searchesKept = 6
 	// maxKubelets bounds the processes of that name that are looked at.
 	maxKubelets = 16
 )
@@ -30,7 +34,7 @@ const (
 func NewKubeletProcess(procFS string, endpoint func() string) *Watch[health.KubeletProcess] {
 	k := &kubeletProcess{procFS: procFS, endpoint: endpoint}
 	return NewWatch(Spec[health.KubeletProcess]{
-		Name: "kubelet_process", Period: kubeletProcessPeriod, Timeout: kubeletProcessTimeout,
+		Name: "kubelet_process", Period: kubeletProcessPeriod, Calm: kubeletProcessCalm, Timeout: kubeletProcessTimeout,
 		Gather: k.gather, Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
 	})
 }
@@ -45,6 +49,9 @@ type kubeletProcess struct {
 	id       proc.ID
 	known    *health.KubeletProcess
 	searched time.Time
+	// others are the processes of the last search that are no kubelets, with the
+	// number of searches in which they were found.
+	others map[int]int
 }
 
 func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error) {
@@ -79,10 +86,18 @@ func (k *kubeletProcess) find() ([]int, error) {
 		return nil, fmt.Errorf("looking for the kubelet: %w", err)
 	}
 	var pids []int
+	before := k.others
+	k.others = make(map[int]int, len(all))
 	for _, pid := range all {
+		n := before[pid] + 1
+		if n > 2 && n < searchesKept {
+			k.others[pid] = n // a process may have another name a moment after its start
+			continue
+		}
 		dir := filepath.Join(k.procFS, strconv.Itoa(pid))
 		comm, err := k.reader.Read(dir + "/comm")
 		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
+			k.others[pid] = min(n, 2)
 			continue
 		}
 		cgroup, err := k.reader.Read(dir + "/cgroup")

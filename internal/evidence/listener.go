@@ -17,8 +17,10 @@ const (
 	// so that a path that leads back to an earlier one is recognised at once.
 	keptOwners = 8
 	// listenerPeriod is short: the path may lead elsewhere at any moment, and a
-	// look takes one stat file.
+	// look takes one stat file. While all is well, the queue's source sees that it
+	// does, and listenerCalm will do.
 	listenerPeriod = 500 * time.Millisecond
+	listenerCalm   = 2 * time.Second
 )
 
 // ListenerOptions configure the source about the process that listens at the
@@ -67,13 +69,13 @@ type listenerOwner struct {
 }
 
 // NewListener returns the source about the process that listens at the runtime's
-// path, twice a second. It is named by SO_PEERCRED of a connection made since the
+// path, twice a second, every 2 s while all is well. It is named by SO_PEERCRED of a connection made since the
 // listening socket was first seen there; where that is systemd, or no such
 // connection could be made, by the socket's inode, which takes CAP_SYS_PTRACE.
 // There is nothing to say while nobody listens, or while it cannot be told.
 func NewListener(opts ListenerOptions) *Watch[health.Listener] {
 	return NewWatch(Spec[health.Listener]{
-		Name: "listener", Period: listenerPeriod, Timeout: 2 * time.Second,
+		Name: "listener", Period: listenerPeriod, Calm: listenerCalm, Timeout: 2 * time.Second,
 		Gather: newListenerSource(opts).gather, Store: func(e *health.Evidence, v *health.Listener) { e.Listener = v },
 	})
 }

@@ -18,10 +18,11 @@ import (
 )
 
 // NewNode returns the source about the node as a whole: pressure, the CPUs' idle
-// time, open files, threads. It looks every 5 s and needs no privilege.
+// time, open files, threads. It looks every 10 s, every 5 s while something may be
+// wrong, and needs no privilege.
 func NewNode(root string) *Watch[health.Node] {
 	var before cpuTimes
-	return NewWatch(Spec[health.Node]{Name: "node", Period: 5 * time.Second, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
+	return NewWatch(Spec[health.Node]{Name: "node", Period: 5 * time.Second, Calm: 10 * time.Second, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
 		n, err := node(root)
 		if err != nil {
 			return nil, err

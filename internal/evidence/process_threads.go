@@ -106,7 +106,7 @@ func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, v *health.
 // perSecond works out the CPU time since the last sample, and the waits for a CPU
 // since the mark that is as old as timesWindow, else since the oldest.
 func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
-	for len(t.marks) > 1 && sum.at.Sub(t.marks[1].at) >= timesWindow {
+	for len(t.marks) > 1 && (sum.at.Sub(t.marks[1].at) >= timesWindow || sum.at.Sub(t.marks[0].at) > 2*timesWindow) {
 		t.marks = slices.Delete(t.marks, 0, 1)
 	}
 	if n := len(t.marks); n > 0 && sum.at.After(t.marks[n-1].at) {

@@ -15,24 +15,29 @@ import (
 const findAgain = 15 * time.Second
 
 // NewQueue watches the accept queue of the listener at path, which returns ""
-// while there is none, twice a second, so that a path that leads to another
-// listener is seen soon, and four times a second while somebody waits in it. It needs AF_NETLINK and the kernel's
-// unix_diag, but no privilege; it sees the listeners of its own network
-// namespace only.
+// while there is none: every second, twice a second while something may be wrong,
+// and four times a second while somebody waits in it or another listener than
+// before has just been found. It needs AF_NETLINK and the kernel's unix_diag, but
+// no privilege; it sees the listeners of its own network namespace only.
 //
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
 	return NewWatch(Spec[health.Queue]{
-		Name: "queue", Period: queuePeriod, Timeout: queueTimeout,
-		Fast: hurried, Urgent: func(v *health.Queue) bool { return v.Length > 0 },
+		Name: "queue", Period: queuePeriod, Calm: queueCalm, Timeout: queueTimeout,
+		Fast: hurried, Urgent: func(v *health.Queue) bool {
+			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < justFound
+		},
 		Gather: q.gather, Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
 	})
 }
 
-// queuePeriod lies between two looks at the queue, queueTimeout limits one.
+// queuePeriod lies between two looks at the queue, queueCalm while all is well;
+// queueTimeout limits one. For justFound a listener is new.
 const (
 	queuePeriod  = 500 * time.Millisecond
+	queueCalm    = time.Second
+	justFound    = 2 * time.Second
 	queueTimeout = 500 * time.Millisecond
 )
 

@@ -17,6 +17,10 @@ type Source interface {
 	Source() (s health.Source, ok bool)
 	// Facts stores the last answer.
 	Facts(e *health.Evidence)
+	// Alert says whether something may be wrong: see Watch.Alert.
+	Alert(on bool)
+	// Notify has f called when the source has news: see Watch.Notify.
+	Notify(f func())
 }
 
 // Options are what the sources need to know of the daemon. The functions are
@@ -74,7 +78,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		NewListener(ListenerOptions{ProcFS: o.ProcFS, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer, Held: r.process.PID, Moved: o.Moved}),
 		NewConnections(o.ProcFS, o.Path),
 		r.process,
-		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress),
+		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress, searchChildrenAgain),
 		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
 		NewNode(o.ProcFS),
 		kubeletProcess,
@@ -95,6 +99,13 @@ func NewRegistry(o Options) (*Registry, error) {
 
 // PID returns the runtime's process, 0 while it is not known or is gone.
 func (r *Registry) PID() int { return r.process.PID() }
+
+// Alert says to each source whether something may be wrong.
+func (r *Registry) Alert(on bool) {
+	for _, s := range r.All {
+		s.Alert(on)
+	}
+}
 
 // Facts returns what the sources last said. It waits for none of them.
 func (r *Registry) Facts() health.Evidence {

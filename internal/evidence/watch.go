@@ -20,10 +20,12 @@ var ErrNoData = errors.New("there is nothing to look at")
 type Spec[T any] struct {
 	// Name is the label of pleg_evidence_up.
 	Name string
-	// Period is the time between two samples, Fast the time while Urgent reports
-	// true of the last answer. Without Urgent it is always Period.
-	Period, Fast time.Duration
-	Urgent       func(*T) bool
+	// Period is the time between two samples while something may be wrong, Calm the
+	// time while all is well (see Alert), not less than Period; 0: Period. Fast is
+	// the time while Urgent reports true of the last answer. Idle is the time while
+	// there is nothing to look at; 0: as otherwise.
+	Period, Calm, Fast, Idle time.Duration
+	Urgent                   func(*T) bool
 	// Timeout limits one sample.
 	Timeout time.Duration
 	// Gather returns a value that it will not change any more, or an error;
@@ -50,6 +52,11 @@ type Watch[T any] struct {
 
 	sample atomic.Pointer[sample[T]]
 	source atomic.Pointer[health.Source]
+
+	alert  atomic.Bool
+	wake   chan struct{} // an alert has begun
+	notify func()        // nil: nobody
+	news   bool          // the last answer was urgent, or an error
 }
 
 // sample is an answer.
@@ -62,10 +69,28 @@ type sample[T any] struct {
 }
 
 // NewWatch returns a watch of a source.
-func NewWatch[T any](spec Spec[T]) *Watch[T] { return &Watch[T]{spec: spec, spread: jittered} }
+func NewWatch[T any](spec Spec[T]) *Watch[T] {
+	return &Watch[T]{spec: spec, spread: jittered, wake: make(chan struct{}, 1)}
+}
 
 // String names the source, as pleg_evidence_up labels it.
 func (w *Watch[T]) String() string { return w.spec.Name }
+
+// Alert says whether something may be wrong. When it begins the source is asked at
+// once, and from then on every Period; while all is well, as rarely as Calm allows.
+func (w *Watch[T]) Alert(on bool) {
+	if w.alert.Swap(on) || !on {
+		return
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Notify has f called when the source becomes urgent or fails, and when neither is
+// so any more. It is called before Run.
+func (w *Watch[T]) Notify(f func()) { w.notify = f }
 
 // Value is the last answer, nil when the source has failed twice since or had
 // nothing to say. It never waits.
@@ -108,6 +133,7 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		case <-w.wake:
 		}
 		if !w.ask(ctx) {
 			return nil
@@ -128,11 +154,24 @@ func jittered(d time.Duration) time.Duration {
 
 // wait is the time until the source is asked again.
 func (w *Watch[T]) wait() time.Duration {
-	if v := w.Value(); v != nil && w.spec.Urgent != nil && w.spec.Urgent(v) {
+	if v := w.Value(); v != nil && w.urgent(v) {
 		return min(w.spec.Fast, w.spec.Period)
 	}
-	return w.spec.Period
+	return w.period()
 }
+
+// period is the time between two samples, urgent answers aside.
+func (w *Watch[T]) period() time.Duration {
+	switch source := w.source.Load(); {
+	case source == nil && w.spec.Idle > 0:
+		return w.spec.Idle
+	case w.alert.Load() || source != nil && !source.Up:
+		return w.spec.Period
+	}
+	return max(w.spec.Period, w.spec.Calm)
+}
+
+func (w *Watch[T]) urgent(v *T) bool { return w.spec.Urgent != nil && w.spec.Urgent(v) }
 
 type answer[T any] struct {
 	value *T
@@ -178,24 +217,34 @@ func (w *Watch[T]) publish(a answer[T], start time.Time) {
 	if errors.Is(a.err, ErrNoData) {
 		w.sample.Store(nil)
 		w.source.Store(nil)
+		w.tell(false)
 		return
 	}
 	now := time.Now()
 	s := &health.Source{Up: a.err == nil, At: now, Duration: now.Sub(start)}
 	if a.err != nil {
 		s.Err = a.err.Error()
-		w.sample.Store(w.sample.Load().missed(w.spec.Period, w.spec.Timeout))
+		w.sample.Store(w.sample.Load().missed(start.Add(w.spec.Period + 2*w.spec.Timeout)))
 	} else {
 		w.sample.Store(&sample[T]{value: a.value, at: now})
 	}
 	w.source.Store(s)
+	w.tell(a.err != nil || w.urgent(a.value))
+}
+
+// tell calls notify where what the judge would make of the answer may have changed.
+func (w *Watch[T]) tell(news bool) {
+	if w.notify != nil && news != w.news {
+		w.notify()
+	}
+	w.news = news
 }
 
 // missed is what counts after a sample that failed: the one before it for as
 // long as the next one may take to come, and nothing when that fails too.
-func (s *sample[T]) missed(period, timeout time.Duration) *sample[T] {
+func (s *sample[T]) missed(until time.Time) *sample[T] {
 	if s == nil || !s.until.IsZero() {
 		return nil
 	}
-	return &sample[T]{value: s.value, at: s.at, until: s.at.Add(2*period + 2*timeout)}
+	return &sample[T]{value: s.value, at: s.at, until: until}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -35,7 +36,8 @@ const pageRefresh = 5
 // at it may have come through three port forwards. Its script only fetches the page
 // again.
 type Page struct {
-	tmpl *template.Template
+	// tmpl is made when it is first needed: most nodes are never looked at.
+	tmpl func() *template.Template
 	// Csp allows the page's own style sheet and script, by their hashes, and what
 	// the script fetches, and nothing else.
 	Csp string
@@ -46,7 +48,9 @@ type Page struct {
 // New returns the pages.
 func New() *Page {
 	return &Page{
-		tmpl: template.Must(template.New("page").Funcs(pageFuncs()).ParseFS(templates, "*.html")),
+		tmpl: sync.OnceValue(func() *template.Template {
+			return template.Must(template.New("page").Funcs(pageFuncs()).ParseFS(templates, "*.html"))
+		}),
 		Csp: strings.Join([]string{
 			"default-src 'none'",
 			"style-src " + hashSource(pageCSS),
@@ -185,7 +189,7 @@ func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c Content) {
 // leave half of it behind.
 func (p *Page) write(w http.ResponseWriter, name string, data any) {
 	var b bytes.Buffer
-	if err := p.tmpl.ExecuteTemplate(&b, name, data); err != nil {
+	if err := p.tmpl().ExecuteTemplate(&b, name, data); err != nil {
 		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" and "+view.PathIncidents+" have the same facts as JSON", http.StatusInternalServerError)
 		return
 	}
