@@ -326,6 +326,9 @@ const queueWaits = 2 * time.Second
 const queueUnseenWaits = 4 * time.Second
 
 const (
+	// listenerFound is how soon the process behind a new socket at the path is
+	// known, on a busy node too.
+	listenerFound = 3 * time.Second
 	// acceptsAgain is how long after its descriptors were last used up a runtime
 	// may take until it accepts again: containerd waits for up to a second before
 	// it tries again (grpc-go's Serve), and what was seen is up to a second old.
@@ -366,10 +369,20 @@ func (w *view) acceptQueueDrains() bool {
 	return q != nil && q.Listening && !q.FellAt.IsZero() && w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
 }
 
+// listenerUnknown reports whether another socket is at the path than the one whose
+// process is known: that has yet to be looked for.
+func (w *view) listenerUnknown() bool {
+	l, q := w.f.Evidence.Listener, w.f.Evidence.Queue
+	if l == nil || q == nil || !q.Listening {
+		return false
+	}
+	return q.Inode != l.Inode && q.ListeningSince.After(l.At) && w.age(q.ListeningSince) < listenerFound
+}
+
 // notAccepting reports whether a connection waits to be accepted for longer than
 // it should.
 func (w *view) notAccepting() bool {
-	if w.on(sigAcceptQueueDrains) || w.elsewhere() != nil {
+	if w.on(sigAcceptQueueDrains) || w.elsewhere() != nil || w.listenerUnknown() {
 		return false
 	}
 	q := w.f.Evidence.Queue

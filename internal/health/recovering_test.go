@@ -179,6 +179,21 @@ func TestAcceptWithQueueUnseen(t *testing.T) {
 	}
 }
 
+// TestNewListenerIsLookedAtFirst: a socket that has just come to the path may be
+// another process's; AcceptStalled would speak of the runtime.
+func TestNewListenerIsLookedAtFirst(t *testing.T) {
+	for since, want := range map[time.Duration]string{time.Second: "", 4 * time.Second: AcceptStalled} {
+		f := healthyFacts(t0)
+		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+		f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
+		f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
+		f.Evidence.Listener = &Listener{At: t0.Add(-since - time.Second), Inode: 7, PID: 1}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("a new socket for %s: %q, want %q", since, v.Reason, want)
+		}
+	}
+}
+
 // TestStrangerIsGone: what a probe met at the path before another socket was there
 // says nothing of that one.
 func TestStrangerIsGone(t *testing.T) {
