@@ -98,7 +98,8 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 	e.Explore(ctx, s)
 }
 
-// symptom returns the call that hangs, by the last verdict.
+// symptom returns the call that hangs, by the last verdict; while none does, the
+// process that the primary reason is about.
 func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	published := t.d.judge.published.Load()
 	if published == nil {
@@ -134,6 +135,12 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			s.Operation, s.Since, s.Called, ok = "every call", a.Since, a.Since, true
 			s.OthersAnswered = func() bool { return false }
 		}
+	}
+	if !ok {
+		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process == 0 {
+			return s, false
+		}
+		s.Since, ok = published.Verdict.Active[0].Since, true
 	}
 	s.Sandboxes = s.Operation == string(cri.OpListPodSandbox) || s.Operation == string(cri.OpPodSandboxStatus)
 	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, uid, first) }

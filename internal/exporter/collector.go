@@ -94,7 +94,7 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		primary: desc(MetricPrimaryReason,
 			"1 for the primary reason, 0 for the others; all 0 when healthy. What it means and what to do: plegd reasons ID.", labelReason),
 		culprit: desc(MetricCulprit,
-			"1 for the kind of what a call that hangs waits for in the end, 0 for the others; all 0 while no call hangs or nothing is known. Which one it is, plegd status shows.", labelKind),
+			"1 for the kind of the last link of the chain of waiting, 0 for the others; all 0 while there is no chain. Which one it is, plegd status shows.", labelKind),
 
 		inFlight: desc(MetricRelistInFlight,
 			"Age of the phase of the relist that is under way; 0 for the phases that are not. Moves during a hang.", labelPhase),

@@ -29,11 +29,73 @@ var symptoms = []string{RuntimeListStall, PodInspectionStall}
 // suffered are the reasons that say what the kubelet suffers, the first one first.
 var suffered = []string{RuntimeUnresponsive, RuntimeListStall, PodInspectionStall}
 
+// Subject returns the process that a reason is about, from which a chain of waiting
+// is followed while no call hangs; 0 where there is none or it is not known.
+func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
+	e := &f.Evidence
+	switch reason {
+	case RuntimeStorageStall:
+		if d := e.Docker; d != nil && e.Process != nil && len(e.Process.Blocked) == 0 {
+			for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
+				if hop.pid() != 0 && len(hop.Process.Blocked) > 0 {
+					return hop.pid(), KindProcess
+				}
+			}
+		}
+		return e.Process.pid(), KindRuntime
+	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, AcceptFDExhausted, AcceptStalled:
+		return e.Process.pid(), KindRuntime
+	case DockerDaemonUnreachable:
+		if e.Docker != nil {
+			return e.Docker.Daemon.pid(), KindProcess
+		}
+	case DockerContainerdUnreachable:
+		if e.Docker != nil {
+			return e.Docker.Containerd.pid(), KindProcess
+		}
+	case RuntimeSocketTakenOver:
+		if e.Listener != nil {
+			return e.Listener.PID, KindProcess
+		}
+	case ShimStuck:
+		if e.Children != nil && len(e.Children.Stuck) > 0 {
+			return e.Children.Stuck[0].PID, KindShim
+		}
+	case RuntimeHelperStuck:
+		if e.Children != nil && len(e.Children.Old) > 0 {
+			return e.Children.Old[0].PID, KindHelper
+		}
+	case EventSubscriberStuck:
+		if e.Connections != nil && len(e.Connections.Stuck) > 0 {
+			return e.Connections.Stuck[0].PID, KindProcess
+		}
+	case KubeletStalled:
+		if e.KubeletProcess != nil {
+			return e.KubeletProcess.PID, KindProcess
+		}
+	}
+	return 0, ""
+}
+
+func (p *Process) pid() int {
+	if p == nil || !p.Alive {
+		return 0
+	}
+	return p.PID
+}
+
+func (p *DockerProcess) pid() int {
+	if p == nil {
+		return 0
+	}
+	return p.Process.pid()
+}
+
 // chainCause returns the reason that the chain proves, "" for none: the one of its
 // last link that waits for nobody.
 func (w *view) chainCause() string {
 	c := w.chain()
-	if c.Culprit() == nil {
+	if c.Culprit() == nil || c.Links[0].Kind != KindCall {
 		return ""
 	}
 	if helper := c.Link(KindHelper); helper != nil {
@@ -41,6 +103,9 @@ func (w *view) chainCause() string {
 			if l.Kind == KindProcess && busServices[l.Name] {
 				return SystemBusStalled
 			}
+		}
+		if c.Link(KindMount) != nil && !strings.HasPrefix(c.Links[0].Name, "list_") {
+			return "" // that the status of one pod hangs for its mount is what PodInspectionStall says
 		}
 		return RuntimeHelperStuck
 	}
@@ -93,20 +158,34 @@ func statusCall(kind LinkKind) string {
 // explain fills in what the chain says of the verdict.
 func (v *Verdict) explain(w *view) {
 	c := w.chain()
-	if c == nil {
+	if c == nil || len(c.Links) == 0 || !w.isAbout(c, v.Reason) {
 		return
 	}
 	v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
 }
 
+// isAbout reports whether a chain is about a reason: one from a process may be about
+// what was the reason before.
+func (w *view) isAbout(c *Chain, id string) bool {
+	if c.Links[0].Kind == KindCall {
+		return true
+	}
+	pid, _ := Subject(w.f, id)
+	return pid == c.Links[0].PID
+}
+
 // chainNext is the first step for the culprit of the chain, with its own values and
 // with the risk of a restart of the runtime; "" where there is none.
 func (w *view) chainNext(id string) string {
-	if w.chainCause() != id {
-		return ""
-	}
 	c := w.chain()
 	culprit := c.Culprit()
+	if culprit == nil || !w.isAbout(c, id) {
+		return ""
+	}
+	behindMount := c.Link(KindMount) != nil && slices.Contains(symptoms, id)
+	if c.Links[0].Kind == KindCall && w.chainCause() != id && !behindMount {
+		return ""
+	}
 	return strings.TrimSpace(firstStep(c, culprit) + " " + w.restartRisk(id))
 }
 
@@ -127,6 +206,14 @@ func firstStep(c *Chain, culprit *Link) string {
 		return fmt.Sprintf("Look at the %s %s: %s.", kindText(culprit.Kind), culprit.Name, culprit.Evidence)
 	case LinkMemory, LinkThrottled:
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
+	}
+	if mount := c.Link(KindMount); mount != nil && culprit.Kind == KindProcess {
+		return fmt.Sprintf("Get %s, which serves the mount %s, to answer; it %s. Its end lets all go on that waits for the mount.", who, mount.Name, culprit.Evidence)
+	}
+	for i := range c.Links {
+		if l := &c.Links[i]; l.State == LinkLocked && i < len(c.Links)-1 {
+			return fmt.Sprintf("See what %s does, and let it end or end it: pid %d (%s) %s.", who, l.PID, l.Name, l.Evidence)
+		}
 	}
 	if helper := c.Link(KindHelper); helper != nil {
 		return fmt.Sprintf("See what %s waits for; `kill %d` ends the helper, and the runtime reports the error.", who, helper.PID)

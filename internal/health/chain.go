@@ -95,8 +95,8 @@ func (l Link) WithoutNames() Link {
 // MaxLinks is the most links that a chain has.
 const MaxLinks = 8
 
-// Chain leads from a call that hangs to the one that does not wait for anybody:
-// each link waits for the next one.
+// Chain leads from a call that hangs, or from the process that the primary reason is
+// about, to the one that does not wait for anybody: each link waits for the next one.
 type Chain struct {
 	At    time.Time `json:"at,omitzero"`
 	Links []Link    `json:"links"`

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -41,7 +42,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	v.rank(w)
 	v.explain(w)
 	if v.Reason != "" {
-		if next := reasonOf(v.Reason).nextHere(w); next != "" {
+		if next := cmp.Or(reasonOf(v.Reason).nextHere(w), w.chainNext(v.Reason)); next != "" {
 			v.Next = next
 		}
 	}

@@ -45,7 +45,6 @@ var podReasons = []Reason{
 			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
 			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
 		},
-		next: func(w *view) string { return w.chainNext(ShimStuck) },
 	},
 	{
 		ID: RuntimeHelperStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
@@ -60,7 +59,6 @@ var podReasons = []Reason{
 			"`ps -o pid,stat,wchan:32,etime,args -p PID`.",
 			"The runtime gives up after its own time limit and starts it again; its log has the plugin's error.",
 		},
-		next:    func(w *view) string { return w.chainNext(RuntimeHelperStuck) },
 		Restart: HelpsNo, RestartNote: "It would be started again and hang again.",
 		match: func(w *view) []string {
 			out := w.chainEvidence(RuntimeHelperStuck)

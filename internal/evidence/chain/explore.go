@@ -19,8 +19,11 @@ const (
 	maxShims = 4096
 )
 
-// Symptom is a call that hangs.
+// Symptom is a call that hangs, or a process that something is wrong with.
 type Symptom struct {
+	// Process is that process and Kind what it is, 0 for a call.
+	Process int
+	Kind    health.LinkKind
 	// Operation is the call as the kubelet's metrics name it, Since when the fault
 	// began, and Called when the call under way did.
 	Operation     string
@@ -68,10 +71,14 @@ func (e *Explorer) Forget() {
 
 // Explore makes one round.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) {
-	if e.sweep == nil || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation {
+	if e.sweep == nil || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation || e.of.Process != s.Process {
 		e.Forget()
 		e.of, e.sweep = s, &Sweep{}
 		e.walker.Begun = s.Since
+	}
+	if s.Process != 0 {
+		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
+		return
 	}
 	if s.Target.ID == "" && s.OthersAnswered() {
 		if hung, _ := e.sweep.Hung(); len(hung) == 0 && time.Since(e.swept) >= sweepAgain {
@@ -191,6 +198,10 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 	if t.Sandbox {
 		sandbox = t.ID
 	}
+	if helper := e.helperOf(t.ID); helper != 0 {
+		e.walker.follow(ctx, c, helper, health.KindHelper)
+		return
+	}
 	pid, why := e.shimOf(sandbox, t.ID)
 	if pid == 0 {
 		c.Unknown = why
@@ -246,6 +257,31 @@ func (e *Explorer) shimOf(sandbox, container string) (pid int, why string) {
 	default:
 		return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
 	}
+}
+
+// helperOf finds the OCI runtime that is at work on a container for longer than it
+// should and is no shim's: CRI-O starts most of them itself. 0 where there is none,
+// or several.
+func (e *Explorer) helperOf(id string) (pid int) {
+	pids, err := proc.Numbers(e.procfs, maxProcesses)
+	if err != nil {
+		return 0
+	}
+	for _, p := range pids {
+		st, err := e.walker.reader.Stat(e.procfs, p)
+		if err != nil || st.Dead() || !isOCIRuntime(st.Comm) || proc.Uptime()-proc.TicksToDuration(st.Start) < helperAge {
+			continue
+		}
+		parent, err := e.walker.reader.Stat(e.procfs, st.PPID)
+		if err != nil || isOCIRuntime(parent.Comm) || kindOf(parent.Comm) == health.KindShim || !slices.Contains(e.args(p), id) {
+			continue
+		}
+		if pid != 0 {
+			return 0
+		}
+		pid = p
+	}
+	return pid
 }
 
 // helperArgs are the arguments of the helpers of runtimes on the node.
