@@ -119,6 +119,15 @@ e2e-advice: build ## Restart the runtime in each fault for which a restart may h
 	@bash test/e2e/install-deps.sh
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart' $(E2EFLAGS) ./test/faults/
 
+.PHONY: e2e-casebook
+e2e-casebook: build ## Make public incidents again on real runtimes and write what plegd says of each into docs/casebook.md: make e2e-casebook [CASES=regexp] [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make e2e-casebook: needs root: it starts runtimes and stops and starves them" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	@mkdir -p build/casebook
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_CASEBOOK_RESULTS="$(CURDIR)/build/casebook" CASES="$(CASES)" RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
+	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestCaseBook $(E2EFLAGS) ./test/faults/ || failed=1; \
+	$(GO) run ./test/faults/casebook -results build/casebook -write docs/casebook.md && [ -z "$${failed:-}" ]
+
 .PHONY: e2e-kubelet
 e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-kubelet: needs root: it starts nodes with a runtime and a kubelet" >&2; exit 1; }

@@ -84,11 +84,11 @@ func (p *Process) pid() int {
 	return p.PID
 }
 
-func (p *DockerProcess) pid() int {
-	if p == nil {
+func (h *DockerProcess) pid() int {
+	if h == nil {
 		return 0
 	}
-	return p.Process.pid()
+	return h.Process.pid()
 }
 
 // chainCause returns the reason that the chain proves, "" for none: the one of its

@@ -20,6 +20,7 @@ import (
 
 // explained is what /api/v1/status says of a hang and its cause.
 type explained struct {
+	State    string        `json:"state"`
 	Reason   string        `json:"reason"`
 	Symptom  string        `json:"symptom"`
 	Chain    []health.Link `json:"chain"`

@@ -36,6 +36,9 @@ type fault struct {
 	also []string
 	// evidence must stand in the evidence of want.
 	evidence func(*bench) string
+	// explained looks at what plegd says of the cause once want is named, and returns
+	// what is wrong with it; nil where that is not looked at.
+	explained func(*bench) (wrong string)
 	// onTheWay may be primary beside want until the fix, onTheWayBack from
 	// the fix on: reasons that are true of the node at that moment, each for
 	// the cause that stands beside it. Whatever else is primary fails the run.
@@ -110,6 +113,9 @@ type bench struct {
 	// second is another runtime, impostor the pid of a program that is none.
 	second   *lab.Containerd
 	impostor int
+	// volume is a mount that a container needs, holder the pid of who has a lock.
+	volume *lab.Volume
+	holder int
 	// injected is the moment from which the naming counts.
 	injected time.Time
 }
@@ -365,6 +371,11 @@ func (b *bench) run(f *fault) (r result) {
 	b.injected = began
 	fix := sync.OnceFunc(f.inject(b))
 	defer fix() // whatever comes
+	if f.explained != nil {
+		if text := f.explained(b); text != "" {
+			complain("%s", text)
+		}
+	}
 	named, ok := e.await(b.injected, f.limit, func(s sight) bool { return s.reason == f.want })
 	r.named = -1
 	if ok {

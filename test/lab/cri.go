@@ -87,6 +87,13 @@ func (c *Containerd) CRI(t testing.TB) *CRI {
 	return r
 }
 
+// In returns the client with another parent for its pods' cgroups.
+func (r *CRI) In(cgroup string) *CRI {
+	other := *r
+	other.cgroup = cgroup
+	return &other
+}
+
 // OpenCRI returns a client of a containerd that the lab has not started, which
 // has the image with test/images/pause under the name PauseImage.
 func OpenCRI(t testing.TB, socket string) *CRI {

@@ -200,6 +200,9 @@ func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 	return g
 }
 
+// Path is the cgroup below the root of its hierarchy.
+func (g *ControlGroup) Path() string { return "/" + filepath.Base(g.dir) }
+
 // Enter moves the process into the cgroup again: in v2 another cgroup of the
 // test's takes it away.
 func (g *ControlGroup) Enter() {

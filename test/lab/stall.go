@@ -3,11 +3,14 @@
 package lab
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -26,8 +29,23 @@ type FileSystem struct {
 // started again.
 func (c *Containerd) RootOnDisk() *FileSystem {
 	c.t.Helper()
+	return c.onDisk(filepath.Join(filepath.Dir(c.Socket), "root"))
+}
+
+// RuncState is the directory in which containerd's runc keeps the state of its
+// containers.
+const RuncState = "/run/containerd/runc"
+
+// RuncStateOnDisk is RootOnDisk for RuncState.
+func (c *Containerd) RuncStateOnDisk() *FileSystem {
+	c.t.Helper()
+	return c.onDisk(RuncState)
+}
+
+func (c *Containerd) onDisk(root string) *FileSystem {
+	c.t.Helper()
 	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
-	image, root := filepath.Join(filepath.Dir(c.Socket), "disk.img"), filepath.Join(filepath.Dir(c.Socket), "root")
+	image := filepath.Join(filepath.Dir(c.Socket), filepath.Base(root)+".img")
 	must(c.t, os.WriteFile(image, nil, 0o600))
 	must(c.t, os.Truncate(image, 512<<20))
 	ns := strconv.Itoa(c.ns.cmd.Process.Pid)
@@ -40,7 +58,7 @@ func (c *Containerd) RootOnDisk() *FileSystem {
 	}
 	for _, argv := range [][]string{
 		{"mkfs.ext4", "-q", image},
-		{"nsenter", "--mount", "--target", ns, "mount", "-o", "loop", image, root},
+		{"nsenter", "--mount", "--target", ns, "sh", "-c", `mkdir -p "$1" && exec mount -o loop "$0" "$1"`, image, root},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			Unable(c.t, fmt.Sprintf("no file system can be mounted: %v: %s", err, out))
@@ -95,6 +113,50 @@ func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	end = sync.OnceFunc(func() { closeQuietly(f) })
 	c.t.Cleanup(end)
 	return end
+}
+
+// Volume is a directory that runc reads when it starts a container.
+type Volume struct {
+	// Dir is the directory.
+	Dir string
+	c   *Containerd
+}
+
+// RuncReadsVolume makes a CRI-O's runc read a directory before it starts a
+// container.
+func (c *Containerd) RuncReadsVolume() *Volume {
+	c.t.Helper()
+	base := filepath.Dir(c.Socket)
+	v := &Volume{Dir: filepath.Join(base, "volume"), c: c}
+	must(c.t, os.Mkdir(v.Dir, 0o755))
+	wrapper := filepath.Join(base, "runc")
+	text, err := os.ReadFile(wrapper)
+	must(c.t, err)
+	read := fmt.Sprintf("case \" $* \" in *\" start \"*) stat '%s/file' >/dev/null 2>&1 ;; esac\nexec ", v.Dir)
+	must(c.t, os.WriteFile(wrapper, []byte(strings.Replace(string(text), "exec ", read, 1)), 0o755))
+	return v
+}
+
+// Mount mounts a FUSE file system on it whose server does not answer, and returns
+// what ends the server.
+func (v *Volume) Mount() (end func()) { return v.c.DeadFUSE(v.Dir) }
+
+// HoldLock has a process of its own take the lock of a file as the process pid sees
+// it (fcntl), and returns its pid and what ends it.
+func HoldLock(t testing.TB, path string, pid int) (holder int, release func()) {
+	t.Helper()
+	RequirePrograms(t, "nsenter", "python3")
+	script := "import fcntl, sys, time\nf = open(sys.argv[1], 'r+')\nfcntl.lockf(f, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(3600)\n"
+	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(pid), "--", "python3", "-c", script, path)
+	held := make(chan error, 1)
+	startRead(t, cmd, func(out io.Reader) {
+		_, err := bufio.NewReader(out).ReadString('\n')
+		held <- err
+	})
+	if err := <-held; err != nil {
+		t.Fatalf("lab: hold the lock of %s: %v", path, err)
+	}
+	return cmd.Process.Pid, func() { _ = cmd.Process.Kill() }
 }
 
 // LimitMemory lets the group's process have so many bytes more, and has those

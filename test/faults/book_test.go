@@ -1,0 +1,195 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/faults/book"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// bookCase is a row of docs/casebook.md: a public incident, made again.
+type bookCase struct {
+	fault
+	// row is its number, form tells apart the ways in which it is made.
+	row  int
+	form string
+	// source is the public incident, made how it is made here.
+	source, made string
+	// symptom is what the kubelet suffers, "" where that is the reason itself or
+	// nothing yet.
+	symptom string
+	// culprit is the one to be named; a zero field is not compared.
+	culprit func(*bench) health.Link
+	// first must stand in the first step.
+	first func(*bench) string
+	// within is how soon after the symptom the culprit must be named: the reason may
+	// have a time of its own (goal), until which it is no symptom.
+	within time.Duration
+}
+
+// explanation is what one run of a case showed.
+type explanation struct {
+	explained
+	took time.Duration
+}
+
+// casesEnv is a regular expression for the cases to be made, by "1", "1b", and so on.
+const casesEnv = "CASES"
+
+// TestCaseBook makes the incidents of docs/casebook.md.
+func TestCaseBook(t *testing.T) {
+	runs := number(t, "RUNS")
+	for i := range bookCases {
+		c := &bookCases[i]
+		if !caseWanted(t, c) {
+			continue
+		}
+		c.complete()
+		if why := c.leftOut(); why != "" || lab.StandInsOnly() != c.simulated() && lab.RuntimeGiven() {
+			continue // that is of another column
+		}
+		t.Run(c.id(), func(t *testing.T) {
+			kept := newKept(c, c.column())
+			defer func() { keepCase(t, &kept) }()
+			for range runs {
+				b := newBench(t, &c.fault)
+				r, e := b.runCase(c)
+				one := book.Run{Wrong: r.wrong, Reason: e.Reason, Symptom: e.Symptom, First: e.Next}
+				if e.Culprit != nil {
+					one.Culprit, one.Seconds = culpritText(b, e.Culprit), e.took.Seconds()
+				}
+				kept.Runs = append(kept.Runs, one)
+				if b.plegd != nil {
+					b.unwatch()
+				}
+			}
+		})
+	}
+}
+
+// id is the case's number, with the letter of its form.
+func (c *bookCase) id() string { return fmt.Sprintf("%d%s", c.row, c.form) }
+
+// caseWanted reports whether the environment asks for a case, or for none.
+func caseWanted(t *testing.T, c *bookCase) bool {
+	t.Helper()
+	text := os.Getenv(casesEnv)
+	wanted, err := regexp.Compile("^(" + text + ")$")
+	if err != nil {
+		t.Fatalf("%s: %v", casesEnv, err)
+	}
+	return text == "" || wanted.MatchString(c.id())
+}
+
+func newKept(c *bookCase, runtime string) book.Case {
+	return book.Case{
+		ID: c.id(), Row: c.row, Source: c.source, Made: c.made, Within: c.within.Seconds(),
+		Runtime: runtime, Date: time.Now().UTC(), Commit: commit(),
+	}
+}
+
+// column is what the table calls the runtime of a case.
+func (c *bookCase) column() string {
+	if c.simulated() {
+		return "stand-in"
+	}
+	return lab.RuntimeColumn()
+}
+
+// runCase makes the case once.
+func (b *bench) runCase(c *bookCase) (result, explanation) {
+	b.t.Helper()
+	var e explanation
+	f := c.fault
+	f.explained = func(b *bench) (wrong string) {
+		e, wrong = b.awaitCulprit(c)
+		return wrong
+	}
+	r := b.run(&f)
+	return r, e
+}
+
+// awaitCulprit waits until the culprit is named as the case wants it.
+func (b *bench) awaitCulprit(c *bookCase) (e explanation, wrong string) {
+	b.t.Helper()
+	for {
+		e.explained = explain(b.t, b.plegd)
+		e.took = time.Since(b.injected)
+		wrong = c.compare(b, &e.explained)
+		if wrong == "" {
+			b.t.Logf("culprit after %s: %s", seconds(e.took), e)
+			if e.took > c.within {
+				wrong = fmt.Sprintf("named after %s s, want %s", seconds(e.took), seconds(c.within))
+			}
+			return e, wrong
+		}
+		if os.Getenv("DBG") != "" {
+			_, body, _ := b.plegd.GetControl("/api/v1/status")
+			b.t.Log(body)
+		}
+		if e.took > c.within+10*time.Second {
+			return e, fmt.Sprintf("%s: %s", wrong, e)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// compare says what is not as it must be, "" when all is.
+func (c *bookCase) compare(b *bench, e *explained) string {
+	if e.Reason != c.want {
+		return "the reason is " + e.Reason
+	}
+	if c.symptom != "" && e.Symptom != c.symptom {
+		return fmt.Sprintf("the symptom is %q", e.Symptom)
+	}
+	if want := c.culprit(b); e.Culprit == nil || !isLike(e.Culprit, &want) {
+		return fmt.Sprintf("the culprit is %+v, not %+v", e.Culprit, want)
+	}
+	if want := c.first(b); !strings.Contains(e.Next, want) {
+		return fmt.Sprintf("the first step is %q, without %q", e.Next, want)
+	}
+	return ""
+}
+
+func isLike(got, want *health.Link) bool {
+	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
+		strings.Contains(got.Name, want.Name) && strings.Contains(got.Evidence, want.Evidence)
+}
+
+// culpritText is a culprit for the table: what differs from run to run is left out.
+func culpritText(b *bench, l *health.Link) string {
+	name := strings.ReplaceAll(l.Name, b.socketDir(), "DIR")
+	if l.PID != 0 {
+		name = "pid of " + name
+	}
+	return fmt.Sprintf("%s, %s, %s", l.Kind, name, l.State)
+}
+
+func (b *bench) socketDir() string { return b.socket[:strings.LastIndexByte(b.socket, '/')] }
+
+// volatile are the numbers in a first step.
+var volatile = regexp.MustCompile(`[0-9]{3,}`)
+
+// keepCase writes what a case showed where PLEGD_CASEBOOK_RESULTS says.
+func keepCase(t *testing.T, c *book.Case) {
+	dir := os.Getenv("PLEGD_CASEBOOK_RESULTS")
+	if dir == "" || len(c.Runs) == 0 {
+		return
+	}
+	for i := range c.Runs {
+		c.Runs[i].First = volatile.ReplaceAllString(c.Runs[i].First, "N")
+	}
+	c.Runs = slices.Clone(c.Runs)
+	if err := book.Write(dir, c); err != nil {
+		t.Error(err)
+	}
+}
