@@ -231,7 +231,7 @@ func IncidentPlot(one *incident.Incident) *Plot {
 // IncidentRelist is a relist that an incident holds.
 type IncidentRelist struct {
 	health.RelistResult
-	// Open is true for one that was under way at End, and of which no more is known.
+	// Open is true for one that was under way at End: what became of it is not known.
 	Open bool
 }
 

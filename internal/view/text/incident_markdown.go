@@ -107,7 +107,7 @@ func (m *markdown) head(one *incident.Incident, node string, names bool) {
 		add("Culprit", escape(view.Link(*s.Culprit)))
 	}
 	add("Node", view.NotReadyFor(one))
-	add("Ready condition", escape(one.KubeletMessage))
+	add("Message of a NotReady node", escape(one.KubeletMessage))
 	add("Runtime", escape(strings.TrimSpace(one.Runtime.Name+" "+one.Runtime.Version+" at "+one.Endpoint)))
 	for _, g := range one.Gaps {
 		add("Unwatched", view.Seconds(g.To.Sub(g.From))+" from "+g.From.UTC().Format(view.WallTime)+": plegd was not running")
