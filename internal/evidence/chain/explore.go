@@ -150,6 +150,7 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 		c.Unknown = "the runtime's process is not known"
 	}
 	w.keepSince(&c)
+	c.At = time.Now() // it may have taken a while, with many processes
 	return c
 }
 

@@ -66,6 +66,10 @@ func (p socketPair) text() string {
 	return "a socket without a name"
 }
 
+// fullBuffer is how much memory of a socket's usual send buffer (212,992 bytes) what
+// is unread must take for a server to wait for the client.
+const fullBuffer = 64 << 10
+
 // unreadByPeers adds the processes that leave unread what this one has sent.
 func (w *Walker) unreadByPeers(ctx context.Context, f *waiting, before *look) {
 	for inode, now := range f.now.unread {
@@ -74,6 +78,9 @@ func (w *Walker) unreadByPeers(ctx context.Context, f *waiting, before *look) {
 			continue
 		}
 		switch {
+		case now.own.Name != "" && now.own.WQueue < fullBuffer:
+			// It is the server's end: a client that reads late holds up nobody until
+			// there is no more room for what it is sent.
 		case now.peer.Inode != 0 && b.peer.Cookie == now.peer.Cookie && b.peer.RQueue > 0 && now.peer.RQueue >= b.peer.RQueue:
 			w.peerWait(ctx, f, now, fmt.Sprintf("%d bytes that it has sent wait unread at the other end of %s", now.peer.RQueue, now.text()))
 		case now.own.Peer == 0 && b.own.Peer == 0 && b.own.WQueue > 0 && now.own.WQueue >= b.own.WQueue && now.own.Name == "":

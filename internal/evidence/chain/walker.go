@@ -79,6 +79,7 @@ func (w *Walker) Process(ctx context.Context, pid int, kind health.LinkKind) hea
 	c := health.Chain{At: time.Now()}
 	w.follow(ctx, &c, pid, kind)
 	w.keepSince(&c)
+	c.At = time.Now()
 	return c
 }
 
