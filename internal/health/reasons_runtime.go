@@ -60,9 +60,10 @@ var runtimeReasons = []Reason{
 	{
 		ID: RuntimeStarting, Severity: SeverityWarning,
 		Meaning: "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
-		Needs:   "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing.",
+		Needs:   "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing, or has just been started and has answered nothing yet.",
 		Thresholds: []Threshold{
 			{"the process is younger than %s", youngFor},
+			{"or than %s where it accepts and does not answer", startsFor},
 		},
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, AcceptStalled}, calls),
 		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
@@ -91,6 +92,8 @@ var runtimeReasons = []Reason{
 				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
 			case hanging && q != nil && q.Listening && q.Length > 0:
 				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)}, w.youngEvidence()...)
+			case hanging && w.age(p.Start) <= startsFor:
+				return append([]string{"it listens and has answered nothing yet"}, w.youngEvidence()...)
 			}
 			return nil
 		},
@@ -276,6 +279,10 @@ func (w *view) statusSays(condition string) string {
 // youngFor is how long after its start a runtime that does not serve yet counts
 // as starting: recovering hundreds of pods takes minutes at worst.
 const youngFor = 5 * time.Minute
+
+// startsFor is the same for one that accepts and answers nothing: containerd 2.x
+// with 80 pods took 9 s on a busy node.
+const startsFor = 30 * time.Second
 
 func (w *view) youngEvidence() []string {
 	p := w.f.Evidence.Process

@@ -221,3 +221,24 @@ func TestStrangerIsGone(t *testing.T) {
 		}
 	}
 }
+
+// TestStartsBeforeItAnswers: a runtime that was just started and accepts takes its
+// time until it answers; one that takes long is unresponsive.
+func TestStartsBeforeItAnswers(t *testing.T) {
+	for age, want := range map[time.Duration]string{9 * time.Second: RuntimeStarting, time.Minute: RuntimeUnresponsive} {
+		f := healthyFacts(t0)
+		failing(&f, 6, "Unavailable")
+		f.Relist.InFlight = &InFlight{Start: t0.Add(-3 * time.Second), Phase: PhaseListPodSandbox, PhaseStart: t0.Add(-3 * time.Second)}
+		lastAnswer := t0.Add(-age - time.Second)
+		f.Calls = map[string]Call{
+			"list_podsandbox": {LastOK: lastAnswer},
+			"version":         {LastOK: lastAnswer, InFlightSince: t0.Add(-3 * time.Second)},
+		}
+		f.Status.LastGood = lastAnswer
+		f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-age), OpenFDs: 20, MaxFDs: 1024}
+		f.Evidence.Queue = &Queue{At: t0, Listening: true, Limit: 128}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("started %s ago: %q, want %q: %+v", age, v.Reason, want, v.Active)
+		}
+	}
+}

@@ -127,7 +127,9 @@ func loggedReasons(t *testing.T, log string) (reasons []string) {
 // TestRestartsWithManyPods restarts each version of containerd with 80 pods, by
 // SIGTERM and by SIGKILL in turn. RESTARTS says how often.
 func TestRestartsWithManyPods(t *testing.T) {
-	allowed := append([]string{"", "Starting", notListening, socketMissing, runtimeStarting}, machine...)
+	// ChangeBurst: each plegd is a new one, which finds 80 pods to inspect; on a busy
+	// machine that takes longer than 5 s.
+	allowed := append([]string{"", "Starting", notListening, socketMissing, runtimeStarting, "ChangeBurst"}, machine...)
 	for _, version := range []string{"", lab.Containerd17, lab.Containerd2} {
 		name := version
 		if name == "" {
