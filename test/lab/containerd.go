@@ -194,12 +194,31 @@ func (c *Containerd) ImportImage() {
 		c.importImage()
 		return
 	}
-	out, err := exec.Command(c.ctr, "--address", c.Socket, "--namespace", "k8s.io", "images", "import", ImageTar(c.t)).CombinedOutput()
-	if err != nil {
-		c.t.Fatalf("import the pause image: %v\n%s", err, out)
-	}
+	c.ImportTar(ImageTar(c.t))
 	// containerd 2.4 takes a moment until its CRI part knows the image.
 	Eventually(c.t, startLimit, "the runtime knows the pause image", func() error { return hasImage(c.Socket, PauseImage) })
+}
+
+// ImportTar imports a tar of images.
+func (c *Containerd) ImportTar(path string) {
+	c.t.Helper()
+	c.images("import", path)
+}
+
+// Images returns the names of its images.
+func (c *Containerd) Images() []string {
+	c.t.Helper()
+	return strings.Fields(c.images("list", "--quiet"))
+}
+
+func (c *Containerd) images(args ...string) string {
+	c.t.Helper()
+	argv := append([]string{"--address", c.Socket, "--namespace", "k8s.io", "images"}, args...)
+	out, err := exec.Command(c.ctr, argv...).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("ctr images %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 // Launch starts containerd and does not wait until it answers.

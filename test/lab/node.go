@@ -3,10 +3,15 @@
 package lab
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +50,7 @@ func nodeNamespaces(tmpfs ...string) nsConfig {
 	return nsConfig{
 		Tmpfs:    append([]string{"/var/lib", "/var/log"}, tmpfs...),
 		Loopback: true,
+		Shared:   true,
 		// What a kubelet sets when it starts.
 		Covers: []string{"/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops"},
 	}
@@ -76,48 +82,103 @@ func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess 
 	return &NodeProcess{Pid: pid, t: n.t, name: argv[0], end: end}
 }
 
+// Run runs a program on the node to its end and returns its output, with that of
+// stderr, and its exit status.
+func (n *Node) Run(env []string, argv ...string) (output string, status int) {
+	n.t.Helper()
+	log := filepath.Join(n.t.TempDir(), "output")
+	_, end, err := n.ns.launch(nsCommand{Argv: argv, Env: env, Log: log})
+	if err != nil {
+		n.t.Fatalf("run %s: %v", argv[0], err)
+	}
+	select {
+	case <-end.done:
+	case <-time.After(runLimit):
+		n.t.Fatalf("%v has not ended within %s\n%s", argv, runLimit, Tail(log, 20))
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(b), end.status.ExitStatus()
+}
+
+// Path returns where a file of the node is for this process.
+func (n *Node) Path(path string) string {
+	return filepath.Join("/proc", strconv.Itoa(n.ns.cmd.Process.Pid), "root", path)
+}
+
 // Listen listens on a TCP address of the node's own network for this process.
 func (n *Node) Listen(address string) net.Listener {
 	n.t.Helper()
-	type result struct {
-		net.Listener
-		error
+	var l net.Listener
+	err := n.inNetwork(func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		n.t.Fatalf("lab: listen on %s of the node: %v", address, err)
 	}
-	done := make(chan result)
+	return l
+}
+
+// Client returns an HTTP client whose connections are made in the node's own
+// network. A request may take so long; 0: any time.
+func (n *Node) Client(timeout time.Duration) *http.Client {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a node of the tests' own
+		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
+			inner := n.inNetwork(func() error {
+				conn, err = net.DialTimeout(network, address, dialLimit)
+				return err
+			})
+			return conn, inner
+		},
+	}
+	n.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Timeout: timeout, Transport: transport}
+}
+
+const (
+	// runLimit is how long a program may take that Run runs.
+	runLimit = 5 * time.Minute
+	// dialLimit is how long a connection on a node may take.
+	dialLimit = 2 * time.Second
+)
+
+// inNetwork calls f on a thread that is in the node's network.
+func (n *Node) inNetwork(f func() error) error {
+	done := make(chan error)
 	go func() {
 		// The thread must go back to its own network and must not end: the lab's
 		// processes are killed with the thread that started them.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		l, err := listenInNetworkOf(n.ns.cmd.Process.Pid, address)
-		done <- result{l, err}
+		done <- inNetworkOf(n.ns.cmd.Process.Pid, f)
 	}()
-	r := <-done
-	if r.error != nil {
-		n.t.Fatalf("lab: listen on %s of the node: %v", address, r.error)
-	}
-	return r.Listener
+	return <-done
 }
 
-func listenInNetworkOf(pid int, address string) (net.Listener, error) {
+func inNetworkOf(pid int, f func() error) error {
 	own, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer closeQuietly(own)
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	other, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer closeQuietly(f)
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, err
+	defer closeQuietly(other)
+	if err := unix.Setns(int(other.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
 	}
-	l, err := net.Listen("tcp", address)
-	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		panic(fmt.Sprintf("lab: a thread cannot leave a node's network: %v", err))
-	}
-	return l, err
+	defer func() {
+		if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(fmt.Sprintf("lab: a thread cannot leave a node's network: %v", err))
+		}
+	}()
+	return f()
 }
 
 // Running reports whether the process has not ended.

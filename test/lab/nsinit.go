@@ -26,6 +26,9 @@ type nsConfig struct {
 	Tmpfs []string
 	// Overlay are directories whose changes stay in the namespace.
 	Overlay []string
+	// Shared makes the mounts propagate among the namespace's own children, as on a
+	// node that systemd has booted: pods may mount directories with HostToContainer.
+	Shared bool
 	// Loopback brings up the loopback interface of a network namespace of its own.
 	Loopback bool
 	// Covers are files below /proc that programs inside may write without changing
@@ -144,6 +147,11 @@ func nsMount(config nsConfig) error {
 	for i, path := range config.Covers {
 		if err := coverFile(path, fmt.Sprintf("/run/covers-%d", i)); err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
+		}
+	}
+	if config.Shared {
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
+			return fmt.Errorf("share the mounts: %w", err)
 		}
 	}
 	if config.Loopback {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -67,6 +68,33 @@ scrape_configs:
 	return p
 }
 
+// NewPrometheusOn starts one on a node, with the files of its directory by their
+// names, prometheus.yml among them, and more flags, and waits until it is ready.
+func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...string) *Prometheus {
+	n.t.Helper()
+	RequirePrograms(n.t, "prometheus")
+	dir := Dir(n.t)
+	for name, text := range files {
+		must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	log := filepath.Join(dir, "prometheus.log")
+	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
+	p := &Prometheus{t: n.t, base: "http://" + address, http: n.Client(5 * time.Second)}
+	argv := append([]string{mustLookPath(n.t, "prometheus")}, prometheusFlags(dir, address)...)
+	process := n.Start(log, append(argv, flags...)...)
+	p.awaitReady(process.end.done)
+	return p
+}
+
+func prometheusFlags(dir, address string) []string {
+	return []string{
+		"--config.file=" + filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path=" + filepath.Join(dir, "data"),
+		"--web.listen-address=" + address,
+		"--log.level=warn",
+	}
+}
+
 // run starts Prometheus with the configuration in dir, behind a prefix of its
 // command line, and waits until it is ready.
 func (p *Prometheus) run(dir, address string, prefix ...string) {
@@ -79,12 +107,8 @@ func (p *Prometheus) run(dir, address string, prefix ...string) {
 	}
 	t.Cleanup(func() { KeepLog(t, path, "prometheus") })
 	t.Cleanup(func() { closeQuietly(log) })
-	argv := append(prefix, mustLookPath(t, "prometheus"),
-		"--config.file="+filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address,
-		"--log.level=warn",
-	)
+	argv := append(prefix, mustLookPath(t, "prometheus"))
+	argv = append(argv, prometheusFlags(dir, address)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
@@ -101,9 +125,16 @@ func (p *Prometheus) run(dir, address string, prefix ...string) {
 		<-done
 		p.http.CloseIdleConnections()
 	})
-	Eventually(t, 30*time.Second, "prometheus is ready", func() error {
-		if isClosed(done) {
-			t.Fatalf("prometheus ended: %s", cmd.ProcessState)
+	p.awaitReady(done)
+	p.awaitScrape(t)
+}
+
+// awaitReady waits until Prometheus is ready; ended is closed when it has ended.
+func (p *Prometheus) awaitReady(ended <-chan struct{}) {
+	p.t.Helper()
+	Eventually(p.t, 30*time.Second, "prometheus is ready", func() error {
+		if isClosed(ended) {
+			p.t.Fatal("prometheus has ended")
 		}
 		code, body, err := get(p.http, p.base+"/-/ready")
 		if err == nil && code != http.StatusOK {
@@ -111,7 +142,27 @@ func (p *Prometheus) run(dir, address string, prefix ...string) {
 		}
 		return err
 	})
-	p.awaitScrape(t)
+}
+
+// Query returns the labels of the series that an instant query selects, with their
+// values under the empty name.
+func (p *Prometheus) Query(query string) ([]map[string]string, error) {
+	var data struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Value  [2]any            `json:"value"`
+		} `json:"result"`
+	}
+	if err := p.query("/api/v1/query", url.Values{"query": {query}}, &data); err != nil {
+		return nil, err
+	}
+	var out []map[string]string
+	for _, series := range data.Result {
+		labels := map[string]string{"": fmt.Sprint(series.Value[1])}
+		maps.Copy(labels, series.Metric)
+		out = append(out, labels)
+	}
+	return out, nil
 }
 
 // awaitScrape waits until the target has been scraped: a new Prometheus takes
