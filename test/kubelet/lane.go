@@ -3,7 +3,6 @@
 package kubelet
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -214,36 +212,7 @@ func (l *lane) sample() (record.Sample, error) {
 		return record.Sample{}, err
 	}
 	defer func() { _ = body.Close() }()
-	var s struct {
-		Now     time.Time `json:"at"`
-		State   string    `json:"state"`
-		Reason  string    `json:"reason"`
-		Reasons []struct {
-			ID string `json:"id"`
-		} `json:"reasons"`
-		KubeletMessage   string   `json:"kubelet_message"`
-		NotReadyIn       *float64 `json:"not_ready_in_seconds"`
-		NotReadyInLatest *float64 `json:"not_ready_in_latest_seconds"`
-		Kubelet          struct {
-			RulesOK       bool     `json:"rules_ok"`
-			RulesFailIn   *float64 `json:"rules_fail_in_seconds"`
-			NodeReady     bool     `json:"node_ready"`
-			ReadyIn       *float64 `json:"ready_in_seconds"`
-			ReadyInLatest *float64 `json:"ready_in_latest_seconds"`
-		} `json:"kubelet"`
-	}
-	if err := json.NewDecoder(body).Decode(&s); err != nil {
-		return record.Sample{}, err
-	}
-	out := record.Sample{
-		At: s.Now, State: s.State, Reason: s.Reason, Message: s.KubeletMessage,
-		RulesOK: s.Kubelet.RulesOK, RulesFailIn: s.Kubelet.RulesFailIn, NodeReady: s.Kubelet.NodeReady,
-		NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest, ReadyIn: s.Kubelet.ReadyIn, ReadyInLatest: s.Kubelet.ReadyInLatest,
-	}
-	for _, r := range s.Reasons {
-		out.Reasons = append(out.Reasons, r.ID)
-	}
-	return out, nil
+	return record.ReadSample(body)
 }
 
 // record begins to record; Finish ends it.
@@ -370,39 +339,12 @@ func (l *lane) Finish() *record.Recording {
 	for _, w := range writes {
 		r.Writes = append(r.Writes, record.Write{At: w.At, Ready: w.Status == "True", Message: w.Message})
 	}
-	skips, err := readSkips(l.kubeletLog(), r.Date)
+	skips, err := record.ReadSkips(l.kubeletLog(), r.Date)
 	if err != nil {
 		l.Fatal(err)
 	}
 	r.Skips = skips
 	return r
-}
-
-// skipLine is the kubelet's log line of a sync loop that does not work, as in
-// I1122 05:01:02.123456   123 kubelet.go:2400] "Skipping pod synchronization" err="..."
-var skipLine = regexp.MustCompile(`^[IEW](\d{4} \d\d:\d\d:\d\d\.\d+) .*"Skipping pod synchronization" err="(.*)"$`)
-
-func readSkips(path string, date time.Time) ([]record.Skip, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	var skips []record.Skip
-	scanner := bufio.NewScanner(f)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		m := skipLine.FindStringSubmatch(scanner.Text())
-		if m == nil {
-			continue
-		}
-		at, err := time.ParseInLocation("2006 0102 15:04:05.000000", fmt.Sprintf("%d %s", date.Local().Year(), m[1]), time.Local)
-		if err != nil {
-			return nil, err
-		}
-		skips = append(skips, record.Skip{At: at, Error: strings.ReplaceAll(m[2], `\"`, `"`)})
-	}
-	return skips, scanner.Err()
 }
 
 // removeCNI removes containerd's network configuration.

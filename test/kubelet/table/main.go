@@ -1,6 +1,6 @@
-// Command table writes what make e2e-kubelet recorded into docs/kubelet.md, one
-// line a scenario and kubelet version, and into a test for promtool that replays it
-// against the alert rules. Of docs/kubelet.md it changes what stands between two
+// Command table writes what make e2e-kubelet or make e2e-cluster recorded into
+// docs/kubelet.md, one line a scenario and kubelet version, and into a test for
+// promtool that replays it against the alert rules. Of docs/kubelet.md it changes what stands between two
 // marks and nothing else.
 package main
 
@@ -18,15 +18,16 @@ import (
 func main() {
 	dir := flag.String("results", "build/kubelet", "directory of the recordings")
 	page := flag.String("write", "", "page to write the table into; empty: print it")
+	command := flag.String("command", "make e2e-kubelet", "what made the recordings: its name is in the page's marks")
 	alerts := flag.String("alerts", "", "promtool test to write; empty: none")
 	flag.Parse()
-	if err := run(*dir, *page, *alerts); err != nil {
+	if err := run(*dir, *command, *page, *alerts); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, page, alerts string) error {
+func run(dir, command, page, alerts string) error {
 	recordings, err := record.Load(dir)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func run(dir, page, alerts string) error {
 			return err
 		}
 	}
-	return resultpage.Write(page, "make e2e-kubelet", table(recordings))
+	return resultpage.Write(page, command, table(recordings))
 }
 
 // group is the runs of one scenario with one kubelet.
@@ -70,7 +71,7 @@ func table(recordings []*record.Recording) string {
 	for _, g := range all {
 		good += g.good()
 	}
-	fmt.Fprintf(&b, "\nMeasured on %s with plegd %s: %d of %d runs are within the limits below.\n\n",
+	fmt.Fprintf(&b, "\nMeasured on %s with plegd %s: %d of %d runs are within the limits.\n\n",
 		newest.Date.UTC().Format("2006-01-02"), strings.Join(sorted(commits), ", "), good, len(recordings))
 	b.WriteString("| scenario | kubelet, runtime | runs good | predicted at +5 s | at +10 s | at +20 s | rules failed: plegd | sync loop | difference | API NotReady | Ready again: API | plegd | message |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
