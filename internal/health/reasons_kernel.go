@@ -156,18 +156,19 @@ func memoryLimited(w *view) []string {
 }
 
 // memoryStalls reports whether relists suffer from a level of the cgroup whose
-// limit is met, although no thread is seen to wait for memory.
+// limit is met, although no thread is seen to wait for memory. One that did goes on
+// suffering while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
 	if !w.on(sigRelistSuffers) {
-		return false
+		return w.wasActive(RuntimeMemoryLimited) && w.thrashes(l)
 	}
 	return l.OOM || w.wasActive(RuntimeMemoryLimited) || w.thrashes(l)
 }
 
-// thrashes reports whether calls suffer while a limit that has been met makes the
-// runtime's cgroup wait for memory.
+// thrashes reports whether a limit that is met again and again makes the runtime's
+// cgroup wait for memory.
 func (w *view) thrashes(l *MemoryLimit) bool {
-	if !w.on(sigRelistSuffers) || l.HighEvents+l.MaxEvents == 0 {
+	if l.HighEvents+l.MaxEvents == 0 {
 		return false
 	}
 	if pr := w.f.Evidence.Cgroup.Pressure; pr != nil && pr.MemoryFull >= 0 {
@@ -176,13 +177,15 @@ func (w *view) thrashes(l *MemoryLimit) bool {
 	return l.Refaults >= refaultsMany
 }
 
-// met returns which of a level's limits its usage has come to.
+// met returns which of a level's limits its usage has come to: just now, or within
+// the last samples. What the kernel takes back at once is more than a twentieth of
+// a small limit.
 func (l *MemoryLimit) met() (name string, limit int64, met bool) {
 	near := func(limit int64) bool { return limit > 0 && float64(l.Usage) >= memoryNear*float64(limit) }
 	switch {
-	case near(l.Max):
+	case near(l.Max) || l.Max > 0 && l.MaxEvents > 0:
 		return "its limit (max)", l.Max, true
-	case near(l.High):
+	case near(l.High) || l.High > 0 && l.HighEvents > 0:
 		return "its throttling limit (high)", l.High, true
 	}
 	return "", 0, false

@@ -95,6 +95,20 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("no thread waits in this sample: %q: %v", v.Reason, v.Active)
 	}
+	f.Evidence.Cgroup = &Cgroup{
+		At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 3600 << 10, High: 4 << 20, HighEvents: 30}},
+		Pressure: &CgroupPressure{CPUSome: -1, MemoryFull: 39, IOSome: -1},
+	}
+	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
+		t.Errorf("the kernel has just taken a tenth back: %q: %v", v.Reason, v.Active)
+	}
+	f.Relist.Lists = []time.Duration{10 * time.Millisecond}
+	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
+		t.Errorf("a list was answered in between: %q: %v", v.Reason, v.Active)
+	}
+	if v := Judge(&f, t0, nil); v.Reason != "" {
+		t.Errorf("a limit that is met while lists are answered: %q: %v", v.Reason, v.Active)
+	}
 	f.Evidence.Cgroup.MemoryLimits[0].High = 0
 	if v = Judge(&f, t0, v); v.Reason == RuntimeMemoryLimited {
 		t.Error("the limit is lifted")
