@@ -160,8 +160,9 @@ func (w *watcher) draw(keys bool) {
 		}
 		w.frame.Lines = append([]string{note}, w.frame.Lines[min(1, len(w.frame.Lines)):]...)
 	}
-	// Raw mode leaves it to the program to return to the line's begin.
-	_, _ = io.WriteString(w.out, homeCursor+strings.Join(w.frame.Lines, clearLine+"\r\n")+clearLine+clearBelow)
+	// Raw mode leaves it to the program to return to the line's begin. A line is cleared
+	// before it is written: after one of the whole width its last column would be cleared.
+	_, _ = io.WriteString(w.out, homeCursor+clearLine+strings.Join(w.frame.Lines, "\r\n"+clearLine)+"\r\n"+clearBelow)
 }
 
 // watchPlain shows the status every second until ctx ends, where nothing can be

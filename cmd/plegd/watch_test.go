@@ -94,7 +94,7 @@ func TestWatch(t *testing.T) {
 	_, _ = io.WriteString(slave, "end\n")
 	got := <-out
 	for _, want := range []string{
-		enterScreen + homeCursor, "worker-7", "\x1b[1;32mHEALTHY", "▂", clearBelow + homeCursor, "asking plegd: nobody is there", clearBelow + leaveScreen,
+		enterScreen + homeCursor + clearLine, "worker-7", "\x1b[1;32mHEALTHY", "▂", clearBelow + homeCursor, "asking plegd: nobody is there", clearBelow + leaveScreen,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)

@@ -69,6 +69,29 @@ func spans(one *incident.Incident) (verdicts, ready []span) {
 	return verdicts, ready
 }
 
+// before returns the verdict that an incident began from, since when it stood.
+func before(one *incident.Incident) []span {
+	if len(one.Timeline) == 0 || one.Timeline[0].Snapshot == nil || one.Timeline[0].Snapshot.Previous == nil {
+		return nil
+	}
+	v := one.Timeline[0].Snapshot.Previous
+	return []span{{v.Since, string(v.State)}}
+}
+
+// Chained returns the snapshot whose chain of waiting explains an incident best: the one
+// that explains it, else the last one that names a culprit; nil where none does.
+func Chained(one *incident.Incident) *health.Snapshot {
+	if s := Explaining(one); s != nil && s.Culprit != nil {
+		return s
+	}
+	for _, m := range slices.Backward(one.Timeline) {
+		if m.Snapshot != nil && m.Snapshot.Culprit != nil {
+			return m.Snapshot
+		}
+	}
+	return nil
+}
+
 // NotReadyFor says for how long the node was NotReady by the model.
 func NotReadyFor(one *incident.Incident) string {
 	_, ready := spans(one)
@@ -219,7 +242,7 @@ func IncidentPlot(one *incident.Incident) *Plot {
 		threshold = s.Threshold
 	}
 	over := span{from: end(one)}
-	rows := []row{{"Verdict", append([]span{{from, string(health.StateHealthy)}}, append(verdicts, over)...)}}
+	rows := []row{{"Verdict", slices.Concat(before(one), verdicts, []span{over})}}
 	if slices.ContainsFunc(ready, func(s span) bool { return s.class != "" }) {
 		rows = append(rows, row{"Predicted", append(ready, over)})
 	}

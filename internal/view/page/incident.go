@@ -14,7 +14,7 @@ import (
 type incidentData struct {
 	*incident.Incident
 	frame
-	Explaining *health.Snapshot
+	Chained *health.Snapshot
 	// Outcome, Lasted, When and NotReady are the incident's head in words; TimeLeft is the
 	// present countdown while it is open.
 	Outcome, Lasted, When, NotReady, TimeLeft string
@@ -41,7 +41,7 @@ type momentRow struct {
 // names of pods.
 func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incident.Incident, now *health.Snapshot, names bool) {
 	data := incidentData{
-		Incident: one, frame: p.frame(r, now, names), Explaining: view.Explaining(one),
+		Incident: one, frame: p.frame(r, now, names), Chained: view.Chained(one),
 		Outcome: view.Outcome(&one.Summary), NotReady: view.NotReadyFor(one), Plot: view.IncidentPlot(one), Ending: view.Ending(one), FollowUp: stepsParts(view.FollowUp(one)),
 		JSONPath: view.PathIncidents + "/" + one.ID, MarkdownPath: view.PathIncidentPages + "/" + one.ID + view.MarkdownSuffix,
 	}
@@ -75,7 +75,7 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 		}
 		data.Moments = append(data.Moments, row)
 	}
-	if s := data.Explaining; s != nil {
+	if s := view.Explaining(one); s != nil {
 		data.Meaning, _ = runbook(s, one.Reason)
 		data.StepParts, data.Facts = stepsParts(s.Steps), view.MomentFacts(s)
 	}

@@ -102,8 +102,7 @@ func (m *markdown) head(one *incident.Incident, node string, names bool) {
 	}
 	add("Worst verdict", string(one.State))
 	add("Cause", escape(one.Reason))
-	s := view.Explaining(one)
-	if s != nil && s.Culprit != nil {
+	if s := view.Chained(one); s != nil {
 		add("Culprit", escape(view.Link(*s.Culprit)))
 	}
 	add("Node", view.NotReadyFor(one))
@@ -161,13 +160,13 @@ func (m *markdown) cause(one *incident.Incident) {
 	if meaning != "" {
 		m.printf("%s\n", escape(meaning))
 	}
-	if s != nil && len(s.Chain) > 0 {
-		m.printf("\nWho waited for whom:\n\n1. %s\n", view.KubeletLink)
-		for _, l := range s.Chain {
+	if c := view.Chained(one); c != nil {
+		m.printf("\nWho waited for whom at %s (%s):\n\n1. %s\n", c.At.UTC().Format("15:04:05"), escape(c.Reason), view.KubeletLink)
+		for _, l := range c.Chain {
 			m.printf("1. %s\n", escape(view.Link(l)))
 		}
-		if s.ChainEnd != "" {
-			m.printf("\nNo further: %s.\n", escape(s.ChainEnd))
+		if c.ChainEnd != "" {
+			m.printf("\nNo further: %s.\n", escape(c.ChainEnd))
 		}
 	}
 	m.printf("\n")

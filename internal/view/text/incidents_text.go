@@ -51,7 +51,7 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	for i, line := range view.Ending(one) {
 		t.row([]string{"Ending", ""}[min(i, 1)], line)
 	}
-	if s := view.Explaining(one); s != nil {
+	if s := view.Chained(one); s != nil {
 		t.chain(s)
 	}
 	t.buf.WriteByte('\n')

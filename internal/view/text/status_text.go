@@ -149,7 +149,7 @@ func (t *textWriter) forecast(d *health.Snapshot) {
 	t.buf.WriteByte('\n')
 	t.row("Kubelet", view.Kubelet(d))
 	t.row("Time left", view.TimeLeft(d))
-	t.row("Next", view.Say(d.Next))
+	t.row("Next", view.Say(strings.ReplaceAll(d.Next, "`", "")))
 	for i, step := range d.Steps {
 		t.row("", fmt.Sprintf("%d. %s", i+1, view.Say(strings.ReplaceAll(step, "`", ""))))
 	}
