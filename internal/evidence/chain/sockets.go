@@ -80,7 +80,7 @@ func (w *Walker) unreadByPeers(ctx context.Context, f *waiting, before *look) {
 		switch {
 		case now.own.Name != "" && now.own.WQueue < fullBuffer:
 			// It is the server's end: a client that reads late holds up nobody until
-			// there is no more room for what it is sent.
+			// there is no room left for what it is sent.
 		case now.peer.Inode != 0 && b.peer.Cookie == now.peer.Cookie && b.peer.RQueue > 0 && now.peer.RQueue >= b.peer.RQueue:
 			w.peerWait(ctx, f, now, fmt.Sprintf("%d bytes that it has sent wait unread at the other end of %s", now.peer.RQueue, now.text()))
 		case now.own.Peer == 0 && b.own.Peer == 0 && b.own.WQueue > 0 && now.own.WQueue >= b.own.WQueue && now.own.Name == "":
