@@ -196,41 +196,37 @@ soak-week: ## Play a week of relists, faults and flapping in fast forward: make 
 	TMPDIR=/dev/shm $(GO) test -count=1 -timeout 3h -v -run TestWeek ./internal/daemon -days $(or $(DAYS),7)
 
 .PHONY: bench
-bench: ## Measure a relist's cost beside a plain client's and the floor: make bench [ARGS='-pods 110']
+bench: build ## Measure plegd, its parts, a plain client and the floor at 10 to 5000 pods, in one table: make bench [ARGS='-pods 110'] [WRITE=docs/performance.md]
 	@$(GO) build -o build/bench ./bench
-	@build/bench $(ARGS)
+	@bash bench/write.sh table "$(WRITE)" build/bench $(ARGS)
 
-.PHONY: bench-evidence
-bench-evidence: ## Measure the sources of evidence alone beside a bare peer at 1 Hz, with 110 shims: make bench-evidence [ARGS='-window 1m']
+.PHONY: bench-latency
+bench-latency: ## Measure the time from the end of a relist to the published verdict, also while ten scrapers ask: make bench-latency [WRITE=docs/performance.md]
 	@$(GO) build -o build/bench ./bench
-	@build/bench -mode evidence $(ARGS)
+	@bash bench/write.sh latency "$(WRITE)" build/bench -mode latency -pods 110,5000 -window 1m $(ARGS)
 
-.PHONY: bench-daemon
-bench-daemon: build ## Measure the whole daemon beside a bare peer at 1 Hz, and a scrape: make bench-daemon [ARGS='-window 1m']
+.PHONY: bench-faults
+bench-faults: build ## Measure what plegd spends while a runtime is stopped, out of descriptors or hangs: make bench-faults [WRITE=docs/performance.md]
 	@$(GO) build -o build/bench ./bench
-	@build/bench -mode daemon $(ARGS)
+	@bash bench/write.sh faults "$(WRITE)" build/bench -mode faults $(ARGS)
+
+.PHONY: bench-profile
+bench-profile: ## Show where the CPU time of the whole daemon goes at 110 pods, in a steady state of five minutes
+	@$(GO) build -o build/bench ./bench
+	@build/bench -mode latency -pods 110 -window 5m -profile build/daemon.pprof >/dev/null
+	@$(GO) tool pprof -top -cum -nodecount 60 build/bench build/daemon.pprof 2>/dev/null | sed -n '/flat%/,$$p' | sed -E 's/\[go\.shape.*\]\)/[T])/; s#(github.com/plegd/plegd|google.golang.org)/##'
 
 .PHONY: bench-containerd
-bench-containerd: build ## Measure on a real containerd with 200 pods, and what containerd spends (root)
+bench-containerd: build ## Measure what a real containerd with 200 pods spends on each client (root): make bench-containerd [WRITE=docs/performance.md]
 	@[ "$$(id -u)" = 0 ] || { echo "make bench-containerd: needs root: it starts a containerd" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@$(GO) build -o build/bench ./bench
-	@$(GO) test -tags e2e -count=1 -timeout 30m -v -run TestContainerd ./test/bench/
+	@bash bench/write.sh containerd "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run TestContainerd ./test/bench/
 
 .PHONY: bench-soak
 bench-soak: ## Make a day's relists back to back and show that nothing grows (minutes)
 	@$(GO) build -o build/bench ./bench
 	@build/bench -mode soak $(ARGS)
-
-.PHONY: bench-profile
-bench-profile: ## Show where the CPU time of a steady state at 5000 pods goes
-	@$(GO) build -o build/bench ./bench
-	@build/bench -mode profile -relists 600 -profiles build $(ARGS)
-	@$(GO) tool pprof -top -nodecount 24 build/bench build/plegd-5000.pprof 2>/dev/null | sed -n '/flat%/,$$p' | sed -E 's/\[go\.shape.*\]\)/[T])/; s#(github.com/plegd/plegd|google.golang.org)/##'
-
-.PHONY: bench-all
-bench-all: ## Make every table of docs/performance.md (half an hour, root): make bench-all [WRITE=docs/performance.md] [ONLY='steady daemon']
-	@ONLY="$(ONLY)" bash bench/all.sh $(WRITE)
 
 .PHONY: bench-compare
 bench-compare: ## Compare the Go benchmarks with another commit's: make bench-compare REF=v0.1.0

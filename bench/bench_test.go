@@ -62,7 +62,7 @@ func TestSubjectsDoTheSameWork(t *testing.T) {
 				}
 			}
 
-			floor, peer, plegd := all["floor"], all["peer"], all["plegd"]
+			floor, peer, plegd := all[floorName], all[plainName], all[relistName]
 			if floor.bytes() == 0 || floor.bytes() != plegd.bytes() {
 				t.Errorf("the floor received %d bytes, plegd %d", floor.bytes(), plegd.bytes())
 			}
@@ -88,7 +88,7 @@ func TestMeasureCountsWholeRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(rt.Stop)
-	s, err := newSubject("peer", socket)
+	s, err := newSubject(plainName, socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,41 @@ func TestMeasureCountsWholeRounds(t *testing.T) {
 	}
 }
 
+// compare lets all subjects make relists in turns, and returns their rounds.
+func compare(ctx context.Context, pods, containers, rounds, relists int) (map[string]result, error) {
+	dir, err := os.MkdirTemp("", "plegd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "runtime.sock")
+	server, err := startRuntimeChild(ctx, socket, pods, containers, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer server.close()
+	results := map[string]result{}
+	for _, name := range subjects() {
+		c, err := startChild(ctx, name, "-socket", socket)
+		if err != nil {
+			return nil, err
+		}
+		defer c.close()
+		for range rounds {
+			r, err := c.round(order{Relists: relists})
+			if err != nil {
+				return nil, err
+			}
+			results[name] = append(results[name], r)
+		}
+	}
+	return results, nil
+}
+
 func TestCompareRunsEverySubject(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	results, err := compare(ctx, config{pods: 2, containers: 1, rounds: 2, relists: 5})
+	results, err := compare(ctx, 2, 1, 2, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +152,11 @@ func TestCompareRunsEverySubject(t *testing.T) {
 func TestSteadyStateAllocatesForItsCallsOnly(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	results, err := compare(ctx, config{pods: 500, containers: 2, rounds: 3, relists: 10})
+	results, err := compare(ctx, 500, 2, 3, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	floor, peer, plegd := results["floor"], results["peer"], results["plegd"]
+	floor, peer, plegd := results[floorName], results[plainName], results[relistName]
 	t.Logf("objects: floor %.0f, plegd %.0f; bytes: peer %.0f, plegd %.0f", floor.allocObjects(), plegd.allocObjects(), peer.allocBytes(), plegd.allocBytes())
 	if more := plegd.allocObjects() - floor.allocObjects(); more > 40 {
 		t.Errorf("a relist of 1500 unchanged entries makes %.0f allocations more than receiving them, want 40 at most", more)

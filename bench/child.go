@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/pprof"
 	"syscall"
 	"time"
 )
@@ -25,6 +24,9 @@ type order struct {
 	Period  time.Duration
 	// Collect asks for the heap in use after a collection.
 	Collect bool
+	// Failpoints are for the runtime, Window is how long the daemon is watched.
+	Failpoints string
+	Window     time.Duration
 }
 
 // reply is one line from a child; the first, empty one says that it is ready.
@@ -42,54 +44,28 @@ func child(args []string) error {
 	containers := flags.Int("containers", 0, "")
 	churn := flags.Float64("churn", 0, "")
 	profile := flags.String("cpuprofile", "", "")
-	kubelet := flags.String("kubelet", "", "")
+	address := flags.String("address", "", "")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	out := json.NewEncoder(os.Stdout)
-	if name == runtimeName {
-		rt, err := startRuntime(*socket, *pods, *containers, *churn)
+	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	handle, end, err := start(ctx, name, *socket, *address, *pods, *containers, *churn)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer end()
+	if *profile != "" {
+		stop, err := profileInto(*profile)
 		if err != nil {
 			return err
 		}
-		defer rt.Stop()
-		if err := out.Encode(reply{}); err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, os.Stdin) // until the parent is gone
-		return err
-	}
-
-	if name == evidenceName {
-		return gatherEvidence(*socket, *kubelet, os.Stdin, out)
-	}
-	s, err := newSubject(name, *socket)
-	if err != nil {
-		return err
-	}
-	ctx := context.Background()
-	// Warm: the first relist of plegd inspects every pod, the others learn how
-	// large a map to make.
-	for range 3 {
-		if err := s.relist(ctx); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+		defer stop()
 	}
 	if err := out.Encode(reply{}); err != nil {
 		return err
 	}
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	in := json.NewDecoder(os.Stdin)
 	for {
 		var o order
 		if err := in.Decode(&o); errors.Is(err, io.EOF) {
@@ -98,19 +74,54 @@ func child(args []string) error {
 			return err
 		}
 		var answer reply
-		if answer.Round, err = measure(ctx, s, o.Relists, o.Period); err != nil {
+		if answer.Round, err = handle(o); err != nil {
 			answer.Err = err.Error()
-		}
-		if o.Collect {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			answer.Round.Heap = m.HeapAlloc
 		}
 		if err := out.Encode(answer); err != nil {
 			return err
 		}
 	}
+}
+
+// start starts what a child is; handle obeys an order.
+func start(ctx context.Context, name, socket, address string, pods, containers int, churn float64) (handle func(order) (round, error), end func(), err error) {
+	handle, end = func(order) (round, error) { return round{}, nil }, func() {}
+	switch name {
+	case runtimeName:
+		rt, err := startRuntime(socket, pods, containers, churn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(o order) (round, error) { return round{}, rt.SetFailpoints(o.Failpoints) }, rt.Stop, nil
+	case evidenceName:
+		return handle, end, runEvidence(ctx, socket)
+	case probesName:
+		return handle, end, runProbes(ctx, socket)
+	case daemonName:
+		d, err := runDaemon(ctx, socket, address)
+		return func(o order) (round, error) { return round{Latencies: d.verdicts(o.Window)}, nil }, end, err
+	}
+	s, err := newSubject(name, socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Warm: the first relist of plegd inspects every pod, the others learn how
+	// large a map to make.
+	for range 3 {
+		if err := s.relist(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return func(o order) (round, error) {
+		r, err := measure(ctx, s, o.Relists, o.Period)
+		if o.Collect {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			r.Heap = m.HeapAlloc
+		}
+		return r, err
+	}, s.close, nil
 }
 
 // process is a child of the bench.
@@ -186,7 +197,7 @@ func (p *process) close() {
 	go func() { _ = p.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(3 * time.Second):
+	case <-time.After(time.Second):
 		_ = p.cmd.Process.Kill()
 		<-done
 	}

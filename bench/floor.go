@@ -17,8 +17,8 @@ type floor struct {
 	received int
 }
 
-func newFloor(socket string, more ...grpc.DialOption) (*floor, error) {
-	conn, err := dial(socket, append(more, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(sizeCodec{})))...)
+func newFloor(socket string) (*floor, error) {
+	conn, err := dial(socket, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(sizeCodec{})))
 	if err != nil {
 		return nil, err
 	}

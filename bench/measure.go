@@ -2,28 +2,9 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
-
-// config is one row group of the table.
-type config struct {
-	pods, containers, rounds int
-	// relists is how many a round holds; 0 lets the number of pods decide.
-	relists int
-	churn   float64
-	// resident is how many relists at 1 Hz come before the resident memory is
-	// read.
-	resident int
-	// profiles is the directory for the subjects' CPU profiles, "" for none.
-	profiles string
-}
 
 // round is what a subject reports of one round.
 type round struct {
@@ -40,8 +21,6 @@ type round struct {
 	// collection, in bytes.
 	RSS  int64
 	Heap uint64
-	// Shims are those that the evidence has found.
-	Shims int
 	// Goroutines and FDs are the process's.
 	Goroutines, FDs int
 	// Pods and Events are what the subject counted: how it is known that all
@@ -83,69 +62,4 @@ func median[T cmp.Ordered](r result, of func(round) T) T {
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// compare runs all subjects against one runtime of the size given.
-func compare(ctx context.Context, cfg config) (map[string]result, error) {
-	dir, err := os.MkdirTemp("", "plegd-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "runtime.sock")
-
-	server, err := startRuntimeChild(ctx, socket, cfg.pods, cfg.containers, cfg.churn)
-	if err != nil {
-		return nil, err
-	}
-	defer server.close()
-
-	children := map[string]*process{}
-	for _, name := range subjects() {
-		args := []string{"-socket", socket}
-		if cfg.profiles != "" {
-			args = append(args, "-cpuprofile", filepath.Join(cfg.profiles, fmt.Sprintf("%s-%d.pprof", name, cfg.pods)))
-		}
-		c, err := startChild(ctx, name, args...)
-		if err != nil {
-			return nil, err
-		}
-		defer c.close()
-		children[name] = c
-	}
-
-	results := map[string]result{}
-	n := cmp.Or(cfg.relists, relistsPerRound(cfg.pods))
-	for i := range cfg.rounds {
-		for j := range subjects() {
-			// Another order in each round: nobody always runs after the same one.
-			name := subjects()[(i+j)%len(subjects())]
-			r, err := children[name].round(order{Relists: n})
-			if err != nil {
-				return nil, err
-			}
-			results[name] = append(results[name], r)
-		}
-	}
-	if cfg.resident > 0 {
-		if err := atOneHertz(children, results, cfg.resident); err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
-}
-
-// atOneHertz lets all subjects relist once a second, at the same time, and puts
-// what they hold then into their last round.
-func atOneHertz(children map[string]*process, results map[string]result, n int) error {
-	var all errgroup.Group
-	for name, c := range children {
-		last := &results[name][len(results[name])-1]
-		all.Go(func() error {
-			r, err := c.round(order{Relists: n, Period: time.Second})
-			last.RSS = r.RSS
-			return err
-		})
-	}
-	return all.Wait()
 }

@@ -85,21 +85,6 @@ func (p *peer) lists(ctx context.Context) (*runtimeapi.ListPodSandboxResponse, *
 	return sandboxes, containers, err
 }
 
-// decode is the part of the peer that is not its own: both lists decoded by the
-// generated client, and nothing made of them. It shows whether the peer is fair.
-type decode struct{ *peer }
-
-func newDecode(socket string) (decode, error) {
-	p, err := newPeer(socket)
-	return decode{p}, err
-}
-
-func (d decode) relist(ctx context.Context) error {
-	sandboxes, containers, err := d.lists(ctx)
-	d.measure(sandboxes, containers)
-	return err
-}
-
 // measure notes the size of the answers, once: what the runtime sends does not
 // change much.
 func (p *peer) measure(sandboxes *runtimeapi.ListPodSandboxResponse, containers *runtimeapi.ListContainersResponse) {

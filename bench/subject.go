@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/plegd/plegd/internal/cri"
 )
 
 // subject makes relists.
@@ -30,21 +28,23 @@ type subject interface {
 	close()
 }
 
-// subjects are the names of all subjects, in the order of the table.
-func subjects() []string { return []string{"floor", "floor+", "decode", "peer", "plegd"} }
+// The names of the subjects.
+const (
+	floorName  = "floor"
+	plainName  = "plain"
+	relistName = "relist"
+)
+
+func subjects() []string { return []string{floorName, plainName, relistName} }
 
 func newSubject(name, socket string) (subject, error) {
 	switch name {
-	case "floor":
+	case floorName:
 		return newFloor(socket)
-	case "floor+":
-		return newFloor(socket, cri.Transport()...)
-	case "decode":
-		return newDecode(socket)
-	case "peer":
+	case plainName:
 		return newPeer(socket)
-	case "plegd":
-		return newPlegd(socket)
+	case relistName:
+		return newOwnRelist(socket)
 	}
 	return nil, fmt.Errorf("there is no subject %q", name)
 }
@@ -74,7 +74,7 @@ const (
 // The CPU time is that of the whole round: the collector and the transport work
 // between relists too.
 func measure(ctx context.Context, s subject, n int, pause time.Duration) (round, error) {
-	r := round{Relists: n, Latencies: make([]time.Duration, 0, n)}
+	r := round{Relists: n, Latencies: make([]time.Duration, 0, min(n, 1000))}
 	// While the others had their turn the runtime may have changed: that is not
 	// this round's.
 	if err := s.relist(ctx); err != nil {
@@ -89,7 +89,9 @@ func measure(ctx context.Context, s subject, n int, pause time.Duration) (round,
 		if err := s.relist(ctx); err != nil {
 			return r, err
 		}
-		r.Latencies = append(r.Latencies, time.Since(start))
+		if len(r.Latencies) < cap(r.Latencies) {
+			r.Latencies = append(r.Latencies, time.Since(start))
+		}
 		if pause > 0 {
 			time.Sleep(pause)
 		}

@@ -172,7 +172,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.runtime.close()
 	tasks := append([]Task{
 		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier,
-		d.version,
+		d.version, collector{},
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)
 	if d.events != nil {

@@ -25,8 +25,8 @@ const (
 	settledAge    = 10 * time.Second
 	settledRounds = 8
 	// slowLooks is how many of the shims that look asleep are looked at more
-	// closely in one sample. 110 of them take 20 s.
-	slowLooks = 16
+	// closely in one sample. 110 of them take a minute.
+	slowLooks = 4
 	// searchChildrenAgain is the time between two searches of all processes: the
 	// children that are known are looked at more often.
 	searchChildrenAgain = 2500 * time.Millisecond
@@ -81,7 +81,7 @@ type shim struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
 // when the same thread has not run since the sample before. That its cgroup is
 // frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of 16 shims in each sample.
+// turn: of 4 shims in each sample.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI

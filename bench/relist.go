@@ -10,10 +10,10 @@ import (
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// plegd is plegd's own relist: its connection, its reader, its loop. The loop
+// ownRelist is plegd's own relist: its connection, its reader, its loop. The loop
 // runs as in the daemon; only its period is taken away, and each relist waits
 // until the bench asks for it.
-type plegd struct {
+type ownRelist struct {
 	stop func()
 	loop *relist.Loop
 	gate chan struct{}
@@ -21,8 +21,8 @@ type plegd struct {
 	wire *callSizes
 }
 
-func newPlegd(socket string) (*plegd, error) {
-	p := &plegd{gate: make(chan struct{}), wire: &callSizes{}}
+func newOwnRelist(socket string) (*ownRelist, error) {
+	p := &ownRelist{gate: make(chan struct{}), wire: &callSizes{}}
 	client, err := cri.New(cri.Options{Path: socket, Observer: p.wire})
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func newPlegd(socket string) (*plegd, error) {
 	return p, nil
 }
 
-func (p *plegd) relist(ctx context.Context) error {
+func (p *ownRelist) relist(ctx context.Context) error {
 	p.gate <- struct{}{}
 	select {
 	case r := <-p.loop.Results():
@@ -61,29 +61,29 @@ func (p *plegd) relist(ctx context.Context) error {
 	}
 }
 
-func (p *plegd) bytes() int  { return int(p.wire.sandboxes.Load() + p.wire.containers.Load()) }
-func (p *plegd) pods() int   { return p.loop.Snapshot().RunningPods }
-func (p *plegd) events() int { return int(p.seen.Load()) }
-func (p *plegd) close()      { p.stop() }
+func (p *ownRelist) bytes() int  { return int(p.wire.sandboxes.Load() + p.wire.containers.Load()) }
+func (p *ownRelist) pods() int   { return p.loop.Snapshot().RunningPods }
+func (p *ownRelist) events() int { return int(p.seen.Load()) }
+func (p *ownRelist) close()      { p.stop() }
 
 // EventGenerated counts; the other methods make p a relist.Observer.
-func (p *plegd) EventGenerated(t relist.EventType) {
+func (p *ownRelist) EventGenerated(t relist.EventType) {
 	if t != relist.PodSync {
 		p.seen.Add(1)
 	}
 }
 
 // RelistDone is not needed here.
-func (p *plegd) RelistDone(time.Duration, time.Duration, bool) {}
+func (p *ownRelist) RelistDone(time.Duration, time.Duration, bool) {}
 
 // RelistInterval is not needed here.
-func (p *plegd) RelistInterval(time.Duration) {}
+func (p *ownRelist) RelistInterval(time.Duration) {}
 
 // EventDiscarded is not needed here.
-func (p *plegd) EventDiscarded() {}
+func (p *ownRelist) EventDiscarded() {}
 
 // InspectionDone is not needed here.
-func (p *plegd) InspectionDone(bool) {}
+func (p *ownRelist) InspectionDone(bool) {}
 
 // gated is the runtime, but the first call of a relist waits.
 type gated struct {
