@@ -2,7 +2,7 @@
 # Installs what the end-to-end tests need beside Go, from Debian's packages, and
 # nothing where nothing is missing. Needs root only when something is. With
 # `observe` what test/observe and test/page need instead, with `vm` what test/vm
-# needs.
+# needs, with `cluster` what test/cluster needs besides.
 set -euo pipefail
 
 # A package and the program, or file, that shows that it is there: on other systems, or
@@ -22,6 +22,8 @@ if [ "${1-}" = observe ]; then
   )
 elif [ "${1-}" = soak ]; then
   needed+=(podman:podman conmon:conmon)
+elif [ "${1-}" = cluster ]; then
+  needed+=(etcd-server:etcd prometheus-alertmanager:prometheus-alertmanager victoria-metrics:vmagent)
 elif [ "${1-}" = vm ]; then
   needed=(
     qemu-system-x86:qemu-system-x86_64

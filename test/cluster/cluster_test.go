@@ -1,0 +1,255 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/kubelet/record"
+	"github.com/plegd/plegd/test/lab"
+)
+
+const frozen = "RuntimeFrozen"
+
+// TestWalk is a newcomer's walk: plegd comes into a cluster that has a Prometheus,
+// faults are made, and plegd is upgraded and removed.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	api := c.watchNode()
+	m := c.startMonitoring()
+	tag := c.importImage()
+	client := c.node.Client(5 * time.Second)
+
+	installed := time.Now()
+	c.install(tag)
+	ready := time.Since(installed)
+	m.selects(t, time.Minute, `pleg_verdict{state="healthy"} == 1`)
+	scraped := time.Since(installed)
+	lab.Report(t, "chart: ready %s after helm install began, scraped by both jobs after %s", round(ready), round(scraped))
+	s := awaitSources(t, client)
+	if path := s.Facts.Endpoint.Path; path != lab.DefaultSocket {
+		t.Errorf("plegd found the runtime at %q, want %s", path, lab.DefaultSocket)
+	}
+	if text := c.run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
+		t.Errorf("plegd status in the pod:\n%s", text)
+	}
+	c.startService()
+
+	c.stopShim(client)
+	// The alerts leave a plegd that has just come in peace for a while.
+	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)
+	c.freezeAndPage(api, m)
+	c.upgrade(client, m)
+	c.uninstall()
+}
+
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
+
+const webPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}, "spec": {
+  "hostNetwork": true, "terminationGracePeriodSeconds": 0,
+  "containers": [{"name": "web", "image": "` + lab.PauseImage + `", "imagePullPolicy": "Never"}]}}`
+
+// stopShim stops the shim of one of the cluster's pods.
+func (c *cluster) stopShim(client *http.Client) {
+	c.t.Helper()
+	c.must(os.WriteFile(c.path("web.json"), []byte(webPod), 0o644))
+	c.run("kubectl", "apply", "-f", c.path("web.json"))
+	c.run("kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod/web")
+	id := c.run("kubectl", "get", "pod", "web", "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+	shim := c.parentOf(strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
+	awaitReason(c.t, client, 30*time.Second, "")
+	c.must(syscall.Kill(shim, syscall.SIGSTOP))
+	named := awaitReason(c.t, client, 10*time.Second, "ShimStuck")
+	c.must(syscall.Kill(shim, syscall.SIGCONT))
+	gone := awaitReason(c.t, client, 10*time.Second, "")
+	lab.Report(c.t, "a stopped shim of a pod: ShimStuck after %s, gone %s after the recovery", round(named), round(gone))
+}
+
+// parentOf returns the parent of the process in a container: its shim.
+func (c *cluster) parentOf(container string) int {
+	c.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	c.must(err)
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(b), container) {
+			continue // it has ended meanwhile, or is another's
+		}
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(f), "stat"))
+		c.must(err)
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		parent, err := strconv.Atoi(fields[1])
+		c.must(err)
+		return parent
+	}
+	c.t.Fatalf("no process is in the container %s", container)
+	return 0
+}
+
+// freezeAndPage stops containerd for 150 s: the page must come before the API server
+// shows the node NotReady, with the reason and its runbook, and be resolved after
+// the recovery.
+func (c *cluster) freezeAndPage(api *conditions, m *monitoring) {
+	c.t.Helper()
+	x := c.compare(api, 0, scenario{name: "SIGSTOP for 150 s", run: func(x *comparison) { x.freeze(150 * time.Second) }})
+	page := m.calls.await(c.t, time.Second, "PLEGUnhealthy", "firing")
+	runbook := "docs/reasons/" + frozen + ".md"
+	if !strings.HasSuffix(page.Annotations["runbook_url"], runbook) || !strings.Contains(page.Annotations["summary"], nodeName) || !strings.Contains(page.Annotations["description"], frozen) {
+		c.t.Errorf("the page: %v", page.Annotations)
+	}
+	if _, err := os.Stat("../../" + runbook); err != nil {
+		c.t.Errorf("the runbook that the page names: %v", err)
+	}
+	writes, _ := api.since(x.fault)
+	notReady := firstNotReady(writes)
+	if notReady == nil {
+		c.t.Fatal("the API server never showed the node NotReady")
+	}
+	if !page.At.Before(notReady.At) {
+		c.t.Errorf("the page came %s after the fault, NotReady after %s", page.At.Sub(x.fault), notReady.At.Sub(x.fault))
+	}
+	resolved := m.calls.await(c.t, 10*time.Minute, "PLEGUnhealthy", "resolved")
+	lab.Report(c.t, "containerd stopped for 150 s: page with %s and its runbook after %s, NotReady in the API after %s, page resolved %s after the recovery",
+		frozen, round(page.At.Sub(x.fault)), round(notReady.At.Sub(x.fault)), round(resolved.At.Sub(x.recovery)))
+	c.t.Logf("events of the node:\n%s", c.run("kubectl", "get", "events", "--all-namespaces", "--field-selector=involvedObject.kind=Node"))
+}
+
+func firstNotReady(writes []record.Write) *record.Write {
+	for i := range writes {
+		if !writes[i].Ready {
+			return &writes[i]
+		}
+	}
+	return nil
+}
+
+// upgrade changes a value of the release: the kubelet's configuration is mounted.
+// What plegd has recorded before is still there.
+func (c *cluster) upgrade(client *http.Client, m *monitoring) {
+	c.t.Helper()
+	before := c.pod()
+	path, err := filepath.Abs(chart)
+	c.must(err)
+	began := time.Now()
+	c.helmRun("upgrade", "plegd", path, "--namespace", namespace, "--reuse-values", "--set", "kubeletConfig="+kubeletConfig, "--wait", "--timeout", "2m")
+	took := time.Since(began)
+	awaitReason(c.t, client, 30*time.Second, "")
+	after := c.pod()
+	if after == before {
+		c.t.Errorf("the pod is still %s after the upgrade", before)
+	}
+	s := awaitSources(c.t, client)
+	if from := s.Facts.Config.From["nodeStatusUpdateFrequency"]; from != kubeletConfig {
+		c.t.Errorf("nodeStatusUpdateFrequency comes from %q after the upgrade, want %s: %v", from, kubeletConfig, s.Facts.Config.From)
+	}
+	if incidents := c.run("kubectl", "-n", namespace, "exec", after, "--", "plegd", "incidents"); !strings.Contains(incidents, frozen) {
+		c.t.Errorf("the incident from before the upgrade is gone:\n%s", incidents)
+	}
+	m.selects(c.t, time.Minute, `pleg_verdict{state="healthy"} == 1 and on (instance) plegd_build_info`)
+	lab.Report(c.t, "helm upgrade with another value: %s until the new pod is ready", round(took))
+	for _, p := range m.calls.all() {
+		if a := p.Labels["alertname"]; p.At.After(began) && p.Status == "firing" && a != "PLEGUnhealthy" {
+			c.t.Errorf("the upgrade made a page: %s %s", p.Receiver, a)
+		}
+	}
+}
+
+// uninstall removes the release: nothing of it is left in the API, and no process on
+// the node. The directory of the incidents stays, as documented.
+func (c *cluster) uninstall() {
+	c.t.Helper()
+	c.helmRun("uninstall", "plegd", "--namespace", namespace, "--wait", "--timeout", "1m")
+	names := strings.Fields(c.run("kubectl", "api-resources", "--verbs=list", "-o", "name"))
+	// The API server warns of these two: they are deprecated.
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "componentstatuses" || name == "endpoints" })
+	kinds := strings.Join(names, ",")
+	lab.Eventually(c.t, 30*time.Second, "nothing of the release is left", func() error {
+		left := c.run("kubectl", "get", kinds, "--all-namespaces", "--ignore-not-found", "-o", "name", "-l", "app.kubernetes.io/instance=plegd")
+		if left = strings.TrimSpace(left); left != "" {
+			return fmt.Errorf("left: %s", left)
+		}
+		return nil
+	})
+	client := c.node.Client(time.Second)
+	var refused *net.OpError
+	if _, err := getStatus(client, podURL); err == nil {
+		c.t.Error("after helm uninstall something still serves at plegd's port")
+	} else if !errors.As(err, &refused) || refused.Op != "dial" {
+		c.t.Errorf("plegd's port after helm uninstall: %v", err)
+	}
+	if _, err := os.Stat(c.node.Path("/var/lib/plegd")); err != nil {
+		c.t.Errorf("the incidents on the node: %v", err)
+	}
+}
+
+// TestPredictions compares both plegds with the API server in more scenarios.
+func TestPredictions(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	api := c.watchNode()
+	c.install(c.importImage())
+	c.startService()
+	for i, s := range []scenario{
+		{
+			name: "SIGSTOP for 60 s", run: func(x *comparison) { x.freeze(60 * time.Second) },
+			deviation: "the kubelet's node status update waits in Version and continues when the runtime does: whether it then finds the last good Status too old depends on which of two answers arrives first",
+		},
+		{
+			name: "killed, started again after 45 s", statusRule: true,
+			run: func(x *comparison) {
+				x.fault = time.Now()
+				x.containerd.Kill()
+				x.sleep(45 * time.Second)
+				x.containerd.Start()
+				x.recovery = time.Now()
+			},
+		},
+		{
+			name: "the kubelet is restarted 20 s into a SIGSTOP for 150 s", run: (*comparison).restartKubelet,
+			deviation: "a kubelet that finds no runtime ends again, so nobody writes the node's status; the node controller then sets Ready to Unknown, which plegd does not model",
+		},
+	} {
+		c.compare(api, i+1, s)
+	}
+}
+
+// restartKubelet restarts the kubelet in the middle of a freeze, as its unit does:
+// whenever it ends it is started again after 10 s.
+func (x *comparison) restartKubelet() {
+	x.fault = time.Now()
+	x.containerd.Freeze()
+	x.sleep(20 * time.Second)
+	x.kubelet.Kill()
+	x.startKubelet()
+	for time.Since(x.fault) < 150*time.Second {
+		if !x.kubelet.Running() {
+			x.sleep(10 * time.Second)
+			x.startKubelet()
+		}
+		x.sleep(time.Second)
+	}
+	x.containerd.Thaw()
+	x.recovery = time.Now()
+	lab.Eventually(x.t, time.Minute, "the kubelet stays", func() error {
+		if !x.kubelet.Running() {
+			x.startKubelet()
+			return fmt.Errorf("it has ended")
+		}
+		if !x.api.isReady() {
+			return fmt.Errorf("the node is not Ready")
+		}
+		return nil
+	})
+}

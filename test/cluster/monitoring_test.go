@@ -1,0 +1,314 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+const (
+	prometheusAddress = "127.0.0.1:9090"
+	managerAddress    = "127.0.0.1:9093"
+	// webhookAddress is where deploy/prometheus/alertmanager.yml sends its messages.
+	webhookAddress = "127.0.0.1:9095"
+	// nodeJob scrapes the nodes, as deploy/prometheus/prometheus.kubernetes.yml says;
+	// podJob scrapes the chart's pods, as its PodMonitor says.
+	nodeJob = "plegd"
+	podJob  = "plegd/plegd"
+)
+
+// account is what prometheus.kubernetes.yml says that Prometheus needs, and what
+// prometheus-operator gives it for pods.
+const account = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: prometheus}
+rules:
+  - {apiGroups: [""], resources: [nodes, pods], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: prometheus}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: prometheus}
+subjects:
+  - {apiGroup: rbac.authorization.k8s.io, kind: User, name: prometheus}
+`
+
+// monitoring is the cluster's Prometheus and Alertmanager, and who is on call.
+type monitoring struct {
+	*lab.Prometheus
+	calls *onCall
+}
+
+// startMonitoring starts them with the files of deploy/prometheus.
+func (c *cluster) startMonitoring() *monitoring {
+	c.t.Helper()
+	c.must(os.WriteFile(c.path("account.yml"), []byte(account), 0o644))
+	c.run("kubectl", "apply", "-f", c.path("account.yml"))
+
+	m := &monitoring{calls: &onCall{}}
+	webhook := &http.Server{Handler: m.calls, ReadHeaderTimeout: 10 * time.Second}
+	listener := c.node.Listen(webhookAddress)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = webhook.Serve(listener) // it ends with Close
+	}()
+	c.t.Cleanup(func() {
+		_ = webhook.Close()
+		<-done
+	})
+	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(deployed(c.t, "alertmanager.yml")), 0o644))
+	c.start("alertmanager", lookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
+		"--storage.path="+c.path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
+	prometheus, agent := configs(c.t)
+	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, map[string]string{
+		"prometheus.yml":      prometheus,
+		"plegd.rules.yml":     deployed(c.t, "plegd.rules.yml"),
+		"plegd.recording.yml": deployed(c.t, "plegd.recording.yml"),
+	}, "--web.enable-remote-write-receiver")
+	c.must(os.WriteFile(c.path("agent.yml"), []byte(agent), 0o644))
+	c.start("vmagent", lookPath(c.t, "vmagent"), "-promscrape.config="+c.path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
+		"-remoteWrite.url=http://"+prometheusAddress+"/api/v1/write", "-remoteWrite.tmpDataPath="+c.path("agent"))
+	return m
+}
+
+// deployed reads a file of deploy/prometheus.
+func deployed(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../../deploy/prometheus", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type yamlMap = map[any]any
+
+// configs splits prometheus.kubernetes.yml: Debian's Prometheus is built without the
+// discovery of Kubernetes, so vmagent finds and scrapes the targets, by the same
+// configuration, and writes to Prometheus. It has a second job, for the chart's
+// PodMonitor. An agent in a pod knows the API server by itself; this one is told.
+// Alertmanager is named to Prometheus.
+func configs(t testing.TB) (prometheus, agent string) {
+	t.Helper()
+	var config yamlMap
+	if err := yaml.Unmarshal([]byte(deployed(t, "prometheus.kubernetes.yml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	jobs, _ := config["scrape_configs"].([]any)
+	jobs = append(jobs, operatorJob(t))
+	for _, job := range jobs {
+		discovery, _ := job.(yamlMap)["kubernetes_sd_configs"].([]any)
+		for _, sd := range discovery {
+			maps.Copy(sd.(yamlMap), yamlMap{
+				"api_server": apiURL, "authorization": yamlMap{"credentials": prometheusToken},
+				"tls_config": yamlMap{"insecure_skip_verify": true},
+			})
+		}
+	}
+	global, _ := config["global"].(yamlMap)
+	agent = encode(t, yamlMap{"global": yamlMap{"scrape_interval": global["scrape_interval"]}, "scrape_configs": jobs})
+	prometheus = encode(t, yamlMap{
+		"global": global, "rule_files": config["rule_files"],
+		"alerting": yamlMap{"alertmanagers": []any{yamlMap{"static_configs": []any{yamlMap{"targets": []string{managerAddress}}}}}},
+	})
+	return prometheus, agent
+}
+
+func encode(t testing.TB, v any) string {
+	t.Helper()
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// podMonitor is as much of one as the chart's has.
+type podMonitor struct {
+	Metadata struct {
+		Name, Namespace string
+	} `yaml:"metadata"`
+	Spec struct {
+		Selector struct {
+			MatchLabels map[string]string `yaml:"matchLabels"`
+		} `yaml:"selector"`
+		PodMetricsEndpoints []struct {
+			Port, Path, Interval string
+			ScrapeTimeout        string `yaml:"scrapeTimeout"`
+			Relabelings          []struct {
+				SourceLabels []string `yaml:"sourceLabels"`
+				TargetLabel  string   `yaml:"targetLabel"`
+				Regex        string   `yaml:"regex"`
+				Action       string   `yaml:"action"`
+			} `yaml:"relabelings"`
+		} `yaml:"podMetricsEndpoints"`
+	} `yaml:"spec"`
+}
+
+// operatorJob is the scrape configuration that prometheus-operator makes of the
+// chart's PodMonitor (pkg/prometheus/promcfg.go, generatePodMonitorConfig).
+func operatorJob(t testing.TB) yamlMap {
+	t.Helper()
+	out, err := exec.Command(helm(t), "template", "plegd", chart, "--namespace=plegd", "--set=podMonitor.enabled=true", "--kube-version="+kubernetesVersion, "--show-only=templates/podmonitor.yaml").Output()
+	if err != nil {
+		t.Fatalf("helm template: %v", err)
+	}
+	var p podMonitor
+	if err := yaml.Unmarshal(out, &p); err != nil {
+		t.Fatal(err)
+	}
+	endpoint := p.Spec.PodMetricsEndpoints[0]
+	invalid := strings.NewReplacer(".", "_", "/", "_", "-", "_")
+	var relabel []yamlMap
+	add := func(action, regex, target string, sources ...string) {
+		r := yamlMap{"action": action}
+		for key, value := range map[string]string{"regex": regex, "target_label": target} {
+			if value != "" {
+				r[key] = value
+			}
+		}
+		if len(sources) > 0 {
+			r["source_labels"] = sources
+		}
+		relabel = append(relabel, r)
+	}
+	add("drop", "(Failed|Succeeded)", "", "__meta_kubernetes_pod_phase")
+	for _, label := range slices.Sorted(maps.Keys(p.Spec.Selector.MatchLabels)) {
+		add("keep", p.Spec.Selector.MatchLabels[label], "", "__meta_kubernetes_pod_label_"+invalid.Replace(label))
+	}
+	add("keep", endpoint.Port, "", "__meta_kubernetes_pod_container_port_name")
+	for target, source := range map[string]string{"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"} {
+		add("replace", "", target, "__meta_kubernetes_"+source)
+	}
+	relabel = append(relabel,
+		yamlMap{"target_label": "job", "replacement": p.Metadata.Namespace + "/" + p.Metadata.Name},
+		yamlMap{"target_label": "endpoint", "replacement": endpoint.Port})
+	for _, r := range endpoint.Relabelings {
+		action := r.Action
+		if action == "" {
+			action = "replace"
+		}
+		add(action, r.Regex, r.TargetLabel, r.SourceLabels...)
+	}
+	return yamlMap{
+		"job_name":              "podMonitor/" + p.Metadata.Namespace + "/" + p.Metadata.Name + "/0",
+		"kubernetes_sd_configs": []any{yamlMap{"role": "pod", "namespaces": yamlMap{"names": []string{p.Metadata.Namespace}}}},
+		"scrape_interval":       endpoint.Interval, "scrape_timeout": endpoint.ScrapeTimeout, "metrics_path": endpoint.Path,
+		"relabel_configs": relabel,
+	}
+}
+
+// selects waits until a query selects a series in both jobs.
+func (m *monitoring) selects(t testing.TB, limit time.Duration, query string) time.Duration {
+	t.Helper()
+	return lab.Eventually(t, limit, query, func() error {
+		series, err := m.Query(query)
+		if err != nil {
+			return err
+		}
+		var jobs []string
+		for _, labels := range series {
+			if labels["node"] != nodeName {
+				return fmt.Errorf("a series without the node's name: %v", labels)
+			}
+			jobs = append(jobs, labels["job"])
+		}
+		if slices.Sort(jobs); !slices.Equal(jobs, []string{nodeJob, podJob}) {
+			return fmt.Errorf("the jobs that have it: %q", jobs)
+		}
+		return nil
+	})
+}
+
+// page is one alert in a message to whoever is on call.
+type page struct {
+	At                  time.Time `json:"-"`
+	Receiver            string    `json:"-"`
+	Status              string
+	Labels, Annotations map[string]string
+}
+
+// onCall keeps what Alertmanager sends.
+type onCall struct {
+	mu    sync.Mutex
+	pages []page
+}
+
+func (o *onCall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var message struct{ Alerts []page }
+	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range message.Alerts {
+		p.At, p.Receiver = time.Now(), strings.Trim(r.URL.Path, "/")
+		o.pages = append(o.pages, p)
+	}
+}
+
+// all returns what has been sent.
+func (o *onCall) all() []page {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.pages)
+}
+
+// await waits for the first page of an alert with a status.
+func (o *onCall) await(t testing.TB, limit time.Duration, alert, status string) page {
+	t.Helper()
+	var found page
+	lab.Eventually(t, limit, "on-call is sent "+status+" "+alert, func() error {
+		var seen []string
+		for _, p := range o.all() {
+			if p.Receiver == "on-call" && p.Labels["alertname"] == alert && p.Status == status {
+				found = p
+				return nil
+			}
+			seen = append(seen, p.Receiver+" "+p.Status+" "+p.Labels["alertname"])
+		}
+		return fmt.Errorf("it was sent %q", seen)
+	})
+	return found
+}
+
+// TestConfigs has the programs' own tools check their configurations.
+func TestConfigs(t *testing.T) {
+	lab.RequirePrograms(t, "promtool", "vmagent")
+	dir := t.TempDir()
+	prometheus, agent := configs(t)
+	for name, text := range map[string]string{
+		"prometheus.yml": prometheus, "agent.yml": agent,
+		"plegd.rules.yml": deployed(t, "plegd.rules.yml"), "plegd.recording.yml": deployed(t, "plegd.recording.yml"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, argv := range [][]string{
+		{"promtool", "check", "config", filepath.Join(dir, "prometheus.yml")},
+		{"vmagent", "-dryRun", "-remoteWrite.url=http://127.0.0.1/", "-promscrape.config=" + filepath.Join(dir, "agent.yml"), "-promscrape.config.strictParse"},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%q: %v\n%s", argv, err, out)
+		}
+	}
+}

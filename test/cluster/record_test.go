@@ -1,0 +1,161 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/plegd/plegd/test/kubelet/record"
+	"github.com/plegd/plegd/test/lab"
+)
+
+const (
+	resultsEnv = "PLEGD_CLUSTER_RESULTS"  // the directory of the recordings
+	commitEnv  = "PLEGD_CLUSTER_REVISION" // plegd's commit
+
+	samplePeriod = 250 * time.Millisecond
+	// calm is how long all must be well before a fault, aftermath how long after it:
+	// a kubelet may still write what its last update found.
+	calm      = 12 * time.Second
+	aftermath = 15 * time.Second
+)
+
+// scenario is one fault, whose predictions are compared with the API server.
+type scenario struct {
+	name string
+	// statusRule and deviation are as in record.Recording.
+	statusRule bool
+	deviation  string
+	run        func(*comparison)
+}
+
+// plegds are the two that watch, by what the table calls them.
+var plegds = []struct{ name, url string }{{"a pod", podURL}, {"a service", serviceURL}}
+
+// comparison records what both plegds predict and what the API server shows.
+type comparison struct {
+	*cluster
+	client          *http.Client
+	api             *conditions
+	fault, recovery time.Time
+}
+
+// compare makes a scenario and compares.
+func (c *cluster) compare(api *conditions, place int, s scenario) *comparison {
+	c.t.Helper()
+	x := &comparison{cluster: c, client: c.node.Client(5 * time.Second), api: api}
+	x.settle(time.Minute)
+	began := time.Now()
+	stop := make(chan struct{})
+	samples := make([][]record.Sample, len(plegds))
+	var samplers sync.WaitGroup
+	for i := range plegds {
+		samplers.Go(func() {
+			tick := time.NewTicker(samplePeriod)
+			defer tick.Stop()
+			for {
+				if sample, err := x.sample(i); err == nil {
+					samples[i] = append(samples[i], sample)
+				}
+				select {
+				case <-tick.C:
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	x.sleep(calm)
+	s.run(x)
+	x.settle(3 * time.Minute)
+	close(stop)
+	samplers.Wait()
+	writes, _ := api.since(began)
+	skips, err := record.ReadSkips(c.path("kubelet.log"), began)
+	c.must(err)
+	for i, p := range plegds {
+		r := &record.Recording{
+			Scenario: s.name, Place: 2*place + i, Run: 1, Kubelet: kubernetesVersion, Commit: os.Getenv(commitEnv), Date: began,
+			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule, Deviation: s.deviation,
+			Fault: x.fault, Recovery: x.recovery, End: time.Now(), Writes: writes, Skips: skips, Samples: samples[i],
+		}
+		if dir := os.Getenv(resultsEnv); dir != "" {
+			c.must(r.Save(dir))
+		}
+		result := record.Compare(r)
+		c.t.Logf("%s, plegd as %s: %s", s.name, p.name, result)
+		for _, problem := range result.Problems {
+			if s.deviation != "" {
+				c.t.Logf("known deviation (%s): %s", s.deviation, problem)
+				continue
+			}
+			c.t.Errorf("%s, plegd as %s: %s", s.name, p.name, problem)
+		}
+	}
+	return x
+}
+
+func (x *comparison) sample(i int) (record.Sample, error) {
+	resp, err := x.client.Get(plegds[i].url + "/api/v1/status")
+	if err != nil {
+		return record.Sample{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return record.Sample{}, fmt.Errorf("/api/v1/status: %s", resp.Status)
+	}
+	return record.ReadSample(resp.Body)
+}
+
+// settle waits until the node is Ready and both plegds are healthy, and a while
+// longer.
+func (x *comparison) settle(limit time.Duration) {
+	x.t.Helper()
+	var since time.Time
+	lab.Eventually(x.t, limit, "all is well", func() error {
+		if err := x.well(); err != nil {
+			since = time.Time{}
+			return err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if well := time.Since(since); well < aftermath {
+			return fmt.Errorf("it is so for %s", well)
+		}
+		return nil
+	})
+}
+
+func (x *comparison) well() error {
+	if !x.api.isReady() {
+		return fmt.Errorf("the node is not Ready")
+	}
+	for i, p := range plegds {
+		if s, err := x.sample(i); err != nil || s.State != "healthy" {
+			return fmt.Errorf("plegd as %s: %s %s %w", p.name, s.State, s.Reason, err)
+		}
+	}
+	return nil
+}
+
+// sleep waits for so long: a fault of a certain length is what is tested.
+func (x *comparison) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-x.t.Context().Done():
+	}
+}
+
+// freeze stops containerd for a while.
+func (x *comparison) freeze(d time.Duration) {
+	x.fault = time.Now()
+	x.containerd.Freeze()
+	x.sleep(d)
+	x.containerd.Thaw()
+	x.recovery = time.Now()
+}
