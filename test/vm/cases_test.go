@@ -51,6 +51,8 @@ var faults = []fault{
 		// What it needs for a relist does not fit into 10 MiB beside the kernel's part; in
 		// 4 MiB it is killed all the same.
 		name: "MemoryMax below the working set, with swap", want: "RuntimeMemoryLimited", evidence: `of its limit \(max\)`,
+		// The node's own pressure is that of the last 10 s, and counts this cgroup's.
+		onTheWay: []string{"NodeMemoryStall"},
 		inject: func(b *bench) func() {
 			b.do("dd if=/dev/zero of=/var/swap bs=1M count=256 status=none && chmod 600 /var/swap && mkswap -q /var/swap && swapon /var/swap")
 			off := b.undo("swapoff /var/swap && rm /var/swap")
