@@ -77,6 +77,29 @@ var bookCases = []bookCase{
 		first: func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
 	},
 	{
+		row: 2, source: "[containerd 3529](https://github.com/containerd/containerd/pull/3529), [5274](https://github.com/containerd/containerd/issues/5274)", made: "a process in the shim's place that reads nothing, and UpdateContainerResources",
+		fault: fault{
+			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd,
+			options:      lab.ContainerdOptions{OwnShim: true},
+			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
+			onTheWay:     []string{health.RuntimeListStall},
+			onTheWayBack: []string{health.RuntimeListStall, health.RelistSlow},
+			inject: func(b *bench) func() {
+				read := b.StopReading(b.pods[0])
+				end := b.holdList()
+				return func() {
+					read()
+					end()
+				}
+			},
+		},
+		symptom: health.RuntimeListStall, within: sweptWithin,
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkUnread}
+		},
+		first: func(b *bench) string { return fmt.Sprintf("`kill -9 %d`", b.Shim(b.pods[0])) },
+	},
+	{
 		row: 3, source: "the lock of [containerd 9770](https://github.com/containerd/containerd/issues/9770)", made: "a runc that hangs at `update`",
 		fault: fault{
 			want: health.RuntimeHelperStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd,

@@ -56,6 +56,9 @@ type ContainerdOptions struct {
 	// RuncHangsOn makes its runc hang, while the file that RuncFlag names is there,
 	// when it is called for this command; "" for a runc that does not.
 	RuncHangsOn string
+	// OwnShim puts a process of the lab's in the place of its shims: see
+	// Containerd.StopReading.
+	OwnShim bool
 	// OpenFiles is its RLIMIT_NOFILE, soft and hard; 0: inherited.
 	OpenFiles int
 	// AtDefault makes it listen at DefaultSocket, in its namespaces.
@@ -113,6 +116,13 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), mustLookPath(t, "runc"))
 		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
+	}
+	if options.OwnShim {
+		real := filepath.Join(programs.dir, shimName)
+		if programs.dir == "" {
+			real = mustLookPath(t, shimName)
+		}
+		c.env = append(prepareShim(t, dir, real), c.env...)
 	}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
 		// prlimit replaces itself by the program: the pid is containerd's own.

@@ -31,6 +31,9 @@ func Main(m *testing.M) int {
 	if os.Getenv(conmonEnv) != "" {
 		return conmonMain()
 	}
+	if os.Getenv(shimEnv) != "" {
+		return shimMain()
+	}
 	if os.Getenv(subscriberEnv) != "" {
 		return subscriberMain()
 	}
