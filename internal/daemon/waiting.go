@@ -18,6 +18,10 @@ const (
 	// raised, exploreEvery the time between two looks at whom it waits for.
 	waitingTick  = 250 * time.Millisecond
 	exploreEvery = time.Second
+	// exploreLess is the same for a fault that is older than oldFault: a chain counts
+	// for 3 s.
+	exploreLess = 2 * time.Second
+	oldFault    = 10 * time.Second
 	// waitingCalm is the time between two looks while all is well: for nothing but
 	// the end of a chain.
 	waitingCalm = 5 * time.Second
@@ -75,6 +79,9 @@ func (t *waiting) Run(ctx context.Context) error {
 				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.chain.Store(&c) })
 			}
 			next = time.Now().Add(exploreEvery)
+			if time.Since(s.Since) > oldFault {
+				next = time.Now().Add(exploreLess)
+			}
 			round = make(chan struct{})
 			go func(e *chain.Explorer, done chan<- struct{}) {
 				defer close(done)

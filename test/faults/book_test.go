@@ -132,10 +132,6 @@ func (b *bench) awaitCulprit(c *bookCase) (e explanation, wrong string) {
 			}
 			return e, wrong
 		}
-		if os.Getenv("DBG") != "" {
-			_, body, _ := b.plegd.GetControl("/api/v1/status")
-			b.t.Log(body)
-		}
 		if e.took > c.within+10*time.Second {
 			return e, fmt.Sprintf("%s: %s", wrong, e)
 		}

@@ -123,35 +123,6 @@ var bookCases = []bookCase{
 		first: func(b *bench) string { return fmt.Sprintf("`kill %d`", b.updating()) },
 	},
 	{
-		row: 4, source: "[kubernetes 94829](https://github.com/kubernetes/kubernetes/issues/94829)", made: "a FUSE mount that does not answer, which the runc reads that starts a container",
-		fault: fault{
-			want: health.PodInspectionStall, goal: sweptWithin, limit: 30 * time.Second, back: 20 * time.Second, backLimit: 30 * time.Second, on: []string{"CRI-O"},
-			configure:    func(b *bench) { b.volume = b.RuncReadsVolume() },
-			onTheWayBack: []string{health.RelistSlow},
-			inject: func(b *bench) func() {
-				end := b.volume.Mount()
-				c := b.pods[0].CreateContainer("victim")
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-					defer cancel()
-					_ = c.TryStart(ctx)
-				}()
-				b.awaitHang("a container's status", func(ctx context.Context) error { return c.Status(ctx) })
-				return func() {
-					end()
-					<-done
-				}
-			},
-		},
-		within: sweptWithin,
-		culprit: func(*bench) health.Link {
-			return health.Link{Kind: health.KindProcess, PID: os.Getpid()}
-		},
-		first: func(b *bench) string { return b.volume.Dir },
-	},
-	{
 		row: 6, source: "[moby 35961](https://github.com/moby/moby/issues/35961)", made: "dockerd with 200 descriptors and 400 idle connections",
 		fault:  *named(dockerMatrix, "dockerd without a descriptor, 400 idle connections"),
 		within: sweptWithin,
@@ -171,7 +142,7 @@ var bookCases = []bookCase{
 	},
 	{
 		row: 9, source: "memory limit of the runtime's cgroup", made: "memory.limit_in_bytes 1 MiB above what it uses, without the OOM killer (cgroup v1)",
-		fault:   *named(kernelFaults, "memory limit, out of memory"),
+		fault:   *hangingBehind(named(kernelFaults, "memory limit, out of memory")),
 		within:  sweptWithin,
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
 		first:   func(*bench) string { return "aise the" },
@@ -254,6 +225,19 @@ func named(table []fault, name string) *fault {
 		panic("no fault " + name)
 	}
 	return &table[i]
+}
+
+// hangingBehind returns a fault whose symptom is the list that hangs for it.
+func hangingBehind(f *fault) *fault {
+	out := *f
+	out.onTheWay = append([]string{health.RuntimeUnresponsive, health.AcceptStalled}, f.onTheWay...)
+	out.hold = time.Second
+	out.inject = func(b *bench) func() {
+		fix := f.inject(b)
+		b.awaitHang("the list", b.cri.List)
+		return fix
+	}
+	return &out
 }
 
 // holdList calls UpdateContainerResources on the victim again and again, as the

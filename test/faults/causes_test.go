@@ -55,18 +55,18 @@ const causeLimit = 5 * time.Second
 
 // awaitCause waits until the cause is named. On the way nothing else may be, other
 // than the hang itself.
-func awaitCause(t *testing.T, b *bench, hangs time.Time, want string) explained {
+func awaitCause(t *testing.T, b *bench, hangs time.Time, want string, limit time.Duration) explained {
 	t.Helper()
 	var e explained
-	for time.Since(hangs) < 4*causeLimit {
+	for time.Since(hangs) < 4*limit {
 		e = explain(t, b.plegd)
 		switch {
 		case e.Reason == want && e.Culprit != nil:
 			took := time.Since(hangs)
 			t.Logf("named %.1f s after the list hangs: %s", took.Seconds(), e)
 			lab.Report(t, "%s: %s named %.1f s after the list hangs, culprit %s pid %d", lab.RuntimeColumn(), e.Reason, took.Seconds(), e.Culprit.Kind, e.Culprit.PID)
-			if took > causeLimit {
-				t.Errorf("named after %s, want %s", took, causeLimit)
+			if took > limit {
+				t.Errorf("named after %s, want %s", took, limit)
 			}
 			return e
 		case !slices.Contains([]string{"", health.RuntimeListStall, health.ShimStuck, want}, e.Reason):
@@ -118,7 +118,7 @@ func TestStoppedShimBehindList(t *testing.T) {
 	cont := func() { _ = unix.Kill(shim, unix.SIGCONT) }
 	t.Cleanup(cont)
 	hangs, end := hangingUpdate(t, b)
-	e := awaitCause(t, b, hangs, health.ShimStuck)
+	e := awaitCause(t, b, hangs, health.ShimStuck, causeLimit)
 	if e.Symptom != health.RuntimeListStall || e.Culprit.Kind != health.KindShim || e.Culprit.PID != shim || e.Culprit.State != health.LinkStopped {
 		t.Errorf("want the stopped shim %d behind the list: %s", shim, e)
 	}
@@ -144,7 +144,7 @@ func TestHelperBehindList(t *testing.T) {
 		t.Fatal(err)
 	}
 	hangs, end := hangingUpdate(t, b)
-	e := awaitCause(t, b, hangs, health.RuntimeHelperStuck)
+	e := awaitCause(t, b, hangs, health.RuntimeHelperStuck, causeLimit)
 	if e.Symptom != health.RuntimeListStall || e.Culprit.Kind != health.KindHelper || !strings.Contains(commandLine(e.Culprit.PID), "update") {
 		t.Errorf("want the runc that updates: %s, command %q", e, commandLine(e.Culprit.PID))
 	}

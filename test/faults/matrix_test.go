@@ -113,8 +113,7 @@ type bench struct {
 	// second is another runtime, impostor the pid of a program that is none.
 	second   *lab.Containerd
 	impostor int
-	// volume is a mount that a container needs, holder the pid of who has a lock.
-	volume *lab.Volume
+	// holder is the pid of who has a lock.
 	holder int
 	// injected is the moment from which the naming counts.
 	injected time.Time

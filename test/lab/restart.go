@@ -100,15 +100,3 @@ func (r *CRI) List(ctx context.Context) error {
 	_, err := r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	return err
 }
-
-// Status asks for the container once.
-func (c *Container) Status(ctx context.Context) error {
-	_, err := c.r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
-	return err
-}
-
-// TryStart is Start for a runtime that may be unable to.
-func (c *Container) TryStart(ctx context.Context) error {
-	_, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
-	return err
-}

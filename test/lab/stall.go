@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -114,32 +113,6 @@ func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	c.t.Cleanup(end)
 	return end
 }
-
-// Volume is a directory that runc reads when it starts a container.
-type Volume struct {
-	// Dir is the directory.
-	Dir string
-	c   *Containerd
-}
-
-// RuncReadsVolume makes a CRI-O's runc read a directory before it starts a
-// container.
-func (c *Containerd) RuncReadsVolume() *Volume {
-	c.t.Helper()
-	base := filepath.Dir(c.Socket)
-	v := &Volume{Dir: filepath.Join(base, "volume"), c: c}
-	must(c.t, os.Mkdir(v.Dir, 0o755))
-	wrapper := filepath.Join(base, "runc")
-	text, err := os.ReadFile(wrapper)
-	must(c.t, err)
-	read := fmt.Sprintf("case \" $* \" in *\" start \"*) stat '%s/file' >/dev/null 2>&1 ;; esac\nexec ", v.Dir)
-	must(c.t, os.WriteFile(wrapper, []byte(strings.Replace(string(text), "exec ", read, 1)), 0o755))
-	return v
-}
-
-// Mount mounts a FUSE file system on it whose server does not answer, and returns
-// what ends the server.
-func (v *Volume) Mount() (end func()) { return v.c.DeadFUSE(v.Dir) }
 
 // HoldLock has a process of its own take the lock of a file as the process pid sees
 // it (fcntl), and returns its pid and what ends it.

@@ -224,15 +224,10 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 // shimOf finds the shim of a sandbox, or the conmon of a container, by their
 // arguments.
 func (e *Explorer) shimOf(sandbox, container string) (pid int, why string) {
-	pids, err := proc.Numbers(e.procfs, maxProcesses)
-	if err != nil {
-		return 0, "the processes of the node cannot be listed"
-	}
 	var found []int
 	shims := 0
-	for _, p := range pids {
-		st, err := e.walker.reader.Stat(e.procfs, p)
-		if err != nil || kindOf(st.Comm) != health.KindShim || st.Dead() || shims >= maxShims {
+	for p, st := range e.walker.processes() {
+		if kindOf(st.Comm) != health.KindShim || st.Dead() || shims >= maxShims {
 			continue
 		}
 		shims++
@@ -264,17 +259,13 @@ func (e *Explorer) shimOf(sandbox, container string) (pid int, why string) {
 // should and is no shim's: CRI-O starts most of them itself. 0 where there is none,
 // or several.
 func (e *Explorer) helperOf(id string) (pid int) {
-	pids, err := proc.Numbers(e.procfs, maxProcesses)
-	if err != nil {
-		return 0
-	}
-	for _, p := range pids {
-		st, err := e.walker.reader.Stat(e.procfs, p)
-		if err != nil || st.Dead() || !isOCIRuntime(st.Comm) || proc.Uptime()-proc.TicksToDuration(st.Start) < helperAge {
+	all := e.walker.processes()
+	for p, st := range all {
+		if st.Dead() || !isOCIRuntime(st.Comm) || proc.Uptime()-proc.TicksToDuration(st.Start) < helperAge {
 			continue
 		}
-		parent, err := e.walker.reader.Stat(e.procfs, st.PPID)
-		if err != nil || isOCIRuntime(parent.Comm) || kindOf(parent.Comm) == health.KindShim || !slices.Contains(e.args(p), id) {
+		parent, ok := all[st.PPID]
+		if !ok || isOCIRuntime(parent.Comm) || kindOf(parent.Comm) == health.KindShim || !slices.Contains(e.args(p), id) {
 			continue
 		}
 		if pid != 0 {
@@ -287,19 +278,15 @@ func (e *Explorer) helperOf(id string) (pid int) {
 
 // helperArgs are the arguments of the helpers of runtimes on the node.
 func (e *Explorer) helperArgs() (out [][]string) {
-	pids, err := proc.Numbers(e.procfs, maxProcesses)
-	if err != nil {
-		return nil
-	}
-	for _, p := range pids {
-		st, err := e.walker.reader.Stat(e.procfs, p)
-		if err != nil || st.Dead() || len(out) >= maxShims {
+	all := e.walker.processes()
+	for p, st := range all {
+		if st.Dead() || len(out) >= maxShims {
 			continue
 		}
 		args := []string(nil)
 		if isOCIRuntime(st.Comm) {
 			args = e.args(p)
-		} else if parent, err := e.walker.reader.Stat(e.procfs, st.PPID); err == nil && kindOf(parent.Comm) == health.KindShim {
+		} else if parent, ok := all[st.PPID]; ok && kindOf(parent.Comm) == health.KindShim {
 			args = e.args(p)
 		}
 		if len(args) > 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/plegd/plegd/internal/evidence/proc"
 )
@@ -126,16 +127,35 @@ func distinct(pids []int) []int {
 	return slices.Compact(pids)
 }
 
-// children returns the children of a process.
-func (w *Walker) children(pid int) (out []proc.Stat) {
+// tableAge is how long the table of processes counts.
+const tableAge = 500 * time.Millisecond
+
+// processes returns the processes of the node by their pid.
+func (w *Walker) processes() map[int]proc.Stat {
+	if time.Since(w.tableAt) < tableAge {
+		return w.table
+	}
 	pids, err := proc.Numbers(w.procfs, maxProcesses)
 	if err != nil {
 		return nil
 	}
-	for _, p := range pids {
-		if s, err := w.reader.Stat(w.procfs, p); err == nil && s.PPID == pid {
+	w.table = make(map[int]proc.Stat, len(pids))
+	for _, pid := range pids {
+		if s, err := w.reader.Stat(w.procfs, pid); err == nil {
+			w.table[pid] = s
+		}
+	}
+	w.tableAt = time.Now()
+	return w.table
+}
+
+// children returns the children of a process.
+func (w *Walker) children(pid int) (out []proc.Stat) {
+	for _, s := range w.processes() {
+		if s.PPID == pid {
 			out = append(out, s)
 		}
 	}
+	slices.SortFunc(out, func(a, b proc.Stat) int { return a.PID - b.PID })
 	return out
 }

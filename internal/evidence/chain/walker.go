@@ -43,6 +43,9 @@ type Walker struct {
 	looks         map[proc.ID]*look
 	holders       map[string]holder
 	since         map[string]time.Time
+	// table are the node's processes at tableAt.
+	table   map[int]proc.Stat
+	tableAt time.Time
 	// about is the container in question, "" where none is known.
 	about string
 	// Begun is when the fault began, zero where that is not known. A process with
