@@ -85,6 +85,8 @@ type kubelet struct {
 
 	seen        bool
 	failedSince time.Time
+	// sandboxes and containers follow its calls that start pods.
+	sandboxes, containers startCounter
 	// waiting are the requests that are unanswered, by URL; all of them end with
 	// life.
 	waiting map[string]*kubeletRequest
@@ -191,7 +193,7 @@ func (k *kubelet) unanswered(err error, out *health.Kubelet) error {
 	return nil
 }
 
-// metrics reads the kubelet's own last seen.
+// metrics reads the kubelet's own last seen, and how its calls that start pods end.
 func (k *kubelet) metrics(ctx context.Context, out *health.Kubelet) error {
 	resp, err := k.get(ctx, k.opts.MetricsURL)
 	if err != nil {
@@ -201,19 +203,24 @@ func (k *kubelet) metrics(ctx context.Context, out *health.Kubelet) error {
 	if resp.StatusCode != http.StatusOK {
 		return statusError(resp)
 	}
-	seen, ok, err := readLastSeen(resp.Body)
+	m, err := readKubeletMetrics(resp.Body)
 	switch {
 	case err != nil:
 		return explain(err, k.opts.Timeout)
-	case !ok:
+	case !m.hasLastSeen:
 		return fmt.Errorf("no %s in it: is this a kubelet's /metrics?", kubeletLastSeen)
-	case seen.IsZero():
-		return nil
 	}
-	// Against the clock of this moment: a step of it afterwards must not make
-	// the kubelet look old.
 	now := time.Now()
-	out.LastSeen = now.Add(-max(0, now.Round(0).Sub(seen)))
+	if !m.lastSeen.IsZero() {
+		// Against the clock of this moment: a step of it afterwards must not make
+		// the kubelet look old.
+		out.LastSeen = now.Add(-max(0, now.Round(0).Sub(m.lastSeen)))
+	}
+	out.Sandboxes, out.Containers = k.sandboxes.next(m.sandboxes, now), k.containers.next(m.containers, now)
+	if m.hasPods {
+		waiting := max(0, m.working-m.running)
+		out.WaitingPods = &waiting
+	}
 	return nil
 }
 

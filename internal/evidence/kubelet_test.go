@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -466,7 +468,8 @@ func TestReadLastSeen(t *testing.T) {
 		{strings.Repeat("x", maxMetricsLine) + kubeletLastSeen + " 5\n" + kubeletLastSeen + " 6", 6, true},
 		{strings.Repeat("x", 3*maxMetricsLine-1) + "\n" + kubeletLastSeen + " 6", 6, true},
 	} {
-		seen, ok, err := readLastSeen(strings.NewReader(tt.in))
+		m, err := readKubeletMetrics(strings.NewReader(tt.in))
+		seen, ok := m.lastSeen, m.hasLastSeen
 		if err != nil || ok != tt.ok {
 			t.Errorf("%.60q: %v, %v, %v; want %v, %v", tt.in, seen, ok, err, tt.want, tt.ok)
 			continue
@@ -492,9 +495,9 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestReadLastSeenIsBounded(t *testing.T) {
+func TestKubeletMetricsAreBounded(t *testing.T) {
 	r := &endless{}
-	if _, _, err := readLastSeen(r); err == nil || r.read > maxMetrics+maxMetricsLine {
+	if _, err := readKubeletMetrics(r); err == nil || r.read > maxMetrics+maxMetricsLine {
 		t.Errorf("read %d bytes, error %v", r.read, err)
 	}
 }
@@ -506,7 +509,8 @@ func FuzzReadLastSeen(f *testing.F) {
 	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
 	f.Add([]byte(strings.Repeat("y", maxMetricsLine) + "\n" + kubeletLastSeen + " 1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		seen, ok, err := readLastSeen(strings.NewReader(string(b)))
+		m, err := readKubeletMetrics(strings.NewReader(string(b)))
+		seen, ok := m.lastSeen, m.hasLastSeen
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -516,7 +520,7 @@ func FuzzReadLastSeen(f *testing.F) {
 			if len(line) > maxMetricsLine {
 				continue
 			}
-			if want, wantOK = parseLastSeen([]byte(line)); wantOK {
+			if want, wantOK = plainLastSeen(line); wantOK {
 				break
 			}
 		}
@@ -529,12 +533,83 @@ func FuzzReadLastSeen(f *testing.F) {
 	})
 }
 
+// plainLastSeen reads one line: the name, the value and perhaps a timestamp.
+func plainLastSeen(line string) (time.Time, bool) {
+	rest, _ := strings.CutPrefix(line, kubeletLastSeen)
+	rest = strings.TrimPrefix(rest, "{}")
+	fields := strings.Fields(rest)
+	if rest == line || len(fields) == 0 || len(fields) > 2 || !strings.ContainsAny(rest[:1], " \t") {
+		return time.Time{}, false
+	}
+	v, err := strconv.ParseFloat(fields[0], 64)
+	if err != nil || !(v <= maxMetric) {
+		return time.Time{}, false
+	}
+	if v <= 0 {
+		return time.Time{}, true
+	}
+	whole, fraction := math.Modf(v)
+	return time.Unix(int64(whole), int64(fraction*1e9)), true
+}
+
+// startMetrics are the kubelet's counters of calls that start pods.
+func startMetrics(total, errors int, seconds float64, working, running int) string {
+	return fmt.Sprintf(`kubelet_running_pods %d
+kubelet_runtime_operations_duration_seconds_bucket{operation_type="run_podsandbox",le="0.005"} 0
+kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} %g
+kubelet_runtime_operations_duration_seconds_sum{operation_type="version"} 900
+kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} %d
+kubelet_runtime_operations_total{operation_type="create_container"} 7
+kubelet_runtime_operations_total{operation_type="run_podsandbox"} %d
+kubelet_working_pods{config="desired",lifecycle="sync",static=""} %d
+kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1
+kubelet_working_pods{config="desired",lifecycle="terminated",static=""} 5
+kubelet_working_pods{config="runtime_only",lifecycle="sync",static="unknown"} 3
+`, running, seconds, errors, total, working-1) + fmt.Sprintf(someMetrics, 1763696645)
+}
+
+// TestKubeletStarts follows the calls that start pods from one look to the next.
+func TestKubeletStarts(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, KubeletOptions{MetricsURL: s.URL})
+	look := func(total, errors int, seconds float64, waiting int) *health.StartCalls {
+		t.Helper()
+		f.answer(answers(http.StatusOK, startMetrics(total, errors, seconds, 10+waiting, 10)))
+		v := mustGather(t, k)
+		if v.WaitingPods == nil || *v.WaitingPods != waiting || v.Containers != nil {
+			t.Errorf("%+v; want %d pods that wait", v, waiting)
+		}
+		return v.Sandboxes
+	}
+	if c := look(20, 5, 8, 0); c != nil {
+		t.Errorf("errors of before: %+v", c)
+	}
+	first := look(21, 6, 38, 1)
+	if first == nil || first.Errors != 1 || first.Longest != 30*time.Second || first.Since.IsZero() {
+		t.Fatalf("one call ran into its deadline: %+v", first)
+	}
+	later := look(23, 8, 38.1, 2)
+	if later == nil || later.Errors != 3 || later.Longest != 30*time.Second || !later.Since.Equal(first.Since) || !later.LastError.After(first.LastError) {
+		t.Errorf("two more failed at once: %+v", later)
+	}
+	if c := look(23, 8, 38.1, 2); c == nil || c.Errors != 3 || !c.LastError.Equal(later.LastError) {
+		t.Errorf("none since: %+v", c)
+	}
+	if c := look(25, 9, 39, 0); c != nil {
+		t.Errorf("one succeeded: %+v", c)
+	}
+	look(26, 10, 39, 0)
+	if c := look(2, 1, 0, 0); c != nil {
+		t.Errorf("another kubelet: %+v", c)
+	}
+}
+
 func BenchmarkReadLastSeen(b *testing.B) {
 	text := metricsAfter(time.Now(), 2<<20)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if _, ok, err := readLastSeen(strings.NewReader(text)); !ok || err != nil {
-			b.Fatal(ok, err)
+		if m, err := readKubeletMetrics(strings.NewReader(text)); !m.hasLastSeen || err != nil {
+			b.Fatal(m, err)
 		}
 	}
 }

@@ -80,6 +80,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		r.process,
 		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress, searchChildrenAgain),
 		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
+		NewStorage(o.ProcFS, o.SysFS, r.storageProcesses),
 		NewNode(o.ProcFS),
 		kubeletProcess,
 		r.docker.Ping,
@@ -105,6 +106,20 @@ func (r *Registry) Alert(on bool) {
 	for _, s := range r.All {
 		s.Alert(on)
 	}
+}
+
+// storageProcesses returns the processes that keep containers' data: the runtime,
+// and what is behind cri-dockerd.
+func (r *Registry) storageProcesses() []int {
+	pids := []int{r.process.PID()}
+	if d := r.docker.Processes.Value(); d != nil {
+		for _, p := range []*health.DockerProcess{d.Daemon, d.Containerd} {
+			if p != nil && p.Process != nil && p.Process.Alive {
+				pids = append(pids, p.Process.PID)
+			}
+		}
+	}
+	return pids
 }
 
 // Facts returns what the sources last said. It waits for none of them.

@@ -101,7 +101,7 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
-	for _, name := range []string{"docker", "docker_process"} {
+	for _, name := range []string{"docker", "docker_process", "storage"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true, Duration: time.Millisecond}
 	}
 	reg, m := newPedantic(viewtest.NewSource(s), fewReasons())

@@ -134,7 +134,7 @@ func TestMetricsGolden(t *testing.T) {
 }
 
 func TestMetricsLint(t *testing.T) {
-	reg, m := newPedantic(viewtest.NewSource(viewtest.Unhealthy()), contractReasons())
+	reg, m := newPedantic(viewtest.NewSource(viewtest.Unhealthy()), allReasons())
 	registerSelf(reg, Build{Version: "1.0.0", Revision: "abc"})
 	exercise(m)
 	problems, err := testutil.GatherAndLint(reg)
@@ -159,8 +159,9 @@ func TestSeriesBudget(t *testing.T) {
 	s.Facts.Evidence.Docker = &health.Docker{Probe: health.Probe{At: viewtest.T0, OK: true}}
 	s.Facts.Evidence.Sources["docker"] = health.Source{Up: true}
 	s.Facts.Evidence.Sources["docker_process"] = health.Source{Up: true}
+	s.Facts.Evidence.Sources["storage"] = health.Source{Up: true}
 	src := viewtest.NewSource(s)
-	reg.MustRegister(newCollector(src, contractReasons(), viewtest.Clock))
+	reg.MustRegister(newCollector(src, allReasons(), viewtest.Clock))
 	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
 	first := countSeries(scrape(t, h, "text/plain").Body.String())
 	exercise(m)

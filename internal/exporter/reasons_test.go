@@ -2,10 +2,8 @@ package exporter
 
 import "github.com/plegd/plegd/internal/health"
 
-// contractReasons are the reasons that plegd has, and two that it is to have, so
-// that the series are counted as they will be.
-func contractReasons() []ReasonLabel {
-	out := []ReasonLabel{{"RuntimeStorageFull", "critical"}, {"PodStartsFailing", "critical"}}
+// allReasons are the reasons that plegd has, each with its severities.
+func allReasons() (out []ReasonLabel) {
 	for _, r := range health.Reasons() {
 		for _, severity := range r.Severities() {
 			out = append(out, ReasonLabel{ID: r.ID, Severity: string(severity)})

@@ -15,6 +15,7 @@ type Evidence struct {
 	Process     *Process     `json:"process,omitzero"`
 	Children    *Children    `json:"children,omitzero"`
 	Cgroup      *Cgroup      `json:"cgroup,omitzero"`
+	Storage     *Storage     `json:"storage,omitzero"`
 	Node        *Node        `json:"node,omitzero"`
 	Kubelet     *Kubelet     `json:"kubelet,omitzero"`
 	// KubeletProcess is the node's kubelet where its process is seen.
@@ -300,6 +301,35 @@ type CgroupPressure struct {
 	IOSome     float64 `json:"io_some_percent"`
 }
 
+// Storage are the file systems on which the runtime, or dockerd behind cri-dockerd,
+// keeps its data.
+type Storage struct {
+	At          time.Time    `json:"at,omitzero"`
+	FileSystems []FileSystem `json:"file_systems,omitempty"`
+}
+
+// FileSystem is one of them.
+type FileSystem struct {
+	// Directory is the runtime's, as it sees it; Use is what it keeps there: "root"
+	// is what outlives a reboot, "state" what does not.
+	Directory string `json:"directory"`
+	Use       string `json:"use"`
+	// Device is where the file system comes from and Type what it is, as the mount
+	// table has them.
+	Device string `json:"device,omitzero"`
+	Type   string `json:"type,omitzero"`
+	// FreeBytes of Bytes can still be written by root, FreeInodes of Inodes made.
+	// Bytes and Inodes are 0 for a file system without that limit.
+	Bytes      int64 `json:"bytes"`
+	FreeBytes  int64 `json:"free_bytes"`
+	Inodes     int64 `json:"inodes"`
+	FreeInodes int64 `json:"free_inodes"`
+	// ReadOnly is true where nothing can be written. Option is the mount option that
+	// says so: "ro", or "emergency_ro" after an error (Linux 6.15).
+	ReadOnly bool   `json:"read_only,omitzero"`
+	Option   string `json:"option,omitzero"`
+}
+
 // Node is the node as a whole.
 type Node struct {
 	At time.Time `json:"at,omitzero"`
@@ -335,6 +365,22 @@ type Kubelet struct {
 	FailedSince time.Time `json:"failed_since,omitzero"`
 	// LastSeen is kubelet_pleg_last_seen_seconds, zero where not configured.
 	LastSeen time.Time `json:"last_seen,omitzero"`
+	// Sandboxes and Containers are its calls run_podsandbox and create_container that
+	// have failed since one last succeeded, nil for none; WaitingPods is how many pods
+	// that are to run have no sandbox that does. By its metrics, where configured.
+	Sandboxes   *StartCalls `json:"sandboxes,omitzero"`
+	Containers  *StartCalls `json:"containers,omitzero"`
+	WaitingPods *int        `json:"waiting_pods,omitzero"`
+}
+
+// StartCalls are calls in a row that failed.
+type StartCalls struct {
+	Errors int `json:"errors"`
+	// Since is when the first of them was seen, LastError when the last was.
+	Since     time.Time `json:"since,omitzero"`
+	LastError time.Time `json:"last_error,omitzero"`
+	// Longest is what the longest of them took, as the mean of those seen at once.
+	Longest time.Duration `json:"longest_seconds"`
 }
 
 // KubeletProcess is the kubelet's process and its settings, as far as the model

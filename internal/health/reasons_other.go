@@ -36,7 +36,7 @@ var otherReasons = []Reason{
 			{"for %s where the client is stopped", subscriberStopped},
 		},
 		For:      subscriberCanBlock,
-		Outranks: append([]string{RuntimeHelperStuck}, load...),
+		Outranks: append([]string{RuntimeHelperStuck, PodStartsFailing}, load...),
 		Next:     "Continue or end the client named in the evidence; the runtime continues at once.",
 		Steps: []string{
 			"`ps -o pid,stat,args -p PID`: T is stopped; `kill -CONT PID`, or end it.",

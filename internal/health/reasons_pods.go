@@ -53,7 +53,7 @@ var podReasons = []Reason{
 		Thresholds: []Threshold{
 			{"runs for %s", oldHelper},
 		},
-		Outranks: load,
+		Outranks: append([]string{PodStartsFailing}, load...),
 		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
 		Steps: []string{
 			"`ps -o pid,stat,wchan:32,etime,args -p PID`.",
@@ -224,7 +224,8 @@ var podReasons = []Reason{
 			{"ends below %s", Share(limitCalm)},
 			trendThreshold,
 		},
-		Next: "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
+		Outranks: []string{PodStartsFailing},
+		Next:     "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
 			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
 			"About 11 descriptors a pod are usual; far more are a leak or clients that do not let go.",

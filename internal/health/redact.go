@@ -229,6 +229,15 @@ func (n *Names) evidence(e *Evidence) {
 		}
 		e.Cgroup = &c
 	}
+	if e.Storage != nil {
+		st := *e.Storage
+		st.FileSystems = slices.Clone(st.FileSystems)
+		for i := range st.FileSystems {
+			f := &st.FileSystems[i]
+			f.Directory, f.Device = n.Text(f.Directory), n.Text(f.Device)
+		}
+		e.Storage = &st
+	}
 	if e.Kubelet != nil {
 		k := *e.Kubelet
 		k.Detail = n.Text(k.Detail)

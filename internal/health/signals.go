@@ -39,6 +39,7 @@ const (
 	sigQuotaTakesTime
 	sigFreezerHoldsThreads
 	sigRuntimeGood
+	sigStorageUnwritable
 	numSignals
 )
 
@@ -87,6 +88,7 @@ var signals = [numSignals]signalRow{
 	sigQuotaTakesTime:            {"quota_takes_time", "the runtime's own CPU quota takes time from it, or has just done so", (*view).quotaTakesTime},
 	sigFreezerHoldsThreads:       {"freezer_holds_threads", "a freezer holds threads of the runtime", (*view).freezerHoldsThreads},
 	sigRuntimeGood:               {"runtime_good", "every call to the runtime has been answered for a while", (*view).runtimeGood},
+	sigStorageUnwritable:         {"storage_unwritable", "a file system that the runtime writes to is full, out of inodes or read-only", (*view).storageUnwritable},
 }
 
 // signalValues are the signals of one judgement that have been asked for.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,8 @@ const (
 	wordUnit   = "{unit}"   // its systemd unit
 	wordSocket = "{socket}" // the path that plegd watches
 
+	wordStorage = "{storage}" // the runtime's directory whose file system lacks something
+
 	wordDockerd    = "{dockerd}"    // the process of dockerd, behind cri-dockerd
 	wordContainerd = "{containerd}" // that of dockerd's containerd
 )
@@ -22,7 +25,7 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 
 // genericSteps replaces the words by what a page can say of them, which is about no
 // node in particular.
-var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET",
+var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordStorage, "DIRECTORY",
 	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD")
 
 // Generic returns a step or a Next with the words that stand for this node's
@@ -35,6 +38,7 @@ func (r *Reason) pageWords() string {
 	var out []string
 	for _, w := range []struct{ word, means string }{
 		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"},
+		{wordStorage, "DIRECTORY is the runtime's directory that the evidence names"},
 		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
 	} {
 		if strings.Contains(text, w.word) {
@@ -64,7 +68,11 @@ func (f *Facts) nodeSteps() *strings.Replacer {
 	if d := f.Evidence.Docker; d != nil {
 		dockerd, containerd = d.Daemon.pidOr(dockerd), d.Containerd.pidOr(containerd)
 	}
-	return strings.NewReplacer(wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd)
+	storage := "DIRECTORY"
+	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
+		storage = s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory
+	}
+	return strings.NewReplacer(wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd)
 }
 
 // unit is the runtime's systemd unit, "" while that is not known.

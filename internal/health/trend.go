@@ -31,6 +31,8 @@ const (
 	TrendAcceptQueue    = "accept_queue"
 	TrendInspectSeconds = "inspect_seconds"
 	TrendListSeconds    = "list_seconds"
+	// trendStorage stands before the directory whose file system it is.
+	trendStorage = "storage_bytes "
 )
 
 // Trend is a quantity that rises towards its limit and reaches it within an hour
@@ -93,6 +95,13 @@ func (t *Trends) Follow(f *Facts, now time.Time) {
 	}
 	if q := f.Evidence.Queue; q != nil && q.Listening && q.Limit > 0 {
 		t.Observe(TrendAcceptQueue, now, float64(q.Length), float64(q.Limit))
+	}
+	if s := f.Evidence.Storage; s != nil {
+		for i := range s.FileSystems {
+			if fs := &s.FileSystems[i]; fs.Bytes > 0 {
+				t.Observe(fs.trend(), now, float64(fs.Bytes-fs.FreeBytes), float64(fs.Bytes))
+			}
+		}
 	}
 	if l := f.Relist.Last; l != nil && l.Err == nil {
 		t.Observe(TrendInspectSeconds, now, (l.Serial - l.ListPodSandbox - l.ListContainers).Seconds(), SlowRelistThreshold.Seconds())

@@ -26,7 +26,7 @@ const leak = "leaking-pod-7d9f8b6c5-x2x4v"
 var ownWords = []string{
 	"State", "Reason", "RunnerUp", "Symptom", "ID", "Severity", "Name", "Operation", "Code", "Phase", "Stage", "Cause", "Mode", "Kind",
 	"PlegdVersion", "Node", "Comm", "HolderComm", "Channel", "Syscall", "WaitChannels", "From", "Source", "Path", "Socket",
-	"Version", "CRIVersion",
+	"Version", "CRIVersion", "Use", "Type", "Option",
 }
 
 // fill sets every string in v, makes one entry in each list and map, and points

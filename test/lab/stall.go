@@ -19,8 +19,10 @@ import (
 // FileSystem is an ext4 file system of the test's own, on a loop device, which can
 // be frozen: what writes to it then waits in the kernel.
 type FileSystem struct {
-	t   testing.TB
-	dir string // as the lab sees it
+	t    testing.TB
+	dir  string // as the lab sees it
+	path string // as its runtime sees it
+	ns   int    // a process of its runtime's namespaces
 }
 
 // RootOnDisk mounts a file system of its own below containerd's root directory.

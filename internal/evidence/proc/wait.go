@@ -112,6 +112,8 @@ type Mount struct {
 	Point  string
 	Type   string
 	Source string
+	// Options are the mount's own, and after them those of its file system.
+	Options string
 }
 
 // ParseMounts decodes a /proc/PID/mountinfo; a line that is none is passed over.
@@ -126,7 +128,7 @@ func ParseMounts(b []byte) (out []Mount) {
 		if err != nil || id < 0 {
 			continue
 		}
-		out = append(out, Mount{ID: id, Device: left[2], Point: unescape(left[4]), Type: right[0], Source: unescape(right[1])})
+		out = append(out, Mount{ID: id, Device: left[2], Point: unescape(left[4]), Type: right[0], Source: unescape(right[1]), Options: strings.Join(append(left[5:6:6], right[2:]...), ",")})
 	}
 	return out
 }

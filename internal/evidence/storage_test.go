@@ -1,0 +1,145 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// storageTree is a /proc and /sys with one process: what it is called, what it has
+// open and its mounts.
+func storageTree(t *testing.T, comm, mounts string, open ...string) (procfs, sysfs string) {
+	t.Helper()
+	procfs, sysfs = t.TempDir(), t.TempDir()
+	evidencetest.WriteTree(t, procfs, map[string]string{
+		"1000/stat": evidencetest.StatLine(1000, comm, 'S', 1, 100), "1000/mountinfo": mounts,
+		"1000/fd/0": "", "1000/root/data/file": "", "1000/root/state/file": "",
+	})
+	for i, file := range open {
+		if err := os.Symlink(file, filepath.Join(procfs, "1000/fd", string(rune('3'+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evidencetest.WriteTree(t, sysfs, map[string]string{"devices/virtual/block/loop0/x": "", "dev/block/x": "", "fs/ext4/loop0/errors_count": "0\n", "fs/ext4/loop0/reserved_clusters": "0\n"})
+	if err := os.Symlink("../../devices/virtual/block/loop0", filepath.Join(sysfs, "dev/block/7:0")); err != nil {
+		t.Fatal(err)
+	}
+	return procfs, sysfs
+}
+
+const storageMountTable = `500 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+501 500 7:0 / /data rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro
+502 500 0:40 / /state rw,nosuid - tmpfs tmpfs rw,size=64k
+`
+
+func gatherStorage(t *testing.T, s *storage) []health.FileSystem {
+	t.Helper()
+	v, err := s.gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.FileSystems
+}
+
+// TestStorage finds containerd's directories by what it has open, and what an error
+// of the file system does to one.
+func TestStorage(t *testing.T) {
+	procfs, sysfs := storageTree(t, "containerd", storageMountTable,
+		"/data/io.containerd.metadata.v1.bolt/meta.db", "/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", "/state/io.containerd.runtime.v2.task/k8s.io/2b0c/log", "socket:[12]")
+	pids := []int{1000, 0}
+	s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return pids }}
+	all := gatherStorage(t, s)
+	if len(all) != 2 {
+		t.Fatalf("%+v; want root and state", all)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(procfs, &st); err != nil {
+		t.Fatal(err)
+	}
+	root, state := all[0], all[1]
+	if root.Directory != "/data" || root.Use != "root" || root.Device != "/dev/loop0" || root.Type != "ext4" || root.ReadOnly || root.FreeBytes == 0 || root.Bytes != int64(st.Blocks)*st.Bsize {
+		t.Errorf("%+v", root)
+	}
+	if state.Directory != "/state" || state.Use != "state" || state.Type != "tmpfs" || state.FreeBytes <= 0 {
+		t.Errorf("%+v", state)
+	}
+
+	// The mounts are read again when the file system has counted an error.
+	broken := strings.Replace(storageMountTable, "errors=remount-ro", "errors=remount-ro,emergency_ro", 1)
+	evidencetest.WriteTree(t, procfs, map[string]string{"1000/mountinfo": broken})
+	if all := gatherStorage(t, s); all[0].ReadOnly {
+		t.Errorf("the mounts were read again without need: %+v", all[0])
+	}
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/ext4/loop0/errors_count": "1\n"})
+	if all := gatherStorage(t, s); !all[0].ReadOnly || all[0].Option != "emergency_ro" || all[1].ReadOnly {
+		t.Errorf("%+v", all)
+	}
+
+	// What ext4 keeps for itself is not free.
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/ext4/loop0/reserved_clusters": fmt.Sprintln(st.Blocks)})
+	if all := gatherStorage(t, s); all[0].FreeBytes != 0 || all[1].FreeBytes == 0 {
+		t.Errorf("%+v", all)
+	}
+
+	if err := os.RemoveAll(filepath.Join(procfs, "1000")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("the process has ended: %v", err)
+	}
+	pids = nil
+	if _, err := s.gather(t.Context()); !errors.Is(err, ErrNoData) {
+		t.Errorf("no process: %v", err)
+	}
+}
+
+// TestStorageCRIO finds CRI-O's directories by its mounts. What is mounted for a
+// process of another name is not its own.
+func TestStorageCRIO(t *testing.T) {
+	mounts := `501 500 0:40 /overlay /data/overlay rw - tmpfs tmpfs rw
+502 500 0:41 / /data/overlay/be02/merged rw - overlay overlay rw,lowerdir=/data/overlay/l/A
+503 500 0:42 / /state/overlay-containers/7491/userdata/shm rw - tmpfs shm rw
+`
+	for comm, want := range map[string]int{"crio": 2, "containerd": 0} {
+		procfs, sysfs := storageTree(t, comm, mounts)
+		s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return []int{1000} }}
+		v, err := s.gather(t.Context())
+		if want == 0 {
+			if !errors.Is(err, ErrNoData) {
+				t.Errorf("%s: %+v, %v", comm, v, err)
+			}
+			continue
+		}
+		if err != nil || len(v.FileSystems) != 2 || v.FileSystems[0].Directory != "/data" || v.FileSystems[0].Use != "root" || v.FileSystems[1].Directory != "/state" {
+			t.Errorf("%s: %+v, %v", comm, v, err)
+		}
+	}
+}
+
+// TestStorageLooksAgain: the state directory shows once there is a pod.
+func TestStorageLooksAgain(t *testing.T) {
+	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
+	s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return []int{1000} }}
+	if all := gatherStorage(t, s); len(all) != 1 {
+		t.Fatalf("%+v", all)
+	}
+	if err := os.Symlink("/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", filepath.Join(procfs, "1000/fd/9")); err != nil {
+		t.Fatal(err)
+	}
+	if all := gatherStorage(t, s); len(all) != 1 {
+		t.Errorf("it looked again at once: %+v", all)
+	}
+	s.looked = s.looked.Add(-storageLook - time.Second)
+	if all := gatherStorage(t, s); len(all) != 2 {
+		t.Errorf("%+v", all)
+	}
+}

@@ -1,0 +1,172 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	// storageBytes is the free space below which a file system counts as full,
+	// storageInodes the free inodes below which it has none left: a pod takes about
+	// 20. It ends above storageStill times as much.
+	storageBytes  = 1 << 20
+	storageInodes = 32
+	storageStill  = 2
+	// storageNear is the used share from which a trend counts: below it the kubelet
+	// removes images and evicts pods.
+	storageNear = 0.95
+)
+
+// Unwritable reports whether a file system is full, out of inodes or read-only.
+func (s *Storage) Unwritable() bool {
+	return slices.ContainsFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(1) != "" })
+}
+
+// What a file system lacks.
+const (
+	lacksBytes  = "bytes"
+	lacksInodes = "inodes"
+	lacksWrites = "writes"
+)
+
+// lacks returns what the file system lacks, "" for nothing; times is how many times
+// the limits it must have.
+func (f *FileSystem) lacks(times int64) string {
+	switch {
+	case f.ReadOnly:
+		return lacksWrites
+	case f.Bytes > 0 && f.FreeBytes < times*storageBytes:
+		return lacksBytes
+	case f.Inodes > 0 && f.FreeInodes < times*storageInodes:
+		return lacksInodes
+	}
+	return ""
+}
+
+// String returns the file system's state in words.
+func (f *FileSystem) String() string {
+	what := fmt.Sprintf("%s of %s free", sizeText(f.FreeBytes), sizeText(f.Bytes))
+	switch {
+	case f.Option == "emergency_ro":
+		what = "read-only since an error of the file system (emergency_ro)"
+	case f.ReadOnly:
+		what = "read-only"
+	case f.lacks(storageStill) == lacksInodes:
+		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
+	}
+	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())
+}
+
+// device is the file system's type and where it is from.
+func (f *FileSystem) device() string {
+	if f.Type == f.Device || f.Device == "" {
+		return f.Type
+	}
+	return f.Type + " on " + f.Device
+}
+
+// storageLacking returns the file system that keeps the runtime from writing and
+// what it lacks; nil for none.
+func (w *view) storageLacking() (*FileSystem, string) {
+	s := w.f.Evidence.Storage
+	if s == nil {
+		return nil, ""
+	}
+	times := int64(1)
+	if w.wasActive(RuntimeStorageFull) {
+		times = storageStill
+	}
+	for i := range s.FileSystems {
+		if lacks := s.FileSystems[i].lacks(times); lacks != "" {
+			return &s.FileSystems[i], lacks
+		}
+	}
+	return nil, ""
+}
+
+func (w *view) storageUnwritable() bool {
+	f, _ := w.storageLacking()
+	return f != nil
+}
+
+// trend is the name of the trend of its used space.
+func (f *FileSystem) trend() string { return trendStorage + f.Directory }
+
+// nearlyFull reports whether so much is used that a trend counts.
+func (f *FileSystem) nearlyFull() bool {
+	return float64(f.Bytes-f.FreeBytes) >= storageNear*float64(f.Bytes)
+}
+
+// storageReasons speak of what the runtime writes to.
+var storageReasons = []Reason{
+	{
+		ID: RuntimeStorageFull, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
+		Meaning: "The file system of the runtime's root or state directory is full, out of inodes or read-only: lists are answered, and no pod can be started; where it is full or read-only, none can be stopped either.",
+		Needs:   "statfs of the directories that the runtime has its data in, and their mount options.",
+		Thresholds: []Threshold{
+			{"fewer than %s bytes free for root", storageBytes},
+			{"or fewer than %s inodes", storageInodes},
+			{"ends above %s times as much", storageStill},
+			{"or read-only: mount option ro or emergency_ro", nil},
+			{"or %s used and full within an hour at the present rate", Share(storageNear)},
+		},
+		Outranks: slices.Concat([]string{PodStartsFailing, PodInspectionFailing}, load),
+		Next:     "Free space on the file system that the evidence names, and do not restart the runtime before that.",
+		Steps: []string{
+			"`df -h {storage}` and `df -i {storage}`: space and inodes. `findmnt -T {storage}`: the device, and whether ro or emergency_ro stands among the options.",
+			"Full: find what uses it with `du -xh --max-depth=2 {storage} | sort -h | tail`, and remove something that is not the runtime's: logs (`journalctl --vacuum-size=200M`), core dumps, downloads. The runtime's own removals need space, too.",
+			"Out of inodes: `crictl rm` of exited containers and `crictl rmi --prune` free them, and work then.",
+			"Read-only: `dmesg -T | grep -i -e remount -e 'I/O error' -e EXT4-fs -e XFS`; drain the node, repair the file system (it must be unmounted for that) or replace the disk.",
+		},
+		Restart: HelpsNo, RestartNote: "containerd 1.6 and 2.4, restarted on a full file system, leave the containers that run out of their lists; on a read-only one they do not start (tried).",
+		match: storageFull,
+		next:  storageNext,
+	},
+}
+
+func storageFull(w *view) []string {
+	s := w.f.Evidence.Storage
+	if s == nil {
+		return nil
+	}
+	times := int64(1)
+	if w.wasActive(RuntimeStorageFull) {
+		times = storageStill
+	}
+	var out []string
+	for i := range s.FileSystems {
+		f := &s.FileSystems[i]
+		var trend []string
+		if f.nearlyFull() {
+			trend = w.trendEvidence(f.trend(), "bytes")
+		}
+		if f.lacks(times) != "" || trend != nil {
+			out = append(append(out, f.String()), trend...)
+		}
+	}
+	return out
+}
+
+func storageNext(w *view) string {
+	f, lacks := w.storageLacking()
+	if f == nil {
+		return ""
+	}
+	switch lacks {
+	case lacksWrites:
+		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that is restarted now does not start.", f.Directory, f.device())
+	case lacksInodes:
+		return fmt.Sprintf("Remove exited containers and unused images, or other small files: %s (%s) has %d of %d inodes free.", f.Directory, f.device(), f.FreeInodes, f.Inodes)
+	}
+	return fmt.Sprintf("Free space on %s (%s, %s of %s free) other than through the runtime, and do not restart the runtime before that: it would lose the running containers from its lists.", f.Directory, f.device(), sizeText(f.FreeBytes), sizeText(f.Bytes))
+}
+
+func sizeText(n int64) string {
+	switch {
+	case n < 1<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	case n < 10<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
