@@ -157,13 +157,21 @@ func (m *machine) incidents(t testing.TB) (all []incident) {
 	return all
 }
 
+// newIncidents are those that were not there before, newest first. They are not
+// simply the first: the machine's clock may have been set back.
+func newIncidents(all, before []incident) []incident {
+	return slices.DeleteFunc(slices.Clone(all), func(i incident) bool {
+		return slices.ContainsFunc(before, func(b incident) bool { return b.ID == i.ID })
+	})
+}
+
 // incidentOf waits until there is one incident more than before, in which a
 // reason was primary and which ended so.
 func (m *machine) incidentOf(t testing.TB, before []incident, reason, outcome string) {
 	t.Helper()
 	lab.Eventually(t, time.Minute, "the fault is an incident", func() error {
 		all := m.incidents(t)
-		for _, i := range all[:len(all)-len(before)] {
+		for _, i := range newIncidents(all, before) {
 			for _, r := range i.Reasons {
 				if r.ID == reason && r.Primary > 0 && i.Outcome == outcome {
 					return nil

@@ -53,8 +53,7 @@ func (q *quiet) check(from time.Time) {
 	if now := q.machine.property(q.t, "plegd", "MainPID"); now != q.process {
 		q.t.Errorf("plegd is process %s, and was %s: it has been restarted\n%s", now, q.process, q.do("journalctl -b -u plegd -n 40 --no-pager"))
 	}
-	now := q.incidents(q.t)
-	for _, i := range now[:len(now)-len(q.recorded)] {
+	for _, i := range newIncidents(q.incidents(q.t), q.recorded) {
 		if !slices.Contains(busyHost, i.Reason) {
 			q.t.Errorf("an incident has been recorded: %+v", i)
 		}
@@ -117,7 +116,7 @@ func TestClockSteps(t *testing.T) {
 		thaw()
 		q.w.awaitCalm(time.Now(), wellWithin)
 		q.incidentOf(t, before, "RuntimeFrozen", "recovered")
-		newest := q.incidents(t)[0]
+		newest := newIncidents(q.incidents(t), before)[0]
 		least, most := stepped.Sub(named.At), time.Since(began)
 		if d := time.Duration(newest.Duration * float64(time.Second)); d < least || d > most {
 			t.Errorf("after %q the incident lasted %s by its own account, want %s to %s", step, d, least, most)
@@ -184,8 +183,8 @@ func (b *bench) openIncident(script, reason string, age time.Duration) (id strin
 	before := b.incidents(b.t)
 	b.do(script)
 	lab.Eventually(b.t, namedWithin+age, reason+" is an incident", func() error {
-		all := b.incidents(b.t)
-		if len(all) == len(before) {
+		all := newIncidents(b.incidents(b.t), before)
+		if len(all) == 0 {
 			return errors.New("there is no new incident")
 		}
 		newest := all[0]
