@@ -88,7 +88,7 @@ func (c *childrenSource) blockedThread(pid int) int {
 }
 
 func (c *childrenSource) threadBlocked(pid, tid int) bool {
-	b, err := c.reader.Read(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
+	b, err := c.reader.ReadRecord(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
 	if err != nil {
 		return false
 	}
@@ -98,7 +98,7 @@ func (c *childrenSource) threadBlocked(pid, tid int) bool {
 
 // slices is how often a thread has been on a CPU, 0 where that is not kept.
 func (c *childrenSource) slices(pid, tid int) uint64 {
-	b, err := c.reader.Read(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
+	b, err := c.reader.ReadRecord(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
 	if err != nil {
 		return 0
 	}

@@ -121,7 +121,7 @@ func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
 
 // sample reads one thread; an error that it is gone when it has just ended.
 func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time) (threadSample, error) {
-	b, err := r.Read(task + "/stat")
+	b, err := r.ReadRecord(task + "/stat")
 	if err != nil {
 		return threadSample{}, errNoProcess // ended, or not to be seen: the others say
 	}
@@ -130,7 +130,7 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time)
 		return threadSample{}, err
 	}
 	now := threadSample{start: s.Start, state: s.State, blkio: s.BlockIO, since: at}
-	if b, err := r.Read(task + "/schedstat"); err == nil {
+	if b, err := r.ReadRecord(task + "/schedstat"); err == nil {
 		if now.sched, now.known = proc.ParseSchedstat(b); now.known {
 			now.runs = now.sched.Slices
 			now.known = now.runs > 0 // 0 where the kernel does not count

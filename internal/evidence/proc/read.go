@@ -35,7 +35,14 @@ type Reader struct{ buf []byte }
 
 // Read returns what is in the file at path, valid until the next read. Its
 // errors are those of os.ReadFile, and ESRCH for a process that has just ended.
-func (r *Reader) Read(path string) ([]byte, error) {
+func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) }
+
+// ReadRecord is Read for a file of /proc that the kernel prints as a whole, as a
+// process's stat: what is shorter than the buffer is all of it, and the read that
+// would find the end is left out.
+func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
+
+func (r *Reader) read(path string, record bool) ([]byte, error) {
 	fd, err := retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -55,10 +62,10 @@ func (r *Reader) Read(path string) ([]byte, error) {
 		if err != nil {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
-		if m == 0 {
+		n += m
+		if m == 0 || record && n < len(r.buf) {
 			return r.buf[:n], nil
 		}
-		n += m
 	}
 }
 

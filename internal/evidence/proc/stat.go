@@ -150,7 +150,7 @@ func (s *Stat) Dead() bool {
 
 // Stat reads /proc/PID/stat.
 func (r *Reader) Stat(procfs string, pid int) (Stat, error) {
-	b, err := r.Read(procfs + "/" + strconv.Itoa(pid) + "/stat")
+	b, err := r.ReadRecord(procfs + "/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Stat{}, err
 	}
