@@ -31,19 +31,6 @@ type round struct {
 // result is all the rounds of a subject.
 type result []round
 
-func (r result) cpu() time.Duration {
-	return median(r, func(x round) time.Duration { return x.CPU / time.Duration(x.Relists) })
-}
-
-func (r result) latency(q float64) time.Duration {
-	var all []time.Duration
-	for _, x := range r {
-		all = append(all, x.Latencies...)
-	}
-	slices.Sort(all)
-	return all[min(len(all)-1, int(q*float64(len(all))))]
-}
-
 func (r result) allocBytes() float64 {
 	return median(r, func(x round) float64 { return float64(x.AllocBytes) / float64(x.Relists) })
 }
@@ -51,9 +38,6 @@ func (r result) allocBytes() float64 {
 func (r result) allocObjects() float64 {
 	return median(r, func(x round) float64 { return float64(x.AllocObjects) / float64(x.Relists) })
 }
-
-func (r result) bytes() int { return r[len(r)-1].Bytes }
-func (r result) rss() int64 { return r[len(r)-1].RSS }
 
 func median[T cmp.Ordered](r result, of func(round) T) T {
 	values := make([]T, len(r))
