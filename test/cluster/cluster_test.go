@@ -218,7 +218,7 @@ func TestPredictions(t *testing.T) {
 		},
 		{
 			name: "the kubelet is restarted 20 s into a SIGSTOP for 150 s", run: (*comparison).restartKubelet,
-			deviation: "a kubelet that finds no runtime ends again, so nobody writes the node's status; the node controller then sets Ready to Unknown, which plegd does not model",
+			deviation: "a kubelet that gets no answer from the runtime when it starts ends again (validate CRI v1 runtime API), so nobody writes the node's status; the node controller then sets Ready to Unknown, which plegd does not model",
 		},
 	} {
 		c.compare(api, i+1, s)

@@ -176,7 +176,7 @@ func deviations(b *strings.Builder, all []group) {
 				first = false
 			}
 			r := c.Recording
-			fmt.Fprintf(b, "- %s, kubelet v%s, run %d: %s.", r.Scenario, r.Kubelet, r.Run, strings.Join(c.Problems, "; "))
+			fmt.Fprintf(b, "- %s, kubelet v%s, %s, run %d: %s.", r.Scenario, r.Kubelet, r.Runtime, r.Run, strings.Join(c.Problems, "; "))
 			if r.Deviation != "" {
 				fmt.Fprintf(b, " Cause: %s.", r.Deviation)
 			}
