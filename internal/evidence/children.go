@@ -20,7 +20,7 @@ const (
 	// too old is for the classifier to say.
 	helperAge = 5 * time.Second
 	// settledAge is how old a process must be that is of no interest to be
-	// looked at only every settledRounds: what it is to become, it is by then.
+	// looked at only in one of settledRounds searches: what it is to become, it is by then.
 	// The pid may be another process's meanwhile, which shows that much later.
 	settledAge    = 10 * time.Second
 	settledRounds = 8
@@ -48,11 +48,12 @@ type childrenSource struct {
 	settled map[int]bool
 	shims   map[proc.ID]*shim
 	turn    int // of the slow looks
-	round   int
+	round   int // of looks
 	runtime int // the runtime's process, of this look
 
 	found       family // by the last search
 	searched    time.Time
+	searches    int
 	searchAgain time.Duration
 }
 
@@ -212,6 +213,7 @@ type family struct {
 // look goes through the processes.
 func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (family, error) {
 	c.round++
+	c.searches++
 	kin := c.ancestors(runtime)
 	out := family{ids: map[int]proc.ID{}, others: map[int]proc.ID{}}
 	c.owner.look(ctx, c, runtime)
@@ -222,7 +224,7 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 		if ctx.Err() != nil {
 			return family{}, ctx.Err()
 		}
-		if c.settled[pid] && (pid+c.round)%settledRounds != 0 {
+		if c.settled[pid] && (pid+c.searches)%settledRounds != 0 {
 			settled[pid] = true
 			continue
 		}
