@@ -42,8 +42,7 @@ var podReasons = []Reason{
 			if len(out) > 0 {
 				out = append(out, count(c.Shims, "shim", "shims")+" in all")
 			}
-			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
-			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
+			return out
 		},
 	},
 	{
@@ -180,7 +179,8 @@ var podReasons = []Reason{
 			case m.BusySince.IsZero() && w.wasActive(RelistSlow) && w.behind() > SlowRelistThreshold: // between two of its relists
 				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(w.behind())))
 			}
-			return out
+			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
+			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
 		},
 	},
 	{

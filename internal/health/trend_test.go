@@ -131,3 +131,15 @@ func TestLeakIsNamed(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestSlowerListsAreNoShim: lists that take longer and longer are RelistSlow.
+func TestSlowerListsAreNoShim(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Evidence.Children = &Children{At: t0, Shims: 5}
+	for _, name := range []string{TrendListSeconds, TrendInspectSeconds} {
+		f.Trends = map[string]Trend{name: {PerMinute: 0.157, LimitAt: t0.Add(4 * time.Minute)}}
+		if v := Judge(&f, t0, nil); v.Reason != RelistSlow || len(v.Active) != 1 {
+			t.Errorf("%s: %q, want %s alone: %+v", name, v.Reason, RelistSlow, v.Active)
+		}
+	}
+}
