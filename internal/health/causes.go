@@ -192,6 +192,12 @@ func (w *view) chainNext(id string) string {
 // firstStep is what to do about a culprit.
 func firstStep(c *Chain, culprit *Link) string {
 	who := fmt.Sprintf("pid %d (%s)", culprit.PID, culprit.Name)
+	if c.Unknown != "" { // it may be as well as any other: nothing that ends it
+		if culprit.PID == 0 {
+			return ""
+		}
+		return fmt.Sprintf("See what %s waits for, which plegd cannot: %s.", who, c.Unknown)
+	}
 	switch culprit.State {
 	case LinkStopped:
 		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.", culprit.PID, kindText(culprit.Kind), culprit.Name)

@@ -71,3 +71,14 @@ func TestSymptomWithoutChain(t *testing.T) {
 		t.Errorf("%s behind %q: %+v", v.Reason, v.Symptom, v.Active)
 	}
 }
+
+// TestNoStepAgainstUnknown: what is not known to be stuck is not to be ended.
+func TestNoStepAgainstUnknown(t *testing.T) {
+	f := hangingList()
+	f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
+	f.Evidence.Chain.Unknown = "what process 4711 waits for cannot be read"
+	v := Judge(&f, t0, nil)
+	if v.Reason != ContainerStalled || contains(v.Next, "kill") || !contains(v.Next, "4711") {
+		t.Errorf("%s: %q", v.Reason, v.Next)
+	}
+}
