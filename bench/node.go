@@ -194,19 +194,24 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// reason returns the primary reason that the daemon names.
-func (d *daemon) reason(ctx context.Context) (string, error) {
+// status reads what of the daemon's status to has.
+func (d *daemon) status(ctx context.Context, to any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(d.url, "/metrics", "/api/v1/status", 1), nil)
 	if err != nil {
-		return "", err
+		return err
 	}
 	resp, err := d.client.Do(req)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(to)
+}
+
+// reason returns the state and the primary reason that the daemon names.
+func (d *daemon) reason(ctx context.Context) (string, error) {
 	var status struct{ State, Reason string }
-	err = json.NewDecoder(resp.Body).Decode(&status)
+	err := d.status(ctx, &status)
 	return strings.TrimSpace(status.State + " " + status.Reason), err
 }
 
@@ -215,4 +220,24 @@ func kernel() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/osrelease") // without it there is none to show
 	version, _, _ := strings.Cut(strings.TrimSpace(string(b)), "-")
 	return version
+}
+
+// settledRelists is how many relists the daemon must have made.
+const settledRelists = 5
+
+// settled waits until the daemon has made its first relists.
+func (d *daemon) settled(ctx context.Context) error {
+	for {
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+		var status struct {
+			Facts struct {
+				Relist struct{ Attempts int }
+			}
+		}
+		if err := d.status(ctx, &status); err == nil && status.Facts.Relist.Attempts > settledRelists {
+			return nil
+		}
+	}
 }

@@ -117,6 +117,9 @@ func measureRow(ctx context.Context, cfg config) (*row, error) {
 		}
 		pids[name] = c.cmd.Process.Pid
 	}
+	if err := d.settled(ctx); err != nil { // the first relist inspects every pod
+		return nil, err
+	}
 	if err := wait(ctx, 15*time.Second); err != nil { // they have found their runtime, its processes and their heap
 		return nil, err
 	}
