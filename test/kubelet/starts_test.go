@@ -1,0 +1,136 @@
+//go:build e2e
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// netPods are the static pods that need a network of their own.
+const netPods = 3
+
+// cniPlugin is a network plugin that waits while a file is there, whatever it is
+// asked for, and gives out an address otherwise.
+const cniPlugin = `#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"0.3.1","supportedVersions":["0.3.1"]}'; exit;;
+esac
+while [ -e '%s' ]; do sleep 0.2; done
+[ "$CNI_COMMAND" = ADD ] || exit 0
+echo '{"cniVersion":"0.3.1","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"version":"4","interface":0,"address":"10.9.0.2/24"}],"dns":{}}'
+`
+
+// TestPodStartsFailing: a network plugin hangs for longer than the kubelet's
+// deadline of RunPodSandbox. The calls fail, those that follow find the name
+// reserved, and lists and Status stay perfect; plegd learns of it by the kubelet's
+// metrics. When the plugin is well again so is everything.
+func TestPodStartsFailing(t *testing.T) {
+	lab.RequireRoot(t)
+	version := "1.36"
+	if v := strings.Fields(os.Getenv(kubeletsEnv)); len(v) > 0 {
+		version = v[0]
+	}
+	l := &lane{version: version, program: kubeletProgram(t, version), options: scenario{real: true, metrics: true, requestTimeout: 15 * second}}
+	l.start(t)
+	cni := filepath.Dir(l.containerd.CNIConfig)
+	hang := filepath.Join(cni, "hang")
+	l.write(hang, "", 0o644)
+	l.write(filepath.Join(cni, "slow-cni"), fmt.Sprintf(cniPlugin, hang), 0o755)
+	l.write(filepath.Join(cni, "loopback"), lab.FakePlugin, 0o755)
+	draft := l.containerd.CNIConfig + ".draft"
+	l.write(draft, `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`, 0o644)
+	if err := os.Rename(draft, l.containerd.CNIConfig); err != nil {
+		t.Fatal(err)
+	}
+	l.Sleep(second) // until it is read
+
+	began := time.Now()
+	for i := range netPods {
+		l.writeJSON(fmt.Sprintf("manifests/net%d.json", i), map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("net%d", i), "namespace": "default"},
+			"spec": map[string]any{
+				"terminationGracePeriodSeconds": 0,
+				"containers":                    []any{map[string]any{"name": "c", "image": lab.PauseImage, "imagePullPolicy": "Never"}},
+			},
+		})
+	}
+	var named health.Active
+	lab.Eventually(t, 3*minute, "plegd names "+health.PodStartsFailing, func() error {
+		s, err := l.status()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(s.Active, func(a health.Active) bool { return a.ID == health.PodStartsFailing })
+		if i < 0 {
+			return fmt.Errorf("%s %s: %+v; kubelet: %+v", s.State, s.Reason, s.Active, s.Facts.Evidence.Kubelet)
+		}
+		named = s.Active[i]
+		if !s.Facts.Status.RuntimeReady.Good() || s.Facts.Relist.Failures > 0 || !s.NodeReady {
+			t.Errorf("reads suffer: %+v", s.Facts.Relist)
+		}
+		return nil
+	})
+	lab.Report(t, "PodStartsFailing: named %s after the pods came: %s", time.Since(began).Round(second), strings.Join(named.Evidence, "; "))
+	// The step of the reason greps for these words.
+	lab.Eventually(t, 2*minute, "a retry fails because the name is reserved, and the reason stands", func() error {
+		s, err := l.status()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(s.Active, func(a health.Active) bool { return a.ID == health.PodStartsFailing }) {
+			return fmt.Errorf("%s %s: %+v", s.State, s.Reason, s.Active)
+		}
+		if !strings.Contains(lab.Tail(l.kubeletLog(), 5000), "is reserved for") {
+			return errors.New("the kubelet's log does not hold: is reserved for")
+		}
+		return nil
+	})
+
+	if err := os.Remove(hang); err != nil {
+		t.Fatal(err)
+	}
+	recovered := time.Now()
+	lab.Eventually(t, 2*minute, "the pods run and plegd is healthy", func() error {
+		s, err := l.status()
+		if err != nil {
+			return err
+		}
+		if s.State != health.StateHealthy || s.Facts.Pods == nil || s.Facts.Pods.Running < staticPods+netPods {
+			return fmt.Errorf("%s %s, %+v", s.State, s.Reason, s.Facts.Pods)
+		}
+		return nil
+	})
+	lab.Report(t, "PodStartsFailing: all pods run and plegd is healthy %s after the plugin was well", time.Since(recovered).Round(second))
+}
+
+func (l *lane) write(file, text string, mode os.FileMode) {
+	l.Helper()
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// status is all that plegd says.
+func (l *lane) status() (s health.Snapshot, err error) {
+	body, err := l.get("/api/v1/status")
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = body.Close() }()
+	b, err := io.ReadAll(body)
+	if err == nil {
+		err = health.Unmarshal(b, &s)
+	}
+	return s, err
+}
