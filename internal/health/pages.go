@@ -104,6 +104,9 @@ func (r *Reason) Page() string {
 	if note := r.pageWords(); note != "" {
 		fmt.Fprintf(&b, "\n%s\n", note)
 	}
+	if len(r.Steps) > 0 {
+		b.WriteString("\nk3s, RKE2 and other distributions have units and paths of their own; Talos and Bottlerocket have no shell for these commands: [platforms](../platforms.md).\n")
+	}
 	if r.Restart != HelpsNo {
 		b.WriteString("\nBefore a restart, keep the evidence: `sudo plegd bundle` ([what it holds](../troubleshooting.md#3-before-you-restart-anything)).\n")
 	}

@@ -42,9 +42,9 @@ var processReasons = []Reason{
 		Outranks: slices.Concat([]string{AcceptFDExhausted, RuntimeThrottled, RuntimeStarved, RuntimeMemoryLimited, RuntimeStorageStall, RuntimeStarting, RuntimeRestarting}, accept, calls),
 		Next:     "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
 		Steps: []string{
-			"`grep -e State -e TracerPid /proc/PID/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
-			"`kill -CONT PID` where it was stopped by a signal.",
-			"`cat /proc/PID/cgroup`, then `cat /sys/fs/cgroup/PATH/cgroup.freeze`: 1 is frozen; `systemctl thaw UNIT`.",
+			"`grep -e State -e TracerPid /proc/{pid}/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
+			"`kill -CONT {pid}` where it was stopped by a signal.",
+			"`cat /proc/{pid}/cgroup`, then `cat /sys/fs/cgroup/PATH/cgroup.freeze`: 1 is frozen; `systemctl thaw {unit}`.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Continuing or thawing it is enough, and gentler.",
 		match: func(w *view) []string {
