@@ -128,7 +128,7 @@ func (f *FileSystem) ReadOnly() (writable func()) {
 }
 
 // Fail makes the kernel find an error in the file system, after which it allows
-// no more writing.
+// no further writes.
 func (f *FileSystem) Fail() {
 	f.t.Helper()
 	out, err := exec.Command("findmnt", "-N", strconv.Itoa(f.ns), "-n", "-o", "SOURCE", f.path).Output()
