@@ -129,11 +129,20 @@ func (n *Names) verdict(v *Verdict) {
 	for i := range v.Active {
 		v.Active[i].Evidence = n.texts(v.Active[i].Evidence)
 	}
-	v.Chain, v.ChainEnd = n.links(v.Chain), ""
+	v.Chain, v.ChainEnd = n.links(v.Chain), redactedEnd(v.ChainEnd)
 	if v.Culprit != nil {
 		v.Culprit = &n.links([]Link{*v.Culprit})[0]
 	}
 	v.KubeletMessage, v.Next, v.Steps = n.Text(v.KubeletMessage), n.Text(v.Next), n.texts(v.Steps)
+}
+
+// redactedEnd keeps that a chain ends before the culprit: without it its last link would
+// pass for one.
+func redactedEnd(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "why is not shown without authentication"
 }
 
 func (n *Names) links(list []Link) []Link {
@@ -209,7 +218,7 @@ func (n *Names) evidence(e *Evidence) {
 	e.Process = n.process(e.Process)
 	if e.Chain != nil {
 		c := *e.Chain
-		c.Links, c.Unknown = n.links(c.Links), ""
+		c.Links, c.Unknown = n.links(c.Links), redactedEnd(c.Unknown)
 		e.Chain = &c
 	}
 	if e.Children != nil {

@@ -31,6 +31,9 @@ func LinkState(l health.Link) string {
 
 // BesideChain returns the evidence that the links of the chain do not show.
 func BesideChain(s *health.Snapshot, evidence []string) []string {
+	if s.Culprit == nil && s.ChainEnd == "" {
+		return evidence // no chain is shown
+	}
 	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
 		return slices.ContainsFunc(s.Chain, func(l health.Link) bool {
 			if l.Kind == health.KindContainer || l.Kind == health.KindPod {
@@ -39,6 +42,15 @@ func BesideChain(s *health.Snapshot, evidence []string) []string {
 			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
 		}) || s.ChainEnd != "" && e == "no further: "+s.ChainEnd
 	})
+}
+
+// CulpritLabel says what the last link of the chain is: the culprit, unless the chain
+// ends before that one.
+func CulpritLabel(s *health.Snapshot) string {
+	if s.ChainEnd != "" {
+		return "Last link that was seen"
+	}
+	return "Culprit"
 }
 
 // Culprit names the last link of the chain and its state, shortly; the name of a

@@ -294,6 +294,13 @@ func TestChainOnPage(t *testing.T) {
 	if strings.Contains(source, `id="evidence"`) {
 		t.Error("the evidence repeats the chain")
 	}
+	// Without names it still says that it ends early.
+	end := new(viewtest.Stalled())
+	end.ChainEnd, end.Culprit = "its shim is not seen", &end.Chain[1]
+	end.Chain = end.Chain[:2]
+	if source := pageSource(t, health.NamesIn(end).Redact(end)); strings.Contains(source, `<li class="culprit">`) || !strings.Contains(source, "No further: ") {
+		t.Errorf("a redacted chain that ends early:\n%s", source)
+	}
 	d.ChainEnd = "its shim cannot be seen"
 	if source = pageSource(t, d); strings.Contains(source, `<li class="culprit">`) || !strings.Contains(source, "No further: its shim cannot be seen.") {
 		t.Errorf("a chain that ends early:\n%s", source)

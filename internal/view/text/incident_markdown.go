@@ -103,7 +103,7 @@ func (m *markdown) head(one *incident.Incident, node string, names bool) {
 	add("Worst verdict", string(one.State))
 	add("Cause", escape(one.Reason))
 	if s := view.Chained(one); s != nil {
-		add("Culprit", escape(view.Link(*s.Culprit)))
+		add(view.CulpritLabel(s), escape(view.Link(*s.Culprit)))
 	}
 	add("Node", view.NotReadyFor(one))
 	add("Message of a NotReady node", escape(one.KubeletMessage))

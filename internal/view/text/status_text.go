@@ -122,8 +122,8 @@ func (t *textWriter) verdict(d *health.Snapshot) {
 
 // chain is who waits for whom, from the kubelet to the culprit.
 func (t *textWriter) chain(d *health.Snapshot) {
-	if len(d.Chain) == 0 {
-		return
+	if d.Culprit == nil && d.ChainEnd == "" {
+		return // the call that hangs, which the evidence names
 	}
 	t.buf.WriteString("  who waits for whom:\n    " + view.KubeletLink + "\n")
 	for i, l := range d.Chain {
