@@ -175,6 +175,11 @@ e2e-observe: build ## Look at the page with a real browser, and at the alerts wi
 	$(GO) test -tags e2e -count=1 -timeout 10m $(E2EFLAGS) ./deploy/prometheus
 	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
 
+.PHONY: pictures
+pictures: build ## Take the pictures of page and terminal in docs/pictures with a real browser
+	@bash test/e2e/install-deps.sh observe
+	SCREENSHOTS=$(CURDIR)/docs/pictures $(GO) test -C test/page -tags e2e -count=1 -timeout 10m -run 'TestPictures|TestTerminal' .
+
 .PHONY: fleet-dashboards
 fleet-dashboards: build ## Open the dashboards over a day of 100, 1,000 and 5,000 nodes in a real Prometheus and count the samples that each panel reads (3 minutes)
 	@bash test/e2e/install-deps.sh

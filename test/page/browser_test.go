@@ -3,14 +3,21 @@
 package page_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,13 +32,26 @@ import (
 
 // node is a plegd beside a fake runtime.
 type node struct {
-	t               *testing.T
+	t *testing.T
+	// names is true where the page demands a password, and shows names.
+	names           bool
+	simulate        *exec.Cmd
 	binary, dir     string
 	address, socket string
 	plegd           *exec.Cmd
 }
 
 func newNode(t *testing.T) *node {
+	t.Helper()
+	n := bareNode(t)
+	n.startRuntime("--pods", "40", "--churn", "0.05")
+	n.startPlegd()
+	n.awaitReason("healthy")
+	return n
+}
+
+// bareNode is a node on which nothing runs yet.
+func bareNode(t *testing.T) *node {
 	t.Helper()
 	binary, err := filepath.Abs(filepath.Join("..", "..", "build", "plegd"))
 	if err != nil {
@@ -52,11 +72,17 @@ func newNode(t *testing.T) *node {
 	}
 	n := &node{t: t, binary: binary, dir: dir, address: l.Addr().String(), socket: filepath.Join(dir, "runtime.sock")}
 	_ = l.Close()
-	n.start("simulate", "--socket", n.socket, "--pods", "40", "--churn", "0.05")
-	n.until("the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
-	n.startPlegd()
 	return n
 }
+
+func (n *node) startRuntime(args ...string) {
+	n.t.Helper()
+	n.simulate = n.start(append([]string{"simulate", "--socket", n.socket}, args...)...)
+	n.until("the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
+}
+
+// webConfig demands the password "page" of the user "page".
+const webConfig = "basic_auth_users:\n  page: $2a$04$RrANjpofzGHE.eFQXFuHCu1Asio6MN94OcVRP/VCY0Wb4N5bCJGw.\n"
 
 // start starts a command of plegd that ends with the test.
 func (n *node) start(args ...string) *exec.Cmd {
@@ -81,11 +107,30 @@ func (n *node) start(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (n *node) startPlegd() {
+func (n *node) startPlegd(more ...string) {
 	n.t.Helper()
-	n.plegd = n.start("run", "--runtime-endpoint", n.socket, "--web.listen-address", n.address, "--kubelet-healthz-url=",
-		"--control-socket", filepath.Join(n.dir, "plegd.sock"), "--state-dir", n.dir)
-	n.awaitReason("healthy")
+	args := []string{
+		"run", "--runtime-endpoint", n.socket, "--web.listen-address", n.address, "--kubelet-healthz-url=", "--log.level=debug", "--log.format=json",
+		"--control-socket", n.control(), "--state-dir", n.dir,
+	}
+	if n.names {
+		config := filepath.Join(n.dir, "web.yml")
+		if err := os.WriteFile(config, []byte(webConfig), 0o600); err != nil {
+			n.t.Fatal(err)
+		}
+		args = append(args, "--web.config.file", config)
+	}
+	n.plegd = n.start(append(args, more...)...)
+}
+
+func (n *node) control() string { return filepath.Join(n.dir, "plegd.sock") }
+
+// url is the address of a page, with the password where one is needed.
+func (n *node) url(path string) string {
+	if n.names {
+		return "http://page:page@" + n.address + path
+	}
+	return "http://" + n.address + path
 }
 
 func (n *node) stopPlegd() {
@@ -108,7 +153,7 @@ func (n *node) awaitReason(reason string) {
 	n.t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second}
 	n.until("plegd says "+reason, func() error {
-		answer, err := client.Get("http://" + n.address + "/healthz")
+		answer, err := client.Get(n.url("/healthz"))
 		if err != nil {
 			return err
 		}
@@ -188,7 +233,7 @@ func newBrowser(t *testing.T, n *node, width, height int64, scheme string, actio
 		chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 	}, actions...)...)
-	b.run(chromedp.Navigate("http://" + n.address + "/"))
+	b.run(chromedp.Navigate(n.url("/")))
 	return b
 }
 
@@ -261,15 +306,66 @@ func (b *browser) await(selector, text string) {
 func (b *browser) until(what string, try func() error) { b.t.Helper(); until(b.t, what, try) }
 
 // shot keeps a picture of the whole page where SCREENSHOTS says so.
-func (b *browser) shot(name string) {
+func (b *browser) shot(name string) { b.t.Helper(); b.top(name, math.MaxInt) }
+
+// top is shot for the first pixels of the page.
+func (b *browser) top(name string, height int) {
 	b.t.Helper()
 	dir := os.Getenv("SCREENSHOTS")
 	if dir == "" {
 		return
 	}
-	var png []byte
-	b.run(chromedp.FullScreenshot(&png, 100))
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+	var picture []byte
+	b.run(chromedp.FullScreenshot(&picture, 100))
+	small, err := shrink(picture, height)
+	if err != nil {
 		b.t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), small, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// colours is how many colours a picture keeps, the most frequent ones: enough for text and
+// surfaces, and a quarter of the bytes.
+const colours = 64
+
+// shrink cuts a picture and leaves it few colours.
+func shrink(picture []byte, height int) ([]byte, error) {
+	in, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		return nil, err
+	}
+	count := map[color.RGBA]int{}
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(in.At(x, y)).(color.RGBA) }
+	size := in.Bounds()
+	size.Max.Y = min(size.Max.Y, height)
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			count[at(x, y)]++
+		}
+	}
+	// A colour counts for more than a shade of grey.
+	weight := func(c color.RGBA) int { return count[c] * (16 + int(max(c.R, c.G, c.B)-min(c.R, c.G, c.B))) }
+	all := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return weight(b) - weight(a) })
+	palette := make(color.Palette, 0, colours)
+	for _, c := range all[:min(len(all), colours)] {
+		palette = append(palette, c)
+	}
+	out := image.NewPaletted(size, palette)
+	index := map[color.RGBA]uint8{}
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			c := at(x, y)
+			i, ok := index[c]
+			if !ok {
+				i = uint8(palette.Index(c))
+				index[c] = i
+			}
+			out.SetColorIndex(x, y, i)
+		}
+	}
+	var b bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
+	return b.Bytes(), err
 }

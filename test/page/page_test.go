@@ -9,7 +9,9 @@ package page_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,7 @@ func TestPlegdGone(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 	n.startPlegd()
+	n.awaitReason("healthy")
 	b.until("the page continues", func() error { return b.shown("#stale", false) })
 	b.await("h1", well)
 }
@@ -110,9 +113,7 @@ func TestSizes(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					b := newBrowser(t, n, size.width, size.height, scheme)
 					b.await("h1", state.headline)
-					if over := b.number(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
-						t.Errorf("the page is %v pixels wider than the screen", over)
-					}
+					b.fits()
 					back := b.number(`getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0)`)
 					if dark := back < 3*128; dark != (scheme == "dark") {
 						t.Errorf("the background is of brightness %v in the %s", back, scheme)
@@ -150,8 +151,8 @@ func TestKeyboardAndScreenReader(t *testing.T) {
 	b.await("h1", listStall)
 	names := b.ax()
 	for role, want := range map[string][]string{
-		"heading": {listStall, "What plegd saw", "What to do", "Relists of the last 10 minutes", "Where things stand", "Calls to the runtime"},
-		"region":  {"What plegd saw", "Calls to the runtime"},
+		"heading": {listStall, "Evidence", "What to do", "The last 10 minutes", "Current state", "Calls to the runtime"},
+		"region":  {"Evidence", "Calls to the runtime"},
 		"status":  {""},
 		"meter":   {"age of the last successful relist, against the threshold"},
 		"main":    {""}, "navigation": {"What plegd serves"},
@@ -163,12 +164,12 @@ func TestKeyboardAndScreenReader(t *testing.T) {
 			}
 		}
 	}
-	var plot bool
-	for name := range names {
-		plot = plot || strings.HasPrefix(name, "image ") && strings.Contains(name, "under way for")
-	}
-	if !plot {
-		t.Error("the plot says nothing to a screen reader")
+	for _, want := range []string{"under way for", "Verdict: "} {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(names)), func(name string) bool {
+			return strings.HasPrefix(name, "image ") && strings.Contains(name, want)
+		}) {
+			t.Errorf("no picture says %q to a screen reader", want)
+		}
 	}
 	// Everything that can be used is reached by Tab, and shows that it was.
 	want := int(b.number(`document.querySelectorAll("a, [tabindex]").length`))
@@ -185,6 +186,34 @@ func TestKeyboardAndScreenReader(t *testing.T) {
 		t.Errorf("Tab reaches %d of %d: %v", len(seen), want, seen)
 	}
 }
+
+// fits fails where something is wider than the screen, a cell or another element hides a
+// part of its text, or the texts of the plot overlap.
+func (b *browser) fits() {
+	b.t.Helper()
+	if wide := b.evaluate(overflows); wide != "" {
+		b.t.Errorf("what does not fit:\n%s", wide)
+	}
+}
+
+// overflows names what does not fit.
+const overflows = `(() => {
+  const out = new Set(), root = document.documentElement, width = root.clientWidth;
+  const name = (e) => e.tagName + "." + (e.getAttribute("class") || e.id) + " " + e.textContent.trim().slice(0, 50);
+  if (root.scrollWidth > width) out.add("the page is " + root.scrollWidth + " wide on a screen of " + width);
+  for (const e of document.body.querySelectorAll("*")) {
+    if (!e.checkVisibility() || e.closest(".unseen, title, script")) continue;
+    const r = e.getBoundingClientRect();
+    if (r.width && (r.left < -.5 || r.right > width + .5)) out.add(r.left + " to " + r.right + ": " + name(e));
+    if (!e.closest("svg") && getComputedStyle(e).display !== "inline" && e.scrollWidth > e.clientWidth + 1) out.add(e.scrollWidth + " in " + e.clientWidth + ": " + name(e));
+  }
+  for (const t of document.querySelectorAll(".band text")) {
+    if (t.getBoundingClientRect().width > t.previousElementSibling.getBoundingClientRect().width) out.add("wider than its band: " + name(t));
+  }
+  const ticks = [...document.querySelectorAll(".ticks text")].map((t) => [t.getBoundingClientRect(), t]);
+  ticks.slice(1).forEach(([r, t], i) => { if (r.left < ticks[i][0].right + 2) out.add("on the one before: " + name(t)); });
+  return [...out].join("\n");
+})()`
 
 // contrasts names the text whose contrast with its background is below the 4.5
 // to 1 that WCAG wants (3 to 1 for large text).
