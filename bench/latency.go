@@ -41,11 +41,14 @@ func latencies(ctx context.Context, cfg config, pods []int) error {
 		if err != nil {
 			return err
 		}
-		defer c.close() // it writes its profile when it ends
-		for _, scrapers := range []int{0, 10} {
-			if cfg.profile != "" && scrapers > 0 {
-				continue
+		defer c.close()        // it writes its profile when it ends
+		if cfg.profile != "" { // without what looks for verdicts
+			if err := wait(ctx, cfg.window); err != nil {
+				return err
 			}
+			continue
+		}
+		for _, scrapers := range []int{0, 10} {
 			stop := scrapeAll(ctx, "http://"+address+"/metrics", scrapers)
 			r, err := c.round(order{Window: cfg.window})
 			stop()
