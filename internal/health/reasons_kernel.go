@@ -156,8 +156,8 @@ func memoryLimited(w *view) []string {
 }
 
 // memoryStalls reports whether relists suffer from a level of the cgroup whose
-// limit is met, although no thread is seen to wait for memory. One that did goes on
-// suffering while a call is answered in between.
+// limit is met, although no thread is seen to wait for memory. One that did may
+// suffer on while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
 	if !w.on(sigRelistSuffers) {
 		return w.wasActive(RuntimeMemoryLimited) && w.thrashes(l)
