@@ -36,8 +36,8 @@ var bookCases = []bookCase{
 			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd,
 			prepare:  func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay: []string{health.RuntimeListStall},
-			// What the next list holds.
-			onTheWayBack: []string{health.RuntimeListStall, health.RelistSlow},
+			// The shim runs again, and the list has yet to be answered.
+			onTheWayBack: []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow},
 			inject: func(b *bench) func() {
 				cont := b.stopShims(1)
 				end := b.holdList()

@@ -160,8 +160,8 @@ func (w *Walker) childWait(f *waiting, tid int, call proc.Syscall) {
 		}
 	}
 	s, err := w.reader.Stat(w.procfs, child)
-	if err != nil || s.PPID != f.pid {
-		return
+	if err != nil || s.PPID != f.pid || s.Comm == "containerd" {
+		return // containerd is to run for as long as its parent, dockerd, does
 	}
 	if started := proc.StartedAt(time.Now(), proc.Uptime(), s.Start); !f.single && !w.Begun.IsZero() && started.Before(w.Begun.Add(-oldChild)) {
 		f.doubts = append(f.doubts, fmt.Sprintf("thread %d waits for its child, pid %d, which has run since long before", tid, child))
