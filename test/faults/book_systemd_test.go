@@ -46,7 +46,7 @@ func TestCaseBookSystemBus(t *testing.T) {
 	if !caseWanted(t, c) || lab.StandInsOnly() {
 		t.Skip("another case is asked for")
 	}
-	kept := newKept(c, "containerd of this machine, systemd")
+	kept := newKept(c, "the machine's containerd, a service")
 	defer func() { keepCase(t, &kept) }()
 	files := append(lab.ContainerdFiles(t),
 		lab.SystemdFile{Path: "/etc/containerd/config.toml", Text: fmt.Sprintf(systemdConfig, lab.PauseImage)},

@@ -63,7 +63,7 @@ func TestCaseBook(t *testing.T) {
 			for range runs {
 				b := newBench(t, &c.fault)
 				r, e := b.runCase(c)
-				one := book.Run{Wrong: r.wrong, Reason: e.Reason, Symptom: e.Symptom, First: e.Next}
+				one := book.Run{Wrong: r.wrong, Reason: e.Reason, Symptom: e.Symptom, First: strings.ReplaceAll(e.Next, b.socketDir(), "DIR")}
 				if e.Culprit != nil {
 					one.Culprit, one.Seconds = culpritText(b, e.Culprit), e.took.Seconds()
 				}
@@ -172,8 +172,8 @@ func culpritText(b *bench, l *health.Link) string {
 
 func (b *bench) socketDir() string { return b.socket[:strings.LastIndexByte(b.socket, '/')] }
 
-// volatile are the numbers in a first step.
-var volatile = regexp.MustCompile(`[0-9]{3,}`)
+// volatile are the numbers in a first step, and where the lab's programs are.
+var volatile = regexp.MustCompile(`[0-9]{3,}(-[0-9]+)?|/[^ )]*/build/lab/[^/]*/`)
 
 // keepCase writes what a case showed where PLEGD_CASEBOOK_RESULTS says.
 func keepCase(t *testing.T, c *book.Case) {
@@ -182,7 +182,14 @@ func keepCase(t *testing.T, c *book.Case) {
 		return
 	}
 	for i := range c.Runs {
-		c.Runs[i].First = volatile.ReplaceAllString(c.Runs[i].First, "N")
+		for _, text := range []*string{&c.Runs[i].First, &c.Runs[i].Culprit} {
+			*text = volatile.ReplaceAllStringFunc(*text, func(found string) string {
+				if found[0] == '/' {
+					return ""
+				}
+				return "N"
+			})
+		}
 	}
 	c.Runs = slices.Clone(c.Runs)
 	if err := book.Write(dir, c); err != nil {

@@ -13,6 +13,9 @@
 // lock. TestLatchedNetwork is what is no fault by any
 // call, and must be called none.
 //
+// TestCaseBook and what begins so make public incidents again, for
+// docs/casebook.md: `make e2e-casebook`.
+//
 // It wants what test/e2e wants. The environment may say:
 //
 //	RUNS                how often each fault is made; 1
@@ -27,6 +30,10 @@
 //	PLEGD_FAULTS_RESULTS
 //	                    a directory for the results; `make diagnosis-table`
 //	                    writes those of all runtimes into docs/diagnosis.md
+//	CASES               a regular expression for the cases of the case book ("1",
+//	                    "1b"), or sweep, cost or privilege
+//	PLEGD_CASEBOOK_RESULTS
+//	                    a directory for what the case book's runs showed
 //	PLEGD_RECORD_INCIDENTS
 //	                    a folder for what plegd recorded of each fault: `make
 //	                    record-incidents` keeps them as cases for the classifier

@@ -4,6 +4,7 @@
 package book
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -71,10 +72,7 @@ func ReadAll(dir string) ([]Case, error) {
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Case) int {
-		if a.Row != b.Row {
-			return a.Row - b.Row
-		}
-		return strings.Compare(a.ID+a.Runtime, b.ID+b.Runtime)
+		return cmp.Or(cmp.Compare(a.Row, b.Row), strings.Compare(a.ID, b.ID), strings.Compare(a.Runtime, b.Runtime))
 	})
 	return all, nil
 }
