@@ -70,7 +70,7 @@ type shim struct {
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
 // pid names the runtime's process, 0 for none; socket is the runtime's path;
 // all processes are searched every searchAgain. It looks every
-// 2 s, every 1.5 s while something may be wrong and twice a second while one is or
+// 1.5 s, twice a second while one is or
 // looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
 // shim looks stuck at its cgroup, its threads' stat and schedstat.
 //
@@ -95,7 +95,7 @@ func NewChildren(procfs, sysfs string, pid func() int, socket func() string, sea
 	c := newChildrenSource(procfs, sysfs, pid, socket)
 	c.searchAgain = searchAgain
 	return NewWatch(Spec[health.Children]{
-		Name: "children", Period: 1500 * time.Millisecond, Calm: 2 * time.Second, Timeout: time.Second,
+		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
 		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
