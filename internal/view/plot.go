@@ -233,7 +233,7 @@ func (r Recent) ticks() (out []PlotTick) {
 	}
 	for t := r.From.UTC().Truncate(step); t.Before(r.end()); t = t.Add(step) {
 		// Those at the edges would be cut off, and the right one stands where "now" does.
-		if at := r.share(t); at > .06 && at < .92 {
+		if at := r.share(t); at > .06 && at < .85 {
 			out = append(out, PlotTick{X: percent(at), Text: t.Format(layout)})
 		}
 	}
