@@ -25,7 +25,12 @@ const (
 	atOnce      = 2 * time.Second
 )
 
-var onContainerd = []string{"containerd"}
+var (
+	onContainerd = []string{"containerd"}
+	// onContainerd1 is for what containerd 2 lets end after 2 s, and for a process in
+	// the place of its shim.
+	onContainerd1 = []string{"containerd 1."}
+)
 
 // bookCases are the incidents of docs/casebook.md, as far as one runtime and plegd
 // make them.
@@ -33,7 +38,7 @@ var bookCases = []bookCase{
 	{
 		row: 1, source: "[containerd 9770](https://github.com/containerd/containerd/issues/9770)", made: "a stopped shim, and UpdateContainerResources on its container",
 		fault: fault{
-			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd,
+			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd1,
 			prepare:  func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay: []string{health.RuntimeListStall},
 			// The shim runs again, and the list has yet to be answered.
@@ -79,7 +84,7 @@ var bookCases = []bookCase{
 	{
 		row: 2, source: "[containerd 3529](https://github.com/containerd/containerd/pull/3529), [5274](https://github.com/containerd/containerd/issues/5274)", made: "a process in the shim's place that reads nothing, and UpdateContainerResources",
 		fault: fault{
-			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd,
+			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd1,
 			options:      lab.ContainerdOptions{OwnShim: true},
 			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay:     []string{health.RuntimeListStall},

@@ -13,8 +13,12 @@ import (
 )
 
 const (
-	// sweepAgain is how long after a sweep that found nothing the next one begins.
+	// sweepAgain is the most time after a sweep that found nothing until the next one
+	// begins, restFor how much longer it is than the sweep itself took: a lock may have
+	// been free for the moment in which its container was asked for.
 	sweepAgain = 10 * time.Second
+	leastAgain = time.Second
+	restFor    = 4
 	// maxShims bounds the shims whose arguments are read.
 	maxShims = 4096
 )
@@ -49,8 +53,9 @@ type Explorer struct {
 
 	of      Symptom // the fault that the rest is about
 	sweep   *Sweep
-	swept   time.Time // the end of the last sweep
-	whole   bool      // it asked for all
+	swept   time.Time     // the end of the last sweep
+	took    time.Duration // how long it took
+	whole   bool          // it asked for all
 	publish func(health.Chain)
 }
 
@@ -81,7 +86,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		return
 	}
 	if s.Target.ID == "" && s.OthersAnswered() {
-		if hung, _ := e.sweep.Hung(); len(hung) == 0 && time.Since(e.swept) >= sweepAgain {
+		if hung, _ := e.sweep.Hung(); len(hung) == 0 && time.Since(e.swept) >= min(sweepAgain, max(leastAgain, restFor*e.took)) {
 			e.sweeping(ctx, s)
 		}
 	}
@@ -91,6 +96,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 // sweeping looks for the container whose call hangs. As soon as one does it goes
 // on from there.
 func (e *Explorer) sweeping(ctx context.Context, s Symptom) {
+	began := time.Now()
 	first := make(chan struct{}, sweepHung)
 	done := make(chan bool, 1)
 	go func() {
@@ -101,7 +107,7 @@ func (e *Explorer) sweeping(ctx context.Context, s Symptom) {
 		case <-first:
 			e.publish(e.chain(ctx, s))
 		case e.whole = <-done:
-			e.swept = time.Now()
+			e.swept, e.took = time.Now(), time.Since(began)
 			return
 		}
 	}
