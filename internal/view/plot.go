@@ -18,7 +18,7 @@ const (
 	plotDecades = 6
 	// bandText is the narrowest band, as a share of the width, that has room for the
 	// name of its state.
-	bandText = .14
+	bandText = .22
 )
 
 // Plot is the relist latency of a stretch of time with the verdicts beneath it,
