@@ -5,6 +5,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -169,7 +170,7 @@ func copyUnless(to io.Writer, from *net.UnixConn, flag string) error {
 			continue
 		}
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}, 50)
-		if n == 0 || err == unix.EINTR {
+		if n == 0 || errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if _, err := os.Stat(flag); err == nil {
