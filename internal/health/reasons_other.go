@@ -39,7 +39,7 @@ var otherReasons = []Reason{
 		Outranks: append([]string{RuntimeHelperStuck, PodStartsFailing}, load...),
 		Next:     "Continue or end the client named in the evidence; the runtime continues at once.",
 		Steps: []string{
-			"`ps -o pid,stat,args -p PID`: T is stopped; `kill -CONT PID`, or end it.",
+			"`ps -o pid,stat,args -p {client}`: T is stopped; `kill -CONT {client}`, or end it.",
 			"Every pod start and stop waits for it; Version, Status and the lists do not. containerd 1.7 drops the events and blocks nobody, 1.6 has no events.",
 		},
 		Restart: HelpsMaybe, RestartNote: "It cuts the client off, until that subscribes again.",

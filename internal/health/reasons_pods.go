@@ -19,8 +19,8 @@ var podReasons = []Reason{
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
 		Next:     "See what stopped it; continue or end that shim to recover the pod.",
 		Steps: []string{
-			"`ps -o pid,stat,wchan:32,etime,args -p PID`: T is stopped (by a debugger, by job control), D waits for the disk.",
-			"`kill -CONT PID` where it was stopped; killing it ends the pod, which the kubelet then recreates.",
+			"`ps -o pid,stat,wchan:32,etime,args -p {shim}`: T is stopped (by a debugger, by job control), D waits for the disk.",
+			"`kill -CONT {shim}` where it was stopped; killing it ends the pod, which the kubelet then recreates.",
 			"It delays the next start of the runtime: fix it before you restart that.",
 		},
 		Restart: HelpsNo, RestartNote: "A stuck shim outlives it. containerd 1.6 and 1.7 then take 15 to 19 s and call the running containers of that pod EXITED; 2.4 does not end on SIGTERM, and after SIGKILL does the same (tried).",
@@ -55,7 +55,7 @@ var podReasons = []Reason{
 		Outranks: append([]string{PodStartsFailing}, load...),
 		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
 		Steps: []string{
-			"`ps -o pid,stat,wchan:32,etime,args -p PID`.",
+			"`ps -o pid,stat,wchan:32,etime,args -p {helper}`.",
 			"The runtime gives up after its own time limit and starts it again; its log has the plugin's error.",
 		},
 		Restart: HelpsNo, RestartNote: "It would be started again and hang again.",

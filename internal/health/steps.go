@@ -17,7 +17,14 @@ const (
 
 	wordDockerd    = "{dockerd}"    // the process of dockerd, behind cri-dockerd
 	wordContainerd = "{containerd}" // that of dockerd's containerd
+
+	wordShim   = "{shim}" // the process of that kind in the chain of waiting
+	wordHelper = "{helper}"
+	wordClient = "{client}"
 )
+
+// chainWords are the words that stand for a process of the chain of waiting.
+var chainWords = map[string]LinkKind{wordShim: KindShim, wordHelper: KindHelper, wordClient: KindClient}
 
 // usualUnits are the units of runtimes by the names that they give themselves,
 // for a runtime whose cgroup names none.
@@ -26,7 +33,7 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 // genericSteps replaces the words by what a page can say of them, which is about no
 // node in particular.
 var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordStorage, "DIRECTORY",
-	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD")
+	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID", wordClient, "PID")
 
 // Generic returns a step or a Next with the words that stand for this node's
 // values replaced by what a page can say of them: PID, UNIT, SOCKET.
@@ -39,6 +46,7 @@ func (r *Reason) pageWords() string {
 	for _, w := range []struct{ word, means string }{
 		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"},
 		{wordStorage, "DIRECTORY is the runtime's directory that the evidence names"},
+		{wordShim, "PID is the shim's process"}, {wordHelper, "PID is the helper's process"}, {wordClient, "PID is the client's process"},
 		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
 	} {
 		if strings.Contains(text, w.word) {
@@ -51,9 +59,10 @@ func (r *Reason) pageWords() string {
 	return strings.Join(out, ", ") + "; `plegd status` on the node shows the steps with its own values."
 }
 
-// nodeSteps replaces the words by the values of the node that the facts are of.
+// nodeSteps replaces the words by the values of the node that the facts are of, and
+// of the chain of waiting that its verdict has.
 // What is not known keeps its generic word.
-func (f *Facts) nodeSteps() *strings.Replacer {
+func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 	pid, unit, socket := "PID", "UNIT", "SOCKET"
 	if p := f.Evidence.Process; p != nil && p.PID > 0 && p.Alive {
 		pid = strconv.Itoa(p.PID)
@@ -72,7 +81,15 @@ func (f *Facts) nodeSteps() *strings.Replacer {
 	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
 		storage = s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory
 	}
-	return strings.NewReplacer(wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd)
+	words := []string{wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd}
+	for word, kind := range chainWords {
+		pid := "PID"
+		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == kind && l.PID > 0 }); i >= 0 {
+			pid = strconv.Itoa(chain[i].PID)
+		}
+		words = append(words, word, pid)
+	}
+	return strings.NewReplacer(words...)
 }
 
 // unit is the runtime's systemd unit, "" while that is not known.
@@ -94,7 +111,7 @@ func Steps(f *Facts, v *Verdict) []string {
 		return nil
 	}
 	row := reasonOf(v.Reason).ForRuntime(f.Runtime)
-	words := f.nodeSteps()
+	words := f.nodeSteps(v.Chain)
 	out := make([]string, 0, len(row.Steps))
 	for _, s := range row.Steps {
 		out = append(out, words.Replace(s))

@@ -17,20 +17,32 @@ func TestStepsHaveTheNodesValues(t *testing.T) {
 	}
 	const step = "`kill -CONT {pid}`, `systemctl restart {unit}`, `ss -xl | grep {socket}`"
 	want := "`kill -CONT 4711`, `systemctl restart k3s`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
-	if got := f.nodeSteps().Replace(step); got != want {
+	if got := f.nodeSteps(nil).Replace(step); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 
 	f.Evidence = Evidence{Process: &Process{PID: 4711}}
 	want = "`kill -CONT PID`, `systemctl restart containerd`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
-	if got := f.nodeSteps().Replace(step); got != want {
+	if got := f.nodeSteps(nil).Replace(step); got != want {
 		t.Errorf("of a process that is gone: got  %s\nwant %s", got, want)
 	}
 	for name, unit := range map[string]string{"cri-o": "crio", "docker": "docker", "something": "UNIT"} {
 		f.Runtime.Name = name
-		if got := f.nodeSteps().Replace("{unit}"); got != unit {
+		if got := f.nodeSteps(nil).Replace("{unit}"); got != unit {
 			t.Errorf("the unit of %s is %s, want %s", name, got, unit)
 		}
+	}
+}
+
+// TestStepsOfAChain: a step that is about a shim has the pid of the chain's.
+func TestStepsOfAChain(t *testing.T) {
+	v := Verdict{Reason: ShimStuck, Chain: []Link{{Kind: KindCall}, {Kind: KindRuntime, PID: 1}, {Kind: KindShim, PID: 4711}, {Kind: KindMount}}}
+	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT 4711` where") {
+		t.Errorf("got %s", got)
+	}
+	v.Chain = v.Chain[:2]
+	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT PID` where") {
+		t.Errorf("without the shim: got %s", got)
 	}
 }
 
@@ -57,14 +69,14 @@ func TestStepsNameNoProcessByItsName(t *testing.T) {
 func TestDockerSteps(t *testing.T) {
 	f := Facts{}
 	const step = "`kill -CONT {dockerd}`, `kill -CONT {containerd}`"
-	if got := f.nodeSteps().Replace(step); got != "`kill -CONT DOCKERD`, `kill -CONT CONTAINERD`" {
+	if got := f.nodeSteps(nil).Replace(step); got != "`kill -CONT DOCKERD`, `kill -CONT CONTAINERD`" {
 		t.Error(got)
 	}
 	f.Evidence.Docker = &Docker{
 		Daemon:     &DockerProcess{Process: &Process{PID: 812, Alive: true}},
 		Containerd: &DockerProcess{Process: &Process{PID: 840}}, // gone
 	}
-	if got := f.nodeSteps().Replace(step); got != "`kill -CONT 812`, `kill -CONT CONTAINERD`" {
+	if got := f.nodeSteps(nil).Replace(step); got != "`kill -CONT 812`, `kill -CONT CONTAINERD`" {
 		t.Error(got)
 	}
 }

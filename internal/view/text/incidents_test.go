@@ -46,7 +46,7 @@ func TestIncidentMarkdown(t *testing.T) {
 	viewtest.Golden(t, filepath.Join("testdata", "incident.md.golden"), b.String())
 	for _, want := range []string{
 		"NotReady for 0.9 minutes (56s)", "not read from the API", "It holds names of pods", "payments/api-7d9f8b6c5-x2x4v/app", "containerd-shim, pid 4711, is no longer in state T",
-		"kubelet: its relist makes the same call", "`kill -CONT PID`", "journalctl -u containerd.service",
+		"kubelet: its relist makes the same call", "`kill -CONT 4711`", "journalctl -u containerd.service",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
