@@ -58,7 +58,8 @@ type Summary struct {
 
 // ReasonTimes tells of one reason when it stood.
 type ReasonTimes struct {
-	ID       string          `json:"id"`
+	ID string `json:"id"`
+	// Severity is the worst that it had.
 	Severity health.Severity `json:"severity"`
 	// First and Last are when it was seen first and last, in seconds since the
 	// incident opened; Active for how long it stood, Primary for how long as the

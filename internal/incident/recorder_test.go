@@ -267,6 +267,17 @@ func TestRestartsAfterBoot(t *testing.T) {
 	})
 }
 
+// TestWorstSeverity: a reason that was critical for a time is kept as critical.
+func TestWorstSeverity(t *testing.T) {
+	var s story
+	for _, severity := range []health.Severity{health.SeverityWarning, health.SeverityCritical, health.SeverityWarning} {
+		s.reason(&health.Active{ID: "A", Severity: severity}, 0)
+	}
+	if got := s.doc.Reasons; len(got) != 1 || got[0].Severity != health.SeverityCritical {
+		t.Errorf("%+v, want it once, critical", got)
+	}
+}
+
 // lateFS lists a directory only when it is let go.
 type lateFS struct {
 	osFS

@@ -129,7 +129,11 @@ func (s *story) reason(a *health.Active, at float64) *ReasonTimes {
 		return nil
 	}
 	if i := slices.IndexFunc(s.doc.Reasons, func(r ReasonTimes) bool { return r.ID == a.ID }); i >= 0 {
-		return &s.doc.Reasons[i]
+		r := &s.doc.Reasons[i]
+		if a.Severity == health.SeverityCritical {
+			r.Severity = a.Severity
+		}
+		return r
 	}
 	if len(s.doc.Reasons) == reasonsKept {
 		return nil
