@@ -80,7 +80,7 @@ func StatusFrame(d *health.Snapshot, recent view.Recent, o FrameOptions) Frame {
 	from := frameHead + f.Scroll
 	keys := "make the window larger"
 	if o.Keys {
-		keys = "arrows, Page Up and Page Down scroll, q quits"
+		keys = "q quits, arrows, Page Up and Page Down scroll"
 	}
 	note := fmt.Sprintf("lines %d to %d of %d; %s", from+1, from+body, len(lines), keys)
 	f.Lines = append(append(slices.Clone(lines[:frameHead]), lines[from:from+body]...), t.paint(dim, view.Shorten(note, t.width)))
