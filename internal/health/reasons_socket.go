@@ -223,6 +223,9 @@ var socketReasons = []Reason{
 			if w.on(sigDescriptorsExhausted) || w.on(sigDescriptorsFreed) || !w.on(sigHeldConnectionAnswers) || !w.on(sigNotAccepting) {
 				return nil
 			}
+			if !w.processSeenSince(w.f.Probe.FailedSince.Add(probeTimeout)) {
+				return nil // it may only get no CPU
+			}
 			out := w.acceptEvidence()
 			if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
 				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", probeText(w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
@@ -397,6 +400,16 @@ func (w *view) notAccepting() bool {
 		}
 	}
 	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
+}
+
+// probeTimeout is the default of --probe-timeout.
+const probeTimeout = time.Second
+
+// processSeenSince reports whether the runtime's process has been looked at since
+// then, or is not seen at all.
+func (w *view) processSeenSince(t time.Time) bool {
+	p := w.f.Evidence.Process
+	return p == nil || !p.At.Before(t)
 }
 
 // waitsForSettings reports whether a probe was connected and has had no answer.

@@ -161,6 +161,12 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled {
 		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)
 	}
+	// What the process shows is of before the dial ran into its time limit.
+	f.Probe = Probe{At: t0.Add(-1200 * time.Millisecond), FailedSince: t0.Add(-1200 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
+	f.Evidence.Process.At = t0.Add(-800 * time.Millisecond)
+	if v := Judge(&f, t0, nil); v.Reason == AcceptStalled {
+		t.Errorf("it may get no CPU: %v", v.Active)
+	}
 }
 
 // TestAcceptWithQueueUnseen: where the queue has not been read since the probe, one
