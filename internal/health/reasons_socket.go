@@ -223,7 +223,7 @@ var socketReasons = []Reason{
 			if w.on(sigDescriptorsExhausted) || w.on(sigDescriptorsFreed) || !w.on(sigHeldConnectionAnswers) || !w.on(sigNotAccepting) {
 				return nil
 			}
-			if !w.processSeenSince(w.f.Probe.FailedSince.Add(probeTimeout)) {
+			if p := w.f.Probe; p.waitsForSettings() && !w.processSeenSince(p.FailedSince.Add(probeTimeout)) {
 				return nil // it may only get no CPU
 			}
 			out := w.acceptEvidence()
