@@ -127,7 +127,10 @@ func nodes(t *testing.T) (address string, plegds []*lab.Plegd) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxies, plegds = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		// As many connections as a plegd takes at once: the rest of a burst waits.
+		few := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16}
+		t.Cleanup(few.CloseIdleConnections)
+		proxies, plegds = append(proxies, &httputil.ReverseProxy{Transport: few, Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
 			r.Out.URL.Path = "/metrics"
 		}}), append(plegds, p)
