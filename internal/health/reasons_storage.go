@@ -65,6 +65,14 @@ func (f *FileSystem) device() string {
 	return f.Type + " on " + f.Device
 }
 
+// storageTimes is how many times the limits a file system must have to be well.
+func (w *view) storageTimes() int64 {
+	if w.wasActive(RuntimeStorageFull) {
+		return storageStill
+	}
+	return 1
+}
+
 // storageLacking returns the file system that keeps the runtime from writing and
 // what it lacks; nil for none.
 func (w *view) storageLacking() (*FileSystem, string) {
@@ -72,10 +80,7 @@ func (w *view) storageLacking() (*FileSystem, string) {
 	if s == nil {
 		return nil, ""
 	}
-	times := int64(1)
-	if w.wasActive(RuntimeStorageFull) {
-		times = storageStill
-	}
+	times := w.storageTimes()
 	for i := range s.FileSystems {
 		if lacks := s.FileSystems[i].lacks(times); lacks != "" {
 			return &s.FileSystems[i], lacks
@@ -129,10 +134,7 @@ func storageFull(w *view) []string {
 	if s == nil {
 		return nil
 	}
-	times := int64(1)
-	if w.wasActive(RuntimeStorageFull) {
-		times = storageStill
-	}
+	times := w.storageTimes()
 	var out []string
 	for i := range s.FileSystems {
 		f := &s.FileSystems[i]
