@@ -171,7 +171,7 @@ func (v *Verdict) rank(w *view) {
 		p.Severity = r.SeverityAsCause
 	}
 	v.Active = slices.Insert(slices.Delete(v.Active, primary, primary+1), 0, p)
-	v.Reason, v.Next = r.ID, w.f.nodeSteps(v.Chain).Replace(r.ForRuntime(w.f.Runtime).Next)
+	v.Reason, v.Next = r.ID, w.f.nodeSteps(nil).Replace(r.ForRuntime(w.f.Runtime).Next)
 	for _, a := range v.Active[1:] {
 		if a.Severity == p.Severity && !w.outranks(p.ID, a.ID) {
 			v.RunnerUp = a.ID

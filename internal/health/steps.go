@@ -18,13 +18,17 @@ const (
 	wordDockerd    = "{dockerd}"    // the process of dockerd, behind cri-dockerd
 	wordContainerd = "{containerd}" // that of dockerd's containerd
 
-	wordShim   = "{shim}" // the process of that kind in the chain of waiting
+	wordShim   = "{shim}" // the process that the reason is about, of that kind
 	wordHelper = "{helper}"
 	wordClient = "{client}"
 )
 
-// chainWords are the words that stand for a process of the chain of waiting.
-var chainWords = map[string]LinkKind{wordShim: KindShim, wordHelper: KindHelper, wordClient: KindClient}
+// subjectWords are the words that stand for the process that a reason is about: the
+// one of that kind in the chain of waiting, else the reason's subject.
+var subjectWords = []struct {
+	word, reason string
+	kind         LinkKind
+}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordClient, EventSubscriberStuck, KindClient}}
 
 // usualUnits are the units of runtimes by the names that they give themselves,
 // for a runtime whose cgroup names none.
@@ -82,12 +86,16 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 		storage = s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory
 	}
 	words := []string{wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd}
-	for word, kind := range chainWords {
-		pid := "PID"
-		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == kind && l.PID > 0 }); i >= 0 {
-			pid = strconv.Itoa(chain[i].PID)
+	for _, w := range subjectWords {
+		pid, _ := Subject(f, w.reason)
+		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == w.kind && l.PID > 0 }); i >= 0 {
+			pid = chain[i].PID
 		}
-		words = append(words, word, pid)
+		text := "PID"
+		if pid > 0 {
+			text = strconv.Itoa(pid)
+		}
+		words = append(words, w.word, text)
 	}
 	return strings.NewReplacer(words...)
 }
