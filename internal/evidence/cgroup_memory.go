@@ -62,7 +62,7 @@ func (w *memoryWatch) compare(dir string, now memorySample, l *health.MemoryLimi
 		before, ok := sample.levels[dir]
 		younger := i+1 < len(w.before)
 		if !ok || younger && now.at.Sub(sample.at) > memoryTooOld || !now.at.After(sample.at) || counts.behind(before) {
-			continue // it is a new cgroup of the same name
+			continue // it is a new cgroup of the same name, or too long ago
 		}
 		l.HighEvents, l.MaxEvents, l.OOMKills = counts.high-before.high, counts.max-before.max, counts.kills-before.kills
 		l.Refaults = float64(counts.refaults-before.refaults) / now.at.Sub(sample.at).Seconds()

@@ -84,7 +84,7 @@ func (t *throttling) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
 			b, ok := before.levels[dir]
 			younger := i+1 < len(t.before) && !t.before[i+1].at.IsZero()
 			if !ok || !now.at.After(before.at) || isBehind(s, b) || younger && now.at.Sub(before.at) > tooOld {
-				continue // it is a new cgroup of the same name
+				continue // it is a new cgroup of the same name, or too long ago
 			}
 			if !compared { // the oldest that can be
 				taken, periods = throttledShare(s, b, now.at.Sub(before.at))

@@ -3,7 +3,6 @@ package evidence
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -161,7 +160,7 @@ func (s *storage) stat(d *storageDir) (*health.FileSystem, error) {
 	var st unix.Statfs_t
 	path := proc.Path(s.procfs, d.pid, "root") + d.path
 	if err := unix.Statfs(path, &st); err != nil {
-		return nil, fmt.Errorf("statfs: %w", &fs.PathError{Op: "statfs", Path: path, Err: err})
+		return nil, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	readOnly := st.Flags&unix.ST_RDONLY != 0
 	// An ext4 file system is read-only after an error, and statfs does not say so.

@@ -56,6 +56,11 @@ type Summary struct {
 	Began time.Time `json:"-"`
 }
 
+// At returns the moment that is so many seconds after the onset.
+func (s *Summary) At(seconds float64) time.Time {
+	return s.Opened.Add(time.Duration(seconds * float64(time.Second)))
+}
+
 // ReasonTimes tells of one reason when it stood.
 type ReasonTimes struct {
 	ID string `json:"id"`

@@ -123,7 +123,7 @@ func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Hand
 		DisableCompression:  true, // see gzipped
 	})
 	// promhttp's own timeout would hold the answer as it is before it is
-	// compressed, in a buffer that grows with each scrape again.
+	// compressed, in a buffer that each scrape grows from nothing.
 	h := http.TimeoutHandler(gzipped(scrape), scrapeTimeout, "Collecting the metrics took longer than "+scrapeTimeout.String()+".\n")
 	if opts.Registerer == nil {
 		return h

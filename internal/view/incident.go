@@ -39,14 +39,7 @@ func Explaining(one *incident.Incident) *health.Snapshot {
 }
 
 // end returns when an incident ended, or when plegd last looked.
-func end(one *incident.Incident) time.Time {
-	return one.Opened.Add(time.Duration(one.Duration * float64(time.Second)))
-}
-
-// moment returns when a moment of the timeline was.
-func moment(one *incident.Incident, m *incident.Moment) time.Time {
-	return one.Opened.Add(time.Duration(m.Offset * float64(time.Second)))
-}
+func end(one *incident.Incident) time.Time { return one.At(one.Duration) }
 
 // classNotReady is the class of the time in which the node was NotReady by the model.
 const classNotReady = "NotReady"
@@ -59,7 +52,7 @@ func spans(one *incident.Incident) (verdicts, ready []span) {
 		if m.Snapshot == nil {
 			continue
 		}
-		at, class := moment(one, m), ""
+		at, class := one.At(m.Offset), ""
 		if !m.Snapshot.NodeReady && m.Snapshot.State != health.StateStarting {
 			class = classNotReady
 		}

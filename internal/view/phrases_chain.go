@@ -29,10 +29,20 @@ func LinkState(l health.Link) string {
 	return Say(string(l.State))
 }
 
+// ShowsChain reports whether there is a chain to show: the call that hangs alone is
+// what the evidence names.
+func ShowsChain(s *health.Snapshot) bool { return s.Culprit != nil || s.ChainEnd != "" }
+
+// IsCulprit reports whether a link of the chain is the culprit: the last one is,
+// unless the chain ends before that one.
+func IsCulprit(s *health.Snapshot, link int) bool {
+	return s.Culprit != nil && s.ChainEnd == "" && link == len(s.Chain)-1
+}
+
 // BesideChain returns the evidence that the links of the chain do not show.
 func BesideChain(s *health.Snapshot, evidence []string) []string {
-	if s.Culprit == nil && s.ChainEnd == "" {
-		return evidence // no chain is shown
+	if !ShowsChain(s) {
+		return evidence
 	}
 	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
 		return slices.ContainsFunc(s.Chain, func(l health.Link) bool {

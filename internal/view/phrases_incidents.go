@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -36,4 +37,16 @@ func Outcome(s *incident.Summary) string {
 		out += ", not stored"
 	}
 	return out
+}
+
+// Runbook returns the meaning of a reason, and whether a restart of the runtime
+// helps, on this runtime; nothing for an unknown reason.
+func Runbook(runtime health.Runtime, id string) (meaning, restart string) {
+	for _, r := range health.Reasons() {
+		if r.ID == id {
+			r = r.ForRuntime(runtime)
+			return r.Meaning, r.RestartAnswer()
+		}
+	}
+	return "", ""
 }

@@ -46,21 +46,17 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 		JSONPath: view.PathIncidents + "/" + one.ID, MarkdownPath: view.PathIncidentPages + "/" + one.ID + view.MarkdownSuffix,
 	}
 	data.Title = one.Reason
-	lasted := one.Duration
 	if one.Closed != nil {
 		data.When = "from " + one.Opened.UTC().Format(view.WallTime) + " to " + one.Closed.UTC().Format(time.TimeOnly)
 		data.Refresh = 0 // it does not change any more
 	} else {
 		data.When, data.TimeLeft = "since "+one.Opened.UTC().Format(view.WallTime), view.TimeLeft(now)
 	}
-	data.Lasted = view.Float(lasted)
-	clock := func(at time.Time) string { return at.UTC().Format(time.TimeOnly) }
-	after := func(seconds float64) time.Time {
-		return one.Opened.Add(time.Duration(seconds * float64(time.Second)))
-	}
+	data.Lasted = view.Float(one.Duration)
+	clock := func(seconds float64) string { return one.At(seconds).UTC().Format(time.TimeOnly) }
 	for _, reason := range one.Reasons {
 		data.ReasonRows = append(data.ReasonRows, reasonRow{
-			view.Say(reason.ID), view.Say(string(reason.Severity)), clock(after(reason.First)), clock(after(reason.Last)), view.Float(reason.Active), view.Float(reason.Primary),
+			view.Say(reason.ID), view.Say(string(reason.Severity)), clock(reason.First), clock(reason.Last), view.Float(reason.Active), view.Float(reason.Primary),
 		})
 	}
 	for i := range one.Timeline {
@@ -68,7 +64,7 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 		if m.Snapshot == nil {
 			continue
 		}
-		row := momentRow{At: clock(after(m.Offset)), After: view.Float(m.Offset), State: view.Say(string(m.Snapshot.State)), Reason: view.Say(m.Snapshot.Reason), Forecast: view.Forecast(m.Snapshot)}
+		row := momentRow{At: clock(m.Offset), After: view.Float(m.Offset), State: view.Say(string(m.Snapshot.State)), Reason: view.Say(m.Snapshot.Reason), Forecast: view.Forecast(m.Snapshot)}
 		primary, others := view.SplitReasons(&m.Snapshot.Verdict)
 		if row.Also = others; primary != nil {
 			row.Evidence = primary.Evidence
@@ -76,7 +72,7 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 		data.Moments = append(data.Moments, row)
 	}
 	if s := view.Explaining(one); s != nil {
-		data.Meaning, _ = runbook(s, one.Reason)
+		data.Meaning, _ = view.Runbook(s.Facts.Runtime, one.Reason)
 		data.StepParts, data.Facts = stepsParts(s.Steps), view.MomentFacts(s)
 	}
 	p.write(w, "incident.html", &data)

@@ -162,7 +162,7 @@ func newPageData(c Content, f frame) *pageData {
 	data.Primary, data.Others = view.SplitReasons(&s.Verdict)
 	data.Headline, data.Clock, data.Plot = headline(s), newPageClock(s), view.NewPlot(s, c.Recent, c.Incidents)
 	if data.Primary != nil {
-		data.Meaning, data.Restart = runbook(s, data.Primary.ID)
+		data.Meaning, data.Restart = view.Runbook(s.Facts.Runtime, data.Primary.ID)
 		data.NextParts = stepParts(view.Say(s.Next))
 		data.StepParts, data.Evidence = stepsParts(s.Steps), view.BesideChain(s, data.Primary.Evidence)
 	}
@@ -218,11 +218,9 @@ func pageFuncs() template.FuncMap {
 		"took":         func(s *health.Snapshot, p health.PodInspection) string { return view.PodTook(s, &p) },
 		"failure":      view.Error,
 		"linkState":    view.LinkState,
+		"showsChain":   view.ShowsChain,
 		"culpritLabel": view.CulpritLabel,
 		"culprit":      func(l *health.Link) string { return view.Culprit(l, true) },
-		// The last link is the culprit unless the chain ends before that one.
-		"isCulprit": func(s *health.Snapshot, i int) bool {
-			return s.Culprit != nil && s.ChainEnd == "" && i == len(s.Chain)-1
-		},
+		"isCulprit":    view.IsCulprit,
 	}
 }

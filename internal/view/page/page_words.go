@@ -82,18 +82,6 @@ type stepPart struct {
 	Code bool
 }
 
-// runbook returns the meaning of a reason, and whether a restart of the runtime
-// helps, on this runtime; nothing for an unknown reason.
-func runbook(s *health.Snapshot, id string) (meaning, restart string) {
-	for _, r := range health.Reasons() {
-		if r.ID == id {
-			r = r.ForRuntime(s.Facts.Runtime)
-			return r.Meaning, r.RestartAnswer()
-		}
-	}
-	return "", ""
-}
-
 // stepParts splits a step at the backticks around its commands.
 func stepParts(s string) []stepPart {
 	var out []stepPart

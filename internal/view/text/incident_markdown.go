@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -139,8 +137,7 @@ func (m *markdown) timeline(one *incident.Incident) {
 				evidence = append(evidence, escape(e))
 			}
 		}
-		when := one.Opened.Add(time.Duration(at.Offset * float64(time.Second)))
-		rows = append(rows, []string{when.UTC().Format("15:04:05.0"), view.Float(at.Offset), verdict, strings.Join(evidence, "<br>")})
+		rows = append(rows, []string{one.At(at.Offset).UTC().Format("15:04:05.0"), view.Float(at.Offset), verdict, strings.Join(evidence, "<br>")})
 	}
 	m.table(rows)
 	if one.TimelineDropped > 0 {
@@ -151,13 +148,7 @@ func (m *markdown) timeline(one *incident.Incident) {
 func (m *markdown) cause(one *incident.Incident) {
 	m.section("Cause: " + escape(one.Reason))
 	s := view.Explaining(one)
-	meaning := ""
-	for _, r := range health.Reasons() {
-		if r.ID == one.Reason {
-			meaning = r.Meaning
-		}
-	}
-	if meaning != "" {
+	if meaning, _ := view.Runbook(one.Runtime, one.Reason); meaning != "" {
 		m.printf("%s\n", escape(meaning))
 	}
 	if c := view.Chained(one); c != nil {
@@ -172,7 +163,7 @@ func (m *markdown) cause(one *incident.Incident) {
 	m.printf("\n")
 	rows := [][]string{{"Reason", "Severity", "Since", "Until", "Active for", "As the primary one"}}
 	at := func(seconds float64) string {
-		return one.Opened.Add(time.Duration(seconds * float64(time.Second))).UTC().Format("15:04:05")
+		return one.At(seconds).UTC().Format("15:04:05")
 	}
 	for _, r := range one.Reasons {
 		rows = append(rows, []string{escape(r.ID), escape(string(r.Severity)), at(r.First), at(r.Last), view.Float(r.Active), view.Float(r.Primary)})

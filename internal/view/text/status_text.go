@@ -122,13 +122,13 @@ func (t *textWriter) verdict(d *health.Snapshot) {
 
 // chain is who waits for whom, from the kubelet to the culprit.
 func (t *textWriter) chain(d *health.Snapshot) {
-	if d.Culprit == nil && d.ChainEnd == "" {
-		return // the call that hangs, which the evidence names
+	if !view.ShowsChain(d) {
+		return
 	}
 	t.buf.WriteString("  who waits for whom:\n    " + view.KubeletLink + "\n")
 	for i, l := range d.Chain {
 		text := view.Link(l)
-		if d.Culprit != nil && i == len(d.Chain)-1 && d.ChainEnd == "" {
+		if view.IsCulprit(d, i) {
 			text += "  <== culprit"
 		}
 		t.paragraph("    "+strings.Repeat("  ", min(i, 6))+"-> ", text)
