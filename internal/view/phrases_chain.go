@@ -76,5 +76,11 @@ func Culprit(l *health.Link, names bool) string {
 	return out + " " + string(l.State)
 }
 
-// KubeletLink stands before the first link of a chain.
+// BeginsWithCall reports whether the chain begins with a call that the kubelet makes
+// as well. One that begins with a process holds up no relist.
+func BeginsWithCall(s *health.Snapshot) bool {
+	return len(s.Chain) > 0 && s.Chain[0].Kind == health.KindCall
+}
+
+// KubeletLink stands before the first link of a chain that begins with a call.
 const KubeletLink = "kubelet: its relist makes the same call"

@@ -219,6 +219,7 @@ func pageFuncs() template.FuncMap {
 		"failure":      view.Error,
 		"linkState":    view.LinkState,
 		"showsChain":   view.ShowsChain,
+		"fromCall":     view.BeginsWithCall,
 		"culpritLabel": view.CulpritLabel,
 		"culprit":      func(l *health.Link) string { return view.Culprit(l, true) },
 		"isCulprit":    view.IsCulprit,

@@ -152,7 +152,10 @@ func (m *markdown) cause(one *incident.Incident) {
 		m.printf("%s\n", escape(meaning))
 	}
 	if c := view.Chained(one); c != nil {
-		m.printf("\nWho waited for whom at %s (%s):\n\n1. %s\n", c.At.UTC().Format("15:04:05"), escape(c.Reason), view.KubeletLink)
+		m.printf("\nWho waited for whom at %s (%s):\n\n", c.At.UTC().Format("15:04:05"), escape(c.Reason))
+		if view.BeginsWithCall(c) {
+			m.printf("1. %s\n", view.KubeletLink)
+		}
 		for _, l := range c.Chain {
 			m.printf("1. %s\n", escape(view.Link(l)))
 		}

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"testing"
@@ -108,5 +109,21 @@ func TestTerminalPlot(t *testing.T) {
 		if strings.TrimRight(got[i], " ") != want {
 			t.Errorf("line %d is %q, want %q", i, got[i], want)
 		}
+	}
+}
+
+// TestChainOfAProcess: a chain that begins with a process holds up no relist.
+func TestChainOfAProcess(t *testing.T) {
+	s := viewtest.Stalled()
+	var call, process bytes.Buffer
+	if err := WriteStatusText(&call, &s, false); err != nil {
+		t.Fatal(err)
+	}
+	s.Chain = s.Chain[len(s.Chain)-1:]
+	if err := WriteStatusText(&process, &s, false); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(call.String(), view.KubeletLink) || strings.Contains(process.String(), view.KubeletLink) || !strings.Contains(process.String(), "<== culprit") {
+		t.Errorf("from a call:\n%s\nfrom a process:\n%s", call.String(), process.String())
 	}
 }

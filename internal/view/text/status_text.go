@@ -125,7 +125,10 @@ func (t *textWriter) chain(d *health.Snapshot) {
 	if !view.ShowsChain(d) {
 		return
 	}
-	t.buf.WriteString("  who waits for whom:\n    " + view.KubeletLink + "\n")
+	t.buf.WriteString("  who waits for whom:\n")
+	if view.BeginsWithCall(d) {
+		t.buf.WriteString("    " + view.KubeletLink + "\n")
+	}
 	for i, l := range d.Chain {
 		text := view.Link(l)
 		if view.IsCulprit(d, i) {
