@@ -162,29 +162,17 @@ var bookCases = []bookCase{
 	{
 		row: 12, source: "a second runtime on the socket's path", made: "a second containerd that listens at the same path",
 		fault:  *named(takeOvers, "a second runtime takes the socket"),
-		within: sweptWithin,
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindProcess, PID: b.second.Pid()}
-		},
-		first: func(b *bench) string { return fmt.Sprintf("pid %d", b.second.Pid()) },
+		within: sweptWithin, culprit: secondRuntimeLink, first: secondRuntimePid,
 	},
 	{
 		row: 12, form: "b", source: "a second runtime on the socket's path", made: "a symbolic link to another runtime's socket",
 		fault:  *named(takeOvers, "symbolic link to another runtime's socket"),
-		within: sweptWithin,
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindProcess, PID: b.second.Pid()}
-		},
-		first: func(b *bench) string { return fmt.Sprintf("pid %d", b.second.Pid()) },
+		within: sweptWithin, culprit: secondRuntimeLink, first: secondRuntimePid,
 	},
 	{
 		row: 12, form: "c", source: "[cri-o](https://github.com/cri-o/cri-o): EAGAIN taken for a stale socket", made: "a second CRI-O while the first one's accept queue is full",
 		fault:  *named(takeOvers, "a second CRI-O takes a full accept queue for a stale socket"),
-		within: sweptWithin,
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindProcess, PID: b.second.Pid()}
-		},
-		first: func(b *bench) string { return fmt.Sprintf("pid %d", b.second.Pid()) },
+		within: sweptWithin, culprit: secondRuntimeLink, first: secondRuntimePid,
 	},
 	{
 		row: 13, source: "storage lock held by another process", made: "fcntl lock on images.lock, and a pod that starts; it may take 10 s",
@@ -222,6 +210,13 @@ var bookCases = []bookCase{
 		first: func(b *bench) string { return "fsfreeze -u" },
 	},
 }
+
+// secondRuntimeLink is the runtime that has taken the path.
+func secondRuntimeLink(b *bench) health.Link {
+	return health.Link{Kind: health.KindProcess, PID: b.second.Pid()}
+}
+
+func secondRuntimePid(b *bench) string { return fmt.Sprintf("pid %d", b.second.Pid()) }
 
 // named returns a fault of another table.
 func named(table []fault, name string) *fault {
