@@ -4,8 +4,10 @@ package kubelet
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,6 +26,7 @@ const (
 	runsEnv      = "RUNS"                   // how often each scenario runs
 	lanesEnv     = "LANES"                  // how many run at once
 	scenariosEnv = "SCENARIOS"              // a regular expression: only these
+	keepEnv      = "KEEP"                   // not empty: runs that are recorded already are not made again
 	commitEnv    = "PLEGD_KUBELET_REVISION" // plegd's commit
 )
 
@@ -81,7 +84,7 @@ func TestPredictions(t *testing.T) {
 			for i, version := range versions {
 				for _, place := range longestFirst(i > 0) {
 					s := scenarios[place]
-					if !only.MatchString(s.name) {
+					if !only.MatchString(s.name) || os.Getenv(keepEnv) != "" && recorded(t, version, place, run+1) {
 						continue
 					}
 					t.Run(version+"/"+s.name+"/"+strconv.Itoa(run+1), func(t *testing.T) {
@@ -94,6 +97,16 @@ func TestPredictions(t *testing.T) {
 			}
 		}
 	})
+}
+
+// recorded reports whether a run is in the directory of the recordings.
+func recorded(t *testing.T, version string, place, run int) bool {
+	r := record.Recording{Kubelet: version, Place: place, Run: run}
+	_, err := os.Stat(filepath.Join(os.Getenv(resultsEnv), r.File()))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // longestFirst returns the places of the scenarios, the longest first.

@@ -100,8 +100,8 @@ type Scrape struct {
 	Values map[string]float64 `json:"values"`
 }
 
-// file is the name of a recording's file.
-func (r *Recording) file() string {
+// File is the name of a recording's file.
+func (r *Recording) File() string {
 	return fmt.Sprintf("%s-%02d-run%d.json", r.Kubelet, r.Place, r.Run)
 }
 
@@ -114,7 +114,7 @@ func (r *Recording) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, r.file()), b, 0o644)
+	return os.WriteFile(filepath.Join(dir, r.File()), b, 0o644)
 }
 
 // Load reads all recordings of a directory, by scenario, version and run.
