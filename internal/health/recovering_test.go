@@ -169,6 +169,25 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	}
 }
 
+// TestAnswersAgainBeforeItAccepts: the first list after a freeze is answered before
+// the accept queue is looked at again.
+func TestAnswersAgainBeforeItAccepts(t *testing.T) {
+	for _, phase := range []Phase{PhaseListContainers, PhaseInspect} {
+		for held, want := range map[time.Duration]string{4 * time.Second: "", 20 * time.Millisecond: AcceptStalled} {
+			f := healthyFacts(t0)
+			answered := t0.Add(-time.Millisecond)
+			f.Calls = map[string]Call{"list_podsandbox": {LastOK: answered, LastOKDuration: held}}
+			f.Relist.InFlight = &InFlight{Start: answered.Add(-held), Phase: phase, PhaseStart: answered}
+			f.Probe = Probe{At: t0.Add(-4500 * time.Millisecond), FailedSince: t0.Add(-4500 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
+			f.Evidence.Queue = &Queue{At: t0.Add(-100 * time.Millisecond), Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-4 * time.Second)}
+			f.Evidence.Process = &Process{At: t0.Add(-100 * time.Millisecond), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
+			if v := Judge(&f, t0, nil); v.Reason != want {
+				t.Errorf("%s, the list before it took %s: %q, want %q: %v", phase, held, v.Reason, want, v.Active)
+			}
+		}
+	}
+}
+
 // TestAcceptWithQueueUnseen: where the queue has not been read since the probe, one
 // that is late proves nothing.
 func TestAcceptWithQueueUnseen(t *testing.T) {

@@ -64,7 +64,7 @@ var signals = [numSignals]signalRow{
 	sigHeldConnectionAnswers:     {"held_connection_answers", "calls on the held connection are answered, and have been since the runtime stopped accepting", (*view).heldConnectionAnswers},
 	sigNothingAnswers:            {"nothing_answers", "no connection can be made, or a list and a Version call beside it are unanswered", (*view).nothingAnswers},
 	sigAnsweringAgain:            {"answering_again", "everything hung, another call has just been answered, and the list has as much time again", (*view).answeringAgain},
-	sigListsAnsweredAtOnce:       {"lists_answered_at_once", "the lists of the last two relists were answered at once", (*view).listsAnsweredAtOnce},
+	sigListsAnsweredAtOnce:       {"lists_answered_at_once", "the lists of the last two relists and of the one under way were answered at once", (*view).listsAnsweredAtOnce},
 	sigRelistTrouble:             {"relist_trouble", "a relist has failed, or has been under way for more than two periods", (*view).relistTrouble},
 	sigRelistSuffers:             {"relist_suffers", "relists fail, hang or are slow", (*view).relistSuffers},
 	sigListsSuffer:               {"lists_suffer", "lists hang, fail for want of an answer, or are slow", (*view).listsSuffer},

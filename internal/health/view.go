@@ -222,10 +222,14 @@ func (w *view) freshDialFailure() (Stage, Cause, string) {
 	return p.Stage, p.Cause, p.Detail
 }
 
-// listsAnsweredAtOnce reports whether the last two relists' lists were answered at once: then
-// the runtime was able to answer all the time that a fresh connection waited.
+// listsAnsweredAtOnce reports whether the lists of the last two relists and of the one
+// under way were answered at once: then the runtime was able to answer all the time
+// that a fresh connection waited.
 // Just after a hang it was not, and what the queue held then says nothing.
 func (w *view) listsAnsweredAtOnce() bool {
+	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
+		return false // a list of the relist under way has just been answered
+	}
 	lists := w.f.Relist.Lists
 	for _, d := range lists[max(0, len(lists)-2):] {
 		if d >= HangAfter {
