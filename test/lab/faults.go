@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,7 +63,8 @@ func (c *Containerd) LiftListLimit() {
 }
 
 // LimitFiles sets the soft limit of containerd's open files, as prlimit does,
-// and returns what undoes it.
+// and returns what undoes it. It limits the numbers of descriptors, and of low ones
+// some may be free by then, or become so: idle connections take these.
 func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 	c.t.Helper()
 	var was sys.Rlimit
@@ -76,7 +78,18 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 		}
 	}
 	set(sys.Rlimit{Cur: soft, Max: was.Max})
-	return func() { set(was) }
+	var idle []net.Conn
+	for range soft {
+		if conn, err := net.Dial("unix", c.Socket); err == nil {
+			idle = append(idle, conn)
+		}
+	}
+	return func() {
+		set(was)
+		for _, conn := range idle {
+			_ = conn.Close()
+		}
+	}
 }
 
 // Shim returns the pid of a pod's shim, with CRI-O of a conmon of its.
