@@ -230,7 +230,7 @@ func statusLine(v *health.Verdict) string {
 		b.WriteString("; the kubelet manages no pods")
 	}
 	switch {
-	case !v.NodeReady && v.State == health.StateUnhealthy:
+	case !v.NodeReady && v.State != health.StateStarting:
 		b.WriteString("; the node is NotReady by the model")
 	case v.NotReadyIn != nil:
 		fmt.Fprintf(&b, "; NotReady in %s to %s", v.NotReadyIn.Round(time.Second), v.NotReadyInLatest.Round(time.Second))

@@ -85,6 +85,7 @@ type kubelet struct {
 
 	seen        bool
 	failedSince time.Time
+	answeredAt  time.Time // when healthz was last asked and answered
 	// sandboxes and containers follow its calls that start pods.
 	sandboxes, containers startCounter
 	// waiting are the requests that are unanswered, by URL; all of them end with
@@ -143,7 +144,7 @@ func (k *kubelet) gather(ctx context.Context) (*health.Kubelet, error) {
 	} else if k.failedSince.IsZero() {
 		k.failedSince = out.At
 	}
-	out.FailedSince = k.failedSince
+	out.FailedSince, out.AnsweredAt = k.failedSince, k.answeredAt
 	return out, nil
 }
 
@@ -159,9 +160,9 @@ func (k *kubelet) healthz(ctx context.Context, out *health.Kubelet) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, healthzBytes))
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		k.seen = true
+		k.seen, k.answeredAt = true, out.At
 	case resp.StatusCode >= http.StatusInternalServerError:
-		k.seen, out.OK = true, false
+		k.seen, k.answeredAt, out.OK = true, out.At, false
 		out.Detail = failingChecks(resp.Status, string(body))
 	default:
 		return statusError(resp)

@@ -359,6 +359,9 @@ type Kubelet struct {
 	// OK is true when healthz answered 200. Refused is true when nobody listens.
 	OK      bool `json:"ok"`
 	Refused bool `json:"refused,omitzero"`
+	// AnsweredAt is when healthz was last asked and answered, whatever it said: At
+	// while it does. Zero for never.
+	AnsweredAt time.Time `json:"answered_at,omitzero"`
 	// Detail is the failing checks, or the error.
 	Detail string `json:"detail,omitzero"`
 	// FailedSince is since when it has not been OK, zero while it is.

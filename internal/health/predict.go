@@ -30,11 +30,15 @@ func (v *Verdict) predict(w *view, k kubelet) {
 		v.NotReadyIn, v.NotReadyInLatest = new(time.Duration), new(time.Duration)
 	case !ns.NotReadyFrom.IsZero():
 		v.NotReadyIn, v.NotReadyInLatest = w.until(ns.NotReadyFrom), w.until(ns.NotReadyBy)
+		if ns.Unknown {
+			v.KubeletMessage = msgSilent
+			break
+		}
 		from := laterOf(ns.NotReadyFrom, fails)
 		t := from.Add(ns.NotReadyBy.Sub(from) / 2)
 		v.KubeletMessage = rules(w.factsAt(t), t).message
 	}
-	if !k.nodeReady && !w.versionHang().hanging {
+	if !k.nodeReady && !ns.Unknown && !w.versionHang().hanging {
 		v.KubeletMessage = k.message // each update writes it again, with its new times
 	}
 	if !ns.ReadyFrom.IsZero() {

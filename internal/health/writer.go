@@ -52,6 +52,9 @@ type NodeStatus struct {
 	// NotReady is true when the Ready condition in the API is False, whatever the
 	// phase of the kubelet's tick is. It changes only when that is certain.
 	NotReady bool `json:"not_ready"`
+	// Unknown is true where the condition is, or will be, Unknown and not False: the
+	// kubelet is silent, and the node controller writes it.
+	Unknown bool `json:"unknown,omitzero"`
 	// Message is the message of the condition as last written, "" while Ready.
 	Message string `json:"message,omitzero"`
 	// NotReadyFrom and NotReadyBy bound the moment at which the condition turns
@@ -65,7 +68,8 @@ type NodeStatus struct {
 }
 
 // StatusWriter is the modelled kubelet's node status update, the only part of a
-// kubelet that writes the Ready condition. One update runs at a time; the next
+// kubelet that writes the Ready condition, and the node controller that writes it
+// in place of a kubelet that is silent. One update runs at a time; the next
 // one begins one period, plus up to 4 %, after the last one ended. An update
 // first calls Version and waits for its end, then evaluates the kubelet's rules
 // and sends a change at once.
@@ -88,6 +92,7 @@ type StatusWriter struct {
 	notReady  bool
 	message   string
 	messageAt time.Time
+	silence   silence
 }
 
 // phase is a kubelet whose tick has one of the possible phases.
@@ -133,10 +138,13 @@ func (s *StatusWriter) At(f *Facts, now time.Time) NodeStatus {
 	s.startUp(w)
 	s.step(w, h)
 	s.agree(now)
+	s.silence.look(w, s.notReady, holds)
 	if !s.wellSince.IsZero() && !s.notReady && now.Sub(s.wellSince) >= writerForget {
 		s.phases = nil
 	}
-	return s.status(w, h, holds)
+	out := s.status(w, h, holds)
+	s.silence.apply(w, holds, &out)
+	return out
 }
 
 // Restart begins again with a kubelet that started at t: its tick has another
@@ -263,6 +271,9 @@ func (s *StatusWriter) stepOne(p *phase, w *view, h hang, known time.Time) bool 
 
 // write evaluates the rules as of t and writes the condition.
 func (s *StatusWriter) write(p *phase, w *view, t time.Time) {
+	if s.silence.gone(w) {
+		return
+	}
 	s.written = laterOf(s.written, t)
 	k := rules(w.f, t)
 	p.notReady = !k.nodeReady

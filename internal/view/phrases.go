@@ -32,6 +32,10 @@ func Kubelet(s *health.Snapshot) string {
 	switch {
 	case s.State == health.StateStarting && !s.NodeReady:
 		return "one that started when plegd did would say: " + Say(s.KubeletMessage)
+	case s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown && s.NodeReady:
+		return "writes nothing; the node controller's message will be: " + Say(s.KubeletMessage)
+	case s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown && s.ReadyIn == nil:
+		return "writes nothing; the node controller's message: " + Say(s.KubeletMessage)
 	case s.NodeReady && s.KubeletMessage == "":
 		return "would call this node Ready"
 	case s.NodeReady:

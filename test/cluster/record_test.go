@@ -27,8 +27,9 @@ const (
 // scenario is one fault, whose predictions are compared with the API server.
 type scenario struct {
 	name string
-	// statusRule and deviation are as in record.Recording.
+	// statusRule, predicted and deviation are as in record.Recording.
 	statusRule bool
+	predicted  time.Duration
 	deviation  string
 	run        func(*comparison)
 }
@@ -80,7 +81,7 @@ func (c *cluster) compare(api *conditions, place int, s scenario) *comparison {
 	for i, p := range plegds {
 		r := &record.Recording{
 			Scenario: s.name, Place: 2*place + i, Run: 1, Kubelet: kubernetesVersion, Commit: os.Getenv(commitEnv), Date: began,
-			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule, Deviation: s.deviation,
+			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule, PredictedAfter: s.predicted, Deviation: s.deviation,
 			Fault: x.fault, Recovery: x.recovery, End: time.Now(), Writes: writes, Skips: skips, Samples: samples[i],
 		}
 		if dir := os.Getenv(resultsEnv); dir != "" {
