@@ -273,8 +273,8 @@ var chainReasons = []Reason{
 		Needs:   "a list hangs, others are answered, the status of one known container alone hangs too, and its shim shows no cause.",
 		Next:    "`plegd status` names the container; look at its shim and at the runtime's log for it before you restart the runtime.",
 		Steps: []string{
-			"`crictl inspect` of that container hangs; the others answer.",
-			"`kill -USR1 {pid}` of containerd makes it write its goroutine stacks to its log and continue: keep them for the bug report.",
+			"`{crictl} inspect CONTAINER` runs into its time limit for that container; the others are answered.",
+			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
 			"`systemctl restart {unit}` releases a lock that is held inside the runtime.",
 		},
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),

@@ -78,7 +78,7 @@ var kernelReasons = []Reason{
 		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
 		Next:     "Look at the disk or mount that the thread waits for before anything else.",
 		Steps: []string{
-			"The evidence names the process, the thread and its wait channel: `cat /proc/PID/task/TID/stack` shows the way into the kernel.",
+			"The evidence names the process, the thread and its wait channel: `cat /proc/{blocked}/stack` shows the way into the kernel.",
 			"`dmesg -T | tail -50`, `cat /proc/pressure/io`: I/O errors, a hung device, a file system gone read-only?",
 			"`grep -e nfs -e fuse /proc/self/mounts`: a network file system or FUSE server that does not answer looks the same; `percpu_rwsem_wait` is a frozen file system (`fsfreeze -u MOUNTPOINT`).",
 		},
@@ -96,7 +96,7 @@ var kernelReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
 		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
 		Steps: []string{
-			"The evidence names the file and the holder: `ps -o pid,stat,wchan:32,etime,args -p PID`.",
+			"The evidence names the file and the holder: `ps -o pid,stat,wchan:32,etime,args -p {holder}`.",
 			"`cat /proc/locks`: the line with -> is the runtime, the one above it the holder.",
 			"Let the holder end, or end it.",
 		},

@@ -84,8 +84,8 @@ var podReasons = []Reason{
 		Next:     "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
 		Steps: []string{
 			"`plegd status`: the stuck pods by name, slowest first.",
-			"`ps -eo pid,stat,wchan:32,etime,args | grep -e shim -e conmon`: T is stopped, D waits for the disk.",
-			"`crictl inspect CONTAINER` hangs for the one that is stuck.",
+			"`ps -eo pid,stat,wchan:32,etime,args | grep -e '[s]him' -e '[c]onmon'`: T is stopped, D waits for the disk.",
+			"`{crictl} inspect CONTAINER` runs into its time limit for the one that is stuck.",
 			"Killing that pod's shim ends it; the pod is lost and the kubelet recreates it.",
 		},
 		Restart: HelpsMaybe, RestartNote: "A stuck shim outlives the runtime's restart, and can hold up its start.",
@@ -127,8 +127,8 @@ var podReasons = []Reason{
 		Next:     "Look at the pods named by `plegd status`; the error is the runtime's.",
 		Steps: []string{
 			"`plegd status`: the failing pods by name, with the error.",
-			"`crictl inspectp POD`, `crictl inspect CONTAINER`: the same error, in full.",
-			"A container whose files are gone can be removed with `crictl rm -f`.",
+			"`{crictl} inspectp POD`, `{crictl} inspect CONTAINER`: the same error, in full.",
+			"A container whose files are gone can be removed with `{crictl} rm -f`.",
 		},
 		Restart: HelpsMaybe,
 		match: func(w *view) []string {
@@ -157,8 +157,8 @@ var podReasons = []Reason{
 		Next: "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
 			"`cat /proc/pressure/{cpu,io,memory}` and `top`: who uses the node?",
-			"`cat /sys/fs/cgroup/system.slice/{unit}.service/cpu.stat`: is the runtime throttled?",
-			"`crictl ps -a -q | wc -l`: thousands of exited containers make every list slow.",
+			"`cat /sys/fs/cgroup{cgroup}/cpu.stat` (v1: `cat /sys/fs/cgroup/cpu{cgroup}/cpu.stat`): is the runtime throttled?",
+			"`{crictl} ps -a -q | wc -l`: thousands of exited containers make every list slow.",
 		},
 		Restart: HelpsNo,
 		match: func(w *view) []string {
@@ -257,7 +257,7 @@ var podReasons = []Reason{
 		Outranks: []string{TooManyContainers},
 		Next:     "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
 		Steps: []string{
-			"`crictl ps -a -q --state Exited | wc -l`, `crictl pods -q --state NotReady | wc -l`.",
+			"`{crictl} ps -a -q --state Exited | wc -l`, `{crictl} pods -q --state NotReady | wc -l`.",
 			"The kubelet keeps exited containers by maximum-dead-containers and MinimumGCAge.",
 		},
 		Restart: HelpsNo,
@@ -291,7 +291,7 @@ var podReasons = []Reason{
 		},
 		Next: "Remove exited containers; see why the kubelet's garbage collection does not.",
 		Steps: []string{
-			"`crictl ps -a -q --state Exited | wc -l`.",
+			"`{crictl} ps -a -q --state Exited | wc -l`.",
 			"`journalctl -u kubelet | grep -i garbage`.",
 		},
 		Restart: HelpsNo,

@@ -44,7 +44,7 @@ var processReasons = []Reason{
 		Steps: []string{
 			"`grep -e State -e TracerPid /proc/{pid}/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
 			"`kill -CONT {pid}` where it was stopped by a signal.",
-			"`cat /proc/{pid}/cgroup`, then `cat /sys/fs/cgroup/PATH/cgroup.freeze`: 1 is frozen; `systemctl thaw {unit}`.",
+			"`systemctl thaw {unit}` where systemd froze its cgroup. Else thaw the one that the evidence names: `echo 0 >/sys/fs/cgroup{cgroup}/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer{cgroup}/freezer.state`).",
 		},
 		Restart: HelpsMaybe, RestartNote: "Continuing or thawing it is enough, and gentler.",
 		match: func(w *view) []string {
@@ -83,7 +83,7 @@ var processReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{RuntimeStarved, NodeCPUStall}),
 		Next:     "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
-			"`systemctl show {unit} -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup/system.slice/{unit}.service/cpu.max`.",
+			"`systemctl show {unit} -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup{cgroup}/cpu.max` (v1: `cat /sys/fs/cgroup/cpu{cgroup}/cpu.cfs_quota_us`). The quota of a slice above it counts, too.",
 			"`systemctl set-property --runtime {unit} CPUQuota=` removes it until the next boot.",
 		},
 		Restart: HelpsNo, RestartNote: "The quota stays.",

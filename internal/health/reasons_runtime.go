@@ -28,7 +28,7 @@ var runtimeReasons = []Reason{
 		Steps: []string{
 			"`containerd --version`, `crio --version`: runtime.v1 is served from containerd 1.6 on, and by a CRI-O of the kubelet's own version; the kubelet needs it from 1.26 on.",
 			"In containerd's config.toml, `disabled_plugins` must not name `cri` (packages of docker disable it).",
-			"`curl --unix-socket PATH http://localhost/`: an answer in HTTP/1.1 means another program, dockerd for example.",
+			"`curl --max-time 5 --unix-socket {socket} http://localhost/`: an answer in HTTP/1.1 means another program, dockerd for example.",
 		},
 		Restart: HelpsNo, RestartNote: "Only after its configuration or version has changed.",
 		match: func(w *view) []string {
@@ -69,7 +69,7 @@ var runtimeReasons = []Reason{
 		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
 		Steps: []string{
 			"`journalctl -u {unit} -b -n 100`: the last line names what it is recovering.",
-			"Each stuck shim costs containerd seconds at start: `ps -eo pid,stat,etime,args | grep shim`.",
+			"Each stuck shim costs containerd seconds at start: `ps -eo pid,stat,etime,args | grep '[s]him'`.",
 		},
 		Restart: HelpsNo, RestartNote: "It would start over.",
 		match: func(w *view) []string {
@@ -108,7 +108,7 @@ var runtimeReasons = []Reason{
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p {pid}`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
 			"`cat /proc/pressure/{cpu,io,memory}`: is the whole node starved?",
-			"`kill -USR1 {pid}`: containerd continues, and writes its goroutine stacks to its log (`journalctl -u {unit}`); keep them for the bug report.",
+			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
 			"`systemctl restart {unit}`: running containers are kept.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not when its threads are in D: a process in D cannot be killed.",
@@ -128,8 +128,8 @@ var runtimeReasons = []Reason{
 		Next:       "Look for a shim or a runc that holds the lock before you restart the runtime.",
 		Steps: []string{
 			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
-			"`crictl pods`, `crictl ps`: the one that hangs shows which lock. `crictl inspect` of the container that holds it hangs too.",
-			"`kill -USR1 PID` of containerd makes it write its goroutine stacks to its log and continue: keep them for the bug report.",
+			"`{crictl} pods`, `{crictl} ps`: the one that runs into its time limit shows which lock. `{crictl} inspect CONTAINER` does, too, for the container that holds it.",
+			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
 			"`systemctl restart {unit}` helps only where no shim is stuck.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not while a shim is stuck: the restart then takes long and its pod's running containers are called EXITED, without an owner. Behind a runc that hangs, lists are answered 1 s after the restart and no container is lost (tried on containerd 1.6, 1.7 and 2.4).",
@@ -155,8 +155,8 @@ var runtimeReasons = []Reason{
 		Outranks: pods,
 		Next:     "Remove exited containers; then find what leaves so many of them.",
 		Steps: []string{
-			"`crictl ps -a -q | wc -l`, `crictl pods -q | wc -l`: around 15,000 containers fill 16 MiB.",
-			"`crictl rm $(crictl ps -a -q --state Exited)` if crictl can still list; else remove by `ctr -n k8s.io containers rm`.",
+			"`{crictl} ps -a -q | wc -l`, `{crictl} pods -q | wc -l`: around 15,000 containers fill 16 MiB.",
+			"`{crictl} rm $({crictl} ps -a -q --state Exited)` if crictl can still list; else remove by `ctr -a {socket} -n k8s.io containers rm ID`.",
 			"Containers with labels or annotations of many kilobytes reach the limit with far fewer.",
 		},
 		Restart: HelpsNo, RestartNote: "The containers are still there afterwards.",
@@ -186,7 +186,7 @@ var runtimeReasons = []Reason{
 		Outranks: slices.Concat([]string{NetworkNotReady}, pods),
 		Next:     "Read the runtime's own reason below, then its log.",
 		Steps: []string{
-			"`crictl info`: the conditions with their messages.",
+			"`{crictl} info`: the conditions with their messages.",
 			"`journalctl -u {unit} -b -n 200`.",
 			"The kubelet turns the node NotReady 30 s after the last good Status, at once when it says RuntimeReady=false.",
 		},
@@ -218,7 +218,7 @@ var runtimeReasons = []Reason{
 		},
 		Next: "Take the runtime's goroutine stacks, then look for the call that holds up Version.",
 		Steps: []string{
-			"`crictl version`: does it return?",
+			"`{crictl} version`: does it return?",
 			"`kubectl describe node`: its conditions keep the values and heartbeat times of the last update. Pods are managed as before.",
 			"The node stays Ready even where it should not be: watch other signals until it ends.",
 		},
@@ -247,8 +247,8 @@ var runtimeReasons = []Reason{
 		Next:     "See whether the CNI plugin's pod runs on this node and has written /etc/cni/net.d.",
 		Steps: []string{
 			"`ls -l /etc/cni/net.d /opt/cni/bin`: a configuration and its binaries must be there.",
-			"`crictl info | grep -A3 lastCNILoadStatus`: the real error.",
-			"`crictl ps -a | grep -e cni -e calico -e cilium -e flannel`: is the network's agent running here?",
+			"`{crictl} info | grep -A3 lastCNILoadStatus`: the real error.",
+			"`{crictl} ps -a | grep -e cni -e calico -e cilium -e flannel`: is the network's agent running here?",
 		},
 		Restart: HelpsNo, RestartNote: "The runtime needs a CNI configuration.",
 		Notes: []VersionNote{

@@ -52,8 +52,8 @@ var socketReasons = []Reason{
 		Outranks: slices.Concat([]string{RuntimeSocketUnlinked, RuntimeNotListening, RuntimeSocketPermissionDenied, AcceptFDExhausted, CRIVersionUnsupported}, accept, pods),
 		Next:     "Find out which of the two processes is this node's runtime, stop the other, and put the socket back.",
 		Steps: []string{
-			"`ps -o pid,lstart,args -p PID,PID` of the two processes in the evidence: which one has been started by mistake?",
-			"`ls -li PATH` and `findmnt -T PATH`: a symbolic link, a bind mount, or a socket that another process made?",
+			"`ps -o pid,lstart,args -p {pid},{other}` of the two processes in the evidence: which one has been started by mistake?",
+			"`ls -li {socket}` and `findmnt -T {socket}`: a symbolic link, a bind mount, or a socket that another process made?",
 			"Do not restart the kubelet before the path leads to the right runtime: it would lose its pods from sight, and start them again in the other one.",
 			"Stop the wrong process, remove the link or the mount. Where the second one has replaced the socket's file, only a restart of the right runtime makes it again.",
 		},
@@ -216,7 +216,7 @@ var socketReasons = []Reason{
 		Steps: []string{
 			"`ss -xlp src {socket}`: a growing Recv-Q is connections that nobody accepts.",
 			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
-			"`kill -USR1 {pid}`: containerd writes its goroutine stacks to its log.",
+			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
 		},
 		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {

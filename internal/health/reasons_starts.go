@@ -32,7 +32,7 @@ var podStartsFailing = Reason{
 	Steps: []string{
 		"`journalctl -u kubelet --since -10min | grep -e RunPodSandbox -e CreateContainer | tail`: the runtime's own error, and the pods.",
 		"\"name … is reserved for …\": an earlier call ran into the kubelet's deadline and has not ended in the runtime; each retry fails at once until it does. No list shows such a sandbox.",
-		"`ps -eo pid,ppid,stat,etime,args --sort etime | grep -e runc -e cni -e shim`: what has run for as long as that: a CNI plugin, runc, a shim.",
+		"`ps -eo pid,ppid,stat,etime,args --sort etime | grep -e '[r]unc' -e '[c]ni' -e '[s]him'`: what has run for as long as that: a CNI plugin, runc, a shim.",
 	},
 	Restart: HelpsMaybe, RestartNote: "It ends the calls that have not ended, and with them their reserved names. It does not help while what they wait for is still there: a network plugin, a disk.",
 	match: func(w *view) []string {

@@ -120,7 +120,7 @@ var storageReasons = []Reason{
 		Steps: []string{
 			"`df -h {storage}` and `df -i {storage}`: space and inodes. `findmnt -T {storage}`: the device, and whether ro or emergency_ro stands among the options.",
 			"Full: find what uses it with `du -xh --max-depth=2 {storage} | sort -h | tail`, and remove something that is not the runtime's: logs (`journalctl --vacuum-size=200M`), core dumps, downloads. The runtime's own removals need space, too.",
-			"Out of inodes: `crictl rm` of exited containers and `crictl rmi --prune` free them, and work then.",
+			"Out of inodes: `{crictl} rm` of exited containers and `{crictl} rmi --prune` free them, and work then.",
 			"Read-only: `dmesg -T | grep -i -e remount -e 'I/O error' -e EXT4-fs -e XFS`; drain the node, repair the file system (it must be unmounted for that) or replace the disk.",
 		},
 		Restart: HelpsNo, RestartNote: "containerd 1.6 and 2.4, restarted on a full file system, leave the containers that run out of their lists; on a read-only one they do not start (tried).",

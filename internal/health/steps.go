@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,13 @@ const (
 	wordPID    = "{pid}"    // of the process behind the held connection
 	wordUnit   = "{unit}"   // its systemd unit
 	wordSocket = "{socket}" // the path that plegd watches
+	wordCrictl = "{crictl}" // crictl with that socket: its default may be another runtime's
+	wordCgroup = "{cgroup}" // the runtime's cgroup, or the one above it that is frozen
+	wordStacks = "{stacks}" // the process that writes its goroutine stacks on SIGUSR1, which ends cri-dockerd
+
+	wordOther   = "{other}"   // the process that took the socket over
+	wordHolder  = "{holder}"  // the one that holds a file lock
+	wordBlocked = "{blocked}" // a thread in D, as a path below /proc
 
 	wordStorage = "{storage}" // the runtime's directory whose file system lacks something
 
@@ -28,7 +36,7 @@ const (
 var subjectWords = []struct {
 	word, reason string
 	kind         LinkKind
-}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordClient, EventSubscriberStuck, KindClient}}
+}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordClient, EventSubscriberStuck, KindClient}, {wordOther, RuntimeSocketTakenOver, ""}}
 
 // usualUnits are the units of runtimes by the names that they give themselves,
 // for a runtime whose cgroup names none.
@@ -36,8 +44,12 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 
 // genericSteps replaces the words by what a page can say of them, which is about no
 // node in particular.
-var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordStorage, "DIRECTORY",
+var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"),
+	wordCgroup, "/CGROUP", wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
 	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID", wordClient, "PID")
+
+// crictl is crictl as it asks the runtime behind a socket.
+func crictl(socket string) string { return "crictl -r unix://" + socket }
 
 // Generic returns a step or a Next with the words that stand for this node's
 // values replaced by what a page can say of them: PID, UNIT, SOCKET.
@@ -48,12 +60,14 @@ func (r *Reason) pageWords() string {
 	text := r.Next + strings.Join(r.Steps, " ")
 	var out []string
 	for _, w := range []struct{ word, means string }{
-		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"},
+		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"}, {wordCrictl, "SOCKET the runtime's socket"},
+		{wordCgroup, "/CGROUP its cgroup"}, {wordOther, "OTHER is the process that the path leads to"}, {wordHolder, "HOLDER is the process that holds the lock"},
+		{wordBlocked, "PID and TID are the thread that waits"}, {wordStacks, "DAEMON is the runtime's process, behind cri-dockerd that of dockerd"},
 		{wordStorage, "DIRECTORY is the runtime's directory that the evidence names"},
 		{wordShim, "PID is the shim's process"}, {wordHelper, "PID is the helper's process"}, {wordClient, "PID is the client's process"},
 		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
 	} {
-		if strings.Contains(text, w.word) {
+		if strings.Contains(text, w.word) && (w.word != wordCrictl || !strings.Contains(text, wordSocket)) {
 			out = append(out, w.means)
 		}
 	}
@@ -81,23 +95,68 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 	if d := f.Evidence.Docker; d != nil {
 		dockerd, containerd = d.Daemon.pidOr(dockerd), d.Containerd.pidOr(containerd)
 	}
+	cgroup := "/CGROUP"
+	if c := f.Evidence.Cgroup; c != nil && c.Path != "" && c.Path != "/" {
+		cgroup = c.Path
+	}
 	storage := "DIRECTORY"
 	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
 		storage = s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory
 	}
-	words := []string{wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordDockerd, dockerd, wordContainerd, containerd}
+	words := []string{
+		wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordCrictl, crictl(socket), wordCgroup, cgroup,
+		wordDockerd, dockerd, wordContainerd, containerd, wordStacks, f.stacksPID(pid), wordHolder, f.lockHolder(), wordBlocked, f.blockedThread(),
+	}
 	for _, w := range subjectWords {
 		pid, _ := Subject(f, w.reason)
-		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == w.kind && l.PID > 0 }); i >= 0 {
+		if i := slices.IndexFunc(chain, func(l Link) bool { return w.kind != "" && l.Kind == w.kind && l.PID > 0 }); i >= 0 {
 			pid = chain[i].PID
 		}
-		text := "PID"
+		text := genericSteps.Replace(w.word)
 		if pid > 0 {
 			text = strconv.Itoa(pid)
 		}
 		words = append(words, w.word, text)
 	}
 	return strings.NewReplacer(words...)
+}
+
+// stacksPID is the process that writes its goroutine stacks on SIGUSR1: the runtime's,
+// behind cri-dockerd that of dockerd.
+func (f *Facts) stacksPID(runtime string) string {
+	if d := f.Evidence.Docker; d != nil {
+		return d.Daemon.pidOr("DOCKERD")
+	}
+	return runtime
+}
+
+// lockHolder is the process that holds the file lock that the runtime waits for.
+func (f *Facts) lockHolder() string {
+	if p := f.Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
+		return strconv.Itoa(p.Lock.HolderPID)
+	}
+	return "HOLDER"
+}
+
+// blockedThread is the thread in D that RuntimeStorageStall is about, as a path below
+// /proc.
+func (f *Facts) blockedThread() string {
+	pid, _ := Subject(f, RuntimeStorageStall)
+	processes := []*Process{f.Evidence.Process}
+	if d := f.Evidence.Docker; d != nil {
+		for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
+			if hop != nil {
+				processes = append(processes, hop.Process)
+			}
+		}
+	}
+	for _, p := range processes {
+		if p != nil && p.PID == pid && len(p.Blocked) > 0 {
+			longest := slices.MinFunc(p.Blocked, func(a, b BlockedThread) int { return a.Since.Compare(b.Since) })
+			return fmt.Sprintf("%d/task/%d", pid, longest.TID)
+		}
+	}
+	return "PID/task/TID"
 }
 
 // unit is the runtime's systemd unit, "" while that is not known.
