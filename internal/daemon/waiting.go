@@ -32,10 +32,11 @@ const (
 type waiting struct {
 	d     *Daemon
 	chain atomic.Pointer[health.Chain]
-	// operation is the list that hung last, for the moment between two attempts.
-	operation string
-	called    time.Time
-	said      string
+	// operation is the list that hung last, for the moment between two attempts, called
+	// when it was, and begun when it began to be unanswered.
+	operation     string
+	called, begun time.Time
+	said          string
 }
 
 // String names the task.
@@ -105,8 +106,8 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 	e.Explore(ctx, s)
 }
 
-// symptom returns the call that hangs, by the last verdict; while none does, the
-// process that the primary reason is about.
+// symptom returns the call that hangs, by the last verdict, or the list that may soon
+// be said to; while none does, the process that the primary reason is about.
 func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	published := t.d.judge.published.Load()
 	if published == nil {
@@ -120,14 +121,16 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			first = append(first, child.Sandbox)
 		}
 	}
-	uid := ""
+	uid, list := "", false
 	for _, a := range published.Verdict.Active {
 		switch a.ID {
 		case health.RuntimeListStall:
 			if in := f.Relist.InFlight; in != nil && in.Phase != health.PhaseInspect {
 				t.operation, t.called = string(in.Phase), in.PhaseStart
 			}
-			s.Operation, s.Since, s.Called, ok = t.operation, a.Since, t.called, t.operation != ""
+			t.begun = orElse(t.begun, a.Since)
+			list = t.operation != ""
+			ok = list
 		case health.PodInspectionStall:
 			if ok {
 				continue // a list that hangs holds up more
@@ -140,14 +143,28 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			}
 		case health.RuntimeUnresponsive:
 			s.Operation, s.Since, s.Called, ok = "every call", a.Since, a.Since, true
+			list = false
 			s.OthersAnswered = func() bool { return false }
 		}
 	}
 	if !ok {
-		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process == 0 {
-			return s, false
+		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process != 0 {
+			s.Since, ok = published.Verdict.Active[0].Since, true
+		} else if phase, since, suspected := health.SuspectedList(f, now); suspected {
+			t.operation, t.called, t.begun = string(phase), since, since
+			list, ok = true, true
 		}
-		s.Since, ok = published.Verdict.Active[0].Since, true
+	}
+	s.Lasts = func() bool { return true }
+	if list {
+		called := t.called
+		s.Operation, s.Since, s.Called = t.operation, t.begun, called
+		s.Lasts = func() bool { return t.d.loop.Snapshot().PhaseStart.Equal(called) }
+	} else {
+		t.begun = time.Time{}
+	}
+	if !ok {
+		return s, false
 	}
 	s.Sandboxes = s.Operation == string(cri.OpListPodSandbox) || s.Operation == string(cri.OpPodSandboxStatus)
 	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, uid, first) }

@@ -11,14 +11,23 @@ import (
 const chainValid = 3 * time.Second
 
 // chain returns the chain of waiting that the evidence holds, nil where it has none
-// or where it is too old to be true still.
+// or where it is too old to be true still. That of a list is looked for before the
+// list counts as hanging, and counts from then on.
 func (w *view) chain() *Chain {
 	c := w.f.Evidence.Chain
 	if c == nil || w.age(c.At) > chainValid {
 		return nil
 	}
+	if len(c.Links) > 0 && c.Links[0].isList() {
+		if _, hangs := w.hangSince(); !hangs {
+			return nil
+		}
+	}
 	return c
 }
+
+// isList reports whether a link is a list.
+func (l *Link) isList() bool { return l.Kind == KindCall && strings.HasPrefix(l.Name, "list_") }
 
 // busServices are the names of the processes without which systemd makes no cgroup.
 var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbus-broker-lau": true, "systemd": true}
@@ -104,7 +113,7 @@ func (w *view) chainCause() string {
 				return SystemBusStalled
 			}
 		}
-		if c.Link(KindMount) != nil && !strings.HasPrefix(c.Links[0].Name, "list_") {
+		if c.Link(KindMount) != nil && !c.Links[0].isList() {
 			return "" // that the status of one pod hangs for its mount is what PodInspectionStall says
 		}
 		return RuntimeHelperStuck
@@ -113,7 +122,7 @@ func (w *view) chainCause() string {
 		return ShimStuck
 	}
 	// That the status of one pod alone hangs is what PodInspectionStall says already.
-	if strings.HasPrefix(c.Links[0].Name, "list_") && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
+	if c.Links[0].isList() && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
 		return ContainerStalled
 	}
 	return ""

@@ -82,3 +82,35 @@ func TestNoStepAgainstUnknown(t *testing.T) {
 		t.Errorf("%s: %q", v.Reason, v.Next)
 	}
 }
+
+// TestChainBeforeTheHang: a list is suspected before it counts as hanging, while
+// Version is answered; the chain that was found meanwhile counts from the hang on.
+func TestChainBeforeTheHang(t *testing.T) {
+	for _, tt := range []struct {
+		unanswered      time.Duration
+		usual           time.Duration // of the lists before it
+		version         time.Duration // since it was answered
+		suspected, hang bool
+	}{
+		{unanswered: 400 * time.Millisecond},
+		{unanswered: 600 * time.Millisecond, suspected: true},
+		{unanswered: 600 * time.Millisecond, version: time.Second},
+		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
+		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
+		{unanswered: 1600 * time.Millisecond, suspected: true, hang: true},
+	} {
+		f := hangingList()
+		in := f.Relist.InFlight
+		in.Start, in.PhaseStart = t0.Add(-tt.unanswered), t0.Add(-tt.unanswered)
+		f.Relist.LastSeen = in.Start.Add(-time.Second)
+		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
+		f.Version.Ended = t0.Add(-tt.version)
+		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"})
+		if phase, since, ok := SuspectedList(&f, t0); ok != tt.suspected || ok && (phase != PhaseListContainers || !since.Equal(in.PhaseStart)) {
+			t.Errorf("%+v: %s since %s, %t", tt, phase, since, ok)
+		}
+		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
+			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
+		}
+	}
+}

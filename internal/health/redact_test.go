@@ -26,12 +26,13 @@ func TestReplaceWord(t *testing.T) {
 // TestRedactChain: what a chain of waiting says of a container, a mount or a cgroup
 // is in no text without names.
 func TestRedactChain(t *testing.T) {
-	f := Facts{Evidence: Evidence{Chain: &Chain{At: t0, Links: []Link{
+	f := hangingList()
+	f.Evidence = Evidence{Chain: &Chain{At: t0, Links: []Link{
 		{Kind: KindCall, Name: "list_containers", State: LinkUnanswered, Evidence: "unanswered for 3s"},
 		{Kind: KindContainer, Name: "payments/api-7d9/app", State: LinkUnanswered},
 		{Kind: KindShim, Name: "containerd-shim", PID: 7, State: LinkBlocked, Evidence: "thread 7 waits in do_umount, for /run/pods/uid-1/rootfs/x"},
 		{Kind: KindMount, Name: "/run/pods/uid-1/rootfs", State: LinkFrozen, Evidence: "ext4"},
-	}}}}
+	}}}
 	v := Judge(&f, t0, nil)
 	s := &Snapshot{Verdict: *v, Facts: f}
 	if len(s.Chain) != 4 || s.Culprit == nil {

@@ -14,10 +14,12 @@ const (
 	// least. Three times the median of the last recentLists lists is needed too,
 	// and that much more than the last one, up to hangSurely, so that lists that
 	// have become slow are not said to hang. Nor is one that is arriving.
-	HangAfter   = 1500 * time.Millisecond
-	hangSurely  = 20 * time.Second
-	hangPerMiB  = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
-	recentLists = 3
+	HangAfter  = 1500 * time.Millisecond
+	hangSurely = 20 * time.Second
+	// suspectAfter is the same for SuspectedList.
+	suspectAfter = 500 * time.Millisecond
+	hangPerMiB   = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
+	recentLists  = 3
 	// hangProbeAfter is how long a second call must be unanswered beside it.
 	hangProbeAfter = 900 * time.Millisecond
 	// unknownAfter is how long something may be wrong without a name.
@@ -98,25 +100,43 @@ func (w *view) lasts(since time.Time, least time.Duration) bool {
 // list has been for long enough. What has been arriving for longer than any list
 // takes is none.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
-	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.hangLimit() {
+	return w.listUnanswered(HangAfter)
+}
+
+// SuspectedList returns the list that is unanswered for longer than usual while
+// Version has been answered, before it is said to hang: whom it waits for can be
+// looked for meanwhile.
+func SuspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
+	w := &view{f: f, now: now}
+	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.Version.Ended.After(since) {
 		return "", time.Time{}, false
 	}
-	if arriving := w.age(w.f.Arriving) < HangAfter; arriving && w.age(in.PhaseStart) < hangSurely {
+	return phase, since, true
+}
+
+// listUnanswered returns the list that is unanswered for longer than it should be; usual
+// is how long that is of a list that is answered at once as a rule.
+func (w *view) listUnanswered(usual time.Duration) (phase Phase, since time.Time, ok bool) {
+	in := w.f.Relist.InFlight
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) {
+		return "", time.Time{}, false
+	}
+	if arriving := w.age(w.f.Arriving) < usual; arriving && w.age(in.PhaseStart) < hangSurely {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
 }
 
-// hangLimit is how long a list must be unanswered to count as hanging.
-func (w *view) hangLimit() time.Duration {
+// listLimit is how long a list may be unanswered, by the lists before it and the size
+// of its last answer.
+func (w *view) listLimit(usual time.Duration) time.Duration {
 	lists := w.f.Relist.Lists
 	var slow time.Duration
 	if n := len(lists); n > 0 {
 		recent := slices.Sorted(slices.Values(lists[max(0, n-recentLists):]))
-		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+HangAfter)
+		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+usual)
 	}
-	limit := HangAfter
+	limit := usual
 	if in := w.f.Relist.InFlight; in != nil {
 		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
 	}

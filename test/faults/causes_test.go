@@ -27,6 +27,11 @@ type explained struct {
 	ChainEnd string        `json:"chain_end"`
 	Culprit  *health.Link  `json:"culprit"`
 	Next     string        `json:"next"`
+	Facts    struct {
+		Relist struct {
+			Attempts uint64 `json:"attempts"`
+		} `json:"relist"`
+	} `json:"facts"`
 }
 
 func (e explained) String() string {

@@ -38,6 +38,8 @@ type Symptom struct {
 	Target Target
 	// OthersAnswered reports whether the runtime answers other calls.
 	OthersAnswered func() bool
+	// Lasts reports whether the call is still unanswered.
+	Lasts func() bool
 	// Targets returns what the last lists held, those to be asked first at first.
 	Targets func() []Target
 	// RuntimePID is the runtime's process, 0 while it is not known.
@@ -99,8 +101,9 @@ func (e *Explorer) sweeping(ctx context.Context, s Symptom) {
 	began := time.Now()
 	first := make(chan struct{}, sweepHung)
 	done := make(chan bool, 1)
+	may := func() bool { return s.OthersAnswered() && s.Lasts() }
 	go func() {
-		done <- e.sweep.Run(ctx, e.asker, e.ordered(s), s.OthersAnswered, func() { first <- struct{}{} })
+		done <- e.sweep.Run(ctx, e.asker, e.ordered(s), may, func() { first <- struct{}{} })
 	}()
 	for {
 		select {

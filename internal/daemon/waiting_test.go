@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// TestSweepBeforeTheHangCounts: single containers are asked for as soon as a list
+// takes longer than usual while Version is answered. All 500 have been asked for
+// within 4 s of its start, and what they showed counts once the list hangs.
+func TestSweepBeforeTheHangCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(250, 2), nil)
+		w.at(fault)
+		w.fail("ListContainers=hang")
+		const list = 11 * time.Second // the relist that hangs begins
+		before := w.rt.Calls("ContainerStatus").Started
+		if s := w.at(list + 1400*time.Millisecond); s.Reason != "" || s.Chain != nil {
+			t.Errorf("%s: %+v before the list counts as hanging", s.Reason, s.Chain)
+		}
+		if w.rt.Calls("ContainerStatus").Started == before {
+			t.Error("no container has been asked for before the list counts as hanging")
+		}
+		if s := w.at(list + 4*time.Second); s.Reason != health.RuntimeListStall || !strings.HasPrefix(s.ChainEnd, "each of 500 single containers is answered") {
+			t.Errorf("%s, the chain ends: %q", s.Reason, s.ChainEnd)
+		}
+		w.fail("")
+		if s := w.at(list + 10*time.Second); s.State != health.StateHealthy || s.Facts.Evidence.Chain != nil {
+			t.Errorf("%s: %+v after the hang", s.State, s.Facts.Evidence.Chain)
+		}
+	})
+}
+
+// TestSweepEndsWithTheList: no container is asked for after a slow list has been
+// answered, and none while nothing is answered.
+func TestSweepEndsWithTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(250, 2), nil)
+		w.at(fault)
+		asked := func() int { return w.rt.Calls("ContainerStatus").Started }
+		before := asked()
+		w.fail("ListContainers=delay(1s)")
+		w.at(12100 * time.Millisecond)
+		w.fail("")
+		slow := asked()
+		if n := slow - before; n == 0 || n > 70 {
+			t.Errorf("%d containers were asked for in a quarter of a second", n)
+		}
+		w.at(20500 * time.Millisecond)
+		w.fail("*=hang")
+		w.at(40 * time.Second)
+		if n := asked() - slow; n != 0 {
+			t.Errorf("%d containers were asked for after the slow list, while no call hangs alone", n)
+		}
+	})
+}
