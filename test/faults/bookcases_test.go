@@ -30,6 +30,9 @@ var (
 	// onContainerd1 is for what containerd 2 lets end after 2 s, and for a process in
 	// the place of its shim.
 	onContainerd1 = []string{"containerd 1."}
+	// yetToBeAnswered is what is true in the moment in which a shim or its runc is well
+	// again and the list has yet to be answered.
+	yetToBeAnswered = []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow}
 )
 
 // bookCases are the incidents of docs/casebook.md, as far as one runtime and plegd
@@ -39,10 +42,9 @@ var bookCases = []bookCase{
 		row: 1, source: "[containerd 9770](https://github.com/containerd/containerd/issues/9770)", made: "a stopped shim, and UpdateContainerResources on its container",
 		fault: fault{
 			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd1,
-			prepare:  func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
-			onTheWay: []string{health.RuntimeListStall},
-			// The shim runs again, and the list has yet to be answered.
-			onTheWayBack: []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow},
+			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
+			onTheWay:     []string{health.RuntimeListStall},
+			onTheWayBack: yetToBeAnswered,
 			inject: func(b *bench) func() {
 				cont := b.stopShims(1)
 				end := b.holdList()
@@ -65,7 +67,7 @@ var bookCases = []bookCase{
 			configure:    func(b *bench) { b.disk = b.RuncStateOnDisk() },
 			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay:     []string{health.RuntimeListStall},
-			onTheWayBack: []string{health.RuntimeListStall, health.RelistSlow},
+			onTheWayBack: yetToBeAnswered,
 			inject: func(b *bench) func() {
 				thaw := b.disk.Freeze()
 				end := b.holdList()
@@ -88,7 +90,7 @@ var bookCases = []bookCase{
 			options:      lab.ContainerdOptions{OwnShim: true},
 			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay:     []string{health.RuntimeListStall},
-			onTheWayBack: []string{health.RuntimeListStall, health.RelistSlow},
+			onTheWayBack: yetToBeAnswered,
 			inject: func(b *bench) func() {
 				read := b.StopReading(b.pods[0])
 				end := b.holdList()
@@ -111,7 +113,7 @@ var bookCases = []bookCase{
 			options:      lab.ContainerdOptions{RuncHangsOn: "update"},
 			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 			onTheWay:     []string{health.RuntimeListStall},
-			onTheWayBack: []string{health.RuntimeListStall, health.RelistSlow},
+			onTheWayBack: yetToBeAnswered,
 			inject: func(b *bench) func() {
 				b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
 				end := b.holdList()
