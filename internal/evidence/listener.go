@@ -85,6 +85,7 @@ func newListenerSource(opts ListenerOptions) *listenerSource {
 }
 
 func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
+	begun := time.Now()
 	q := l.opts.Queue()
 	if q != nil && !q.Listening {
 		return nil, ErrNoData
@@ -96,7 +97,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &health.Listener{At: time.Now(), Inode: l.inode, PID: s.PID, Comm: s.Comm}
+	v := &health.Listener{At: begun, Inode: l.inode, PID: s.PID, Comm: s.Comm}
 	v.Since = v.At
 	if last := l.last; last != nil && l.lastID == s.ID() {
 		v.Since = last.Since

@@ -10,6 +10,9 @@ func (w *view) elsewhere() *Listener {
 	if l == nil || p == nil || !p.Alive || !w.f.Dial.Up || l.PID == p.PID || l.Related {
 		return nil
 	}
+	if !l.At.After(w.f.Dial.At) {
+		return nil // the held connection has been made to the path since
+	}
 	if peer := w.f.Dial.PeerPID; peer > 1 && peer != p.PID {
 		return nil // the process evidence is of an earlier connection
 	}
