@@ -66,7 +66,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f.Modelled = d.kubelet.relists.At(now)
 	f = d.judge.paused.look(now, &f)
 	if d.nodeStatus == nil || !d.judge.paused.waking() {
-		status := d.kubelet.writer.At(&f, now)
+		status := d.kubelet.writer.At(&f, now, d.judge.last)
 		d.nodeStatus = &status
 	}
 	f.NodeStatus = d.nodeStatus

@@ -181,7 +181,8 @@ func (c *writerCase) run(t *testing.T, i int) {
 	over := false
 	var predicted []time.Time // changes of node_ready
 	ready := true
-	for d := time.Second; d < c.lasts+40*time.Second; d += 500 * time.Millisecond {
+	openFor := time.Duration(0) // for how long it may be NotReady after the end
+	for d := time.Second; d < c.lasts+40*time.Second; d += 250 * time.Millisecond {
 		if d >= c.lasts && !over {
 			over = true
 			if c.end != nil {
@@ -195,8 +196,17 @@ func (c *writerCase) run(t *testing.T, i int) {
 		if v.State == health.StateHealthy && (v.NotReadyIn != nil || v.NotReadyInLatest != nil) {
 			t.Fatalf("%s after the fault: a healthy verdict counts down to NotReady", d)
 		}
+		if v.RulesFailIn != nil && v.NodeReady && v.NotReadyIn == nil {
+			t.Fatalf("%s after the fault: the rules fail in %s, and nothing says when the node turns NotReady", d, *v.RulesFailIn)
+		}
 		if d == 19*time.Second && v.NotReadyIn != nil {
 			from, by = s.At.Add(*v.NotReadyIn), s.At.Add(*v.NotReadyInLatest)
+		}
+		if over && v.NodeReady && v.ReadyIn != nil {
+			openFor += 250 * time.Millisecond
+			if ready := s.At.Add(*v.ReadyInLatest).Sub(began); ready < c.lasts+10*time.Second || ready > c.lasts+12*time.Second {
+				t.Errorf("%s after the fault: Ready again after %s at the latest", d, ready)
+			}
 		}
 		if v.NodeReady != ready {
 			ready = v.NodeReady
@@ -204,6 +214,11 @@ func (c *writerCase) run(t *testing.T, i int) {
 		}
 	}
 	api := k.changes()
+	if c.race && openFor < 5*time.Second {
+		t.Errorf("after the end of the hang nothing says for %s that the node may be NotReady", openFor)
+	} else if !c.race && openFor > 0 {
+		t.Errorf("for %s the node is said to be Ready, and perhaps not", openFor)
+	}
 	text := fmt.Sprintf("API %s, node_ready %s, window %.1f to %.1f", since(began, api), since(began, predicted), from.Sub(began).Seconds(), by.Sub(began).Seconds())
 	if !ready {
 		t.Errorf("40 s after the fault's end the node is said to be NotReady: %s", text)

@@ -84,15 +84,17 @@ type StatusWriter struct {
 	hang      hang      // the present one, as bounded when it was first seen
 	wellSince time.Time // since when the rules hold and Version ends at once
 	failSince time.Time // since when the rules fail
-	agreed    time.Time // since when all phases show agreedOn
-	written   time.Time // when the last of them has written
-	agreedOn  bool
-	startup   time.Time // start of a kubelet that has yet to begin its first update
-	delayed   bool      // that update waits for calls that hang
-	notReady  bool
-	message   string
-	messageAt time.Time
-	silence   silence
+	// failedBefore is since when they failed before they held again.
+	failedBefore time.Time
+	agreed       time.Time // since when all phases show agreedOn
+	written      time.Time // when the last of them has written
+	agreedOn     bool
+	startup      time.Time // start of a kubelet that has yet to begin its first update
+	delayed      bool      // that update waits for calls that hang
+	notReady     bool
+	message      string
+	messageAt    time.Time
+	silence      silence
 }
 
 // phase is a kubelet whose tick has one of the possible phases.
@@ -101,6 +103,9 @@ type phase struct {
 	next     time.Time // start of the next update
 	begun    time.Time // start of the update that waits in Version, zero for none
 	notReady bool
+	// open is true from the end of an update that hung, until the next one: it may
+	// have found the last good Status too old, and written that.
+	open bool
 }
 
 // hang is a Version call that hangs: it began to between from and by.
@@ -110,9 +115,10 @@ type hang struct {
 }
 
 // At brings the writer to now and returns what it has written. Calls must come
-// in order of now.
-func (s *StatusWriter) At(f *Facts, now time.Time) NodeStatus {
-	w := newView(f, now, nil)
+// in order of now. previous is the verdict before: what it keeps from flapping
+// must not flap here.
+func (s *StatusWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
+	w := newView(f, now, previous)
 	if starting(w) {
 		s.phases = nil
 		return NodeStatus{}
@@ -123,6 +129,9 @@ func (s *StatusWriter) At(f *Facts, now time.Time) NodeStatus {
 	}
 	s.hang = h
 	if holds {
+		if !s.failSince.IsZero() {
+			s.failedBefore = s.failSince
+		}
 		s.failSince = time.Time{}
 	} else if s.failSince.IsZero() {
 		s.failSince = failingSince(f, now)
@@ -264,6 +273,7 @@ func (s *StatusWriter) stepOne(p *phase, w *view, h hang, known time.Time) bool 
 			return false
 		}
 		s.write(p, w, w.now)
+		p.open = !p.notReady && s.failedBefore.After(p.begun)
 		p.begun, p.next = time.Time{}, released.Add(p.period)
 	}
 	return true
@@ -276,7 +286,7 @@ func (s *StatusWriter) write(p *phase, w *view, t time.Time) {
 	}
 	s.written = laterOf(s.written, t)
 	k := rules(w.f, t)
-	p.notReady = !k.nodeReady
+	p.notReady, p.open = !k.nodeReady, false
 	if p.notReady && !t.Before(s.messageAt) {
 		s.message, s.messageAt = k.message, t
 	}
@@ -339,7 +349,7 @@ func (s *StatusWriter) window(w *view, h hang, from time.Time, notReady bool) (e
 	}
 	for i := range phases {
 		at, ok := w.now, true
-		if phases[i].notReady != notReady {
+		if phases[i].notReady != notReady || phases[i].open && !notReady {
 			at, ok = phases[i].writes(w, h, from)
 		} else if !notReady {
 			continue // it never showed anything else

@@ -36,6 +36,8 @@ func Kubelet(s *health.Snapshot) string {
 		return "writes nothing; the node controller's message will be: " + Say(s.KubeletMessage)
 	case s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown && s.ReadyIn == nil:
 		return "writes nothing; the node controller's message: " + Say(s.KubeletMessage)
+	case s.NodeReady && s.ReadyIn != nil && s.RulesOK:
+		return "may have called this node NotReady when the runtime answered again, until its next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
 	case s.NodeReady && s.KubeletMessage == "":
 		return "would call this node Ready"
 	case s.NodeReady:

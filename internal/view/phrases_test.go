@@ -76,3 +76,32 @@ func TestEvidenceRows(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeletWords: what the modelled kubelet has written and will write.
+func TestKubeletWords(t *testing.T) {
+	from, by := 9*time.Second, 11*time.Second
+	for _, tt := range []struct {
+		name   string
+		change func(*health.Snapshot)
+		want   string
+	}{
+		{"well", func(*health.Snapshot) {}, "would call this node Ready"},
+		{"a hang has ended", func(s *health.Snapshot) { s.ReadyIn, s.ReadyInLatest = &from, &by },
+			"may have called this node NotReady when the runtime answered again, until its next status update, in 9s to 11s"},
+		{"it is silent", func(s *health.Snapshot) {
+			s.Facts.NodeStatus, s.KubeletMessage = &health.NodeStatus{Unknown: true}, "Kubelet stopped posting node status."
+		}, "writes nothing; the node controller's message will be: Kubelet stopped posting node status."},
+		{"it is silent and Unknown", func(s *health.Snapshot) {
+			s.Facts.NodeStatus, s.NodeReady = &health.NodeStatus{Unknown: true, NotReady: true}, false
+			s.KubeletMessage = "Kubelet stopped posting node status."
+		}, "writes nothing; the node controller's message: Kubelet stopped posting node status."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := viewtest.Healthy()
+			tt.change(&s)
+			if got := view.Kubelet(&s); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -204,7 +204,6 @@ func TestPredictions(t *testing.T) {
 	for i, s := range []scenario{
 		{
 			name: "SIGSTOP for 60 s", run: func(x *comparison) { x.freeze(60 * time.Second) },
-			deviation: "the kubelet's node status update waits in Version and continues when the runtime does: whether it then finds the last good Status too old depends on which of two answers arrives first",
 		},
 		{
 			name: "killed, started again after 45 s", statusRule: true,

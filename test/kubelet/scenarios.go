@@ -42,10 +42,6 @@ const (
 	hold = 40 * second
 )
 
-// releasedUpdate is why the API may show NotReady after a hang of less than 2 min.
-const releasedUpdate = "the kubelet's node status update waits in Version and continues when the runtime does: " +
-	"whether it then finds the last good Status too old depends on which of two answers arrives first"
-
 var scenarios = []scenario{
 	frozen(20*second, false), frozen(33*second, true), frozen(45*second, false),
 	frozen(63*second, true), frozen(150*second, true), frozen(270*second, false),
@@ -179,13 +175,8 @@ var scenarios = []scenario{
 
 // frozen stops containerd for a while.
 func frozen(d time.Duration, minor bool) scenario {
-	deviation := ""
-	if d > 30*second && d < 2*minute {
-		deviation = releasedUpdate
-	}
 	return scenario{
-		deviation: deviation,
-		name:      "SIGSTOP for " + seconds(d), real: true, minor: minor, loopSilent: true, length: d + 40*second,
+		name: "SIGSTOP for " + seconds(d), real: true, minor: minor, loopSilent: true, length: d + 40*second,
 		run: func(l *lane) { l.freeze(d) },
 	}
 }
@@ -244,14 +235,9 @@ func stuckPods(name string, pods int, d time.Duration) scenario {
 
 // flapping stops containerd again and again.
 func flapping(stopped, running time.Duration, times int) scenario {
-	deviation := ""
-	if stopped > 30*second {
-		deviation = releasedUpdate
-	}
 	return scenario{
-		deviation: deviation,
-		name:      "stopped for " + seconds(stopped) + ", running for " + seconds(running) + ", again and again",
-		real:      true, loopSilent: true, length: time.Duration(times)*(stopped+running) + 40*second,
+		name: "stopped for " + seconds(stopped) + ", running for " + seconds(running) + ", again and again",
+		real: true, loopSilent: true, length: time.Duration(times)*(stopped+running) + 40*second,
 		run: func(l *lane) {
 			l.Fault()
 			for range times {

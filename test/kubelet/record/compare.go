@@ -27,6 +27,9 @@ const (
 	// phaseLimit is how far plegd's Ready may be from the API's: the kubelet's tick
 	// has a phase that nobody outside can know.
 	phaseLimit = 12500 * time.Millisecond
+	// releaseKnown is by when plegd knows that a kubelet's update that hung was
+	// released: it waits a second for both answers, and judges once a second.
+	releaseKnown = 2500 * time.Millisecond
 )
 
 // Prediction is what plegd said a while after the fault, in seconds since the
@@ -217,7 +220,7 @@ func (c *Comparison) ruleWasDue(moment float64) bool {
 // that came while the fault stood.
 func (c *Comparison) window() {
 	r := c.Recording
-	if len(c.API) == 0 || r.since(r.Recovery)-windowSlack.Seconds() < c.API[0].NotReady {
+	if len(c.API) == 0 || r.since(r.Recovery)-windowSlack.Seconds() < c.API[0].NotReady || c.released(c.API[0]) {
 		return
 	}
 	turned := c.API[0].NotReady
@@ -287,7 +290,7 @@ func (c *Comparison) turns() {
 	}
 	for i, a := range c.API {
 		// plegd says NotReady at the end of the window only: a fault may end before.
-		if !paired[i] && !c.heldBefore(a.NotReady) {
+		if !paired[i] && !c.heldBefore(a.NotReady) && !c.released(a) {
 			c.problem("the API showed NotReady at %.1f s, plegd did not", a.NotReady)
 		}
 	}
@@ -317,6 +320,28 @@ func (c *Comparison) heldBefore(moment float64) bool {
 		}
 	}
 	return held
+}
+
+// released reports whether plegd said of a turn to NotReady that it may be shown,
+// and in which window it ends. Where a hang ends before Version's timeout, which of
+// two answers the kubelet gets first decides whether there is one: until then
+// plegd's window is that of a hang that lasts.
+func (c *Comparison) released(a Turn) bool {
+	if a.Ready == nil {
+		return false
+	}
+	inside, all := 0, 0
+	for _, s := range c.Recording.Samples {
+		at := c.Recording.since(s.At)
+		if at < a.NotReady+releaseKnown.Seconds() || at >= *a.Ready-windowSlack.Seconds() {
+			continue
+		}
+		all++
+		if slack := windowSlack.Seconds(); s.ReadyIn != nil && s.ReadyInLatest != nil && *a.Ready >= at+*s.ReadyIn-slack && *a.Ready <= at+*s.ReadyInLatest+slack {
+			inside++
+		}
+	}
+	return all > 0 && float64(inside)/float64(all) >= insideShare
 }
 
 // overlapping returns the API's turn that plegd's one belongs to, -1 for none.

@@ -131,6 +131,34 @@ func TestFaultEndsAfterRule(t *testing.T) {
 	}
 }
 
+// TestReleasedUpdate is a hang that ends before Version's timeout: the update that
+// waited shows NotReady, and plegd says until when it may.
+func TestReleasedUpdate(t *testing.T) {
+	r := hang()
+	r.Recovery, r.Writes[1].At, r.Writes[2].At, r.LoopSilent = after(45), after(45.1), after(55.4), true
+	for i, s := range r.Samples {
+		at := r.since(s.At)
+		s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
+		if at > 1 && at < 45 {
+			s.NotReadyIn, s.NotReadyInLatest = ptr(119-at), ptr(131-at)
+		} else if at > 46 && at < 55 {
+			s.ReadyIn, s.ReadyInLatest = ptr(54-at), ptr(56-at)
+		}
+		r.Samples[i] = s
+	}
+	if c := Compare(r); len(c.Problems) > 0 {
+		t.Errorf("problems %q", c.Problems)
+	}
+	for i, s := range r.Samples {
+		if s.ReadyIn != nil {
+			*r.Samples[i].ReadyIn, *r.Samples[i].ReadyInLatest = *s.ReadyIn+4, *s.ReadyInLatest+4
+		}
+	}
+	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "plegd did not") {
+		t.Errorf("problems %q, want that plegd did not say so", c.Problems)
+	}
+}
+
 func TestReasonGone(t *testing.T) {
 	r := hang()
 	r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
