@@ -104,7 +104,7 @@ func (c *cluster) parentOf(container string) int {
 func (c *cluster) freezeAndPage(api *conditions, m *monitoring) {
 	c.t.Helper()
 	x := c.compare(api, 0, scenario{name: "SIGSTOP for 150 s", run: func(x *comparison) { x.freeze(150 * time.Second) }})
-	page := m.calls.await(c.t, time.Second, "PLEGUnhealthy", "firing")
+	page := m.calls.Await(c.t, time.Second, "on-call firing PLEGUnhealthy "+nodeName)
 	runbook := "docs/reasons/" + frozen + ".md"
 	if !strings.HasSuffix(page.Annotations["runbook_url"], runbook) || !strings.Contains(page.Annotations["summary"], nodeName) || !strings.Contains(page.Annotations["description"], frozen) {
 		c.t.Errorf("the page: %v", page.Annotations)
@@ -120,7 +120,7 @@ func (c *cluster) freezeAndPage(api *conditions, m *monitoring) {
 	if !page.At.Before(notReady.At) {
 		c.t.Errorf("the page came %s after the fault, NotReady after %s", page.At.Sub(x.fault), notReady.At.Sub(x.fault))
 	}
-	resolved := m.calls.await(c.t, 10*time.Minute, "PLEGUnhealthy", "resolved")
+	resolved := m.calls.Await(c.t, 10*time.Minute, "on-call resolved PLEGUnhealthy "+nodeName)
 	lab.Report(c.t, "containerd stopped for 150 s: page with %s and its runbook after %s, NotReady in the API after %s, page resolved %s after the recovery",
 		frozen, round(page.At.Sub(x.fault)), round(notReady.At.Sub(x.fault)), round(resolved.At.Sub(x.recovery)))
 	c.t.Logf("events of the node:\n%s", c.run("kubectl", "get", "events", "--all-namespaces", "--field-selector=involvedObject.kind=Node"))
@@ -159,7 +159,7 @@ func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 	}
 	m.selects(c.t, time.Minute, `pleg_verdict{state="healthy"} == 1 and on (instance) plegd_build_info`)
 	lab.Report(c.t, "helm upgrade with another value: %s until the new pod is ready", round(took))
-	for _, p := range m.calls.all() {
+	for _, p := range m.calls.All() {
 		if a := p.Labels["alertname"]; p.At.After(began) && p.Status == "firing" && a != "PLEGUnhealthy" {
 			c.t.Errorf("the upgrade made a page: %s %s", p.Receiver, a)
 		}

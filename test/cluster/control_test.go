@@ -109,7 +109,7 @@ func (c *cluster) must(err error) {
 }
 
 func (c *cluster) startControlPlane() {
-	c.start("etcd", lookPath(c.t, "etcd"), "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
+	c.start("etcd", lab.LookPath(c.t, "etcd"), "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
 		"--initial-cluster=default=http://127.0.0.1:2380")
@@ -185,7 +185,7 @@ func (c *cluster) run(argv ...string) string {
 	if path := c.program(argv[0]); argv[0] == "kubectl" {
 		argv[0] = path
 	} else if !filepath.IsAbs(argv[0]) {
-		argv[0] = lookPath(c.t, argv[0])
+		argv[0] = lab.LookPath(c.t, argv[0])
 	}
 	env := append(os.Environ(), "KUBECONFIG="+c.path("admin.kubeconfig"), "HOME="+c.dir)
 	out, status := c.node.Run(env, argv...)
@@ -214,15 +214,6 @@ func (c *cluster) writeKubeconfig(name, token string) {
 	})
 	c.must(err)
 	c.must(os.WriteFile(c.path(name+".kubeconfig"), config, 0o600))
-}
-
-func lookPath(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // open sends a request to the API server as its administrator.

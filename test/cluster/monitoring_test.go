@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -52,7 +50,7 @@ subjects:
 // monitoring is the cluster's Prometheus and Alertmanager, and who is on call.
 type monitoring struct {
 	*lab.Prometheus
-	calls *onCall
+	calls *lab.Inbox
 }
 
 // startMonitoring starts them with the files of deploy/prometheus.
@@ -61,7 +59,7 @@ func (c *cluster) startMonitoring() *monitoring {
 	c.must(os.WriteFile(c.path("account.yml"), []byte(account), 0o644))
 	c.run("kubectl", "apply", "-f", c.path("account.yml"))
 
-	m := &monitoring{calls: &onCall{}}
+	m := &monitoring{calls: &lab.Inbox{}}
 	webhook := &http.Server{Handler: m.calls, ReadHeaderTimeout: 10 * time.Second}
 	listener := c.node.Listen(webhookAddress)
 	done := make(chan struct{})
@@ -73,29 +71,19 @@ func (c *cluster) startMonitoring() *monitoring {
 		_ = webhook.Close()
 		<-done
 	})
-	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(deployed(c.t, "alertmanager.yml")), 0o644))
-	c.start("alertmanager", lookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
+	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(lab.Deployed(c.t, "prometheus", "alertmanager.yml")), 0o644))
+	c.start("alertmanager", lab.LookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
 		"--storage.path="+c.path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
 	prometheus, agent := configs(c.t)
 	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, map[string]string{
 		"prometheus.yml":      prometheus,
-		"plegd.rules.yml":     deployed(c.t, "plegd.rules.yml"),
-		"plegd.recording.yml": deployed(c.t, "plegd.recording.yml"),
+		"plegd.rules.yml":     lab.Deployed(c.t, "prometheus", "plegd.rules.yml"),
+		"plegd.recording.yml": lab.Deployed(c.t, "prometheus", "plegd.recording.yml"),
 	}, "--web.enable-remote-write-receiver")
 	c.must(os.WriteFile(c.path("agent.yml"), []byte(agent), 0o644))
-	c.start("vmagent", lookPath(c.t, "vmagent"), "-promscrape.config="+c.path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
+	c.start("vmagent", lab.LookPath(c.t, "vmagent"), "-promscrape.config="+c.path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
 		"-remoteWrite.url=http://"+prometheusAddress+"/api/v1/write", "-remoteWrite.tmpDataPath="+c.path("agent"))
 	return m
-}
-
-// deployed reads a file of deploy/prometheus.
-func deployed(t testing.TB, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../../deploy/prometheus", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }
 
 type yamlMap = map[any]any
@@ -108,7 +96,7 @@ type yamlMap = map[any]any
 func configs(t testing.TB) (prometheus, agent string) {
 	t.Helper()
 	var config yamlMap
-	if err := yaml.Unmarshal([]byte(deployed(t, "prometheus.kubernetes.yml")), &config); err != nil {
+	if err := yaml.Unmarshal([]byte(lab.Deployed(t, "prometheus", "prometheus.kubernetes.yml")), &config); err != nil {
 		t.Fatal(err)
 	}
 	jobs, _ := config["scrape_configs"].([]any)
@@ -237,59 +225,6 @@ func (m *monitoring) selects(t testing.TB, limit time.Duration, query string) ti
 	})
 }
 
-// page is one alert in a message to whoever is on call.
-type page struct {
-	At                  time.Time `json:"-"`
-	Receiver            string    `json:"-"`
-	Status              string
-	Labels, Annotations map[string]string
-}
-
-// onCall keeps what Alertmanager sends.
-type onCall struct {
-	mu    sync.Mutex
-	pages []page
-}
-
-func (o *onCall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var message struct{ Alerts []page }
-	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, p := range message.Alerts {
-		p.At, p.Receiver = time.Now(), strings.Trim(r.URL.Path, "/")
-		o.pages = append(o.pages, p)
-	}
-}
-
-// all returns what has been sent.
-func (o *onCall) all() []page {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.pages)
-}
-
-// await waits for the first page of an alert with a status.
-func (o *onCall) await(t testing.TB, limit time.Duration, alert, status string) page {
-	t.Helper()
-	var found page
-	lab.Eventually(t, limit, "on-call is sent "+status+" "+alert, func() error {
-		var seen []string
-		for _, p := range o.all() {
-			if p.Receiver == "on-call" && p.Labels["alertname"] == alert && p.Status == status {
-				found = p
-				return nil
-			}
-			seen = append(seen, p.Receiver+" "+p.Status+" "+p.Labels["alertname"])
-		}
-		return fmt.Errorf("it was sent %q", seen)
-	})
-	return found
-}
-
 // TestConfigs has the programs' own tools check their configurations.
 func TestConfigs(t *testing.T) {
 	lab.RequirePrograms(t, "promtool", "vmagent")
@@ -297,7 +232,7 @@ func TestConfigs(t *testing.T) {
 	prometheus, agent := configs(t)
 	for name, text := range map[string]string{
 		"prometheus.yml": prometheus, "agent.yml": agent,
-		"plegd.rules.yml": deployed(t, "plegd.rules.yml"), "plegd.recording.yml": deployed(t, "plegd.recording.yml"),
+		"plegd.rules.yml": lab.Deployed(t, "prometheus", "plegd.rules.yml"), "plegd.recording.yml": lab.Deployed(t, "prometheus", "plegd.recording.yml"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -113,20 +113,20 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.RuncHangsOn != "" {
 		bin := filepath.Join(dir, "bin")
 		must(t, os.Mkdir(bin, 0o755))
-		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), mustLookPath(t, "runc"))
+		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), LookPath(t, "runc"))
 		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
 	}
 	if options.OwnShim {
 		real := filepath.Join(programs.dir, shimName)
 		if programs.dir == "" {
-			real = mustLookPath(t, shimName)
+			real = LookPath(t, shimName)
 		}
 		c.env = append(prepareShim(t, dir, real), c.env...)
 	}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
 		// prlimit replaces itself by the program: the pid is containerd's own.
-		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
+		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
 	listen := c.Socket
 	if options.AtDefault {
@@ -317,7 +317,8 @@ func versionAnswers(socket string) error {
 	return err
 }
 
-func mustLookPath(t testing.TB, name string) string {
+// LookPath returns the path of a program that the test needs.
+func LookPath(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -68,7 +68,7 @@ func containerdPrograms(t testing.TB, version string) programs {
 	t.Helper()
 	if version == "" || version == Containerd16 && machineHas("1.6") {
 		RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr")
-		return programs{containerd: mustLookPath(t, "containerd"), ctr: mustLookPath(t, "ctr")}
+		return programs{containerd: LookPath(t, "containerd"), ctr: LookPath(t, "ctr")}
 	}
 	v := &otherVersions
 	v.Lock()

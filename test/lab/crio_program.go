@@ -38,18 +38,18 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	config := filepath.Join(dir, "config.toml")
 	c.argv = []string{program, "--config", config, "--config-dir", ""}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
-		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
+		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
 	for _, sub := range []string{"root", "state", "cni", "log", "hooks"} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	wrapper := filepath.Join(dir, "runc")
 	for path, text := range map[string]string{
-		config:                                fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, mustLookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper),
+		config:                                fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper),
 		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
 		filepath.Join(dir, "registries.conf"): "unqualified-search-registries = []\nshort-name-mode = \"disabled\"\n",
 		filepath.Join(dir, "cni", "loopback"): FakePlugin,
-		wrapper:                               fmt.Sprintf(runcWrapper, mustLookPath(t, "runc")),
+		wrapper:                               fmt.Sprintf(runcWrapper, LookPath(t, "runc")),
 	} {
 		must(t, os.WriteFile(path, []byte(text), 0o755))
 	}
@@ -74,7 +74,7 @@ func (c *Containerd) loadIntoStorage(dir string) {
 	c.t.Helper()
 	log := filepath.Join(dir, "podman.log")
 	_, end, err := c.ns.launch(nsCommand{Env: c.env, Log: log, Argv: []string{
-		mustLookPath(c.t, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
+		LookPath(c.t, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
 		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "load", "--quiet", "--input", ImageTar(c.t),
 	}})
 	if err != nil {

@@ -80,7 +80,7 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 		"--cni-cache-dir", filepath.Join(dir, "state", "cni"), "--streaming-bind-addr", "127.0.0.1:0",
 	}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
-		c.argv = append([]string{mustLookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
+		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
 	if !options.NotStarted {
 		c.Start()
@@ -100,7 +100,7 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 		Unable(t, "dockerd cannot be had here: "+err.Error())
 	}
 	wrapper, config := filepath.Join(dir, "runc"), filepath.Join(dir, "daemon.json")
-	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, mustLookPath(t, "runc")), 0o755))
+	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, LookPath(t, "runc")), 0o755))
 	must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
 	exec, err := shortDir()                                                // the sockets below it are long
 	must(t, err)

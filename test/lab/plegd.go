@@ -220,7 +220,7 @@ func dropping(t testing.TB, capabilities []string) []string {
 	if len(capabilities) == 0 {
 		return nil
 	}
-	return []string{mustLookPath(t, "setpriv"), "--bounding-set=-" + strings.Join(capabilities, ",-")}
+	return []string{LookPath(t, "setpriv"), "--bounding-set=-" + strings.Join(capabilities, ",-")}
 }
 
 // overlaying puts files in place of others for what follows.
@@ -233,5 +233,5 @@ func overlaying(t testing.TB, files map[string]string) []string {
 	for path, file := range files {
 		script += fmt.Sprintf("mount --bind '%s' '%s' && ", file, path)
 	}
-	return []string{mustLookPath(t, "unshare"), "--mount", "--propagation=private", "sh", "-c", script + `exec "$@"`, "sh"}
+	return []string{LookPath(t, "unshare"), "--mount", "--propagation=private", "sh", "-c", script + `exec "$@"`, "sh"}
 }

@@ -29,9 +29,9 @@ func NewPodman(t testing.TB, c *Containerd) *Podman {
 	RequirePrograms(t, "podman", "conmon", "runc")
 	p := &Podman{t: t, c: c, dir: Dir(t)}
 	wrapper := filepath.Join(p.dir, "runc")
-	must(t, os.WriteFile(wrapper, []byte(fmt.Sprintf(runcWrapper, mustLookPath(t, "runc"))), 0o755))
+	must(t, os.WriteFile(wrapper, []byte(fmt.Sprintf(runcWrapper, LookPath(t, "runc"))), 0o755))
 	p.global = []string{
-		mustLookPath(t, "podman"), "--root", filepath.Join(p.dir, "root"), "--runroot", "/run/lab-podman", "--tmpdir", "/run/lab-podman-tmp",
+		LookPath(t, "podman"), "--root", filepath.Join(p.dir, "root"), "--runroot", "/run/lab-podman", "--tmpdir", "/run/lab-podman-tmp",
 		"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", wrapper,
 	}
 	p.command("load", "--quiet", "--input", ImageTar(t))

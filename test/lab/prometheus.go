@@ -80,7 +80,7 @@ func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...
 	log := filepath.Join(dir, "prometheus.log")
 	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
 	p := &Prometheus{t: n.t, base: "http://" + address, http: n.Client(5 * time.Second)}
-	argv := append([]string{mustLookPath(n.t, "prometheus")}, prometheusFlags(dir, address)...)
+	argv := append([]string{LookPath(n.t, "prometheus")}, prometheusFlags(dir, address)...)
 	process := n.Start(log, append(argv, flags...)...)
 	p.awaitReady(process.end.done)
 	return p
@@ -107,7 +107,7 @@ func (p *Prometheus) run(dir, address string, prefix ...string) {
 	}
 	t.Cleanup(func() { KeepLog(t, path, "prometheus") })
 	t.Cleanup(func() { closeQuietly(log) })
-	argv := append(prefix, mustLookPath(t, "prometheus"))
+	argv := append(prefix, LookPath(t, "prometheus"))
 	argv = append(argv, prometheusFlags(dir, address)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log

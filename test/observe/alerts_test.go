@@ -3,9 +3,7 @@
 package observe
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,62 +36,6 @@ func fast(text string) string {
 		return strconv.Itoa(max(1, int(d.Seconds()/faster))) + "s"
 	})
 	return strings.ReplaceAll(text, "and pleg_not_ready_in_seconds < 60", "and pleg_not_ready_in_seconds < "+strconv.Itoa(60/faster))
-}
-
-// message is what Alertmanager sends to a receiver.
-type message struct {
-	Receiver string `json:"-"`
-	Alerts   []struct {
-		Status              string
-		Labels, Annotations map[string]string
-	}
-}
-
-// inbox is a webhook that keeps what it is sent.
-type inbox struct {
-	mu       sync.Mutex
-	messages []message
-}
-
-func (i *inbox) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	m := message{Receiver: strings.Trim(r.URL.Path, "/")}
-	if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-		m.Receiver = "broken: " + err.Error()
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.messages = append(i.messages, m)
-}
-
-// seen returns what has been sent, as "receiver status alert node reason", and
-// the annotations of the last one each.
-func (i *inbox) seen() map[string]map[string]string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	out := map[string]map[string]string{}
-	for _, m := range i.messages {
-		for _, a := range m.Alerts {
-			words := []string{m.Receiver, a.Status, a.Labels["alertname"], a.Labels["node"], a.Labels["reason"]}
-			words = slices.DeleteFunc(words, func(s string) bool { return s == "" })
-			out[strings.Join(words, " ")] = a.Annotations
-		}
-	}
-	return out
-}
-
-// await waits until this has been sent, and returns its annotations.
-func (i *inbox) await(t *testing.T, want string) map[string]string {
-	t.Helper()
-	var got map[string]string
-	lab.Eventually(t, 2*time.Minute, "Alertmanager sends: "+want, func() error {
-		seen := i.seen()
-		var ok bool
-		if got, ok = seen[want]; !ok {
-			return fmt.Errorf("it has sent %q", slices.Sorted(maps.Keys(seen)))
-		}
-		return nil
-	})
-	return got
 }
 
 // TestAlerts has real faults on several nodes at once, and looks at what reaches
@@ -131,12 +72,12 @@ func TestAlerts(t *testing.T) {
 		nodes[name] = plegd.Address
 	}
 
-	box := &inbox{}
+	box := &lab.Inbox{}
 	webhook := httptest.NewServer(box)
 	defer webhook.Close()
 	manager := freeAddress(t)
 	dir := lab.Dir(t)
-	config := strings.ReplaceAll(fast(deployed(t, "prometheus", "alertmanager.yml")), "http://localhost:9095", webhook.URL)
+	config := strings.ReplaceAll(fast(lab.Deployed(t, "prometheus", "alertmanager.yml")), "http://localhost:9095", webhook.URL)
 	if !strings.Contains(config, webhook.URL+"/on-call") {
 		t.Fatal("alertmanager.yml sends nothing to on-call")
 	}
@@ -153,8 +94,8 @@ alerting:
     - static_configs:
         - targets: [%q]
 `, manager)+targets(nodes), map[string]string{
-		"plegd.rules.yml":     fast(deployed(t, "prometheus", "plegd.rules.yml")),
-		"plegd.recording.yml": fast(deployed(t, "prometheus", "plegd.recording.yml")),
+		"plegd.rules.yml":     fast(lab.Deployed(t, "prometheus", "plegd.rules.yml")),
+		"plegd.recording.yml": fast(lab.Deployed(t, "prometheus", "plegd.recording.yml")),
 	})
 
 	began := time.Now()
@@ -169,7 +110,7 @@ alerting:
 		"on-call firing PLEGKubeletStalled kubelet KubeletStalled": "reasons/KubeletStalled.md",
 		"operator firing PlegdDown gone":                           "operating.md",
 	} {
-		got := box.await(t, want)
+		got := box.Await(t, 2*time.Minute, want).Annotations
 		if !strings.HasSuffix(got["runbook_url"], "/docs/"+page) || got["summary"] == "" || got["description"] == "" {
 			t.Errorf("%s: %q, want the runbook %s", want, got, page)
 		}
@@ -177,7 +118,7 @@ alerting:
 	lab.Report(t, "five faults on eight nodes: all alerts there %s after the faults, with times a tenth of the rules'", time.Since(began).Round(time.Second))
 
 	// The node that hangs was about to be NotReady before it was: one message.
-	if _, ok := box.seen()["on-call firing PLEGLastSeenTooOld hangs"]; !ok {
+	if !slices.ContainsFunc(box.All(), func(a lab.Notification) bool { return a.String() == "on-call firing PLEGLastSeenTooOld hangs" }) {
 		t.Error("nobody was told before the node was NotReady")
 	}
 	checkSilence(t, box)
@@ -191,15 +132,16 @@ alerting:
 		"on-call resolved PLEGUnhealthy hangs", "on-call resolved PLEGReasonCritical accepts AcceptStalled",
 		"on-call resolved PLEGReasonOnManyNodes NetworkNotReady", "on-call resolved PLEGKubeletStalled kubelet KubeletStalled",
 	} {
-		box.await(t, want)
+		box.Await(t, 2*time.Minute, want)
 	}
 	checkSilence(t, box)
 }
 
 // checkSilence looks for messages that nobody should have been sent.
-func checkSilence(t *testing.T, box *inbox) {
+func checkSilence(t *testing.T, box *lab.Inbox) {
 	t.Helper()
-	for got := range box.seen() {
+	for _, a := range box.All() {
+		got := a.String()
 		words := strings.Fields(got)
 		if words[0] != "on-call" && words[0] != "operator" || len(words) < 3 {
 			t.Errorf("a message that is none: %s", got)

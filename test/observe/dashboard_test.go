@@ -36,7 +36,7 @@ func checkDashboard(t *testing.T, base, node string) {
 			}
 			Annotations struct{ List []struct{ Expr string } }
 		}
-		if err := json.Unmarshal([]byte(deployed(t, "grafana", file)), &dashboard); err != nil {
+		if err := json.Unmarshal([]byte(lab.Deployed(t, "grafana", file)), &dashboard); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range dashboard.Panels {

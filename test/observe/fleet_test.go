@@ -95,7 +95,7 @@ func rules(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
-		files[name] = deployed(t, "prometheus", name)
+		files[name] = lab.Deployed(t, "prometheus", name)
 	}
 	return files
 }

@@ -95,16 +95,6 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// deployed reads a file below deploy/.
-func deployed(t *testing.T, path ...string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "deploy"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 // prometheus starts one with this configuration and the rules beside it, and
 // returns where it serves.
 func prometheus(t *testing.T, config string, files map[string]string) string {

@@ -1,0 +1,19 @@
+//go:build e2e
+
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Deployed reads a file below deploy/.
+func Deployed(t testing.TB, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "deploy"}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
