@@ -54,11 +54,11 @@ func (c *cluster) helmRun(args ...string) string {
 }
 
 // install installs the chart as a newcomer would, and waits until it is ready.
-func (c *cluster) install(tag string) {
+func (c *cluster) install(tag string, more ...string) {
 	c.t.Helper()
 	path, err := filepath.Abs(chart)
 	c.must(err)
-	c.helmRun("install", "plegd", path, "--namespace", namespace, "--create-namespace", "--set", "image.tag="+tag, "--wait", "--timeout", "2m")
+	c.helmRun(append([]string{"install", "plegd", path, "--namespace", namespace, "--create-namespace", "--set", "image.tag=" + tag, "--wait", "--timeout", "2m"}, more...)...)
 }
 
 // pod returns the name of plegd's pod.

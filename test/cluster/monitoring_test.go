@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -56,6 +57,17 @@ type monitoring struct {
 // startMonitoring starts them with the files of deploy/prometheus.
 func (c *cluster) startMonitoring() *monitoring {
 	c.t.Helper()
+	prometheus, agent := configs(c.t)
+	return c.monitorBy(agent, map[string]string{
+		"prometheus.yml":      prometheus,
+		"plegd.rules.yml":     lab.Deployed(c.t, "prometheus", "plegd.rules.yml"),
+		"plegd.recording.yml": lab.Deployed(c.t, "prometheus", "plegd.recording.yml"),
+	})
+}
+
+// monitorBy starts them with an agent's configuration and Prometheus' files.
+func (c *cluster) monitorBy(agent string, files map[string]string) *monitoring {
+	c.t.Helper()
 	c.must(os.WriteFile(c.path("account.yml"), []byte(account), 0o644))
 	c.run("kubectl", "apply", "-f", c.path("account.yml"))
 
@@ -74,12 +86,7 @@ func (c *cluster) startMonitoring() *monitoring {
 	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(lab.Deployed(c.t, "prometheus", "alertmanager.yml")), 0o644))
 	c.start("alertmanager", lab.LookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
 		"--storage.path="+c.path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
-	prometheus, agent := configs(c.t)
-	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, map[string]string{
-		"prometheus.yml":      prometheus,
-		"plegd.rules.yml":     lab.Deployed(c.t, "prometheus", "plegd.rules.yml"),
-		"plegd.recording.yml": lab.Deployed(c.t, "prometheus", "plegd.recording.yml"),
-	}, "--web.enable-remote-write-receiver")
+	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, files, "--web.enable-remote-write-receiver")
 	c.must(os.WriteFile(c.path("agent.yml"), []byte(agent), 0o644))
 	c.start("vmagent", lab.LookPath(c.t, "vmagent"), "-promscrape.config="+c.path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
 		"-remoteWrite.url=http://"+prometheusAddress+"/api/v1/write", "-remoteWrite.tmpDataPath="+c.path("agent"))
@@ -100,7 +107,19 @@ func configs(t testing.TB) (prometheus, agent string) {
 		t.Fatal(err)
 	}
 	jobs, _ := config["scrape_configs"].([]any)
-	jobs = append(jobs, operatorJob(t))
+	jobs = append(jobs, operatorJob(renderedMonitor(t)))
+	global, _ := config["global"].(yamlMap)
+	agent = scraping(t, global["scrape_interval"], jobs)
+	prometheus = encode(t, yamlMap{
+		"global": global, "rule_files": config["rule_files"],
+		"alerting": yamlMap{"alertmanagers": []any{yamlMap{"static_configs": []any{yamlMap{"targets": []string{managerAddress}}}}}},
+	})
+	return prometheus, agent
+}
+
+// scraping is an agent's configuration with jobs that find their targets in Kubernetes.
+func scraping(t testing.TB, interval any, jobs []any) string {
+	t.Helper()
 	for _, job := range jobs {
 		discovery, _ := job.(yamlMap)["kubernetes_sd_configs"].([]any)
 		for _, sd := range discovery {
@@ -110,13 +129,7 @@ func configs(t testing.TB) (prometheus, agent string) {
 			})
 		}
 	}
-	global, _ := config["global"].(yamlMap)
-	agent = encode(t, yamlMap{"global": yamlMap{"scrape_interval": global["scrape_interval"]}, "scrape_configs": jobs})
-	prometheus = encode(t, yamlMap{
-		"global": global, "rule_files": config["rule_files"],
-		"alerting": yamlMap{"alertmanagers": []any{yamlMap{"static_configs": []any{yamlMap{"targets": []string{managerAddress}}}}}},
-	})
-	return prometheus, agent
+	return encode(t, yamlMap{"global": yamlMap{"scrape_interval": interval}, "scrape_configs": jobs})
 }
 
 func encode(t testing.TB, v any) string {
@@ -126,6 +139,14 @@ func encode(t testing.TB, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// relabeling is one rule of a PodMonitor's.
+type relabeling struct {
+	SourceLabels []string `yaml:"sourceLabels"`
+	TargetLabel  string   `yaml:"targetLabel"`
+	Regex        string   `yaml:"regex"`
+	Action       string   `yaml:"action"`
 }
 
 // podMonitor is as much of one as the chart's has.
@@ -140,19 +161,14 @@ type podMonitor struct {
 		PodMetricsEndpoints []struct {
 			Port, Path, Interval string
 			ScrapeTimeout        string `yaml:"scrapeTimeout"`
-			Relabelings          []struct {
-				SourceLabels []string `yaml:"sourceLabels"`
-				TargetLabel  string   `yaml:"targetLabel"`
-				Regex        string   `yaml:"regex"`
-				Action       string   `yaml:"action"`
-			} `yaml:"relabelings"`
+			Relabelings          []relabeling
+			MetricRelabelings    []relabeling `yaml:"metricRelabelings"`
 		} `yaml:"podMetricsEndpoints"`
 	} `yaml:"spec"`
 }
 
-// operatorJob is the scrape configuration that prometheus-operator makes of the
-// chart's PodMonitor (pkg/prometheus/promcfg.go, generatePodMonitorConfig).
-func operatorJob(t testing.TB) yamlMap {
+// renderedMonitor is the chart's PodMonitor.
+func renderedMonitor(t testing.TB) *podMonitor {
 	t.Helper()
 	out, err := exec.Command(helm(t), "template", "plegd", chart, "--namespace=plegd", "--set=podMonitor.enabled=true", "--kube-version="+kubernetesVersion, "--show-only=templates/podmonitor.yaml").Output()
 	if err != nil {
@@ -162,11 +178,18 @@ func operatorJob(t testing.TB) yamlMap {
 	if err := yaml.Unmarshal(out, &p); err != nil {
 		t.Fatal(err)
 	}
+	return &p
+}
+
+// operatorJob is the scrape configuration that prometheus-operator makes of a PodMonitor
+// (pkg/prometheus/promcfg.go, generatePodMonitorConfig).
+func operatorJob(p *podMonitor) yamlMap {
 	endpoint := p.Spec.PodMetricsEndpoints[0]
 	invalid := strings.NewReplacer(".", "_", "/", "_", "-", "_")
-	var relabel []yamlMap
+	var relabel, metrics []yamlMap
+	list := &relabel
 	add := func(action, regex, target string, sources ...string) {
-		r := yamlMap{"action": action}
+		r := yamlMap{"action": cmp.Or(action, "replace")}
 		for key, value := range map[string]string{"regex": regex, "target_label": target} {
 			if value != "" {
 				r[key] = value
@@ -175,7 +198,7 @@ func operatorJob(t testing.TB) yamlMap {
 		if len(sources) > 0 {
 			r["source_labels"] = sources
 		}
-		relabel = append(relabel, r)
+		*list = append(*list, r)
 	}
 	add("drop", "(Failed|Succeeded)", "", "__meta_kubernetes_pod_phase")
 	for _, label := range slices.Sorted(maps.Keys(p.Spec.Selector.MatchLabels)) {
@@ -189,17 +212,17 @@ func operatorJob(t testing.TB) yamlMap {
 		yamlMap{"target_label": "job", "replacement": p.Metadata.Namespace + "/" + p.Metadata.Name},
 		yamlMap{"target_label": "endpoint", "replacement": endpoint.Port})
 	for _, r := range endpoint.Relabelings {
-		action := r.Action
-		if action == "" {
-			action = "replace"
-		}
-		add(action, r.Regex, r.TargetLabel, r.SourceLabels...)
+		add(r.Action, r.Regex, r.TargetLabel, r.SourceLabels...)
+	}
+	list = &metrics
+	for _, r := range endpoint.MetricRelabelings {
+		add(r.Action, r.Regex, r.TargetLabel, r.SourceLabels...)
 	}
 	return yamlMap{
 		"job_name":              "podMonitor/" + p.Metadata.Namespace + "/" + p.Metadata.Name + "/0",
 		"kubernetes_sd_configs": []any{yamlMap{"role": "pod", "namespaces": yamlMap{"names": []string{p.Metadata.Namespace}}}},
 		"scrape_interval":       endpoint.Interval, "scrape_timeout": endpoint.ScrapeTimeout, "metrics_path": endpoint.Path,
-		"relabel_configs": relabel,
+		"relabel_configs": relabel, "metric_relabel_configs": metrics,
 	}
 }
 
