@@ -192,3 +192,45 @@ func TestNamesExist(t *testing.T) {
 		}
 	}
 }
+
+// TestFewerSeries: what a fleet is told to drop nobody uses, and what it is told to keep
+// is enough for the rules.
+func TestFewerSeries(t *testing.T) {
+	used := func(files ...string) (names []string) {
+		for _, file := range files {
+			for _, m := range regexp.MustCompile(`(?:^|[^:\w])((?:pleg|process|go|promhttp)_[a-z0-9_]+)`).FindAllStringSubmatch(contents(t, file), -1) {
+				names = append(names, m[1])
+			}
+		}
+		return names
+	}
+	rules := used(alertRules, recordingRules)
+	all := append(used("../grafana/plegd-overview.json", "../grafana/plegd-node.json"), rules...)
+	regexps := regexp.MustCompile(`(?m)^ *regex: (.*)$`).FindAllStringSubmatch(contents(t, "../../docs/fleets.md"), -1)
+	if len(regexps) < 2 || len(rules) < 50 {
+		t.Fatalf("docs/fleets.md has %d rules, and the rules %d names", len(regexps), len(rules))
+	}
+	drop, keep := regexp.MustCompile("^(?:"+regexps[0][1]+")$"), regexp.MustCompile("^(?:"+regexps[1][1]+")$")
+	for _, name := range all {
+		if drop.MatchString(name) {
+			t.Errorf("%s is used, and a fleet would drop it", name)
+		}
+	}
+	for _, name := range rules {
+		if !keep.MatchString(name) {
+			t.Errorf("the rules use %s, and a fleet would not keep it", name)
+		}
+	}
+	if !strings.Contains(contents(t, "../helm/plegd/values-fleet.yaml"), "regex: "+regexps[0][1]+"\n") {
+		t.Error("values-fleet.yaml drops other series than docs/fleets.md")
+	}
+}
+
+func contents(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -5,7 +5,9 @@ package observe
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +17,8 @@ import (
 // TestRemoteWrite has two Prometheus agents scrape half of a fleet each and send
 // it to a Prometheus that receives and evaluates all rules, as a platform team
 // does with an engine that it has already. PLEGD_FLEET_NODES is the number of
-// nodes, PLEGD_FLEET_INTERVAL the scrape interval.
+// nodes, PLEGD_FLEET_INTERVAL the scrape interval. The agents of a large fleet send what
+// docs/fleets.md says that the rules need.
 func TestRemoteWrite(t *testing.T) {
 	size, interval := 60, 5*time.Second
 	if n := os.Getenv("PLEGD_FLEET_NODES"); n != "" {
@@ -29,6 +32,10 @@ func TestRemoteWrite(t *testing.T) {
 	} else {
 		t.Parallel()
 	}
+	relabel := ""
+	if size > 1000 {
+		relabel = fmt.Sprintf(", write_relabel_configs: [{source_labels: [__name__], action: keep, regex: %q}]", ruleSeries(t))
+	}
 	nodes, _ := nodes(t)
 	address := freeAddress(t)
 	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\nrule_files: [plegd.rules.yml, plegd.recording.yml]\nscrape_configs:\n", interval) + self(address)
@@ -37,7 +44,7 @@ func TestRemoteWrite(t *testing.T) {
 		agent := freeAddress(t)
 		config := scraping(interval, nodes, cluster, i*size/2, (i+1)*size/2) +
 			fmt.Sprintf("  - job_name: agent\n    scrape_interval: 15s\n    static_configs: [{targets: [%q], labels: {cluster: %s}}]\n", agent, cluster) +
-			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"}]\n", base)
+			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"%s}]\n", base, relabel)
 		prometheusAt(t, agent, config, nil, agentMode)
 	}
 	// Counters of the agents' own need two samples, alerts the time that they wait.
@@ -85,4 +92,16 @@ func TestRemoteWrite(t *testing.T) {
 		per("process_cpu_seconds_total", "agent"), ask(`sum(process_resident_memory_bytes{job="agent"})`)/mib, per("prometheus_remote_storage_bytes_total", "agent")/1000,
 		per("process_cpu_seconds_total", "self"), ask(`process_resident_memory_bytes{job="self"}`)/mib,
 		slowest, ask(`sum(prometheus_rule_group_last_duration_seconds)`))
+}
+
+// ruleSeries is the regular expression of docs/fleets.md for the series that the rules
+// need, and those of the agents themselves, by which the test measures.
+func ruleSeries(t *testing.T) string {
+	t.Helper()
+	_, after, _ := strings.Cut(lab.Deployed(t, "..", "docs", "fleets.md"), "Only what the alerts and recording rules need")
+	found := regexp.MustCompile(`(?m)^ *regex: (.*)$`).FindStringSubmatch(after)
+	if found == nil {
+		t.Fatal("docs/fleets.md does not say which series the rules need")
+	}
+	return found[1] + "|prometheus_remote_storage_.*|process_(cpu_seconds_total|resident_memory_bytes)"
 }
