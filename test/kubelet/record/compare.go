@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -64,6 +65,8 @@ type Comparison struct {
 	RulesFailed, Skipped *float64
 	// API are the turns of the API's Ready condition, Plegd those that plegd predicted.
 	API, Plegd []Turn
+	// Perhaps is what plegd said of turns to NotReady that it could not know.
+	Perhaps []string
 	// Inside is the share of the samples, from 5 s after the fault to the API's first
 	// NotReady, whose window held it; -1 where there was none to compare.
 	Inside float64
@@ -331,6 +334,7 @@ func (c *Comparison) released(a Turn) bool {
 		return false
 	}
 	inside, all := 0, 0
+	said := ""
 	for _, s := range c.Recording.Samples {
 		at := c.Recording.since(s.At)
 		if at < a.NotReady+releaseKnown.Seconds() || at >= *a.Ready-windowSlack.Seconds() {
@@ -339,9 +343,16 @@ func (c *Comparison) released(a Turn) bool {
 		all++
 		if slack := windowSlack.Seconds(); s.ReadyIn != nil && s.ReadyInLatest != nil && *a.Ready >= at+*s.ReadyIn-slack && *a.Ready <= at+*s.ReadyInLatest+slack {
 			inside++
+			said = fmt.Sprintf("perhaps NotReady until %.1f to %.1f s", at+*s.ReadyIn, at+*s.ReadyInLatest)
 		}
 	}
-	return all > 0 && float64(inside)/float64(all) >= insideShare
+	if all == 0 || float64(inside)/float64(all) < insideShare {
+		return false
+	}
+	if !slices.Contains(c.Perhaps, said) {
+		c.Perhaps = append(c.Perhaps, said)
+	}
+	return true
 }
 
 // overlapping returns the API's turn that plegd's one belongs to, -1 for none.

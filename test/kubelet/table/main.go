@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -73,11 +74,12 @@ func table(recordings []*record.Recording) string {
 	}
 	fmt.Fprintf(&b, "\nMeasured on %s with plegd %s: %d of %d runs are within the limits.\n\n",
 		newest.Date.UTC().Format("2006-01-02"), strings.Join(sorted(commits), ", "), good, len(recordings))
-	b.WriteString("| scenario | kubelet, runtime | runs good | predicted at +5 s | at +10 s | at +20 s | rules failed: plegd | sync loop | difference | API NotReady | Ready again: API | plegd | message |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| scenario | kubelet, runtime | runs good | predicted at +5 s | at +10 s | at +20 s | rules failed: plegd | sync loop | difference | API NotReady | Ready again: API | plegd | message | plegd's commit |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, g := range all {
 		b.WriteString(g.row())
 	}
+	reasons(&b, all)
 	deviations(&b, all)
 	return b.String()
 }
@@ -112,8 +114,11 @@ func (g group) row() string {
 		g.each(difference),
 		g.each(func(c *record.Comparison) string { return moments(c.API, false) }),
 		g.each(func(c *record.Comparison) string { return moments(c.API, true) }),
-		g.each(func(c *record.Comparison) string { return moments(c.Plegd, true) }),
+		g.each(func(c *record.Comparison) string {
+			return cmp.Or(moments(c.Plegd, true), strings.Join(c.Perhaps, ", "))
+		}),
 		g.each(func(c *record.Comparison) string { return c.Message }),
+		g.each(func(c *record.Comparison) string { return c.Recording.Commit }),
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }
@@ -161,6 +166,25 @@ func moments(turns []record.Turn, ready bool) string {
 		return "never"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// reasons lists the scenarios in which plegd must name the kubelet itself.
+func reasons(b *strings.Builder, all []group) {
+	first := true
+	for _, g := range all {
+		r := g[0].Recording
+		if r.WantReason == "" {
+			continue
+		}
+		if first {
+			b.WriteString("\nThe kubelet itself, its metrics read on the authenticated port with a token:\n\n" +
+				"| scenario | kubelet | reason | named after | gone after the recovery |\n|---|---|---|---|---|\n")
+			first = false
+		}
+		fmt.Fprintf(b, "| %s | v%s | %s | %s | %s |\n", r.Scenario, r.Kubelet, r.WantReason,
+			g.each(func(c *record.Comparison) string { return record.Seconds(c.ReasonNamed) }),
+			g.each(func(c *record.Comparison) string { return record.Seconds(c.ReasonGone) }))
+	}
 }
 
 // deviations lists the runs that were not within the limits.
