@@ -117,7 +117,7 @@ e2e-faults: build ## Make every fault on a real runtime and print how plegd name
 e2e-advice: build ## Restart the runtime in each fault for which a restart may help, and look at lists and pods afterwards; paste the commands of runbooks while their faults stand: make e2e-advice [CONTAINERD=1.6|1.7|2.1|2.4] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-advice: needs root: it starts a runtime and stops and kills it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart|TestSteps' $(E2EFLAGS) ./test/faults/
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart|TestSteps|TestServiceSteps|TestEveryStep' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-casebook
 e2e-casebook: build ## Make public incidents again on real runtimes and write what plegd says of each into docs/casebook.md: make e2e-casebook [CASES=regexp] [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)

@@ -13,6 +13,11 @@
 // lock. TestLatchedNetwork is what is no fault by any
 // call, and must be called none.
 //
+// TestSteps and TestServiceSteps paste the commands of the reasons' steps while their
+// faults stand, the second with the runtime as a service of systemd: `make e2e-advice`.
+// TestEveryStep looks whether each command of each page is tried by one of them; the
+// list untried says why the others are not.
+//
 // TestCaseBook and what begins so make public incidents again, for
 // docs/casebook.md: `make e2e-casebook`.
 //
@@ -30,6 +35,8 @@
 //	PLEGD_FAULTS_RESULTS
 //	                    a directory for the results; `make diagnosis-table`
 //	                    writes those of all runtimes into docs/diagnosis.md
+//	PLEGD_E2E_CRICTL    crictl, for the steps that need it; unset: they are logged as
+//	                    not tried
 //	CASES               a regular expression for the cases of the case book ("1",
 //	                    "1b"), or sweep, cost or privilege
 //	PLEGD_CASEBOOK_RESULTS

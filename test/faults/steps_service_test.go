@@ -1,0 +1,173 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// service are the commands of a reason whose runtime is a service of systemd.
+type service struct {
+	reason string
+	// inject makes the fault, and returns what ends what no command repairs.
+	inject   func(*bench, *lab.Systemd) (fix func())
+	commands []pasted
+}
+
+const unit = "containerd.service"
+
+// serviceSteps are made one after another on one systemd.
+var serviceSteps = []service{
+	{health.RuntimeSocketMissing, func(_ *bench, s *lab.Systemd) func() {
+		s.Run("systemctl", "stop", unit)
+		return func() { s.Run("systemctl", "start", unit) }
+	}, []pasted{
+		{holds: "systemctl status", want: "inactive (dead)", status: 3},
+		{holds: "journalctl -u", want: "containerd"},
+		{holds: "plegd status", want: "/run/containerd/containerd.sock", status: -1},
+	}},
+	{health.RuntimeNotListening, func(_ *bench, s *lab.Systemd) func() {
+		s.Signal(unit, syscall.SIGKILL)
+		return func() { s.Run("systemctl", "start", unit) }
+	}, []pasted{
+		{holds: "systemctl status", want: "signal=KILL", status: 3},
+		{holds: "journalctl -u", want: "Main process exited"},
+	}},
+	{health.RuntimeSocketUnlinked, func(_ *bench, s *lab.Systemd) func() {
+		s.Run("rm", "/run/containerd/containerd.sock")
+		return func() {}
+	}, []pasted{{holds: "systemctl restart", repairs: true}}},
+	{health.RuntimeThrottled, func(b *bench, s *lab.Systemd) func() {
+		lab.Two(100, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+		s.Run("systemctl", "set-property", "--runtime", unit, "CPUQuota=1%")
+		return func() {}
+	}, []pasted{
+		{holds: "systemctl show", want: "CPUQuotaPerSecUSec=10ms"},
+		{holds: "cpu.cfs_quota_us", want: "000"},
+		{holds: "CPUQuota=", repairs: true},
+	}},
+	{health.PIDsExhausted, func(_ *bench, s *lab.Systemd) func() {
+		s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax="+s.Property(unit, "TasksCurrent"))
+		return func() {
+			s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax=infinity")
+			s.Run("systemctl", "start", unit) // Go ends where it gets no thread
+		}
+	}, []pasted{
+		{holds: "ps -eLf", want: "containerd"},
+		{holds: "systemctl show", want: "TasksMax="},
+		{holds: "sysctl", want: "kernel.pid_max"},
+	}},
+	{health.SystemBusStalled, func(b *bench, s *lab.Systemd) func() {
+		s.Signal("dbus.service", syscall.SIGSTOP)
+		return b.holdList()
+	}, []pasted{
+		{holds: "busctl status", status: 124},
+		{holds: "ps -o pid", want: "T"},
+		{holds: "systemctl status", want: "State: "},
+		{holds: "kill -CONT"},
+	}},
+	{health.RuntimeRestarting, func(b *bench, s *lab.Systemd) func() {
+		for statusInside(b.t, s).Reason != health.RuntimeRestarting { // those of the faults before count, too
+			s.Signal(unit, syscall.SIGKILL)
+			awaitAny(b.t, s, health.RuntimeNotListening, health.RuntimeRestarting)
+			s.Run("systemctl", "start", unit)
+			awaitAny(b.t, s, "", health.RuntimeRestarting)
+		}
+		return func() {}
+	}, []pasted{
+		{holds: "journalctl -u", want: "Main process exited"},
+		{holds: "systemctl show", want: "NRestarts="},
+	}},
+}
+
+// ownStep is about plegd itself, whose own loop nothing here can make hang.
+var ownStep = service{health.RelistLoopStalled, nil, []pasted{{holds: "systemctl kill -s ABRT plegd"}}}
+
+// TestServiceSteps pastes the commands that are about the runtime's unit, in a systemd
+// of the lab's with the machine's containerd and plegd as services.
+func TestServiceSteps(t *testing.T) {
+	if lab.RuntimeGiven() && !strings.HasPrefix(lab.RuntimeColumn(), "containerd") || os.Getenv("PLEGD_E2E_CONTAINERD") != "" {
+		t.Skip("it is made with the machine's own containerd")
+	}
+	files := append(lab.ContainerdFiles(t),
+		lab.SystemdFile{Path: "/etc/containerd/config.toml", Text: fmt.Sprintf(systemdConfig, lab.PauseImage)},
+		// A fault stays until its commands have been tried.
+		lab.SystemdFile{Path: "/etc/systemd/system/containerd.service.d/restart.conf", Text: "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"},
+		lab.SystemdFile{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+	)
+	s := lab.NewSystemd(t, files...)
+	s.Run("systemctl", "start", "dbus.socket", "dbus.service")
+	r := s.StartContainerd().In("plegd-steps.slice")
+	pods := r.RunPods(2, 1)
+	b := &bench{t: t, cri: r, pods: pods, victim: pods[0].RunContainer("victim")}
+	s.Run("systemd-run", "--quiet", "--unit=plegd", "--property=Restart=always", "--property=RuntimeDirectory=plegd", "--property=StateDirectory=plegd",
+		"plegd", "run", "--runtime-endpoint=/run/containerd/containerd.sock", "--kubelet-healthz-url=", "--log.level=info")
+	healthy := func() { awaitInside(t, s, time.Minute, func(e *explained) string { return e.Reason }) }
+	for _, c := range serviceSteps {
+		t.Run(c.reason, func(t *testing.T) {
+			healthy()
+			b.t = t
+			defer c.inject(b, s)()
+			v := reasonInside(t, s, c.reason)
+			sh := &shell{t: t, inside: s}
+			for _, p := range c.commands {
+				sh.try(p, b, stepsFor(v, c.reason))
+				if p.repairs {
+					healthy()
+				}
+			}
+		})
+	}
+	t.Run(ownStep.reason, func(t *testing.T) {
+		pid := s.Property("plegd.service", "MainPID")
+		sh := &shell{t: t, inside: s}
+		sh.try(ownStep.commands[0], b, stepsFor(&health.Snapshot{}, ownStep.reason))
+		lab.Eventually(t, 10*time.Second, "systemd has started plegd again", func() error {
+			if now := s.Property("plegd.service", "MainPID"); now == pid || now == "0" {
+				return fmt.Errorf("its pid is %s", now)
+			}
+			return nil
+		})
+		if journal := s.Run("journalctl", "-u", "plegd", "-b", "--no-pager"); !strings.Contains(journal, "goroutine 1 ") {
+			t.Error("no goroutine stacks in the journal")
+		}
+	})
+}
+
+// awaitAny waits until plegd in a systemd names one of some reasons.
+func awaitAny(t *testing.T, s *lab.Systemd, reasons ...string) {
+	t.Helper()
+	lab.Eventually(t, 30*time.Second, fmt.Sprintf("the reason is one of %q", reasons), func() error {
+		if e := statusInside(t, s); !slices.Contains(reasons, e.Reason) {
+			return fmt.Errorf("%s %s", e.State, e.Reason)
+		}
+		return nil
+	})
+}
+
+// reasonInside waits until plegd in a systemd names a reason.
+func reasonInside(t *testing.T, s *lab.Systemd, reason string) *health.Snapshot {
+	t.Helper()
+	var v health.Snapshot
+	lab.Eventually(t, 30*time.Second, "plegd names "+reason, func() error {
+		out, _ := s.TryRun("plegd", "status", "-o", "json") // the exit code is the verdict
+		v = health.Snapshot{}
+		if err := health.Unmarshal([]byte(out), &v); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if v.Reason != reason {
+			return fmt.Errorf("%s %s", v.State, v.Reason)
+		}
+		return nil
+	})
+	return &v
+}
