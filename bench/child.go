@@ -11,8 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
+
+	plegd "github.com/plegd/plegd/internal/daemon"
 )
 
 // childArg as the first argument makes this program a runtime or a subject.
@@ -86,6 +89,9 @@ func child(args []string) error {
 // start starts what a child is; handle obeys an order.
 func start(ctx context.Context, name, socket, address string, pods, containers int, churn float64) (handle func(order) (round, error), end func(), err error) {
 	handle, end = func(order) (round, error) { return round{}, nil }, func() {}
+	if slices.Contains(partNames(), name) {
+		plegd.LimitMemory()
+	}
 	switch name {
 	case runtimeName:
 		rt, err := startRuntime(socket, pods, containers, churn)
@@ -157,7 +163,11 @@ func startChild(ctx context.Context, name string, args ...string) (*process, err
 		return nil, err
 	}
 	p.enc, p.dec = json.NewEncoder(p.in), json.NewDecoder(bufio.NewReader(out))
-	if err := p.cmd.Start(); err != nil {
+	start := p.cmd.Start
+	if slices.Contains(partNames(), name) {
+		start = func() error { return startAsUnit(p.cmd) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	if _, err := p.read(); err != nil {

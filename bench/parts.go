@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence"
 )
@@ -13,6 +14,9 @@ const (
 	evidenceName = "evidence"
 	probesName   = "probes"
 )
+
+// partNames are the parts of plegd that run as plegd does.
+func partNames() []string { return []string{relistName, evidenceName, probesName} }
 
 // runEvidence runs the sources of evidence that the daemon runs, at the pace that
 // they have while all is well.
@@ -41,11 +45,11 @@ func runEvidence(ctx context.Context, socket string) error {
 	return nil
 }
 
-// runProbes makes the calls besides the two lists: the fresh dial every 2 s, Status
-// and Version every 5 s.
+// runProbes makes the calls besides the two lists: the fresh dial every 3 s,
+// Status and Version every 5 s, as while all is well.
 func runProbes(ctx context.Context, socket string) error {
 	path := func() string { return socket }
-	dialer := evidence.NewDialer(evidence.DialOptions{Path: path, Period: 2 * time.Second, Timeout: time.Second})
+	dialer := evidence.NewDialer(evidence.DialOptions{Path: path, Period: 3 * time.Second, Pace: beat.After, Timeout: time.Second})
 	go func() { _ = dialer.Run(ctx) }()
 	client, err := cri.New(cri.Options{Path: socket})
 	if err != nil {

@@ -8,10 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+
+	"github.com/plegd/plegd/internal/beat"
 )
 
 const (
-	// staleEvery is how often a connection to a unix socket is looked at.
+	// staleEvery is the most time between two looks at a connection to a unix socket.
 	staleEvery = time.Second
 	// staleAfter is how long the oldest call must have been under way.
 	staleAfter = time.Second
@@ -75,13 +77,13 @@ func (p *peer) ended() bool {
 // listener gets one connection, and a runtime that is stuck gets no second one.
 func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, p *peer) {
 	defer p.close()
-	tick := time.NewTicker(staleEvery)
-	defer tick.Stop()
-	for {
+	timer := time.NewTimer(beat.After(staleEvery))
+	defer timer.Stop()
+	for ; ; timer.Reset(beat.After(staleEvery)) {
 		select {
 		case <-s.closed:
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 		waits := !s.received.Load() // in the accept queue
 		if (waits || c.unanswered(staleAfter) && p.ended()) && p.replaced() {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -59,6 +60,12 @@ func (a *attention) wait(soon, usual time.Duration) (time.Duration, <-chan struc
 	return usual, a.raised
 }
 
+// probePace is how long the fresh dial waits: half as long again while all is well.
+func (a *attention) probePace(period time.Duration) time.Duration {
+	wait, _ := a.wait(period, beat.After(period+period/2))
+	return wait
+}
+
 // attend raises attention where a judgement gives cause for it.
 func (j *judge) attend(s *health.Snapshot, now time.Time) {
 	if alarming(&s.Facts, &s.Verdict, now) || j.paused.waking() {
@@ -67,6 +74,9 @@ func (j *judge) attend(s *health.Snapshot, now time.Time) {
 	if on := now.Before(j.attention.until); j.attention.set(on) {
 		j.d.sources.Alert(on)
 		j.d.activity.Alert(on)
+		if on {
+			j.d.dialer.Kick()
+		}
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 	// every relist that ends, and each source of evidence that has news, is judged
 	// at once as well.
 	judgeEvery = 250 * time.Millisecond
-	// calmEvery is the time between two looks whether there is anything to judge,
-	// while all is well.
+	// calmEvery is the time after which it is looked again whether there is anything
+	// to judge, while all is well and a relist that was due has not ended.
 	calmEvery = 500 * time.Millisecond
 	// calmLongest is the most time between two judgements.
 	calmLongest = 2 * time.Second
@@ -97,12 +97,20 @@ func (j *judge) Run(ctx context.Context) error {
 		j.d.sources.tell(j.d.log)
 		j.attend(s, now)
 		j.d.notifier.beat(now)
-		wait, _ := j.attention.wait(judgeEvery, calmEvery)
-		if s.Facts.Relist.InFlight != nil {
-			wait = judgeEvery // it may hang
+		if wait := j.calm(); wait > 0 && s.Facts.Relist.InFlight == nil {
+			timer.Reset(j.paused.expect(wait))
+		} else {
+			timer.Reset(j.until(judgeEvery))
 		}
-		timer.Reset(j.until(wait))
 	}
+}
+
+// calm returns how long to wait for the end of the next relist while all is well, 0
+// while something may be wrong: until it would have been under way for long enough to
+// raise attention. As long as relists end this wait is never at its end.
+func (j *judge) calm() time.Duration {
+	wait, _ := j.attention.wait(0, min(j.d.cfg.RelistPeriod+alarmingCall, calmLongest))
+	return wait
 }
 
 // until returns the time until the next moment that is a multiple of every away

@@ -24,9 +24,8 @@ const (
 	// collectorEvery is the time between two looks at how much is live.
 	collectorEvery = time.Minute
 	// maxProcs is on how many CPUs plegd runs at once. It uses less than a hundredth
-	// of one, and each that Go may use costs memory and, at each wake-up, a search
-	// for work.
-	maxProcs = 2
+	// of one, and with a second one each wake-up ends in a search for work.
+	maxProcs = 1
 )
 
 // LimitMemory sets the limits of Go's collector and scheduler for the daemon, unless
@@ -39,7 +38,7 @@ func LimitMemory() {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
-		goruntime.GOMAXPROCS(min(maxProcs, goruntime.NumCPU()))
+		goruntime.GOMAXPROCS(maxProcs)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
@@ -51,7 +52,7 @@ func (t *waiting) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var next time.Time
 	for {
-		wait, raised := t.d.judge.attention.wait(waitingTick, waitingCalm)
+		wait, raised := t.d.judge.attention.wait(waitingTick, beat.After(waitingCalm))
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():

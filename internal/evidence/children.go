@@ -27,9 +27,14 @@ const (
 	// slowLooks is how many of the shims that look asleep are looked at more
 	// closely in one sample. 110 of them take a minute.
 	slowLooks = 4
-	// searchChildrenAgain is the time between two searches of all processes: the
-	// children that are known are looked at more often.
+	// searchChildrenAgain is the time between two searches of all processes,
+	// searchChildrenCalm while all is well: the children that are known are looked at
+	// more often.
 	searchChildrenAgain = 2500 * time.Millisecond
+	searchChildrenCalm  = 10 * time.Second
+	// maxOpenStats bounds the descriptors for stat files that are held open. On a
+	// node with more children the others are opened each time.
+	maxOpenStats = 256
 	// maxAncestors bounds the way up from the runtime.
 	maxAncestors = 64
 )
@@ -54,7 +59,8 @@ type childrenSource struct {
 	found       family // by the last search
 	searched    time.Time
 	searches    int
-	searchAgain time.Duration
+	open        map[proc.ID]*proc.OpenStat // of those that were found
+	searchAgain func() time.Duration
 }
 
 // shim is what is remembered of a shim or conmon.
@@ -69,9 +75,9 @@ type shim struct {
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
 // pid names the runtime's process, 0 for none; socket is the runtime's path;
-// all processes are searched every searchAgain. It looks every
-// 1.5 s, twice a second while one is or
-// looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
+// all processes are searched every searchAgain, and every
+// searchCalm while all is well. It looks every 1.5 s, every 3 s while all is well,
+// twice a second while one is or looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
 // shim looks stuck at its cgroup, its threads' stat and schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
@@ -91,20 +97,26 @@ type shim struct {
 // The arguments of a process can block the reader as long as it is wedged: they
 // are read once and given up after 50 ms; a shim whose arguments cannot be read is
 // not taken for the runtime's.
-func NewChildren(procfs, sysfs string, pid func() int, socket func() string, searchAgain time.Duration) *Watch[health.Children] {
+func NewChildren(procfs, sysfs string, pid func() int, socket func() string, searchAgain, searchCalm time.Duration) *Watch[health.Children] {
 	c := newChildrenSource(procfs, sysfs, pid, socket)
-	c.searchAgain = searchAgain
-	return NewWatch(Spec[health.Children]{
-		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
+	w := NewWatch(Spec[health.Children]{
+		Name: "children", Period: 1500 * time.Millisecond, Calm: 3 * time.Second, Timeout: time.Second,
 		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
+	c.searchAgain = func() time.Duration {
+		if w.alert.Load() {
+			return searchAgain
+		}
+		return searchCalm
+	}
+	return w
 }
 
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
 		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
-		settled: map[int]bool{}, shims: map[proc.ID]*shim{},
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.OpenStat{}, searchAgain: func() time.Duration { return 0 },
 	}
 }
 
@@ -119,7 +131,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	again := runtime == c.runtime && time.Since(c.searched) < c.searchAgain
+	again := runtime == c.runtime && time.Since(c.searched) < c.searchAgain()
 	c.runtime = runtime
 	if again {
 		return c.judge(c.lookAgain(ctx)), ctx.Err()
@@ -153,7 +165,7 @@ func (c *childrenSource) lookAgain(ctx context.Context) family {
 			if ctx.Err() != nil {
 				break
 			}
-			if s, err := c.reader.Stat(c.procfs, before.PID); err == nil && s.ID() == before.ID() && !s.Dead() {
+			if s, err := c.stat(before.ID()); err == nil && s.ID() == before.ID() && !s.Dead() {
 				alive = append(alive, s)
 			}
 		}
@@ -161,6 +173,22 @@ func (c *childrenSource) lookAgain(ctx context.Context) family {
 	}
 	out.shims, out.helpers = again(out.shims), again(out.helpers)
 	return out
+}
+
+// stat reads the stat file of a child that was found.
+func (c *childrenSource) stat(id proc.ID) (proc.Stat, error) {
+	f := c.open[id]
+	if f == nil {
+		if len(c.open) >= maxOpenStats {
+			return c.reader.Stat(c.procfs, id.PID)
+		}
+		var err error
+		if f, err = proc.Open(c.procfs, id.PID); err != nil {
+			return proc.Stat{}, err
+		}
+		c.open[id] = f
+	}
+	return c.reader.Again(f)
 }
 
 // judge tells which of the runtime's children are stuck or old.
@@ -288,6 +316,12 @@ func (c *childrenSource) forget(found family) {
 	for id := range c.shims {
 		if found.ids[id.PID] != id {
 			delete(c.shims, id)
+		}
+	}
+	for id, f := range c.open {
+		if found.ids[id.PID] != id {
+			f.Close()
+			delete(c.open, id)
 		}
 	}
 	maps.Copy(found.others, found.ids)

@@ -156,7 +156,7 @@ func TestChildrenAge(t *testing.T) {
 
 // TestChildrenSooner: twice a second while one is stuck.
 func TestChildrenSooner(t *testing.T) {
-	w := NewChildren("/proc", "/sys", func() int { return 0 }, func() string { return "" }, 0)
+	w := NewChildren("/proc", "/sys", func() int { return 0 }, func() string { return "" }, 0, 0)
 	if w.spec.Urgent(&health.Children{Shims: 3}) || !w.spec.Urgent(&health.Children{Stuck: []health.Child{{PID: 1}}}) || w.spec.Fast != 500*time.Millisecond {
 		t.Error("the next look is not sooner while a shim is stuck, or is otherwise")
 	}

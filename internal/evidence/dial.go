@@ -43,6 +43,8 @@ type DialOptions struct {
 	Serves func(pid int) bool
 	// Period lies between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
+	// Pace returns how long to wait until the next probe, for Period; nil: as long.
+	Pace func(period time.Duration) time.Duration
 	// Observer is told of the Version calls, Done of each probe that ended and
 	// once of one that stays unanswered. Both may be nil.
 	Observer cri.Observer
@@ -125,6 +127,9 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-d.kick:
 		}
 		wait := d.opts.Period
+		if d.opts.Pace != nil {
+			wait = d.opts.Pace(wait)
+		}
 		if path := d.opts.Path(); path != "" {
 			if again := d.leaveToHeld(ctx); again > 0 {
 				timer.Reset(again)

@@ -18,8 +18,10 @@ const (
 	kubeletProcessPeriod  = 2 * time.Second
 	kubeletProcessCalm    = 5 * time.Second
 	kubeletProcessTimeout = 2 * time.Second
-	// kubeletFindAgain is the time between two searches of all processes.
+	// kubeletFindAgain is the time between two searches of all processes,
+	// kubeletNeverSeen while none has been found yet.
 	kubeletFindAgain = 10 * time.Second
+	kubeletNeverSeen = 30 * time.Second
 	// searchesKept is how many searches a process is passed over in that was there
 	// in the two before, and was no kubelet: its pid may be another's meanwhile.
 	searchesKept = 6
@@ -61,8 +63,11 @@ func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error)
 		}
 		k.known, k.searched = nil, time.Time{}
 	}
-	now := time.Now()
-	if now.Sub(k.searched) < kubeletFindAgain {
+	now, again := time.Now(), kubeletNeverSeen
+	if k.id.PID != 0 {
+		again = kubeletFindAgain
+	}
+	if now.Sub(k.searched) < again {
 		return nil, ErrNoData
 	}
 	k.searched = now
@@ -95,7 +100,7 @@ func (k *kubeletProcess) find() ([]int, error) {
 			continue
 		}
 		dir := filepath.Join(k.procFS, strconv.Itoa(pid))
-		comm, err := k.reader.Read(dir + "/comm")
+		comm, err := k.reader.ReadRecord(dir + "/comm")
 		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
 			k.others[pid] = min(n, 2)
 			continue

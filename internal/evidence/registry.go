@@ -78,7 +78,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		NewListener(ListenerOptions{ProcFS: o.ProcFS, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer, Held: r.process.PID, Moved: o.Moved}),
 		NewConnections(o.ProcFS, o.Path),
 		r.process,
-		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress, searchChildrenAgain),
+		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress, searchChildrenAgain, searchChildrenCalm),
 		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
 		NewStorage(o.ProcFS, o.SysFS, r.storageProcesses),
 		NewNode(o.ProcFS),

@@ -44,7 +44,7 @@ func TestAddSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Registry{}
 		w := newThreadLimit(root)
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		r.All = append(r.All, w)
 		if e := r.Facts(); e.Node != nil || len(e.Sources) != 0 {
 			t.Errorf("before it was asked: %+v", e)

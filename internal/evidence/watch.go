@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -47,8 +48,8 @@ type Spec[T any] struct {
 // answer before it continues to count until the next sample, and Source says so.
 type Watch[T any] struct {
 	spec Spec[T]
-	// spread varies the time between two samples.
-	spread func(time.Duration) time.Duration
+	// spread varies the time between two samples, calm while all is well.
+	spread, calm func(time.Duration) time.Duration
 
 	sample atomic.Pointer[sample[T]]
 	source atomic.Pointer[health.Source]
@@ -70,7 +71,7 @@ type sample[T any] struct {
 
 // NewWatch returns a watch of a source.
 func NewWatch[T any](spec Spec[T]) *Watch[T] {
-	return &Watch[T]{spec: spec, spread: jittered, wake: make(chan struct{}, 1)}
+	return &Watch[T]{spec: spec, spread: jittered, calm: beat.After, wake: make(chan struct{}, 1)}
 }
 
 // String names the source, as pleg_evidence_up labels it.
@@ -138,37 +139,28 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		if !w.ask(ctx) {
 			return nil
 		}
-		timer.Reset(w.spread(w.wait()))
+		timer.Reset(w.wait())
 	}
 }
 
-// soonest is the least time between two samples, as a share of the period; it is
-// spread from there to the whole period. Samples at a fixed period can be in phase
-// with a fault that comes and goes, and never see it; around a mean that is the
-// fault's own period they would stay in phase for long.
-const soonest = 0.75
-
+// jittered varies a time between two samples as beat.After does.
 func jittered(d time.Duration) time.Duration {
-	return time.Duration((soonest + (1-soonest)*rand.Float64()) * float64(d)) //nolint:gosec // no secret
+	share := float64(beat.Least) / float64(beat.Most)
+	return time.Duration((share + (1-share)*rand.Float64()) * float64(d)) //nolint:gosec // no secret
 }
 
 // wait is the time until the source is asked again.
 func (w *Watch[T]) wait() time.Duration {
-	if v := w.Value(); v != nil && w.urgent(v) {
-		return min(w.spec.Fast, w.spec.Period)
-	}
-	return w.period()
-}
-
-// period is the time between two samples, urgent answers aside.
-func (w *Watch[T]) period() time.Duration {
-	switch source := w.source.Load(); {
+	source := w.source.Load()
+	switch v := w.Value(); {
+	case v != nil && w.urgent(v):
+		return w.spread(min(w.spec.Fast, w.spec.Period))
 	case source == nil && w.spec.Idle > 0:
-		return w.spec.Idle
+		return w.calm(w.spec.Idle)
 	case w.alert.Load() || source != nil && !source.Up:
-		return w.spec.Period
+		return w.spread(w.spec.Period)
 	}
-	return max(w.spec.Period, w.spec.Calm)
+	return w.calm(max(w.spec.Period, w.spec.Calm))
 }
 
 func (w *Watch[T]) urgent(v *T) bool { return w.spec.Urgent != nil && w.spec.Urgent(v) }

@@ -22,7 +22,7 @@ func TestWatchPace(t *testing.T) {
 			return new(int), nil
 		})
 		w.spec.Period, w.spec.Fast, w.spec.Urgent = connectionsPeriod, connectionsSoon, func(*int) bool { return len(c.waits) > 0 }
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		stop := runWatch(t, w)
 		later(7 * time.Second)
 		stop()

@@ -116,7 +116,7 @@ func TestWatchAnswers(t *testing.T) {
 			t.Errorf("name %q", w)
 		}
 		wantNothing(t, w)
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		stop := runWatch(t, w)
 		wantValue(t, w, 1)
 		later(time.Second)
@@ -157,7 +157,7 @@ func TestWatchHangs(t *testing.T) {
 			}
 			return &v, nil
 		})
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		stop := runWatch(t, w)
 		defer stop()
 		wantValue(t, w, 1)
@@ -193,7 +193,7 @@ func TestWatchHurries(t *testing.T) {
 			v := int(calls.Add(1))
 			return &v, nil
 		})
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		w.spec.Fast, w.spec.Urgent = 250*time.Millisecond, func(v *int) bool { return *v >= 3 && *v < 7 }
 		stop := runWatch(t, w)
 		const ms = time.Millisecond
@@ -220,7 +220,7 @@ func TestWatchLate(t *testing.T) {
 			time.Sleep(800 * time.Millisecond)
 			return &v, nil
 		})
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		stop := runWatch(t, w)
 		for range 100 {
 			later(100 * time.Millisecond)
@@ -245,7 +245,7 @@ func TestWatchEndsTheCall(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		w.spread = exactly
+		w.spread, w.calm = exactly, exactly
 		stop := runWatch(t, w)
 		later(600 * time.Millisecond)
 		if s, ok := w.Source(); !ok || s.Up {

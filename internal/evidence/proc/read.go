@@ -48,9 +48,7 @@ func (r *Reader) read(path string, record bool) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if r.buf == nil {
-		r.buf = make([]byte, 4<<10)
-	}
+	r.buffer()
 	for n := 0; ; {
 		if n == len(r.buf) {
 			if n >= maxProcFile {
@@ -67,6 +65,13 @@ func (r *Reader) read(path string, record bool) ([]byte, error) {
 			return r.buf[:n], nil
 		}
 	}
+}
+
+func (r *Reader) buffer() []byte {
+	if r.buf == nil {
+		r.buf = make([]byte, 4<<10)
+	}
+	return r.buf
 }
 
 // ReadFile reads a file that is read now and then.
