@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -80,13 +81,19 @@ func Shorten(s string, n int) string {
 // Say makes a text from outside fit to be shown to a person.
 func Say(s string) string { return Shorten(plain.Text(s), maxText) }
 
+// noBreak stands for a space at which Wrap does not break.
+const noBreak = '\x00'
+
+// Unbroken returns s as one word to Wrap: it stays on one line, also where it is longer.
+func Unbroken(s string) string { return strings.ReplaceAll(s, " ", string(noBreak)) }
+
 // Wrap breaks s into lines of at most width characters at spaces; a word that
-// is longer is broken where the line ends.
+// is longer is broken where the line ends, unless it is Unbroken.
 func Wrap(s string, width int) []string {
 	var lines []string
 	var line []rune
 	flush := func() {
-		lines = append(lines, string(line))
+		lines = append(lines, strings.ReplaceAll(string(line), string(noBreak), " "))
 		line = line[:0]
 	}
 	for word := range strings.FieldsSeq(s) {
@@ -97,7 +104,7 @@ func Wrap(s string, width int) []string {
 		if len(line) > 0 {
 			line = append(line, ' ')
 		}
-		for len(line)+len(r) > width {
+		for len(line)+len(r) > width && !slices.Contains(r, noBreak) {
 			n := width - len(line)
 			line = append(line, r[:n]...)
 			r = r[n:]

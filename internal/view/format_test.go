@@ -32,6 +32,8 @@ func TestWrap(t *testing.T) {
 		{"a bb ccc", 4, "a bb|ccc"},
 		{"abcdefghij", 4, "abcd|efgh|ij"},
 		{"ab cdefghij k", 4, "ab|cdef|ghij|k"},
+		{"a " + Unbroken("b  c") + " d", 4, "a|b  c|d"},
+		{"a " + Unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
 	} {
 		if got := strings.Join(Wrap(tt.in, tt.width), "|"); got != tt.want {
 			t.Errorf("wrap(%q, %d) = %q, want %q", tt.in, tt.width, got, tt.want)

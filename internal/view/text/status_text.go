@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,12 +21,12 @@ const (
 	textLabel = 11
 )
 
-// WriteStatusText writes d for a person at a terminal, at most 100 columns wide
-// and with colors where color is true. Nothing in it can make the terminal do
+// WriteStatusText writes d for a person at a terminal, at most 100 columns wide but
+// for commands, and with colors where color is true. Nothing in it can make the terminal do
 // anything: whatever comes from the runtime is escaped. The most urgent comes
 // first, so that the first screen is enough.
 func WriteStatusText(w io.Writer, d *health.Snapshot, color bool) error {
-	t := &textWriter{color: color, width: textWidth}
+	t := &textWriter{color: color, width: textWidth, longLines: true}
 	t.status(d)
 	_, err := w.Write(t.buf.Bytes())
 	return err
@@ -52,6 +53,8 @@ type textWriter struct {
 	color bool
 	// width is the most columns; 0 means textWidth.
 	width int
+	// longLines lets a command be longer than that.
+	longLines bool
 }
 
 // The colors, as SGR parameters.
@@ -152,9 +155,9 @@ func (t *textWriter) forecast(d *health.Snapshot) {
 	t.buf.WriteByte('\n')
 	t.row("Kubelet", view.Kubelet(d))
 	t.row("Time left", view.TimeLeft(d))
-	t.row("Next", view.Say(strings.ReplaceAll(d.Next, "`", "")))
+	t.step("Next", d.Next)
 	for i, step := range d.Steps {
-		t.row("", fmt.Sprintf("%d. %s", i+1, view.Say(strings.ReplaceAll(step, "`", ""))))
+		t.step("", fmt.Sprintf("%d. %s", i+1, step))
 	}
 	t.buf.WriteByte('\n')
 }
@@ -246,6 +249,21 @@ func (t *textWriter) row(label, text string) {
 		}
 		t.buf.WriteString(t.paint(dim, label) + strings.Repeat(" ", textLabel-len(label)) + line + "\n")
 	}
+}
+
+var command = regexp.MustCompile("`[^`]*`")
+
+// step writes a text that holds commands. A command stays on one line, so that it can be
+// pasted; one that is longer than a line only where lines may be longer.
+func (t *textWriter) step(label, text string) {
+	width := t.columns() - textLabel - len(": ")
+	t.row(label, command.ReplaceAllStringFunc(view.Say(text), func(c string) string {
+		c = strings.Trim(c, "`")
+		if t.longLines || utf8.RuneCountInString(c) <= width {
+			return view.Unbroken(c)
+		}
+		return c
+	}))
 }
 
 // paragraph writes text after a bullet, broken under itself.

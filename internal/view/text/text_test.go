@@ -103,3 +103,17 @@ func TestStatusTextHostile(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsStayWhole: a command can be pasted from the text, however long it is.
+func TestCommandsStayWhole(t *testing.T) {
+	d := viewtest.Degraded()
+	long := "ss -xp | awk -v s=/run/containerd/containerd.sock '$5==s {want[$8]} {line[$6]=$0}  END {for (i in want) print line[i]}'"
+	d.Steps = []string{"Some words that come before it: `" + long + "`: the clients."}
+	var b strings.Builder
+	if err := WriteStatusText(&b, &d, false); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), long) {
+		t.Errorf("the command is not in one piece:\n%s", b.String())
+	}
+}
