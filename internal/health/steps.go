@@ -15,7 +15,7 @@ const (
 	wordSocket = "{socket}" // the path that plegd watches
 	wordCrictl = "{crictl}" // crictl with that socket: its default may be another runtime's
 	wordCgroup = "{cgroup}" // the runtime's cgroup, or the one above it that is frozen
-	wordStacks = "{stacks}" // the process that writes its goroutine stacks on SIGUSR1, which ends cri-dockerd
+	wordStacks = "{stacks}" // the process that writes its goroutine stacks on SIGUSR1: cri-dockerd writes none
 
 	wordOther   = "{other}"   // the process that took the socket over
 	wordHolder  = "{holder}"  // the one that holds a file lock

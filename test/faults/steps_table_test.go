@@ -224,7 +224,7 @@ var untried = []notTried{
 	{"", "disabled_plugins", noCommand},
 	{health.CRIVersionUnsupported, "cri", noCommand},
 	{health.RuntimeListStall, "kill -CONT", "tried of ShimStuck"},
-	{"", "kill -USR1", "plegd simulate stands in, which the signal would end; tried of RuntimeListStall"},
+	{"", "kill -USR1", "plegd simulate stands in, which writes none; tried of RuntimeListStall"},
 	{"", "systemctl restart UNIT", "tried of RuntimeSocketUnlinked; make e2e-advice restarts the runtime in each fault for which that may help"},
 	{"", "systemctl status UNIT", elsewhere},
 	{"", "journalctl -u UNIT", elsewhere},
