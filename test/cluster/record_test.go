@@ -16,6 +16,8 @@ import (
 const (
 	resultsEnv = "PLEGD_CLUSTER_RESULTS"  // the directory of the recordings
 	commitEnv  = "PLEGD_CLUSTER_REVISION" // plegd's commit
+	// scenariosEnv is a regular expression: only these scenarios are compared.
+	scenariosEnv = "SCENARIOS"
 
 	samplePeriod = 250 * time.Millisecond
 	// calm is how long all must be well before a fault, aftermath how long after it:
