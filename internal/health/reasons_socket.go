@@ -373,13 +373,13 @@ func (w *view) acceptQueueDrains() bool {
 }
 
 // listenerUnknown reports whether another socket is at the path than the one whose
-// process is known: that has yet to be looked for.
+// process is known, or none is known yet: that has yet to be looked for.
 func (w *view) listenerUnknown() bool {
 	l, q := w.f.Evidence.Listener, w.f.Evidence.Queue
-	if l == nil || q == nil || !q.Listening {
+	if q == nil || !q.Listening || w.age(q.ListeningSince) >= listenerFound {
 		return false
 	}
-	return q.Inode != l.Inode && q.ListeningSince.After(l.At) && w.age(q.ListeningSince) < listenerFound
+	return l == nil || q.Inode != l.Inode && q.ListeningSince.After(l.At)
 }
 
 // notAccepting reports whether a connection waits to be accepted for longer than

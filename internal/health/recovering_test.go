@@ -208,13 +208,17 @@ func TestAcceptWithQueueUnseen(t *testing.T) {
 // another process's; AcceptStalled would speak of the runtime.
 func TestNewListenerIsLookedAtFirst(t *testing.T) {
 	for since, want := range map[time.Duration]string{time.Second: "", 4 * time.Second: AcceptStalled} {
-		f := healthyFacts(t0)
-		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
-		f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
-		f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
-		f.Evidence.Listener = &Listener{At: t0.Add(-since - time.Second), Inode: 7, PID: 1}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("a new socket for %s: %q, want %q", since, v.Reason, want)
+		// None is known where plegd may not look into other processes' descriptors and
+		// no connection has told since.
+		for _, known := range []*Listener{nil, {At: t0.Add(-since - time.Second), Inode: 7, PID: 1}} {
+			f := healthyFacts(t0)
+			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+			f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
+			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
+			f.Evidence.Listener = known
+			if v := Judge(&f, t0, nil); v.Reason != want {
+				t.Errorf("a new socket for %s, known %+v: %q, want %q", since, known, v.Reason, want)
+			}
 		}
 	}
 }
