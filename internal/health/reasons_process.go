@@ -15,6 +15,9 @@ const (
 	// throttledLists is how many relists' lists must be quick for a quota that
 	// still throttles to count as the cause no longer.
 	throttledLists = 10
+	// quotaMeasured is how long after a list began to hang it is known whether the
+	// quota takes enough time to be the cause.
+	quotaMeasured = 2500 * time.Millisecond
 	// restartsWithin, restartsMany and restartsOver: so many starts in that
 	// time are a loop, until none has come for that long.
 	restartsWithin = 5 * time.Minute
@@ -202,6 +205,13 @@ func (w *view) quotaTakes(c *Cgroup) bool {
 		return true
 	}
 	return w.wasActive(RuntimeThrottled) && max(c.Throttled, c.ThrottledPeriods) >= throttledStill
+}
+
+// quotaUnmeasured reports whether the CPU quota has taken time since a list began to
+// hang, and how much of the time is not known yet: that takes another look or two.
+func (w *view) quotaUnmeasured(hangs time.Time) bool {
+	c := w.f.Evidence.Cgroup
+	return c != nil && c.ThrottledAt.After(hangs) && w.age(hangs) < quotaMeasured
 }
 
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a

@@ -116,6 +116,9 @@ var runtimeReasons = []Reason{
 			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.on(sigNothingAnswers) {
 				return nil
 			}
+			if since, ok := w.hangSince(); ok && w.quotaUnmeasured(since) {
+				return nil
+			}
 			return append(w.callEvidence(), w.acceptEvidence()...)
 		},
 	},
@@ -139,7 +142,7 @@ var runtimeReasons = []Reason{
 		},
 		match: func(w *view) []string {
 			since, ok := w.hangSince()
-			if !ok || !w.otherCallAnswered(since) || w.on(sigNothingAnswers) || w.streaming() != nil {
+			if !ok || !w.otherCallAnswered(since) || w.on(sigNothingAnswers) || w.streaming() != nil || w.quotaUnmeasured(since) {
 				return nil
 			}
 			return w.callEvidence()

@@ -48,3 +48,37 @@ func TestThrottledKeepsItsName(t *testing.T) {
 		t.Errorf("the quota is lifted: %q", v.Reason)
 	}
 }
+
+// TestHangUnderQuota: what a quota takes is known a look or two after it began to;
+// until then it is not said that the runtime hangs for reasons of its own.
+func TestHangUnderQuota(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name             string
+		hangs, throttled time.Duration // ago; 0: never
+		version          Call
+		want             string
+	}{
+		{"a list alone, without a quota", 1600 * ms, 0, Call{LastOK: t0.Add(-1200 * ms)}, RuntimeListStall},
+		{"a list alone", 1600 * ms, 500 * ms, Call{LastOK: t0.Add(-1200 * ms)}, ""},
+		{"a list alone, throttled before", 1600 * ms, 1700 * ms, Call{LastOK: t0.Add(-1200 * ms)}, RuntimeListStall},
+		{"a list alone, for long", 2600 * ms, 500 * ms, Call{LastOK: t0.Add(-1200 * ms)}, RuntimeListStall},
+		{"every call", 1600 * ms, 500 * ms, Call{LastOK: t0.Add(-time.Hour), InFlightSince: t0.Add(-1200 * ms)}, ""},
+		{"every call, without a quota", 1600 * ms, 0, Call{LastOK: t0.Add(-time.Hour), InFlightSince: t0.Add(-1200 * ms)}, RuntimeUnresponsive},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			start := t0.Add(-tt.hangs)
+			f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseListContainers, PhaseStart: start}
+			f.Calls = map[string]Call{opVersion: tt.version}
+			f.Status.LastGood = start.Add(-time.Second)
+			f.Evidence.Cgroup = &Cgroup{At: t0.Add(-100 * ms), Throttled: .1}
+			if tt.throttled > 0 {
+				f.Evidence.Cgroup.ThrottledAt = t0.Add(-tt.throttled)
+			}
+			if v := Judge(&f, t0, nil); v.Reason != tt.want {
+				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
+			}
+		})
+	}
+}
