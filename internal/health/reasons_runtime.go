@@ -15,6 +15,7 @@ var listHangs = []Threshold{
 	{"and %s longer than the last one", HangAfter},
 	{"but %s at most", hangSurely},
 	{"while less than 64 KiB of it arrive in half a second", nil},
+	{"%s where its CPU quota takes time meanwhile", quotaMeasured},
 }
 
 // runtimeReasons speak of the runtime as a whole: its process and its calls.
