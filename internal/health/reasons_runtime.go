@@ -160,7 +160,7 @@ var runtimeReasons = []Reason{
 		Next:     "Remove exited containers; then find what leaves so many of them.",
 		Steps: []string{
 			"`{crictl} ps -a -q | wc -l`, `{crictl} pods -q | wc -l`: around 15,000 containers fill 16 MiB.",
-			"`{crictl} rm $({crictl} ps -a -q --state Exited)` if crictl can still list; else `{crictl} rm $(ctr -a {socket} -n k8s.io containers ls -q)`: it refuses those that run, and the sandboxes.",
+			"`{crictl} rm $({crictl} ps -a -q --state Exited)` if crictl can still list; else pod by pod, which are shorter lists: `for p in $({crictl} pods -q); do {crictl} rm $({crictl} ps -a -q --pod $p); done`. It refuses those that run.",
 			"Containers with labels or annotations of many kilobytes reach the limit with far fewer.",
 		},
 		Restart: HelpsNo, RestartNote: "The containers are still there afterwards.",

@@ -92,7 +92,7 @@ var stepsOf = []steps{
 	{health.ListResponseTooLarge, "list above the client's limit", []pasted{
 		{holds: "ps -a -q | wc -l", want: "ResourceExhausted", status: 1},
 		{holds: "pods -q | wc -l", want: "6"},
-		{holds: "containers ls -q", status: -1, repairs: true},
+		{holds: "--pod $p", status: -1, repairs: true},
 	}},
 	{health.RuntimeNotReady, "Status hangs", []pasted{{holds: " info", want: "DeadlineExceeded", status: 1}}},
 	{health.NodeStatusStalled, "Version hangs", []pasted{{holds: " version", want: "DeadlineExceeded", status: 1}}},
