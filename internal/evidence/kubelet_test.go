@@ -119,7 +119,7 @@ func TestKubeletHealthz(t *testing.T) {
 	}
 	f.answer(answers(http.StatusInternalServerError, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[-]other failed: boom\nhealthz check failed\n"))
 	first := mustGather(t, k)
-	if first.OK || !first.Seen || first.Refused || first.Detail != "syncloop failed, other failed: boom" || !first.FailedSince.Equal(first.At) {
+	if first.OK || !first.Seen || first.Refused || first.Detail != "syncloop failed, other failed: boom" || !first.FailedSince.Equal(first.At) || !first.AnsweredAt.Equal(first.At) {
 		t.Errorf("failing: %+v", first)
 	}
 	if again := mustGather(t, k); !again.FailedSince.Equal(first.FailedSince) || again.At.Equal(first.At) {
@@ -130,7 +130,7 @@ func TestKubeletHealthz(t *testing.T) {
 	}
 	s.Close()
 	gone := mustGather(t, k)
-	if gone.OK || !gone.Refused || !gone.Seen || !gone.FailedSince.Equal(first.FailedSince) {
+	if gone.OK || !gone.Refused || !gone.Seen || !gone.At.After(gone.AnsweredAt) || gone.AnsweredAt.IsZero() || !gone.FailedSince.Equal(first.FailedSince) {
 		t.Errorf("after its end: %+v", gone)
 	}
 }
