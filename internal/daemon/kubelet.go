@@ -57,6 +57,9 @@ func (d *Daemon) follow(f *health.Facts, now time.Time) {
 		d.runtime.setRPCTimeout(f.Config.RPCTimeout)
 		d.kubelet.relists.SetRPCTimeout(f.Config.RPCTimeout)
 	}
+	// Until another one has begun its work the model is that of the last kubelet,
+	// also where its process is gone.
+	f.KubeletStarted = d.kubelet.started
 	if k == nil || now.Sub(k.Started) < kubeletSeenAfter {
 		return
 	}

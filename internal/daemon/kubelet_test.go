@@ -74,8 +74,17 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 		if got := s.Facts.KubeletStarted.Sub(w.t0); got < 78*time.Second || got > 83*time.Second {
 			t.Errorf("the kubelet started at %s", got)
 		}
+		// It ends again: plegd does not start for that.
+		if err := os.RemoveAll(filepath.Join(procFS, "300")); err != nil {
+			t.Fatal(err)
+		}
+		for s := 87; s <= 110; s++ {
+			if v := w.at(seconds(float64(s))).Verdict; v.State != health.StateUnhealthy || !v.NodeReady {
+				t.Fatalf("second %d: a kubelet that ends in a hang makes the verdict %s, %q, node Ready %t", s, v.State, v.KubeletMessage, v.NodeReady)
+			}
+		}
 		w.fail("")
-		if v := w.at(92 * time.Second).Verdict; v.State != health.StateHealthy {
+		if v := w.at(116 * time.Second).Verdict; v.State != health.StateHealthy {
 			t.Errorf("the lists answer again: %s, %q, %q", v.State, v.Reason, v.KubeletMessage)
 		}
 	})

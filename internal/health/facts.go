@@ -10,8 +10,8 @@ type Facts struct {
 	Config Config `json:"config"`
 	// Started is when plegd started.
 	Started time.Time `json:"started,omitzero"`
-	// KubeletStarted is when the node's kubelet started, zero where its process is
-	// not seen.
+	// KubeletStarted is when the node's kubelet started, or the last one where its
+	// process is gone; zero where none has been seen.
 	KubeletStarted time.Time `json:"kubelet_started,omitzero"`
 	// UnobservedGap is how long plegd was not running between the moment that
 	// the restored times were written and Started; 0 when nothing was restored.

@@ -15,6 +15,12 @@ import (
 	"time"
 )
 
+// The settings of the node controller: its defaults.
+const (
+	nodeMonitorPeriod = 5 * time.Second
+	nodeMonitorGrace  = 50 * time.Second
+)
+
 // apiAddress is where the API server of a node listens, inside the node.
 const apiAddress = "127.0.0.1:8080"
 
@@ -37,6 +43,7 @@ type apiServer struct {
 	watchers map[chan []byte]struct{}
 	writes   []readyWrite
 	changed  chan struct{} // closed and replaced with every write
+	renewed  bool          // the node's lease, since the node controller last looked
 }
 
 // newAPIServer serves on a listener until the test ends.
@@ -45,16 +52,56 @@ func newAPIServer(t testing.TB, l net.Listener) *apiServer {
 		version: 100, stored: map[string]map[string]any{}, watchers: map[chan []byte]struct{}{}, changed: make(chan struct{}),
 	}
 	server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) // it ends with Close below
-	}()
+	stop := make(chan struct{})
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = server.Serve(l) }) // it ends with Close below
+	parts.Go(func() { s.monitor(stop) })
 	t.Cleanup(func() {
+		close(stop)
 		_ = server.Close()
-		<-done
+		parts.Wait()
 	})
 	return s
+}
+
+// monitor is the node controller
+// (pkg/controller/nodelifecycle/node_lifecycle_controller.go, tryUpdateNodeHealth):
+// it sets Ready to Unknown when it has seen no renewed lease for long enough.
+func (s *apiServer) monitor(stop <-chan struct{}) {
+	tick := time.NewTicker(nodeMonitorPeriod)
+	defer tick.Stop()
+	seen := time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		if s.renewed {
+			s.renewed, seen = false, time.Now()
+		}
+		if s.node != nil && time.Since(seen) > nodeMonitorGrace {
+			s.setUnknown()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// setUnknown sets Ready to Unknown; the caller holds the lock.
+func (s *apiServer) setUnknown() {
+	status, _ := s.node["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	i := indexOf(conditions, "type", "Ready")
+	if i < 0 {
+		return
+	}
+	ready, _ := conditions[i].(map[string]any)
+	if ready["status"] == "Unknown" {
+		return
+	}
+	ready["status"], ready["reason"], ready["message"] = "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."
+	s.update("MODIFIED")
 }
 
 // Writes returns the writes of the Ready condition so far, and a channel that is
@@ -218,6 +265,7 @@ func (s *apiServer) serveStored(w http.ResponseWriter, r *http.Request, body map
 	if r.Method == http.MethodPatch {
 		body = mergePatch(s.stored[name], body)
 	}
+	s.renewed = s.renewed || strings.Contains(name, "/leases")
 	metadata, _ := body["metadata"].(map[string]any)
 	s.version++
 	metadata["resourceVersion"], metadata["uid"] = strconv.Itoa(s.version), "stored"
