@@ -130,10 +130,15 @@ func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
 		return 0, nil, err
 	}
 	pid, err = outerPid(ns.cmd.Process.Pid, inner)
-	if err != nil && isClosed(end.done) {
-		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(end.status))
+	if err == nil {
+		return pid, end, nil
 	}
-	return pid, end, err
+	select { // one that is not there any more has ended, which its parent says a moment later
+	case <-end.done:
+		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(end.status))
+	case <-time.After(10 * time.Second):
+	}
+	return 0, end, err
 }
 
 // launch starts a program, which may end at once, and returns its pid inside the
