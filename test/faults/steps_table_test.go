@@ -21,8 +21,6 @@ type steps struct {
 	commands      []pasted
 }
 
-func runtimePID(b *bench) string { return fmt.Sprint(b.Pid()) }
-
 // stepsOf are the commands that need no systemd; serviceSteps are the others.
 var stepsOf = []steps{
 	{health.RuntimeFrozen, "SIGSTOP", []pasted{
