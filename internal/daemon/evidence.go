@@ -28,7 +28,7 @@ type sources struct {
 func (d *Daemon) newSources() (*sources, error) {
 	cfg := &d.cfg
 	registry, err := evidence.NewRegistry(evidence.Options{
-		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved,
+		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Changes: func() uint64 { return d.judge.changes.Load() }, Moved: d.dialer.Moved,
 		DockerSocket: cfg.DockerSocket, BehindDocker: d.behindCRIDockerd,
 		Kubelet: evidence.KubeletOptions{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,

@@ -38,6 +38,7 @@ type judge struct {
 	last      *health.Verdict
 	paused    *pauses
 	attention *attention
+	changes   atomic.Uint64 // relists that found a pod changed
 	// news asks for a judgement; it holds one.
 	news   chan struct{}
 	logged logging.OnChange[loggedVerdict]
@@ -81,6 +82,9 @@ func (j *judge) Run(ctx context.Context) error {
 			j.d.kubelet.relists.Observe(endedRecord(r))
 			if j.d.incidents != nil {
 				j.d.incidents.Relisted(incidentRelist(r))
+			}
+			if r.Changed > 0 {
+				j.changes.Add(1)
 			}
 			if r.Err != nil {
 				j.d.dialer.Kick() // a fresh connection knows more

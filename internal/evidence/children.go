@@ -61,6 +61,8 @@ type childrenSource struct {
 	searches    int
 	open        map[proc.ID]*proc.OpenStat // of those that were found
 	searchAgain func() time.Duration
+	changes     func() uint64
+	changed     uint64 // at the last search
 }
 
 // shim is what is remembered of a shim or conmon.
@@ -73,12 +75,24 @@ type shim struct {
 	seen   int // the round of the last look
 }
 
+// ChildrenOptions configure the source about the runtime's children.
+type ChildrenOptions struct {
+	ProcFS, SysFS string
+	// PID returns the runtime's process, 0 for none; Socket its path.
+	PID    func() int
+	Socket func() string
+	// Changes counts the relists that found a pod changed; nil: not known.
+	Changes func() uint64
+	// All processes are searched every SearchAgain; while all is well and no pod has
+	// changed since the last search, every SearchCalm.
+	SearchAgain, SearchCalm time.Duration
+}
+
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// pid names the runtime's process, 0 for none; socket is the runtime's path;
-// all processes are searched every searchAgain, and every
-// searchCalm while all is well. It looks every 1.5 s, every 3 s while all is well,
-// twice a second while one is or looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the processes, and where a
-// shim looks stuck at its cgroup, its threads' stat and schedstat.
+// It looks every 1.5 s, every 3 s while all is well, twice a second while one is or
+// looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the
+// processes, and where a shim looks stuck at its cgroup, its threads' stat and
+// schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
 // has it as a child: shims are left to these when the one that started them
@@ -97,18 +111,21 @@ type shim struct {
 // The arguments of a process can block the reader as long as it is wedged: they
 // are read once and given up after 50 ms; a shim whose arguments cannot be read is
 // not taken for the runtime's.
-func NewChildren(procfs, sysfs string, pid func() int, socket func() string, searchAgain, searchCalm time.Duration) *Watch[health.Children] {
-	c := newChildrenSource(procfs, sysfs, pid, socket)
+func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
+	c := newChildrenSource(opts.ProcFS, opts.SysFS, opts.PID, opts.Socket)
 	w := NewWatch(Spec[health.Children]{
 		Name: "children", Period: 1500 * time.Millisecond, Calm: 3 * time.Second, Timeout: time.Second,
 		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
+	if opts.Changes != nil {
+		c.changes = opts.Changes
+	}
 	c.searchAgain = func() time.Duration {
-		if w.alert.Load() {
-			return searchAgain
+		if w.alert.Load() || c.changes() != c.changed {
+			return opts.SearchAgain
 		}
-		return searchCalm
+		return opts.SearchCalm
 	}
 	return w
 }
@@ -116,7 +133,7 @@ func NewChildren(procfs, sysfs string, pid func() int, socket func() string, sea
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
 		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
-		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.OpenStat{}, searchAgain: func() time.Duration { return 0 },
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.OpenStat{}, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
 	}
 }
 
@@ -136,6 +153,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if again {
 		return c.judge(c.lookAgain(ctx)), ctx.Err()
 	}
+	changed := c.changes()
 	all, err := proc.Numbers(c.procfs, maxProcesses+1)
 	if err != nil {
 		return nil, err
@@ -152,7 +170,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 		c.searched = time.Time{}
 		return nil, err
 	}
-	c.found = found
+	c.found, c.changed = found, changed
 	return c.judge(found), nil
 }
 

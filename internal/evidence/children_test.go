@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -156,7 +157,7 @@ func TestChildrenAge(t *testing.T) {
 
 // TestChildrenSooner: twice a second while one is stuck.
 func TestChildrenSooner(t *testing.T) {
-	w := NewChildren("/proc", "/sys", func() int { return 0 }, func() string { return "" }, 0, 0)
+	w := NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: func() int { return 0 }, Socket: func() string { return "" }})
 	if w.spec.Urgent(&health.Children{Shims: 3}) || !w.spec.Urgent(&health.Children{Stuck: []health.Child{{PID: 1}}}) || w.spec.Fast != 500*time.Millisecond {
 		t.Error("the next look is not sooner while a shim is stuck, or is otherwise")
 	}
@@ -312,4 +313,58 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChildrenSearch: a new shim is found by the next search, which comes sooner
+// while something may be wrong or a pod has changed; a known one is seen to stop in
+// between, and seen to have ended although another process has its pid.
+func TestChildrenSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const socket = "/run/containerd/containerd.sock"
+		root := t.TempDir()
+		shim := func(pid int, state byte) {
+			process(t, root, pid, 1, "containerd-shim", state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
+		}
+		process(t, root, 1, 0, "systemd", 'S')
+		process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
+		shim(60, 'S')
+		changes := uint64(0)
+		w := NewChildren(ChildrenOptions{
+			ProcFS: root, SysFS: t.TempDir(), PID: func() int { return 5 }, Socket: func() string { return socket },
+			Changes: func() uint64 { return changes }, SearchAgain: 2 * time.Second, SearchCalm: 10 * time.Second,
+		})
+		expect := func(what string, shims, stuck int) {
+			t.Helper()
+			v, err := w.spec.Gather(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Shims != shims || len(v.Stuck) != stuck {
+				t.Errorf("%s: %d shims, %d stuck; want %d and %d", what, v.Shims, len(v.Stuck), shims, stuck)
+			}
+		}
+		expect("at first", 1, 0)
+		shim(61, 'S')
+		later(3 * time.Second)
+		expect("after 3 s", 1, 0)
+		shim(60, 'T')
+		expect("the known one is stopped", 1, 1)
+		shim(60, 'S')
+		later(8 * time.Second)
+		expect("after 11 s", 2, 0)
+		shim(62, 'S')
+		changes++
+		later(time.Second)
+		expect("1 s after a pod has changed", 2, 0)
+		later(time.Second)
+		expect("2 s after", 3, 0)
+		shim(63, 'S')
+		w.Alert(true)
+		later(2 * time.Second)
+		expect("something may be wrong", 4, 0)
+		w.Alert(false)
+		evidencetest.WriteTree(t, root, map[string]string{"63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
+		later(time.Second)
+		expect("another process has its pid", 3, 0)
+	})
 }

@@ -135,7 +135,7 @@ func lookAround(ctx context.Context, pid, goes int) nodeSees {
 	var err error
 	out.Process, err = processIn("/proc", pid).gather(ctx)
 	out.ProcessErr = text(err)
-	out.Children, err = NewChildren("/proc", "/sys", func() int { return pid }, func() string { return "" }, 0, 0).spec.Gather(ctx)
+	out.Children, err = NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: func() int { return pid }, Socket: func() string { return "" }}).spec.Gather(ctx)
 	out.ChildrenErr = text(err)
 	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
 	out.CgroupErr = text(err)
@@ -897,7 +897,7 @@ func BenchmarkEvidenceSecond(b *testing.B) {
 	}
 	pid := func() int { return c.pid }
 	process, cgroup := processIn("/proc", c.pid), NewCgroup("/proc", "/sys", pid)
-	children, whole := NewChildren("/proc", "/sys", pid, func() string { return "" }, 0, 0), NewNode("/proc")
+	children, whole := NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: pid, Socket: func() string { return "" }}), NewNode("/proc")
 	check := func(err error) {
 		if err != nil {
 			b.Fatal(err)

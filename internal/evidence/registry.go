@@ -35,6 +35,8 @@ type Options struct {
 	// NewestPeer returns the process that listened when the newest connection was
 	// made, and when that was.
 	NewestPeer func() (pid int, at time.Time)
+	// Changes counts the relists that found a pod changed; nil: not known.
+	Changes func() uint64
 	// Moved is called when the path leads to another process.
 	Moved func()
 	// DockerSocket is dockerd's; BehindDocker reports whether the runtime is
@@ -78,7 +80,10 @@ func NewRegistry(o Options) (*Registry, error) {
 		NewListener(ListenerOptions{ProcFS: o.ProcFS, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer, Held: r.process.PID, Moved: o.Moved}),
 		NewConnections(o.ProcFS, o.Path),
 		r.process,
-		NewChildren(o.ProcFS, o.SysFS, r.process.PID, shimAddress, searchChildrenAgain, searchChildrenCalm),
+		NewChildren(ChildrenOptions{
+			ProcFS: o.ProcFS, SysFS: o.SysFS, PID: r.process.PID, Socket: shimAddress, Changes: o.Changes,
+			SearchAgain: searchChildrenAgain, SearchCalm: searchChildrenCalm,
+		}),
 		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
 		NewStorage(o.ProcFS, o.SysFS, r.storageProcesses),
 		NewNode(o.ProcFS),
