@@ -115,7 +115,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		return chain.Symptom{}, false
 	}
 	f := &published.Facts
-	s.RuntimePID = t.d.sources.PID()
+	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.DockerPID(f)
 	var first []string
 	if c := f.Evidence.Children; c != nil {
 		for _, child := range c.Stuck {

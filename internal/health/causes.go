@@ -55,9 +55,7 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, AcceptFDExhausted, AcceptStalled:
 		return e.Process.pid(), KindRuntime
 	case DockerDaemonUnreachable:
-		if e.Docker != nil {
-			return e.Docker.Daemon.pid(), KindProcess
-		}
+		return DockerPID(f), KindProcess
 	case DockerContainerdUnreachable:
 		if e.Docker != nil {
 			return e.Docker.Containerd.pid(), KindProcess
@@ -84,6 +82,15 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 		}
 	}
 	return 0, ""
+}
+
+// DockerPID returns the process of dockerd behind cri-dockerd, 0 where there is none
+// or it is not known.
+func DockerPID(f *Facts) int {
+	if f.Evidence.Docker == nil {
+		return 0
+	}
+	return f.Evidence.Docker.Daemon.pid()
 }
 
 func (p *Process) pid() int {
@@ -222,8 +229,13 @@ func firstStep(c *Chain, culprit *Link) string {
 	case LinkMemory, LinkThrottled:
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}
-	if mount := c.Link(KindMount); mount != nil && culprit.Kind == KindProcess {
-		return fmt.Sprintf("Get %s, which serves the mount %s, to answer; it %s. Its end lets all go on that waits for the mount.", who, mount.Name, culprit.Evidence)
+	if i := slices.IndexFunc(c.Links, func(l Link) bool { return l.Kind == KindMount }); i >= 0 && culprit.Kind == KindProcess {
+		server := &c.Links[i+1]
+		state := culprit.Evidence
+		if server != culprit {
+			state = "it waits for " + who + ": " + state
+		}
+		return fmt.Sprintf("Get pid %d (%s), which serves the mount %s, to answer: %s. Its end lets all go on that waits for the mount.", server.PID, server.Name, c.Links[i].Name, state)
 	}
 	for i := range c.Links {
 		if l := &c.Links[i]; l.State == LinkLocked && i < len(c.Links)-1 {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -111,6 +112,33 @@ func TestChainBeforeTheHang(t *testing.T) {
 		}
 		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
 			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
+		}
+	}
+}
+
+// TestStepForServer: of a mount that is not answered the step names its server, also
+// where that waits for somebody else.
+func TestStepForServer(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseInspect, PhaseStart: t0.Add(-6 * time.Second), Pods: 1}
+	f.Relist.Inspecting = []PodInspection{{UID: "u", Start: t0.Add(-6 * time.Second), Operation: "container_status"}}
+	f.Calls = answeredCalls()
+	server := Link{Kind: KindProcess, Name: "mountd", PID: 12, State: LinkAsleep, Evidence: "1 thread asleep"}
+	other := Link{Kind: KindProcess, Name: "backend", PID: 13, State: LinkStopped, Evidence: "stopped"}
+	for _, tt := range []struct {
+		links []Link
+		want  string
+	}{
+		{[]Link{server}, "Get pid 12 (mountd), which serves the mount /volume, to answer: 1 thread asleep."},
+		{[]Link{server, {Kind: KindProcess, Name: "backend", PID: 13, State: LinkAsleep, Evidence: "2 threads asleep"}}, "Get pid 12 (mountd), which serves the mount /volume, to answer: it waits for pid 13 (backend): 2 threads asleep."},
+		{[]Link{server, other}, "`kill -CONT 13`"},
+	} {
+		f.Evidence.Chain = &Chain{At: t0, Links: append([]Link{
+			{Kind: KindCall, Name: "container_status", State: LinkUnanswered}, {Kind: KindContainer, Name: "a/b/c"},
+			{Kind: KindProcess, Name: "dockerd", PID: 11, State: LinkBlocked}, {Kind: KindMount, Name: "/volume", State: LinkBlocked},
+		}, tt.links...)}
+		if v := Judge(&f, t0, nil); v.Reason != PodInspectionStall || !strings.HasPrefix(v.Next, tt.want) {
+			t.Errorf("%s: %q, want %q", v.Reason, v.Next, tt.want)
 		}
 	}
 }

@@ -30,6 +30,7 @@ var (
 	// onContainerd1 is for what containerd 2 lets end after 2 s, and for a process in
 	// the place of its shim.
 	onContainerd1 = []string{"containerd 1."}
+	onContainerd2 = []string{"containerd 2."}
 	// yetToBeAnswered is what is true in the moment in which a shim or its runc is well
 	// again and the list has yet to be answered.
 	yetToBeAnswered = []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow}
@@ -84,6 +85,32 @@ var bookCases = []bookCase{
 		first: func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
 	},
 	{
+		// A shim that was stopped before lets go after 2 s there.
+		row: 1, form: "c", source: "[containerd 9770](https://github.com/containerd/containerd/issues/9770)", made: "a shim that is stopped within UpdateContainerResources",
+		fault: fault{
+			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd2,
+			options:      lab.ContainerdOptions{RuncHangsOn: "update"},
+			prepare:      func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
+			onTheWay:     []string{health.RuntimeListStall},
+			onTheWayBack: yetToBeAnswered,
+			inject: func(b *bench) func() {
+				b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
+				end := b.holdList()
+				cont := b.stopShims(1)
+				b.must(os.Remove(b.RuncFlag()))
+				return func() {
+					cont()
+					end()
+				}
+			},
+		},
+		symptom: health.RuntimeListStall, within: sweptWithin,
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
+		},
+		first: func(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) },
+	},
+	{
 		row: 2, source: "[containerd 3529](https://github.com/containerd/containerd/pull/3529), [5274](https://github.com/containerd/containerd/issues/5274)", made: "a process in the shim's place that reads nothing, and UpdateContainerResources",
 		fault: fault{
 			want: health.ShimStuck, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 20 * time.Second, on: onContainerd1,
@@ -128,6 +155,33 @@ var bookCases = []bookCase{
 			return health.Link{Kind: health.KindHelper, PID: b.updating(), Name: "runc"}
 		},
 		first: func(b *bench) string { return fmt.Sprintf("`kill %d`", b.updating()) },
+	},
+	{
+		row: 4, source: "[kubernetes 94829](https://github.com/kubernetes/kubernetes/issues/94829)", made: "the server of a volume (FUSE) answers nothing while dockerd starts the container, and another container of that pod is made",
+		fault: fault{
+			want: health.PodInspectionStall, goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second, backLimit: 30 * time.Second, on: criDockerd,
+			// The kubelet's relist under way began before the fix.
+			onTheWayBack: []string{health.RelistSlow},
+			inject: func(b *bench) func() {
+				dir := filepath.Join(b.socketDir(), fmt.Sprintf("volume-%d", time.Now().UnixNano()))
+				b.must(os.Mkdir(dir, 0o755))
+				b.volume = b.NewVolume(dir)
+				b.victim = b.pods[0].CreateContainerWith("victim", filepath.Join(dir, "data"))
+				b.volume.SilentAfter(1) // dockerd looks once before it takes the container's lock
+				done := inBackground(func(ctx context.Context) { _ = b.victim.TryStart(ctx) })
+				b.awaitHang("the status of one container", b.victim.StatusAnswers)
+				b.pods[0].CreateContainer("beside") // which makes the kubelet look at the pod
+				return func() {
+					b.volume.End()
+					<-done
+				}
+			},
+		},
+		within: sweptWithin,
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindProcess, PID: b.volume.Server}
+		},
+		first: func(b *bench) string { return fmt.Sprintf("Get pid %d", b.volume.Server) },
 	},
 	{
 		row: 6, source: "[moby 35961](https://github.com/moby/moby/issues/35961)", made: "dockerd with 200 descriptors and 400 idle connections",

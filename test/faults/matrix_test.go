@@ -113,6 +113,8 @@ type bench struct {
 	// second is another runtime, impostor the pid of a program that is none.
 	second   *lab.Containerd
 	impostor int
+	// volume is a mounted file system of a container.
+	volume *lab.Volume
 	// holder is the pid of who has a lock.
 	holder int
 	// injected is the moment from which the naming counts.

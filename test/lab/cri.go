@@ -286,6 +286,18 @@ func (p *Pod) labels() map[string]string {
 // those of test/images/pause. Each container of a pod gets an attempt of its
 // own, as each restart does.
 func (p *Pod) CreateContainer(name string, args ...string) *Container {
+	p.r.t.Helper()
+	return p.createContainer(name, nil, args...)
+}
+
+// CreateContainerWith makes a container with a directory of the host that is not
+// started.
+func (p *Pod) CreateContainerWith(name, hostPath string) *Container {
+	p.r.t.Helper()
+	return p.createContainer(name, []*runtimeapi.Mount{{HostPath: hostPath, ContainerPath: "/volume"}})
+}
+
+func (p *Pod) createContainer(name string, mounts []*runtimeapi.Mount, args ...string) *Container {
 	r := p.r
 	r.t.Helper()
 	attempt := uint32(podCount.Add(1))
@@ -296,6 +308,7 @@ func (p *Pod) CreateContainer(name string, args ...string) *Container {
 		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
 		Image:    &runtimeapi.ImageSpec{Image: r.image, UserSpecifiedImage: r.image},
 		Args:     args,
+		Mounts:   mounts,
 		Labels:   labels,
 		Annotations: map[string]string{
 			"io.kubernetes.container.hash":                     "5f3c1a2b",
@@ -333,6 +346,18 @@ func (c *Container) Start() {
 	if _, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
 		c.r.t.Fatalf("start container %s: %v", c.ID, err)
 	}
+}
+
+// TryStart starts a created container until ctx ends.
+func (c *Container) TryStart(ctx context.Context) error {
+	_, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
+	return err
+}
+
+// StatusAnswers asks for the container's status.
+func (c *Container) StatusAnswers(ctx context.Context) error {
+	_, err := c.r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
+	return err
 }
 
 // FinishedAt is when the container exited, by the runtime's account; zero while

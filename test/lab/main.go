@@ -34,6 +34,9 @@ func Main(m *testing.M) int {
 	if os.Getenv(shimEnv) != "" {
 		return shimMain()
 	}
+	if os.Getenv(volumeEnv) != "" {
+		return volumeMain()
+	}
 	if os.Getenv(subscriberEnv) != "" {
 		return subscriberMain()
 	}

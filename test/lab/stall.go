@@ -99,6 +99,13 @@ const (
 // containerd's namespace too.
 func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	c.t.Helper()
+	_, end = c.mountFUSE(dir)
+	return end
+}
+
+// mountFUSE mounts a FUSE file system, whose server is to read the file.
+func (c *Containerd) mountFUSE(dir string) (f *os.File, end func()) {
+	c.t.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		Unable(c.t, "no FUSE: "+err.Error())
@@ -113,7 +120,7 @@ func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	}
 	end = sync.OnceFunc(func() { closeQuietly(f) })
 	c.t.Cleanup(end)
-	return end
+	return f, end
 }
 
 // HoldLock has a process of its own take the lock of a file as the process pid sees

@@ -42,8 +42,9 @@ type Symptom struct {
 	Lasts func() bool
 	// Targets returns what the last lists held, those to be asked first at first.
 	Targets func() []Target
-	// RuntimePID is the runtime's process, 0 while it is not known.
-	RuntimePID int
+	// RuntimePID is the runtime's process, DaemonPID that of dockerd behind cri-dockerd;
+	// 0 while it is not known.
+	RuntimePID, DaemonPID int
 }
 
 // Explorer goes from a symptom to its culprit, again and again for as long as it
@@ -150,7 +151,7 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	switch {
 	case target.ID != "":
 		c.Links = append(c.Links, linkOf(target))
-		e.fromTarget(ctx, &c, target)
+		e.fromTarget(ctx, &c, s, target)
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
@@ -203,7 +204,7 @@ func linkOf(t Target) health.Link {
 }
 
 // fromTarget continues with the shim or conmon of a container or sandbox.
-func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
+func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
 	sandbox := t.SandboxID
 	if t.Sandbox {
 		sandbox = t.ID
@@ -213,11 +214,13 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 		return
 	}
 	pid, why := e.shimOf(sandbox, t.ID)
+	n := len(c.Links)
 	if pid == 0 {
-		c.Unknown = why
+		if !e.mountOfRuntime(ctx, c, s) {
+			c.Unknown = why
+		}
 		return
 	}
-	n := len(c.Links)
 	if e.walker.about = t.ID; t.Sandbox {
 		e.walker.about = ""
 	}
@@ -226,8 +229,30 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 		// A shim that sleeps with nothing unread and no helper waits for its next
 		// request, like any other.
 		c.Links = c.Links[:n]
-		c.Unknown = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
+		if !e.mountOfRuntime(ctx, c, s) {
+			c.Unknown = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
+		}
 	}
+}
+
+// mountOfRuntime continues at the runtime where that waits for a file on a mount and
+// for nothing else: who holds the lock of a container without a shim, or with an idle
+// one, is at work in the runtime itself.
+func (e *Explorer) mountOfRuntime(ctx context.Context, c *health.Chain, s Symptom) bool {
+	pid, kind := s.RuntimePID, health.KindRuntime
+	if s.DaemonPID != 0 {
+		pid, kind = s.DaemonPID, health.KindProcess
+	}
+	if pid == 0 {
+		return false
+	}
+	n := len(c.Links)
+	e.walker.follow(ctx, c, pid, kind)
+	if len(c.Links) < n+2 || c.Links[n+1].Kind != health.KindMount {
+		c.Links, c.Unknown = c.Links[:n], ""
+		return false
+	}
+	return true
 }
 
 // shimOf finds the shim of a sandbox, or the conmon of a container, by their
