@@ -29,6 +29,11 @@ func (w *view) chain() *Chain {
 // isList reports whether a link is a list.
 func (l *Link) isList() bool { return l.Kind == KindCall && strings.HasPrefix(l.Name, "list_") }
 
+// containerStalledAfter is how long a list must be unanswered until a container is
+// blamed for it of which nobody is seen who holds its lock: a runtime that gets no CPU
+// answers some calls late and others in time.
+const containerStalledAfter = 5 * time.Second
+
 // busServices are the names of the processes without which systemd makes no cgroup.
 var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbus-broker-lau": true, "systemd": true}
 
@@ -129,7 +134,8 @@ func (w *view) chainCause() string {
 		return ShimStuck
 	}
 	// That the status of one pod alone hangs is what PodInspectionStall says already.
-	if c.Links[0].isList() && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
+	lasting := c.Links[0].isList() && w.age(c.Links[0].Since) >= containerStalledAfter
+	if lasting && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
 		return ContainerStalled
 	}
 	return ""

@@ -142,3 +142,17 @@ func TestStepForServer(t *testing.T) {
 		}
 	}
 }
+
+// TestContainerStalledTakesTime: a call of a starved runtime that is late is not taken
+// for a container's lock.
+func TestContainerStalledTakesTime(t *testing.T) {
+	for hangs, want := range map[time.Duration]string{2 * time.Second: RuntimeListStall, 6 * time.Second: ContainerStalled} {
+		f := hangingList()
+		f.Relist.InFlight.PhaseStart = t0.Add(-hangs)
+		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"})
+		f.Evidence.Chain.Links[0].Since, f.Evidence.Chain.Unknown = t0.Add(-hangs), "its shim is idle"
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("%s: %s, want %s", hangs, v.Reason, want)
+		}
+	}
+}
