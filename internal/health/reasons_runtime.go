@@ -203,6 +203,9 @@ var runtimeReasons = []Reason{
 			if !w.on(sigStatusTrouble) || !w.on(sigAnsweredWhileStatusFails) || w.on(sigStatusFailsForDescriptors) {
 				return nil
 			}
+			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") && !w.wasActive(RuntimeNotReady) && !w.processSeenSince(w.f.Calls[opStatus].LastFailed) {
+				return nil // its descriptors have yet to be counted
+			}
 			var out []string
 			if !s.InFlightSince.IsZero() {
 				out = append(out, fmt.Sprintf("status unanswered for %s", short(w.age(s.InFlightSince))))

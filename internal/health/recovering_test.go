@@ -223,6 +223,21 @@ func TestNewListenerIsLookedAtFirst(t *testing.T) {
 	}
 }
 
+// TestStatusFailsFirst: Status may fail for want of a descriptor before the runtime's
+// descriptors have been counted.
+func TestStatusFailsFirst(t *testing.T) {
+	const ms = time.Millisecond
+	for seen, want := range map[time.Duration]string{400 * ms: "", 50 * ms: RuntimeNotReady} {
+		f := healthyFacts(t0)
+		f.Calls = map[string]Call{opStatus: {LastFailed: t0.Add(-100 * ms)}, "list_containers": {LastOK: t0.Add(-20 * ms)}}
+		f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
+		f.Evidence.Process = &Process{At: t0.Add(-seen), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("looked at %s ago: %q, want %q: %v", seen, v.Reason, want, v.Active)
+		}
+	}
+}
+
 // TestStrangerIsGone: what a probe met at the path before another socket was there
 // says nothing of that one.
 func TestStrangerIsGone(t *testing.T) {

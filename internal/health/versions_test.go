@@ -130,6 +130,7 @@ func TestStatusAfterDescriptors(t *testing.T) {
 	c.LastFailed = later.Add(-100 * time.Millisecond)
 	f.Calls[opStatus] = c
 	f.Calls["list_containers"] = Call{LastOK: later}
+	f.Evidence.Process.At = later
 	if v := Judge(&f, later, nil); v.active(RuntimeNotReady) == nil {
 		t.Errorf("Status still fails 2 s after: %q, want RuntimeNotReady", v.Reason)
 	}
