@@ -298,7 +298,10 @@ var chainReasons = []Reason{
 		ID: ContainerStalled, Severity: SeverityCritical,
 		Meaning: "One container's lock holds up a list: the container is known, the process that holds it is not.",
 		Needs:   "a list hangs, others are answered, the status of one known container alone hangs too, and its shim shows no cause.",
-		Next:    "`plegd status` names the container; look at its shim and at the runtime's log for it before you restart the runtime.",
+		Thresholds: []Threshold{
+			{"the list unanswered for %s", containerStalledAfter},
+		},
+		Next: "`plegd status` names the container; look at its shim and at the runtime's log for it before you restart the runtime.",
 		Steps: []string{
 			"`{crictl} inspect CONTAINER` runs into its time limit for that container; the others are answered.",
 			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
