@@ -29,9 +29,19 @@ type beats struct {
 
 var common beats
 
-// After returns how long it is to the last beat within d, and d itself where there is
-// none, as there may not be in less than Most.
+// After returns how long it is to the last beat within d. Where that is in less than
+// Least of Most of d, as it may be for a d that is not a whole number of seconds, the
+// wait is Spread(d), and ends at no beat.
 func After(d time.Duration) time.Duration { return common.after(time.Now(), d) }
+
+// Spread returns a time between Least of Most of d and d, at random.
+func Spread(d time.Duration) time.Duration {
+	return soonest(d) + time.Duration(rand.Float64()*float64(d-soonest(d))) //nolint:gosec // no secret
+}
+
+func soonest(d time.Duration) time.Duration {
+	return time.Duration(float64(Least) / float64(Most) * float64(d))
+}
 
 func (b *beats) after(now time.Time, d time.Duration) time.Duration {
 	b.mu.Lock()
@@ -55,8 +65,8 @@ func (b *beats) after(now time.Time, d time.Duration) time.Duration {
 		}
 		last = b.next[i]
 	}
-	if last.Equal(now) {
-		return d
+	if wait := last.Sub(now); wait >= soonest(d) {
+		return wait
 	}
-	return last.Sub(now)
+	return Spread(d)
 }

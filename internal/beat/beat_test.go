@@ -39,11 +39,22 @@ func onBeat(b *beats, at time.Time) bool {
 	return false
 }
 
-// TestAfterShort: where no beat comes in time, the wait is what was asked for.
-func TestAfterShort(t *testing.T) {
+// TestAfterSpread: where the last beat comes too soon, the wait is at random and at
+// most what was asked for.
+func TestAfterSpread(t *testing.T) {
 	var b beats
 	now := time.Unix(1000, 0)
-	if wait := b.after(now, 100*time.Millisecond); wait != 100*time.Millisecond {
-		t.Errorf("waits %s", wait)
+	for _, d := range []time.Duration{100 * time.Millisecond, 1500 * time.Millisecond} {
+		lengths := map[time.Duration]bool{}
+		for range 100 {
+			wait := b.after(now, d)
+			if wait < d*3/4 || wait > d {
+				t.Fatalf("%s: waits %s", d, wait)
+			}
+			lengths[wait] = true
+		}
+		if len(lengths) < 50 {
+			t.Errorf("%s: %d lengths of 100 waits", d, len(lengths))
+		}
 	}
 }

@@ -25,8 +25,8 @@ const (
 	settledAge    = 10 * time.Second
 	settledRounds = 8
 	// slowLooks is how many of the shims that look asleep are looked at more
-	// closely in one sample. 110 of them take a minute.
-	slowLooks = 3
+	// closely in one sample. 110 of them take a minute and a quarter.
+	slowLooks = 2
 	// searchChildrenAgain is the time between two searches of all processes,
 	// searchChildrenCalm while all is well: the children that are known are looked at
 	// more often.
@@ -89,8 +89,7 @@ type ChildrenOptions struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// It looks every 1.5 s, every 2 s while all is well, twice a second while one is or
-// looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the
+// It looks every 1.5 s, twice a second while one is or looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the
 // processes, and where a shim looks stuck at its cgroup, its threads' stat and
 // schedstat.
 //
@@ -102,7 +101,7 @@ type ChildrenOptions struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
 // when the same thread has not run since the sample before. That its cgroup is
 // frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of 3 shims in each sample.
+// turn: of 2 shims in each sample.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI
@@ -114,7 +113,7 @@ type ChildrenOptions struct {
 func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts.ProcFS, opts.SysFS, opts.PID, opts.Socket)
 	w := NewWatch(Spec[health.Children]{
-		Name: "children", Period: 1500 * time.Millisecond, Calm: 2 * time.Second, Timeout: time.Second,
+		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
 		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -71,7 +70,7 @@ type sample[T any] struct {
 
 // NewWatch returns a watch of a source.
 func NewWatch[T any](spec Spec[T]) *Watch[T] {
-	return &Watch[T]{spec: spec, spread: jittered, calm: beat.After, wake: make(chan struct{}, 1)}
+	return &Watch[T]{spec: spec, spread: beat.Spread, calm: beat.After, wake: make(chan struct{}, 1)}
 }
 
 // String names the source, as pleg_evidence_up labels it.
@@ -141,12 +140,6 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 		}
 		timer.Reset(w.wait())
 	}
-}
-
-// jittered varies a time between two samples as beat.After does.
-func jittered(d time.Duration) time.Duration {
-	share := float64(beat.Least) / float64(beat.Most)
-	return time.Duration((share + (1-share)*rand.Float64()) * float64(d)) //nolint:gosec // no secret
 }
 
 // wait is the time until the source is asked again.
