@@ -210,6 +210,7 @@ var socketReasons = []Reason{
 			{"no SETTINGS within --probe-timeout", nil},
 			{"connections pending in the accept queue for %s", queueWaits},
 			{"for %s where the queue is not seen", queueUnseenWaits},
+			{"%s after it was last found stopped", acceptsAfterStop},
 		},
 		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
 		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
@@ -225,6 +226,9 @@ var socketReasons = []Reason{
 			}
 			if p := w.f.Probe; p.waitsForSettings() && !w.processSeenSince(p.FailedSince.Add(probeTimeout)) {
 				return nil // it may only get no CPU
+			}
+			if p := w.f.Evidence.Process; p != nil && !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < acceptsAfterStop {
+				return nil // the queue is yet to be looked at since it runs again
 			}
 			out := w.acceptEvidence()
 			if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
@@ -401,6 +405,10 @@ func (w *view) notAccepting() bool {
 	}
 	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
 }
+
+// acceptsAfterStop is how long after it was last found stopped a runtime is given to
+// accept what has been pending, and the accept queue to be looked at again.
+const acceptsAfterStop = time.Second
 
 // probeTimeout is the default of --probe-timeout.
 const probeTimeout = time.Second

@@ -169,6 +169,24 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	}
 }
 
+// TestAcceptsAfterStop: after a stop so short that no list was slow for it, neither
+// process nor accept queue have been looked at again when the first list is answered.
+func TestAcceptsAfterStop(t *testing.T) {
+	for ago, want := range map[time.Duration]string{50 * time.Millisecond: "", 900 * time.Millisecond: "", 1100 * time.Millisecond: AcceptStalled} {
+		f := healthyFacts(t0)
+		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-10 * time.Millisecond), LastOKDuration: 1200 * time.Millisecond}}
+		f.Probe = Probe{At: t0.Add(-1200 * time.Millisecond), FailedSince: t0.Add(-1200 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
+		f.Evidence.Queue = &Queue{At: t0.Add(-50 * time.Millisecond), Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-1200 * time.Millisecond)}
+		f.Evidence.Process = &Process{At: t0.Add(-50 * time.Millisecond), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Threads: map[string]int{"T": 9}, StoppedAt: t0.Add(-ago)}
+		if ago > time.Second {
+			f.Evidence.Process.Threads = map[string]int{"S": 9}
+		}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("stopped %s ago: %q, want %q: %v", ago, v.Reason, want, v.Active)
+		}
+	}
+}
+
 // TestAnswersAgainBeforeItAccepts: the first list after a freeze is answered before
 // the accept queue is looked at again.
 func TestAnswersAgainBeforeItAccepts(t *testing.T) {
