@@ -219,7 +219,7 @@ var runtimeReasons = []Reason{
 	{
 		ID: NodeStatusStalled, Severity: SeverityWarning,
 		Meaning: "Version is not answered while other calls are. The kubelet's node status update begins with it: while it waits, up to its RPC timeout, no condition of the node is written.",
-		Needs:   "a Version call on the held connection is unanswered, and the lists and Status are answered after its start.",
+		Needs:   "a Version call on the held connection is unanswered, and the lists and Status are answered after its start, the lists at once.",
 		Thresholds: []Threshold{
 			{"Version unanswered for %s", versionReasonAfter},
 		},
@@ -239,6 +239,9 @@ var runtimeReasons = []Reason{
 			}
 			if w.f.Relist.Failures > 0 || !lists.After(since.Add(answerAfterStatus)) {
 				return nil
+			}
+			if !w.on(sigListsAnsweredAtOnce) {
+				return nil // everything has hung, and the list is only the first to be answered
 			}
 			return []string{
 				fmt.Sprintf("version unanswered for %s", short(w.age(since))),

@@ -304,3 +304,18 @@ func TestStartsBeforeItAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionLastToBeAnswered: after everything has hung a list is answered a moment
+// before Version is.
+func TestVersionLastToBeAnswered(t *testing.T) {
+	for took, want := range map[time.Duration]string{7 * time.Second: "", 20 * time.Millisecond: NodeStatusStalled} {
+		f := healthyFacts(t0)
+		answered := t0.Add(-10 * time.Millisecond)
+		f.Calls = map[string]Call{string(PhaseListContainers): {LastOK: answered, LastOKDuration: took}}
+		f.Relist.Lists = append(f.Relist.Lists, took)
+		f.Version = VersionCheck{HangsSince: t0.Add(-6800 * time.Millisecond)}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("the list took %s: %q, want %q: %v", took, v.Reason, want, v.Active)
+		}
+	}
+}
