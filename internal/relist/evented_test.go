@@ -238,6 +238,30 @@ func TestMissedChanges(t *testing.T) {
 	})
 }
 
+// TestListenedWhenDue: the stream begins to hold at the moment when a relist is due.
+// What is missed from then on is counted.
+func TestListenedWhenDue(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			rt := newScript(t)
+			l := New(rt, Config{Period: DefaultPeriod, InspectConcurrency: 4, InspectTimeout: 10 * time.Second, Mode: Evented}, nil)
+			run(t, l)
+			time.Sleep(2 * DefaultPeriod)
+			l.Listening(true)
+			l.UseEvents(true)
+			l.CatchUp()
+			time.Sleep(5 * time.Second)
+			rt.set(func(s *script) { s.sandboxes = []*cri.Sandbox{sandbox("a", "sa", true)} })
+			l.CatchUp()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if s := l.Snapshot(); s.Trust.Missed != 1 {
+				t.Fatalf("%d changes missed, want 1", s.Trust.Missed)
+			}
+		})
+	}
+}
+
 // TestFlood: more events than fit cost memory only up to a limit, are counted,
 // and a relist is made in their place, no more often than every period.
 func TestFlood(t *testing.T) {

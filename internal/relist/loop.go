@@ -164,6 +164,9 @@ func (l *Loop) Run(ctx context.Context) error {
 				continue
 			}
 		case <-timer.C:
+			// What was asked meanwhile holds for this relist: it may be the last one for
+			// long, and what is listened for counts from the first that begins after it.
+			l.handleRequests()
 		}
 		l.early = early
 		l.relist(ctx)
