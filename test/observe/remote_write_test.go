@@ -57,8 +57,12 @@ func TestRemoteWrite(t *testing.T) {
 			`count(ALERTS{alertname="PLEGReasonCritical"})`:                   size - (size+2)/3,
 			`count(rate(prometheus_remote_storage_bytes_total[1m]) > bool 0)`: 2,
 		} {
-			if got, err := value(base, expr); err != nil || got != float64(want) {
-				return fmt.Errorf("%s is %v (%w), want %v", expr, got, err, want)
+			got, err := value(base, expr)
+			if err != nil {
+				return fmt.Errorf("%s: %w", expr, err)
+			}
+			if got != float64(want) {
+				return fmt.Errorf("%s is %v, want %v", expr, got, want)
 			}
 		}
 		return nil
