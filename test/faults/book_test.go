@@ -173,7 +173,7 @@ func culpritText(b *bench, l *health.Link) string {
 func (b *bench) socketDir() string { return b.socket[:strings.LastIndexByte(b.socket, '/')] }
 
 // volatile are the numbers in a first step, and where the lab's programs are.
-var volatile = regexp.MustCompile(`[0-9]{3,}(-[0-9]+)?|/[^ )]*/build/lab/[^/]*/`)
+var volatile = regexp.MustCompile(`[0-9]{3,}(-[0-9]+)?|/[^ )]*/build/lab/[^/]*/|/[^ )]*/(crio|cri-dockerd)\)`)
 
 // keepCase writes what a case showed where PLEGD_CASEBOOK_RESULTS says.
 func keepCase(t *testing.T, c *book.Case) {
@@ -185,7 +185,7 @@ func keepCase(t *testing.T, c *book.Case) {
 		for _, text := range []*string{&c.Runs[i].First, &c.Runs[i].Culprit} {
 			*text = volatile.ReplaceAllStringFunc(*text, func(found string) string {
 				if found[0] == '/' {
-					return ""
+					return found[strings.LastIndexByte(found, '/')+1:]
 				}
 				return "N"
 			})
