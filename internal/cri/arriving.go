@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // So many bytes within so short a time are of a list, and of nothing else that
@@ -13,6 +15,9 @@ const (
 	bulkBytes  = 64 << 10
 	bulkWithin = 500 * time.Millisecond
 )
+
+// frameType is the offset of the type in the header of a frame (RFC 9113, 4.1).
+const frameType = 3
 
 // arrivals notes when many bytes come in, so that a list that is on its way is
 // not taken for one that hangs. It is told of every piece of every answer, and
@@ -49,6 +54,7 @@ type watchedConn struct {
 	bytes    int
 	single   int64       // arrivals.single when bytes was 0
 	received atomic.Bool // anything at all
+	settings atomic.Bool // and it began with a SETTINGS frame
 	once     sync.Once
 	closed   chan struct{} // closed by Close
 }
@@ -58,6 +64,7 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		if !c.received.Load() {
+			c.settings.Store(n > frameType && p[frameType] == byte(http2.FrameSettings))
 			c.received.Store(true)
 		}
 		now := time.Since(c.arrivals.from)
@@ -68,6 +75,18 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 			c.arrivals.last.Store(max(1, int64(now)))
 			c.begin(now)
 		}
+	}
+	return n, err
+}
+
+// Write writes. Until the other end has sent its SETTINGS a failure is left to Read:
+// a server that is none of gRPC's answers the first bytes, closes, and is written to
+// once more. gRPC would tell of that write, and never read the answer, which alone
+// proves what the other end is.
+func (c *watchedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil && !c.settings.Load() {
+		return len(p), nil
 	}
 	return n, err
 }

@@ -1,7 +1,9 @@
 package cri
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -215,4 +218,52 @@ func TestTrickle(t *testing.T) {
 	if list, err := c.ListContainers(t.Context()); err != nil || len(list) != 6 {
 		t.Errorf("%d containers, %v", len(list), err)
 	}
+}
+
+// TestForeignServer: a server that answers the first bytes and closes is known by
+// its answer, also where the next bytes are written to it too late.
+func TestForeignServer(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request")
+		_ = c.Close()
+	}()
+	defer func() { _ = l.Close(); <-answered }()
+	c, err := New(Options{Path: l.Addr().String(), RPCTimeout: 20 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+		return &lateConn{Conn: conn, after: answered}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_, err = c.Version(t.Context())
+	if e := failure(t, err); !e.Foreign() {
+		t.Errorf("%+v, want what the server answered", *e)
+	}
+}
+
+// lateConn writes all but the first bytes only after something.
+type lateConn struct {
+	net.Conn
+	after <-chan struct{}
+	began bool
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	if c.began {
+		<-c.after
+	}
+	c.began = true
+	return c.Conn.Write(p)
 }
