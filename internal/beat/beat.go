@@ -8,18 +8,15 @@ package beat
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Least and Most bound the time between two beats; it is spread evenly between them.
-// Looks at a fixed period can be in phase with a fault that comes and goes, and never
-// see it; around a mean that is the fault's own period they would stay in phase for
-// long.
-const (
-	Least = 750 * time.Millisecond
-	Most  = time.Second
-)
+// most is the most time between two beats. It is spread: looks at a fixed period can be
+// in phase with a fault that comes and goes, and never see it; around a mean that is the
+// fault's own period they would stay in phase for long.
+const most = time.Second
 
 // beats are the next moments. The zero value is ready for use.
 type beats struct {
@@ -29,36 +26,25 @@ type beats struct {
 
 var common beats
 
-// After returns how long it is to the last beat within d. Where that is in less than
-// Least of Most of d, as it may be for a d that is not a whole number of seconds, the
-// wait is Spread(d), and ends at no beat.
+// After returns how long it is to the last beat within d. Where that comes too soon, as
+// it may for a d that is not a whole number of seconds, the wait is Spread(d).
 func After(d time.Duration) time.Duration { return common.after(time.Now(), d) }
 
-// Spread returns a time between Least of Most of d and d, at random.
+// Spread returns a time between three quarters of d and d, at random.
 func Spread(d time.Duration) time.Duration {
 	return soonest(d) + time.Duration(rand.Float64()*float64(d-soonest(d))) //nolint:gosec // no secret
 }
 
-func soonest(d time.Duration) time.Duration {
-	return time.Duration(float64(Least) / float64(Most) * float64(d))
-}
+func soonest(d time.Duration) time.Duration { return d / 4 * 3 }
 
 func (b *beats) after(now time.Time, d time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	passed := 0
-	for passed < len(b.next) && !b.next[passed].After(now) {
-		passed++
-	}
-	b.next = append(b.next[:0], b.next[passed:]...)
-	if len(b.next) > 0 && b.next[0].Sub(now) > Most {
-		b.next = b.next[:0] // the clock was set back: a test's
-	}
-	end := now.Add(d)
-	last := now
+	b.next = slices.DeleteFunc(b.next, func(at time.Time) bool { return !at.After(now) })
+	end, last := now.Add(d), now
 	for i := 0; ; i++ {
 		if i == len(b.next) {
-			b.next = append(b.next, last.Add(Least+rand.N(Most-Least)))
+			b.next = append(b.next, last.Add(Spread(most)))
 		}
 		if b.next[i].After(end) {
 			break

@@ -1,6 +1,7 @@
 package beat
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -12,32 +13,25 @@ func TestAfter(t *testing.T) {
 	now := time.Unix(1000, 0)
 	lengths := map[time.Duration]bool{}
 	for range 200 {
-		wait := b.after(now, Most)
-		if wait < 0 || wait > Most {
-			t.Fatalf("waits %s, at most %s", wait, Most)
+		wait := b.after(now, most)
+		if wait < 0 || wait > most {
+			t.Fatalf("waits %s, at most %s", wait, most)
 		}
 		now = now.Add(wait)
 		lengths[wait] = true
-		if beatsIn := b.after(now, 5*Most); !onBeat(&b, now.Add(beatsIn)) || beatsIn <= 4*Most {
+		if beatsIn := b.after(now, 5*most); !onBeat(&b, now.Add(beatsIn)) || beatsIn <= 4*most {
 			t.Fatalf("5 s away: waits %s", beatsIn)
 		}
 	}
 	if len(lengths) < 100 {
 		t.Errorf("%d lengths of 200 waits", len(lengths))
 	}
-	if wait := b.after(time.Unix(0, 0), Most); wait > Most {
+	if wait := b.after(time.Unix(0, 0), most); wait > most {
 		t.Errorf("the clock was set back: waits %s", wait)
 	}
 }
 
-func onBeat(b *beats, at time.Time) bool {
-	for _, next := range b.next {
-		if next.Equal(at) {
-			return true
-		}
-	}
-	return false
-}
+func onBeat(b *beats, at time.Time) bool { return slices.ContainsFunc(b.next, at.Equal) }
 
 // TestAfterSpread: where the last beat comes too soon, the wait is at random and at
 // most what was asked for.
