@@ -304,7 +304,7 @@ var chainReasons = []Reason{
 		Next: "`plegd status` names the container; look at its shim and at the runtime's log for it before you restart the runtime.",
 		Steps: []string{
 			"`{crictl} inspect CONTAINER` runs into its time limit for that container; the others are answered.",
-			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
+			stacksStep,
 			"`systemctl restart {unit}` releases a lock that is held inside the runtime.",
 		},
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),

@@ -3,7 +3,6 @@ package health
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -250,12 +249,12 @@ func (h *DockerProcess) broken() bool {
 	return !h.DownSince.IsZero() || h.exhausted() && queued
 }
 
-// pidOr is the process's number, or a word where none is known to run.
-func (h *DockerProcess) pidOr(word string) string {
+// pidText is the process's number, "" where none is known to run.
+func (h *DockerProcess) pidText() string {
 	if h == nil || h.Process == nil || !h.Process.Alive {
-		return word
+		return ""
 	}
-	return strconv.Itoa(h.Process.PID)
+	return pidText(h.Process.PID)
 }
 
 func (h *DockerProcess) gone() bool { return h.Process != nil && !h.Process.Alive }

@@ -109,7 +109,7 @@ var runtimeReasons = []Reason{
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p {pid}`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
 			"`cat /proc/pressure/{cpu,io,memory}`: is the whole node starved?",
-			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
+			stacksStep,
 			"`systemctl restart {unit}`: running containers are kept.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not when its threads are in D: a process in D cannot be killed.",
@@ -133,7 +133,7 @@ var runtimeReasons = []Reason{
 		Steps: []string{
 			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
 			"`{crictl} pods`, `{crictl} ps`: the one that runs into its time limit shows which lock. `{crictl} inspect CONTAINER` does, too, for the container that holds it.",
-			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
+			stacksStep,
 			"`systemctl restart {unit}` helps only where no shim is stuck.",
 		},
 		Restart: HelpsMaybe, RestartNote: "Not while a shim is stuck: the restart then takes long and its pod's running containers are called EXITED, without an owner. Behind a runc that hangs, lists are answered 1 s after the restart and no container is lost (tried on containerd 1.6, 1.7 and 2.4).",

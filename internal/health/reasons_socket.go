@@ -217,7 +217,7 @@ var socketReasons = []Reason{
 		Steps: []string{
 			"`ss -xlp src {socket}`: a growing Recv-Q is connections that nobody accepts.",
 			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
-			"`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report.",
+			stacksStep,
 		},
 		Restart: HelpsYes, RestartNote: "Running containers are kept.",
 		match: func(w *view) []string {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -31,6 +32,9 @@ const (
 	wordClient = "{client}"
 )
 
+// stacksStep is a step of every reason whose process may hang in itself.
+const stacksStep = "`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report."
+
 // subjectWords are the words that stand for the process that a reason is about: the
 // one of that kind in the chain of waiting, else the reason's subject.
 var subjectWords = []struct {
@@ -42,11 +46,15 @@ var subjectWords = []struct {
 // for a runtime whose cgroup names none.
 var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO: "crio", "docker": "docker"}
 
-// genericSteps replaces the words by what a page can say of them, which is about no
+// genericWords are the words, each with what a page can say of it, which is about no
 // node in particular.
-var genericSteps = strings.NewReplacer(wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"),
-	wordCgroup, "/CGROUP", wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
-	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID", wordClient, "PID")
+var genericWords = []string{
+	wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"), wordCgroup, "/CGROUP",
+	wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
+	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID", wordClient, "PID",
+}
+
+var genericSteps = strings.NewReplacer(genericWords...)
 
 // crictl is crictl as it asks the runtime behind a socket.
 func crictl(socket string) string { return "crictl -r unix://" + socket }
@@ -81,65 +89,58 @@ func (r *Reason) pageWords() string {
 // of the chain of waiting that its verdict has.
 // What is not known keeps its generic word.
 func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
-	pid, unit, socket := "PID", "UNIT", "SOCKET"
-	if p := f.Evidence.Process; p != nil && p.PID > 0 && p.Alive {
-		pid = strconv.Itoa(p.PID)
+	var known []string
+	is := func(word, value string) {
+		if value != "" {
+			known = append(known, word, value)
+		}
 	}
-	if name := f.unit(); name != "" {
-		unit = name
+	process, docker := f.Evidence.Process, f.Evidence.Docker
+	if process != nil && process.Alive {
+		is(wordPID, pidText(process.PID))
 	}
+	if docker != nil {
+		is(wordDockerd, docker.Daemon.pidText())
+		is(wordStacks, cmp.Or(docker.Daemon.pidText(), "DOCKERD"))
+		is(wordContainerd, docker.Containerd.pidText())
+	} else if process != nil && process.Alive {
+		is(wordStacks, pidText(process.PID))
+	}
+	is(wordUnit, f.unit())
 	if f.Endpoint.Path != "" {
-		socket = f.Endpoint.Path
+		is(wordSocket, f.Endpoint.Path)
+		is(wordCrictl, crictl(f.Endpoint.Path))
 	}
-	dockerd, containerd := "DOCKERD", "CONTAINERD"
-	if d := f.Evidence.Docker; d != nil {
-		dockerd, containerd = d.Daemon.pidOr(dockerd), d.Containerd.pidOr(containerd)
+	if c := f.Evidence.Cgroup; c != nil && c.Path != "/" {
+		is(wordCgroup, c.Path)
 	}
-	cgroup := "/CGROUP"
-	if c := f.Evidence.Cgroup; c != nil && c.Path != "" && c.Path != "/" {
-		cgroup = c.Path
-	}
-	storage := "DIRECTORY"
 	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
-		storage = s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory
+		is(wordStorage, s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory)
 	}
-	words := []string{
-		wordStorage, storage, wordPID, pid, wordUnit, unit, wordSocket, socket, wordCrictl, crictl(socket), wordCgroup, cgroup,
-		wordDockerd, dockerd, wordContainerd, containerd, wordStacks, f.stacksPID(pid), wordHolder, f.lockHolder(), wordBlocked, f.blockedThread(),
+	if process != nil && process.Lock != nil {
+		is(wordHolder, pidText(process.Lock.HolderPID))
 	}
+	is(wordBlocked, f.blockedThread())
 	for _, w := range subjectWords {
 		pid, _ := Subject(f, w.reason)
 		if i := slices.IndexFunc(chain, func(l Link) bool { return w.kind != "" && l.Kind == w.kind && l.PID > 0 }); i >= 0 {
 			pid = chain[i].PID
 		}
-		text := genericSteps.Replace(w.word)
-		if pid > 0 {
-			text = strconv.Itoa(pid)
-		}
-		words = append(words, w.word, text)
+		is(w.word, pidText(pid))
 	}
-	return strings.NewReplacer(words...)
+	return strings.NewReplacer(slices.Concat(known, genericWords)...)
 }
 
-// stacksPID is the process that writes its goroutine stacks on SIGUSR1: the runtime's,
-// behind cri-dockerd that of dockerd.
-func (f *Facts) stacksPID(runtime string) string {
-	if d := f.Evidence.Docker; d != nil {
-		return d.Daemon.pidOr("DOCKERD")
+// pidText is a pid as a step has it, "" where it is not known.
+func pidText(pid int) string {
+	if pid <= 0 {
+		return ""
 	}
-	return runtime
-}
-
-// lockHolder is the process that holds the file lock that the runtime waits for.
-func (f *Facts) lockHolder() string {
-	if p := f.Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
-		return strconv.Itoa(p.Lock.HolderPID)
-	}
-	return "HOLDER"
+	return strconv.Itoa(pid)
 }
 
 // blockedThread is the thread in D that RuntimeStorageStall is about, as a path below
-// /proc.
+// /proc, "" where it is not known.
 func (f *Facts) blockedThread() string {
 	pid, _ := Subject(f, RuntimeStorageStall)
 	processes := []*Process{f.Evidence.Process}
@@ -156,7 +157,7 @@ func (f *Facts) blockedThread() string {
 			return fmt.Sprintf("%d/task/%d", pid, longest.TID)
 		}
 	}
-	return "PID/task/TID"
+	return ""
 }
 
 // unit is the runtime's systemd unit, "" while that is not known.
