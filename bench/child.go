@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
@@ -89,7 +88,7 @@ func child(args []string) error {
 // start starts what a child is; handle obeys an order.
 func start(ctx context.Context, name, socket, address string, pods, containers int, churn float64) (handle func(order) (round, error), end func(), err error) {
 	handle, end = func(order) (round, error) { return round{}, nil }, func() {}
-	if slices.Contains(partNames(), name) {
+	if runsAsPlegd(name) {
 		plegd.LimitMemory()
 	}
 	switch name {
@@ -164,7 +163,7 @@ func startChild(ctx context.Context, name string, args ...string) (*process, err
 	}
 	p.enc, p.dec = json.NewEncoder(p.in), json.NewDecoder(bufio.NewReader(out))
 	start := p.cmd.Start
-	if slices.Contains(partNames(), name) {
+	if runsAsPlegd(name) {
 		start = func() error { return startAsUnit(p.cmd) }
 	}
 	if err := start(); err != nil {

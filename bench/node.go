@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -124,9 +125,11 @@ func startDaemon(ctx context.Context, binary, socket string) (*daemon, error) {
 }
 
 // startAsUnit starts a process with the timer slack that the unit has: the thread
-// that starts it hands on its own. The caller's goroutine is locked to its thread.
+// that starts it hands on its own.
 func startAsUnit(cmd *exec.Cmd) error {
 	const unitSlack = time.Millisecond // TimerSlackNSec=
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(unitSlack), 0, 0, 0); err != nil {
 		return fmt.Errorf("set the timer slack: %w", err)
 	}

@@ -15,8 +15,10 @@ const (
 	probesName   = "probes"
 )
 
-// partNames are the parts of plegd that run as plegd does.
-func partNames() []string { return []string{relistName, evidenceName, probesName} }
+// runsAsPlegd reports whether a child is a part of plegd, which runs as plegd does.
+func runsAsPlegd(name string) bool {
+	return name == relistName || name == evidenceName || name == probesName
+}
 
 // runEvidence runs the sources of evidence that the daemon runs, at the pace that
 // they have while all is well.
