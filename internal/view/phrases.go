@@ -29,12 +29,13 @@ func For(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age
 // plegd has watched for as long as the kubelet's rules take, that is not what the
 // node's own kubelet writes: it may know better from before.
 func Kubelet(s *health.Snapshot) string {
+	silent := s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown
 	switch {
 	case s.State == health.StateStarting && !s.NodeReady:
 		return "one that started when plegd did would say: " + Say(s.KubeletMessage)
-	case s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown && s.NodeReady:
+	case silent && s.NodeReady:
 		return "writes nothing; the node controller's message will be: " + Say(s.KubeletMessage)
-	case s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown && s.ReadyIn == nil:
+	case silent && s.ReadyIn == nil:
 		return "writes nothing; the node controller's message: " + Say(s.KubeletMessage)
 	case s.NodeReady && s.ReadyIn != nil && s.RulesOK:
 		return "may have called this node NotReady when the runtime answered again, until its next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
