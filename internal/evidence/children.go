@@ -59,7 +59,7 @@ type childrenSource struct {
 	found       family // by the last search
 	searched    time.Time
 	searches    int
-	open        map[proc.ID]*proc.OpenStat // of those that were found
+	open        map[proc.ID]*proc.StatFile // of those that were found
 	searchAgain func() time.Duration
 	changes     func() uint64
 	changed     uint64 // at the last search
@@ -98,9 +98,9 @@ type ChildrenOptions struct {
 // ends. So those of a runtime that runs in a pod do not count. Its arguments must
 // name the runtime besides (childrenOwner): those of another runtime on the node,
 // as of dockerd's containerd or of podman, are neither counted nor named, nor what
-// they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D
-// when the same thread has not run since the sample before. That its cgroup is
-// frozen on v2, or that a thread other than the first is in D, is looked for in
+// they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once,
+// as D when the same thread has not run since the sample before. That its cgroup
+// is frozen on v2, or that a thread other than the first is in D, is looked for in
 // turn: of 2 shims in each sample.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
@@ -132,7 +132,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
 		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
-		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.OpenStat{}, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.StatFile{}, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *childrenSource) stat(id proc.ID) (proc.Stat, error) {
 			return c.reader.Stat(c.procfs, id.PID)
 		}
 		var err error
-		if f, err = proc.Open(c.procfs, id.PID); err != nil {
+		if f, err = proc.OpenStat(c.procfs, id.PID); err != nil {
 			return proc.Stat{}, err
 		}
 		c.open[id] = f

@@ -90,18 +90,24 @@ func (s *apiServer) monitor(stop <-chan struct{}) {
 
 // setUnknown sets Ready to Unknown; the caller holds the lock.
 func (s *apiServer) setUnknown() {
-	status, _ := s.node["status"].(map[string]any)
-	conditions, _ := status["conditions"].([]any)
-	i := indexOf(conditions, "type", "Ready")
-	if i < 0 {
-		return
-	}
-	ready, _ := conditions[i].(map[string]any)
-	if ready["status"] == "Unknown" {
+	ready := s.ready()
+	if ready == nil || ready["status"] == "Unknown" {
 		return
 	}
 	ready["status"], ready["reason"], ready["message"] = "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."
 	s.update("MODIFIED")
+}
+
+// ready is the node's Ready condition, nil while it has none; the caller holds the lock.
+func (s *apiServer) ready() map[string]any {
+	status, _ := s.node["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	i := indexOf(conditions, "type", "Ready")
+	if i < 0 {
+		return nil
+	}
+	ready, _ := conditions[i].(map[string]any)
+	return ready
 }
 
 // Writes returns the writes of the Ready condition so far, and a channel that is
@@ -114,13 +120,10 @@ func (s *apiServer) Writes() ([]readyWrite, <-chan struct{}) {
 
 // record notes the node's Ready condition; the caller holds the lock.
 func (s *apiServer) record() {
-	status, _ := s.node["status"].(map[string]any)
-	conditions, _ := status["conditions"].([]any)
-	i := indexOf(conditions, "type", "Ready")
-	if i < 0 {
+	ready := s.ready()
+	if ready == nil {
 		return
 	}
-	ready, _ := conditions[i].(map[string]any)
 	text := func(key string) string { v, _ := ready[key].(string); return v }
 	s.writes = append(s.writes, readyWrite{At: time.Now(), Status: text("status"), Reason: text("reason"), Message: text("message")})
 	close(s.changed)

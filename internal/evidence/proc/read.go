@@ -43,9 +43,9 @@ func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) 
 func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
 
 func (r *Reader) read(path string, record bool) ([]byte, error) {
-	fd, err := retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	fd, err := open(path)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	r.buffer()
@@ -78,6 +78,14 @@ func (r *Reader) buffer() []byte {
 func ReadFile(path ...string) ([]byte, error) {
 	var r Reader
 	return r.Read(filepath.Join(path...))
+}
+
+func open(path string) (fd int, err error) {
+	fd, err = retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
 }
 
 func retryIntr(call func() (int, error)) (int, error) {

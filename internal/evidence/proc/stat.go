@@ -3,7 +3,6 @@ package proc
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"math"
 	"strconv"
 	"time"
@@ -158,23 +157,22 @@ func (r *Reader) Stat(procfs string, pid int) (Stat, error) {
 	return ParseStat(b)
 }
 
-// OpenStat is the stat file of a process, held open: to read it again costs half of
+// StatFile is the stat file of a process, held open: to read it again costs half of
 // what opening it each time does. After the end of the process a read fails (Gone),
 // whoever has its pid then.
-type OpenStat struct{ fd int }
+type StatFile struct{ fd int }
 
-// Open opens /proc/PID/stat.
-func Open(procfs string, pid int) (*OpenStat, error) {
-	path := Path(procfs, pid, "stat")
-	fd, err := retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+// OpenStat opens /proc/PID/stat.
+func OpenStat(procfs string, pid int) (*StatFile, error) {
+	fd, err := open(Path(procfs, pid, "stat"))
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	return &OpenStat{fd}, nil
+	return &StatFile{fd}, nil
 }
 
 // Again reads it again.
-func (r *Reader) Again(f *OpenStat) (Stat, error) {
+func (r *Reader) Again(f *StatFile) (Stat, error) {
 	b := r.buffer()
 	n, err := retryIntr(func() (int, error) { return unix.Pread(f.fd, b, 0) })
 	if err != nil {
@@ -184,7 +182,7 @@ func (r *Reader) Again(f *OpenStat) (Stat, error) {
 }
 
 // Close closes it.
-func (f *OpenStat) Close() { _ = unix.Close(f.fd) } // only read from
+func (f *StatFile) Close() { _ = unix.Close(f.fd) } // only read from
 
 // ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
 // T (stopped, or held by a tracer), Z, other.
