@@ -25,8 +25,12 @@
     // Labels of every alert, for the routes of your Alertmanager.
     alertLabels: {},
 
-    // How often the rules are evaluated; empty: the server's evaluation_interval. 30 s or less.
+    // How often the rules are evaluated; empty: the server's evaluation_interval. No longer
+    // than the scrape interval.
     interval: '',
+    // How old a node's newest sample may be: two scrape intervals. With less a sample that is
+    // late, as by remote write, ends an alert or begins its `for` again.
+    lookback: '1m',
 
     // When something is wrong.
     notReadySoonSeconds: 60,  // PLEGNotReadySoon: time left

@@ -9,9 +9,9 @@ function(config) {
     + (if range == '' then '' else '[' + range + ']')
     + (if offset == '' then '' else ' offset ' + offset),
 
-  // last is the newest sample of the last minute: a scrape that a busy node misses does not
+  // last is the newest sample of the last two scrapes: one that a busy node misses does not
   // end an alert, nor begin its `for` again.
-  last(name, matchers=''):: 'last_over_time(' + $.metric(name, matchers, '1m') + ')',
+  last(name, matchers=''):: 'last_over_time(' + $.metric(name, matchers, config.lookback) + ')',
 
   // up selects the targets that may be plegds.
   up:: 'up' + (if config.upSelector == '' then '' else '{' + config.upSelector + '}'),

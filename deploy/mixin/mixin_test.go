@@ -181,3 +181,26 @@ func TestThresholds(t *testing.T) {
 		t.Errorf("%d of 2 settings reach the rules", found)
 	}
 }
+
+// TestLookback: every rule that takes a node's newest sample takes it from the configured time.
+func TestLookback(t *testing.T) {
+	m, err := evaluate(`{lookback: '77s'}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`last_over_time\(pleg_\w+(?:\{[^}]*\})?\[(\w+)\]\)`)
+	found := 0
+	for _, g := range m.Alerts.Groups {
+		for _, r := range g.Rules {
+			for _, window := range newest.FindAllStringSubmatch(r.Expr, -1) {
+				found++
+				if window[1] != "77s" {
+					t.Errorf("%s: %s", r.Alert, window[0])
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no rule takes a newest sample")
+	}
+}

@@ -27,7 +27,7 @@ const fleet = 200
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	lab.RequirePrograms(t, "prometheus")
-	nodes, plegds := nodes(t)
+	nodes, plegds := nodes(t, 3)
 
 	address := freeAddress(t)
 	text := scraping(15*time.Second, nodes, "test", 0, fleet) + self(address) + "rule_files: [plegd.rules.yml, plegd.recording.yml]\n"
@@ -112,10 +112,10 @@ func asker(t *testing.T, base string) func(string) float64 {
 	}
 }
 
-// nodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer for
-// a third of the nodes each, at every scrape: one with 110 pods that come and go, one
-// whose list hangs, one without a network.
-func nodes(t *testing.T) (address string, plegds []*lab.Plegd) {
+// nodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer at
+// every scrape: of each `group` nodes the second has a list that hangs, the third has no
+// network, and the others have 110 pods that come and go.
+func nodes(t *testing.T, group int) (address string, plegds []*lab.Plegd) {
 	t.Helper()
 	var proxies []*httputil.ReverseProxy
 	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
@@ -137,7 +137,10 @@ func nodes(t *testing.T) (address string, plegds []*lab.Plegd) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
-		proxies[n%len(proxies)].ServeHTTP(w, r)
+		if n %= group; n >= len(proxies) {
+			n = 0
+		}
+		proxies[n].ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://"), plegds
