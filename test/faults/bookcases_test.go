@@ -55,11 +55,7 @@ var bookCases = []bookCase{
 				}
 			},
 		},
-		symptom: health.RuntimeListStall, within: sweptWithin,
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
-		},
-		first: func(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) },
+		symptom: health.RuntimeListStall, within: sweptWithin, culprit: stoppedShim, first: continueShim,
 	},
 	{
 		row: 1, form: "b", source: "[containerd 9770](https://github.com/containerd/containerd/issues/9770)", made: "the file system of runc's state frozen (fsfreeze), and UpdateContainerResources: the shim's runc is in D",
@@ -104,11 +100,7 @@ var bookCases = []bookCase{
 				}
 			},
 		},
-		symptom: health.RuntimeListStall, within: sweptWithin,
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
-		},
-		first: func(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) },
+		symptom: health.RuntimeListStall, within: sweptWithin, culprit: stoppedShim, first: continueShim,
 	},
 	{
 		row: 2, source: "[containerd 3529](https://github.com/containerd/containerd/pull/3529), [5274](https://github.com/containerd/containerd/issues/5274)", made: "a process in the shim's place that reads nothing, and UpdateContainerResources",
@@ -266,6 +258,12 @@ var bookCases = []bookCase{
 		first: func(b *bench) string { return "fsfreeze -u" },
 	},
 }
+
+func stoppedShim(b *bench) health.Link {
+	return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
+}
+
+func continueShim(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) }
 
 // secondRuntimeLink is the runtime that has taken the path.
 func secondRuntimeLink(b *bench) health.Link {
