@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,38 +113,74 @@ func asker(t *testing.T, base string) func(string) float64 {
 	}
 }
 
-// nodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer at
-// every scrape: of each `group` nodes the second has a list that hangs, the third has no
-// network, and the others have 110 pods that come and go.
+// nodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer: of each
+// `group` nodes the second has a list that hangs, the third has no network, and the others
+// have 110 pods that come and go.
 func nodes(t *testing.T, group int) (address string, plegds []*lab.Plegd) {
 	t.Helper()
-	var proxies []*httputil.ReverseProxy
+	var pages []*page
 	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
 		r := newRuntime(t, "--pods=110", "--churn=0.02")
 		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 		p.AwaitState(time.Minute, "healthy")
 		r.fail(fault)
-		u, err := url.Parse("http://" + p.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// As many connections as a plegd takes at once: the rest of a burst waits.
-		few := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16}
-		t.Cleanup(few.CloseIdleConnections)
-		proxies, plegds = append(proxies, &httputil.ReverseProxy{Transport: few, Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(u)
-			r.Out.URL.Path = "/metrics"
-		}}), append(plegds, p)
+		pages, plegds = append(pages, &page{url: "http://" + p.Address + "/metrics"}), append(plegds, p)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
-		if n %= group; n >= len(proxies) {
+		if n %= group; n >= len(pages) {
 			n = 0
 		}
-		proxies[n].ServeHTTP(w, r)
+		pages[n].ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://"), plegds
+}
+
+// A page is the metrics of one plegd, asked for at most once a second: the machine that
+// plays a fleet has not the cores that the fleet's plegds have.
+type page struct {
+	url string
+
+	mu     sync.Mutex
+	at     time.Time
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.at) > time.Second {
+		if err := p.ask(r); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+	}
+	maps.Copy(w.Header(), p.header)
+	w.WriteHeader(p.status)
+	_, _ = w.Write(p.body)
+}
+
+// ask asks the plegd as the scraper asks, who accepts gzip.
+func (p *page) ask(r *http.Request) error {
+	ask, err := http.NewRequest(http.MethodGet, p.url, nil)
+	if err != nil {
+		return err
+	}
+	ask.Header = r.Header.Clone()
+	answer, err := (&http.Client{Timeout: 15 * time.Second}).Do(ask)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	p.at, p.status, p.header, p.body = time.Now(), answer.StatusCode, answer.Header, body
+	return nil
 }
 
 // value asks for a single number.
