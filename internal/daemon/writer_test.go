@@ -112,9 +112,11 @@ func (k *plainKubelet) changes() []time.Time {
 type writerCase struct {
 	name    string
 	timeout time.Duration // 0: 2 min
-	fault   func(*watched)
-	end     func(*watched)
-	lasts   time.Duration // the fault
+	// later is how long after a Version call of plegd's the fault begins.
+	later time.Duration
+	fault func(*watched)
+	end   func(*watched)
+	lasts time.Duration // the fault
 	// from and by bound the API's first NotReady, in seconds after the fault
 	// began, as measured beside a real kubelet; both 0: it stays Ready.
 	from, by float64
@@ -150,6 +152,8 @@ func TestNodeStatusWriter(t *testing.T) {
 		{name: "lists fail", fault: failpoints("ListContainers=error(Internal: boom)"), lasts: 220 * time.Second, from: 179, by: 191},
 		{name: "Version alone hangs", fault: failpoints("Version=hang"), lasts: 300 * time.Second},
 		{name: "Version and lists hang", fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262},
+		{name: "Version and lists hang, 4 s after a Version call", later: 4 * time.Second, fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262},
+		{name: "Version and lists hang, just before a Version call", later: 4600 * time.Millisecond, fault: failpoints("Version=hang;ListPodSandbox=hang"), lasts: 300 * time.Second, from: 250, by: 262},
 		{name: "Status hangs", fault: failpoints("Status=hang"), lasts: 80 * time.Second, from: 25, by: 41},
 		{name: "Status fails", fault: failpoints("Status=error(Internal: boom)"), lasts: 80 * time.Second, from: 25, by: 41},
 	} {
@@ -173,7 +177,7 @@ func (c *writerCase) run(t *testing.T, i int) {
 		cfg.RPCTimeout = timeout
 		cfg.InspectTimeout = min(cfg.InspectTimeout, timeout)
 	})
-	const at = 60*time.Second + 300*time.Millisecond
+	at := 60*time.Second + 300*time.Millisecond + c.later
 	w.at(at)
 	c.fault(w)
 	began := time.Now()

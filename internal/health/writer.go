@@ -21,6 +21,10 @@ const (
 	// versionHangAfter is how long a Version call must be unanswered to count as
 	// hanging.
 	versionHangAfter = 900 * time.Millisecond
+	// listHangAfter is the same of a list beside it, and besideVersion how long it
+	// is left open, where no list has ended since that call, whether one hangs too.
+	listHangAfter = 500 * time.Millisecond
+	besideVersion = 2500 * time.Millisecond
 	// releaseSettle is how long the result of an update that hung is left open
 	// after its end: the kubelet's Status call ends at the same moment, and which
 	// of the two is first decides whether the update finds the runtime down.
@@ -403,14 +407,16 @@ func (w *view) versionHang() hang {
 	if v.HangsSince.IsZero() || w.age(v.HangsSince) < versionHangAfter {
 		return hang{}
 	}
+	if !w.listsKnown(v.HangsSince) {
+		return hang{}
+	}
 	h := hang{hanging: true, from: v.Ended, by: v.HangsSince}
-	// Where nothing at all has been answered since another call began, that call
-	// and the last answer bound the moment better.
-	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && in.PhaseStart.After(w.lastAnswer) {
-		if in.PhaseStart.Before(h.by) {
-			h.by = in.PhaseStart
+	// Calls that began to hang within each other's bounds hang for the same reason.
+	if last, start := w.hangingList(); !start.IsZero() && last.Before(h.by) && h.from.Before(start) {
+		h.from = laterOf(h.from, last)
+		if start.Before(h.by) {
+			h.by = start
 		}
-		h.from = laterOf(h.from, w.lastAnswer)
 	}
 	if h.from.IsZero() { // since before plegd started
 		h.from = w.f.Started
@@ -422,6 +428,29 @@ func (w *view) versionHang() hang {
 		h.from = h.by
 	}
 	return h
+}
+
+// listsKnown reports whether it is known by now if a list hangs beside a Version
+// call that began at since and is unanswered.
+func (w *view) listsKnown(since time.Time) bool {
+	if _, _, hangs := w.listUnanswered(listHangAfter); hangs || w.age(since) >= besideVersion {
+		return true
+	}
+	last := w.f.Relist.Last
+	return last != nil && last.End.After(since)
+}
+
+// hangingList returns the start of the list that hangs and what was answered last
+// before it: of all calls where nothing has been answered since, else of that one.
+// A fault that holds up Version as well began between the two. Zero for no list.
+func (w *view) hangingList() (last, start time.Time) {
+	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && in.PhaseStart.After(w.lastAnswer) {
+		return w.lastAnswer, in.PhaseStart
+	}
+	if phase, start, ok := w.listUnanswered(listHangAfter); ok {
+		return w.f.Calls[string(phase)].LastOK, start
+	}
+	return last, start
 }
 
 // lastEnd is when any call last ended other than by its timeout: up to then
