@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
@@ -33,11 +35,14 @@ const (
 type waiting struct {
 	d     *Daemon
 	chain atomic.Pointer[health.Chain]
-	// operation is the list that hung last, for the moment between two attempts, called
-	// when it was, and begun when it began to be unanswered.
-	operation     string
-	called, begun time.Time
-	said          string
+	// operation is the list that hung last, for the moment between two attempts, and
+	// called when it was.
+	operation string
+	called    time.Time
+	// begun is when what hangs began to be unanswered: a call that is suspected, and then
+	// hangs, is one fault.
+	begun time.Time
+	said  string
 }
 
 // String names the task.
@@ -107,8 +112,8 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 	e.Explore(ctx, s)
 }
 
-// symptom returns the call that hangs, by the last verdict, or the list that may soon
-// be said to; while none does, the process that the primary reason is about.
+// symptom returns the call that hangs, by the last verdict, or the one that may soon be
+// said to; while none does, the process that the primary reason is about.
 func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	published := t.d.judge.published.Load()
 	if published == nil {
@@ -122,7 +127,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			first = append(first, child.Sandbox)
 		}
 	}
-	uid, list := "", false
+	uid, list, call := "", false, false
 	for _, a := range published.Verdict.Active {
 		switch a.ID {
 		case health.RuntimeListStall:
@@ -138,30 +143,38 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			}
 			for _, p := range append(f.Relist.Inspecting, f.Relist.Failing...) {
 				if stuck := p.Err == nil && now.Sub(orElse(p.CallStart, p.Start)) >= time.Second; stuck || p.Err != nil && p.Err.Code == string(cri.CodeDeadlineExceeded) {
-					s.Operation, s.Since, s.Called, uid, ok = p.Operation, a.Since, orElse(p.CallStart, p.Start), p.UID, true
+					t.begun = orElse(t.begun, a.Since)
+					s.Operation, s.Called, uid, call, ok = p.Operation, orElse(p.CallStart, p.Start), p.UID, true, true
 					break
 				}
 			}
 		case health.RuntimeUnresponsive:
 			s.Operation, s.Since, s.Called, ok = "every call", a.Since, a.Since, true
-			list = false
+			list, call = false, false
 			s.OthersAnswered = func() bool { return false }
 		}
 	}
+	s.Lasts = func() bool { return true }
 	if !ok {
 		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process != 0 {
 			s.Since, ok = published.Verdict.Active[0].Since, true
 		} else if phase, since, suspected := health.SuspectedList(f, now); suspected {
 			t.operation, t.called, t.begun = string(phase), since, since
 			list, ok = true, true
+		} else if p := health.SuspectedInspection(f, now); p != nil {
+			t.begun = p.CallStart
+			s.Operation, s.Called, uid, call, ok = p.Operation, p.CallStart, p.UID, true, true
+			s.Lasts = func() bool { return t.unanswered(p) }
 		}
 	}
-	s.Lasts = func() bool { return true }
-	if list {
+	switch {
+	case list:
 		called := t.called
 		s.Operation, s.Since, s.Called = t.operation, t.begun, called
 		s.Lasts = func() bool { return t.d.loop.Snapshot().PhaseStart.Equal(called) }
-	} else {
+	case call:
+		s.Since = t.begun
+	default:
 		t.begun = time.Time{}
 	}
 	if !ok {
@@ -173,6 +186,14 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		s.OthersAnswered = t.othersAnswered
 	}
 	return s, ok
+}
+
+// unanswered reports whether the call of an inspection is still under way.
+func (t *waiting) unanswered(p *health.PodInspection) bool {
+	return slices.ContainsFunc(t.d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
+		_, _, call, ok := i.Progress()
+		return ok && i.UID == p.UID && call.Equal(p.CallStart)
+	})
 }
 
 // othersAnswered reports whether Version is answered beside a call that hangs.

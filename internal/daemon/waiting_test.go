@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -55,6 +57,54 @@ func TestSweepEndsWithTheList(t *testing.T) {
 		w.at(40 * time.Second)
 		if n := asked() - slow; n != 0 {
 			t.Errorf("%d containers were asked for after the slow list, while no call hangs alone", n)
+		}
+	})
+}
+
+// TestInspectionFollowedBeforeItHangs: whom the inspection of a pod waits for is looked
+// for as soon as it takes longer than usual, and is shown from the moment at which it
+// counts as hanging. The calls that are made for it are few, and made once.
+func TestInspectionFollowedBeforeItHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 0), nil)
+		w.at(fault)
+		w.fail("PodSandboxStatus=hang")
+		w.rt.AddPod(fakeruntime.PodSpec{Name: "stuck", Namespace: "default"})
+		const inspection = 11 * time.Second // it begins
+		asked := func() int { return w.rt.Calls("PodSandboxStatus").Started }
+		before := asked()
+		if s := w.at(inspection + 1400*time.Millisecond); s.Reason != "" || s.Chain != nil || asked() != before+2 {
+			t.Errorf("%s: %+v, %d calls, before the inspection counts as hanging", s.Reason, s.Chain, asked()-before)
+		}
+		s := w.at(inspection + 3300*time.Millisecond)
+		if c := s.Culprit; s.Reason != health.PodInspectionStall || c == nil || c.Name != "default/stuck" {
+			t.Errorf("%s: %+v once the inspection hangs", s.Reason, s.Chain)
+		}
+		if w.at(inspection + 9*time.Second); asked() != before+2 {
+			t.Errorf("%d calls for one inspection that hangs", asked()-before)
+		}
+		w.fail("")
+		if s := w.at(inspection + 20*time.Second); s.State != health.StateHealthy || s.Facts.Evidence.Chain != nil {
+			t.Errorf("%s: %+v after the hang", s.State, s.Facts.Evidence.Chain)
+		}
+	})
+}
+
+// TestSlowInspectionsAreNotFollowed: of inspections that all take long none is
+// suspected, once one has been answered.
+func TestSlowInspectionsAreNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, fakeRuntime(10, 0), nil)
+		w.fail("PodSandboxStatus=delay(1s)")
+		w.at(3 * time.Second)
+		const pods = 30
+		before := w.rt.Calls("PodSandboxStatus").Started
+		for i := range pods {
+			w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprint("slow-", i), Namespace: "default"})
+		}
+		w.at(40 * time.Second)
+		if n := w.rt.Calls("PodSandboxStatus").Started - before; n != pods {
+			t.Errorf("%d calls for %d pods", n, pods)
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 const chainValid = 3 * time.Second
 
 // chain returns the chain of waiting that the evidence holds, nil where it has none
-// or where it is too old to be true still. That of a list is looked for before the
-// list counts as hanging, and counts from then on.
+// or where it is too old to be true still. That of a call is looked for before the
+// call counts as hanging, and counts from then on.
 func (w *view) chain() *Chain {
 	c := w.f.Evidence.Chain
 	if c == nil || w.age(c.At) > chainValid {
@@ -23,11 +23,19 @@ func (w *view) chain() *Chain {
 			return nil
 		}
 	}
+	if len(c.Links) > 0 && c.Links[0].isInspection() {
+		if hang, givenUp := w.hangingInspections(); len(hang)+givenUp == 0 {
+			return nil
+		}
+	}
 	return c
 }
 
 // isList reports whether a link is a list.
 func (l *Link) isList() bool { return l.Kind == KindCall && strings.HasPrefix(l.Name, "list_") }
+
+// isInspection reports whether a link is a call for the status of a pod or container.
+func (l *Link) isInspection() bool { return l.Kind == KindCall && strings.HasSuffix(l.Name, "_status") }
 
 // containerStalledAfter is how long a list must be unanswered until a container is
 // blamed for it of which nobody is seen who holds its lock: a runtime that gets no CPU

@@ -156,3 +156,41 @@ func TestContainerStalledTakesTime(t *testing.T) {
 		}
 	}
 }
+
+// TestChainBeforeTheInspectionHangs: an inspection is suspected before it counts as
+// hanging, while Version is answered; the chain that was found meanwhile counts from
+// the hang on.
+func TestChainBeforeTheInspectionHangs(t *testing.T) {
+	for _, tt := range []struct {
+		unanswered      time.Duration
+		usual           time.Duration // of the last that was answered
+		version         time.Duration // since it was answered
+		suspected, hang bool
+	}{
+		{unanswered: 400 * time.Millisecond},
+		{unanswered: 600 * time.Millisecond, suspected: true},
+		{unanswered: 600 * time.Millisecond, version: time.Second},
+		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
+		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
+		{unanswered: 2 * time.Second, usual: time.Second},
+		{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true},
+	} {
+		f := healthyFacts(t0)
+		start := t0.Add(-tt.unanswered)
+		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseInspect, PhaseStart: start, Pods: 1}
+		f.Relist.Inspecting = []PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
+		f.Calls = answeredCalls()
+		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
+		f.Version.Ended = t0.Add(-tt.version)
+		f.Evidence.Chain = &Chain{At: t0, Links: []Link{
+			{Kind: KindCall, Name: "container_status"}, {Kind: KindContainer, Name: "a/b/c"},
+			{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"},
+		}}
+		if p := SuspectedInspection(&f, t0); (p != nil) != tt.suspected {
+			t.Errorf("%+v: suspected: %+v", tt, p)
+		}
+		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
+			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
+		}
+	}
+}

@@ -91,24 +91,12 @@ var podReasons = []Reason{
 		Restart: HelpsMaybe, RestartNote: "A stuck shim outlives the runtime's restart, and can hold up its start.",
 		match: func(w *view) []string {
 			var out []string
-			stuck := 0
-			for _, p := range w.f.Relist.Inspecting {
-				// Several calls that are each answered slowly are no hang.
-				if since := orElse(p.CallStart, p.Start); w.age(since) >= inspectHangAfter {
-					if stuck == 0 {
-						out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(since)), p.Operation))
-					}
-					stuck++
-				}
+			hang, givenUp := w.hangingInspections()
+			if len(hang) > 0 {
+				out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(orElse(hang[0].CallStart, hang[0].Start))), hang[0].Operation))
 			}
-			cut := 0
-			for _, p := range w.f.Relist.Failing {
-				if p.Err != nil && p.Err.Code == "DeadlineExceeded" {
-					cut++
-				}
-			}
-			if cut > 0 {
-				out = append(out, fmt.Sprintf("%s given up after %s", count(cut, "inspection was", "inspections were"), short(w.f.Config.InspectTimeout)))
+			if givenUp > 0 {
+				out = append(out, fmt.Sprintf("%s given up after %s", count(givenUp, "inspection was", "inspections were"), short(w.f.Config.InspectTimeout)))
 			}
 			if len(out) == 0 {
 				return nil

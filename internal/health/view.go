@@ -16,7 +16,7 @@ const (
 	// have become slow are not said to hang. Nor is one that is arriving.
 	HangAfter  = 1500 * time.Millisecond
 	hangSurely = 20 * time.Second
-	// suspectAfter is the same for SuspectedList.
+	// suspectAfter is the same for SuspectedList and SuspectedInspection.
 	suspectAfter = 500 * time.Millisecond
 	hangPerMiB   = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists  = 3
@@ -112,6 +112,37 @@ func SuspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bo
 		return "", time.Time{}, false
 	}
 	return phase, since, true
+}
+
+// SuspectedInspection returns the inspection of a pod whose call is unanswered for
+// longer than the last one took while Version has been answered, before it is said to
+// hang; nil where there is none.
+func SuspectedInspection(f *Facts, now time.Time) *PodInspection {
+	for i := range f.Relist.Inspecting {
+		p := &f.Relist.Inspecting[i]
+		usual := f.Calls[p.Operation].LastOKDuration
+		if now.Sub(p.CallStart) >= max(3*usual, usual+suspectAfter) && f.Version.Ended.After(p.CallStart) {
+			return p
+		}
+	}
+	return nil
+}
+
+// hangingInspections returns the inspections that are unanswered for long enough, and
+// how many were given up for it. Several calls that are each answered slowly are no
+// hang.
+func (w *view) hangingInspections() (hang []PodInspection, givenUp int) {
+	for _, p := range w.f.Relist.Inspecting {
+		if w.age(orElse(p.CallStart, p.Start)) >= inspectHangAfter {
+			hang = append(hang, p)
+		}
+	}
+	for _, p := range w.f.Relist.Failing {
+		if p.Err != nil && p.Err.Code == "DeadlineExceeded" {
+			givenUp++
+		}
+	}
+	return hang, givenUp
 }
 
 // listUnanswered returns the list that is unanswered for longer than it should be; usual
