@@ -120,6 +120,8 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		return chain.Symptom{}, false
 	}
 	f := &published.Facts
+	fresh := *f
+	fresh.Version = t.d.version.facts()
 	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.DockerPID(f)
 	var first []string
 	if c := f.Evidence.Children; c != nil {
@@ -158,10 +160,10 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	if !ok {
 		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process != 0 {
 			s.Since, ok = published.Verdict.Active[0].Since, true
-		} else if phase, since, suspected := health.SuspectedList(f, now); suspected {
+		} else if phase, since, suspected := health.SuspectedList(&fresh, now); suspected {
 			t.operation, t.called, t.begun = string(phase), since, since
 			list, ok = true, true
-		} else if p := health.SuspectedInspection(f, now); p != nil {
+		} else if p := health.SuspectedInspection(&fresh, now); p != nil {
 			t.begun = p.CallStart
 			s.Operation, s.Called, uid, call, ok = p.Operation, p.CallStart, p.UID, true, true
 			s.Lasts = func() bool { return t.unanswered(p) }
