@@ -110,7 +110,7 @@ func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Coll
 		limit: desc(MetricResponseLimit,
 			"Largest answer that the kubelet takes. A list above it fails every relist."),
 		statusSeen: desc(MetricRuntimeStatusLastSeen,
-			"Unix time of the last good Status answer (RuntimeReady=true); 0 before the first. From 30 s on the kubelet says: container runtime is down."),
+			"Unix time of the last good Status answer (RuntimeReady=true); 0 before the first. A kubelet whose own last one is 30 s old stops managing pods: container runtime is down."),
 		info: desc(MetricRuntimeInfo,
 			"Always 1; the labels say which runtime answers. Absent before its first Version answer.",
 			"endpoint", "runtime_name", "runtime_version", "cri_version"),
