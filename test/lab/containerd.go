@@ -190,7 +190,7 @@ func (c *Containerd) Start() {
 		if isClosed(c.end.done) {
 			c.t.Fatalf("containerd ended: %s\n%s", describe(c.end.status), Tail(c.Log, 20))
 		}
-		return versionAnswers(c.Socket)
+		return VersionAnswers(c.Socket)
 	})
 	if first {
 		c.ImportImage()
@@ -304,8 +304,8 @@ func (c *Containerd) awaitEnd() {
 	}
 }
 
-// versionAnswers asks a socket for its version on a connection of its own.
-func versionAnswers(socket string) error {
+// VersionAnswers asks a socket for its version on a connection of its own.
+func VersionAnswers(socket string) error {
 	r, err := dialCRI(socket)
 	if err != nil {
 		return err

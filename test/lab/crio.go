@@ -111,7 +111,7 @@ func (c *CRIO) Launch() {
 // AwaitAnswer waits until it answers.
 func (c *CRIO) AwaitAnswer() {
 	c.t.Helper()
-	Eventually(c.t, 20*time.Second, "the fake CRI-O answers", func() error { return versionAnswers(c.Socket) })
+	Eventually(c.t, 20*time.Second, "the fake CRI-O answers", func() error { return VersionAnswers(c.Socket) })
 }
 
 // Kill ends it, and its conmons with it; its socket's file goes as at a clean end.

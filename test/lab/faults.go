@@ -22,7 +22,7 @@ import (
 // AwaitAnswer waits until containerd answers, after Launch.
 func (c *Containerd) AwaitAnswer() {
 	c.t.Helper()
-	Eventually(c.t, startLimit, "containerd answers", func() error { return versionAnswers(c.Socket) })
+	Eventually(c.t, startLimit, "containerd answers", func() error { return VersionAnswers(c.Socket) })
 }
 
 // ReplaceInConfig changes a containerd's configuration before it is started.

@@ -48,7 +48,7 @@ func (s *Systemd) StartContainerd() *CRI {
 	s.t.Helper()
 	s.Run("systemctl", "start", containerdUnit)
 	socket := s.Path(containerdSocket)
-	Eventually(s.t, startLimit, "the containerd service answers", func() error { return versionAnswers(socket) })
+	Eventually(s.t, startLimit, "the containerd service answers", func() error { return VersionAnswers(socket) })
 	s.ImportImage(pauseTar)
 	r := openCRI(s.t, socket)
 	r.image, r.cgroup = PauseImage, "/"+newCgroupName()
