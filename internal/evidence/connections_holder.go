@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 )
 
 const (
-	// A search looks at this many processes at most, for this long; one that
-	// found nothing is not repeated before searchAgain.
+	// A search looks at this many processes at most, for this long in one sample;
+	// one that found nothing is not repeated before searchAgain.
 	searchProcesses = 10000
 	searchFor       = time.Second
 	searchAgain     = 30 * time.Second
@@ -35,6 +36,12 @@ type holder struct {
 type holders struct {
 	procfs string
 	known  map[uint32]foundHolder
+
+	// A search that was cut continues after this process, as long as it is for none
+	// but these sockets: on a busy node, and with processes of many descriptors, one
+	// second is not enough for all.
+	sought map[uint32]bool
+	after  int
 }
 
 type foundHolder struct {
@@ -61,13 +68,15 @@ func (o *holders) of(ctx context.Context, inodes []uint32) map[uint32]holder {
 			known[inode] = f
 		} else {
 			search[inode] = true
-			known[inode] = foundHolder{at: time.Now()}
 		}
 	}
 	if len(search) > 0 {
-		for inode, pid := range o.search(ctx, search) {
-			if who, err := readHolder(o.procfs, pid); err == nil {
+		found, all := o.search(ctx, search)
+		for inode := range search {
+			if who, err := readHolder(o.procfs, found[inode]); err == nil {
 				known[inode] = foundHolder{holder: who, at: time.Now()}
+			} else if all {
+				known[inode] = foundHolder{at: time.Now()}
 			}
 		}
 	}
@@ -79,38 +88,40 @@ func (o *holders) of(ctx context.Context, inodes []uint32) map[uint32]holder {
 	return out
 }
 
-// search returns the first process found with a descriptor for each socket.
-func (o *holders) search(ctx context.Context, want map[uint32]bool) map[uint32]int {
-	out := map[uint32]int{}
-	until := time.Now().Add(searchFor)
-	over := func() bool { return len(out) == len(want) || ctx.Err() != nil || time.Now().After(until) }
-	d, err := os.Open(o.procfs)
+// search returns the first process found with a descriptor for each socket, and
+// whether it has looked at all processes.
+func (o *holders) search(ctx context.Context, want map[uint32]bool) (found map[uint32]int, all bool) {
+	for inode := range want {
+		if !o.sought[inode] {
+			o.after = 0
+		}
+	}
+	o.sought = want
+	pids, err := proc.Numbers(o.procfs, searchProcesses)
 	if err != nil {
-		return out
+		return nil, true
 	}
-	defer func() { _ = d.Close() }() // only read from
-	for seen := 0; seen < searchProcesses; {
-		names, err := d.Readdirnames(256)
-		if err != nil {
-			return out
+	slices.Sort(pids)
+	begin, _ := slices.BinarySearch(pids, o.after+1)
+	found = map[uint32]int{}
+	until := time.Now().Add(searchFor)
+	over := func() bool { return len(found) == len(want) || ctx.Err() != nil || time.Now().After(until) }
+	for i, pid := range pids[begin:] {
+		proc.EachSocket(proc.Path(o.procfs, pid, "fd"), over, func(inode uint32) {
+			if _, ok := found[inode]; want[inode] && !ok {
+				found[inode] = pid
+			}
+		})
+		cut := over()
+		if !cut || i == 0 { // one that takes all the time there is gets it once
+			o.after = pid
 		}
-		for _, name := range names {
-			pid, err := strconv.Atoi(name)
-			if err != nil || pid <= 0 {
-				continue
-			}
-			if over() {
-				return out
-			}
-			seen++
-			proc.EachSocket(filepath.Join(o.procfs, name, "fd"), over, func(inode uint32) {
-				if _, ok := out[inode]; want[inode] && !ok {
-					out[inode] = pid
-				}
-			})
+		if cut {
+			return found, len(found) == len(want)
 		}
 	}
-	return out
+	o.after = 0
+	return found, true
 }
 
 func readHolder(procfs string, pid int) (holder, error) {

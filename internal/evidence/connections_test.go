@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -357,14 +358,46 @@ func TestHolders(t *testing.T) {
 	if len(h.known) != 1 {
 		t.Errorf("%d remembered, want only those asked about", len(h.known))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	late := holders{procfs: "/proc"}
-	if got := late.of(ctx, []uint32{inode}); got[inode].pid != 0 {
-		t.Errorf("out of time, and yet %+v", got)
-	}
 	if got := (&holders{procfs: t.TempDir() + "/none"}).of(t.Context(), []uint32{inode}); got[inode].pid != 0 {
 		t.Errorf("no procfs, and yet %+v", got)
+	}
+}
+
+// TestHoldersInTime: where the time is not enough for all processes, the next search
+// looks at the others; for another socket it begins at the first.
+func TestHoldersInTime(t *testing.T) {
+	procfs := t.TempDir()
+	for pid, inode := range map[int]int{10: 70, 20: 71, 30: 72} {
+		dir := proc.Path(procfs, pid, "fd")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "3")); err != nil {
+			t.Fatal(err)
+		}
+		stat := fmt.Sprintf("%d (client) T 1%s", pid, strings.Repeat(" 7", 18))
+		if err := os.WriteFile(proc.Path(procfs, pid, "stat"), []byte(stat), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no time: one process a search
+	h := holders{procfs: procfs}
+	for i, want := range []struct {
+		inodes []uint32
+		pids   []int
+	}{
+		{[]uint32{72, 73}, []int{0, 0}},
+		{[]uint32{72, 73}, []int{0, 0}},
+		{[]uint32{72, 73}, []int{30, 0}},
+		{[]uint32{72, 70}, []int{30, 10}},
+	} {
+		got := h.of(ctx, want.inodes)
+		for j, inode := range want.inodes {
+			if got[inode].pid != want.pids[j] {
+				t.Errorf("search %d: %+v, want pid %d for %d", i, got, want.pids[j], inode)
+			}
+		}
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// EachSocket tells the socket inodes in a process's directory of descriptors. A
-// process that may not be looked into, or is gone, has none.
+// EachSocket tells the socket inodes in a process's directory of descriptors, until
+// over says after some hundred of them that it is enough. A process that may not be
+// looked into, or is gone, has none.
 func EachSocket(dir string, over func() bool, tell func(inode uint32)) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -19,7 +20,7 @@ func EachSocket(dir string, over func() bool, tell func(inode uint32)) {
 	defer func() { _ = d.Close() }() // only read from
 	for {
 		fds, err := d.Readdirnames(256)
-		if err != nil || over() {
+		if err != nil {
 			return
 		}
 		for _, fd := range fds {
@@ -28,6 +29,9 @@ func EachSocket(dir string, over func() bool, tell func(inode uint32)) {
 					tell(inode)
 				}
 			}
+		}
+		if over() {
+			return
 		}
 	}
 }
