@@ -188,7 +188,7 @@ func TestLookback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest := regexp.MustCompile(`last_over_time\(pleg_\w+(?:\{[^}]*\})?\[(\w+)\]\)`)
+	newest := regexp.MustCompile(`last_over_time\((?:instance:)?pleg_[\w:]+(?:\{[^}]*\})?\[(\w+)\]\)`)
 	found := 0
 	for _, g := range m.Alerts.Groups {
 		for _, r := range g.Rules {

@@ -51,7 +51,7 @@ func TestRemoteWrite(t *testing.T) {
 		agent := freeAddress(t)
 		config := scraping(interval, nodes, cluster, i*size/2, (i+1)*size/2) + keep +
 			fmt.Sprintf("  - job_name: agent\n    scrape_interval: 15s\n    static_configs: [{targets: [%q], labels: {cluster: %s}}]\n", agent, cluster) +
-			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"}]\n", base)
+			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\", queue_config: {max_samples_per_send: 2000, capacity: 10000}}]\n", base)
 		prometheusAt(t, agent, config, nil, agentMode)
 	}
 	began := time.Now()
@@ -71,12 +71,14 @@ func TestRemoteWrite(t *testing.T) {
 	arrived := time.Since(began)
 	// What is said of the steady state is of the time after the first samples.
 	steady := 6*interval + 30*time.Second
-	is(t, base, steady+2*time.Minute, "every node has been scraped several times since, and the agents have caught up", []expectation{
+	is(t, base, steady+5*time.Minute, "every node has been scraped several times since, and agents and rules keep up", []expectation{
 		// Asked twenty times a second: of one node, until the others must be there.
 		{fmt.Sprintf(`count_over_time(up{node="node0"}[%s]) > bool 5`, steady), 1},
 		{fmt.Sprintf(`count(count_over_time(up{job="plegd"}[%s]) > 4)`, steady), size},
 		{`sum(prometheus_remote_storage_samples_pending) < bool 50000`, 1},
 		{`count(rate(prometheus_remote_storage_bytes_total[1m]) > bool 0)`, 2},
+		{fmt.Sprintf(`sum(changes(prometheus_rule_group_iterations_missed_total[%s]))`, 3*interval), 0},
+		{fmt.Sprintf(`max(prometheus_rule_group_last_duration_seconds) < bool %.0f`, interval.Seconds()), 1},
 	})
 	is(t, base, 0, "nothing is lost, and no node that is well has an alert", []expectation{
 		{`sum(prometheus_remote_storage_samples_failed_total + prometheus_remote_storage_samples_dropped_total)`, 0},
