@@ -83,7 +83,7 @@ func (t *waiting) Run(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 		default:
 			if e == nil {
-				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.chain.Store(&c) })
+				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.publish(&c) })
 			}
 			next = time.Now().Add(exploreEvery)
 			if time.Since(s.Since) > oldFault {
@@ -110,6 +110,15 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 		}
 	}()
 	e.Explore(ctx, s)
+}
+
+// publish keeps a chain for the next judgement, which is made at once where the chain
+// leads to somebody else than before.
+func (t *waiting) publish(c *health.Chain) {
+	was, is := t.chain.Swap(c).Culprit(), c.Culprit()
+	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
+		t.d.judge.poke()
+	}
 }
 
 // symptom returns the call that hangs, by the last verdict, or the one that may soon be

@@ -63,6 +63,7 @@ func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func
 	defer group.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	next := time.Now() // a call that was made late does not put off all others
 	for _, t := range targets {
 		select {
 		case <-ctx.Done():
@@ -85,7 +86,10 @@ func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func
 		if !may() || !s.begin(len(slots)) {
 			return false
 		}
-		timer.Reset(sweepSpacing)
+		if next = next.Add(sweepSpacing); time.Since(next) > 0 {
+			next = time.Now()
+		}
+		timer.Reset(time.Until(next))
 		group.Go(func() {
 			defer func() { <-slots }()
 			limited, done := context.WithTimeout(ctx, sweepTimeout)
