@@ -48,7 +48,10 @@ func (w *Walker) eachFD(ctx context.Context, f func(pid int, fd, to string)) (co
 	return complete
 }
 
-// eachFDOf calls f for every descriptor of a process, at most maxFDs.
+// errManyFDs is returned for a process that has more descriptors than are looked at.
+var errManyFDs = fmt.Errorf("more than %d descriptors", maxFDs)
+
+// eachFDOf calls f for every descriptor of a process, of the first maxFDs.
 func (w *Walker) eachFDOf(pid int, f func(pid int, fd, to string)) error {
 	dir := proc.Path(w.procfs, pid, "fd")
 	d, err := os.Open(dir)
@@ -72,7 +75,7 @@ func (w *Walker) eachFDOf(pid int, f func(pid int, fd, to string)) error {
 			return nil //nolint:nilerr // the end of the directory, or of the process
 		}
 	}
-	return nil
+	return errManyFDs
 }
 
 // holdersOf returns the processes that hold a socket or pipe, by what the link of
@@ -114,7 +117,7 @@ func other(pid int, pids []int, complete bool, what string) (int, string) {
 	case len(rest) > 1:
 		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
 	case !complete:
-		return 0, "who holds the other end of " + what + " cannot be read (CAP_SYS_PTRACE)"
+		return 0, "who holds the other end of " + what + " cannot be read (CAP_SYS_PTRACE, or a process with " + errManyFDs.Error() + ")"
 	case len(pids) > 0:
 		return 0, "only the process itself holds the other end of " + what
 	default:

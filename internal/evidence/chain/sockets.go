@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPai
 			inodes = append(inodes, inode)
 		}
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errManyFDs) {
 		return out, !proc.Gone(err)
 	}
 	if len(inodes) == 0 {
