@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -203,7 +202,7 @@ var bookCases = []bookCase{
 	},
 	{
 		row: 9, source: "memory limit of the runtime's cgroup", made: "memory.limit_in_bytes 1 MiB above what it uses, without the OOM killer (cgroup v1); a server that gave up accept(2) for it is restarted after it",
-		fault:   *givingUp(outOfMemory([]string{"CRI-O"})),
+		fault:   *outOfMemory([]string{"CRI-O"}),
 		within:  sweptWithin,
 		culprit: limitedGroup,
 		first:   raiseIt,
@@ -301,35 +300,6 @@ func outOfMemory(on []string) *fault {
 	f := *hangingBehind(named(kernelFaults, "memory limit, out of memory"))
 	f.on = on
 	return &f
-}
-
-// givingUp returns a fault in which the server of the runtime may end by the first
-// accept(2) that fails: its socket is then gone while its process, and what it holds,
-// remain, and only a restart brings it back.
-func givingUp(f *fault) *fault {
-	out := *f
-	out.onTheWay = append([]string{health.RuntimeSocketUnlinked}, f.onTheWay...)
-	out.onTheWayBack = slices.Concat([]string{health.RuntimeSocketUnlinked, health.RuntimeSocketMissing, health.RuntimeNotListening, health.RuntimeStarting}, f.onTheWayBack)
-	out.back, out.backLimit = 30*time.Second, 30*time.Second
-	out.inject = func(b *bench) func() {
-		lift := f.inject(b)
-		return func() {
-			lift()
-			gone := false
-			lab.Eventually(b.t, 10*time.Second, "the runtime accepts a connection, or its socket is gone", func() error {
-				if _, err := os.Stat(b.socket); errors.Is(err, os.ErrNotExist) {
-					gone = true
-					return nil
-				}
-				return lab.VersionAnswers(b.socket)
-			})
-			if gone {
-				b.t.Log("its socket is gone: it is restarted")
-				b.Restart()
-			}
-		}
-	}
-	return &out
 }
 
 // hangingBehind returns a fault whose symptom is the list that hangs for it.

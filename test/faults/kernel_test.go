@@ -4,11 +4,13 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +24,8 @@ import (
 // kernelFaults are those in which the kernel makes the runtime wait: for memory,
 // a CPU, a disk, a mount, a file lock.
 var kernelFaults = []fault{
-	{
-		name: "memory limit, out of memory", on: []string{"containerd 1.", "CRI-O"}, why: "accept(2) fails for want of memory, and it exits: rightly RuntimeSocketMissing", want: health.RuntimeMemoryLimited, goal: 5 * time.Second, limit: 20 * time.Second,
+	givingUp(fault{
+		name: "memory limit, out of memory", fresh: true, on: []string{"containerd 1.", "CRI-O"}, why: "accept(2) fails for want of memory, and it exits: rightly RuntimeSocketMissing", want: health.RuntimeMemoryLimited, goal: 5 * time.Second, limit: 20 * time.Second,
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
 		// While connections are made, the runtime has yet to come to its limit.
 		onTheWayBack: []string{health.RelistSlow, health.AcceptStalled, health.RuntimeUnresponsive},
@@ -36,7 +38,7 @@ var kernelFaults = []fault{
 				closeAll(open)
 			}
 		},
-	},
+	}),
 	{
 		name: "CPU shares of 2 beside hogs", want: health.RuntimeStarved, goal: 5 * time.Second, limit: 30 * time.Second,
 		prepare: func(b *bench) {
@@ -140,4 +142,33 @@ func hogs(t *testing.T, n int) (end func()) {
 	}
 	t.Cleanup(end)
 	return end
+}
+
+// givingUp returns a fault in which the server of the runtime may end by the first
+// accept(2) that fails: its socket is then gone, CRI-O's while its process, and what it
+// holds, remain, and only a restart brings it back.
+func givingUp(f fault) fault {
+	out := f
+	out.onTheWay = append([]string{health.RuntimeSocketUnlinked, health.RuntimeSocketMissing}, f.onTheWay...)
+	out.onTheWayBack = slices.Concat([]string{health.RuntimeSocketUnlinked, health.RuntimeSocketMissing, health.RuntimeNotListening, health.RuntimeStarting}, f.onTheWayBack)
+	out.back, out.backLimit = 30*time.Second, 30*time.Second
+	out.inject = func(b *bench) func() {
+		lift := f.inject(b)
+		return func() {
+			lift()
+			gone := false
+			lab.Eventually(b.t, 10*time.Second, "the runtime accepts a connection, or its socket is gone", func() error {
+				if _, err := os.Stat(b.socket); errors.Is(err, os.ErrNotExist) {
+					gone = true
+					return nil
+				}
+				return lab.VersionAnswers(b.socket)
+			})
+			if gone {
+				b.t.Log("its socket is gone: it is restarted")
+				b.Restart()
+			}
+		}
+	}
+	return out
 }

@@ -26,10 +26,10 @@ type Restarted struct {
 }
 
 // Restart restarts the runtime as a service manager does: SIGTERM, SIGCONT, after
-// 20 s SIGKILL, and a start. Its pods are left alone.
+// 20 s SIGKILL, and a start, which is all where it has ended. Its pods are left alone.
 func (c *Containerd) Restart() (r Restarted) {
 	c.t.Helper()
-	c.signal(syscall.SIGTERM)
+	c.signalIfAlive(syscall.SIGTERM)
 	c.signalIfAlive(syscall.SIGCONT)
 	select {
 	case <-c.end.done:
