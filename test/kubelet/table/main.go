@@ -189,7 +189,7 @@ func reasons(b *strings.Builder, all []group) {
 
 // deviations lists the runs that were not within the limits.
 func deviations(b *strings.Builder, all []group) {
-	first := true
+	first, cause := true, ""
 	for _, g := range all {
 		for _, c := range g {
 			if len(c.Problems) == 0 {
@@ -201,9 +201,10 @@ func deviations(b *strings.Builder, all []group) {
 			}
 			r := c.Recording
 			fmt.Fprintf(b, "- %s, kubelet v%s, %s, run %d: %s.", r.Scenario, r.Kubelet, r.Runtime, r.Run, strings.Join(c.Problems, "; "))
-			if r.Deviation != "" {
+			if r.Deviation != "" && r.Deviation != cause { // once for the runs of a scenario
 				fmt.Fprintf(b, " Cause: %s.", r.Deviation)
 			}
+			cause = r.Deviation
 			b.WriteString("\n")
 		}
 	}
