@@ -123,6 +123,8 @@ type writerCase struct {
 	// race is set where a real kubelet may show NotReady for one tick after the
 	// fault's end, or not.
 	race bool
+	// released is set where the update of the kubelet hangs until the fault's end.
+	released bool
 }
 
 func failpoints(spec string) func(*watched) { return func(w *watched) { w.fail(spec) } }
@@ -142,18 +144,18 @@ func TestNodeStatusWriter(t *testing.T) {
 		{name: "freeze 20 s", fault: failpoints("socket=freeze"), lasts: 20 * time.Second},
 		{name: "freeze 33 s", fault: failpoints("socket=freeze"), lasts: 33 * time.Second, race: true},
 		{name: "freeze 63 s", fault: failpoints("socket=freeze"), lasts: 63 * time.Second, race: true},
-		{name: "freeze 150 s", fault: failpoints("socket=freeze"), lasts: 150 * time.Second, from: 120, by: 130.4},
-		{name: "freeze 270 s", fault: failpoints("socket=freeze"), lasts: 270 * time.Second, from: 120, by: 130.4},
-		{name: "freeze, requests of 15 s", timeout: 15 * time.Second, fault: failpoints("socket=freeze"), lasts: 100 * time.Second, from: 39, by: 51},
+		{name: "freeze 150 s", fault: failpoints("socket=freeze"), lasts: 150 * time.Second, from: 120, by: 130.4, released: true},
+		{name: "freeze 270 s", fault: failpoints("socket=freeze"), lasts: 270 * time.Second, from: 120, by: 130.4, released: true},
+		{name: "freeze, requests of 15 s", timeout: 15 * time.Second, fault: failpoints("socket=freeze"), lasts: 100 * time.Second, from: 39, by: 51, released: true},
 		{name: "killed for 50 s", fault: down, end: up, lasts: 50 * time.Second, from: 25, by: 41},
 		{name: "killed for 20 s", fault: down, end: up, lasts: 20 * time.Second},
 		{name: "lists hang", fault: failpoints("ListContainers=hang"), lasts: 220 * time.Second, from: 179, by: 191},
 		{name: "lists hang for 100 s", fault: failpoints("ListPodSandbox=hang"), lasts: 100 * time.Second},
 		{name: "lists fail", fault: failpoints("ListContainers=error(Internal: boom)"), lasts: 220 * time.Second, from: 179, by: 191},
 		{name: "Version alone hangs", fault: failpoints("Version=hang"), lasts: 300 * time.Second},
-		{name: "Version and lists hang", fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262},
-		{name: "Version and lists hang, 4 s after a Version call", later: 4 * time.Second, fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262},
-		{name: "Version and lists hang, just before a Version call", later: 4600 * time.Millisecond, fault: failpoints("Version=hang;ListPodSandbox=hang"), lasts: 300 * time.Second, from: 250, by: 262},
+		{name: "Version and lists hang", fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262, released: true},
+		{name: "Version and lists hang, 4 s after a Version call", later: 4 * time.Second, fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second, from: 250, by: 262, released: true},
+		{name: "Version and lists hang, just before a Version call", later: 4600 * time.Millisecond, fault: failpoints("Version=hang;ListPodSandbox=hang"), lasts: 300 * time.Second, from: 250, by: 262, released: true},
 		{name: "Status hangs", fault: failpoints("Status=hang"), lasts: 80 * time.Second, from: 25, by: 41},
 		{name: "Status fails", fault: failpoints("Status=error(Internal: boom)"), lasts: 80 * time.Second, from: 25, by: 41},
 	} {
@@ -181,7 +183,7 @@ func (c *writerCase) run(t *testing.T, i int) {
 	w.at(at)
 	c.fault(w)
 	began := time.Now()
-	var from, by time.Time
+	var from, by, readyFrom, readyBy time.Time
 	over := false
 	var predicted []time.Time // changes of node_ready
 	ready := true
@@ -211,6 +213,9 @@ func (c *writerCase) run(t *testing.T, i int) {
 			if ready := s.At.Add(*v.ReadyInLatest).Sub(began); ready < c.lasts+10*time.Second || ready > c.lasts+12*time.Second {
 				t.Errorf("%s after the fault: Ready again after %s at the latest", d, ready)
 			}
+		}
+		if c.released && d == c.lasts+3*time.Second && v.ReadyIn != nil {
+			readyFrom, readyBy = s.At.Add(*v.ReadyIn), s.At.Add(*v.ReadyInLatest)
 		}
 		if v.NodeReady != ready {
 			ready = v.NodeReady
@@ -248,6 +253,12 @@ func (c *writerCase) run(t *testing.T, i int) {
 	}
 	if width := by.Sub(from); width > widest {
 		t.Errorf("the window is %s wide: %s", width, text)
+	}
+	if c.released && predicted[1].Before(api[1]) {
+		t.Errorf("Ready again was predicted before the API showed it: %s", text)
+	}
+	if later := api[1].Sub(began) > c.lasts+3*time.Second; c.released && later && (api[1].Before(readyFrom) || api[1].After(readyBy)) {
+		t.Errorf("Ready again is not inside the window of %.1f to %.1f: %s", readyFrom.Sub(began).Seconds(), readyBy.Sub(began).Seconds(), text)
 	}
 	if predicted[0].Before(api[0]) {
 		t.Errorf("NotReady was predicted before the API showed it: %s", text)

@@ -90,6 +90,7 @@ type StatusWriter struct {
 	failSince time.Time // since when the rules fail
 	// failedBefore is since when they failed before they held again.
 	failedBefore time.Time
+	heldAgain    time.Time // since when they hold again
 	agreed       time.Time // since when all phases show agreedOn
 	written      time.Time // when the last of them has written
 	agreedOn     bool
@@ -108,7 +109,7 @@ type phase struct {
 	begun    time.Time // start of the update that waits in Version, zero for none
 	notReady bool
 	// open is true from the end of an update that hung, until the next one: it may
-	// have found the last good Status too old, and written that.
+	// have found the last good Status too old, or not, and written that.
 	open bool
 }
 
@@ -134,7 +135,7 @@ func (s *StatusWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus
 	s.hang = h
 	if holds {
 		if !s.failSince.IsZero() {
-			s.failedBefore = s.failSince
+			s.failedBefore, s.heldAgain = s.failSince, now
 		}
 		s.failSince = time.Time{}
 	} else if s.failSince.IsZero() {
@@ -276,8 +277,16 @@ func (s *StatusWriter) stepOne(p *phase, w *view, h hang, known time.Time) bool 
 		if w.now.Sub(released) < releaseSettle {
 			return false
 		}
+		was := p.notReady
 		s.write(p, w, w.now)
-		p.open = !p.notReady && s.failedBefore.After(p.begun)
+		switch {
+		case p.notReady:
+		case was: // certain to be over with the next update only
+			p.open = !s.heldAgain.Before(released.Add(-releaseSettle))
+			p.notReady = p.open
+		default:
+			p.open = s.failedBefore.After(p.begun)
+		}
 		p.begun, p.next = time.Time{}, released.Add(p.period)
 	}
 	return true
@@ -361,10 +370,13 @@ func (s *StatusWriter) window(w *view, h hang, from time.Time, notReady bool) (e
 		if !ok {
 			continue
 		}
+		latest = laterOf(latest, at)
+		if phases[i].open && phases[i].notReady && !notReady {
+			at = w.now
+		}
 		if earliest.IsZero() || at.Before(earliest) {
 			earliest = at
 		}
-		latest = laterOf(latest, at)
 	}
 	if earliest.IsZero() {
 		return earliest, latest
