@@ -91,11 +91,13 @@ func TestChainBeforeTheHang(t *testing.T) {
 		unanswered      time.Duration
 		usual           time.Duration // of the lists before it
 		version         time.Duration // since it was answered
+		probe           bool          // one that began after the call was answered
 		suspected, hang bool
 	}{
 		{unanswered: 400 * time.Millisecond},
 		{unanswered: 600 * time.Millisecond, suspected: true},
 		{unanswered: 600 * time.Millisecond, version: time.Second},
+		{unanswered: 600 * time.Millisecond, version: time.Second, probe: true, suspected: true},
 		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
 		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
 		{unanswered: 1600 * time.Millisecond, suspected: true, hang: true},
@@ -106,6 +108,7 @@ func TestChainBeforeTheHang(t *testing.T) {
 		f.Relist.LastSeen = in.Start.Add(-time.Second)
 		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
 		f.Version.Ended = t0.Add(-tt.version)
+		f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: tt.probe}
 		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"})
 		if phase, since, ok := SuspectedList(&f, t0); ok != tt.suspected || ok && (phase != PhaseListContainers || !since.Equal(in.PhaseStart)) {
 			t.Errorf("%+v: %s since %s, %t", tt, phase, since, ok)
@@ -165,11 +168,13 @@ func TestChainBeforeTheInspectionHangs(t *testing.T) {
 		unanswered      time.Duration
 		usual           time.Duration // of the last that was answered
 		version         time.Duration // since it was answered
+		probe           bool          // one that began after the call was answered
 		suspected, hang bool
 	}{
 		{unanswered: 400 * time.Millisecond},
 		{unanswered: 600 * time.Millisecond, suspected: true},
 		{unanswered: 600 * time.Millisecond, version: time.Second},
+		{unanswered: 600 * time.Millisecond, version: time.Second, probe: true, suspected: true},
 		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
 		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
 		{unanswered: 2 * time.Second, usual: time.Second},
@@ -182,6 +187,7 @@ func TestChainBeforeTheInspectionHangs(t *testing.T) {
 		f.Calls = answeredCalls()
 		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
 		f.Version.Ended = t0.Add(-tt.version)
+		f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: tt.probe}
 		f.Evidence.Chain = &Chain{At: t0, Links: []Link{
 			{Kind: KindCall, Name: "container_status"}, {Kind: KindContainer, Name: "a/b/c"},
 			{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"},

@@ -108,7 +108,7 @@ func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 // looked for meanwhile.
 func SuspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
 	w := &view{f: f, now: now}
-	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.Version.Ended.After(since) {
+	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.answeredSince(since) {
 		return "", time.Time{}, false
 	}
 	return phase, since, true
@@ -121,11 +121,17 @@ func SuspectedInspection(f *Facts, now time.Time) *PodInspection {
 	for i := range f.Relist.Inspecting {
 		p := &f.Relist.Inspecting[i]
 		usual := f.Calls[p.Operation].LastOKDuration
-		if now.Sub(p.CallStart) >= max(3*usual, usual+suspectAfter) && f.Version.Ended.After(p.CallStart) {
+		if now.Sub(p.CallStart) >= max(3*usual, usual+suspectAfter) && f.answeredSince(p.CallStart) {
 			return p
 		}
 	}
 	return nil
+}
+
+// answeredSince reports whether Version has been answered since a moment, on the held
+// connection or on a fresh one.
+func (f *Facts) answeredSince(t time.Time) bool {
+	return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t)
 }
 
 // hangingInspections returns the inspections that are unanswered for long enough, and
