@@ -19,7 +19,7 @@ import (
 
 const (
 	// pictureWidth and phonePicture are the widths of the pictures in docs.
-	pictureWidth, pictureHeight = 1100, 700
+	pictureWidth, pictureHeight = 1280, 700
 	phonePicture                = 390
 	// firstScreen and phoneScreen are the heights of pictures of the top of a page.
 	firstScreen, phoneScreen = 950, 1250
