@@ -179,11 +179,11 @@ func (w *view) thrashes(l *MemoryLimit) bool {
 
 // met returns which of a level's limits its usage has come to: just now, or within
 // the last samples. What the kernel takes back at once is more than a twentieth of
-// a small limit.
+// a small limit, and tasks that are out of memory wait on below it.
 func (l *MemoryLimit) met() (name string, limit int64, met bool) {
 	near := func(limit int64) bool { return limit > 0 && float64(l.Usage) >= memoryNear*float64(limit) }
 	switch {
-	case near(l.Max) || l.Max > 0 && l.MaxEvents > 0:
+	case near(l.Max) || l.Max > 0 && (l.MaxEvents > 0 || l.OOM):
 		return "its limit (max)", l.Max, true
 	case near(l.High) || l.High > 0 && l.HighEvents > 0:
 		return "its throttling limit (high)", l.High, true
