@@ -182,8 +182,9 @@ func (w *view) thrashes(l *MemoryLimit) bool {
 // a small limit, and tasks that are out of memory wait on below it.
 func (l *MemoryLimit) met() (name string, limit int64, met bool) {
 	near := func(limit int64) bool { return limit > 0 && float64(l.Usage) >= memoryNear*float64(limit) }
+	lately := l.MaxEvents > 0 || l.OOM
 	switch {
-	case near(l.Max) || l.Max > 0 && (l.MaxEvents > 0 || l.OOM):
+	case near(l.Max) || l.Max > 0 && lately:
 		return "its limit (max)", l.Max, true
 	case near(l.High) || l.High > 0 && l.HighEvents > 0:
 		return "its throttling limit (high)", l.High, true
