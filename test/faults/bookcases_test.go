@@ -194,15 +194,8 @@ var bookCases = []bookCase{
 		first: func(b *bench) string { return fmt.Sprint(b.plugin()) },
 	},
 	{
-		row: 9, source: "memory limit of the runtime's cgroup", made: "memory.limit_in_bytes 1 MiB above what it uses, without the OOM killer (cgroup v1)",
-		fault:   *outOfMemory(onContainerd1),
-		within:  sweptWithin,
-		culprit: limitedGroup,
-		first:   raiseIt,
-	},
-	{
 		row: 9, source: "memory limit of the runtime's cgroup", made: "memory.limit_in_bytes 1 MiB above what it uses, without the OOM killer (cgroup v1); a server that gave up accept(2) for it is restarted after it",
-		fault:   *outOfMemory([]string{"CRI-O"}),
+		fault:   *hangingBehind(named(kernelFaults, "memory limit, out of memory")),
 		within:  sweptWithin,
 		culprit: limitedGroup,
 		first:   raiseIt,
@@ -294,13 +287,6 @@ func limitedGroup(b *bench) health.Link {
 }
 
 func raiseIt(*bench) string { return "aise the" }
-
-// outOfMemory is a runtime at its cgroup's memory limit, whose list hangs for it.
-func outOfMemory(on []string) *fault {
-	f := *hangingBehind(named(kernelFaults, "memory limit, out of memory"))
-	f.on = on
-	return &f
-}
 
 // hangingBehind returns a fault whose symptom is the list that hangs for it.
 func hangingBehind(f *fault) *fault {

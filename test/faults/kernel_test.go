@@ -126,12 +126,7 @@ func hogs(t *testing.T, n int) (end func()) {
 	t.Helper()
 	var running []*exec.Cmd
 	for range n {
-		cmd := exec.Command("sh", "-c", "while :; do :; done")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		running = append(running, cmd)
+		running = append(running, startHog(t))
 	}
 	end = func() {
 		for _, cmd := range running {
@@ -142,6 +137,16 @@ func hogs(t *testing.T, n int) (end func()) {
 	}
 	t.Cleanup(end)
 	return end
+}
+
+func startHog(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
 }
 
 // givingUp returns a fault in which the server of the runtime may end by the first

@@ -239,7 +239,7 @@ func look(p *lab.Plegd) *eye {
 					}
 				}
 				e.mu.Lock()
-				e.busy = shortOfCPU()
+				e.busy = cpuPressure() >= pressed
 				seen.busy = e.busy
 				e.sights = append(e.sights, seen)
 				e.mu.Unlock()
@@ -254,14 +254,16 @@ func look(p *lab.Plegd) *eye {
 	return e
 }
 
-// shortOfCPU reports whether the machine is near what NodeCPUStall needs.
-func shortOfCPU() bool {
-	b, err := os.ReadFile("/proc/pressure/cpu")
-	var avg10 float64
-	if err == nil {
-		_, err = fmt.Sscanf(string(b), "some avg10=%f", &avg10)
+// pressed is near what NodeCPUStall needs of cpuPressure.
+const pressed = 60
+
+// cpuPressure is the share of the last 10 s in which somebody waited for a CPU, in per
+// cent; 0 where the kernel does not say.
+func cpuPressure() (some float64) {
+	if b, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
+		_, _ = fmt.Sscanf(string(b), "some avg10=%f", &some)
 	}
-	return err == nil && avg10 >= 60
+	return some
 }
 
 func (e *eye) close() {
