@@ -129,8 +129,6 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		return chain.Symptom{}, false
 	}
 	f := &published.Facts
-	fresh := *f
-	fresh.Version = t.d.version.facts()
 	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.DockerPID(f)
 	var first []string
 	if c := f.Evidence.Children; c != nil {
@@ -167,6 +165,8 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	}
 	s.Lasts = func() bool { return true }
 	if !ok {
+		fresh := *f // the judgement may be older than the answer to Version
+		fresh.Version = t.d.version.facts()
 		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process != 0 {
 			s.Since, ok = published.Verdict.Active[0].Since, true
 		} else if phase, since, suspected := health.SuspectedList(&fresh, now); suspected {

@@ -112,7 +112,7 @@ func (k *plainKubelet) changes() []time.Time {
 type writerCase struct {
 	name    string
 	timeout time.Duration // 0: 2 min
-	// later is how long after a Version call of plegd's the fault begins.
+	// later is how long after plegd's own Version call the fault begins.
 	later time.Duration
 	fault func(*watched)
 	end   func(*watched)

@@ -84,31 +84,41 @@ func TestNoStepAgainstUnknown(t *testing.T) {
 	}
 }
 
+// suspicion is a call that is unanswered for some time, and what is to be said of it.
+type suspicion struct {
+	unanswered      time.Duration
+	usual           time.Duration // of those before it
+	version         time.Duration // since it was answered
+	probe           bool          // one that began after the call was answered
+	suspected, hang bool
+}
+
+// suspicions are of lists and of inspections.
+var suspicions = []suspicion{
+	{unanswered: 400 * time.Millisecond},
+	{unanswered: 600 * time.Millisecond, suspected: true},
+	{unanswered: 600 * time.Millisecond, version: time.Second},
+	{unanswered: 600 * time.Millisecond, version: time.Second, probe: true, suspected: true},
+	{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
+	{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
+}
+
+// answered sets what was answered beside the call.
+func (s suspicion) answered(f *Facts) {
+	f.Version.Ended = t0.Add(-s.version)
+	f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}
+}
+
 // TestChainBeforeTheHang: a list is suspected before it counts as hanging, while
 // Version is answered; the chain that was found meanwhile counts from the hang on.
 func TestChainBeforeTheHang(t *testing.T) {
-	for _, tt := range []struct {
-		unanswered      time.Duration
-		usual           time.Duration // of the lists before it
-		version         time.Duration // since it was answered
-		probe           bool          // one that began after the call was answered
-		suspected, hang bool
-	}{
-		{unanswered: 400 * time.Millisecond},
-		{unanswered: 600 * time.Millisecond, suspected: true},
-		{unanswered: 600 * time.Millisecond, version: time.Second},
-		{unanswered: 600 * time.Millisecond, version: time.Second, probe: true, suspected: true},
-		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
-		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
-		{unanswered: 1600 * time.Millisecond, suspected: true, hang: true},
-	} {
+	for _, tt := range append(suspicions, suspicion{unanswered: 1600 * time.Millisecond, suspected: true, hang: true}) {
 		f := hangingList()
 		in := f.Relist.InFlight
 		in.Start, in.PhaseStart = t0.Add(-tt.unanswered), t0.Add(-tt.unanswered)
 		f.Relist.LastSeen = in.Start.Add(-time.Second)
 		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
-		f.Version.Ended = t0.Add(-tt.version)
-		f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: tt.probe}
+		tt.answered(&f)
 		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"})
 		if phase, since, ok := SuspectedList(&f, t0); ok != tt.suspected || ok && (phase != PhaseListContainers || !since.Equal(in.PhaseStart)) {
 			t.Errorf("%+v: %s since %s, %t", tt, phase, since, ok)
@@ -164,30 +174,16 @@ func TestContainerStalledTakesTime(t *testing.T) {
 // hanging, while Version is answered; the chain that was found meanwhile counts from
 // the hang on.
 func TestChainBeforeTheInspectionHangs(t *testing.T) {
-	for _, tt := range []struct {
-		unanswered      time.Duration
-		usual           time.Duration // of the last that was answered
-		version         time.Duration // since it was answered
-		probe           bool          // one that began after the call was answered
-		suspected, hang bool
-	}{
-		{unanswered: 400 * time.Millisecond},
-		{unanswered: 600 * time.Millisecond, suspected: true},
-		{unanswered: 600 * time.Millisecond, version: time.Second},
-		{unanswered: 600 * time.Millisecond, version: time.Second, probe: true, suspected: true},
-		{unanswered: 600 * time.Millisecond, usual: 300 * time.Millisecond},
-		{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
-		{unanswered: 2 * time.Second, usual: time.Second},
-		{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true},
-	} {
+	for _, tt := range append(suspicions,
+		suspicion{unanswered: 2 * time.Second, usual: time.Second},
+		suspicion{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true}) {
 		f := healthyFacts(t0)
 		start := t0.Add(-tt.unanswered)
 		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseInspect, PhaseStart: start, Pods: 1}
 		f.Relist.Inspecting = []PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
 		f.Calls = answeredCalls()
 		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
-		f.Version.Ended = t0.Add(-tt.version)
-		f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: tt.probe}
+		tt.answered(&f)
 		f.Evidence.Chain = &Chain{At: t0, Links: []Link{
 			{Kind: KindCall, Name: "container_status"}, {Kind: KindContainer, Name: "a/b/c"},
 			{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"},

@@ -85,13 +85,11 @@ func (s *silence) readyBy(w *view) time.Time {
 // apply changes what the kubelet alone would show by what the node controller does.
 func (s *silence) apply(w *view, holds bool, out *NodeStatus) {
 	switch {
-	case s.unknown && s.first.IsZero():
-		*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
-		if holds {
-			out.ReadyFrom, out.ReadyBy = w.now, s.readyBy(w)
-		}
 	case s.unknown:
 		*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
+		if back := s.first.IsZero(); back && holds {
+			out.ReadyFrom, out.ReadyBy = w.now, s.readyBy(w)
+		}
 	case !s.long(w): // it answers, or restarts
 	case out.NotReady: // False, and then Unknown
 		out.ReadyFrom, out.ReadyBy = time.Time{}, time.Time{}

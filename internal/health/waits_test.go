@@ -77,15 +77,21 @@ func TestStorageBehindDocker(t *testing.T) {
 	}
 }
 
-// TestOutOfMemoryBelowTheLimit: tasks that are out of memory wait on while the usage is
-// below the limit again; beside containerd 1.7.24 it was at 89 % for 18 s.
-func TestOutOfMemoryBelowTheLimit(t *testing.T) {
+// waitingIn is a runtime whose lists are slow, with a thread in a wait channel.
+func waitingIn(channel string) Facts {
 	f := healthyFacts(t0)
 	f.Relist.Lists = []time.Duration{2 * time.Second}
 	f.Evidence.Process = &Process{
 		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
-		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: "mem_cgroup_oom_synchronize"}},
+		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: channel}},
 	}
+	return f
+}
+
+// TestOutOfMemoryBelowTheLimit: tasks that are out of memory wait on while the usage is
+// below the limit again; beside containerd 1.7.24 it was at 89 % for 18 s.
+func TestOutOfMemoryBelowTheLimit(t *testing.T) {
+	f := waitingIn("mem_cgroup_oom_synchronize")
 	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 1847296, Max: 2064384, OOM: true}}}
 	if v := Judge(&f, t0, nil); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("%q: %v", v.Reason, v.Active)
@@ -95,12 +101,7 @@ func TestOutOfMemoryBelowTheLimit(t *testing.T) {
 // TestMemoryLimitKeepsItsName: while the usage stands at the limit and calls suffer,
 // not every sample meets a thread that waits for memory.
 func TestMemoryLimitKeepsItsName(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Relist.Lists = []time.Duration{2 * time.Second}
-	f.Evidence.Process = &Process{
-		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
-		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: "mem_cgroup_handle_over_high"}},
-	}
+	f := waitingIn("mem_cgroup_handle_over_high")
 	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 60 << 20, High: 4 << 20}}}
 	v := Judge(&f, t0, nil)
 	if v.Reason != RuntimeMemoryLimited {
