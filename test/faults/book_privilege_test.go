@@ -4,7 +4,6 @@ package faults
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,9 +19,7 @@ import (
 // the chain ends earlier and says why, and names nothing that is not so.
 func TestCaseBookLessPrivilege(t *testing.T) {
 	needContainerd(t)
-	if os.Getenv(casesEnv) != "" && os.Getenv(casesEnv) != "privilege" {
-		t.Skip("another case is asked for")
-	}
+	needCase(t, "privilege")
 	b := newBench(t, &fault{options: lab.ContainerdOptions{OwnShim: true}})
 	b.victim = b.pods[0].RunContainer("victim")
 	for name, tt := range map[string]struct {

@@ -27,25 +27,19 @@ const (
 // node is idle and the runtime has all that it wants. Nothing is named.
 func TestCaseBookQuotas(t *testing.T) {
 	needContainerd(t)
-	if os.Getenv(casesEnv) != "" && os.Getenv(casesEnv) != "quotas" {
-		t.Skip("another case is asked for")
-	}
+	needCase(t, "quotas")
 	b := newBench(t, &fault{})
 	b.watch(&fault{})
 	for range quotaPods {
-		hog := startHog(t)
-		t.Cleanup(func() {
-			_ = hog.Process.Kill()
-			_ = hog.Wait()
-		})
-		lab.NewControlGroup(t, "cpu", hog.Process.Pid).Quota(quotaTime)
+		pid, _ := startHog(t)
+		lab.NewControlGroup(t, "cpu", pid).Quota(quotaTime)
 	}
 	var idle, all, waits float64
 	for began, tick := time.Now(), time.NewTicker(time.Second); time.Since(began) < quotasFor; <-tick.C {
-		if idle == 0 && cpuPressure() >= pressed {
+		if idle == 0 && lab.CPUPressure() >= lab.Pressed {
 			idle, all = cpuTime(t)
 		}
-		waits = max(waits, cpuPressure())
+		waits = max(waits, lab.CPUPressure())
 		if e := explain(t, b.plegd); e.Reason != "" {
 			t.Errorf("%s after %s", e, time.Since(began))
 		}

@@ -32,9 +32,7 @@ const (
 // the runtime, none after the fault, and plegd itself uses little meanwhile.
 func TestCaseBookSweep(t *testing.T) {
 	needContainerd(t)
-	if os.Getenv(casesEnv) != "" && os.Getenv(casesEnv) != "sweep" {
-		t.Skip("another case is asked for")
-	}
+	needCase(t, "sweep")
 	b := newBench(t, &fault{options: lab.ContainerdOptions{OwnShim: true}})
 	b.victim = b.pods[0].RunContainer("victim")
 	lab.Two(sweptContainers, func(i int) { b.pods[i%len(b.pods)].CreateContainer("beside") })
@@ -67,9 +65,7 @@ func TestCaseBookSweep(t *testing.T) {
 // TestCaseBookCost: what plegd uses while a shim is stopped and all is answered.
 func TestCaseBookCost(t *testing.T) {
 	needContainerd(t)
-	if os.Getenv(casesEnv) != "" && os.Getenv(casesEnv) != "cost" {
-		t.Skip("another case is asked for")
-	}
+	needCase(t, "cost")
 	b := newBench(t, &fault{})
 	b.watch(&fault{})
 	healthy := usageOf(b.plegd.Pid(), 10*time.Second)

@@ -45,6 +45,14 @@ type explanation struct {
 // casesEnv is a regular expression for the cases to be made, by "1", "1b", and so on.
 const casesEnv = "CASES"
 
+// needCase skips a test that is a case of its own where another is asked for.
+func needCase(t *testing.T, name string) {
+	t.Helper()
+	if asked := os.Getenv(casesEnv); asked != "" && asked != name {
+		t.Skip("another case is asked for")
+	}
+}
+
 // TestCaseBook makes the incidents of docs/casebook.md.
 func TestCaseBook(t *testing.T) {
 	runs := number(t, "RUNS")

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -41,13 +39,11 @@ var minutesLeft = regexp.MustCompile(`at its limit in about (\d+) min at the pre
 // that is left, and one whose descriptors come and go, and rise once, is not.
 func TestCaseBookTrend(t *testing.T) {
 	needContainerd(t)
-	if os.Getenv(casesEnv) != "" && os.Getenv(casesEnv) != "trend" {
-		t.Skip("another case is asked for")
-	}
+	needCase(t, "trend")
 	t.Run("leak", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, &fault{})
-		b.limitFiles(leakLimit)
+		b.SetFileLimit(leakLimit)
 		b.watch(&fault{})
 		began := time.Now()
 		for tick := time.NewTicker(leakEvery); ; <-tick.C {
@@ -76,7 +72,7 @@ func TestCaseBookTrend(t *testing.T) {
 	t.Run("noise", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, &fault{})
-		b.limitFiles(leakLimit)
+		b.SetFileLimit(leakLimit)
 		b.watch(&fault{})
 		began, stepped := time.Now(), false
 		for tick := time.NewTicker(time.Second); time.Since(began) < noiseFor; <-tick.C {
@@ -94,15 +90,6 @@ func TestCaseBookTrend(t *testing.T) {
 		}
 		lab.Report(t, "%s, descriptors that come and go, up to %d a second, and rise by 100 once: nothing is said of a trend in %s", lab.RuntimeColumn(), noisy, noiseFor)
 	})
-}
-
-// limitFiles sets the runtime's descriptor limit.
-func (b *bench) limitFiles(soft uint64) {
-	b.t.Helper()
-	var l unix.Rlimit
-	b.must(unix.Prlimit(b.Pid(), unix.RLIMIT_NOFILE, nil, &l))
-	l.Cur = soft
-	b.must(unix.Prlimit(b.Pid(), unix.RLIMIT_NOFILE, &l, nil))
 }
 
 // leak opens a connection to the runtime that is used once and not closed.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -124,29 +125,31 @@ func inBackground(call func(context.Context)) chan struct{} {
 // hogs keeps the machine's CPUs busy until the end.
 func hogs(t *testing.T, n int) (end func()) {
 	t.Helper()
-	var running []*exec.Cmd
+	var ends []func()
 	for range n {
-		running = append(running, startHog(t))
+		_, end := startHog(t)
+		ends = append(ends, end)
 	}
-	end = func() {
-		for _, cmd := range running {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
+	return func() {
+		for _, end := range ends {
+			end()
 		}
-		running = nil
 	}
-	t.Cleanup(end)
-	return end
 }
 
-func startHog(t *testing.T) *exec.Cmd {
+func startHog(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd
+	end = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(end)
+	return cmd.Process.Pid, end
 }
 
 // givingUp returns a fault in which the server of the runtime may end by the first

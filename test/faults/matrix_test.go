@@ -239,7 +239,7 @@ func look(p *lab.Plegd) *eye {
 					}
 				}
 				e.mu.Lock()
-				e.busy = cpuPressure() >= pressed
+				e.busy = lab.CPUPressure() >= lab.Pressed
 				seen.busy = e.busy
 				e.sights = append(e.sights, seen)
 				e.mu.Unlock()
@@ -252,18 +252,6 @@ func look(p *lab.Plegd) *eye {
 		}
 	}()
 	return e
-}
-
-// pressed is near what NodeCPUStall needs of cpuPressure.
-const pressed = 60
-
-// cpuPressure is the share of the last 10 s in which somebody waited for a CPU, in per
-// cent; 0 where the kernel does not say.
-func cpuPressure() (some float64) {
-	if b, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
-		_, _ = fmt.Sscanf(string(b), "some avg10=%f", &some)
-	}
-	return some
 }
 
 func (e *eye) close() {

@@ -62,10 +62,9 @@ func (c *Containerd) LiftListLimit() {
 	}
 }
 
-// LimitFiles sets the soft limit of containerd's open files, as prlimit does,
-// and returns what undoes it. It limits the numbers of descriptors, and of low ones
-// some may be free by then, or become so: idle connections take these.
-func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
+// SetFileLimit sets the soft limit of containerd's open files, as prlimit does, and
+// returns what undoes it.
+func (c *Containerd) SetFileLimit(soft uint64) (undo func()) {
 	c.t.Helper()
 	var was sys.Rlimit
 	if err := sys.Prlimit(c.pid, sys.RLIMIT_NOFILE, nil, &was); err != nil {
@@ -78,6 +77,15 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 		}
 	}
 	set(sys.Rlimit{Cur: soft, Max: was.Max})
+	return func() { set(was) }
+}
+
+// LimitFiles is SetFileLimit with all descriptors below the limit in use: it limits
+// their numbers, and of low ones some may be free by then, or become so, so idle
+// connections take these.
+func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
+	c.t.Helper()
+	reset := c.SetFileLimit(soft)
 	var idle []net.Conn
 	for range soft {
 		if conn, err := net.Dial("unix", c.Socket); err == nil {
@@ -85,7 +93,7 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 		}
 	}
 	return func() {
-		set(was)
+		reset()
 		for _, conn := range idle {
 			_ = conn.Close()
 		}

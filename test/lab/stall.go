@@ -179,3 +179,15 @@ func (g *ControlGroup) Shares(n int) {
 	}
 	g.write(file, strconv.Itoa(n))
 }
+
+// Pressed is near what NodeCPUStall needs of CPUPressure.
+const Pressed = 60
+
+// CPUPressure is the share of the last 10 s in which somebody waited for a CPU, in per
+// cent; 0 where the kernel does not say.
+func CPUPressure() (some float64) {
+	if b, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
+		_, _ = fmt.Sscanf(string(b), "some avg10=%f", &some)
+	}
+	return some
+}

@@ -114,7 +114,7 @@ func (n *node) burn(d time.Duration) {
 // short of CPU, a minute later at most: its account is of the last 10 s.
 func (n *node) awaitCalm() {
 	for range 120 {
-		if !shortOfCPU() {
+		if lab.CPUPressure() < lab.Pressed {
 			return
 		}
 		time.Sleep(500 * time.Millisecond)

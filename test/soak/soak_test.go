@@ -181,7 +181,7 @@ func (n *node) watch(p *lab.Plegd, stop <-chan struct{}) []interval {
 				take(s.Now, s.State, reasons)
 			}
 		}
-		switch busy := shortOfCPU(); {
+		switch busy := lab.CPUPressure() >= lab.Pressed; {
 		case busy && !n.busy:
 			m := foreign
 			m.start = time.Now()
@@ -265,14 +265,4 @@ func TestBelongs(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-}
-
-// shortOfCPU reports whether the machine is near what NodeCPUStall needs.
-func shortOfCPU() bool {
-	b, err := os.ReadFile("/proc/pressure/cpu")
-	var avg10 float64
-	if err == nil {
-		_, err = fmt.Sscanf(string(b), "some avg10=%f", &avg10)
-	}
-	return err == nil && avg10 >= 60
 }
