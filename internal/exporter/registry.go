@@ -36,6 +36,8 @@ func registerSelf(reg prometheus.Registerer, b Build) {
 	info.Set(1)
 	// Without go_memstats_*: 21 series that repeat what the runtime's own profile
 	// and process_resident_memory_bytes tell, on every node of a cluster.
-	reg.MustRegister(info, collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(info, collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()))
+	if process, err := newProcessCollector(); err == nil { // as the library's, it is silent without /proc
+		reg.MustRegister(process)
+	}
 }

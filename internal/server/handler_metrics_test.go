@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
@@ -48,13 +49,18 @@ func BenchmarkScrape(b *testing.B) {
 	m := exporter.NewMetrics(reg)
 	m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
 	src := viewtest.NewSource(viewtest.Unhealthy())
-	reg.MustRegister(exporter.NewCollector(src, nil))
+	var reasons []exporter.ReasonLabel
+	for _, r := range health.Reasons() {
+		reasons = append(reasons, exporter.ReasonLabel{ID: r.ID, Severity: string(r.Severities()[0])})
+	}
+	reg.MustRegister(exporter.NewCollector(src, reasons))
 	h := NewHandler(src, reg, HandlerOptions{Registerer: reg})
 	b.ReportAllocs()
 	size := 0
 	for b.Loop() {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
+		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
 		r.Header.Set("Accept-Encoding", "gzip")
 		h.ServeHTTP(w, r)
 		size = w.Body.Len()
