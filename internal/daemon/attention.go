@@ -86,7 +86,7 @@ func alarming(f *health.Facts, v *health.Verdict, now time.Time) bool {
 	unanswered := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= alarmingCall }
 	r, e := &f.Relist, &f.Evidence
 	switch {
-	case v.State != health.StateHealthy, r.Failures > 0, r.Reinspect > 0, slowLists(r):
+	case v.CloserLook(), r.Failures > 0, r.Reinspect > 0, slowLists(r):
 		return true
 	case r.InFlight != nil && unanswered(r.InFlight.PhaseStart), unanswered(f.Status.InFlightSince), unanswered(f.Version.HangsSince), f.Status.LastErr != nil:
 		return true

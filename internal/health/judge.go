@@ -123,6 +123,14 @@ func (v *Verdict) suffers() bool {
 	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
 }
 
+// CloserLook reports whether the verdict calls for looking at the node more often: it
+// is not healthy, and not only for what grows over hours.
+func (v *Verdict) CloserLook() bool {
+	return v.State != StateHealthy && (v.State != StateDegraded || slices.ContainsFunc(v.Active, func(a Active) bool {
+		return a.Severity != SeverityInfo && !reasonOf(a.ID).gradual
+	}))
+}
+
 // first makes a reason active before those that only inform.
 func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
 

@@ -263,3 +263,32 @@ func TestAnsweredTooLate(t *testing.T) {
 		t.Errorf("after the next relist: %s, %q, want what it was", v.State, v.Reason)
 	}
 }
+
+// A node with many containers is looked at no more often for that, but is for
+// whatever else is wrong with it.
+func TestCloserLook(t *testing.T) {
+	many := func(f *Facts) { f.Pods = &Pods{Containers: map[string]int{"running": 10_000}} }
+	exhausted := func(f *Facts) { f.Evidence.Process = &Process{PID: 7, Alive: true, OpenFDs: 990, MaxFDs: 1000} }
+	for _, tt := range []struct {
+		name    string
+		changes []func(*Facts)
+		state   State
+		want    bool
+	}{
+		{"well", nil, StateHealthy, false},
+		{"many containers", []func(*Facts){many}, StateDegraded, false},
+		{"descriptors nearly used up", []func(*Facts){exhausted}, StateDegraded, true},
+		{"both", []func(*Facts){many, exhausted}, StateDegraded, true},
+		{"unhealthy", []func(*Facts){many, func(f *Facts) { f.Status.NetworkReady = nil }}, StateUnhealthy, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			for _, change := range tt.changes {
+				change(&f)
+			}
+			if v := Judge(&f, t0, nil); v.State != tt.state || v.CloserLook() != tt.want {
+				t.Errorf("%s %+v: a closer look is %t, want %s and %t", v.State, v.Active, v.CloserLook(), tt.state, tt.want)
+			}
+		})
+	}
+}

@@ -110,7 +110,10 @@ type Reason struct {
 	// Notes are what the row says differently for some runtimes and versions.
 	Notes []VersionNote
 
-	match func(*view) []string
+	// gradual is true of what grows over hours and shows in every list: looking at the
+	// rest of the node more often tells nothing of it.
+	gradual bool
+	match   func(*view) []string
 	// next returns Next with this node's own values, "" where these are not known;
 	// nil: it has none.
 	next func(*view) string

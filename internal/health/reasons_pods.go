@@ -233,7 +233,7 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: ResponseNearLimit, Severity: SeverityWarning,
+		ID: ResponseNearLimit, Severity: SeverityWarning, gradual: true,
 		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
 		Needs:   "the size of the last list answer: close to the limit, or rising so that it reaches it within an hour.",
 		Thresholds: []Threshold{
@@ -269,7 +269,7 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: TooManyContainers, Severity: SeverityWarning,
+		ID: TooManyContainers, Severity: SeverityWarning, gradual: true,
 		Meaning: "The runtime holds far more containers than a node runs: lists grow slow, and near their limit.",
 		Needs:   "the number of containers, exited ones too.",
 		Thresholds: []Threshold{
