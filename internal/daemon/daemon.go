@@ -32,6 +32,7 @@ type Daemon struct {
 	cfg      Config
 	log      *slog.Logger
 	registry *prometheus.Registry
+	gatherer prometheus.TransactionalGatherer
 	web      *server.WebServer
 	tasks    []Task
 	readies  []<-chan struct{}
@@ -65,7 +66,7 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
 	metrics := exporter.NewMetrics(d.registry)
 	d.metrics = metrics
-	d.registry.MustRegister(exporter.NewCollector(d, reasonLabels()))
+	d.gatherer = exporter.NewCollector(d, reasonLabels()).With(d.registry)
 
 	var err error
 	if d.runtime, err = newRuntime(&d.cfg, metrics, log); err != nil {
@@ -148,7 +149,7 @@ func (d *Daemon) Serve(build exporter.Build) {
 		if d.incidents != nil {
 			opts.Incidents = d.incidents
 		}
-		return server.NewHandler(d, d.registry, opts)
+		return server.NewHandler(d, d.gatherer, opts)
 	}
 	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
 		d.web = server.NewWebServer(server.WebOptions{

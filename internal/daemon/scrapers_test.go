@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -27,8 +28,8 @@ func TestScrapersDelayNoRelist(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		hung := &hungCollector{release: make(chan struct{}), desc: prometheus.NewDesc("hung", "Never comes.", nil, nil)}
 		reg.MustRegister(hung)
-		plain := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{})
-		hanging := server.NewHandler(w.d, prometheus.Gatherers{w.d.registry, reg}, server.HandlerOptions{})
+		plain := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{})
+		hanging := server.NewHandler(w.d, exporter.NewCollector(w.d, nil).With(prometheus.Gatherers{w.d.registry, reg}), server.HandlerOptions{})
 		scrape := func(h http.Handler, to http.ResponseWriter) {
 			r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
 			r.Header.Set("Accept-Encoding", "gzip")

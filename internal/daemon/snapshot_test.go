@@ -43,7 +43,7 @@ lines:
 func TestScrapesAreEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
-		h := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{Recent: w.d.metrics.Recent, Registerer: w.d.registry})
+		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Registerer: w.d.registry})
 		w.at(fault)
 		for _, spec := range []string{"", "ListContainers=hang", "socket=freeze"} {
 			w.fail(spec)
@@ -95,7 +95,7 @@ func TestScrapersAndJudge(t *testing.T) {
 		c.RelistPeriod = 20 * time.Millisecond // each relist is judged
 		c.StateDir = dir
 	})
-	h := server.NewHandler(w.d, w.d.registry, server.HandlerOptions{Recent: w.d.metrics.Recent, Incidents: w.d.incidents})
+	h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Incidents: w.d.incidents})
 	paths := []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"}
 	relists := func() uint64 { return w.d.loop.Snapshot().Attempts }
 	until := relists() + 1

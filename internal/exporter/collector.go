@@ -1,10 +1,14 @@
 package exporter
 
 import (
+	"cmp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
@@ -35,22 +39,24 @@ type Source interface {
 type Collector struct {
 	src     Source
 	now     func() time.Time
-	reasons []reasonSeries
-	states  map[health.State]boolSeries
+	reasons []ReasonLabel
 
-	lastSeen, lastSeenAge, modelledAge        *prometheus.Desc
-	notReadyIn, rulesFailIn                   *prometheus.Desc
-	healthy, syncLoop, nodeReady              *prometheus.Desc
-	threshold, period                         *prometheus.Desc
-	verdict, lastChange, reason, primary      *prometheus.Desc
-	culprit                                   *prometheus.Desc
-	inFlight, reinspect, pods, containers     *prometheus.Desc
-	bytes, limit, statusSeen, info, condition *prometheus.Desc
+	// mu is held from the making of a scrape's numbers until they are written: the
+	// next scrape sets them.
+	mu       sync.Mutex
+	families families
+
+	lastSeen, lastSeenAge, modelledAge        *family
+	notReadyIn, rulesFailIn                   *family
+	healthy, syncLoop, nodeReady              *family
+	threshold, period                         *family
+	verdict, lastChange, reason, primary      *family
+	culprit                                   *family
+	inFlight, reinspect, pods, containers     *family
+	bytes, limit, statusSeen, info, condition *family
 	evidence                                  *evidenceCollector
 	events                                    *eventsCollector
 }
-
-var _ prometheus.Collector = (*Collector)(nil)
 
 // NewCollector returns a collector over src. reasons is the whole reason table:
 // each row has its series from the first scrape on.
@@ -59,154 +65,141 @@ func NewCollector(src Source, reasons []ReasonLabel) *Collector {
 }
 
 func newCollector(src Source, reasons []ReasonLabel, now func() time.Time) *Collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
+	var fs families
 	c := &Collector{
-		src: src, now: now, states: make(map[health.State]boolSeries),
+		src: src, now: now, reasons: reasons,
 
-		lastSeen: desc(MetricLastSeen,
+		lastSeen: fs.gauge(MetricLastSeen,
 			"Unix time at which the last successful relist started; 0 before the first. In custom rules add > 0."),
-		lastSeenAge: desc(MetricLastSeenAge,
+		lastSeenAge: fs.gauge(MetricLastSeenAge,
 			"Time since the last successful relist started, by the monotonic clock; absent before the first. A healthy node stays near "+MetricRelistPeriod+"."),
-		modelledAge: desc(MetricModelledAge,
+		modelledAge: fs.gauge(MetricModelledAge,
 			"Time since the modelled kubelet's last successful relist started: what this node's kubelet holds against "+MetricThreshold+". Absent before the first."),
-		notReadyIn: desc(MetricNotReadyIn,
+		notReadyIn: fs.gauge(MetricNotReadyIn,
 			"Earliest time until the API shows the node NotReady if nothing changes; 0 when it does. Absent while nothing points that way."),
-		rulesFailIn: desc(MetricRulesFailIn,
+		rulesFailIn: fs.gauge(MetricRulesFailIn,
 			"Time until the kubelet stops managing pods by its own rules if nothing changes; 0 when it has. The API shows it later: "+MetricNotReadyIn+". Absent while nothing points that way."),
-		healthy: desc(MetricHealthy,
+		healthy: fs.gauge(MetricHealthy,
 			"1 while the kubelet's PLEG rule holds: its last successful relist is younger than "+MetricThreshold+"."),
-		syncLoop: desc(MetricSyncLoopAllowed,
+		syncLoop: fs.gauge(MetricSyncLoopAllowed,
 			"1 while no runtime error stands. At 0 the kubelet skips pod synchronization: it starts, stops and cleans up nothing."),
-		nodeReady: desc(MetricNodeReadyPredicted,
+		nodeReady: fs.gauge(MetricNodeReadyPredicted,
 			"1 while the node's Ready condition in the API is True by the model of the kubelet's node status update, as far as the runtime and its network decide."),
-		threshold: desc(MetricThreshold,
+		threshold: fs.gauge(MetricThreshold,
 			"Age of the last successful relist from which on the kubelet calls the PLEG unhealthy; the one in force."),
-		period: desc(MetricRelistPeriod,
+		period: fs.gauge(MetricRelistPeriod,
 			"Time from the end of a relist to the start of the next; the one in force."),
-		verdict: desc(MetricVerdict,
+		verdict: fs.gauge(MetricVerdict,
 			"1 for plegd's present verdict, 0 for the other states. degraded: something is wrong and the kubelet would still call the node Ready.", labelState),
-		lastChange: desc(MetricVerdictLastChange,
+		lastChange: fs.gauge(MetricVerdictLastChange,
 			"Unix time at which the verdict's state last changed."),
-		reason: desc(MetricReason,
+		reason: fs.gauge(MetricReason,
 			"1 while a reason is active. Several may be; the one to act on is in "+MetricPrimaryReason+".", labelReason, labelSeverity),
-		primary: desc(MetricPrimaryReason,
+		primary: fs.gauge(MetricPrimaryReason,
 			"1 for the primary reason, 0 for the others; all 0 when healthy. What it means and what to do: plegd reasons ID.", labelReason),
-		culprit: desc(MetricCulprit,
+		culprit: fs.gauge(MetricCulprit,
 			"1 for the kind of the last link of the chain of waiting, 0 for the others; all 0 while there is no chain. Which one it is, plegd status shows.", labelKind),
 
-		inFlight: desc(MetricRelistInFlight,
+		inFlight: fs.gauge(MetricRelistInFlight,
 			"Age of the phase of the relist that is under way; 0 for the phases that are not. Moves during a hang.", labelPhase),
-		reinspect: desc(MetricReinspectPods,
+		reinspect: fs.gauge(MetricReinspectPods,
 			"Pods whose last inspection failed and that wait for the next relist to inspect them again."),
-		pods: desc(MetricRunningPods,
+		pods: fs.gauge(MetricRunningPods,
 			"Pods with a running sandbox at the last successful relist, as kubelet_running_pods; absent before the first."),
-		containers: desc(MetricRunningContainers,
+		containers: fs.gauge(MetricRunningContainers,
 			"Containers at the last successful relist, by state, as kubelet_running_containers but never stale; absent before the first.", labelContainerState),
 
-		bytes: desc(MetricResponseBytes,
+		bytes: fs.gauge(MetricResponseBytes,
 			"Size on the wire of the last answer to each list; of a list refused for its size, the size that it had. Absent before the first.", labelOperation),
-		limit: desc(MetricResponseLimit,
+		limit: fs.gauge(MetricResponseLimit,
 			"Largest answer that the kubelet takes. A list above it fails every relist."),
-		statusSeen: desc(MetricRuntimeStatusLastSeen,
+		statusSeen: fs.gauge(MetricRuntimeStatusLastSeen,
 			"Unix time of the last good Status answer (RuntimeReady=true); 0 before the first. A kubelet whose own last one is 30 s old stops managing pods: container runtime is down."),
-		info: desc(MetricRuntimeInfo,
+		info: fs.gauge(MetricRuntimeInfo,
 			"Always 1; the labels say which runtime answers. Absent before its first Version answer.",
 			"endpoint", "runtime_name", "runtime_version", "cri_version"),
-		condition: desc(MetricRuntimeCondition,
+		condition: fs.gauge(MetricRuntimeCondition,
 			"1 while the last Status answer said that the condition is true, 0 while it said false; absent before it said either.", labelType),
 
-		evidence: newEvidenceCollector(),
-		events:   newEventsCollector(),
+		evidence: newEvidenceCollector(&fs),
+		events:   newEventsCollector(&fs),
 	}
-	for _, state := range health.States() {
-		c.states[state] = newBoolSeries(c.verdict, string(state))
-	}
-	for _, r := range reasons {
-		series := severitySeries{health.Severity(r.Severity), newBoolSeries(c.reason, r.ID, r.Severity)}
-		if n := len(c.reasons); n > 0 && c.reasons[n-1].id == r.ID {
-			c.reasons[n-1].active = append(c.reasons[n-1].active, series)
-			continue
-		}
-		c.reasons = append(c.reasons, reasonSeries{id: r.ID, active: []severitySeries{series}, primary: newBoolSeries(c.primary, r.ID)})
-	}
+	c.families = fs
 	return c
 }
 
-// reasonSeries are the series of a reason: whether it is active, with each of its
-// severities, and whether it is primary.
-type reasonSeries struct {
-	id      string
-	active  []severitySeries
-	primary boolSeries
+// With returns a gatherer of what others has and of what c makes. It does not check
+// them against each other as a registry does, which takes longer than to make them.
+func (c *Collector) With(others prometheus.Gatherer) prometheus.TransactionalGatherer {
+	return &gatherer{others: others, collector: c}
 }
 
-type severitySeries struct {
-	severity health.Severity
-	boolSeries
+type gatherer struct {
+	others    prometheus.Gatherer
+	collector *Collector
 }
 
-// Describe sends the descriptions of all metrics.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.lastSeen, c.lastSeenAge, c.modelledAge, c.notReadyIn, c.rulesFailIn, c.healthy, c.syncLoop, c.nodeReady,
-		c.threshold, c.period, c.verdict, c.lastChange, c.reason, c.primary, c.culprit,
-		c.inFlight, c.reinspect, c.pods, c.containers,
-		c.bytes, c.limit, c.statusSeen, c.info, c.condition,
-	} {
-		ch <- d
-	}
-	c.evidence.describe(ch)
-	c.events.describe(ch)
-}
-
-// Collect takes one snapshot and sends what it holds.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+// Gather returns the metrics by name. They hold until done is called.
+func (g *gatherer) Gather() (all []*dto.MetricFamily, done func(), err error) {
+	c := g.collector
+	all, err = g.others.Gather() // before the lock: it may hang in /proc
 	s := c.src.Snapshot(c.now())
-	g := gauges{ch}
-	c.collectVerdict(g, &s)
-	c.collectRelist(g, &s)
-	c.collectRuntime(g, &s)
-	c.evidence.collect(g, &s.Facts.Evidence)
-	c.events.collect(g, s.Facts.Events)
+	c.mu.Lock()
+	c.collect(&s)
+	for _, f := range c.families {
+		if out := f.finish(); len(out.GetMetric()) > 0 {
+			all = append(all, out)
+		}
+	}
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return all, c.mu.Unlock, err
 }
 
-func (c *Collector) collectVerdict(g gauges, s *health.Snapshot) {
+func (c *Collector) collect(s *health.Snapshot) {
+	c.collectVerdict(s)
+	c.collectRelist(s)
+	c.collectRuntime(s)
+	c.evidence.collect(&s.Facts.Evidence)
+	c.events.collect(s.Facts.Events)
+}
+
+func (c *Collector) collectVerdict(s *health.Snapshot) {
 	v := &s.Verdict
-	g.send(c.lastSeen, unixSeconds(health.Wall(s.At, v.LastSeen)))
+	c.lastSeen.set(unixSeconds(health.Wall(s.At, v.LastSeen)))
 	if !v.LastSeen.IsZero() {
-		g.send(c.lastSeenAge, v.LastSeenAge.Seconds())
+		c.lastSeenAge.set(v.LastSeenAge.Seconds())
 	}
 	if !v.ModelledLastSeen.IsZero() {
-		g.send(c.modelledAge, v.ModelledAge.Seconds())
+		c.modelledAge.set(v.ModelledAge.Seconds())
 	}
 	if v.NotReadyIn != nil {
-		g.send(c.notReadyIn, v.NotReadyIn.Seconds())
+		c.notReadyIn.set(v.NotReadyIn.Seconds())
 	}
 	if v.RulesFailIn != nil {
-		g.send(c.rulesFailIn, v.RulesFailIn.Seconds())
+		c.rulesFailIn.set(v.RulesFailIn.Seconds())
 	}
-	g.sendBool(c.healthy, v.PLEGHealthy)
-	g.sendBool(c.syncLoop, v.SyncLoopAllowed)
-	g.sendBool(c.nodeReady, v.NodeReady)
-	g.send(c.threshold, v.Threshold.Seconds())
-	g.send(c.period, s.Facts.Config.RelistPeriod.Seconds())
+	c.healthy.setBool(v.PLEGHealthy)
+	c.syncLoop.setBool(v.SyncLoopAllowed)
+	c.nodeReady.setBool(v.NodeReady)
+	c.threshold.set(v.Threshold.Seconds())
+	c.period.set(s.Facts.Config.RelistPeriod.Seconds())
 	for _, state := range health.States() {
-		g.ch <- c.states[state].is(v.State == state)
+		c.verdict.setBool(v.State == state, string(state))
 	}
 	if !v.Since.IsZero() {
-		g.send(c.lastChange, unixSeconds(health.Wall(s.At, v.Since)))
+		c.lastChange.set(unixSeconds(health.Wall(s.At, v.Since)))
 	}
 	for _, kind := range health.CulpritKinds() {
-		g.sendBool(c.culprit, v.Culprit != nil && v.Culprit.Kind == kind, string(kind))
+		c.culprit.setBool(v.Culprit != nil && v.Culprit.Kind == kind, string(kind))
 	}
-	for _, r := range c.reasons {
-		severity, active := activeSeverity(v, r.id)
-		for _, s := range r.active {
-			g.ch <- s.is(active && (len(r.active) == 1 || s.severity == severity))
+	for i, r := range c.reasons {
+		severity, active := activeSeverity(v, r.ID)
+		is := func(j int) bool { return j >= 0 && j < len(c.reasons) && c.reasons[j].ID == r.ID }
+		oneOfSeveral := is(i-1) || is(i+1)
+		c.reason.setBool(active && (!oneOfSeveral || r.Severity == string(severity)), r.ID, r.Severity)
+		if !is(i - 1) {
+			c.primary.setBool(v.Reason == r.ID, r.ID)
 		}
-		g.ch <- r.primary.is(v.Reason == r.id)
 	}
 }
 
@@ -220,7 +213,7 @@ func activeSeverity(v *health.Verdict, id string) (severity health.Severity, act
 	return "", false
 }
 
-func (c *Collector) collectRelist(g gauges, s *health.Snapshot) {
+func (c *Collector) collectRelist(s *health.Snapshot) {
 	for _, phase := range health.Phases() {
 		var age time.Duration
 		if f := s.Facts.Relist.InFlight; f != nil && f.Phase == phase {
@@ -228,83 +221,36 @@ func (c *Collector) collectRelist(g gauges, s *health.Snapshot) {
 			// snapshot has not been under way for less than nothing.
 			age = s.Age(f.PhaseStart)
 		}
-		g.send(c.inFlight, age.Seconds(), string(phase))
+		c.inFlight.set(age.Seconds(), string(phase))
 	}
-	g.send(c.reinspect, float64(s.Facts.Relist.Reinspect))
+	c.reinspect.set(float64(s.Facts.Relist.Reinspect))
 	if s.Facts.Pods == nil {
 		return
 	}
-	g.send(c.pods, float64(s.Facts.Pods.Running))
+	c.pods.set(float64(s.Facts.Pods.Running))
 	for state := range cri.NumStates {
 		name := cri.State(state).String()
-		g.send(c.containers, float64(s.Facts.Pods.Containers[name]), name)
+		c.containers.set(float64(s.Facts.Pods.Containers[name]), name)
 	}
 }
 
-func (c *Collector) collectRuntime(g gauges, s *health.Snapshot) {
+func (c *Collector) collectRuntime(s *health.Snapshot) {
 	for _, op := range []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers} {
 		if call, ok := s.Facts.Calls[string(op)]; ok && call.Answered() {
-			g.send(c.bytes, float64(call.Bytes), string(op))
+			c.bytes.set(float64(call.Bytes), string(op))
 		}
 	}
-	g.send(c.limit, responseLimit)
-	g.send(c.statusSeen, unixSeconds(health.Wall(s.At, s.Facts.Status.LastGood)))
+	c.limit.set(responseLimit)
+	c.statusSeen.set(unixSeconds(health.Wall(s.At, s.Facts.Status.LastGood)))
 	if r := s.Facts.Runtime; r != (health.Runtime{}) {
-		g.send(c.info, 1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
+		c.info.set(1, label(s.Facts.Endpoint.Path), label(r.Name), label(r.Version), label(r.CRIVersion))
 	}
 	if cond := s.Facts.Status.RuntimeReady; cond != nil {
-		g.sendBool(c.condition, cond.Status, "RuntimeReady")
+		c.condition.setBool(cond.Status, "RuntimeReady")
 	}
 	if cond := s.Facts.Status.NetworkReady; cond != nil {
-		g.sendBool(c.condition, cond.Status, "NetworkReady")
+		c.condition.setBool(cond.Status, "NetworkReady")
 	}
-}
-
-// gauges sends gauges to a scrape.
-type gauges struct{ ch chan<- prometheus.Metric }
-
-func (g gauges) send(d *prometheus.Desc, v float64, labels ...string) {
-	g.sendAs(prometheus.GaugeValue, d, v, labels...)
-}
-
-// sendCounter sends a counter that somebody else keeps.
-func (g gauges) sendCounter(d *prometheus.Desc, v float64, labels ...string) {
-	g.sendAs(prometheus.CounterValue, d, v, labels...)
-}
-
-func (g gauges) sendAs(t prometheus.ValueType, d *prometheus.Desc, v float64, labels ...string) {
-	m, err := prometheus.NewConstMetric(d, t, v, labels...)
-	if err != nil {
-		m = prometheus.NewInvalidMetric(d, err)
-	}
-	g.ch <- m
-}
-
-func (g gauges) sendBool(d *prometheus.Desc, v bool, labels ...string) {
-	if v {
-		g.send(d, 1, labels...)
-		return
-	}
-	g.send(d, 0, labels...)
-}
-
-// boolSeries is a gauge of 1 or 0 whose labels are known from the start. Most of
-// them are those of the reasons; making them again was a tenth of a scrape's
-// garbage.
-type boolSeries struct{ set, unset prometheus.Metric }
-
-func newBoolSeries(d *prometheus.Desc, labels ...string) boolSeries {
-	return boolSeries{
-		set:   prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 1, labels...),
-		unset: prometheus.MustNewConstMetric(d, prometheus.GaugeValue, 0, labels...),
-	}
-}
-
-func (s boolSeries) is(v bool) prometheus.Metric {
-	if v {
-		return s.set
-	}
-	return s.unset
 }
 
 // maxLabel is the most bytes of a label's value that comes from the runtime.

@@ -18,62 +18,52 @@ const (
 // eventsCollector makes the metrics of the runtime's event stream. All but the
 // first are counters, at 0 where plegd listens to no events.
 type eventsCollector struct {
-	inUse, errors, opened, lapses, received *prometheus.Desc
-	missed, duplicates, outOfOrder, ignored *prometheus.Desc
+	inUse, errors, opened, lapses, received *family
+	missed, duplicates, outOfOrder, ignored *family
 }
 
-func newEventsCollector() *eventsCollector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
+func newEventsCollector(fs *families) *eventsCollector {
 	return &eventsCollector{
-		inUse: desc(MetricEventedInUse,
+		inUse: fs.gauge(MetricEventedInUse,
 			"1 while plegd uses an event stream of the runtime, as --events says; 0 without --events, and while it relies on relists alone."),
-		errors: desc(MetricEventedErrors,
+		errors: fs.counter(MetricEventedErrors,
 			"Event streams that failed, as kubelet_evented_pleg_connection_error_count. After five the relist loop uses its own period and threshold until a stream lasts again."),
-		opened: desc(MetricEventedSuccess,
+		opened: fs.counter(MetricEventedSuccess,
 			"Event streams opened, as kubelet_evented_pleg_connection_success_count. plegd opens one for each --events-lease."),
-		lapses: desc(MetricEventedLapses,
+		lapses: fs.counter(MetricEventedLapses,
 			"Times without an open event stream although none had failed: plegd or the runtime was paused. A relist finds what happened meanwhile."),
-		received: desc(MetricEventedEvents,
+		received: fs.counter(MetricEventedEvents,
 			"Events that the runtime sent, by its type, each counted once.", labelType),
-		missed: desc(MetricEventedMissed,
+		missed: fs.counter(MetricEventedMissed,
 			"Changes that a relist found and that no event reported within two periods. Growing without failures, lapses and overflow: the runtime's events cannot be trusted."),
-		duplicates: desc(MetricEventedDuplicates,
+		duplicates: fs.counter(MetricEventedDuplicates,
 			"Copies of events that were dropped. A few are usual: two leases overlap."),
-		outOfOrder: desc(MetricEventedOutOfOrder,
+		outOfOrder: fs.counter(MetricEventedOutOfOrder,
 			"Events that were made before an event of the same pod that had come earlier."),
-		ignored: desc(MetricEventedIgnored,
+		ignored: fs.counter(MetricEventedIgnored,
 			"Events without use, by cause: without the sandbox's status, already known from a newer list, of a pod that is gone, or too many at once.", labelCause),
 	}
 }
 
-func (c *eventsCollector) describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.inUse, c.errors, c.opened, c.lapses, c.received, c.missed, c.duplicates, c.outOfOrder, c.ignored} {
-		ch <- d
-	}
-}
-
-func (c *eventsCollector) collect(g gauges, e *health.Events) {
+func (c *eventsCollector) collect(e *health.Events) {
 	if e == nil {
 		e = &health.Events{}
 	}
-	g.sendBool(c.inUse, e.Used())
-	g.sendCounter(c.errors, float64(e.Errors))
-	g.sendCounter(c.opened, float64(e.Opened))
-	g.sendCounter(c.lapses, float64(e.Lapses))
+	c.inUse.setBool(e.Used())
+	c.errors.set(float64(e.Errors))
+	c.opened.set(float64(e.Opened))
+	c.lapses.set(float64(e.Lapses))
 	for kind := range cri.NumEventTypes {
 		name := cri.EventType(kind).String()
-		g.sendCounter(c.received, float64(e.Received[name]), name)
+		c.received.set(float64(e.Received[name]), name)
 	}
-	g.sendCounter(c.missed, float64(e.Missed))
-	g.sendCounter(c.duplicates, float64(e.Duplicates))
-	g.sendCounter(c.outOfOrder, float64(e.OutOfOrder))
-	for cause, n := range map[string]uint64{
-		ignoredNoStatus: e.NoStatus, ignoredKnown: e.Known, ignoredGone: e.Gone, ignoredDropped: e.Dropped,
-	} {
-		g.sendCounter(c.ignored, float64(n), cause)
-	}
+	c.missed.set(float64(e.Missed))
+	c.duplicates.set(float64(e.Duplicates))
+	c.outOfOrder.set(float64(e.OutOfOrder))
+	c.ignored.set(float64(e.Known), ignoredKnown)
+	c.ignored.set(float64(e.NoStatus), ignoredNoStatus)
+	c.ignored.set(float64(e.Dropped), ignoredDropped)
+	c.ignored.set(float64(e.Gone), ignoredGone)
 }
 
 // newEventDelay is the histogram of the events' delay.

@@ -52,13 +52,24 @@ func exercise(m *Metrics) {
 	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Process: &health.Process{RestartsTotal: 1}}}})
 }
 
-// newPedantic returns a registry that checks every metric against its
-// description.
-func newPedantic(src Source, reasons []ReasonLabel) (*prometheus.Registry, *Metrics) {
+// newPedantic returns what a scrape gathers, checked: labels, types, no two series
+// that are the same.
+func newPedantic(src Source, reasons []ReasonLabel) (prometheus.Gatherer, *Metrics) {
 	reg := prometheus.NewPedanticRegistry()
 	m := NewMetrics(reg)
-	reg.MustRegister(newCollector(src, reasons, viewtest.Clock))
-	return reg, m
+	return checked(newCollector(src, reasons, viewtest.Clock).With(reg)), m
+}
+
+// checked checks what g gathers as a registry does.
+func checked(g prometheus.TransactionalGatherer) prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, done, err := g.Gather()
+		defer done()
+		if err != nil {
+			return nil, err
+		}
+		return prometheus.Gatherers{prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, nil })}.Gather()
+	})
 }
 
 // scrape returns what /metrics answers.
@@ -135,7 +146,6 @@ func TestMetricsGolden(t *testing.T) {
 
 func TestMetricsLint(t *testing.T) {
 	reg, m := newPedantic(viewtest.NewSource(viewtest.Unhealthy()), allReasons())
-	registerSelf(reg, Build{Version: "1.0.0", Revision: "abc"})
 	exercise(m)
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil {
@@ -161,8 +171,7 @@ func TestSeriesBudget(t *testing.T) {
 	s.Facts.Evidence.Sources["docker_process"] = health.Source{Up: true}
 	s.Facts.Evidence.Sources["storage"] = health.Source{Up: true}
 	src := viewtest.NewSource(s)
-	reg.MustRegister(newCollector(src, allReasons(), viewtest.Clock))
-	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
+	h := promhttp.InstrumentMetricHandler(reg, metricsOver(checked(newCollector(src, allReasons(), viewtest.Clock).With(reg))))
 	first := countSeries(scrape(t, h, "text/plain").Body.String())
 	exercise(m)
 	later := countSeries(scrape(t, h, "text/plain").Body.String())
@@ -239,8 +248,8 @@ func TestEachKnownAlone(t *testing.T) {
 // happens between the two scrapes but time.
 func TestInFlightMoves(t *testing.T) {
 	now := viewtest.T0
-	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newCollector(viewtest.NewSource(viewtest.Unhealthy()), fewReasons(), func() time.Time { return now }))
+	c := newCollector(viewtest.NewSource(viewtest.Unhealthy()), fewReasons(), func() time.Time { return now })
+	reg := checked(c.With(prometheus.NewRegistry()))
 	before, _ := value(gather(t, reg), MetricRelistInFlight, "list_podsandbox")
 	now = now.Add(1500 * time.Millisecond)
 	families := gather(t, reg)

@@ -60,29 +60,31 @@ func (c *processCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends what can be read; the rest is absent.
 func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
-	g := gauges{ch}
-	g.send(c.startTime, c.start)
+	send := func(t prometheus.ValueType, d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, t, v)
+	}
+	send(prometheus.GaugeValue, c.startTime, c.start)
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err == nil {
-		g.sendCounter(c.cpu, seconds(used.Utime)+seconds(used.Stime))
+		send(prometheus.CounterValue, c.cpu, seconds(used.Utime)+seconds(used.Stime))
 	}
 	if m, err := c.self.Statm(); err == nil {
-		g.send(c.virtual, float64(m.SizeBytes()))
-		g.send(c.resident, float64(m.ResidentBytes()))
+		send(prometheus.GaugeValue, c.virtual, float64(m.SizeBytes()))
+		send(prometheus.GaugeValue, c.resident, float64(m.ResidentBytes()))
 	}
 	if n, err := c.self.FileDescriptorsLen(); err == nil {
-		g.send(c.openFDs, float64(n))
+		send(prometheus.GaugeValue, c.openFDs, float64(n))
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
-		g.send(c.maxFDs, float64(limit.Cur))
+		send(prometheus.GaugeValue, c.maxFDs, float64(limit.Cur))
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil {
-		g.send(c.maxVirtual, float64(limit.Cur))
+		send(prometheus.GaugeValue, c.maxVirtual, float64(limit.Cur))
 	}
 	if received, sent, err := networkBytes(); err == nil {
-		g.sendCounter(c.received, received)
-		g.sendCounter(c.sent, sent)
+		send(prometheus.CounterValue, c.received, received)
+		send(prometheus.CounterValue, c.sent, sent)
 	}
 }
 

@@ -22,8 +22,8 @@ func newTestControl(t *testing.T, path string) (*ControlServer, *logRecorder) {
 	t.Helper()
 	log := newLogRecorder()
 	src := viewtest.NewSource(viewtest.Degraded())
-	reg, _ := newTestRegistry(src)
-	h := NewHandler(src, reg, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Names: NamesAlways})
+	_, metrics := newTestRegistry(src)
+	h := NewHandler(src, metrics, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Names: NamesAlways})
 	s := NewControlServer(path, h, log.logger())
 	s.retry, s.check = 20*time.Millisecond, 20*time.Millisecond
 	return s, log

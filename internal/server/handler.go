@@ -84,11 +84,11 @@ type handler struct {
 
 // NewHandler returns the handler of everything that plegd serves over HTTP. It
 // takes GET and HEAD only.
-func NewHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
+func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
 	return newHandler(src, gatherer, opts, time.Now)
 }
 
-func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, now func() time.Time) http.Handler {
+func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions, now func() time.Time) http.Handler {
 	if opts.Names == nil {
 		opts.Names = func(*http.Request) bool { return false }
 	}
@@ -112,8 +112,8 @@ func newHandler(src Source, gatherer prometheus.Gatherer, opts HandlerOptions, n
 	return secure(h.page.Csp, readOnly(mux))
 }
 
-func metricsHandler(gatherer prometheus.Gatherer, opts HandlerOptions) http.Handler {
-	scrape := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
+func metricsHandler(gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
+	scrape := promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
 		ErrorLog: &scrapeErrors{log: opts.Log},
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,

@@ -18,13 +18,13 @@ import (
 
 // TestBrokenCollector checks that one broken collector leaves the others.
 func TestBrokenCollector(t *testing.T) {
-	reg, _ := newTestRegistry(viewtest.NewSource(viewtest.Healthy()))
+	reg, metrics := newTestRegistry(viewtest.NewSource(viewtest.Healthy()))
 	desc := prometheus.NewDesc("broken", "Broken.", nil, nil)
 	reg.MustRegister(collectorFunc{desc, func(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(desc, errors.New("out of order"))
 	}})
 	log := newLogRecorder()
-	h := newHandler(viewtest.NewSource(viewtest.Healthy()), reg, HandlerOptions{Registerer: reg, Log: log.logger()}, viewtest.Clock)
+	h := newHandler(viewtest.NewSource(viewtest.Healthy()), metrics, HandlerOptions{Registerer: reg, Log: log.logger()}, viewtest.Clock)
 	for range 3 {
 		if body := scrapeOver(t, h).Body.String(); !strings.Contains(body, exporter.MetricRelists) {
 			t.Errorf("the other metrics are gone: %s", body)
@@ -53,8 +53,7 @@ func BenchmarkScrape(b *testing.B) {
 	for _, r := range health.Reasons() {
 		reasons = append(reasons, exporter.ReasonLabel{ID: r.ID, Severity: string(r.Severities()[0])})
 	}
-	reg.MustRegister(exporter.NewCollector(src, reasons))
-	h := NewHandler(src, reg, HandlerOptions{Registerer: reg})
+	h := NewHandler(src, exporter.NewCollector(src, reasons).With(reg), HandlerOptions{Registerer: reg})
 	b.ReportAllocs()
 	size := 0
 	for b.Loop() {

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
@@ -20,12 +18,12 @@ import (
 )
 
 func testHandler(src Source, names bool) http.Handler {
-	reg, _ := newTestRegistry(src)
+	reg, metrics := newTestRegistry(src)
 	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Registerer: reg}
 	if names {
 		opts.Names = NamesAlways
 	}
-	return newHandler(src, reg, opts, viewtest.Clock)
+	return newHandler(src, metrics, opts, viewtest.Clock)
 }
 
 func TestHandler(t *testing.T) {
@@ -125,13 +123,13 @@ func TestNamesByRequest(t *testing.T) {
 // TestTwoHandlersOneRegistry: the web server and the control server share the
 // promhttp metrics.
 func TestTwoHandlersOneRegistry(t *testing.T) {
-	reg := prometheus.NewRegistry()
 	src := viewtest.NewSource(viewtest.Healthy())
+	reg, metrics := newTestRegistry(src)
 	for range 2 {
-		scrapeOver(t, NewHandler(src, reg, HandlerOptions{Registerer: reg}))
+		scrapeOver(t, NewHandler(src, metrics, HandlerOptions{Registerer: reg}))
 	}
 	const counted = `promhttp_metric_handler_requests_total{code="200"} 2`
-	if text := scrapeOver(t, NewHandler(src, reg, HandlerOptions{})).Body.String(); !strings.Contains(text, counted) {
+	if text := scrapeOver(t, NewHandler(src, metrics, HandlerOptions{})).Body.String(); !strings.Contains(text, counted) {
 		t.Errorf("no %s in:\n%s", counted, text)
 	}
 }
@@ -141,8 +139,7 @@ func TestTenScrapers(t *testing.T) {
 	src := viewtest.NewSource(viewtest.Healthy())
 	reg := exporter.NewRegistry(exporter.Build{})
 	m := exporter.NewMetrics(reg)
-	reg.MustRegister(exporter.NewCollector(src, nil))
-	server := httptest.NewServer(NewHandler(src, reg, HandlerOptions{Registerer: reg}))
+	server := httptest.NewServer(NewHandler(src, exporter.NewCollector(src, nil).With(reg), HandlerOptions{Registerer: reg}))
 	defer server.Close()
 	defer server.Client().CloseIdleConnections()
 

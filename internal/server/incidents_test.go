@@ -37,12 +37,12 @@ func incidentHandler(names bool, err error) http.Handler {
 	s := viewtest.Healthy()
 	src := viewtest.NewSource(s)
 	src.List = []incident.Summary{viewtest.Incident().Summary}
-	reg, _ := newTestRegistry(src)
+	_, metrics := newTestRegistry(src)
 	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Incidents: fakeIncidents{err}}
 	if names {
 		opts.Names = NamesAlways
 	}
-	return newHandler(src, reg, opts, viewtest.Clock)
+	return newHandler(src, metrics, opts, viewtest.Clock)
 }
 
 func answer(h http.Handler, path string) *httptest.ResponseRecorder {

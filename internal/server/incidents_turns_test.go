@@ -33,7 +33,7 @@ func (h heldIncidents) Get(ctx context.Context, id string) (*incident.Incident, 
 func TestIncidentTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := heldIncidents{gate: make(chan struct{})}
-		h := newHandler(viewtest.NewSource(viewtest.Starting()), prometheus.NewRegistry(), HandlerOptions{Incidents: held}, viewtest.Clock)
+		h := newHandler(viewtest.NewSource(viewtest.Starting()), prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), HandlerOptions{Incidents: held}, viewtest.Clock)
 		ask := func(ctx context.Context) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, view.PathIncidents+"/20261121T030405Z-00000a", nil))

@@ -115,7 +115,7 @@ func TestNoNameLeaks(t *testing.T) {
 		} else {
 			opts.Names = nil
 		}
-		h := newHandler(viewtest.NewSource(s), prometheus.NewRegistry(), opts, viewtest.Clock)
+		h := newHandler(viewtest.NewSource(s), prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), opts, viewtest.Clock)
 		for _, path := range paths {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))

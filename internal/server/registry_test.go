@@ -11,12 +11,11 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-// newTestRegistry returns a registry with what the daemon exports.
-func newTestRegistry(src Source) (*prometheus.Registry, *exporter.Metrics) {
+// newTestRegistry returns a registry, and a gatherer of what the daemon exports.
+func newTestRegistry(src Source) (*prometheus.Registry, prometheus.TransactionalGatherer) {
 	reg := prometheus.NewPedanticRegistry()
-	m := exporter.NewMetrics(reg)
-	reg.MustRegister(exporter.NewCollector(src, []exporter.ReasonLabel{{ID: "RuntimeUnresponsive", Severity: "critical"}}))
-	return reg, m
+	exporter.NewMetrics(reg)
+	return reg, exporter.NewCollector(src, []exporter.ReasonLabel{{ID: "RuntimeUnresponsive", Severity: "critical"}}).With(reg)
 }
 
 // scrapeOver returns what h answers for /metrics.

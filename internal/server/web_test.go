@@ -28,8 +28,8 @@ import (
 func newTestWeb(t *testing.T, opts WebOptions, src Source) (*WebServer, *logRecorder) {
 	t.Helper()
 	log := newLogRecorder()
-	reg, _ := newTestRegistry(src)
-	h := NewHandler(src, reg, HandlerOptions{Names: NamesIfAuthenticated(opts.ConfigFile)})
+	_, metrics := newTestRegistry(src)
+	h := NewHandler(src, metrics, HandlerOptions{Names: NamesIfAuthenticated(opts.ConfigFile)})
 	s := NewWebServer(opts, h, log.logger())
 	s.retry = 20 * time.Millisecond
 	return s, log
