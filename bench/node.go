@@ -154,13 +154,13 @@ func (d *daemon) stop() {
 	_ = os.RemoveAll(filepath.Dir(d.cmd.Args[slices.Index(d.cmd.Args, "--control-socket")+1]))
 }
 
-// scrape asks as Prometheus does, and returns the number of series.
+// scrape asks as Prometheus 3 does, and returns the number of series.
 func scrape(ctx context.Context, client *http.Client, url string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
+	req.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
 	resp, err := client.Do(req) // the transport asks for gzip
 	if err != nil {
 		return 0, fmt.Errorf("scrape: %w", err)

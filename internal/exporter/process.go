@@ -92,11 +92,17 @@ func seconds(t unix.Timeval) float64 { return float64(t.Nano()) / 1e9 }
 
 // networkBytes returns what the network namespace has received and sent.
 func networkBytes() (received, sent float64, err error) {
-	b, err := os.ReadFile("/proc/self/net/netstat")
+	f, err := os.Open("/proc/self/net/netstat")
 	if err != nil {
 		return 0, 0, err
 	}
-	return parseNetworkBytes(b)
+	defer f.Close()
+	b := make([]byte, 16<<10) // 4 KiB are usual, and os.ReadFile begins with 512 bytes
+	n, err := f.Read(b)
+	if err != nil {
+		return 0, 0, err
+	}
+	return parseNetworkBytes(b[:n])
 }
 
 // parseNetworkBytes finds InOctets and OutOctets of IpExt: a line of names, and

@@ -59,7 +59,7 @@ func BenchmarkScrape(b *testing.B) {
 	for b.Loop() {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
-		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
+		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
 		r.Header.Set("Accept-Encoding", "gzip")
 		h.ServeHTTP(w, r)
 		size = w.Body.Len()
