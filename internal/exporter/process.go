@@ -96,7 +96,7 @@ func networkBytes() (received, sent float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	b := make([]byte, 16<<10) // 4 KiB are usual, and os.ReadFile begins with 512 bytes
 	n, err := f.Read(b)
 	if err != nil {
