@@ -57,6 +57,7 @@ func fatItems(n int, prefix string) []byte {
 		}
 		item, err := proto.Marshal(&runtimeapi.PodSandbox{
 			Id: text("id"), Metadata: &runtimeapi.PodSandboxMetadata{Name: text("name"), Namespace: text("ns"), Uid: text("uid")},
+			CreatedAt: 1,
 		})
 		if err != nil {
 			panic(err)
@@ -69,14 +70,14 @@ func fatItems(n int, prefix string) []byte {
 // TestTooMuchText: what is kept of lists is bounded by its length, too, whether
 // it comes at once, in place of what is known, or under ids that are not remembered.
 func TestTooMuchText(t *testing.T) {
-	const each = 4*maxName + 20 // of fatItems
+	const each = 4*maxName + 2 // of fatItems: texts and the creation time
 	r := newSandboxReader()
 	read := func(b ...[]byte) ([]*Sandbox, error) {
 		return r.read(mem.BufferSlice{mem.SliceBuffer(slices.Concat(b...))})
 	}
 	held := func() (n int) {
 		for _, it := range r.items {
-			n += it.bytes
+			n += int(it.bytes)
 		}
 		return n
 	}
@@ -116,18 +117,19 @@ func TestTooMuchText(t *testing.T) {
 	}
 }
 
-// TestLongFixedFields: an item whose encoding is too long to be kept is decoded in
+// TestLongItemInOddOrder: an item whose encoding is too long to be kept is decoded in
 // each list, and its changes are seen.
-func TestLongFixedFields(t *testing.T) {
+func TestLongItemInOddOrder(t *testing.T) {
 	r := newContainerReader()
-	list := func(state runtimeapi.ContainerState) *Container {
+	item, err := proto.Marshal(&runtimeapi.Container{
+		Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxKept),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(state State) *Container {
 		t.Helper()
-		b, err := proto.Marshal(&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{
-			Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxFixed), State: state,
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := listOf(join(item, entry(8, "k", "v"), varint(6, uint64(state))))
 		got, err := read(r, b)
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
@@ -138,7 +140,7 @@ func TestLongFixedFields(t *testing.T) {
 		return got[0]
 	}
 	for _, state := range []State{StateRunning, StateRunning, StateExited} {
-		if c := list(runtimeapi.ContainerState(state)); c.State != state {
+		if c := list(state); c.State != state {
 			t.Errorf("%s, want %s", c.State, state)
 		}
 	}

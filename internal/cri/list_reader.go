@@ -13,23 +13,25 @@ import (
 // listReader decodes the items of list answers and remembers them by id, so that
 // an item that did not change since the last list is not decoded again.
 //
-// Runtimes encode fields in the order of their numbers. The fixed fields (id,
-// metadata, state, creation time) come first, and their bytes stay the same until
-// one of them changes. The labels and annotations behind them are maps, which are
-// encoded in random order, but CRI never changes them for an id. So an item is
-// unchanged if it begins with the bytes of the fixed fields that were decoded
-// last for its id, and has the same length. Any other item is decoded by the
-// generated decoder.
+// CRI changes nothing of an id but its state. So an item is unchanged if its id,
+// its state and its creation time are those that were decoded last, and its
+// encoding has the same length. Any other item is decoded by the generated decoder.
+//
+// Runtimes encode fields in the order of their numbers. State and creation time
+// stand beside each other, behind the id, metadata and image and before the labels
+// and annotations, which are maps and encoded in random order. They are compared as
+// they are encoded, at the place where they were found last.
 //
 // A listReader is not safe for concurrent use.
 type listReader[T any] struct {
 	decode func(raw []byte) (*T, error)
 	texts  func(*T) []*string // all strings of a value, the id first
+	state  protowire.Number   // the state; the creation time follows
 	labels protowire.Number   // the first field that is a map
 
 	items map[string]*item[T] // by id
 	most  int                 // the most items since the map was made
-	list  uint64              // number of the answer being read
+	list  uint32              // number of the answer being read
 
 	// Of the answer being read.
 	out     []*T
@@ -45,20 +47,22 @@ type listReader[T any] struct {
 	joined []byte
 }
 
-// item is a remembered item.
+// item is a remembered item. There are as many as the runtime has containers: its
+// size counts.
 type item[T any] struct {
-	value *T
-	// fixed is the encoding of the fixed fields with one byte more: the tag of the
-	// map, or what else follows. It is empty if the item is to be decoded always.
-	fixed string
-	size  int    // length of the whole encoding
-	bytes int    // memory for fixed and the texts
-	list  uint64 // the last answer that held it
+	value T
+	// state is the encoding of state and creation time with one byte more: the tag of
+	// the map, or what else follows. It is empty if the item is to be decoded always.
+	state string
+	at    int32  // where it begins
+	size  int32  // length of the whole encoding
+	bytes int32  // memory for state and the texts
+	list  uint32 // the last answer that held it
 }
 
-// is reports whether raw encodes the item.
+// is reports whether raw, which has the item's id, encodes the item.
 func (it *item[T]) is(raw []byte) bool {
-	return len(raw) == it.size && it.fixed != "" && string(raw[:len(it.fixed)]) == it.fixed
+	return len(raw) == int(it.size) && it.state != "" && string(raw[it.at:int(it.at)+len(it.state)]) == it.state
 }
 
 // Changes is the difference between a list and the one before it.
@@ -88,10 +92,12 @@ const (
 	// maxListBytes is the most memory for the texts of one list. An ordinary
 	// container takes 430 bytes.
 	maxListBytes = 12_000_000
-	// maxFixed is the most that is kept of an item's encoding, maxJoined the buffer
+	// maxKept is the most that is kept of an item's encoding, maxJoined the buffer
 	// that is kept for the next list.
-	maxFixed  = 8 << 10
+	maxKept   = 8 << 10
 	maxJoined = 256 << 10
+	// maxHead is the length of the longest tag and size of a field.
+	maxHead = 2 * binary.MaxVarintLen64
 	// shrinkFrom is the size from which a map that is mostly empty is replaced.
 	shrinkFrom = 1024
 )
@@ -104,11 +110,11 @@ var (
 )
 
 func newSandboxReader() *listReader[Sandbox] {
-	return &listReader[Sandbox]{decode: decodeSandbox, texts: (*Sandbox).texts, labels: 5, items: map[string]*item[Sandbox]{}}
+	return &listReader[Sandbox]{decode: decodeSandbox, texts: (*Sandbox).texts, state: 3, labels: 5, items: map[string]*item[Sandbox]{}}
 }
 
 func newContainerReader() *listReader[Container] {
-	return &listReader[Container]{decode: decodeContainer, texts: (*Container).texts, labels: 8, items: map[string]*item[Container]{}}
+	return &listReader[Container]{decode: decodeContainer, texts: (*Container).texts, state: 6, labels: 8, items: map[string]*item[Container]{}}
 }
 
 // read returns the items of a list in their order. The slice is valid until the
@@ -138,7 +144,7 @@ func (r *listReader[T]) begin(parts bool) {
 // abort ends a list that could not be read. Nothing is remembered: a runtime
 // whose lists break off each time could otherwise fill the memory.
 func (r *listReader[T]) abort() {
-	*r = listReader[T]{decode: r.decode, texts: r.texts, labels: r.labels, items: map[string]*item[T]{}}
+	*r = listReader[T]{decode: r.decode, texts: r.texts, state: r.state, labels: r.labels, items: map[string]*item[T]{}}
 }
 
 // end ends a list and returns its items.
@@ -161,7 +167,7 @@ func (r *listReader[T]) forget() {
 	r.most = max(r.most, len(r.items))
 	for id, it := range r.items {
 		if it.list != r.list {
-			r.changes.Items = append(r.changes.Items, Change[T]{Old: it.value})
+			r.changes.Items = append(r.changes.Items, Change[T]{Old: &it.value})
 			delete(r.items, id)
 		}
 	}
@@ -182,21 +188,23 @@ func (r *listReader[T]) part(data mem.BufferSlice) error {
 	in.Reset(data)
 	defer func() { _ = in.Close() }() // it always returns nil
 	for in.Remaining() > 0 {
-		tag, err := binary.ReadUvarint(in)
-		num, typ := protowire.DecodeTag(tag)
-		if err != nil || !num.IsValid() {
+		head := r.peek(min(maxHead, in.Remaining()))
+		num, typ, n := protowire.ConsumeTag(head)
+		if n < 0 || !num.IsValid() {
 			return errWire
 		}
 		if typ != protowire.BytesType {
+			_, _ = in.Discard(n)
 			if err := r.skip(num, typ); err != nil {
 				return err
 			}
 			continue
 		}
-		size, err := binary.ReadUvarint(in)
-		if err != nil || size > uint64(in.Remaining()) {
+		size, m := protowire.ConsumeVarint(head[n:])
+		if m < 0 || size > uint64(in.Remaining()-n-m) {
 			return errWire
 		}
+		_, _ = in.Discard(n + m)
 		if num == 1 { // ListPodSandboxResponse.items, ListContainersResponse.containers
 			if err := r.item(r.peek(int(size))); err != nil {
 				return err
@@ -251,13 +259,13 @@ func (r *listReader[T]) item(raw []byte) error {
 		if it, err = r.newItem(raw); err != nil {
 			return err
 		}
-		got := *r.texts(it.value)[0]
+		got := *r.texts(&it.value)[0]
 		if again || got == "" || got != string(id) { // no id, two of them, or one that was cut
 			r.odd, it.list = true, r.list
 		} else {
-			ch := Change[T]{New: it.value}
+			ch := Change[T]{New: &it.value}
 			if old != nil {
-				ch.Old = old.value
+				ch.Old = &old.value
 			}
 			r.changes.Items = append(r.changes.Items, ch)
 			r.items[got] = it
@@ -267,10 +275,10 @@ func (r *listReader[T]) item(raw []byte) error {
 		it.list = r.list
 		r.found++
 	}
-	if r.bytes += it.bytes; r.bytes > maxListBytes {
+	if r.bytes += int(it.bytes); r.bytes > maxListBytes {
 		return errTooMuch
 	}
-	r.out = append(r.out, it.value)
+	r.out = append(r.out, &it.value)
 	return nil
 }
 
@@ -289,46 +297,59 @@ func (r *listReader[T]) newItem(raw []byte) (*item[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	it := &item[T]{value: v, size: len(raw)}
-	it.fixed, it.bytes = together(r.fixed(raw), r.texts(v))
+	state, at := r.stateOf(raw)
+	text, n := together(state, r.texts(v))
+	it := &item[T]{value: *v, state: text, at: int32(at), size: int32(len(raw)), bytes: int32(n)}
 	return it, nil
 }
 
-// fixed returns the fixed fields of an item and one byte more. In an encoding
-// with a fixed field behind the maps, that is all of it.
-func (r *listReader[T]) fixed(raw []byte) []byte {
-	end := len(raw)
+// stateOf returns state and creation time of an item, one byte more, and where they
+// begin. Where it has neither, or is in another order than that of the numbers, it
+// returns all of it.
+func (r *listReader[T]) stateOf(raw []byte) ([]byte, int) {
+	from, to := len(raw), len(raw)
+	last := protowire.Number(0)
 	for at := 0; at < len(raw); {
 		num, _, n := protowire.ConsumeField(raw[at:])
-		if n < 0 || num < r.labels && end < len(raw) {
-			end = len(raw)
+		if n < 0 || num < min(last, r.labels) {
+			from = len(raw)
 			break
 		}
-		if num >= r.labels && end == len(raw) {
-			end = at + 1
+		if num >= r.state && from == len(raw) {
+			from = at
 		}
+		if num >= r.labels && to == len(raw) {
+			to = at + 1
+		}
+		last = num
 		at += n
 	}
-	if end > maxFixed {
-		return nil
+	if from == len(raw) {
+		from, to = 0, len(raw)
 	}
-	return raw[:end]
+	if to-from > maxKept {
+		return nil, 0
+	}
+	return raw[from:to], from
 }
 
-// together puts an item's fixed fields and its texts, most of which are part of
-// them, into one string: for the garbage collector a list of 15,000 items is then
-// 15,000 strings and not 80,000. It returns the fixed fields and the length of the
-// string.
-func together(fixed []byte, texts []*string) (string, int) {
-	all := string(fixed)
+// together puts an item's state and its texts into one string: for the garbage
+// collector a list of 15,000 items is then 15,000 strings and not 80,000. It returns
+// the state and the length of the string.
+func together(state []byte, texts []*string) (string, int) {
+	size := len(state)
 	for _, t := range texts {
-		if !strings.Contains(all, *t) {
-			all += *t
-		}
+		size += len(*t)
 	}
+	var all strings.Builder
+	all.Grow(size)
+	all.Write(state)
 	for _, t := range texts {
-		at := strings.Index(all, *t)
-		*t = all[at : at+len(*t)]
+		all.WriteString(*t)
 	}
-	return all[:len(fixed)], len(all)
+	rest := all.String()[len(state):]
+	for _, t := range texts {
+		*t, rest = rest[:len(*t)], rest[len(*t):]
+	}
+	return all.String()[:len(state)], size
 }

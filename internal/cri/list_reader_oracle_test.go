@@ -2,7 +2,6 @@ package cri
 
 import (
 	"maps"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/mem"
@@ -15,10 +14,11 @@ import (
 type listKind[T any] struct {
 	reader func() *listReader[T]
 	// list and item decode with the generated decoder.
-	list   func([]byte) ([]T, error)
-	item   func([]byte) (T, error)
-	id     func(*T) string
-	labels protowire.Number
+	list func([]byte) ([]T, error)
+	item func([]byte) (T, error)
+	id   func(*T) string
+	// state is the first field that can change, labels the first that is a map.
+	state, labels protowire.Number
 }
 
 func sandboxKind() listKind[Sandbox] {
@@ -41,6 +41,7 @@ func sandboxKind() listKind[Sandbox] {
 			return plainSandbox(&p), err
 		},
 		id:     sandboxID,
+		state:  3,
 		labels: 5,
 	}
 }
@@ -65,6 +66,7 @@ func containerKind() listKind[Container] {
 			return plainContainer(&p), err
 		},
 		id:     containerID,
+		state:  6,
 		labels: 8,
 	}
 }
@@ -95,15 +97,17 @@ func plainContainer(p *runtimeapi.Container) Container {
 }
 
 // rememberer is the generated decoder with the one rule on top: an item is as it
-// was in the last list if its encoding begins with the same id and other fields,
-// up to the first byte of the field behind them, and has the same length.
+// was in the last list if its encoding begins with the same id, has the same bytes
+// from its state up to the first byte of the field behind the creation time, and has
+// the same length.
 type rememberer[T any] struct {
 	kind  listKind[T]
 	known map[string]*remembered[T]
 }
 
 type remembered[T any] struct {
-	fixed string
+	state string
+	from  int
 	size  int
 	value T
 	now   bool // it is in the list being read
@@ -148,29 +152,42 @@ func (r *rememberer[T]) item(raw []byte) (T, error) {
 		id = string(fields[0].value)
 	}
 	old := r.known[id]
-	if old != nil && !old.now && len(raw) == old.size && strings.HasPrefix(string(raw), old.fixed) {
+	if old != nil && !old.now && len(raw) == old.size && strings.HasPrefix(string(raw[old.from:]), old.state) {
 		old.now = true
 		return old.value, nil
 	}
 	v, err := r.kind.item(raw)
 	if err == nil && id != "" && id == r.kind.id(&v) && (old == nil || !old.now) {
-		r.known[id] = &remembered[T]{fixed: r.fixed(raw, fields), size: len(raw), value: v, now: true}
+		from, to := r.compared(fields, len(raw))
+		r.known[id] = &remembered[T]{state: string(raw[from:to]), from: from, size: len(raw), value: v, now: true}
 	}
 	return v, err
 }
 
-// fixed is the part of an encoding that is compared.
-func (r *rememberer[T]) fixed(raw []byte, fields []wireField) string {
-	behind := func(f wireField) bool { return f.num >= r.kind.labels }
-	first := slices.IndexFunc(fields, behind)
-	if first < 0 || slices.ContainsFunc(fields[first:], func(f wireField) bool { return !behind(f) }) {
-		return string(raw)
+// compared is the part of an encoding that is compared.
+func (r *rememberer[T]) compared(fields []wireField, size int) (from, to int) {
+	behind := false
+	for i, f := range fields {
+		if f.num < r.kind.labels && i > 0 && f.num < fields[i-1].num {
+			return 0, size
+		}
+		switch {
+		case f.num < r.kind.state:
+			from += len(f.raw)
+			to = from
+		case f.num < r.kind.labels:
+			to += len(f.raw)
+		default:
+			behind = true
+		}
 	}
-	n := 1
-	for _, f := range fields[:first] {
-		n += len(f.raw)
+	if from == size {
+		return 0, size
 	}
-	return string(raw[:n])
+	if behind {
+		to++
+	}
+	return from, to
 }
 
 // wireField is one encoded field, with its value if it has a length.

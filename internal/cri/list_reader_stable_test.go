@@ -262,15 +262,15 @@ func TestTextsTogether(t *testing.T) {
 		Id: "c1", PodSandboxId: "s1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
 		Labels: map[string]string{labelPodUID: "u1", labelPodName: "web", labelPodNamespace: ""},
 	})
-	fixed, size := together([]byte("_c1_s1_app_"), c.texts())
-	if fixed != "_c1_s1_app_" || size != len("_c1_s1_app_u1web") {
-		t.Errorf("%q and %d bytes", fixed, size)
+	state, size := together([]byte("_state_"), c.texts())
+	if state != "_state_" || size != len("_state_c1s1appu1web") {
+		t.Errorf("%q and %d bytes", state, size)
 	}
 	texts := []string{c.ID, c.SandboxID, c.Name, c.PodUID, c.PodName, c.PodNamespace}
 	if want := []string{"c1", "s1", "app", "u1", "web", ""}; !slices.Equal(texts, want) {
 		t.Fatalf("%q, want %q", texts, want)
 	}
-	all := uintptr(unsafe.Pointer(unsafe.StringData(fixed)))
+	all := uintptr(unsafe.Pointer(unsafe.StringData(state)))
 	for _, text := range texts[:5] {
 		if at := uintptr(unsafe.Pointer(unsafe.StringData(text))); at < all || at >= all+uintptr(size) {
 			t.Errorf("%q has memory of its own", text)

@@ -141,7 +141,7 @@ func itemsAddUp[T any](t testing.TB, r *listReader[T]) {
 		t.Fatalf("%d items of the list are remembered, and %d items", r.found, len(r.items))
 	}
 	for id, it := range r.items {
-		if got := *r.texts(it.value)[0]; got != id || it.list != r.list {
+		if got := *r.texts(&it.value)[0]; got != id || it.list != r.list {
 			t.Fatalf("item %q is remembered as %q, of list %d of %d", got, id, it.list, r.list)
 		}
 	}

@@ -63,10 +63,10 @@ type Container struct {
 	// HasImage reports whether the entry names an image; the kubelet leaves out
 	// an entry that does not (kuberuntime/helpers.go, toKubeContainer).
 	HasImage bool
+	State    State
 	// PodUID, PodName and PodNamespace come from the labels that the kubelet
 	// sets (io.kubernetes.pod.uid, .name, .namespace); empty where it has not.
 	PodUID, PodName, PodNamespace string
-	State                         State
 	// CreatedAt is in nanoseconds since the epoch.
 	CreatedAt int64
 }
