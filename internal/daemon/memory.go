@@ -16,7 +16,7 @@ const (
 	memoryLimit = 96 << 20
 	// garbage is how much a small heap may grow between two collections: at 110 pods
 	// leastPercent would be so little that every few scrapes cost a collection.
-	garbage = 3 << 20
+	garbage = 2 << 20
 	// leastPercent and mostPercent bound the percentage that follows from it. At 5000
 	// pods, with 25 MB of heap, leastPercent holds 15 MB less than Go's own; a smaller
 	// one makes scrapes dearer, since each collection looks at all of the heap.

@@ -109,10 +109,11 @@ func networkBytes() (received, sent float64, err error) {
 // below it one of values.
 func parseNetworkBytes(netstat []byte) (received, sent float64, err error) {
 	_, ipExt, _ := bytes.Cut(netstat, []byte("IpExt:"))
-	names, values, _ := bytes.Cut(ipExt, []byte("IpExt:"))
-	value := bytes.Fields(values)
+	header, values, _ := bytes.Cut(ipExt, []byte("IpExt:"))
+	values, _, _ = bytes.Cut(values, []byte("\n"))
+	names, value := bytes.Fields(header), bytes.Fields(values)
 	octets := func(name string) (float64, error) {
-		i := slices.IndexFunc(bytes.Fields(names), func(b []byte) bool { return string(b) == name })
+		i := slices.IndexFunc(names, func(b []byte) bool { return string(b) == name })
 		if i < 0 || i >= len(value) {
 			return 0, fmt.Errorf("netstat has no %s", name)
 		}
