@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 const (
 	stateFile     = "last-seen.json"
 	stateSchema   = 1
-	saveEvery     = 5 * time.Second
+	saveEvery     = 10 * time.Second
 	stateTimeout  = time.Second
 	maxStateBytes = 64 << 10
 )
@@ -54,27 +55,27 @@ type restored struct {
 // store keeps the state in a file.
 type store struct {
 	dir    string
-	procfs string
 	log    *slog.Logger
 	clock  func() time.Duration // CLOCK_MONOTONIC
-	locked *os.File             // nil without the lock
+	bootID func() (string, error)
+	locked *os.File // nil without the lock
 }
 
 func newStore(dir, procfs string, log *slog.Logger) *store {
-	return &store{dir: dir, procfs: procfs, log: log, clock: func() time.Duration {
+	return &store{dir: dir, log: log, clock: func() time.Duration {
 		var ts unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 			return 0
 		}
 		return time.Duration(ts.Nano())
-	}}
+	}, bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
 }
 
 // maxBootID is more than a UUID takes, in bytes.
 const maxBootID = 64
 
-func (s *store) bootID() (string, error) {
-	f, err := os.Open(filepath.Join(s.procfs, "sys/kernel/random/boot_id"))
+func bootID(procfs string) (string, error) {
+	f, err := os.Open(filepath.Join(procfs, "sys/kernel/random/boot_id"))
 	if err != nil {
 		return "", err
 	}

@@ -24,15 +24,14 @@ type boot struct {
 func newBoot(t *testing.T) *boot {
 	t.Helper()
 	b := &boot{procfs: t.TempDir(), dir: filepath.Join(t.TempDir(), "plegd"), mono: time.Hour}
-	b.setID(t, "first")
 	log, logged := logtest.New(slog.LevelDebug)
 	b.logged = logged
-	b.store = newStore(b.dir, b.procfs, log)
-	b.store.clock = func() time.Duration { return b.mono }
+	b.start(t, "first", log)
 	return b
 }
 
-func (b *boot) setID(t *testing.T, id string) {
+// start is one of plegd, in the boot that has this id.
+func (b *boot) start(t *testing.T, id string, log *slog.Logger) {
 	t.Helper()
 	path := filepath.Join(b.procfs, "sys/kernel/random")
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -41,6 +40,8 @@ func (b *boot) setID(t *testing.T, id string) {
 	if err := os.WriteFile(filepath.Join(path, "boot_id"), []byte(id+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	b.store = newStore(b.dir, b.procfs, log)
+	b.store.clock = func() time.Duration { return b.mono }
 }
 
 func savedFacts() health.Facts {
@@ -97,7 +98,7 @@ func TestAnotherBootBeginsAnew(t *testing.T) {
 	if err := b.store.save(&f); err != nil {
 		t.Fatal(err)
 	}
-	b.setID(t, "second")
+	b.start(t, "second", b.store.log)
 	if r := b.store.load(); !r.lastSeen.IsZero() || r.status.Answered {
 		t.Errorf("restored %+v from another boot", r)
 	}
@@ -106,11 +107,13 @@ func TestAnotherBootBeginsAnew(t *testing.T) {
 // TestBrokenState: plegd starts without it, and says so in one line.
 func TestBrokenState(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *boot, string){
-		"garbage":        func(t *testing.T, _ *boot, path string) { write(t, path, "garbage") },
-		"empty":          func(t *testing.T, _ *boot, path string) { write(t, path, "") },
-		"huge":           func(t *testing.T, _ *boot, path string) { write(t, path, strings.Repeat(" ", maxStateBytes+1)) },
-		"a directory":    func(t *testing.T, _ *boot, path string) { mkdir(t, path) },
-		"no boot id":     func(t *testing.T, b *boot, _ string) { b.store.procfs = t.TempDir() },
+		"garbage":     func(t *testing.T, _ *boot, path string) { write(t, path, "garbage") },
+		"empty":       func(t *testing.T, _ *boot, path string) { write(t, path, "") },
+		"huge":        func(t *testing.T, _ *boot, path string) { write(t, path, strings.Repeat(" ", maxStateBytes+1)) },
+		"a directory": func(t *testing.T, _ *boot, path string) { mkdir(t, path) },
+		"no boot id": func(t *testing.T, b *boot, _ string) {
+			b.store.bootID = func() (string, error) { return "", os.ErrNotExist }
+		},
 		"from tomorrow":  func(_ *testing.T, b *boot, _ string) { b.mono = time.Minute },
 		"dir is no dir":  func(t *testing.T, b *boot, path string) { b.store.dir = path },
 		"another schema": nil,
