@@ -37,22 +37,36 @@ func Spread(d time.Duration) time.Duration {
 
 func soonest(d time.Duration) time.Duration { return d / 4 * 3 }
 
+// Limit returns how long it is to the first beat that is d or more away: for a limit
+// that is hardly ever reached. Go wakes up for a timer that was stopped, too.
+func Limit(d time.Duration) time.Duration {
+	now := time.Now()
+	_, first := common.around(now, now.Add(d))
+	return first.Sub(now)
+}
+
 func (b *beats) after(now time.Time, d time.Duration) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.next = slices.DeleteFunc(b.next, func(at time.Time) bool { return !at.After(now) })
-	end, last := now.Add(d), now
-	for i := 0; ; i++ {
-		if i == len(b.next) {
-			b.next = append(b.next, last.Add(Spread(most)))
-		}
-		if b.next[i].After(end) {
-			break
-		}
-		last = b.next[i]
-	}
+	last, _ := b.around(now, now.Add(d))
 	if wait := last.Sub(now); wait >= soonest(d) {
 		return wait
 	}
 	return Spread(d)
+}
+
+// around returns the last beat before end, or now where there is none, and the first
+// that is not before it.
+func (b *beats) around(now, end time.Time) (last, first time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next = slices.DeleteFunc(b.next, func(at time.Time) bool { return !at.After(now) })
+	last = now
+	for i := 0; ; i++ {
+		if i == len(b.next) {
+			b.next = append(b.next, last.Add(Spread(most)))
+		}
+		if !b.next[i].Before(end) {
+			return last, b.next[i]
+		}
+		last = b.next[i]
+	}
 }

@@ -33,6 +33,22 @@ func TestAfter(t *testing.T) {
 
 func onBeat(b *beats, at time.Time) bool { return slices.ContainsFunc(b.next, at.Equal) }
 
+// TestAround: a limit ends at a moment that others have as well, and not before its time.
+func TestAround(t *testing.T) {
+	var b beats
+	now := time.Unix(1000, 0)
+	for _, d := range []time.Duration{0, 500 * time.Millisecond, 3 * time.Second, 3 * time.Second} {
+		end := now.Add(d)
+		last, first := b.around(now, end)
+		if first.Before(end) || first.Sub(end) > most || !onBeat(&b, first) {
+			t.Errorf("%s: ends after %s; beats: %s", d, first.Sub(now), b.next)
+		}
+		if !last.Before(first) || !last.Equal(now) && !onBeat(&b, last) {
+			t.Errorf("%s: the beat before is after %s; beats: %s", d, last.Sub(now), b.next)
+		}
+	}
+}
+
 // TestAfterSpread: where the last beat comes too soon, the wait is at random and at
 // most what was asked for.
 func TestAfterSpread(t *testing.T) {

@@ -279,26 +279,26 @@ func TestDockerNotActive(t *testing.T) {
 	f := startDocker(t, says(pong))
 	active, path := false, f.path
 	w := NewDocker("/proc", "/sys", func() string { return path }, func() bool { return active }).Ping
-	w.ask(t.Context())
+	askOnce(t, w)
 	if _, ok := w.Source(); ok || w.Value() != nil || f.accepted.Load() != 0 {
 		t.Errorf("not active: %+v, %d connections", w.Value(), f.accepted.Load())
 	}
 	active = true
-	w.ask(t.Context())
+	askOnce(t, w)
 	if s, ok := w.Source(); !ok || !s.Up || w.Value() == nil || !w.Value().OK {
 		t.Errorf("active: %+v, %+v", s, w.Value())
 	}
 	path = ""
-	w.ask(t.Context())
+	askOnce(t, w)
 	if _, ok := w.Source(); ok || w.Value() != nil {
 		t.Errorf("without a socket: %+v", w.Value())
 	}
 	// What was known of another socket says nothing of this one.
 	path = filepath.Join(t.TempDir(), "none")
-	w.ask(t.Context())
-	w.ask(t.Context())
+	askOnce(t, w)
+	askOnce(t, w)
 	path = filepath.Join(t.TempDir(), "another")
-	w.ask(t.Context())
+	askOnce(t, w)
 	if v := w.Value(); v == nil || v.Failures != 1 {
 		t.Errorf("at another socket: %+v", v)
 	}
@@ -309,8 +309,8 @@ func TestDockerDefaults(t *testing.T) {
 	if facts(d) != nil || d.ContainerdSocket() != "" {
 		t.Errorf("not asked yet: %+v, %q", facts(d), d.ContainerdSocket())
 	}
-	d.Ping.ask(t.Context())
-	d.Processes.ask(t.Context())
+	askOnce(t, d.Ping)
+	askOnce(t, d.Processes)
 	v := facts(d)
 	if v == nil || v.Cause != health.CauseMissing || !v.AnsweredAt.IsZero() || v.Daemon == nil || v.Daemon.Queue == nil || v.Daemon.Queue.Listening || v.Containerd != nil {
 		t.Errorf("%+v", v)

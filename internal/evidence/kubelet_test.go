@@ -340,7 +340,7 @@ func TestKubeletOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.ask(t.Context())
+	askOnce(t, w)
 	if s, ok := w.Source(); ok || w.Value() != nil {
 		t.Errorf("a source that is off says %+v", s)
 	}
@@ -355,9 +355,9 @@ func TestKubeletWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.spec.End()
-	w.ask(t.Context())
+	askOnce(t, w)
 	f.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	w.ask(t.Context())
+	askOnce(t, w)
 	if src, ok := w.Source(); !ok || !src.Up || w.Value() == nil || w.Value().OK {
 		t.Errorf("source %+v, value %+v; want an answer that it hangs", src, w.Value())
 	}

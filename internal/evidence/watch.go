@@ -26,7 +26,7 @@ type Spec[T any] struct {
 	// there is nothing to look at; 0: as otherwise.
 	Period, Calm, Fast, Idle time.Duration
 	Urgent                   func(*T) bool
-	// Timeout limits one sample.
+	// Timeout limits one sample; while all is well, up to a second more does.
 	Timeout time.Duration
 	// Gather returns a value that it will not change any more, or an error;
 	// ErrNoData when there is nothing to say.
@@ -47,11 +47,15 @@ type Spec[T any] struct {
 // answer before it continues to count until the next sample, and Source says so.
 type Watch[T any] struct {
 	spec Spec[T]
-	// spread varies the time between two samples, calm while all is well.
-	spread, calm func(time.Duration) time.Duration
+	// spread varies the time between two samples, calm while all is well; limit is the
+	// limit of one then.
+	spread, calm, limit func(time.Duration) time.Duration
 
 	sample atomic.Pointer[sample[T]]
 	source atomic.Pointer[health.Source]
+
+	asked chan context.Context
+	back  chan answer[T] // holds one
 
 	alert  atomic.Bool
 	wake   chan struct{} // an alert has begun
@@ -70,7 +74,10 @@ type sample[T any] struct {
 
 // NewWatch returns a watch of a source.
 func NewWatch[T any](spec Spec[T]) *Watch[T] {
-	return &Watch[T]{spec: spec, spread: beat.Spread, calm: beat.After, wake: make(chan struct{}, 1)}
+	return &Watch[T]{
+		spec: spec, spread: beat.Spread, calm: beat.After, limit: beat.Limit,
+		asked: make(chan context.Context), back: make(chan answer[T], 1), wake: make(chan struct{}, 1),
+	}
 }
 
 // String names the source, as pleg_evidence_up labels it.
@@ -126,6 +133,8 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 	if w.spec.End != nil {
 		defer w.spec.End()
 	}
+	go w.work()
+	defer close(w.asked)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -163,25 +172,38 @@ type answer[T any] struct {
 	err   error
 }
 
+// gather is what the source answers.
+func (w *Watch[T]) gather(limited context.Context) (a answer[T]) {
+	defer func() {
+		if p := recover(); p != nil {
+			a = answer[T]{err: fmt.Errorf("it panicked: %v", p)}
+		}
+	}()
+	a.value, a.err = w.spec.Gather(limited)
+	return a
+}
+
+// work gathers whenever it is asked, until Run has ended. A goroutine for each sample
+// would have to grow its stack each time.
+func (w *Watch[T]) work() {
+	for limited := range w.asked {
+		w.back <- w.gather(limited)
+	}
+}
+
 // ask asks once and waits until the source has come back, however long; false
 // when ctx ended first.
 func (w *Watch[T]) ask(ctx context.Context) bool {
 	start := time.Now()
-	limited, cancel := context.WithTimeout(ctx, w.spec.Timeout)
+	limit := w.spec.Timeout
+	if !w.alert.Load() {
+		limit = w.limit(limit)
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	back := make(chan answer[T], 1)
-	go func() {
-		a := answer[T]{}
-		defer func() {
-			if p := recover(); p != nil {
-				a = answer[T]{err: fmt.Errorf("it panicked: %v", p)}
-			}
-			back <- a
-		}()
-		a.value, a.err = w.spec.Gather(limited)
-	}()
+	w.asked <- limited
 	select {
-	case a := <-back:
+	case a := <-w.back:
 		w.publish(a, start)
 		return true
 	case <-limited.Done():
@@ -189,9 +211,9 @@ func (w *Watch[T]) ask(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	w.publish(answer[T]{err: fmt.Errorf("no answer within %s", w.spec.Timeout)}, start)
+	w.publish(answer[T]{err: fmt.Errorf("no answer within %s", limit.Round(time.Millisecond))}, start)
 	select {
-	case <-back: // too late to be believed
+	case <-w.back: // too late to be believed
 		return true
 	case <-ctx.Done():
 		return false

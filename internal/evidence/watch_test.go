@@ -17,7 +17,9 @@ const (
 )
 
 func newTestWatch(gather func(context.Context) (*int, error)) *Watch[int] {
-	return NewWatch(Spec[int]{Name: "test", Period: testPeriod, Timeout: testTimeout, Gather: gather})
+	w := NewWatch(Spec[int]{Name: "test", Period: testPeriod, Timeout: testTimeout, Gather: gather})
+	w.limit = func(d time.Duration) time.Duration { return d }
+	return w
 }
 
 // runWatch runs w in the bubble of the test; stop ends it and fails the test
@@ -41,6 +43,13 @@ func runWatch[T any](t *testing.T, w *Watch[T]) (stop func()) {
 			t.Error("Run has not returned at the stop")
 		}
 	}
+}
+
+// askOnce asks a watch that does not run.
+func askOnce[T any](t *testing.T, w *Watch[T]) {
+	t.Helper()
+	go func() { w.back <- w.gather(<-w.asked) }()
+	w.ask(t.Context())
 }
 
 // later lets time pass and everything happen that is due then.
