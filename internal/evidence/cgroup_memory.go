@@ -84,9 +84,9 @@ func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
 		return memoryCounts{}
 	}
 	l.Usage, _ = t.Number(dir + "/memory.current")
-	b, err := t.Reader.Read(dir + "/memory.events.local")
+	b, err := t.Reader.ReadRecord(dir + "/memory.events.local")
 	if err != nil {
-		b, err = t.Reader.Read(dir + "/memory.events")
+		b, err = t.Reader.ReadRecord(dir + "/memory.events")
 	}
 	var c memoryCounts
 	if err == nil {
@@ -107,7 +107,7 @@ func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
 	if n, err := t.Number(dir + "/memory.failcnt"); err == nil {
 		c.max = uint64(n)
 	}
-	if b, err := t.Reader.Read(dir + "/memory.oom_control"); err == nil {
+	if b, err := t.Reader.ReadRecord(dir + "/memory.oom_control"); err == nil {
 		k := cgroup.Keyed(b)
 		l.OOM, c.kills = k["under_oom"] == 1, k["oom_kill"]
 	}
@@ -158,7 +158,7 @@ func cgroupPressure(t *cgroup.Tree, m cgroup.Paths) *health.CgroupPressure {
 		"memory.pressure": {some: &p.MemorySome, full: &p.MemoryFull},
 		"io.pressure":     {some: &p.IOSome},
 	} {
-		b, err := t.Reader.Read(base + path + "/" + file)
+		b, err := t.Reader.ReadRecord(base + path + "/" + file)
 		if err != nil {
 			continue
 		}

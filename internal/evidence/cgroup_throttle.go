@@ -71,7 +71,7 @@ func waitingShare(s, b cgroup.CPUStat) float64 {
 func (t *throttling) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
 	now := quotaSample{at: v.At, levels: map[string]cgroup.CPUStat{}}
 	for dir := range tree.Up(m, "cpu") {
-		if b, err := tree.Reader.Read(dir + "/cpu.stat"); err == nil {
+		if b, err := tree.Reader.ReadRecord(dir + "/cpu.stat"); err == nil {
 			if s, ok := cgroup.ParseCPUStat(b); ok {
 				now.levels[dir] = s
 			}

@@ -24,17 +24,17 @@ const (
 	// The pid may be another process's meanwhile, which shows that much later.
 	settledAge    = 10 * time.Second
 	settledRounds = 8
+	// calmRounds is in how many samples each shim is looked at once while all is well:
+	// a look takes 7 µs, and there are 110 of them.
+	calmRounds = 2
 	// slowLooks is how many of the shims that look asleep are looked at more
-	// closely in one sample. 110 of them take a minute and a quarter.
-	slowLooks = 2
+	// closely in one sample. 110 of them take a minute and a half.
+	slowLooks = 1
 	// searchChildrenAgain is the time between two searches of all processes,
 	// searchChildrenCalm while all is well: the children that are known are looked at
 	// more often.
 	searchChildrenAgain = 2500 * time.Millisecond
-	searchChildrenCalm  = 10 * time.Second
-	// maxOpenStats bounds the descriptors for stat files that are held open. On a
-	// node with more children the others are opened each time.
-	maxOpenStats = 256
+	searchChildrenCalm  = 15 * time.Second
 	// maxAncestors bounds the way up from the runtime.
 	maxAncestors = 64
 )
@@ -46,7 +46,8 @@ type childrenSource struct {
 	socket func() string
 	up     func() time.Duration
 
-	reader  proc.Reader
+	reader  proc.Reader // of the search
+	known   proc.Reader // of what was found
 	tree    cgroup.Tree
 	args    proc.ArgsReader
 	owner   childrenOwner
@@ -59,7 +60,7 @@ type childrenSource struct {
 	found       family // by the last search
 	searched    time.Time
 	searches    int
-	open        map[proc.ID]*proc.StatFile // of those that were found
+	calm        func() bool // all is well
 	searchAgain func() time.Duration
 	changes     func() uint64
 	changed     uint64 // at the last search
@@ -89,9 +90,10 @@ type ChildrenOptions struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// It looks every 1.5 s, twice a second while one is or looks stuck, for at most 1 s, and needs no privilege: at /proc/PID/stat of the
-// processes, and where a shim looks stuck at its cgroup, its threads' stat and
-// schedstat.
+// It looks every second, at half of the shims while all is well, and three times a
+// second while one is or looks stuck; for at most 1 s, and needs no privilege: at the
+// stat file of the first thread of each, and where a shim looks stuck at its cgroup,
+// its threads' stat and schedstat.
 //
 // A shim counts when the runtime, or a process that the runtime descends from,
 // has it as a child: shims are left to these when the one that started them
@@ -101,7 +103,7 @@ type ChildrenOptions struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once,
 // as D when the same thread has not run since the sample before. That its cgroup
 // is frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of 2 shims in each sample.
+// turn: of one shim in each sample.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI
@@ -113,15 +115,16 @@ type ChildrenOptions struct {
 func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts.ProcFS, opts.SysFS, opts.PID, opts.Socket)
 	w := NewWatch(Spec[health.Children]{
-		Name: "children", Period: 1500 * time.Millisecond, Timeout: time.Second,
-		Fast: 500 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
+		Name: "children", Period: time.Second, Timeout: time.Second,
+		Fast: 300 * time.Millisecond, Urgent: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
 	if opts.Changes != nil {
 		c.changes = opts.Changes
 	}
+	c.calm = func() bool { return !w.alert.Load() }
 	c.searchAgain = func() time.Duration {
-		if w.alert.Load() || c.changes() != c.changed {
+		if !c.calm() || c.changes() != c.changed {
 			return opts.SearchAgain
 		}
 		return opts.SearchCalm
@@ -132,7 +135,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
 		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
-		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, open: map[proc.ID]*proc.StatFile{}, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, known: proc.Reader{Keep: keptFiles}, calm: func() bool { return false }, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
 	}
 }
 
@@ -173,39 +176,30 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	return c.judge(found), nil
 }
 
-// lookAgain looks at the shims and helpers that the last search found.
+// lookAgain looks at the shims and helpers that the last search found; while all is
+// well and none looks stuck, only at the shims whose turn it is.
 func (c *childrenSource) lookAgain(ctx context.Context) family {
 	c.round++
 	out := c.found
-	again := func(all []proc.Stat) (alive []proc.Stat) {
-		for _, before := range all {
+	again := func(all []proc.Stat, rounds int) (alive []proc.Stat) {
+		for i, before := range all {
 			if ctx.Err() != nil {
 				break
 			}
-			if s, err := c.stat(before.ID()); err == nil && s.ID() == before.ID() && !s.Dead() {
-				alive = append(alive, s)
+			if i%rounds != c.round%rounds {
+				alive = append(alive, before)
+			} else if s, err := c.known.StatFirst(c.procfs, before.PID); err == nil && s.ID() == before.ID() && !s.Dead() {
+				all[i], alive = s, append(alive, s)
 			}
 		}
 		return alive
 	}
-	out.shims, out.helpers = again(out.shims), again(out.helpers)
-	return out
-}
-
-// stat reads the stat file of a child that was found.
-func (c *childrenSource) stat(id proc.ID) (proc.Stat, error) {
-	f := c.open[id]
-	if f == nil {
-		if len(c.open) >= maxOpenStats {
-			return c.reader.Stat(c.procfs, id.PID)
-		}
-		var err error
-		if f, err = proc.OpenStat(c.procfs, id.PID); err != nil {
-			return proc.Stat{}, err
-		}
-		c.open[id] = f
+	rounds := 1
+	if c.calm() && len(c.shims) == 0 {
+		rounds = calmRounds
 	}
-	return c.reader.Again(f)
+	out.shims, out.helpers = again(out.shims, rounds), again(out.helpers, 1)
+	return out
 }
 
 // judge tells which of the runtime's children are stuck or old.
@@ -273,7 +267,11 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 			settled[pid] = true
 			continue
 		}
-		s, err := c.reader.Stat(c.procfs, pid)
+		stat := c.reader.Stat
+		if _, ours := c.found.ids[pid]; ours {
+			stat = c.known.StatFirst
+		}
+		s, err := stat(c.procfs, pid)
 		if err != nil || s.State == 'Z' || s.State == 'X' || pid == runtime {
 			continue
 		}
@@ -333,12 +331,6 @@ func (c *childrenSource) forget(found family) {
 	for id := range c.shims {
 		if found.ids[id.PID] != id {
 			delete(c.shims, id)
-		}
-	}
-	for id, f := range c.open {
-		if found.ids[id.PID] != id {
-			f.Close()
-			delete(c.open, id)
 		}
 	}
 	maps.Copy(found.others, found.ids)

@@ -23,7 +23,8 @@ func cmdline(args ...string) string { return strings.Join(args, "\x00") + "\x00"
 func process(t *testing.T, root string, pid, ppid int, comm string, state byte, args ...string) {
 	t.Helper()
 	dir := strconv.Itoa(pid)
-	files := map[string]string{dir + "/stat": evidencetest.StatLine(pid, comm, state, ppid, 1000)}
+	stat := evidencetest.StatLine(pid, comm, state, ppid, 1000)
+	files := map[string]string{dir + "/stat": stat, dir + "/task/" + dir + "/stat": stat}
 	if args != nil {
 		files[dir+"/cmdline"] = cmdline(args...)
 	}

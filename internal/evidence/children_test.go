@@ -155,10 +155,10 @@ func TestChildrenAge(t *testing.T) {
 	}
 }
 
-// TestChildrenSooner: twice a second while one is stuck.
+// TestChildrenSooner: three times a second while one is stuck.
 func TestChildrenSooner(t *testing.T) {
 	w := NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: func() int { return 0 }, Socket: func() string { return "" }})
-	if w.spec.Urgent(&health.Children{Shims: 3}) || !w.spec.Urgent(&health.Children{Stuck: []health.Child{{PID: 1}}}) || w.spec.Fast != 500*time.Millisecond {
+	if w.spec.Urgent(&health.Children{Shims: 3}) || !w.spec.Urgent(&health.Children{Stuck: []health.Child{{PID: 1}}}) || w.spec.Fast != 300*time.Millisecond {
 		t.Error("the next look is not sooner while a shim is stuck, or is otherwise")
 	}
 }
@@ -343,13 +343,24 @@ func TestChildrenSearch(t *testing.T) {
 				t.Errorf("%s: %d shims, %d stuck; want %d and %d", what, v.Shims, len(v.Stuck), shims, stuck)
 			}
 		}
+		turns := func() { // after which each shim has been looked at
+			for range calmRounds - 1 {
+				if _, err := w.spec.Gather(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		expect("at first", 1, 0)
 		shim(61, 'S')
 		later(3 * time.Second)
 		expect("after 3 s", 1, 0)
 		shim(60, 'T')
+		turns()
 		expect("the known one is stopped", 1, 1)
+		expect("it still is", 1, 1)
 		shim(60, 'S')
+		expect("it continues", 1, 0)
+		expect("it still does", 1, 0)
 		later(8 * time.Second)
 		expect("after 11 s", 2, 0)
 		shim(62, 'S')
@@ -363,8 +374,9 @@ func TestChildrenSearch(t *testing.T) {
 		later(2 * time.Second)
 		expect("something may be wrong", 4, 0)
 		w.Alert(false)
-		evidencetest.WriteTree(t, root, map[string]string{"63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
+		evidencetest.WriteTree(t, root, map[string]string{"63/task/63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
 		later(time.Second)
+		turns()
 		expect("another process has its pid", 3, 0)
 	})
 }

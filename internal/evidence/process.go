@@ -74,11 +74,12 @@ type Process struct {
 	waits  map[string]lockWaiting // by fileLock.file
 }
 
-// NewProcess returns the source about the runtime's process; it looks every
-// 2 s, every second while something may be wrong, for at most 500 ms, and four times a second while the descriptors are
-// used up, a thread is in D, or all threads were lately stopped. It has nothing to say before it has found one.
+// NewProcess returns the source about the runtime's process; it looks every 2 s, every
+// second while something may be wrong, for at most 500 ms, and four times a second while
+// the descriptors are used up, a thread is in D, or all threads were lately stopped. It
+// has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}}
+	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keptFiles}}
 	p.finder.reader = &p.reader
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: "process", Period: time.Second, Calm: 2 * time.Second, Timeout: 500 * time.Millisecond,

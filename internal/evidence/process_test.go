@@ -251,7 +251,11 @@ func processIn(procfs string, pid int) *Process {
 }
 
 func processOf(procfs string, peer func() int) *Process {
-	return NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
+	p := NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
+	if procfs != "/proc" {
+		p.reader.Keep = 0 // unlike those of /proc, an ordinary file that is removed can still be read
+	}
+	return p
 }
 
 func gatherProcess(t *testing.T, p *Process) *health.Process {

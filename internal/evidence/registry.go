@@ -7,6 +7,10 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
+// keptFiles is how many files of /proc and of cgroups a source keeps open that looks at
+// the same ones each time: two of each thread of a runtime, or one of each shim.
+const keptFiles = 512
+
 // Source is one source of evidence, whatever its answer is.
 type Source interface {
 	// Run asks until ctx ends.

@@ -318,7 +318,7 @@ func count(n int, one, many string) string {
 }
 
 const (
-	stoppedShim = 500 * time.Millisecond
+	stoppedShim = 300 * time.Millisecond
 	blockedShim = 30 * time.Second
 	oldHelper   = 30 * time.Second
 

@@ -33,7 +33,7 @@ func nanoseconds(n uint64, unit time.Duration) time.Duration {
 // over at once, and not when the samples have forgotten it.
 func (t *Tree) HasQuota(dir string) bool {
 	for file, none := range map[string]string{"cpu.max": "max", "cpu.cfs_quota_us": "-1"} {
-		if b, err := t.Reader.Read(dir + "/" + file); err == nil {
+		if b, err := t.Reader.ReadRecord(dir + "/" + file); err == nil {
 			value, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
 			return value != none
 		}

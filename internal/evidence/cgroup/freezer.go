@@ -18,7 +18,7 @@ func (t *Tree) Frozen(m Paths) (path string, frozen bool) {
 // stand. A process that is frozen so looks like one in D.
 func (t *Tree) FrozenV1(m Paths) (path string, frozen bool) {
 	if dir, v2 := t.Dir(m, "freezer"); dir != "" && !v2 {
-		if b, err := t.Reader.Read(dir + "/freezer.state"); err == nil {
+		if b, err := t.Reader.ReadRecord(dir + "/freezer.state"); err == nil {
 			if s := string(bytes.TrimSpace(b)); s == "FROZEN" || s == "FREEZING" {
 				_, path, _ := m.Of("freezer")
 				return path, true
@@ -33,7 +33,7 @@ func (t *Tree) FrozenV1(m Paths) (path string, frozen bool) {
 func (t *Tree) FrozenV2(m Paths) (path string, frozen bool) {
 	base, _, _ := t.Base(m, "")
 	for dir := range t.Up(m, "") {
-		if b, err := t.Reader.Read(dir + "/cgroup.events"); err == nil && Keyed(b)["frozen"] == 1 {
+		if b, err := t.Reader.ReadRecord(dir + "/cgroup.events"); err == nil && Keyed(b)["frozen"] == 1 {
 			return strings.TrimPrefix(dir, base), true
 		}
 	}

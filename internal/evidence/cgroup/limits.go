@@ -33,7 +33,7 @@ func (t *Tree) Fullest(m Paths, controller, current, limit string) (used, most i
 
 // Refaults adds up what memory.stat says under some names.
 func (t *Tree) Refaults(dir string, names ...string) (n uint64) {
-	b, err := t.Reader.Read(dir + "/memory.stat")
+	b, err := t.Reader.ReadRecord(dir + "/memory.stat")
 	if err != nil {
 		return 0
 	}

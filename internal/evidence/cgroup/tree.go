@@ -21,7 +21,7 @@ import (
 
 // Number reads a file with one number in it.
 func (t *Tree) Number(path string) (int64, error) {
-	b, err := t.Reader.Read(path)
+	b, err := t.Reader.ReadRecord(path)
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +135,7 @@ func NewTree(procfs, sysfs string) Tree {
 
 // Of returns the cgroups of a process.
 func (t *Tree) Of(pid int) (Paths, error) {
-	b, err := t.Reader.Read(proc.Path(t.ProcFS, pid, "cgroup"))
+	b, err := t.Reader.ReadRecord(proc.Path(t.ProcFS, pid, "cgroup"))
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,7 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -31,24 +29,65 @@ const maxProcFile = 1 << 20
 // Reader reads small files of /proc and of cgroups, hundreds a second: three
 // system calls a file, into one buffer. os.ReadFile takes nearly twice the time.
 // Not for several goroutines at once.
-type Reader struct{ buf []byte }
+type Reader struct {
+	// Keep is how many files are kept open, where the same ones are read again and
+	// again: that is one system call a file, and the dear ones are saved. A file of a
+	// process or cgroup that has ended is then opened again.
+	Keep int
+
+	kept map[string]int // descriptors, by their paths
+	buf  []byte
+}
 
 // Read returns what is in the file at path, valid until the next read. Its
 // errors are those of os.ReadFile, and ESRCH for a process that has just ended.
 func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) }
 
-// ReadRecord is Read for a file of /proc that the kernel prints as a whole, as a
-// process's stat: what is shorter than the buffer is all of it, and the read that
-// would find the end is left out.
+// ReadRecord is Read for a file that the kernel prints as a whole, as a process's
+// stat and all of a cgroup but its lists of processes: what is shorter than the
+// buffer is all of it, and the read that would find the end is left out.
 func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
 
 func (r *Reader) read(path string, record bool) ([]byte, error) {
+	if fd, ok := r.kept[path]; ok {
+		if b, err := r.readAll(fd, path, record); err == nil {
+			return b, nil
+		}
+		_ = unix.Close(fd)
+		delete(r.kept, path)
+	}
 	fd, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	r.buffer()
+	b, err := r.readAll(fd, path, record)
+	if err != nil || r.Keep == 0 {
+		_ = unix.Close(fd)
+		return b, err
+	}
+	if len(r.kept) == r.Keep { // most may be of what has ended
+		r.Close()
+	}
+	if r.kept == nil {
+		r.kept = map[string]int{}
+	}
+	r.kept[path] = fd
+	return b, nil
+}
+
+// Close closes what is kept open. The reader can be used further.
+func (r *Reader) Close() {
+	for _, fd := range r.kept {
+		_ = unix.Close(fd)
+	}
+	clear(r.kept)
+}
+
+// readAll reads a file from its beginning.
+func (r *Reader) readAll(fd int, path string, record bool) ([]byte, error) {
+	if r.buf == nil {
+		r.buf = make([]byte, 4<<10)
+	}
 	for n := 0; ; {
 		if n == len(r.buf) {
 			if n >= maxProcFile {
@@ -56,7 +95,7 @@ func (r *Reader) read(path string, record bool) ([]byte, error) {
 			}
 			r.buf = append(r.buf, make([]byte, n)...)
 		}
-		m, err := retryIntr(func() (int, error) { return unix.Read(fd, r.buf[n:]) })
+		m, err := retryIntr(func() (int, error) { return unix.Pread(fd, r.buf[n:], int64(n)) })
 		if err != nil {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
@@ -65,13 +104,6 @@ func (r *Reader) read(path string, record bool) ([]byte, error) {
 			return r.buf[:n], nil
 		}
 	}
-}
-
-func (r *Reader) buffer() []byte {
-	if r.buf == nil {
-		r.buf = make([]byte, 4<<10)
-	}
-	return r.buf
 }
 
 // ReadFile reads a file that is read now and then.
@@ -104,14 +136,22 @@ func Gone(err error) bool {
 // Numbers lists the entries of a directory that are numbers from 1, at most limit
 // of them: of /proc the processes, of /proc/PID/task the threads.
 func Numbers(dir string, limit int) ([]int, error) {
-	d, err := os.Open(dir)
+	fd, err := open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = d.Close() }() // only read from
+	defer func() { _ = unix.Close(fd) }() // only read from
 	out := make([]int, 0, min(limit, 256))
-	for {
-		names, err := d.Readdirnames(512)
+	var names []string
+	for buf := make([]byte, 8<<10); ; {
+		n, err := retryIntr(func() (int, error) { return unix.ReadDirent(fd, buf) })
+		if err != nil {
+			return nil, &fs.PathError{Op: "list", Path: dir, Err: err}
+		}
+		if n == 0 {
+			return out, nil
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
 		for _, name := range names {
 			if len(out) == limit {
 				return out, nil
@@ -122,12 +162,6 @@ func Numbers(dir string, limit int) ([]int, error) {
 			if n, err := strconv.Atoi(name); err == nil {
 				out = append(out, n)
 			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			return nil, err
 		}
 	}
 }

@@ -157,32 +157,15 @@ func (r *Reader) Stat(procfs string, pid int) (Stat, error) {
 	return ParseStat(b)
 }
 
-// StatFile is the stat file of a process, held open: to read it again costs half of
-// what opening it each time does. After the end of the process a read fails (Gone),
-// whoever has its pid then.
-type StatFile struct{ fd int }
-
-// OpenStat opens /proc/PID/stat.
-func OpenStat(procfs string, pid int) (*StatFile, error) {
-	fd, err := open(Path(procfs, pid, "stat"))
-	if err != nil {
-		return nil, err
-	}
-	return &StatFile{fd}, nil
-}
-
-// Again reads it again.
-func (r *Reader) Again(f *StatFile) (Stat, error) {
-	b := r.buffer()
-	n, err := retryIntr(func() (int, error) { return unix.Pread(f.fd, b, 0) })
+// StatFirst reads /proc/PID/task/PID/stat, of a process's first thread. It says the same
+// of what is in Stat, and for /proc/PID/stat the kernel adds up the times of all threads.
+func (r *Reader) StatFirst(procfs string, pid int) (Stat, error) {
+	b, err := r.ReadRecord(Path(procfs, pid, "task/"+strconv.Itoa(pid)+"/stat"))
 	if err != nil {
 		return Stat{}, err
 	}
-	return ParseStat(b[:n])
+	return ParseStat(b)
 }
-
-// Close closes it.
-func (f *StatFile) Close() { _ = unix.Close(f.fd) } // only read from
 
 // ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
 // T (stopped, or held by a tracer), Z, other.
