@@ -2,10 +2,13 @@ package exporter
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/procfs"
@@ -20,11 +23,17 @@ type processCollector struct {
 	self  procfs.Proc
 	start float64
 
+	// netstat stays open: the kernel prints it into a page at first, which is too
+	// small, and then once more into the two that an open file keeps.
+	netstat *os.File
+	mu      sync.Mutex
+	text    [16 << 10]byte // guarded by mu: of netstat, 4 KiB are usual
+
 	cpu, openFDs, maxFDs, virtual, maxVirtual, resident, startTime, received, sent *prometheus.Desc
 }
 
 // newProcessCollector returns a collector over this process; the error is that of
-// reading its start.
+// reading its files.
 func newProcessCollector() (*processCollector, error) {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	c := &processCollector{
@@ -47,7 +56,10 @@ func newProcessCollector() (*processCollector, error) {
 		return nil, err
 	}
 	c.self = self
-	c.start, err = stat.StartTime()
+	if c.start, err = stat.StartTime(); err != nil {
+		return nil, err
+	}
+	c.netstat, err = os.Open("/proc/self/net/netstat")
 	return c, err
 }
 
@@ -82,7 +94,7 @@ func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil {
 		send(prometheus.GaugeValue, c.maxVirtual, float64(limit.Cur))
 	}
-	if received, sent, err := networkBytes(); err == nil {
+	if received, sent, err := c.networkBytes(); err == nil {
 		send(prometheus.CounterValue, c.received, received)
 		send(prometheus.CounterValue, c.sent, sent)
 	}
@@ -91,18 +103,14 @@ func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
 func seconds(t unix.Timeval) float64 { return float64(t.Nano()) / 1e9 }
 
 // networkBytes returns what the network namespace has received and sent.
-func networkBytes() (received, sent float64, err error) {
-	f, err := os.Open("/proc/self/net/netstat")
-	if err != nil {
+func (c *processCollector) networkBytes() (received, sent float64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.netstat.ReadAt(c.text[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, 0, err
 	}
-	defer func() { _ = f.Close() }()
-	b := make([]byte, 16<<10) // 4 KiB are usual, and os.ReadFile begins with 512 bytes
-	n, err := f.Read(b)
-	if err != nil {
-		return 0, 0, err
-	}
-	return parseNetworkBytes(b[:n])
+	return parseNetworkBytes(c.text[:n])
 }
 
 // parseNetworkBytes finds InOctets and OutOctets of IpExt: a line of names, and
