@@ -73,7 +73,7 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.loop = relist.New(d.runtime, relist.Config{
-		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events,
+		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events, Uncached: cfg.Events == relist.Off,
 	}, metrics)
 	d.runtime.changed = func() { d.loop.Relist() }
 	d.events = d.newEvents(metrics.EventDelay)

@@ -38,9 +38,10 @@ type Cache struct {
 	mu       sync.RWMutex
 	pods     map[string]*PodStatus
 	observed time.Time
+	empty    bool // it stays so
 }
 
-func newCache() *Cache { return &Cache{pods: map[string]*PodStatus{}} }
+func newCache(empty bool) *Cache { return &Cache{pods: map[string]*PodStatus{}, empty: empty} }
 
 // Get returns the last status of a pod, nil for a pod it does not know.
 func (c *Cache) Get(uid string) *PodStatus {
@@ -66,6 +67,9 @@ func (c *Cache) Observed() time.Time {
 }
 
 func (c *Cache) set(s *PodStatus) {
+	if c.empty {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.pods[s.UID]

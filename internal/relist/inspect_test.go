@@ -339,3 +339,25 @@ func TestAddressesSurviveTheTeardown(t *testing.T) {
 	rt.containers = []*cri.Container{container("u0000", "c3", cri.StateRunning)}
 	check("a new address", []string{"10.0.0.2"})
 }
+
+// TestUncached: nobody reads the statuses, and none is kept; events and exit codes
+// are the same.
+func TestUncached(t *testing.T) {
+	for _, uncached := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			rt := pods(t, 20)
+			l := New(rt, Config{InspectTimeout: 10 * time.Second, Uncached: uncached}, nil)
+			l.relist(t.Context())
+			want := 20
+			if uncached {
+				want = 0
+			}
+			if n := len(drain(l)); n != 40 || l.Cache().Len() != want {
+				t.Errorf("uncached %t: %d events, want 40; %d pods in the cache, want %d", uncached, n, l.Cache().Len(), want)
+			}
+			if s := l.Snapshot(); s.Reinspect != 0 || s.Last.Failed != 0 {
+				t.Errorf("uncached %t: %+v", uncached, s)
+			}
+		})
+	}
+}

@@ -45,6 +45,9 @@ type Config struct {
 	EventCapacity int
 	// Mode is what the runtime's events are used for.
 	Mode Mode
+	// Uncached leaves the status cache empty, for a caller who does not read it:
+	// statuses are half a kilobyte a pod. Evented needs them.
+	Uncached bool
 }
 
 // Loop is the generic PLEG.
@@ -98,7 +101,7 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 		events:    make(chan Event, cfg.EventCapacity),
 		results:   make(chan *Result, resultBacklog),
 		ready:     make(chan struct{}),
-		cache:     newCache(),
+		cache:     newCache(cfg.Uncached && cfg.Mode != Evented),
 		records:   newRecords(),
 		pace:      newPace(cfg.InspectConcurrency),
 		reinspect: map[string]*podRecord{},
