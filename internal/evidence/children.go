@@ -135,7 +135,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 func newChildrenSource(procfs, sysfs string, pid func() int, socket func() string) *childrenSource {
 	return &childrenSource{
 		procfs: procfs, pid: pid, socket: socket, up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), args: proc.ArgsReader{ProcFS: procfs},
-		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, known: proc.Reader{Keep: keptFiles}, calm: func() bool { return false }, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
+		settled: map[int]bool{}, shims: map[proc.ID]*shim{}, known: proc.Reader{Keep: keepOpen(keptFiles)}, calm: func() bool { return false }, searchAgain: func() time.Duration { return 0 }, changes: func() uint64 { return 0 },
 	}
 }
 

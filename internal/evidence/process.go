@@ -79,7 +79,7 @@ type Process struct {
 // the descriptors are used up, a thread is in D, or all threads were lately stopped. It
 // has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keptThreads}}
+	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keepOpen(keptThreads)}}
 	p.finder.reader = &p.reader
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: "process", Period: time.Second, Calm: 2 * time.Second, Timeout: 500 * time.Millisecond,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -12,8 +14,18 @@ import (
 // threads does, two of each: containerd 1.7 has 250 of them with 60 pods.
 const (
 	keptFiles   = 512
-	keptThreads = 2048
+	keptThreads = 1024
 )
+
+// keepOpen bounds what one source keeps open: by a quarter of the descriptors that plegd may
+// have, since two or three do.
+func keepOpen(most int) int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(uint64(most), limit.Cur/4))
+}
 
 // Source is one source of evidence, whatever its answer is.
 type Source interface {

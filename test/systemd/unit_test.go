@@ -287,7 +287,7 @@ func bounded(t *testing.T, in install) error {
 	s := newSystemdWithPlegd(t, in)
 	s.Run("systemctl", "start", plegdUnit)
 	for property, want := range map[string]string{
-		"MemoryMax": "268435456", "CPUQuotaPerSecUSec": "1s", "TasksMax": "128", "LimitNOFILE": "1024", "OOMScoreAdjust": "-900",
+		"MemoryMax": "268435456", "CPUQuotaPerSecUSec": "1s", "TasksMax": "128", "LimitNOFILE": "4096", "OOMScoreAdjust": "-900",
 		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "cap_sys_ptrace", "ProtectSystem": "strict",
 	} {
 		if got := s.Property(plegdUnit, property); got != want {
