@@ -306,8 +306,8 @@ func bounded(t *testing.T, in install) error {
 		}
 	}
 	out := s.Run("grep", "Max open files", "/proc/"+s.Property(plegdUnit, "MainPID")+"/limits")
-	if fields := strings.Fields(out); len(fields) < 5 || fields[3] != "1024" {
-		return fmt.Errorf("the kernel's limit of open files is %q, want 1024", out)
+	if fields := strings.Fields(out); len(fields) < 5 || fields[3] != "4096" {
+		return fmt.Errorf("the kernel's limit of open files is %q, want 4096", out)
 	}
 	return nil
 }
