@@ -25,7 +25,7 @@ var (
 		500:  {.5, 3, 32, 2 * time.Millisecond},
 		5000: {.25, 2.5, 56, 2 * time.Millisecond},
 	}
-	goals  = map[int]limit{
+	goals = map[int]limit{
 		110:  {.55, 4, 20, time.Millisecond},
 		500:  {.25, 3, 24, time.Millisecond},
 		5000: {.13, 2, 48, time.Millisecond},
