@@ -80,7 +80,6 @@ type Process struct {
 // has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
 	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keepOpen(keptThreads)}}
-	p.finder.reader = &p.reader
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: "process", Period: time.Second, Calm: 2 * time.Second, Timeout: 500 * time.Millisecond,
 		Fast: hurried, Urgent: func(v *health.Process) bool {

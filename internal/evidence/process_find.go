@@ -27,7 +27,7 @@ var errNoProcess = fmt.Errorf("find the runtime's process: %w", fs.ErrNotExist)
 // processFinder settles which process is the runtime's.
 type processFinder struct {
 	opts   ProcessOptions
-	reader *proc.Reader
+	reader proc.Reader // keeps nothing open: a search reads each process once
 
 	told     proc.Stat // the process that PeerPID named
 	asked    int       // what PeerPID said last
