@@ -46,6 +46,22 @@ func TestProcessCollector(t *testing.T) {
 	}
 }
 
+// TestProcessWithoutNetwork: where netstat cannot be opened the other metrics are there.
+func TestProcessWithoutNetwork(t *testing.T) {
+	c, err := newProcessCollector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	all := len(gather(t, reg))
+	_ = c.netstat.Close()
+	c.netstat = nil
+	if n := len(gather(t, reg)); n != all-2 {
+		t.Errorf("%d metrics, want %d", n, all-2)
+	}
+}
+
 func TestParseNetworkBytes(t *testing.T) {
 	const tcp = "TcpExt: SyncookiesSent InOctets\nTcpExt: 1 2\n"
 	for _, tt := range []struct {
