@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -103,6 +104,9 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		victim := l.limit.add(lc)
 		if victim != nil {
 			_ = victim.Conn.Close()
+			// Its goroutines end now: a flood of connections would else be accepted
+			// ahead of them, and hundreds wait for their turn.
+			runtime.Gosched()
 		}
 		if victim != lc {
 			return lc, nil

@@ -2,8 +2,10 @@ package server
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,37 @@ func TestIdleFlood(t *testing.T) {
 		t.Errorf("%d connections held, more than %d", n, maxWebConns)
 	}
 }
+
+// TestFloodOfGoroutines: thousands of connections wait when the server comes to
+// accept them, on one core, and those that had to go have ended before many
+// more are taken in.
+func TestFloodOfGoroutines(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	conns := newConnLimit(maxWebConns)
+	l := &floodListener{left: 3000, before: runtime.NumGoroutine()}
+	server := newServer(http.NotFoundHandler(), conns, slog.New(slog.DiscardHandler))
+	_ = server.Serve(conns.listener(l)) // until the flood is over
+	_ = server.Close()
+	if limit := 3 * maxWebConns; l.most > limit {
+		t.Errorf("%d goroutines for at most %d connections, want at most %d", l.most, maxWebConns, limit)
+	}
+}
+
+// floodListener has a new connection whenever it is asked, left times, and looks
+// how many goroutines there are more than before.
+type floodListener struct{ left, before, most int }
+
+func (l *floodListener) Accept() (net.Conn, error) {
+	l.most = max(l.most, runtime.NumGoroutine()-l.before)
+	if l.left--; l.left < 0 {
+		return nil, net.ErrClosed
+	}
+	c, _ := net.Pipe()
+	return c, nil
+}
+
+func (*floodListener) Close() error   { return nil }
+func (*floodListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestConnLimit(t *testing.T) {
 	now := viewtest.T0
