@@ -25,11 +25,10 @@ const (
 	settledAge    = 10 * time.Second
 	settledRounds = 8
 	// calmRounds is in how many samples each shim is looked at once while all is well:
-	// a look takes 7 µs, and there are 110 of them.
-	calmRounds = 2
-	// slowLooks is how many of the shims that look asleep are looked at more
-	// closely in one sample. 110 of them take a minute and a half.
-	slowLooks = 1
+	// a look takes 10 µs, and there are 110 of them. In one of so many samples one shim
+	// that looks asleep is looked at more closely, with 110 of them each in 5 minutes;
+	// while something may be wrong, in each sample, and each in 2 minutes.
+	calmRounds = 3
 	// searchChildrenAgain is the time between two searches of all processes,
 	// searchChildrenCalm while all is well: the children that are known are looked at
 	// more often.
@@ -53,7 +52,7 @@ type childrenSource struct {
 	owner   childrenOwner
 	settled map[int]bool
 	shims   map[proc.ID]*shim
-	turn    int // of the slow looks
+	turn    int // of the closer looks
 	round   int // of looks
 	runtime int // the runtime's process, of this look
 
@@ -90,7 +89,7 @@ type ChildrenOptions struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// It looks every second, at half of the shims while all is well, and three times a
+// It looks every second, at a third of the shims while all is well, and three times a
 // second while one is or looks stuck; for at most 1 s, and needs no privilege: at the
 // stat file of the first thread of each, and where a shim looks stuck at its cgroup,
 // its threads' stat and schedstat.
@@ -103,7 +102,7 @@ type ChildrenOptions struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once,
 // as D when the same thread has not run since the sample before. That its cgroup
 // is frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of one shim in each sample.
+// turn: of one shim in each sample, of every third while all is well.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI
@@ -153,7 +152,8 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	again := runtime == c.runtime && time.Since(c.searched) < c.searchAgain()
 	c.runtime = runtime
 	if again {
-		return c.judge(c.lookAgain(ctx)), ctx.Err()
+		c.lookAgain(ctx)
+		return c.judge(), ctx.Err()
 	}
 	changed := c.changes()
 	all, err := proc.Numbers(c.procfs, maxProcesses+1)
@@ -173,61 +173,67 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 		return nil, err
 	}
 	c.found, c.changed = found, changed
-	return c.judge(found), nil
+	c.forget()
+	return c.judge(), nil
 }
 
-// lookAgain looks at the shims and helpers that the last search found; while all is
-// well and none looks stuck, only at the shims whose turn it is.
-func (c *childrenSource) lookAgain(ctx context.Context) family {
+// lookAgain looks at the shims and helpers that the last search found, and forgets
+// those that have ended; while all is well and none looks stuck, only at the shims whose
+// turn it is.
+func (c *childrenSource) lookAgain(ctx context.Context) {
 	c.round++
-	out := c.found
-	again := func(all []proc.Stat, rounds int) (alive []proc.Stat) {
+	again := func(all []proc.Stat, rounds int) []proc.Stat {
+		alive := all[:0]
 		for i, before := range all {
-			if ctx.Err() != nil {
-				break
-			}
-			if i%rounds != c.round%rounds {
+			if ctx.Err() != nil || i%rounds != c.round%rounds {
 				alive = append(alive, before)
 			} else if s, err := c.known.StatFirst(c.procfs, before.PID); err == nil && s.ID() == before.ID() && !s.Dead() {
-				all[i], alive = s, append(alive, s)
+				alive = append(alive, s)
+			} else {
+				delete(c.found.ids, before.PID)
+				delete(c.shims, before.ID())
 			}
 		}
 		return alive
 	}
-	rounds := 1
+	c.found.shims, c.found.helpers = again(c.found.shims, c.rounds()), again(c.found.helpers, 1)
+}
+
+// rounds is in how many samples each shim is looked at once.
+func (c *childrenSource) rounds() int {
 	if c.calm() && len(c.shims) == 0 {
-		rounds = calmRounds
+		return calmRounds
 	}
-	out.shims, out.helpers = again(out.shims, rounds), again(out.helpers, 1)
-	return out
+	return 1
 }
 
 // judge tells which of the runtime's children are stuck or old.
-func (c *childrenSource) judge(found family) *health.Children {
-	runtime := c.runtime
+func (c *childrenSource) judge() *health.Children {
 	now, up := time.Now(), c.up()
-	v := &health.Children{At: now, Shims: len(found.shims)}
-	c.turn = c.nextTurn(len(found.shims))
-	for i, s := range found.shims {
-		closely := (i-c.turn+len(found.shims))%len(found.shims) < slowLooks
-		if state, since := c.shimState(s, now, closely); state != "" {
+	v := &health.Children{At: now, Shims: len(c.found.shims)}
+	closely := -1 // the shim to look at more closely; none
+	if n := len(c.found.shims); n > 0 && c.round%c.rounds() == 0 {
+		c.turn = (c.turn + 1) % n
+		closely = c.turn
+	}
+	for i, s := range c.found.shims {
+		if state, since := c.shimState(s, now, i == closely); state != "" {
 			v.Stuck = append(v.Stuck, health.Child{PID: s.PID, Comm: s.Comm, State: state, Since: since})
 		}
 	}
-	for _, s := range found.helpers {
+	for _, s := range c.found.helpers {
 		started := proc.StartedAt(now, up, s.Start)
-		if now.Sub(started) >= helperAge && c.isHelper(s, s.PPID == runtime) {
+		if now.Sub(started) >= helperAge && c.isHelper(s, s.PPID == c.runtime) {
 			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
 	v.Stuck, v.Old = longest(v.Stuck), longest(v.Old)
 	for i := range v.Stuck {
 		s := &v.Stuck[i]
-		if args := c.args.Of(found.ids[s.PID]); args != nil {
+		if args := c.args.Of(c.found.ids[s.PID]); args != nil {
 			s.Sandbox = sandboxOf(s.Comm, args)
 		}
 	}
-	c.forget(found)
 	return v
 }
 
@@ -318,21 +324,14 @@ func (c *childrenSource) ancestors(runtime int) map[int]bool {
 	return kin
 }
 
-// nextTurn is the shim with which the slow looks of this sample begin.
-func (c *childrenSource) nextTurn(n int) int {
-	if n == 0 {
-		return 0
-	}
-	return (c.turn + slowLooks) % n
-}
-
-// forget drops what is known of processes that are gone.
-func (c *childrenSource) forget(found family) {
+// forget drops what is known of processes that the last search did not find.
+func (c *childrenSource) forget() {
 	for id := range c.shims {
-		if found.ids[id.PID] != id {
+		if c.found.ids[id.PID] != id {
 			delete(c.shims, id)
 		}
 	}
-	maps.Copy(found.others, found.ids)
-	c.args.Forget(found.others)
+	known := maps.Clone(c.found.ids)
+	maps.Copy(known, c.found.others)
+	c.args.Forget(known)
 }

@@ -124,7 +124,7 @@ func TestChildrenBlockedThread(t *testing.T) {
 	thread('D', 5)
 	w := childrenOf(root, "testdata/none", 100)
 	var c *health.Child
-	for range 20/slowLooks + 2 {
+	for range 22 {
 		if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil {
 			break
 		}
