@@ -231,12 +231,12 @@ bench-profile: ## Show where the CPU time of the whole daemon goes at 110 pods, 
 	@build/bench -mode latency -pods 110 -window 5m -profile build/daemon.pprof >/dev/null
 	@$(GO) tool pprof -top -cum -nodecount 60 build/bench build/daemon.pprof 2>/dev/null | sed -n '/flat%/,$$p' | sed -E 's/\[go\.shape.*\]\)/[T])/; s#(github.com/plegd/plegd|google.golang.org)/##'
 
-.PHONY: bench-containerd
-bench-containerd: build ## Measure what a real containerd with 200 pods spends on each client (root): make bench-containerd [WRITE=docs/performance.md]
-	@[ "$$(id -u)" = 0 ] || { echo "make bench-containerd: needs root: it starts a containerd" >&2; exit 1; }
+.PHONY: bench-runtime
+bench-runtime: build ## Measure what a real runtime with 200 pods spends on each client: make bench-runtime [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio] [WRITE=docs/performance.md] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make bench-runtime: needs root: it starts a runtime" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@$(GO) build -o build/bench ./bench
-	@bash bench/write.sh containerd "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run TestContainerd ./test/bench/
+	@PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" bash bench/write.sh "$(or $(RUNTIME),containerd$(CONTAINERD))" "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run TestRuntime ./test/bench/
 
 .PHONY: bench-soak
 bench-soak: ## Make a day's relists back to back and show that nothing grows (minutes)

@@ -1,26 +1,41 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
-// against measures what a runtime that is there spends because of each client: the
-// CPU time of its process and its connections, at 1 Hz, where plegd is the whole
-// daemon with its probes and its Status.
-func against(ctx context.Context, cfg config, socket string, pid int) error {
-	if cpuOf(pid) == 0 {
-		return fmt.Errorf("-pid: there is no process %d whose CPU time can be read; say which one serves %s", pid, socket)
+// watched is a runtime that is there: its process, the URL of its metrics and its log,
+// each "" where it is not known.
+type watched struct {
+	pid          int
+	metrics, log string
+}
+
+// against measures what a runtime that is there spends because of each client, at 1 Hz,
+// where plegd is the whole daemon with its probes and its Status.
+func against(ctx context.Context, cfg config, socket string, rt watched) error {
+	if cpuOf(rt.pid) == 0 {
+		return fmt.Errorf("-pid: there is no process %d whose CPU time can be read; say which one serves %s", rt.pid, socket)
 	}
-	idle, err := spent(ctx, cfg, pid)
+	idle, err := rt.spent(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("CPU milliseconds a second at 1 Hz, for %s each; the runtime without a client: %.2f\n", cfg.window, idle.runtime)
-	fmt.Printf("%-7s %8s %12s %12s\n", "client", "own", "the runtime", "descriptors")
+	fmt.Printf("At 1 Hz, for %s each. own: the client's CPU milliseconds a second. The others are the runtime's, less what it spends without a client: CPU milliseconds, KiB and objects allocated a second; descriptors; log lines a minute.\n", cfg.window)
+	line := func(name, own string, c cost) {
+		fmt.Printf("%-8s %7s %7.2f %9.0f %9.0f %12d %10.1f\n", name, own, c.runtime, c.bytes/1024, c.objects, c.fds, c.lines*60)
+	}
+	fmt.Printf("%-8s %7s %7s %9s %9s %12s %10s\n", "client", "own", "CPU", "KiB", "objects", "descriptors", "log lines")
+	line("(none)", "", idle)
 	for _, name := range []string{floorName, plainName, relistName, probesName, "plegd"} {
 		own, stop, err := startClient(ctx, cfg, name, socket)
 		if err != nil {
@@ -30,13 +45,13 @@ func against(ctx context.Context, cfg config, socket string, pid int) error {
 			return err
 		}
 		before, start := cpuOf(own), time.Now()
-		s, err := spent(ctx, cfg, pid)
+		s, err := rt.spent(ctx, cfg)
 		used := ms(cpuOf(own)-before) / time.Since(start).Seconds()
 		stop()
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-7s %8.2f %12.2f %12d\n", name, used, s.runtime-idle.runtime, s.fds-idle.fds)
+		line(name, fmt.Sprintf("%.2f", used), cost{s.runtime - idle.runtime, s.bytes - idle.bytes, s.objects - idle.objects, s.lines - idle.lines, s.fds - idle.fds})
 	}
 	return nil
 }
@@ -59,16 +74,70 @@ func startClient(ctx context.Context, cfg config, name, socket string) (pid int,
 
 // cost is what a runtime's process has spent in a while.
 type cost struct {
-	runtime float64 // CPU milliseconds a second
-	fds     int     // at its end
+	runtime               float64 // CPU milliseconds a second
+	bytes, objects, lines float64 // allocated and logged a second
+	fds                   int     // at its end
 }
 
-func spent(ctx context.Context, cfg config, pid int) (cost, error) {
-	before, start := cpuOf(pid), time.Now()
+// spent measures for a window.
+func (rt watched) spent(ctx context.Context, cfg config) (cost, error) {
+	first, err := rt.counters(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	before, err := rt.counters(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	// Asking for the counters allocates: as much as between the first two, once more.
+	before.bytes += before.bytes - first.bytes
+	before.objects += before.objects - first.objects
+	cpu, start := cpuOf(rt.pid), time.Now()
 	if err := wait(ctx, cfg.window); err != nil {
 		return cost{}, err
 	}
-	used := ms(cpuOf(pid)-before) / time.Since(start).Seconds()
-	fds, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(pid), "fd"))
-	return cost{used, len(fds)}, err
+	used, seconds := ms(cpuOf(rt.pid)-cpu), time.Since(start).Seconds()
+	after, err := rt.counters(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	fds, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(rt.pid), "fd"))
+	return cost{used / seconds, (after.bytes - before.bytes) / seconds, (after.objects - before.objects) / seconds, (after.lines - before.lines) / seconds, len(fds)}, err
+}
+
+// counters reads what the runtime has allocated and logged since its start.
+func (rt watched) counters(ctx context.Context) (c cost, err error) {
+	if rt.log != "" {
+		text, err := os.ReadFile(rt.log)
+		if err != nil {
+			return c, err
+		}
+		c.lines = float64(bytes.Count(text, []byte("\n")))
+	}
+	if rt.metrics == "" {
+		return c, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, rt.metrics, nil)
+	if err != nil {
+		return c, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return c, err
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return c, fmt.Errorf("-metrics: %s: %w", rt.metrics, err)
+	}
+	// Of client_golang's Go collector.
+	for name, to := range map[string]*float64{"go_memstats_alloc_bytes_total": &c.bytes, "go_memstats_mallocs_total": &c.objects} {
+		m := families[name].GetMetric()
+		if len(m) != 1 {
+			return c, fmt.Errorf("-metrics: %s has no %s", rt.metrics, name)
+		}
+		*to = m[0].GetCounter().GetValue()
+	}
+	return c, nil
 }

@@ -55,6 +55,8 @@ func main() {
 	relists := flag.Int("relists", 86400, "soak: how many relists")
 	socket := flag.String("socket", "", "runtime: its `path`")
 	pid := flag.Int("pid", 0, "runtime: its `process`, whose CPU time is read")
+	metrics := flag.String("metrics", "", "runtime: the `URL` of its metrics, which count its allocations; none: they are not shown")
+	log := flag.String("log", "", "runtime: its log `file`, whose lines are counted; none: they are not shown")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -69,7 +71,7 @@ func main() {
 	case *mode == "faults":
 		err = faults(ctx, cfg)
 	case *mode == "runtime":
-		err = against(ctx, cfg, *socket, *pid)
+		err = against(ctx, cfg, *socket, watched{*pid, *metrics, *log})
 	case *mode == "soak":
 		err = soak(ctx, cfg, 110, *relists)
 	default:

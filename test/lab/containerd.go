@@ -30,6 +30,8 @@ type Containerd struct {
 	CNIConfig string
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
+	// Metrics is where it serves metrics; "" where no test asked for them.
+	Metrics string
 
 	t       testing.TB
 	ns      *namespace
@@ -67,6 +69,8 @@ type ContainerdOptions struct {
 	NoCNI bool
 	// NotStarted leaves it to the test to call Start.
 	NotStarted bool
+	// Metrics has it serve metrics: see Containerd.Metrics.
+	Metrics bool
 	// Node gives it a whole node's namespaces, for a kubelet: see Containerd.Node.
 	Node bool
 }
@@ -132,7 +136,12 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.AtDefault {
 		listen = DefaultSocket
 	}
-	writeContainerdConfig(t, version, dir, config, listen)
+	metrics := ""
+	if options.Metrics {
+		metrics = freeAddress(t)
+		c.Metrics = "http://" + metrics + "/v1/metrics"
+	}
+	writeContainerdConfig(t, version, dir, config, listen, metrics)
 	if !options.NoCNI {
 		c.WriteCNIConfig()
 	}

@@ -9,19 +9,24 @@ import (
 	"testing"
 )
 
-// writeContainerdConfig writes the smallest configuration that runs pods here.
-func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
+// writeContainerdConfig writes the smallest configuration that runs pods here; with
+// metrics an address, it serves its own there, and none of its pods, for which it would
+// ask every shim.
+func writeContainerdConfig(t testing.TB, version, dir, config, socket, metrics string) {
 	t.Helper()
 	for _, sub := range []string{"root", "state", "opt", "cni"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	format := containerdConfig1
+	format, monitor := containerdConfig1, "io.containerd.monitor.v1.cgroups"
 	if usesConfigVersion3(version) {
-		format = containerdConfig2
+		format, monitor = containerdConfig2, "io.containerd.monitor.task.v1.cgroups"
 	}
 	text := fmt.Sprintf(format, dir, socket, PauseImage)
+	if metrics != "" {
+		text += fmt.Sprintf("[metrics]\n  address = %q\n[plugins.%q]\n  no_prometheus = true\n", metrics, monitor)
+	}
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

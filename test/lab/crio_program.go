@@ -4,6 +4,7 @@ package lab
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,8 +45,15 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	wrapper := filepath.Join(dir, "runc")
+	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
+	if options.Metrics {
+		address := freeAddress(t)
+		c.Metrics = "http://" + address + "/metrics"
+		host, port, _ := net.SplitHostPort(address)
+		settings += fmt.Sprintf("[crio.metrics]\nenable_metrics = true\nmetrics_host = %q\nmetrics_port = %s\n", host, port)
+	}
 	for path, text := range map[string]string{
-		config:                                fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper),
+		config:                                settings,
 		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
 		filepath.Join(dir, "registries.conf"): "unqualified-search-registries = []\nshort-name-mode = \"disabled\"\n",
 		filepath.Join(dir, "cni", "loopback"): FakePlugin,
