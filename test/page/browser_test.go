@@ -272,6 +272,15 @@ func (b *browser) run(actions ...chromedp.Action) {
 	}
 }
 
+// open makes an action that leads to another page, and waits until that is there: in
+// between nothing can be evaluated.
+func (b *browser) open(action chromedp.Action) {
+	b.t.Helper()
+	if _, err := chromedp.RunResponse(b.ctx, action); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *browser) evaluate(expression string) string {
 	b.t.Helper()
 	var s string

@@ -175,13 +175,10 @@ func TestPictures(t *testing.T) {
 	n.failpoints("")
 	await("healthy", "")
 	for _, b := range all {
-		b.run(chromedp.Evaluate(`document.querySelector("#incidents ~ table a").click()`, nil))
-		b.until("the page of the incident", func() error {
-			if got := b.evaluate("document.title"); !strings.HasPrefix(got, "unhealthy: ") {
-				return errors.New(got)
-			}
-			return nil
-		})
+		b.open(chromedp.Evaluate(`document.querySelector("#incidents ~ table a").click()`, nil))
+		if got := b.evaluate("document.title"); !strings.HasPrefix(got, "unhealthy: ") {
+			t.Errorf("the page of the incident says %q", got)
+		}
 		b.fits()
 		if low := b.evaluate(contrasts); low != "" {
 			t.Errorf("text that is hard to read on the incident's page:\n%s", low)
