@@ -176,6 +176,9 @@ func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
+	if socket == nil { // it has come in between
+		socket = statSocket(c.opts.Path)
+	}
 	watched := c.arrivals.watch(conn)
 	c.socket.Store(watched)
 	if isUnix(conn) {

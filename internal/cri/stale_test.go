@@ -1,10 +1,12 @@
 package cri
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,6 +91,30 @@ func TestStaleInQueue(t *testing.T) {
 	answersAgain(t, c, path)
 }
 
+// TestStaleAtOnce: the first socket comes to the path in the moment of the connection.
+func TestStaleAtOnce(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	listen := sync.OnceFunc(func() {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		t.Cleanup(func() { _ = l.Close() })
+	})
+	c, err := New(Options{Path: path, Dial: func(ctx context.Context) (net.Conn, error) {
+		listen()
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	answersAgain(t, c, path)
+}
+
 // TestStaleNot: another socket at the path is no reason to give up a connection
 // that is answered, however slowly.
 func TestStaleNot(t *testing.T) {
@@ -136,7 +162,10 @@ func answersAgain(t *testing.T, c *Client, path string) {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() { _, err := c.Version(t.Context()); ended <- err }()
-	await(t, "the call is under way", func() bool { return !c.History(OpVersion).InFlightSince.IsZero() })
+	await(t, "the call is under way", func() bool {
+		_, err := os.Stat(path)
+		return err == nil && !c.History(OpVersion).InFlightSince.IsZero()
+	})
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
