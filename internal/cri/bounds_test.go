@@ -120,7 +120,7 @@ func TestTooMuchText(t *testing.T) {
 // TestLongItemInOddOrder: an item whose encoding is too long to be kept is decoded in
 // each list, and its changes are seen.
 func TestLongItemInOddOrder(t *testing.T) {
-	r := newContainerReader()
+	r := newContainerReader(newSandboxReader())
 	item, err := proto.Marshal(&runtimeapi.Container{
 		Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxKept),
 	})

@@ -106,8 +106,9 @@ func New(opts Options) (*Client, error) {
 	}
 	c := &Client{
 		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
-		sandboxes: newSandboxLister(), containers: newContainerLister(), maxStreamed: maxStreamed,
+		sandboxes: newSandboxLister(), maxStreamed: maxStreamed,
 	}
+	c.containers = newContainerLister(c.sandboxes)
 	c.timeout.Store(int64(opts.RPCTimeout))
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
@@ -421,7 +422,8 @@ func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
 // ListContainers lists all containers, exited ones too. The slice is valid
 // until the next call; the values are immutable, and the same as last time
 // where nothing changed. A list that is refused for its size is streamed, where
-// the runtime can.
+// the runtime can. It is not made beside ListPodSandbox: it shares the texts of the
+// sandboxes.
 func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 	return c.containers.list(ctx, c)
 }

@@ -82,9 +82,21 @@ func containerOf(p *runtimeapi.Container) *Container {
 	}
 }
 
-// texts returns all strings of a container.
-func (c *Container) texts() []*string {
-	return []*string{&c.ID, &c.SandboxID, &c.Name, &c.PodUID, &c.PodName, &c.PodNamespace}
+// texts returns the strings of a container, without those that are its sandbox's too:
+// these it takes from s.
+func (c *Container) texts(s *Sandbox) []*string {
+	own := []*string{&c.ID, &c.Name}
+	for _, text := range []struct {
+		of *string
+		at string
+	}{{&c.SandboxID, s.ID}, {&c.PodUID, s.PodUID}, {&c.PodName, s.Name}, {&c.PodNamespace, s.Namespace}} {
+		if *text.of == text.at {
+			*text.of = text.at
+		} else {
+			own = append(own, text.of)
+		}
+	}
+	return own
 }
 
 // stateOf maps a state as the kubelet does: a number it does not know is

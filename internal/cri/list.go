@@ -53,12 +53,12 @@ func newSandboxLister() *lister[Sandbox] {
 	}
 }
 
-func newContainerLister() *lister[Container] {
+func newContainerLister(sandboxes *lister[Sandbox]) *lister[Container] {
 	return &lister[Container]{
 		op:     OpListContainers,
 		method: runtimeapi.RuntimeService_ListContainers_FullMethodName, req: &runtimeapi.ListContainersRequest{},
 		stream: runtimeapi.RuntimeService_StreamContainers_FullMethodName, streamReq: &runtimeapi.StreamContainersRequest{},
-		reader: newContainerReader(),
+		reader: newContainerReader(sandboxes.reader),
 	}
 }
 

@@ -14,7 +14,8 @@ func BenchmarkListReader(b *testing.B) {
 	for _, pods := range []int{110, 500, 2000, 5000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			l := someLists(pods)
-			sandboxes, containers := newSandboxReader(), newContainerReader()
+			sandboxes := newSandboxReader()
+			containers := newContainerReader(sandboxes)
 			var sb, cb [6]mem.BufferSlice // in the pieces in which a connection receives them
 			for i := range sb {
 				s, c := l.marshal(b)

@@ -48,7 +48,7 @@ func sandboxKind() listKind[Sandbox] {
 
 func containerKind() listKind[Container] {
 	return listKind[Container]{
-		reader: newContainerReader,
+		reader: func() *listReader[Container] { return newContainerReader(newSandboxReader()) },
 		list: func(b []byte) ([]Container, error) {
 			var m runtimeapi.ListContainersResponse
 			if err := proto.Unmarshal(b, &m); err != nil {

@@ -72,7 +72,7 @@ func TestListReaderOddFieldsBetweenManyItems(t *testing.T) {
 		}
 		b := join(parts...)
 		for _, size := range []int{1, 100, 333, 1000, 16384, len(b)} {
-			inPieces(t, "many", newContainerReader(), b, size, must(containerKind().list(b)), nil)
+			inPieces(t, "many", newContainerReader(newSandboxReader()), b, size, must(containerKind().list(b)), nil)
 		}
 		sameAsRememberer(t, containerKind(), b, b[:len(b)/2], b)
 	}

@@ -66,7 +66,8 @@ func containerID(c *Container) string { return c.ID }
 
 func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	l := someLists(100)
-	sandboxes, containers := newSandboxReader(), newContainerReader()
+	sandboxes := newSandboxReader()
+	containers := newContainerReader(sandboxes)
 	var firstS map[string]*Sandbox
 	var firstC map[string]*Container
 	for i := range 50 {
@@ -97,7 +98,8 @@ func TestListReaderAllocatesForChangesOnly(t *testing.T) {
 	for _, pods := range []int{10, 500} {
 		t.Run(fmt.Sprintf("%d pods", pods), func(t *testing.T) {
 			l := someLists(pods)
-			sandboxes, containers := newSandboxReader(), newContainerReader()
+			sandboxes := newSandboxReader()
+			containers := newContainerReader(sandboxes)
 			var sb, cb [20][]byte
 			for i := range sb {
 				sb[i], cb[i] = l.marshal(t)
@@ -121,7 +123,8 @@ func TestListReaderAllocatesForChangesOnly(t *testing.T) {
 
 func TestListReaderSeesChanges(t *testing.T) {
 	l := someLists(10)
-	sandboxes, containers := newSandboxReader(), newContainerReader()
+	sandboxes := newSandboxReader()
+	containers := newContainerReader(sandboxes)
 	sb, cb := l.marshal(t)
 	s, c := byID(t, sandboxes, sandboxID, sb), byID(t, containers, containerID, cb)
 
@@ -155,7 +158,7 @@ func TestListReaderSeesChanges(t *testing.T) {
 // new again when it comes back.
 func TestListReaderForgets(t *testing.T) {
 	l := someLists(10)
-	containers := newContainerReader()
+	containers := newContainerReader(newSandboxReader())
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
 	all := slices.Clone(l.containers)
@@ -183,7 +186,7 @@ func TestListReaderForgets(t *testing.T) {
 // what is left is what it was.
 func TestListReaderGivesMemoryBack(t *testing.T) {
 	l := someLists(1000)
-	containers := newContainerReader()
+	containers := newContainerReader(newSandboxReader())
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
 	l.containers = slices.Clone(l.containers[:100])
@@ -205,7 +208,7 @@ func TestListReaderGivesMemoryBack(t *testing.T) {
 // like the first.
 func TestListReaderAfterAnError(t *testing.T) {
 	l := someLists(10)
-	containers := newContainerReader()
+	containers := newContainerReader(newSandboxReader())
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
 	if _, err := read(containers, cb[:len(cb)-3]); err == nil {
@@ -230,7 +233,7 @@ func TestListReaderAfterAnError(t *testing.T) {
 // change is found changed again, and only the last encoding is kept.
 func TestListReaderForgetsOldEncodings(t *testing.T) {
 	l := someLists(50) // 100 containers
-	containers := newContainerReader()
+	containers := newContainerReader(newSandboxReader())
 	first, second := l.containers, make([]*runtimeapi.Container, len(l.containers))
 	for i, c := range first {
 		second[i] = proto.CloneOf(c)
@@ -262,7 +265,7 @@ func TestTextsTogether(t *testing.T) {
 		Id: "c1", PodSandboxId: "s1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
 		Labels: map[string]string{labelPodUID: "u1", labelPodName: "web", labelPodNamespace: ""},
 	})
-	state, size := together([]byte("_state_"), c.texts())
+	state, size := together([]byte("_state_"), c.texts(&Sandbox{}))
 	if state != "_state_" || size != len("_state_c1s1appu1web") {
 		t.Errorf("%q and %d bytes", state, size)
 	}
@@ -275,6 +278,10 @@ func TestTextsTogether(t *testing.T) {
 		if at := uintptr(unsafe.Pointer(unsafe.StringData(text))); at < all || at >= all+uintptr(size) {
 			t.Errorf("%q has memory of its own", text)
 		}
+	}
+	sandbox := &Sandbox{ID: "s1", PodUID: "u1", Name: "other", Namespace: ""}
+	if own := c.texts(sandbox); len(own) != 3 || own[2] != &c.PodName || unsafe.StringData(c.SandboxID) != unsafe.StringData(sandbox.ID) || unsafe.StringData(c.PodUID) != unsafe.StringData(sandbox.PodUID) || c.PodName != "web" {
+		t.Errorf("%d texts of its own, of %+v in %+v", len(own), c, sandbox)
 	}
 	asked := strings.Clone("c1")
 	if got := sameText(strings.Clone("c1"), asked); got != asked || unsafe.StringData(got) != unsafe.StringData(asked) {

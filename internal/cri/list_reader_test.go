@@ -141,7 +141,8 @@ func itemsAddUp[T any](t testing.TB, r *listReader[T]) {
 		t.Fatalf("%d items of the list are remembered, and %d items", r.found, len(r.items))
 	}
 	for id, it := range r.items {
-		if got := *r.texts(&it.value)[0]; got != id || it.list != r.list {
+		own, _ := r.texts(&it.value)
+		if got := *own[0]; got != id || it.list != r.list {
 			t.Fatalf("item %q is remembered as %q, of list %d of %d", got, id, it.list, r.list)
 		}
 	}
@@ -149,11 +150,11 @@ func itemsAddUp[T any](t testing.TB, r *listReader[T]) {
 
 // TestListReaderErrorSaysWhat: an error names what could not be read.
 func TestListReaderErrorSaysWhat(t *testing.T) {
-	_, err := read(newContainerReader(), []byte{0xff})
+	_, err := read(newContainerReader(newSandboxReader()), []byte{0xff})
 	if !errors.Is(err, errWire) {
 		t.Errorf("a broken list: %v, want %v", err, errWire)
 	}
-	if _, err = read(newContainerReader(), listOf([]byte{0xff})); err == nil || err.Error() == errWire.Error() {
+	if _, err = read(newContainerReader(newSandboxReader()), listOf([]byte{0xff})); err == nil || err.Error() == errWire.Error() {
 		t.Errorf("a broken item: %v; want an error that says it is a container's", err)
 	}
 }

@@ -18,10 +18,10 @@ const (
 	// leastPercent would be so little that every few scrapes cost a collection.
 	garbage = 2 << 20
 	// leastPercent and mostPercent bound the percentage that follows from it. At 5000
-	// pods 21 MB are live, half of them the buffers that lists are received into, and
+	// pods 20 MB are live, half of them the buffers that lists are received into, and
 	// leastPercent holds 16 MB less than Go's own; a smaller one makes scrapes dearer,
 	// since each collection looks at all of the heap.
-	leastPercent, mostPercent = 25, 200
+	leastPercent, mostPercent = 18, 200
 	// collectorEvery is the time between two looks at how much is live.
 	collectorEvery = time.Minute
 	// maxProcs is on how many CPUs plegd runs at once. It uses less than a hundredth

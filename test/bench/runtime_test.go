@@ -38,7 +38,7 @@ func TestRuntime(t *testing.T) {
 		t.FailNow()
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(build, "bench"), "-mode", "runtime", "-socket", c.Socket, "-pid", strconv.Itoa(c.Pid()),
-		"-metrics", c.Metrics, "-log", c.Log, "-plegd", filepath.Join(build, "plegd"), "-window", "5s")
+		"-metrics", c.Metrics, "-log", c.Log, "-plegd", filepath.Join(build, "plegd"), "-window", "1m")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("measure (make bench-runtime builds what is needed): %v", err)
