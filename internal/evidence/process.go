@@ -131,7 +131,7 @@ func (p *Process) look(s proc.Stat, up time.Duration) (*health.Process, error) {
 	if b, err := p.reader.Read(proc.Path(p.opts.ProcFS, s.PID, "limits")); err == nil {
 		v.MaxFDs = proc.MaxFDs(b)
 	}
-	if err := p.before.look(&p.reader, p.opts.ProcFS, s.ID(), v); err != nil {
+	if err := p.before.look(&p.reader, p.opts.ProcFS, s.ID(), !p.alert.Load(), v); err != nil {
 		return nil, err
 	}
 	if v.FDsExhausted() {

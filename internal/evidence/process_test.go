@@ -327,17 +327,17 @@ func TestProcessBlocked(t *testing.T) {
 	}
 	// It has run in between, and waits again; the other is a new thread.
 	state(1002, 'D', 5000, 8)
-	state(1001, 'D', 5001, 3)
+	state(1001, 'D', 5001, 1)
 	if v := gatherProcess(t, p); len(v.Blocked) != 2 || !v.Blocked[0].Since.Equal(v.At) || !v.Blocked[1].Since.Equal(v.At) {
 		t.Errorf("blocked %+v, want both since now", v.Blocked)
 	}
-	state(1001, 'S', 5001, 3)
-	state(1002, 'S', 5000, 8)
+	state(1001, 'S', 5001, 2)
+	state(1002, 'S', 5000, 9)
 	if v := gatherProcess(t, p); len(v.Blocked) != 0 || v.WaitChannels != nil {
 		t.Errorf("blocked %+v with no thread in D", v.Blocked)
 	}
 	// Another process by the same pid begins again.
-	state(1002, 'D', 5000, 8)
+	state(1002, 'D', 5000, 10)
 	gatherProcess(t, p)
 	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 9000)})
 	if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) || v.RestartsTotal != 1 {
@@ -445,7 +445,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}
-		if err := before.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, &v); err != nil {
+		if err := before.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, false, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -467,6 +467,44 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	if v := look(7 * time.Second); v.DelayPerRun != 5*time.Millisecond {
 		t.Errorf("%s each time, want 5ms", v.DelayPerRun)
 	}
+}
+
+// TestProcessNotRun: while all is well the state of a thread is read where it has run
+// since the last look; while something may be wrong, of all threads once a second.
+func TestProcessNotRun(t *testing.T) {
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	thread := func(state byte, runs int) {
+		evidencetest.WriteTree(t, root, map[string]string{
+			"1000/task/1000/stat":      evidencetest.StatLine(1000, "containerd", state, 1, 5000),
+			"1000/task/1000/schedstat": fmt.Sprintf("1 1 %d\n", runs),
+		})
+	}
+	var threads threadTimes
+	at := time.Now()
+	expect := func(what string, after time.Duration, calm bool, blocked int) {
+		t.Helper()
+		v := health.Process{At: at.Add(after)}
+		if err := threads.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, calm, &v); err != nil {
+			t.Fatal(err)
+		}
+		if n := v.Threads["D"]; n != blocked {
+			t.Errorf("%s: %d threads in D, want %d", what, n, blocked)
+		}
+	}
+	thread('S', 5)
+	expect("at first", 0, true, 1)
+	thread('D', 5)
+	expect("all is well, and it has not run", 2*time.Second, true, 1)
+	expect("something may be wrong", 3*time.Second, false, 2)
+	thread('S', 5)
+	expect("a quarter of a second later", 3250*time.Millisecond, false, 2)
+	expect("a second later", 4*time.Second, false, 1)
+	thread('D', 6)
+	expect("all is well, and it has run", 6*time.Second, true, 2)
+	thread('R', 7)
+	expect("it is to run", 8*time.Second, true, 1)
+	thread('D', 7)
+	expect("one that was to run", 10*time.Second, true, 2)
 }
 
 // TestProcessCPU works out the shares of CPU time out of schedstat, and none
@@ -606,7 +644,7 @@ func TestProcessLeaderEnded(t *testing.T) {
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
 	line := strings.Replace(evidencetest.StatLine(1000, "containerd", 'Z', 1, 5000), "20 0 1 0 5000", "20 0 2 0 5000", 1)
-	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line})
+	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line, "1000/task/1000/schedstat": "1000000000 500000000 43\n"})
 	if v := gatherProcess(t, p); !v.Alive || v.RestartsTotal != 0 || v.Threads["Z"] != 1 || v.Threads["D"] != 1 || len(v.Blocked) != len(first.Blocked) {
 		t.Errorf("%+v, want it alive", v)
 	}

@@ -18,6 +18,11 @@ const (
 	// timesWindow is over how long the waits for a CPU are added up: a thread that
 	// waits for seconds shows nothing in the moment that it gets one.
 	timesWindow = 2 * time.Second
+	// everyThread is how often the state of a thread is read that has not run since the
+	// last look, while something may be wrong. While all is well it is not: of itself a
+	// thread changes its state only by running. That it waits for a CPU, and with Linux
+	// 6.1 that its cgroup was frozen, is done to it.
+	everyThread = 900 * time.Millisecond
 )
 
 // threadSample is a thread at the moment of a sample.
@@ -44,6 +49,7 @@ type threadTimes struct {
 	id      proc.ID
 	threads map[int]threadSample
 	spare   map[int]threadSample // the map before that one, to be filled again
+	whole   time.Time            // of the last look at the states of all threads
 	// marks are the sums at the last samples, the oldest first: one is as old as
 	// timesWindow, or all are younger.
 	marks []timesMark
@@ -58,7 +64,7 @@ type timesMark struct {
 // look fills in what is said of the threads of the process id: their states,
 // which of them are blocked and where, and the times per second since the look
 // before.
-func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, v *health.Process) error {
+func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, calm bool, v *health.Process) error {
 	dir := proc.Path(procfs, id.PID, "task")
 	tids, err := proc.Numbers(dir, maxThreads)
 	if err != nil {
@@ -66,6 +72,10 @@ func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, v *health.
 	}
 	if t.id != id {
 		*t = threadTimes{id: id}
+	}
+	ran := calm || v.At.Sub(t.whole) < everyThread // only those that have run
+	if !ran {
+		t.whole = v.At
 	}
 	threads := t.spare
 	if threads == nil {
@@ -79,7 +89,7 @@ func (t *threadTimes) look(r *proc.Reader, procfs string, id proc.ID, v *health.
 		sum.at = v.At
 	}
 	for _, tid := range tids {
-		now, err := t.sample(r, dir+"/"+strconv.Itoa(tid), tid, v.At)
+		now, err := t.sample(r, dir+"/"+strconv.Itoa(tid), tid, v.At, ran)
 		if proc.Gone(err) {
 			continue // it has just ended
 		}
@@ -119,8 +129,21 @@ func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
 	t.marks = append(t.marks, sum)
 }
 
-// sample reads one thread; an error that it is gone when it has just ended.
-func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time) (threadSample, error) {
+// sample reads one thread; with ran only one that has run since the last look. An
+// error that it is gone when it has just ended.
+func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time, ran bool) (threadSample, error) {
+	before, ok := t.threads[tid]
+	var now threadSample
+	// Before the state: a thread that runs in between has run at the next look, too.
+	if b, err := r.ReadRecord(task + "/schedstat"); err == nil {
+		if now.sched, now.known = proc.ParseSchedstat(b); now.known {
+			now.runs = now.sched.Slices
+			now.known = now.runs > 0 // 0 where the kernel does not count
+		}
+	}
+	if ran && ok && now.known && before.known && now.sched == before.sched && before.state != 'R' {
+		return before, nil
+	}
 	b, err := r.ReadRecord(task + "/stat")
 	if err != nil {
 		return threadSample{}, errNoProcess // ended, or not to be seen: the others say
@@ -129,19 +152,12 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time)
 	if err != nil {
 		return threadSample{}, err
 	}
-	now := threadSample{start: s.Start, state: s.State, blkio: s.BlockIO, since: at}
-	if b, err := r.ReadRecord(task + "/schedstat"); err == nil {
-		if now.sched, now.known = proc.ParseSchedstat(b); now.known {
-			now.runs = now.sched.Slices
-			now.known = now.runs > 0 // 0 where the kernel does not count
-		}
-	}
+	now.start, now.state, now.blkio, now.since = s.Start, s.State, s.BlockIO, at
 	if !now.known && now.state == 'D' {
 		if b, err := r.Read(task + "/status"); err == nil {
 			now.runs, now.known = proc.ContextSwitches(b)
 		}
 	}
-	before, ok := t.threads[tid]
 	if ok && before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.Run == before.sched.Run {
 		now.since = before.since
 	}

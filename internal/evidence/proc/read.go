@@ -32,12 +32,25 @@ const maxProcFile = 1 << 20
 type Reader struct {
 	// Keep is how many files are kept open, where the same ones are read again and
 	// again: that is one system call a file, and the dear ones are saved. A file of a
-	// process or cgroup that has ended is then opened again.
+	// process or cgroup that has ended is then opened again. Where more are read, the
+	// first ones stay open: were the others to take their places, each time all would
+	// be opened.
 	Keep int
 
-	kept map[string]int // descriptors, by their paths
-	buf  []byte
+	kept  map[string]*keptFile // by path
+	reads int                  // since those that are no longer read were closed
+	buf   []byte
 }
+
+// keptFile is a file that stays open.
+type keptFile struct {
+	fd   int
+	used bool // since those that are no longer read were closed
+}
+
+// unusedReads is how often Keep files are read before those are closed that were not
+// among them: of processes that have ended.
+const unusedReads = 4
 
 // Read returns what is in the file at path, valid until the next read. Its
 // errors are those of os.ReadFile, and ESRCH for a process that has just ended.
@@ -49,11 +62,13 @@ func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) 
 func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
 
 func (r *Reader) read(path string, record bool) ([]byte, error) {
-	if fd, ok := r.kept[path]; ok {
-		if b, err := r.readAll(fd, path, record); err == nil {
+	r.reads++
+	if f := r.kept[path]; f != nil {
+		if b, err := r.readAll(f.fd, path, record); err == nil {
+			f.used = true
 			return b, nil
 		}
-		_ = unix.Close(fd)
+		_ = unix.Close(f.fd)
 		delete(r.kept, path)
 	}
 	fd, err := open(path)
@@ -61,24 +76,39 @@ func (r *Reader) read(path string, record bool) ([]byte, error) {
 		return nil, err
 	}
 	b, err := r.readAll(fd, path, record)
-	if err != nil || r.Keep == 0 {
+	if err == nil && len(r.kept) >= r.Keep {
+		r.closeUnused()
+	}
+	if err != nil || len(r.kept) >= r.Keep {
 		_ = unix.Close(fd)
 		return b, err
 	}
-	if len(r.kept) == r.Keep { // most may be of what has ended
-		r.Close()
-	}
 	if r.kept == nil {
-		r.kept = map[string]int{}
+		r.kept = map[string]*keptFile{}
 	}
-	r.kept[path] = fd
+	r.kept[path] = &keptFile{fd: fd, used: true}
 	return b, nil
+}
+
+// closeUnused closes what has not been read for long.
+func (r *Reader) closeUnused() {
+	if r.reads < unusedReads*r.Keep {
+		return
+	}
+	r.reads = 0
+	for path, f := range r.kept {
+		if !f.used {
+			_ = unix.Close(f.fd)
+			delete(r.kept, path)
+		}
+		f.used = false
+	}
 }
 
 // Close closes what is kept open. The reader can be used further.
 func (r *Reader) Close() {
-	for _, fd := range r.kept {
-		_ = unix.Close(fd)
+	for _, f := range r.kept {
+		_ = unix.Close(f.fd)
 	}
 	clear(r.kept)
 }

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,25 @@ func TestKept(t *testing.T) {
 			t.Errorf("%d files are kept open, want at most %d", len(r.kept), r.Keep)
 		}
 	}
+	// More files than are kept do not take each other's place. One that is no longer
+	// read makes room in the end.
+	for range 3 * unusedReads {
+		for _, name := range []string{"a", "b", "c"} {
+			before := maps.Clone(r.kept)
+			expect(name, "3")
+			if len(before) == r.Keep && !maps.Equal(before, r.kept) {
+				t.Fatalf("%v are kept open after %s, before it %v", r.kept, name, before)
+			}
+		}
+	}
+	for range 3 * unusedReads {
+		expect("c", "3")
+		expect("b", "3")
+	}
+	if r.kept[filepath.Join(dir, "a")] != nil || len(r.kept) != r.Keep {
+		t.Errorf("%v are kept open, want b and c", r.kept)
+	}
+	r.Close()
 	// The directory of a process that has ended leads elsewhere, or nowhere.
 	c := exec.Command("sleep", "100")
 	if err := c.Start(); err != nil {
