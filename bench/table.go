@@ -21,9 +21,9 @@ type limit struct {
 // come to and does not always.
 var (
 	limits = map[int]limit{
-		110:  {1.25, 5, 30, 2 * time.Millisecond},
-		500:  {.5, 3, 32, 2 * time.Millisecond},
-		5000: {.25, 2.5, 56, 2 * time.Millisecond},
+		110:  {1.25, 4.5, 29, 2 * time.Millisecond},
+		500:  {.45, 3, 30, 2 * time.Millisecond},
+		5000: {.2, 2.2, 50, 2 * time.Millisecond},
 	}
 	goals = map[int]limit{
 		110:  {.55, 4, 20, time.Millisecond},
