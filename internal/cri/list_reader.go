@@ -117,7 +117,7 @@ func newSandboxReader() *listReader[Sandbox] {
 }
 
 // newContainerReader returns a reader of containers, which share the texts of their
-// sandboxes in the last list that sandboxes has read: a third of what is kept of them.
+// sandboxes in the last list that sandboxes has read: two thirds of their own.
 func newContainerReader(sandboxes *listReader[Sandbox]) *listReader[Container] {
 	texts := func(c *Container) ([]*string, int) {
 		if it := sandboxes.items[c.SandboxID]; it != nil {

@@ -42,7 +42,8 @@ type ProcessOptions struct {
 //
 //	/proc/PID/stat, task/TID/stat        name, start, threads by state
 //	/proc/PID/fd (its size), limits      descriptors against their limit
-//	/proc/PID/task/TID/schedstat         CPU time, and time spent waiting for it
+//	/proc/PID/task/TID/schedstat         CPU time, and time spent waiting for it; while
+//	                                     all is well the state only where this moves
 //	/proc/PID/task/TID/{wchan,syscall}   where a thread in D waits
 //	/proc/PID/cgroup, /proc/locks
 //
