@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,8 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// watched is a runtime that is there: its process, the URL of its metrics and its log,
-// each "" where it is not known.
+// watched is a runtime that is there: its process, the URL of its metrics, and its log.
 type watched struct {
 	pid          int
 	metrics, log string
@@ -25,6 +25,9 @@ type watched struct {
 func against(ctx context.Context, cfg config, socket string, rt watched) error {
 	if cpuOf(rt.pid) == 0 {
 		return fmt.Errorf("-pid: there is no process %d whose CPU time can be read; say which one serves %s", rt.pid, socket)
+	}
+	if rt.metrics == "" || rt.log == "" {
+		return errors.New("-metrics, -log: they are needed, too; say where the runtime serves its metrics and what file it logs to")
 	}
 	idle, err := rt.spent(ctx, cfg)
 	if err != nil {
@@ -107,27 +110,17 @@ func (rt watched) spent(ctx context.Context, cfg config) (cost, error) {
 
 // counters reads what the runtime has allocated and logged since its start.
 func (rt watched) counters(ctx context.Context) (c cost, err error) {
-	if rt.log != "" {
-		text, err := os.ReadFile(rt.log)
-		if err != nil {
-			return c, err
-		}
-		c.lines = float64(bytes.Count(text, []byte("\n")))
-	}
-	if rt.metrics == "" {
-		return c, nil
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, rt.metrics, nil)
+	log, err := os.ReadFile(rt.log)
 	if err != nil {
 		return c, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	c.lines = float64(bytes.Count(log, []byte("\n")))
+	text, err := get(ctx, http.DefaultClient, rt.metrics, "text/plain")
 	if err != nil {
 		return c, err
 	}
-	defer resp.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return c, fmt.Errorf("-metrics: %s: %w", rt.metrics, err)
 	}

@@ -55,8 +55,8 @@ func main() {
 	relists := flag.Int("relists", 86400, "soak: how many relists")
 	socket := flag.String("socket", "", "runtime: its `path`")
 	pid := flag.Int("pid", 0, "runtime: its `process`, whose CPU time is read")
-	metrics := flag.String("metrics", "", "runtime: the `URL` of its metrics, which count its allocations; none: they are not shown")
-	log := flag.String("log", "", "runtime: its log `file`, whose lines are counted; none: they are not shown")
+	metrics := flag.String("metrics", "", "runtime: the `URL` of its metrics, which count its allocations")
+	log := flag.String("log", "", "runtime: its log `file`, whose lines are counted")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -156,20 +156,7 @@ func (d *daemon) stop() {
 
 // scrape asks as Prometheus 3 does, and returns the number of series.
 func scrape(ctx context.Context, client *http.Client, url string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
-	resp, err := client.Do(req) // the transport asks for gzip
-	if err != nil {
-		return 0, fmt.Errorf("scrape: %w", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("scrape: %s", resp.Status)
-	}
+	text, err := get(ctx, client, url, "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
 	series := 0
 	for line := range bytes.Lines(text) {
 		if line[0] != '#' {
@@ -177,6 +164,25 @@ func scrape(ctx context.Context, client *http.Client, url string) (int, error) {
 		}
 	}
 	return series, err
+}
+
+// get returns the body of an answer; an error where it is not 200.
+func get(ctx context.Context, client *http.Client, url, accept string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := client.Do(req) // the transport asks for gzip
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get %s: %s", url, resp.Status)
+	}
+	return body, err
 }
 
 // scrapeCost is the CPU time of one scrape, the median over rounds of scrapes one
@@ -210,16 +216,11 @@ func cpuOf(pid int) time.Duration {
 
 // status reads what of the daemon's status to has.
 func (d *daemon) status(ctx context.Context, to any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(d.url, "/metrics", "/api/v1/status", 1), nil)
+	body, err := get(ctx, d.client, strings.Replace(d.url, "/metrics", "/api/v1/status", 1), "application/json")
 	if err != nil {
 		return err
 	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(to)
+	return json.Unmarshal(body, to)
 }
 
 // reason returns the state and the primary reason that the daemon names.

@@ -132,7 +132,7 @@ func (t *threadTimes) perSecond(sum timesMark, v *health.Process) {
 // sample reads one thread; with ran only one that has run since the last look. An
 // error that it is gone when it has just ended.
 func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time, ran bool) (threadSample, error) {
-	before, ok := t.threads[tid]
+	before := t.threads[tid] // zero of a new one, of which it is not known that it has not run
 	var now threadSample
 	// Before the state: a thread that runs in between has run at the next look, too.
 	if b, err := r.ReadRecord(task + "/schedstat"); err == nil {
@@ -141,7 +141,7 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time,
 			now.known = now.runs > 0 // 0 where the kernel does not count
 		}
 	}
-	if ran && ok && now.known && before.known && now.sched == before.sched && before.state != 'R' {
+	if ran && now.known && before.known && now.sched == before.sched && before.state != 'R' {
 		return before, nil
 	}
 	b, err := r.ReadRecord(task + "/stat")
@@ -158,7 +158,7 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time,
 			now.runs, now.known = proc.ContextSwitches(b)
 		}
 	}
-	if ok && before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.Run == before.sched.Run {
+	if before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.Run == before.sched.Run {
 		now.since = before.since
 	}
 	now.delay = now.sched.Delay
