@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,6 +101,31 @@ func TestMeasureCountsWholeRounds(t *testing.T) {
 	if r.Relists != 5 || len(r.Latencies) != 5 || r.AllocObjects == 0 || r.Bytes == 0 || r.RSS == 0 || r.Pods != 3 {
 		t.Errorf("a round of 5 relists of 3 pods reads %+v", r)
 	}
+}
+
+// slow is a subject whose relists take long.
+type slow struct {
+	subject
+	took time.Duration
+}
+
+func (s slow) relist(context.Context) error { time.Sleep(s.took); return nil }
+func (slow) bytes() int                     { return 0 }
+func (slow) pods() int                      { return 0 }
+func (slow) events() int                    { return 0 }
+
+// TestMeasurePeriod: a client that takes long for a relist makes no fewer of them.
+func TestMeasurePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		if _, err := measure(t.Context(), slow{took: 300 * time.Millisecond}, 10, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		// And one before they are counted.
+		if passed := time.Since(start); passed != 10*time.Second+300*time.Millisecond {
+			t.Errorf("10 relists of 300 ms at 1 Hz take %s", passed)
+		}
+	})
 }
 
 // compare lets all subjects make relists in turns, and returns their rounds.

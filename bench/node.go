@@ -246,13 +246,19 @@ func (d *daemon) settled(ctx context.Context) error {
 		if err := wait(ctx, time.Second); err != nil {
 			return err
 		}
-		var status struct {
-			Facts struct {
-				Relist struct{ Attempts int }
-			}
-		}
-		if err := d.status(ctx, &status); err == nil && status.Facts.Relist.Attempts > settledRelists {
+		if n, err := d.relists(ctx); err == nil && n > settledRelists {
 			return nil
 		}
 	}
+}
+
+// relists is how many relists the daemon has made.
+func (d *daemon) relists(ctx context.Context) (int, error) {
+	var status struct {
+		Facts struct {
+			Relist struct{ Attempts int }
+		}
+	}
+	err := d.status(ctx, &status)
+	return status.Facts.Relist.Attempts, err
 }

@@ -70,10 +70,10 @@ const (
 	rpcTimeout = 2 * time.Minute
 )
 
-// measure lets a subject make n relists and says what they cost this process.
-// The CPU time is that of the whole round: the collector and the transport work
-// between relists too.
-func measure(ctx context.Context, s subject, n int, pause time.Duration) (round, error) {
+// measure lets a subject make n relists, one each period however long one takes, and
+// says what they cost this process. The CPU time is that of the whole round: the
+// collector and the transport work between relists too.
+func measure(ctx context.Context, s subject, n int, period time.Duration) (round, error) {
 	r := round{Relists: n, Latencies: make([]time.Duration, 0, min(n, 1000))}
 	// While the others had their turn the runtime may have changed: that is not
 	// this round's.
@@ -84,6 +84,7 @@ func measure(ctx context.Context, s subject, n int, pause time.Duration) (round,
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
 	cpu := cpuTime()
+	next := time.Now()
 	for range n {
 		start := time.Now()
 		if err := s.relist(ctx); err != nil {
@@ -92,9 +93,8 @@ func measure(ctx context.Context, s subject, n int, pause time.Duration) (round,
 		if len(r.Latencies) < cap(r.Latencies) {
 			r.Latencies = append(r.Latencies, time.Since(start))
 		}
-		if pause > 0 {
-			time.Sleep(pause)
-		}
+		next = next.Add(period)
+		time.Sleep(time.Until(next))
 	}
 	r.CPU = cpuTime() - cpu
 	runtime.ReadMemStats(&m1)
