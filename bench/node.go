@@ -127,7 +127,7 @@ func startDaemon(ctx context.Context, binary, socket string) (*daemon, error) {
 // startAsUnit starts a process with the timer slack that the unit has: the thread
 // that starts it hands on its own.
 func startAsUnit(cmd *exec.Cmd) error {
-	const unitSlack = time.Millisecond // TimerSlackNSec=
+	const unitSlack = 5 * time.Millisecond // TimerSlackNSec=
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(unitSlack), 0, 0, 0); err != nil {
