@@ -89,7 +89,7 @@ func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold, "age of the last successful relist from which the kubelet calls PLEG unhealthy")
 	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout, "the kubelet's limit for one call to the runtime (its --runtime-request-timeout)")
 	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
-	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; half as long again while all is well")
+	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; half as long again while all is well, when most end with its first answer and one in 15 s asks for its Version")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
 	fs.IntVar(&c.InspectConcurrency, "inspect-concurrency", c.InspectConcurrency, "number of pods inspected at once")
 	fs.DurationVar(&c.InspectTimeout, "inspect-timeout", c.InspectTimeout, "limit for the inspection of one pod")

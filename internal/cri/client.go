@@ -98,11 +98,7 @@ func New(opts Options) (*Client, error) {
 		opts.RPCTimeout = DefaultRPCTimeout
 	}
 	if opts.Dial == nil {
-		path := opts.Path
-		opts.Dial = func(ctx context.Context) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}
+		opts.Dial = DialPath(opts.Path)
 	}
 	c := &Client{
 		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
@@ -119,6 +115,14 @@ func New(opts Options) (*Client, error) {
 	}
 	c.conn = conn
 	return c, nil
+}
+
+// DialPath returns a dial of the unix socket at path, for Options.Dial.
+func DialPath(path string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
 }
 
 func (c *Client) newConn() (*grpc.ClientConn, error) {

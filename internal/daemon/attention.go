@@ -60,6 +60,13 @@ func (a *attention) wait(soon, usual time.Duration) (time.Duration, <-chan struc
 	return usual, a.raised
 }
 
+// calm reports whether all is well.
+func (a *attention) calm() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.on
+}
+
 // probePace is how long the fresh dial waits: half as long again while all is well.
 func (a *attention) probePace(period time.Duration) time.Duration {
 	wait, _ := a.wait(period, beat.After(period+period/2))

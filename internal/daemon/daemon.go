@@ -79,7 +79,8 @@ func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
 	d.events = d.newEvents(metrics.EventDelay)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
-		Pace: func(period time.Duration) time.Duration { return d.judge.attention.probePace(period) }, Observer: metrics, Done: func(p health.Probe) {
+		Pace: func(period time.Duration) time.Duration { return d.judge.attention.probePace(period) },
+		Calm: func() bool { return d.judge.attention.calm() }, Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)
 			if cause := exporter.AcceptFailure(p, &e); cause != "" {

@@ -41,10 +41,15 @@ type DialOptions struct {
 	// pid as SO_PEERCRED told; what another one says of itself is not taken for the
 	// runtime's Version. nil: any may.
 	Serves func(pid int) bool
-	// Period lies between two probes, Timeout limits each stage of one.
+	// Period lies between two probes, Timeout limits each stage of one; that of the
+	// SETTINGS, while all is well, up to a second more does.
 	Period, Timeout time.Duration
 	// Pace returns how long to wait until the next probe, for Period; nil: as long.
 	Pace func(period time.Duration) time.Duration
+	// Calm reports whether all is well: most probes then end with the runtime's
+	// SETTINGS, and only one in 15 s, and each that is kicked, asks for its Version.
+	// nil: all ask.
+	Calm func() bool
 	// Observer is told of the Version calls, Done of each probe that ended and
 	// once of one that stays unanswered. Both may be nil.
 	Observer cri.Observer
@@ -53,8 +58,8 @@ type DialOptions struct {
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
 // for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers
-// only then) and asks for its Version. The held connection cannot tell any of
-// this: it stays fine while nobody can connect any more.
+// only then) and, while all is well only now and then, asks for its Version. The held
+// connection cannot tell any of this: it stays fine while nobody can connect any more.
 type Dialer struct {
 	opts    DialOptions
 	last    atomic.Pointer[health.Probe]
@@ -64,6 +69,7 @@ type Dialer struct {
 	kick    chan struct{}
 	moved   chan struct{}
 	begun   time.Time // Run
+	asked   time.Time // when the last probe began that asked for the Version
 }
 
 // NewDialer returns a source that has yet to run.
@@ -125,6 +131,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-d.kick:
+			d.asked = time.Time{} // there is something to know
 		}
 		wait := d.opts.Period
 		if d.opts.Pace != nil {
@@ -135,7 +142,10 @@ func (d *Dialer) Run(ctx context.Context) error {
 				timer.Reset(again)
 				continue
 			}
-			d.probe(ctx, path)
+			if now := time.Now(); !d.greets(now) || !d.greet(ctx, path) {
+				d.asked = now
+				d.probe(ctx, path)
+			}
 			if p := d.Last(); p.Stage == health.StageConnect {
 				wait = min(wait, retryRefused)
 			}
@@ -196,7 +206,7 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		stuck := p
 		stuck.Stage, stuck.Cause = health.StageSettings, health.CauseTimeout
 		d.publish(ctx, stuck)
-		err = d.waitOn(ctx, client)
+		err = d.waitOn(ctx, client.Connect)
 		if err != nil {
 			return // still stuck; Failures and FailedSince go on with the next
 		}
@@ -260,7 +270,7 @@ func connectFailed(err error) bool {
 
 // waitOn waits for an answer on a connection that has been made, for queuedFor at
 // most and no longer than the path leads there.
-func (d *Dialer) waitOn(ctx context.Context, client *cri.Client) error {
+func (d *Dialer) waitOn(ctx context.Context, answer func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, queuedFor)
 	ended := make(chan struct{})
 	go func() {
@@ -271,7 +281,7 @@ func (d *Dialer) waitOn(ctx context.Context, client *cri.Client) error {
 		case <-limited.Done():
 		}
 	}()
-	err := client.Connect(limited)
+	err := answer(limited)
 	cancel()
 	<-ended
 	return err

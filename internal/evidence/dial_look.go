@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/plegd/plegd/internal/cri"
 )
 
 // lookAgain is the time between two looks at an accept queue that is not empty.
@@ -24,8 +26,7 @@ func LookFirst(procfs string, path func() string) func(context.Context) (net.Con
 		if err := untilEmpty(ctx, newQueueSource(procfs, func() string { return at })); err != nil {
 			return nil, err
 		}
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", at)
+		return cri.DialPath(at)(ctx)
 	}
 }
 

@@ -135,45 +135,58 @@ func TestDialSucceeds(t *testing.T) {
 	})
 }
 
+// dialFaults are what a fresh connection may meet.
+var dialFaults = []struct {
+	name   string
+	opts   fakeruntime.Options
+	fault  func(*fakeruntime.Runtime)
+	fix    func(*fakeruntime.Runtime)
+	stage  health.Stage
+	cause  health.Cause
+	detail string
+	within time.Duration // of the fix
+}{
+	{name: "gone", fault: (*fakeruntime.Runtime).Stop, fix: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
+	{name: "killed", fault: (*fakeruntime.Runtime).Kill, fix: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
+	{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
+	{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
+	{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
+	{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
+		stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
+	{name: "not accepted", fault: socket(fakeruntime.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
+	{name: "frozen", fault: socket(fakeruntime.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
+	// The fake runtime hangs up on the connection that waits, so the next one tells.
+	{name: "no settings", fault: socket(fakeruntime.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
+	// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
+	{name: "garbage", fault: socket(fakeruntime.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+	{name: "an http server", fault: socket(fakeruntime.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
+	{name: "trickling", fault: socket(fakeruntime.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
+	{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
+	{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
+	{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
+	{name: "a deadline inside", fault: version(fakeruntime.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
+	{name: "an error", fault: version(fakeruntime.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
+	{name: "a broken answer", fault: version(fakeruntime.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
+	{name: "dying of it", fault: version(fakeruntime.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
+}
+
+// fixDial ends a fault, by its own fix where it has one.
+func fixDial(rt *fakeruntime.Runtime, fix func(*fakeruntime.Runtime)) {
+	if fix != nil {
+		fix(rt)
+		return
+	}
+	rt.Set(fakeruntime.Socket)
+	rt.Set("Version")
+}
+
 // TestDialFailures: each fault has its stage and cause, and is gone when the
 // fault is.
 func TestDialFailures(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		opts   fakeruntime.Options
-		fault  func(*fakeruntime.Runtime)
-		fix    func(*fakeruntime.Runtime)
-		stage  health.Stage
-		cause  health.Cause
-		detail string
-		within time.Duration // of the fix
-	}{
-		{name: "gone", fault: (*fakeruntime.Runtime).Stop, fix: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
-		{name: "killed", fault: (*fakeruntime.Runtime).Kill, fix: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
-		{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-			stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
-		{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-			stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
-		{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-			stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
-		{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-			stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
-		{name: "not accepted", fault: socket(fakeruntime.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
-		{name: "frozen", fault: socket(fakeruntime.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
-		// The fake runtime hangs up on the connection that waits, so the next one tells.
-		{name: "no settings", fault: socket(fakeruntime.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
-		// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
-		{name: "garbage", fault: socket(fakeruntime.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-		{name: "an http server", fault: socket(fakeruntime.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-		{name: "trickling", fault: socket(fakeruntime.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
-		{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
-		{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
-		{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
-		{name: "a deadline inside", fault: version(fakeruntime.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
-		{name: "an error", fault: version(fakeruntime.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
-		{name: "a broken answer", fault: version(fakeruntime.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
-		{name: "dying of it", fault: version(fakeruntime.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
-	} {
+	for _, tt := range dialFaults {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := serve(t, tt.opts)
@@ -195,11 +208,7 @@ func TestDialFailures(t *testing.T) {
 					}
 				}
 
-				fix := tt.fix
-				if fix == nil {
-					fix = func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket); rt.Set("Version") }
-				}
-				fix(rt)
+				fixDial(rt, tt.fix)
 				fixed := time.Now()
 				for time.Since(fixed) < tt.within && !p.Last().OK {
 					time.Sleep(50 * time.Millisecond)

@@ -30,7 +30,7 @@ type probeMetrics struct {
 
 func newProbeMetrics(reg prometheus.Registerer) probeMetrics {
 	duration := prometheus.NewHistogramVec(histogramOpts(MetricProbeDuration,
-		"Time each stage of a fresh dial to the runtime's socket took: connect(2), the server's HTTP/2 SETTINGS, one Version call.",
+		"Time each stage of a fresh dial to the runtime's socket took: connect(2), the server's HTTP/2 SETTINGS, one Version call (while all is well, of one dial in 15 s).",
 		probeBuckets()), []string{labelStage})
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricProbeFailures,

@@ -356,11 +356,12 @@ const (
 // Stages lists the stages of a fresh dial in their order.
 func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 
-// Probe is the last fresh dial: connect, HTTP/2 SETTINGS, one Version call.
+// Probe is the last fresh dial: connect, HTTP/2 SETTINGS and, while all is well only now
+// and then, one Version call.
 type Probe struct {
 	// At is when it began; zero before the first.
 	At time.Time `json:"at,omitzero"`
-	// OK is true when it got an answer to Version.
+	// OK is true when it got an answer to Version, or, where it made no call, the SETTINGS.
 	OK bool `json:"ok"`
 	// Stage is where it failed, and Cause why.
 	Stage  Stage  `json:"stage,omitzero"`
