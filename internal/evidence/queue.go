@@ -23,13 +23,23 @@ const findAgain = 15 * time.Second
 // No listener is an answer, not an error: a Queue that is not Listening.
 func NewQueue(procfs string, path func() string) *Watch[health.Queue] {
 	q := newQueueSource(procfs, path)
-	return NewWatch(Spec[health.Queue]{
+	var w *Watch[health.Queue]
+	w = NewWatch(Spec[health.Queue]{
 		Name: "queue", Period: queuePeriod, Calm: queueCalm, Timeout: queueTimeout,
 		Fast: hurried, Urgent: func(v *health.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < justFound
 		},
-		Gather: q.gather, Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
+		Gather: func(ctx context.Context) (*health.Queue, error) {
+			v, err := q.gather(ctx)
+			if err == nil && v.Length > 0 && !w.alert.Load() {
+				time.Sleep(servedWithin)
+				v, err = q.gather(ctx)
+			}
+			return v, err
+		},
+		Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
 	})
+	return w
 }
 
 // queuePeriod lies between two looks at the queue, queueCalm while all is well;
@@ -44,6 +54,11 @@ const (
 // hurried is the time between two samples while the end of a fault may come any
 // moment.
 const hurried = 250 * time.Millisecond
+
+// servedWithin is how long a connection waits in a queue that is well: while all is
+// well one that is seen to wait is looked for again after it. plegd's own fresh dial and
+// the look at the queue often come at one moment.
+const servedWithin = 5 * time.Millisecond
 
 // queueSource remembers the listener between samples: one request tells its
 // queue, while to find it takes the table of all sockets.

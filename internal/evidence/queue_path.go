@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ func (p socketPlace) equal(o socketPlace) bool {
 // system does not answer; never more than one. Not for several goroutines at
 // once.
 type pathLooker struct {
-	look func(path string) socketPlace // lookAt, but for tests
+	look func(path string, last socketPlace) socketPlace // lookAt, but for tests
 	back chan socketPlace
 	last socketPlace
 }
@@ -48,14 +49,19 @@ type pathLooker struct {
 func (l *pathLooker) at(ctx context.Context, path string) socketPlace {
 	if l.back == nil {
 		l.back = make(chan socketPlace, 1)
-		go func(back chan<- socketPlace) { back <- l.look(path) }(l.back)
+		go func(back chan<- socketPlace, last socketPlace) { back <- l.look(path, last) }(l.back, l.last)
+		runtime.Gosched() // most answer at once; Go wakes up for a timer that was stopped, too
 	}
-	timer := time.NewTimer(lookFor)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if len(l.back) == 0 {
+		timer := time.NewTimer(lookFor)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case l.last = <-l.back:
 		l.back = nil
-	case <-timer.C:
+	case <-late:
 	case <-ctx.Done():
 	}
 	if l.last.path != path {
@@ -64,9 +70,18 @@ func (l *pathLooker) at(ctx context.Context, path string) socketPlace {
 	return l.last
 }
 
-// lookAt asks the file system about path.
-func lookAt(path string) socketPlace {
+// lookAt asks the file system about path. The file that was there last time has the
+// names that it had.
+func lookAt(path string, last socketPlace) socketPlace {
 	p := socketPlace{path: path, names: []string{path}}
+	if info, err := os.Stat(path); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			p.file, p.exists = sockdiag.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}, true
+		}
+	}
+	if p.exists && last.exists && p.path == last.path && p.file == last.file {
+		return last
+	}
 	// Of the directory first: a resolved name is wanted for a file that is gone,
 	// too.
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -74,11 +89,6 @@ func lookAt(path string) socketPlace {
 	}
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
 		p.addName(whole)
-	}
-	if info, err := os.Stat(path); err == nil {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			p.file, p.exists = sockdiag.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}, true
-		}
 	}
 	return p
 }

@@ -288,10 +288,10 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	q := newQueueSource("/proc", at(path))
 	sampleQueue(t, q)
 	release, looks := make(chan struct{}), 0
-	q.looker.look = func(path string) socketPlace {
+	q.looker.look = func(path string, last socketPlace) socketPlace {
 		looks++
 		<-release
-		return lookAt(path)
+		return lookAt(path, last)
 	}
 	for range 3 {
 		if got := sampleQueue(t, q); got.Inode != l.Inode() {
@@ -300,7 +300,7 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	}
 	// And with nothing known from before.
 	cold := newQueueSource("/proc", at(path))
-	cold.looker.look = func(string) socketPlace { <-release; return socketPlace{} }
+	cold.looker.look = func(string, socketPlace) socketPlace { <-release; return socketPlace{} }
 	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
 		t.Errorf("%+v", got)
 	}
@@ -373,6 +373,31 @@ func BenchmarkQueueSample(b *testing.B) {
 	for b.Loop() {
 		if got, err := q.gather(b.Context()); err != nil || !got.Listening {
 			b.Fatal(got, err)
+		}
+	}
+}
+
+// TestQueueServed: while all is well a connection that is accepted a moment later is no
+// queue; one that waits on is.
+func TestQueueServed(t *testing.T) {
+	needUnixDiag(t)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 4)
+	for _, served := range []bool{true, false} {
+		looks := 0
+		w := NewQueue("/proc", func() string {
+			if looks++; looks == 2 && served {
+				l.Accept()
+			}
+			return path
+		})
+		evidencetest.Connect(t, path, 1)
+		if v, err := w.spec.Gather(t.Context()); err != nil || (v.Length == 0) != served || looks != 2 {
+			t.Errorf("accepted: %v; %+v, %v after %d looks", served, v, err, looks)
+		}
+		w.Alert(true)
+		if _, err := w.spec.Gather(t.Context()); err != nil || looks != 3 {
+			t.Errorf("while something may be wrong: %v, %d looks, want 3", err, looks)
 		}
 	}
 }
