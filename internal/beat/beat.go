@@ -61,8 +61,8 @@ func (b *beats) around(now, end time.Time) (last, first time.Time) {
 	b.next = slices.DeleteFunc(b.next, func(at time.Time) bool { return !at.After(now) })
 	last = now
 	for i := 0; ; i++ {
-		if i == len(b.next) {
-			b.next = append(b.next, last.Add(Spread(most)))
+		if i == len(b.next) || b.next[i].Sub(last) > most { // the clock was set back
+			b.next = append(b.next[:i], last.Add(Spread(most)))
 		}
 		if !b.next[i].Before(end) {
 			return last, b.next[i]

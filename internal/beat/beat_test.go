@@ -29,6 +29,10 @@ func TestAfter(t *testing.T) {
 	if wait := b.after(time.Unix(0, 0), most); wait > most {
 		t.Errorf("the clock was set back: waits %s", wait)
 	}
+	now = time.Unix(-1000, 0)
+	if _, first := b.around(now, now.Add(most)); first.Sub(now) > 2*most {
+		t.Errorf("the clock was set back: a limit of %s ends after %s", most, first.Sub(now))
+	}
 }
 
 func onBeat(b *beats, at time.Time) bool { return slices.ContainsFunc(b.next, at.Equal) }

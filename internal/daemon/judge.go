@@ -62,7 +62,13 @@ func (j *judge) String() string { return "judge" }
 // Run judges until ctx ends, and then returns nil.
 func (j *judge) Run(ctx context.Context) error {
 	timer := time.NewTimer(judgeEvery)
-	defer timer.Stop()
+	defer func() { timer.Stop() }()
+	// A timer that is reset to a later time still wakes Go up at the earlier one, once
+	// a second here; to add a new one clears away one that was stopped.
+	reset := func(d time.Duration) {
+		timer.Stop()
+		timer = time.NewTimer(d)
+	}
 	// A pause before the first relist ends is noticed against this judgement.
 	j.judge(time.Now())
 	for {
@@ -71,7 +77,7 @@ func (j *judge) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 			if j.nothingNew(time.Now()) {
-				timer.Reset(j.until(calmEvery))
+				reset(j.until(calmEvery))
 				continue
 			}
 		case <-j.news:
@@ -102,9 +108,9 @@ func (j *judge) Run(ctx context.Context) error {
 		j.attend(s, now)
 		j.d.notifier.beat(now)
 		if wait := j.calm(); wait > 0 && s.Facts.Relist.InFlight == nil {
-			timer.Reset(j.paused.expect(wait))
+			reset(j.paused.expect(wait))
 		} else {
-			timer.Reset(j.until(judgeEvery))
+			reset(j.until(judgeEvery))
 		}
 	}
 }
@@ -126,7 +132,7 @@ func (j *judge) until(every time.Duration) time.Duration {
 // nothingNew reports whether nothing is under way and all was well at the last
 // judgement, which was a moment ago: ages are computed when somebody asks.
 func (j *judge) nothingNew(now time.Time) bool {
-	if _, calm := j.attention.wait(0, 0); calm == nil || j.d.loop.Snapshot().Phase != relist.Idle {
+	if !j.attention.calm() || j.d.loop.Snapshot().Phase != relist.Idle {
 		return false
 	}
 	if now.Sub(j.published.Load().At) >= calmLongest || !j.paused.idle(now) {
