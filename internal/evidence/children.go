@@ -26,14 +26,14 @@ const (
 	settledRounds = 8
 	// calmRounds is in how many samples each shim is looked at once while all is well:
 	// a look takes 10 µs, and there are 110 of them. In one of so many samples one shim
-	// that looks asleep is looked at more closely, with 110 of them each in 5 minutes;
+	// that looks asleep is looked at more closely, with 110 of them each in 7 minutes;
 	// while something may be wrong, in each sample, and each in 2 minutes.
-	calmRounds = 3
+	calmRounds = 4
 	// searchChildrenAgain is the time between two searches of all processes,
 	// searchChildrenCalm while all is well: the children that are known are looked at
 	// more often.
 	searchChildrenAgain = 2500 * time.Millisecond
-	searchChildrenCalm  = 15 * time.Second
+	searchChildrenCalm  = 30 * time.Second
 	// maxAncestors bounds the way up from the runtime.
 	maxAncestors = 64
 )
@@ -89,7 +89,7 @@ type ChildrenOptions struct {
 }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers.
-// It looks every second, at a third of the shims while all is well, and three times a
+// It looks every second, at a quarter of the shims while all is well, and three times a
 // second while one is or looks stuck; for at most 1 s, and needs no privilege: at the
 // stat file of the first thread of each, and where a shim looks stuck at its cgroup,
 // its threads' stat and schedstat.
@@ -102,7 +102,7 @@ type ChildrenOptions struct {
 // they have started. It is stuck as T (stopped) or F (in a frozen cgroup) at once,
 // as D when the same thread has not run since the sample before. That its cgroup
 // is frozen on v2, or that a thread other than the first is in D, is looked for in
-// turn: of one shim in each sample, of every third while all is well.
+// turn: of one shim in each sample, of every fourth while all is well.
 //
 // Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
 // runtime has other children that live long, by right (decompressors, NRI

@@ -25,6 +25,8 @@ const (
 	kubeletPeriod  = 4 * time.Second
 	kubeletFast    = time.Second
 	kubeletTimeout = 2 * time.Second
+	// kubeletIdle is the period while the node has no kubelet.
+	kubeletIdle = 15 * time.Second
 	// healthzBytes is how much of a healthz answer is read, detailBytes how much
 	// of it is kept.
 	healthzBytes = 16 << 10
@@ -73,8 +75,8 @@ func (k *kubelet) watch() *Watch[health.Kubelet] {
 	limit := 2*k.opts.Timeout + time.Second
 	return NewWatch(Spec[health.Kubelet]{
 		Name: "kubelet", Period: k.opts.Period, Fast: kubeletFast, Urgent: func(*health.Kubelet) bool { return len(k.waiting) > 0 },
-		Timeout: limit,
-		Gather:  k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
+		Timeout: limit, Idle: kubeletIdle,
+		Gather: k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
 	})
 }
 

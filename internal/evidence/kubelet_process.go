@@ -22,9 +22,9 @@ const (
 	// kubeletNeverSeen while none has been found yet.
 	kubeletFindAgain = 10 * time.Second
 	kubeletNeverSeen = 30 * time.Second
-	// searchesKept is how many searches a process is passed over in that was there
+	// searchesKept is in how many searches a process is looked at once that was there
 	// in the two before, and was no kubelet: its pid may be another's meanwhile.
-	searchesKept = 6
+	searchesKept = 16
 	// maxKubelets bounds the processes of that name that are looked at.
 	maxKubelets = 16
 )
@@ -52,8 +52,9 @@ type kubeletProcess struct {
 	known    *health.KubeletProcess
 	searched time.Time
 	// others are the processes of the last search that are no kubelets, with the
-	// number of searches in which they were found.
-	others map[int]int
+	// number of searches, 2 at most, in which they were found; searches counts all.
+	others   map[int]int
+	searches int
 }
 
 func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error) {
@@ -91,18 +92,19 @@ func (k *kubeletProcess) find() ([]int, error) {
 		return nil, fmt.Errorf("looking for the kubelet: %w", err)
 	}
 	var pids []int
+	k.searches++
 	before := k.others
 	k.others = make(map[int]int, len(all))
 	for _, pid := range all {
-		n := before[pid] + 1
-		if n > 2 && n < searchesKept {
-			k.others[pid] = n // a process may have another name a moment after its start
+		seen := before[pid]
+		if seen == 2 && (pid+k.searches)%searchesKept != 0 {
+			k.others[pid] = seen
 			continue
 		}
 		dir := filepath.Join(k.procFS, strconv.Itoa(pid))
 		comm, err := k.reader.ReadRecord(dir + "/comm")
 		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
-			k.others[pid] = min(n, 2)
+			k.others[pid] = min(seen+1, 2) // it may have another name a moment after its start
 			continue
 		}
 		cgroup, err := k.reader.Read(dir + "/cgroup")

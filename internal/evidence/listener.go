@@ -20,7 +20,7 @@ const (
 	// look takes one stat file. While all is well, the queue's source sees that it
 	// does, and listenerCalm will do.
 	listenerPeriod = 500 * time.Millisecond
-	listenerCalm   = 2 * time.Second
+	listenerCalm   = 3 * time.Second
 )
 
 // ListenerOptions configure the source about the process that listens at the
@@ -69,7 +69,7 @@ type listenerOwner struct {
 }
 
 // NewListener returns the source about the process that listens at the runtime's
-// path, twice a second, every 2 s while all is well. It is named by SO_PEERCRED of a connection made since the
+// path, twice a second, every 3 s while all is well. It is named by SO_PEERCRED of a connection made since the
 // listening socket was first seen there; where that is systemd, or no such
 // connection could be made, by the socket's inode, which takes CAP_SYS_PTRACE.
 // There is nothing to say while nobody listens, or while it cannot be told.

@@ -75,14 +75,14 @@ type Process struct {
 	waits  map[string]lockWaiting // by fileLock.file
 }
 
-// NewProcess returns the source about the runtime's process; it looks every 2 s, every
+// NewProcess returns the source about the runtime's process; it looks every 3 s, every
 // second while something may be wrong, for at most 500 ms, and four times a second while
 // the descriptors are used up, a thread is in D, or all threads were lately stopped. It
 // has nothing to say before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
 	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keepOpen(keptThreads)}}
 	p.Watch = NewWatch(Spec[health.Process]{
-		Name: "process", Period: time.Second, Calm: 2 * time.Second, Timeout: 500 * time.Millisecond,
+		Name: "process", Period: time.Second, Calm: 3 * time.Second, Timeout: 500 * time.Millisecond,
 		Fast: hurried, Urgent: func(v *health.Process) bool {
 			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
 			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
