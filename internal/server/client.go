@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -131,6 +132,9 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s answers %w: is it the control socket of a plegd of this version?", socket, errNotFound)
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("%s answers: %.200s", socket, plain.Text(strings.TrimSpace(string(body))))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s: is it plegd's control socket?", socket, resp.Status)

@@ -2,6 +2,8 @@ package server
 
 import (
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -13,20 +15,25 @@ import (
 // room for a new one: a hundred times what an answer takes.
 const busyFor = 2 * time.Second
 
+// spare is one in how many connections is kept for newcomers while all others are at
+// work: they are told to come again.
+const spare = 4
+
 // connLimit bounds the connections that a server holds. When they are used up
 // the newcomer takes the place of the one that has been idle for longest, so
 // that thousands of idle connections cost neither file descriptors nor scrapes:
-// a limit that made newcomers wait would leave Prometheus waiting behind them.
+// a limit that made newcomers wait would leave Prometheus waiting behind them. Where
+// as many as may be are at work, a newcomer is answered 503.
 type connLimit struct {
-	max int
-	now func() time.Time
+	max, atWork int
+	now         func() time.Time
 
 	mu    sync.Mutex
 	conns map[*limitedConn]struct{}
 }
 
 func newConnLimit(limit int) *connLimit {
-	return &connLimit{max: limit, now: time.Now, conns: make(map[*limitedConn]struct{})}
+	return &connLimit{max: limit, atWork: limit - limit/spare, now: time.Now, conns: make(map[*limitedConn]struct{})}
 }
 
 // listener returns l under the limit. Several listeners may share it.
@@ -66,6 +73,47 @@ func worse(a, b *limitedConn) bool {
 		return !a.active
 	}
 	return a.since.Before(b.since)
+}
+
+// handler answers 503 to a request for which there is no room, and h all others.
+func (c *connLimit) handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.room() {
+			h.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Connection", "close")
+		writeText(w, http.StatusServiceUnavailable, func(w io.Writer) {
+			fmt.Fprintf(w, "plegd answers at most %d requests at once; ask again in a second\n", c.atWork)
+		})
+	})
+}
+
+// room reports whether one more request may be worked at, which is among those at work
+// already. The one that has been at work for longest makes room for it after busyFor.
+func (c *connLimit) room() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var longest *limitedConn
+	n := 0
+	for conn := range c.conns {
+		if !conn.active {
+			continue
+		}
+		n++
+		if longest == nil || conn.since.Before(longest.since) {
+			longest = conn
+		}
+	}
+	if n <= c.atWork {
+		return true
+	}
+	if c.now().Sub(longest.since) < busyFor {
+		return false
+	}
+	delete(c.conns, longest)
+	_ = longest.Conn.Close()
+	return true
 }
 
 func (c *connLimit) remove(conn *limitedConn) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,50 @@ func (l *floodListener) Accept() (net.Conn, error) {
 
 func (*floodListener) Close() error   { return nil }
 func (*floodListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestAllAtWork: as many requests are under way as may be. Whoever comes is told to come
+// again, and after busyFor takes the place of the one that takes longest.
+func TestAllAtWork(t *testing.T) {
+	conns := newConnLimit(8)
+	var later atomic.Int64
+	conns.now = func() time.Time { return viewtest.T0.Add(time.Duration(later.Load())) }
+	entered, release := make(chan struct{}), make(chan struct{})
+	server := newServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			entered <- struct{}{}
+			<-release
+		}
+	}), conns, slog.New(slog.DiscardHandler))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(conns.listener(l)) }()
+	defer func() { _ = server.Close() }()
+	defer close(release)
+	ended := make(chan error, conns.atWork)
+	for range conns.atWork {
+		go func() {
+			_, _, err := get(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+l.Addr().String()+"/slow", nil)
+			ended <- err
+		}()
+		<-entered
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 3 * conns.max {
+		code, body, err := get(client, "http://"+l.Addr().String(), nil)
+		if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(body, "at most 6 requests") {
+			t.Fatalf("while all are at work: %d %q, %v", code, body, err)
+		}
+	}
+	later.Store(int64(busyFor))
+	if code, _, err := get(client, "http://"+l.Addr().String(), nil); err != nil || code != http.StatusOK {
+		t.Errorf("after %s: %d, %v", busyFor, code, err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the one that took longest was answered")
+	}
+}
 
 func TestConnLimit(t *testing.T) {
 	now := viewtest.T0

@@ -19,7 +19,7 @@ const (
 // needs longer than this is stuck or means ill.
 func newServer(h http.Handler, conns *connLimit, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           conns.handler(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,

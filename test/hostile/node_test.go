@@ -320,21 +320,30 @@ func TestClients(t *testing.T) {
 			_ = c.Close()
 		}
 	})
+	little := func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2048) })
+	}
+	dialer := net.Dialer{Timeout: patience, Control: little}
 	dial := func(network, address, say string) {
-		c, err := net.DialTimeout(network, address, patience)
+		c, err := dialer.DialContext(t.Context(), network, address)
 		if err != nil {
 			return // refused or full: that is the server's right
 		}
 		conns = append(conns, c)
 		_, _ = io.WriteString(c, say)
 	}
+	const scrape = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 	for range 2000 {
 		dial("tcp", p.address, "")
 	}
 	for range 100 {
-		dial("tcp", p.address, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 20))
+		dial("tcp", p.address, strings.Repeat(scrape, 20))
 		dial("tcp", p.address, "GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
 		dial("unix", p.control, "")
+	}
+	for range 64 { // one after the other, as plegd answers, and with more than the kernel keeps for them
+		dial("tcp", p.address, strings.Repeat(scrape, 200))
+		_, _ = conns[len(conns)-1].Read(make([]byte, 1))
 	}
 	// In the midst of all these scrapes a further one may be told to come again
 	// (503); it must not be left without an answer, and soon gets its metrics.
