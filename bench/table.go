@@ -22,8 +22,8 @@ type limit struct {
 var (
 	limits = map[int]limit{
 		110:  {1, 4, 29, 3 * time.Millisecond},
-		500:  {.35, 3, 30, 3 * time.Millisecond},
-		5000: {.15, 2, 50, 3 * time.Millisecond},
+		500:  {.4, 3, 30, 3 * time.Millisecond},
+		5000: {.2, 2.2, 50, 3 * time.Millisecond},
 	}
 	goals = map[int]limit{
 		110:  {.55, 4, 20, time.Millisecond},
