@@ -133,7 +133,7 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	if resp.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s answers %w: is it the control socket of a plegd of this version?", socket, errNotFound)
 	}
-	if resp.StatusCode == http.StatusServiceUnavailable {
+	if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("%s answers: %.200s", socket, plain.Text(strings.TrimSpace(string(body))))
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -23,7 +23,7 @@ const spare = 4
 // the newcomer takes the place of the one that has been idle for longest, so
 // that thousands of idle connections cost neither file descriptors nor scrapes:
 // a limit that made newcomers wait would leave Prometheus waiting behind them. Where
-// as many as may be are at work, a newcomer is answered 503.
+// as many as may be are at work, a newcomer is answered 429.
 type connLimit struct {
 	max, atWork int
 	now         func() time.Time
@@ -75,7 +75,8 @@ func worse(a, b *limitedConn) bool {
 	return a.since.Before(b.since)
 }
 
-// handler answers 503 to a request for which there is no room, and h all others.
+// handler answers 429 to a request for which there is no room, and h all others: 503
+// is what /healthz says of a node that is NotReady.
 func (c *connLimit) handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.room() {
@@ -83,7 +84,7 @@ func (c *connLimit) handler(h http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Connection", "close")
-		writeText(w, http.StatusServiceUnavailable, func(w io.Writer) {
+		writeText(w, http.StatusTooManyRequests, func(w io.Writer) {
 			fmt.Fprintf(w, "plegd answers at most %d requests at once; ask again in a second\n", c.atWork)
 		})
 	})

@@ -115,7 +115,7 @@ func TestAllAtWork(t *testing.T) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 3 * conns.max {
 		code, body, err := get(client, "http://"+l.Addr().String(), nil)
-		if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(body, "at most 6 requests") {
+		if err != nil || code != http.StatusTooManyRequests || !strings.Contains(body, "at most 6 requests") {
 			t.Fatalf("while all are at work: %d %q, %v", code, body, err)
 		}
 	}

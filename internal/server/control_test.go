@@ -328,7 +328,7 @@ func TestFetchStatusErrors(t *testing.T) {
 			}
 		}), "something else than plegd's JSON", false},
 		{"at work", answer(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
+			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = w.Write([]byte("ask again\n" + strings.Repeat("\x1b", 1<<20)))
 		}), "answers: ask again", false},
 		{"garbage", garbage(), "is it plegd's control socket?", false},
