@@ -135,20 +135,18 @@ func (w *Watch[T]) Run(ctx context.Context) error {
 	}
 	go w.work()
 	defer close(w.asked)
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(w.spec.Period)
 	defer timer.Stop()
-	for {
+	for w.ask(ctx) {
+		timer.Reset(w.wait())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		case <-w.wake:
 		}
-		if !w.ask(ctx) {
-			return nil
-		}
-		timer.Reset(w.wait())
 	}
+	return nil
 }
 
 // wait is the time until the source is asked again.
