@@ -262,6 +262,25 @@ func TestListenedWhenDue(t *testing.T) {
 	}
 }
 
+// TestAskedAsARelistBegins: what is asked when the loop has looked at the requests,
+// and its relist has yet to begin, is done after that relist, all of it.
+func TestAskedAsARelistBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(newScript(t), Config{Period: DefaultPeriod, InspectConcurrency: 4, InspectTimeout: 10 * time.Second, Mode: Evented}, nil)
+		l.handleRequests()
+		l.Listening(true)
+		l.UseEvents(true)
+		l.CatchUp()
+		l.relist(t.Context())
+		if now, early := l.handleRequests(); !now || early {
+			t.Errorf("a relist now: %v, early: %v; want one now that a kubelet would not make", now, early)
+		}
+		if !l.now.Evented || l.trust.listening.IsZero() {
+			t.Errorf("evented: %v, listening since %v", l.now.Evented, l.trust.listening)
+		}
+	})
+}
+
 // TestFlood: more events than fit cost memory only up to a limit, are counted,
 // and a relist is made in their place, no more often than every period.
 func TestFlood(t *testing.T) {

@@ -76,6 +76,7 @@ type Loop struct {
 	ended     time.Time           // the end of the last relist
 	early     bool                // a kubelet would not wait for its period either
 	soon      bool                // the next relist is a catching up
+	waiting   []chan struct{}     // closed when the next relist has ended
 	listing   bool                // lists are under way
 	inspects  bool                // inspections are
 	burst     bool                // the last relist inspected many pods
@@ -197,7 +198,8 @@ func (l *Loop) relist(ctx context.Context) {
 	start := time.Now()
 	early := l.early
 	l.early, l.soon = false, false
-	defer l.requests.answer()()
+	defer answer(l.waiting)
+	l.waiting = nil
 	if !l.now.LastSeen.IsZero() {
 		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
 	}

@@ -7,36 +7,43 @@ import (
 
 // requests is what others ask of the loop, until it gets to it.
 type requests struct {
-	mu      sync.Mutex
-	wake    chan struct{} // holds one token while there is something to look at
-	waiting []chan struct{}
-	relist  bool // a relist as soon as possible
-	early   bool // as a kubelet would make one
+	wake chan struct{} // holds one token while there is something to look at
+	mu   sync.Mutex
+	asked
+}
+
+type asked struct {
+	waiting []chan struct{} // for a relist that begins after this
+	relist  bool            // a relist as soon as possible
+	early   bool            // as a kubelet would make one
 	use     *bool
 	listen  *bool
 }
 
-func (a *requests) put(change func()) {
-	a.mu.Lock()
-	change()
-	a.mu.Unlock()
+func (r *requests) put(change func(*asked)) {
+	r.mu.Lock()
+	change(&r.asked)
+	r.mu.Unlock()
 	select {
-	case a.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// answer takes those who wait for a relist that begins now, and returns what
-// tells them that it has ended.
-func (a *requests) answer() func() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	waiting := a.waiting
-	a.waiting, a.relist, a.early = nil, false, false
-	return func() {
-		for _, w := range waiting {
-			close(w)
-		}
+// take takes all that was asked, at once: a relist that was asked for together
+// with something else is made after that was done.
+func (r *requests) take() asked {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.asked
+	r.asked = asked{}
+	return a
+}
+
+// answer tells those who waited for a relist that it has ended.
+func answer(waiting []chan struct{}) {
+	for _, w := range waiting {
+		close(w)
 	}
 }
 
@@ -45,20 +52,18 @@ func (a *requests) answer() func() {
 // waits here.
 func (l *Loop) Relist() <-chan struct{} {
 	done := make(chan struct{})
-	l.requests.put(func() {
-		l.requests.relist, l.requests.early, l.requests.waiting = true, true, append(l.requests.waiting, done)
-	})
+	l.requests.put(func(a *asked) { a.relist, a.early, a.waiting = true, true, append(a.waiting, done) })
 	return done
 }
 
 // CatchUp asks for a relist soon, which a kubelet would not make: a period of the
 // generic loop's after the last one at the earliest, however often it is asked
 // for.
-func (l *Loop) CatchUp() { l.requests.put(func() { l.requests.relist = true }) }
+func (l *Loop) CatchUp() { l.requests.put(func(a *asked) { a.relist = true }) }
 
 // UseEvents makes the loop rely on events, with EventedPeriod between relists, or
 // go on without, with its own period and a relist at once.
-func (l *Loop) UseEvents(on bool) { l.requests.put(func() { l.requests.use = &on }) }
+func (l *Loop) UseEvents(on bool) { l.requests.put(func(a *asked) { a.use = &on }) }
 
 // Listening says whether from now on events should tell of every change. What
 // they do not tell then is counted as missed.
@@ -66,7 +71,7 @@ func (l *Loop) Listening(on bool) {
 	if on {
 		l.trust.resumed()
 	}
-	l.requests.put(func() { l.requests.listen = &on })
+	l.requests.put(func(a *asked) { a.listen = &on })
 }
 
 // Interrupted says that until Listening(true) events may be lost: the stream was
@@ -85,18 +90,16 @@ func (l *Loop) due() time.Time {
 // handleRequests does what was asked. It returns whether that is a relist now, and whether
 // a kubelet would make it too.
 func (l *Loop) handleRequests() (now, early bool) {
-	l.requests.mu.Lock()
-	use, listen := l.requests.use, l.requests.listen
-	l.requests.use, l.requests.listen = nil, nil
-	now, early = l.requests.relist, l.requests.early
-	l.requests.mu.Unlock()
-	if now && !early && use == nil && time.Since(l.ended) < l.cfg.Period {
+	a := l.requests.take()
+	l.waiting = append(l.waiting, a.waiting...)
+	now, early = a.relist || l.soon, a.early
+	if now && !early && a.use == nil && time.Since(l.ended) < l.cfg.Period {
 		now, l.soon = false, true
 	}
-	if listen != nil {
-		l.trust.listen(*listen)
+	if a.listen != nil {
+		l.trust.listen(*a.listen)
 	}
-	if use != nil && *use != l.now.Evented {
+	if use := a.use; use != nil && *use != l.now.Evented {
 		l.now.Evented, l.now.Period = *use, l.cfg.Period
 		if *use {
 			l.now.Period = EventedPeriod
