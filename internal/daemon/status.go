@@ -27,6 +27,7 @@ type statusCheck struct {
 	failed func()
 	state  atomic.Pointer[health.Status] // InFlightSince is kept apart
 	since  atomic.Pointer[time.Time]     // start of the call under way
+	due    time.Time                     // when the kubelet's own clock asks next; of the goroutine of Run
 }
 
 func newStatusCheck(rt *runtime, restored health.Status, failed func()) *statusCheck {
@@ -40,32 +41,35 @@ func (s *statusCheck) String() string { return "status" }
 
 // Run asks until ctx ends, and then returns nil.
 func (s *statusCheck) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(s.turn(ctx))
 	defer timer.Stop()
-	var due time.Time // when the kubelet's own clock asks next
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+			timer.Reset(s.turn(ctx))
 		}
-		c, err := s.rt.client(cri.OpStatus)
-		if err != nil {
-			timer.Reset(min(s.rt.cfg.RelistPeriod, judgeEvery)) // as soon as there is somebody to ask
-			continue
-		}
-		if time.Now().Before(due) {
-			s.askBetween(ctx, c, due)
-		} else {
-			s.ask(ctx, c)
-			due = time.Now().Add(health.StatusPeriod)
-		}
-		wait := time.Until(due)
-		if s.notGood() {
-			wait = min(wait, betweenStatus)
-		}
-		timer.Reset(max(wait, 0))
 	}
+}
+
+// turn asks, if there is somebody to ask, and returns the time until the next turn.
+func (s *statusCheck) turn(ctx context.Context) time.Duration {
+	c, err := s.rt.client(cri.OpStatus)
+	if err != nil {
+		return min(s.rt.cfg.RelistPeriod, judgeEvery) // as soon as there is somebody to ask
+	}
+	if time.Now().Before(s.due) {
+		s.askBetween(ctx, c, s.due)
+	} else {
+		s.ask(ctx, c)
+		s.due = time.Now().Add(health.StatusPeriod)
+	}
+	wait := time.Until(s.due)
+	if s.notGood() {
+		wait = min(wait, betweenStatus)
+	}
+	return max(wait, 0)
 }
 
 // betweenStatus is the time between two calls while Status is not good.

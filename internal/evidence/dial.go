@@ -122,9 +122,9 @@ func (d *Dialer) Moved() {
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	d.begun = time.Now()
+	timer := time.NewTimer(d.turn(ctx))
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,25 +133,32 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-d.kick:
 			d.asked = time.Time{} // there is something to know
 		}
-		wait := d.opts.Period
-		if d.opts.Pace != nil {
-			wait = d.opts.Pace(wait)
-		}
-		if path := d.opts.Path(); path != "" {
-			if again := d.leaveToHeld(ctx); again > 0 {
-				timer.Reset(again)
-				continue
-			}
-			if now := time.Now(); !d.greets(now) || !d.greet(ctx, path) {
-				d.asked = now
-				d.probe(ctx, path)
-			}
-			if p := d.Last(); p.Stage == health.StageConnect {
-				wait = min(wait, retryRefused)
-			}
-		}
-		timer.Reset(wait)
+		timer.Reset(d.turn(ctx))
 	}
+}
+
+// turn makes a probe, if there is one to make, and returns the time until the
+// next turn.
+func (d *Dialer) turn(ctx context.Context) time.Duration {
+	wait := d.opts.Period
+	if d.opts.Pace != nil {
+		wait = d.opts.Pace(wait)
+	}
+	path := d.opts.Path()
+	if path == "" {
+		return wait
+	}
+	if again := d.leaveToHeld(ctx); again > 0 {
+		return again
+	}
+	if now := time.Now(); !d.greets(now) || !d.greet(ctx, path) {
+		d.asked = now
+		d.probe(ctx, path)
+	}
+	if d.Last().Stage == health.StageConnect {
+		wait = min(wait, retryRefused)
+	}
+	return wait
 }
 
 // heldAgain is the time between two looks at a held connection that waits.

@@ -59,17 +59,11 @@ type writer struct {
 }
 
 func (w *writer) run(stop <-chan struct{}) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(heartbeat)
 	defer timer.Stop()
 	var notBefore time.Time
+	stopping := false
 	for {
-		stopping := false
-		select {
-		case <-stop:
-			stopping = true
-		case <-w.r.wake:
-		case <-timer.C:
-		}
 		wait := time.Until(notBefore)
 		if stopping || wait <= 0 {
 			var err error
@@ -84,6 +78,12 @@ func (w *writer) run(stop <-chan struct{}) {
 			return
 		}
 		timer.Reset(wait)
+		select {
+		case <-stop:
+			stopping = true
+		case <-w.r.wake:
+		case <-timer.C:
+		}
 	}
 }
 
