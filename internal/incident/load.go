@@ -1,7 +1,9 @@
 package incident
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 )
@@ -97,19 +99,22 @@ func (r *Recorder) goOn(s *story) {
 // Read reads the incidents of a directory, newest first: for a plegd that does
 // not run. Files that cannot be read are counted and passed over.
 func Read(dir string) (list []Summary, unreadable int, err error) {
-	f := &files{dir: dir, fs: osFS{}}
+	return (&files{dir: dir, fs: osFS{}}).list()
+}
+
+func (f *files) list() (list []Summary, unreadable int, err error) {
 	ids, err := f.names()
 	if err != nil {
 		return nil, 0, err
 	}
 	list = []Summary{}
 	for _, id := range ids {
-		head, _, err := f.head(id)
-		if err != nil {
+		switch head, _, err := f.head(id); {
+		case err == nil:
+			list = append(list, head.Summary)
+		case !errors.Is(err, fs.ErrNotExist): // else a plegd that does run has just removed it
 			unreadable++
-			continue
 		}
-		list = append(list, head.Summary)
 	}
 	slices.SortStableFunc(list, func(a, b Summary) int { return b.Opened.Compare(a.Opened) })
 	return list, unreadable, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -349,6 +350,7 @@ func TestFlapping(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 		}
 		n.settle()
+		synctest.Wait() // what is too much is removed after the last write
 		if most := n.limits.Burst + minutes + 1; int(n.opened.Load()) > most || int(n.opened.Load()) < n.limits.Burst {
 			t.Errorf("%d opened in %d min, want at most %d", n.opened.Load(), minutes, most)
 		}
@@ -387,6 +389,7 @@ func TestOldestClosedGoFirst(t *testing.T) {
 		n.degraded("open")
 		time.Sleep(2 * time.Second)
 		n.settle()
+		synctest.Wait()
 		if got := ids2(n.onDisk()); got != "open/open recovered/5 recovered/4" {
 			t.Errorf("kept: %s", got)
 		}
@@ -397,16 +400,46 @@ func TestOldestClosedGoFirst(t *testing.T) {
 		n.limits.TotalBytes = 1
 		n.start()
 		n.settle()
+		synctest.Wait()
 		if got := ids2(n.onDisk()); got != "" && !strings.HasPrefix(got, "shutdown") {
 			t.Errorf("kept with no room: %s", got)
 		}
 		n.degraded("stays")
 		time.Sleep(2 * time.Second)
 		n.settle()
+		synctest.Wait()
 		if got := ids2(n.onDisk()); got != "open/stays" {
 			t.Errorf("the open one, with no room: %s", got)
 		}
 	})
+}
+
+// TestRemovedMeanwhile: a file that a running plegd removes as the directory is read
+// counts neither as an incident nor as unreadable.
+func TestRemovedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.start()
+		n.degraded("A")
+		time.Sleep(2 * time.Second)
+		n.settle()
+		n.stop()
+		f := &files{dir: n.dir, fs: removingFS{}}
+		if list, bad, err := f.list(); len(list) != 0 || bad != 0 || err != nil {
+			t.Errorf("%d incidents, %d unreadable, %v", len(list), bad, err)
+		}
+		if list, err := f.names(); len(list) != 0 || err != nil {
+			t.Errorf("%d files are left, %v: this test tests nothing", len(list), err)
+		}
+	})
+}
+
+// removingFS removes each file before it is opened.
+type removingFS struct{ osFS }
+
+func (r removingFS) Open(path string) (io.ReadCloser, int64, error) {
+	_ = r.Remove(path)
+	return r.osFS.Open(path)
 }
 
 // TestFullDisk: said once, kept in memory within bounds, stored when there is
@@ -603,6 +636,7 @@ func TestManyOpen(t *testing.T) {
 		n.well()
 		time.Sleep(time.Minute)
 		n.settle()
+		synctest.Wait()
 		if list := n.onDisk(); len(list) > 3 {
 			t.Errorf("%d are kept of at most 3", len(list))
 		}
