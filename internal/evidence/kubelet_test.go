@@ -791,11 +791,14 @@ func TestValidateKubelet(t *testing.T) {
 
 // TestKubeletCancelled: plegd's own end is not the kubelet's fault.
 func TestKubeletCancelled(t *testing.T) {
-	_, s := startKubelet(t, nil)
+	f, s := startKubelet(t, nil)
 	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
 	mustGather(t, k)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	f.answer(func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
 	if v, err := k.gather(ctx); err == nil {
 		t.Errorf("a cancelled look says %+v", v)
 	}
