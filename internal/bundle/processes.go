@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (

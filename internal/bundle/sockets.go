@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 // Sockets is the part of the unix sockets that have a name or belong to a process

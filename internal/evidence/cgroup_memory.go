@@ -3,7 +3,7 @@ package evidence
 import (
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
 

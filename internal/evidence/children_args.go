@@ -3,7 +3,7 @@ package evidence
 import (
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // sandboxOf returns the id of the sandbox that a shim or conmon serves, "" where

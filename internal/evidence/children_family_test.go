@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // ociRuntimes are the names of what a shim, a conmon or CRI-O starts for one

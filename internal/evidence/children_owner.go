@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // The namespaces of containerd in which the CRI plugin and dockerd keep their

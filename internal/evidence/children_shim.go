@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // maxShimThreads bounds how many threads of a shim are looked at.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 

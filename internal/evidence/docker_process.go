@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 

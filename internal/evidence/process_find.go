@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // maxCommand is as much of a command as is shown, in bytes.

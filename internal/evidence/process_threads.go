@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 

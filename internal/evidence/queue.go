@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 func at(path string) func() string { return func() string { return path } }

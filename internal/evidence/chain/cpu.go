@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (

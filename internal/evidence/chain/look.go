@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 const (

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/cgroup"
-	"github.com/plegd/plegd/internal/evidence/proc"
-	"github.com/plegd/plegd/internal/evidence/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 

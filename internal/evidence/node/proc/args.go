@@ -47,7 +47,7 @@ func (r *ArgsReader) Of(id ID) []string {
 		r.pending[id] = back
 		file := Path(r.ProcFS, id.PID, "cmdline")
 		go func() {
-			b, _ := readLimited(file, maxArgs)
+			b, _ := ReadLimited(file, maxArgs)
 			back <- SplitArgs(b)
 		}()
 	}
@@ -83,8 +83,8 @@ func (r *ArgsReader) Forget(ids map[int]ID) {
 	}
 }
 
-// readLimited reads a file; an error where it has more than limit bytes.
-func readLimited(file string, limit int64) ([]byte, error) {
+// ReadLimited reads a file; an error where it has more than limit bytes.
+func ReadLimited(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/proc"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // Number reads a file with one number in it.

@@ -1,0 +1,75 @@
+package bounded
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSlot(t *testing.T) {
+	var s Slot[int]
+	answer := func(n int, err error) func(context.Context) (int, error) {
+		return func(context.Context) (int, error) { return n, err }
+	}
+	if n, err := s.Do(t.Context(), time.Minute, answer(3, nil)); n != 3 || err != nil {
+		t.Errorf("an answer: %d, %v", n, err)
+	}
+	failed := errors.New("failed")
+	if _, err := s.Do(t.Context(), time.Minute, answer(0, failed)); !errors.Is(err, failed) {
+		t.Errorf("a failure: %v", err)
+	}
+	_, err := s.Do(t.Context(), time.Minute, func(context.Context) (int, error) { panic("broken") })
+	if err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("a panic: %v", err)
+	}
+	release, returned := make(chan struct{}), make(chan struct{})
+	_, err = s.Do(t.Context(), time.Millisecond, func(context.Context) (int, error) {
+		defer close(returned)
+		<-release
+		return 1, nil
+	})
+	if !errors.Is(err, ErrLate) || !s.Busy() {
+		t.Errorf("a call that hangs: %v, busy %v", err, s.Busy())
+	}
+	if _, err = s.Do(t.Context(), time.Minute, answer(2, nil)); !errors.Is(err, ErrBusy) {
+		t.Errorf("beside a call that hangs: %v", err)
+	}
+	close(release)
+	<-returned
+	for s.Busy() {
+		time.Sleep(time.Millisecond)
+	}
+	if n, err := s.Do(t.Context(), time.Minute, answer(4, nil)); n != 4 || err != nil {
+		t.Errorf("after it returned: %d, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Do(ctx, time.Minute, func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("a canceled context: %v", err)
+	}
+}
+
+func TestSince(t *testing.T) {
+	var s Since[string]
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	if s.Hold(at(1), "a") != at(1) || s.Hold(at(2), "a") != at(1) || s.While(at(3), "b", true) != at(3) {
+		t.Errorf("a key that holds does not keep its time: %v", s.at)
+	}
+	if !s.While(at(4), "a", false).IsZero() || s.Hold(at(5), "a") != at(5) {
+		t.Errorf("a key that did not hold meanwhile keeps its time: %v", s.at)
+	}
+	got := s.Update(at(6), "a", "c")
+	if len(got) != 2 || got["a"] != at(5) || got["c"] != at(6) {
+		t.Errorf("after an update: %v", got)
+	}
+	s.Clear()
+	if s.Hold(at(7), "a") != at(7) {
+		t.Error("Clear keeps a key")
+	}
+}

@@ -1,0 +1,78 @@
+// Package bounded limits calls that may hang, and remembers since when conditions hold.
+//
+// It knows neither what is called nor what a condition means.
+package bounded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	// ErrBusy is returned while the call before has not returned.
+	ErrBusy = errors.New("the previous call has not returned yet")
+	// ErrLate is returned for a call that exceeds its limit.
+	ErrLate = errors.New("no answer")
+)
+
+// Slot runs at most one call at a time. A call that exceeds its limit is abandoned:
+// its result is dropped, and the slot stays busy until it returns. The zero value is
+// ready for use, by several goroutines at once.
+type Slot[T any] struct{ busy atomic.Bool }
+
+type result[T any] struct {
+	value T
+	err   error
+}
+
+// Do runs call in a goroutine and returns its result. It returns ErrBusy while the
+// call before is still running, an error that wraps ErrLate after the limit, and the
+// context's error when ctx ends. A panic in call becomes an error.
+func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	var none T
+	if !s.busy.CompareAndSwap(false, true) {
+		return none, ErrBusy
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	back := make(chan result[T], 1)
+	go func() {
+		var r result[T]
+		r.err = Recovered(func() (err error) {
+			r.value, err = call(limited)
+			return err
+		})
+		s.busy.Store(false)
+		back <- r
+	}()
+	select {
+	case r := <-back:
+		return r.value, r.err
+	case <-limited.Done():
+	}
+	select {
+	case r := <-back: // both were ready
+		return r.value, r.err
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	return none, fmt.Errorf("%w within %s", ErrLate, limit.Round(time.Millisecond))
+}
+
+// Busy reports whether a call is running, abandoned or not.
+func (s *Slot[T]) Busy() bool { return s.busy.Load() }
+
+// Recovered runs f and turns a panic into an error.
+func Recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
