@@ -23,7 +23,8 @@ type cgroupSource struct {
 // most 500 ms, and needs no privilege:
 // /proc/PID/cgroup below procfs says where, and below fs/cgroup of sysfs are read
 //
-//	freezer.state (v1), cgroup.events (v2)         frozen, itself or from above
+//	freezer.{state,self_freezing} (v1),
+//	cgroup.{events,freeze} (v2)                    frozen, and by which level
 //	cpu.stat                                       the CPU quota, at every level
 //	pids.current, pids.max                         tasks
 //	memory.usage_in_bytes and .limit_in_bytes (v1), memory.current and .max (v2)

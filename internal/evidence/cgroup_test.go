@@ -223,6 +223,45 @@ func TestCgroupFrozenAbove(t *testing.T) {
 	}
 }
 
+// TestCgroupFrozenByParent: the level that is named is the topmost one that has to be
+// thawed, also where a level below it is frozen besides.
+func TestCgroupFrozenByParent(t *testing.T) {
+	const slice = "/system.slice"
+	v1, v2 := "fs/cgroup/freezer", "fs/cgroup"
+	for name, tt := range map[string]struct {
+		dir, cgroups string
+		files        map[string]string
+		want         string
+	}{
+		"v1, the parent": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "0\n",
+			v1 + slice + "/freezer.state": "FROZEN\n", v1 + slice + "/freezer.self_freezing": "1\n",
+		}, slice},
+		"v1, both": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "1\n",
+			v1 + slice + "/freezer.self_freezing": "1\n",
+		}, slice},
+		"v1, itself": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "1\n",
+			v1 + slice + "/freezer.self_freezing": "0\n",
+		}, runtimeCgroup},
+		"v2, the parent, which still has a task in D": {"testdata/cgroup_v2", v2Cgroups, map[string]string{
+			v2 + runtimeCgroup + "/cgroup.events": "populated 1\nfrozen 1\n", v2 + runtimeCgroup + "/cgroup.freeze": "0\n",
+			v2 + slice + "/cgroup.events": "populated 1\nfrozen 0\n", v2 + slice + "/cgroup.freeze": "1\n",
+		}, slice},
+		"v2, itself": {"testdata/cgroup_v2", v2Cgroups, map[string]string{
+			v2 + runtimeCgroup + "/cgroup.events": "populated 1\nfrozen 1\n", v2 + runtimeCgroup + "/cgroup.freeze": "1\n",
+			v2 + slice + "/cgroup.events": "populated 1\nfrozen 0\n", v2 + slice + "/cgroup.freeze": "0\n",
+		}, runtimeCgroup},
+	} {
+		sysfs := evidencetest.CopyTree(t, tt.dir)
+		evidencetest.WriteTree(t, sysfs, tt.files)
+		if v := gatherCgroup(t, cgroupOf(t, sysfs, tt.cgroups)); !v.Frozen || v.Path != tt.want {
+			t.Errorf("%s: %q is named, want %q", name, v.Path, tt.want)
+		}
+	}
+}
+
 // TestCgroupNotThere: where plegd does not see the cgroup it says so, and does
 // not say that nothing is throttled.
 func TestCgroupNotThere(t *testing.T) {
@@ -393,7 +432,7 @@ func TestCgroupFrozenLive(t *testing.T) {
 	}
 	for _, at := range []string{dir, parent} {
 		freeze(t, at)
-		if v := gatherCgroup(t, w); !v.Frozen {
+		if v := gatherCgroup(t, w); !v.Frozen || !strings.HasSuffix(at, v.Path) {
 			t.Errorf("%+v, and %s is frozen", v, at)
 		}
 		// Its threads look as if they hung in the kernel.
