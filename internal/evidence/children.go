@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	nodes "github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
@@ -69,10 +70,8 @@ type childrenSource struct {
 type shim struct {
 	state string
 	since time.Time
-	// tid is the thread in D, slices how often it had been on a CPU.
-	tid    int
-	slices uint64
-	seen   int // the round of the last look
+	tid   int // the stuck thread
+	seen  int // the round of the last look
 }
 
 // ChildrenOptions configure the source about the runtime's children.
@@ -104,9 +103,9 @@ type ChildrenOptions struct {
 // is frozen on v2, or that a thread other than the first is in D, is looked for in
 // turn: of one shim in each sample, of every fourth while all is well.
 //
-// Old are runc and crun, unless somebody uses them (exec), and CNI plugins: the
-// runtime has other children that live long, by right (decompressors, NRI
-// plugins, port forwarding).
+// Old are helpers: children of the runtime or of a shim in the runtime's namespaces,
+// whatever their names. Those that live long by design do not count (exec,
+// decompressors, NRI plugins, port forwarding).
 //
 // The arguments of a process can block the reader as long as it is wedged: they
 // are read once and given up after 50 ms; a shim whose arguments cannot be read is
@@ -223,7 +222,7 @@ func (c *childrenSource) judge() *health.Children {
 	}
 	for _, s := range c.found.helpers {
 		started := proc.StartedAt(now, up, s.Start)
-		if now.Sub(started) >= helperAge && c.isHelper(s, s.PPID == c.runtime) {
+		if now.Sub(started) >= helperAge && c.isHelper(s) {
 			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
@@ -264,7 +263,7 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 	c.owner.look(ctx, c, runtime)
 	settled := make(map[int]bool, len(all))
 	up := c.up()
-	var runs []proc.Stat
+	var rest []proc.Stat
 	for _, pid := range all {
 		if ctx.Err() != nil {
 			return family{}, ctx.Err()
@@ -294,19 +293,19 @@ func (c *childrenSource) look(ctx context.Context, all []int, runtime int) (fami
 		case s.PPID == runtime:
 			out.helpers = append(out.helpers, s)
 			out.ids[pid] = s.ID()
-		case isOCIRuntime(s.Comm):
-			runs = append(runs, s) // its parent may come later
 		default:
-			settled[pid] = up-proc.TicksToDuration(s.Start) >= settledAge
+			rest = append(rest, s) // its parent may come later
 		}
 	}
-	c.settled = settled
-	for _, s := range runs {
-		if _, ours := out.ids[s.PPID]; ours {
+	for _, s := range rest {
+		if _, ours := out.ids[s.PPID]; ours && nodes.SharesNamespaces(c.procfs, s.PID, runtime) {
 			out.helpers = append(out.helpers, s)
 			out.ids[s.PID] = s.ID()
+			continue
 		}
+		settled[s.PID] = up-proc.TicksToDuration(s.Start) >= settledAge
 	}
+	c.settled = settled
 	return out, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
-// maxShimThreads bounds how many threads of a shim are looked at.
+// maxShimThreads bounds the threads of a shim that are read.
 const maxShimThreads = 64
 
 // shimState tells how a shim is stuck, and since when; "" when it is not. One
@@ -27,28 +27,21 @@ func (c *childrenSource) shimState(s proc.Stat, now time.Time, closely bool) (st
 		}
 	case (closely || known != nil && known.state == "F") && c.isFrozen(s.PID, c.tree.FrozenV2):
 		next.state = c.frozenShim(c.tree.FrozenV2)
-	case known != nil && known.state == "D" && c.threadBlocked(s.PID, known.tid):
-		next.state, next.tid = "D", known.tid
+	case known != nil && known.tid != 0 && c.threadState(s.PID, known.tid) != "":
+		next.state, next.tid = c.threadState(s.PID, known.tid), known.tid
 	case closely:
-		if tid := c.blockedThread(s.PID); tid != 0 {
-			next.state, next.tid = "D", tid
-		}
+		next.tid, next.state = c.stuckThread(s.PID)
 	}
 	if next.state == "" {
 		delete(c.shims, s.ID())
 		return "", time.Time{}
 	}
-	if next.state == "D" {
-		next.slices = c.slices(s.PID, next.tid)
-	}
-	// It is in the same state all the time if it was at the sample before, and
-	// has not run in between.
-	same := known != nil && known.state == next.state && known.seen == c.round-1 && known.tid == next.tid && known.slices == next.slices
+	same := known != nil && known.state == next.state && known.seen == c.round-1 && known.tid == next.tid
 	if same {
 		next.since = known.since
 	}
 	c.shims[s.ID()] = next
-	if next.state == "D" && !same {
+	if next.tid != 0 && !same {
 		return "", time.Time{} // everybody waits for a disk now and then
 	}
 	return next.state, next.since
@@ -73,35 +66,34 @@ func (c *childrenSource) isFrozen(pid int, frozen func(cgroup.Paths) (string, bo
 	return is
 }
 
-// blockedThread returns a thread in D, 0 for none.
-func (c *childrenSource) blockedThread(pid int) int {
+// stuckThread returns a thread that is stuck and its state, 0 for none.
+func (c *childrenSource) stuckThread(pid int) (tid int, state string) {
 	tids, err := proc.Numbers(proc.Path(c.procfs, pid, "task"), maxShimThreads)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
 	for _, tid := range tids {
-		if c.threadBlocked(pid, tid) {
-			return tid
+		if state := c.threadState(pid, tid); state != "" {
+			return tid, state
 		}
 	}
-	return 0
+	return 0, ""
 }
 
-func (c *childrenSource) threadBlocked(pid, tid int) bool {
-	b, err := c.reader.ReadRecord(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/stat")
+// threadState is D for a thread in D, S for one that sleeps without waiting for work,
+// "" for any other.
+func (c *childrenSource) threadState(pid, tid int) string {
+	dir := proc.Path(c.procfs, pid, "task")
+	b, err := c.reader.ReadRecord(dir + "/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
-		return false
+		return ""
 	}
-	s, err := proc.ParseStat(b)
-	return err == nil && s.State == 'D'
-}
-
-// slices is how often a thread has been on a CPU, 0 where that is not kept.
-func (c *childrenSource) slices(pid, tid int) uint64 {
-	b, err := c.reader.ReadRecord(proc.Path(c.procfs, pid, "task/") + strconv.Itoa(tid) + "/schedstat")
-	if err != nil {
-		return 0
+	switch s, err := proc.ParseStat(b); {
+	case err != nil:
+	case s.State == 'D':
+		return "D"
+	case s.State == 'S' && asleep(&c.reader, dir, tid, time.Time{}) != nil:
+		return "S"
 	}
-	s, _ := proc.ParseSchedstat(b)
-	return s.Slices
+	return ""
 }

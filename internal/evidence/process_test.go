@@ -406,6 +406,54 @@ func TestProcessBlockedWhere(t *testing.T) {
 	}
 }
 
+// TestProcessStuck: a thread that sleeps and waits for no work is reported once it has
+// not run for some seconds, and one in D most of the time although it runs in between.
+func TestProcessStuck(t *testing.T) {
+	at := time.Now()
+	sample := func(state byte, since, first time.Duration, inD, looked int) threadSample {
+		s := threadSample{state: state, since: at.Add(-since)}
+		s.mostly = mostly{first: at.Add(-first), inD: inD, looked: looked}
+		return s
+	}
+	root := t.TempDir()
+	evidencetest.WriteTree(t, root, map[string]string{
+		"1/wchan": "anon_pipe_write", "2/wchan": "futex_do_wait", "3/wchan": "sock_alloc_send_pskb", "4/wchan": "io_schedule",
+		"5/wchan": "request_wait_answer", "6/wchan": "some_new_wait", "6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
+		"7/wchan": "fuse_dev_do_read", "8/wchan": "0",
+	})
+	threads := map[int]threadSample{
+		1: sample('S', 20*time.Second, 0, 0, 0), 2: sample('S', time.Hour, 0, 0, 0), 3: sample('S', time.Second, 0, 0, 0),
+		4: sample('D', time.Second, 15*time.Second, 14, 15), 5: sample('S', 12*time.Second, 0, 0, 0),
+		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
+	}
+	v := &health.Process{At: at}
+	var r proc.Reader
+	blocked(&r, root, threads, v)
+	want := []health.BlockedThread{
+		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
+		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
+		{TID: 4, Since: at.Add(-time.Second), MostlySince: at.Add(-15 * time.Second), Channel: "io_schedule"},
+	}
+	if !slices.Equal(v.Blocked, want) {
+		t.Errorf("blocked %+v", v.Blocked)
+	}
+	if !threads[2].idle || !threads[8].idle || threads[1].idle {
+		t.Error("which of them wait for work is remembered")
+	}
+	m := mostly{}
+	for i := range 40 { // one run in four looks, then none in D
+		if m = m.next("DDDS"[i%4], at.Add(time.Duration(i)*time.Second)); i == 39 && !m.first.Equal(at) {
+			t.Errorf("in D for most of 40 s: %+v", m)
+		}
+	}
+	for range 20 {
+		m = m.next('S', at)
+	}
+	if m != (mostly{}) {
+		t.Errorf("not in D any more: %+v", m)
+	}
+}
+
 // TestProcessBlockedMany: of hundreds of threads in D a few are reported, those
 // that have been so for longest.
 func TestProcessBlockedMany(t *testing.T) {

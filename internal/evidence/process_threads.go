@@ -38,9 +38,37 @@ type threadSample struct {
 	// since is the time of the first of the samples in a row that found it in
 	// this state and without having run.
 	since time.Time
+	mostly
+	// idle is true of a thread that waits for work and has not run since that was read.
+	idle bool
 	// delay is how long it has waited for a CPU, in nanoseconds: what the kernel
 	// counts when the thread gets one, and the wait since then.
 	delay uint64
+}
+
+// mostly counts the samples since a thread was first found in D, and those in which it
+// was: a disk that is throttled lets it run now and then.
+type mostly struct {
+	first       time.Time
+	inD, looked int
+}
+
+// mostShare is the share of the samples that must find a thread in D.
+const mostShare = 0.75
+
+// next returns the counts with another sample.
+func (m mostly) next(state byte, at time.Time) mostly {
+	m.looked++
+	if state == 'D' {
+		m.inD++
+	}
+	switch {
+	case float64(m.inD) >= mostShare*float64(m.looked) && !m.first.IsZero():
+		return m
+	case state == 'D':
+		return mostly{first: at, inD: 1, looked: 1}
+	}
+	return mostly{}
 }
 
 // threadTimes are the threads of a process at a moment. Their times are kept one
@@ -142,6 +170,7 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time,
 		}
 	}
 	if ran && now.known && before.known && now.sched == before.sched && before.state != 'R' {
+		before.mostly = before.mostly.next(before.state, at)
 		return before, nil
 	}
 	b, err := r.ReadRecord(task + "/stat")
@@ -159,8 +188,12 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time,
 		}
 	}
 	if before.start == now.start && before.state == now.state && now.known && before.known && now.runs == before.runs && now.sched.Run == before.sched.Run {
-		now.since = before.since
+		now.since, now.idle = before.since, before.idle
 	}
+	if before.start == now.start {
+		now.mostly = before.mostly
+	}
+	now.mostly = now.mostly.next(now.state, at)
 	now.delay = now.sched.Delay
 	if now.state == 'R' {
 		now.delay += uint64(at.Sub(now.since))
@@ -168,11 +201,28 @@ func (t *threadTimes) sample(r *proc.Reader, task string, tid int, at time.Time,
 	return now, nil
 }
 
-// blocked reports the threads in D, longest first, and where they wait.
+// stuckAfter is how long a sleeping thread must not have run for its wait channel to be
+// read.
+const stuckAfter = 5 * time.Second
+
+// blocked reports the threads in D, and those that sleep without waiting for work,
+// longest first, and where they wait.
 func blocked(r *proc.Reader, dir string, threads map[int]threadSample, v *health.Process) {
 	for tid, s := range threads {
-		if s.state == 'D' {
-			v.Blocked = append(v.Blocked, health.BlockedThread{TID: tid, Since: s.since})
+		switch {
+		case s.state == 'D':
+			b := health.BlockedThread{TID: tid, Since: s.since}
+			if s.first.Before(s.since) {
+				b.MostlySince = s.first
+			}
+			v.Blocked = append(v.Blocked, b)
+		case s.state == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter:
+			if b := asleep(r, dir, tid, s.since); b != nil {
+				v.Blocked = append(v.Blocked, *b)
+			} else {
+				s.idle = true
+				threads[tid] = s
+			}
 		}
 	}
 	slices.SortFunc(v.Blocked, func(a, b health.BlockedThread) int {
@@ -181,17 +231,37 @@ func blocked(r *proc.Reader, dir string, threads map[int]threadSample, v *health
 	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
 	for i := range v.Blocked {
 		b := &v.Blocked[i]
-		task := dir + "/" + strconv.Itoa(b.TID)
-		if channel, err := r.Read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
-			b.Channel = string(channel)
+		where(r, dir, b)
+		if b.Channel != "" {
 			v.WaitChannels = append(v.WaitChannels, b.Channel)
-		}
-		if line, err := r.Read(task + "/syscall"); err == nil {
-			b.Syscall = proc.FileSyscall(line)
 		}
 	}
 	slices.Sort(v.WaitChannels)
 	v.WaitChannels = slices.Compact(v.WaitChannels)
+}
+
+// asleep returns a thread that sleeps, nil where it waits for work or where that cannot
+// be read.
+func asleep(r *proc.Reader, dir string, tid int, since time.Time) *health.BlockedThread {
+	b := &health.BlockedThread{TID: tid, Since: since, Asleep: true}
+	call, inCall := where(r, dir, b)
+	if proc.IdleChannel(b.Channel) || inCall && proc.IdleCall(call.Number) != "" {
+		return nil
+	}
+	return b
+}
+
+// where reads where a thread waits in the kernel.
+func where(r *proc.Reader, dir string, b *health.BlockedThread) (call proc.Syscall, inCall bool) {
+	task := dir + "/" + strconv.Itoa(b.TID)
+	if channel, err := r.Read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+		b.Channel = string(channel)
+	}
+	if line, err := r.Read(task + "/syscall"); err == nil {
+		b.Syscall = proc.FileSyscall(line)
+		call, inCall = proc.ParseSyscall(line)
+	}
+	return call, inCall
 }
 
 // since is how far a counter has come; 0 for one that begins again.

@@ -65,6 +65,8 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 			}
 		}
 		return e.Process.pid(), KindRuntime
+	case RuntimeThreadStuck:
+		return e.stuckThread()
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, AcceptFDExhausted, AcceptStalled:
 		return e.Process.pid(), KindRuntime
 	case DockerDaemonUnreachable:
@@ -95,6 +97,21 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 		}
 	}
 	return 0, ""
+}
+
+// stuckThread returns the process that RuntimeThreadStuck is about.
+func (e *Evidence) stuckThread() (pid int, kind LinkKind) {
+	stuck := func(p *Process) bool {
+		return p.pid() != 0 && slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return waitOf(&t) == waitOther })
+	}
+	if d := e.Docker; d != nil && !stuck(e.Process) {
+		for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
+			if hop != nil && stuck(hop.Process) {
+				return hop.Process.PID, KindProcess
+			}
+		}
+	}
+	return e.Process.pid(), KindRuntime
 }
 
 // DockerPID returns the process of dockerd behind cri-dockerd, 0 where there is none

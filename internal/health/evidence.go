@@ -137,8 +137,8 @@ type Process struct {
 	ExhaustedAt time.Time `json:"exhausted_at,omitzero"`
 	// Threads counts the threads by state: R, S, D, T, Z, other.
 	Threads map[string]int `json:"threads,omitzero"`
-	// Blocked are threads in D that have not run since they were first seen in
-	// it, longest first, a few.
+	// Blocked are threads in D, and threads that sleep in the kernel without waiting for
+	// work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// WaitChannels are the different wait channels of Blocked, where these may
 	// be read.
@@ -170,11 +170,17 @@ type Process struct {
 // ThreadStates lists the states of Process.Threads.
 func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
 
-// BlockedThread is a thread in D (uninterruptible sleep).
+// BlockedThread is a thread in D (uninterruptible sleep), or one that sleeps in a wait
+// channel that is not idle: a FUSE request, a pipe or socket that nobody reads.
 type BlockedThread struct {
 	TID int `json:"tid"`
-	// Since is when it was first seen in D; it has not run since then.
+	// Since is when it was first seen in this state; it has not run since then.
 	Since time.Time `json:"since,omitzero"`
+	// MostlySince is since when it has been in D in most samples, and has run in between;
+	// zero for a thread that has not.
+	MostlySince time.Time `json:"mostly_since,omitzero"`
+	// Asleep is true of one that sleeps (S) and is not in D.
+	Asleep bool `json:"asleep,omitzero"`
 	// Channel is the kernel function in which it waits (/proc/PID/wchan), ""
 	// where that cannot be read. Syscall is the system call that it is in, ""
 	// for one that plegd does not know, or in none, as in a page fault.
@@ -220,8 +226,8 @@ type Children struct {
 type Child struct {
 	PID  int    `json:"pid"`
 	Comm string `json:"comm"`
-	// State is T (stopped), D (uninterruptible), F (frozen cgroup), or any
-	// other state of /proc/PID/stat.
+	// State is T (stopped), D (uninterruptible), S (a thread sleeps without waiting for
+	// work), F (frozen cgroup), or any other state of /proc/PID/stat.
 	State string `json:"state"`
 	// Since is since when it has been in that state; for Old, its start.
 	Since time.Time `json:"since,omitzero"`

@@ -17,6 +17,7 @@ const (
 
 	RuntimeFrozen        = "RuntimeFrozen"
 	RuntimeStorageStall  = "RuntimeStorageStall"
+	RuntimeThreadStuck   = "RuntimeThreadStuck"
 	RuntimeStorageLocked = "RuntimeStorageLocked"
 	RuntimeStorageFull   = "RuntimeStorageFull"
 	RuntimeMemoryLimited = "RuntimeMemoryLimited"
@@ -172,7 +173,7 @@ var (
 	// load are the reasons that speak of slowness and of what nears a limit.
 	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken, EventsMissed}
 	// pods are those of single pods, and load.
-	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck, ContainerStalled, SystemBusStalled, PodStartsFailing}, load)
+	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck, ContainerStalled, SystemBusStalled, PodStartsFailing, RuntimeThreadStuck}, load)
 	// calls are those of calls, and pods: all follow from a runtime that cannot
 	// be reached.
 	calls = slices.Concat([]string{RuntimeUnresponsive, RuntimeListStall, ListResponseTooLarge, RuntimeNotReady, NetworkNotReady}, pods)
@@ -182,4 +183,4 @@ var (
 
 // table is every reason that plegd can name. When several are active, the
 // primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(processReasons, kernelReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, chainReasons, storageReasons, podReasons, []Reason{podStartsFailing}, nodeReasons, otherReasons, eventReasons, selfReasons)
+var table = slices.Concat(processReasons, kernelReasons, threadReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, chainReasons, storageReasons, podReasons, []Reason{podStartsFailing}, nodeReasons, otherReasons, eventReasons, selfReasons)

@@ -11,10 +11,10 @@ var podReasons = []Reason{
 	{
 		ID: ShimStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
 		Meaning: "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
-		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or in D for long; or a call hangs and the chain of waiting leads to a shim that does not answer.",
+		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or has a thread that is stuck in the kernel; or a call hangs and the chain of waiting leads to a shim that does not answer.",
 		Thresholds: []Threshold{
 			{"stopped or frozen for %s", stoppedShim},
-			{"in D for %s", blockedShim},
+			{"a thread in D, or asleep without waiting for work, for %s", blockedShim},
 		},
 		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
 		Next:     "See what stopped it; continue or end that shim to recover the pod.",
@@ -32,7 +32,7 @@ var podReasons = []Reason{
 			}
 			for _, s := range c.Stuck {
 				least := stoppedShim
-				if s.State == "D" {
+				if s.State != "T" && s.State != "F" {
 					least = blockedShim
 				}
 				if age := w.age(s.Since); age >= least {
@@ -47,8 +47,8 @@ var podReasons = []Reason{
 	},
 	{
 		ID: RuntimeHelperStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
-		Meaning: "A helper of the runtime's (a CNI plugin, runc) does not end: no pod that waits for it can start, while relists look perfect.",
-		Needs:   "runc, crun or a CNI plugin has run for long; or a call hangs and the chain of waiting leads to one, however young it is.",
+		Meaning: "A helper of the runtime's (a CNI plugin, runc, a hook) does not end: no pod that waits for it can start, while relists look perfect.",
+		Needs:   "a child of the runtime or of a shim, in the runtime's own namespaces and whatever its name, has run for long; or a call hangs and the chain of waiting leads to one, however young it is.",
 		Thresholds: []Threshold{
 			{"runs for %s", oldHelper},
 		},
@@ -319,7 +319,7 @@ func count(n int, one, many string) string {
 
 const (
 	stoppedShim = 300 * time.Millisecond
-	blockedShim = 30 * time.Second
+	blockedShim = 10 * time.Second
 	oldHelper   = 30 * time.Second
 
 	burstPods  = 50
@@ -370,6 +370,8 @@ func stateText(state string) string {
 		return "frozen"
 	case "D":
 		return "in D (uninterruptible)"
+	case "S":
+		return "has a thread stuck in the kernel"
 	default:
 		return "in state " + state
 	}

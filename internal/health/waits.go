@@ -15,6 +15,7 @@ const (
 	waitMemory  wait = "memory"
 	waitExit    wait = "exit"
 	waitFreezer wait = "freezer"
+	waitLock    wait = "lock"
 	// waitOther is a wait channel that says none of these, waitUnread one that
 	// cannot be read.
 	waitOther  wait = "other"
@@ -37,8 +38,9 @@ var waitChannels = []struct {
 		"shrink_*", "reclaim_throttle", "throttle_direct_reclaim", "congestion_wait",
 	}},
 	{waitExit, []string{"__flush_work", "do_exit", "do_group_exit", "exit_*", "zap_*", "coredump_*", "wait_for_vfork_done", "kernel_clone", "__synchronize_srcu", "synchronize_rcu*"}},
+	{waitLock, []string{"locks_lock_*", "flock_*", "posix_lock_*", "fcntl_*", "do_lock_file_wait"}},
 	{waitStorage, []string{
-		"io_schedule*", "bit_wait_io", "wait_on_page_*", "__wait_on_page_*", "folio_wait_*", "__folio_lock*", "wait_on_buffer", "__wait_on_buffer",
+		"fanotify_handle_event", "fanotify_get_response", "io_schedule*", "bit_wait_io", "wait_on_page_*", "__wait_on_page_*", "folio_wait_*", "__folio_lock*", "wait_on_buffer", "__wait_on_buffer",
 		"wait_on_commit", "wait_on_inode*", "inode_wait_for_writeback", "__inode_wait_for_writeback", "wb_wait_for_completion", "sync_inodes_sb", "balance_dirty_pages*", "inode_dio_wait*",
 		"blk_*", "__blk_*", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_*", "bio_*", "dm_*", "md_*", "raid5_*", "loop_*", "nvme_*", "scsi_*", "sd_*",
 		"jbd2_*", "__jbd2_*", "start_this_handle", "add_transaction_credits", "wait_transaction_*", "do_get_write_access",
@@ -59,7 +61,7 @@ func waitOf(t *BlockedThread) wait {
 			return w.wait
 		}
 	}
-	if t.Syscall != "" { // a name is known of those on files and mounts only
+	if t.Syscall != "" && !t.Asleep { // a name is known of those on files and mounts only
 		return waitStorage
 	}
 	return waitOther
@@ -84,11 +86,20 @@ func (w *view) blockedOf(p *Process, what wait, least time.Duration) (out []Bloc
 		return nil
 	}
 	for i := range p.Blocked {
-		if t := &p.Blocked[i]; waitOf(t) == what && w.age(t.Since) >= least {
+		t := &p.Blocked[i]
+		if waitOf(t) == what && (w.age(t.Since) >= least || w.mostlyFor(t) >= blockedWhileServing) {
 			out = append(out, *t)
 		}
 	}
 	return out
+}
+
+// mostlyFor is how long a thread has been in D in most samples, 0 for one that has not run.
+func (w *view) mostlyFor(t *BlockedThread) time.Duration {
+	if t.MostlySince.IsZero() {
+		return 0
+	}
+	return w.age(t.MostlySince)
 }
 
 // blockedText says which threads are in D, for how long and where.
@@ -104,6 +115,12 @@ func (w *view) blockedText(threads []BlockedThread) string {
 		where = fmt.Sprintf("waiting in %s (%s)", first.Channel, first.Syscall)
 	case first.Channel != "":
 		where = "waiting in " + first.Channel
+	}
+	switch most := w.mostlyFor(&first); {
+	case first.Asleep:
+		return fmt.Sprintf("%s asleep for %s without having run, %s", who, short(w.age(first.Since)), where)
+	case most > 0:
+		return fmt.Sprintf("%s in D for most of the last %s, %s", who, short(most), where)
 	}
 	return fmt.Sprintf("%s in D for %s without having run, %s", who, short(w.age(first.Since)), where)
 }

@@ -130,3 +130,48 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 		t.Error("the limit is lifted")
 	}
 }
+
+// TestThreadStuck is of pairs: the same wait in a pipe that nobody reads and in an idle
+// channel's place, in D and asleep, for long and for a moment.
+func TestThreadStuck(t *testing.T) {
+	since := func(d time.Duration) time.Time { return t0.Add(-d) }
+	for name, tt := range map[string]struct {
+		thread BlockedThread
+		want   string
+	}{
+		"a pipe that nobody reads":          {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, RuntimeThreadStuck},
+		"for a moment":                      {BlockedThread{Since: since(8 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, ""},
+		"journald does not read":            {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "sock_alloc_send_pskb"}, RuntimeThreadStuck},
+		"a FUSE request, not yet in D":      {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "request_wait_answer", Syscall: "openat"}, RuntimeStorageStall},
+		"a fanotify agent":                  {BlockedThread{Since: since(12 * time.Second), Channel: "fanotify_handle_event", Syscall: "openat"}, RuntimeStorageStall},
+		"a throttled disk":                  {BlockedThread{Since: since(time.Second), MostlySince: since(14 * time.Second), Channel: "io_schedule"}, RuntimeStorageStall},
+		"a disk that is busy for a moment":  {BlockedThread{Since: since(time.Second), MostlySince: since(5 * time.Second), Channel: "io_schedule"}, ""},
+		"a lock in the kernel":              {BlockedThread{Since: since(12 * time.Second), Channel: "cgroup_lock_and_drain_offline"}, RuntimeThreadStuck},
+		"a file lock has a row of its own":  {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "locks_lock_inode_wait"}, ""},
+		"a process that ends":               {BlockedThread{Since: since(12 * time.Second), Channel: "do_exit"}, ""},
+		"where it waits cannot be read (D)": {BlockedThread{Since: since(12 * time.Second)}, ""},
+	} {
+		f := healthyFacts(t0)
+		tt.thread.TID = 813
+		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, Blocked: []BlockedThread{tt.thread}}
+		if v := Judge(&f, t0, nil); v.Reason != tt.want {
+			t.Errorf("%s: %q, want %q: %v", name, v.Reason, tt.want, v.Active)
+		}
+	}
+}
+
+// TestNextOfStuckThread: the step is about the process at the end of the chain.
+func TestNextOfStuckThread(t *testing.T) {
+	f := waitingIn("anon_pipe_write")
+	f.Relist.Lists = nil
+	p := f.Evidence.Process
+	p.Blocked[0].Since, p.Blocked[0].Asleep = t0.Add(-15*time.Second), true
+	f.Evidence.Chain = &Chain{At: t0, Links: []Link{
+		{Kind: KindRuntime, Name: "containerd", PID: 812, State: LinkPeer, Evidence: "thread 813 writes to pipe:[1]"},
+		{Kind: KindProcess, Name: "logger", PID: 900, State: LinkStopped, Evidence: "stopped"},
+	}}
+	v := Judge(&f, t0, nil)
+	if v.Reason != RuntimeThreadStuck || v.Culprit == nil || v.Culprit.PID != 900 || !contains(v.Next, "kill -CONT 900") {
+		t.Errorf("%s, culprit %+v, %q", v.Reason, v.Culprit, v.Next)
+	}
+}

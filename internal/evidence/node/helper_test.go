@@ -1,0 +1,73 @@
+package node
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+)
+
+func TestIsHelper(t *testing.T) {
+	const old, young = 1000, 5000
+	runtime, shim := proc.Stat{Comm: "containerd", Start: old}, proc.Stat{Comm: "containerd-shim", Start: old}
+	for name, tt := range map[string]struct {
+		comm   string
+		start  uint64
+		parent proc.Stat
+		args   []string
+		want   bool
+	}{
+		"runc":                        {"runc", young, shim, []string{"runc", "create", "id"}, true},
+		"runc, arguments not known":   {"runc", young, runtime, nil, true},
+		"somebody uses exec":          {"runc", young, runtime, []string{"runc", "exec", "id"}, false},
+		"exec by another OCI runtime": {"nvidia-containe", young, runtime, []string{"nvidia-container-runtime", "exec", "id"}, false},
+		"another OCI runtime":         {"nvidia-containe", old, shim, []string{"nvidia-container-runtime", "create", "id"}, true},
+		"a CNI plugin":                {"bridge", young, runtime, []string{"/opt/cni/bin/bridge"}, true},
+		"a plugin that has exec'ed":   {"sleep", young, runtime, []string{"sleep", "1000"}, true},
+		"pinns":                       {"pinns", young, runtime, []string{"/usr/bin/pinns", "-d", "/var/run"}, true},
+		"a hook of runc's":            {"sh", young, shim, []string{"sh", "-c", "hook"}, true},
+		"a shim's logger":             {"logger", old + 5, shim, []string{"/usr/bin/logger"}, false},
+		"a shim":                      {"containerd-shim", young, runtime, nil, false},
+		"a container yet to start":    {"runc:[2:INIT]", young, shim, nil, false},
+		"a decompressor":              {"unpigz", young, runtime, []string{"unpigz", "-d", "-c"}, false},
+		"an NRI plugin":               {"10-topology", young, runtime, []string{"/opt/nri/plugins/10-topology"}, false},
+		"dockerd's containerd":        {"containerd", young, proc.Stat{Comm: "dockerd"}, nil, false},
+	} {
+		if got := IsHelper(proc.Stat{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestSharesNamespaces: a process in a PID or mount namespace of its own is a
+// container's, whatever its name.
+func TestSharesNamespaces(t *testing.T) {
+	for name, tt := range map[string]struct {
+		flags uintptr
+		want  bool
+	}{
+		"the same":          {0, true},
+		"a PID namespace":   {syscall.CLONE_NEWPID, false},
+		"a mount namespace": {syscall.CLONE_NEWNS, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getuid() != 0 && tt.flags != 0 {
+				t.Skip("SKIPPED: not root")
+			}
+			cmd := exec.Command("sleep", "1000")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+			if got := SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid()); got != tt.want {
+				t.Errorf("%t, want %t", got, tt.want)
+			}
+		})
+	}
+	if !SharesNamespaces(t.TempDir(), 1, 2) {
+		t.Error("what cannot be read is no difference")
+	}
+}
