@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 
 	plegd "github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/exporter"
@@ -96,7 +97,7 @@ func runDaemon(ctx context.Context, socket, address string) (*inProcess, error) 
 	}
 	context.AfterFunc(ctx, func() { _ = os.RemoveAll(dir) })
 	cfg.RuntimeEndpoint, cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses = "unix://"+socket, dir, "", []string{address}
-	d, err := plegd.New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
+	d, err := plegd.New(cfg, exporter.Build{}, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}

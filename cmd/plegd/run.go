@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/prometheus/common/version"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/logging"
@@ -41,15 +42,11 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 			if err := validate(&cfg); err != nil {
 				return usage(err)
 			}
-			var l slog.Level
-			_ = l.UnmarshalText([]byte(level)) // the flag has checked it
-			log, sync := logging.New(l, format, cmd.ErrOrStderr())
-			if !cmd.Flags().Changed("log.format") && logging.JournalAvailable() {
-				log, sync = logging.NewJournal(l)
-			}
-			defer func() { _ = sync() }()
+			l, _ := zapcore.ParseLevel(level) // the flag has checked it
+			log := logging.New(l, format, cmd.ErrOrStderr())
+			defer func() { _ = log.Sync() }()
 			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
-				log.Warn("unknown environment variable, it has no effect", "variable", name)
+				log.Warn("unknown environment variable, it has no effect", zap.String("variable", name))
 			}
 			return run(cmd.Context(), cfg, log)
 		},
@@ -66,7 +63,7 @@ with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.`,
 	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
 	fs.BoolVar(&cfg.WebSystemdSocket, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")
 	choiceFlag(cmd, "log.level", &level, []string{"debug", "info", "warn", "error"}, "lowest level that is logged: debug, info, warn or error")
-	choiceFlag(cmd, "log.format", &format, []string{"json", "console"}, "json or console; unless it is set, systemd's journal gets each field as a field of its own")
+	choiceFlag(cmd, "log.format", &format, []string{"json", "console"}, "format of the log: json or console")
 	return cmd
 }
 
@@ -102,7 +99,7 @@ func validate(cfg *daemon.Config) error {
 	return server.ValidateWebConfig(cfg.WebListenAddresses, cfg.WebConfigFile)
 }
 
-func run(ctx context.Context, cfg daemon.Config, log *slog.Logger) error {
+func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	daemon.LimitMemory()
 	// A journal that has gone away, and a limit on the size of files, are errors
 	// of a write and not the end of plegd.
@@ -115,8 +112,9 @@ func run(ctx context.Context, cfg daemon.Config, log *slog.Logger) error {
 		return err
 	}
 	d.Serve(build())
-	log.Info("plegd started", "version", version.Version, "revision", version.Revision,
-		"runtime_endpoint", cfg.RuntimeEndpoint, "listen", cfg.WebListenAddresses, "control_socket", cfg.ControlSocket)
+	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
+		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses),
+		zap.String("control_socket", cfg.ControlSocket))
 	err = d.Run(ctx)
 	log.Info("plegd stopped")
 	return err

@@ -3,11 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -27,10 +28,10 @@ type watched struct {
 // told to, so relists begin at every whole second and Status at every fifth.
 func watch(t *testing.T, rt *fakeruntime.Runtime, change func(*Config)) *watched {
 	t.Helper()
-	return watchLogged(t, rt, change, slog.New(slog.DiscardHandler))
+	return watchLogged(t, rt, change, zap.NewNop())
 }
 
-func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), log *slog.Logger) *watched {
+func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), log *zap.Logger) *watched {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.RuntimeEndpoint = "/run/fake.sock"

@@ -3,12 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/plegd/plegd/internal/events"
@@ -30,7 +30,7 @@ type Task interface {
 // Daemon is plegd, put together.
 type Daemon struct {
 	cfg      Config
-	log      *slog.Logger
+	log      *zap.Logger
 	registry *prometheus.Registry
 	gatherer prometheus.TransactionalGatherer
 	web      *server.WebServer
@@ -62,7 +62,7 @@ type Daemon struct {
 
 // New puts a daemon together: the watch without the servers. cfg has been
 // validated.
-func New(cfg Config, build exporter.Build, log *slog.Logger) (*Daemon, error) {
+func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
 	metrics := exporter.NewMetrics(d.registry)
 	d.metrics = metrics
@@ -230,7 +230,7 @@ func reasonLabels() []exporter.ReasonLabel {
 // eventLog reads the events, so that the channel does not fill, and logs them.
 type eventLog struct {
 	events <-chan relist.Event
-	log    *slog.Logger
+	log    *zap.Logger
 }
 
 // String names the task.
@@ -243,16 +243,16 @@ func (e *eventLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case ev := <-e.events:
-			if !e.log.Enabled(ctx, slog.LevelDebug) {
+			if !e.log.Core().Enabled(zap.DebugLevel) {
 				continue
 			}
-			fields := []any{
-				"type", string(ev.Type), "pod_uid", ev.PodUID, "pod", ev.PodName,
-				"namespace", ev.PodNamespace, "container_id", ev.ID, "sandbox", ev.Sandbox,
-				"container", ev.Name,
+			fields := []zap.Field{
+				zap.String("type", string(ev.Type)), zap.String("pod_uid", ev.PodUID), zap.String("pod", ev.PodName),
+				zap.String("namespace", ev.PodNamespace), zap.String("container_id", ev.ID), zap.Bool("sandbox", ev.Sandbox),
+				zap.String("container", ev.Name),
 			}
 			if ev.HasExitCode {
-				fields = append(fields, "exit_code", ev.ExitCode)
+				fields = append(fields, zap.Int32("exit_code", ev.ExitCode))
 			}
 			e.log.Debug("pod lifecycle event", fields...)
 		}

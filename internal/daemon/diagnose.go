@@ -2,8 +2,9 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
@@ -19,7 +20,7 @@ const settleAfter = time.Second
 // so leaves no connection in an accept queue that holds one already.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Snapshot, error) {
 	cfg.lookFirst = true
-	d, err := New(cfg, build, slog.New(slog.DiscardHandler))
+	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
 		return health.Snapshot{}, err
 	}

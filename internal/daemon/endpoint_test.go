@@ -1,16 +1,17 @@
 package daemon
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 // TestNoReasonBeforeTheSearch: that no socket is known means nothing before the
@@ -19,7 +20,7 @@ func TestNoReasonBeforeTheSearch(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.KubeletHealthzURL = ""
 	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
-	d, err := New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestNoReasonBeforeTheSearch(t *testing.T) {
 // on the way names a reason.
 func TestDiscoveredEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, logs := logtest.New(slog.LevelInfo)
+		core, logs := observer.New(zap.InfoLevel)
 		w := watchLogged(t, fakeRuntime(2, 1), func(c *Config) {
 			c.RuntimeEndpoint = ""
 			dir := filepath.Join(c.ProcFS, "7")
@@ -44,10 +45,10 @@ func TestDiscoveredEndpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-		}, log)
+		}, zap.New(core))
 		w.expect(300*time.Millisecond, well)
-		for _, e := range logs.With("verdict changed") {
-			if reason := e.Fields["reason"]; reason != "" && reason != health.Starting {
+		for _, e := range logs.FilterMessageSnippet("verdict changed").All() {
+			if reason := e.ContextMap()["reason"]; reason != "" && reason != health.Starting {
 				t.Errorf("%v was the reason on the way", reason)
 			}
 		}

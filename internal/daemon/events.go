@@ -2,8 +2,9 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
@@ -100,28 +101,31 @@ func (j *judge) tellEvents(f *health.Facts) {
 	if !changed {
 		return
 	}
-	level := slog.LevelInfo
+	level := zap.InfoLevel
 	var text string
 	switch events.Phase(e.Phase) {
 	case events.Streaming:
 		text = "the runtime's event stream holds"
 	case events.Broken:
-		level, text = slog.LevelWarn, "the runtime's event stream broke; it is tried again"
+		level, text = zap.WarnLevel, "the runtime's event stream broke; it is tried again"
 	case events.Refused:
-		level, text = slog.LevelWarn, "the runtime's events are left alone; the generic relist loop continues"
+		level, text = zap.WarnLevel, "the runtime's events are left alone; the generic relist loop continues"
 	case events.Unsupported, events.EndsAtOnce:
-		level, text = slog.LevelWarn, "the runtime sends no events; the generic relist loop continues"
+		level, text = zap.WarnLevel, "the runtime sends no events; the generic relist loop continues"
 	default:
 		text = "waiting for the runtime's event stream"
 	}
 	if e.Mode == string(relist.Evented) && was.inUse && !e.InUse && e.FellBack {
-		level, text = slog.LevelWarn, "the runtime's event stream failed five times; relying on relists alone until it holds"
+		level, text = zap.WarnLevel, "the runtime's event stream failed five times; relying on relists alone until it holds"
 	}
-	fields := []any{"events", e.Mode, "relist_period", f.Config.RelistPeriod, "relist_threshold", f.Config.RelistThreshold}
+	fields := []zap.Field{
+		zap.String("events", e.Mode), zap.Duration("relist_period", f.Config.RelistPeriod),
+		zap.Duration("relist_threshold", f.Config.RelistThreshold),
+	}
 	if e.Detail != "" {
-		fields = append(fields, "detail", e.Detail)
+		fields = append(fields, zap.String("detail", e.Detail))
 	}
-	j.d.log.Log(context.Background(), level, text, fields...)
+	j.d.log.Log(level, text, fields...)
 }
 
 // eventStream is the state of the event stream as it is logged.

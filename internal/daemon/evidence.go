@@ -1,9 +1,10 @@
 package daemon
 
 import (
-	"log/slog"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/health"
@@ -91,7 +92,7 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 }
 
 // tell says once of each source why it does not answer.
-func (s *sources) tell(log *slog.Logger) {
+func (s *sources) tell(log *zap.Logger) {
 	for _, src := range s.All {
 		state, ok := src.Source()
 		if !ok || state.Up || state.Kept {
@@ -106,6 +107,7 @@ func (s *sources) tell(log *slog.Logger) {
 			continue
 		}
 		log.Info("a source of evidence does not answer; reasons that need it are not named",
-			"source", src.String(), "error", state.Err, "at", state.At.Round(time.Millisecond))
+			zap.String("source", src.String()), zap.String("error", state.Err),
+			zap.Time("at", state.At.Round(time.Millisecond)))
 	}
 }

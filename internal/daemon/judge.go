@@ -3,10 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
@@ -194,40 +196,44 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 	case j.changed <- struct{}{}:
 	default:
 	}
-	fields := []any{"state", string(v.State), "reason", v.Reason, "from_state", string(from.state), "from_reason", from.reason}
+	fields := []zap.Field{
+		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
+		zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason),
+	}
 	if len(v.Active) > 0 {
-		fields = append(fields, "evidence", v.Active[0].Evidence)
+		fields = append(fields, zap.Strings("evidence", v.Active[0].Evidence))
 	}
 	if len(v.Active) > 1 {
 		var also []string
 		for _, a := range v.Active[1:] {
 			also = append(also, a.ID)
 		}
-		fields = append(fields, "also", also)
+		fields = append(fields, zap.Strings("also", also))
 	}
 	if v.RulesFailIn != nil {
-		fields = append(fields, "rules_fail_in_seconds", v.RulesFailIn.Seconds())
+		fields = append(fields, zap.Float64("rules_fail_in_seconds", v.RulesFailIn.Seconds()))
 	}
 	if v.NotReadyIn != nil {
-		fields = append(fields, "not_ready_in_seconds", v.NotReadyIn.Seconds(), "not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds())
+		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()),
+			zap.Float64("not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds()))
 	}
 	if v.KubeletMessage != "" {
-		fields = append(fields, "kubelet_message", v.KubeletMessage)
+		fields = append(fields, zap.String("kubelet_message", v.KubeletMessage))
 	}
 	if v.Next != "" {
-		fields = append(fields, "next", v.Next)
+		fields = append(fields, zap.String("next", v.Next))
 	}
-	j.d.log.Log(context.Background(), levelOf(v.State), "verdict changed", fields...)
+	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
 }
 
-func levelOf(s health.State) slog.Level {
+func levelOf(s health.State) zapcore.Level {
 	switch s {
 	case health.StateUnhealthy:
-		return slog.LevelError
+		return zapcore.ErrorLevel
 	case health.StateDegraded:
-		return slog.LevelWarn
+		return zapcore.WarnLevel
 	default:
-		return slog.LevelInfo
+		return zapcore.InfoLevel
 	}
 }
 

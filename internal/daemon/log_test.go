@@ -2,27 +2,28 @@ package daemon
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 // TestTheLogIsQuiet while all is well, says each change of verdict once, and
 // does not repeat an error every second.
 func TestTheLogIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, logged := logtest.New(slog.LevelInfo)
-		w := watchLogged(t, fakeRuntime(10, 2), nil, log)
+		core, logged := observer.New(zap.InfoLevel)
+		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
 		w.at(60 * time.Second)
-		verdicts := func() []logtest.Entry { return logged.With("verdict changed") }
-		sources := len(logged.With("a source of evidence"))
-		if n := len(verdicts()); n > 1 || len(logged.All()) != n+sources {
-			t.Errorf("%d lines in a quiet minute: %v", len(logged.All()), logged.All())
+		verdicts := func() []observer.LoggedEntry { return logged.FilterMessageSnippet("verdict changed").All() }
+		sources := logged.FilterMessageSnippet("a source of evidence").Len()
+		if n := len(verdicts()); n > 1 || logged.Len() != n+sources {
+			t.Errorf("%d lines in a quiet minute: %v", logged.Len(), logged.All())
 		}
 		before := len(verdicts())
 		w.fail("ListContainers=error(Internal: boom)")
@@ -31,9 +32,9 @@ func TestTheLogIsQuiet(t *testing.T) {
 		w.at(240 * time.Second)
 		var said []string
 		for _, e := range verdicts()[before:] {
-			said = append(said, e.Fields["state"].(string)+" "+e.Fields["reason"].(string))
+			said = append(said, e.ContextMap()["state"].(string)+" "+e.ContextMap()["reason"].(string))
 		}
-		if n := len(logged.With("a source of evidence")); n != sources {
+		if n := logged.FilterMessageSnippet("a source of evidence").Len(); n != sources {
 			t.Errorf("sources that do not answer are said %d times, and %d times more later", sources, n-sources)
 		}
 		want := []string{"degraded " + health.Unknown, "healthy "}
@@ -46,9 +47,9 @@ func TestTheLogIsQuiet(t *testing.T) {
 // TestEventsAreLogged with the exit code, at debug level.
 func TestEventsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, logged := logtest.New(slog.LevelDebug)
+		core, logged := observer.New(zap.DebugLevel)
 		rt := fakeRuntime(1, 0)
-		w := watchLogged(t, rt, nil, log)
+		w := watchLogged(t, rt, nil, zap.New(core))
 		w.at(1500 * time.Millisecond)
 		pod := rt.AddPod(fakeruntime.PodSpec{Name: "job", Namespace: "default", Containers: []string{"main"}})
 		w.at(2500 * time.Millisecond)
@@ -57,8 +58,8 @@ func TestEventsAreLogged(t *testing.T) {
 		rt.RemovePod(pod.UID)
 		w.at(4500 * time.Millisecond)
 		var got []string
-		for _, e := range logged.With("pod lifecycle event") {
-			m := e.Fields
+		for _, e := range logged.FilterMessageSnippet("pod lifecycle event").All() {
+			m := e.ContextMap()
 			if m["pod_uid"] != pod.UID || m["sandbox"] == true {
 				continue
 			}

@@ -3,13 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
@@ -103,7 +104,7 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 		t.Errorf("3 diagnoses left %d connections in the queue, want 1", n)
 	}
 
-	d, err := New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence"
@@ -31,7 +32,7 @@ const (
 type runtime struct {
 	cfg      *Config
 	observer cri.Observer
-	log      *slog.Logger
+	log      *zap.Logger
 	held     atomic.Pointer[held]
 	searched atomic.Pointer[[]string]
 	// known is what the last lists held.
@@ -61,7 +62,7 @@ type dialCause struct {
 
 // newRuntime returns the runtime of cfg; with an endpoint that was given it
 // holds its connection from the start.
-func newRuntime(cfg *Config, observer cri.Observer, log *slog.Logger) (*runtime, error) {
+func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
 	r := &runtime{cfg: cfg, observer: observer, log: log, search: make(chan struct{}), changed: func() {}}
 	r.endSearch = sync.OnceFunc(func() { close(r.search) })
 	if cfg.RuntimeEndpoint == "" {
@@ -165,7 +166,7 @@ func (r *runtime) take(f *cri.Found) error {
 	if err := r.watch(f.Path, f.Source); err != nil {
 		return err
 	}
-	r.log.Info("watching the runtime", "socket", f.Path, "named_by", f.Source)
+	r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
 	r.changed()
 	return nil
 }

@@ -2,12 +2,13 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 )
@@ -29,7 +30,7 @@ func TestWeatherOfServers(t *testing.T) {
 	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
 	cfg.ControlSocket = filepath.Join(blocker, "plegd", "plegd.sock")
 	cfg.WebListenAddresses, cfg.KubeletHealthzURL = []string{busy.Addr().String()}, ""
-	d, err := New(cfg, exporter.Build{}, slog.New(slog.DiscardHandler))
+	d, err := New(cfg, exporter.Build{}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

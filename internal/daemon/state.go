@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
@@ -55,13 +55,13 @@ type restored struct {
 // store keeps the state in a file.
 type store struct {
 	dir    string
-	log    *slog.Logger
+	log    *zap.Logger
 	clock  func() time.Duration // CLOCK_MONOTONIC
 	bootID func() (string, error)
 	locked *os.File // nil without the lock
 }
 
-func newStore(dir, procfs string, log *slog.Logger) *store {
+func newStore(dir, procfs string, log *zap.Logger) *store {
 	return &store{dir: dir, log: log, clock: func() time.Duration {
 		var ts unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -98,11 +98,11 @@ func (s *store) load() restored {
 	select {
 	case r := <-done:
 		if r.err != nil {
-			s.log.Warn("starting without what was last seen before the restart", "error", r.err)
+			s.log.Warn("starting without what was last seen before the restart", zap.Error(r.err))
 		}
 		return r.state
 	case <-time.After(stateTimeout):
-		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", "dir", s.dir)
+		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", zap.String("dir", s.dir))
 		return restored{}
 	}
 }
@@ -244,10 +244,10 @@ func (k *keeper) Run(ctx context.Context) error {
 			err := k.save()
 			if err == nil {
 				if _, changed := failed.Set(""); changed {
-					k.store.log.Info("the state directory can be written again", "dir", k.store.dir)
+					k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
 				}
 			} else if _, changed := failed.Set(err.Error()); changed {
-				k.store.log.Warn("cannot save what was last seen: plegd will start without it", "error", err)
+				k.store.log.Warn("cannot save what was last seen: plegd will start without it", zap.Error(err))
 			}
 		}
 	}()
@@ -266,7 +266,8 @@ func (k *keeper) Run(ctx context.Context) error {
 			hung = false
 		} else if s.Duration > saveHangs && !hung {
 			hung = true
-			k.store.log.Warn("the state directory does not answer: plegd will start without what was last seen", "error", s.Err)
+			k.store.log.Warn("the state directory does not answer: plegd will start without what was last seen",
+				zap.String("error", s.Err))
 		}
 		select {
 		case saves <- struct{}{}:

@@ -1,11 +1,12 @@
 package daemon
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
@@ -26,7 +27,7 @@ func FuzzStateFile(f *testing.F) {
 	if err := os.WriteFile(filepath.Join(root, "sys/kernel/random/boot_id"), []byte("first\n"), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s := newStore(root, root, slog.New(slog.DiscardHandler))
+	s := newStore(root, root, zap.NewNop())
 	s.clock = func() time.Duration { return time.Hour }
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if err := os.WriteFile(filepath.Join(root, stateFile), b, 0o600); err != nil {

@@ -2,36 +2,37 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 // boot is a node's /proc and state directory, with a clock of its own.
 type boot struct {
 	procfs, dir string
 	mono        time.Duration
-	logged      *logtest.Recorder
+	logged      *observer.ObservedLogs
 	store       *store
 }
 
 func newBoot(t *testing.T) *boot {
 	t.Helper()
 	b := &boot{procfs: t.TempDir(), dir: filepath.Join(t.TempDir(), "plegd"), mono: time.Hour}
-	log, logged := logtest.New(slog.LevelDebug)
+	core, logged := observer.New(zap.DebugLevel)
 	b.logged = logged
-	b.start(t, "first", log)
+	b.start(t, "first", zap.New(core))
 	return b
 }
 
 // start is one of plegd, in the boot that has this id.
-func (b *boot) start(t *testing.T, id string, log *slog.Logger) {
+func (b *boot) start(t *testing.T, id string, log *zap.Logger) {
 	t.Helper()
 	path := filepath.Join(b.procfs, "sys/kernel/random")
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -67,7 +68,7 @@ func near(t *testing.T, what string, got time.Time, wantAge time.Duration) {
 // TestLastSeenSurvivesARestart, with the time that nobody watched.
 func TestLastSeenSurvivesARestart(t *testing.T) {
 	b := newBoot(t)
-	if r := b.store.load(); !r.lastSeen.IsZero() || len(b.logged.All()) != 0 {
+	if r := b.store.load(); !r.lastSeen.IsZero() || b.logged.Len() != 0 {
 		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
 	}
 	f := savedFacts()
@@ -141,7 +142,7 @@ func TestBrokenState(t *testing.T) {
 			if r := b.store.load(); !r.lastSeen.IsZero() {
 				t.Errorf("restored %+v", r)
 			}
-			if n := len(b.logged.All()); n != lines {
+			if n := b.logged.Len(); n != lines {
 				t.Errorf("%d log lines, want %d: %v", n, lines, b.logged.All())
 			}
 		})

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/zap"
 )
 
 // holdStateDir names the directory that a child of TestStateDirInUse holds.
@@ -20,7 +21,7 @@ const holdStateDir = "PLEGD_TEST_HOLD_STATE_DIR"
 // that cannot be written is no reason not to run.
 func TestStateDirInUse(t *testing.T) {
 	if dir := os.Getenv(holdStateDir); dir != "" {
-		fmt.Println(newStore(dir, "/proc", slog.New(slog.DiscardHandler)).lock())
+		fmt.Println(newStore(dir, "/proc", zap.NewNop()).lock())
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
@@ -41,7 +42,7 @@ func TestStateDirInUse(t *testing.T) {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "<nil>\n" {
 		t.Fatalf("the first plegd: %q, %v", line, err)
 	}
-	s := newStore(dir, "/proc", slog.New(slog.DiscardHandler))
+	s := newStore(dir, "/proc", zap.NewNop())
 	var used *InUseError
 	if err := s.lock(); !errors.As(err, &used) || used.PID != first.Process.Pid || used.Dir != dir {
 		t.Errorf("while pid %d has it: %v", first.Process.Pid, err)
@@ -54,7 +55,7 @@ func TestStateDirInUse(t *testing.T) {
 		t.Errorf("when the first has ended: %v", err)
 	}
 	file := filepath.Join(dir, lockFile)
-	if err := newStore(filepath.Join(file, "below-a-file"), "/proc", slog.New(slog.DiscardHandler)).lock(); err != nil {
+	if err := newStore(filepath.Join(file, "below-a-file"), "/proc", zap.NewNop()).lock(); err != nil {
 		t.Errorf("a directory that cannot be made: %v", err)
 	}
 }

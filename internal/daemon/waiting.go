@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
@@ -105,7 +107,7 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 			t.chain.Store(nil)
 			if text := fmt.Sprint(p); text != t.said {
 				t.said = text
-				t.d.log.Error("following the chain of waiting panicked", "panic", text, "stack", string(debug.Stack()))
+				t.d.log.Error("following the chain of waiting panicked", zap.String("panic", text), zap.ByteString("stack", debug.Stack()))
 			}
 		}
 	}()

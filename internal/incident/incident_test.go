@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +13,10 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ type node struct {
 	skew   time.Duration // of CLOCK_MONOTONIC against time.Now, for a new boot
 	fs     fsys
 	limits Limits
-	logged *logtest.Recorder
+	logged *observer.ObservedLogs
 
 	*Recorder
 	cancel context.CancelFunc
@@ -58,7 +58,7 @@ func newNode(t *testing.T) *node {
 // start starts plegd.
 func (n *node) start() {
 	n.t.Helper()
-	log, logged := logtest.New(slog.LevelInfo)
+	core, logged := observer.New(zap.InfoLevel)
 	n.logged, n.last = logged, nil
 	if n.fs == nil {
 		n.fs = osFS{}
@@ -67,7 +67,7 @@ func (n *node) start() {
 	n.Recorder = New(Options{
 		Dir: n.dir, BootID: func() (string, error) { return n.boot, nil },
 		Monotonic: func() time.Duration { return time.Hour + time.Since(n.began) + n.skew },
-		Version:   "1.2.3", Limits: n.limits, Log: log, fs: n.mortal, stored: n.stored,
+		Version:   "1.2.3", Limits: n.limits, Log: zap.New(core), fs: n.mortal, stored: n.stored,
 		Opened: func() { n.opened.Add(1) }, WriteFailed: func() { n.failed.Add(1) },
 	})
 	ctx, cancel := context.WithCancel(n.t.Context())

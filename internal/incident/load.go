@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // load reads what is stored: heads of all, and the open one, which continues when
@@ -14,7 +16,7 @@ func (w *writer) load() error {
 	r := w.r
 	boot, err := r.o.BootID()
 	if err != nil {
-		r.o.Log.Warn("without the boot id an open incident cannot go on after a restart", "error", err)
+		r.o.Log.Warn("without the boot id an open incident cannot go on after a restart", zap.Error(err))
 	}
 	if err := r.files.fs.MkdirAll(r.o.Dir); err != nil {
 		return fmt.Errorf("make the directory of the incidents: %w", err)
@@ -43,7 +45,7 @@ func (w *writer) load() error {
 		known = append(known, entry{Summary: head.Summary, bytes: bytes})
 	}
 	if bad > 0 {
-		r.o.Log.Warn("files in the directory of the incidents cannot be read; they are left alone", "files", bad, "error", why)
+		r.o.Log.Warn("files in the directory of the incidents cannot be read; they are left alone", zap.Int("files", bad), zap.Error(why))
 	}
 	w.boot = boot
 	r.take(known, open, boot)

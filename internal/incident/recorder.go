@@ -1,11 +1,12 @@
 package incident
 
 import (
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/health"
 )
@@ -21,7 +22,7 @@ type Options struct {
 	// Version is plegd's own.
 	Version string
 	Limits  Limits
-	Log     *slog.Logger
+	Log     *zap.Logger
 	// Opened is called for each incident that opens, WriteFailed for each write
 	// that fails. Neither may block; nil means nobody is told.
 	Opened, WriteFailed func()
@@ -78,7 +79,7 @@ func New(o Options) *Recorder {
 		o.fs = osFS{}
 	}
 	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+		o.Log = zap.NewNop()
 	}
 	r := &Recorder{
 		o: o, files: &files{dir: o.Dir, fs: o.fs}, wake: make(chan struct{}, 1), reading: make(chan struct{}, readers),

@@ -459,7 +459,7 @@ func TestFullDisk(t *testing.T) {
 		if list := n.List(); len(list) != n.limits.Pending || list[0].Stored {
 			t.Errorf("%d in memory, want %d; the first %+v", len(list), n.limits.Pending, list[0])
 		}
-		warned := len(n.logged.With("cannot be stored"))
+		warned := n.logged.FilterMessageSnippet("cannot be stored").Len()
 		if warned != 1 || n.failed.Load() < 100 {
 			t.Errorf("%d warnings, %d failures counted", warned, n.failed.Load())
 		}
@@ -473,7 +473,7 @@ func TestFullDisk(t *testing.T) {
 		if list := n.onDisk(); len(list) != n.limits.Pending || list[0].Reason != "19" {
 			t.Errorf("stored: %s", ids2(list))
 		}
-		if len(n.logged.With("stored again")) != 1 {
+		if n.logged.FilterMessageSnippet("stored again").Len() != 1 {
 			t.Error("that it works again is not said")
 		}
 	})
@@ -531,7 +531,7 @@ func TestForeignFiles(t *testing.T) {
 		if got := ids2(n.List()); got != "open/A" {
 			t.Errorf("listed %s", got)
 		}
-		if l := n.logged.With("left alone"); len(l) != 1 || l[0].Fields["files"] != int64(4) {
+		if l := n.logged.FilterMessageSnippet("left alone").All(); len(l) != 1 || l[0].ContextMap()["files"] != int64(4) {
 			t.Errorf("said %v", n.logged.All())
 		}
 		if names, _ := os.ReadDir(n.dir); len(names) != 7 { // the half one is gone, A has come

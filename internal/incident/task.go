@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/plegd/plegd/internal/logging"
 )
 
@@ -204,12 +206,12 @@ func (w *writer) tell(err error) {
 	lost := r.lost
 	r.mu.Unlock()
 	if lost > w.lost {
-		r.o.Log.Warn("incidents were given up: they could not be stored and more have come", "given_up", lost)
+		r.o.Log.Warn("incidents were given up: they could not be stored and more have come", zap.Int("given_up", lost))
 		w.lost = lost
 	}
 	if err == nil {
 		if _, changed := w.failed.Set(""); changed {
-			r.o.Log.Info("incidents can be stored again", "dir", r.o.Dir)
+			r.o.Log.Info("incidents can be stored again", zap.String("dir", r.o.Dir))
 		}
 		return
 	}
@@ -217,7 +219,7 @@ func (w *writer) tell(err error) {
 		r.o.WriteFailed()
 	}
 	if _, changed := w.failed.Set(err.Error()); changed {
-		r.o.Log.Warn("incidents cannot be stored; they stay in memory and plegd tries again", "error", err, "every", retryAfter)
+		r.o.Log.Warn("incidents cannot be stored; they stay in memory and plegd tries again", zap.Error(err), zap.Duration("every", retryAfter))
 	}
 }
 

@@ -4,100 +4,101 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
+
+	"go.uber.org/zap"
 )
 
-// slowWriter writes nothing until free is closed.
+// slowWriter blocks until free is closed, and then fails fails times.
 type slowWriter struct {
-	free chan struct{}
-	b    bytes.Buffer
+	free  chan struct{}
+	fails int
+	b     bytes.Buffer
 }
 
 func (w *slowWriter) Write(b []byte) (int, error) {
 	<-w.free
+	if w.fails > 0 {
+		w.fails--
+		return 0, errors.New("no space left on device")
+	}
 	return w.b.Write(b)
 }
 
-// TestLogNeverWaits: nobody reads the log for a while.
-func TestLogNeverWaits(t *testing.T) {
+// TestLogNeverBlocks: lines beyond the backlog are dropped and counted.
+func TestLogNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{free: make(chan struct{})}
-		q := newQueue(func(b []byte) error { _, err := w.Write(b); return err },
-			func(n uint64) []byte { return fmt.Appendf(nil, "dropped %d\n", n) })
+		q := newQueue(w, func(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) })
 		const extra = 100
 		for i := range backlog + 1 + extra {
-			q.put(fmt.Appendf(nil, "line %d\n", i))
+			_, _ = fmt.Fprintf(q, "line %d\n", i)
 			if i == 0 {
-				synctest.Wait() // the first is under way
+				synctest.Wait() // the first is being written
 			}
 		}
-		if err := q.sync(); err == nil {
-			t.Error("sync waited until all was written")
+		if err := q.Sync(); err == nil {
+			t.Error("Sync succeeds while nothing is written")
 		}
 		close(w.free)
 		synctest.Wait()
-		if err := q.sync(); err != nil {
+		if err := q.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		close(q.entries)
+		close(q.lines)
 		synctest.Wait()
 		out := w.b.String()
-		if !strings.Contains(out, fmt.Sprintf("dropped %d\n", extra)) || strings.Count(out, "\n") != backlog+2 {
+		if !strings.Contains(out, fmt.Sprintf("%d dropped\n", extra)) || strings.Count(out, "\n") != backlog+2 {
 			t.Errorf("%d lines: %.100s", strings.Count(out, "\n"), out)
 		}
 	})
 }
 
-// TestLogWriterEscapes what a terminal takes for a command, and leaves the rest.
-func TestLogWriterEscapes(t *testing.T) {
-	var b bytes.Buffer
-	q := newQueue(func(line []byte) error { _, err := b.Write(line); return err }, func(uint64) []byte { return nil })
-	_, _ = lines{q}.Write([]byte("{\"a\":\"\u009b1m \u202e \x7f\xff ä\"}\n"))
-	if err := q.sync(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := b.String(), `{"a":"\u009b1m \u202e \u007f\ufffd ä"}`+"\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestFormats: both formats have the same fields, levels in lower case, durations
-// in seconds, and one line for each entry whatever its texts are.
+// TestFormats: both formats write one line per entry with the same fields,
+// durations in seconds, and nothing that a terminal interprets.
 func TestFormats(t *testing.T) {
+	evil := "[x]\nlevel=error \x1b[2J\u009b31m\u202eabc\xff"
+	escaped := `[x]\nlevel=error \u001b[2J\u009b31m\u202eabc\ufffd`
 	for format, want := range map[string]string{
-		JSON:    `"level":"warn","msg":"a\nb","after":1.5,"error":"no\nmore","evidence":["x y"]}` + "\n",
-		Console: `level=warn msg="a\nb" after=1.5 error="no\nmore" evidence="[x y]"` + "\n",
+		JSON:    `"msg":"a\nb","after":1.5,"message":"` + escaped + `","error":"no","evidence":["x y"]}` + "\n",
+		Console: "\ta\\nb\t" + `{"after": 1.5, "message": "` + escaped + `", "error": "no", "evidence": ["x y"]}` + "\n",
 	} {
-		var b bytes.Buffer
-		log, sync := New(slog.LevelInfo, format, &b)
-		log.Debug("not this")
-		log.Warn("a\nb", "after", 1500*time.Millisecond, "error", errors.New("no\nmore"), "evidence", []string{"x y"})
-		if err := sync(); err != nil {
+		w := &slowWriter{free: make(chan struct{})}
+		close(w.free)
+		log := New(zap.InfoLevel, format, w)
+		log.Debug("not logged")
+		log.Warn("a\nb", zap.Duration("after", 1500*time.Millisecond), zap.String("message", evil),
+			zap.Error(errors.New("no")), zap.Strings("evidence", []string{"x y"}))
+		if err := log.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 || !strings.Contains(got, "time") {
+		got := w.b.String()
+		if !strings.HasSuffix(got, want) || !strings.Contains(got, "warn") || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: %q, want %q", format, got, want)
+		}
+		if strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }) {
+			t.Errorf("%s has control characters: %q", format, got)
 		}
 	}
 }
 
-// TestDroppedLinesAreLogged in the format of the log.
+// TestDroppedLinesAreLogged in the format of the log, also after a failed write.
 func TestDroppedLinesAreLogged(t *testing.T) {
-	w := &slowWriter{free: make(chan struct{})}
-	log, sync := New(slog.LevelInfo, JSON, w)
-	for range 2 * backlog {
+	w := &slowWriter{free: make(chan struct{}), fails: 2}
+	log := New(zap.InfoLevel, JSON, w)
+	for range 3 {
 		log.Info("line")
 	}
 	close(w.free)
-	if err := sync(); err != nil {
+	if err := log.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if out := w.b.String(); !strings.Contains(out, `"level":"warn","msg":"lines of this log were dropped: nobody read them","dropped":`) {
-		t.Errorf("%.300s", out)
+	if out := w.b.String(); !strings.Contains(out, `"msg":"2 log lines were dropped"}`) || strings.Count(out, "\n") != 2 {
+		t.Errorf("%q", out)
 	}
 }
 

@@ -1,73 +1,82 @@
 package logging
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
-	// backlog is how many lines wait for whoever reads the log. plegd logs little:
-	// this is hours of it.
-	backlog = 512
-	// syncTimeout is how long sync waits for them.
+	// backlog is the number of lines that the queue holds: hours of plegd's log.
+	backlog     = 512
 	syncTimeout = 200 * time.Millisecond
 )
 
-// queue writes entries from a goroutine of its own. put never blocks: a journal
-// that does not read, or a full or dead disk, must not hold up plegd, least of all
-// the supervisor that feeds the watchdog. Entries that find the queue full are
-// dropped, and their number is written as soon as the log can be written again.
-type queue[T any] struct {
-	write   func(T) error
-	note    func(dropped uint64) T
-	entries chan queued[T]
+// queue is a zapcore.WriteSyncer that writes lines from its own goroutine, so
+// that a journal that does not read or a full disk cannot block the caller. A
+// line that finds the queue full is dropped. The number of dropped lines is
+// written with the next line that succeeds.
+type queue struct {
+	w       io.Writer
+	note    func(dropped uint64) []byte
+	lines   chan line
 	dropped atomic.Uint64
 }
 
-// queued is an entry, or a mark: done is closed when all before it are written.
-type queued[T any] struct {
-	entry T
-	done  chan struct{}
+// line is one line, or a mark without text: done is closed once all lines before
+// it are written.
+type line struct {
+	text []byte
+	done chan struct{}
 }
 
-func newQueue[T any](write func(T) error, note func(dropped uint64) T) *queue[T] {
-	q := &queue[T]{write: write, note: note, entries: make(chan queued[T], backlog)}
+func newQueue(w io.Writer, note func(dropped uint64) []byte) *queue {
+	q := &queue{w: w, note: note, lines: make(chan line, backlog)}
 	go q.run()
 	return q
 }
 
-func (q *queue[T]) put(entry T) {
+// Write queues one entry as one line. Characters that a terminal could interpret
+// are escaped. It never fails.
+func (q *queue) Write(p []byte) (int, error) {
+	text := bytes.ReplaceAll(bytes.TrimSuffix(p, []byte{'\n'}), []byte{'\n'}, []byte(`\n`)) // a copy
 	select {
-	case q.entries <- queued[T]{entry: entry}:
+	case q.lines <- line{text: append(plain.JSON(text), '\n')}:
 	default:
 		q.dropped.Add(1)
 	}
+	return len(p), nil
 }
 
-func (q *queue[T]) run() {
-	for next := range q.entries {
+func (q *queue) run() {
+	for next := range q.lines {
 		if next.done != nil {
 			close(next.done)
 			continue
 		}
-		if q.write(next.entry) != nil {
+		if _, err := q.w.Write(next.text); err != nil {
 			q.dropped.Add(1)
 			continue
 		}
-		if n := q.dropped.Swap(0); n > 0 && q.write(q.note(n)) != nil {
-			q.dropped.Add(n)
+		if n := q.dropped.Swap(0); n > 0 {
+			if _, err := q.w.Write(q.note(n)); err != nil {
+				q.dropped.Add(n)
+			}
 		}
 	}
 }
 
-// sync waits until the entries so far are written, for 200 ms at most.
-func (q *queue[T]) sync() error {
+// Sync waits until the queued lines are written, for at most 200 ms.
+func (q *queue) Sync() error {
 	done := make(chan struct{})
 	timeout := time.NewTimer(syncTimeout)
 	defer timeout.Stop()
 	select {
-	case q.entries <- queued[T]{done: done}:
+	case q.lines <- line{done: done}:
 		select {
 		case <-done:
 			return nil
@@ -75,5 +84,5 @@ func (q *queue[T]) sync() error {
 		}
 	case <-timeout.C:
 	}
-	return fmt.Errorf("write the last lines of the log: they were not taken within %s", syncTimeout)
+	return fmt.Errorf("flush the log: not written within %s", syncTimeout)
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/view"
@@ -61,7 +62,7 @@ func TestFloodOfGoroutines(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	conns := newConnLimit(maxWebConns)
 	l := &floodListener{left: 3000, before: runtime.NumGoroutine()}
-	server := newServer(http.NotFoundHandler(), conns, slog.New(slog.DiscardHandler))
+	server := newServer(http.NotFoundHandler(), conns, zap.NewNop())
 	_ = server.Serve(conns.listener(l)) // until the flood is over
 	_ = server.Close()
 	if limit := 3 * maxWebConns; l.most > limit {
@@ -97,7 +98,7 @@ func TestAllAtWork(t *testing.T) {
 			entered <- struct{}{}
 			<-release
 		}
-	}), conns, slog.New(slog.DiscardHandler))
+	}), conns, zap.NewNop())
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/logging"
 )
@@ -43,7 +44,7 @@ func ValidateControlSocket(path string) error {
 type ControlServer struct {
 	path    string
 	handler http.Handler
-	log     *slog.Logger
+	log     *zap.Logger
 	retry   time.Duration
 	check   time.Duration
 	ready   chan struct{}
@@ -52,7 +53,7 @@ type ControlServer struct {
 
 // NewControlServer returns a server of h on the socket at path, which has been
 // validated.
-func NewControlServer(path string, h http.Handler, log *slog.Logger) *ControlServer {
+func NewControlServer(path string, h http.Handler, log *zap.Logger) *ControlServer {
 	return &ControlServer{
 		path: path, handler: h, log: log,
 		retry: retryEvery, check: controlCheckEvery,
@@ -79,7 +80,7 @@ func (s *ControlServer) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			if _, changed := failed.Set(""); changed {
-				s.log.Info("serving the control socket again", "path", s.path)
+				s.log.Info("serving the control socket again", zap.String("path", s.path))
 			}
 			err = s.serve(ctx, l)
 		}
@@ -88,7 +89,8 @@ func (s *ControlServer) Run(ctx context.Context) error {
 		}
 		s.set(s.path, err)
 		if _, changed := failed.Set(err.Error()); changed {
-			s.log.Warn("the control socket cannot be served; plegd runs on and tries again", "path", s.path, "every", s.retry, "error", err)
+			s.log.Warn("the control socket cannot be served; plegd runs on and tries again",
+				zap.String("path", s.path), zap.Duration("every", s.retry), zap.Error(err))
 		}
 		sleep(ctx, s.retry)
 	}

@@ -24,7 +24,7 @@ func newTestControl(t *testing.T, path string) (*ControlServer, *logRecorder) {
 	src := viewtest.NewSource(viewtest.Degraded())
 	_, metrics := newTestRegistry(src)
 	h := NewHandler(src, metrics, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Names: NamesAlways})
-	s := NewControlServer(path, h, log.logger())
+	s := NewControlServer(path, h, log.log)
 	s.retry, s.check = 20*time.Millisecond, 20*time.Millisecond
 	return s, log
 }
@@ -145,7 +145,7 @@ func TestControlServerLive(t *testing.T) {
 	if err != nil || !os.SameFile(before, after) {
 		t.Errorf("the first daemon's socket is gone: %v", err)
 	}
-	if n := log.count("level=WARN"); n != 1 || !strings.Contains(log.String(), "another process serves") {
+	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "another process serves") {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
 	stopFirst()
@@ -211,7 +211,7 @@ func TestControlServerDirectory(t *testing.T) {
 	s, log := newTestControl(t, path)
 	start(t, s)
 	time.Sleep(3 * s.retry)
-	if n := log.count("level=WARN"); n != 1 || !strings.Contains(log.String(), "not a directory") {
+	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "not a directory") {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
 	if state, ok := s.Source(); !ok || state.Up || !strings.Contains(state.Err, "not a directory") {

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
@@ -65,7 +65,7 @@ type HandlerOptions struct {
 	// Incidents answers for one incident; nil means that none is kept.
 	Incidents Incidents
 	// Log is told when a metric could not be collected; nil means nobody is.
-	Log *slog.Logger
+	Log *zap.Logger
 }
 
 // NamesAlways lets every answer hold the names of pods: for the control socket,
@@ -93,7 +93,7 @@ func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 		opts.Names = func(*http.Request) bool { return false }
 	}
 	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
+		opts.Log = zap.NewNop()
 	}
 	h := &handler{src: src, opts: opts, page: page.New(), now: now, turns: make(chan struct{}, maxReaders)}
 
@@ -133,14 +133,14 @@ func metricsHandler(gatherer prometheus.TransactionalGatherer, opts HandlerOptio
 
 // scrapeErrors logs why a metric could not be collected.
 type scrapeErrors struct {
-	log  *slog.Logger
+	log  *zap.Logger
 	last logging.OnChange[string]
 }
 
 func (l *scrapeErrors) Println(v ...any) {
 	text := fmt.Sprint(v...)
 	if _, changed := l.last.Set(text); changed {
-		l.log.Warn("some metrics could not be collected; the others are served", "error", text)
+		l.log.Warn("some metrics could not be collected; the others are served", zap.String("error", text))
 	}
 }
 

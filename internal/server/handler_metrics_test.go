@@ -24,7 +24,7 @@ func TestBrokenCollector(t *testing.T) {
 		ch <- prometheus.NewInvalidMetric(desc, errors.New("out of order"))
 	}})
 	log := newLogRecorder()
-	h := newHandler(viewtest.NewSource(viewtest.Healthy()), metrics, HandlerOptions{Registerer: reg, Log: log.logger()}, viewtest.Clock)
+	h := newHandler(viewtest.NewSource(viewtest.Healthy()), metrics, HandlerOptions{Registerer: reg, Log: log.log}, viewtest.Clock)
 	for range 3 {
 		if body := scrapeOver(t, h).Body.String(); !strings.Contains(body, exporter.MetricRelists) {
 			t.Errorf("the other metrics are gone: %s", body)

@@ -1,32 +1,31 @@
 package server
 
 import (
-	"bytes"
-	"log/slog"
+	"fmt"
 	"strings"
-	"sync"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
-// logRecorder keeps what is logged.
+// logRecorder records a log.
 type logRecorder struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	log *zap.Logger
+	*observer.ObservedLogs
 }
 
-func newLogRecorder() *logRecorder { return &logRecorder{} }
-
-func (l *logRecorder) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
+func newLogRecorder() *logRecorder {
+	core, logs := observer.New(zap.InfoLevel)
+	return &logRecorder{zap.New(core), logs}
 }
 
-func (l *logRecorder) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
+// String returns a line per entry.
 func (l *logRecorder) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+	var b strings.Builder
+	for _, e := range l.All() {
+		fmt.Fprintf(&b, "level=%s %s %v\n", e.Level, e.Message, e.ContextMap())
+	}
+	return b.String()
 }
 
 func (l *logRecorder) count(s string) int { return strings.Count(l.String(), s) }

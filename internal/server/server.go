@@ -2,9 +2,10 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 const (
@@ -17,7 +18,8 @@ const (
 // newServer returns an HTTP server with bounds on everything that a client can
 // make last or grow. Answers are small and made in milliseconds; a client that
 // needs longer than this is stuck or means ill.
-func newServer(h http.Handler, conns *connLimit, log *slog.Logger) *http.Server {
+func newServer(h http.Handler, conns *connLimit, log *zap.Logger) *http.Server {
+	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // fails only for an unknown level
 	return &http.Server{
 		Handler:           conns.handler(h),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -28,7 +30,7 @@ func newServer(h http.Handler, conns *connLimit, log *slog.Logger) *http.Server 
 		MaxHeaderBytes: 16 << 10,
 		ConnState:      conns.stateChanged,
 		// One line for each port scan would drown what matters.
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: errorLog,
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/exporter-toolkit/web"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/logging"
 )
@@ -37,7 +40,7 @@ type WebOptions struct {
 type WebServer struct {
 	opts    WebOptions
 	handler http.Handler
-	log     *slog.Logger
+	log     *zap.Logger
 	retry   time.Duration
 	conns   *connLimit
 
@@ -50,7 +53,7 @@ type WebServer struct {
 
 // NewWebServer returns a server of h. Its options have been validated:
 // ValidateWebConfig, and ValidateSystemdSocket for SystemdSocket.
-func NewWebServer(opts WebOptions, h http.Handler, log *slog.Logger) *WebServer {
+func NewWebServer(opts WebOptions, h http.Handler, log *zap.Logger) *WebServer {
 	return &WebServer{
 		opts: opts, handler: h, log: log,
 		retry: retryEvery,
@@ -156,7 +159,8 @@ func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
 		s.set(src.name, err)
 		tried()
 		if _, changed := failed.Set(err.Error()); changed {
-			s.log.Warn("the web address cannot be served; plegd runs on and tries again", "address", src.name, "every", s.retry, "error", err)
+			s.log.Warn("the web address cannot be served; plegd runs on and tries again",
+				zap.String("address", src.name), zap.Duration("every", s.retry), zap.Error(err))
 		}
 		sleep(ctx, s.retry)
 	}
@@ -194,14 +198,14 @@ func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving f
 
 	s.addAddr(l.Addr())
 	defer s.removeAddr(l.Addr())
-	s.log.Info("Serving metrics and status", "address", l.Addr().String(), "web_config_file", s.opts.ConfigFile)
+	s.log.Info("Serving metrics and status", zap.String("address", l.Addr().String()), zap.String("web_config_file", s.opts.ConfigFile))
 	serving()
 	no := false
 	return web.Serve(limited, server, &web.FlagConfig{
 		WebListenAddresses: &s.opts.Addresses,
 		WebSystemdSocket:   &no,
 		WebConfigFile:      &s.opts.ConfigFile,
-	}, slog.New(&toolkitHandler{Handler: s.log.Handler()}))
+	}, toolkitLog(s.log))
 }
 
 func (s *WebServer) addAddr(a net.Addr) {
@@ -221,24 +225,10 @@ func (s *WebServer) removeAddr(a net.Addr) {
 	}
 }
 
-// toolkitHandler logs what the exporter toolkit logs: only warnings and errors,
-// since plegd logs itself what it listens on, and each that is repeated only once.
-type toolkitHandler struct {
-	slog.Handler
-
-	last logging.OnChange[string]
-}
-
-func (h *toolkitHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-
-func (h *toolkitHandler) Handle(ctx context.Context, r slog.Record) error {
-	var detail string
-	r.Attrs(func(a slog.Attr) bool {
-		detail = a.Value.String()
-		return a.Key != "err"
-	})
-	if _, changed := h.last.Set(r.Message + ": " + detail); !changed {
-		return nil
-	}
-	return h.Handler.Handle(ctx, r)
+// toolkitLog returns the log of the exporter toolkit: warnings and errors, of which
+// an equal one is logged once in ten minutes.
+func toolkitLog(log *zap.Logger) *slog.Logger {
+	const once, repeated = 1, 0
+	log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	return slog.New(zapslog.NewHandler(zapcore.NewSamplerWithOptions(log.Core(), 10*time.Minute, once, repeated)))
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/plegd/plegd/internal/view"
@@ -30,7 +31,7 @@ func newTestWeb(t *testing.T, opts WebOptions, src Source) (*WebServer, *logReco
 	log := newLogRecorder()
 	_, metrics := newTestRegistry(src)
 	h := NewHandler(src, metrics, HandlerOptions{Names: NamesIfAuthenticated(opts.ConfigFile)})
-	s := NewWebServer(opts, h, log.logger())
+	s := NewWebServer(opts, h, log.log)
 	s.retry = 20 * time.Millisecond
 	return s, log
 }
@@ -86,7 +87,7 @@ func TestWebServerStopsInTime(t *testing.T) {
 		close(entered)
 		<-release
 	})
-	s := NewWebServer(WebOptions{Addresses: []string{"127.0.0.1:0"}}, h, newLogRecorder().logger())
+	s := NewWebServer(WebOptions{Addresses: []string{"127.0.0.1:0"}}, h, zap.NewNop())
 	stop := start(t, s)
 	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
 	done := make(chan struct{})
@@ -120,7 +121,7 @@ func TestWebServerBusyPort(t *testing.T) {
 	s, log := newTestWeb(t, WebOptions{Addresses: []string{address}}, viewtest.NewSource(viewtest.Healthy()))
 	start(t, s) // ready in spite of it
 	time.Sleep(5 * s.retry)
-	if n := log.count("level=WARN"); n != 1 {
+	if n := log.count("level=warn"); n != 1 {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
 	if !strings.Contains(log.String(), address) || !strings.Contains(log.String(), "address already in use") {
@@ -256,7 +257,7 @@ func TestWebServerTLSAndBasicAuth(t *testing.T) {
 	if d := stop(); d > time.Second {
 		t.Errorf("stopping took %v", d)
 	}
-	if n := log.count("level=INFO"); n != 1 {
+	if n := log.count("level=info"); n != 1 {
 		t.Errorf("%d lines at INFO, want one:\n%s", n, log)
 	}
 }
@@ -314,7 +315,7 @@ func TestWebServerFileMended(t *testing.T) {
 	s, log := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Healthy()))
 	start(t, s)
 	time.Sleep(5 * s.retry)
-	if n := log.count("level=WARN"); n != 1 || !strings.Contains(log.String(), "nonsense") || log.count("level=INFO") != 0 {
+	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "nonsense") || log.count("level=info") != 0 {
 		t.Errorf("said %d times, want once:\n%s", n, log)
 	}
 	write(t, file, usersPart(t))

@@ -387,7 +387,7 @@ func TestLogReader(t *testing.T) {
 	go func() {
 		lines, dropped := bufio.NewScanner(r), false
 		for lines.Scan() && !dropped {
-			dropped = strings.Contains(lines.Text(), "lines of this log were dropped")
+			dropped = strings.Contains(lines.Text(), "log lines were dropped")
 		}
 		found <- dropped
 	}()

@@ -182,7 +182,7 @@ func TestWalk(t *testing.T) {
 	step("alert resolved")
 
 	// The log has the whole story, by the reason.
-	if out := s.Run("journalctl", "--unit="+plegdUnit, "--output=cat", "PLEGD_REASON="+frozen); !strings.Contains(out, "verdict changed") {
+	if out := s.Run("journalctl", "--unit="+plegdUnit, "--output=cat", "--grep=verdict changed"); !strings.Contains(out, `"reason":"`+frozen+`"`) {
 		t.Error(errors.New("the journal has no verdict with the reason " + frozen))
 	}
 	lab.Report(t, "a newcomer's walk: %s; %s in all", strings.Join(steps, ", "), time.Since(start).Round(time.Second))
