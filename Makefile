@@ -176,7 +176,7 @@ e2e-observe: build ## Look at the page with a real browser, and at the alerts wi
 	cd test/page && $(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) .
 
 .PHONY: pictures
-pictures: build ## Take the pictures of page and terminal in docs/pictures with a real browser
+pictures: build ## Take the pictures of the page in docs/pictures with a real browser
 	@bash test/e2e/install-deps.sh observe
 	SCREENSHOTS=$(CURDIR)/docs/pictures $(GO) test -C test/page -tags e2e -count=1 -timeout 10m -run 'TestPictures|TestTerminal' .
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/plegd/plegd/internal/bundle"
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -68,7 +67,10 @@ signal and changes nothing. It holds names of pods and containers.`,
 func writeBundle(ctx context.Context, cfg daemon.Config, output string, stdout, errs io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, bundle.MaxTime) // the diagnosis counts too
 	defer cancel()
-	node := cmp.Or(hostname(), "node")
+	node, err := os.Hostname()
+	if err != nil {
+		node = "node"
+	}
 	if output == "-" {
 		_, err := bundle.Write(ctx, stdout, node, version.Version, bundleParts(ctx, cfg))
 		return err
@@ -138,12 +140,11 @@ func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error
 			errs = append(errs, err)
 			continue
 		}
-		var page, doc bytes.Buffer
-		if err := errors.Join(text.WriteIncidentMarkdown(&page, one, hostname(), true), indented(&doc, one)); err != nil {
+		var doc bytes.Buffer
+		if err := indented(&doc, one); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		add("plegd/incidents/"+one.ID+".md", page.Bytes(), 0)
 		add("plegd/incidents/"+one.ID+".json", doc.Bytes(), 4<<20)
 	}
 	return errors.Join(errs...)

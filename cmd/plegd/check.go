@@ -206,9 +206,3 @@ func printable(text string) string {
 		return r
 	}, text)
 }
-
-// isTerminal reports whether w is a terminal that wants colour.
-func isTerminal(w io.Writer) bool {
-	_, ok := terminal(w)
-	return ok && wantsColor()
-}

@@ -30,13 +30,10 @@ func newIncidentsCommand() *cobra.Command {
 answer, what it has stored in its state directory is read.
 
 plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.
-plegd incidents ID -o markdown is the technical half of a post-mortem: what happened
-when, for how long the node was NotReady by plegd's model of the kubelet, the cause
-with its evidence, the relists, what ended it. Both hold names of pods.`,
+It holds names of pods.`,
 		Example: `  plegd incidents
   plegd incidents 20261121T030245Z-3f9a1c
-  plegd incidents 20261121T030245Z-3f9a1c -o json > incident.json
-  plegd incidents 20261121T030245Z-3f9a1c -o markdown > postmortem.md`,
+  plegd incidents 20261121T030245Z-3f9a1c -o json > incident.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fail := func(err error) error { return &exitError{exitUnknown, err} }
@@ -49,11 +46,8 @@ with its evidence, the relists, what ended it. Both hold names of pods.`,
 				if err != nil {
 					return fail(err)
 				}
-				switch *output {
-				case "json":
+				if *output == "json" {
 					return indented(w, one)
-				case "markdown":
-					return text.WriteIncidentMarkdown(w, one, hostname(), true)
 				}
 				return text.WriteIncidentText(w, one, isTerminal(w))
 			}
@@ -61,17 +55,14 @@ with its evidence, the relists, what ended it. Both hold names of pods.`,
 			if err != nil {
 				return fail(err)
 			}
-			switch *output {
-			case "json":
+			if *output == "json" {
 				return indented(w, list)
-			case "markdown":
-				return text.WriteIncidentsMarkdown(w, list)
 			}
 			return text.WriteIncidentsText(w, list, isTerminal(w))
 		},
 	}
 	flags := cmd.Flags()
-	output = outputFlag(cmd, "text", "json", "markdown")
+	output = outputFlag(cmd, "text", "json")
 	flags.StringVar(&from.socket, "control-socket", from.socket, "the daemon's control socket; empty: read the state directory")
 	flags.StringVar(&from.stateDir, "state-dir", from.stateDir, "the daemon's state directory, read where no daemon runs")
 	return cmd
@@ -132,12 +123,6 @@ func (f *incidentsFrom) nothing(noDaemon, noDir error) error {
 		return fmt.Errorf("%w; and there is no %s: give the daemon's --state-dir", noDaemon, incident.Dir(f.stateDir))
 	}
 	return fmt.Errorf("%w; and the state directory: %w", noDaemon, noDir)
-}
-
-// hostname returns the node's name; empty where it has none.
-func hostname() string {
-	name, _ := os.Hostname()
-	return name
 }
 
 func indented(w io.Writer, v any) error {

@@ -1,23 +1,20 @@
 package main
 
 import (
-	"context"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
-	"github.com/plegd/plegd/internal/view"
 )
 
 func newStatusCommand() *cobra.Command {
 	socket := daemon.DefaultConfig().ControlSocket
 	var output *string
-	var watch bool
+	var again bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running daemon knows",
@@ -39,22 +36,12 @@ func newStatusCommand() *cobra.Command {
 				}
 				return print(cmd.OutOrStdout(), doc)
 			}
-			if watch {
-				if f, ok := terminal(cmd.OutOrStdout()); ok && *output == "text" {
-					w := &watcher{
-						out:     f,
-						status:  func(ctx context.Context) (*health.Snapshot, error) { return server.FetchStatus(ctx, socket) },
-						history: func(ctx context.Context) (view.Recent, error) { return server.FetchHistory(ctx, socket) },
-					}
-					if in, ok := terminal(cmd.InOrStdin()); ok {
-						w.in = in
-					}
-					return w.run(cmd.Context())
+			if again {
+				head := watchHead(cmd.OutOrStdout())
+				if *output == "json" { // a stream of documents
+					head = func() string { return "" }
 				}
-				if *output == "json" { // documents need nothing between them, and bear nothing
-					return watchPlain(cmd.Context(), func(bool) {}, cmd.ErrOrStderr(), show)
-				}
-				return watchPlain(cmd.Context(), textHead(cmd.OutOrStdout(), time.Now), cmd.OutOrStdout(), show)
+				return watch(cmd.Context(), cmd.OutOrStdout(), head, func() error { _, err := show(); return err })
 			}
 			code, err := show()
 			if err != nil {
@@ -65,7 +52,7 @@ func newStatusCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	output = outputFlag(cmd, "text", "json")
-	fs.BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
+	fs.BoolVarP(&again, "watch", "w", false, "print it again every second until interrupted")
 	fs.StringVar(&socket, "control-socket", socket, "the daemon's control socket")
 	return cmd
 }

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -35,15 +33,10 @@ func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
 	h.withIncident(w, r, r.PathValue("id"), func(one *incident.Incident, _ bool) { writeJSON(w, one) })
 }
 
-// incidentPage answers with the page of an incident, or with it as markdown.
+// incidentPage answers with the page of an incident.
 func (h *handler) incidentPage(w http.ResponseWriter, r *http.Request) {
-	id, markdown := strings.CutSuffix(r.PathValue("id"), view.MarkdownSuffix)
-	h.withIncident(w, r, id, func(one *incident.Incident, names bool) {
-		if !markdown {
-			h.page.ServeIncident(w, r, one, h.snapshot(r), names)
-			return
-		}
-		writeText(w, http.StatusOK, func(w io.Writer) { _ = text.WriteIncidentMarkdown(w, one, h.opts.Node, names) })
+	h.withIncident(w, r, r.PathValue("id"), func(one *incident.Incident, names bool) {
+		h.page.ServeIncident(w, r, one, h.snapshot(r), names)
 	})
 }
 

@@ -91,12 +91,11 @@ func TestIncidentAnswers(t *testing.T) {
 	}
 }
 
-// TestIncidentPages: a page and markdown for people, JSON for programs.
+// TestIncidentPages: a page for people, JSON for programs.
 func TestIncidentPages(t *testing.T) {
 	for path, want := range map[string][2]string{
-		view.PathIncidentPages + "/" + viewtest.IncidentID:                       {"text/html; charset=utf-8", "<h1>PodInspectionStall</h1>"},
-		view.PathIncidentPages + "/" + viewtest.IncidentID + view.MarkdownSuffix: {"text/plain; charset=utf-8", "# Incident " + viewtest.IncidentID},
-		view.PathIncidents + "/" + viewtest.IncidentID:                           {"application/json; charset=utf-8", `"id": "` + viewtest.IncidentID},
+		view.PathIncidentPages + "/" + viewtest.IncidentID: {"text/html; charset=utf-8", "<h1>PodInspectionStall</h1>"},
+		view.PathIncidents + "/" + viewtest.IncidentID:     {"application/json; charset=utf-8", `"id": "` + viewtest.IncidentID},
 	} {
 		w := answer(incidentHandler(true, nil), path)
 		if w.Code != 200 || w.Header().Get("Content-Type") != want[0] || !strings.Contains(w.Body.String(), want[1]) {

@@ -107,7 +107,7 @@ func TestNoNameLeaks(t *testing.T) {
 	opts := HandlerOptions{Incidents: leakingIncidents{one}}
 	page := view.PathIncidentPages + "/" + viewtest.IncidentID
 	paths := []string{
-		view.PathStatus, "/", view.PathHealthz, view.PathIncidents, view.PathIncidents + "/" + viewtest.IncidentID, page, page + view.MarkdownSuffix, view.PathHistory,
+		view.PathStatus, "/", view.PathHealthz, view.PathIncidents, view.PathIncidents + "/" + viewtest.IncidentID, page, view.PathHistory,
 	}
 	for _, names := range []bool{true, false} {
 		if names {

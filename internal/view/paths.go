@@ -13,8 +13,6 @@ const (
 	// PathIncidents lists the incidents; one with its timeline is under it, by its
 	// id.
 	PathIncidents = "/api/v1/incidents"
-	// PathIncidentPages has a page for each incident under it, by its id; with
-	// MarkdownSuffix it is markdown.
+	// PathIncidentPages has a page for each incident under it, by its id.
 	PathIncidentPages = "/incidents"
-	MarkdownSuffix    = ".md"
 )

@@ -24,7 +24,7 @@ type incidentData struct {
 	StepParts, FollowUp                       [][]stepPart
 	ReasonRows                                []reasonRow
 	Moments                                   []momentRow
-	JSONPath, MarkdownPath                    string
+	JSONPath                                  string
 }
 
 type reasonRow struct{ ID, Severity, Since, Until, Active, Primary string }
@@ -43,7 +43,7 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 	data := incidentData{
 		Incident: one, frame: p.frame(r, now, names), Chained: view.Chained(one),
 		Outcome: view.Outcome(&one.Summary), NotReady: view.NotReadyFor(one), Plot: view.IncidentPlot(one), Ending: view.Ending(one), FollowUp: stepsParts(view.FollowUp(one)),
-		JSONPath: view.PathIncidents + "/" + one.ID, MarkdownPath: view.PathIncidentPages + "/" + one.ID + view.MarkdownSuffix,
+		JSONPath: view.PathIncidents + "/" + one.ID,
 	}
 	data.Title = one.Reason
 	if one.Closed != nil {
