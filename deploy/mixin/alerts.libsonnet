@@ -148,7 +148,7 @@
           |||
             histogram_quantile(0.99, rate(%s)) > %d
               unless on (%s) max_over_time(%s) == 1
-          ||| % [m('pleg_relist_serial_duration_seconds_bucket', range='5m'), config.relistSlowSeconds, lib.byInstance, m('pleg_verdict', 'state="unhealthy"', '10m')],
+          ||| % [m('pleg_relist_duration_seconds_bucket', range='5m'), config.relistSlowSeconds, lib.byInstance, m('pleg_verdict', 'state="unhealthy"', '10m')],
           '%(node)s: relists are slow',
           'One relist in a hundred on %(node)s takes the kubelet {{ $value | humanizeDuration }} or more.%(reason)s%(culprit)s Until it ends the kubelet starts, stops and restarts nothing there.%(steps)s',
           lib.runbook('reasons/RelistSlow'),

@@ -15,10 +15,8 @@
       name: 'plegd-recording',
       [if config.interval != '' then 'interval']: config.interval,
       rules: [
-        // The slowest of a hundred relists, as plegd makes them and as the kubelet would.
-        // Quantiles of a fleet cannot be had from these: use the buckets below.
+        // Quantiles of a fleet cannot be computed from these: use the buckets below.
         rule('instance:pleg_relist_duration_seconds:p99_5m', 'histogram_quantile(0.99, rate(%s))' % m('pleg_relist_duration_seconds_bucket', range='5m')),
-        rule('instance:pleg_relist_serial_duration_seconds:p99_5m', 'histogram_quantile(0.99, rate(%s))' % m('pleg_relist_serial_duration_seconds_bucket', range='5m')),
 
         // Only ages that a healthy node does not have: a fleet that is well has no such series.
         rule('instance:pleg_last_seen_age_seconds:old', '%s > %d' % [m('pleg_last_seen_age_seconds'), config.oldAgeSeconds]),
@@ -39,10 +37,10 @@
         // Of the nodes whose time has not run out.
         rule('cluster:pleg_not_ready_in_seconds:min', 'min %s (%s > 0)' % [by(), m('pleg_not_ready_in_seconds')]),
         rule('cluster:pleg_running_containers:sum', 'sum %s (%s)' % [by('container_state'), m('pleg_running_containers')]),
-        rule('cluster:pleg_relist_serial_duration_seconds_bucket:rate5m', 'sum %s (rate(%s))' % [by('le'), m('pleg_relist_serial_duration_seconds_bucket', range='5m')]),
-        rule('cluster:pleg_relist_serial_duration_seconds:p99_5m', 'histogram_quantile(0.99, cluster:pleg_relist_serial_duration_seconds_bucket:rate5m)'),
+        rule('cluster:pleg_relist_duration_seconds_bucket:rate5m', 'sum %s (rate(%s))' % [by('le'), m('pleg_relist_duration_seconds_bucket', range='5m')]),
+        rule('cluster:pleg_relist_duration_seconds:p99_5m', 'histogram_quantile(0.99, cluster:pleg_relist_duration_seconds_bucket:rate5m)'),
         rule('cluster:pleg_runtime_operations:rate5m', 'sum %s (rate(%s))' % [by('operation_type'), m('pleg_runtime_operations_total', range='5m')]),
-        rule('cluster:pleg_runtime_operations_errors:rate5m', 'sum %s (rate(%s))' % [by('operation_type, grpc_code'), m('pleg_runtime_operations_errors_total', range='5m')]),
+        rule('cluster:pleg_runtime_operations_errors:rate5m', 'sum %s (rate(%s))' % [by('operation_type'), m('pleg_runtime_operations_errors_total', range='5m')]),
       ],
     }],
   },

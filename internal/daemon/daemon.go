@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,7 +67,8 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
 	metrics := exporter.NewMetrics(d.registry)
 	d.metrics = metrics
-	d.gatherer = exporter.NewCollector(d, reasonLabels()).With(d.registry)
+	d.registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
+	d.gatherer = prometheus.ToTransactionalGatherer(d.registry)
 
 	var err error
 	if d.runtime, err = newRuntime(&d.cfg, metrics, log); err != nil {
@@ -76,7 +78,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events, Uncached: cfg.Events == relist.Off,
 	}, metrics)
 	d.runtime.changed = func() { d.loop.Relist() }
-	d.events = d.newEvents(metrics.EventDelay)
+	d.events = d.newEvents()
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Pace: func(period time.Duration) time.Duration { return d.judge.attention.probePace(period) },
@@ -130,7 +132,7 @@ func (d *Daemon) Remember(version string) error {
 	d.begin(s.load())
 	d.incidents = incident.New(incident.Options{
 		Dir: incident.Dir(d.cfg.StateDir), BootID: s.bootID, Monotonic: s.clock, Version: version, Log: d.log,
-		Opened: d.metrics.IncidentOpened, WriteFailed: d.metrics.IncidentWriteFailed,
+		Opened: d.metrics.IncidentOpened,
 	})
 	d.tasks = append(d.tasks, d.incidents)
 	k := &keeper{store: s, changed: d.judge.changed, facts: func() *health.Facts { return &d.judge.published.Load().Facts }}
@@ -217,14 +219,16 @@ func (d *Daemon) Incidents() []incident.Summary {
 	return d.incidents.List()
 }
 
-func reasonLabels() []exporter.ReasonLabel {
-	var labels []exporter.ReasonLabel
-	for _, r := range health.Reasons() {
-		for _, severity := range r.Severities() {
-			labels = append(labels, exporter.ReasonLabel{ID: r.ID, Severity: string(severity)})
-		}
-	}
-	return labels
+// nodeInfo reads the node's description in the background: /proc/1/root may be on
+// a file system that hangs.
+func nodeInfo(procfs, sysfs string) func() exporter.Node {
+	var node atomic.Pointer[exporter.Node]
+	node.Store(&exporter.Node{})
+	go func() {
+		n := exporter.ReadNode(procfs, sysfs)
+		node.Store(&n)
+	}()
+	return func() exporter.Node { return *node.Load() }
 }
 
 // eventLog reads the events, so that the channel does not fill, and logs them.

@@ -40,13 +40,13 @@ func (r *runtime) PodLists(ctx context.Context, uid string) ([]*cri.Sandbox, []*
 }
 
 // newEvents returns the subscription, nil where plegd was told of none.
-func (d *Daemon) newEvents(delay func(time.Duration)) *events.Subscriber {
+func (d *Daemon) newEvents() *events.Subscriber {
 	if d.cfg.Events == relist.Off {
 		return nil
 	}
 	return events.New(events.Options{
 		Source: d.runtime, Loop: d.loop, Lease: d.cfg.EventsLease, AllowUnsafe: d.cfg.EventsAllowUnsafe,
-		Rely: d.cfg.Events == relist.Evented, Delay: delay,
+		Rely: d.cfg.Events == relist.Evented,
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -29,7 +28,7 @@ func TestScrapersDelayNoRelist(t *testing.T) {
 		hung := &hungCollector{release: make(chan struct{}), desc: prometheus.NewDesc("hung", "Never comes.", nil, nil)}
 		reg.MustRegister(hung)
 		plain := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{})
-		hanging := server.NewHandler(w.d, exporter.NewCollector(w.d, nil).With(prometheus.Gatherers{w.d.registry, reg}), server.HandlerOptions{})
+		hanging := server.NewHandler(w.d, prometheus.ToTransactionalGatherer(prometheus.Gatherers{w.d.registry, reg}), server.HandlerOptions{})
 		scrape := func(h http.Handler, to http.ResponseWriter) {
 			r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
 			r.Header.Set("Accept-Encoding", "gzip")

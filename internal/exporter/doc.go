@@ -1,6 +1,5 @@
-// Package exporter exports what plegd knows as Prometheus metrics.
-//
-// Collector makes the gauges from one snapshot for each scrape. Metrics holds
-// the counters and histograms that the relist loop and the probes feed; it uses
-// atomics only, so that it never delays them.
+// Package exporter exports plegd's state as Prometheus metrics: counters and
+// histograms that the other packages feed as things happen, and gauges that are
+// computed from one snapshot at each scrape. A label never holds the name or id of
+// a pod or container, and a node has at most 200 series.
 package exporter

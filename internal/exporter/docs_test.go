@@ -28,70 +28,69 @@ func metricSections() []struct {
 	}{
 		{
 			"Last seen and verdict",
-			"Made at the scrape, all from one moment. Ages are by the monotonic clock: a clock step does not move them. " +
-				"Alert on `pleg_last_seen_age_seconds` against `pleg_threshold_seconds`, the threshold in force; " +
+			"Computed at the scrape from one snapshot. Ages use the monotonic clock: a clock step does not move them. " +
+				"Alert on `pleg_last_seen_age_seconds` against `pleg_threshold_seconds`, the effective threshold; " +
 				"`pleg_last_seen_seconds` is what the kubelet has under the same name, and wants `> 0` as a guard.",
 			[]string{
-				MetricLastSeen, MetricLastSeenAge, MetricModelledAge, MetricNotReadyIn, MetricRulesFailIn, MetricThreshold, MetricRelistPeriod,
+				MetricLastSeen, MetricLastSeenAge, MetricNotReadyIn, MetricRulesFailIn, MetricThreshold, MetricRelistPeriod,
 				MetricHealthy, MetricSyncLoopAllowed, MetricNodeReadyPredicted,
-				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason, MetricCulprit,
+				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason, MetricCulprit, MetricNodeInfo,
 			},
 		},
 		{
 			"The relist",
-			"A relist that hangs ends no observation, so no histogram and no counter sees it: " +
-				"`pleg_relist_inflight_seconds` and the ages above do.",
+			"A relist that hangs is in no histogram and no counter: see `pleg_relist_inflight_seconds` and the ages above.",
 			[]string{
-				MetricRelists, MetricRelistDuration, MetricRelistInterval, MetricRelistSerial, MetricRelistInFlight,
-				MetricEvents, MetricDiscardEvents, MetricInspections, MetricReinspectPods, MetricRunningPods, MetricRunningContainers,
+				MetricRelists, MetricRelistDuration, MetricRelistInterval, MetricRelistInFlight,
+				MetricEvents, MetricDiscardEvents, MetricInspections, MetricRunningPods, MetricRunningContainers,
 			},
 		},
 		{
 			"The runtime",
-			"The calls are plegd's own, on a connection that it holds; the fresh dial is a new connection each time.",
+			"Calls use a connection that plegd holds; each fresh dial is a new connection.",
 			[]string{
 				MetricOperations, MetricOperationsDuration, MetricOperationsErrors, MetricResponseBytes, MetricResponseLimit,
-				MetricRuntimeStatusLastSeen, MetricRuntimeCondition, MetricRuntimeInfo, MetricProbeDuration, MetricProbeFailures,
+				MetricRuntimeStatusLastSeen, MetricRuntimeCondition, MetricProbeDuration, MetricProbeFailures,
 			},
 		},
 		{
 			"The event stream",
-			"With `--events=hint` or `evented`; see [events](events.md). All counters stay at 0 without.",
+			"Only with `--events=hint` or `evented`; see [events](events.md).",
 			[]string{
-				MetricEventedInUse, MetricEventedErrors, MetricEventedSuccess, MetricEventedLapses, MetricEventedLatency, MetricEventedEvents,
-				MetricEventedMissed, MetricEventedDuplicates, MetricEventedOutOfOrder, MetricEventedIgnored,
+				MetricEventedInUse, MetricEventedErrors, MetricEventedSuccess, MetricEventedEvents,
 			},
 		},
 		{
 			"Evidence from outside the calls",
-			"What the node says of the runtime when the runtime says nothing. A gauge is absent while its source does not answer: " +
-				"`pleg_evidence_up` reports whether it does. Restarts and throttling are counted from the start of plegd on, whatever the kernel counted before.",
+			"Read from the node, so that it is there while the runtime hangs. A gauge is absent while its source fails: " +
+				"see `pleg_evidence_up`. Restarts and throttling are counted from the start of plegd.",
 			[]string{
 				MetricAcceptFailures, MetricQueueLength, MetricQueueLimit,
-				MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessThreads, MetricProcessStart, MetricProcessRestarts,
-				MetricCPUThrottled, MetricKubeletUp, MetricKubeletLastSeen, MetricEvidenceUp, MetricEvidenceDuration,
+				MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessStart, MetricProcessRestarts,
+				MetricCPUThrottled, MetricKubeletUp, MetricKubeletLastSeen, MetricEvidenceUp,
 			},
 		},
 		{
 			"plegd itself",
-			"Beside these the usual `go_*` (without `go_memstats_*`), `process_*` and `promhttp_*`.",
-			[]string{MetricIncidents, MetricIncidentWriteFailures, MetricBuildInfo},
+			"And `process_*`, `promhttp_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
+			[]string{MetricIncidents, MetricBuildInfo},
 		},
 	}
 }
 
 // freeLabels are the labels whose values are not from a fixed list.
 func freeLabels() []string {
-	return []string{"endpoint", "runtime_name", "runtime_version", "cri_version", "version", "revision", "goversion", "goos", "goarch"}
+	return []string{"id", "runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version", "version", "revision", "goversion", "goos", "goarch"}
 }
 
 const metricsIntro = `# Metrics
 
 <!-- Generated from the code: go test ./internal/exporter -update. -->
 
-What plegd serves at ` + "`/metrics`" + `, as Prometheus text, OpenMetrics and protobuf with native histograms. Every counter,
-histogram and state set is there from the first scrape, at 0. A gauge whose value is not known is absent, never a false 0.
-No pod, container or id is ever a label: a node has fewer than 500 series, whatever runs on it.
+plegd serves these at ` + "`/metrics`" + ` as Prometheus text, OpenMetrics and protobuf with native histograms. Counters and
+histograms exist from the first scrape. A gauge whose value is not known is absent. ` + "`pleg_reason`, `pleg_primary_reason`" + ` and
+` + "`pleg_culprit`" + ` have rows only while they are active. No label holds the name or id of a pod or container. A node has at
+most 200 series.
 
 From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` + "`kubelet_pleg_discard_events`" + ` is ` + "`pleg_discard_events_total`" + `,
 ` + "`kubelet_running_pods`" + ` and ` + "`kubelet_running_containers`" + ` are ` + "`pleg_running_pods`" + ` and ` + "`pleg_running_containers`" + `, and
@@ -104,7 +103,9 @@ func TestMetricsReference(t *testing.T) {
 	for _, name := range []string{"docker", "docker_process", "storage"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true, Duration: time.Millisecond}
 	}
-	reg, m := newPedantic(viewtest.NewSource(s), fewReasons())
+	s.Facts.Events = &health.Events{Mode: "hint"}
+	s.Culprit = &health.Link{Kind: health.KindMount, Fingerprint: "ext4"}
+	reg, m := newPedantic(viewtest.NewSource(s))
 	exercise(m)
 	self := prometheus.NewRegistry()
 	registerSelf(self, Build{Version: "1.0.0", Revision: "abc"})
@@ -124,7 +125,7 @@ func TestMetricsReference(t *testing.T) {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), describeLabels(f), describe(f))
 		}
 	}
-	b.WriteString("\nThe histograms are native ones as well (10 % from bucket to bucket), for whoever scrapes with protobuf.\n")
+	b.WriteString("\nThe histogram is also a native one (factor 1.1) if scraped with protobuf. Metrics with only a sum and a count are summaries without quantiles.\n")
 	for name := range families {
 		t.Errorf("%s is in a scrape and not in the reference: add it to metricSections", name)
 	}
@@ -163,6 +164,12 @@ func describeLabels(f *dto.MetricFamily) string {
 			out = append(out, "`reason`: each of `plegd reasons`")
 		case name == labelSeverity:
 			out = append(out, "`severity`: critical, warning, info")
+		case name == labelKind:
+			var kinds []string
+			for _, kind := range health.CulpritKinds() {
+				kinds = append(kinds, string(kind))
+			}
+			out = append(out, "`kind`: "+strings.Join(kinds, ", "))
 		case slices.Contains(freeLabels(), name):
 			out = append(out, "`"+name+"`")
 		default:

@@ -44,18 +44,18 @@ func TestAcceptFailure(t *testing.T) {
 	}
 }
 
-// TestEvidenceAbsent: what a source does not tell is absent, and what it tells
-// beside that is there.
+// TestEvidenceAbsent: values that a source does not have are absent, its others
+// are not.
 func TestEvidenceAbsent(t *testing.T) {
 	s := viewtest.Healthy()
 	e := &s.Facts.Evidence
 	e.Queue = &health.Queue{At: viewtest.T0}
-	e.Process.OpenFDs, e.Process.Threads, e.Process.Start = -1, nil, time.Time{}
+	e.Process.OpenFDs, e.Process.Start = -1, time.Time{}
 	e.Kubelet = &health.Kubelet{Seen: true, Refused: true}
 	src := viewtest.NewSource(s)
-	reg, _ := newPedantic(src, fewReasons())
+	reg, _ := newPedantic(src)
 	families := gather(t, reg)
-	for _, name := range []string{MetricQueueLength, MetricQueueLimit, MetricProcessOpenFDs, MetricProcessThreads, MetricProcessStart, MetricKubeletLastSeen} {
+	for _, name := range []string{MetricQueueLength, MetricQueueLimit, MetricProcessOpenFDs, MetricProcessStart, MetricKubeletLastSeen} {
 		if families[name] != nil {
 			t.Errorf("%s is there and not known: %v", name, families[name])
 		}
@@ -72,18 +72,17 @@ func TestEvidenceAbsent(t *testing.T) {
 
 	e.Process.Alive, e.Process.OpenFDs = false, 12
 	families = gather(t, reg)
-	for _, name := range []string{MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessThreads, MetricProcessStart} {
+	for _, name := range []string{MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessStart} {
 		if families[name] != nil {
 			t.Errorf("%s is there and its process is gone", name)
 		}
 	}
 }
 
-// TestEvidenceCounters: a counter goes up and never back, whatever becomes of
-// its source.
+// TestEvidenceCounters: a counter never decreases, also if its source resets.
 func TestEvidenceCounters(t *testing.T) {
 	s := viewtest.Healthy()
-	reg, m := newPedantic(viewtest.NewSource(s), fewReasons())
+	reg, m := newPedantic(viewtest.NewSource(s))
 	cgroup := func(at int, path string, total time.Duration) *health.Cgroup {
 		return &health.Cgroup{At: viewtest.T0.Add(time.Duration(at) * time.Second), Path: path, ThrottledTotal: total}
 	}

@@ -11,94 +11,198 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-// Metrics counts and times what the parts of plegd report as it happens. It is
-// a relist.Observer, and the observer of the calls and of the fresh dial. Its
-// methods are safe to call from any goroutine, neither block nor allocate, and
-// look up no label by its hash: every series is resolved once, in NewMetrics,
-// which also makes each of them exist at 0 from the first scrape on.
+// Metrics holds the counters and histograms that are fed as things happen. Its
+// methods do not block and are safe for concurrent use, except Observe.
 type Metrics struct {
-	relist     relistMetrics
-	operations operationMetrics
-	probe      probeMetrics
-	accept     acceptMetrics
-	evidence   *evidenceMetrics
-	incidents  incidentMetrics
-	history    *view.History
-	eventDelay prometheus.Histogram
+	relistDuration  prometheus.Histogram
+	relistInterval  prometheus.Summary
+	relists         counters[bool]
+	events          counters[relist.EventType]
+	discards        prometheus.Counter
+	inspections     counters[bool]
+	operations      counters[cri.Operation]
+	operationErrors counters[cri.Operation]
+	operationTime   map[cri.Operation]prometheus.Observer
+	probeDuration   prometheus.Summary
+	probeFailures   counters[health.Stage]
+	acceptFailures  counters[string]
+	restarts        prometheus.Counter
+	throttled       prometheus.Counter
+	incidents       prometheus.Counter
+	history         *view.History
+
+	// Of Observe alone.
+	restartsTotal int
+	cgroup        *health.Cgroup // the last sample that was counted
 }
 
 var _ relist.Observer = (*Metrics)(nil)
 
-// NewMetrics registers the metrics with reg. It panics when one of their names
-// is taken there already, which only a mistake in the wiring can do.
+// NewMetrics returns metrics that are registered with reg. All their series exist
+// from the first scrape.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	return &Metrics{
-		relist:     newRelistMetrics(reg),
-		operations: newOperationMetrics(reg),
-		probe:      newProbeMetrics(reg),
-		accept:     newAcceptMetrics(reg),
-		evidence:   newEvidenceMetrics(reg),
-		incidents:  newIncidentMetrics(reg),
-		history:    view.NewHistory(time.Now()),
-		eventDelay: newEventDelay(reg),
+	f := factory{reg}
+	operationTime := prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: MetricOperationsDuration,
+		Help: "Duration of calls to the runtime, including failed ones."}, []string{labelOperation})
+	m := &Metrics{
+		relistDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: MetricRelistDuration,
+			Help: "Duration of relists, including failed ones. A relist in flight is not observed: see " +
+				MetricRelistInFlight + ".",
+			Buckets:                         []float64{.005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 180},
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
+		relistInterval: f.summary(MetricRelistInterval,
+			"Time from the start of the last successful relist to the start of the next relist."),
+		relists: newCounters(reg, MetricRelists, labelResult,
+			"Relists that ended. A failed list fails a relist, a failed inspection does not.", results()),
+		events: newCounters(reg, MetricEvents, labelType, "Pod lifecycle events, by type, before delivery. "+
+			"ContainerChanged is internal and never delivered.", byName(relist.EventTypes())),
+		discards: f.counter(MetricDiscardEvents,
+			"Pod lifecycle events dropped because the event channel was full, as kubelet_pleg_discard_events."),
+		inspections: newCounters(reg, MetricInspections, labelResult, "Inspections of changed pods that ended "+
+			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", results()),
+		operations: newCounters(reg, MetricOperations, labelOperation, "Calls to the runtime that ended. A call in flight shows in "+
+			MetricRelistInFlight+".", byName(cri.Operations())),
+		operationErrors: newCounters(reg, MetricOperationsErrors, labelOperation,
+			"Calls to the runtime that failed.", byName(cri.Operations())),
+		operationTime: make(map[cri.Operation]prometheus.Observer),
+		probeDuration: f.summary(MetricProbeDuration,
+			"Time a fresh dial to the runtime's socket took until the server's HTTP/2 SETTINGS frame."),
+		probeFailures: newCounters(reg, MetricProbeFailures, labelStage, "Fresh dials to the runtime's socket that failed, by stage. "+
+			"If calls succeed at the same time, the runtime accepts no new connections.", byName(health.Stages())),
+		acceptFailures: newCounters(reg, MetricAcceptFailures, labelCause, "Fresh dials that failed because the runtime does not accept connections. "+
+			"fd_exhausted: it has no file descriptor left; queue_full: its accept queue is full; stalled: neither.", byName(acceptCauses())),
+		restarts: f.counter(MetricProcessRestarts, "Changes of the process behind the held connection."),
+		throttled: f.counter(MetricCPUThrottled,
+			"Time that the CPU quota of the runtime's cgroup throttled it, since the start of plegd."),
+		incidents: f.counter(MetricIncidents,
+			"Incidents opened. An incident that continues after a restart of plegd is not counted again."),
+		history: view.NewHistory(time.Now()),
 	}
+	reg.MustRegister(m.relistDuration, operationTime)
+	for _, op := range cri.Operations() {
+		m.operationTime[op] = operationTime.WithLabelValues(string(op))
+	}
+	return m
 }
 
-// RelistDone is told of every relist that ended.
-func (m *Metrics) RelistDone(duration, serial time.Duration, ok bool) {
-	m.relist.duration.Observe(duration.Seconds())
-	m.relist.serial.Observe(serial.Seconds())
-	m.relist.relists.inc(ok)
+// RelistDone observes a relist that ended.
+func (m *Metrics) RelistDone(duration, _ time.Duration, ok bool) {
+	m.relistDuration.Observe(duration.Seconds())
+	m.relists.inc(ok)
 	m.history.Add(time.Now(), duration, ok)
 }
 
-// Recent returns what the relists of the last ten minutes took, and the verdicts.
+// Recent returns the relists and verdicts of the last minutes, for the page.
 func (m *Metrics) Recent(now time.Time) view.Recent { return m.history.At(now) }
 
-// RelistInterval is told, at the start of a relist, the time since the start of
-// the last successful one.
-func (m *Metrics) RelistInterval(d time.Duration) { m.relist.interval.Observe(d.Seconds()) }
+// RelistInterval observes the time since the start of the last successful relist.
+func (m *Metrics) RelistInterval(d time.Duration) { m.relistInterval.Observe(d.Seconds()) }
 
-// EventGenerated is told of every pod lifecycle event before its delivery.
-func (m *Metrics) EventGenerated(t relist.EventType) {
-	if c, ok := m.relist.events[t]; ok {
-		c.Inc()
+// EventGenerated counts an event before its delivery.
+func (m *Metrics) EventGenerated(t relist.EventType) { m.events.inc(t) }
+
+// EventDiscarded counts an event dropped because the channel was full.
+func (m *Metrics) EventDiscarded() { m.discards.Inc() }
+
+// InspectionDone counts an inspection of a pod that ended.
+func (m *Metrics) InspectionDone(ok bool) { m.inspections.inc(ok) }
+
+// CallDone observes a call to the runtime that ended.
+func (m *Metrics) CallDone(c cri.Call) {
+	m.operations.inc(c.Operation)
+	if o, ok := m.operationTime[c.Operation]; ok {
+		o.Observe(c.Duration.Seconds())
+	}
+	if c.Code != cri.CodeOK {
+		m.operationErrors.inc(c.Operation)
 	}
 }
 
-// EventDiscarded is told of every event dropped because the channel was full.
-func (m *Metrics) EventDiscarded() { m.relist.discards.Inc() }
-
-// InspectionDone is told of every inspection of a pod that ended.
-func (m *Metrics) InspectionDone(ok bool) { m.relist.inspections.inc(ok) }
-
-// CallDone is told of every call to the runtime that ended.
-func (m *Metrics) CallDone(c cri.Call) { m.operations.done(c) }
-
-// EventDelay is told of every event of the runtime's how old it was when it
-// came.
-func (m *Metrics) EventDelay(d time.Duration) { m.eventDelay.Observe(d.Seconds()) }
-
-// ProbeDone is told of every fresh dial that ended.
-func (m *Metrics) ProbeDone(p health.Probe) { m.probe.done(p) }
-
-// AcceptFailed is told of every fresh dial that failed because the runtime does
-// not accept, with one of the causes that AcceptFailure returns.
-func (m *Metrics) AcceptFailed(cause string) { m.accept.failed(cause) }
-
-// resultCounters are the two series of a counter by result.
-type resultCounters struct{ success, failure prometheus.Counter }
-
-func newResultCounters(reg prometheus.Registerer, name, help string) resultCounters {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{labelResult})
-	reg.MustRegister(v)
-	return resultCounters{success: v.WithLabelValues(resultSuccess), failure: v.WithLabelValues(resultFailure)}
+// ProbeDone observes a fresh dial that ended.
+func (m *Metrics) ProbeDone(p health.Probe) {
+	if p.Settings > 0 {
+		m.probeDuration.Observe((p.Connect + p.Settings).Seconds())
+	}
+	if !p.OK {
+		m.probeFailures.inc(p.Stage)
+	}
 }
 
-func (c resultCounters) inc(ok bool) {
-	if ok {
-		c.success.Inc()
+// AcceptFailed counts a result of AcceptFailure.
+func (m *Metrics) AcceptFailed(cause string) { m.acceptFailures.inc(cause) }
+
+// IncidentOpened counts an incident.
+func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
+
+// Observe counts what changed since the snapshot before. It is called with every
+// new snapshot, by one goroutine.
+func (m *Metrics) Observe(s *health.Snapshot) {
+	m.history.Judged(s.At, s.State)
+	e := &s.Facts.Evidence
+	if p := e.Process; p != nil && p.RestartsTotal > m.restartsTotal {
+		m.restarts.Add(float64(p.RestartsTotal - m.restartsTotal))
+		m.restartsTotal = p.RestartsTotal
+	}
+	now, before := e.Cgroup, m.cgroup
+	if now == nil || before != nil && !now.At.After(before.At) {
 		return
 	}
-	c.failure.Inc()
+	m.cgroup = now
+	switch {
+	case before == nil || now.Path != before.Path: // time from before plegd watched it
+	case now.ThrottledTotal >= before.ThrottledTotal:
+		m.throttled.Add((now.ThrottledTotal - before.ThrottledTotal).Seconds())
+	default: // the cgroup was recreated at the same path
+		m.throttled.Add(now.ThrottledTotal.Seconds())
+	}
+}
+
+// counters are the counters of one metric by the value of its label.
+type counters[K comparable] map[K]prometheus.Counter
+
+func newCounters[K comparable](reg prometheus.Registerer, name, label, help string, values map[K]string) counters[K] {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	reg.MustRegister(v)
+	out := make(counters[K], len(values))
+	for key, value := range values {
+		out[key] = v.WithLabelValues(value)
+	}
+	return out
+}
+
+// inc increments the counter of key; an unknown key is ignored.
+func (c counters[K]) inc(key K) {
+	if counter, ok := c[key]; ok {
+		counter.Inc()
+	}
+}
+
+func results() map[bool]string { return map[bool]string{true: "success", false: "failure"} }
+
+func byName[K ~string](keys []K) map[K]string {
+	out := make(map[K]string, len(keys))
+	for _, k := range keys {
+		out[k] = string(k)
+	}
+	return out
+}
+
+// factory makes registered metrics without labels.
+type factory struct{ reg prometheus.Registerer }
+
+func (f factory) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	f.reg.MustRegister(c)
+	return c
+}
+
+// summary returns a metric that has a sum and a count, and no quantiles.
+func (f factory) summary(name, help string) prometheus.Summary {
+	s := prometheus.NewSummary(prometheus.SummaryOpts{Name: name, Help: help})
+	f.reg.MustRegister(s)
+	return s
 }

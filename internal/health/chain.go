@@ -79,6 +79,8 @@ type Link struct {
 	State LinkState `json:"state"`
 	// Evidence is one short fact with numbers.
 	Evidence string `json:"evidence"`
+	// Fingerprint identifies a mount or device without its name: see ID.
+	Fingerprint string `json:"fingerprint,omitzero"`
 }
 
 // WithoutNames returns the link without what may name a pod or a container: only
@@ -88,7 +90,7 @@ func (l Link) WithoutNames() Link {
 	case KindContainer, KindPod, KindMount, KindDevice, KindCgroup:
 		l.Name = ""
 	}
-	l.Evidence = ""
+	l.Evidence, l.Fingerprint = "", ""
 	return l
 }
 

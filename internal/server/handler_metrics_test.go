@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
@@ -49,11 +48,8 @@ func BenchmarkScrape(b *testing.B) {
 	m := exporter.NewMetrics(reg)
 	m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
 	src := viewtest.NewSource(viewtest.Unhealthy())
-	var reasons []exporter.ReasonLabel
-	for _, r := range health.Reasons() {
-		reasons = append(reasons, exporter.ReasonLabel{ID: r.ID, Severity: string(r.Severities()[0])})
-	}
-	h := NewHandler(src, exporter.NewCollector(src, reasons).With(reg), HandlerOptions{Registerer: reg})
+	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Registerer: reg})
 	b.ReportAllocs()
 	size := 0
 	for b.Loop() {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
@@ -139,7 +141,8 @@ func TestTenScrapers(t *testing.T) {
 	src := viewtest.NewSource(viewtest.Healthy())
 	reg := exporter.NewRegistry(exporter.Build{})
 	m := exporter.NewMetrics(reg)
-	server := httptest.NewServer(NewHandler(src, exporter.NewCollector(src, nil).With(reg), HandlerOptions{Registerer: reg}))
+	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	server := httptest.NewServer(NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Registerer: reg}))
 	defer server.Close()
 	defer server.Client().CloseIdleConnections()
 

@@ -15,7 +15,8 @@ import (
 func newTestRegistry(src Source) (*prometheus.Registry, prometheus.TransactionalGatherer) {
 	reg := prometheus.NewPedanticRegistry()
 	exporter.NewMetrics(reg)
-	return reg, exporter.NewCollector(src, []exporter.ReasonLabel{{ID: "RuntimeUnresponsive", Severity: "critical"}}).With(reg)
+	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	return reg, prometheus.ToTransactionalGatherer(reg)
 }
 
 // scrapeOver returns what h answers for /metrics.

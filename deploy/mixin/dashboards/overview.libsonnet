@@ -46,7 +46,7 @@ function(config)
       g.row('Why'),
       g.stacked('Nodes by primary reason', 'Many at once: look for what they share.', 'none', [q('sum by (reason) (%s) > 0' % recorded('cluster:pleg_primary_reason:sum'), '{{reason}}')], 12),
       g.stacked('Nodes by verdict', '', 'none', [q('sum by (state) (%s)' % recorded('cluster:pleg_verdict:sum'), '{{state}}')], 12),
-      g.stacked('Nodes by kind of culprit', 'The last link of the chain from the symptom to the cause.', 'none', [q('sum by (kind) (%s) > 0' % recorded('cluster:pleg_culprit:sum'), '{{kind}}')]),
+      g.stacked('Nodes by kind of culprit', 'The last link of the wait chain.', 'none', [q('sum by (kind) (%s) > 0' % recorded('cluster:pleg_culprit:sum'), '{{kind}}')]),
       g.table(
         'Nodes with a reason',
         'Choose one for its own dashboard.',
@@ -58,12 +58,12 @@ function(config)
 
       g.row('Relists'),
       g.lines('The ten oldest last seen', 'Nodes whose last successful relist is older than %d s.' % config.oldAgeSeconds, 's', [q('topk(10, %s)' % recorded('instance:pleg_last_seen_age_seconds:old'), '{{%s}} {{instance}}' % config.nodeLabel)]),
-      g.heatmap('Relists at the kubelet\'s pace', 'What relists would have taken call after call, as the kubelet makes them.', 'sum by (le) (%s)' % recorded('cluster:pleg_relist_serial_duration_seconds_bucket:rate5m')),
-      g.lines('Relists at the kubelet\'s pace, p99', '', 's', [q(recorded('cluster:pleg_relist_serial_duration_seconds:p99_5m'), '{{%s}} {{job}}' % cluster)]),
+      g.heatmap('Relists', '', 'sum by (le) (%s)' % recorded('cluster:pleg_relist_duration_seconds_bucket:rate5m')),
+      g.lines('Relists, p99', '', 's', [q(recorded('cluster:pleg_relist_duration_seconds:p99_5m'), '{{%s}} {{job}}' % cluster)]),
 
       g.row('Calls to the runtimes'),
       g.lines('Calls a second', '', 'reqps', [q('sum by (operation_type) (%s)' % recorded('cluster:pleg_runtime_operations:rate5m'), '{{operation_type}}')]),
-      g.lines('Failed calls a second', 'DeadlineExceeded: the runtime hangs. Unavailable: it is gone.', 'reqps', [q('sum by (operation_type, grpc_code) (%s)' % recorded('cluster:pleg_runtime_operations_errors:rate5m'), '{{operation_type}} {{grpc_code}}')]),
+      g.lines('Failed calls a second', '', 'reqps', [q('sum by (operation_type) (%s)' % recorded('cluster:pleg_runtime_operations_errors:rate5m'), '{{operation_type}}')]),
       g.stacked('Containers', '', 'none', [q('sum by (container_state) (%s)' % recorded('cluster:pleg_running_containers:sum'), '{{container_state}}')]),
     ],
   )

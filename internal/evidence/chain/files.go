@@ -92,7 +92,8 @@ func (w *Walker) fileWait(ctx context.Context, pid, tid int, channel string, cal
 	}
 	link := health.Link{
 		Kind: health.KindMount, Name: clean(m.Point), State: health.LinkBlocked,
-		Evidence: fmt.Sprintf("%s on %s (%s)", clean(m.Type), clean(m.Source), clean(m.Device)),
+		Evidence:    fmt.Sprintf("%s on %s (%s)", clean(m.Type), clean(m.Source), clean(m.Device)),
+		Fingerprint: mountFingerprint(m.Type, m.Source),
 	}
 	out.links = []health.Link{link}
 	switch {
@@ -235,5 +236,19 @@ func (w *Walker) device(ctx context.Context, m proc.Mount) (health.Link, bool) {
 	if file, err := os.ReadFile(filepath.Join(w.sysfs, "dev/block", m.Device, "loop/backing_file")); err == nil {
 		evidence += "; its file is " + clean(strings.TrimSpace(string(file)))
 	}
-	return health.Link{Kind: health.KindDevice, Name: clean(name), State: health.LinkBlocked, Evidence: evidence}, true
+	return health.Link{
+		Kind: health.KindDevice, Name: clean(name), State: health.LinkBlocked, Evidence: evidence,
+		Fingerprint: deviceFingerprint(m.Type, w.deviceModel(m.Device)),
+	}, true
+}
+
+// deviceModel returns the model of a block device, or of the disk of a partition;
+// empty if it has none.
+func (w *Walker) deviceModel(device string) string {
+	for _, file := range []string{"device/model", "../device/model"} {
+		if b, err := w.reader.Read(w.sysfs + "/dev/block/" + device + "/" + file); err == nil {
+			return string(b)
+		}
+	}
+	return ""
 }
