@@ -31,7 +31,8 @@ LABEL org.opencontainers.image.title="plegd" \
       org.opencontainers.image.created="${BUILD_DATE}"
 # root on purpose. The runtime's socket is root:root 0660 on every distribution,
 # and whoever may open it is root on the node in effect; another user here would
-# only look safer. plegd needs no capability: drop them all, mount the root file
+# only look safer. plegd needs one capability, SYS_PTRACE, to read where a thread of
+# the runtime waits in the kernel: drop all others, mount the root file
 # system read-only, and give it the host's pid and network namespaces (it reads
 # the runtime's processes and the accept queue of its socket).
 USER 0:0

@@ -120,22 +120,22 @@ e2e-advice: build ## Restart the runtime in each fault for which a restart may h
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart|TestSteps|TestServiceSteps|TestEveryStep' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-casebook
-e2e-casebook: build ## Make public incidents again on real runtimes and write what plegd says of each into docs/casebook.md: make e2e-casebook [CASES=regexp] [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
+e2e-casebook: build ## Make public incidents again on real runtimes and write what plegd says of each into docs/results/casebook.md: make e2e-casebook [CASES=regexp] [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-casebook: needs root: it starts runtimes and stops and starves them" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@mkdir -p build/casebook
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_CASEBOOK_RESULTS="$(CURDIR)/build/casebook" CASES="$(CASES)" RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
 	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestCaseBook $(E2EFLAGS) ./test/faults/ || failed=1; \
-	$(GO) run ./test/faults/casebook -results build/casebook -write docs/casebook.md && [ -z "$${failed:-}" ]
+	$(GO) run ./test/faults/casebook -results build/casebook -write docs/results/casebook.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-kubelet
-e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
+e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-kubelet: needs root: it starts nodes with a runtime and a kubelet" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	KUBELETS="$(or $(KUBELETS),1.36 1.34)" SCENARIOS="$(SCENARIOS)" KEEP="$(KEEP)" RUNS="$(RUNS)" LANES="$(if $(filter 1,$(LANES)),8,$(LANES))" \
 	  PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_KUBELET_RESULTS=$(CURDIR)/build/kubelet PLEGD_KUBELET_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
 	  $(GO) test -tags e2e -count=1 -parallel 256 -timeout 6h -v $(E2EFLAGS) ./test/kubelet/ || failed=1; \
-	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/kubelet.md -alerts deploy/prometheus/plegd.kubelet.test.yml && [ -z "$${failed:-}" ]
+	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/results/kubelet.md -alerts deploy/prometheus/plegd.kubelet.test.yml && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-cluster
 e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real Kubernetes with Prometheus, break its node, upgrade, uninstall: make e2e-cluster [CONTAINERD=1.6|1.7|2.1|2.4] [SCENARIOS=regexp] (root; builds Kubernetes once)
@@ -145,11 +145,11 @@ e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real
 	PLEGD_E2E_CONTAINERD="$(or $(CONTAINERD),2.4)" SCENARIOS="$(SCENARIOS)" PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_CLUSTER_RESULTS=$(CURDIR)/build/cluster \
 	  PLEGD_CLUSTER_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
 	  $(GO) test -tags e2e -count=1 -timeout 40m -v $(E2EFLAGS) ./test/cluster/ || failed=1; \
-	$(GO) run ./test/kubelet/table -results build/cluster -command "make e2e-cluster" -write docs/kubelet.md && [ -z "$${failed:-}" ]
+	$(GO) run ./test/kubelet/table -results build/cluster -command "make e2e-cluster" -write docs/results/kubelet.md && [ -z "$${failed:-}" ]
 
 .PHONY: diagnosis-table
-diagnosis-table: ## Write the results of make e2e-faults that are in build/faults into docs/diagnosis.md
-	$(GO) run ./test/faults/diagnosis -results build/faults -write docs/diagnosis.md
+diagnosis-table: ## Write the results of make e2e-faults that are in build/faults into docs/results/faults.md
+	$(GO) run ./test/faults/diagnosis -results build/faults -write docs/results/faults.md
 
 .PHONY: soak
 soak: build ## Live an ordinary day of a node in half an hour, in which plegd must raise no false alarm: make soak [DURATION=30m] (root)
@@ -211,17 +211,17 @@ soak-week: ## Play a week of relists, faults and flapping in fast forward: make 
 	TMPDIR=/dev/shm $(GO) test -count=1 -timeout 3h -v -run TestWeek ./internal/daemon -days $(or $(DAYS),7)
 
 .PHONY: bench
-bench: build ## Measure plegd, its parts, a plain client and the floor at 10 to 5000 pods, in one table: make bench [ARGS='-pods 110'] [WRITE=docs/performance.md]
+bench: build ## Measure plegd, its parts, a plain client and the floor at 10 to 5000 pods, in one table: make bench [ARGS='-pods 110'] [WRITE=docs/results/performance.md]
 	@$(GO) build -o build/bench ./bench
 	@bash bench/write.sh table "$(WRITE)" build/bench $(ARGS)
 
 .PHONY: bench-latency
-bench-latency: ## Measure the time from the end of a relist to the published verdict, also while ten scrapers ask: make bench-latency [WRITE=docs/performance.md]
+bench-latency: ## Measure the time from the end of a relist to the published verdict, also while ten scrapers ask: make bench-latency [WRITE=docs/results/performance.md]
 	@$(GO) build -o build/bench ./bench
 	@bash bench/write.sh latency "$(WRITE)" build/bench -mode latency -pods 110,5000 -window 1m $(ARGS)
 
 .PHONY: bench-faults
-bench-faults: build ## Measure what plegd spends while a runtime is stopped, out of descriptors or hangs: make bench-faults [WRITE=docs/performance.md]
+bench-faults: build ## Measure what plegd spends while a runtime is stopped, out of descriptors or hangs: make bench-faults [WRITE=docs/results/performance.md]
 	@$(GO) build -o build/bench ./bench
 	@bash bench/write.sh faults "$(WRITE)" build/bench -mode faults $(ARGS)
 
@@ -232,7 +232,7 @@ bench-profile: ## Show where the CPU time of the whole daemon goes at 110 pods, 
 	@$(GO) tool pprof -top -cum -nodecount 60 build/bench build/daemon.pprof 2>/dev/null | sed -n '/flat%/,$$p' | sed -E 's/\[go\.shape.*\]\)/[T])/; s#(github.com/plegd/plegd|google.golang.org)/##'
 
 .PHONY: bench-runtime
-bench-runtime: build ## Measure what a real runtime with 200 pods spends on each client: make bench-runtime [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio] [WRITE=docs/performance.md] (root)
+bench-runtime: build ## Measure what a real runtime with 200 pods spends on each client: make bench-runtime [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio] [WRITE=docs/results/performance.md] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make bench-runtime: needs root: it starts a runtime" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@$(GO) build -o build/bench ./bench
@@ -326,6 +326,14 @@ release: $(HELM_TOOL) ## Build everything of a release in dist/: archives, packa
 	rm -rf dist
 	$(MAKE) --no-print-directory packages image-oci
 	@GO="$(GO)" VERSION="$(VERSION)" BUILD_DATE="$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/release/release.sh
+
+.PHONY: nightly
+nightly: ## Run the long suites: release twice, systemd, page, events, the whole matrix, kubelets, cluster, soaks (root; hours)
+	@bash .ci/run nightly
+
+.PHONY: clean-dist
+clean-dist:
+	rm -rf dist
 
 .PHONY: clean
 clean: ## Remove what was built (the Go caches stay)

@@ -55,7 +55,7 @@ func metricSections() []struct {
 		},
 		{
 			"The event stream",
-			"Only with `--events=hint` or `evented`; see [events](events.md).",
+			"Only with `--events=hint` or `evented`; see [events](operating.md#events).",
 			[]string{
 				MetricEventedInUse, MetricEventedErrors, MetricEventedSuccess, MetricEventedEvents,
 			},

@@ -10,5 +10,5 @@
 // make of the chart's PodMonitor.
 //
 // `make e2e-cluster` runs it, and writes what plegd predicted beside what the API
-// server showed into docs/kubelet.md.
+// server showed into docs/results/kubelet.md.
 package cluster

@@ -16,7 +16,7 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// bookCase is a row of docs/casebook.md: a public incident, made again.
+// bookCase is a row of docs/results/casebook.md: a public incident, made again.
 type bookCase struct {
 	fault
 	// row is its number, form tells apart the ways in which it is made.
@@ -53,7 +53,7 @@ func needCase(t *testing.T, name string) {
 	}
 }
 
-// TestCaseBook makes the incidents of docs/casebook.md.
+// TestCaseBook makes the incidents of docs/results/casebook.md.
 func TestCaseBook(t *testing.T) {
 	runs := number(t, "RUNS")
 	for i := range bookCases {

@@ -36,7 +36,7 @@ var (
 	yetToBeAnswered = []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow}
 )
 
-// bookCases are the incidents of docs/casebook.md, as far as one runtime and plegd
+// bookCases are the incidents of docs/results/casebook.md, as far as one runtime and plegd
 // make them.
 var bookCases = []bookCase{
 	{

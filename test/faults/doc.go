@@ -19,7 +19,7 @@
 // list untried says why the others are not.
 //
 // TestCaseBook and what begins so make public incidents again, for
-// docs/casebook.md: `make e2e-casebook`.
+// docs/results/casebook.md: `make e2e-casebook`.
 //
 // It wants what test/e2e wants. The environment may say:
 //
@@ -34,7 +34,7 @@
 //	                    1.6, 1.7, 2.1 or 2.4; unset: the machine's own
 //	PLEGD_FAULTS_RESULTS
 //	                    a directory for the results; `make diagnosis-table`
-//	                    writes those of all runtimes into docs/diagnosis.md
+//	                    writes those of all runtimes into docs/results/faults.md
 //	PLEGD_E2E_CRICTL    crictl, for the steps that need it; unset: they are logged as
 //	                    not tried
 //	CASES               a regular expression for the cases of the case book ("1",

@@ -6,5 +6,5 @@
 // node's Ready condition. The scenario breaks the runtime or the kubelet; what
 // plegd predicted is then compared with what the kubelet did.
 //
-// `make e2e-kubelet` runs it and writes the table into docs/kubelet.md.
+// `make e2e-kubelet` runs it and writes the table into docs/results/kubelet.md.
 package kubelet

@@ -1,5 +1,5 @@
 // Package book is the form in which the case book keeps what its runs showed, one
-// file a case and runtime, for docs/casebook.md. It measures nothing and judges
+// file a case and runtime, for docs/results/casebook.md. It measures nothing and judges
 // nothing.
 package book
 

@@ -1,4 +1,4 @@
-// Command casebook writes the results of the case book into docs/casebook.md. It
+// Command casebook writes the results of the case book into docs/results/casebook.md. It
 // changes what stands between two marks and nothing else.
 package main
 

@@ -1,5 +1,5 @@
 // Command diagnosis writes the results of the fault matrix into
-// docs/diagnosis.md: one table, faults down and runtimes across. It changes what
+// docs/results/faults.md: one table, faults down and runtimes across. It changes what
 // stands between two marks and nothing else.
 package main
 

@@ -1,5 +1,5 @@
 // Package results is the form in which one run of the fault matrix keeps what it
-// measured, one file a runtime, so that docs/diagnosis.md can show several runtimes
+// measured, one file a runtime, so that docs/results/faults.md can show several runtimes
 // in one table. It measures nothing and judges nothing.
 package results
 

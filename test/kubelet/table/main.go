@@ -1,6 +1,6 @@
 // Command table writes what make e2e-kubelet or make e2e-cluster recorded into
-// docs/kubelet.md, one line a scenario and kubelet version, and into a test for
-// promtool that replays it against the alert rules. Of docs/kubelet.md it changes what stands between two
+// docs/results/kubelet.md, one line a scenario and kubelet version, and into a test for
+// promtool that replays it against the alert rules. Of docs/results/kubelet.md it changes what stands between two
 // marks and nothing else.
 package main
 

@@ -1,0 +1,132 @@
+// Package docs checks the pages that a user reads: links, make targets, and commands.
+// It runs every plegd command of their code blocks beside a simulated runtime. It needs
+// no root and no network.
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// pages returns the user's pages: path from the root to text.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/reasons/*.md", "deploy/*/README.md", "deploy/helm/plegd/README.md"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no page matches %s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[strings.TrimPrefix(path, root+"/")] = string(text)
+		}
+	}
+	return out
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	target  = regexp.MustCompile("(?:`|^    |&& )make ([a-z0-9][a-z0-9-]*)")
+)
+
+// anchor returns the fragment that GitHub gives a heading.
+func anchor(title string) string {
+	title = regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(title), "")
+	return strings.ReplaceAll(title, " ", "-")
+}
+
+func hasAnchor(text, fragment string) bool {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		if anchor(m[1]) == fragment {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLinks follows the relative links of every page.
+func TestLinks(t *testing.T) {
+	for page, text := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			path, fragment, _ := strings.Cut(m[1], "#")
+			to := filepath.Join(root, filepath.Dir(page), path)
+			if path == "" {
+				to = filepath.Join(root, page)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", page, m[1])
+				continue
+			}
+			if fragment == "" {
+				continue
+			}
+			if there, err := os.ReadFile(to); err != nil || !hasAnchor(string(there), fragment) {
+				t.Errorf("%s: %s has no heading for #%s", page, to, fragment)
+			}
+		}
+	}
+}
+
+// TestTargets finds the make targets of every page in the Makefile.
+func TestTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range pages(t) {
+		for _, line := range strings.Split(text, "\n") {
+			for _, m := range target.FindAllStringSubmatch(line, -1) {
+				if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+					t.Errorf("%s: the Makefile has no target %s", page, m[1])
+				}
+			}
+		}
+	}
+}
+
+var inline = regexp.MustCompile("`plegd ([a-z]+)([^`]*)`")
+
+// TestFlags finds every command and flag that a page names in that command's help.
+func TestFlags(t *testing.T) {
+	binary := build(t)
+	help := map[string]string{}
+	for page, text := range pages(t) {
+		for _, m := range inline.FindAllStringSubmatch(text, -1) {
+			if _, ok := help[m[1]]; !ok {
+				out, err := exec.Command(binary, m[1], "--help").CombinedOutput()
+				if err != nil {
+					t.Errorf("%s: plegd %s: %v", page, m[1], err)
+				}
+				help[m[1]] = string(out)
+			}
+			for _, flag := range regexp.MustCompile(`--[a-z][a-z.-]*`).FindAllString(m[2], -1) {
+				if !strings.Contains(help[m[1]], flag) {
+					t.Errorf("%s: plegd %s has no flag %s", page, m[1], flag)
+				}
+			}
+		}
+	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "plegd")
+	if out, err := exec.Command("go", "build", "-o", binary, "github.com/plegd/plegd/cmd/plegd").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
