@@ -1,19 +1,14 @@
-// Command bench measures what plegd costs, beside two clients of the same runtime
-// in the same run:
+// Command bench measures what plegd costs the node, and fails if a limit is broken. It
+// runs the whole daemon beside a plain client, which decodes both lists with the generated
+// code, groups them by pod and compares them with the last ones. Both talk to one
+// `plegd simulate`, at the same time and once a second.
 //
-//	floor   the bytes of both lists received and not decoded
-//	plain   both lists decoded by the generated client, grouped by pod and
-//	        compared with the last ones in the straightforward way
-//
-// and shows where it goes: each part of plegd runs beside them in a process of its
-// own. All talk to one fake runtime, which marshals each answer again and in
-// another order, over a unix socket, once a second and at the same time.
-//
-// What counts are the ratios of one run; times are this machine's.
+// The ratios of one run count; times are this machine's.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,78 +17,150 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// config is what a run is told.
-type config struct {
-	pods, containers int
-	window           time.Duration
-	plegd            string
-	profile          string
+// limit is the most that plegd may cost at a number of pods.
+type limit struct {
+	pods     int
+	perPlain float64 // CPU time of the whole daemon, as a ratio to the plain client's
+	resident float64 // MiB
 }
 
+var limits = []limit{{110, 1, 32}, {500, .45, 36}, {5000, .25, 64}}
+
+// Limits at every number of pods.
+const (
+	scrapeLimit = 2 * time.Millisecond // CPU time of one scrape
+	seriesLimit = 200
+)
+
+const (
+	containers  = 2
+	scrapeEvery = 15 * time.Second
+	// plainArg as the first argument makes this program the plain client.
+	plainArg = "plain"
+)
+
 func main() {
-	if filepath.Base(os.Args[0]) == shimName { // startShims
+	if filepath.Base(os.Args[0]) == shimName { // See startPods.
 		select {}
 	}
-	if len(os.Args) > 1 && os.Args[1] == childArg {
-		if err := child(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	runtime.LockOSThread() // the children die with this thread
-	cfg := config{}
-	mode := flag.String("mode", "table", "table: plegd, its parts and the other clients; latency: from the end of a list to the verdict; faults: plegd's CPU time during faults; runtime: what a runtime that is there spends on each; soak: a day of relists back to back")
-	sizes := flag.String("pods", "10,110,500,2000,5000", "table: numbers of `pods`, separated by commas")
-	flag.IntVar(&cfg.containers, "containers", 2, "containers in each pod")
-	flag.DurationVar(&cfg.window, "window", 30*time.Second, "how long each line is measured")
-	flag.StringVar(&cfg.plegd, "plegd", "build/plegd", "the `binary`")
-	flag.StringVar(&cfg.profile, "profile", "", "latency: `file` for a CPU profile of the daemon")
-	relists := flag.Int("relists", 86400, "soak: how many relists")
-	socket := flag.String("socket", "", "runtime: its `path`")
-	pid := flag.Int("pid", 0, "runtime: its `process`, whose CPU time is read")
-	metrics := flag.String("metrics", "", "runtime: the `URL` of its metrics, which count its allocations")
-	log := flag.String("log", "", "runtime: its log `file`, whose lines are counted")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	pods, err := numbers(*sizes)
-	switch {
-	case err != nil:
-	case *mode == "table":
-		err = table(ctx, cfg, pods)
-	case *mode == "latency":
-		err = latencies(ctx, cfg, pods)
-	case *mode == "faults":
-		err = faults(ctx, cfg)
-	case *mode == "runtime":
-		err = against(ctx, cfg, *socket, watched{*pid, *metrics, *log})
-	case *mode == "soak":
-		err = soak(ctx, cfg, 110, *relists)
-	default:
-		err = fmt.Errorf("-mode: %q is none of table, latency, faults, runtime, soak", *mode)
-	}
-	if err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// numbers reads a list of numbers of pods.
-func numbers(list string) ([]int, error) {
-	var out []int
-	for field := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(field))
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-pods: %q is no number of pods", field)
-		}
-		out = append(out, n)
+func run(ctx context.Context) error {
+	if len(os.Args) > 2 && os.Args[1] == plainArg {
+		return runPlain(ctx, os.Args[2])
 	}
-	return out, nil
+	runtime.LockOSThread() // Pdeathsig: the children end with this thread.
+	only := flag.Int("pods", 0, "measure this `number` of pods only; 0: 110, 500 and 5000")
+	window := flag.Duration("window", 30*time.Second, "how long each line is measured")
+	plegd := flag.String("plegd", "build/plegd", "the `binary`")
+	flag.Parse()
+
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return fmt.Errorf("read the load: %w", err)
+	}
+	fmt.Printf("%s; %s, %d cores, load %s\n", time.Now().UTC().Format("2006-01-02"), runtime.Version(), runtime.NumCPU(),
+		strings.Join(strings.Fields(string(load))[:3], " "))
+	fmt.Printf("CPU ms/s over %s; %d containers a pod; a scrape every %s.\n", *window, containers, scrapeEvery)
+	fmt.Printf("%5s %7s %7s %7s %10s %10s %7s\n", "pods", "plegd", "plain", "ratio", "resident", "scrape", "series")
+	var broken []string
+	for _, l := range limits {
+		if *only != 0 && *only != l.pods {
+			continue
+		}
+		r, err := measure(ctx, *plegd, l.pods, *window)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%5d %7.2f %7.2f %7.2f %6.1f MiB %7.2f ms %7d\n", l.pods, ms(r.whole), ms(r.plain), r.ratio(), r.resident, ms(r.scrape), r.series)
+		broken = append(broken, r.broken(l)...)
+	}
+	if len(broken) > 0 {
+		return errors.New("limits broken: " + strings.Join(broken, "; "))
+	}
+	return nil
+}
+
+// row is a line of the table: CPU times per second.
+type row struct {
+	whole, plain time.Duration
+	scrape       time.Duration // of one scrape
+	resident     float64       // MiB
+	series       int
+}
+
+func (r *row) ratio() float64 { return ms(r.whole) / ms(r.plain) }
+
+func (r *row) broken(l limit) (out []string) {
+	for _, c := range []struct {
+		name      string
+		got, most float64
+	}{
+		{"plegd/plain", r.ratio(), l.perPlain},
+		{"resident MiB", r.resident, l.resident},
+		{"scrape ms", ms(r.scrape), ms(scrapeLimit)},
+		{"series", float64(r.series), seriesLimit},
+	} {
+		if c.got > c.most {
+			out = append(out, fmt.Sprintf("%d pods: %s is %.2f, at most %g", l.pods, c.name, c.got, c.most))
+		}
+	}
+	return out
+}
+
+// measure runs plegd and the plain client beside each other.
+func measure(ctx context.Context, binary string, pods int, window time.Duration) (*row, error) {
+	n, err := newNode(ctx, binary, pods)
+	if err != nil {
+		return nil, err
+	}
+	defer n.close()
+	d, err := n.startDaemon(ctx, binary)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := n.startSelf(ctx, plainArg, n.socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.settled(ctx); err != nil {
+		return nil, err
+	}
+	relists, err := d.relists(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, start := &row{}, time.Now()
+	whole, other := cpuOf(d.pid), cpuOf(plain)
+	for left := window; left > 0; left -= scrapeEvery {
+		if err := wait(ctx, min(left, scrapeEvery)); err != nil {
+			return nil, err
+		}
+		if r.series, err = d.scrape(ctx); err != nil {
+			return nil, err
+		}
+	}
+	passed := time.Since(start).Seconds()
+	r.whole = time.Duration(float64(cpuOf(d.pid)-whole) / passed)
+	made, err := d.relists(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The plain client makes one relist a second, plegd one a second after the last has ended.
+	r.plain = time.Duration(float64(cpuOf(plain)-other) / passed * float64(made-relists) / passed)
+	r.resident = resident(d.pid)
+	r.scrape, err = d.scrapeCost(ctx, r.whole.Seconds())
+	return r, err
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
@@ -106,4 +173,16 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// resident is the resident set of a process, in MiB.
+func resident(pid int) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // 0 if the process is gone
+	for line := range strings.Lines(string(text)) {
+		if kb, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			n, _ := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 64)
+			return n / 1024
+		}
+	}
+	return 0
 }
