@@ -80,7 +80,6 @@ func (j *judge) attend(s *health.Snapshot, now time.Time) {
 	}
 	if on := now.Before(j.attention.until); j.attention.set(on) {
 		j.d.sources.Alert(on)
-		j.d.activity.Alert(on)
 		if on {
 			j.d.dialer.Kick()
 		}

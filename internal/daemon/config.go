@@ -134,7 +134,7 @@ func (c *Config) given(flag string) bool { return c.Given != nil && c.Given(flag
 // dialer returns how to connect to the runtime's socket at path; nil: plainly.
 func (c *Config) dialer(path func() string) func(context.Context) (net.Conn, error) {
 	if c.Dial == nil && c.lookFirst {
-		return evidence.LookFirst(c.ProcFS, path)
+		return evidence.LookFirst(path)
 	}
 	return c.Dial
 }

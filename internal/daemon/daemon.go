@@ -103,7 +103,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.judge = &judge{
 		d: d, paused: newPauses(d.activity.Value), attention: newAttention(), news: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
-	for _, s := range d.sources.All {
+	for _, s := range d.sources.Sources() {
 		s.Notify(d.judge.poke)
 	}
 	d.judge.begin(d.started)
@@ -182,9 +182,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.events != nil {
 		tasks = append(tasks, d.events)
 	}
-	for _, s := range d.sources.All {
-		tasks = append(tasks, s)
-	}
+	tasks = append(tasks, d.sources)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tasks {
 		group.Go(func() error {

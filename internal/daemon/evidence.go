@@ -91,11 +91,11 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 	return e
 }
 
-// tell says once of each source why it does not answer.
+// tell logs each source that fails, and each that recovers.
 func (s *sources) tell(log *zap.Logger) {
-	for _, src := range s.All {
+	for _, src := range s.Sources() {
 		state, ok := src.Source()
-		if !ok || state.Up || state.Kept {
+		if state.Kept {
 			continue
 		}
 		failed := s.failed[src.String()]
@@ -103,11 +103,15 @@ func (s *sources) tell(log *zap.Logger) {
 			failed = &logging.OnChange[string]{}
 			s.failed[src.String()] = failed
 		}
-		if _, changed := failed.Set(state.Err); !changed {
-			continue
+		before, changed := failed.Set(state.Err)
+		switch {
+		case !changed:
+		case state.Err != "":
+			log.Info("a source of evidence does not answer; reasons that need it are not named",
+				zap.String("source", src.String()), zap.String("error", state.Err),
+				zap.Time("at", state.At.Round(time.Millisecond)))
+		case ok && before != "":
+			log.Info("a source of evidence answers again", zap.String("source", src.String()))
 		}
-		log.Info("a source of evidence does not answer; reasons that need it are not named",
-			zap.String("source", src.String()), zap.String("error", state.Err),
-			zap.Time("at", state.At.Round(time.Millisecond)))
 	}
 }

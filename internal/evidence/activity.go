@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	activityPeriod = 2 * time.Second
-	activityCalm   = 5 * time.Second
+	activityEvery = 2 // ticks
+	activityCalm  = 5
 	// usualSpacing is the most time between two samples that count for the usual
 	// rate: what lies in between a pause is not usual.
-	usualSpacing = 2 * activityCalm
+	usualSpacing = 2 * activityCalm * tick
 	// recentWeight is how much the newest rate counts beside those before.
 	recentWeight = 0.25
 )
@@ -36,7 +36,7 @@ type Activity struct {
 func NewActivity(root string) *Watch[Activity] {
 	var last Activity
 	path := filepath.Join(root, "stat")
-	return NewWatch(Spec[Activity]{Name: "activity", Period: activityPeriod, Calm: activityCalm, Timeout: time.Second, Gather: func(context.Context) (*Activity, error) {
+	return NewWatch(Spec[Activity]{Name: "activity", Every: activityEvery, Calm: activityCalm, Timeout: time.Second, Gather: func(context.Context) (*Activity, error) {
 		b, err := proc.ReadFile(path)
 		if err != nil {
 			return nil, err

@@ -37,9 +37,8 @@ type cgroupSource struct {
 // another /sys, than the node's.
 func NewCgroup(procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: cgroup.NewTree(procfs, sysfs)}
-	c.tree.Reader.Keep = keepOpen(keptFiles)
 	return NewWatch(Spec[health.Cgroup]{
-		Name: "cgroup", Period: time.Second, Calm: 3 * time.Second, Timeout: 500 * time.Millisecond,
+		Name: "cgroup", Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
 	})
 }

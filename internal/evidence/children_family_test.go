@@ -82,29 +82,6 @@ func TestChildrenFamily(t *testing.T) {
 	}
 }
 
-// TestChildrenSettled: what is of no interest is not looked at every time, and
-// what its pid becomes is seen all the same.
-func TestChildrenSettled(t *testing.T) {
-	root := t.TempDir()
-	process(t, root, 1, 0, "systemd", 'S')
-	process(t, root, 100, 1, "containerd", 'S')
-	process(t, root, 500, 1, "bash", 'S')
-	w := childrenOf(root, "testdata/none", 100)
-	gatherChildren(t, w)
-	if !w.settled[500] || w.settled[100] {
-		t.Fatalf("settled: %v", w.settled)
-	}
-	process(t, root, 500, 1, "containerd-shim", 'S')
-	for i := range settledRounds {
-		if gatherChildren(t, w).Shims == 1 {
-			return
-		}
-		if i == settledRounds-1 {
-			t.Errorf("a shim was not seen in %d looks", settledRounds)
-		}
-	}
-}
-
 // TestChildrenBlockedThread: the first thread of a shim sleeps while another is
 // stuck. It is so as long as that one is, also where it runs in between: a disk that is
 // throttled lets it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
@@ -16,7 +17,7 @@ const (
 	dockerNamespace = "moby"
 )
 
-// childrenOwner decides whose a shim or conmon is, by its arguments. They are:
+// childrenOwner decides whose a shim or conmon is, by its arguments:
 //
 //	containerd 1.6 to 2.4  containerd-shim-runc-v2 -namespace k8s.io -id ID -address SOCKET
 //	dockerd                the same with -namespace moby
@@ -24,26 +25,23 @@ const (
 //	podman                 conmon -c ID -n NAME --exit-command PATH ...
 //
 // A shim is the runtime's if it was started for the runtime's socket and in its
-// namespace: a containerd may serve both the kubelet and dockerd. A conmon is
-// CRI-O's if it has a name of the kubelet's and no exit command.
+// namespace: a containerd may serve both the kubelet and dockerd. A conmon is CRI-O's if
+// it has a name of the kubelet's and no exit command.
 type childrenOwner struct {
 	runtime proc.ID
-	socket  string   // the path that sockets were taken from
-	sockets []string // the paths of the runtime's socket, none: not known
+	socket  string   // the path that sockets were resolved from
+	sockets []string // the paths of the runtime's socket
 	crio    bool
 	docker  bool // behind cri-dockerd
 	looker  pathLooker
 }
 
-// look takes note of the runtime. The path is resolved once for each process: it
-// may lead to another runtime later.
-func (o *childrenOwner) look(ctx context.Context, c *childrenSource, runtime int) {
-	s, err := c.reader.Stat(c.procfs, runtime)
-	if err != nil {
-		return
-	}
-	socket := c.socket()
-	if s.ID() == o.runtime && socket == o.socket {
+// update reads the runtime. The path is resolved once for each process: it may lead to
+// another runtime later.
+func (o *childrenOwner) update(ctx context.Context, c *childrenSource, all *node.Processes) {
+	s, ok := all.ByPID[c.runtime]
+	socket := c.opts.Socket()
+	if !ok || s.ID() == o.runtime && socket == o.socket {
 		return
 	}
 	o.runtime, o.socket, o.sockets = s.ID(), socket, nil
@@ -52,16 +50,13 @@ func (o *childrenOwner) look(ctx context.Context, c *childrenSource, runtime int
 	if socket == "" {
 		return
 	}
-	if o.looker.look == nil {
-		o.looker.look = lookAt
-	}
 	for _, name := range o.looker.at(ctx, socket).names {
-		o.sockets = append(o.sockets, plainPath(name))
+		o.sockets = append(o.sockets, runPath(name))
 	}
 }
 
-// owns reports whether a shim or conmon is the runtime's. One whose arguments are
-// not known is not.
+// owns reports whether a shim or conmon is the runtime's. One whose arguments are not
+// known is not.
 func (o *childrenOwner) owns(comm string, args []string) bool {
 	switch {
 	case o.socket == "":
@@ -76,5 +71,27 @@ func (o *childrenOwner) owns(comm string, args []string) bool {
 		namespace = dockerNamespace
 	}
 	address := proc.ArgValue(args, "address")
-	return address != "" && slices.Contains(o.sockets, plainPath(address)) && proc.ArgValue(args, "namespace") == namespace
+	return address != "" && slices.Contains(o.sockets, runPath(address)) && proc.ArgValue(args, "namespace") == namespace
 }
+
+// runPath is the path of a socket for a comparison: /var/run is /run everywhere.
+func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
+
+// sandboxOf returns the id of the sandbox that a shim or conmon serves, "" where its
+// arguments do not name one: a shim's -id is that of its pod's sandbox; a conmon's -c is
+// a container's, and only that of the infra container, k8s_POD_, is the sandbox's too.
+func sandboxOf(comm string, args []string) string {
+	id := proc.ArgValue(args, "id")
+	if strings.HasPrefix(comm, "conmon") {
+		id = ""
+		if strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_POD_") {
+			id = proc.ArgValue(args, "c")
+		}
+	}
+	if len(id) > 128 || strings.Trim(id, idChars) != "" {
+		return ""
+	}
+	return id
+}
+
+const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."

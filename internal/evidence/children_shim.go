@@ -11,22 +11,30 @@ import (
 // maxShimThreads bounds the threads of a shim that are read.
 const maxShimThreads = 64
 
-// shimState tells how a shim is stuck, and since when; "" when it is not. One
-// that looks asleep is looked at more closely when it is its turn, and as long
-// as it was stuck before.
+// shim is what is remembered of a shim or conmon that looks stuck.
+type shim struct {
+	state string
+	since time.Time
+	tid   int // the stuck thread
+	round int // of the sample
+}
+
+// shimState returns how a shim is stuck and since when; "" where it is not. One that
+// looks asleep is read more closely in its turn, and as long as it was stuck before.
 func (c *childrenSource) shimState(s proc.Stat, now time.Time, closely bool) (state string, since time.Time) {
 	known := c.shims[s.ID()]
-	next := &shim{since: now, seen: c.round}
+	next := &shim{since: now, round: c.round}
+	frozen := func(by func(cgroup.Paths) (string, bool)) bool { return c.isFrozen(s.PID, by) }
 	switch state := proc.ThreadState(s.State); {
 	case state == "T":
 		next.state = "T"
 	case state == "D":
 		next.state, next.tid = "D", s.PID
-		if c.isFrozen(s.PID, c.tree.FrozenV1) {
-			next.state, next.tid = c.frozenShim(c.tree.FrozenV1), 0
+		if frozen(c.tree.FrozenV1) {
+			next.state, next.tid = c.frozenState(c.tree.FrozenV1), 0
 		}
-	case (closely || known != nil && known.state == "F") && c.isFrozen(s.PID, c.tree.FrozenV2):
-		next.state = c.frozenShim(c.tree.FrozenV2)
+	case (closely || known != nil && known.state == "F") && frozen(c.tree.FrozenV2):
+		next.state = c.frozenState(c.tree.FrozenV2)
 	case known != nil && known.tid != 0 && c.threadState(s.PID, known.tid) != "":
 		next.state, next.tid = c.threadState(s.PID, known.tid), known.tid
 	case closely:
@@ -36,39 +44,38 @@ func (c *childrenSource) shimState(s proc.Stat, now time.Time, closely bool) (st
 		delete(c.shims, s.ID())
 		return "", time.Time{}
 	}
-	same := known != nil && known.state == next.state && known.seen == c.round-1 && known.tid == next.tid
+	same := known != nil && known.state == next.state && known.round == c.round-1 && known.tid == next.tid
 	if same {
 		next.since = known.since
 	}
 	c.shims[s.ID()] = next
 	if next.tid != 0 && !same {
-		return "", time.Time{} // everybody waits for a disk now and then
+		return "", time.Time{} // a healthy one waits for a disk now and then
 	}
 	return next.state, next.since
 }
 
-// frozenShim is the state of a shim in a frozen cgroup: "" while the runtime is
-// frozen too. A service's freezer holds both, and the shim is not the cause.
-func (c *childrenSource) frozenShim(frozen func(cgroup.Paths) (string, bool)) string {
-	if c.isFrozen(c.runtime, frozen) {
+// frozenState is the state of a shim in a frozen cgroup: "" while the runtime is frozen
+// too. A service's freezer holds both, and the shim is not the cause.
+func (c *childrenSource) frozenState(by func(cgroup.Paths) (string, bool)) string {
+	if c.isFrozen(c.runtime, by) {
 		return ""
 	}
 	return "F"
 }
 
-// isFrozen reports whether the cgroup of a process is frozen.
-func (c *childrenSource) isFrozen(pid int, frozen func(cgroup.Paths) (string, bool)) bool {
+func (c *childrenSource) isFrozen(pid int, by func(cgroup.Paths) (string, bool)) bool {
 	m, err := c.tree.Of(pid)
 	if err != nil {
 		return false
 	}
-	_, is := frozen(m)
+	_, is := by(m)
 	return is
 }
 
 // stuckThread returns a thread that is stuck and its state, 0 for none.
 func (c *childrenSource) stuckThread(pid int) (tid int, state string) {
-	tids, err := proc.Numbers(proc.Path(c.procfs, pid, "task"), maxShimThreads)
+	tids, err := proc.Numbers(proc.Path(c.opts.ProcFS, pid, "task"), maxShimThreads)
 	if err != nil {
 		return 0, ""
 	}
@@ -83,7 +90,7 @@ func (c *childrenSource) stuckThread(pid int) (tid int, state string) {
 // threadState is D for a thread in D, S for one that sleeps without waiting for work,
 // "" for any other.
 func (c *childrenSource) threadState(pid, tid int) string {
-	dir := proc.Path(c.procfs, pid, "task")
+	dir := proc.Path(c.opts.ProcFS, pid, "task")
 	b, err := c.reader.ReadRecord(dir + "/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
 		return ""

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -25,7 +26,9 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
-	c := newChildrenSource(procfs, sysfs, func() int { return pid }, func() string { return "" })
+	c := newChildrenSource(ChildrenOptions{
+		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: func() string { return "" },
+	})
 	if procfs != "/proc" {
 		c.up = func() time.Duration { return fixtureUp }
 	}
@@ -155,14 +158,6 @@ func TestChildrenAge(t *testing.T) {
 	}
 }
 
-// TestChildrenSooner: three times a second while one is stuck.
-func TestChildrenSooner(t *testing.T) {
-	w := NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: func() int { return 0 }, Socket: func() string { return "" }})
-	if w.spec.Urgent(&health.Children{Shims: 3}) || !w.spec.Urgent(&health.Children{Stuck: []health.Child{{PID: 1}}}) || w.spec.Fast != 300*time.Millisecond {
-		t.Error("the next look is not sooner while a shim is stuck, or is otherwise")
-	}
-}
-
 func TestChildrenNone(t *testing.T) {
 	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 0).gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v", v, err)
@@ -174,17 +169,6 @@ func TestChildrenNone(t *testing.T) {
 	cancel()
 	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 1000).gather(ctx); err == nil {
 		t.Errorf("%+v, want an error when the time is over", v)
-	}
-}
-
-func TestIsShim(t *testing.T) {
-	for comm, want := range map[string]bool{
-		"containerd-shim": true, "conmon": true, "conmonrs": true,
-		"containerd": false, "conmon-x": false, "runc": false, "": false, "containerd-sh": false,
-	} {
-		if isShim(comm) != want {
-			t.Errorf("%q: %v", comm, !want)
-		}
 	}
 }
 
@@ -266,7 +250,7 @@ func TestForeignShim(t *testing.T) {
 		"dockerd on the same containerd": {7, socket, []int{14}, nil, "ghi"},
 	} {
 		c := childrenOf(root, "testdata/none", tt.runtime)
-		c.socket = func() string { return tt.socket }
+		c.opts.Socket = func() string { return tt.socket }
 		for range 3 { // settled or not
 			v := gatherChildren(t, c)
 			if got := pidsOf(v.Stuck); !slices.Equal(got, tt.stuck) || v.Shims != len(tt.stuck) || len(got) > 0 && v.Stuck[0].Sandbox != tt.sandboxes {
@@ -301,7 +285,8 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 			process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
 			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
 			evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
-			w := newChildrenSource(root, sys, func() int { return 5 }, func() string { return socket })
+			w := childrenOf(root, sys, 5)
+			w.opts.Socket = func() string { return socket }
 			w.up = func() time.Duration { return fixtureUp }
 			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
 				evidencetest.WriteTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
@@ -315,9 +300,9 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 	}
 }
 
-// TestChildrenSearch: a new shim is found by the next search, which comes sooner
-// while something may be wrong or a pod has changed; a known one is seen to stop in
-// between, and seen to have ended although another process has its pid.
+// TestChildrenSearch: a new shim is found by the next pass over all processes, which
+// comes sooner while something may be wrong or a pod has changed. A known one is seen to
+// stop in between, and to have ended although another process has its pid.
 func TestChildrenSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const socket = "/run/containerd/containerd.sock"
@@ -328,10 +313,10 @@ func TestChildrenSearch(t *testing.T) {
 		process(t, root, 1, 0, "systemd", 'S')
 		process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
 		shim(60, 'S')
-		changes := uint64(0)
+		changes, calm := uint64(0), true
 		w := NewChildren(ChildrenOptions{
-			ProcFS: root, SysFS: t.TempDir(), PID: func() int { return 5 }, Socket: func() string { return socket },
-			Changes: func() uint64 { return changes }, SearchAgain: 2 * time.Second, SearchCalm: 10 * time.Second,
+			ProcFS: root, SysFS: t.TempDir(), Table: node.NewTable(root), PID: func() int { return 5 }, Socket: func() string { return socket },
+			Changes: func() uint64 { return changes }, Calm: func() bool { return calm },
 		})
 		expect := func(what string, shims, stuck int) {
 			t.Helper()
@@ -343,40 +328,26 @@ func TestChildrenSearch(t *testing.T) {
 				t.Errorf("%s: %d shims, %d stuck; want %d and %d", what, v.Shims, len(v.Stuck), shims, stuck)
 			}
 		}
-		turns := func() { // after which each shim has been looked at
-			for range calmRounds - 1 {
-				if _, err := w.spec.Gather(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
 		expect("at first", 1, 0)
 		shim(61, 'S')
-		later(3 * time.Second)
-		expect("after 3 s", 1, 0)
+		later(familyInterval)
+		expect("in the steady state", 1, 0)
 		shim(60, 'T')
-		turns()
 		expect("the known one is stopped", 1, 1)
-		expect("it still is", 1, 1)
 		shim(60, 'S')
 		expect("it continues", 1, 0)
-		expect("it still does", 1, 0)
-		later(8 * time.Second)
-		expect("after 11 s", 2, 0)
+		later(familyCalm)
+		expect("after the long interval", 2, 0)
 		shim(62, 'S')
 		changes++
-		later(time.Second)
-		expect("1 s after a pod has changed", 2, 0)
-		later(time.Second)
-		expect("2 s after", 3, 0)
+		expect("a pod has changed", 2, 0)
+		later(familyInterval)
+		expect("after the short interval", 3, 0)
 		shim(63, 'S')
-		w.Alert(true)
-		later(2 * time.Second)
+		calm = false
+		later(familyInterval)
 		expect("something may be wrong", 4, 0)
-		w.Alert(false)
-		evidencetest.WriteTree(t, root, map[string]string{"63/task/63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
-		later(time.Second)
-		turns()
+		evidencetest.WriteTree(t, root, map[string]string{"63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
 		expect("another process has its pid", 3, 0)
 	})
 }

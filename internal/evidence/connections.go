@@ -3,243 +3,170 @@ package evidence
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// One question costs as much as dumpRows rows of a dump of all connected
-	// sockets (measured: 15 µs and 2 µs). With more than tableRows in the table
-	// there is no dump; each sample then asks about endsAtOnce connections.
-	dumpRows   = 8
-	tableRows  = 4000
-	endsAtOnce = 64
-
-	// A client may leave a little unread for as long as it likes: somebody who
-	// has connected and says nothing never reads the server's SETTINGS, and harms
-	// nobody. The runtime is held up when its writes go no further: HTTP/2 lets
-	// 64 KiB go out that the client has not taken, and the kernel lets 208 KiB of
-	// its memory wait (net.core.wmem_default), which small messages fill with a
-	// few thousand bytes. These are about half of either.
+	// A client that has connected and never reads the server's SETTINGS harms nobody.
+	// The runtime is held up when its writes block: HTTP/2 sends 64 KiB that the client
+	// has not taken, and the kernel queues 208 KiB of its memory
+	// (net.core.wmem_default). These are about half of either.
 	stuckUnread = 32 << 10
 	stuckUnsent = 128 << 10
-
-	// connectionsPeriod is how often the connections are looked at, connectionsSoon
-	// while one of them holds up the runtime, or may.
-	connectionsPeriod = 5 * time.Second
-	connectionsSoon   = time.Second
-
-	// stuckMax limits the clients that are named.
-	stuckMax = 16
+	// maxStuck bounds the clients that are named.
+	maxStuck = 16
+	// holderSearchInterval is the time between two searches for the process of a client
+	// that could not be found.
+	holderSearchInterval = 30 * time.Second
+	// dumpShare bounds the time of the dumps: after one, nothing is dumped for so many
+	// times as long.
+	dumpShare = 50
 )
 
-// NewConnections watches the accepted connections of the listener at path, which
-// returns "" while there is none, every five seconds, and every second while one
-// holds up the runtime: whether the runtime reads
-// what it is sent, and which of its clients do not read what it sends.
+// NewConnections returns the source of the accepted connections of the listener at path:
+// whether the runtime reads what it is sent, and which clients do not read what it sends.
 //
-// Its numbers need AF_NETLINK and the kernel's unix_diag, no privilege, and are
-// those of its own network namespace only. A client that does not read what its
-// own thread has read from the socket cannot be seen. To name a client takes the
-// right to look at other processes' descriptors (root and CAP_SYS_PTRACE); its
-// PID is 0 without. plegd's own connections are judged like any other.
-func NewConnections(procfs string, path func() string) *Watch[health.Connections] {
-	c := newConnectionsSource(procfs, path)
+// Its numbers are those of plegd's network namespace and need no privilege. Naming a
+// client takes CAP_SYS_PTRACE; its PID is 0 without. A client that does not process what
+// its own thread has read cannot be seen.
+func NewConnections(table *node.Table, path func() string) *Watch[health.Connections] {
+	c := newConnectionsSource(table, path)
 	return NewWatch(Spec[health.Connections]{
-		Name: "connections", Period: connectionsPeriod, Timeout: 2 * time.Second,
-		Fast: connectionsSoon, Urgent: func(*health.Connections) bool { return len(c.waits) > 0 },
-		Gather: c.gather, Store: func(e *health.Evidence, v *health.Connections) { e.Connections = v },
+		Name: "connections", Every: 5, Timeout: 2 * time.Second, Gather: c.gather,
+		Again: func(*health.Connections) bool { return len(c.waits) > 0 },
+		Store: func(e *health.Evidence, v *health.Connections) { e.Connections = v },
 	})
 }
 
 type connectionsSource struct {
-	path    func() string
-	finder  listenerFinder
-	looker  pathLooker
-	holders holders
+	path   func() string
+	table  *node.Table
+	finder listenerFinder
 
-	unread time.Time
-	// waits are the connections with bytes that the client has not read, by
-	// the inode of the runtime's end.
-	waits map[uint32]unreadWait
-	// next is where to go on in a table that is too large.
-	next int
+	unread bounded.Since[string] // by path
+	// waits are the connections with bytes that the client has not read.
+	waits map[wait]time.Time
+	since bounded.Since[wait]
+	// clients are the processes of sockets, by inode; a zero ID was not found.
+	clients  map[uint32]proc.ID
+	searched time.Time
+	rest     time.Time // until when nothing is dumped
+	last     *health.Connections
 }
 
-// unreadWait is one connection that held up the runtime in the last sample.
-type unreadWait struct {
+// wait is a connection that holds up the runtime. It is the same wait while none of the
+// numbers changes.
+type wait struct {
 	cookie         uint64
+	client         uint32 // the inode of the client's end
 	unsent, unread uint32
-	since          time.Time
 }
 
-// connection is both ends of a connection.
-type connection struct {
-	server, client sockdiag.Socket
-}
-
-func newConnectionsSource(procfs string, path func() string) *connectionsSource {
-	return &connectionsSource{
-		path: path, finder: listenerFinder{procfs: procfs}, looker: pathLooker{look: lookAt}, holders: holders{procfs: procfs},
-	}
+func newConnectionsSource(table *node.Table, path func() string) *connectionsSource {
+	return &connectionsSource{path: path, table: table}
 }
 
 func (c *connectionsSource) gather(ctx context.Context) (*health.Connections, error) {
 	path := c.path()
 	if path == "" {
-		c.unread, c.waits = time.Time{}, nil
+		c.unread.Clear()
+		c.waits = nil
 		return nil, ErrNoData
 	}
-	p := c.looker.at(ctx, path)
-	l, t, listening, err := c.finder.find(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	pairs, err := c.pairs(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	// The table is a hint only: see there.
-	pairs = slices.DeleteFunc(pairs, func(e connection) bool {
-		if listening {
-			return e.server.Name != l.Name || e.server.File != l.File
-		}
-		return !slices.Contains(p.names, e.server.Name)
-	})
 	now := time.Now()
-	out := &health.Connections{At: now, Accepted: t.Accepted}
-	for _, e := range pairs {
-		if e.server.RQueue > 0 {
-			out.Unread++
-			out.UnreadBytes += int(e.server.RQueue)
+	if c.last != nil && now.Before(c.rest) {
+		return c.last, nil
+	}
+	l, listening, err := c.finder.find(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	names := c.finder.looker.last.names
+	all := map[uint32]sockdiag.Socket{}
+	err = c.finder.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) {
+		if s.Inode != 0 && s.Kind == unix.SOCK_STREAM { // 0: not accepted yet
+			all[s.Inode] = s
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case out.Unread == 0:
-		c.unread = time.Time{}
-	case c.unread.IsZero():
-		c.unread = now
-	}
-	out.UnreadSince = c.unread
-	out.Stuck = c.stuck(ctx, pairs, now)
-	return out, nil
-}
-
-// stuck tells the clients that have not read since the last sample, those that
-// have been so for longest first.
-func (c *connectionsSource) stuck(ctx context.Context, pairs []connection, now time.Time) []health.StuckClient {
-	waits := map[uint32]unreadWait{}
-	var still []connection
-	for _, e := range pairs {
-		if e.server.WQueue == 0 || e.client.RQueue == 0 || e.client.RQueue < stuckUnread && e.server.WQueue < stuckUnsent {
+	c.rest = time.Now().Add(dumpShare * time.Since(now))
+	out := &health.Connections{At: now}
+	var waits []wait
+	for _, server := range all {
+		// The server's end has the name and the file of its listener.
+		if listening && (server.Name != l.Name || server.File != l.File) || !listening && !slices.Contains(names, server.Name) {
 			continue
 		}
-		w := unreadWait{cookie: e.server.Cookie, unsent: e.server.WQueue, unread: e.client.RQueue, since: now}
-		if before, ok := c.waits[e.server.Inode]; ok && before.cookie == w.cookie && before.unsent == w.unsent && before.unread == w.unread {
-			w.since = before.since
-			still = append(still, e)
+		out.Accepted++
+		if server.RQueue > 0 {
+			out.Unread++
+			out.UnreadBytes += int(server.RQueue)
 		}
-		waits[e.server.Inode] = w
+		client := all[server.Peer]
+		if server.WQueue > 0 && client.RQueue > 0 && (client.RQueue >= stuckUnread || server.WQueue >= stuckUnsent) {
+			waits = append(waits, wait{server.Cookie, client.Inode, server.WQueue, client.RQueue})
+		}
 	}
-	c.waits = waits
-	slices.SortFunc(still, func(a, b connection) int {
-		return cmp.Or(waits[a.server.Inode].since.Compare(waits[b.server.Inode].since), cmp.Compare(a.server.Inode, b.server.Inode))
+	out.UnreadSince = c.unread.While(now, path, out.Unread > 0)
+	out.Stuck = c.stuck(ctx, now, waits)
+	c.last = out
+	return out, nil
+}
+
+// stuck returns the clients that have not read since the last sample, the longest first.
+func (c *connectionsSource) stuck(ctx context.Context, now time.Time, waits []wait) (out []health.StuckClient) {
+	c.waits = c.since.Update(now, waits...)
+	waits = slices.DeleteFunc(waits, func(w wait) bool { return c.waits[w].Equal(now) })
+	slices.SortFunc(waits, func(a, b wait) int {
+		return cmp.Or(c.waits[a].Compare(c.waits[b]), cmp.Compare(a.client, b.client))
 	})
-	still = still[:min(len(still), stuckMax)]
-
-	inodes := make([]uint32, 0, len(still))
-	for _, e := range still {
-		inodes = append(inodes, e.client.Inode)
-	}
-	who := c.holders.of(ctx, inodes)
-	out := make([]health.StuckClient, 0, len(still))
-	for _, e := range still {
-		o := who[e.client.Inode]
-		out = append(out, health.StuckClient{
-			PID: o.pid, Comm: o.comm, State: o.state,
-			UnsentBytes: int(e.server.WQueue), UnreadBytes: int(e.client.RQueue),
-			Since: waits[e.server.Inode].since,
-		})
-	}
-	if len(out) == 0 {
-		return nil
+	waits = waits[:min(len(waits), maxStuck)]
+	c.identify(ctx, waits)
+	for _, w := range waits {
+		client := health.StuckClient{UnsentBytes: int(w.unsent), UnreadBytes: int(w.unread), Since: c.waits[w]}
+		id := c.clients[w.client]
+		if p, err := c.table.Alive(id.PID); err == nil && p.ID() == id {
+			client.PID, client.Comm, client.State = p.PID, p.Comm, string(p.State)
+		}
+		out = append(out, client)
 	}
 	return out
 }
 
-// pairs asks about the connections in the table; the client's end only where
-// the runtime has sent something that waits.
-func (c *connectionsSource) pairs(ctx context.Context, t sockdiag.Table) ([]connection, error) {
-	if t.Rows <= tableRows && (len(t.Ends) > endsAtOnce || dumpRows*len(t.Ends) > t.Rows) {
-		return c.dump(ctx, t.Ends)
-	}
-	var out []connection
-	for _, inode := range c.some(t.Ends) {
-		e, err := c.pair(ctx, inode)
-		if errors.Is(err, sockdiag.ErrGone) {
-			continue // closed between the two questions
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, nil
-}
-
-func (c *connectionsSource) pair(ctx context.Context, inode uint32) (connection, error) {
-	server, err := c.finder.diag.One(ctx, inode, sockdiag.ShowEnd)
-	if err != nil || server.WQueue == 0 || server.Peer == 0 {
-		return connection{server: server}, err
-	}
-	client, err := c.finder.diag.One(ctx, server.Peer, sockdiag.ShowRQLen)
-	if errors.Is(err, sockdiag.ErrGone) {
-		err = nil
-	}
-	return connection{server, client}, err
-}
-
-// dump asks about all connected sockets at once.
-func (c *connectionsSource) dump(ctx context.Context, ends []uint32) ([]connection, error) {
-	all := map[uint32]sockdiag.Socket{}
-	err := c.finder.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s })
-	if err != nil {
-		return nil, err
-	}
-	out := make([]connection, 0, len(ends))
-	for _, inode := range ends {
-		if server, ok := all[inode]; ok {
-			out = append(out, connection{server, all[server.Peer]})
+// identify finds the processes of clients that are not known.
+func (c *connectionsSource) identify(ctx context.Context, waits []wait) {
+	known := map[uint32]proc.ID{}
+	var search []uint32
+	for _, w := range waits {
+		id, ok := c.clients[w.client]
+		p, err := c.table.Alive(id.PID)
+		switch {
+		case id.PID != 0 && err == nil && p.ID() == id, ok && id.PID == 0 && time.Since(c.searched) < holderSearchInterval:
+			known[w.client] = id
+		default:
+			search = append(search, w.client)
 		}
 	}
-	return out, nil
-}
-
-// some takes as many ends as may be asked about: all, where that goes; else
-// those that waited last time, and of the others each time the next ones.
-func (c *connectionsSource) some(ends []uint32) []uint32 {
-	if len(ends) <= endsAtOnce {
-		return ends
-	}
-	out := make([]uint32, 0, endsAtOnce)
-	for _, inode := range ends {
-		if _, ok := c.waits[inode]; ok && len(out) < endsAtOnce/2 {
-			out = append(out, inode)
+	if len(search) > 0 {
+		c.searched = time.Now()
+		pids, _ := c.table.Holders(ctx, search...) // those that cannot be named have no pid
+		for _, inode := range search {
+			known[inode] = proc.ID{}
+			if p, err := c.table.Alive(pids[inode]); err == nil {
+				known[inode] = p.ID()
+			}
 		}
 	}
-	for range ends {
-		if len(out) == endsAtOnce {
-			break
-		}
-		inode := ends[c.next%len(ends)]
-		c.next = (c.next + 1) % len(ends)
-		if !slices.Contains(out, inode) {
-			out = append(out, inode)
-		}
-	}
-	return out
+	c.clients = known
 }

@@ -20,10 +20,10 @@ const lookAgain = 100 * time.Millisecond
 // It connects at once where there is nothing to be seen (no listener, or
 // sock_diag does not answer), and where the queue is full: connect(2) then fails
 // and leaves nothing behind.
-func LookFirst(procfs string, path func() string) func(context.Context) (net.Conn, error) {
+func LookFirst(path func() string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		at := path()
-		if err := untilEmpty(ctx, newQueueSource(procfs, func() string { return at })); err != nil {
+		if err := untilEmpty(ctx, newQueueSource(func() string { return at })); err != nil {
 			return nil, err
 		}
 		return cri.DialPath(at)(ctx)

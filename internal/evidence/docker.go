@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -21,12 +22,7 @@ import (
 const DefaultDockerSocket = "/run/docker.sock"
 
 const (
-	// dockerPeriod lets a /_ping that fails for three seconds be known within
-	// five of the fault.
-	dockerPeriod  = time.Second
 	dockerTimeout = time.Second
-	// notDocker is the time between two looks whether the runtime is cri-dockerd.
-	notDocker = 5 * time.Second
 	// pingBytes is far above any answer's first line.
 	pingBytes = 4 << 10
 )
@@ -51,7 +47,7 @@ type Docker struct {
 // while there is none; active reports whether the runtime is cri-dockerd. While
 // it is not, nothing is dialed and the source has nothing to say. A dial that
 // fails is an answer.
-func NewDocker(procfs, sysfs string, socket func() string, active func() bool) *Docker {
+func NewDocker(table *node.Table, procfs, sysfs string, socket func() string, active func() bool) *Docker {
 	path := func() string {
 		if !active() {
 			return ""
@@ -59,22 +55,22 @@ func NewDocker(procfs, sysfs string, socket func() string, active func() bool) *
 		return socket()
 	}
 	ping := &docker{socket: path, timeout: dockerTimeout, queuedFor: queuedFor}
-	processes := newDockerProcesses(procfs, sysfs, path, ping.peerPID)
-	return &Docker{Ping: newDocker(ping, dockerPeriod), Processes: watchDockerProcesses(processes), containerd: processes.containerdSocket}
+	processes := newDockerProcesses(table, procfs, sysfs, path, ping.peerPID)
+	return &Docker{Ping: newDocker(ping), Processes: watchDockerProcesses(processes), containerd: processes.containerdSocket}
 }
 
 // ContainerdSocket is the address of dockerd's containerd, as the arguments of
 // Docker's shims have it; "" while it is not known. It never waits.
 func (d *Docker) ContainerdSocket() string { return d.containerd() }
 
-func newDocker(d *docker, period time.Duration) *Watch[health.Docker] {
+func newDocker(d *docker) *Watch[health.Docker] {
 	// A look at the connection that waits, a new one, and a moment: a stage that
 	// times out is an answer, and must not run into the watch's limit.
 	return NewWatch(Spec[health.Docker]{
-		Name: "docker", Period: period, Idle: notDocker, Timeout: 3*d.timeout + time.Second,
+		Name: "docker", Every: 1, Timeout: 3*d.timeout + time.Second,
 		// A connection that waits to be answered is only looked at again, and one
 		// that is refused leaves nothing behind.
-		Fast: hurried, Urgent: func(v *health.Docker) bool { return !v.OK },
+		Again: func(v *health.Docker) bool { return !v.OK },
 		Gather: func(ctx context.Context) (*health.Docker, error) {
 			p, err := d.gather(ctx)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
@@ -38,7 +39,7 @@ const (
 // The process is that child, else the one that listens at the address.
 type containerdFinder struct {
 	procfs string
-	args   proc.ArgsReader
+	table  *node.Table
 	diag   sockdiag.Conn
 	reader proc.Reader
 
@@ -51,8 +52,8 @@ type containerdFinder struct {
 	searched time.Time
 }
 
-func newContainerdFinder(procfs string) *containerdFinder {
-	return &containerdFinder{procfs: procfs, args: proc.ArgsReader{ProcFS: procfs}}
+func newContainerdFinder(table *node.Table, procfs string) *containerdFinder {
+	return &containerdFinder{procfs: procfs, table: table}
 }
 
 // socket is the address of dockerd's containerd, "" while it is not known.
@@ -103,8 +104,8 @@ func (f *containerdFinder) find(ctx context.Context, dockerd int) {
 // once for each listener and closed at once. None is made while others wait to
 // be accepted there.
 func (f *containerdFinder) askPeer(ctx context.Context) {
-	t, err := sockdiag.ReadTable(ctx, f.procfs, []string{f.socket()})
-	if err != nil || len(t.Listeners) == 0 || t.Pending > 0 || t.Listeners[0] == f.dialed {
+	l, ok := f.listener(ctx, f.socket())
+	if !ok || l.RQueue > 0 || l.Inode == f.dialed {
 		return
 	}
 	dialer := net.Dialer{Timeout: peerTimeout}
@@ -112,7 +113,7 @@ func (f *containerdFinder) askPeer(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	f.dialed = t.Listeners[0]
+	f.dialed = l.Inode
 	f.process.Store(int64(cri.PeerPID(conn)))
 	_ = conn.Close()
 }
@@ -131,11 +132,10 @@ func (f *containerdFinder) search(ctx context.Context, dockerd, child proc.ID) s
 	if address := f.connected(ctx, dockerd.PID); address != "" {
 		return address
 	}
-	defer f.args.Forget(map[int]proc.ID{dockerd.PID: dockerd, child.PID: child})
-	if address := proc.ArgValue(f.args.Of(dockerd), "containerd"); path.IsAbs(strings.TrimPrefix(address, "unix://")) {
+	if address := proc.ArgValue(f.table.Args(dockerd), "containerd"); path.IsAbs(strings.TrimPrefix(address, "unix://")) {
 		return strings.TrimPrefix(address, "unix://")
 	}
-	if config := proc.ArgValue(f.args.Of(child), "config"); path.IsAbs(config) {
+	if config := proc.ArgValue(f.table.Args(child), "config"); path.IsAbs(config) {
 		return path.Join(path.Dir(config), "containerd.sock")
 	}
 	if child.PID == 0 && f.listens(ctx, systemContainerd) {
@@ -171,21 +171,24 @@ func isContainerdSocket(name string) bool {
 
 // listens reports whether a socket listens under a name.
 func (f *containerdFinder) listens(ctx context.Context, name string) bool {
-	t, err := sockdiag.ReadTable(ctx, f.procfs, []string{name})
-	return err == nil && len(t.Listeners) > 0
+	_, ok := f.listener(ctx, name)
+	return ok
+}
+
+// listener returns the socket that listens under a name.
+func (f *containerdFinder) listener(ctx context.Context, name string) (l sockdiag.Socket, ok bool) {
+	l, ok, err := (&listenerFinder{}).find(ctx, name)
+	return l, ok && err == nil
 }
 
 // childOf returns the containerd that is a child of dockerd.
 func (f *containerdFinder) childOf(ctx context.Context, dockerd int) proc.ID {
-	all, err := proc.Numbers(f.procfs, maxProcesses)
+	all, err := f.table.Processes(ctx, containerdSoon)
 	if err != nil {
 		return proc.ID{}
 	}
-	for _, pid := range all {
-		if ctx.Err() != nil {
-			break
-		}
-		if s, err := f.reader.Stat(f.procfs, pid); err == nil && s.PPID == dockerd && s.Comm == "containerd" && !s.Dead() {
+	for _, s := range all.Children(dockerd) {
+		if s.Comm == "containerd" {
 			return s.ID()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
@@ -27,10 +28,10 @@ type dockerProcesses struct {
 // newDockerProcesses returns the source. socket is dockerd's, "" while the
 // runtime is not cri-dockerd; peer is the process that listens there by
 // SO_PEERCRED, 0 while that is not known.
-func newDockerProcesses(procfs, sysfs string, socket func() string, peer func() int) *dockerProcesses {
-	d := &dockerProcesses{socket: socket, finder: newContainerdFinder(procfs)}
-	d.daemon = newDockerHop(procfs, sysfs, socket, peer)
-	d.third = newDockerHop(procfs, sysfs, d.finder.socket, d.finder.pid)
+func newDockerProcesses(table *node.Table, procfs, sysfs string, socket func() string, peer func() int) *dockerProcesses {
+	d := &dockerProcesses{socket: socket, finder: newContainerdFinder(table, procfs)}
+	d.daemon = newDockerHop(table, procfs, sysfs, socket, peer)
+	d.third = newDockerHop(table, procfs, sysfs, d.finder.socket, d.finder.pid)
 	return d
 }
 
@@ -40,8 +41,8 @@ func newDockerProcesses(procfs, sysfs string, socket func() string, peer func() 
 // needs CAP_SYS_PTRACE; the rest no privilege.
 func watchDockerProcesses(d *dockerProcesses) *Watch[DockerProcesses] {
 	return NewWatch(Spec[DockerProcesses]{
-		Name: "docker_process", Period: time.Second, Idle: notDocker, Timeout: time.Second,
-		Fast: hurried, Urgent: func(v *DockerProcesses) bool { return inTrouble(v.Daemon) || inTrouble(v.Containerd) },
+		Name: "docker_process", Every: 1, Timeout: time.Second,
+		Again:  func(v *DockerProcesses) bool { return inTrouble(v.Daemon) || inTrouble(v.Containerd) },
 		Gather: d.gather,
 		// They are part of what the ping says of dockerd, which is stored first.
 		Store: func(e *health.Evidence, v *DockerProcesses) {
@@ -101,9 +102,9 @@ type dockerHop struct {
 	at   time.Time
 }
 
-func newDockerHop(procfs, sysfs string, socket func() string, pid func() int) *dockerHop {
-	h := &dockerHop{socket: socket, queue: newQueueSource(procfs, socket), tree: cgroup.NewTree(procfs, sysfs)}
-	h.process = NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: pid, ListenerInode: func() uint64 { return h.inode }})
+func newDockerHop(table *node.Table, procfs, sysfs string, socket func() string, pid func() int) *dockerHop {
+	h := &dockerHop{socket: socket, queue: newQueueSource(socket), tree: cgroup.NewTree(procfs, sysfs)}
+	h.process = NewProcess(ProcessOptions{ProcFS: procfs, Table: table, PeerPID: pid, ListenerInode: func() uint64 { return h.inode }})
 	return h
 }
 

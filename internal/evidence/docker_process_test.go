@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,7 +36,7 @@ func TestDockerProcesses(t *testing.T) {
 	t.Cleanup(func() { _ = end.Close() })
 
 	path := docker.path
-	d := newDockerProcesses("/proc", "/sys", func() string { return path }, os.Getpid)
+	d := newDockerProcesses(node.NewTable("/proc"), "/proc", "/sys", func() string { return path }, os.Getpid)
 	v, err := d.gather(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDockerHopDown(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	none := filepath.Join(t.TempDir(), "none")
-	h := newDockerHop("/proc", "/sys", func() string { return none }, func() int { return cmd.Process.Pid })
+	h := newDockerHop(node.NewTable("/proc"), "/proc", "/sys", func() string { return none }, func() int { return cmd.Process.Pid })
 	look := func() *health.DockerProcess {
 		t.Helper()
 		v, err := h.look(t.Context())
@@ -139,11 +139,6 @@ func TestContainerdFinder(t *testing.T) {
 			process(t, root, 60, 50, "containerd", 'S', "containerd", "--config", "/run/docker/containerd/containerd.toml")
 			process(t, root, 61, 1, "containerd", 'S', "containerd", "--config", "/other/containerd.toml")
 		}, "/run/docker/containerd/containerd.sock", 60},
-		{"the system's", func(root string) {
-			process(t, root, 50, 1, "dockerd", 'S', "/usr/bin/dockerd", "-H", "fd://")
-			evidencetest.WriteTree(t, root, map[string]string{"net/unix": "Num       RefCount Protocol Flags    Type St Inode Path\n" +
-				"0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/containerd/containerd.sock\n"})
-		}, systemContainerd, 0},
 		{"not known", func(root string) {
 			process(t, root, 50, 1, "dockerd", 'S', "/usr/bin/dockerd", "-H", "fd://")
 		}, "", 0},
@@ -152,7 +147,7 @@ func TestContainerdFinder(t *testing.T) {
 			root := t.TempDir()
 			process(t, root, 1, 0, "systemd", 'S')
 			tt.write(root)
-			f := newContainerdFinder(root)
+			f := newContainerdFinder(node.NewTable(root), root)
 			f.dialed = 4711 // the machine's own containerd is left alone
 			f.find(t.Context(), 50)
 			if f.socket() != tt.want || tt.pid != 0 && f.pid() != tt.pid {

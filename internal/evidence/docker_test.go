@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -278,7 +279,7 @@ func TestDockerHangs(t *testing.T) {
 func TestDockerNotActive(t *testing.T) {
 	f := startDocker(t, says(pong))
 	active, path := false, f.path
-	w := NewDocker("/proc", "/sys", func() string { return path }, func() bool { return active }).Ping
+	w := NewDocker(node.NewTable("/proc"), "/proc", "/sys", func() string { return path }, func() bool { return active }).Ping
 	askOnce(t, w)
 	if _, ok := w.Source(); ok || w.Value() != nil || f.accepted.Load() != 0 {
 		t.Errorf("not active: %+v, %d connections", w.Value(), f.accepted.Load())
@@ -305,7 +306,7 @@ func TestDockerNotActive(t *testing.T) {
 }
 
 func TestDockerDefaults(t *testing.T) {
-	d := NewDocker("/proc", "/sys", func() string { return filepath.Join(t.TempDir(), "none") }, func() bool { return true })
+	d := NewDocker(node.NewTable("/proc"), "/proc", "/sys", func() string { return filepath.Join(t.TempDir(), "none") }, func() bool { return true })
 	if facts(d) != nil || d.ContainerdSocket() != "" {
 		t.Errorf("not asked yet: %+v, %q", facts(d), d.ContainerdSocket())
 	}
@@ -323,4 +324,9 @@ func facts(d *Docker) *health.Docker {
 	d.Ping.Facts(&e)
 	d.Processes.Facts(&e)
 	return e.Docker
+}
+
+func askOnce[T any](t *testing.T, w *Watch[T]) {
+	t.Helper()
+	w.sample(t.Context())
 }

@@ -18,15 +18,10 @@ import (
 const DefaultKubeletHealthz = "http://127.0.0.1:10248/healthz"
 
 const (
-	// A kubelet that stops just after a look is reported within 15 s: at most
-	// kubeletPeriod until the next look, and 10 s in which it must have failed.
-	// kubeletFast is the period while a request is unanswered: the kubelet may have
-	// stopped between the two requests of a look.
-	kubeletPeriod  = 4 * time.Second
-	kubeletFast    = time.Second
+	// A kubelet that stops is reported within 15 s: kubeletEvery ticks until the next
+	// sample, and 10 s in which it must have failed.
+	kubeletEvery   = 4
 	kubeletTimeout = 2 * time.Second
-	// kubeletIdle is the period while the node has no kubelet.
-	kubeletIdle = 15 * time.Second
 	// healthzBytes is how much of a healthz answer is read, detailBytes how much
 	// of it is kept.
 	healthzBytes = 16 << 10
@@ -50,9 +45,8 @@ type KubeletOptions struct {
 	// Process reports whether a kubelet's process is seen. Where none is, a
 	// connection that is refused is no news: the node has no kubelet. nil: not known.
 	Process func() bool
-	// Period lies between two looks, Timeout limits each request of one;
-	// 0: 4 s and 2 s.
-	Period, Timeout time.Duration
+	// Timeout limits each request; 0: 2 s.
+	Timeout time.Duration
 }
 
 // NewKubelet returns the source that asks the kubelet how it is. That its
@@ -74,9 +68,9 @@ func (k *kubelet) watch() *Watch[health.Kubelet] {
 	// that times out is an answer, and must not run into the watch's limit.
 	limit := 2*k.opts.Timeout + time.Second
 	return NewWatch(Spec[health.Kubelet]{
-		Name: "kubelet", Period: k.opts.Period, Fast: kubeletFast, Urgent: func(*health.Kubelet) bool { return len(k.waiting) > 0 },
-		Timeout: limit, Idle: kubeletIdle,
-		Gather: k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
+		Name: "kubelet", Every: kubeletEvery, Again: func(*health.Kubelet) bool { return len(k.waiting) > 0 },
+		Timeout: limit,
+		Gather:  k.gather, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v }, End: k.end,
 	})
 }
 
@@ -100,9 +94,6 @@ type kubelet struct {
 func newKubelet(opts KubeletOptions) (*kubelet, error) {
 	if err := ValidateKubelet(opts.HealthzURL, opts.MetricsURL, opts.TokenFile, opts.CAFile); err != nil {
 		return nil, err
-	}
-	if opts.Period == 0 {
-		opts.Period = kubeletPeriod
 	}
 	if opts.Timeout == 0 {
 		opts.Timeout = kubeletTimeout

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	kubeletProcessPeriod  = 2 * time.Second
-	kubeletProcessCalm    = 5 * time.Second
 	kubeletProcessTimeout = 2 * time.Second
 	// kubeletFindAgain is the time between two searches of all processes,
 	// kubeletNeverSeen while none has been found yet.
@@ -36,7 +34,7 @@ const (
 func NewKubeletProcess(procFS string, endpoint func() string) *Watch[health.KubeletProcess] {
 	k := &kubeletProcess{procFS: procFS, endpoint: endpoint}
 	return NewWatch(Spec[health.KubeletProcess]{
-		Name: "kubelet_process", Period: kubeletProcessPeriod, Calm: kubeletProcessCalm, Timeout: kubeletProcessTimeout,
+		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: kubeletProcessTimeout,
 		Gather: k.gather, Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
 	})
 }
@@ -87,7 +85,7 @@ func (k *kubeletProcess) gather(context.Context) (*health.KubeletProcess, error)
 
 // find returns the processes that are named kubelet and are no pod's.
 func (k *kubeletProcess) find() ([]int, error) {
-	all, err := proc.Numbers(k.procFS, maxProcesses)
+	all, err := proc.Numbers(k.procFS, 32768)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the kubelet: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -28,7 +29,7 @@ type listening struct {
 func newListening(t *testing.T) *listening {
 	l := &listening{t: t, root: t.TempDir(), held: 10}
 	l.source = newListenerSource(ListenerOptions{
-		ProcFS: l.root, Queue: func() *health.Queue { return l.queue },
+		ProcFS: l.root, Table: node.NewTable(l.root), Queue: func() *health.Queue { return l.queue },
 		Peer: func() (int, time.Time) { return l.peer, l.at },
 		Held: func() int { return l.held }, Moved: func() { l.moved++ },
 	})
@@ -179,7 +180,7 @@ func TestListenerByInode(t *testing.T) {
 	}
 	l.holds(10, 300)
 	l.want(0) // it has been searched for a moment ago
-	l.source.missed.searched = time.Now().Add(-searchEvery)
+	l.source.missed.searched = time.Now().Add(-searchInterval)
 	l.want(10)
 }
 
@@ -255,7 +256,7 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	for _, pid := range []string{"10", "20"} {
 		evidencetest.WriteTree(t, l.root, map[string]string{pid + "/task/" + pid + "/stat": evidencetest.StatLine(number(t, pid), "containerd", 'S', 1, 100)})
 	}
-	p := NewProcess(ProcessOptions{ProcFS: l.root, PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
+	p := NewProcess(ProcessOptions{ProcFS: l.root, Table: node.NewTable(l.root), PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
 	if v := gatherProcess(t, p); v.PID != 10 {
 		t.Fatalf("%+v", v)
 	}

@@ -22,8 +22,8 @@ import (
 // wrong, and needs no privilege.
 func NewNode(root string) *Watch[health.Node] {
 	var before cpuTimes
-	return NewWatch(Spec[health.Node]{Name: "node", Period: 5 * time.Second, Calm: 10 * time.Second, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
-		n, err := node(root)
+	return NewWatch(Spec[health.Node]{Name: "node", Every: 5, Calm: 10, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
+		n, err := readNode(root)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (t cpuTimes) idleSince(b cpuTimes) float64 {
 	return min(1, float64(t.idle-b.idle)/float64(t.all-b.all))
 }
 
-func node(root string) (*health.Node, error) {
+func readNode(root string) (*health.Node, error) {
 	fs, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, err

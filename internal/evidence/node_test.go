@@ -24,7 +24,7 @@ func TestNode(t *testing.T) {
 		CPUSome: 12.5, MemorySome: 3.25, MemoryFull: 1.5, IOSome: 40, IOFull: 33.33, CPUIdle: -1,
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}
-	got, err := node("testdata/proc")
+	got, err := readNode("testdata/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,18 +34,18 @@ func TestNode(t *testing.T) {
 
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	evidencetest.WriteTree(t, root, map[string]string{"sys/kernel/pid_max": "4194304\n"})
-	if got, err := node(root); err != nil || got.ThreadsMax != 62000 {
+	if got, err := readNode(root); err != nil || got.ThreadsMax != 62000 {
 		t.Errorf("%+v, %v; want the limit of threads-max", got, err)
 	}
 	// A file of pressure that says nothing is no pressure of 0.
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
-	if got, err := node(root); err != nil || got.CPUSome != -1 || got.MemorySome != 3.25 || got.MemoryFull != -1 {
+	if got, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemorySome != 3.25 || got.MemoryFull != -1 {
 		t.Errorf("%+v, %v; want -1 for what is not said", got, err)
 	}
 	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
 		t.Fatal(err)
 	}
-	got, err = node(root)
+	got, err = readNode(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,20 +116,20 @@ func TestNodeFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := evidencetest.CopyTree(t, "testdata/proc")
 			evidencetest.WriteTree(t, root, map[string]string{name: content})
-			if got, err := node(root); err == nil || got != nil {
+			if got, err := readNode(root); err == nil || got != nil {
 				t.Errorf("%+v, %v; want an error", got, err)
 			}
 			if !strings.HasPrefix(name, "pressure") {
 				if err := os.Remove(filepath.Join(root, name)); err != nil {
 					t.Fatal(err)
 				}
-				if got, err := node(root); err == nil || got != nil {
+				if got, err := readNode(root); err == nil || got != nil {
 					t.Errorf("no such file: %+v, %v; want an error", got, err)
 				}
 			}
 		})
 	}
-	if got, err := node(t.TempDir() + "/none"); err == nil {
+	if got, err := readNode(t.TempDir() + "/none"); err == nil {
 		t.Errorf("%+v, want an error", got)
 	}
 }

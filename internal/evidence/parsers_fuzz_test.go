@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,25 +11,6 @@ import (
 
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
-
-func FuzzParseHolder(f *testing.F) {
-	fuzzcorpus.Add(f)
-	f.Add([]byte("42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 9 0 12345 1 1"))
-	f.Add([]byte(") ("))
-	f.Add([]byte("1 () S"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHolder(7, b)
-		if err != nil {
-			if h != (holder{}) {
-				t.Errorf("%v, and yet %+v", err, h)
-			}
-			return
-		}
-		if h.pid != 7 || len(h.state) != 1 || h.start == "" || !bytes.Contains(b, []byte("("+h.comm+")")) {
-			t.Errorf("%q was read as %+v", b, h)
-		}
-	})
-}
 
 // FuzzPressure reads a PSI file, of the node or of a cgroup.
 func FuzzPressure(f *testing.F) {

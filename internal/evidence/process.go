@@ -2,62 +2,52 @@ package evidence
 
 import (
 	"context"
+	"path"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// keptRestarts and keptStops are how many of them are remembered one by one.
+	// keptRestarts and keptStops bound what is remembered of them.
 	keptRestarts = 10
 	keptStops    = 4
-	// stopSuspected is how long after a stop the process is looked at often: it may
-	// be stopped again and again, between answers.
+	// stopSuspected is how long after a stop the process is sampled at each tick: it may
+	// be stopped and continued in turn.
 	stopSuspected = 3 * time.Second
+	// maxCommand bounds the command that is shown, in bytes.
+	maxCommand = 100
 )
 
-// ProcessOptions configure the source about the runtime's process.
+// ProcessOptions configure a source about the process of a socket.
 type ProcessOptions struct {
-	// ProcFS is where /proc is mounted.
 	ProcFS string
-	// PeerPID returns the process at the other end of the connection that the
-	// daemon holds, by SO_PEERCRED; 0 when it cannot be told, 1 when systemd made
-	// the socket.
+	Table  *node.Table
+	// PeerPID returns the process at the other end of a connection to the socket, by
+	// SO_PEERCRED: 0 while it is not known, 1 where systemd made the socket.
 	PeerPID func() int
-	// ListenerInode returns the inode of the listening socket, 0 when it is not
-	// known. It is used where PeerPID does not say, to find the process once: from
-	// then on it is that process until it ends or PeerPID changes, wherever the
-	// path leads.
+	// ListenerInode returns the inode of the listening socket, 0 while it is not known.
+	// It finds the process where PeerPID does not, once: from then on it is that process
+	// until it ends or PeerPID changes, wherever the path leads.
 	ListenerInode func() uint64
 }
 
-// Process is the source about the process behind the held connection: its
-// descriptors, its threads, its start, the file lock that it waits for. It
-// reads, every second:
+// Process samples the process of a socket: descriptors, threads, start, and the file
+// lock that it waits for.
 //
-//	/proc/PID/stat, task/TID/stat        name, start, threads by state
-//	/proc/PID/fd (its size), limits      descriptors against their limit
-//	/proc/PID/task/TID/schedstat         CPU time, and time spent waiting for it; while
-//	                                     all is well the state only where this moves
-//	/proc/PID/task/TID/{wchan,syscall}   where a thread in D waits
-//	/proc/PID/cgroup, /proc/locks
-//
-// Of these only the wait channels take a privilege (CAP_SYS_PTRACE), as do the
-// path of a lock and the search for the process by its listener's inode: without
-// it Channel and Syscall of a blocked thread stay empty, File is a number, and the
-// search is an error. The
-// number of descriptors takes Linux 6.2, or that privilege; else OpenFDs is -1.
-// MaxFDs is -1 where limits may not be read. CPU and Delay are 0 in the first
-// sample of a process.
-//
-// Of the files that wait for the process's memory (cmdline, environ, smaps), which
-// block on one that is wedged, it reads cmdline alone, once, in a goroutine that
-// it leaves behind after 50 ms.
+// It needs no privilege but for wait channels, system calls, the path of a lock and the
+// search by inode (CAP_SYS_PTRACE), and before Linux 6.2 the number of descriptors. What
+// cannot be read is empty, or -1. It never opens a file of the process's memory but
+// cmdline, once, with a limit.
 type Process struct {
 	*Watch[health.Process]
 	opts ProcessOptions
@@ -65,35 +55,30 @@ type Process struct {
 	pid  atomic.Int64
 
 	// What follows belongs to gather.
-	reader proc.Reader
-	namer  namer
-	fs     *procfs.FS
-	finder processFinder
-	before threadTimes
-	last   *health.Process
-	lastID proc.ID
-	waits  map[string]lockWaiting // by fileLock.file
+	reader  proc.Reader
+	finder  processFinder
+	threads threadTimes
+	last    *health.Process
+	lastID  proc.ID
+	locks   bounded.Since[lockKey]
 }
 
-// NewProcess returns the source about the runtime's process; it looks every 3 s, every
-// second while something may be wrong, for at most 500 ms, and four times a second while
-// the descriptors are used up, a thread is in D, or all threads were lately stopped. It
-// has nothing to say before it has found one.
+// NewProcess returns the source of the runtime's process. It has nothing to report
+// before it has found one.
 func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: proc.Uptime, namer: newNamer(opts.ProcFS), finder: processFinder{opts: opts}, reader: proc.Reader{Keep: keepOpen(keptThreads)}}
+	p := &Process{opts: opts, up: proc.Uptime, finder: processFinder{opts: opts}}
 	p.Watch = NewWatch(Spec[health.Process]{
-		Name: "process", Period: time.Second, Calm: 3 * time.Second, Timeout: 500 * time.Millisecond,
-		Fast: hurried, Urgent: func(v *health.Process) bool {
+		Name: "process", Every: 1, Calm: 3, Timeout: 500 * time.Millisecond, Gather: p.gather,
+		Again: func(v *health.Process) bool {
 			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
 			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
 		},
-		Gather: p.gather, Store: func(e *health.Evidence, v *health.Process) { e.Process = v },
+		Store: func(e *health.Evidence, v *health.Process) { e.Process = v },
 	})
 	return p
 }
 
-// PID is the runtime's process, 0 while it is not known or is gone. It never
-// waits.
+// PID returns the process, 0 while it is not known or has ended.
 func (p *Process) PID() int { return int(p.pid.Load()) }
 
 func (p *Process) gather(ctx context.Context) (*health.Process, error) {
@@ -101,7 +86,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	if err == nil {
 		up := p.up()
 		var v *health.Process
-		if v, err = p.look(s, up); err == nil {
+		if v, err = p.read(s, up); err == nil {
 			p.finder.seen(s, up)
 			p.last, p.lastID = v, s.ID()
 			p.pid.Store(int64(s.PID))
@@ -121,18 +106,17 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	return &v, nil
 }
 
-// look reads all about a process; an error that it is gone when it ends
-// meanwhile.
-func (p *Process) look(s proc.Stat, up time.Duration) (*health.Process, error) {
+// read returns a sample of a process; an error that it is gone where it ends meanwhile.
+func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start),
-		OpenFDs: p.openFDs(s.PID), MaxFDs: -1,
+		OpenFDs: openFDs(p.opts.ProcFS, s.PID), MaxFDs: -1,
 	}
 	if b, err := p.reader.Read(proc.Path(p.opts.ProcFS, s.PID, "limits")); err == nil {
 		v.MaxFDs = proc.MaxFDs(b)
 	}
-	if err := p.before.look(&p.reader, p.opts.ProcFS, s.ID(), !p.alert.Load(), v); err != nil {
+	if err := p.threads.sample(&p.reader, p.opts.ProcFS, s.ID(), v); err != nil {
 		return nil, err
 	}
 	if v.FDsExhausted() {
@@ -144,18 +128,19 @@ func (p *Process) look(s proc.Stat, up time.Duration) (*health.Process, error) {
 	if last := p.last; last != nil {
 		v.Restarts, v.RestartsTotal = last.Restarts, last.RestartsTotal
 		if s.ID() != p.lastID {
+			p.locks.Clear()
 			v.RestartsTotal++
 			v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
 		} else {
 			p.carryOver(v)
 		}
 	}
-	v.Command, v.Unit = p.namer.of(s.ID())
-	v.Lock = p.lockWait(s.ID(), now)
+	v.Command, v.Unit = nameOf(p.opts.Table, p.opts.ProcFS, s.ID())
+	v.Lock = p.lock(s.ID(), now)
 	return v, nil
 }
 
-// carryOver takes over what lasts from the sample before of the same process.
+// carryOver copies what lasts from the sample before of the same process.
 func (p *Process) carryOver(v *health.Process) {
 	last := p.last
 	if v.ExhaustedAt.IsZero() {
@@ -168,31 +153,50 @@ func (p *Process) carryOver(v *health.Process) {
 	case !last.Stopped():
 		v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), v.At)
 	}
-	// The start is worked out from two clocks: the same one each time, unless
-	// the wall clock has been set meanwhile.
+	// The start is computed from two clocks; it changes only where the wall clock was set.
 	if d := v.Start.Round(0).Sub(last.Start.Round(0)); d.Abs() < time.Second {
 		v.Start = last.Start
 	}
 }
 
-// openFDs is the number of open descriptors: the size of /proc/PID/fd, which
-// needs no privilege (Linux 6.2); elsewhere they are counted, which does. -1
-// where neither may be.
-func (p *Process) openFDs(pid int) int {
-	if p.fs == nil {
-		root, err := procfs.NewFS(p.opts.ProcFS)
-		if err != nil {
-			return -1
-		}
-		p.fs = &root
-	}
-	proc, err := p.fs.Proc(pid)
+// openFDs returns the number of open descriptors, by the size of /proc/PID/fd (Linux
+// 6.2) or by counting them; -1 where neither is permitted.
+func openFDs(root string, pid int) int {
+	fs, err := procfs.NewFS(root)
 	if err != nil {
 		return -1
 	}
-	n, err := proc.FileDescriptorsLen()
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return -1
+	}
+	n, err := p.FileDescriptorsLen()
 	if err != nil {
 		return -1
 	}
 	return n
+}
+
+// nameOf returns the first word of a process's arguments and its systemd unit, each ""
+// where it cannot be read. The other arguments may hold a secret.
+func nameOf(table *node.Table, procfs string, id proc.ID) (command, unit string) {
+	if args := table.Args(id); len(args) > 0 {
+		command, _, _ = strings.Cut(args[0], " ")
+		command = strings.ToValidUTF8(command[:min(len(command), maxCommand)], "?")
+	}
+	if b, err := proc.ReadFile(proc.Path(procfs, id.PID, "cgroup")); err == nil {
+		unit = unitOf(cgroup.ParsePaths(b).Main())
+	}
+	return command, unit
+}
+
+// unitOf returns the service of a cgroup, "" for none. A scope is not returned: the name
+// of a container's scope holds the container's id.
+func unitOf(cgroup string) string {
+	for dir := cgroup; dir != "/" && dir != "." && dir != ""; dir = path.Dir(dir) {
+		if name := path.Base(dir); strings.HasSuffix(name, ".service") {
+			return name
+		}
+	}
+	return ""
 }

@@ -7,58 +7,56 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (
-	// maxProcesses bounds what is looked at of /proc.
-	maxProcesses = 32768
-	// searchEvery is the time between two searches through /proc for the
-	// runtime's process; for searchAlways after it went, its successor is looked
-	// for at every sample.
-	searchEvery  = 5 * time.Second
-	searchAlways = 30 * time.Second
+	// searchInterval is the time between two searches of all processes; for
+	// successorGrace after a process went, its successor is looked for at each sample.
+	searchInterval = 5 * time.Second
+	successorGrace = 30 * time.Second
 )
 
-// errNoProcess says that there is no process to look at: it is an error by
-// which a process is gone.
-var errNoProcess = fmt.Errorf("find the runtime's process: %w", fs.ErrNotExist)
-
-// processFinder settles which process is the runtime's.
+// processFinder settles which process is the one of a socket.
 type processFinder struct {
 	opts   ProcessOptions
-	reader proc.Reader // keeps nothing open: a search reads each process once
+	reader proc.Reader
 
-	told     proc.Stat // the process that PeerPID named
-	asked    int       // what PeerPID said last
-	peerPID  int       // what it said when known was settled on
-	listens  proc.ID   // the process that has the listener with this inode
+	named    proc.Stat // the process that PeerPID named
+	asked    int       // the last value of PeerPID
+	peerPID  int       // its value when known was settled
+	holder   proc.ID   // the process that holds the listener with this inode
 	inode    uint64
 	searched time.Time // for the inode
 
-	known    proc.Stat // the process that was settled on last
-	cgroup   string    // what /proc/PID/cgroup said of it
-	seenAt   time.Time
-	seenUp   time.Duration // the same moment, since boot
-	followed time.Time     // last search for a successor
+	known  proc.Stat // the process that was settled last
+	cgroup string    // its /proc/PID/cgroup
+	seenAt time.Time
+	seenUp time.Duration // the same moment, since boot
+	passed time.Time     // the last search for a successor
 }
 
-// seen notes that s was there, and is the one; up is the time since boot.
+// seen stores that s was there and is the process; up is the time since boot.
 func (f *processFinder) seen(s proc.Stat, up time.Duration) {
 	if s.ID() != f.known.ID() {
-		f.cgroup = ""
-		if b, err := f.reader.Read(proc.Path(f.opts.ProcFS, s.PID, "cgroup")); err == nil {
-			f.cgroup = string(b)
-		}
+		f.cgroup = f.cgroupOf(s.PID)
 	}
 	f.known, f.seenAt, f.seenUp, f.peerPID = s, time.Now(), up, f.asked
 }
 
-// find returns the runtime's process: the one that SO_PEERCRED told; else, as
-// where systemd made the socket, the one that was found for the same connection
-// before; else the one that has the listener open; else the one that was there
-// last; else its successor, which does not listen yet. The error says that it is
-// gone, or why it cannot be told.
+func (f *processFinder) cgroupOf(pid int) string {
+	b, err := f.reader.Read(proc.Path(f.opts.ProcFS, pid, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// find returns the process: the one that SO_PEERCRED named; else, as where systemd made
+// the socket, the one that was found for the same connection; else the one that has the
+// listener open; else the one that was there last; else its successor, which does not
+// listen yet. The error is that it is gone, or why it cannot be found.
 func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 	pid := f.opts.PeerPID()
 	f.asked = pid
@@ -67,13 +65,16 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 		if err == nil {
 			return s, nil
 		}
-		if errors.Is(err, fs.ErrPermission) || f.hides() {
+		if _, first := f.reader.Stat(f.opts.ProcFS, 1); errors.Is(err, fs.ErrPermission) || first != nil {
 			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: %s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
 		}
 	}
-	if pid <= 1 && pid == f.peerPID && f.known.PID != 0 {
-		// The listener may be another process's by now; the connection is not.
-		if s, err := f.alive(f.known.PID); err == nil && s.ID() == f.known.ID() {
+	known := func() (proc.Stat, bool) {
+		s, err := f.opts.Table.Alive(f.known.PID)
+		return s.Stat, f.known.PID != 0 && err == nil && s.ID() == f.known.ID()
+	}
+	if pid <= 1 && pid == f.peerPID {
+		if s, ok := known(); ok { // the listener may be another process's; the connection is not
 			return s, nil
 		}
 	}
@@ -87,131 +88,75 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 			denied = err
 		}
 	}
-	if f.known.PID != 0 {
-		if s, err := f.alive(f.known.PID); err == nil && s.ID() == f.known.ID() {
-			return s, nil
-		}
-		return f.successor(ctx)
+	if s, ok := known(); ok {
+		return s, nil
 	}
-	if denied != nil {
+	switch {
+	case f.known.PID != 0:
+		return f.successor(ctx)
+	case denied != nil:
 		return proc.Stat{}, denied
 	}
-	return proc.Stat{}, errNoProcess
+	return proc.Stat{}, node.ErrGone
 }
 
-// alive reads the stat of a process that is not dead.
-func (f *processFinder) alive(pid int) (proc.Stat, error) {
-	s, err := f.reader.Stat(f.opts.ProcFS, pid)
-	if err == nil && s.Dead() {
-		return proc.Stat{}, errNoProcess
-	}
-	return s, err
-}
-
-// hides reports whether the processes of others cannot be seen at all.
-func (f *processFinder) hides() bool {
-	_, err := f.reader.Stat(f.opts.ProcFS, 1)
-	return err != nil
-}
-
-// peer returns the process that SO_PEERCRED told. The number stays the same
-// when the process is gone, and the kernel may give it to another one: from the
-// first look on, it is the process that had it then, or one of its name.
+// peer returns the process that SO_PEERCRED named. The number remains when the process
+// has ended, and may be given to another one: that counts only with the same name.
 func (f *processFinder) peer(pid int) (proc.Stat, error) {
-	s, err := f.alive(pid)
+	s, err := f.opts.Table.Alive(pid)
 	if err != nil {
 		return proc.Stat{}, err
 	}
-	if f.told.PID == pid && f.told.Start != s.Start && f.told.Comm != s.Comm {
-		return proc.Stat{}, errNoProcess
+	if f.named.PID == pid && f.named.Start != s.Start && f.named.Comm != s.Comm {
+		return proc.Stat{}, node.ErrGone
 	}
-	f.told = s
-	return s, nil
+	f.named = s.Stat
+	return s.Stat, nil
 }
 
 // listener returns the process that has the socket of an inode open.
 func (f *processFinder) listener(ctx context.Context, inode uint64) (proc.Stat, error) {
-	if inode == f.inode && f.listens.PID != 0 {
-		if s, err := f.alive(f.listens.PID); err == nil && s.ID() == f.listens {
-			return s, nil
+	if inode == f.inode && f.holder.PID != 0 {
+		if s, err := f.opts.Table.Alive(f.holder.PID); err == nil && s.ID() == f.holder {
+			return s.Stat, nil
 		}
 	}
-	if inode == f.inode && time.Since(f.searched) < searchEvery {
-		return proc.Stat{}, errNoProcess
+	if inode == f.inode && time.Since(f.searched) < searchInterval {
+		return proc.Stat{}, node.ErrGone
 	}
-	f.inode, f.listens = inode, proc.ID{}
-	pid, err := holderOf(ctx, f.opts.ProcFS, inode)
+	f.inode, f.holder = inode, proc.ID{}
+	pid, err := f.opts.Table.Holder(ctx, uint32(inode)) //nolint:gosec // inodes of sockets have 32 bits
 	f.searched = time.Now()
 	if err != nil {
 		return proc.Stat{}, err
 	}
-	s, err := f.alive(pid)
+	s, err := f.opts.Table.Alive(pid)
 	if err == nil {
-		f.listens = s.ID()
+		f.holder = s.ID()
 	}
-	return s, err
+	return s.Stat, err
 }
 
-// holderOf returns a process that has the socket of an inode open, and not
-// systemd, which keeps what it made; an error that there is none otherwise. To
-// look into another process's descriptors takes CAP_SYS_PTRACE.
-func holderOf(ctx context.Context, procfs string, inode uint64) (int, error) {
-	all, err := proc.Numbers(procfs, maxProcesses)
-	if err != nil {
-		return 0, err
-	}
-	denied := false
-	for _, pid := range all {
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-		if pid == 1 {
-			continue
-		}
-		dir := proc.Path(procfs, pid, "fd")
-		if err := proc.MayReadFDs(dir); err != nil {
-			denied = denied || errors.Is(err, fs.ErrPermission)
-			continue
-		}
-		found := false
-		proc.EachSocket(dir, func() bool { return found || ctx.Err() != nil }, func(i uint32) { found = found || uint64(i) == inode })
-		if found {
-			return pid, nil
-		}
-	}
-	if denied {
-		return 0, errors.New("find the process behind the runtime's socket by the socket's inode: the descriptors of other users' processes may not be read; give plegd CAP_SYS_PTRACE")
-	}
-	return 0, errNoProcess
-}
-
-// successor returns the process that has been started in the place of the one
-// that was there last: of its name, in its cgroup, since it was last seen. It
-// shows a runtime that starts, before it listens.
+// successor returns the process that was started in the place of the one that was there
+// last: of its name, in its cgroup, since it was last seen. It finds a runtime that
+// starts before it listens.
 func (f *processFinder) successor(ctx context.Context) (proc.Stat, error) {
-	if away := time.Since(f.seenAt); away > searchAlways && time.Since(f.followed) < searchEvery {
-		return proc.Stat{}, errNoProcess
+	if away := time.Since(f.seenAt); away > successorGrace && time.Since(f.passed) < searchInterval {
+		return proc.Stat{}, node.ErrGone
 	}
-	f.followed = time.Now()
-	all, err := proc.Numbers(f.opts.ProcFS, maxProcesses)
+	f.passed = time.Now()
+	all, err := f.opts.Table.Processes(ctx, 0)
 	if err != nil {
 		return proc.Stat{}, err
 	}
 	young := map[int]proc.Stat{}
-	for _, pid := range all {
-		if ctx.Err() != nil {
-			return proc.Stat{}, ctx.Err()
-		}
-		s, err := f.alive(pid)
-		if err != nil || s.Comm != f.known.Comm || proc.TicksToDuration(s.Start+1) < f.seenUp {
-			continue
-		}
-		if b, err := f.reader.Read(proc.Path(f.opts.ProcFS, pid, "cgroup")); err == nil && string(b) == f.cgroup {
-			young[pid] = s
+	for pid, s := range all.ByPID {
+		if s.Comm == f.known.Comm && proc.TicksToDuration(s.Start+1) >= f.seenUp && f.cgroup != "" && f.cgroupOf(pid) == f.cgroup {
+			young[pid] = s.Stat
 		}
 	}
-	// A child that it has forked, and that is yet to become something else, has
-	// its name too. Of several the one under the same parent, then the newest.
+	// A child that it has forked, and that has yet to execute another program, has its
+	// name too. Of several: the one under the same parent, then the newest.
 	var best proc.Stat
 	for _, s := range young {
 		if _, child := young[s.PPID]; child {
@@ -223,7 +168,7 @@ func (f *processFinder) successor(ctx context.Context) (proc.Stat, error) {
 		}
 	}
 	if best.PID == 0 {
-		return proc.Stat{}, errNoProcess
+		return proc.Stat{}, node.ErrGone
 	}
 	return best, nil
 }

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -135,18 +136,18 @@ func lookAround(ctx context.Context, pid, goes int) nodeSees {
 	var err error
 	out.Process, err = processIn("/proc", pid).gather(ctx)
 	out.ProcessErr = text(err)
-	out.Children, err = NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: func() int { return pid }, Socket: func() string { return "" }}).spec.Gather(ctx)
+	out.Children, err = NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", Table: node.NewTable("/proc"), PID: func() int { return pid }, Socket: func() string { return "" }}).spec.Gather(ctx)
 	out.ChildrenErr = text(err)
 	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
 	out.CgroupErr = text(err)
-	out.Node, err = node("/proc")
+	out.Node, err = readNode("/proc")
 	out.NodeErr = text(err)
-	out.Searched, err = holderOf(ctx, "/proc", 1) // nobody's
+	out.Searched, err = node.NewTable("/proc").Holder(ctx, 1) // nobody's
 	out.SearchErr = text(err)
 
 	// A runtime that is known and then gone, with a listener left.
 	peer := goes
-	p := NewProcess(ProcessOptions{ProcFS: "/proc", PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return 1 }})
+	p := NewProcess(ProcessOptions{ProcFS: "/proc", Table: node.NewTable("/proc"), PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return 1 }})
 	_, err = p.gather(ctx)
 	if err == nil {
 		fmt.Println("known")
@@ -251,11 +252,7 @@ func processIn(procfs string, pid int) *Process {
 }
 
 func processOf(procfs string, peer func() int) *Process {
-	p := NewProcess(ProcessOptions{ProcFS: procfs, PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
-	if procfs != "/proc" {
-		p.reader.Keep = 0 // unlike those of /proc, an ordinary file that is removed can still be read
-	}
-	return p
+	return NewProcess(ProcessOptions{ProcFS: procfs, Table: node.NewTable(procfs), PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
 }
 
 func gatherProcess(t *testing.T, p *Process) *health.Process {
@@ -412,7 +409,7 @@ func TestProcessStuck(t *testing.T) {
 	at := time.Now()
 	sample := func(state byte, since, first time.Duration, inD, looked int) threadSample {
 		s := threadSample{state: state, since: at.Add(-since)}
-		s.mostly = mostly{first: at.Add(-first), inD: inD, looked: looked}
+		s.mostly = mostly{first: at.Add(-first), inD: inD, sampled: looked}
 		return s
 	}
 	root := t.TempDir()
@@ -493,7 +490,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}
-		if err := before.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, false, &v); err != nil {
+		if err := before.sample(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -517,44 +514,6 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	}
 }
 
-// TestProcessNotRun: while all is well the state of a thread is read where it has run
-// since the last look; while something may be wrong, of all threads once a second.
-func TestProcessNotRun(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	thread := func(state byte, runs int) {
-		evidencetest.WriteTree(t, root, map[string]string{
-			"1000/task/1000/stat":      evidencetest.StatLine(1000, "containerd", state, 1, 5000),
-			"1000/task/1000/schedstat": fmt.Sprintf("1 1 %d\n", runs),
-		})
-	}
-	var threads threadTimes
-	at := time.Now()
-	expect := func(what string, after time.Duration, calm bool, blocked int) {
-		t.Helper()
-		v := health.Process{At: at.Add(after)}
-		if err := threads.look(&proc.Reader{}, root, proc.ID{PID: 1000, Start: 5000}, calm, &v); err != nil {
-			t.Fatal(err)
-		}
-		if n := v.Threads["D"]; n != blocked {
-			t.Errorf("%s: %d threads in D, want %d", what, n, blocked)
-		}
-	}
-	thread('S', 5)
-	expect("at first", 0, true, 1)
-	thread('D', 5)
-	expect("all is well, and it has not run", 2*time.Second, true, 1)
-	expect("something may be wrong", 3*time.Second, false, 2)
-	thread('S', 5)
-	expect("a quarter of a second later", 3250*time.Millisecond, false, 2)
-	expect("a second later", 4*time.Second, false, 1)
-	thread('D', 6)
-	expect("all is well, and it has run", 6*time.Second, true, 2)
-	thread('R', 7)
-	expect("it is to run", 8*time.Second, true, 1)
-	thread('D', 7)
-	expect("one that was to run", 10*time.Second, true, 2)
-}
-
 // TestProcessCPU works out the shares of CPU time out of schedstat, and none
 // across two processes.
 func TestProcessCPU(t *testing.T) {
@@ -564,7 +523,7 @@ func TestProcessCPU(t *testing.T) {
 	add := func(run, delay time.Duration) {
 		evidencetest.WriteTree(t, root, map[string]string{"1000/task/1000/schedstat": fmt.Sprintf("%d %d 42\n", time.Second+run, time.Second/2+delay)})
 	}
-	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second) // a second ago
+	p.threads.sums[0].at = p.threads.sums[0].at.Add(-time.Second) // a second ago
 	add(500*time.Millisecond, 250*time.Millisecond)
 	v := gatherProcess(t, p)
 	took := v.At.Sub(first.At).Seconds() + 1
@@ -572,8 +531,8 @@ func TestProcessCPU(t *testing.T) {
 		t.Errorf("CPU %f, delay %f, want .5 and .25", v.CPU, v.Delay)
 	}
 	add(0, 0) // a thread ended and took its time along
-	for i := range p.before.marks {
-		p.before.marks[i].at = p.before.marks[i].at.Add(-timesWindow)
+	for i := range p.threads.sums {
+		p.threads.sums[i].at = p.threads.sums[i].at.Add(-delayWindow)
 	}
 	if v := gatherProcess(t, p); v.CPU != 0 || v.Delay != 0 {
 		t.Errorf("CPU %f, delay %f, want none", v.CPU, v.Delay)
@@ -714,7 +673,7 @@ func TestProcessThreadEnds(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	p := processIn(root, 1000)
 	first := gatherProcess(t, p)
-	p.before.marks[0].at = p.before.marks[0].at.Add(-time.Second)
+	p.threads.sums[0].at = p.threads.sums[0].at.Add(-time.Second)
 	if err := os.RemoveAll(filepath.Join(root, "1000/task/1001")); err != nil {
 		t.Fatal(err)
 	}
@@ -755,7 +714,7 @@ func TestProcessRestartsKept(t *testing.T) {
 func TestProcessSearchWaitsForInode(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	inode := uint64(0)
-	p := NewProcess(ProcessOptions{ProcFS: root, PeerPID: func() int { return 1 }, ListenerInode: func() uint64 { return inode }})
+	p := NewProcess(ProcessOptions{ProcFS: root, Table: node.NewTable(root), PeerPID: func() int { return 1 }, ListenerInode: func() uint64 { return inode }})
 	if v, err := p.gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -809,12 +768,12 @@ func TestProcessFDs(t *testing.T) {
 	if used.MaxFDs != 8 || used.OpenFDs != open || !used.ExhaustedAt.Equal(used.At) {
 		t.Errorf("%d of %d, used up at %s; want %d of 8, at %s", used.OpenFDs, used.MaxFDs, used.ExhaustedAt, open, used.At)
 	}
-	if !p.spec.Urgent(used) {
+	if !p.spec.Again(used) {
 		t.Error("the next look is no sooner while none is free")
 	}
 	free := &health.Process{At: time.Now(), Alive: true, OpenFDs: 7, MaxFDs: 8}
 	p.carryOver(free)
-	if urgent := p.spec.Urgent(free); urgent || !free.ExhaustedAt.Equal(used.At) {
+	if urgent := p.spec.Again(free); urgent || !free.ExhaustedAt.Equal(used.At) {
 		t.Errorf("some are free again: used up at %s, want at %s; the next look is sooner: %v", free.ExhaustedAt, used.At, urgent)
 	}
 }
@@ -893,14 +852,14 @@ func TestProcessByInode(t *testing.T) {
 		t.Skipf("SKIPPED: nothing here has been tested, the descriptors of other processes may not be read: %v", err)
 	}
 	for _, peer := range []int{0, 1} {
-		p := NewProcess(ProcessOptions{ProcFS: "/proc", PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
+		p := NewProcess(ProcessOptions{ProcFS: "/proc", Table: node.NewTable("/proc"), PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
 		if v := gatherProcess(t, p); v.PID != c.pid || !v.Alive {
 			t.Errorf("peer %d: %+v, want %d", peer, v, c.pid)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if pid, err := holderOf(ctx, "/proc", inode); err == nil {
+	if pid, err := node.NewTable("/proc").Holder(ctx, uint32(inode)); err == nil {
 		t.Errorf("%d, want an error once the time is over", pid)
 	}
 }
@@ -964,55 +923,4 @@ func TestNodeUnprivileged(t *testing.T) {
 		t.Errorf("uid %d searches: %d, %q", got.UID, got.Searched, got.SearchErr)
 	}
 	t.Logf("uid %d sees %d of %d fds", got.UID, v.OpenFDs, v.MaxFDs)
-}
-
-// BenchmarkEvidenceSecond is a second of evidence on a node with some 200
-// processes: the process and its cgroup, half of the children, a fifth of the
-// node.
-func BenchmarkEvidenceSecond(b *testing.B) {
-	c := startChild(b, "", "threads", "20")
-	all, err := proc.Numbers("/proc", maxProcesses)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for range max(0, 200-len(all)) {
-		cmd := exec.Command("sleep", "300")
-		if err := cmd.Start(); err != nil {
-			b.Skipf("SKIPPED: nothing was measured: %v", err)
-		}
-		b.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-	}
-	pid := func() int { return c.pid }
-	process, cgroup := processIn("/proc", c.pid), NewCgroup("/proc", "/sys", pid)
-	children, whole := NewChildren(ChildrenOptions{ProcFS: "/proc", SysFS: "/sys", PID: pid, Socket: func() string { return "" }}), NewNode("/proc")
-	check := func(err error) {
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	cpu := func() time.Duration {
-		var u unix.Rusage
-		check(unix.Getrusage(unix.RUSAGE_SELF, &u))
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	seconds, before := 0, cpu()
-	for b.Loop() {
-		_, err := process.gather(b.Context())
-		check(err)
-		_, err = cgroup.spec.Gather(b.Context())
-		check(err)
-		if seconds%2 == 0 {
-			_, err = children.spec.Gather(b.Context())
-			check(err)
-		}
-		if seconds%5 == 0 {
-			_, err = whole.spec.Gather(b.Context())
-			check(err)
-		}
-		seconds++
-	}
-	b.ReportMetric(float64((cpu()-before).Microseconds())/1e3/float64(seconds), "cpu-ms/s")
 }

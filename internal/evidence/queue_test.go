@@ -1,19 +1,15 @@
 package evidence
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -31,7 +27,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 4)
-	q := newQueueSource("/proc", at(path))
+	q := newQueueSource(at(path))
 
 	if got := sampleQueue(t, q); !got.Listening || got.Inode != l.Inode() || got.Length != 0 || got.Limit != 4 || !got.WaitingSince.IsZero() {
 		t.Errorf("nobody waits: %+v", got)
@@ -89,7 +85,7 @@ func TestQueueClosedClient(t *testing.T) {
 	for _, c := range evidencetest.Connect(t, path, 3) {
 		_ = c.Close()
 	}
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Length != 3 {
+	if got := sampleQueue(t, newQueueSource(at(path))); got.Length != 3 {
 		t.Errorf("%+v, want 3", got)
 	}
 }
@@ -97,7 +93,7 @@ func TestQueueClosedClient(t *testing.T) {
 func TestQueueNobody(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
-	q := newQueueSource("/proc", at(path))
+	q := newQueueSource(at(path))
 	if got := sampleQueue(t, q); got.Listening {
 		t.Errorf("no file: %+v", got)
 	}
@@ -138,7 +134,7 @@ func TestQueueRebound(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	old := evidencetest.ListenAt(t, path, 3)
 	evidencetest.Connect(t, path, 2)
-	q := newQueueSource("/proc", at(path))
+	q := newQueueSource(at(path))
 	before := sampleQueue(t, q)
 	if before.Inode != old.Inode() || before.Length != 2 {
 		t.Fatalf("%+v", before)
@@ -184,7 +180,7 @@ func TestQueueReboundInOrder(t *testing.T) {
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 9)); err != nil {
 		t.Fatal(err)
 	}
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != late.Inode() || got.Limit != 9 {
+	if got := sampleQueue(t, newQueueSource(at(path))); got.Inode != late.Inode() || got.Limit != 9 {
 		t.Errorf("%+v, want inode %d", got, late.Inode())
 	}
 }
@@ -218,7 +214,7 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 		"bound by a link, configured as resolved":            {filepath.Join(dir, "s.sock"), viaLink},
 		"bound and configured by a link":                     {filepath.Join(link, "s.sock"), viaLink},
 	} {
-		q := newQueueSource("/proc", at(tt.path))
+		q := newQueueSource(at(tt.path))
 		for range 2 {
 			if got := sampleQueue(t, q); got.Inode != tt.want.Inode() {
 				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.Inode())
@@ -237,30 +233,12 @@ func TestQueueSimilarPaths(t *testing.T) {
 	}
 	evidencetest.ListenAt(t, path[:len(path)-1], 9)
 	evidencetest.ListenAt(t, "@"+path, 9)
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
+	if got := sampleQueue(t, newQueueSource(at(path))); got.Listening {
 		t.Errorf("%+v, want no listener", got)
 	}
 	l := evidencetest.ListenAt(t, path, 3)
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
+	if got := sampleQueue(t, newQueueSource(at(path))); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
 		t.Errorf("%+v, want inode %d of limit 3", got, l.Inode())
-	}
-}
-
-// TestQueueForgedRow: a name with a line break in it writes a row into
-// /proc/net/unix; what sock_diag says counts.
-func TestQueueForgedRow(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	decoy := evidencetest.ListenAt(t, path+"2", 1)
-	evidencetest.Connect(t, decoy.Path, 2)
-	forged := "@\n0: 2 0 10000 1 1 " + itoa(decoy.Inode()) + " " + path
-	evidencetest.ListenAt(t, forged, 9)
-	table, err := sockdiag.ReadTable(t.Context(), "/proc", []string{path})
-	if err != nil || len(table.Listeners) != 1 {
-		t.Fatalf("the forged row is not seen: %+v, %v", table, err)
-	}
-	if got := sampleQueue(t, newQueueSource("/proc", at(path))); got.Listening {
-		t.Errorf("the decoy was believed: %+v", got)
 	}
 }
 
@@ -269,7 +247,7 @@ func TestQueuePathChanges(t *testing.T) {
 	needUnixDiag(t)
 	one, two := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1), evidencetest.ListenAt(t, evidencetest.SocketPath(t), 2)
 	evidencetest.Connect(t, one.Path, 1)
-	q := newQueueSource("/proc", at(one.Path))
+	q := newQueueSource(at(one.Path))
 	if got := sampleQueue(t, q); got.Inode != one.Inode() || got.WaitingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
@@ -285,10 +263,10 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 1)
-	q := newQueueSource("/proc", at(path))
+	q := newQueueSource(at(path))
 	sampleQueue(t, q)
 	release, looks := make(chan struct{}), 0
-	q.looker.look = func(path string, last socketPlace) socketPlace {
+	q.finder.looker.look = func(path string, last socketPlace) socketPlace {
 		looks++
 		<-release
 		return lookAt(path, last)
@@ -299,8 +277,8 @@ func TestQueueDeadFileSystem(t *testing.T) {
 		}
 	}
 	// And with nothing known from before.
-	cold := newQueueSource("/proc", at(path))
-	cold.looker.look = func(string, socketPlace) socketPlace { <-release; return socketPlace{} }
+	cold := newQueueSource(at(path))
+	cold.finder.looker.look = func(string, socketPlace) socketPlace { <-release; return socketPlace{} }
 	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
 		t.Errorf("%+v", got)
 	}
@@ -308,14 +286,6 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	sampleQueue(t, q)
 	if looks != 1 {
 		t.Errorf("%d looks, want 1 left behind", looks)
-	}
-}
-
-func TestQueueNoTable(t *testing.T) {
-	needUnixDiag(t)
-	q := newQueueSource(t.TempDir(), at("/run/r.sock"))
-	if got, err := q.gather(t.Context()); err == nil || !strings.Contains(err.Error(), "net/unix") {
-		t.Errorf("%+v, %v, want an error that names the file", got, err)
 	}
 }
 
@@ -336,68 +306,5 @@ func TestQueueUnprivileged(t *testing.T) {
 	got := lookUnprivileged(t, path)
 	if got.UID == 0 || got.QueueErr != "" || got.Queue == nil || got.Queue.Inode != l.Inode() || got.Queue.Length != 1 || got.Queue.Limit != 4 {
 		t.Errorf("uid %d sees %+v, error %q", got.UID, got.Queue, got.QueueErr)
-	}
-}
-
-func TestQueueWatch(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	evidencetest.ListenAt(t, path, 4)
-	w := NewQueue("/proc", at(path))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	for start := time.Now(); w.Value() == nil; time.Sleep(time.Millisecond) {
-		if time.Since(start) > 5*time.Second {
-			t.Fatal("no value")
-		}
-	}
-	if v := w.Value(); !v.Listening || v.Limit != 4 {
-		t.Errorf("%+v", v)
-	}
-	if s, ok := w.Source(); !ok || !s.Up {
-		t.Errorf("%+v, %v", s, ok)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-func BenchmarkQueueSample(b *testing.B) {
-	needUnixDiag(b)
-	path := evidencetest.SocketPath(b)
-	evidencetest.ListenAt(b, path, 4)
-	q := newQueueSource("/proc", at(path))
-	b.ReportAllocs()
-	for b.Loop() {
-		if got, err := q.gather(b.Context()); err != nil || !got.Listening {
-			b.Fatal(got, err)
-		}
-	}
-}
-
-// TestQueueServed: while all is well a connection that is accepted a moment later is no
-// queue; one that waits on is.
-func TestQueueServed(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	l := evidencetest.ListenAt(t, path, 4)
-	for _, served := range []bool{true, false} {
-		looks := 0
-		w := NewQueue("/proc", func() string {
-			if looks++; looks == 2 && served {
-				l.Accept()
-			}
-			return path
-		})
-		evidencetest.Connect(t, path, 1)
-		if v, err := w.spec.Gather(t.Context()); err != nil || (v.Length == 0) != served || looks != 2 {
-			t.Errorf("accepted: %v; %+v, %v after %d looks", served, v, err, looks)
-		}
-		w.Alert(true)
-		if _, err := w.spec.Gather(t.Context()); err != nil || looks != 3 {
-			t.Errorf("while something may be wrong: %v, %d looks, want 3", err, looks)
-		}
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -47,11 +49,12 @@ func TestSockDiagChild(t *testing.T) {
 	case "look":
 		out := childSees{UID: os.Getuid()}
 		var err error
-		if out.Queue, err = newQueueSource("/proc", at(path)).gather(t.Context()); err != nil {
+		if out.Queue, err = newQueueSource(at(path)).gather(t.Context()); err != nil {
 			out.QueueErr = err.Error()
 		}
-		c := newConnectionsSource("/proc", at(path))
+		c := newConnectionsSource(node.NewTable("/proc"), at(path))
 		_, _ = c.gather(t.Context())
+		c.rest = time.Time{}
 		if out.Connections, err = c.gather(t.Context()); err != nil {
 			out.ConnectionsErr = err.Error()
 		}

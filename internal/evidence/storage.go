@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	storagePeriod  = 4 * time.Second
 	storageTimeout = 2 * time.Second
 	// storageLook is the time between two looks at the descriptors and the mounts of
 	// a process: on a full node reading its mounts takes milliseconds.
@@ -79,8 +78,7 @@ type storageDir struct {
 func NewStorage(procfs, sysfs string, pids func() []int) *Watch[health.Storage] {
 	s := &storage{procfs: procfs, sysfs: sysfs, pids: pids}
 	return NewWatch(Spec[health.Storage]{
-		Name: "storage", Period: storagePeriod, Timeout: storageTimeout,
-		Fast: time.Second, Urgent: (*health.Storage).Unwritable,
+		Name: "storage", Every: 4, Timeout: storageTimeout, Again: (*health.Storage).Unwritable,
 		Gather: s.gather, Store: func(e *health.Evidence, v *health.Storage) { e.Storage = v },
 	})
 }

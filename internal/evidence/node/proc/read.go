@@ -26,31 +26,9 @@ func Path(procfs string, pid int, name string) string {
 // /proc/locks ever comes near it.
 const maxProcFile = 1 << 20
 
-// Reader reads small files of /proc and of cgroups, hundreds a second: three
-// system calls a file, into one buffer. os.ReadFile takes nearly twice the time.
-// Not for several goroutines at once.
-type Reader struct {
-	// Keep is how many files are kept open, where the same ones are read again and
-	// again: that is one system call a file, and the dear ones are saved. A file of a
-	// process or cgroup that has ended is then opened again. Where more are read, the
-	// first ones stay open: were the others to take their places, each time all would
-	// be opened.
-	Keep int
-
-	kept  map[string]*keptFile // by path
-	reads int                  // since those that are no longer read were closed
-	buf   []byte
-}
-
-// keptFile is a file that stays open.
-type keptFile struct {
-	fd   int
-	used bool // since those that are no longer read were closed
-}
-
-// unusedReads is how often Keep files are read before those are closed that were not
-// among them: of processes that have ended.
-const unusedReads = 4
+// Reader reads small files of /proc and of cgroups into one buffer, with fewer system
+// calls than os.ReadFile. Not for several goroutines at once.
+type Reader struct{ buf []byte }
 
 // Read returns what is in the file at path, valid until the next read. Its
 // errors are those of os.ReadFile, and ESRCH for a process that has just ended.
@@ -62,55 +40,12 @@ func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) 
 func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
 
 func (r *Reader) read(path string, record bool) ([]byte, error) {
-	r.reads++
-	if f := r.kept[path]; f != nil {
-		if b, err := r.readAll(f.fd, path, record); err == nil {
-			f.used = true
-			return b, nil
-		}
-		_ = unix.Close(f.fd)
-		delete(r.kept, path)
-	}
 	fd, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	b, err := r.readAll(fd, path, record)
-	if err == nil && len(r.kept) >= r.Keep {
-		r.closeUnused()
-	}
-	if err != nil || len(r.kept) >= r.Keep {
-		_ = unix.Close(fd)
-		return b, err
-	}
-	if r.kept == nil {
-		r.kept = map[string]*keptFile{}
-	}
-	r.kept[path] = &keptFile{fd: fd, used: true}
-	return b, nil
-}
-
-// closeUnused closes what has not been read for long.
-func (r *Reader) closeUnused() {
-	if r.reads < unusedReads*r.Keep {
-		return
-	}
-	r.reads = 0
-	for path, f := range r.kept {
-		if !f.used {
-			_ = unix.Close(f.fd)
-			delete(r.kept, path)
-		}
-		f.used = false
-	}
-}
-
-// Close closes what is kept open. The reader can be used further.
-func (r *Reader) Close() {
-	for _, f := range r.kept {
-		_ = unix.Close(f.fd)
-	}
-	clear(r.kept)
+	defer func() { _ = unix.Close(fd) }() // only read from
+	return r.readAll(fd, path, record)
 }
 
 // readAll reads a file from its beginning.

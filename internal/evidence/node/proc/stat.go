@@ -157,16 +157,6 @@ func (r *Reader) Stat(procfs string, pid int) (Stat, error) {
 	return ParseStat(b)
 }
 
-// StatFirst reads /proc/PID/task/PID/stat, of a process's first thread. It says the same
-// of what is in Stat, and for /proc/PID/stat the kernel adds up the times of all threads.
-func (r *Reader) StatFirst(procfs string, pid int) (Stat, error) {
-	b, err := r.ReadRecord(Path(procfs, pid, "task/"+strconv.Itoa(pid)+"/stat"))
-	if err != nil {
-		return Stat{}, err
-	}
-	return ParseStat(b)
-}
-
 // ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
 // T (stopped, or held by a tracer), Z, other.
 func ThreadState(s byte) string {

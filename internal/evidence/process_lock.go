@@ -1,0 +1,114 @@
+package evidence
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// maxLockFDs bounds the descriptors that are searched for the file of a lock.
+const maxLockFDs = 1024
+
+// lockKey is a lock that a process waits for; file is major:minor:inode.
+type lockKey struct {
+	pid  int
+	file string
+}
+
+// lock returns the file lock that the process has waited for longest, nil for none.
+//
+// bbolt, in which containerd keeps meta.db, does not block in flock(2) but polls, so
+// /proc/locks shows no waiter. While the process does not listen, as when it starts, it
+// waits for a file that it has open and another process has locked.
+func (p *Process) lock(id proc.ID, now time.Time) *health.LockWait {
+	b, err := p.reader.Read(p.opts.ProcFS + "/locks")
+	if err != nil {
+		b = nil
+	}
+	locks := strings.Clone(string(b)) // the reader's buffer is used again below
+	waits := proc.LockWaits([]byte(locks), id.PID)
+	if len(waits) == 0 && p.opts.ListenerInode() == 0 {
+		waits = p.polls([]byte(locks), id.PID)
+	}
+	keys := make([]lockKey, 0, len(waits))
+	for _, l := range waits {
+		keys = append(keys, lockKey{id.PID, l.File})
+	}
+	since := p.locks.Update(now, keys...)
+	var longest *health.LockWait
+	for i, l := range waits {
+		if at := since[keys[i]]; longest == nil || at.Before(longest.Since) {
+			longest = &health.LockWait{HolderPID: l.PID, File: l.File, Since: at}
+		}
+	}
+	if longest == nil {
+		return nil
+	}
+	if path := p.openFiles(id.PID, nil)[inodeOf(longest.File)]; path != "" {
+		longest.File = path
+	}
+	if s, err := p.opts.Table.Alive(longest.HolderPID); err == nil {
+		longest.HolderComm = s.Comm
+	}
+	return longest
+}
+
+// polls returns the locks of other processes on databases that the process has open.
+func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
+	held := map[string]proc.Lock{}
+	own := map[string]bool{}
+	for line := range strings.Lines(string(locks)) {
+		l, ok := proc.ParseLock([]byte(line))
+		switch {
+		case !ok || l.Waiting:
+		case l.PID == pid:
+			own[l.File] = true
+		case l.PID > 0:
+			held[l.File] = l
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	open := p.openFiles(pid, func(path string) bool { return strings.HasSuffix(path, ".db") })
+	for file, l := range held {
+		if open[inodeOf(file)] != "" && !own[file] {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// inodeOf returns the inode of major:minor:inode.
+func inodeOf(file string) string { return file[strings.LastIndexByte(file, ':')+1:] }
+
+// openFiles returns the paths of files that the process has open, by their inodes
+// (fdinfo, Linux 5.14); "" for an inode with two paths, which may be on two devices. keep
+// nil is all. It asks the file system nothing: that may be what hangs.
+func (p *Process) openFiles(pid int, keep func(path string) bool) map[string]string {
+	fds, err := proc.Numbers(proc.Path(p.opts.ProcFS, pid, "fdinfo"), maxLockFDs)
+	if err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, fd := range fds {
+		link, err := os.Readlink(proc.Path(p.opts.ProcFS, pid, "fd/") + strconv.Itoa(fd))
+		if err != nil || !strings.HasPrefix(link, "/") || keep != nil && !keep(link) {
+			continue
+		}
+		b, err := p.reader.Read(proc.Path(p.opts.ProcFS, pid, "fdinfo/") + strconv.Itoa(fd))
+		inode := proc.FDInode(b)
+		if err != nil || inode == "" {
+			continue
+		}
+		if before, ok := out[inode]; ok && before != link {
+			link = ""
+		}
+		out[inode] = link
+	}
+	return out
+}

@@ -1,0 +1,276 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+const testTimeout = 500 * time.Millisecond
+
+// exactly is no jitter.
+func exactly(d time.Duration) time.Duration { return d }
+
+// later lets time pass, and everything happen that is due then.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// runSampler samples in the bubble of the test, without jitter; stop ends it.
+func runSampler(t *testing.T, sources ...Source) (s *Sampler, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s = newSampler(sources...)
+	s.jitter = exactly
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	synctest.Wait()
+	return s, func() {
+		t.Helper()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned at the stop")
+		}
+	}
+}
+
+// want checks a source: its value, 0 for none, and its state.
+func want(t *testing.T, w *Watch[int], value int, state string) {
+	t.Helper()
+	got := 0
+	if v := w.Value(); v != nil {
+		got = *v
+	}
+	s, ok := w.Source()
+	is := "none"
+	switch {
+	case ok && s.Up:
+		is = "up"
+	case ok && s.Kept:
+		is = "kept: " + s.Err
+	case ok:
+		is = "down: " + s.Err
+	}
+	if got != value || !strings.HasPrefix(is, state) {
+		t.Errorf("value %d, %s; want %d, %s", got, is, value, state)
+	}
+}
+
+// TestSourceAnswers has a source fail in every way and recover each time.
+func TestSourceAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, news, ended := 0, 0, false
+		w := NewWatch(Spec[int]{Name: "test", Every: 1, Timeout: testTimeout, End: func() { ended = true }, Gather: func(context.Context) (*int, error) {
+			n++
+			v := n
+			switch n {
+			case 2:
+				return nil, errors.New("out of order")
+			case 4:
+				panic("boom")
+			case 5:
+				return nil, errors.New("still out of order")
+			case 6:
+				return nil, fmt.Errorf("the process is gone: %w", ErrNoData)
+			case 8:
+				return &[]int{}[n], nil
+			}
+			return &v, nil
+		}})
+		w.Notify(func() { news++ })
+		want(t, w, 0, "none")
+		_, stop := runSampler(t, w)
+		for i, tt := range []struct {
+			value int
+			state string
+		}{
+			{1, "up"},
+			{1, "kept: out of order"},
+			{3, "up"},
+			{3, "kept: panic: boom"},
+			{0, "down: still out of order"},
+			{0, "none"},
+			{7, "up"},
+			{7, "kept: panic: runtime error: index out of range"},
+			{9, "up"},
+		} {
+			if i > 0 {
+				later(tick)
+			}
+			want(t, w, tt.value, tt.state)
+		}
+		stop()
+		later(time.Minute)
+		if n != 9 || news != 6 || !ended {
+			t.Errorf("%d samples, news %d times, ended %v", n, news, ended)
+		}
+	})
+}
+
+// TestSourceHangs abandons a sample that ignores its limit: there is no second one, its
+// late answer is dropped, and once it has returned the source is sampled again.
+func TestSourceHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, release := 0, make(chan struct{})
+		w := NewWatch(Spec[int]{Name: "test", Every: 1, Timeout: testTimeout, Gather: func(context.Context) (*int, error) {
+			calls++
+			v := calls
+			if calls == 2 {
+				<-release
+			}
+			return &v, nil
+		}})
+		_, stop := runSampler(t, w)
+		defer stop()
+		want(t, w, 1, "up")
+		later(1400 * time.Millisecond)
+		want(t, w, 1, "up") // sampled 400 ms ago
+		later(200 * time.Millisecond)
+		want(t, w, 1, "kept: no answer within 500ms")
+		later(2 * time.Second)
+		want(t, w, 0, "down: no answer within 500ms")
+		later(time.Hour)
+		want(t, w, 0, "down: no answer within 500ms")
+		if calls != 2 {
+			t.Fatalf("%d samples while one hangs, want 2", calls)
+		}
+		close(release)
+		synctest.Wait()
+		want(t, w, 0, "down: no answer within 500ms")
+		later(tick)
+		want(t, w, 3, "up")
+	})
+}
+
+// TestSourceDue: every Every ticks, every Calm in the steady state, at each tick while
+// the sample asks for it.
+func TestSourceDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, again := 0, false
+		w := NewWatch(Spec[int]{Name: "test", Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again }, Gather: func(context.Context) (*int, error) {
+			calls++
+			v := calls
+			return &v, nil
+		}})
+		s, stop := runSampler(t, w)
+		defer stop()
+		expect := func(what string, ticks, n int) {
+			t.Helper()
+			calls = 0
+			later(time.Duration(ticks) * tick)
+			if calls != n {
+				t.Errorf("%s: %d samples in %d ticks, want %d", what, calls, ticks, n)
+			}
+		}
+		expect("steady", 20, 4)
+		s.Alert(true)
+		expect("alert", 20, 10)
+		again = true
+		expect("again", 22, 22)
+		again = false
+		expect("no longer again", 20, 10)
+		s.Alert(false)
+		expect("steady again", 25, 5)
+	})
+}
+
+// TestJitter: the ticks are not equally far apart.
+func TestJitter(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := jitter(tick)
+		seen[d] = true
+		if d > tick || d < tick/4*3 {
+			t.Fatalf("%s after a tick", d)
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d different times of 100", len(seen))
+	}
+}
+
+// newThreadLimit is a source as CONTRIBUTING.md describes one.
+func newThreadLimit(root string) *Watch[health.Node] {
+	return NewWatch(Spec[health.Node]{
+		Name: "thread_limit", Every: 1, Timeout: time.Second,
+		Gather: func(context.Context) (*health.Node, error) {
+			b, err := os.ReadFile(filepath.Join(root, "threads-max"))
+			if err != nil {
+				return nil, err
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+			return &health.Node{At: time.Now(), ThreadsMax: n}, err
+		},
+		Store: func(e *health.Evidence, v *health.Node) { e.Node = v },
+	})
+}
+
+// TestAddSource adds a source by one line and finds its facts and its state.
+func TestAddSource(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "threads-max")
+	if err := os.WriteFile(file, []byte("90\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newThreadLimit(root)
+		s, stop := runSampler(t, w)
+		defer stop()
+		r := &Registry{Sampler: s}
+		if e := r.Facts(); e.Node == nil || e.Node.ThreadsMax != 90 || !e.Sources["thread_limit"].Up {
+			t.Errorf("%+v, %+v", e.Node, e.Sources)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		later(tick)
+		if s := r.Facts().Sources["thread_limit"]; s.Up || !s.Kept || !strings.Contains(s.Err, "threads-max") {
+			t.Errorf("after one failure: %+v", s)
+		}
+		later(tick)
+		if e := r.Facts(); e.Node != nil {
+			t.Errorf("after two failures: %+v", e.Node)
+		}
+	})
+}
+
+// TestRegistryNames: each source has a name of its own.
+func TestRegistryNames(t *testing.T) {
+	none := func() string { return "" }
+	r, err := NewRegistry(Options{
+		ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} },
+		Moved: func() {}, BehindDocker: func() bool { return false }, Kubelet: KubeletOptions{HealthzURL: DefaultKubeletHealthz},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, s := range r.Sources() {
+		if names[s.String()] {
+			t.Errorf("two sources are named %s", s)
+		}
+		names[s.String()] = true
+	}
+	if len(names) != 12 || r.PID() != 0 {
+		t.Errorf("%d sources, pid %d", len(names), r.PID())
+	}
+	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: KubeletOptions{HealthzURL: "nonsense"}}); err == nil {
+		t.Error("a wrong URL is accepted")
+	}
+}

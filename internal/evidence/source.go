@@ -1,0 +1,180 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// ErrNoData is returned by a source that has nothing to report and has not failed:
+// there is no process to read, or no such file on this kernel.
+var ErrNoData = errors.New("there is nothing to look at")
+
+// Source is one source of evidence, whatever the type of its samples.
+type Source interface {
+	// String names the source, as pleg_evidence_up labels it.
+	String() string
+	// Source returns the state of the source; ok is false while it has nothing to
+	// report.
+	Source() (s health.Source, ok bool)
+	// Facts stores the last sample.
+	Facts(e *health.Evidence)
+	// Notify has f called when the source has news. It is called before the first tick.
+	Notify(f func())
+
+	tick(ctx context.Context, n int, alert bool)
+	end()
+}
+
+// Spec describes a source.
+type Spec[T any] struct {
+	// Name is the label of pleg_evidence_up.
+	Name string
+	// Every is the number of ticks between two samples while something may be wrong,
+	// Calm the number in the steady state; 0 is Every. While Again reports true of the
+	// last sample, the source is due at each tick.
+	Every, Calm int
+	Again       func(*T) bool
+	// Timeout limits one sample.
+	Timeout time.Duration
+	// Gather returns a sample, which it does not change later; or an error, ErrNoData
+	// where there is nothing to report.
+	Gather func(context.Context) (*T, error)
+	// Store puts a sample into the facts; nil where it is read by Value only.
+	Store func(*health.Evidence, *T)
+	// End is called when the sampler ends; a sample may still be under way. May be nil.
+	End func()
+}
+
+// Watch samples one source and keeps the last sample. A sample that exceeds its limit
+// or panics has failed; while it has not returned there is no other.
+//
+// After one failure the sample before it counts until the next one.
+type Watch[T any] struct {
+	spec   Spec[T]
+	slot   bounded.Slot[*T]
+	notify func() // may be nil
+
+	last   atomic.Pointer[sample[T]]
+	state  atomic.Pointer[health.Source]
+	again  atomic.Bool
+	inside atomic.Bool // a sample is awaited
+	// sampled is the tick of the last sample, -1 before the first. news is true after
+	// a failure or an answer that asks for another.
+	sampled int
+	news    bool
+}
+
+// sample is an answer. until is when it ceases to count after a failure, else zero.
+type sample[T any] struct {
+	value *T
+	until time.Time
+}
+
+// NewWatch returns a source.
+func NewWatch[T any](spec Spec[T]) *Watch[T] { return &Watch[T]{spec: spec, sampled: -1} }
+
+// String names the source.
+func (w *Watch[T]) String() string { return w.spec.Name }
+
+// Notify has f called when the source fails or asks to be sampled again at once, and
+// when that ends.
+func (w *Watch[T]) Notify(f func()) { w.notify = f }
+
+// Run samples this source alone until ctx ends.
+func (w *Watch[T]) Run(ctx context.Context) error { return newSampler(w).Run(ctx) }
+
+// Value returns the last sample; nil where there is none or the source has failed twice
+// since.
+func (w *Watch[T]) Value() *T {
+	s := w.last.Load()
+	if s == nil || !s.until.IsZero() && time.Now().After(s.until) {
+		return nil
+	}
+	return s.value
+}
+
+// Facts stores the last sample.
+func (w *Watch[T]) Facts(e *health.Evidence) {
+	if v := w.Value(); v != nil && w.spec.Store != nil {
+		w.spec.Store(e, v)
+	}
+}
+
+// Source returns the state of the source.
+func (w *Watch[T]) Source() (s health.Source, ok bool) {
+	p := w.state.Load()
+	if p == nil {
+		return health.Source{}, false
+	}
+	s = *p
+	s.Kept = !s.Up && w.Value() != nil
+	return s, true
+}
+
+func (w *Watch[T]) end() {
+	if w.spec.End != nil {
+		w.spec.End()
+	}
+}
+
+// tick takes a sample in the background where one is due.
+func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
+	every := w.spec.Every
+	state := w.state.Load()
+	switch {
+	case w.again.Load():
+		every = 1
+	case !alert && (state == nil || state.Up):
+		every = max(every, w.spec.Calm)
+	}
+	if w.sampled >= 0 && n-w.sampled < every || !w.inside.CompareAndSwap(false, true) {
+		return
+	}
+	w.sampled = n
+	go func() {
+		w.sample(ctx)
+		w.inside.Store(false)
+	}()
+}
+
+func (w *Watch[T]) sample(ctx context.Context) {
+	start := time.Now()
+	v, err := w.slot.Do(ctx, w.spec.Timeout, w.spec.Gather)
+	if ctx.Err() != nil || errors.Is(err, bounded.ErrBusy) {
+		return // the failure of the call that still hangs has been published
+	}
+	again := false
+	state := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	switch {
+	case errors.Is(err, ErrNoData):
+		w.last.Store(nil)
+		state = nil
+	case err != nil:
+		state.Err = err.Error()
+		w.last.Store(w.last.Load().missed(start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)))
+	default:
+		again = w.spec.Again != nil && w.spec.Again(v)
+		w.last.Store(&sample[T]{value: v})
+	}
+	w.again.Store(again)
+	w.state.Store(state)
+	news := again || state != nil && !state.Up
+	if w.notify != nil && news != w.news {
+		w.notify()
+	}
+	w.news = news
+}
+
+// missed returns the sample that counts after a failure: the one before until then,
+// none after the second failure.
+func (s *sample[T]) missed(until time.Time) *sample[T] {
+	if s == nil || !s.until.IsZero() {
+		return nil
+	}
+	return &sample[T]{value: s.value, until: until}
+}
