@@ -67,3 +67,21 @@ func (k *known) targets(sandboxes bool, uid string, first []string) []chain.Targ
 	}
 	return out
 }
+
+// pod returns the namespace and name of the pod that a sandbox or container belongs to, ""
+// where it is not known.
+func (k *known) pod(id string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.sandboxes {
+		if s.ID == id {
+			return s.Namespace + "/" + s.Name
+		}
+	}
+	for _, c := range k.containers {
+		if c.ID == id && c.PodName != "" {
+			return c.PodNamespace + "/" + c.PodName
+		}
+	}
+	return ""
+}

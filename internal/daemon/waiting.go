@@ -193,6 +193,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	if !ok {
 		return s, false
 	}
+	s.Pod = t.d.runtime.known.pod
 	s.Sandboxes = s.Operation == string(cri.OpListPodSandbox) || s.Operation == string(cri.OpPodSandboxStatus)
 	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, uid, first) }
 	if s.OthersAnswered == nil {

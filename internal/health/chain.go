@@ -73,6 +73,11 @@ type Link struct {
 	Kind LinkKind `json:"kind"`
 	Name string   `json:"name"`
 	PID  int      `json:"pid,omitzero"`
+	// RuntimeID is the runtime's id of a container, a pod or a shim's sandbox, as crictl
+	// takes it.
+	RuntimeID string `json:"id,omitzero"`
+	// Pod is the namespace and name of the pod that a shim serves; it stays on the node.
+	Pod string `json:"pod,omitzero"`
 	// Since is when the link was first seen in this state, or when a call or a
 	// helper began.
 	Since time.Time `json:"since,omitzero"`
@@ -90,7 +95,7 @@ func (l Link) WithoutNames() Link {
 	case KindContainer, KindPod, KindMount, KindDevice, KindCgroup:
 		l.Name = ""
 	}
-	l.Evidence, l.Fingerprint = "", ""
+	l.Evidence, l.Fingerprint, l.Pod, l.RuntimeID = "", "", "", ""
 	return l
 }
 

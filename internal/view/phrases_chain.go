@@ -18,6 +18,12 @@ func Link(l health.Link) string {
 	if l.PID != 0 {
 		out += fmt.Sprintf(" (pid %d)", l.PID)
 	}
+	if l.Pod != "" {
+		out += " of pod " + Say(l.Pod)
+	}
+	if l.RuntimeID != "" && l.RuntimeID != l.Name {
+		out += " id " + Say(l.RuntimeID)
+	}
 	return out + ": " + LinkState(l)
 }
 

@@ -88,6 +88,27 @@ func TestFrozen(t *testing.T) {
 	want{pids: []int{p.pid}, kind: health.KindCgroup, state: health.LinkFrozen, name: filepath.Base(dir)}.check(t, walked(t, p.pid))
 }
 
+// TestFrozenByParent: the cgroup that is named is the one to thaw.
+func TestFrozenByParent(t *testing.T) {
+	p := perl(t, sleeps)
+	dir := cgroup(t, "freezer", p.pid)
+	below := dir + "/below"
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		write(t, dir+"/freezer.state", "THAWED")
+		_ = unix.Kill(p.pid, unix.SIGKILL)
+		eventually(t, func() bool { return os.Remove(below) == nil })
+	})
+	write(t, below+"/cgroup.procs", strconv.Itoa(p.pid))
+	write(t, dir+"/freezer.state", "FROZEN")
+	want{pids: []int{p.pid}, kind: health.KindCgroup, state: health.LinkFrozen, name: filepath.Base(dir)}.check(t, walked(t, p.pid))
+	if last := walked(t, p.pid).Links[1]; strings.HasSuffix(last.Name, "below") {
+		t.Errorf("%q is named, and its parent is frozen", last.Name)
+	}
+}
+
 func TestFrozenFileSystem(t *testing.T) {
 	mount := loopMount(t)
 	run(t, "fsfreeze", "-f", mount)
@@ -112,7 +133,11 @@ func TestFrozenFileSystem(t *testing.T) {
 			}
 			p := perl(t, script, mount)
 			eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "D") })
-			want{pids: []int{p.pid}, kind: health.KindMount, state: health.LinkFrozen, name: mount}.check(t, walked(t, p.pid))
+			w := want{pids: []int{p.pid}, kind: health.KindMount, state: health.LinkFrozen, name: mount}
+			if name == "makes" { // the path lies in the memory of the process, which is not read
+				w.kind, w.state, w.name = health.KindKernel, health.LinkBlocked, ""
+			}
+			w.check(t, walked(t, p.pid))
 			if c := unprivileged(t, p.pid); c.Unknown == "" || len(c.Links) != 1 {
 				t.Error("without privilege the mount cannot be known")
 			}
@@ -123,14 +148,33 @@ func TestFrozenFileSystem(t *testing.T) {
 	}
 }
 
+// TestFuse: the server of a mount is named by the requests that wait for it, also where
+// it has read them and waits for the next one, idle.
 func TestFuse(t *testing.T) {
-	dir := t.TempDir()
-	daemon := program(t, "fuse", dir)
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	for _, mode := range []string{"fuse", "fusereads"} {
+		t.Run(mode, func(t *testing.T) {
+			dir := t.TempDir()
+			server := program(t, mode, dir)
+			t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+			p := perl(t, `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`, dir).asleep(t)
+			server.endFirst(t)
+			want{pids: []int{p.pid, server.pid}, kind: health.KindProcess, state: health.LinkAsleep}.check(t, walked(t, p.pid))
+			server.stop(t)
+			want{pids: []int{p.pid, server.pid}, kind: health.KindProcess, state: health.LinkStopped}.check(t, walked(t, p.pid))
+		})
+	}
+}
+
+// TestFanotify: who opens a file waits for the agent that permits it.
+func TestFanotify(t *testing.T) {
+	dir := filepath.Dir(socketPath(t))
+	write(t, dir+"/file", "")
+	agent := program(t, "fanotify", dir)
 	p := perl(t, `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`, dir).asleep(t)
-	want{pids: []int{p.pid, daemon.pid}, kind: health.KindProcess, state: health.LinkAsleep}.check(t, walked(t, p.pid))
-	daemon.stop(t)
-	want{pids: []int{p.pid, daemon.pid}, kind: health.KindProcess, state: health.LinkStopped}.check(t, walked(t, p.pid))
+	agent.endFirst(t)
+	want{pids: []int{p.pid, agent.pid}, kind: health.KindProcess, state: health.LinkAsleep}.check(t, walked(t, p.pid))
+	agent.stop(t)
+	want{pids: []int{p.pid, agent.pid}, kind: health.KindProcess, state: health.LinkStopped}.check(t, walked(t, p.pid))
 }
 
 func TestSocketNotAnswered(t *testing.T) {

@@ -95,7 +95,11 @@ func helper(mode string, args []string) error {
 		b.Lock()
 		return nil
 	case "fuse":
-		return serveNothing(args[0])
+		return serveNothing(args[0], false)
+	case "fusereads": // takes the requests, and waits for the next one
+		return serveNothing(args[0], true)
+	case "fanotify": // permits nothing
+		return permitNothing(args[0])
 	case "walk": // what somebody without privilege sees
 		pid, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -120,9 +124,28 @@ func threads() {
 	}
 }
 
-// serveNothing mounts a FUSE file system and answers nothing but the kernel's
-// greeting.
-func serveNothing(dir string) error {
+// permitNothing is a fanotify agent that reads the events of a directory and answers none.
+func permitNothing(dir string) error {
+	threads()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	const events = unix.FAN_OPEN_PERM | unix.FAN_EVENT_ON_CHILD
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, events, unix.AT_FDCWD, dir); err != nil {
+		return err
+	}
+	ready()
+	for b := make([]byte, 4096); ; {
+		if _, err := unix.Read(fd, b); err != nil {
+			return err
+		}
+	}
+}
+
+// serveNothing mounts a FUSE file system and answers only the kernel's greeting; with
+// reads it reads the requests.
+func serveNothing(dir string, reads bool) error {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -145,6 +168,11 @@ func serveNothing(dir string) error {
 		return err
 	}
 	ready()
+	for reads {
+		if _, err := unix.Read(fd, b); err != nil {
+			return err
+		}
+	}
 	select {}
 }
 
@@ -194,6 +222,10 @@ func program(t *testing.T, mode string, args ...string) *process {
 	cmd.Env = append(os.Environ(), modeEnv+"="+mode)
 	return start(t, cmd)
 }
+
+// endFirst ends a process before those that a test has started until now: what waits for
+// its answer cannot be ended before.
+func (p *process) endFirst(t *testing.T) { t.Cleanup(func() { _ = unix.Kill(p.pid, unix.SIGKILL) }) }
 
 func (p *process) stop(t *testing.T) {
 	t.Helper()

@@ -50,8 +50,8 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 }
 
 // TestNothingIsStarted traces the system calls of a plegd that lives through
-// faults and questions: no process is started, none is signalled, and it listens
-// where it was told to.
+// faults and questions: no process is started, none is signalled, no memory of another
+// process is read (/proc/PID/mem), and it listens where it was told to.
 func TestNothingIsStarted(t *testing.T) {
 	t.Parallel()
 	strace, err := exec.LookPath("strace")
@@ -67,7 +67,7 @@ func TestNothingIsStarted(t *testing.T) {
 		// A child of strace's would not be the process that the rest looks at:
 		// with -D it is strace that is the child.
 		c.Args = append([]string{strace, "-D", "-f", "-qq", "-o", trace, "-e", "signal=none",
-			"-e", "trace=execve,execveat,fork,vfork,clone,clone3,kill,tkill,tgkill,rt_sigqueueinfo,rt_tgsigqueueinfo,pidfd_send_signal,ptrace,process_vm_writev,mount,setns,unshare,bind"}, append([]string{c.Path}, c.Args[1:]...)...)
+			"-e", "trace=execve,execveat,fork,vfork,clone,clone3,kill,tkill,tgkill,rt_sigqueueinfo,rt_tgsigqueueinfo,pidfd_send_signal,ptrace,process_vm_readv,process_vm_writev,mount,setns,unshare,bind,open,openat,openat2"}, append([]string{c.Path}, c.Args[1:]...)...)
 		c.Path = strace
 	}})
 	p.await("a relist", func(d *document) bool { return d.LastSeen != nil })
@@ -91,7 +91,8 @@ func TestNothingIsStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, execs, threads := strconv.Itoa(p.cmd.Process.Pid), 0, 0
+	own, execs, threads, opens := strconv.Itoa(p.cmd.Process.Pid), 0, 0, 0
+	memory := regexp.MustCompile(`"/proc/[^"]*/mem"`)
 	for line := range strings.Lines(string(b)) {
 		_, call, _ := strings.Cut(strings.TrimSpace(line), " ")
 		call = strings.TrimSpace(call)
@@ -103,6 +104,8 @@ func TestNothingIsStarted(t *testing.T) {
 			threads++
 		case strings.HasPrefix(call, "tgkill("+own+","): // Go's scheduler, to its own threads
 		case strings.HasPrefix(call, "<... tgkill"):
+		case strings.HasPrefix(call, "open") && !memory.MatchString(call):
+			opens++
 		case strings.HasPrefix(call, "bind("):
 			if !strings.Contains(call, p.control) && !strings.Contains(call, "AF_INET") && !strings.Contains(call, "AF_NETLINK") {
 				t.Errorf("it bound %s", call)
@@ -112,7 +115,7 @@ func TestNothingIsStarted(t *testing.T) {
 			t.Errorf("plegd did %s", call)
 		}
 	}
-	if execs != 1 || threads == 0 {
-		t.Errorf("the trace has %d execve, want its own; and %d threads", execs, threads)
+	if execs != 1 || threads == 0 || opens == 0 {
+		t.Errorf("the trace has %d execve, want its own; %d threads and %d files", execs, threads, opens)
 	}
 }

@@ -3,12 +3,43 @@ package chain
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/health"
 )
+
+const (
+	// starvedAfter is how long a thread must be runnable without a CPU.
+	starvedAfter = time.Second
+	// nearLimit is the share of a memory limit from which it holds tasks up.
+	nearLimit = 0.95
+)
+
+// quota counts the periods in which the CPU quota of a cgroup has throttled it.
+type quota struct {
+	dir, path string
+	throttled uint64
+}
+
+// quotas are those at a process's cgroup and above it, the topmost last.
+func (w *Walker) quotas(pid int) (out []quota) {
+	groups, err := w.tree.Of(pid)
+	if err != nil {
+		return nil
+	}
+	base, _, _ := w.tree.Base(groups, "cpu")
+	for dir := range w.tree.Up(groups, "cpu") {
+		b, err := w.reader.Read(dir + "/cpu.stat")
+		if err != nil {
+			continue
+		}
+		if s, ok := cgroup.ParseCPUStat(b); ok {
+			out = append(out, quota{dir: dir, path: cgroup.LevelPath(base, dir), throttled: s.Throttled})
+		}
+	}
+	return out
+}
 
 // runnable reports whether a thread is runnable and has not run.
 func runnable(asleep []thread) bool {
@@ -31,8 +62,7 @@ func ranBetween(before, now *look) (sum time.Duration) {
 }
 
 // noCPU is the wait of a process with a thread that is runnable and gets no CPU.
-func (w *Walker) noCPU(ctx context.Context, f *waiting, before *look) wait {
-	now := f.now
+func (w *Walker) noCPU(ctx context.Context, now, before *look) wait {
 	if d := starvedAfter - now.at.Sub(before.at); d > 0 {
 		if !sleep(ctx, d) {
 			return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}
@@ -43,36 +73,18 @@ func (w *Walker) noCPU(ctx context.Context, f *waiting, before *look) wait {
 		}
 		now = later
 	}
-	for dir, n := range now.levels {
-		if b, ok := before.levels[dir]; ok && n > b && w.tree.HasQuota(dir) {
-			return wait{
-				state: health.LinkThrottled, evidence: fmt.Sprintf("a thread has been runnable for %s without running", now.at.Sub(before.at).Round(100*time.Millisecond)),
-				links: []health.Link{{
-					Kind: health.KindCgroup, Name: clean(strings.TrimPrefix(dir, w.tree.Root)), State: health.LinkThrottled,
-					Evidence: fmt.Sprintf("its CPU quota held it up in %d periods meanwhile", n-b),
-				}},
-			}
-		}
+	evidence := fmt.Sprintf("a thread has been runnable for %s without", now.at.Sub(before.at).Round(100*time.Millisecond))
+	was := map[string]uint64{}
+	for _, q := range before.quotas {
+		was[q.dir] = q.throttled
 	}
-	return wait{
-		state: health.LinkStarved, evidence: fmt.Sprintf("a thread has been runnable for %s without getting a CPU, and no quota holds it", now.at.Sub(before.at).Round(100*time.Millisecond)),
-	}
-}
-
-// quotas are the counters of the CPU quotas at a process's cgroup and above it.
-func (w *Walker) quotas(pid int) map[string]uint64 {
-	groups, err := w.tree.Of(pid)
-	if err != nil {
-		return nil
-	}
-	out := map[string]uint64{}
-	for dir := range w.tree.Up(groups, "cpu") {
-		b, err := w.reader.Read(dir + "/cpu.stat")
-		if err != nil {
-			continue
-		}
-		if s, ok := cgroup.ParseCPUStat(b); ok {
-			out[dir] = s.Throttled
+	out := wait{state: health.LinkStarved, evidence: evidence + " getting a CPU, and no quota holds it"}
+	for _, q := range now.quotas {
+		if b, ok := was[q.dir]; ok && q.throttled > b && w.tree.HasQuota(q.dir) {
+			out = wait{state: health.LinkThrottled, evidence: evidence + " running", links: []health.Link{{
+				Kind: health.KindCgroup, Name: clean(q.path), State: health.LinkThrottled,
+				Evidence: fmt.Sprintf("its CPU quota held it up in %d periods meanwhile", q.throttled-b),
+			}}}
 		}
 	}
 	return out
@@ -81,19 +93,17 @@ func (w *Walker) quotas(pid int) map[string]uint64 {
 // isMemoryChannel reports whether a thread in that kernel function waits because of
 // its cgroup's memory limit.
 func isMemoryChannel(channel string) bool {
-	for _, name := range []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge", "try_to_free_mem_cgroup"} {
-		if strings.HasPrefix(channel, name) {
-			return true
-		}
-	}
-	return false
+	return in(channel, "mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge", "try_to_free_mem_cgroup")
 }
 
 // memoryWait is that of a thread held by a memory limit: of the levels the one that
 // is nearest to its limit.
-func (w *Walker) memoryWait(pid, tid int, channel string) candidate {
-	out := wait{state: health.LinkMemory, evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", tid, channel)}
-	groups, err := w.tree.Of(pid)
+func (w *Walker) memoryWait(p place) candidate {
+	out := wait{
+		state:    health.LinkMemory,
+		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", p.tid, p.channel),
+	}
+	groups, err := w.tree.Of(p.pid)
 	if err != nil {
 		out.unknown = "its cgroup cannot be read"
 		return candidate{"memory", out}
@@ -121,7 +131,7 @@ func (w *Walker) memoryWait(pid, tid int, channel string) candidate {
 			}
 		}
 	}
-	if share < 0.95 {
+	if share < nearLimit {
 		out.unknown = "no level of its cgroup is near its limit"
 		return candidate{"memory", out}
 	}

@@ -3,11 +3,10 @@ package chain
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -19,8 +18,6 @@ const (
 	sweepAgain = 10 * time.Second
 	leastAgain = time.Second
 	restFor    = 4
-	// maxShims bounds the shims whose arguments are read.
-	maxShims = 4096
 )
 
 // Symptom is a call that hangs, or a process that something is wrong with.
@@ -45,6 +42,9 @@ type Symptom struct {
 	// RuntimePID is the runtime's process, DaemonPID that of dockerd behind cri-dockerd;
 	// 0 while it is not known.
 	RuntimePID, DaemonPID int
+	// Pod returns the namespace and name of the pod of a sandbox or container, "" where
+	// it is not known.
+	Pod func(id string) string
 }
 
 // Explorer goes from a symptom to its culprit, again and again for as long as it
@@ -52,20 +52,20 @@ type Symptom struct {
 type Explorer struct {
 	walker *Walker
 	asker  Asker
-	procfs string
 
 	of      Symptom // the fault that the rest is about
 	sweep   *Sweep
 	swept   time.Time     // the end of the last sweep
 	took    time.Duration // how long it took
 	whole   bool          // it asked for all
+	failed  error         // of the last sweep
 	publish func(health.Chain)
 }
 
 // NewExplorer returns an explorer. publish is called with each chain as soon as it
 // is known.
 func NewExplorer(procfs, sysfs string, asker Asker, publish func(health.Chain)) *Explorer {
-	return &Explorer{walker: NewWalker(procfs, sysfs), asker: asker, procfs: procfs, publish: publish}
+	return &Explorer{walker: NewWalker(procfs, sysfs), asker: asker, publish: publish}
 }
 
 // Close closes what the explorer holds.
@@ -74,7 +74,7 @@ func (e *Explorer) Close() { e.walker.Close() }
 // Forget ends a fault.
 func (e *Explorer) Forget() {
 	e.walker.Forget()
-	e.of, e.sweep, e.swept, e.whole = Symptom{}, nil, time.Time{}, false
+	e.of, e.sweep, e.swept, e.whole, e.failed = Symptom{}, nil, time.Time{}, false, nil
 }
 
 // Explore makes one round.
@@ -83,6 +83,10 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.Forget()
 		e.of, e.sweep = s, &Sweep{}
 		e.walker.Begun = s.Since
+	}
+	e.walker.Runtime, e.walker.Pod = s.RuntimePID, s.Pod
+	if s.DaemonPID != 0 {
+		e.walker.Runtime = s.DaemonPID
 	}
 	if s.Process != 0 {
 		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
@@ -101,40 +105,57 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 func (e *Explorer) sweeping(ctx context.Context, s Symptom) {
 	began := time.Now()
 	first := make(chan struct{}, sweepHung)
-	done := make(chan bool, 1)
+	type result struct {
+		whole bool
+		err   error
+	}
+	done := make(chan result, 1)
 	may := func() bool { return s.OthersAnswered() && s.Lasts() }
+	targets := e.ordered(ctx, s)
 	go func() {
-		done <- e.sweep.Run(ctx, e.asker, e.ordered(s), may, func() { first <- struct{}{} })
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the sweep panicked: %v", p)
+			}
+			done <- r
+		}()
+		r.whole, r.err = e.sweep.Run(ctx, e.asker, targets, may, func() { first <- struct{}{} })
 	}()
 	for {
 		select {
 		case <-first:
 			e.publish(e.chain(ctx, s))
-		case e.whole = <-done:
+		case r := <-done:
+			e.whole, e.failed = r.whole, r.err
 			e.swept, e.took = time.Now(), time.Since(began)
 			return
 		}
 	}
 }
 
-// ordered are the targets, those that a helper of the runtime is at work on first.
-func (e *Explorer) ordered(s Symptom) []Target {
+// ordered are the targets, those that a helper of the runtime works on first.
+func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
 	all := s.Targets()
 	busy := map[string]bool{}
-	for _, args := range e.helperArgs() {
-		for _, arg := range args {
-			busy[arg] = true
+	processes := e.walker.processes(ctx)
+	for _, p := range processes.ByPID {
+		if parent := processes.ByPID[p.PPID]; p.Kind == node.KindOCI || parent.Kind == node.KindShim {
+			for _, arg := range e.walker.table.Args(p.ID()) {
+				busy[arg] = true
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Target) int { return boolInt(busy[b.ID]) - boolInt(busy[a.ID]) })
-	return all
-}
-
-func boolInt(b bool) int {
-	if b {
+	slices.SortStableFunc(all, func(a, b Target) int {
+		switch {
+		case busy[a.ID] == busy[b.ID]:
+			return 0
+		case busy[a.ID]:
+			return -1
+		}
 		return 1
-	}
-	return 0
+	})
+	return all
 }
 
 // chain makes the chain of what is known.
@@ -150,7 +171,7 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	}
 	switch {
 	case target.ID != "":
-		c.Links = append(c.Links, linkOf(target))
+		c.Links = append(c.Links, targetLink(target))
 		e.fromTarget(ctx, &c, s, target)
 	case s.OthersAnswered():
 		c.Unknown = unknown
@@ -182,6 +203,8 @@ func (e *Explorer) hung(s Symptom) (Target, string) {
 			}
 		}
 		return hung[0], ""
+	case e.failed != nil:
+		return Target{}, "the single " + what + "s could not be asked for: " + e.failed.Error()
 	case asked == 0:
 		return Target{}, "no " + what + " has been asked for yet"
 	case e.whole:
@@ -191,8 +214,8 @@ func (e *Explorer) hung(s Symptom) (Target, string) {
 	}
 }
 
-// linkOf is the link of a container or a pod.
-func linkOf(t Target) health.Link {
+// targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
+func targetLink(t Target) health.Link {
 	kind, name := health.KindContainer, t.Namespace+"/"+t.Pod+"/"+t.Container
 	if t.Sandbox {
 		kind, name = health.KindPod, t.Namespace+"/"+t.Pod
@@ -200,20 +223,19 @@ func linkOf(t Target) health.Link {
 	if t.Pod == "" {
 		name = t.ID
 	}
-	return health.Link{Kind: kind, Name: clean(name), State: health.LinkUnanswered, Evidence: "the call for its status alone is unanswered too"}
+	return health.Link{
+		Kind: kind, Name: clean(name), RuntimeID: clean(t.ID), State: health.LinkUnanswered,
+		Evidence: "the call for its status alone is unanswered too",
+	}
 }
 
 // fromTarget continues with the shim or conmon of a container or sandbox.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
-	sandbox := t.SandboxID
-	if t.Sandbox {
-		sandbox = t.ID
-	}
-	if helper := e.helperOf(t.ID); helper != 0 {
+	if helper := e.helperOf(ctx, t.ID); helper != 0 {
 		e.walker.follow(ctx, c, helper, health.KindHelper)
 		return
 	}
-	pid, why := e.shimOf(sandbox, t.ID)
+	pid, why := e.shimOf(ctx, t)
 	n := len(c.Links)
 	if pid == 0 {
 		if !e.mountOfRuntime(ctx, c, s) {
@@ -236,8 +258,8 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t
 }
 
 // mountOfRuntime continues at the runtime where that waits for a file on a mount and
-// for nothing else: who holds the lock of a container without a shim, or with an idle
-// one, is at work in the runtime itself.
+// for nothing else: the holder of the lock of a container without a shim, or with an
+// idle one, is the runtime itself.
 func (e *Explorer) mountOfRuntime(ctx context.Context, c *health.Chain, s Symptom) bool {
 	pid, kind := s.RuntimePID, health.KindRuntime
 	if s.DaemonPID != 0 {
@@ -255,85 +277,53 @@ func (e *Explorer) mountOfRuntime(ctx context.Context, c *health.Chain, s Sympto
 	return true
 }
 
-// shimOf finds the shim of a sandbox, or the conmon of a container, by their
-// arguments.
-func (e *Explorer) shimOf(sandbox, container string) (pid int, why string) {
-	var found []int
+// shimOf finds the shim or conmon of a target by its arguments: that of the container
+// where there is one, as of Docker and CRI-O, else that of its sandbox.
+func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
+	byID := map[string][]int{}
 	shims := 0
-	for p, st := range e.walker.processes() {
-		if kindOf(st.Comm) != health.KindShim || st.Dead() || shims >= maxShims {
+	for _, p := range e.walker.processes(ctx).ByPID {
+		if p.Kind != node.KindShim {
 			continue
 		}
 		shims++
-		args := e.args(p)
-		id := proc.ArgValue(args, "id")
-		if strings.HasPrefix(st.Comm, "conmon") {
-			if id = proc.ArgValue(args, "c"); id == container && id != "" {
-				found = append(found, p)
-			}
-			continue
-		}
+		args := e.walker.table.Args(p.ID())
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
-		if id == sandbox && sandbox != "" && args[len(args)-1] != "start" && args[len(args)-1] != "delete" {
-			found = append(found, p)
+		if n := len(args); n > 0 && args[n-1] != "start" && args[n-1] != "delete" {
+			id := shimID(p.Stat, args)
+			byID[id] = append(byID[id], p.PID)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
-	case 1:
+	found := byID[t.ID]
+	if len(found) == 0 {
+		found = byID[t.SandboxID]
+	}
+	switch {
+	case len(found) == 1:
 		return found[0], ""
+	case len(found) == 0:
+		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
 	default:
 		return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
 	}
 }
 
-// helperOf finds the OCI runtime that is at work on a container for longer than it
-// should and is no shim's: CRI-O starts most of them itself. 0 where there is none,
-// or several.
-func (e *Explorer) helperOf(id string) (pid int) {
-	all := e.walker.processes()
-	for p, st := range all {
-		if st.Dead() || !isOCIRuntime(st.Comm) || proc.Uptime()-proc.TicksToDuration(st.Start) < helperAge {
-			continue
-		}
-		parent, ok := all[st.PPID]
-		if !ok || isOCIRuntime(parent.Comm) || kindOf(parent.Comm) == health.KindShim || !slices.Contains(e.args(p), id) {
+// helperOf finds the helper that the runtime itself has started for a container, as CRI-O
+// does, and that runs for longer than it should. 0 where there is none, or several.
+func (e *Explorer) helperOf(ctx context.Context, id string) (pid int) {
+	if id == "" || e.walker.Runtime == 0 {
+		return 0
+	}
+	for _, p := range e.walker.processes(ctx).Children(e.walker.Runtime) {
+		young := proc.Uptime()-proc.TicksToDuration(p.Start) < helperAge
+		if young || !slices.Contains(e.walker.table.Args(p.ID()), id) || e.walker.kindOf(ctx, p.Stat) != health.KindHelper {
 			continue
 		}
 		if pid != 0 {
 			return 0
 		}
-		pid = p
+		pid = p.PID
 	}
 	return pid
-}
-
-// helperArgs are the arguments of the helpers of runtimes on the node.
-func (e *Explorer) helperArgs() (out [][]string) {
-	all := e.walker.processes()
-	for p, st := range all {
-		if st.Dead() || len(out) >= maxShims {
-			continue
-		}
-		args := []string(nil)
-		if isOCIRuntime(st.Comm) {
-			args = e.args(p)
-		} else if parent, ok := all[st.PPID]; ok && kindOf(parent.Comm) == health.KindShim {
-			args = e.args(p)
-		}
-		if len(args) > 0 {
-			out = append(out, args)
-		}
-	}
-	return out
-}
-
-func (e *Explorer) args(pid int) []string {
-	b, err := e.walker.left.Read(filepath.Join(e.procfs, fmt.Sprint(pid), "cmdline"), 0, 16<<10, readLimit)
-	if err != nil {
-		return nil
-	}
-	return proc.SplitArgs(b)
 }

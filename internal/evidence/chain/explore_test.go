@@ -2,8 +2,6 @@ package chain
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +21,6 @@ func TestMountOfRuntime(t *testing.T) {
 			"10/task/10/wchan":   "rpc_wait_bit_killable",
 			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
 		})
-		if err := os.WriteFile(filepath.Join(root, "10/mem"), []byte("0123456789abcdef/volume/data\x00"), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		var c health.Chain
 		e := NewExplorer(root, t.TempDir(), &fakeAsker{}, func(found health.Chain) { c = found })
 		s := Symptom{Operation: "container_status", Target: Target{ID: "c", SandboxID: "s"}, RuntimePID: 11, OthersAnswered: always, Lasts: always}

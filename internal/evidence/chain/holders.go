@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
@@ -107,10 +107,18 @@ func (w *Walker) holdersOf(ctx context.Context, to string, keep func(pid int, fd
 	return pids, complete
 }
 
-// other returns the process at the other end of something that pid has an end of:
-// the only one that is not pid itself. The text says why there is none.
-func other(pid int, pids []int, complete bool, what string) (int, string) {
-	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid })
+// other returns the process at the other end of something that pid has an end of: the
+// only one that is not pid itself. Of several, pid 1 does not count, which keeps what
+// systemd made; else the only one that does not run is meant. The text says why there is
+// none.
+func (w *Walker) other(pid int, pids []int, complete bool, what string) (int, string) {
+	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
+	if len(rest) > 1 {
+		held := slices.DeleteFunc(slices.Clone(rest), func(p int) bool { return !w.stopped(p) })
+		if len(held) == 1 {
+			rest = held
+		}
+	}
 	switch {
 	case len(rest) == 1:
 		return rest[0], ""
@@ -125,40 +133,13 @@ func other(pid int, pids []int, complete bool, what string) (int, string) {
 	}
 }
 
+// stopped reports whether the first thread of a process is stopped, traced or in D.
+func (w *Walker) stopped(pid int) bool {
+	s, err := w.reader.Stat(w.procfs, pid)
+	return err == nil && strings.IndexByte("TtD", s.State) >= 0
+}
+
 func distinct(pids []int) []int {
 	slices.Sort(pids)
 	return slices.Compact(pids)
-}
-
-// tableAge is how long the table of processes counts.
-const tableAge = 500 * time.Millisecond
-
-// processes returns the processes of the node by their pid.
-func (w *Walker) processes() map[int]proc.Stat {
-	if time.Since(w.tableAt) < tableAge {
-		return w.table
-	}
-	pids, err := proc.Numbers(w.procfs, maxProcesses)
-	if err != nil {
-		return nil
-	}
-	w.table = make(map[int]proc.Stat, len(pids))
-	for _, pid := range pids {
-		if s, err := w.reader.Stat(w.procfs, pid); err == nil {
-			w.table[pid] = s
-		}
-	}
-	w.tableAt = time.Now()
-	return w.table
-}
-
-// children returns the children of a process.
-func (w *Walker) children(pid int) (out []proc.Stat) {
-	for _, s := range w.processes() {
-		if s.PPID == pid {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b proc.Stat) int { return a.PID - b.PID })
-	return out
 }

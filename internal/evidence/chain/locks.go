@@ -78,7 +78,7 @@ func (w *Walker) lockHolder(ctx context.Context, out *wait, pid int, file string
 			}
 		}
 	})
-	out.next, out.unknown = other(pid, distinct(pids), complete, "the lock")
+	out.next, out.unknown = w.other(pid, distinct(pids), complete, "the lock")
 	if out.next != 0 {
 		out.unknown = ""
 		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
@@ -87,7 +87,8 @@ func (w *Walker) lockHolder(ctx context.Context, out *wait, pid int, file string
 
 // lockWait follows a thread that sleeps in fcntl(2) or flock(2): one that
 // /proc/locks does not show by its process is a lock of an open file.
-func (w *Walker) lockWait(ctx context.Context, f *waiting, tid int, call proc.Syscall) {
+func (w *Walker) lockWait(ctx context.Context, f *waiting, p place) {
+	call := p.call
 	if call.Number != unix.SYS_FCNTL || call.Args[1] != ofdSetLockWait {
 		return
 	}
@@ -96,7 +97,7 @@ func (w *Walker) lockWait(ctx context.Context, f *waiting, tid int, call proc.Sy
 		f.denied = true
 		return
 	}
-	out := wait{state: health.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lock of %s", tid, clean(path))}
+	out := wait{state: health.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lock of %s", p.tid, clean(path))}
 	b, err := w.reader.Read(w.procfs + "/locks")
 	if err != nil {
 		return
@@ -123,51 +124,39 @@ func (w *Walker) lockWait(ctx context.Context, f *waiting, tid int, call proc.Sy
 	f.add(candidate{key, out})
 }
 
-func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
-	b, err := w.reader.Read(proc.Path(w.procfs, pid, "fdinfo/") + strconv.FormatUint(n, 10))
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
 // childWait follows a thread that sleeps in wait4(2) or waitid(2).
-func (w *Walker) childWait(f *waiting, tid int, call proc.Syscall) {
-	var child int
-	switch {
+func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
+	var pid int
+	switch call := p.call; {
 	case call.Number == unix.SYS_WAIT4:
-		child = int(int32(call.Args[0]))
+		pid = int(int32(call.Args[0]))
 	case call.Args[0] == waitForPID:
-		child = int(int32(call.Args[1]))
+		pid = int(int32(call.Args[1]))
 	case call.Args[0] == waitForPIDFD:
-		if child = w.fdInfo(f.pid, call.Args[1]).PID; child == 0 {
+		if pid = w.fdInfo(f.pid, call.Args[1]).PID; pid == 0 {
 			f.denied = true
 			return
 		}
 	}
-	if child <= 0 {
-		alive := 0
-		all := w.children(f.pid)
-		for i := range all {
-			if !all[i].Dead() {
-				alive++
-				child = all[i].PID
-			}
-		}
-		if alive != 1 {
-			f.doubts = append(f.doubts, fmt.Sprintf("thread %d waits for any of %d children", tid, alive))
+	if pid <= 0 {
+		children := w.processes(ctx).Children(f.pid)
+		if len(children) != 1 {
+			f.doubt("thread %d waits for any of %d children", p.tid, len(children))
 			return
 		}
+		pid = children[0].PID
 	}
-	s, err := w.reader.Stat(w.procfs, child)
+	s, err := w.reader.Stat(w.procfs, pid)
 	if err != nil || s.PPID != f.pid || s.Comm == "containerd" {
-		return // containerd is to run for as long as its parent, dockerd, does
+		return // dockerd's containerd runs for as long as its parent
 	}
-	if started := proc.StartedAt(time.Now(), proc.Uptime(), s.Start); !f.single && !w.Begun.IsZero() && started.Before(w.Begun.Add(-oldChild)) {
-		f.doubts = append(f.doubts, fmt.Sprintf("thread %d waits for its child, pid %d, which has run since long before", tid, child))
+	started := proc.StartedAt(time.Now(), proc.Uptime(), s.Start)
+	if !f.single && !w.Begun.IsZero() && started.Before(w.Begun.Add(-oldChild)) {
+		f.doubt("thread %d waits for its child, pid %d, which has run since long before", p.tid, pid)
 		return
 	}
-	f.add(candidate{fmt.Sprintf("pid %d", child), wait{
-		state: health.LinkChild, evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", tid, child, clean(s.Comm)), next: child,
+	f.add(candidate{fmt.Sprintf("pid %d", pid), wait{
+		state: health.LinkChild, next: pid,
+		evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, pid, clean(s.Comm)),
 	}})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/proc"
@@ -14,11 +15,11 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads of a process that are looked at, maxWaits those
-	// whose system call is read.
+	// maxThreads bounds the threads of a process that are read, maxWaits those whose
+	// system call is.
 	maxThreads = 512
 	maxWaits   = 96
-	// maxFDs bounds the descriptors of a process that are looked at.
+	// maxFDs bounds the descriptors of a process that are read.
 	maxFDs = 4096
 )
 
@@ -41,9 +42,8 @@ type look struct {
 	// unread are the bytes that wait at the other end of each of its connected unix
 	// sockets, by the inode of its own end.
 	unread map[uint32]socketPair
-	// levels are the counters of its cgroups' CPU quotas, by directory.
-	levels map[string]uint64
-	// denied says what could not be read for want of a privilege.
+	quotas []quota
+	// denied is true where something could not be read for want of a privilege.
 	denied bool
 }
 
@@ -53,7 +53,7 @@ type socketPair struct {
 }
 
 // twoLooks returns two looks at a process, the older one first: it waits a moment
-// where it has not been looked at lately.
+// where there is no recent one.
 func (w *Walker) twoLooks(ctx context.Context, s proc.Stat) (before, now *look, ok bool) {
 	before = w.looks[s.ID()]
 	if before == nil || time.Since(before.at) > usableLook {
@@ -91,30 +91,36 @@ func (w *Walker) look(ctx context.Context, s proc.Stat) *look {
 		if ctx.Err() != nil {
 			return nil
 		}
-		dir := task + "/" + strconv.Itoa(tid)
-		b, err := w.reader.Read(dir + "/stat")
-		if err != nil {
-			continue // it has just ended
+		if t, ok := w.thread(task+"/"+strconv.Itoa(tid), tid); ok {
+			l.threads[tid] = t
 		}
-		st, err := proc.ParseStat(b)
-		if err != nil {
-			continue
-		}
-		t := thread{tid: tid, start: st.Start, state: st.State}
-		if b, err := w.reader.Read(dir + "/schedstat"); err == nil {
-			t.sched, _ = proc.ParseSchedstat(b)
-		}
-		if b, err := w.reader.Read(dir + "/status"); err == nil {
-			t.runs = proc.ParseStatus(b).Switches
-		}
-		l.threads[tid] = t
 	}
 	if len(l.threads) == 0 {
 		return nil
 	}
 	l.unread, l.denied = w.sockets(ctx, s.PID)
-	l.levels = w.quotas(s.PID)
+	l.quotas = w.quotas(s.PID)
 	return l
+}
+
+// thread reads a thread; ok is false when it has just ended.
+func (w *Walker) thread(dir string, tid int) (t thread, ok bool) {
+	b, err := w.reader.Read(dir + "/stat")
+	if err != nil {
+		return thread{}, false
+	}
+	st, err := proc.ParseStat(b)
+	if err != nil {
+		return thread{}, false
+	}
+	t = thread{tid: tid, start: st.Start, state: st.State}
+	if b, err := w.reader.Read(dir + "/schedstat"); err == nil {
+		t.sched, _ = proc.ParseSchedstat(b)
+	}
+	if b, err := w.reader.Read(dir + "/status"); err == nil {
+		t.runs = proc.ParseStatus(b).Switches
+	}
+	return t, true
 }
 
 // still returns the threads that have not run between two looks and are in the
@@ -122,7 +128,8 @@ func (w *Walker) look(ctx context.Context, s proc.Stat) *look {
 func still(before, now *look) (out []thread) {
 	for tid, t := range now.threads {
 		b, ok := before.threads[tid]
-		if ok && b.start == t.start && b.state == t.state && b.runs == t.runs && b.sched.Run == t.sched.Run && b.sched.Slices == t.sched.Slices {
+		same := ok && b.start == t.start && b.state == t.state
+		if same && b.runs == t.runs && b.sched.Run == t.sched.Run && b.sched.Slices == t.sched.Slices {
 			out = append(out, t)
 		}
 	}
@@ -132,36 +139,46 @@ func still(before, now *look) (out []thread) {
 // all reports whether each thread of a look is in one of the states.
 func (l *look) all(states string) bool {
 	for _, t := range l.threads {
-		found := false
-		for i := range len(states) {
-			found = found || states[i] == t.state
-		}
-		if !found {
+		if strings.IndexByte(states, t.state) < 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// syscall returns the system call in which a thread waits. denied is true where it
-// may not be read.
-func (w *Walker) syscall(pid, tid int) (s proc.Syscall, ok, denied bool) {
-	b, err := w.left.Read(proc.Path(w.procfs, pid, "task/")+strconv.Itoa(tid)+"/syscall", 0, 256, readLimit)
-	if err != nil {
-		return proc.Syscall{}, false, errors.Is(err, fs.ErrPermission) || errors.Is(err, proc.ErrLeftBehind)
-	}
-	s, ok = proc.ParseSyscall(b)
-	return s, ok, false
+// place is where a thread waits in the kernel.
+type place struct {
+	pid, tid int
+	channel  string // "" where it cannot be read
+	call     proc.Syscall
+	inCall   bool // false where the system call is not known
+	denied   bool // it may not be read
 }
 
-// channel returns the kernel function in which a thread waits, "" where it cannot
-// be read.
-func (w *Walker) channel(pid, tid int) string {
-	b, err := w.reader.Read(proc.Path(w.procfs, pid, "task/") + strconv.Itoa(tid) + "/wchan")
-	if err != nil || string(b) == "0" {
-		return ""
+// place reads where a thread waits.
+func (w *Walker) place(pid, tid int) place {
+	p := place{pid: pid, tid: tid}
+	dir := proc.Path(w.procfs, pid, "task/") + strconv.Itoa(tid)
+	b, err := w.left.Read(dir+"/syscall", 0, 256, readLimit)
+	if err != nil {
+		p.denied = errors.Is(err, fs.ErrPermission) || errors.Is(err, proc.ErrLeftBehind)
+	} else {
+		p.call, p.inCall = proc.ParseSyscall(b)
 	}
-	return clean(string(b))
+	if b, err := w.reader.Read(dir + "/wchan"); err == nil && string(b) != "0" {
+		p.channel = clean(string(b))
+	}
+	return p
+}
+
+// in reports whether a kernel function's name begins with one of the names.
+func in(channel string, names ...string) bool {
+	for _, name := range names {
+		if strings.HasPrefix(channel, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // link returns where a link below procfs leads, "" where it may not be read.
@@ -181,11 +198,14 @@ func (w *Walker) fd(pid int, n uint64) string {
 	return w.link(strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(n, 10))
 }
 
-// fdInfo returns what is known of a descriptor.
-func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo {
+// rawFDInfo returns the fdinfo of a descriptor, nil where it cannot be read.
+func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
 	b, err := w.reader.Read(proc.Path(w.procfs, pid, "fdinfo/") + strconv.FormatUint(n, 10))
 	if err != nil {
-		return proc.FDInfo{FuseConnection: -1}
+		return nil
 	}
-	return proc.ParseFDInfo(b)
+	return b
 }
+
+// fdInfo returns what is known of a descriptor.
+func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo { return proc.ParseFDInfo(w.rawFDInfo(pid, n)) }

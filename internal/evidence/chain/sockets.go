@@ -72,9 +72,9 @@ func (p socketPair) text() string {
 const fullBuffer = 64 << 10
 
 // unreadByPeers adds the processes that leave unread what this one has sent.
-func (w *Walker) unreadByPeers(ctx context.Context, f *waiting, before *look) {
+func (w *Walker) unreadByPeers(ctx context.Context, f *waiting) {
 	for inode, now := range f.now.unread {
-		b, ok := before.unread[inode]
+		b, ok := f.before.unread[inode]
 		if !ok || isLog(now.nameOf()) {
 			continue
 		}
@@ -95,15 +95,11 @@ func (w *Walker) peerWait(ctx context.Context, f *waiting, p socketPair, evidenc
 	out := wait{state: health.LinkPeer, evidence: evidence}
 	link := fmt.Sprintf("socket:[%d]", p.own.Peer)
 	pids, complete := w.holdersOf(ctx, link, nil)
-	out.next, out.unknown = other(f.pid, pids, complete, p.text())
+	out.next, out.unknown = w.other(f.pid, pids, complete, p.text())
 	if len(pids) == 1 && pids[0] == f.pid {
 		return // it talks to itself
 	}
-	key := link
-	if out.next != 0 {
-		key = fmt.Sprintf("pid %d", out.next)
-	}
-	f.add(candidate{key, out})
+	f.add(candidate{keyOf(out.next, link), out})
 }
 
 // acceptWait adds the process that does not accept a connection. sock_diag does not
@@ -116,7 +112,6 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, p socketPair) {
 		}
 	})
 	out := wait{state: health.LinkPeer, evidence: fmt.Sprintf("a connection of it, with %d bytes of memory sent, is not accepted", p.own.WQueue)}
-	key := "listener"
 	switch {
 	case err != nil || len(full) == 0:
 		return
@@ -126,24 +121,21 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, p socketPair) {
 		name := "socket " + clean(full[0].Name)
 		out.evidence += fmt.Sprintf(" at %s, where %d wait", name, full[0].RQueue)
 		pids, complete := w.holdersOf(ctx, fmt.Sprintf("socket:[%d]", full[0].Inode), nil)
-		if len(pids) == 2 && pids[0] == 1 {
-			pids = pids[1:] // systemd keeps the sockets that it made
-		}
-		out.next, out.unknown = other(f.pid, pids, complete, name)
-		if out.next != 0 {
-			key = fmt.Sprintf("pid %d", out.next)
-		}
+		out.next, out.unknown = w.other(f.pid, pids, complete, name)
 	}
-	f.add(candidate{key, out})
+	f.add(candidate{keyOf(out.next, "listener"), out})
 }
 
 // busNames are the sockets by which runc asks systemd for a cgroup.
 var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", "/run/systemd/private"}
 
 // services adds the service at the other end of a helper's connection to the system
-// bus, or systemd behind it, where that one is stopped, frozen or in D: what was
-// sent to it may have been read before.
+// bus, or systemd behind it, where that one is stopped, frozen or in D: it may have read
+// the request before.
 func (w *Walker) services(ctx context.Context, f *waiting) {
+	if w.kindOf(ctx, f.now.stat) != health.KindHelper {
+		return
+	}
 	for _, p := range f.now.unread {
 		if !slices.Contains(busNames, p.nameOf()) {
 			continue
@@ -151,24 +143,28 @@ func (w *Walker) services(ctx context.Context, f *waiting) {
 		pids, _ := w.holdersOf(ctx, fmt.Sprintf("socket:[%d]", p.own.Peer), nil)
 		for _, pid := range append(pids, 1) {
 			s, err := w.reader.Stat(w.procfs, pid)
-			if err != nil || pid == f.pid {
+			if err != nil || pid == f.pid || !w.standsStill(ctx, s) {
 				continue
 			}
-			before, now, ok := w.twoLooks(ctx, s)
-			if !ok {
-				continue
-			}
-			_, held := w.held(before, now)
-			for _, t := range still(before, now) {
-				held = held || t.tid == pid && t.state == 'D'
-			}
-			if held {
-				f.add(candidate{fmt.Sprintf("pid %d", pid), wait{
-					state: health.LinkPeer, evidence: fmt.Sprintf("has a connection to %s, and pid %d (%s) does not run", p.text(), pid, clean(s.Comm)), next: pid,
-				}})
-			}
+			f.add(candidate{fmt.Sprintf("pid %d", pid), wait{
+				state: health.LinkPeer, next: pid,
+				evidence: fmt.Sprintf("has a connection to %s, and pid %d (%s) does not run", p.text(), pid, clean(s.Comm)),
+			}})
 		}
 	}
+}
+
+// standsStill reports whether a process is stopped, traced or frozen, or its first thread
+// in D.
+func (w *Walker) standsStill(ctx context.Context, s proc.Stat) bool {
+	before, now, ok := w.twoLooks(ctx, s)
+	if !ok {
+		return false
+	}
+	if _, held := w.held(before, now); held {
+		return true
+	}
+	return slices.ContainsFunc(still(before, now), func(t thread) bool { return t.tid == s.PID && t.state == 'D' })
 }
 
 // unreadOf says what a process leaves unread itself, "" for nothing.
@@ -183,53 +179,42 @@ func unreadOf(before, now *look) string {
 }
 
 // descriptorWait follows a thread that sleeps in a read or write.
-func (w *Walker) descriptorWait(ctx context.Context, f *waiting, tid int, call proc.Syscall, writes bool) {
-	to := w.fd(f.pid, call.Args[0])
-	verb := "reads from"
+func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes bool) {
+	to := w.fd(f.pid, p.call.Args[0])
+	what := fmt.Sprintf("thread %d reads from", p.tid)
 	if writes {
-		verb = "writes to"
+		what = fmt.Sprintf("thread %d writes to", p.tid)
 	}
 	switch {
-	case strings.HasPrefix(to, "pipe:["):
-		w.pipeWait(ctx, f, tid, to, verb, writes)
+	case strings.HasPrefix(to, "pipe:["), strings.HasPrefix(to, "/") && strings.Contains(p.channel, "pipe_"):
+		w.pipeWait(ctx, f, to, what, writes)
 	case strings.HasPrefix(to, "socket:["):
 		inode, _ := proc.SocketInode(to)
-		p, ok := f.now.unread[inode]
+		s, ok := f.now.unread[inode]
 		if !ok {
-			f.doubts = append(f.doubts, fmt.Sprintf("thread %d %s a socket that is no unix stream", tid, verb))
+			f.doubt("%s a socket that is no unix stream", what)
 			return
 		}
-		if !writes && !f.single || p.own.Peer == 0 { // without a peer it is not accepted yet, or closed
-			f.doubts = append(f.doubts, fmt.Sprintf("thread %d %s %s", tid, verb, p.text()))
+		if !writes && !f.single || s.own.Peer == 0 { // without a peer it is not accepted yet, or closed
+			f.doubt("%s %s", what, s.text())
 			return
 		}
-		w.peerWait(ctx, f, p, fmt.Sprintf("thread %d %s %s", tid, verb, p.text()))
-	case strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/dev/pts/") && !strings.HasPrefix(to, "/dev/tty"):
-		if channel := w.channel(f.pid, tid); isRemoteChannel(channel) {
-			f.add(w.fileWait(ctx, f.pid, tid, channel, call, true))
-			return
-		}
-		w.fifoWait(ctx, f, tid, to, verb, writes)
+		w.peerWait(ctx, f, s, what+" "+s.text())
 	case to == "":
 		f.denied = true
+	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
+		f.calls["read of "+clean(to)]++ // a server that waits for its next request
+	case writes && !proc.IdleChannel(p.channel):
+		f.kernel = append(f.kernel, kernelWait(p))
 	default:
-		f.doubts = append(f.doubts, fmt.Sprintf("thread %d %s %s", tid, verb, clean(to)))
+		f.doubt("%s %s", what, clean(to))
 	}
-}
-
-// fifoWait follows a thread that sleeps on a path which a pipe has.
-func (w *Walker) fifoWait(ctx context.Context, f *waiting, tid int, to, verb string, writes bool) {
-	if channel := w.channel(f.pid, tid); !strings.Contains(channel, "pipe_") {
-		f.doubts = append(f.doubts, fmt.Sprintf("thread %d %s %s", tid, verb, clean(to)))
-		return
-	}
-	w.pipeWait(ctx, f, tid, to, verb, writes)
 }
 
 // pipeWait adds the process at the other end of a pipe.
-func (w *Walker) pipeWait(ctx context.Context, f *waiting, tid int, to, verb string, writes bool) {
+func (w *Walker) pipeWait(ctx context.Context, f *waiting, to, what string, writes bool) {
 	if !writes && !f.single {
-		f.doubts = append(f.doubts, fmt.Sprintf("thread %d %s a pipe", tid, verb))
+		f.doubt("%s a pipe", what)
 		return
 	}
 	pids, complete := w.holdersOf(ctx, to, func(pid int, fd string) bool {
@@ -243,15 +228,19 @@ func (w *Walker) pipeWait(ctx context.Context, f *waiting, tid int, to, verb str
 		}
 		return mode == unix.O_WRONLY || mode == unix.O_RDWR
 	})
-	out := wait{state: health.LinkPeer, evidence: fmt.Sprintf("thread %d %s %s", tid, verb, clean(to))}
-	out.next, out.unknown = other(f.pid, pids, complete, "the pipe")
+	out := wait{state: health.LinkPeer, evidence: what + " " + clean(to)}
+	out.next, out.unknown = w.other(f.pid, pids, complete, "the pipe")
 	if len(pids) == 1 && pids[0] == f.pid { // it waits for itself
 		out.unknown, out.state = "", health.LinkAsleep
 		out.evidence += ", of which only it holds the other end"
 	}
-	key := to
-	if out.next != 0 {
-		key = fmt.Sprintf("pid %d", out.next)
+	f.add(candidate{keyOf(out.next, to), out})
+}
+
+// keyOf is the key of a wait for a process, or for something that is known by name only.
+func keyOf(pid int, name string) string {
+	if pid != 0 {
+		return fmt.Sprintf("pid %d", pid)
 	}
-	f.add(candidate{key, out})
+	return name
 }

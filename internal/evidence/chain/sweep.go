@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -54,37 +55,20 @@ func (s *Sweep) Hung() (hung []Target, asked int) {
 // Run asks for the targets in their order, until all are asked, sweepHung of them
 // hang, ctx ends, or the runtime cannot be asked. may reports before each call
 // whether other calls are still answered; found is called for each that hangs, by
-// one goroutine at a time. It reports whether all were asked.
-func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func() bool, found func()) (complete bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// one goroutine at a time. It reports whether all were asked. A panic of the asker or of
+// found ends the sweep and is its error.
+func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func() bool, found func()) (complete bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	slots := make(chan struct{}, sweepInFlight)
 	var group sync.WaitGroup
-	defer group.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	next := time.Now() // a call that was made late does not put off all others
 	for _, t := range targets {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case slots <- struct{}{}:
-		}
-		if hung, _ := s.Hung(); len(hung) == sweepHung-1 { // one at a time from here on
-			select {
-			case <-ctx.Done():
-				return false
-			case slots <- struct{}{}:
-				<-slots
-			}
-		}
-		if !may() || !s.begin(len(slots)) {
-			return false
+		if !take(ctx, slots, timer.C) || !s.alone(ctx, slots) || !may() || !s.begin(len(slots)) {
+			group.Wait()
+			return false, failure(ctx)
 		}
 		if next = next.Add(sweepSpacing); time.Since(next) > 0 {
 			next = time.Now()
@@ -92,22 +76,73 @@ func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func
 		timer.Reset(time.Until(next))
 		group.Go(func() {
 			defer func() { <-slots }()
-			limited, done := context.WithTimeout(ctx, sweepTimeout)
-			defer done()
-			switch err := asker.Ask(limited, t); {
-			case err == nil:
-			case errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil:
-				s.mu.Lock()
-				s.hung = append(s.hung, t)
-				found()
-				s.mu.Unlock()
-			default:
-				cancel()
-			}
+			defer func() {
+				if p := recover(); p != nil {
+					cancel(fmt.Errorf("the sweep panicked: %v", p))
+				}
+			}()
+			s.ask(ctx, asker, t, cancel, found)
 		})
 	}
 	group.Wait()
-	return ctx.Err() == nil
+	return ctx.Err() == nil, failure(ctx)
+}
+
+// errRuntimeGone ends a sweep: the runtime cannot be asked.
+var errRuntimeGone = errors.New("the runtime cannot be asked")
+
+// failure is what made a sweep end that is its own fault.
+func failure(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errRuntimeGone) {
+		return err
+	}
+	return nil
+}
+
+// take waits for a tick and for a free slot; false when ctx ended first.
+func take(ctx context.Context, slots chan<- struct{}, tick <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-tick:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case slots <- struct{}{}:
+		return true
+	}
+}
+
+// alone waits until no other call is under way where the next one that hangs is the last
+// one; false when ctx ended first.
+func (s *Sweep) alone(ctx context.Context, slots chan struct{}) bool {
+	if hung, _ := s.Hung(); len(hung) != sweepHung-1 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case slots <- struct{}{}:
+		<-slots
+		return true
+	}
+}
+
+// ask asks for one target.
+func (s *Sweep) ask(ctx context.Context, asker Asker, t Target, end context.CancelCauseFunc, found func()) {
+	limited, done := context.WithTimeout(ctx, sweepTimeout)
+	defer done()
+	switch err := asker.Ask(limited, t); {
+	case err == nil:
+	case errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hung = append(s.hung, t)
+		found()
+	default:
+		end(errRuntimeGone)
+	}
 }
 
 // begin reports whether another call may be made: those under way may all hang.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -61,7 +64,7 @@ func TestSweep(t *testing.T) {
 		var s Sweep
 		start := time.Now()
 		var found time.Duration
-		complete := s.Run(t.Context(), f, targets(500), always, func() { found = time.Since(start) })
+		complete, _ := s.Run(t.Context(), f, targets(500), always, func() { found = time.Since(start) })
 		hung, asked := s.Hung()
 		if !complete || len(hung) != 1 || hung[0].ID != "250" || asked != 500 {
 			t.Errorf("%v: %v of %d", complete, hung, asked)
@@ -92,7 +95,7 @@ func TestSweepStops(t *testing.T) {
 			}
 			var s Sweep
 			for range 3 {
-				if s.Run(t.Context(), f, targets(100), always, func() {}) {
+				if complete, _ := s.Run(t.Context(), f, targets(100), always, func() {}); complete {
 					t.Errorf("%s: complete", name)
 				}
 			}
@@ -109,22 +112,53 @@ func TestSweepEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeAsker{}
 		var s Sweep
-		if s.Run(t.Context(), f, targets(10), func() bool { return false }, func() {}) || f.asked != 0 {
+		ended := func(ctx context.Context, n int, may func() bool) bool {
+			complete, err := s.Run(ctx, f, targets(n), may, func() {})
+			return !complete && err == nil
+		}
+		if !ended(t.Context(), 10, func() bool { return false }) || f.asked != 0 {
 			t.Errorf("%d calls while nothing answers", f.asked)
 		}
 		n := 0
-		if s.Run(t.Context(), f, targets(10), func() bool { n++; return n <= 4 }, func() {}) || f.asked != 4 {
+		if !ended(t.Context(), 10, func() bool { n++; return n <= 4 }) || f.asked != 4 {
 			t.Errorf("%d calls, want 4", f.asked)
 		}
 		f.err = map[string]error{"3": errors.New("refused")}
 		f.asked = 0
-		if s.Run(t.Context(), f, targets(100), always, func() {}) || f.asked > 6 {
+		if !ended(t.Context(), 100, always) || f.asked > 6 {
 			t.Errorf("%d calls after the runtime went", f.asked)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if s.Run(ctx, f, targets(10), always, func() {}) {
+		if !ended(ctx, 10, always) {
 			t.Error("complete after the end")
 		}
 	})
 }
+
+// TestSweepPanics: a panic in a goroutine of the sweep is an error, and no chain is lost
+// for it.
+func TestSweepPanics(t *testing.T) {
+	for name, asker := range map[string]Asker{"in an answer": panics{}, "in the report of a hang": &fakeAsker{hang: map[string]bool{"3": true}}} {
+		synctest.Test(t, func(t *testing.T) {
+			var s Sweep
+			complete, err := s.Run(t.Context(), asker, targets(10), always, func() { panic("in found") })
+			if complete || err == nil {
+				t.Errorf("%s: %t, %v", name, complete, err)
+			}
+		})
+	}
+	var last health.Chain
+	e := NewExplorer(t.TempDir(), t.TempDir(), panics{}, func(c health.Chain) { last = c })
+	defer e.Close()
+	e.Explore(t.Context(), Symptom{
+		Operation: "list_containers", OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets(3) },
+	})
+	if !strings.Contains(last.Unknown, "panicked: in an answer") {
+		t.Errorf("%+v", last)
+	}
+}
+
+type panics struct{}
+
+func (panics) Ask(context.Context, Target) error { panic("in an answer") }

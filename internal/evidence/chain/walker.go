@@ -1,13 +1,13 @@
-// Package chain follows who waits for whom, from a call or a process that hangs to
-// the one that waits for nobody.
+// Package chain follows a chain of waiting, from a call or a process that hangs to the
+// process that waits for no other one.
 //
-// It reads /proc, /sys and sock_diag and nothing else: it sends no signal, starts
-// no process and attaches to none. Every step has a time limit. A link is named
-// only where the kernel shows it, and only where it stayed the same between two
-// looks; where a process waits for several things, or what it waits for cannot be
-// seen, the chain ends and says why.
+// It reads /proc, /sys and sock_diag. It sends no signal, starts no process, attaches to
+// none and opens no process's memory. Each step has a time limit. A link is named only
+// where the kernel shows it and where it stayed the same between two looks; where a
+// process waits for several things, or where that cannot be seen, the chain ends and
+// gives the reason.
 //
-// It knows no reason: which link makes which reason is for internal/health.
+// It knows no reason of a verdict: internal/health maps links to reasons.
 package chain
 
 import (
@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
@@ -31,35 +32,41 @@ const (
 	stepLimit = 3 * time.Second
 	// readLimit limits a read that may block.
 	readLimit = 50 * time.Millisecond
+	// tableAge is the age of the process table that is good enough.
+	tableAge = 500 * time.Millisecond
+	// maxAncestors bounds the way up from a helper to the runtime or a shim.
+	maxAncestors = 16
 )
 
 // Walker follows processes. Not for several goroutines at once.
 type Walker struct {
+	// Runtime is the runtime's process, 0 while it is not known: its children are helpers.
+	Runtime int
+	// Begun is when the fault began, zero where that is not known. A process with several
+	// threads may wait all its life for a child: only one that is not much older than the
+	// fault counts.
+	Begun time.Time
+	// Pod returns the namespace and name of the pod that a sandbox or container belongs
+	// to, "" where it is not known; nil: none is.
+	Pod func(id string) string
+
 	procfs, sysfs string
 	reader        proc.Reader
 	left          proc.LeftBehind
+	table         *node.Table
 	tree          cgroup.Tree
 	diag          sockdiag.Conn
 	looks         map[proc.ID]*look
 	holders       map[string]holder
 	since         map[string]time.Time
-	// table are the node's processes at tableAt.
-	table   map[int]proc.Stat
-	tableAt time.Time
-	// about is the container in question, "" where none is known.
-	about string
-	// Begun is when the fault began, zero where that is not known. A process with
-	// several threads may wait all its life for a child: only one that is not much
-	// older than the fault counts.
-	Begun time.Time
-	// netns is the network namespace of this process, whose sockets sock_diag sees.
-	netns string
+	about         string // the container in question, "" where none is known
+	netns         string // of this process, whose sockets sock_diag shows
 }
 
 // NewWalker returns a walker over the processes below procfs. Close it.
 func NewWalker(procfs, sysfs string) *Walker {
 	w := &Walker{
-		procfs: procfs, sysfs: sysfs, tree: cgroup.NewTree(procfs, sysfs),
+		procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs),
 		looks: map[proc.ID]*look{}, holders: map[string]holder{}, since: map[string]time.Time{},
 	}
 	w.netns = w.link("self/ns/net")
@@ -86,7 +93,7 @@ func (w *Walker) Process(ctx context.Context, pid int, kind health.LinkKind) hea
 	return c
 }
 
-// wait is what a process does instead of answering, and what it waits for.
+// wait is what a process waits for.
 type wait struct {
 	state    health.LinkState
 	evidence string
@@ -94,40 +101,33 @@ type wait struct {
 	// its place (a mount, a cgroup), before next.
 	links []health.Link
 	next  int
-	// kind is that of next, "" for what its name says.
-	kind health.LinkKind
-	// unknown says why nothing more is known.
+	// unknown is the reason why nothing more is known.
 	unknown string
 }
 
-// follow appends the links from a process on.
+// follow appends the links from a process on. kind is that of the first one, "" for
+// what it is found to be.
 func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
 	seen := map[int]bool{}
 	for {
 		s, err := w.reader.Stat(w.procfs, pid)
 		if err != nil {
-			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
+			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
+				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
 			return
 		}
-		if kind == "" {
-			kind = kindOf(s.Comm)
-		}
-		link := health.Link{Kind: kind, Name: clean(s.Comm), PID: pid}
 		if len(c.Links) >= health.MaxLinks {
 			c.Unknown = fmt.Sprintf("it is longer than %d links", health.MaxLinks)
 			return
 		}
 		step, cancel := context.WithTimeout(ctx, stepLimit)
 		found := w.waitOf(step, s)
+		link := w.linkOf(step, s, kind)
 		cancel()
 		link.State, link.Evidence = found.state, found.evidence
 		c.Links = append(c.Links, link)
 		seen[pid] = true
-		for _, l := range found.links {
-			if len(c.Links) < health.MaxLinks {
-				c.Links = append(c.Links, l)
-			}
-		}
+		c.Links = append(c.Links, found.links[:min(len(found.links), health.MaxLinks-len(c.Links))]...)
 		c.Unknown = found.unknown
 		if found.unknown != "" || found.next == 0 {
 			return
@@ -138,8 +138,33 @@ func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind heal
 			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", found.next)
 			return
 		}
-		pid, kind = found.next, found.kind
+		pid, kind = found.next, ""
 	}
+}
+
+// linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
+// container.
+func (w *Walker) linkOf(ctx context.Context, s proc.Stat, kind health.LinkKind) health.Link {
+	if kind == "" {
+		kind = w.kindOf(ctx, s)
+	}
+	l := health.Link{Kind: kind, Name: clean(s.Comm), PID: s.PID}
+	if kind == health.KindShim {
+		l.RuntimeID = clean(shimID(s, w.table.Args(s.ID())))
+		if w.Pod != nil && l.RuntimeID != "" {
+			l.Pod = clean(w.Pod(l.RuntimeID))
+		}
+	}
+	return l
+}
+
+// shimID returns the sandbox or container that a shim or conmon serves, "" where its
+// arguments do not name it.
+func shimID(s proc.Stat, args []string) string {
+	if strings.HasPrefix(s.Comm, "conmon") {
+		return proc.ArgValue(args, "c")
+	}
+	return proc.ArgValue(args, "id")
 }
 
 // keepSince sets since when each link has been so.
@@ -160,33 +185,55 @@ func (w *Walker) keepSince(c *health.Chain) {
 	w.since = known
 }
 
-// kindOf is the kind of a process by its name.
-func kindOf(comm string) health.LinkKind {
-	switch {
-	case strings.HasPrefix(comm, "containerd-shim") || comm == "conmon" || comm == "conmonrs":
-		return health.KindShim
-	case isOCIRuntime(comm):
-		return health.KindHelper
-	default:
-		return health.KindProcess
+// processes returns the processes of the node; none where /proc cannot be read.
+func (w *Walker) processes(ctx context.Context) *node.Processes {
+	all, err := w.table.Processes(ctx, tableAge)
+	if err != nil {
+		return &node.Processes{}
 	}
+	return all
 }
 
-// isOCIRuntime reports whether a name is that of what a shim starts for one step
-// of a container.
-func isOCIRuntime(comm string) bool { return comm == "runc" || comm == "crun" || comm == "youki" }
+// kindOf returns what a process is: a shim by its name, a helper by its ancestors and
+// namespaces.
+func (w *Walker) kindOf(ctx context.Context, s proc.Stat) health.LinkKind {
+	switch {
+	case node.KindOf(s.Comm) == node.KindShim:
+		return health.KindShim
+	case w.isHelper(ctx, s):
+		return health.KindHelper
+	}
+	return health.KindProcess
+}
 
-// maxName is as much of a name as is shown, in bytes.
+// isHelper reports whether a process descends from the runtime or from a shim and shares
+// its namespaces. An OCI runtime whose parent has ended is one, too.
+func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
+	all, child := w.processes(ctx), s
+	for range maxAncestors {
+		parent, ok := all.ByPID[child.PPID]
+		if !ok || parent.PID <= 1 {
+			break
+		}
+		if parent.PID == w.Runtime || parent.Kind == node.KindShim {
+			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) && node.SharesNamespaces(w.procfs, s.PID, parent.PID)
+		}
+		child = parent.Stat
+	}
+	return node.KindOf(s.Comm) == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1)
+}
+
+// maxName bounds a name that is shown, in bytes.
 const maxName = 160
 
-// clean makes a name safe to show: it is cut, and what is no printable text is
-// replaced.
+// clean makes a name safe to show: it is cut, and what is not printable is replaced.
 func clean(s string) string {
 	if len(s) > maxName {
 		s = s[:maxName] + "..."
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
+			r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			return '?'
 		}
 		return r
