@@ -91,8 +91,6 @@ func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
 	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; half as long again while all is well, when most end with its first answer and one in 15 s asks for its Version")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
-	fs.IntVar(&c.InspectConcurrency, "inspect-concurrency", c.InspectConcurrency, "number of pods inspected at once")
-	fs.DurationVar(&c.InspectTimeout, "inspect-timeout", c.InspectTimeout, "limit for the inspection of one pod")
 	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: disabled")
 	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: disabled")
 	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile, "file with the bearer token for the kubelet's authenticated port")

@@ -1,10 +1,8 @@
 package cri
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,81 +46,12 @@ func TestTooManyEntries(t *testing.T) {
 	}
 }
 
-// fatItems are n list items whose texts are as long as they are kept.
-func fatItems(n int, prefix string) []byte {
-	var b []byte
-	for i := range n {
-		text := func(kind string) string {
-			return (fmt.Sprint(prefix, kind, i, "-") + strings.Repeat("x", maxName))[:maxName]
-		}
-		item, err := proto.Marshal(&runtimeapi.PodSandbox{
-			Id: text("id"), Metadata: &runtimeapi.PodSandboxMetadata{Name: text("name"), Namespace: text("ns"), Uid: text("uid")},
-			CreatedAt: 1,
-		})
-		if err != nil {
-			panic(err)
-		}
-		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), item)
-	}
-	return b
-}
-
-// TestTooMuchText: what is kept of lists is bounded by its length, too, whether
-// it comes at once, in place of what is known, or under ids that are not remembered.
-func TestTooMuchText(t *testing.T) {
-	const each = 4*maxName + 2 // of fatItems: texts and the creation time
-	r := newSandboxReader()
-	read := func(b ...[]byte) ([]*Sandbox, error) {
-		return r.read(mem.BufferSlice{mem.SliceBuffer(slices.Concat(b...))})
-	}
-	held := func() (n int) {
-		for _, it := range r.items {
-			n += int(it.bytes)
-		}
-		return n
-	}
-	most := fatItems(maxListBytes/each, "a")
-	if list, err := read(most); err != nil || len(list) != maxListBytes/each || r.bytes != held() {
-		t.Fatalf("%d entries, %v; %d bytes counted of %d", len(list), err, r.bytes, held())
-	}
-	for name, b := range map[string][][]byte{
-		"at once":        {fatItems(maxListBytes/each+10, "b")},
-		"beside others":  {most, fatItems(100, "c")},
-		"of one id":      {bytes.Repeat(fatItems(1, "d"), maxListBytes/each+10)},
-		"others by half": {fatItems(maxListBytes/each/2, "a"), fatItems(maxListBytes/each*3/4, "e")},
-	} {
-		if _, err := read(most); err != nil {
-			t.Fatal(name, err)
-		}
-		if list, err := read(b...); !errors.Is(err, errTooMuch) || list != nil || held() != 0 {
-			t.Errorf("%s: %d entries, %v, %d bytes are kept", name, len(list), err, held())
-		}
-	}
-	// Lists that change, and ordinary ones after them.
-	for i := range 3 {
-		if list, err := read(fatItems(maxListBytes/each, fmt.Sprint(i))); err != nil || len(list) != maxListBytes/each || r.bytes != held() || r.bytes > maxListBytes {
-			t.Errorf("%d entries, %v; %d bytes counted of %d", len(list), err, r.bytes, held())
-		}
-	}
-	if list, err := read(); err != nil || len(list) != 0 || held() != 0 {
-		t.Errorf("%d entries, %v, %d bytes", len(list), err, held())
-	}
-	// A stream that is given up leaves nothing.
-	r.begin(true)
-	if err := r.part(mem.BufferSlice{mem.SliceBuffer(fatItems(maxListBytes/each+10, "f"))}); !errors.Is(err, errTooMuch) {
-		t.Error(err)
-	}
-	if r.abort(); held() != 0 {
-		t.Errorf("%d bytes held after an abort", held())
-	}
-}
-
 // TestLongItemInOddOrder: an item whose encoding is too long to be kept is decoded in
 // each list, and its changes are seen.
 func TestLongItemInOddOrder(t *testing.T) {
-	r := newContainerReader(newSandboxReader())
+	r := newContainerReader()
 	item, err := proto.Marshal(&runtimeapi.Container{
-		Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxKept),
+		Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "n"}, ImageRef: strings.Repeat("i", maxPrefix),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +63,8 @@ func TestLongItemInOddOrder(t *testing.T) {
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
-		if n := r.items["a"].bytes; n > 10 {
-			t.Errorf("%d bytes are kept of it", n)
+		if len(r.items) > 0 {
+			t.Error("it is remembered")
 		}
 		return got[0]
 	}
@@ -143,18 +72,6 @@ func TestLongItemInOddOrder(t *testing.T) {
 		if c := list(state); c.State != state {
 			t.Errorf("%s, want %s", c.State, state)
 		}
-	}
-}
-
-// TestTooMuchTextIsSaid: it counts as a list that plegd does not read.
-func TestTooMuchTextIsSaid(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{})
-	c, _ := clientOf(t, rt, Options{})
-	rt.AddRawBytes(fatItems(maxListBytes/(4*maxName)+1, "s"), nil)
-	_, err := c.ListPodSandbox(t.Context())
-	var e *Error
-	if !errors.As(err, &e) || !e.TooMany || e.Code != CodeResourceExhausted || e.TooLarge() || e.Undecodable || e.Message != errTooMuch.Error() {
-		t.Fatalf("%+v", err)
 	}
 }
 

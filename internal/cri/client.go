@@ -25,7 +25,7 @@ const (
 	// (k8s.io/cri-client pkg/internal, maxMsgSize).
 	MaxMessageBytes = 16 << 20
 	// smallBytes is the largest answer to any call but a list that is taken
-	// whenever it comes: a few KB is usual, and --inspect-concurrency of them are
+	// whenever it comes: a few KB is usual, and several of them are
 	// read at once. A larger one, up to MaxMessageBytes, is asked for again, one at
 	// a time.
 	smallBytes = 1 << 20
@@ -72,10 +72,8 @@ type Client struct {
 	closed bool
 
 	large      chan struct{} // has an element while an answer above smallBytes is read
-	sandboxes  *lister[Sandbox]
-	containers *lister[Container]
-	// maxStreamed is a constant but for tests.
-	maxStreamed int
+	sandboxes  *listReader[Sandbox]
+	containers *listReader[Container]
 }
 
 // DialResult is the outcome of a connect(2) to the runtime's socket.
@@ -102,9 +100,8 @@ func New(opts Options) (*Client, error) {
 	}
 	c := &Client{
 		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
-		sandboxes: newSandboxLister(), maxStreamed: maxStreamed,
+		sandboxes: newSandboxReader(), containers: newContainerReader(),
 	}
-	c.containers = newContainerLister(c.sandboxes)
 	c.timeout.Store(int64(opts.RPCTimeout))
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
@@ -358,7 +355,7 @@ func (c *Client) told(done Call, failed *Error) error {
 
 // invoke makes one call, of which no more than one takes a lot of memory at once.
 func (c *Client) invoke(ctx context.Context, conn *grpc.ClientConn, op Operation, method string, req proto.Message, a *answer) error {
-	if op == OpListPodSandbox || op == OpListContainers { // never twice at once
+	if op == OpListPodSandbox || op == OpListContainers {
 		return conn.Invoke(ctx, method, req, a)
 	}
 	err := conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(smallBytes))
@@ -416,28 +413,6 @@ func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
 	return s, nil
 }
 
-// ListPodSandbox lists all sandboxes. The slice is valid until the next call;
-// the values are immutable, and the same as last time where nothing changed. A
-// list that is refused for its size is streamed, where the runtime can.
-func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
-	return c.sandboxes.list(ctx, c)
-}
-
-// ListContainers lists all containers, exited ones too. The slice is valid
-// until the next call; the values are immutable, and the same as last time
-// where nothing changed. A list that is refused for its size is streamed, where
-// the runtime can. It is not made beside ListPodSandbox: it shares the texts of the
-// sandboxes.
-func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
-	return c.containers.list(ctx, c)
-}
-
-// SandboxChanges tells what the last answer to ListPodSandbox changed.
-func (c *Client) SandboxChanges() Changes[Sandbox] { return c.sandboxes.reader.changes }
-
-// ContainerChanges tells what the last answer to ListContainers changed.
-func (c *Client) ContainerChanges() Changes[Container] { return c.containers.reader.changes }
-
 // The most addresses that are kept of a pod, and bytes of one: a dual-stack pod
 // has two.
 const (
@@ -451,9 +426,7 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatu
 	if err := c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	s := sandboxStatusOf(m.GetStatus())
-	s.ID = sameText(s.ID, id)
-	return s, nil
+	return sandboxStatusOf(m.GetStatus()), nil
 }
 
 // ContainerStatus asks for one container.
@@ -462,16 +435,5 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	if err := c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, &runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m)); err != nil {
 		return nil, err
 	}
-	s := containerStatusOf(m.GetStatus())
-	s.ID = sameText(s.ID, id)
-	return s, nil
-}
-
-// sameText returns s, in the caller's memory if that is what the caller has: a
-// status is kept as long as its pod lives, and would hold every id twice.
-func sameText(s, callers string) string {
-	if s == callers {
-		return callers
-	}
-	return s
+	return containerStatusOf(m.GetStatus()), nil
 }

@@ -54,9 +54,6 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 	}
 }
 
-// texts returns all strings of a sandbox.
-func (s *Sandbox) texts() []*string { return []*string{&s.ID, &s.PodUID, &s.Name, &s.Namespace} }
-
 func decodeContainer(raw []byte) (*Container, error) {
 	var p runtimeapi.Container
 	if err := proto.Unmarshal(raw, &p); err != nil {
@@ -80,23 +77,6 @@ func containerOf(p *runtimeapi.Container) *Container {
 		State:        stateOf(p.GetState()),
 		CreatedAt:    p.GetCreatedAt(),
 	}
-}
-
-// texts returns the strings of a container, without those that are its sandbox's too:
-// these it takes from s.
-func (c *Container) texts(s *Sandbox) []*string {
-	own := []*string{&c.ID, &c.Name}
-	for _, text := range []struct {
-		of *string
-		at string
-	}{{&c.SandboxID, s.ID}, {&c.PodUID, s.PodUID}, {&c.PodName, s.Name}, {&c.PodNamespace, s.Namespace}} {
-		if *text.of == text.at {
-			*text.of = text.at
-		} else {
-			own = append(own, text.of)
-		}
-	}
-	return own
 }
 
 // stateOf maps a state as the kubelet does: a number it does not know is

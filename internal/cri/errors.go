@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // tooLarge matches grpc-go's two refusals of a message for its size
@@ -40,11 +42,8 @@ func errorOf(op Operation, err error) *Error {
 	}
 	if s.Code() == codes.Internal && strings.Contains(s.Message(), unmarshalFailed) {
 		e.Undecodable = true
-		for _, why := range []error{errTooMany, errTooMuch} {
-			if strings.Contains(s.Message(), why.Error()) {
-				e.Code, e.Message, e.TooMany = CodeResourceExhausted, why.Error(), true
-				e.Undecodable = false
-			}
+		if strings.Contains(s.Message(), errTooMany.Error()) {
+			e.Code, e.Message, e.TooMany, e.Undecodable = CodeResourceExhausted, errTooMany.Error(), true, false
 		}
 	}
 	if m := tooLarge.FindStringSubmatch(s.Message()); m != nil && s.Code() == codes.ResourceExhausted {
@@ -85,3 +84,15 @@ func (e *Error) Foreign() bool {
 
 // TooLarge reports whether an answer was refused for its size.
 func (e *Error) TooLarge() bool { return e.Code == CodeResourceExhausted && e.Bytes > 0 }
+
+// Fact returns the error as package health has it.
+func (e *Error) Fact() *health.CallError {
+	if e == nil {
+		return nil
+	}
+	return &health.CallError{
+		Operation: string(e.Operation), Code: string(e.Code), Message: e.Message,
+		Bytes: e.Bytes, Limit: e.Limit, ByServer: e.ByServer, NotInitialized: e.NotInitialized(),
+		Undecodable: e.Undecodable, TooMany: e.TooMany,
+	}
+}

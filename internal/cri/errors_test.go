@@ -36,9 +36,7 @@ func TestMessageTooLarge(t *testing.T) {
 				if *e != want || !e.TooLarge() || e.NotInitialized() {
 					t.Errorf("error %+v, want %+v", *e, want)
 				}
-				// The last one is the question whether the runtime can stream.
-				told := seen.all()
-				if got := told[len(told)-2]; got.Code != CodeResourceExhausted || got.Bytes != oversize {
+				if got := seen.last(t); got.Code != CodeResourceExhausted || got.Bytes != oversize {
 					t.Errorf("the observer was told %+v", got)
 				}
 				if h := c.History(op); h.Bytes != oversize || h.LastErr != e {

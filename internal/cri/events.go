@@ -3,13 +3,13 @@ package cri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -170,28 +170,19 @@ type leaseContext struct {
 // Deadline returns the lease's end.
 func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// PodLists lists the sandboxes and containers of one pod. They are no part of
-// the lists that a relist compares. The two calls are counted as lists are, and
-// leave the lists' history as it is.
-func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Container, error) {
-	selector := map[string]string{labelPodUID: uid}
-	var s runtimeapi.ListPodSandboxResponse
-	if err := c.callBeside(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
-		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}}, into(&s)); err != nil {
-		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
+// openStream makes one request whose answers come in parts; it ends with ctx.
+func (c *Client) openStream(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	conn, err := c.connection()
+	if err != nil {
+		return nil, err
 	}
-	var l runtimeapi.ListContainersResponse
-	if err := c.callBeside(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}}, into(&l)); err != nil {
-		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	if err != nil {
+		return nil, err
 	}
-	sandboxes := make([]*Sandbox, 0, len(s.GetItems()))
-	for _, p := range s.GetItems() {
-		sandboxes = append(sandboxes, sandboxOf(p))
+	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // after io.EOF, RecvMsg says why
 	}
-	containers := make([]*Container, 0, len(l.GetContainers()))
-	for _, p := range l.GetContainers() {
-		containers = append(containers, containerOf(p))
-	}
-	return sandboxes, containers, nil
+	_ = stream.CloseSend() // what it could say, RecvMsg says too
+	return stream, nil
 }

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"maps"
 	"strings"
 
 	"google.golang.org/grpc/mem"
@@ -14,11 +13,10 @@ import (
 type listKind[T any] struct {
 	reader func() *listReader[T]
 	// list and item decode with the generated decoder.
-	list func([]byte) ([]T, error)
-	item func([]byte) (T, error)
-	id   func(*T) string
-	// state is the first field that can change, labels the first that is a map.
-	state, labels protowire.Number
+	list   func([]byte) ([]T, error)
+	item   func([]byte) (T, error)
+	id     func(*T) string
+	labels protowire.Number // the first field that is a map
 }
 
 func sandboxKind() listKind[Sandbox] {
@@ -41,14 +39,13 @@ func sandboxKind() listKind[Sandbox] {
 			return plainSandbox(&p), err
 		},
 		id:     sandboxID,
-		state:  3,
 		labels: 5,
 	}
 }
 
 func containerKind() listKind[Container] {
 	return listKind[Container]{
-		reader: func() *listReader[Container] { return newContainerReader(newSandboxReader()) },
+		reader: newContainerReader,
 		list: func(b []byte) ([]Container, error) {
 			var m runtimeapi.ListContainersResponse
 			if err := proto.Unmarshal(b, &m); err != nil {
@@ -66,7 +63,6 @@ func containerKind() listKind[Container] {
 			return plainContainer(&p), err
 		},
 		id:     containerID,
-		state:  6,
 		labels: 8,
 	}
 }
@@ -96,40 +92,33 @@ func plainContainer(p *runtimeapi.Container) Container {
 	return c
 }
 
-// rememberer is the generated decoder with the one rule on top: an item is as it
-// was in the last list if its encoding begins with the same id, has the same bytes
-// from its state up to the first byte of the field behind the creation time, and has
-// the same length.
+// rememberer is the generated decoder with one rule on top: an item keeps its
+// value while its size and its bytes up to the labels are those of the last list.
 type rememberer[T any] struct {
 	kind  listKind[T]
-	known map[string]*remembered[T]
+	known map[string]remembered[T]
 }
 
 type remembered[T any] struct {
-	state string
-	from  int
-	size  int
-	value T
-	now   bool // it is in the list being read
+	prefix string
+	size   int
+	value  T
 }
 
-func newRememberer[T any](k listKind[T]) *rememberer[T] {
-	return &rememberer[T]{kind: k, known: map[string]*remembered[T]{}}
-}
+func newRememberer[T any](k listKind[T]) *rememberer[T] { return &rememberer[T]{kind: k} }
 
 func (r *rememberer[T]) read(b []byte) (out []T, err error) {
+	last := r.known
+	r.known = map[string]remembered[T]{}
 	defer func() {
 		if err != nil {
-			clear(r.known)
+			r.known = nil
 		}
 	}()
-	for _, k := range r.known {
-		k.now = false
-	}
 	top, broken := fieldsOf(b)
 	for _, f := range top {
 		if f.num == 1 && f.typ == protowire.BytesType {
-			v, err := r.item(f.value)
+			v, err := r.item(f.value, last)
 			if err != nil {
 				return nil, err
 			}
@@ -138,56 +127,31 @@ func (r *rememberer[T]) read(b []byte) (out []T, err error) {
 			return nil, err
 		}
 	}
-	if _, err := r.kind.list(broken); err != nil {
-		return nil, err
-	}
-	maps.DeleteFunc(r.known, func(_ string, k *remembered[T]) bool { return !k.now })
-	return out, nil
+	_, err = r.kind.list(broken)
+	return out, err
 }
 
-func (r *rememberer[T]) item(raw []byte) (T, error) {
+func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, err error) {
 	fields, _ := fieldsOf(raw)
-	id := ""
+	id, prefix, stable := "", "", true
+	for i, f := range fields {
+		stable = stable && (i == 0 || f.num > fields[i-1].num || f.num == fields[i-1].num && f.num >= r.kind.labels)
+		if f.num < r.kind.labels {
+			prefix += string(f.raw)
+		}
+	}
 	if len(fields) > 0 && fields[0].num == 1 && fields[0].typ == protowire.BytesType {
 		id = string(fields[0].value)
 	}
-	old := r.known[id]
-	if old != nil && !old.now && len(raw) == old.size && strings.HasPrefix(string(raw[old.from:]), old.state) {
-		old.now = true
+	old, known := last[id]
+	if known && old.size == len(raw) && strings.HasPrefix(string(raw), old.prefix) {
+		r.known[id] = old
 		return old.value, nil
 	}
-	v, err := r.kind.item(raw)
-	if err == nil && id != "" && id == r.kind.id(&v) && (old == nil || !old.now) {
-		from, to := r.compared(fields, len(raw))
-		r.known[id] = &remembered[T]{state: string(raw[from:to]), from: from, size: len(raw), value: v, now: true}
+	if v, err = r.kind.item(raw); err == nil && stable && id != "" {
+		r.known[id] = remembered[T]{prefix, len(raw), v}
 	}
 	return v, err
-}
-
-// compared is the part of an encoding that is compared.
-func (r *rememberer[T]) compared(fields []wireField, size int) (from, to int) {
-	behind := false
-	for i, f := range fields {
-		if f.num < r.kind.labels && i > 0 && f.num < fields[i-1].num {
-			return 0, size
-		}
-		switch {
-		case f.num < r.kind.state:
-			from += len(f.raw)
-			to = from
-		case f.num < r.kind.labels:
-			to += len(f.raw)
-		default:
-			behind = true
-		}
-	}
-	if from == size {
-		return 0, size
-	}
-	if behind {
-		to++
-	}
-	return from, to
 }
 
 // wireField is one encoded field, with its value if it has a length.

@@ -1,12 +1,9 @@
 package cri
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -67,7 +64,7 @@ func containerID(c *Container) string { return c.ID }
 func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	l := someLists(100)
 	sandboxes := newSandboxReader()
-	containers := newContainerReader(sandboxes)
+	containers := newContainerReader()
 	var firstS map[string]*Sandbox
 	var firstC map[string]*Container
 	for i := range 50 {
@@ -92,39 +89,10 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	}
 }
 
-// TestListReaderAllocatesForChangesOnly: what an unchanged answer costs does not
-// grow with the number of containers, and a changed one costs its own decoding.
-func TestListReaderAllocatesForChangesOnly(t *testing.T) {
-	for _, pods := range []int{10, 500} {
-		t.Run(fmt.Sprintf("%d pods", pods), func(t *testing.T) {
-			l := someLists(pods)
-			sandboxes := newSandboxReader()
-			containers := newContainerReader(sandboxes)
-			var sb, cb [20][]byte
-			for i := range sb {
-				sb[i], cb[i] = l.marshal(t)
-			}
-			i := 0
-			n := testing.AllocsPerRun(100, func() {
-				if _, err := read(sandboxes, sb[i%len(sb)]); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := read(containers, cb[i%len(cb)]); err != nil {
-					t.Fatal(err)
-				}
-				i++
-			})
-			if n > 6 {
-				t.Errorf("%v allocations to read two unchanged lists, want at most 6", n)
-			}
-		})
-	}
-}
-
 func TestListReaderSeesChanges(t *testing.T) {
 	l := someLists(10)
 	sandboxes := newSandboxReader()
-	containers := newContainerReader(sandboxes)
+	containers := newContainerReader()
 	sb, cb := l.marshal(t)
 	s, c := byID(t, sandboxes, sandboxID, sb), byID(t, containers, containerID, cb)
 
@@ -158,7 +126,7 @@ func TestListReaderSeesChanges(t *testing.T) {
 // new again when it comes back.
 func TestListReaderForgets(t *testing.T) {
 	l := someLists(10)
-	containers := newContainerReader(newSandboxReader())
+	containers := newContainerReader()
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
 	all := slices.Clone(l.containers)
@@ -179,43 +147,20 @@ func TestListReaderForgets(t *testing.T) {
 	if _, err := read(containers, nil); err != nil || len(containers.items) != 0 {
 		t.Errorf("after an empty list: %d containers are remembered, %v", len(containers.items), err)
 	}
-	itemsAddUp(t, containers)
-}
-
-// TestListReaderGivesMemoryBack: after a burst its tables fit what is left, and
-// what is left is what it was.
-func TestListReaderGivesMemoryBack(t *testing.T) {
-	l := someLists(1000)
-	containers := newContainerReader(newSandboxReader())
-	_, cb := l.marshal(t)
-	before := byID(t, containers, containerID, cb)
-	l.containers = slices.Clone(l.containers[:100])
-	for range 3 {
-		_, cb = l.marshal(t)
-		for id, v := range byID(t, containers, containerID, cb) {
-			if v != before[id] {
-				t.Fatalf("container %s is another value", id)
-			}
-		}
-		itemsAddUp(t, containers)
-	}
-	if cap(containers.out) > 200 {
-		t.Errorf("room for %d items is kept for a list of 100", cap(containers.out))
-	}
 }
 
 // TestListReaderAfterAnError: the list after one that could not be read is read
 // like the first.
 func TestListReaderAfterAnError(t *testing.T) {
 	l := someLists(10)
-	containers := newContainerReader(newSandboxReader())
+	containers := newContainerReader()
 	_, cb := l.marshal(t)
 	before := byID(t, containers, containerID, cb)
 	if _, err := read(containers, cb[:len(cb)-3]); err == nil {
 		t.Fatal("a truncated answer: no error")
 	}
-	if n := len(containers.items); n != 0 || containers.changes.List != nil {
-		t.Errorf("%d containers are remembered of a truncated answer, changes %+v", n, containers.changes)
+	if n := len(containers.items); n != 0 {
+		t.Errorf("%d containers are remembered of a truncated answer", n)
 	}
 	_, cb = l.marshal(t)
 	after := byID(t, containers, containerID, cb)
@@ -224,16 +169,13 @@ func TestListReaderAfterAnError(t *testing.T) {
 			t.Errorf("container %s: %+v, want %+v", id, got, v)
 		}
 	}
-	if containers.changes.Before != nil {
-		t.Error("the first list after an error claims to know what changed")
-	}
 }
 
 // TestListReaderForgetsOldEncodings: an item that is as it was before its last
 // change is found changed again, and only the last encoding is kept.
 func TestListReaderForgetsOldEncodings(t *testing.T) {
 	l := someLists(50) // 100 containers
-	containers := newContainerReader(newSandboxReader())
+	containers := newContainerReader()
 	first, second := l.containers, make([]*runtimeapi.Container, len(l.containers))
 	for i, c := range first {
 		second[i] = proto.CloneOf(c)
@@ -251,43 +193,5 @@ func TestListReaderForgetsOldEncodings(t *testing.T) {
 				t.Fatalf("list %d: container %s is %s, want %s", i, id, c.State, want)
 			}
 		}
-		if n := len(containers.changes.Items); n != len(first) {
-			t.Fatalf("list %d: %d of %d changed", i, n, len(first))
-		}
-	}
-	itemsAddUp(t, containers)
-}
-
-// TestTextsTogether: what is kept of an entry is one text in memory, whatever it
-// holds, and of an id that a status was asked for the caller's own.
-func TestTextsTogether(t *testing.T) {
-	c := containerOf(&runtimeapi.Container{
-		Id: "c1", PodSandboxId: "s1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
-		Labels: map[string]string{labelPodUID: "u1", labelPodName: "web", labelPodNamespace: ""},
-	})
-	state, size := together([]byte("_state_"), c.texts(&Sandbox{}))
-	if state != "_state_" || size != len("_state_c1s1appu1web") {
-		t.Errorf("%q and %d bytes", state, size)
-	}
-	texts := []string{c.ID, c.SandboxID, c.Name, c.PodUID, c.PodName, c.PodNamespace}
-	if want := []string{"c1", "s1", "app", "u1", "web", ""}; !slices.Equal(texts, want) {
-		t.Fatalf("%q, want %q", texts, want)
-	}
-	all := uintptr(unsafe.Pointer(unsafe.StringData(state)))
-	for _, text := range texts[:5] {
-		if at := uintptr(unsafe.Pointer(unsafe.StringData(text))); at < all || at >= all+uintptr(size) {
-			t.Errorf("%q has memory of its own", text)
-		}
-	}
-	sandbox := &Sandbox{ID: "s1", PodUID: "u1", Name: "other", Namespace: ""}
-	if own := c.texts(sandbox); len(own) != 3 || own[2] != &c.PodName || unsafe.StringData(c.SandboxID) != unsafe.StringData(sandbox.ID) || unsafe.StringData(c.PodUID) != unsafe.StringData(sandbox.PodUID) || c.PodName != "web" {
-		t.Errorf("%d texts of its own, of %+v in %+v", len(own), c, sandbox)
-	}
-	asked := strings.Clone("c1")
-	if got := sameText(strings.Clone("c1"), asked); got != asked || unsafe.StringData(got) != unsafe.StringData(asked) {
-		t.Error("an id that a status repeats is kept a second time")
-	}
-	if got := sameText("other", asked); got != "other" {
-		t.Errorf("another id became %q", got)
 	}
 }

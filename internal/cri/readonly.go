@@ -19,8 +19,6 @@ func readOnly(method string) bool {
 		runtimeapi.RuntimeService_Status_FullMethodName,
 		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
 		runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
-		runtimeapi.RuntimeService_StreamContainers_FullMethodName,
 		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
 		runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
 		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName:

@@ -22,7 +22,7 @@ func decided() map[string]bool {
 	return map[string]bool{
 		"Version": true, "Status": true,
 		"ListPodSandbox": true, "ListContainers": true,
-		"StreamPodSandboxes": true, "StreamContainers": true,
+		"StreamPodSandboxes": false, "StreamContainers": false,
 		"PodSandboxStatus": true, "ContainerStatus": true,
 		"GetContainerEvents": true, // by lease only: ContainerEvents
 

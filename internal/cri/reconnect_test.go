@@ -280,12 +280,6 @@ func TestBehindCmux(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("streamed list", func(t *testing.T) {
-		c := open(t)
-		if out, _, err := c.containers.streamed(within(t, 10*time.Second), c); err != nil || len(out) != 6 {
-			t.Errorf("%d containers, %v", len(out), err)
-		}
-	})
 	t.Run("events", func(t *testing.T) {
 		if end, err := open(t).ContainerEvents(within(t, 10*time.Second), 200*time.Millisecond, func(*ContainerEvent) {}); end != StreamLeaseOver {
 			t.Errorf("the stream ended with %d, %v", end, err)

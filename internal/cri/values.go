@@ -165,8 +165,7 @@ type Error struct {
 	ByServer     bool
 	// Undecodable is set when an answer came and is no message of runtime.v1.
 	Undecodable bool
-	// TooMany is set when a list came that holds more than MaxEntries, or more text
-	// than plegd keeps.
+	// TooMany is set if a list held more than MaxEntries entries.
 	TooMany bool
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -26,8 +27,6 @@ type Config struct {
 	Given              func(flag string) bool
 	ProbePeriod        time.Duration
 	ProbeTimeout       time.Duration
-	InspectConcurrency int
-	InspectTimeout     time.Duration
 	StateDir           string
 	ControlSocket      string
 	ProcFS, SysFS      string
@@ -58,8 +57,6 @@ func DefaultConfig() Config {
 		NodeStatusPeriod:   health.DefaultNodeStatusPeriod,
 		ProbePeriod:        2 * time.Second,
 		ProbeTimeout:       time.Second,
-		InspectConcurrency: 16,
-		InspectTimeout:     10 * time.Second,
 		StateDir:           "/var/lib/plegd",
 		ControlSocket:      "/run/plegd/plegd.sock",
 		ProcFS:             "/proc",
@@ -75,9 +72,6 @@ func DefaultConfig() Config {
 // minPeriod keeps a mistyped unit from turning plegd into a load.
 const minPeriod = 10 * time.Millisecond
 
-// maxConcurrency bounds the calls that plegd puts on a runtime at once.
-const maxConcurrency = 256
-
 // Validate checks every value that is not the web server's. The error is one
 // line that names the flag, the value and what is allowed.
 func (c *Config) Validate() error {
@@ -87,34 +81,29 @@ func (c *Config) Validate() error {
 		}
 	}
 	for _, d := range []struct {
-		flag       string
-		value, min time.Duration
+		flag            string
+		value, min, max time.Duration
 	}{
-		{"--relist-period", c.RelistPeriod, minPeriod},
-		{"--relist-threshold", c.RelistThreshold, time.Second},
-		{"--rpc-timeout", c.RPCTimeout, minPeriod},
-		{"--node-status-period", c.NodeStatusPeriod, minPeriod},
-		{"--probe-period", c.ProbePeriod, minPeriod},
-		{"--probe-timeout", c.ProbeTimeout, minPeriod},
-		{"--inspect-timeout", c.InspectTimeout, minPeriod},
+		{"--relist-period", c.RelistPeriod, minPeriod, time.Hour},
+		{"--relist-threshold", c.RelistThreshold, time.Second, 24 * time.Hour},
+		{"--rpc-timeout", c.RPCTimeout, minPeriod, time.Hour},
+		{"--node-status-period", c.NodeStatusPeriod, minPeriod, time.Hour},
+		{"--probe-period", c.ProbePeriod, minPeriod, time.Hour},
+		{"--probe-timeout", c.ProbeTimeout, minPeriod, time.Minute},
 	} {
-		if d.value < d.min {
-			return fmt.Errorf("%s: %s is too short: want at least %s", d.flag, d.value, d.min)
+		if d.value < d.min || d.value > d.max {
+			return fmt.Errorf("%s: %s: want %s to %s", d.flag, d.value, short(d.min), short(d.max))
 		}
 	}
 	switch {
 	case c.RelistPeriod >= c.RelistThreshold:
 		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s", c.RelistPeriod, c.RelistThreshold)
-	case c.InspectTimeout > c.RPCTimeout:
-		return fmt.Errorf("--inspect-timeout: %s must not be longer than --rpc-timeout, which is %s", c.InspectTimeout, c.RPCTimeout)
 	case !slices.Contains(relist.Modes(), c.Events):
 		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
 	case c.EventsLease < events.MinLease || c.EventsLease > events.MaxLease:
 		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a hung plegd can block the runtime", c.EventsLease, events.MinLease, events.MaxLease)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
-	case c.InspectConcurrency < 1 || c.InspectConcurrency > maxConcurrency:
-		return fmt.Errorf("--inspect-concurrency: %d: want a number from 1 to %d", c.InspectConcurrency, maxConcurrency)
 	case c.ProcFS == "":
 		return fmt.Errorf("--path.procfs: it is empty: want the path where /proc is mounted")
 	case c.SysFS == "":
@@ -126,6 +115,17 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--docker-socket: %w", err)
 	}
 	return evidence.ValidateKubelet(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
+}
+
+// short prints a limit without its zeros: 1h, not 1h0m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
 }
 
 // given reports whether the user gave a flag a value.

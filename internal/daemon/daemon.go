@@ -49,9 +49,8 @@ type Daemon struct {
 	waiting  *waiting
 	events   *events.Subscriber // nil without --events
 	kubelet  kubeletModel       // the judge's alone
-	// nodeStatus is what the writer last said. It is the judge's alone, as is answered.
+	// nodeStatus is what the writer last said. It is the judge's alone.
 	nodeStatus *health.NodeStatus
-	answered   answered
 	trends     health.Trends // the judge's alone
 	judge      *judge
 	activity   *evidence.Watch[evidence.Activity]
@@ -75,9 +74,9 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.loop = relist.New(d.runtime, relist.Config{
-		Period: cfg.RelistPeriod, InspectConcurrency: cfg.InspectConcurrency, InspectTimeout: cfg.InspectTimeout, Mode: cfg.Events, Uncached: cfg.Events == relist.Off,
+		Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout, KubeletRuns: true,
 	}, metrics)
-	d.runtime.changed = func() { d.loop.Relist() }
+	d.runtime.changed = d.loop.Relist
 	d.events = d.newEvents()
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
@@ -118,7 +117,7 @@ func (d *Daemon) begin(r restored) {
 	d.restored = r
 	d.status = newStatusCheck(d.runtime, r.status, d.judge.poke)
 	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer, attention: d.judge.attention}
-	d.kubelet = kubeletModel{relists: health.NewModel(d.cfg.RelistPeriod, d.cfg.RPCTimeout, r.lastSeen), timeout: d.cfg.RPCTimeout}
+	d.kubelet = kubeletModel{timeout: d.cfg.RPCTimeout}
 }
 
 // Remember makes the daemon keep what it last saw and its incidents in its state

@@ -50,41 +50,21 @@ func (d *Daemon) newEvents() *events.Subscriber {
 	})
 }
 
-// eventFacts is what is known of the event stream, nil where there is none.
-func (d *Daemon) eventFacts(s *relist.Snapshot) *health.Events {
+// eventFacts returns the state of the event stream, nil without one.
+func (d *Daemon) eventFacts() *health.Events {
 	if d.events == nil {
 		return nil
 	}
-	st, t := d.events.State(), s.Trust
+	st := d.events.State()
 	e := &health.Events{
-		Mode: string(d.cfg.Events), Phase: string(st.Phase), Since: st.Since, Detail: st.Detail, InUse: s.Evented, FellBack: st.FellBack,
-		Failures: st.Failures, LastFailed: st.LastFailed, LastErr: callError(st.LastErr), LastEvent: st.LastEvent,
-		Opened: st.Opened, Errors: st.Errors, Lapses: st.Lapses, Received: map[string]uint64{}, Duplicates: st.Duplicates, Backlog: st.Backlog,
-		Missed: t.Missed, MissedSince: t.MissedSince, LastMissed: t.LastMissed,
-		OutOfOrder: t.OutOfOrder, NoStatus: t.NoStatus, Known: t.Known, Gone: t.Gone, Dropped: t.Dropped,
+		Mode: string(d.cfg.Events), Phase: string(st.Phase), Since: st.Since, Detail: st.Detail, InUse: st.InUse,
+		FellBack: st.FellBack, Failures: st.Failures, LastFailed: st.LastFailed, LastErr: st.LastErr.Fact(),
+		LastEvent: st.LastEvent, Opened: st.Opened, Errors: st.Errors, Received: map[string]uint64{},
 	}
 	for kind, n := range st.Events {
 		e.Received[cri.EventType(kind).String()] = n
 	}
-	e.Waiting, e.Capacity = d.loop.Waiting()
 	return e
-}
-
-// lookAgain is the time between two relists that are asked for because of a
-// suspicion.
-const lookAgain = 5 * time.Second
-
-// suspect asks for a relist where relists are far apart and something else says
-// that the runtime does not answer: a reason wants to know what the lists do.
-func (j *judge) suspect(f *health.Facts, now time.Time) {
-	if f.Events == nil || !f.Events.InUse || f.Relist.InFlight != nil || now.Sub(j.suspected) < lookAgain {
-		return
-	}
-	status := f.Status.LastErr != nil || !f.Status.InFlightSince.IsZero() && now.Sub(f.Status.InFlightSince) >= time.Second
-	if status || !f.Probe.FailedSince.IsZero() || f.Relist.Failures > 0 {
-		j.suspected = now
-		j.d.loop.CatchUp()
-	}
 }
 
 // tellEvents says each change of the event stream once.

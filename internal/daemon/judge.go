@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/relist"
@@ -49,7 +50,6 @@ type judge struct {
 
 	events      logging.OnChange[eventStream]
 	eventsBegun bool
-	suspected   time.Time // when a relist was last asked for
 }
 
 // loggedVerdict is what of a verdict is logged when it changes.
@@ -87,7 +87,6 @@ func (j *judge) Run(ctx context.Context) error {
 				continue // the first relist has yet to be tried
 			}
 		case r := <-j.d.loop.Results():
-			j.d.kubelet.relists.Observe(endedRecord(r))
 			if j.d.incidents != nil {
 				j.d.incidents.Relisted(incidentRelist(r))
 			}
@@ -105,7 +104,6 @@ func (j *judge) Run(ctx context.Context) error {
 			j.d.incidents.Judged(s)
 		}
 		j.tellEvents(&s.Facts)
-		j.suspect(&s.Facts, now)
 		j.d.sources.tell(j.d.log)
 		j.attend(s, now)
 		j.d.notifier.beat(now)
@@ -178,7 +176,7 @@ func (j *judge) begin(now time.Time) {
 	f := health.Facts{
 		Config: health.Config{
 			RelistPeriod: j.d.cfg.RelistPeriod, RelistThreshold: j.d.cfg.RelistThreshold,
-			RPCTimeout: j.d.cfg.RPCTimeout, InspectTimeout: j.d.cfg.InspectTimeout, NodeStatusPeriod: j.d.cfg.NodeStatusPeriod,
+			RPCTimeout: j.d.cfg.RPCTimeout, NodeStatusPeriod: j.d.cfg.NodeStatusPeriod,
 		},
 		Started: j.d.started, Endpoint: health.Endpoint{Searching: true},
 	}
@@ -224,6 +222,13 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 		fields = append(fields, zap.String("next", v.Next))
 	}
 	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
+}
+
+// incidentRelist returns a relist as incidents keep it.
+func incidentRelist(r *relist.Result) health.RelistResult {
+	out := r.RelistResult
+	out.Slowest = r.Slowest(incident.SlowestKept)
+	return out
 }
 
 func levelOf(s health.State) zapcore.Level {

@@ -14,11 +14,10 @@ const kubeletSeenAfter = 2 * time.Second
 // sameStart is how far apart two readings of one start time may be.
 const sameStart = time.Second
 
-// kubeletModel is the modelled kubelet: its relists and its node status update,
-// with the settings of the node's own. It belongs to the judge.
+// kubeletModel is the kubelet's node status update, with the settings of the node's
+// own kubelet. It belongs to the judge.
 type kubeletModel struct {
-	relists *health.Model
-	writer  health.StatusWriter
+	writer  health.NodeWriter
 	started time.Time // of the kubelet's process, zero while none has been seen
 	timeout time.Duration
 }
@@ -55,7 +54,7 @@ func (d *Daemon) follow(f *health.Facts, now time.Time) {
 	if f.Config.RPCTimeout != d.kubelet.timeout {
 		d.kubelet.timeout = f.Config.RPCTimeout
 		d.runtime.setRPCTimeout(f.Config.RPCTimeout)
-		d.kubelet.relists.SetRPCTimeout(f.Config.RPCTimeout)
+		d.loop.SetRPCTimeout(f.Config.RPCTimeout)
 	}
 	// Until another one has begun its work the model is that of the last kubelet,
 	// also where its process is gone.
@@ -65,7 +64,7 @@ func (d *Daemon) follow(f *health.Facts, now time.Time) {
 	}
 	last := orElse(d.kubelet.started, d.started)
 	if k.Started.After(last.Add(sameStart)) {
-		d.kubelet.relists.Restart(k.Started)
+		d.loop.Restart()
 		d.kubelet.writer.Restart(k.Started)
 	}
 	if d.kubelet.started.IsZero() || k.Started.After(last.Add(sameStart)) {

@@ -310,7 +310,7 @@ func (r *runtime) calls() map[string]health.Call {
 	for _, op := range cri.Operations() {
 		c := h.client.History(op)
 		calls[string(op)] = health.Call{
-			LastOK: c.LastOK, LastOKDuration: c.LastOKDuration, LastFailed: c.LastFailed, LastErr: callError(c.LastErr),
+			LastOK: c.LastOK, LastOKDuration: c.LastOKDuration, LastFailed: c.LastFailed, LastErr: c.LastErr.Fact(),
 			InFlightSince: c.InFlightSince, Bytes: c.Bytes,
 		}
 	}
@@ -362,15 +362,4 @@ func (r *runtime) dial() health.Dial {
 	out := known.dial
 	out.PeerPID, out.Up = h.client.Peer()
 	return out
-}
-
-func callError(e *cri.Error) *health.CallError {
-	if e == nil {
-		return nil
-	}
-	return &health.CallError{
-		Operation: string(e.Operation), Code: string(e.Code), Message: e.Message,
-		Bytes: e.Bytes, Limit: e.Limit, ByServer: e.ByServer, NotInitialized: e.NotInitialized(),
-		Undecodable: e.Undecodable, TooMany: e.TooMany,
-	}
 }

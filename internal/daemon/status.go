@@ -103,7 +103,7 @@ func (s *statusCheck) ask(ctx context.Context, c *cri.Client) {
 	next.LastErr = nil
 	var e *cri.Error
 	if errors.As(err, &e) {
-		next.LastErr = callError(e)
+		next.LastErr = e.Fact()
 	}
 	s.state.Store(&next)
 }

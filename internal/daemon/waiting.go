@@ -184,7 +184,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	case list:
 		called := t.called
 		s.Operation, s.Since, s.Called = t.operation, t.begun, called
-		s.Lasts = func() bool { return t.d.loop.Snapshot().PhaseStart.Equal(called) }
+		s.Lasts = func() bool { return t.listing(called) }
 	case call:
 		s.Since = t.begun
 	default:
@@ -202,11 +202,17 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	return s, ok
 }
 
+// listing reports whether the list that began at a moment is still under way.
+func (t *waiting) listing(began time.Time) bool {
+	s := t.d.loop.Snapshot()
+	return s.PhaseStart.Equal(began) || s.Beside.PhaseStart.Equal(began)
+}
+
 // unanswered reports whether the call of an inspection is still under way.
 func (t *waiting) unanswered(p *health.PodInspection) bool {
 	return slices.ContainsFunc(t.d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
-		_, _, call, ok := i.Progress()
-		return ok && i.UID == p.UID && call.Equal(p.CallStart)
+		now, _, _ := i.State()
+		return now.UID == p.UID && now.CallStart.Equal(p.CallStart)
 	})
 }
 

@@ -96,13 +96,13 @@ func TestSlowInspectionsAreNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 0), nil)
 		w.fail("PodSandboxStatus=delay(1s)")
-		w.at(3 * time.Second)
+		w.at(15 * time.Second) // the pods of the start are inspected
 		const pods = 30
 		before := w.rt.Calls("PodSandboxStatus").Started
 		for i := range pods {
 			w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprint("slow-", i), Namespace: "default"})
 		}
-		w.at(40 * time.Second)
+		w.at(60 * time.Second)
 		if n := w.rt.Calls("PodSandboxStatus").Started - before; n != pods {
 			t.Errorf("%d calls for %d pods", n, pods)
 		}

@@ -26,6 +26,9 @@ type plainKubelet struct {
 	lastSeen   time.Time
 	notReady   bool        // a condition of Status is false
 	api        []time.Time // when the Ready condition changed: False, True, False ...
+	gone       bool
+	cancel     func()
+	loops      *sync.WaitGroup
 }
 
 // startKubelet starts one in the present bubble and ends it with the test.
@@ -87,10 +90,11 @@ func startKubelet(t *testing.T, rt *fakeruntime.Runtime, timeout, statusPhase, r
 			k.mu.Unlock()
 		}
 	})
+	k.cancel, k.loops = cancel, &loops
 	t.Cleanup(func() {
-		cancel()
+		k.cancel()
 		_ = client.Close()
-		loops.Wait()
+		k.loops.Wait()
 	})
 	return k
 }
@@ -177,7 +181,6 @@ func (c *writerCase) run(t *testing.T, i int) {
 	k := startKubelet(t, rt, timeout, 600*time.Millisecond+step(1200*time.Millisecond), 170*time.Millisecond+step(250*time.Millisecond), 500*time.Millisecond+step(2700*time.Millisecond))
 	w := watch(t, rt, func(cfg *Config) {
 		cfg.RPCTimeout = timeout
-		cfg.InspectTimeout = min(cfg.InspectTimeout, timeout)
 	})
 	at := 60*time.Second + 300*time.Millisecond + c.later
 	w.at(at)

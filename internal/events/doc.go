@@ -1,9 +1,7 @@
-// Package events holds the subscription to the runtime's event stream, without
-// harm to the runtime's other subscribers: it subscribes by lease, so that the
-// runtime itself ends every stream soon, whatever becomes of plegd; it drops the
-// copies that overlapping leases bring; and it leaves alone a runtime on which
-// even that takes events from the kubelet.
+// Package events subscribes to the runtime's event stream without harming its other
+// subscribers. It subscribes by lease: each stream has a deadline at which the runtime
+// ends it, whatever becomes of plegd. It does not subscribe to a runtime on which even
+// that takes events from the kubelet.
 //
-// What an event means is the relist loop's. Nothing here keeps an event for
-// longer than a lease, and nothing here may wait while a stream is to be read.
+// It does not interpret events: they are hints for the relist loop.
 package events

@@ -10,112 +10,119 @@ import (
 )
 
 const (
-	// DefaultLease is how long a stream that nobody reads can hold up the
+	// DefaultLease is the time for which a stream that is not read can block the
 	// runtime.
 	DefaultLease = 10 * time.Second
-	// MinLease is the shortest: each lease costs the runtime a subscription.
+	// MinLease is the shortest lease: each one costs the runtime a subscription.
 	MinLease = time.Second
-	// MaxLease is the longest, on a quiet node too: nobody's plegd may hold up a
-	// node for longer.
+	// MaxLease is the longest lease, on a quiet node too.
 	MaxLease = time.Minute
 
-	// MaxFailures is how many failures of the stream make the kubelet fall back
-	// (pkg/kubelet/kubelet.go, eventedPlegMaxStreamRetries).
+	// MaxFailures is the number of failures after which the kubelet falls back to
+	// its generic loop (pkg/kubelet/kubelet.go, eventedPlegMaxStreamRetries).
 	MaxFailures = 5
 
-	// holdsAfter is how long a stream must be open to count as one that holds:
-	// a runtime without events ends it at once.
+	// holdsAfter is the age from which a stream holds: a runtime without events
+	// ends it at once.
 	holdsAfter = time.Second
-	// versionLimit limits the question who the runtime is.
-	versionLimit = 5 * time.Second
-	// A stream that failed is tried again after retryFirst, doubling to
-	// retryMost: the kubelet's backoff of connections. Where there is no runtime
-	// it is retryMost; where there are no events, retryNone.
+	// versionTimeout limits the Version call before a subscription.
+	versionTimeout = 5 * time.Second
+	// A failed stream is retried after retryFirst, doubling to retryMost as the
+	// kubelet's connections. Without a runtime the delay is retryMost, without
+	// events retryNone.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 	retryNone  = 10 * time.Second
-	// askUnsupported is after how long a runtime of one version that does not
-	// know the call is asked again all the same: each time is an error in its log.
-	askUnsupported = 10 * time.Minute
+	// retryUnsupported is the delay where the runtime does not know the call: each
+	// attempt is an error in its log.
+	retryUnsupported = 10 * time.Minute
 
-	// surelyUnended is how many streams in a row must not have ended at their
-	// deadline, while the runtime answers, for it to enforce none.
-	surelyUnended = 3
-	// surelyOff is how many streams in a row must have ended at once, where one
-	// has held before, for the runtime's events to be off now.
-	surelyOff = 20
+	// maxUnended is the number of streams in a row that a runtime which answers
+	// does not end at their deadline, from which it enforces no deadlines.
+	maxUnended = 3
 
-	// A runtime may notice the end of a lease only when it has something to send
-	// (containerd 2.4.2: 12.5 KB each until then, 130 MB in a day without any
-	// event). After quietAfter without an event leases grow with the silence, to
-	// MaxLease, which makes it a seventh, and are short again with the first event.
+	// After quietAfter without an event leases grow with the silence, up to
+	// MaxLease: a runtime may free an ended stream only when it has the next event to
+	// send (containerd 2.4.2: 12.5 KB each until then, 130 MB a day).
 	quietAfter = time.Hour
 )
 
-// Source is where events come from: the held connection.
+// Source is the runtime's event stream.
 type Source interface {
 	Version(context.Context) (cri.Version, error)
 	ContainerEvents(ctx context.Context, lease time.Duration, each func(*cri.ContainerEvent)) (cri.StreamEnd, error)
 }
 
-// Loop is whom the events are for: the relist loop. None of its methods blocks.
+// Loop is the relist loop. None of its methods blocks.
 type Loop interface {
-	// Tell hands over an event.
-	Tell(*cri.ContainerEvent)
-	// Relist asks for a relist as soon as possible, which a kubelet would make
-	// too; what it returns is closed when one that began after that has ended.
-	Relist() <-chan struct{}
-	// CatchUp asks for a relist as soon as possible, for plegd's own sake.
-	CatchUp()
-	// UseEvents makes the loop rely on events, or go on without.
-	UseEvents(bool)
-	// Listening says whether from now on events should tell of every change.
-	Listening(bool)
-	// Interrupted says that until Listening(true) events may be lost.
-	Interrupted()
+	// Hint requests an early relist of a pod.
+	Hint(uid string)
+	// Relist requests a relist now.
+	Relist()
+	// RelyOnEvents lengthens the relist period, or ends that.
+	RelyOnEvents(bool)
 }
 
 // Options configure a Subscriber.
 type Options struct {
 	Source Source
 	Loop   Loop
-	// Lease is how long a stream lasts.
+	// Lease is the duration of a stream.
 	Lease time.Duration
-	// AllowUnsafe subscribes even where Unsafe speaks against it.
+	// AllowUnsafe subscribes even to a runtime that Unsafe names.
 	AllowUnsafe bool
-	// Rely makes the loop rely on events while a stream holds.
+	// Rely lengthens the relist period while a stream holds.
 	Rely bool
-	// Delay is told of each event how old it was when it came; it must not block.
+	// Delay receives the age of each event; it must not block.
 	Delay func(time.Duration)
+}
+
+// Phase is the state of the subscription.
+type Phase string
+
+// The phases of the subscription.
+const (
+	Waiting     Phase = "waiting"      // no stream has held yet
+	Streaming   Phase = "streaming"    // a stream holds
+	Broken      Phase = "broken"       // the last stream failed; it is retried
+	Refused     Phase = "refused"      // a subscription would harm this runtime
+	Unsupported Phase = "unsupported"  // the runtime has no event stream
+	EndsAtOnce  Phase = "ends_at_once" // the runtime ends every stream at once
+)
+
+// State is a snapshot of the subscription. Zero times mean never.
+type State struct {
+	Phase Phase
+	// Since is the start of Phase, Detail explains it.
+	Since  time.Time
+	Detail string
+	// InUse is true while the loop relies on events. FellBack is true from the
+	// fallback to the generic loop until a stream holds again.
+	InUse, FellBack bool
+	// Failures counts the failed streams since one last held.
+	Failures   int
+	LastFailed time.Time
+	LastErr    *cri.Error
+	LastEvent  time.Time
+	// Opened and Errors count the streams, and those that failed, since plegd started.
+	Opened, Errors uint64
+	// Events counts the events by type.
+	Events [cri.NumEventTypes]uint64
 }
 
 // Subscriber keeps the subscription.
 type Subscriber struct {
-	opts     Options
-	handover *handover
+	opts Options
 
-	mu    sync.Mutex // guards state; held for no longer than it takes to read it
+	mu    sync.Mutex // guards state
 	state State
 
-	busy   chan struct{} // an event came on a long lease
-	began  time.Time     // the start of the present run of leases
-	quiet  time.Time     // when the last event came, or when plegd began
-	streak int           // failures since a stream last held
-	// unended counts the streams in a row that the runtime did not end.
-	unended int
-	// everHeld is true once a stream has held: the runtime has events then, and
-	// one that ends at once has failed.
-	everHeld bool
-
-	// unsupported is the runtime that did not know the call when it was last
-	// asked, askedAt when any was.
-	unsupported runtimeVersion
-	askedAt     time.Time
+	quiet   time.Time // the time of the last event, or of plegd's start
+	held    bool      // a stream has held: a runtime that ends one at once has failed
+	unended int       // streams in a row that the runtime did not end
 }
 
-type runtimeVersion struct{ name, version string }
-
-// New returns a subscriber that has yet to run.
+// New returns a subscriber that does not run yet.
 func New(opts Options) *Subscriber {
 	if opts.Lease == 0 {
 		opts.Lease = DefaultLease
@@ -124,18 +131,29 @@ func New(opts Options) *Subscriber {
 		opts.Delay = func(time.Duration) {}
 	}
 	now := time.Now()
-	s := &Subscriber{opts: opts, busy: make(chan struct{}, 1), began: now, quiet: now, state: State{Phase: Waiting, Since: now}}
-	s.handover = newHandover(s.pass, func() { s.update(func(st *State) { st.Duplicates++ }) })
-	return s
+	return &Subscriber{opts: opts, quiet: now, state: State{Phase: Waiting, Since: now}}
 }
 
-// String names the task.
+// String returns the name of the task.
 func (s *Subscriber) String() string { return "event stream" }
+
+// State returns the state of the subscription. It never blocks.
+func (s *Subscriber) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *Subscriber) update(change func(*State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
+}
 
 // Run keeps the subscription until ctx ends, and then returns nil.
 func (s *Subscriber) Run(ctx context.Context) error {
 	for {
-		wait := s.attempt(ctx)
+		wait := s.subscribe(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -144,123 +162,153 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	}
 }
 
-// attempt subscribes, for as long as that goes well. It returns how long to wait
-// before the next attempt.
-func (s *Subscriber) attempt(ctx context.Context) time.Duration {
+// subscribe opens a stream and reads it to its end. It returns the delay until the
+// next one.
+func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	version, err := s.version(ctx)
 	if err != nil {
-		// The kubelet's stream breaks with its connection, and says nothing of a
-		// runtime that hangs.
+		// The kubelet's stream breaks with its connection, but not in a runtime that hangs.
 		if e := asError(err); s.State().InUse && e.Code != cri.CodeDeadlineExceeded {
-			return s.failed(ctx, e)
+			return s.failed(e)
 		}
 		return retryMost
 	}
 	if why := Unsafe(version); why != "" && !s.opts.AllowUnsafe {
-		s.without(Refused, why)
-		return retryNone
+		return s.without(Refused, why, retryNone)
 	}
-	who := runtimeVersion{version.RuntimeName, version.RuntimeVersion}
-	if who == s.unsupported && time.Since(s.askedAt) < askUnsupported {
-		return retryNone
-	}
-	s.askedAt, s.unsupported = time.Now(), runtimeVersion{}
-	switch end, err := s.hold(ctx); {
+	s.update(func(st *State) { st.Opened++ })
+	began, events := time.Now(), s.State().Events
+	holds := time.AfterFunc(s.holdsAfter(), s.holds)
+	end, err := s.opts.Source.ContainerEvents(ctx, s.lease(), s.receive)
+	holds.Stop()
+	early := time.Since(began) < holdsAfter && s.State().Events == events
+	switch {
 	case ctx.Err() != nil:
 		return 0
 	case end == cri.StreamLeaseOver:
-		s.lapsed()
+		s.unended = 0
 		return 0
 	case end == cri.StreamNotEnded:
-		s.lapsed()
 		s.unended++
-		if _, err := s.version(ctx); err == nil && s.unended >= surelyUnended && !s.opts.AllowUnsafe {
-			s.without(Refused, "the runtime answers and does not end an event stream at its deadline: should plegd hang, it could hold up every pod; --events=off ends this message")
-			return retryNone
+		if _, err := s.version(ctx); err == nil && s.unended >= maxUnended && !s.opts.AllowUnsafe {
+			return s.without(Refused, "the runtime answers, but does not end an event stream at its deadline: "+
+				"should plegd hang, it could block every pod; --events=off ends this message", retryNone)
 		}
 		return retryFirst
-	case end == cri.StreamClosed, end == endedAtOnce && s.everHeld && s.streak < surelyOff:
-		return s.failed(ctx, &cri.Error{Operation: cri.OpContainerEvents, Code: cri.CodeOK, Message: "the runtime ended the stream"})
-	case end == endedAtOnce:
-		s.without(EndsAtOnce, "the runtime ends the event stream at once: its events are off (CRI-O: enable_pod_events)")
-		return retryNone
-	default:
-		e := asError(err)
-		if e.Code == cri.CodeUnimplemented {
-			s.without(Unsupported, "the runtime has no event stream: "+e.Message)
-			s.unsupported = who
-			return retryNone
-		}
-		return s.failed(ctx, e)
+	case end == cri.StreamClosed && early && !s.held:
+		return s.without(EndsAtOnce,
+			"the runtime ends the event stream at once: its events are off (CRI-O: enable_pod_events)", retryNone)
+	case end == cri.StreamClosed:
+		return s.failed(&cri.Error{
+			Operation: cri.OpContainerEvents, Code: cri.CodeOK, Message: "the runtime ended the stream",
+		})
 	}
+	e := asError(err)
+	if e.Code == cri.CodeUnimplemented {
+		return s.without(Unsupported, "the runtime has no event stream: "+e.Message, retryUnsupported)
+	}
+	return s.failed(e)
 }
 
 func (s *Subscriber) version(ctx context.Context) (cri.Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionLimit)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	return s.opts.Source.Version(ctx)
 }
 
-// without continues without events, for a reason that trying again soon does not
-// change.
-func (s *Subscriber) without(p Phase, why string) {
-	s.use(false)
-	s.everHeld, s.streak, s.unended = false, 0, 0
-	s.opts.Loop.Listening(false)
-	s.enter(p, why)
-	s.update(func(st *State) { st.Failures, st.FellBack = 0, false })
+// lease returns the duration of the next stream.
+func (s *Subscriber) lease() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	silence := time.Since(s.quiet)
+	if silence < quietAfter {
+		return s.opts.Lease
+	}
+	long := time.Duration(float64(s.opts.Lease) * (float64(silence) / float64(quietAfter)))
+	return max(s.opts.Lease, min(long, MaxLease))
 }
 
-func (s *Subscriber) use(on bool) {
-	if s.opts.Rely && s.State().InUse != on {
-		s.update(func(st *State) { st.InUse = on })
-		s.opts.Loop.UseEvents(on)
+// holdsAfter is the age from which the next stream holds: after a fallback only a
+// full lease does.
+func (s *Subscriber) holdsAfter() time.Duration {
+	if s.State().FellBack {
+		return s.opts.Lease - holdsAfter/2
+	}
+	return min(holdsAfter, s.opts.Lease/2)
+}
+
+// receive takes an event.
+func (s *Subscriber) receive(e *cri.ContainerEvent) {
+	s.mu.Lock()
+	if int(e.Type) < len(s.state.Events) {
+		s.state.Events[e.Type]++
+	}
+	s.state.LastEvent, s.quiet = e.Received, e.Received
+	s.mu.Unlock()
+	s.opts.Delay(max(0, time.Duration(e.Received.UnixNano()-e.CreatedAt)))
+	if e.HasSandbox && e.Type != cri.EventCreated { // the generic PLEG has no event for a creation
+		s.opts.Loop.Hint(e.PodUID)
 	}
 }
 
-// lapsed notes that no lease was open for a while.
-func (s *Subscriber) lapsed() {
-	s.opts.Loop.Interrupted()
-	s.update(func(st *State) { st.Lapses++ })
+// holds notes that a stream holds.
+func (s *Subscriber) holds() {
+	s.mu.Lock()
+	s.held = true
+	if !s.state.InUse { // the kubelet counts until it falls back
+		s.state.Failures = 0
+	}
+	s.state.FellBack = false
+	if s.state.Phase != Streaming {
+		s.state.Phase, s.state.Since = Streaming, time.Now()
+	}
+	s.state.Detail = ""
+	use := s.opts.Rely && !s.state.InUse
+	s.state.InUse = s.opts.Rely
+	s.mu.Unlock()
+	if use {
+		s.opts.Loop.RelyOnEvents(true)
+	}
 }
 
-// failed notes a failure as the kubelet does: relist, and after the fifth go on
-// without events.
-func (s *Subscriber) failed(ctx context.Context, e *cri.Error) time.Duration {
-	s.streak++
-	s.opts.Loop.Interrupted()
-	s.update(func(st *State) {
-		st.Failures++
-		st.Errors++
-		st.LastFailed, st.LastErr = time.Now(), e
-	})
-	s.enter(Broken, e.Message)
-	if st := s.State(); st.InUse {
-		select {
-		case <-s.opts.Loop.Relist():
-		case <-ctx.Done():
-			return 0
-		}
-		if st.Failures >= MaxFailures {
-			s.use(false)
-			s.update(func(st *State) { st.FellBack = true })
-		}
+// failed notes a failed stream as the kubelet does: a relist now, and after the
+// fifth failure the generic loop. It returns the delay until the next stream.
+func (s *Subscriber) failed(e *cri.Error) time.Duration {
+	s.mu.Lock()
+	s.state.Failures++
+	s.state.Errors++
+	s.state.LastFailed, s.state.LastErr, s.state.Detail = time.Now(), e, e.Message
+	if s.state.Phase != Broken {
+		s.state.Phase, s.state.Since = Broken, time.Now()
 	}
-	return min(retryFirst<<min(s.streak-1, 10), retryMost)
+	failures, used := s.state.Failures, s.state.InUse
+	if failures >= MaxFailures && used {
+		s.state.InUse, s.state.FellBack = false, true
+	}
+	s.mu.Unlock()
+	switch {
+	case used && failures >= MaxFailures:
+		s.opts.Loop.RelyOnEvents(false)
+	case used:
+		s.opts.Loop.Relist()
+	}
+	return min(retryFirst<<min(failures-1, 10), retryMost)
 }
 
-// held notes that a stream holds.
-func (s *Subscriber) held() {
-	s.streak, s.everHeld = 0, true
-	s.enter(Streaming, "")
-	if !s.opts.Rely || !s.State().InUse {
-		s.update(func(st *State) { st.Failures, st.FellBack = 0, false })
+// without continues without events. It returns the delay until the next attempt.
+func (s *Subscriber) without(p Phase, why string, delay time.Duration) time.Duration {
+	s.mu.Lock()
+	used := s.state.InUse
+	if s.state.Phase != p {
+		s.state.Phase, s.state.Since = p, time.Now()
 	}
-	s.opts.Loop.Listening(true)
-	if s.opts.Rely {
-		s.use(true)
-		s.opts.Loop.CatchUp() // what happened before the stream was open
+	s.state.Detail, s.state.Failures, s.state.InUse, s.state.FellBack = why, 0, false, false
+	s.held, s.unended = false, 0
+	s.mu.Unlock()
+	if used {
+		s.opts.Loop.RelyOnEvents(false)
 	}
+	return delay
 }
 
 func asError(err error) *cri.Error {

@@ -104,54 +104,19 @@ func (r *runtime) send(e *cri.ContainerEvent) {
 	}
 }
 
-// sendOn sends an event on one stream only.
-func (r *runtime) sendOn(n int, e *cri.ContainerEvent) {
-	r.mu.Lock()
-	each := r.open[n]
-	r.mu.Unlock()
-	c := *e
-	c.Received = time.Now()
-	each(&c)
-}
-
-// loop notes what it is asked for.
+// loop notes its calls.
 type loop struct {
-	mu        sync.Mutex
-	events    []string
-	relists   int
-	catchUps  int
-	uses      []bool
-	listening []bool
-	gaps      int           // how often the stream was said to be interrupted
-	gap       bool          // it is, and was not said to be back
-	stall     time.Duration // of the next CatchUp
+	mu      sync.Mutex
+	hints   []string
+	relists int
+	uses    []bool
 }
 
 func (l *loop) note(f func()) { l.mu.Lock(); defer l.mu.Unlock(); f() }
 
-func (l *loop) Tell(e *cri.ContainerEvent) {
-	l.note(func() { l.events = append(l.events, e.ContainerID) })
-}
-func (l *loop) CatchUp() {
-	var stall time.Duration
-	l.note(func() { l.catchUps++; stall, l.stall = l.stall, 0 })
-	time.Sleep(stall)
-}
-func (l *loop) UseEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
-func (l *loop) Listening(on bool) {
-	l.note(func() { l.listening, l.gap = append(l.listening, on), l.gap && !on })
-}
-func (l *loop) Interrupted() { l.note(func() { l.gaps++; l.gap = true }) }
-func (l *loop) inGap() (in bool) {
-	l.note(func() { in = l.gap })
-	return in
-}
-func (l *loop) Relist() <-chan struct{} {
-	l.note(func() { l.relists++ })
-	done := make(chan struct{})
-	time.AfterFunc(10*time.Millisecond, func() { close(done) })
-	return done
-}
+func (l *loop) Hint(uid string)      { l.note(func() { l.hints = append(l.hints, uid) }) }
+func (l *loop) Relist()              { l.note(func() { l.relists++ }) }
+func (l *loop) RelyOnEvents(on bool) { l.note(func() { l.uses = append(l.uses, on) }) }
 
 // pause lets time pass, and everything come to rest.
 func pause(d time.Duration) {
@@ -174,272 +139,128 @@ func start(t *testing.T, r *runtime, rely bool) (*Subscriber, *loop) {
 	return s, l
 }
 
-// TestLeases: the next stream is open before the last one ends, there are never
-// more than two, and every event comes once.
+// TestLeases: one stream follows the other, and every event is a hint.
 func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
 		s, l := start(t, r, false)
-		var want []string
-		for n := range 1000 {
-			pause(100 * time.Millisecond)
-			synctest.Wait()
-			e := event(n)
-			e.CreatedAt = time.Now().UnixNano()
-			r.send(e)
-			want = append(want, e.ContainerID)
-		}
-		pause(15 * time.Second)
-		if !slices.Equal(l.events, want) {
-			t.Errorf("%d events came, want %d in their order", len(l.events), len(want))
-		}
-		for i, at := range r.opened {
-			if at != time.Duration(i)*8*time.Second || r.leases[i] != DefaultLease {
-				t.Fatalf("stream %d was opened at %s for %s", i, at, r.leases[i])
-			}
+		pause(time.Second)
+		for range 60 {
+			r.send(&cri.ContainerEvent{Type: cri.EventStarted, PodUID: "a", HasSandbox: true})
+			r.send(&cri.ContainerEvent{Type: cri.EventCreated, PodUID: "b", HasSandbox: true})
+			r.send(&cri.ContainerEvent{Type: cri.EventStopped})
+			pause(time.Second)
 		}
 		st := s.State()
-		if r.most != 2 || st.Lapses != 0 || st.Errors != 0 || st.Phase != Streaming || st.Duplicates == 0 || st.Backlog != 0 || l.gaps != 0 {
-			t.Errorf("at most %d streams at once; %+v, %d gaps", r.most, st, l.gaps)
+		if r.most != 1 || st.Opened != 7 || st.Errors != 0 || st.Phase != Streaming || st.Events[cri.EventStopped] != 60 {
+			t.Errorf("%d streams at once; %+v", r.most, st)
+		}
+		if len(l.hints) != 60 || slices.Contains(l.hints, "b") || len(l.uses) != 0 {
+			t.Errorf("hints %v, uses %v", l.hints, l.uses)
 		}
 	})
 }
 
-// TestFollowed: a stream that neither ends at its deadline nor brings anything
-// holds up the next one for half a second.
-func TestFollowed(t *testing.T) {
+// TestFallBack: five failures end the use of events, each with a relist, and a stream
+// that lasts for a lease begins it again.
+func TestFallBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
-		r.noEnd = true
-		_, l := start(t, r, false)
-		pause(9 * time.Second)
-		r.sendOn(1, event(1))
-		pause(time.Second)
-		l.note(func() {
-			if len(l.events) > 0 {
-				t.Errorf("%v came while the stream before might still bring it", l.events)
-			}
-		})
-		pause(600 * time.Millisecond)
-		l.note(func() {
-			if want := []string{event(1).ContainerID}; !slices.Equal(l.events, want) {
-				t.Errorf("%v came after the lease, want %v", l.events, want)
-			}
-		})
-	})
-}
-
-// TestBacklog: events from before the subscription are told, and counted, and
-// say nothing of how late events are.
-func TestBacklog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, l := newRuntime(), &loop{}
-		var delays []time.Duration
-		s := New(Options{Source: r, Loop: l, Delay: func(d time.Duration) { delays = append(delays, d) }})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = s.Run(ctx) }()
+		s, l := start(t, r, true)
 		pause(2 * time.Second)
-		for n, age := range []time.Duration{time.Hour, 3 * time.Second, time.Second} {
-			e := event(n)
-			e.CreatedAt = time.Now().Add(-age).UnixNano()
-			r.send(e)
+		if !s.State().InUse || !slices.Equal(l.uses, []bool{true}) {
+			t.Fatalf("%+v %v", s.State(), l.uses)
 		}
-		if st := s.State(); len(l.events) != 3 || st.Backlog != 2 || !slices.Equal(delays, []time.Duration{time.Second}) {
-			t.Errorf("%d events, %d of a backlog, delays %v", len(l.events), st.Backlog, delays)
+		r.set(func() {
+			r.end = func(int) (time.Duration, cri.StreamEnd, error) {
+				return 2 * time.Second, cri.StreamFailed, &cri.Error{Code: cri.CodeUnavailable}
+			}
+		})
+		pause(30 * time.Second)
+		st := s.State()
+		if st.InUse || !st.FellBack || st.Phase != Broken || st.Failures < MaxFailures || !slices.Equal(l.uses, []bool{true, false}) || l.relists != 4 {
+			t.Errorf("%+v %v, %d relists", st, l.uses, l.relists)
+		}
+		r.set(func() { r.end = nil })
+		pause(20 * time.Second)
+		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 {
+			t.Errorf("%+v", st)
 		}
 	})
 }
 
-// TestFrozenRuntime: one that answers nothing is no failure of the stream, and
-// the subscription is back when it is.
+// TestFrozenRuntime: a runtime that hangs is no failed stream.
 func TestFrozenRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
 		s, l := start(t, r, true)
-		pause(30 * time.Second)
+		pause(2 * time.Second)
 		r.set(func() { r.frozen = true })
-		pause(5 * time.Minute)
-		if st := s.State(); st.Errors != 0 || !st.InUse || st.Lapses == 0 || !l.inGap() {
-			t.Errorf("frozen: %+v, in a gap: %t", st, l.inGap())
-		}
-		before := l.catchUps
-		r.set(func() { r.frozen = false })
-		pause(20 * time.Second)
-		if st := s.State(); st.Phase != Streaming || !st.InUse || l.catchUps == before || l.inGap() {
-			t.Errorf("thawed: %+v, caught up %d times, in a gap: %t", st, l.catchUps-before, l.inGap())
-		}
-		if r.most > 3 {
-			t.Errorf("%d streams at once", r.most)
-		}
-	})
-}
-
-// TestStandingStill: plegd itself stands still for longer than a lease. That is
-// no failure of the stream's, and what was not told meanwhile is looked for.
-func TestStandingStill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRuntime()
-		l := &loop{stall: 45 * time.Second}
-		s := New(Options{Source: r, Loop: l, Lease: DefaultLease, Rely: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = s.Run(ctx) }()
-		pause(46500 * time.Millisecond)
-		l.note(func() {
-			if l.catchUps != 1 {
-				t.Errorf("%d catch-ups: this test tests nothing", l.catchUps)
-			}
-		})
-		pause(time.Second)
-		st := s.State()
-		l.note(func() {
-			if st.Lapses != 1 || st.Errors != 0 || !st.InUse || st.Phase != Streaming || l.catchUps != 2 || l.gaps != 1 || l.gap {
-				t.Errorf("%+v, %d catch-ups, %d gaps, in one: %t", st, l.catchUps, l.gaps, l.gap)
-			}
-		})
-	})
-}
-
-// TestDeadlinesNotEnforced: a runtime that answers and does not end its streams
-// is one that plegd could hold up: it is left alone.
-func TestDeadlinesNotEnforced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRuntime()
-		r.noEnd = true
-		s, l := start(t, r, true)
-		pause(50 * time.Second)
-		if st := s.State(); st.Phase == Refused {
-			t.Errorf("after two of them: %+v", st)
-		}
-		pause(20 * time.Second)
-		if st := s.State(); st.Phase != Refused || st.InUse || st.Detail == "" {
+		pause(2 * time.Minute)
+		if st := s.State(); !st.InUse || st.Errors != 0 || l.relists != 0 {
 			t.Errorf("%+v", st)
 		}
-		if !slices.Equal(l.uses, []bool{true, false}) {
-			t.Errorf("the loop was told %v", l.uses)
-		}
-	})
-}
-
-// TestRuntimeGone: restarts are failures of the stream, as they are the
-// kubelet's; five fall back, and a stream that holds for a lease brings back.
-func TestRuntimeGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRuntime()
-		gone := &cri.Error{Code: cri.CodeUnavailable, Message: "connection refused"}
-		s, l := start(t, r, true)
+		r.set(func() { r.frozen = false })
 		pause(30 * time.Second)
-		r.set(func() {
-			r.down = gone
-			r.end = func(int) (time.Duration, cri.StreamEnd, error) { return 0, cri.StreamFailed, gone }
-			for _, each := range r.open {
-				_ = each
-			}
-		})
-		pause(30 * time.Second) // past the end of the leases
-		if st := s.State(); !st.FellBack || st.InUse || st.Errors != MaxFailures || l.relists != MaxFailures || !l.inGap() {
-			t.Errorf("gone: %+v, %d relists, in a gap: %t", st, l.relists, l.inGap())
-		}
-		r.set(func() { r.down, r.end = nil, nil })
-		pause(retryMost + DefaultLease - time.Second)
-		if st := s.State(); st.InUse {
-			t.Errorf("back before a stream has held for a lease: %+v", st)
-		}
-		pause(2 * time.Second)
-		if st := s.State(); !st.InUse || st.FellBack || st.Failures != 0 || st.Errors != MaxFailures || l.inGap() {
-			t.Errorf("back: %+v, in a gap: %t", st, l.inGap())
-		}
-		if !slices.Equal(l.uses, []bool{true, false, true}) {
-			t.Errorf("the loop was told %v", l.uses)
+		if st := s.State(); !st.InUse || st.Phase != Streaming {
+			t.Errorf("%+v", st)
 		}
 	})
 }
 
-// TestQuietNode: without events leases grow, so that those that a runtime has
-// not let go of stay few, to the longest that one may be and no further; the
-// first event makes them short again.
+// TestQuietNode: leases grow with the silence, and are short again after an event.
 func TestQuietNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
-		s, _ := start(t, r, false)
-		pause(24 * time.Hour)
-		day, last := len(r.opened), r.leases[len(r.leases)-1]
-		if day > 2500 || slices.Max(r.leases) != MaxLease || last != MaxLease {
-			t.Errorf("%d streams in a day without events, the last for %s", day, last)
+		start(t, r, false)
+		pause(12 * time.Hour)
+		if last := r.leases[len(r.leases)-1]; last != MaxLease || len(r.leases) > 2000 {
+			t.Errorf("%d leases, the last one for %s", len(r.leases), last)
 		}
-		e := event(1)
-		e.CreatedAt = time.Now().UnixNano()
-		r.send(e)
-		pause(2 * time.Second)
-		synctest.Wait()
-		r.set(func() {
-			if last := r.leases[len(r.leases)-1]; last != DefaultLease || len(r.open) != 1 {
-				t.Errorf("2 s after an event: a lease of %s, %d streams", last, len(r.open))
-			}
-		})
-		if st := s.State(); st.Errors+st.Lapses > 0 || st.Phase != Streaming {
-			t.Errorf("%+v", st)
+		r.send(&cri.ContainerEvent{})
+		pause(2 * time.Minute)
+		if last := r.leases[len(r.leases)-1]; last != DefaultLease {
+			t.Errorf("the last lease is %s", last)
 		}
 	})
 }
 
-// TestNone: a runtime without events, and one whose stream ends at once, are
-// asked again now and then, and are no failure.
-func TestNone(t *testing.T) {
-	unimplemented := &cri.Error{Code: cri.CodeUnimplemented, Message: "unknown method"}
-	for want, end := range map[Phase]func(int) (time.Duration, cri.StreamEnd, error){
-		Unsupported: func(int) (time.Duration, cri.StreamEnd, error) { return 0, cri.StreamFailed, unimplemented },
-		EndsAtOnce:  func(int) (time.Duration, cri.StreamEnd, error) { return time.Millisecond, cri.StreamClosed, nil },
+// TestNoSubscription: runtimes without events, and those that a subscription harms.
+func TestNoSubscription(t *testing.T) {
+	ends := func(end cri.StreamEnd, err error) func(*runtime) {
+		return func(r *runtime) {
+			r.end = func(int) (time.Duration, cri.StreamEnd, error) { return 0, end, err }
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(*runtime)
+		phase  Phase
+		most   int // streams in a minute
+	}{
+		"containerd 1.7": {func(r *runtime) { r.version.RuntimeVersion = "1.7.2" }, Refused, 0},
+		"unimplemented":  {ends(cri.StreamFailed, &cri.Error{Code: cri.CodeUnimplemented}), Unsupported, 1},
+		"ends at once":   {ends(cri.StreamClosed, nil), EndsAtOnce, 7},
+		"no deadlines":   {func(r *runtime) { r.noEnd = true }, Refused, 5},
+		"no runtime":     {func(r *runtime) { r.down = &cri.Error{Code: cri.CodeUnavailable} }, Waiting, 0},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRuntime()
-			r.end = end
-			s, l := start(t, r, true)
-			pause(time.Minute)
-			st := s.State()
-			if st.Phase != want || st.InUse || st.Errors != 0 || len(l.uses) != 0 || l.relists != 0 {
-				t.Errorf("%s: %+v, uses %v", want, st, l.uses)
-			}
-			if n := len(r.opened); want == Unsupported && n != 1 || want == EndsAtOnce && (n < 5 || n > 8) {
-				t.Errorf("%s: tried %d times in a minute", want, n)
-			}
-			r.set(func() { r.end, r.version.RuntimeVersion = nil, "v2.4.2" })
-			pause(retryNone + 2*time.Second)
-			if st := s.State(); st.Phase != Streaming || !st.InUse {
-				t.Errorf("events are there now: %+v", st)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRuntime()
+				tt.change(r)
+				s, l := start(t, r, true)
+				pause(time.Minute + 11*time.Second)
+				if st := s.State(); st.Phase != tt.phase || st.InUse || len(r.opened) > tt.most+1 {
+					t.Errorf("%+v, %d streams", st, len(r.opened))
+				}
+				if n := len(l.uses); n > 0 && l.uses[n-1] {
+					t.Errorf("uses %v", l.uses)
+				}
+			})
 		})
 	}
 }
 
-// TestUnsupportedIsAskedSeldom: each time that a runtime is asked for what it
-// does not know is an error in its log. One of another version is asked at once.
-func TestUnsupportedIsAskedSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRuntime()
-		r.end = func(int) (time.Duration, cri.StreamEnd, error) {
-			return 0, cri.StreamFailed, &cri.Error{Code: cri.CodeUnimplemented, Message: "unknown method"}
-		}
-		s, _ := start(t, r, true)
-		opened := func() (n int) { r.set(func() { n = len(r.opened) }); return n }
-		pause(askUnsupported - time.Minute)
-		if n := opened(); n != 1 {
-			t.Errorf("asked %d times, want once", n)
-		}
-		pause(2 * time.Minute)
-		if n := opened(); n != 2 {
-			t.Errorf("asked %d times, want once more after %s", n, askUnsupported)
-		}
-		r.set(func() { r.version.RuntimeVersion, r.end = "v2.4.2", nil })
-		pause(retryNone + 2*time.Second)
-		if st := s.State(); st.Phase != Streaming {
-			t.Errorf("another version: %+v", st)
-		}
-	})
-}
-
-// TestErrors: what is no *cri.Error becomes one.
+// TestErrors: an error of another kind becomes one of this package.
 func TestErrors(t *testing.T) {
 	if e := asError(errors.New("boom")); e.Code != cri.CodeUnknown || e.Message != "boom" {
 		t.Errorf("%+v", e)

@@ -90,7 +90,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // RelistDone observes a relist that ended.
-func (m *Metrics) RelistDone(duration, _ time.Duration, ok bool) {
+func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 	m.relistDuration.Observe(duration.Seconds())
 	m.relists.inc(ok)
 	m.history.Add(time.Now(), duration, ok)

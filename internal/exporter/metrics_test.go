@@ -25,9 +25,9 @@ import (
 // exercise reports one of everything.
 func exercise(m *Metrics) {
 	m.RelistInterval(1012 * time.Millisecond)
-	m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+	m.RelistDone(12*time.Millisecond, true)
 	m.RelistInterval(1013 * time.Millisecond)
-	m.RelistDone(2*time.Minute, 2*time.Minute, false)
+	m.RelistDone(2*time.Minute, false)
 	for i, e := range relist.EventTypes() {
 		for range i + 1 {
 			m.EventGenerated(e)
@@ -323,7 +323,7 @@ func TestObserversDoNotAllocate(t *testing.T) {
 		m.InspectionDone(true)
 		m.EventGenerated(relist.ContainerDied)
 		m.RelistInterval(time.Second)
-		m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+		m.RelistDone(12*time.Millisecond, true)
 	}
 	observe()
 	if n := testing.AllocsPerRun(200, observe); n > 0 {

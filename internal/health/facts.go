@@ -76,9 +76,8 @@ type Config struct {
 	RelistPeriod    time.Duration `json:"relist_period_seconds"`
 	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
 	// GenericPeriod is the period without events, 0 where it is the one in force.
-	GenericPeriod  time.Duration `json:"generic_period_seconds,omitzero"`
-	RPCTimeout     time.Duration `json:"rpc_timeout_seconds"`
-	InspectTimeout time.Duration `json:"inspect_timeout_seconds"`
+	GenericPeriod time.Duration `json:"generic_period_seconds,omitzero"`
+	RPCTimeout    time.Duration `json:"rpc_timeout_seconds"`
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the name of
@@ -247,7 +246,8 @@ func (e *CallError) answered() bool {
 	return true
 }
 
-// Modelled is the modelled kubelet's PLEG: see Model.
+// Modelled is the relist that the kubelet makes: lists, and then one inspection
+// after another, each with the RPC timeout. plegd makes its own in the same way.
 type Modelled struct {
 	// LastSeen is the start of its last successful relist.
 	LastSeen time.Time `json:"last_seen,omitzero"`

@@ -8,7 +8,7 @@ import (
 // silentKubelet is a node whose kubelet answers no look at it from a moment on,
 // until another.
 type silentKubelet struct {
-	writer   StatusWriter
+	writer   NodeWriter
 	kubelet  Kubelet
 	previous *Verdict
 }

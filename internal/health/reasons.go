@@ -61,9 +61,7 @@ const (
 	KubeletDown    = "KubeletDown"
 
 	EventSubscriberStuck = "EventSubscriberStuck"
-	EventChannelFull     = "EventChannelFull"
 	EventStreamBroken    = "EventStreamBroken"
-	EventsMissed         = "EventsMissed"
 
 	RelistLoopStalled = "RelistLoopStalled"
 	NodePaused        = "NodePaused"
@@ -171,7 +169,7 @@ func reasonOf(id string) *Reason {
 // Groups of reasons that rows outrank together.
 var (
 	// load are the reasons that speak of slowness and of what nears a limit.
-	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken, EventsMissed}
+	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken}
 	// pods are those of single pods, and load.
 	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck, ContainerStalled, SystemBusStalled, PodStartsFailing, RuntimeThreadStuck}, load)
 	// calls are those of calls, and pods: all follow from a runtime that cannot

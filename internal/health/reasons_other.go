@@ -18,8 +18,6 @@ const (
 	// that answers: above the 300 s between two relists of a kubelet that uses
 	// events (KEP-3386, 1.26 to 1.36).
 	kubeletOld = 330 * time.Second
-	// discardRecent is how long a discarded event is news.
-	discardRecent = time.Minute
 	// loopLate is how much longer than it may take a relist or a period must
 	// take for the loop to count as stalled.
 	loopLate = 10 * time.Second
@@ -121,31 +119,6 @@ var otherReasons = []Reason{
 				return nil
 			}
 			return []string{fmt.Sprintf("nobody has listened at its healthz for %s", short(w.age(k.FailedSince)))}
-		},
-	},
-	{
-		ID: EventChannelFull, Severity: SeverityWarning,
-		Meaning: "The channel of pod lifecycle events is full, and events are dropped. A kubelet that relies on events calls that unhealthy.",
-		Needs:   "events discarded, or a full channel while events are relied on.",
-		Thresholds: []Threshold{
-			{"within the last %s", discardRecent},
-			{"the channel holds 1000 events", nil},
-		},
-		Next: "See what changes so many pods at once.",
-		Steps: []string{
-			"`plegd status`: how many pods changed in the last relist.",
-			"The kubelet's own count is kubelet_pleg_discard_events.",
-		},
-		Restart: HelpsNo,
-		match: func(w *view) []string {
-			var out []string
-			if e := w.f.Events; e.full() {
-				out = append(out, fmt.Sprintf("%d pod lifecycle events wait to be read; the channel is full", e.Waiting))
-			}
-			if w.f.LastDiscard.IsZero() || w.age(w.f.LastDiscard) > discardRecent {
-				return out
-			}
-			return append(out, fmt.Sprintf("%d events discarded, the last %s ago", w.f.Discarded, short(w.age(w.f.LastDiscard))))
 		},
 	},
 	{

@@ -76,9 +76,9 @@ var podReasons = []Reason{
 	{
 		ID: PodInspectionStall, Severity: SeverityCritical,
 		Meaning: "The lists work, but asking for one pod's status hangs: the kubelet waits up to two minutes for each such pod, two of them turn the node NotReady.",
-		Needs:   "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was given up at --inspect-timeout.",
+		Needs:   "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was until its deadline.",
 		Thresholds: []Threshold{
-			{"unanswered for %s; given up after --inspect-timeout", inspectHangAfter},
+			{"unanswered for %s", inspectHangAfter},
 		},
 		Outranks: slices.Concat([]string{PodInspectionFailing}, load),
 		Next:     "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
@@ -96,7 +96,7 @@ var podReasons = []Reason{
 				out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(orElse(hang[0].CallStart, hang[0].Start))), hang[0].Operation))
 			}
 			if givenUp > 0 {
-				out = append(out, fmt.Sprintf("%s given up after %s", count(givenUp, "inspection was", "inspections were"), short(w.f.Config.InspectTimeout)))
+				out = append(out, count(givenUp, "inspection", "inspections")+" got no answer before the deadline")
 			}
 			if len(out) == 0 {
 				return nil

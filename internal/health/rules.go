@@ -26,8 +26,6 @@ const (
 	msgRuntimeDown    = "container runtime is down"
 	msgNeverRelisted  = "pleg has yet to be successful"
 	msgNetworkUnknown = "network state unknown"
-	// pkg/kubelet/pleg/evented.go, Healthy.
-	msgChannelFull = "EventedPLEG is not healthy: EventedPLEG: pleg event channel capacity is full with %v events"
 )
 
 // kubelet is what the kubelet's own rules say.
@@ -49,9 +47,6 @@ func rules(f *Facts, now time.Time) kubelet {
 	if pleg != "" {
 		runtime = append(runtime, "PLEG is not healthy: "+pleg)
 	}
-	if f.Events.full() {
-		runtime = append(runtime, fmt.Sprintf(msgChannelFull, f.Events.Waiting))
-	}
 	if f.Status.Answered && !f.Status.RuntimeReady.Good() {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
 	}
@@ -62,7 +57,7 @@ func rules(f *Facts, now time.Time) kubelet {
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
 	}
 	return kubelet{
-		plegHealthy:     pleg == "" && !f.Events.full(),
+		plegHealthy:     pleg == "",
 		syncLoopAllowed: len(runtime) == 0,
 		nodeReady:       len(runtime)+len(network) == 0,
 		message:         aggregate(append(runtime, network...)),

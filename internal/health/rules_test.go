@@ -11,7 +11,7 @@ var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func healthyFacts(now time.Time) Facts {
 	yes := &Condition{Status: true}
 	return Facts{
-		Config:   Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute, InspectTimeout: 10 * time.Second},
+		Config:   Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute},
 		Started:  now.Add(-time.Hour),
 		Endpoint: Endpoint{Path: "/run/containerd/containerd.sock"},
 		Relist:   Relist{Attempts: 3600, LastSeen: now, Last: &RelistResult{Start: now, End: now}},

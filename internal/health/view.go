@@ -525,3 +525,10 @@ func short(d time.Duration) string {
 		return d.Round(time.Second).String()
 	}
 }
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -85,7 +85,7 @@ func newHistory(t *testing.T, program []byte) *history {
 // on makes the loop, on a runtime that answers as the script says.
 func (h *history) on(rt Runtime) {
 	// One inspection after the other, so that the calls of one pod stand together.
-	h.loop = New(rt, Config{InspectConcurrency: 1, InspectTimeout: 1 << 40, EventCapacity: 100_000}, h.seen)
+	h.loop = New(rt, Config{RPCTimeout: 1 << 40, EventCapacity: 100_000}, h.seen)
 }
 
 // next makes a choice out of the fuzzer's bytes; at their end it chooses 0.
@@ -233,18 +233,13 @@ func (h *history) relist() {
 	h.events(want, events, generated)
 
 	reinspect := map[string]bool{}
-	for uid := range h.loop.reinspect {
-		reinspect[uid] = true
+	for uid, r := range h.loop.records {
+		if r.reinspect {
+			reinspect[uid] = true
+		}
 	}
 	if diff := cmp.Diff(h.model.reinspect, reinspect); diff != "" || snap.Reinspect != len(reinspect) {
 		h.fail("to be reinspected are %d (-want +got):\n%s", snap.Reinspect, diff)
-	}
-	cache := map[string]bool{}
-	for uid, s := range h.loop.cache.pods {
-		cache[uid] = s.Err != nil
-	}
-	if diff := cmp.Diff(h.model.cache, cache); diff != "" {
-		h.fail("the cache, by pod whether the last inspection failed (-want +got):\n%s", diff)
 	}
 	h.invariants()
 }
@@ -255,27 +250,27 @@ func (h *history) inspections(want modelRelist, got []*Inspection) {
 	h.t.Helper()
 	asked := h.rt.asked
 	for _, in := range got {
-		todo, ok := want.inspected[in.UID]
+		p, _, _ := in.State()
+		todo, ok := want.inspected[p.UID]
 		if !ok {
-			h.fail("pod %q was inspected, or twice", in.UID)
+			h.fail("pod %q was inspected, or twice", p.UID)
 		}
-		delete(want.inspected, in.UID)
+		delete(want.inspected, p.UID)
 		todo = slices.Clone(todo)
 		stopped := false
 		for len(todo) > 0 && !stopped {
 			if len(asked) == 0 {
-				h.fail("pod %q: nobody asked %v", in.UID, todo)
+				h.fail("pod %q: nobody asked %v", p.UID, todo)
 			}
 			i := slices.Index(todo, asked[0])
 			if i < 0 {
-				h.fail("pod %q: asked %v, want one of %v", in.UID, asked[0], todo)
+				h.fail("pod %q: asked %v, want one of %v", p.UID, asked[0], todo)
 			}
 			stopped = isFailure(h.rt.fails[asked[0]])
 			todo, asked = slices.Delete(todo, i, i+1), asked[1:]
 		}
-		r := in.Result()
-		if r == nil || (r.Err != nil) != stopped || r.Cut {
-			h.fail("pod %q: the inspection's result is %+v, failed %t", in.UID, r, stopped)
+		if r, _, ended := in.State(); !ended || (r.Err != nil) != stopped {
+			h.fail("pod %q: the inspection's result is %+v, failed %t", r.UID, r, stopped)
 		}
 	}
 	if len(want.inspected) > 0 || len(asked) > 0 {
@@ -320,45 +315,9 @@ func (h *history) events(want modelRelist, got []Event, before map[EventType]int
 // invariants checks that the loop's records fit together.
 func (h *history) invariants() {
 	h.t.Helper()
-	rs, present := h.loop.records, 0
-	for uid, p := range rs.pods {
-		if p.uid != uid || len(p.records) == 0 {
-			h.fail("pod %q is kept as %q with %d records", p.uid, uid, len(p.records))
-		}
-		if (h.loop.reinspect[uid] == p) != p.reinspect {
-			h.fail("pod %q is marked for reinspection: %t", uid, p.reinspect)
-		}
-		for _, r := range p.records {
-			if r.pod != p {
-				h.fail("record %s of pod %q belongs to %q", r.id, uid, r.pod.uid)
-			}
-			if r.cur != gone {
-				present++
-			}
-			if !p.reinspect && r.old != r.cur {
-				h.fail("record %s of pod %q was not advanced: %d and %d", r.id, uid, r.old, r.cur)
-			}
-			if (r.cur == gone) != (r.fromSandbox == nil && r.fromContainer == nil) {
-				h.fail("record %s of pod %q: state %d, entries %v %v", r.id, uid, r.cur, r.fromSandbox, r.fromContainer)
-			}
-		}
-	}
-	if rs.count != present {
-		h.fail("%d records are present, counted %d", present, rs.count)
-	}
-	for from, r := range rs.bySandbox {
-		if r.fromSandbox != from || rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r) {
-			h.fail("sandbox %q has a record of pod %q that is not in use", from.ID, r.pod.uid)
-		}
-	}
-	for from, r := range rs.byContainer {
-		if r.fromContainer != from || rs.pods[r.pod.uid] != r.pod || !slices.Contains(r.pod.records, r) {
-			h.fail("container %q has a record of pod %q that is not in use", from.ID, r.pod.uid)
-		}
-	}
-	for uid, p := range h.loop.reinspect {
-		if rs.pods[uid] != p {
-			h.fail("pod %q waits for reinspection and has no record", uid)
+	for uid, r := range h.loop.records {
+		if r.old == nil && r.cur == nil && !r.reinspect || r.who.uid != uid || !r.reinspect && r.old != r.cur {
+			h.fail("pod %q: %+v", uid, r)
 		}
 	}
 }
@@ -369,10 +328,8 @@ func (h *history) end() {
 	h.rt.sandboxes, h.rt.containers = nil, nil
 	h.rt.fails, h.rt.listErr = map[ask]error{}, map[cri.Operation]error{}
 	h.relist()
-	rs := h.loop.records
-	if len(rs.pods)+len(h.loop.reinspect)+h.loop.cache.Len()+rs.count+len(rs.bySandbox)+len(rs.byContainer) > 0 {
-		h.fail("%d pods, %d to be reinspected, %d in the cache, %d records, tables %v %v are left of nothing",
-			len(rs.pods), len(h.loop.reinspect), h.loop.cache.Len(), rs.count, rs.bySandbox, rs.byContainer)
+	if len(h.loop.records) > 0 {
+		h.fail("%d records are left of nothing", len(h.loop.records))
 	}
 	// And nothing more comes of it.
 	h.relist()

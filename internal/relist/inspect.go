@@ -1,123 +1,85 @@
 package relist
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 )
 
-// job is one pod's inspection: what is to be asked, and what came of it.
+const (
+	// stuckAfter is the age of an inspection from which waiting pods are inspected
+	// beside it, one at a time, each for extraTimeout at most.
+	stuckAfter   = 5 * time.Second
+	extraTimeout = 10 * time.Second
+	// maxExtra is the maximum number of these inspections in one relist.
+	maxExtra = 64
+)
+
+// job is the inspection of one pod.
 type job struct {
-	work       work
-	sandboxes  []string
-	containers []string
+	pod        *pod
 	inspection *Inspection
-	timeout    time.Duration // 0: InspectTimeout
-	running    int           // inspections at once when it began, itself included
-	// status outlives the job, in the cache: nothing else may hang on it.
-	status *PodStatus
-	spent  time.Duration // the calls' times together
+	exitCodes  map[string]int32
 }
 
-func newJob(w work) *job {
-	j := &job{work: w, status: &PodStatus{}, inspection: &Inspection{UID: w.pod.uid, Namespace: w.pod.namespace, Name: w.pod.name, Failures: w.pod.failures}}
-	for _, r := range w.pod.records {
-		switch {
-		case r.cur == gone:
-		case r.sandbox:
-			j.sandboxes = append(j.sandboxes, r.id)
-		default:
-			j.containers = append(j.containers, r.id)
+func newJob(p *pod, failures int) *job {
+	return &job{pod: p, inspection: newInspection(p, failures), exitCodes: map[string]int32{}}
+}
+
+// run inspects a pod as the kubelet does: one PodSandboxStatus per sandbox, one
+// ContainerStatus per container, each call with the timeout. An item that is gone
+// is no error; any other error ends the inspection and is returned.
+func (j *job) run(ctx context.Context, rt Runtime, timeout time.Duration) error {
+	s := *j.inspection.state.Load()
+	s.Start, s.began = time.Now(), true
+	var failed *cri.Error
+	for _, sandboxes := range []bool{true, false} {
+		for _, it := range j.pod.items {
+			if it.sandbox != sandboxes || failed != nil {
+				continue
+			}
+			s.Operation, s.CallStart = string(cri.OpContainerStatus), time.Now()
+			if it.sandbox {
+				s.Operation = string(cri.OpPodSandboxStatus)
+			}
+			call := s
+			j.inspection.state.Store(&call)
+			if err := asError(j.ask(ctx, rt, it, timeout)); err != nil && err.Code != cri.CodeNotFound {
+				failed = err
+			}
 		}
 	}
-	return j
+	s.Duration, s.CallStart, s.ended = time.Since(s.Start), time.Time{}, true
+	if failed != nil {
+		s.Err = failed.Fact()
+		s.Failures++
+	}
+	j.inspection.state.Store(&s)
+	if failed != nil {
+		return failed
+	}
+	return nil
 }
 
-// inspect runs the jobs, as many at once as pace allows and at most
-// InspectConcurrency, and delivers each when it is done.
-func (l *Loop) inspect(ctx context.Context, jobs []*job) <-chan *job {
-	done := make(chan *job, len(jobs))
-	l.pace.start(time.Now())
-	go func() {
-		var workers sync.WaitGroup
-		for _, j := range jobs {
-			running, ok := l.pace.enter(ctx)
-			if !ok {
-				break
-			}
-			workers.Go(func() {
-				j.running = running
-				j.run(ctx, l.rt, cmp.Or(j.timeout, l.cfg.InspectTimeout), l.pace)
-				done <- j
-			})
-		}
-		workers.Wait()
-		close(done)
-	}()
-	return done
-}
-
-// run inspects one pod: one PodSandboxStatus per sandbox, one ContainerStatus
-// per container, ids from the list. What was removed in between is no error.
-func (j *job) run(parent context.Context, rt Runtime, timeout time.Duration, pace *pace) {
-	ctx, cancel := context.WithTimeout(parent, timeout)
+func (j *job) ask(ctx context.Context, rt Runtime, it item, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	began := time.Now()
-	p := j.status
-	p.UID, p.Namespace, p.Name, p.At = j.inspection.UID, j.inspection.Namespace, j.inspection.Name, began
-	out := &InspectionResult{Start: began, End: began}
-	took := map[cri.Operation]callTimes{}
-	defer func() { pace.leave(began, j.running, took) }()
-
-	ask := func(op cri.Operation, call func() error) bool {
-		start, running := time.Now(), pace.calling()
-		j.inspection.call.Store(&inspectionCall{op: op, began: began, start: start})
-		err := asError(call())
-		out.End = time.Now()
-		out.Operation, out.LastCall = op, out.End.Sub(start)
-		pace.called(op, running, start, out.LastCall)
-		took[op] = callTimes{took[op].n + 1, took[op].total + out.LastCall}
-		if err == nil || err.Code == cri.CodeNotFound {
-			return true
-		}
-		out.Err, p.Err = err, err
-		// The runtime knows the deadline too, and may say so a moment before
-		// it is ours.
-		out.Cut = err.Code == cri.CodeDeadlineExceeded && out.End.Sub(began) >= timeout*9/10
-		return false
+	if it.sandbox {
+		_, err := rt.PodSandboxStatus(ctx, it.id)
+		return err
 	}
-	ok := true
-	for _, id := range j.sandboxes {
-		ok = ok && ask(cri.OpPodSandboxStatus, func() error {
-			s, err := rt.PodSandboxStatus(ctx, id)
-			if err == nil {
-				p.Sandboxes = append(p.Sandboxes, s)
-				if len(p.IPs) == 0 && s.Ready {
-					p.IPs = s.IPs
-				}
-			}
-			return err
-		})
+	s, err := rt.ContainerStatus(ctx, it.id)
+	if err == nil {
+		j.exitCodes[it.id] = s.ExitCode
 	}
-	for _, id := range j.containers {
-		ok = ok && ask(cri.OpContainerStatus, func() error {
-			s, err := rt.ContainerStatus(ctx, id)
-			if err == nil {
-				p.Containers = append(p.Containers, s)
-			}
-			return err
-		})
-	}
-	j.spent = out.End.Sub(began)
-	j.inspection.done.Store(out)
+	return err
 }
 
-// asError returns err as the *cri.Error that a Runtime returns; any other error
-// becomes one of code Unknown.
+// asError returns err as the *cri.Error that a Runtime returns. Any other error
+// becomes one with code Unknown.
 func asError(err error) *cri.Error {
 	if err == nil {
 		return nil
@@ -127,4 +89,34 @@ func asError(err error) *cri.Error {
 		e = &cri.Error{Code: cri.CodeUnknown, Message: err.Error()}
 	}
 	return e
+}
+
+// nextExtra returns a job for the next pod that waits behind a stuck inspection,
+// nil if there is none. done holds the pods that were returned.
+func nextExtra(jobs []*job, done map[string]bool) *job {
+	stuck := false
+	for _, j := range jobs {
+		p, began, ended := j.inspection.State()
+		switch {
+		case ended:
+		case began:
+			stuck = time.Since(p.CallStart) >= stuckAfter
+			done[j.pod.uid] = true
+		case !stuck || len(done) > maxExtra:
+			return nil
+		case !done[j.pod.uid]:
+			done[j.pod.uid] = true
+			return newJob(j.pod, p.Failures)
+		}
+	}
+	return nil
+}
+
+// inspectExtra inspects a waiting pod beside the relist, so that several stuck pods
+// are found within seconds and not one every two minutes. It settles no pod.
+func (l *Loop) inspectExtra(ctx context.Context, j *job) {
+	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
+	defer cancel()
+	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), j.inspection) })
+	_ = j.run(ctx, l.rt, extraTimeout) // its result is evidence
 }

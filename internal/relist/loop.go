@@ -2,313 +2,451 @@ package relist
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
-// The kubelet's constants (pkg/kubelet/kubelet.go: plegChannelCapacity,
-// genericPlegRelistPeriod).
 const (
-	DefaultPeriod        = time.Second
+	// DefaultEventCapacity is the kubelet's (pkg/kubelet/kubelet.go: plegChannelCapacity).
 	DefaultEventCapacity = 1000
+	// resultBacklog is the number of ended relists that wait for Results to be
+	// read. Older ones are dropped.
+	resultBacklog = 256
+	// besidePeriod is the time between two pairs of lists beside the relists.
+	besidePeriod = time.Second
 )
 
-// resultBacklog is how many ended relists wait for Results to be read; older
-// ones make way. A reader a few minutes late still sees every relist.
-const resultBacklog = 256
-
-// manyJobs is a burst whose garbage is worth giving back at once: some MB.
-const manyJobs = 500
-
-// Runtime is what the loop asks. Every call must return soon after its context
-// ends. The values are immutable; a slice is valid until the next call.
+// Runtime is the runtime that the loop calls. Every call must return soon after
+// its context ends. Two pairs of lists and two inspections may be under way at once.
 type Runtime interface {
 	ListPodSandbox(context.Context) ([]*cri.Sandbox, error)
 	ListContainers(context.Context) ([]*cri.Container, error)
+	PodLists(ctx context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error)
 	PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error)
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
 }
 
-// Config is how the loop runs.
+// Config is the configuration of a Loop.
 type Config struct {
-	// Period lies between the end of a relist and the start of the next.
+	// Period is the time from the end of a relist to the start of the next one.
 	Period time.Duration
-	// InspectConcurrency is how many pods are inspected at once, at least 1.
-	InspectConcurrency int
-	// InspectTimeout limits the inspection of one pod.
-	InspectTimeout time.Duration
+	// RPCTimeout is the kubelet's limit for one call.
+	RPCTimeout time.Duration
+	// KubeletRuns tells that the kubelet runs longer than this loop.
+	KubeletRuns bool
 	// EventCapacity is the event channel's; 0 means DefaultEventCapacity.
 	EventCapacity int
-	// Mode is what the runtime's events are used for.
-	Mode Mode
-	// Uncached leaves the status cache empty, for a caller who does not read it:
-	// statuses are half a kilobyte a pod. Evented needs them.
-	Uncached bool
 }
 
-// Loop is the generic PLEG.
+// Loop is the generic PLEG. Its relists are the kubelet's: lists, and then one
+// inspection after another, each call with the kubelet's timeout. While a relist
+// inspects, the loop lists beside it, so that a list that hangs is seen within a
+// second. These lists change no record.
 type Loop struct {
-	rt  Runtime
-	cfg Config
-	obs Observer
+	rt      Runtime
+	cfg     Config
+	obs     Observer
+	timeout atomic.Int64 // of one call, in nanoseconds
 
 	events  chan Event
 	results chan *Result
 	ready   chan struct{}
+	wake    chan struct{} // holds one token while asked or hints are set
 	snap    atomic.Pointer[Snapshot]
-	cache   *Cache
+	beside  chan struct{} // holds one token while lists beside the relists are under way
+	group   sync.WaitGroup
 
-	in       chan *cri.ContainerEvent // the runtime's events
-	queued   atomic.Int64             // bytes of those in in
-	dropped  atomic.Uint64            // those that did not fit into in
-	requests requests
-
-	// What follows belongs to the goroutine of Run.
-	records   *records
-	pace      *pace
-	reinspect map[string]*podRecord
-	late      []*podRecord        // answered late in the last relist
-	now       Snapshot            // the next snapshot in the making
-	ended     time.Time           // the end of the last relist
-	early     bool                // a kubelet would not wait for its period either
-	soon      bool                // the next relist is a catching up
-	waiting   []chan struct{}     // closed when the next relist has ended
-	listing   bool                // lists are under way
-	inspects  bool                // inspections are
-	burst     bool                // the last relist inspected many pods
-	counted   map[string]podCount // while the loop relies on events
-	trust     *trust
-	hints     hints
-	ticks     <-chan time.Time // of the cache's clock
+	mu      sync.Mutex
+	now     Snapshot // the next snapshot
+	asked   bool     // a relist is due now
+	hints   []string // pods to relist early
+	hinted  int      // hints since the last relist
+	again   bool     // the kubelet has restarted
+	give    context.CancelFunc
+	records map[string]*record // only used by the goroutine of Run
 }
 
-// New returns a loop that has yet to run. obs may be nil.
+// New returns a loop that does not run yet. obs may be nil.
 func New(rt Runtime, cfg Config, obs Observer) *Loop {
 	if cfg.EventCapacity == 0 {
 		cfg.EventCapacity = DefaultEventCapacity
 	}
-	if cfg.InspectConcurrency < 1 {
-		cfg.InspectConcurrency = 1
-	}
 	if obs == nil {
-		obs = nobody{}
+		obs = noObserver{}
 	}
 	l := &Loop{
-		rt: rt, cfg: cfg, obs: obs,
-		events:    make(chan Event, cfg.EventCapacity),
-		results:   make(chan *Result, resultBacklog),
-		ready:     make(chan struct{}),
-		cache:     newCache(cfg.Uncached && cfg.Mode != Evented),
-		records:   newRecords(),
-		pace:      newPace(cfg.InspectConcurrency),
-		reinspect: map[string]*podRecord{},
-		in:        make(chan *cri.ContainerEvent, cfg.EventCapacity),
-		requests:  requests{wake: make(chan struct{}, 1)},
-		counted:   map[string]podCount{},
-		trust:     newTrust(2 * cfg.Period),
-		hints:     hints{waiting: map[string]struct{}{}},
+		rt: rt, cfg: cfg, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
+		events: make(chan Event, cfg.EventCapacity), results: make(chan *Result, resultBacklog),
+		ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
 	}
-	l.now.Period = cfg.Period
-	l.publish()
+	l.timeout.Store(int64(cfg.RPCTimeout))
+	l.set(func(s *Snapshot) { s.Period, s.First = cfg.Period, cfg.KubeletRuns })
 	return l
 }
 
-// String names the task.
+// String returns the name of the task.
 func (l *Loop) String() string { return "relist" }
 
-// Ready is closed when the first relist has been attempted: it has ended, or has
-// been under way for two periods.
+// Ready is closed when the first relist has ended, or has been under way for two
+// periods.
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
 
-// Events delivers the events. When nobody reads and the channel is full, events
-// are dropped and counted.
+// Events delivers the events. If the channel is full, events are dropped and
+// counted.
 func (l *Loop) Events() <-chan Event { return l.events }
 
-// Results delivers every relist that ended, once, in order.
+// Waiting returns the number of events that wait for a reader.
+func (l *Loop) Waiting() int { return len(l.events) }
+
+// Results delivers every relist that ended, in order.
 func (l *Loop) Results() <-chan *Result { return l.results }
 
-// Snapshot returns the latest snapshot. It never waits.
+// Snapshot returns the latest snapshot. It never blocks.
 func (l *Loop) Snapshot() *Snapshot { return l.snap.Load() }
 
-// Cache returns the status cache.
-func (l *Loop) Cache() *Cache { return l.cache }
+// SetRPCTimeout sets the limit of each call that begins from now on.
+func (l *Loop) SetRPCTimeout(d time.Duration) { l.timeout.Store(int64(d)) }
 
-// Run relists until ctx ends, and then returns nil as soon as the calls under
-// way have let go.
-func (l *Loop) Run(ctx context.Context) error {
-	attempted := sync.OnceFunc(func() { close(l.ready) })
-	defer time.AfterFunc(2*l.cfg.Period, attempted).Stop()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	if l.cfg.Mode != Off {
-		tick := time.NewTicker(CacheTick)
-		defer tick.Stop()
-		l.ticks = tick.C
-	}
-	for {
-		early := false
-		select {
-		case <-ctx.Done():
-			return nil
-		case e := <-l.in:
-			l.event(e)
-			l.relistHinted(ctx)
-			continue
-		case <-l.ticks:
-			l.tick(time.Now())
-			continue
-		case <-l.requests.wake:
-			var now bool
-			if now, early = l.handleRequests(); !now {
-				timer.Reset(time.Until(l.due()))
-				continue
-			}
-		case <-timer.C:
-			// What was asked meanwhile holds for this relist: it may be the last one for
-			// long, and what is listened for counts from the first that begins after it.
-			l.handleRequests()
-		}
-		l.early = early
-		l.relist(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		attempted()
-		l.ended = time.Now()
-		timer.Reset(l.now.Period)
+// Relist requests a relist as soon as possible.
+func (l *Loop) Relist() {
+	l.request(func() { l.asked = true })
+}
+
+func (l *Loop) request(change func()) {
+	l.mu.Lock()
+	change()
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
 }
 
-func (l *Loop) publish() {
+// Restart begins again as a kubelet does that has just started: it has seen
+// nothing and inspects every pod. Inspections under way are given up; lists under
+// way become the new kubelet's first ones.
+func (l *Loop) Restart() {
+	l.request(func() { l.asked, l.again = true, true; l.give() })
+	l.set(func(s *Snapshot) { s.LastSeen, s.First = time.Time{}, false })
+}
+
+// Run relists until ctx ends, and then returns nil once the calls under way have
+// returned.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.group.Wait()
+	attempted := sync.OnceFunc(func() { close(l.ready) })
+	defer time.AfterFunc(2*l.cfg.Period, attempted).Stop()
+	for l.relist(ctx); ctx.Err() == nil; l.relist(ctx) {
+		attempted()
+		l.wait(ctx)
+	}
+	return nil
+}
+
+// wait waits for the next relist. Meanwhile it relists the pods that events hint at.
+func (l *Loop) wait(ctx context.Context) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if l.Snapshot().Evented {
+		l.diagnose(ctx, waiting, nil)
+	}
+	ended := time.Now()
+	for {
+		due := time.NewTimer(time.Until(ended.Add(l.Snapshot().Period)))
+		select {
+		case <-ctx.Done():
+		case <-due.C:
+			return
+		case <-l.wake:
+		}
+		due.Stop()
+		l.mu.Lock()
+		asked, hints := l.asked, l.hints
+		l.asked, l.hints = false, nil
+		l.mu.Unlock()
+		if asked || ctx.Err() != nil {
+			return
+		}
+		for _, uid := range hints {
+			l.relistPod(ctx, uid)
+		}
+	}
+}
+
+// set changes the snapshot and publishes it.
+func (l *Loop) set(change func(*Snapshot)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.now)
 	s := l.now
 	l.snap.Store(&s)
 }
 
-func (l *Loop) enter(p Phase, at time.Time) {
-	l.now.Phase, l.now.PhaseStart = p, at
-	l.publish()
-}
-
-// relist makes one relist: the seven steps of the kubelet's.
-func (l *Loop) relist(ctx context.Context) {
-	start := time.Now()
-	early := l.early
-	l.early, l.soon = false, false
-	defer answer(l.waiting)
-	l.waiting = nil
-	if !l.now.LastSeen.IsZero() {
-		l.obs.RelistInterval(start.Sub(l.now.LastSeen))
-	}
-	l.now.Attempts++
-	l.now.Start, l.now.ListSandboxes, l.now.ListContainers, l.now.Inspections, l.now.Early = start, 0, 0, nil, early
-	l.now.Refused = nil
-	l.enter(ListingSandboxes, start)
-	res := &Result{Seq: l.now.Attempts, Start: start, Early: early, Hinted: l.hints.inspected}
-	l.hints.inspected = nil
-
-	l.listing = true
-	var sandboxes []*cri.Sandbox
-	var err error
-	l.await(func() { sandboxes, err = l.rt.ListPodSandbox(ctx) })
-	at := time.Now()
-	res.ListSandboxes = at.Sub(start)
-	l.now.ListSandboxes = res.ListSandboxes
+// list makes a pair of lists. phase is called before each.
+func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (lists, *Result) {
+	timeout := time.Duration(l.timeout.Load())
+	res := &Result{RelistResult: health.RelistResult{Start: time.Now()}}
+	phase(ListingSandboxes, res.Start)
+	call, cancel := context.WithTimeout(ctx, timeout)
+	sandboxes, err := l.rt.ListPodSandbox(call)
+	cancel()
+	res.Listed = time.Now()
+	res.ListPodSandbox = res.Listed.Sub(res.Start)
 	var containers []*cri.Container
 	if err == nil {
-		l.enter(ListingContainers, at)
-		l.await(func() { containers, err = l.rt.ListContainers(ctx) })
-		listed := time.Now()
-		res.ListContainers = listed.Sub(at)
-		l.now.ListContainers = res.ListContainers
-		at = listed
+		at := res.Listed
+		phase(ListingContainers, at)
+		call, cancel = context.WithTimeout(ctx, timeout)
+		containers, err = l.rt.ListContainers(call)
+		cancel()
+		res.Listed = time.Now()
+		res.ListContainers = res.Listed.Sub(at)
 	}
-	l.listing = false
-	res.Listed = at
-	res.Serial = res.ListSandboxes + res.ListContainers
-	if ctx.Err() != nil {
-		return // plegd is stopping: this relist says nothing about the runtime
+	if e := asError(err); e != nil {
+		res.Err = e.Fact()
 	}
-	if err != nil {
-		l.records.listsFailed()
-		if res.Err = asError(err); res.Err.TooMany {
-			// The list came, and the kubelet would read it: that plegd does not is
-			// no failure of the runtime's. What it knows stays as it is.
-			res.Err = nil
-			l.now.LastSeen = start
-			l.remember(res.Serial)
-		}
-		l.end(res)
-		return
-	}
-
-	// Last seen is the start, and is stored before the inspections: a slow
-	// inspection delays the next relist, never this.
-	l.now.LastSeen = start
-	l.remember(res.Serial)
-	if rt, ok := l.rt.(changeReporter); ok {
-		l.records.take(sandboxes, containers, rt)
-		res.Refused = refused(rt)
-		l.now.Refused = res.Refused
-	} else {
-		l.records.update(sandboxes, containers)
-	}
-	l.count()
-	todo := l.records.pending(l.reinspect)
-	l.trust.relisted(start, todo, l.records.gen)
-	again := l.late
-	l.late = nil
-	l.inspects = true
-	l.process(ctx, todo, res, at)
-	l.inspectAgain(ctx, again, res)
-	l.inspects = false
-	if ctx.Err() != nil {
-		return
-	}
-	l.sweep()
-	l.cache.setObserved(start)
-	l.end(res)
+	res.End = res.Listed
+	return group(sandboxes, containers), res
 }
 
-// remember keeps the recent list times. A published snapshot may hold the old
-// slice, so it is never written to.
-func (l *Loop) remember(d time.Duration) {
-	keep := l.now.Lists
-	if len(keep) == recentLists {
-		keep = keep[1:]
+// relist makes one relist.
+func (l *Loop) relist(parent context.Context) {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	l.mu.Lock()
+	l.asked, l.hints, l.hinted, l.give = false, nil, 0, cancel
+	l.mu.Unlock()
+	var seq uint64
+	l.set(func(s *Snapshot) {
+		if s.Attempts++; !s.LastSeen.IsZero() {
+			l.obs.RelistInterval(time.Since(s.LastSeen))
+		}
+		s.Start, s.Inspections, s.Extra = time.Now(), nil, nil
+		seq = s.Attempts
+	})
+	listed, res := l.list(parent, func(p Phase, at time.Time) {
+		l.set(func(s *Snapshot) { s.Phase, s.PhaseStart = p, at })
+	})
+	if parent.Err() != nil {
+		return // plegd is stopping
 	}
-	l.now.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), d)
+	if l.takeRestart() { // these are the new kubelet's first lists
+		l.records = map[string]*record{}
+		ctx, cancel = context.WithCancel(parent)
+		defer cancel()
+		l.mu.Lock()
+		l.give = cancel
+		l.mu.Unlock()
+	}
+	res.Seq = seq
+	tooMany := res.Err != nil && res.Err.TooMany
+	if tooMany {
+		// The kubelet would read this list: it is no failure of the runtime.
+		res.Err = nil
+	}
+	l.set(func(s *Snapshot) {
+		s.listed(listed, res, !tooMany)
+		if res.Err == nil {
+			// As in the kubelet, inspections delay the next relist, not this time.
+			s.LastSeen = res.Start
+		}
+	})
+	if res.Err == nil && !tooMany {
+		l.inspect(parent, ctx, update(l.records, listed), res)
+	}
+	if l.takeRestart() {
+		l.records = map[string]*record{}
+		return // the new kubelet relists now
+	}
+	if parent.Err() == nil {
+		l.end(res)
+	}
+}
+
+// takeRestart reports whether the kubelet has restarted since it was last called.
+func (l *Loop) takeRestart() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := l.again
+	l.again = false
+	return again
+}
+
+// listed notes a pair of lists that ended, in a relist or beside one.
+func (s *Snapshot) listed(now lists, res *Result, counted bool) {
+	if res.Err != nil {
+		s.AnsweredSince = time.Time{}
+		return
+	}
+	failed := s.Failures > 0 || s.Beside.Failures > 0
+	if failed || res.Listed.Sub(res.Start) >= health.HangAfter {
+		s.AnsweredSince = res.Listed
+	}
+	if res.Start.After(s.Listed) {
+		s.Listed = res.Start
+	}
+	// A published snapshot may hold the old slice, so it is never written to.
+	keep := s.Lists[max(0, len(s.Lists)-recentLists+1):]
+	s.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), res.ListPodSandbox+res.ListContainers)
+	s.Beside.Failures, s.Beside.Last = 0, nil
+	if counted {
+		s.Counted, s.RunningPods, s.Containers = true, now.runningPods, now.containers
+	}
+}
+
+// inspect inspects the pods of todo one after another, advances their records and
+// delivers their events. It returns early when ctx ends.
+func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
+	var jobs []*job
+	var of []work
+	for _, w := range todo {
+		if len(w.events) > 0 {
+			res.Changed++
+		}
+		if w.cur == nil {
+			l.settle(w, nil)
+			continue
+		}
+		j := newJob(w.cur, w.failures)
+		jobs, of, res.Inspections = append(jobs, j), append(of, w), append(res.Inspections, j.inspection)
+	}
+	res.Inspected = len(jobs)
+	if len(jobs) > 0 {
+		l.set(func(s *Snapshot) {
+			s.Inspections, s.Phase, s.PhaseStart = res.Inspections, Inspecting, res.Listed
+		})
+		l.diagnose(life, ctx, jobs)
+	}
+	for i, j := range jobs {
+		err := j.run(ctx, l.rt, time.Duration(l.timeout.Load()))
+		if ctx.Err() != nil {
+			return
+		}
+		l.obs.InspectionDone(err == nil)
+		if err != nil {
+			// The record keeps its old state, so that the next relist finds the change again.
+			res.Failed++
+			of[i].reinspect = true
+			of[i].failures++
+			continue
+		}
+		l.settle(of[i], j.exitCodes)
+	}
+	l.set(func(s *Snapshot) { s.Reinspect = res.Failed })
+}
+
+// diagnose lists each second until ctx ends, for diagnosis only. Lists under way
+// then continue beside the next relist, until life ends. Behind an inspection that
+// is stuck it inspects those of the jobs that wait, one at a time.
+func (l *Loop) diagnose(life, ctx context.Context, jobs []*job) {
+	extra, seen := make(chan struct{}, 1), map[string]bool{}
+	l.group.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(besidePeriod):
+			}
+			select {
+			case extra <- struct{}{}:
+				if j := nextExtra(jobs, seen); j != nil {
+					l.group.Go(func() { l.inspectExtra(ctx, j); <-extra })
+				} else {
+					<-extra
+				}
+			default:
+			}
+			select {
+			case l.beside <- struct{}{}:
+				l.group.Go(func() { l.listBeside(life); <-l.beside })
+			default:
+			}
+		}
+	})
+}
+
+// listBeside makes a pair of lists beside the relists.
+func (l *Loop) listBeside(ctx context.Context) {
+	listed, res := l.list(ctx, func(p Phase, at time.Time) {
+		l.set(func(s *Snapshot) {
+			if p == ListingSandboxes {
+				s.Beside.Start = at
+			}
+			s.Beside.Phase, s.Beside.PhaseStart = p, at
+		})
+	})
+	l.set(func(s *Snapshot) {
+		s.Beside.Phase, s.Beside.Start, s.Beside.PhaseStart = Idle, time.Time{}, time.Time{}
+		if ctx.Err() != nil {
+			return
+		}
+		if s.listed(listed, res, res.Err == nil); res.Err != nil && !res.Err.TooMany {
+			s.Beside.Failures++
+			s.Beside.Last = res
+		}
+	})
+}
+
+// settle advances a pod's record and delivers its events.
+func (l *Loop) settle(w work, exitCodes map[string]int32) {
+	p := w.who
+	if len(w.events) == 0 && w.reinspect {
+		w.events = []Event{{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}
+	}
+	w.reinspect, w.failures = false, 0
+	if w.old = w.cur; w.cur == nil {
+		delete(l.records, p.uid)
+	}
+	for _, e := range w.events {
+		if e.Type == ContainerDied {
+			e.ExitCode, e.HasExitCode = exitCode(exitCodes, e.ID)
+		}
+		l.deliver(e)
+	}
+}
+
+func exitCode(codes map[string]int32, id string) (int32, bool) {
+	code, ok := codes[id]
+	return code, ok
+}
+
+func (l *Loop) deliver(e Event) {
+	l.obs.EventGenerated(e.Type)
+	if e.Type == ContainerChanged {
+		return
+	}
+	select {
+	case l.events <- e:
+	default:
+		l.obs.EventDiscarded()
+		l.set(func(s *Snapshot) { s.Discarded, s.LastDiscard = s.Discarded+1, time.Now() })
+	}
 }
 
 func (l *Loop) end(res *Result) {
-	res.End, res.Period = time.Now(), l.now.Period
-	if res.Err == nil {
-		l.now.Failures = 0
-	} else {
-		l.now.Failures++
-	}
-	l.now.Last = res
-	// The runtime of the language keeps for minutes what a burst has used, for
-	// another one that seldom comes; and until now its result was held too.
-	burst := len(res.Inspections) >= manyJobs
-	if l.burst && !burst {
-		go debug.FreeOSMemory()
-	}
-	l.burst = burst
-	l.now.Start, l.now.Inspections, l.now.Early = time.Time{}, nil, false
-	l.noteTrust(res.End)
-	l.enter(Idle, time.Time{})
-	l.obs.RelistDone(res.End.Sub(res.Start), res.Serial, res.Err == nil)
+	res.End = time.Now()
+	res.Serial = res.End.Sub(res.Start)
+	l.set(func(s *Snapshot) {
+		if res.Err == nil {
+			s.Failures, s.First = 0, false
+		} else {
+			s.Failures++
+		}
+		s.Last = res
+		s.Phase, s.Start, s.PhaseStart, s.Inspections, s.Extra = Idle, time.Time{}, time.Time{}, nil, nil
+	})
+	l.obs.RelistDone(res.End.Sub(res.Start), res.Err == nil)
 	for {
 		select {
 		case l.results <- res:
 			return
 		default:
 		}
-		select { // nobody reads: the oldest makes way
+		select { // the oldest is dropped
 		case <-l.results:
 		default:
 		}

@@ -22,7 +22,7 @@ func TestWithARuntime(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.Close() })
-		l := New(client, Config{Period: time.Second, InspectConcurrency: 16, InspectTimeout: 10 * time.Second}, nil)
+		l := New(client, Config{Period: time.Second, RPCTimeout: 10 * time.Second}, nil)
 
 		pods := rt.FillPods(20, 2)
 		run(t, l)
@@ -39,8 +39,8 @@ func TestWithARuntime(t *testing.T) {
 		if events := step(); len(events) != 60 {
 			t.Errorf("%d events of 20 pods, want 60", len(events))
 		}
-		if s := l.Snapshot(); s.RunningPods != 20 || s.Containers[cri.StateRunning] != 40 || l.Cache().Len() != 20 {
-			t.Errorf("%+v, %d in the cache", *s, l.Cache().Len())
+		if s := l.Snapshot(); s.RunningPods != 20 || s.Containers[cri.StateRunning] != 40 {
+			t.Errorf("%+v", *s)
 		}
 		// A quiet node: no events, no inspections.
 		inspected := rt.Calls("ContainerStatus").Started
@@ -54,7 +54,6 @@ func TestWithARuntime(t *testing.T) {
 		}
 
 		// Made and removed between two relists: as if it had never been.
-		before := len(l.records.byContainer)
 		id := rt.AddContainer(pods[0].UID, "brief")
 		rt.StartContainer(id)
 		rt.ExitContainer(id, 3, "")
@@ -64,7 +63,7 @@ func TestWithARuntime(t *testing.T) {
 		if events := step(); len(events) > 0 {
 			t.Errorf("events of what came and went: %v", events)
 		}
-		if l.records.pods[brief.UID] != nil || l.Cache().Get(brief.UID) != nil || len(l.records.byContainer) != before || len(l.records.pods[pods[0].UID].records) != 3 {
+		if l.records[brief.UID] != nil || len(l.records[pods[0].UID].cur.items) != 3 {
 			t.Error("something is left of what came and went")
 		}
 
@@ -83,8 +82,8 @@ func TestWithARuntime(t *testing.T) {
 		if events := step(); len(events) != 2*60-1 { // one had died before
 			t.Errorf("%d events of 20 pods' removal, want 119", len(events))
 		}
-		if len(l.records.pods) > 0 || l.Cache().Len() > 0 {
-			t.Errorf("left of nothing: %d pods, %d in the cache", len(l.records.pods), l.Cache().Len())
+		if len(l.records) > 0 {
+			t.Errorf("left of nothing: %d pods", len(l.records))
 		}
 		if w := rt.WriteCalls(); len(w) > 0 {
 			t.Errorf("calls that would have changed the runtime: %v", w)
@@ -105,7 +104,7 @@ func TestRuntimeRestart(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = client.Close() })
 		pods := rt.FillPods(3, 1)
-		l := New(client, Config{Period: time.Second, InspectConcurrency: 2, InspectTimeout: time.Second}, nil)
+		l := New(client, Config{Period: time.Second, RPCTimeout: time.Second}, nil)
 		begin := time.Now()
 		run(t, l)
 		synctest.Wait()
@@ -114,7 +113,7 @@ func TestRuntimeRestart(t *testing.T) {
 		rt.Kill()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != cri.CodeUnavailable {
+		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != string(cri.CodeUnavailable) {
 			t.Errorf("away: %+v", *s)
 		}
 		rt.RemovePod(pods[0].UID)

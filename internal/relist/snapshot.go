@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // Phase is a step of a relist.
@@ -18,124 +19,100 @@ const (
 	Inspecting
 )
 
-// recentLists is how many list times a snapshot remembers.
+// recentLists is the number of list times in a snapshot.
 const recentLists = 16
 
-// Snapshot is what the loop has done and is doing. It never changes; a new one
-// is published at every change of phase. Only the inspections that it points to
-// move on, by atomics.
+// Snapshot is the state of the loop. It never changes; the loop publishes a new
+// one at every change of phase. Its inspections are updated atomically.
 type Snapshot struct {
 	// Attempts counts the relists started.
 	Attempts uint64
-	// Phase is the phase under way, Start the start of the relist under way and
-	// PhaseStart that of the phase; both are zero between two relists.
+	// Phase is the phase of the relist under way, Start its start and PhaseStart the
+	// start of the phase. Both are zero between two relists.
 	Phase             Phase
 	Start, PhaseStart time.Time
-	// Early tells that a kubelet would have begun this relist before its period
-	// was over, too.
-	Early bool
-	// Period lies between the end of a relist and the start of the next; the one
-	// in force. Evented is true while the loop relies on events.
-	Period  time.Duration
+	// Period is the time from the end of a relist to the start of the next one.
+	Period time.Duration
+	// Evented is true while the loop relies on events.
 	Evented bool
-	// Trust is how far events told what relists found.
-	Trust Trust
-	// ListTime is the time of each list of the relist under way, as far as done.
-	ListSandboxes, ListContainers time.Duration
-	// Refused is set when the lists of the relist under way were streamed, since
-	// the kubelet's would be refused for their size.
-	Refused *cri.Error
-	// Inspections are those of the relist under way, nil before they begin.
-	Inspections []*Inspection
-	// LastSeen is the start of the last relist whose lists succeeded.
+	// Inspections are those of the relist under way in their order, nil before
+	// they begin. Extra are those made beside the one under way, as evidence.
+	Inspections, Extra []*Inspection
+	// LastSeen is the start of the last relist whose lists succeeded: the time that
+	// the kubelet's health check uses.
 	LastSeen time.Time
+	// First is true until the loop's first relist has ended, where a kubelet was
+	// running before: the kubelet inspected these pods long ago.
+	First bool
+	// Beside are the lists made for diagnosis while no relist lists.
+	Beside Listing
+	// Listed is the start of the last lists that succeeded, in a relist or beside.
+	Listed time.Time
+	// AnsweredSince is the end of the first lists that succeeded after a failure,
+	// or of the last ones that hung. Zero while lists fail, or never failed.
+	AnsweredSince time.Time
 	// Last is the last relist that ended, nil before the first.
 	Last *Result
 	// Failures counts the failed relists since the last successful one.
 	Failures int
-	// Lists are the times of both lists together in the recent successful
-	// relists, oldest first.
+	// Lists are the times of both lists in the recent successful pairs, oldest
+	// first.
 	Lists []time.Duration
 	// Reinspect counts the pods that wait for reinspection.
 	Reinspect int
-	// Discarded counts the events that were dropped because the channel was
-	// full, LastDiscard is when one last was.
+	// Discarded counts the events dropped because the channel was full.
+	// LastDiscard is the time of the last one.
 	Discarded   uint64
 	LastDiscard time.Time
-	// Counted is true once a relist has succeeded; the counts are its.
+	// Counted is true once lists have succeeded; the counts are the last ones'.
 	Counted     bool
 	RunningPods int
 	Containers  [cri.NumStates]int
 }
 
+// Listing is a pair of lists beside the relists.
+type Listing struct {
+	Phase             Phase
+	Start, PhaseStart time.Time
+	// Failures counts the failed pairs since a list last succeeded, Last is the
+	// last of them.
+	Failures int
+	Last     *Result
+}
+
 // Result is a relist that ended.
 type Result struct {
+	health.RelistResult
+
 	// Seq numbers the relists from 1.
 	Seq uint64
-	// Start is its start, Listed the end of its lists, End its end.
-	Start, Listed, End            time.Time
-	ListSandboxes, ListContainers time.Duration
-	// Err is why a list failed, nil when both succeeded. Err.Operation tells
-	// which.
-	Err *cri.Error
-	// Refused is why the kubelet's list would have failed where plegd's was
-	// streamed, nil when it was not.
-	Refused *cri.Error
-	// Serial is what the relist would have taken one call after another.
-	Serial time.Duration
-	// Changed counts the pods with events, Failed the inspections that failed.
-	Changed, Failed int
-	// Inspections holds every inspection of the relist, Hinted those that events
-	// had asked for since the one before.
-	Inspections, Hinted []*Inspection
-	// Again are those made once more, only to learn how the runtime answers now,
-	// of pods that had been answered late; those that were answered.
-	Again []*Inspection
-	// Early tells that a kubelet would have begun it before its period was over,
-	// too; Period is what was in force at its end.
-	Early  bool
-	Period time.Duration
+	// Listed is the end of its lists.
+	Listed time.Time
+	// Inspections holds every inspection of the relist.
+	Inspections []*Inspection
 }
 
-// Inspection is the inspection of one pod. Its fields but the atomic ones never
-// change.
+// Inspection is the inspection of one pod.
 type Inspection struct {
-	UID, Namespace, Name string
-	// Failures counts the failed inspections of the pod in a row before this one.
-	Failures int
-
-	call atomic.Pointer[inspectionCall]
-	done atomic.Pointer[InspectionResult]
+	state atomic.Pointer[inspectionState]
 }
 
-type inspectionCall struct {
-	op           cri.Operation
-	began, start time.Time
+type inspectionState struct {
+	health.PodInspection
+
+	began, ended bool
 }
 
-// InspectionResult is how an inspection ended.
-type InspectionResult struct {
-	// Start and End are when the first call began and the last one ended.
-	Start, End time.Time
-	// Operation is the last call made, LastCall its duration.
-	Operation cri.Operation
-	LastCall  time.Duration
-	// Cut is true when plegd's own deadline ended it: nobody knows how much
-	// longer the last call would have taken.
-	Cut bool
-	// Err is why it failed, nil when it succeeded.
-	Err *cri.Error
+func newInspection(p *pod, failures int) *Inspection {
+	i := &Inspection{}
+	i.state.Store(&inspectionState{PodInspection: health.PodInspection{
+		UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures,
+	}})
+	return i
 }
 
-// Progress returns the call under way, when the inspection began and when this
-// call did; ok is false when the inspection has not begun or has ended.
-func (i *Inspection) Progress() (op cri.Operation, began, call time.Time, ok bool) {
-	c := i.call.Load()
-	if c == nil || i.done.Load() != nil {
-		return "", time.Time{}, time.Time{}, false
-	}
-	return c.op, c.began, c.start, true
+// State returns the inspection as of now. Its CallStart is zero once it ended.
+func (i *Inspection) State() (p health.PodInspection, began, ended bool) {
+	s := i.state.Load()
+	return s.PodInspection, s.began, s.ended
 }
-
-// Result returns how the inspection ended, nil while it has not.
-func (i *Inspection) Result() *InspectionResult { return i.done.Load() }

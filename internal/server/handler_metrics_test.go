@@ -46,7 +46,7 @@ func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
 func BenchmarkScrape(b *testing.B) {
 	reg := exporter.NewRegistry(exporter.Build{})
 	m := exporter.NewMetrics(reg)
-	m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+	m.RelistDone(12*time.Millisecond, true)
 	src := viewtest.NewSource(viewtest.Unhealthy())
 	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
 	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Registerer: reg})

@@ -165,7 +165,7 @@ func TestTenScrapers(t *testing.T) {
 	}
 	for range 50 {
 		src.Set(viewtest.Unhealthy())
-		m.RelistDone(12*time.Millisecond, 21*time.Millisecond, true)
+		m.RelistDone(12*time.Millisecond, true)
 		src.Set(viewtest.Healthy())
 	}
 	wg.Wait()

@@ -375,12 +375,12 @@ func Events(s *health.Snapshot) string {
 	for _, n := range e.Received {
 		received += n
 	}
-	if received == 0 && e.Missed == 0 {
+	if received == 0 {
 		return out
 	}
 	out += fmt.Sprintf("; %d received", received)
 	if !e.LastEvent.IsZero() {
 		out += ", the last " + Age(s, e.LastEvent)
 	}
-	return out + fmt.Sprintf(", %d changes missed", e.Missed)
+	return out
 }

@@ -124,7 +124,7 @@ func TestBadUsage(t *testing.T) {
 		{name: "zero period", args: []string{"run", "--relist-period=0s"}, code: 2, says: []string{"--relist-period", "0s"}},
 		{name: "negative timeout", args: []string{"run", "--rpc-timeout=-1s"}, code: 2, says: []string{"--rpc-timeout", "-1s"}},
 		{name: "period above threshold", args: []string{"run", "--relist-period=5m"}, code: 2, says: []string{"--relist-period", "5m", "3m", "--relist-threshold"}},
-		{name: "no concurrency", args: []string{"run", "--inspect-concurrency=0"}, code: 2, says: []string{"--inspect-concurrency", "0"}},
+		{name: "too long", args: []string{"run", "--probe-period=1000h"}, code: 2, says: []string{"--probe-period", "1000h0m0s", "1h"}},
 		{name: "unknown log format", args: []string{"run", "--log.format=xml"}, code: 2, says: []string{"--log.format", "xml", "json", "console"}},
 		{name: "unknown log level", args: []string{"run", "--log.level=loud"}, code: 2, says: []string{"--log.level", "loud", "debug"}},
 		{name: "endpoint over TCP", args: []string{"run", "--runtime-endpoint=tcp://127.0.0.1:1"}, code: 2, says: []string{"--runtime-endpoint", "tcp://127.0.0.1:1", "unix://"}},

@@ -34,7 +34,7 @@ const slack = 4 * time.Second
 
 // TestFrozenWithLease: plegd is stopped in the middle of a thousand events. Pods
 // of other clients wait for its lease to run out at most, another subscriber
-// loses nothing, and plegd finds afterwards what it has missed.
+// loses nothing, and plegd catches up afterwards.
 func TestFrozenWithLease(t *testing.T) {
 	frozen, lease := freezeFor(t)
 	c := lab.NewContainerd(t, lab.ContainerdOptions{Version: lab.Containerd2})
@@ -60,16 +60,11 @@ func TestFrozenWithLease(t *testing.T) {
 	lab.Eventually(t, 30*time.Second, "the other subscriber has every event", func() error { return lacks(other.Events(), w.want()) })
 	lab.Eventually(t, 30*time.Second, "plegd has caught up", func() error {
 		s, err := p.Status()
-		if err == nil && (s.Events.Lapses == 0 || s.Events.Missed == 0) {
-			err = fmt.Errorf("%+v", s.Events)
-		}
 		if err == nil && (s.Pods.Containers["created"] != kept || s.Pods.Running == nil || *s.Pods.Running != w.running || s.State != "healthy") {
 			err = fmt.Errorf("%s, pods %+v; want %d created containers and %d running pods", s.State, s.Pods, kept, w.running)
 		}
 		return err
 	})
-	e := eventsOf(t, p)
-	lab.Report(t, "plegd stopped for %s: %d lapses, %d changes that no event told", frozen, e.Lapses, e.Missed)
 }
 
 // TestFrozenWithoutLease: the same plegd with a lease that outlasts its being

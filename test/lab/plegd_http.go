@@ -53,8 +53,6 @@ type Facts struct {
 		InUse    bool   `json:"in_use"`
 		FellBack bool   `json:"fell_back"`
 		Opened   uint64 `json:"opened"`
-		Missed   uint64 `json:"missed"`
-		Lapses   uint64 `json:"lapses"`
 	} `json:"events"`
 }
 

@@ -53,7 +53,7 @@ func (f *Source) Set(s health.Snapshot) {
 
 func fakeConfig() health.Config {
 	return health.Config{
-		RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute, InspectTimeout: 10 * time.Second,
+		RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute,
 	}
 }
 

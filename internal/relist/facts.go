@@ -1,0 +1,152 @@
+package relist
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// showBeside is the age from which a list beside the relists is shown as the one
+// under way.
+const showBeside = 500 * time.Millisecond
+
+// recentPods is the number of inspections that an estimate is made from.
+const recentPods = 8
+
+// Facts returns the state of the loop as of now: what plegd sees, and the relist
+// that the kubelet makes. timeout is the limit of one call.
+func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, health.Modelled) {
+	r := health.Relist{
+		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
+		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(now),
+	}
+	m := health.Modelled{LastSeen: s.LastSeen, BusySince: s.Start}
+	if s.Phase == Inspecting {
+		m.InspectingSince = s.PhaseStart
+	}
+	for _, i := range slices.Concat(s.Inspections, s.Extra) {
+		if p, began, ended := i.State(); began && !ended {
+			r.Inspecting = append(r.Inspecting, p)
+		}
+	}
+	slices.SortFunc(r.Inspecting, func(a, b health.PodInspection) int { return a.Start.Compare(b.Start) })
+	r.Inspecting = slices.Clone(r.Inspecting[:min(len(r.Inspecting), health.MaxPods)])
+	m.Inspecting, m.EndsBy = s.remaining(now, timeout)
+	if last := s.Last; last != nil {
+		r.Last = &last.RelistResult
+		r.Slowest = slowest(last.Inspections, health.MaxPods, false)
+		r.Failing = slowest(last.Inspections, health.MaxPods, true)
+	}
+	r.Failing = append(slowest(s.Extra, health.MaxPods, true), r.Failing...)
+	r.Failing = r.Failing[:min(len(r.Failing), health.MaxPods)]
+	switch b := s.Beside; {
+	case b.Failures > 0 && s.Failures == 0:
+		r.Failures, r.Last = b.Failures, &b.Last.RelistResult
+	case s.Failures > 0 && s.Listed.After(s.Last.Start): // a later list beside the relists succeeded
+		r.Failures = 0
+	}
+	return r, m
+}
+
+// inFlight returns the relist under way, nil between two: a list, in the relist or
+// beside it, or else the inspections.
+func (s *Snapshot) inFlight(now time.Time) *health.InFlight {
+	phases := []health.Phase{"", health.PhaseListPodSandbox, health.PhaseListContainers, health.PhaseInspect}
+	listing := s.Phase == ListingSandboxes || s.Phase == ListingContainers
+	if b := s.Beside; b.Phase != Idle && now.Sub(b.PhaseStart) >= showBeside {
+		if !listing || b.PhaseStart.Before(s.PhaseStart) {
+			return &health.InFlight{Start: b.Start, Phase: phases[b.Phase], PhaseStart: b.PhaseStart}
+		}
+	}
+	if s.Phase == Idle {
+		return nil
+	}
+	in := &health.InFlight{
+		Start: s.Start, Phase: phases[s.Phase], PhaseStart: s.PhaseStart, Pods: len(s.Inspections),
+	}
+	for _, i := range s.Inspections {
+		if _, _, ended := i.State(); ended {
+			in.Inspected++
+		}
+	}
+	return in
+}
+
+// remaining returns the number of inspections that have not ended, and when the last
+// of them ends: by the mean of the recent ones, or if the one under way is stuck
+// with the whole timeout for each. Zero without inspections.
+func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by time.Time) {
+	var recent []time.Duration
+	var current health.PodInspection
+	for _, i := range s.Inspections {
+		switch p, began, ended := i.State(); {
+		case ended:
+			recent = append(recent, p.Duration)
+		default:
+			if n++; began {
+				current = p
+			}
+		}
+	}
+	if n == 0 {
+		return 0, by
+	}
+	call := orElse(current.CallStart, now)
+	if len(recent) == 0 || now.Sub(call) >= stuckAfter {
+		return n, call.Add(time.Duration(n) * timeout)
+	}
+	var sum time.Duration
+	recent = recent[max(0, len(recent)-recentPods):]
+	for _, d := range recent {
+		sum += d
+	}
+	mean := sum / time.Duration(len(recent))
+	first := orElse(current.Start, now).Add(max(mean, now.Sub(orElse(current.Start, now))))
+	return n, first.Add(time.Duration(n-1) * mean)
+}
+
+func orElse(t, other time.Time) time.Time {
+	if t.IsZero() {
+		return other
+	}
+	return t
+}
+
+// Pods counts the pods and containers of the last lists, nil before the first.
+func (s *Snapshot) Pods() *health.Pods {
+	if !s.Counted {
+		return nil
+	}
+	p := &health.Pods{Running: s.RunningPods, Containers: map[string]int{}}
+	for state, n := range s.Containers {
+		p.Containers[cri.State(state).String()] = n
+	}
+	return p
+}
+
+// Slowest returns the n slowest inspections of a relist, the slowest first.
+func (r *Result) Slowest(n int) []health.PodInspection { return slowest(r.Inspections, n, false) }
+
+// slowest returns the n slowest inspections, or failed inspections, that ended. It
+// does not sort them all: a burst has thousands.
+func slowest(of []*Inspection, n int, failed bool) (out []health.PodInspection) {
+	for _, i := range of {
+		p, _, ended := i.State()
+		if !ended || failed && p.Err == nil {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(out, p, func(a, b health.PodInspection) int {
+			if a.Duration >= b.Duration {
+				return -1
+			}
+			return 1
+		})
+		if at < n {
+			out = slices.Insert(out, at, p)
+			out = out[:min(len(out), n)]
+		}
+	}
+	return out
+}

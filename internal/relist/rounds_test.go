@@ -1,0 +1,378 @@
+package relist
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/cri"
+)
+
+// both are the loop and the obvious kubelet on one runtime.
+type both struct {
+	*world
+	k       *kubelet
+	l       *Loop
+	begin   time.Time
+	mu      sync.Mutex
+	settled []string
+}
+
+// watchBoth runs both until the test ends. later is how much later the kubelet begins.
+func watchBoth(t *testing.T, w *world, later time.Duration, cfg Config) *both {
+	cfg.Period, cfg.RPCTimeout = time.Second, 2*time.Minute
+	b := &both{world: w, k: &kubelet{rt: w}, l: New(w, cfg, nil), begin: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { _ = b.l.Run(ctx) })
+	done.Go(func() { time.Sleep(later); b.k.run(ctx) })
+	done.Go(func() {
+		last := ""
+		for {
+			select {
+			case e := <-b.l.Events():
+				if at := stamp(time.Now()) + " " + e.PodUID; at != last { // several events of a pod are one
+					last = at
+					b.mu.Lock()
+					b.settled = append(b.settled, at)
+					b.mu.Unlock()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return b
+}
+
+// to lets time pass until d after the begin, and compares both four times a second.
+func (b *both) to(d time.Duration, within time.Duration) (worst time.Duration) {
+	for time.Since(b.begin) < d {
+		time.Sleep(250*time.Millisecond + 7*time.Microsecond)
+		synctest.Wait()
+		b.k.mu.Lock()
+		seen := b.k.seen
+		b.k.mu.Unlock()
+		if seen.IsZero() {
+			continue
+		}
+		diff := seen.Sub(b.l.Snapshot().LastSeen).Abs()
+		if worst = max(worst, diff); diff > within {
+			b.t.Fatalf("%s: the kubelet's last seen is %s, the loop's %s", time.Since(b.begin), stamp(seen), stamp(b.l.Snapshot().LastSeen))
+		}
+	}
+	return worst
+}
+
+func (b *both) age() time.Duration { return time.Since(b.l.Snapshot().LastSeen) }
+
+// TestRandomHistories: the same last seen at every moment, and every pod settled at
+// the same moment, over random histories.
+func TestRandomHistories(t *testing.T) {
+	n := 60
+	if s := os.Getenv("HISTORIES"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
+	total, rounds, stuck := 0, uint64(0), 0
+	for seed := range n {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 1))
+			w := newWorld(t)
+			w.add(3 + r.IntN(20))
+			b := watchBoth(t, w, 0, Config{})
+			number := 1000
+			releases := map[string]time.Time{}
+			for time.Since(b.begin) < 20*time.Minute {
+				b.to(time.Since(b.begin)+time.Duration(r.IntN(3000))*time.Millisecond, 0)
+				for key, at := range releases {
+					if time.Now().After(at) {
+						w.release(key)
+						synctest.Wait() // both have what it was until now
+						delete(releases, key)
+					}
+				}
+				uids := slices.Sorted(maps.Keys(w.pods))
+				pick := ""
+				if len(uids) > 0 {
+					pick = uids[r.IntN(len(uids))]
+				}
+				for range r.IntN(4) {
+					w.set(func() {
+						switch r.IntN(6) {
+						case 0, 1:
+							number++
+							uid := fmt.Sprintf("pod%d", number)
+							w.pods[uid] = &worldPod{uid: uid, created: int64(number), state: cri.StateRunning}
+						case 2:
+							delete(w.pods, pick)
+						default:
+							if p := w.pods[pick]; p != nil {
+								p.state = []cri.State{cri.StateRunning, cri.StateExited}[r.IntN(2)]
+							}
+						}
+					})
+				}
+				hang := func(key string, most int) {
+					w.hang(key)
+					releases[key] = time.Now().Add(time.Duration(1+r.IntN(most)) * time.Second)
+					stuck++
+				}
+				key := func() string {
+					return []string{pick, pick, string(cri.OpListContainers), string(cri.OpListPodSandbox), string(cri.OpContainerStatus), string(cri.OpPodSandboxStatus)}[r.IntN(6)]
+				}
+				switch r.IntN(40) {
+				case 0:
+					hang(pick, 300)
+				case 1:
+					hang(key(), 200)
+				case 2, 3:
+					w.set(func() { w.slow[key()] = time.Duration(r.IntN(3000)) * time.Millisecond })
+				case 4, 5, 6:
+					w.set(func() { clear(w.slow) })
+				case 7:
+					w.set(func() { w.fails[key()] = true })
+				case 8, 9, 10:
+					w.set(func() { clear(w.fails) })
+				}
+			}
+			b.k.mu.Lock()
+			defer b.k.mu.Unlock()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			total += len(b.k.settled)
+			rounds += b.l.Snapshot().Attempts
+			slices.Sort(b.k.settled)
+			slices.Sort(b.settled)
+			if diff := cmp.Diff(b.k.settled, b.settled); diff != "" {
+				t.Errorf("seed %d: pods settled by the kubelet (-) and the loop (+): %s", seed, diff)
+				for _, s := range [][]string{b.k.settled, b.settled} {
+					t.Log(slices.DeleteFunc(slices.Clone(s), func(x string) bool { return !strings.Contains(x, "pod1098") }))
+				}
+			}
+		})
+	}
+	t.Logf("%d histories of 20 min: %d rounds, %d pods settled, %d hangs", n, rounds, total, stuck)
+}
+
+// TestSlowPods: 200 pods that change at once and take a second each. The countdown
+// is right from the first pods on.
+func TestSlowPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(200)
+		b := watchBoth(t, w, 0, Config{})
+		b.to(10*time.Second+500*time.Millisecond, 0)
+		w.set(func() {
+			w.slow[string(cri.OpContainerStatus)] = time.Second
+			for _, p := range w.pods {
+				p.state = cri.StateExited
+			}
+		})
+		for d := 15 * time.Second; d < 208*time.Second; d += 24 * time.Second {
+			b.to(d, 0)
+			n, about := b.l.Snapshot().remaining(time.Now(), 2*time.Minute)
+			t.Logf("%s: %d remain until about %s", d, n, about.Sub(b.begin))
+			if end := about.Sub(b.begin); end < 210*time.Second || end > 213*time.Second {
+				t.Errorf("%s: the round is to end at %s", d, end)
+			}
+			if time.Since(b.l.Snapshot().Listed) > 2*time.Second {
+				t.Errorf("%s: no lists for %s", d, time.Since(b.l.Snapshot().Listed))
+			}
+		}
+		if b.age() < 3*time.Minute {
+			t.Error(b.age())
+		}
+		b.to(220*time.Second, 0)
+		if b.age() > 2*time.Second {
+			t.Error(b.age())
+		}
+	})
+}
+
+// TestTwoStuckPods: two pods that hang for good cost 2 min each in every round.
+func TestTwoStuckPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(10)
+		b := watchBoth(t, w, 0, Config{})
+		b.to(10*time.Second+500*time.Millisecond, 0)
+		w.hang("pod003")
+		w.hang("pod007")
+		w.set(func() { w.pods["pod003"].state, w.pods["pod007"].state = cri.StateExited, cri.StateExited })
+		for _, d := range []time.Duration{12, 20, 40, 100, 140, 200, 249, 253, 400} {
+			b.to(d*time.Second, 0)
+			r, m := b.l.Snapshot().Facts(time.Now(), 2*time.Minute)
+			if d == 20 && (len(r.Inspecting) != 2 || m.Inspecting != 2 || m.EndsBy.Sub(b.begin) != 251*time.Second) {
+				t.Errorf("%d s: %+v %+v", d, r, m)
+			}
+			if d == 40 && len(r.Failing) != 1 {
+				t.Errorf("%d s: %+v %+v", d, r, m)
+			}
+		}
+		w.release("pod003")
+		w.release("pod007")
+		b.to(420*time.Second, 0)
+		if b.age() > 2*time.Second {
+			t.Error(b.age())
+		}
+	})
+}
+
+// TestRemovedWhileStuck: a pod goes while its inspection hangs. If that lets the call
+// go, the round ends; if not, the call lasts as long as the kubelet's own.
+func TestRemovedWhileStuck(t *testing.T) {
+	for _, released := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.add(10)
+			b := watchBoth(t, w, 0, Config{})
+			b.to(10*time.Second+500*time.Millisecond, 0)
+			w.hang("pod003")
+			w.set(func() { w.pods["pod003"].state = cri.StateExited })
+			oldest := time.Duration(0)
+			for d := 12; d < 400; d++ {
+				if d == 41 {
+					w.set(func() { delete(w.pods, "pod003") })
+					if released {
+						w.release("pod003")
+					}
+				}
+				b.to(time.Duration(d)*time.Second, 0)
+				oldest = max(oldest, b.age())
+			}
+			t.Logf("released %t: the oldest last seen is %s", released, oldest.Round(time.Second))
+			if released && oldest > 32*time.Second || oldest > 123*time.Second {
+				t.Error(oldest)
+			}
+		})
+	}
+}
+
+// TestListHangsDuringInspections: seen within a period, and the kubelet's own list
+// hangs only from the end of its inspections on.
+func TestListHangsDuringInspections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(10)
+		b := watchBoth(t, w, 0, Config{})
+		b.to(10*time.Second+500*time.Millisecond, 0)
+		w.hang("pod003")
+		w.set(func() { w.pods["pod003"].state = cri.StateExited })
+		b.to(20*time.Second, 0)
+		w.hang(string(cri.OpListContainers))
+		b.to(22*time.Second, 0)
+		s := b.l.Snapshot()
+		if s.Beside.Phase != ListingContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Phase != Inspecting {
+			t.Errorf("%+v", s.Beside)
+		}
+		b.to(50*time.Second, 0)
+		w.release("pod003")
+		b.to(60*time.Second, 0)
+		if s = b.l.Snapshot(); s.Phase != ListingContainers || s.Beside.Phase != ListingContainers {
+			t.Errorf("%d %+v", s.Phase, s.Beside)
+		}
+		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.PhaseStart).Round(time.Second))
+		b.to(100*time.Second, 0)
+		w.release(string(cri.OpListContainers))
+		b.to(110*time.Second, 0)
+		if b.age() > 2*time.Second {
+			t.Error(b.age())
+		}
+	})
+}
+
+// TestOtherPhase: beside a kubelet whose loop has another phase, how far apart are
+// the two in the same history?
+func TestOtherPhase(t *testing.T) {
+	var diffs []time.Duration
+	for i := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.add(20)
+			b := watchBoth(t, w, time.Duration(i)*100*time.Millisecond, Config{})
+			r := rand.New(rand.NewPCG(uint64(i), 2))
+			for d := 10 * time.Second; d < 600*time.Second; d += time.Duration(5+r.IntN(40)) * time.Second {
+				diffs = append(diffs, b.to(d, time.Hour))
+				w.set(func() {
+					clear(w.slow)
+					w.slow[string(cri.OpContainerStatus)] = time.Duration(r.IntN(400)) * time.Millisecond
+					for _, p := range w.pods {
+						if r.IntN(3) == 0 {
+							p.state = cri.StateRunning + cri.StateExited - p.state
+						}
+					}
+				})
+			}
+		})
+	}
+	slices.Sort(diffs)
+	t.Logf("largest difference in each of %d steps: median %s, 90 %%: %s, largest %s", len(diffs), diffs[len(diffs)/2].Round(time.Millisecond), diffs[len(diffs)*9/10].Round(time.Millisecond), diffs[len(diffs)-1].Round(time.Millisecond))
+}
+
+// TestRestart: a kubelet that restarts gives up its relist, and has seen nothing.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(10)
+		b := watchBoth(t, w, 0, Config{})
+		b.to(10*time.Second+500*time.Millisecond, 0)
+		w.hang("pod003")
+		w.set(func() { w.pods["pod003"].state = cri.StateExited })
+		b.to(40*time.Second, 0)
+		w.release("pod003")
+		w.hang("pod010")
+		b.l.Restart()
+		synctest.Wait()
+		if s := b.l.Snapshot(); time.Since(s.LastSeen) > 0 || len(s.Inspections) != 10 || inspected(s) != 0 {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(10 * time.Second)
+		w.release("pod010")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if b.age() > 2*time.Second {
+			t.Error(b.age())
+		}
+	})
+}
+
+// TestBeganWithinAHang: the first relist of a loop that began while the kubelet hung
+// in an inspection is marked.
+func TestBeganWithinAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(10)
+		w.hang("pod003")
+		b := watchBoth(t, w, 0, Config{KubeletRuns: true})
+		b.to(40*time.Second, time.Second)
+		if s := b.l.Snapshot(); !s.First || !s.LastSeen.Equal(b.begin) {
+			t.Errorf("%+v", s)
+		}
+		w.release("pod003")
+		b.to(45*time.Second, time.Second)
+		if s := b.l.Snapshot(); s.First {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func inspected(s *Snapshot) (n int) {
+	for _, i := range s.Inspections {
+		if _, _, ended := i.State(); ended {
+			n++
+		}
+	}
+	return n
+}
