@@ -57,14 +57,6 @@ func (m *Model) RemoveCondition(conditionType string) {
 	m.runtime.conditions = without(m.runtime.conditions, conditionType)
 }
 
-// SetCNILoadStatus sets what containerd's verbose Status says under
-// lastCNILoadStatus; "OK" is good.
-func (m *Model) SetCNILoadStatus(s string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.runtime.cniLoadStatus = s
-}
-
 // SetNetworkReady sets NetworkReady and lastCNILoadStatus as containerd shows
 // them with and without a CNI configuration.
 func (m *Model) SetNetworkReady(ready bool) {

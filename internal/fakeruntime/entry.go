@@ -18,7 +18,6 @@ const (
 
 	annotationConfigSeen   = "kubernetes.io/config.seen"
 	annotationConfigSource = "kubernetes.io/config.source"
-	annotationConfigHash   = "kubernetes.io/config.hash"
 
 	annotationContainerHash    = "io.kubernetes.container.hash"
 	annotationRestartCount     = "io.kubernetes.container.restartCount"
@@ -47,10 +46,6 @@ func (m *Model) sandboxEntry(p *pod, attempt uint32) *runtimeapi.PodSandbox {
 	annotations := maps.Clone(p.spec.Annotations)
 	annotations[annotationConfigSeen] = p.seen
 	annotations[annotationConfigSource] = "api"
-	if p.spec.Static {
-		annotations[annotationConfigSource] = "file"
-		annotations[annotationConfigHash] = m.newID()[:32]
-	}
 	return &runtimeapi.PodSandbox{
 		Id: m.newID(),
 		Metadata: &runtimeapi.PodSandboxMetadata{

@@ -11,9 +11,6 @@ import (
 
 // What containerd's event queues hold.
 const (
-	// sharedQueue is the one queue of containerd 1.7 (internal/cri/server,
-	// containerEventsChan).
-	sharedQueue = 1000
 	// subscriberQueue is each subscriber's in containerd 2.x (internal/eventq).
 	subscriberQueue = 100
 	// keptFor is how long containerd 2.x keeps events for the first subscriber.
@@ -28,16 +25,12 @@ type eventQueue struct {
 	like Like
 	subs []*subscriber // in the order in which they came
 	lost bool
-	// kept are events that nobody has been told of: in the shared queue, or for
-	// the first subscriber.
+	// kept are events for the first subscriber.
 	kept []keptEvent
 	// held are events that wait for a subscriber to read. In containerd 2.x each
 	// of them is a call that does not return.
 	held []*runtimeapi.ContainerEventResponse
-	// waiting are the subscribers that wait at the shared queue, in the order in
-	// which they are served; those that have gone included.
-	waiting []*subscriber
-	tell    notifier
+	tell notifier
 }
 
 type keptEvent struct {
@@ -92,41 +85,20 @@ func (q *eventQueue) heldUp() int {
 func (q *eventQueue) wanted() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch q.like {
-	case LikeContainerd17, LikeContainerd2:
-		return !q.lost
-	}
-	return !q.lost && len(q.subs) > 0
+	return !q.lost && (q.like == LikeContainerd2 || len(q.subs) > 0)
 }
 
 func (q *eventQueue) send(e *runtimeapi.ContainerEventResponse) {
 	q.mu.Lock()
-	switch {
-	case q.like == LikeContainerd17:
-		q.share(e)
-	case q.like == LikeContainerd2 && len(q.subs) == 0:
+	if q.like == LikeContainerd2 && len(q.subs) == 0 {
 		q.forget()
 		q.kept = append(q.kept, keptEvent{event: e, at: time.Now()})
-	default:
+	} else {
 		q.held = append(q.held, e)
 		q.move()
 	}
 	q.mu.Unlock()
 	q.tell.notify()
-}
-
-// share hands an event to the subscriber that has waited longest, whether it is
-// still there or not, or else puts it into the shared queue.
-func (q *eventQueue) share(e *runtimeapi.ContainerEventResponse) {
-	if len(q.waiting) > 0 {
-		s := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		s.push(e)
-		return
-	}
-	if len(q.kept) < sharedQueue {
-		q.kept = append(q.kept, keptEvent{event: e})
-	}
 }
 
 // forget drops what was kept for the first subscriber too long.
@@ -166,7 +138,7 @@ func (q *eventQueue) end() {
 func (q *eventQueue) become(l Like) {
 	q.end()
 	q.mu.Lock()
-	q.like, q.kept, q.held, q.waiting = l, nil, nil, nil
+	q.like, q.kept, q.held = l, nil, nil
 	q.mu.Unlock()
 	q.tell.notify()
 }
@@ -200,8 +172,6 @@ func (q *eventQueue) next(ctx context.Context, s *subscriber) (*runtimeapi.Conta
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			// At the shared queue it still waits: nobody told the queue that it
-			// has gone, so the next event goes to it, and is lost.
 			return nil, ctx.Err()
 		}
 	}
@@ -219,10 +189,6 @@ func (q *eventQueue) take(s *subscriber) (e *runtimeapi.ContainerEventResponse, 
 		q.tell.notify()
 	case s.ended:
 		ended = true
-	case q.like == LikeContainerd17 && len(q.kept) > 0:
-		e, q.kept = q.kept[0].event, q.kept[1:]
-	case q.like == LikeContainerd17 && !slices.Contains(q.waiting, s):
-		q.waiting = append(q.waiting, s)
 	}
 	return e, ended
 }

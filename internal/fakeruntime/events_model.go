@@ -52,9 +52,3 @@ func (m *Model) AwaitSubscribers(ctx context.Context, n int) error {
 // return; the model's own changes are made all the same, so that a test decides
 // what happens. It is 0 where nobody holds up anybody.
 func (m *Model) HeldUp() int { return m.events.heldUp() }
-
-// AwaitHeldUp waits until the number of events that are held up is what a test
-// waits for.
-func (m *Model) AwaitHeldUp(ctx context.Context, holds func(n int) bool) error {
-	return m.events.tell.await(ctx, func() bool { return holds(m.events.heldUp()) })
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,47 +135,6 @@ func TestEventStreamsDeadlineIsTheServers(t *testing.T) {
 		synctest.Wait()
 		if n := rt.Subscribers(); n != 0 {
 			t.Errorf("%d subscribers after the deadline, want none", n)
-		}
-	})
-}
-
-func TestEventsOfContainerd17AreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := start(t, fakeruntime.Options{Like: fakeruntime.LikeContainerd17})
-		client := connect(t, rt)
-		send(rt, 1, 1010) // nobody listens: 1,000 are kept, the rest is lost
-		first := subscribe(t.Context(), t, rt, client)
-		want(t, first, 1, 1000)
-		secondCtx, cancel := context.WithCancel(t.Context())
-		second := subscribe(secondCtx, t, rt, client)
-		got := make(chan string, 100)
-		for i, s := range []eventStream{first, second} {
-			go func() {
-				for e, err := s.Recv(); err == nil; e, err = s.Recv() {
-					got <- strconv.Itoa(i) + ":" + e.ContainerId
-				}
-			}()
-		}
-		synctest.Wait() // both wait at the queue, the first in front
-		send(rt, 1, 1)
-		synctest.Wait()
-		send(rt, 2, 2)
-		synctest.Wait()
-		send(rt, 3, 3)
-		synctest.Wait()
-		// One that has gone takes an event with it, if it is its turn.
-		cancel()
-		synctest.Wait()
-		for i := 4; i <= 6; i++ {
-			send(rt, i, i)
-			synctest.Wait()
-		}
-		var all []string
-		for len(got) > 0 {
-			all = append(all, <-got)
-		}
-		if !slices.Equal(all, []string{"0:1", "1:2", "0:3", "0:5", "0:6"}) {
-			t.Errorf("subscriber and event: %q; want each event once, 4 lost", all)
 		}
 	})
 }

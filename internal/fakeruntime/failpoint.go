@@ -2,7 +2,10 @@ package fakeruntime
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,12 +20,12 @@ const (
 	kindDelay kind = "delay"
 	kindHang  kind = "hang"
 	kindPanic kind = "panic"
-	// What an answer can be made into.
+	// Of an answer.
 	kindOversize kind = "oversize"
 	kindEmpty    kind = "empty"
 	kindGarbage  kind = "garbage" // also on the socket
 	kindNotReady kind = "notready"
-	// What a stream of several messages can be made into.
+	// Of a stream of several messages.
 	kindBreakOff kind = "breakoff"
 	kindRepeat   kind = "repeat"
 	kindEndless  kind = "endless"
@@ -39,16 +42,32 @@ const (
 	kindFreeze       kind = "freeze"
 )
 
-// The names that stand in place of a call's in a failpoint.
+var (
+	callKinds = []kind{
+		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage,
+		kindNotReady, kindBreakOff, kindRepeat, kindEndless, kindFlood, kindUnended,
+	}
+	socketKinds = []kind{
+		kindOff, kindNoAccept, kindClose, kindNoSettings, kindSettingsOnly, kindSpeakSecond, kindDrip,
+		kindGarbage, kindHTTP1, kindFreeze,
+	}
+)
+
+func (k kind) ofCalls() bool  { return slices.Contains(callKinds, k) }
+func (k kind) ofSocket() bool { return slices.Contains(socketKinds, k) }
+
+// lasting reports whether a socket's fault is a state that no connection uses up.
+func (k kind) lasting() bool { return k == kindNoAccept || k == kindFreeze || k == kindDrip }
+
+// Names in place of a call's.
 const (
 	// AnyRPC matches every call that has no failpoint of its own.
 	AnyRPC = "*"
-	// Socket is the pseudo-call of the faults below gRPC.
+	// Socket has the faults below gRPC.
 	Socket = "socket"
 )
 
-// Term is one step of a failpoint: what is to happen, and how often before the
-// next step's turn comes. Make one with Off, Error, Hang and the others.
+// Term is one step of a failpoint: its effect, and how often it applies before the next.
 type Term struct {
 	kind  kind
 	count int // 0: for ever
@@ -58,9 +77,8 @@ type Term struct {
 	size  int
 }
 
-// Times returns the term with a count: it applies to n calls (on the socket: n
-// connections), then the next term does, or none if it is the last. It panics if
-// n is not positive.
+// Times returns the term with a count of calls or connections; then the next term
+// applies. It panics if n is not positive.
 func (t Term) Times(n int) Term {
 	if n < 1 {
 		panic(fmt.Sprintf("fakeruntime: Times(%d): want 1 or more", n))
@@ -77,32 +95,25 @@ func Error(code codes.Code, message string) Term {
 	return Term{kind: kindError, code: code, text: message}
 }
 
-// Delay answers after a time, whatever becomes of the failpoint meanwhile.
+// Delay answers after a time, also if the failpoint changes.
 func Delay(d time.Duration) Term { return Term{kind: kindDelay, pause: d} }
 
-// Hang does not answer until the call ends, the failpoint changes (the call then
-// meets what stands there now), or the server stops.
+// Hang does not answer until the call ends, the failpoint changes, or the server stops.
 func Hang() Term { return Term{kind: kindHang} }
 
-// Panic lets the handler panic. A panic kills a real runtime (containerd and
-// CRI-O recover none), so every connection is cut as by the death of the process,
-// and the listener continues as if the runtime had been restarted at once.
+// Panic cuts every connection, as a panic kills a real runtime; the listener continues.
 func Panic() Term { return Term{kind: kindPanic} }
 
-// Oversize pads the answer (of a stream: each message) to this many bytes on the
-// wire, with a field that no reader knows. An answer that is larger stays as it is.
+// Oversize pads the answer, or each message of a stream, to this many bytes.
 func Oversize(bytes int) Term { return Term{kind: kindOversize, size: bytes} }
 
-// Empty answers with a message in which nothing is set; a stream ends at once
-// with EOF.
+// Empty answers with an empty message; a stream ends at once with EOF.
 func Empty() Term { return Term{kind: kindEmpty} }
 
-// Garbage answers with bytes that are no valid message; on the socket with bytes
-// that are not HTTP/2.
+// Garbage answers with bytes that are no valid message, or no HTTP/2.
 func Garbage() Term { return Term{kind: kindGarbage} }
 
-// NotReady makes Status say that a condition (runtimeapi.RuntimeReady,
-// runtimeapi.NetworkReady) is false. It changes no other call.
+// NotReady makes a condition of Status false.
 func NotReady(condition string) Term { return Term{kind: kindNotReady, text: condition} }
 
 // BreakOff ends a stream with Unavailable after this many messages.
@@ -111,37 +122,31 @@ func BreakOff(messages int) Term { return Term{kind: kindBreakOff, size: message
 // Repeat sends each message of a stream twice.
 func Repeat() Term { return Term{kind: kindRepeat} }
 
-// Endless sends a stream's last message again and again until the call ends.
+// Endless repeats a stream's last message until the call ends.
 func Endless() Term { return Term{kind: kindEndless} }
 
-// Flood continues after a streaming list's last message with items that are not
-// there, new ones in every message, until the call ends.
+// Flood continues a streaming list with invented items until the call ends.
 func Flood() Term { return Term{kind: kindFlood} }
 
-// Unended sends all messages of a stream and does not end it until the call ends.
+// Unended sends all messages of a stream and does not end it.
 func Unended() Term { return Term{kind: kindUnended} }
 
-// NoAccept stops accepting: connects succeed and wait in the queue, as when a
-// runtime is out of file descriptors. Open connections go on.
+// NoAccept stops accepting: connects wait in the queue. Open connections continue.
 func NoAccept() Term { return Term{kind: kindNoAccept} }
 
 // Close accepts and closes at once.
 func Close() Term { return Term{kind: kindClose} }
 
-// NoSettings accepts and reads and never says anything.
+// NoSettings accepts and reads and never sends anything.
 func NoSettings() Term { return Term{kind: kindNoSettings} }
 
 // SettingsOnly sends HTTP/2 SETTINGS and nothing after.
 func SettingsOnly() Term { return Term{kind: kindSettingsOnly} }
 
-// SpeakSecond puts cmux in front of the gRPC server, with CRI-O's matchers: the
-// server sends nothing until it has read the client's preface and SETTINGS,
-// answers no frame but SETTINGS before the first HEADERS, serves gRPC only with
-// the content type "application/grpc", and answers GET /info over HTTP/1.1. It
-// is no fault.
+// SpeakSecond puts cmux in front of the gRPC server, as CRI-O does: see mux. It is no fault.
 func SpeakSecond() Term { return Term{kind: kindSpeakSecond} }
 
-// Drip lets the server's bytes trickle: so many, then a pause.
+// Drip sends so many bytes at a time, with pauses.
 func Drip(bytes int, interval time.Duration) Term {
 	return Term{kind: kindDrip, size: bytes, pause: interval}
 }
@@ -149,31 +154,50 @@ func Drip(bytes int, interval time.Duration) Term {
 // HTTP1 answers as an HTTP/1.1 server does.
 func HTTP1() Term { return Term{kind: kindHTTP1} }
 
-// Freeze accepts nothing and reads and writes nothing on open connections
-// either, as a process under SIGSTOP. Bytes that the kernel has taken arrive.
+// Freeze accepts, reads and writes nothing, as a process under SIGSTOP.
 func Freeze() Term { return Term{kind: kindFreeze} }
 
 // String returns the term as ParseFailpoints reads it.
 func (t Term) String() string {
-	s := string(t.kind)
+	argument := ""
 	switch t.kind {
 	case kindError:
-		s += "(" + t.code.String()
+		argument = t.code.String()
 		if t.text != "" {
-			s += ": " + t.text
+			argument += ": " + t.text
 		}
-		s += ")"
 	case kindDelay:
-		s += "(" + t.pause.String() + ")"
+		argument = t.pause.String()
 	case kindOversize, kindBreakOff:
-		s += "(" + strconv.Itoa(t.size) + ")"
+		argument = strconv.Itoa(t.size)
 	case kindNotReady:
-		s += "(" + t.text + ")"
+		argument = t.text
 	case kindDrip:
-		s += "(" + strconv.Itoa(t.size) + "," + t.pause.String() + ")"
+		argument = strconv.Itoa(t.size) + "," + t.pause.String()
+	}
+	s := string(t.kind)
+	if argument != "" {
+		s += "(" + argument + ")"
 	}
 	if t.count > 0 {
 		s = strconv.Itoa(t.count) + "*" + s
 	}
 	return s
+}
+
+// Failpoints are the terms by name: of a call (ListContainers), of every other call
+// (AnyRPC) and of the connections (Socket).
+type Failpoints map[string][]Term
+
+// String returns the failpoints as ParseFailpoints reads them, sorted by name.
+func (f Failpoints) String() string {
+	var parts []string
+	for _, rpc := range slices.Sorted(maps.Keys(f)) {
+		terms := make([]string, len(f[rpc]))
+		for i, t := range f[rpc] {
+			terms[i] = t.String()
+		}
+		parts = append(parts, rpc+"="+strings.Join(terms, "->"))
+	}
+	return strings.Join(parts, ";")
 }

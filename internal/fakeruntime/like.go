@@ -23,10 +23,7 @@ const (
 	// LikeContainerd16 has no event stream, no streaming lists and no
 	// RuntimeConfig: Unimplemented.
 	LikeContainerd16 Like = "containerd-1.6"
-	// LikeContainerd17 has one queue of 1,000 events for all subscribers: each
-	// event goes to one of them, a subscriber that has gone takes one more with
-	// it, and what does not fit into the queue is lost. Neither streaming lists
-	// nor RuntimeConfig.
+	// LikeContainerd17 has neither streaming lists nor RuntimeConfig.
 	LikeContainerd17 Like = "containerd-1.7"
 	// LikeContainerd2 hands each event to each subscriber, to the first one also
 	// what came up to five minutes before it. One that does not read stops all

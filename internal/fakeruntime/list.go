@@ -6,16 +6,17 @@ import (
 
 // The lists hand out the entries themselves: entries are replaced and never
 // changed, so a list costs one slice of pointers however long marshalling takes.
-// The order is shuffled each time, since a runtime that walks a map has none. They
-// serve Snapshot and the streaming lists; the unary ones are in wire.go.
+// The order is shuffled each time, since a runtime that walks a map has none.
 
 func (m *Model) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*runtimeapi.PodSandbox, 0, len(m.sandboxes.list)+len(m.rawSandboxes))
-	for _, s := range m.sandboxes.list {
-		if sandboxMatches(f, s.entry) {
-			out = append(out, s.entry)
+	out := make([]*runtimeapi.PodSandbox, 0, len(m.sandboxes)+len(m.rawSandboxes))
+	for _, p := range m.pods { // in the same order for the same seed
+		for _, s := range p.sandboxes {
+			if sandboxMatches(f, s.entry) {
+				out = append(out, s.entry)
+			}
 		}
 	}
 	for _, s := range m.rawSandboxes {
@@ -30,10 +31,12 @@ func (m *Model) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodS
 func (m *Model) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*runtimeapi.Container, 0, len(m.containers.list)+len(m.rawContainers))
-	for _, c := range m.containers.list {
-		if containerMatches(f, c.entry) {
-			out = append(out, c.entry)
+	out := make([]*runtimeapi.Container, 0, len(m.containers)+len(m.rawContainers))
+	for _, p := range m.pods {
+		for _, c := range p.containers {
+			if containerMatches(f, c.entry) {
+				out = append(out, c.entry)
+			}
 		}
 	}
 	for _, c := range m.rawContainers {
@@ -77,7 +80,7 @@ func selects(selector, labels map[string]string) bool {
 func (m *Model) findSandboxStatus(id string) *runtimeapi.PodSandboxStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s, ok := m.sandboxes.byID[id]; ok {
+	if s, ok := m.sandboxes[id]; ok {
 		return sandboxStatus(s.entry, s.ips)
 	}
 	for _, s := range m.rawSandboxes {
@@ -92,7 +95,7 @@ func (m *Model) findSandboxStatus(id string) *runtimeapi.PodSandboxStatus {
 func (m *Model) findContainerStatus(id string) *runtimeapi.ContainerStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c, ok := m.containers.byID[id]; ok {
+	if c, ok := m.containers[id]; ok {
 		return c.status()
 	}
 	for _, c := range m.rawContainers {

@@ -31,9 +31,6 @@ type PodSpec struct {
 	// Labels and Annotations are the pod's own, in place of the usual ones;
 	// those that the kubelet adds are added to them.
 	Labels, Annotations map[string]string
-	// Static makes it a pod from a file: the kubelet then adds
-	// kubernetes.io/config.hash and names the source "file".
-	Static bool
 }
 
 // Model is what the fake runtime knows: sandboxes and containers, their
@@ -56,8 +53,8 @@ type Model struct {
 
 	pods       []*pod
 	byUID      map[string]*pod
-	sandboxes  table[*sandbox]
-	containers table[*container]
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
 
 	rawSandboxes  []*runtimeapi.PodSandbox
 	rawContainers []*runtimeapi.Container
@@ -71,7 +68,6 @@ type Model struct {
 // pod groups what belongs to one uid.
 type pod struct {
 	spec       PodSpec
-	index      int // in Model.pods
 	seen       string
 	sandboxes  []*sandbox
 	containers []*container // in the order in which they were created
@@ -83,10 +79,6 @@ type sandbox struct {
 	pod   *pod
 	entry *runtimeapi.PodSandbox
 	ips   []string
-	index int
-
-	encoded     *encoded
-	encodedFrom *runtimeapi.PodSandbox // the entry that encoded was made from
 }
 
 // container is one container. Its entry is replaced, never changed.
@@ -96,41 +88,6 @@ type container struct {
 	started, finished int64
 	exitCode          int32
 	reason, message   string
-	index             int
-
-	encoded     *encoded
-	encodedFrom *runtimeapi.Container
-}
-
-// table finds records by id and lists them without a walk over a map.
-type table[T interface{ position() *int }] struct {
-	list []T
-	byID map[string]T
-}
-
-func (s *sandbox) position() *int   { return &s.index }
-func (c *container) position() *int { return &c.index }
-
-func (t *table[T]) add(id string, r T) {
-	*r.position() = len(t.list)
-	t.list = append(t.list, r)
-	t.byID[id] = r
-}
-
-// remove takes the record out by putting the last one in its place; the order
-// of a table means nothing.
-func (t *table[T]) remove(id string) {
-	r, ok := t.byID[id]
-	if !ok {
-		return
-	}
-	i, last := *r.position(), len(t.list)-1
-	t.list[i] = t.list[last]
-	*t.list[i].position() = i
-	var zero T
-	t.list[last] = zero
-	t.list = t.list[:last]
-	delete(t.byID, id)
 }
 
 func newModel(seed uint64, now func() time.Time) *Model {
@@ -143,8 +100,8 @@ func newModel(seed uint64, now func() time.Time) *Model {
 		shuffle:    rand.New(rand.NewPCG(seed, 2)),
 		churn:      rand.New(rand.NewPCG(seed, 3)),
 		byUID:      make(map[string]*pod),
-		sandboxes:  table[*sandbox]{byID: make(map[string]*sandbox)},
-		containers: table[*container]{byID: make(map[string]*container)},
+		sandboxes:  make(map[string]*sandbox),
+		containers: make(map[string]*container),
 		runtime:    newRuntimeState(),
 	}
 }
@@ -215,7 +172,7 @@ func (m *Model) addPod(spec PodSpec) Pod {
 	if spec.IPs == nil {
 		spec.IPs = []string{fmt.Sprintf("10.244.%d.%d", n>>8&0xff, n&0xff)}
 	}
-	p := &pod{spec: spec, index: n, seen: m.now().UTC().Format(time.RFC3339Nano)}
+	p := &pod{spec: spec, seen: m.now().UTC().Format(time.RFC3339Nano)}
 	m.fillLabels(p)
 	m.pods = append(m.pods, p)
 	m.byUID[spec.UID] = p
@@ -242,7 +199,7 @@ func (m *Model) addSandbox(p *pod) *sandbox {
 	s := &sandbox{pod: p, ips: p.spec.IPs}
 	s.entry = m.sandboxEntry(p, uint32(len(p.sandboxes)))
 	p.sandboxes = append(p.sandboxes, s)
-	m.sandboxes.add(s.entry.Id, s)
+	m.sandboxes[s.entry.Id] = s
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.entry.Id, p)
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.entry.Id, p)
 	return s
@@ -266,7 +223,7 @@ func (m *Model) addContainer(p *pod, name string) *container {
 	}
 	c := &container{pod: p, entry: m.containerEntry(p, name, attempt)}
 	p.containers = append(p.containers, c)
-	m.containers.add(c.entry.Id, c)
+	m.containers[c.entry.Id] = c
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.entry.Id, p)
 	return c
 }
@@ -304,15 +261,6 @@ func (m *Model) exitContainer(c *container, code int32, reason string) {
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.entry.Id, c.pod)
 }
 
-// SetContainerState makes a container's state anything at all, UNKNOWN
-// included, without an event.
-func (m *Model) SetContainerState(id string, state runtimeapi.ContainerState) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.container(id)
-	c.entry = withContainerState(c.entry, state)
-}
-
 // RemoveContainer makes the runtime forget a container.
 func (m *Model) RemoveContainer(id string) {
 	m.mu.Lock()
@@ -322,7 +270,7 @@ func (m *Model) RemoveContainer(id string) {
 
 func (m *Model) removeContainer(c *container) {
 	id := c.entry.Id
-	m.containers.remove(id)
+	delete(m.containers, id)
 	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(o *container) bool { return o == c })
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.pod)
 }
@@ -356,7 +304,7 @@ func (m *Model) RemoveSandbox(id string) {
 
 func (m *Model) removeSandbox(s *sandbox) {
 	id := s.entry.Id
-	m.sandboxes.remove(id)
+	delete(m.sandboxes, id)
 	s.pod.sandboxes = slices.DeleteFunc(s.pod.sandboxes, func(o *sandbox) bool { return o == s })
 	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, s.pod)
 }
@@ -372,10 +320,7 @@ func (m *Model) RemovePod(podUID string) {
 	for _, s := range slices.Clone(p.sandboxes) {
 		m.removeSandbox(s)
 	}
-	last := len(m.pods) - 1
-	m.pods[p.index] = m.pods[last]
-	m.pods[p.index].index = p.index
-	m.pods = slices.Delete(m.pods, last, last+1)
+	m.pods = slices.DeleteFunc(m.pods, func(o *pod) bool { return o == p })
 	delete(m.byUID, podUID)
 }
 
@@ -403,7 +348,7 @@ func (m *Model) pod(uid string) *pod {
 }
 
 func (m *Model) sandbox(id string) *sandbox {
-	s, ok := m.sandboxes.byID[id]
+	s, ok := m.sandboxes[id]
 	if !ok {
 		panic("fakeruntime: no sandbox " + id)
 	}
@@ -411,7 +356,7 @@ func (m *Model) sandbox(id string) *sandbox {
 }
 
 func (m *Model) container(id string) *container {
-	c, ok := m.containers.byID[id]
+	c, ok := m.containers[id]
 	if !ok {
 		panic("fakeruntime: no container " + id)
 	}

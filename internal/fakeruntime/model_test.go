@@ -95,40 +95,6 @@ func TestAnswersVary(t *testing.T) {
 	}
 }
 
-// TestMapsVary compares how often two encodings of one container are the same
-// bytes, in two answers and by the generated marshaller.
-func TestMapsVary(t *testing.T) {
-	rt := start(t, fakeruntime.Options{})
-	rt.FillPods(1, 1)
-	cc := dial(t, rt)
-	_, entries := rt.Snapshot()
-	const n = 2000
-	share := func(next func() []byte) float64 {
-		same, last := 0, next()
-		for range n {
-			b := next()
-			if bytes.Equal(b, last) {
-				same++
-			}
-			last = b
-		}
-		return float64(same) / n
-	}
-	got := share(func() []byte {
-		return rawCall(t, cc, runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{})
-	})
-	want := share(func() []byte {
-		b, err := proto.Marshal(entries[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	})
-	if got < want-0.05 || got > want+0.05 {
-		t.Errorf("%.3f of the answers repeat the one before, %.3f of the marshaller's encodings do", got, want)
-	}
-}
-
 // TestAnswerIsWhatTheMarshallerWrites decodes lists that hold every kind of entry.
 func TestAnswerIsWhatTheMarshallerWrites(t *testing.T) {
 	rt := start(t, fakeruntime.Options{})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,23 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// Failpoints are the terms of each call by its name (ListContainers), of every
-// other call (AnyRPC) and of the connections (Socket).
-type Failpoints map[string][]Term
-
-// String returns the failpoints as ParseFailpoints reads them, sorted by name.
-func (f Failpoints) String() string {
-	var parts []string
-	for _, rpc := range slices.Sorted(maps.Keys(f)) {
-		terms := make([]string, len(f[rpc]))
-		for i, t := range f[rpc] {
-			terms[i] = t.String()
-		}
-		parts = append(parts, rpc+"="+strings.Join(terms, "->"))
-	}
-	return strings.Join(parts, ";")
-}
 
 // ParseFailpoints reads failpoints after containerd's syntax:
 //
@@ -43,14 +25,8 @@ func (f Failpoints) String() string {
 // term without a count applies for ever, and after a last one with a count
 // nothing fails. An argument may hold ";" and "->" and parentheses in pairs.
 //
-// Types of calls: off, error(CODE[: message]), delay(duration, or milliseconds
-// without a unit), hang, panic, oversize(bytes, or with KiB or MiB), empty,
-// garbage, notready(RuntimeReady|NetworkReady), and of streams
-// breakoff(messages), repeat, endless, flood, unended. Types of the socket: off, noaccept,
-// close, nosettings, settingsonly, speaksecond, drip(bytes,interval), garbage,
-// http1, freeze. What each does is said at the function of its name.
-//
-// An error is one line that names the term, the value and what is allowed.
+// The function of a type's name describes it; `plegd simulate --help` lists the types.
+// An error is one line that names the term, the value and the allowed values.
 func ParseFailpoints(spec string) (Failpoints, error) {
 	f := make(Failpoints)
 	if i := strings.IndexFunc(spec, unicode.IsControl); i >= 0 {
@@ -113,9 +89,9 @@ func validate(rpc string, terms []Term) error {
 		last := i == len(terms)-1
 		switch {
 		case rpc == Socket && !t.kind.ofSocket():
-			return fmt.Errorf("failpoint %s: %s is for calls; want one of %s", rpc, t.kind, join(socketKinds()))
+			return fmt.Errorf("failpoint %s: %s is for calls; want one of %s", rpc, t.kind, join(socketKinds))
 		case rpc != Socket && !t.kind.ofCalls():
-			return fmt.Errorf("failpoint %s: %s is for the socket; want one of %s", rpc, t.kind, join(callKinds()))
+			return fmt.Errorf("failpoint %s: %s is for the socket; want one of %s", rpc, t.kind, join(callKinds))
 		case t.kind == kindNotReady && rpc != "Status":
 			return fmt.Errorf("failpoint %s: notready is for Status", rpc)
 		case t.count == 0 && !last:
@@ -147,7 +123,7 @@ func parseTerm(text string) (Term, error) {
 	t.kind = kind(strings.TrimSpace(name))
 	if !t.kind.ofCalls() && !t.kind.ofSocket() {
 		return t, fmt.Errorf("term %q: type %q: want one of %s; on %s one of %s",
-			clip(text), clip(string(t.kind)), join(callKinds()), Socket, join(socketKinds()))
+			clip(text), clip(string(t.kind)), join(callKinds), Socket, join(socketKinds))
 	}
 	if err := t.parseArgument(arg, hasArg); err != nil {
 		return t, fmt.Errorf("term %q: %w", clip(text), err)
@@ -261,26 +237,6 @@ func splitOutside(s, sep string) ([]string, error) {
 		return nil, fmt.Errorf("%q: a ( that is never closed", clip(s[from:]))
 	}
 	return append(parts, s[from:]), nil
-}
-
-func (k kind) ofCalls() bool  { return slices.Contains(callKinds(), k) }
-func (k kind) ofSocket() bool { return slices.Contains(socketKinds(), k) }
-
-// lasting reports whether a socket's fault is a state that no connection uses up.
-func (k kind) lasting() bool { return k == kindNoAccept || k == kindFreeze || k == kindDrip }
-
-func callKinds() []kind {
-	return []kind{
-		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage,
-		kindNotReady, kindBreakOff, kindRepeat, kindEndless, kindFlood, kindUnended,
-	}
-}
-
-func socketKinds() []kind {
-	return []kind{
-		kindOff, kindNoAccept, kindClose, kindNoSettings, kindSettingsOnly, kindSpeakSecond, kindDrip,
-		kindGarbage, kindHTTP1, kindFreeze,
-	}
 }
 
 func join(kinds []kind) string {

@@ -50,11 +50,9 @@ func (m *Model) EditSandbox(id string, edit func(*runtimeapi.PodSandbox)) {
 	s := m.sandbox(id)
 	entry := proto.Clone(s.entry).(*runtimeapi.PodSandbox)
 	edit(entry)
-	s.entry, s.encoded = entry, nil
-	if entry.Id != id {
-		m.sandboxes.remove(id)
-		m.sandboxes.add(entry.Id, s)
-	}
+	s.entry = entry
+	delete(m.sandboxes, id)
+	m.sandboxes[entry.Id] = s
 }
 
 // EditContainer changes one container's entry as no runtime should. edit gets a
@@ -65,9 +63,17 @@ func (m *Model) EditContainer(id string, edit func(*runtimeapi.Container)) {
 	c := m.container(id)
 	entry := proto.Clone(c.entry).(*runtimeapi.Container)
 	edit(entry)
-	c.entry, c.encoded = entry, nil
-	if entry.Id != id {
-		m.containers.remove(id)
-		m.containers.add(entry.Id, c)
+	c.entry = entry
+	delete(m.containers, id)
+	m.containers[entry.Id] = c
+}
+
+// rawBytes returns what AddRawBytes has added to a list.
+func (m *Model) rawBytes(sandboxes bool) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sandboxes {
+		return m.rawSandboxBytes
 	}
+	return m.rawContainerBytes
 }

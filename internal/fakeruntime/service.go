@@ -3,6 +3,7 @@ package fakeruntime
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -69,22 +70,14 @@ func (s *service) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigReques
 }
 
 func (s *service) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	b, err := s.model.answerSandboxes(req.GetFilter())
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "fakeruntime: marshal the sandboxes: %v", err)
-	}
-	resp := new(runtimeapi.ListPodSandboxResponse)
-	resp.ProtoReflect().SetUnknown(b) // written as it is: see wire.go
+	resp := &runtimeapi.ListPodSandboxResponse{Items: s.model.listSandboxes(req.GetFilter())}
+	resp.ProtoReflect().SetUnknown(s.model.rawBytes(true)) // appended as it is
 	return resp, nil
 }
 
 func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	b, err := s.model.answerContainers(req.GetFilter())
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "fakeruntime: marshal the containers: %v", err)
-	}
-	resp := new(runtimeapi.ListContainersResponse)
-	resp.ProtoReflect().SetUnknown(b)
+	resp := &runtimeapi.ListContainersResponse{Containers: s.model.listContainers(req.GetFilter())}
+	resp.ProtoReflect().SetUnknown(s.model.rawBytes(false))
 	return resp, nil
 }
 
@@ -92,25 +85,19 @@ func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 const streamBatch = 20
 
 func (s *service) StreamPodSandboxes(req *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
-	items := s.model.listSandboxes(req.GetFilter())
-	for len(items) > 0 {
-		n := min(streamBatch, len(items))
-		if err := stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: items[:n]}); err != nil {
+	for items := range slices.Chunk(s.model.listSandboxes(req.GetFilter()), streamBatch) {
+		if err := stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: items}); err != nil {
 			return err
 		}
-		items = items[n:]
 	}
 	return nil
 }
 
 func (s *service) StreamContainers(req *runtimeapi.StreamContainersRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
-	items := s.model.listContainers(req.GetFilter())
-	for len(items) > 0 {
-		n := min(streamBatch, len(items))
-		if err := stream.Send(&runtimeapi.StreamContainersResponse{Containers: items[:n]}); err != nil {
+	for items := range slices.Chunk(s.model.listContainers(req.GetFilter()), streamBatch) {
+		if err := stream.Send(&runtimeapi.StreamContainersResponse{Containers: items}); err != nil {
 			return err
 		}
-		items = items[n:]
 	}
 	return nil
 }

@@ -3,10 +3,7 @@ package fakeruntime
 import (
 	"encoding/json"
 	"io"
-	"log"
-	"net"
 	"net/http"
-	"sync"
 )
 
 // talk treats a new connection as the fault says: it is gRPC's, or it is spoken
@@ -23,9 +20,7 @@ func (l *faultListener) talk(c *faultConn, t Term, reset <-chan struct{}) {
 	case kindGarbage:
 		l.linger(c, reset, garbage())
 	case kindHTTP1:
-		stop := l.closeOn(c, reset)
-		serveHTTP1(c, http.NotFoundHandler())
-		stop()
+		l.talkHTTP1(c, reset)
 	case kindSpeakSecond:
 		l.deliver(c, l.toMux)
 	default:
@@ -43,6 +38,16 @@ func (l *faultListener) linger(c *faultConn, reset <-chan struct{}, say []byte) 
 	defer stop()
 	if _, err := c.Write(say); err == nil {
 		_, _ = io.Copy(io.Discard, c)
+	}
+	_ = c.Close()
+}
+
+// talkHTTP1 answers a request, or the preface of HTTP/2, as a server of HTTP/1.1 does.
+func (l *faultListener) talkHTTP1(c *faultConn, reset <-chan struct{}) {
+	stop := l.closeOn(c, reset)
+	defer stop()
+	if _, err := c.Read(make([]byte, 4096)); err == nil {
+		_, _ = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n404 page not found\n")
 	}
 	_ = c.Close()
 }
@@ -71,47 +76,3 @@ func criInfo(w http.ResponseWriter, req *http.Request) {
 		"storage_driver": "overlay", "storage_root": "/var/lib/containers/storage", "cgroup_driver": "systemd",
 	})
 }
-
-// serveHTTP1 serves one connection until it is closed.
-func serveHTTP1(c net.Conn, h http.Handler) {
-	l := &oneConn{conn: c, closed: make(chan struct{})}
-	srv := &http.Server{
-		Handler:  h,
-		ErrorLog: log.New(io.Discard, "", 0),
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed {
-				_ = l.Close()
-			}
-		},
-	}
-	// It returns when the one connection is closed, always with an error.
-	_ = srv.Serve(l)
-	_ = c.Close()
-}
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	mu     sync.Mutex
-	conn   net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	l.mu.Lock()
-	c := l.conn
-	l.conn = nil
-	l.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-func (l *oneConn) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
