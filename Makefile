@@ -124,7 +124,7 @@ e2e-casebook: build ## Make public incidents again on real runtimes and write wh
 	@mkdir -p build/casebook
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_CASEBOOK_RESULTS="$(CURDIR)/build/casebook" CASES="$(CASES)" RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
 	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestCaseBook $(E2EFLAGS) ./test/faults/ || failed=1; \
-	$(GO) run ./test/faults/casebook -results build/casebook -write docs/results/casebook.md && [ -z "$${failed:-}" ]
+	$(GO) run ./test/results/page -results build/casebook -command "make e2e-casebook" -write docs/results/casebook.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-kubelet
 e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
@@ -145,9 +145,9 @@ e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real
 	  $(GO) test -tags e2e -count=1 -timeout 40m -v $(E2EFLAGS) ./test/cluster/ || failed=1; \
 	$(GO) run ./test/kubelet/table -results build/cluster -command "make e2e-cluster" -write docs/results/kubelet.md && [ -z "$${failed:-}" ]
 
-.PHONY: diagnosis-table
-diagnosis-table: ## Write the results of make e2e-faults that are in build/faults into docs/results/faults.md
-	$(GO) run ./test/faults/diagnosis -results build/faults -write docs/results/faults.md
+.PHONY: results
+results: ## Write the results of make e2e-faults that are in build/faults into docs/results/faults.md
+	$(GO) run ./test/results/page -results build/faults -write docs/results/faults.md
 
 .PHONY: soak
 soak: build ## Live an ordinary day of a node in half an hour, in which plegd must raise no false alarm: make soak [DURATION=30m] (root)

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/test/faults/book"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/results"
 )
 
 // systemBusCase is the row whose runtime is a service of a systemd of its own.
@@ -46,8 +46,8 @@ func TestCaseBookSystemBus(t *testing.T) {
 	if !caseWanted(t, c) || lab.StandInsOnly() {
 		t.Skip("another case is asked for")
 	}
-	kept := newKept(c, "the machine's containerd, a service")
-	defer func() { keepCase(t, &kept) }()
+	kept := c.kept()
+	defer func() { keepCase(t, kept) }()
 	files := append(lab.ContainerdFiles(t),
 		lab.SystemdFile{Path: "/etc/containerd/config.toml", Text: fmt.Sprintf(systemdConfig, lab.PauseImage)},
 		lab.SystemdFile{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
@@ -70,7 +70,7 @@ func TestCaseBookSystemBus(t *testing.T) {
 }
 
 // stopBus makes the case once.
-func (b *bench) stopBus(s *lab.Systemd, bus int) (one book.Run) {
+func (b *bench) stopBus(s *lab.Systemd, bus int) (one results.Run) {
 	b.t.Helper()
 	s.Signal("dbus.service", syscall.SIGSTOP)
 	cont := func() { s.Signal("dbus.service", syscall.SIGCONT) }
@@ -89,7 +89,8 @@ func (b *bench) stopBus(s *lab.Systemd, bus int) (one book.Run) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	one.Seconds, one.Reason, one.Symptom, one.First = time.Since(b.injected).Seconds(), e.Reason, e.Symptom, e.Next
+	took := time.Since(b.injected)
+	one.Seconds = secondsOrNil(took)
 	switch {
 	case e.Culprit == nil || e.Culprit.PID != bus || e.Culprit.State != health.LinkStopped:
 		one.Wrong = fmt.Sprintf("want the stopped dbus-daemon %d: %s", bus, e)
@@ -97,13 +98,10 @@ func (b *bench) stopBus(s *lab.Systemd, bus int) (one book.Run) {
 		one.Wrong = "the reason: " + e.String()
 	case !strings.Contains(e.Next, fmt.Sprintf("`kill -CONT %d`", bus)) || !strings.Contains(e.Next, "restart of the runtime does not help"):
 		one.Wrong = "the first step: " + e.Next
-	case one.Seconds > sweptWithin.Seconds():
-		one.Wrong = fmt.Sprintf("named after %.1f s", one.Seconds)
+	case took > sweptWithin:
+		one.Wrong = fmt.Sprintf("named after %.1f s", took.Seconds())
 	}
-	if e.Culprit != nil {
-		one.Culprit = fmt.Sprintf("%s, pid of %s, %s", e.Culprit.Kind, e.Culprit.Name, e.Culprit.State)
-	}
-	b.t.Logf("after %.2f s: %s", one.Seconds, e)
+	b.t.Logf("after %.2f s: %s", took.Seconds(), e)
 	if one.Wrong != "" {
 		b.t.Error(one.Wrong)
 	}

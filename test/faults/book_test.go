@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/test/faults/book"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/results"
 )
 
 // bookCase is a row of docs/results/casebook.md: a public incident, made again.
@@ -66,14 +65,14 @@ func TestCaseBook(t *testing.T) {
 			continue // that is of another column
 		}
 		t.Run(c.id(), func(t *testing.T) {
-			kept := newKept(c, c.column())
-			defer func() { keepCase(t, &kept) }()
+			kept := c.kept()
+			defer func() { keepCase(t, kept) }()
 			for range runs {
 				b := newBench(t, &c.fault)
 				r, e := b.runCase(c)
-				one := book.Run{Wrong: r.wrong, Reason: e.Reason, Symptom: e.Symptom, First: strings.ReplaceAll(e.Next, b.socketDir(), "DIR")}
+				one := results.Run{Wrong: r.wrong}
 				if e.Culprit != nil {
-					one.Culprit, one.Seconds = culpritText(b, e.Culprit), e.took.Seconds()
+					one.Seconds = secondsOrNil(e.took)
 				}
 				kept.Runs = append(kept.Runs, one)
 				if b.plegd != nil {
@@ -98,19 +97,14 @@ func caseWanted(t *testing.T, c *bookCase) bool {
 	return text == "" || wanted.MatchString(c.id())
 }
 
-func newKept(c *bookCase, runtime string) book.Case {
-	return book.Case{
-		ID: c.id(), Row: c.row, Source: c.source, Made: c.made, Within: c.within.Seconds(),
-		Runtime: runtime, Date: time.Now().UTC(), Commit: commit(),
+// kept is the case for the table of results.
+func (c *bookCase) kept() *results.Case {
+	kept := newCase(c.row, c.id()+": "+c.source+": "+c.made, c.simulated())
+	kept.Want, kept.Goal = c.want, c.within.Seconds()
+	if c.symptom != "" {
+		kept.Want += ", behind " + c.symptom
 	}
-}
-
-// column is what the table calls the runtime of a case.
-func (c *bookCase) column() string {
-	if c.simulated() {
-		return "stand-in"
-	}
-	return lab.RuntimeColumn()
+	return kept
 }
 
 // runCase makes the case once.
@@ -169,38 +163,15 @@ func isLike(got, want *health.Link) bool {
 		strings.Contains(got.Name, want.Name) && strings.Contains(got.Evidence, want.Evidence)
 }
 
-// culpritText is a culprit for the table: what differs from run to run is left out.
-func culpritText(b *bench, l *health.Link) string {
-	name := strings.ReplaceAll(l.Name, b.socketDir(), "DIR")
-	if l.PID != 0 {
-		name = "pid of " + name
-	}
-	return fmt.Sprintf("%s, %s, %s", l.Kind, name, l.State)
-}
-
 func (b *bench) socketDir() string { return b.socket[:strings.LastIndexByte(b.socket, '/')] }
 
-// volatile are the numbers in a first step, and where the lab's programs are.
-var volatile = regexp.MustCompile(`[0-9]{3,}(-[0-9]+)?|/[^ )]*/build/lab/[^/]*/|/[^ )]*/(crio|cri-dockerd)\)`)
-
 // keepCase writes what a case showed where PLEGD_CASEBOOK_RESULTS says.
-func keepCase(t *testing.T, c *book.Case) {
+func keepCase(t *testing.T, c *results.Case) {
 	dir := os.Getenv("PLEGD_CASEBOOK_RESULTS")
 	if dir == "" || len(c.Runs) == 0 {
 		return
 	}
-	for i := range c.Runs {
-		for _, text := range []*string{&c.Runs[i].First, &c.Runs[i].Culprit} {
-			*text = volatile.ReplaceAllStringFunc(*text, func(found string) string {
-				if found[0] == '/' {
-					return found[strings.LastIndexByte(found, '/')+1:]
-				}
-				return "N"
-			})
-		}
-	}
-	c.Runs = slices.Clone(c.Runs)
-	if err := book.Write(dir, c); err != nil {
+	if err := results.Write(dir, c); err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@
 //	PLEGD_E2E_CONTAINERD
 //	                    1.6, 1.7, 2.1 or 2.4; unset: the machine's own
 //	PLEGD_FAULTS_RESULTS
-//	                    a directory for the results; `make diagnosis-table`
+//	                    a directory for the results; `make results`
 //	                    writes those of all runtimes into docs/results/faults.md
 //	PLEGD_E2E_CRICTL    crictl, for the steps that need it; unset: they are logged as
 //	                    not tried

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plegd/plegd/test/faults/results"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/results"
 )
 
 // row is a line of the table.
@@ -101,41 +101,31 @@ var commit = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(out))
 })
 
-// keepResults writes the results of the real runtime and of the simulated one,
-// each into a file of its own.
+// keepResults writes what was measured where resultsEnv says.
 func keepResults() {
 	dir := os.Getenv(resultsEnv)
 	if dir == "" {
 		return
 	}
-	columns := map[bool]*results.Run{}
 	for _, r := range table {
-		run := columns[r.simulated()]
-		if run == nil {
-			run = &results.Run{Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: commit(), Date: time.Now().UTC(), Skipped: skipped}
-			if r.simulated() {
-				run.Runtime, run.Version, run.Skipped = "simulated", "plegd simulate and stand-ins", nil
-			}
-			columns[r.simulated()] = run
+		c := newCase(r.at, r.name, r.simulated())
+		c.Want, c.Goal = strings.Join(append([]string{r.want}, r.also...), ", with "), r.goal.Seconds()
+		for _, one := range r.results {
+			c.Runs = append(c.Runs, results.Run{Seconds: secondsOrNil(one.named), Wrong: one.wrong})
 		}
-		run.Faults = append(run.Faults, r.kept())
-	}
-	for _, run := range columns {
-		if err := results.Write(dir, run); err != nil {
+		if err := results.Write(dir, c); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 }
 
-// kept is the row as it is kept.
-func (r *row) kept() results.Fault {
-	f := results.Fault{Name: r.name, Want: r.want, Also: r.also, Place: r.at, GoalSeconds: r.goal.Seconds()}
-	for _, one := range r.results {
-		f.Results = append(f.Results, results.Result{
-			NamedSeconds: secondsOrNil(one.named), BackSeconds: secondsOrNil(one.back), Others: one.others, Wrong: one.wrong,
-		})
+// newCase is a case on the runtime of this run.
+func newCase(place int, name string, simulated bool) *results.Case {
+	c := &results.Case{Place: place, Name: name, Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: commit(), Date: time.Now().UTC()}
+	if simulated {
+		c.Runtime, c.Version = "simulated", "plegd simulate and stand-ins"
 	}
-	return f
+	return c
 }
 
 func secondsOrNil(d time.Duration) *float64 {

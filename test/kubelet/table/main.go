@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/test/kubelet/record"
-	"github.com/plegd/plegd/test/resultpage"
+	"github.com/plegd/plegd/test/results"
 )
 
 func main() {
@@ -38,7 +38,7 @@ func run(dir, command, page, alerts string) error {
 			return err
 		}
 	}
-	return resultpage.Write(page, command, table(recordings))
+	return results.WritePage(page, command, table(recordings))
 }
 
 // group is the runs of one scenario with one kubelet.

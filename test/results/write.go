@@ -1,6 +1,4 @@
-// Package resultpage writes what a suite has measured into a page of the
-// documentation. It knows no suite.
-package resultpage
+package results
 
 import (
 	"bytes"
@@ -9,9 +7,9 @@ import (
 	"slices"
 )
 
-// Write puts text between the two marks of a page: a line that names the command,
+// WritePage puts text between the two marks of a page: a line that names the command,
 // and one that ends the results. Without a page it prints the text.
-func Write(page, command, text string) error {
+func WritePage(page, command, text string) error {
 	if page == "" {
 		_, err := os.Stdout.WriteString(text)
 		return err
