@@ -146,8 +146,11 @@ func (d *Daemon) Serve(build exporter.Build) {
 	if err != nil {
 		node = "" // not known: nothing depends on it
 	}
-	handler := func(names func(*http.Request) bool) http.Handler {
-		opts := server.HandlerOptions{Build: build, Node: node, Recent: d.metrics.Recent, Names: names, Registerer: d.registry, Log: d.log}
+	handler := func(access server.Access) http.Handler {
+		opts := server.HandlerOptions{
+			Build: build, Node: node, Recent: d.metrics.Recent, Access: access, Registerer: d.registry, Log: d.log,
+			Judged: func() time.Time { return d.judge.published.Load().At },
+		}
 		if d.incidents != nil {
 			opts.Incidents = d.incidents
 		}
@@ -156,13 +159,13 @@ func (d *Daemon) Serve(build exporter.Build) {
 	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
 		d.web = server.NewWebServer(server.WebOptions{
 			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
-		}, handler(server.NamesIfAuthenticated(d.cfg.WebConfigFile)), d.log)
+		}, handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log)
 		d.sources.own["web"] = d.web
 		d.tasks = append(d.tasks, d.web)
 		d.readies = append(d.readies, d.web.Ready())
 	}
 	if d.cfg.ControlSocket != "" {
-		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.NamesAlways), d.log)
+		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log)
 		d.sources.own["control"] = control
 		d.tasks = append(d.tasks, control)
 		d.readies = append(d.readies, control.Ready())

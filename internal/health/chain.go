@@ -88,17 +88,6 @@ type Link struct {
 	Fingerprint string `json:"fingerprint,omitzero"`
 }
 
-// WithoutNames returns the link without what may name a pod or a container: only
-// the names of processes and calls stay.
-func (l Link) WithoutNames() Link {
-	switch l.Kind {
-	case KindContainer, KindPod, KindMount, KindDevice, KindCgroup:
-		l.Name = ""
-	}
-	l.Evidence, l.Fingerprint, l.Pod, l.RuntimeID = "", "", "", ""
-	return l
-}
-
 // MaxLinks is the most links that a chain has.
 const MaxLinks = 8
 

@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -122,33 +121,4 @@ type Moment struct {
 	// made from. Its times are on the wall clock of its moment, so that a clock that
 	// was stepped meanwhile does not matter.
 	Snapshot *health.Snapshot `json:"snapshot"`
-}
-
-// WithoutNames returns a copy of an incident that names no pod or container: not
-// as a field, nor in a text. The entries of the pods stay, so that they can be
-// counted.
-func (i *Incident) WithoutNames() *Incident {
-	snapshots := make([]*health.Snapshot, 0, len(i.Timeline))
-	for _, m := range i.Timeline {
-		if m.Snapshot != nil {
-			snapshots = append(snapshots, m.Snapshot)
-		}
-	}
-	names := health.NamesIn(snapshots...)
-	for n := range i.Relists {
-		names.AddRelist(&i.Relists[n])
-	}
-	out := *i
-	out.KubeletMessage = names.Text(i.KubeletMessage)
-	out.Relists = make([]health.RelistResult, len(i.Relists))
-	for n := range i.Relists {
-		out.Relists[n] = *names.RedactRelist(&i.Relists[n])
-	}
-	out.Timeline = slices.Clone(i.Timeline)
-	for n := range out.Timeline {
-		if s := out.Timeline[n].Snapshot; s != nil {
-			out.Timeline[n].Snapshot = names.Redact(s)
-		}
-	}
-	return &out
 }

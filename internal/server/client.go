@@ -55,16 +55,6 @@ func FetchStatus(ctx context.Context, controlSocketPath string) (*health.Snapsho
 	return &s, nil
 }
 
-// FetchHistory asks the running daemon for the relists and verdicts of the last ten
-// minutes.
-func FetchHistory(ctx context.Context, controlSocketPath string) (view.Recent, error) {
-	var r view.Recent
-	if err := fetch(ctx, controlSocketPath, view.PathHistory, &r); err != nil {
-		return r, fmt.Errorf("asking plegd for its history: %w", err)
-	}
-	return r, nil
-}
-
 // FetchIncidents asks the running daemon for the heads of its incidents, newest
 // first.
 func FetchIncidents(ctx context.Context, controlSocketPath string) ([]incident.Summary, error) {
@@ -133,7 +123,7 @@ func fetch(ctx context.Context, socket, path string, v any) error {
 	if resp.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s answers %w: is it the control socket of a plegd of this version?", socket, errNotFound)
 	}
-	if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
+	if resp.StatusCode == http.StatusServiceUnavailable {
 		return fmt.Errorf("%s answers: %.200s", socket, plain.Text(strings.TrimSpace(string(body))))
 	}
 	if resp.StatusCode != http.StatusOK {

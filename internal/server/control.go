@@ -56,7 +56,7 @@ type ControlServer struct {
 func NewControlServer(path string, h http.Handler, log *zap.Logger) *ControlServer {
 	return &ControlServer{
 		path: path, handler: h, log: log,
-		retry: retryEvery, check: controlCheckEvery,
+		retry: retryInterval, check: controlCheckEvery,
 		ready: make(chan struct{}),
 	}
 }
@@ -101,10 +101,9 @@ func (s *ControlServer) Run(ctx context.Context) error {
 var errSocketGone = errors.New("the control socket has been removed or replaced in the file system")
 
 func (s *ControlServer) serve(ctx context.Context, l *controlListener) error {
-	conns := newConnLimit(maxControlConns)
-	server := newServer(s.handler, conns, s.log)
+	server := newServer(s.handler, s.log)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(conns.listener(l)) }()
+	go func() { served <- server.Serve(limited(l, maxControlConns)) }()
 
 	check := time.NewTicker(s.check)
 	defer check.Stop()

@@ -23,7 +23,7 @@ func newTestControl(t *testing.T, path string) (*ControlServer, *logRecorder) {
 	log := newLogRecorder()
 	src := viewtest.NewSource(viewtest.Degraded())
 	_, metrics := newTestRegistry(src)
-	h := NewHandler(src, metrics, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Names: NamesAlways})
+	h := NewHandler(src, metrics, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Access: FullAccess})
 	s := NewControlServer(path, h, log.log)
 	s.retry, s.check = 20*time.Millisecond, 20*time.Millisecond
 	return s, log
@@ -328,7 +328,7 @@ func TestFetchStatusErrors(t *testing.T) {
 			}
 		}), "something else than plegd's JSON", false},
 		{"at work", answer(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusTooManyRequests)
+			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte("ask again\n" + strings.Repeat("\x1b", 1<<20)))
 		}), "answers: ask again", false},
 		{"garbage", garbage(), "is it plegd's control socket?", false},

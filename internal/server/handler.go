@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,108 +24,98 @@ import (
 )
 
 const (
-	// maxScrapes is how many scrapes run at once; further ones are told to come
-	// again. It bounds what a scrape storm can cost a node in trouble.
-	maxScrapes = 16
-	// scrapeTimeout bounds a scrape whose collector hangs: the Go and process
-	// collectors read /proc.
+	// maxScrapes is the number of concurrent scrapes; further ones get 503.
+	maxScrapes    = 16
 	scrapeTimeout = 8 * time.Second
+	// maxReaders is the number of concurrent answers that hold a whole incident.
+	maxReaders = 4
+	// judgeTimeout is the age of the newest judgement at which plegd counts as
+	// stuck.
+	judgeTimeout = 30 * time.Second
 )
 
-// Source has what a handler answers with. Reading it changes nothing and takes no
-// lock that the relist loop waits for.
+// Source has the data of the answers. Reading it changes nothing and takes no lock
+// that the relist loop waits for.
 type Source interface {
 	// Snapshot returns the newest snapshot with its ages as of now.
 	Snapshot(now time.Time) health.Snapshot
-	// Incidents returns the heads of the incidents, newest first. They name no pod.
-	// The slice is shared and must not be changed.
+	// Incidents returns the heads of the incidents, newest first. The slice is
+	// shared and must not be changed.
 	Incidents() []incident.Summary
 }
 
 // Incidents has whole incidents.
 type Incidents interface {
-	// Get waits for the disk for a short while. Its error wraps
-	// incident.ErrUnknown where there is none of this id.
+	// Get may read a file. Its error wraps incident.ErrUnknown for an unknown id.
 	Get(ctx context.Context, id string) (*incident.Incident, error)
 }
 
 // HandlerOptions are what a handler needs besides the source.
 type HandlerOptions struct {
 	Build exporter.Build
-	// Node is the host's name, which tells one port forward from the next.
+	// Node is the host's name.
 	Node string
-	// Recent returns what the relists of the last minutes took, and the verdicts, for
-	// the page's plot; nil means that there is no plot.
+	// Recent returns the relists and verdicts of the last minutes for the page's
+	// plot; nil: no plot.
 	Recent func(now time.Time) view.Recent
-	// Names says whether this request's answer may hold the names of pods; nil
-	// means never. See NamesAlways and NamesIfAuthenticated.
-	Names func(*http.Request) bool
-	// Registerer takes the promhttp_* metrics; nil means none. Two handlers may
-	// share one.
+	// Access says which requests may see more than the public summary; nil: none.
+	Access Access
+	// Judged returns the time of the newest judgement; nil: it is not checked.
+	Judged func() time.Time
+	// Registerer takes the promhttp_* metrics, which two handlers may share; nil:
+	// there are none.
 	Registerer prometheus.Registerer
-	// Incidents answers for one incident; nil means that none is kept.
+	// Incidents answers for one incident; nil: none is kept.
 	Incidents Incidents
-	// Log is told when a metric could not be collected; nil means nobody is.
+	// Log takes the errors of collectors; nil discards them.
 	Log *zap.Logger
 }
 
-// NamesAlways lets every answer hold the names of pods: for the control socket,
-// which only its owner can open.
-func NamesAlways(*http.Request) bool { return true }
-
-// handler answers from snapshots.
 type handler struct {
-	src  Source
-	opts HandlerOptions
-	page *page.Page
-	now  func() time.Time
-	// turns holds an element for each incident that is being answered.
-	turns chan struct{}
+	src     Source
+	opts    HandlerOptions
+	page    *page.Page
+	now     func() time.Time
+	readers chan struct{}
 }
 
-// NewHandler returns the handler of everything that plegd serves over HTTP. It
-// takes GET and HEAD only.
+// NewHandler returns the handler of all paths. It accepts GET and HEAD.
 func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
 	return newHandler(src, gatherer, opts, time.Now)
 }
 
 func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions, now func() time.Time) http.Handler {
-	if opts.Names == nil {
-		opts.Names = func(*http.Request) bool { return false }
+	if opts.Access == nil {
+		opts.Access = func(*http.Request) bool { return false }
 	}
 	if opts.Log == nil {
 		opts.Log = zap.NewNop()
 	}
-	h := &handler{src: src, opts: opts, page: page.New(), now: now, turns: make(chan struct{}, maxReaders)}
-
+	h := &handler{src: src, opts: opts, page: page.New(), now: now, readers: make(chan struct{}, maxReaders)}
 	mux := http.NewServeMux()
 	mux.Handle(view.PathMetrics, metricsHandler(gatherer, opts))
 	mux.HandleFunc(view.PathHealthz, h.healthz)
 	mux.HandleFunc(view.PathHealthy, h.healthy)
 	mux.HandleFunc(view.PathReady, h.ready)
 	mux.HandleFunc(view.PathStatus, h.status)
-	mux.HandleFunc(view.PathHistory, h.history)
-	mux.HandleFunc(view.PathIncidents, h.incidents)
-	mux.HandleFunc(view.PathIncidents+"/{id}", h.incident)
-	mux.HandleFunc(view.PathIncidentPages+"/{id}", h.incidentPage)
+	mux.HandleFunc(view.PathIncidents, h.full(h.incidents))
+	mux.HandleFunc(view.PathIncidents+"/{id}", h.full(h.incident))
+	mux.HandleFunc(view.PathIncidentPages+"/{id}", h.full(h.incidentPage))
 	mux.HandleFunc("/{$}", h.index)
-	mux.HandleFunc("/", notFound)
-	return secure(h.page.Csp, readOnly(mux))
+	mux.HandleFunc("/", h.notFound)
+	return secure(h.page.Csp, mux)
 }
 
 func metricsHandler(gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
-	scrape := promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
+	h := promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
 		ErrorLog: &scrapeErrors{log: opts.Log},
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            opts.Registerer,
 		MaxRequestsInFlight: maxScrapes,
+		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
-		DisableCompression:  true, // see gzipped
 	})
-	// promhttp's own timeout would hold the answer as it is before it is
-	// compressed, in a buffer that each scrape grows from nothing.
-	h := http.TimeoutHandler(gzipped(scrape), scrapeTimeout, "Collecting the metrics took longer than "+scrapeTimeout.String()+".\n")
 	if opts.Registerer == nil {
 		return h
 	}
@@ -137,6 +128,7 @@ type scrapeErrors struct {
 	last logging.OnChange[string]
 }
 
+// Println implements promhttp.Logger.
 func (l *scrapeErrors) Println(v ...any) {
 	text := fmt.Sprint(v...)
 	if _, changed := l.last.Set(text); changed {
@@ -144,83 +136,168 @@ func (l *scrapeErrors) Println(v ...any) {
 	}
 }
 
-// healthz is the node's health: 503 when plegd's verdict is that by its own rules
-// the kubelet no longer manages pods.
+// healthz is the node's health: 503 while the kubelet no longer manages pods by
+// its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
-	v := h.snapshot(r).Verdict
-	code := http.StatusOK
+	v := h.snapshot().Verdict
+	code, text, message := http.StatusOK, string(v.State), v.KubeletMessage
 	if v.State == health.StateUnhealthy {
 		code = http.StatusServiceUnavailable
 	}
-	writeText(w, code, func(w io.Writer) {
-		if v.Reason == "" {
-			fmt.Fprintf(w, "%s\n", v.State)
-		} else {
-			fmt.Fprintf(w, "%s: %s\n", v.State, v.Reason)
-		}
-		if v.KubeletMessage != "" {
-			// Escaped, because who asks is likely to sit at a terminal.
-			fmt.Fprintf(w, "kubelet: %s\n", plain.Text(v.KubeletMessage))
-		}
-	})
+	if v.Reason != "" {
+		text += ": " + v.Reason
+	}
+	if !h.opts.Access(r) {
+		message = view.PublicMessage(message)
+	}
+	if message != "" {
+		text += "\nkubelet: " + plain.Text(message)
+	}
+	writeText(w, code, text)
 }
 
-// healthy says that plegd itself is alive: that it answers is the answer.
+// healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
-	writeText(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is alive") })
+	if h.opts.Judged != nil {
+		if age := h.now().Sub(h.opts.Judged()); age > judgeTimeout {
+			writeText(w, http.StatusServiceUnavailable, "plegd is stuck: its newest judgement is "+view.Seconds(age)+" old")
+			return
+		}
+	}
+	writeText(w, http.StatusOK, "plegd is alive")
 }
 
-// ready says whether the first relist has been attempted: from then on what
-// plegd says of the node means something, whatever came of the attempt.
+// ready reports whether the first relist has been attempted.
 func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
 	if !h.src.Snapshot(h.now()).Ready {
-		writeText(w, http.StatusServiceUnavailable, func(w io.Writer) {
-			fmt.Fprintln(w, "plegd is starting: no relist has been attempted yet")
-		})
+		writeText(w, http.StatusServiceUnavailable, "plegd is starting: no relist has been attempted yet")
 		return
 	}
-	writeText(w, http.StatusOK, func(w io.Writer) { fmt.Fprintln(w, "plegd is ready") })
+	writeText(w, http.StatusOK, "plegd is ready")
 }
 
-// snapshot is what this request may see of the newest one.
-func (h *handler) snapshot(r *http.Request) *health.Snapshot {
+func (h *handler) snapshot() *health.Snapshot {
 	s := h.src.Snapshot(h.now())
 	s.PlegdVersion, s.Node, s.Previous = h.opts.Build.Version, h.opts.Node, nil
-	if h.opts.Names(r) {
-		return &s
-	}
-	return health.NamesIn(&s).Redact(&s)
+	return &s
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, h.snapshot(r))
+	if s := h.snapshot(); h.opts.Access(r) {
+		writeJSON(w, s)
+	} else {
+		writeJSON(w, view.NewPublic(s))
+	}
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	h.page.Serve(w, r, page.Content{Snapshot: h.snapshot(r), Incidents: h.src.Incidents(), Recent: h.recent(), Names: h.opts.Names(r)})
-}
-
-func (h *handler) recent() view.Recent {
-	if h.opts.Recent == nil {
-		return view.Recent{}
+	s := h.snapshot()
+	if !h.opts.Access(r) {
+		h.page.ServePublic(w, r, view.NewPublic(s))
+		return
 	}
-	return h.opts.Recent(h.now())
+	var recent view.Recent
+	if h.opts.Recent != nil {
+		recent = h.opts.Recent(h.now())
+	}
+	h.page.Serve(w, r, page.Content{Snapshot: s, Incidents: h.src.Incidents(), Recent: recent})
 }
 
-// history answers with the relists and verdicts of the last minutes. They name
-// nobody.
-func (h *handler) history(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.recent()) }
+// full answers 403 to requests that may see only the public summary.
+func (h *handler) full(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !h.opts.Access(r) {
+			writeText(w, http.StatusForbidden, "incidents hold names of pods: ask on the node (plegd incidents), or with the authentication of --web.config.file")
+			return
+		}
+		next(w, r)
+	}
+}
 
-func notFound(w http.ResponseWriter, _ *http.Request) {
-	writeText(w, http.StatusNotFound, func(w io.Writer) {
-		fmt.Fprintln(w, "no such page; / lists what there is")
+func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
+	list := h.src.Incidents()
+	if list == nil {
+		list = []incident.Summary{}
+	}
+	writeJSON(w, list)
+}
+
+func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
+	h.withIncident(w, r, func(one *incident.Incident) { writeJSON(w, one) })
+}
+
+func (h *handler) incidentPage(w http.ResponseWriter, r *http.Request) {
+	h.withIncident(w, r, func(one *incident.Incident) { h.page.ServeIncident(w, r, one, h.snapshot()) })
+}
+
+// withIncident calls answer with the incident of the path, or answers why there is
+// none. An incident may be megabytes, so only a few are held at once.
+func (h *handler) withIncident(w http.ResponseWriter, r *http.Request, answer func(*incident.Incident)) {
+	select {
+	case h.readers <- struct{}{}:
+		defer func() { <-h.readers }()
+	case <-r.Context().Done():
+		return
+	}
+	id, err := r.PathValue("id"), incident.ErrUnknown
+	var one *incident.Incident
+	if h.opts.Incidents != nil {
+		one, err = h.opts.Incidents.Get(r.Context(), id)
+	}
+	switch {
+	case errors.Is(err, incident.ErrUnknown):
+		h.missing(w, r, "no incident has the id "+plain.Text(id)+"; "+view.PathIncidents+" lists them")
+	case err != nil:
+		writeText(w, http.StatusServiceUnavailable, plain.Text(err.Error()))
+	default:
+		answer(one)
+	}
+}
+
+func (h *handler) notFound(w http.ResponseWriter, r *http.Request) {
+	h.missing(w, r, "no such page; / lists what there is")
+}
+
+// missing answers 404: a page to a browser, a line to a program.
+func (h *handler) missing(w http.ResponseWriter, r *http.Request, text string) {
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		h.page.ServeMissing(w, text)
+		return
+	}
+	writeText(w, http.StatusNotFound, text)
+}
+
+// secure refuses methods that could be meant to change something, and sets the
+// headers that keep a browser from doing more with an answer than showing it. A
+// header of --web.config.file takes precedence.
+func secure(csp string, next http.Handler) http.Handler {
+	headers := map[string]string{
+		"Content-Security-Policy":      csp,
+		"X-Content-Type-Options":       "nosniff",
+		"X-Frame-Options":              "deny",
+		"Referrer-Policy":              "no-referrer",
+		"Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control":                "no-store",
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range headers {
+			if w.Header().Get(name) == "" {
+				w.Header().Set(name, value)
+			}
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			writeText(w, http.StatusMethodNotAllowed, "plegd answers only GET and HEAD: nothing can be changed over HTTP")
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
-func writeText(w http.ResponseWriter, code int, body func(io.Writer)) {
+func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	body(w)
+	_, _ = fmt.Fprintln(w, text)
 }
 
 // writeJSON answers with v, indented for people.

@@ -23,7 +23,7 @@ func testHandler(src Source, names bool) http.Handler {
 	reg, metrics := newTestRegistry(src)
 	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Registerer: reg}
 	if names {
-		opts.Names = NamesAlways
+		opts.Access = FullAccess
 	}
 	return newHandler(src, metrics, opts, viewtest.Clock)
 }
@@ -54,7 +54,7 @@ func TestHandler(t *testing.T) {
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
 		{"under a page", "GET", "/metrics/x", viewtest.Healthy(), 404, "text/plain", nil},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
-		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"only answers GET and HEAD"}},
+		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"answers only GET and HEAD"}},
 		{"post to nowhere", "POST", "/nowhere", viewtest.Healthy(), 405, "text/plain", nil},
 		{"put", "PUT", "/api/v1/status", viewtest.Healthy(), 405, "text/plain", nil},
 		{"delete", "DELETE", "/", viewtest.Healthy(), 405, "text/plain", nil},
@@ -63,7 +63,7 @@ func TestHandler(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			testHandler(viewtest.NewSource(tt.snap), false).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, http.NoBody))
+			testHandler(viewtest.NewSource(tt.snap), true).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, http.NoBody))
 			if w.Code != tt.code {
 				t.Errorf("code %d, want %d", w.Code, tt.code)
 			}
@@ -109,16 +109,6 @@ func TestHealthzEscapes(t *testing.T) {
 	testHandler(viewtest.NewSource(s), false).ServeHTTP(w, httptest.NewRequest(http.MethodGet, view.PathHealthz, http.NoBody))
 	if strings.Contains(w.Body.String(), "\x1b") || strings.Count(w.Body.String(), "\n") != 2 {
 		t.Errorf("body %q", w.Body)
-	}
-}
-
-func TestNamesByRequest(t *testing.T) {
-	for _, names := range []bool{false, true} {
-		w := httptest.NewRecorder()
-		testHandler(viewtest.NewSource(viewtest.Degraded()), names).ServeHTTP(w, httptest.NewRequest(http.MethodGet, view.PathStatus, http.NoBody))
-		if got := strings.Contains(w.Body.String(), "nightly-report"); got != names {
-			t.Errorf("names in the answer: %v, want %v", got, names)
-		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,19 +21,16 @@ import (
 	"github.com/plegd/plegd/internal/logging"
 )
 
-// maxWebConns is how many connections the web server holds at once. Each takes up
-// to three goroutines while it is at work.
-const maxWebConns = 32
+// maxWebConns is the number of open connections per address.
+const maxWebConns = 64
 
 // WebOptions say where the web server listens.
 type WebOptions struct {
-	// Addresses are those of --web.listen-address; none means nothing is
-	// served. SystemdSocket takes the listeners that systemd hands over
-	// instead.
+	// Addresses are those of --web.listen-address. SystemdSocket replaces them by
+	// systemd's listeners.
 	Addresses     []string
 	SystemdSocket bool
-	// ConfigFile is --web.config.file, for TLS and authentication; empty means
-	// neither.
+	// ConfigFile is --web.config.file, for TLS and authentication; empty: neither.
 	ConfigFile string
 }
 
@@ -42,9 +40,7 @@ type WebServer struct {
 	handler http.Handler
 	log     *zap.Logger
 	retry   time.Duration
-	conns   *connLimit
-
-	ready chan struct{}
+	ready   chan struct{}
 	serving
 
 	addrsMu sync.Mutex
@@ -54,15 +50,9 @@ type WebServer struct {
 // NewWebServer returns a server of h. Its options have been validated:
 // ValidateWebConfig, and ValidateSystemdSocket for SystemdSocket.
 func NewWebServer(opts WebOptions, h http.Handler, log *zap.Logger) *WebServer {
-	return &WebServer{
-		opts: opts, handler: h, log: log,
-		retry: retryEvery,
-		conns: newConnLimit(maxWebConns),
-		ready: make(chan struct{}),
-	}
+	return &WebServer{opts: opts, handler: h, log: log, retry: retryInterval, ready: make(chan struct{})}
 }
 
-// String names the task.
 func (s *WebServer) String() string {
 	if s.opts.SystemdSocket {
 		return "web server on systemd's sockets"
@@ -70,20 +60,19 @@ func (s *WebServer) String() string {
 	return "web server on " + strings.Join(s.opts.Addresses, ", ")
 }
 
-// Ready is closed once every address has been tried for the first time: a port
-// that is busy must not keep the daemon from starting.
+// Ready is closed after the first attempt to listen on every address: a busy port
+// must not keep the daemon from starting.
 func (s *WebServer) Ready() <-chan struct{} { return s.ready }
 
 // Addrs returns the addresses that are being served, in no order.
 func (s *WebServer) Addrs() []net.Addr {
 	s.addrsMu.Lock()
 	defer s.addrsMu.Unlock()
-	return append([]net.Addr(nil), s.addrs...)
+	return slices.Clone(s.addrs)
 }
 
-// Run serves until ctx ends, and then returns nil. An address that cannot be
-// listened on is logged and tried again every few seconds. The error is of
-// listeners that systemd was to hand over and did not.
+// Run serves until ctx is done, and then returns nil. An address that is busy is
+// logged and retried. The error is about missing listeners of systemd.
 func (s *WebServer) Run(ctx context.Context) error {
 	sources, err := s.sources()
 	if err != nil {
@@ -91,8 +80,8 @@ func (s *WebServer) Run(ctx context.Context) error {
 	}
 	var tried, done sync.WaitGroup
 	tried.Add(len(sources))
-	for _, src := range sources {
-		done.Go(func() { s.serve(ctx, src, sync.OnceFunc(tried.Done)) })
+	for name, listen := range sources {
+		done.Go(func() { s.serve(ctx, name, listen, sync.OnceFunc(tried.Done)) })
 	}
 	tried.Wait()
 	close(s.ready)
@@ -101,40 +90,38 @@ func (s *WebServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// source is where a listener comes from: an address, or systemd.
-type source struct {
-	name   string
-	listen func(context.Context) (net.Listener, error)
-}
+type listenFunc func(context.Context) (net.Listener, error)
 
-func (s *WebServer) sources() ([]source, error) {
+// sources returns how to listen, by address.
+func (s *WebServer) sources() (map[string]listenFunc, error) {
+	out := map[string]listenFunc{}
 	if !s.opts.SystemdSocket {
-		out := make([]source, 0, len(s.opts.Addresses))
 		for _, address := range s.opts.Addresses {
-			out = append(out, source{name: address, listen: func(ctx context.Context) (net.Listener, error) {
+			out[address] = func(ctx context.Context) (net.Listener, error) {
 				var lc net.ListenConfig
 				return lc.Listen(ctx, "tcp", address)
-			}})
+			}
 		}
 		return out, nil
 	}
 	listeners, err := activation.Listeners()
 	if err != nil {
-		return nil, fmt.Errorf("taking over systemd's listeners: %w; check the socket unit, or leave out --web.systemd-socket", err)
+		return nil, fmt.Errorf("take over systemd's listeners: %w; check the socket unit, or leave out --web.systemd-socket", err)
 	}
-	var out []source
 	for _, l := range listeners {
-		if l == nil {
-			continue // systemd may hand over other things too
+		if l == nil { // a descriptor that is no listener
+			continue
 		}
-		taken := false
-		out = append(out, source{name: l.Addr().String(), listen: func(context.Context) (net.Listener, error) {
-			if taken {
+		once := make(chan net.Listener, 1)
+		once <- l
+		out[l.Addr().String()] = func(context.Context) (net.Listener, error) {
+			select {
+			case l := <-once:
+				return l, nil
+			default:
 				return nil, errors.New("systemd's listener broke and is handed over only once; restart plegd")
 			}
-			taken = true
-			return l, nil
-		}})
+		}
 	}
 	if len(out) == 0 {
 		return nil, errNoSystemdListener
@@ -142,49 +129,51 @@ func (s *WebServer) sources() ([]source, error) {
 	return out, nil
 }
 
-// serve serves one address until ctx ends; tried is called after the first
+// serve serves one address until ctx is done; tried is called after the first
 // attempt to listen.
-func (s *WebServer) serve(ctx context.Context, src source, tried func()) {
+func (s *WebServer) serve(ctx context.Context, name string, listen listenFunc, tried func()) {
 	defer tried()
 	var failed logging.OnChange[string] // the last error
 	for ctx.Err() == nil {
-		err := s.serveSource(ctx, src, func() {
+		l, err := s.listen(ctx, listen)
+		if err == nil {
 			failed.Set("")
-			s.set(src.name, nil)
+			s.set(name, nil)
+			s.addAddr(l.Addr())
 			tried()
-		})
+			err = s.serveListener(ctx, l)
+			s.removeAddr(l.Addr())
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.set(src.name, err)
+		s.set(name, err)
 		tried()
 		if _, changed := failed.Set(err.Error()); changed {
 			s.log.Warn("the web address cannot be served; plegd runs on and tries again",
-				zap.String("address", src.name), zap.Duration("every", s.retry), zap.Error(err))
+				zap.String("address", name), zap.Duration("every", s.retry), zap.Error(err))
 		}
 		sleep(ctx, s.retry)
 	}
 }
 
-func (s *WebServer) serveSource(ctx context.Context, src source, serving func()) error {
-	// The file was good when plegd started; it may have been edited since.
+func (s *WebServer) listen(ctx context.Context, listen listenFunc) (net.Listener, error) {
+	// The file was valid when plegd started; it may have been edited since.
 	if err := web.Validate(s.opts.ConfigFile); err != nil {
-		return fmt.Errorf("reading --web.config.file %q: %s; fix it", s.opts.ConfigFile, oneLine(err.Error()))
+		return nil, fmt.Errorf("read --web.config.file %q: %s; fix it", s.opts.ConfigFile, oneLine(err.Error()))
 	}
-	l, err := src.listen(ctx)
+	l, err := listen(ctx)
 	if err != nil {
-		return fmt.Errorf("%w; see what holds the port with ss -ltnp, or set --web.listen-address", err)
+		return nil, fmt.Errorf("%w; see what holds the port with ss -ltnp, or set --web.listen-address", err)
 	}
-	return s.serveListener(ctx, l, serving)
+	return l, nil
 }
 
-// serveListener serves l until ctx ends or l breaks. It has a server of its
-// own: the toolkit wraps the handler of the server that it is given, once for
-// each listener, so that two of them would check a password twice.
-func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving func()) error {
-	limited := s.conns.listener(l)
+// serveListener serves l until ctx is done or l breaks. Each listener has a server
+// of its own, because the toolkit wraps the handler of the server that it gets.
+func (s *WebServer) serveListener(ctx context.Context, l net.Listener) error {
 	defer l.Close()
-	server := newServer(s.handler, s.conns, s.log)
+	server := newServer(s.handler, s.log)
 	stopped := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -195,16 +184,9 @@ func (s *WebServer) serveListener(ctx context.Context, l net.Listener, serving f
 			<-stopped
 		}
 	}()
-
-	s.addAddr(l.Addr())
-	defer s.removeAddr(l.Addr())
 	s.log.Info("Serving metrics and status", zap.String("address", l.Addr().String()), zap.String("web_config_file", s.opts.ConfigFile))
-	serving()
-	no := false
-	return web.Serve(limited, server, &web.FlagConfig{
-		WebListenAddresses: &s.opts.Addresses,
-		WebSystemdSocket:   &no,
-		WebConfigFile:      &s.opts.ConfigFile,
+	return web.Serve(limited(l, maxWebConns), server, &web.FlagConfig{
+		WebListenAddresses: &s.opts.Addresses, WebSystemdSocket: new(bool), WebConfigFile: &s.opts.ConfigFile,
 	}, toolkitLog(s.log))
 }
 
@@ -217,12 +199,7 @@ func (s *WebServer) addAddr(a net.Addr) {
 func (s *WebServer) removeAddr(a net.Addr) {
 	s.addrsMu.Lock()
 	defer s.addrsMu.Unlock()
-	for i := range s.addrs {
-		if s.addrs[i] == a {
-			s.addrs = append(s.addrs[:i], s.addrs[i+1:]...)
-			return
-		}
-	}
+	s.addrs = slices.DeleteFunc(s.addrs, func(b net.Addr) bool { return a == b })
 }
 
 // toolkitLog returns the log of the exporter toolkit: warnings and errors, of which

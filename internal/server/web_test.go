@@ -30,10 +30,20 @@ func newTestWeb(t *testing.T, opts WebOptions, src Source) (*WebServer, *logReco
 	t.Helper()
 	log := newLogRecorder()
 	_, metrics := newTestRegistry(src)
-	h := NewHandler(src, metrics, HandlerOptions{Names: NamesIfAuthenticated(opts.ConfigFile)})
+	h := NewHandler(src, metrics, HandlerOptions{Access: remoteOrAuthenticated(opts.ConfigFile)})
 	s := NewWebServer(opts, h, log.log)
 	s.retry = 20 * time.Millisecond
 	return s, log
+}
+
+// remoteOrAuthenticated is the access that clients on another host have.
+func remoteOrAuthenticated(file string) Access {
+	access := LocalOrAuthenticated(file)
+	return func(r *http.Request) bool {
+		r = r.Clone(r.Context())
+		r.RemoteAddr = "203.0.113.9:4711"
+		return access(r)
+	}
 }
 
 // get fetches a URL and returns the status and the body.
@@ -375,7 +385,7 @@ func TestValidateWebConfig(t *testing.T) {
 	}
 }
 
-func TestWebConfigDemandsAuth(t *testing.T) {
+func TestWebConfigAuth(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		content string
@@ -391,15 +401,15 @@ func TestWebConfigDemandsAuth(t *testing.T) {
 	} {
 		file := filepath.Join(dir, name+".yml")
 		write(t, file, tt.content)
-		if got, err := WebConfigDemandsAuth(file); err != nil || got != tt.want {
-			t.Errorf("%s: %v, %v; want %v", name, got, err, tt.want)
+		if users, certs, err := webConfigAuth(file); err != nil || (users || certs) != tt.want {
+			t.Errorf("%s: %v, %v, %v; want %v", name, users, certs, err, tt.want)
 		}
 	}
-	if got, err := WebConfigDemandsAuth(""); err != nil || got {
-		t.Errorf("no file: %v, %v", got, err)
+	if users, certs, err := webConfigAuth(""); err != nil || users || certs {
+		t.Errorf("no file: %v", err)
 	}
-	if got, err := WebConfigDemandsAuth(filepath.Join(dir, "none")); err == nil || got {
-		t.Errorf("missing file: %v, %v", got, err)
+	if users, certs := (&webAuth{file: filepath.Join(dir, "none")}).demands(); users || certs {
+		t.Error("a missing file counts as authentication")
 	}
 }
 
@@ -418,6 +428,64 @@ func TestValidateSystemdSocket(t *testing.T) {
 		t.Setenv("LISTEN_FDS", tt.fds)
 		if err := ValidateSystemdSocket(); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestIdleConnections: connections that send nothing are closed in time for a
+// scrape that waits for a place.
+func TestIdleConnections(t *testing.T) {
+	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}}, viewtest.NewSource(viewtest.Healthy()))
+	start(t, s)
+	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
+	address := s.Addrs()[0].String()
+	for range maxWebConns {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	client := &http.Client{Timeout: 2 * readTimeout}
+	if code, _, err := get(client, "http://"+address+view.PathMetrics, nil); err != nil || code != http.StatusOK {
+		t.Errorf("a scrape beside %d idle connections: %d, %v", maxWebConns, code, err)
+	}
+}
+
+// TestRemote: an authenticated client gets the status, another one the summary.
+func TestRemote(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	file := filepath.Join(dir, "web.yml")
+	write(t, file, tlsPart+usersPart(t))
+	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Unhealthy()))
+	start(t, s)
+	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
+	open, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}}, viewtest.NewSource(viewtest.Unhealthy()))
+	start(t, open)
+	eventually(t, "served", func() bool { return len(open.Addrs()) == 1 })
+	url, ca := "https://"+s.Addrs()[0].String(), filepath.Join(dir, "cert.pem")
+
+	for name, tt := range map[string]struct {
+		remote       Remote
+		full, public bool
+		err          string
+	}{
+		"password":     {Remote{URL: url, CACert: ca, User: "prometheus:secret"}, true, false, ""},
+		"insecure":     {Remote{URL: url + "/", Insecure: true, User: "prometheus:secret"}, true, false, ""},
+		"no password":  {Remote{URL: url, CACert: ca}, false, false, "give --user"},
+		"no trust":     {Remote{URL: url, User: "prometheus:secret"}, false, false, "certificate"},
+		"another host": {Remote{URL: "http://" + open.Addrs()[0].String()}, false, true, ""},
+		"no such CA":   {Remote{URL: url, CACert: filepath.Join(dir, "none")}, false, false, "--cacert"},
+	} {
+		full, public, err := tt.remote.FetchStatus(t.Context())
+		if (full != nil) != tt.full || (public != nil) != tt.public || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %v, %v, %v", name, full != nil, public != nil, err)
+		}
+	}
+	for _, bad := range []Remote{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: url, Cert: "x"}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is accepted", bad)
 		}
 	}
 }

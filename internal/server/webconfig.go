@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/exporter-toolkit/web"
-	"go.yaml.in/yaml/v2"
 )
 
 // ValidateWebConfig checks the values of --web.listen-address and
@@ -90,46 +88,6 @@ func ValidateSystemdSocket() error {
 		return errNoSystemdListener
 	}
 	return nil
-}
-
-// WebConfigDemandsAuth reports whether the web configuration in file lets nobody
-// in who has not proved who he is: with a password, or with a certificate that
-// was verified. Without a file nobody has to.
-func WebConfigDemandsAuth(file string) (bool, error) {
-	users, certs, err := webConfigAuth(file)
-	return users || certs, err
-}
-
-func webConfigAuth(file string) (users, certs bool, err error) {
-	if file == "" {
-		return false, false, nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return false, false, fmt.Errorf("reading --web.config.file: %w", err)
-	}
-	var c web.Config
-	if err := yaml.UnmarshalStrict(b, &c); err != nil {
-		return false, false, fmt.Errorf("reading --web.config.file %q: %s", file, oneLine(err.Error()))
-	}
-	return len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert", nil
-}
-
-// NamesIfAuthenticated lets an answer hold the names of pods when file demands
-// authentication and the request has gone through it. The toolkit reads the
-// file again for each request, so this does too: a file that stops demanding
-// must not go on showing names to everybody.
-func NamesIfAuthenticated(file string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		users, certs, err := webConfigAuth(file)
-		if err != nil {
-			return false
-		}
-		if _, _, ok := r.BasicAuth(); users && ok {
-			return true
-		}
-		return certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
-	}
 }
 
 // oneLine folds the lines of a message into one.

@@ -17,7 +17,7 @@ const (
 )
 
 // Recent is what the relists of a stretch of time took and what the verdict was:
-// the answer of PathHistory, and what a plot is drawn from.
+// what a plot is drawn from.
 type Recent struct {
 	// From is when the first bin begins, Bin how long each lasts.
 	From time.Time     `json:"from"`

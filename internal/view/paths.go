@@ -8,8 +8,6 @@ const (
 	PathHealthy = "/-/healthy"
 	PathReady   = "/-/ready"
 	PathStatus  = "/api/v1/status"
-	// PathHistory has the relists and verdicts of the last ten minutes.
-	PathHistory = "/api/v1/history"
 	// PathIncidents lists the incidents; one with its timeline is under it, by its
 	// id.
 	PathIncidents = "/api/v1/incidents"

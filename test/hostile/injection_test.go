@@ -5,9 +5,11 @@ package hostile
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -72,6 +74,17 @@ func TestInjection(t *testing.T) {
 	}
 }
 
+// forwarded asks with the header of a proxy.
+var forwarded = &http.Client{Timeout: 10 * time.Second, Transport: forwardedTransport{}}
+
+type forwardedTransport struct{}
+
+func (forwardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Forwarded-For", "203.0.113.9")
+	return http.DefaultTransport.RoundTrip(r)
+}
+
 // look asks for everything that plegd shows, and looks for what has got out of
 // its text.
 func (p *plegd) look(t *testing.T) {
@@ -81,7 +94,9 @@ func (p *plegd) look(t *testing.T) {
 		name string
 		get  func(path string) (int, string, error)
 	}{
-		{"TCP", func(path string) (int, string, error) { return p.get(p.web, path) }},
+		{"loopback", func(path string) (int, string, error) { return p.get(p.web, path) }},
+		// As a proxy asks for a client on another host.
+		{"another host", func(path string) (int, string, error) { return p.get(forwarded, path) }},
 		{"control socket", func(path string) (int, string, error) { return p.get(p.local, path) }},
 	} {
 		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz", "/api/v1/incidents", "/api/v1/incidents/" + id} {
@@ -99,8 +114,8 @@ func (p *plegd) look(t *testing.T) {
 					t.Errorf("%s over %s has %q in it", path, c.name, s)
 				}
 			}
-			if c.name == "TCP" && path != "/metrics" && strings.Contains(body, "uid0a") {
-				t.Errorf("%s over TCP names pods", path)
+			if c.name == "another host" && path != "/metrics" && strings.Contains(body, "uid0a") {
+				t.Errorf("%s names pods to another host", path)
 			}
 		}
 	}

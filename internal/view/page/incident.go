@@ -37,11 +37,10 @@ type momentRow struct {
 }
 
 // ServeIncident writes the page of one incident. now is the present snapshot, for the
-// countdown of an incident that is open. names is true where the incident holds the
-// names of pods.
-func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incident.Incident, now *health.Snapshot, names bool) {
+// countdown of an incident that is open.
+func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incident.Incident, now *health.Snapshot) {
 	data := incidentData{
-		Incident: one, frame: p.frame(r, now, names), Chained: view.Chained(one),
+		Incident: one, frame: p.frame(r, now), Chained: view.Chained(one),
 		Outcome: view.Outcome(&one.Summary), NotReady: view.NotReadyFor(one), Plot: view.IncidentPlot(one), Ending: view.Ending(one), FollowUp: stepsParts(view.FollowUp(one)),
 		JSONPath: view.PathIncidents + "/" + one.ID,
 	}
@@ -75,7 +74,7 @@ func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incide
 		data.Meaning, _ = view.Runbook(s.Facts.Runtime, one.Reason)
 		data.StepParts, data.Facts = stepsParts(s.Steps), view.MomentFacts(s)
 	}
-	p.write(w, "incident.html", &data)
+	p.write(w, http.StatusOK, "incident.html", &data)
 }
 
 // stepsParts splits steps into words and commands.

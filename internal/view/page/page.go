@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -18,7 +19,7 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-//go:embed page.html incident.html parts.html
+//go:embed *.html
 var templates embed.FS
 
 //go:embed page.css
@@ -77,10 +78,8 @@ type frame struct {
 	JS  template.JS
 	// Refresh is in seconds, 0 for a page that does not load itself again; Paused is
 	// true where that was asked for.
-	Refresh int
-	Paused  bool
-	// Names is true where the page may hold the names of pods.
-	Names         bool
+	Refresh       int
+	Paused        bool
 	Title         string
 	Node, Version string
 	At            time.Time
@@ -88,8 +87,8 @@ type frame struct {
 }
 
 // frame returns the frame of an answer. ?refresh=0 pauses updates.
-func (p *Page) frame(r *http.Request, s *health.Snapshot, names bool) frame {
-	f := frame{CSS: p.css, JS: p.js, Refresh: pageRefresh, Names: names, Node: s.Node, Version: s.PlegdVersion, At: s.At, Links: pageLinks()}
+func (p *Page) frame(r *http.Request, s *health.Snapshot) frame {
+	f := frame{CSS: p.css, JS: p.js, Refresh: pageRefresh, Node: s.Node, Version: s.PlegdVersion, At: s.At, Links: pageLinks()}
 	if r.URL.Query().Get("refresh") == "0" {
 		f.Refresh, f.Paused = 0, true
 	}
@@ -150,8 +149,6 @@ type Content struct {
 	Incidents []incident.Summary
 	// Recent are the last minutes; without bins there is no plot.
 	Recent view.Recent
-	// Names is true where the snapshot holds the names of pods.
-	Names bool
 }
 
 func newPageData(c Content, f frame) *pageData {
@@ -171,8 +168,6 @@ func newPageData(c Content, f frame) *pageData {
 		{"failing", "Failing pods", "Took", s.Facts.Relist.Failing},
 		{"slowest", "Slowest pods", "Took", s.Facts.Relist.Slowest},
 	} {
-		// A table of pods without names says nothing.
-		t.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(p health.PodInspection) bool { return p.Name == "" })
 		if len(t.Rows) > 0 {
 			data.PodTables = append(data.PodTables, t)
 		}
@@ -182,18 +177,55 @@ func newPageData(c Content, f frame) *pageData {
 
 // Serve writes the status page.
 func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c Content) {
-	p.write(w, "page.html", newPageData(c, p.frame(r, c.Snapshot, c.Names)))
+	p.write(w, http.StatusOK, "page.html", newPageData(c, p.frame(r, c.Snapshot)))
+}
+
+// publicData is what the template of the public summary sees.
+type publicData struct {
+	frame
+	*view.Public
+	At        time.Time
+	Headline  string
+	Clock     pageClock
+	NextParts []stepPart
+	StepParts [][]stepPart
+}
+
+// ServePublic writes the public summary.
+func (p *Page) ServePublic(w http.ResponseWriter, r *http.Request, pub *view.Public) {
+	s := &health.Snapshot{At: pub.At, PlegdVersion: pub.PlegdVersion, Verdict: health.Verdict{
+		State: pub.State, Since: pub.Since, Threshold: pub.Threshold, NotReadyIn: pub.NotReadyIn, NotReadyInLatest: pub.NotReadyInLatest,
+		Predicted: health.Predicted{NodeReady: pub.NodeReady, RulesFailIn: pub.RulesFailIn},
+	}}
+	data := publicData{
+		frame: p.frame(r, s), Public: pub, At: pub.At, Headline: cmp.Or(pub.Reason, headline(s)), Clock: newPageClock(s),
+		NextParts: stepParts(pub.Next), StepParts: stepsParts(pub.Steps),
+	}
+	data.Title, data.Links = pub.Reason, slices.DeleteFunc(data.Links, func(l pageLink) bool { return l.Path == view.PathIncidents })
+	p.write(w, http.StatusOK, "public.html", &data)
+}
+
+// missingData is what the template of a missing page sees.
+type missingData struct {
+	frame
+	State, Text string
+}
+
+// ServeMissing answers 404.
+func (p *Page) ServeMissing(w http.ResponseWriter, text string) {
+	p.write(w, http.StatusNotFound, "missing.html", &missingData{frame{CSS: p.css, Links: pageLinks(), At: time.Now()}, "404", text})
 }
 
 // write makes a page whole before its first byte is sent, so that an error cannot
 // leave half of it behind.
-func (p *Page) write(w http.ResponseWriter, name string, data any) {
+func (p *Page) write(w http.ResponseWriter, code int, name string, data any) {
 	var b bytes.Buffer
 	if err := p.tmpl().ExecuteTemplate(&b, name, data); err != nil {
 		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" and "+view.PathIncidents+" have the same facts as JSON", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes())
 }
 

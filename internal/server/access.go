@@ -1,0 +1,113 @@
+package server
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/exporter-toolkit/web"
+	"go.yaml.in/yaml/v2"
+)
+
+// Access reports whether a request may see what the node contains: names of pods,
+// ids, paths and texts of the runtime.
+type Access func(*http.Request) bool
+
+// FullAccess is the control socket's: only its owner can open it.
+func FullAccess(*http.Request) bool { return true }
+
+// LocalOrAuthenticated gives access to clients on loopback, and to those that
+// passed the authentication which the web configuration in file demands.
+func LocalOrAuthenticated(file string) Access {
+	config := &webAuth{file: file}
+	return func(r *http.Request) bool {
+		if local(r) {
+			return true
+		}
+		users, certs := config.demands()
+		if _, _, ok := r.BasicAuth(); users && ok {
+			return true
+		}
+		return certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	}
+}
+
+// forwardingHeaders are set by proxies. They are evidence of another host behind
+// the connection, and never of who that is.
+var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
+
+// local reports whether a request comes from this host: over loopback, through no
+// proxy, and to a name of loopback. (A page of another site whose name resolves to
+// loopback has that name as its host.)
+func local(r *http.Request) bool {
+	for _, h := range forwardingHeaders {
+		if len(r.Header.Values(h)) > 0 {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !from.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	to, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && to.Unmap().IsLoopback()
+}
+
+// webAuth is what a web configuration demands, parsed once per change of its file.
+// The toolkit follows changes too: a file that stops demanding authentication must
+// not continue to give access.
+type webAuth struct {
+	file string
+
+	mu           sync.Mutex
+	parsed       fs.FileInfo // nil before the first
+	users, certs bool
+}
+
+func (a *webAuth) demands() (users, certs bool) {
+	if a.file == "" {
+		return false, false
+	}
+	now, err := os.Stat(a.file)
+	if err != nil {
+		return false, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := a.parsed
+	if old == nil || !os.SameFile(old, now) || old.ModTime() != now.ModTime() || old.Size() != now.Size() {
+		a.users, a.certs, err = webConfigAuth(a.file)
+		if err != nil {
+			a.users, a.certs = false, false
+		}
+		a.parsed = now
+	}
+	return a.users, a.certs
+}
+
+// webConfigAuth returns whether a web configuration demands a password, or a
+// verified certificate, of every client.
+func webConfigAuth(file string) (users, certs bool, err error) {
+	if file == "" {
+		return false, false, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return false, false, fmt.Errorf("read --web.config.file: %w", err)
+	}
+	var c web.Config
+	if err := yaml.UnmarshalStrict(b, &c); err != nil {
+		return false, false, fmt.Errorf("read --web.config.file %q: %s", file, oneLine(err.Error()))
+	}
+	return len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert", nil
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/internal/view/viewtest"
+)
+
+func TestLocal(t *testing.T) {
+	for _, tt := range []struct {
+		name, from, host, header string
+		want                     bool
+	}{
+		{"loopback", "127.0.0.1:4711", "localhost:20290", "", true},
+		{"loopback by address", "127.0.0.1:4711", "127.0.0.1:20290", "", true},
+		{"IPv6", "[::1]:4711", "[::1]:20290", "", true},
+		{"IPv4 in IPv6", "[::ffff:127.0.0.1]:4711", "localhost", "", true},
+		{"another host", "10.0.0.7:4711", "localhost:20290", "", false},
+		{"a page of another site", "127.0.0.1:4711", "evil.example:20290", "", false},
+		{"a proxy here", "127.0.0.1:4711", "localhost:20290", "X-Forwarded-For", false},
+		{"the API server's proxy", "10.0.0.1:4711", "10.0.0.7:20290", "X-Forwarded-For", false},
+		{"a claim to be local", "10.0.0.7:4711", "localhost", "Forwarded", false},
+		{"an empty claim", "127.0.0.1:4711", "localhost", "X-Real-IP", false},
+		{"no address", "@", "localhost", "", false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.RemoteAddr, r.Host = tt.from, tt.host
+		if tt.header != "" {
+			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
+		}
+		if got := LocalOrAuthenticated("")(r); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestWebAuthIsParsedOncePerChange: many requests read the file once.
+func TestWebAuthIsParsedOncePerChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yml")
+	write(t, file, usersPart(t))
+	a := &webAuth{file: file}
+	if users, _ := a.demands(); !users {
+		t.Fatal("the users are not seen")
+	}
+	parsed := a.parsed
+	for range 10 {
+		if users, _ := a.demands(); !users || a.parsed != parsed {
+			t.Fatal("the file is parsed again although it has not changed")
+		}
+	}
+	write(t, file, "basic_auth_users: [")
+	if err := os.Chtimes(file, time.Time{}, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if users, certs := a.demands(); users || certs || a.parsed == parsed {
+		t.Error("a broken file still gives access")
+	}
+}
+
+// leak is a pod's name that no part of plegd knows as such.
+const leak = "api-7d9f8b6c5-x2x4v"
+
+// fill sets every string in v to a text with the name, and makes one entry in each
+// list and map.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(viewtest.Ago(time.Minute)))
+			return
+		}
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		one := reflect.New(v.Type().Elem()).Elem()
+		fill(one)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("key").Convert(v.Type().Key()), one)
+	case reflect.String:
+		v.SetString("get container payments/" + leak + ": no such task")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	}
+}
+
+// leaking is a snapshot with the name in every text but the fixed words of states,
+// severities and kinds.
+func leaking() health.Snapshot {
+	var s health.Snapshot
+	fill(reflect.ValueOf(&s).Elem())
+	s.SchemaVersion, s.PlegdVersion, s.At, s.State = health.SchemaVersion, "1.0.0", viewtest.T0, health.StateUnhealthy
+	s.Active = append(s.Active, health.Active{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Evidence: []string{leak}})
+	s.Active[0].Severity, s.Reason = health.SeverityWarning, "RuntimeUnresponsive"
+	s.Culprit = &health.Link{Kind: health.KindContainer, Name: leak}
+	s.KubeletMessage = "[container runtime is down, container runtime network not ready: NetworkReady=false reason:X message:" + leak + "]"
+	return s
+}
+
+type leakingIncidents struct{ one *incident.Incident }
+
+func (l leakingIncidents) Get(context.Context, string) (*incident.Incident, error) { return l.one, nil }
+
+// TestNoNameLeaks looks for a name that is in every text of a snapshot in every
+// answer to another host.
+func TestNoNameLeaks(t *testing.T) {
+	s := leaking()
+	one := viewtest.Incident()
+	one.KubeletMessage, one.Timeline = s.KubeletMessage, []incident.Moment{{Snapshot: &s}}
+	src := viewtest.NewSource(s)
+	src.List = []incident.Summary{one.Summary}
+	for _, full := range []bool{true, false} {
+		opts := HandlerOptions{Incidents: leakingIncidents{one}, Node: "worker-7"}
+		if full {
+			opts.Access = FullAccess
+		}
+		h := newHandler(src, prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), opts, viewtest.Clock)
+		for path, code := range map[string]int{
+			view.PathStatus: 200, "/": 200, view.PathHealthz: 503, view.PathIncidents: 403,
+			view.PathIncidents + "/" + one.ID: 403, view.PathIncidentPages + "/" + one.ID: 403,
+		} {
+			w := answer(h, path)
+			text := w.Body.String()
+			if n := strings.Count(text, leak); !full && (n > 0 || w.Code != code) {
+				t.Errorf("%s: %d with the name %d times:\n%s", path, w.Code, n, text)
+			} else if full && n == 0 && path != view.PathIncidents {
+				t.Errorf("%s does not hold the name where it may: it proves nothing", path)
+			}
+		}
+	}
+}
+
+// TestPublicSummary keeps the example in the documentation true.
+func TestPublicSummary(t *testing.T) {
+	b, err := encodeJSON(view.NewPublic(new(viewtest.Unhealthy())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewtest.Golden(t, viewtest.DocsDir+"api/public.json", string(b))
+	w := answer(testHandler(viewtest.NewSource(viewtest.Unhealthy()), false), "/")
+	for _, want := range []string{"<h1>RuntimeUnresponsive</h1>", "public summary", "What to do", "NotReady"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %q on the public page:\n%s", want, w.Body)
+		}
+	}
+	w = answer(testHandler(viewtest.NewSource(viewtest.Unhealthy()), false), view.PathHealthz)
+	if want := "unhealthy: RuntimeUnresponsive\nkubelet: [container runtime is down, PLEG is not healthy"; !strings.HasPrefix(w.Body.String(), want) {
+		t.Errorf("/healthz for another host: %s", w.Body)
+	}
+}
+
+// TestStuckJudge: /-/healthy fails once nothing is judged any more.
+func TestStuckJudge(t *testing.T) {
+	for age, code := range map[time.Duration]int{time.Second: 200, time.Minute: 503} {
+		opts := HandlerOptions{Judged: func() time.Time { return viewtest.Ago(age) }}
+		h := newHandler(viewtest.NewSource(viewtest.Healthy()), prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), opts, viewtest.Clock)
+		if w := answer(h, view.PathHealthy); w.Code != code {
+			t.Errorf("judged %s ago: %d, want %d", age, w.Code, code)
+		}
+	}
+}
