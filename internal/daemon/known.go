@@ -7,6 +7,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // known are the containers and sandboxes of the last lists that were answered.
@@ -55,7 +56,7 @@ func (k *known) targets(sandboxes bool, uid string, first []string) []chain.Targ
 		}
 	}
 	rank := func(e entry) int {
-		if slices.Contains(first, e.SandboxID) {
+		if slices.Contains(first, e.SandboxID) || slices.Contains(first, e.ID) {
 			return 0
 		}
 		return 1
@@ -71,17 +72,39 @@ func (k *known) targets(sandboxes bool, uid string, first []string) []chain.Targ
 // pod returns the namespace and name of the pod that a sandbox or container belongs to, ""
 // where it is not known.
 func (k *known) pod(id string) string {
+	if namespace, name, _ := k.find(id); name != "" {
+		return namespace + "/" + name
+	}
+	return ""
+}
+
+// find returns the pod that a sandbox or container belongs to.
+func (k *known) find(id string) (namespace, name, uid string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.sandboxes {
 		if s.ID == id {
-			return s.Namespace + "/" + s.Name
+			return s.Namespace, s.Name, s.PodUID
 		}
 	}
 	for _, c := range k.containers {
-		if c.ID == id && c.PodName != "" {
-			return c.PodNamespace + "/" + c.PodName
+		if c.ID == id {
+			return c.PodNamespace, c.PodName, c.PodUID
 		}
 	}
-	return ""
+	return "", "", ""
+}
+
+// withPods returns the children with the pods that the stuck ones serve.
+func (k *known) withPods(c *health.Children) *health.Children {
+	if c == nil || len(c.Stuck) == 0 {
+		return c
+	}
+	out := *c
+	out.Stuck = slices.Clone(c.Stuck)
+	for i := range out.Stuck {
+		s := &out.Stuck[i]
+		_, _, s.PodUID = k.find(s.Sandbox)
+	}
+	return &out
 }

@@ -72,7 +72,7 @@ func TestChildrenFamily(t *testing.T) {
 	if got := pidsOf(v.Stuck); v.Shims != 4 || !slices.Equal(got, []int{201, 202, 203, 204}) {
 		t.Errorf("%d shims, stuck: %v", v.Shims, got)
 	}
-	for pid, want := range map[int]string{201: "0a1b", 202: "abc_d", 203: "f00d", 204: ""} {
+	for pid, want := range map[int]string{201: "0a1b", 202: "abc_d", 203: "f00d", 204: "beef"} {
 		if c := childPID(v.Stuck, pid); c == nil || c.Sandbox != want {
 			t.Errorf("%d: %+v, want sandbox %q", pid, c, want)
 		}

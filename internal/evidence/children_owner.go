@@ -77,17 +77,14 @@ func (o *childrenOwner) owns(comm string, args []string) bool {
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
 func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
 
-// sandboxOf returns the id of the sandbox that a shim or conmon serves, "" where its
-// arguments do not name one: a shim's -id is that of its pod's sandbox; a conmon's -c is
-// a container's, and only that of the infra container, k8s_POD_, is the sandbox's too.
+// sandboxOf returns the id of the sandbox that a shim serves, or of the container or
+// sandbox that a conmon does, "" where its arguments do not name one.
 func sandboxOf(comm string, args []string) string {
-	id := proc.ArgValue(args, "id")
+	name := "id"
 	if strings.HasPrefix(comm, "conmon") {
-		id = ""
-		if strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_POD_") {
-			id = proc.ArgValue(args, "c")
-		}
+		name = "c"
 	}
+	id := proc.ArgValue(args, name)
 	if len(id) > 128 || strings.Trim(id, idChars) != "" {
 		return ""
 	}

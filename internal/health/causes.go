@@ -158,6 +158,11 @@ func (w *view) chainCause() string {
 	if shim := c.Link(KindShim); shim != nil && shim.State != LinkUnknown {
 		return ShimStuck
 	}
+	if c.Links[0].isList() || c.Links[0].isInspection() {
+		if l := c.Link(KindRuntime); l != nil && l.State == LinkPeer {
+			return RuntimeThreadStuck
+		}
+	}
 	// That the status of one pod alone hangs is what PodInspectionStall says already.
 	lasting := c.Links[0].isList() && w.age(c.Links[0].Since) >= containerStalledAfter
 	if lasting && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
@@ -234,59 +239,6 @@ func (w *view) chainNext(id string) string {
 		return ""
 	}
 	return strings.TrimSpace(firstStep(c, culprit) + " " + w.restartRisk(id))
-}
-
-// firstStep is what to do about a culprit.
-func firstStep(c *Chain, culprit *Link) string {
-	who := fmt.Sprintf("pid %d (%s)", culprit.PID, culprit.Name)
-	if c.Unknown != "" { // it may be as well as any other: nothing that ends it
-		if culprit.PID == 0 {
-			return ""
-		}
-		return fmt.Sprintf("See what %s waits for, which plegd cannot: %s.", who, c.Unknown)
-	}
-	switch culprit.State {
-	case LinkStopped:
-		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.", culprit.PID, kindText(culprit.Kind), culprit.Name)
-	case LinkTraced, LinkLoop:
-		return fmt.Sprintf("Look at %s: it %s.", who, culprit.Evidence)
-	case LinkFrozen:
-		if culprit.Kind == KindMount {
-			return fmt.Sprintf("Thaw the file system: `fsfreeze -u %s`.", culprit.Name)
-		}
-		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
-	case LinkBlocked:
-		return fmt.Sprintf("Look at the %s %s: %s.", kindText(culprit.Kind), culprit.Name, culprit.Evidence)
-	case LinkMemory, LinkThrottled:
-		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
-	}
-	if i := slices.IndexFunc(c.Links, func(l Link) bool { return l.Kind == KindMount }); i >= 0 && culprit.Kind == KindProcess {
-		server := &c.Links[i+1]
-		state := culprit.Evidence
-		if server != culprit {
-			state = "it waits for " + who + ": " + state
-		}
-		return fmt.Sprintf("Get pid %d (%s), which serves the mount %s, to answer: %s. Its end lets all go on that waits for the mount.", server.PID, server.Name, c.Links[i].Name, state)
-	}
-	for i := range c.Links {
-		if l := &c.Links[i]; l.State == LinkLocked && i < len(c.Links)-1 {
-			return fmt.Sprintf("See what %s does, and let it end or end it: pid %d (%s) %s.", who, l.PID, l.Name, l.Evidence)
-		}
-	}
-	if helper := c.Link(KindHelper); helper != nil {
-		return fmt.Sprintf("See what %s waits for; `kill %d` ends the helper, and the runtime reports the error.", who, helper.PID)
-	}
-	if culprit.Kind == KindShim {
-		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.", culprit.PID)
-	}
-	return ""
-}
-
-func kindText(k LinkKind) string {
-	if k == KindMount {
-		return "mount"
-	}
-	return string(k)
 }
 
 // restartRisk is what a restart of the runtime would do in this case.

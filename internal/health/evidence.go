@@ -231,9 +231,10 @@ type Child struct {
 	State string `json:"state"`
 	// Since is since when it has been in that state; for Old, its start.
 	Since time.Time `json:"since,omitzero"`
-	// Sandbox is the id of the sandbox that it serves, where its arguments name
-	// one.
+	// Sandbox is the id of the sandbox or container that it serves, where its arguments
+	// name one; PodUID is that pod's, where the last lists have it.
 	Sandbox string `json:"sandbox,omitzero"`
+	PodUID  string `json:"pod_uid,omitzero"`
 }
 
 // Cgroup is the runtime's own cgroup.

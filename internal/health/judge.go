@@ -194,6 +194,14 @@ func (w *view) outranks(id, other string) bool {
 	if other == cause && slices.Contains(symptoms, id) {
 		return false
 	}
+	if !w.shimHoldsUp() { // it is another pod's shim
+		switch {
+		case id == ShimStuck && other == PodInspectionStall:
+			return false
+		case id == PodInspectionStall && other == ShimStuck:
+			return true
+		}
+	}
 	return id == cause && slices.Contains(symptoms, other) || reasonOf(id).outranks(other)
 }
 

@@ -24,6 +24,9 @@ var threadReasons = []Reason{
 }
 
 func threadStuck(w *view) []string {
+	if out := w.chainEvidence(RuntimeThreadStuck); out != nil {
+		return out
+	}
 	if w.on(sigFreezerHoldsThreads) {
 		return nil
 	}

@@ -56,6 +56,10 @@ var genericWords = []string{
 
 var genericSteps = strings.NewReplacer(genericWords...)
 
+// writesStacks are the programs that write their goroutine stacks on SIGUSR1. It ends
+// others, such as a proxy in front of the socket.
+var writesStacks = map[string]bool{runtimeContainerd: true, "crio": true, "dockerd": true}
+
 // crictl is crictl as it asks the runtime behind a socket.
 func crictl(socket string) string { return "crictl -r unix://" + socket }
 
@@ -103,7 +107,7 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 		is(wordDockerd, docker.Daemon.pidText())
 		is(wordStacks, cmp.Or(docker.Daemon.pidText(), "DOCKERD"))
 		is(wordContainerd, docker.Containerd.pidText())
-	} else if process != nil && process.Alive {
+	} else if process != nil && process.Alive && writesStacks[process.Comm] {
 		is(wordStacks, pidText(process.PID))
 	}
 	is(wordUnit, f.unit())
@@ -182,6 +186,9 @@ func Steps(f *Facts, v *Verdict) []string {
 	words := f.nodeSteps(v.Chain)
 	out := make([]string, 0, len(row.Steps))
 	for _, s := range row.Steps {
+		if p := f.Evidence.Process; strings.Contains(s, wordStacks) && f.Evidence.Docker == nil && p != nil && p.Alive && !writesStacks[p.Comm] {
+			continue
+		}
 		out = append(out, words.Replace(s))
 	}
 	return out
