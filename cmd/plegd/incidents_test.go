@@ -144,7 +144,7 @@ func TestReplay(t *testing.T) {
 		{filepath.Join(dir, "none.json"), 3, "none.json"},
 		{file("garbage", "garbage"), 3, "not an incident of plegd"},
 		{file("empty.json", `{"schema_version":2,"id":"20261121T030245Z-ffffff"}`), 3, "no moment of it holds facts"},
-		{file("older.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff","plegd_version":"0.0.1","timeline":[{"facts":{"config":{"relist_period_ns":1000000000}}}]}`), 3, "its schema_version is 1 and this plegd reads 2"},
+		{file("older.json", `{"schema_version":1,"id":"20261121T030245Z-ffffff","plegd_version":"0.0.1","timeline":[{"facts":{"config":{"relist_period_ns":1000000000}}}]}`), 3, "schema_version 1: this plegd reads 2"},
 		{file("newer.json", `{"schema_version":7,"id":"20261121T030245Z-ffffff","plegd_version":"9.9.9"}`), 3, "9.9.9"},
 	} {
 		code, out, errs := plegd(t, "replay", tt.path)

@@ -130,8 +130,7 @@ func (d *Daemon) Remember(version string) error {
 	}
 	d.begin(s.load())
 	d.incidents = incident.New(incident.Options{
-		Dir: incident.Dir(d.cfg.StateDir), BootID: s.bootID, Monotonic: s.clock, Version: version, Log: d.log,
-		Opened: d.metrics.IncidentOpened,
+		Dir: incident.Dir(d.cfg.StateDir), Version: version, Log: d.log, Opened: d.metrics.IncidentOpened,
 	})
 	d.tasks = append(d.tasks, d.incidents)
 	k := &keeper{store: s, changed: d.judge.changed, facts: func() *health.Facts { return &d.judge.published.Load().Facts }}

@@ -74,7 +74,6 @@ func TestWeek(t *testing.T) {
 		goruntime.GC()
 		goruntime.ReadMemStats(&m1)
 		list := w.d.Incidents()
-		l := incident.DefaultLimits()
 		var bytes int64
 		entries, err := os.ReadDir(incident.Dir(dir))
 		if err != nil {
@@ -83,14 +82,14 @@ func TestWeek(t *testing.T) {
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil {
 				bytes += info.Size()
-				if info.Size() > int64(l.FileBytes) {
+				if info.Size() > incident.MaxFileBytes {
 					t.Errorf("%s has %d bytes", e.Name(), info.Size())
 				}
 			}
 		}
 		t.Logf("%s: %d relists, %d faults, %d flaps, %d incidents kept in %d files of %d KB; heap %d KB, then %d KB; %d goroutines, then %d",
 			length, s.Facts.Relist.Attempts, made, flaps, len(list), len(entries), bytes>>10, m0.HeapAlloc>>10, m1.HeapAlloc>>10, goroutines, goruntime.NumGoroutine())
-		if len(list) > l.Number || len(entries) > l.Number || bytes > l.TotalBytes {
+		if len(list) > incident.MaxFiles || len(entries) > incident.MaxFiles {
 			t.Errorf("%d incidents in %d files of %d bytes", len(list), len(entries), bytes)
 		}
 		if want := uint64(length.Seconds() / 30); s.Facts.Relist.Attempts < want {

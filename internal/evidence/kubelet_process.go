@@ -133,7 +133,7 @@ func (k *kubeletProcess) read(pid int, now time.Time, several bool) (*health.Kub
 		return nil, proc.ID{}, false
 	}
 	p := &health.KubeletProcess{
-		PID: pid, Started: proc.StartedAt(now, proc.Uptime(), stat.Start),
+		PID: pid, Started: proc.StartedAt(now, proc.Uptime(), stat.Start), StartTicks: stat.Start,
 		NodeStatusPeriod: settings.NodeStatusPeriod, RequestTimeout: settings.RequestTimeout,
 		EventedPLEG: settings.EventedPLEG, From: settings.From,
 	}

@@ -110,7 +110,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
-		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start),
+		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
 		OpenFDs: openFDs(p.opts.ProcFS, s.PID), MaxFDs: -1,
 	}
 	if b, err := p.reader.Read(proc.Path(p.opts.ProcFS, s.PID, "limits")); err == nil {

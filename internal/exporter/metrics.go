@@ -79,7 +79,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		throttled: f.counter(MetricCPUThrottled,
 			"Time that the CPU quota of the runtime's cgroup throttled it, since the start of plegd."),
 		incidents: f.counter(MetricIncidents,
-			"Incidents opened. An incident that continues after a restart of plegd is not counted again."),
+			"Incidents opened."),
 		history: view.NewHistory(time.Now()),
 	}
 	reg.MustRegister(m.relistDuration, operationTime)

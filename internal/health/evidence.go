@@ -127,8 +127,10 @@ type Process struct {
 	// Alive is false when the process that was there last is gone; the rest is
 	// what it was then.
 	Alive bool `json:"alive"`
-	// Start is when it was started.
-	Start time.Time `json:"start,omitzero"`
+	// Start is when it was started. StartTicks is the same in clock ticks since boot
+	// (/proc/PID/stat), 0 if unknown: with the pid it identifies the process.
+	Start      time.Time `json:"start,omitzero"`
+	StartTicks uint64    `json:"start_ticks,omitzero"`
 	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it
 	// may not be read. OpenFDs can exceed the limit by an inherited descriptor.
 	OpenFDs int `json:"open_fds"`
@@ -398,6 +400,8 @@ type StartCalls struct {
 type KubeletProcess struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started,omitzero"`
+	// StartTicks is Started in clock ticks since boot, 0 if unknown.
+	StartTicks uint64 `json:"start_ticks,omitzero"`
 	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
 	// runtimeRequestTimeout; 0 where it uses the default.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`

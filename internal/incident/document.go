@@ -1,6 +1,14 @@
+// Package incident records incidents: it opens one when the verdict leaves
+// healthy, keeps the snapshots of each change, and stores it in one JSON file.
+//
+// The judge calls it and never waits for it: files are read and written by a
+// goroutine of its own, which a dead disk may block. All that it keeps is bounded.
 package incident
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -9,96 +17,70 @@ import (
 // SchemaVersion is the version of Incident, which is that of the snapshots in it.
 const SchemaVersion = health.SchemaVersion
 
-// Outcome says how an incident ended.
+// Outcome is how an incident ended.
 type Outcome string
 
 // The outcomes of an incident.
 const (
-	// Open: it has not ended.
-	Open Outcome = "open"
-	// Recovered: the verdict was healthy again.
-	Recovered Outcome = "recovered"
-	// Shutdown: it opened within shutdownWithin before plegd was told to stop,
-	// as when a node shuts down and stops the runtime first.
-	Shutdown Outcome = "shutdown"
-	// Interrupted: the node was rebooted while it was open. Nobody knows when
-	// it ended; closed is when plegd last looked.
+	Open      Outcome = "open"
+	Recovered Outcome = "recovered" // the verdict was healthy again
+	// Interrupted: plegd stopped, or the node rebooted, while it was open. Its
+	// real end is unknown; Closed is the time of the last write.
 	Interrupted Outcome = "interrupted"
 )
 
-// Summary is the head of an incident: what a list shows. Times are RFC 3339 in
-// UTC, durations are seconds by the monotonic clock.
+// Summary is the head of an incident, as lists show it. Times are UTC, durations
+// are seconds by the monotonic clock.
 type Summary struct {
-	SchemaVersion int    `json:"schema_version"`
-	ID            string `json:"id"`
-	// Outcome is open until it is closed.
-	Outcome Outcome    `json:"outcome"`
-	Opened  time.Time  `json:"opened"`
-	Closed  *time.Time `json:"closed"`
-	// Duration is until it was closed, or until Updated.
-	Duration float64 `json:"duration_seconds"`
-	// State is the worst state that it was in.
-	State health.State `json:"state"`
-	// Reason is the primary reason that stood longest, Reasons every reason that
-	// was active, in order of their appearance.
+	SchemaVersion int        `json:"schema_version"`
+	ID            string     `json:"id"`
+	Outcome       Outcome    `json:"outcome"`
+	Opened        time.Time  `json:"opened"`
+	Closed        *time.Time `json:"closed"` // null while it is open
+	// Duration lasts until Closed, or until the last judgement.
+	Duration float64      `json:"duration_seconds"`
+	State    health.State `json:"state"` // the worst one
+	// Reason is the primary reason that stood longest. Reasons are all reasons that
+	// were active, in order of appearance.
 	Reason  string        `json:"reason"`
 	Reasons []ReasonTimes `json:"reasons"`
-	// Episodes is how often the verdict left healthy: more than 1 only where one
-	// of its reasons was back within seconds, and where it did so more often than
-	// incidents may be opened.
-	Episodes int `json:"episodes"`
-	// Stored is true once a version of it is on disk for good. In the file
-	// itself it is true.
+	// Stored reports whether a version of it is on disk. It is true in the file.
 	Stored bool `json:"stored"`
-	// Began is Opened by this process's clocks, with its monotonic reading; zero
-	// for an incident that was read from a file.
+	// Began is Opened with its monotonic reading, zero if it was read from a file.
 	Began time.Time `json:"-"`
 }
 
-// At returns the moment that is so many seconds after the onset.
+// At returns the time of an offset in seconds since the incident opened.
 func (s *Summary) At(seconds float64) time.Time {
 	return s.Opened.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// ReasonTimes tells of one reason when it stood.
+// ReasonTimes holds when a reason was active.
 type ReasonTimes struct {
-	ID string `json:"id"`
-	// Severity is the worst that it had.
-	Severity health.Severity `json:"severity"`
-	// First and Last are when it was seen first and last, in seconds since the
-	// incident opened; Active for how long it stood, Primary for how long as the
-	// primary one.
+	ID       string          `json:"id"`
+	Severity health.Severity `json:"severity"` // the worst one
+	// First and Last are seconds since the incident opened. Active and Primary are
+	// the total times as an active and as the primary reason.
 	First   float64 `json:"first_seconds"`
 	Last    float64 `json:"last_seconds"`
 	Active  float64 `json:"active_seconds"`
 	Primary float64 `json:"primary_seconds"`
 }
 
-// Incident is one incident with its whole story: the content of its file, and
-// what /api/v1/incidents/{id} answers. The long parts come last, so that the
-// head can be read alone.
+// Incident is the content of an incident's file and of /api/v1/incidents/{id}.
 type Incident struct {
 	Summary
 
-	PlegdVersion string `json:"plegd_version"`
-	// Revision counts the versions of this file, from 1.
-	Revision int `json:"revision"`
-	// Updated is when plegd last looked.
-	Updated time.Time `json:"updated"`
-	// BootID is the boot that it happened in; OpenedMonotonic and
-	// UpdatedMonotonic are the moments on CLOCK_MONOTONIC of that boot.
-	BootID           string        `json:"boot_id"`
-	OpenedMonotonic  time.Duration `json:"opened_monotonic_seconds"`
-	UpdatedMonotonic time.Duration `json:"updated_monotonic_seconds"`
-	// KubeletMessage is the last one that the kubelet would have put on the
-	// Ready condition; empty when the node stayed Ready.
+	PlegdVersion string    `json:"plegd_version"`
+	Updated      time.Time `json:"updated"` // time of this version
+	// KubeletMessage is the last message of a NotReady node, empty if it stayed Ready.
 	KubeletMessage string         `json:"kubelet_message"`
 	Endpoint       string         `json:"endpoint"`
 	Runtime        health.Runtime `json:"runtime"`
-	// Gaps are the times in which plegd was not running.
-	Gaps []Gap `json:"gaps"`
-	// TimelineDropped counts the moments that were left out of the middle of
-	// Timeline.
+	// Ending holds what a sample after the end shows to be different from before, as
+	// sentences. It is empty if nothing is.
+	Ending []string `json:"ending"`
+	// TimelineDropped is the number of moments left out of the middle of Timeline.
 	TimelineDropped int `json:"timeline_dropped"`
 
 	// Relists are the last ones before it, oldest first.
@@ -107,18 +89,24 @@ type Incident struct {
 	Timeline []Moment `json:"timeline"`
 }
 
-// Gap is a time in which plegd was not running.
-type Gap struct {
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-}
-
 // Moment is one judgement of the timeline.
 type Moment struct {
-	// Offset is the time since the incident opened, in seconds.
-	Offset float64 `json:"offset_seconds"`
-	// Snapshot is the verdict, the verdict before it, and the facts that it was
-	// made from. Its times are on the wall clock of its moment, so that a clock that
-	// was stepped meanwhile does not matter.
+	Offset   float64          `json:"offset_seconds"` // since the incident opened
 	Snapshot *health.Snapshot `json:"snapshot"`
+}
+
+// idTime is the format of the time at the begin of an id.
+const idTime = "20060102T150405Z"
+
+func newID(opened time.Time) string {
+	return fmt.Sprintf("%s-%06x", opened.UTC().Format(idTime), rand.N(1<<24))
+}
+
+// ValidID reports whether a text has the form of an incident's id.
+func ValidID(id string) bool {
+	day, rest, ok := strings.Cut(id, "-")
+	if _, err := time.Parse(idTime, day); err != nil || !ok || len(rest) != 6 {
+		return false
+	}
+	return strings.Trim(rest, "0123456789abcdef") == ""
 }

@@ -1,191 +1,226 @@
 package incident
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
-	suffix = ".json"
-	// draft is the suffix of a file that is being written.
-	draft = ".tmp"
-	// maxNames bounds what is read of the directory, maxFile a file, in bytes:
-	// more than any limit lets a file grow to.
-	maxNames = 4096
-	maxFile  = 8 << 20
+	suffix      = ".json"
+	draftSuffix = ".tmp"
+	maxNames    = 4096    // directory entries that are read
+	maxRead     = 8 << 20 // bytes of a file that are read
+	keepFirst   = 16      // moments at the begin of a timeline that are never dropped
 )
 
 // ErrUnknown is wrapped by the error about an id that no incident has.
 var ErrUnknown = errors.New("no such incident")
 
-// Dir is where the incidents are in a state directory.
+// Dir returns the directory of the incidents in a state directory.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "incidents") }
 
-// files are the files of incidents in a directory.
-type files struct {
-	dir string
-	fs  fsys
-}
+func path(dir, id string) string { return filepath.Join(dir, id+suffix) }
 
-func (f *files) path(id string) string { return filepath.Join(f.dir, id+suffix) }
-
-// write puts an incident on the disk: when it returns nil it is there for good,
-// and at no moment is there half of one.
-func (f *files) write(id string, content []byte) error {
-	path := f.path(id)
-	if err := f.put(path+draft, content); err != nil {
-		_ = f.fs.Remove(path + draft) // on a full disk it is in the way
-		return err
-	}
-	if err := f.fs.Rename(path+draft, path); err != nil {
-		return err
-	}
-	return f.fs.SyncDir(f.dir)
-}
-
-func (f *files) put(path string, content []byte) error {
-	w, err := f.fs.Create(path)
-	if err != nil {
-		return err
-	}
-	if _, err = w.Write(content); err == nil {
-		err = w.Sync()
-	}
-	if closed := w.Close(); err == nil {
-		err = closed
-	}
-	return err
-}
-
-// names returns the ids of the files that there are, newest first.
-func (f *files) names() ([]string, error) {
-	all, err := f.fs.Names(f.dir, maxNames)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, name := range all {
-		if id, ok := strings.CutSuffix(name, suffix); ok && ValidID(id) {
-			ids = append(ids, id)
+// writeFile replaces a file by rename. The content is on disk if it returns nil.
+func writeFile(path string, content []byte) error {
+	draft := path + draftSuffix
+	err := func() error {
+		f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
 		}
+		_, err = f.Write(content)
+		return errors.Join(err, f.Sync(), f.Close())
+	}()
+	if err == nil {
+		err = os.Rename(draft, path)
 	}
-	slices.Sort(ids)
-	slices.Reverse(ids)
-	return ids, nil
-}
-
-// sweep removes what a crash has left half-written.
-func (f *files) sweep() {
-	all, err := f.fs.Names(f.dir, maxNames)
 	if err != nil {
-		return
+		_ = os.Remove(draft) // it takes space on a full disk
+		return err
 	}
-	for _, name := range all {
-		if id, ok := strings.CutSuffix(name, suffix+draft); ok && ValidID(id) {
-			_ = f.fs.Remove(filepath.Join(f.dir, name))
-		}
-	}
-}
-
-// read reads one incident.
-func (f *files) read(id string) (*Incident, int64, error) { return f.decode(id, Decode) }
-
-// head reads the head of an incident, up to its long parts.
-func (f *files) head(id string) (*Incident, int64, error) {
-	return f.decode(id, func(r io.Reader) (*Incident, error) { return decodeHead(io.LimitReader(r, maxFile)) })
-}
-
-// decode reads the file of an id, and returns its size too.
-func (f *files) decode(id string, decode func(io.Reader) (*Incident, error)) (*Incident, int64, error) {
-	r, size, err := f.fs.Open(f.path(id))
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	defer r.Close()
-	one, err := decode(r)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", f.path(id), err)
-	}
-	if one.ID != id {
-		return nil, 0, fmt.Errorf("%s: it holds the incident %.40q", f.path(id), one.ID)
-	}
-	return one, size, nil
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Decode reads an incident from its JSON. Fields that it does not know are
-// passed over; the error says what else stands in the way.
-func Decode(r io.Reader) (*Incident, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxFile {
-		return nil, fmt.Errorf("it is larger than %d bytes: it is not an incident of plegd", maxFile)
-	}
-	var one Incident
-	if err := health.Unmarshal(b, &one); err != nil {
-		return nil, fmt.Errorf("it is not an incident of plegd: %w", err)
-	}
-	return &one, one.check()
-}
-
-func decodeHead(r io.Reader) (*Incident, error) {
-	d := json.NewDecoder(r)
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("it is not an incident of plegd: it is no JSON object")
-	}
-	head := map[string]json.RawMessage{}
-	for d.More() {
-		key, err := d.Token()
+// encode returns the content of an incident's file. Moments in the middle of the
+// timeline are dropped until it is at most MaxFileBytes long.
+func encode(doc *Incident) ([]byte, error) {
+	moments := make([][]byte, len(doc.Timeline))
+	total := 0
+	for i := range doc.Timeline {
+		b, err := health.Marshal(doc.Timeline[i])
 		if err != nil {
 			return nil, err
 		}
-		name, _ := key.(string)
-		long := name == "relists" || name == "timeline"
-		if long && head["timeline_dropped"] != nil {
-			break // plegd writes all of the head before these
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		if !long {
-			head[name] = value
-		}
+		moments[i] = plain.JSON(b)
+		total += len(moments[i]) + 1
 	}
-	b, err := json.Marshal(head)
+	out := *doc
+	out.Timeline = []Moment{} // the last field: its content is inserted below
+	head, err := health.Marshal(out)
 	if err != nil {
 		return nil, err
 	}
-	var one Incident
-	if err := health.Unmarshal(b, &one); err != nil {
-		return nil, fmt.Errorf("it is not an incident of plegd: %w", err)
+	for len(moments) > 2 && len(head)+total > MaxFileBytes {
+		middle := min(keepFirst, len(moments)/2)
+		total -= len(moments[middle]) + 1
+		moments = slices.Delete(moments, middle, middle+1)
+		out.TimelineDropped++
 	}
-	return &one, one.check()
+	if head, err = health.Marshal(out); err != nil {
+		return nil, err
+	}
+	const end = "]}"
+	b := append(bytes.TrimSuffix(plain.JSON(head), []byte(end)), bytes.Join(moments, []byte(","))...)
+	return append(b, end+"\n"...), nil
 }
 
-// check returns why this plegd cannot read the incident; nil where it can.
-func (i *Incident) check() error {
-	switch {
-	case i.SchemaVersion == 0 || !ValidID(i.ID):
-		return errors.New("it is not an incident of plegd: it has no schema_version and id of one")
-	case i.SchemaVersion != SchemaVersion:
-		return fmt.Errorf("its schema_version is %d and this plegd reads %d: use the plegd that wrote it (%.40q)", i.SchemaVersion, SchemaVersion, i.PlegdVersion)
+// Decode reads an incident from its JSON. Unknown fields are ignored.
+func Decode(r io.Reader) (*Incident, error) {
+	var one Incident
+	if err := decode(r, &one); err != nil {
+		return nil, err
+	}
+	return &one, one.check(one.PlegdVersion)
+}
+
+func decode(r io.Reader, v any) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxRead+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxRead {
+		return fmt.Errorf("not an incident of plegd: larger than %d bytes", maxRead)
+	}
+	if err := health.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("not an incident of plegd: %w", err)
 	}
 	return nil
 }
 
-func unknownIfMissing(id string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", id, ErrUnknown)
+// check returns an error if this plegd cannot read the incident.
+func (s *Summary) check(version string) error {
+	switch {
+	case s.SchemaVersion == 0 || !ValidID(s.ID):
+		return errors.New("not an incident of plegd: no schema_version and id of one")
+	case s.SchemaVersion != SchemaVersion:
+		return fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
+			s.SchemaVersion, SchemaVersion, version)
 	}
-	return err
+	return nil
+}
+
+// names returns the ids of the files in a directory, newest first, and the drafts
+// that a crash left behind.
+func names(dir string) (ids, drafts []string, err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = d.Close() }()
+	all, err := d.Readdirnames(maxNames)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	for _, name := range all {
+		if id, ok := strings.CutSuffix(name, suffix); ok && ValidID(id) {
+			ids = append(ids, id)
+		} else if id, ok := strings.CutSuffix(name, suffix+draftSuffix); ok && ValidID(id) {
+			drafts = append(drafts, filepath.Join(dir, name))
+		}
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	return ids, drafts, nil
+}
+
+// open opens an incident's file. It opens regular files only: a pipe would block.
+func open(dir, id string) (*os.File, error) {
+	info, err := os.Lstat(path(dir, id))
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path(dir, id))
+	}
+	return os.Open(path(dir, id))
+}
+
+// Read reads the heads of the incidents in a directory, newest first. Files that
+// cannot be read are counted.
+func Read(dir string) (list []Summary, unreadable int, err error) {
+	list, bad, err := read(dir)
+	return list, len(bad), err
+}
+
+func read(dir string) (list []Summary, bad []error, err error) {
+	ids, _, err := names(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = []Summary{}
+	for _, id := range ids {
+		var head struct {
+			Summary
+			PlegdVersion string `json:"plegd_version"`
+		}
+		err := readFile(dir, id, &head)
+		if err == nil {
+			err = head.check(head.PlegdVersion)
+		}
+		switch {
+		case err == nil && head.ID == id:
+			list = append(list, head.Summary)
+		case err == nil:
+			bad = append(bad, fmt.Errorf("%s: holds the incident %.40q", path(dir, id), head.ID))
+		case !errors.Is(err, fs.ErrNotExist): // else removed meanwhile
+			bad = append(bad, err)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Summary) int { return b.Opened.Compare(a.Opened) })
+	return list, bad, nil
+}
+
+func readFile(dir, id string, v any) error {
+	f, err := open(dir, id)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := decode(f, v); err != nil {
+		return fmt.Errorf("%s: %w", path(dir, id), err)
+	}
+	return nil
+}
+
+// ReadOne reads one incident of a directory. The error wraps ErrUnknown if there is
+// none with this id.
+func ReadOne(dir, id string) (*Incident, error) {
+	if !ValidID(id) {
+		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
+	}
+	var one Incident
+	switch err := readFile(dir, id, &one); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", id, ErrUnknown)
+	case err != nil:
+		return nil, err
+	case one.ID != id:
+		return nil, fmt.Errorf("%s: holds the incident %.40q", path(dir, id), one.ID)
+	}
+	return &one, one.check(one.PlegdVersion)
 }

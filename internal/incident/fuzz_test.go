@@ -26,10 +26,6 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		head, err := decodeHead(bytes.NewReader(b))
-		if err == nil && head.ID != one.ID {
-			t.Errorf("the head is of %q, the whole of %q", head.ID, one.ID)
-		}
 		Replay(one)
 	})
 }

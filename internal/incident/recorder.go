@@ -1,6 +1,8 @@
 package incident
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,80 +13,63 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Options say where incidents are kept.
+// MaxFiles is the number of incidents that are kept, MaxFileBytes the size of one.
+const (
+	MaxFiles     = 100
+	MaxFileBytes = 512 << 10
+)
+
+const (
+	// SlowestKept is the number of inspections kept for each relist.
+	SlowestKept    = 3
+	relistsKept    = 120
+	maxPending     = 8                // closed incidents that wait for the disk
+	rewriteEvery   = 10 * time.Second // least time between two writes of an open incident
+	retryAfter     = 5 * time.Second  // after a failed write
+	stopTimeout    = 500 * time.Millisecond
+	readTimeout    = 2 * time.Second
+	maxReaders     = 4
+	nothingToWrite = time.Hour
+)
+
+// Options configure a Recorder.
 type Options struct {
-	// Dir is the directory of their files, made when it is missing.
-	Dir string
-	// BootID reads the id of the present boot; Monotonic is CLOCK_MONOTONIC, on
-	// which moments survive a restart.
-	BootID    func() (string, error)
-	Monotonic func() time.Duration
-	// Version is plegd's own.
-	Version string
-	Limits  Limits
+	Dir     string // directory of the files, created if missing
+	Version string // plegd's own
 	Log     *zap.Logger
-	// Opened is called for each incident that opens, WriteFailed for each write
-	// that fails. Neither may block; nil means nobody is told.
-	Opened, WriteFailed func()
+	// Opened is called for each new incident. It must not block; nil is allowed.
+	Opened func()
 
-	fs fsys // nil: the real one
-	// For tests: called after a version is stored, and before a file goes.
-	stored   func(*Incident)
-	removing func(id string)
+	write func(path string, content []byte) error // for tests
 }
 
-// Recorder keeps the incidents. It is a task.
+// Recorder records incidents. It is a task.
 type Recorder struct {
-	o     Options
-	files *files
-	wake  chan struct{}
+	o       Options
+	wake    chan struct{}
+	readers chan struct{}
+	list    atomic.Pointer[[]Summary] // replaced, never changed
 
-	// list is what List returns; it is replaced, never changed.
-	list    atomic.Pointer[[]Summary]
-	reading chan struct{}
-
-	// mu guards what follows. It is never held over a read, a write or an
-	// encoding.
+	// mu guards what follows. It is never held over a read, a write or an encoding.
 	mu      sync.Mutex
-	began   time.Time
-	loaded  bool
 	relists []health.RelistResult
-	opens   bucket
-	// open is the incident that is open; lastClosed the one before, which may go
-	// on.
-	open, lastClosed *story
-	// pending are closed ones that are not stored yet, oldest first; lost counts
-	// those that were given up.
-	pending []*story
-	lost    int
-	// stored are the heads of the files, newest first.
-	stored []entry
-	// wellSince is since when the verdict has been healthy, zero while it is not.
-	wellSince time.Time
-	ended     bool
+	well    *health.Snapshot // the newest healthy one
+	open    *story
+	pending []*story  // closed and not stored, oldest first
+	lost    int       // closed incidents that were given up
+	stored  []Summary // heads of the files, newest first
+	stopped bool
 }
 
-// entry is a file that is known.
-type entry struct {
-	Summary
-	bytes int64
-}
-
-// New returns a recorder that has read nothing yet: Run does.
+// New returns a recorder. Run reads what is stored.
 func New(o Options) *Recorder {
-	if o.Limits == (Limits{}) {
-		o.Limits = DefaultLimits()
-	}
-	if o.fs == nil {
-		o.fs = osFS{}
-	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	r := &Recorder{
-		o: o, files: &files{dir: o.Dir, fs: o.fs}, wake: make(chan struct{}, 1), reading: make(chan struct{}, readers),
-		opens: bucket{n: o.Limits.Burst, period: o.Limits.Every}, began: time.Now(),
+	if o.write == nil {
+		o.write = writeFile
 	}
+	r := &Recorder{o: o, wake: make(chan struct{}, 1), readers: make(chan struct{}, maxReaders)}
 	r.list.Store(&[]Summary{})
 	return r
 }
@@ -92,10 +77,10 @@ func New(o Options) *Recorder {
 // String names the task.
 func (r *Recorder) String() string { return "incidents" }
 
-// List returns the incidents, newest first. The slice is everybody's to read.
+// List returns the incidents, newest first. Callers must not change the slice.
 func (r *Recorder) List() []Summary { return *r.list.Load() }
 
-// Relisted is told of every relist that ended.
+// Relisted takes the result of each relist.
 func (r *Recorder) Relisted(one health.RelistResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,116 +91,155 @@ func (r *Recorder) Relisted(one health.RelistResult) {
 	r.relists = append(r.relists, one)
 }
 
-// Judged takes over a judgement, with the verdict before it in Previous. The
-// snapshot may not change any more.
+// Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *health.Snapshot) {
-	now, v := s.At, &s.Verdict
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
+	state := s.Verdict.State
+	switch {
+	case r.stopped:
 		return
-	}
-	well := v.State == health.StateHealthy
-	switch {
-	case !well:
-		r.wellSince = time.Time{}
-	case r.wellSince.IsZero():
-		r.wellSince = now
-	}
-	switch {
-	case r.open == nil && (v.State == health.StateDegraded || v.State == health.StateUnhealthy):
+	case r.open == nil && (state == health.StateDegraded || state == health.StateUnhealthy):
 		r.begin(s)
 	case r.open == nil:
-		return
-	case well && (!r.open.resumed || now.Sub(r.wellSince) >= resumeSettle):
-		r.open.hear(s)
-		if changed(r.open.last, v) {
-			r.open.note(s, &r.o.Limits)
+		if state == health.StateHealthy {
+			r.well = s
 		}
-		r.close(r.wellSince, Recovered)
-	case changed(r.open.last, v):
-		r.open.hear(s)
-		r.open.note(s, &r.o.Limits)
-	default:
-		r.open.hear(s)
 		return
+	case state == health.StateHealthy:
+		r.recover(s)
+	default:
+		r.open.recovered = time.Time{}
+		if !r.open.hear(s) {
+			return
+		}
 	}
 	r.publish()
-	r.poke()
 }
 
-// begin opens an incident, or continues with the last one: when it is the same fault
-// that was gone for a moment, and when too many open.
-func (r *Recorder) begin(snapshot *health.Snapshot) {
-	now, v := snapshot.At, &snapshot.Verdict
-	if r.again(now, v) || !r.opens.take(now) && r.lastClosed != nil {
-		s := r.lastClosed
-		r.pending = slices.DeleteFunc(r.pending, func(p *story) bool { return p == s })
-		s.doc.Outcome, s.closed = Open, time.Time{}
-		s.doc.Episodes++
-		s.judged = nil // the time between was a good one
-		r.open = s
-	} else {
-		s := &story{opened: now}
-		s.doc = Incident{
-			Summary: Summary{
-				SchemaVersion: SchemaVersion, ID: newID(now), Outcome: Open, Opened: now.UTC().Round(0), Reasons: []ReasonTimes{}, Episodes: 1,
-			},
-			PlegdVersion: r.o.Version, OpenedMonotonic: r.o.Monotonic(), Gaps: []Gap{},
-		}
-		s.relists = &relistsBefore{raw: slices.Clone(r.relists), at: now}
-		r.open = s
-		if r.o.Opened != nil {
-			r.o.Opened()
-		}
+func (r *Recorder) begin(s *health.Snapshot) {
+	r.open = &story{opened: s.At, doc: Incident{
+		Summary: Summary{
+			SchemaVersion: SchemaVersion, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC().Round(0), Reasons: []ReasonTimes{},
+		},
+		PlegdVersion: r.o.Version, Ending: []string{}, Relists: wall(r.relists, s.At),
+	}}
+	if r.well != nil {
+		r.open.ending.begin(&r.well.Facts)
 	}
-	r.lastClosed = nil
-	r.open.hear(snapshot)
-	r.open.note(snapshot, &r.o.Limits)
+	r.open.hear(s)
+	if r.o.Opened != nil {
+		r.o.Opened()
+	}
 }
 
-// again reports whether the fault is that of the incident that has just ended.
-func (r *Recorder) again(now time.Time, v *health.Verdict) bool {
-	return r.lastClosed != nil && now.Sub(r.lastClosed.closed) < r.o.Limits.Again && r.lastClosed.had(v.Reason)
+// recover closes the open incident once the evidence was sampled after its end.
+func (r *Recorder) recover(s *health.Snapshot) {
+	o := r.open
+	waited := !o.recovered.IsZero()
+	if !waited {
+		o.recovered = s.At
+		o.hear(s)
+	}
+	if !sampled(&s.Facts, o.recovered) && s.At.Sub(o.recovered) < sampleWait {
+		return
+	}
+	if waited {
+		o.note(s)
+	}
+	o.doc.Ending = o.ending.explain(&s.Facts, o.recovered)
+	r.well = s
+	r.close(o.recovered, Recovered)
 }
 
-// close ends the open incident and lets it wait to be stored.
-func (r *Recorder) close(now time.Time, how Outcome) {
-	s := r.open
-	s.doc.Outcome, s.closed, s.updated, s.resumed = how, now, now, false
-	s.version++
-	r.open, r.lastClosed = nil, s
-	r.pending = append(r.pending, s)
-	if len(r.pending) > r.o.Limits.Pending {
+// close closes the open incident and queues it to be stored.
+func (r *Recorder) close(at time.Time, how Outcome) {
+	closed := at.UTC().Round(0)
+	r.open.doc.Outcome, r.open.doc.Closed = how, &closed
+	r.pending = append(r.pending, r.open)
+	r.open = nil
+	if len(r.pending) > maxPending {
 		r.pending = slices.Clone(r.pending[1:])
 		r.lost++
 	}
 }
 
-// poke tells the writer that there is something to write.
-func (r *Recorder) poke() {
+// publish replaces the list and wakes the writer.
+func (r *Recorder) publish() {
+	list := make([]Summary, 0, len(r.stored)+len(r.pending)+1)
+	if r.open != nil {
+		list = append(list, r.open.summary())
+	}
+	for _, s := range slices.Backward(r.pending) {
+		list = append(list, s.summary())
+	}
+	for i := range r.stored {
+		if !slices.ContainsFunc(list, func(x Summary) bool { return x.ID == r.stored[i].ID }) {
+			list = append(list, r.stored[i])
+		}
+	}
+	r.list.Store(&list)
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// publish makes the list again.
-func (r *Recorder) publish() {
-	list := make([]Summary, 0, len(r.stored)+len(r.pending)+1)
-	add := func(s Summary) {
-		if !slices.ContainsFunc(list, func(x Summary) bool { return x.ID == s.ID }) {
-			list = append(list, s)
+// wall returns a copy of relists with times on the wall clock of a moment.
+func wall(relists []health.RelistResult, at time.Time) []health.RelistResult {
+	out := slices.Clone(relists)
+	for i := range out {
+		l := &out[i]
+		l.Start, l.End = health.Wall(at, l.Start), health.Wall(at, l.End)
+		l.Slowest = slices.Clone(l.Slowest)
+		for n := range l.Slowest {
+			l.Slowest[n].Start = health.Wall(at, l.Slowest[n].Start)
 		}
 	}
-	if r.open != nil {
-		add(r.open.summary())
+	return out
+}
+
+// Get returns one incident. The error wraps ErrUnknown if there is none with this id.
+// It waits at most 2 s for the disk.
+func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
+	if doc := r.inMemory(id); doc != nil {
+		return doc, nil
 	}
-	for _, s := range slices.Backward(r.pending) {
-		add(s.summary())
+	if !slices.ContainsFunc(r.List(), func(s Summary) bool { return s.ID == id }) {
+		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
 	}
-	for i := range r.stored {
-		add(r.stored[i].Summary)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	select {
+	case r.readers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read the incident %s: other readers wait for %s: %w", id, r.o.Dir, ctx.Err())
 	}
-	r.list.Store(&list)
+	type result struct {
+		doc *Incident
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() { <-r.readers }()
+		doc, err := ReadOne(r.o.Dir, id)
+		done <- result{doc, err}
+	}()
+	select {
+	case got := <-done:
+		return got.doc, got.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read the incident %s: %s does not answer: %w", id, r.o.Dir, ctx.Err())
+	}
+}
+
+func (r *Recorder) inMemory(id string) *Incident {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range append(slices.Clone(r.pending), r.open) {
+		if s != nil && s.doc.ID == id {
+			return s.document()
+		}
+	}
+	return nil
 }

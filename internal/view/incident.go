@@ -136,59 +136,15 @@ func Ending(one *incident.Incident) []string {
 	switch one.Outcome {
 	case incident.Open:
 		return []string{"It has not ended."}
-	case incident.Shutdown:
-		return []string{"plegd was stopped within seconds, as when a node shuts down."}
 	case incident.Interrupted:
-		return []string{"The node was booted again while it was open. When it ended is not known."}
+		return []string{"plegd stopped, or the node rebooted, while it was open. When it ended is unknown."}
 	}
-	var before, after *health.Snapshot
-	for i := range one.Timeline {
-		switch s := one.Timeline[i].Snapshot; {
-		case s == nil:
-		case s.State != health.StateHealthy:
-			before, after = s, nil
-		case after == nil:
-			after = s
-		}
+	if len(one.Ending) == 0 {
+		return []string{"The record does not show what ended it."}
 	}
-	if before == nil || after == nil {
-		return []string{"The verdict was healthy again. The record does not hold the moment."}
-	}
-	out := changes(before, after)
-	if len(out) == 0 {
-		out = []string{"Nothing in the record shows what ended it: processes and their states are the same before and after."}
-	}
-	var gone []string
-	for _, signal := range before.Signals {
-		if !slices.ContainsFunc(after.Signals, func(s health.SignalState) bool { return s.Name == signal.Name }) {
-			gone = append(gone, signal.Name)
-		}
-	}
-	if len(gone) > 0 {
-		out = append(out, "Conditions that no longer hold: "+strings.Join(gone, ", ")+".")
-	}
-	if seen := after.LastSeen; !seen.IsZero() {
-		out = append(out, "The relist that began at "+clock(seen)+" succeeded.")
-	}
-	return out
-}
-
-// changes are the processes that are not what they were.
-func changes(before, after *health.Snapshot) (out []string) {
-	if b, a := before.Facts.Evidence.Process, after.Facts.Evidence.Process; b != nil && a != nil && a.Alive && (a.PID != b.PID || !a.Start.Equal(b.Start)) {
-		out = append(out, fmt.Sprintf("%s was restarted: pid %d before, pid %d since %s.", Say(a.Comm), b.PID, a.PID, clock(a.Start)))
-	}
-	if b, a := before.Started, after.Started; !b.IsZero() && a.After(b) {
-		out = append(out, "The kubelet was started at "+clock(a)+".")
-	}
-	b, a := before.Facts.Evidence.Children, after.Facts.Evidence.Children
-	if b == nil || a == nil {
-		return out
-	}
-	for _, stuck := range b.Stuck {
-		if !slices.ContainsFunc(a.Stuck, func(c health.Child) bool { return c.PID == stuck.PID }) {
-			out = append(out, fmt.Sprintf("%s, pid %d, is no longer in state %s.", Say(stuck.Comm), stuck.PID, Say(stuck.State)))
-		}
+	out := make([]string, len(one.Ending))
+	for i, sentence := range one.Ending {
+		out[i] = Say(sentence)
 	}
 	return out
 }

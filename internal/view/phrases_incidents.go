@@ -30,9 +30,6 @@ func Others(s *incident.Summary) string {
 // Outcome returns how an incident ended.
 func Outcome(s *incident.Summary) string {
 	out := Say(string(s.Outcome))
-	if s.Episodes > 1 {
-		out += fmt.Sprintf(", %d times", s.Episodes)
-	}
 	if !s.Stored {
 		out += ", not stored"
 	}

@@ -43,7 +43,7 @@ func (b *bench) record(f *fault, began time.Time) {
 	}
 	one, err := incident.ReadOne(dir, list[i].ID)
 	b.must(err)
-	one.BootID, one.PlegdVersion = "00000000-0000-4000-8000-000000000000", "recorded"
+	one.PlegdVersion = "recorded"
 	one.Relists = one.Relists[max(0, len(one.Relists)-recordedRelists):]
 	text := recorded(b, one)
 	for from, to := range map[string]string{b.socket: "/run/containerd/containerd.sock", filepath.Dir(b.socket): "/run/containerd"} {

@@ -230,7 +230,7 @@ func TestIncidentPage(t *testing.T) {
 	text := html.UnescapeString(source)
 	for _, want := range []string{
 		"<h1>ShimStuck</h1>", "shim pid 4711 stopped", "seen as RuntimeListStall", "NotReady for 0.9 minutes (56s)", "payments/api-7d9f8b6c5-x2x4v/app",
-		"pid 4711, is no longer in state T", "03:03:09", "NotReady in 31s to 42s", "Verdict: healthy for 2m00s, degraded for 3m04s, unhealthy for 56s.", "Predicted: NotReady for 56s.",
+		"pid 4711, is no longer stopped", "03:03:09", "NotReady in 31s to 42s", "Verdict: healthy for 2m00s, degraded for 3m04s, unhealthy for 56s.", "Predicted: NotReady for 56s.",
 		`href="/api/v1/incidents/` + viewtest.IncidentID + `"`, "<code>kill -CONT",
 	} {
 		if !strings.Contains(text, want) {

@@ -23,7 +23,7 @@ func TestIncidentText(t *testing.T) {
 	viewtest.Golden(t, filepath.Join("testdata", "incident.golden"), b.String())
 	b.Reset()
 	list := []incident.Summary{viewtest.Incident().Summary, viewtest.Incident().Summary}
-	list[0].Outcome, list[0].Closed, list[0].Stored, list[0].Episodes = incident.Open, nil, false, 3
+	list[0].Outcome, list[0].Closed, list[0].Stored = incident.Open, nil, false
 	if err := WriteIncidentsText(&b, list, false); err != nil {
 		t.Fatal(err)
 	}

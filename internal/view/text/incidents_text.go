@@ -41,9 +41,6 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 	} else {
 		t.row("Lasts", "for "+view.Float(one.Duration)+" by "+one.Updated.UTC().Format(view.WallTime))
 	}
-	for _, g := range one.Gaps {
-		t.row("Unwatched", "for "+view.Seconds(g.To.Sub(g.From))+" from "+g.From.UTC().Format(view.WallTime)+": plegd was not running")
-	}
 	t.row("Node", view.NotReadyFor(one))
 	t.row("Kubelet", view.Say(one.KubeletMessage))
 	t.row("Runtime", view.Say(strings.TrimSpace(one.Runtime.Name+" "+one.Runtime.Version+" at "+one.Endpoint)))

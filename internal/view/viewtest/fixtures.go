@@ -349,18 +349,16 @@ func Incident() *incident.Incident {
 	one := &incident.Incident{
 		Summary: incident.Summary{
 			SchemaVersion: incident.SchemaVersion, ID: IncidentID, Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
-			Duration: 80, State: health.StateUnhealthy, Reason: "PodInspectionStall", Episodes: 1, Stored: true,
+			Duration: 80, State: health.StateUnhealthy, Reason: "PodInspectionStall", Stored: true,
 			Reasons: []incident.ReasonTimes{
 				{ID: "PodInspectionStall", Severity: health.SeverityCritical, Last: 47.25, Active: 47.5, Primary: 47.5},
 				{ID: "ShimStuck", Severity: health.SeverityWarning, Last: 47.25, Active: 47.5},
 				{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, First: 47.5, Last: 79.75, Active: 32.5, Primary: 32.5},
 			},
 		},
-		PlegdVersion: "1.0.0", Revision: 6, Updated: T0,
-		BootID:          "6e1f0b1c-0000-4000-8000-5d2f5e0c9a11",
-		OpenedMonotonic: 183_402 * time.Second, UpdatedMonotonic: 183_482 * time.Second,
+		PlegdVersion: "1.0.0", Updated: T0,
 		KubeletMessage: worse.Verdict.KubeletMessage, Endpoint: worse.Facts.Endpoint.Path, Runtime: worse.Facts.Runtime,
-		Gaps: []incident.Gap{},
+		Ending: []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
 		Relists: []health.RelistResult{
 			{Start: Ago(82 * time.Second), End: Ago(82*time.Second - 12*time.Millisecond), ListPodSandbox: 3100 * time.Microsecond, ListContainers: 4200 * time.Microsecond, Serial: 21 * time.Millisecond, Changed: 2, Inspected: 2, Slowest: bad.Facts.Relist.Slowest[:1]},
 		},
@@ -401,6 +399,7 @@ func StalledIncident() *incident.Incident {
 	stall.NotReadyIn, stall.NotReadyInLatest = &ready, &until
 	one.Timeline = []incident.Moment{moment(stall, 0), moment(bad, 2*time.Second), moment(worse, 184*time.Second), moment(after, 240*time.Second)}
 	one.Timeline[0].Snapshot.Previous = &before.Verdict
+	one.Ending = []string{"containerd-shim, pid 4711, is no longer stopped."}
 	one.Relists = nil
 	for i := range 30 {
 		start := began.Add(time.Duration(i-33) * 1012 * time.Millisecond)
