@@ -35,8 +35,7 @@ several with ";" between. NAME is a call (ListContainers), * for all others, or
 socket for the faults below gRPC. With N a term applies N times, then the next one.
 
   calls    off, error(CODE[: message]), delay(2s), hang, panic, oversize(17MiB),
-           empty, garbage; Status: notready(RuntimeReady|NetworkReady);
-           streams: breakoff(messages), repeat, endless, flood, unended
+           empty, garbage; Status: notready(RuntimeReady|NetworkReady)
   socket   off, noaccept, close, nosettings, settingsonly, speaksecond,
            drip(bytes,interval), garbage, http1, freeze`,
 		Example: `  plegd simulate --socket /tmp/demo/runtime.sock --churn 0.01
@@ -62,7 +61,7 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
 
-	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream, streaming lists): "+strings.Join(likes(), ", "))
+	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream): "+strings.Join(likes(), ", "))
 	completeFlag(cmd, "like", likes())
 
 	failpoints := &cobra.Command{

@@ -2,14 +2,10 @@ package fakeruntime
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -77,9 +73,6 @@ func pad(m proto.Message, size int) {
 	r.SetUnknown(append(r.GetUnknown(), b...))
 }
 
-// errBrokenOff ends the handler of a stream that the failpoint has ended.
-var errBrokenOff = errors.New("fakeruntime: stream broken off")
-
 // serveStream runs a streaming handler with its messages changed as the term says.
 func serveStream(t Term, srv any, stream grpc.ServerStream, handler grpc.StreamHandler) error {
 	switch t.kind {
@@ -87,84 +80,20 @@ func serveStream(t Term, srv any, stream grpc.ServerStream, handler grpc.StreamH
 		return nil
 	case kindGarbage:
 		return stream.SendMsg(rawAnswer(garbage()))
-	}
-	s := &changedStream{ServerStream: stream, term: t}
-	err := handler(srv, s)
-	switch {
-	case s.broken || t.kind == kindBreakOff && err == nil:
-		return status.Error(codes.Unavailable, fmt.Sprintf("fakeruntime: stream broken off after %d messages", t.size))
-	case err == nil && t.kind == kindEndless && s.last != nil:
-		for err == nil {
-			err = stream.SendMsg(s.last)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	switch t.kind {
-	case kindFlood:
-		return flood(stream, s.last)
-	case kindUnended:
-		<-stream.Context().Done()
-		return status.FromContextError(stream.Context().Err()).Err()
-	}
-	return nil
-}
-
-// flood sends a streaming list's last message again and again, with new ids.
-func flood(stream grpc.ServerStream, last any) error {
-	for n := 0; ; n++ {
-		id := func(i int) string { return fmt.Sprintf("%032x%032x", n, i) }
-		var m proto.Message
-		switch last := last.(type) {
-		case *runtimeapi.StreamContainersResponse:
-			c := proto.CloneOf(last)
-			for i := range c.GetContainers() {
-				c.Containers[i].Id = id(i)
-			}
-			m = c
-		case *runtimeapi.StreamPodSandboxesResponse:
-			c := proto.CloneOf(last)
-			for i := range c.GetPodSandboxes() {
-				c.PodSandboxes[i].Id = id(i)
-			}
-			m = c
-		default:
-			return nil
-		}
-		if err := stream.SendMsg(m); err != nil {
-			return err
-		}
-	}
-}
-
-// changedStream changes the messages of one stream.
-type changedStream struct {
-	grpc.ServerStream
-	term   Term
-	sent   int
-	last   any
-	broken bool
-}
-
-func (s *changedStream) SendMsg(m any) error {
-	switch s.term.kind {
-	case kindBreakOff:
-		if s.sent >= s.term.size {
-			s.broken = true
-			return errBrokenOff
-		}
-	case kindRepeat:
-		if err := s.ServerStream.SendMsg(m); err != nil {
-			return err
-		}
 	case kindOversize:
-		// Events are shared between subscribers: change a copy.
-		c := proto.CloneOf(m.(proto.Message))
-		pad(c, s.term.size)
-		m = c
+		stream = &paddedStream{stream, t.size}
 	}
-	s.sent++
-	s.last = m
-	return s.ServerStream.SendMsg(m)
+	return handler(srv, stream)
+}
+
+// paddedStream pads the messages of one stream.
+type paddedStream struct {
+	grpc.ServerStream
+	size int
+}
+
+func (s *paddedStream) SendMsg(m any) error {
+	c := proto.CloneOf(m.(proto.Message)) // events are shared between subscribers
+	pad(c, s.size)
+	return s.ServerStream.SendMsg(c)
 }

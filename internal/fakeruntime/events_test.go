@@ -164,7 +164,7 @@ func TestLikeIsToldByVersion(t *testing.T) {
 	for _, step := range []struct {
 		like          fakeruntime.Like
 		name, version string
-		streams       codes.Code
+		config        codes.Code
 	}{
 		{fakeruntime.LikeContainerd17, "containerd", "v1.7.24", codes.Unimplemented},
 		{fakeruntime.LikeContainerd2, "containerd", "v2.4.2", codes.OK},
@@ -177,12 +177,8 @@ func TestLikeIsToldByVersion(t *testing.T) {
 		if err != nil || v.RuntimeName != step.name || v.RuntimeVersion != step.version {
 			t.Errorf("%s: version %v, %v", step.like, v, err)
 		}
-		s, err := client.StreamContainers(ctx, &runtimeapi.StreamContainersRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Recv(); errors.Is(err, io.EOF) != (step.streams == codes.OK) || step.streams != codes.OK && status.Code(err) != step.streams {
-			t.Errorf("%s: StreamContainers: %v, want %s", step.like, err, step.streams)
+		if _, err := client.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); status.Code(err) != step.config {
+			t.Errorf("%s: RuntimeConfig: %v, want %s", step.like, err, step.config)
 		}
 	}
 	if _, err := events.Recv(); !errors.Is(err, io.EOF) {

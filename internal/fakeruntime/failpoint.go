@@ -25,12 +25,6 @@ const (
 	kindEmpty    kind = "empty"
 	kindGarbage  kind = "garbage" // also on the socket
 	kindNotReady kind = "notready"
-	// Of a stream of several messages.
-	kindBreakOff kind = "breakoff"
-	kindRepeat   kind = "repeat"
-	kindEndless  kind = "endless"
-	kindFlood    kind = "flood"
-	kindUnended  kind = "unended"
 	// Below gRPC.
 	kindNoAccept     kind = "noaccept"
 	kindClose        kind = "close"
@@ -45,7 +39,7 @@ const (
 var (
 	callKinds = []kind{
 		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage,
-		kindNotReady, kindBreakOff, kindRepeat, kindEndless, kindFlood, kindUnended,
+		kindNotReady,
 	}
 	socketKinds = []kind{
 		kindOff, kindNoAccept, kindClose, kindNoSettings, kindSettingsOnly, kindSpeakSecond, kindDrip,
@@ -116,21 +110,6 @@ func Garbage() Term { return Term{kind: kindGarbage} }
 // NotReady makes a condition of Status false.
 func NotReady(condition string) Term { return Term{kind: kindNotReady, text: condition} }
 
-// BreakOff ends a stream with Unavailable after this many messages.
-func BreakOff(messages int) Term { return Term{kind: kindBreakOff, size: messages} }
-
-// Repeat sends each message of a stream twice.
-func Repeat() Term { return Term{kind: kindRepeat} }
-
-// Endless repeats a stream's last message until the call ends.
-func Endless() Term { return Term{kind: kindEndless} }
-
-// Flood continues a streaming list with invented items until the call ends.
-func Flood() Term { return Term{kind: kindFlood} }
-
-// Unended sends all messages of a stream and does not end it.
-func Unended() Term { return Term{kind: kindUnended} }
-
 // NoAccept stops accepting: connects wait in the queue. Open connections continue.
 func NoAccept() Term { return Term{kind: kindNoAccept} }
 
@@ -168,7 +147,7 @@ func (t Term) String() string {
 		}
 	case kindDelay:
 		argument = t.pause.String()
-	case kindOversize, kindBreakOff:
+	case kindOversize:
 		argument = strconv.Itoa(t.size)
 	case kindNotReady:
 		argument = t.text

@@ -3,7 +3,6 @@ package fakeruntime_test
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -209,51 +208,6 @@ func TestFailpointOversize(t *testing.T) {
 		rt.Set("ListContainers", fakeruntime.Oversize(17<<20))
 		_, err := list(t.Context(), connect(t, rt))
 		wantStatus(t, err, codes.ResourceExhausted, "received message larger than max (17825792 vs. 16777216)")
-	})
-}
-
-func TestFailpointStreams(t *testing.T) {
-	recvAll := func(t *testing.T, c runtimeapi.RuntimeServiceClient) (int, error) {
-		t.Helper()
-		s, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := 0; ; {
-			m, err := s.Recv()
-			if errors.Is(err, io.EOF) {
-				return n, nil
-			}
-			if err != nil || n > 10_000 {
-				return n, err
-			}
-			n += len(m.Containers)
-		}
-	}
-	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		rt.FillPods(22, 2) // 50 containers: 3 messages
-		for _, tc := range []struct {
-			term fakeruntime.Term
-			n    int
-			code codes.Code
-		}{
-			{fakeruntime.Off(), 50, codes.OK},
-			{fakeruntime.Empty(), 0, codes.OK},
-			{fakeruntime.Repeat(), 100, codes.OK},
-			{fakeruntime.BreakOff(2), 40, codes.Unavailable},
-			{fakeruntime.BreakOff(9), 50, codes.Unavailable},
-			{fakeruntime.Garbage(), 0, codes.Internal},
-			{fakeruntime.Oversize(17 << 20), 0, codes.ResourceExhausted},
-			{fakeruntime.Error(codes.Unimplemented, ""), 0, codes.Unimplemented},
-			{fakeruntime.Endless(), 10_010, codes.OK},
-			{fakeruntime.Flood(), 10_010, codes.OK},
-		} {
-			rt.Set("StreamContainers", tc.term)
-			n, err := recvAll(t, c)
-			if n != tc.n || status.Code(err) != tc.code {
-				t.Errorf("%v: %d containers, %v; want %d, %v", tc.term, n, err, tc.n, tc.code)
-			}
-		}
 	})
 }
 

@@ -20,10 +20,9 @@ const (
 	// to each subscriber out of a buffer without limit, so that one that does
 	// not read holds up nobody, and nothing is kept while nobody listens.
 	LikeNone Like = ""
-	// LikeContainerd16 has no event stream, no streaming lists and no
-	// RuntimeConfig: Unimplemented.
+	// LikeContainerd16 has no event stream and no RuntimeConfig: Unimplemented.
 	LikeContainerd16 Like = "containerd-1.6"
-	// LikeContainerd17 has neither streaming lists nor RuntimeConfig.
+	// LikeContainerd17 has no RuntimeConfig.
 	LikeContainerd17 Like = "containerd-1.7"
 	// LikeContainerd2 hands each event to each subscriber, to the first one also
 	// what came up to five minutes before it. One that does not read stops all
@@ -73,7 +72,7 @@ func (l Like) lacks(rpc string) error {
 	switch rpc {
 	case "GetContainerEvents":
 		missing = l == LikeContainerd16
-	case "StreamPodSandboxes", "StreamContainers", "RuntimeConfig":
+	case "RuntimeConfig":
 		missing = l == LikeContainerd16 || l == LikeContainerd17
 	}
 	if !missing {

@@ -142,11 +142,6 @@ func (t *Term) parseArgument(arg string, given bool) error {
 		t.pause, err = parsePause(arg)
 	case kindOversize:
 		t.size, err = parseSize(arg)
-	case kindBreakOff:
-		t.size, err = strconv.Atoi(arg)
-		if err != nil || t.size < 0 {
-			err = fmt.Errorf("messages %q: want a whole number, 0 or more", clip(arg))
-		}
 	case kindNotReady:
 		t.text = arg
 		if arg != runtimeapi.RuntimeReady && arg != runtimeapi.NetworkReady {

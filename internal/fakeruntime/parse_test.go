@@ -17,7 +17,6 @@ func TestParseFailpoints(t *testing.T) {
 		"*=error(Unknown: a (b; c) -> d: e)":                "*=error(Unknown: a (b; c) -> d: e)",
 		"Status=delay(250);Version=1*delay(3m)->panic":      "Status=delay(250ms);Version=1*delay(3m0s)->panic",
 		"ListContainers=oversize(17MiB)":                    "ListContainers=oversize(17825792)",
-		"StreamContainers=breakoff(3)":                      "StreamContainers=breakoff(3)",
 		"socket=drip(1,1s)":                                 "socket=drip(1,1s)",
 		"socket=3*close->1*off->noaccept;Version=1*garbage": "Version=1*garbage;socket=3*close->1*off->noaccept",
 	} {

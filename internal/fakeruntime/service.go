@@ -3,7 +3,6 @@ package fakeruntime
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,27 +78,6 @@ func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 	resp := &runtimeapi.ListContainersResponse{Containers: s.model.listContainers(req.GetFilter())}
 	resp.ProtoReflect().SetUnknown(s.model.rawBytes(false))
 	return resp, nil
-}
-
-// streamBatch is how many entries one message of a streaming list holds.
-const streamBatch = 20
-
-func (s *service) StreamPodSandboxes(req *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
-	for items := range slices.Chunk(s.model.listSandboxes(req.GetFilter()), streamBatch) {
-		if err := stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: items}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *service) StreamContainers(req *runtimeapi.StreamContainersRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
-	for items := range slices.Chunk(s.model.listContainers(req.GetFilter()), streamBatch) {
-		if err := stream.Send(&runtimeapi.StreamContainersResponse{Containers: items}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *service) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {

@@ -11,22 +11,6 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-type streamStatus = struct {
-	Stream   string
-	InUse    bool
-	FellBack bool
-	Opened   uint64
-}
-
-func eventsOf(t *testing.T, p *lab.Plegd) streamStatus {
-	t.Helper()
-	s, err := p.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return streamStatus{s.Events.Phase, s.Events.InUse, s.Events.FellBack, s.Events.Opened}
-}
-
 // awaitCaughtUp waits until the relist that plegd makes when a stream holds has
 // been made.
 func awaitCaughtUp(t *testing.T, p *lab.Plegd) {

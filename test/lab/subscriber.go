@@ -114,13 +114,6 @@ func (s *Subscriber) Events() []RuntimeEvent {
 	return append([]RuntimeEvent(nil), s.events...)
 }
 
-// Err says how its stream ended, "" while it has not.
-func (s *Subscriber) Err() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
 // Freeze stops a process that the lab has started, and returns when it has
 // stopped.
 func Freeze(t testing.TB, pid int) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 const (
@@ -68,15 +67,6 @@ func (s *Systemd) Path(path string) string { return fmt.Sprintf("/proc/%d/root%s
 func (s *Systemd) Signal(unit string, signal syscall.Signal) {
 	s.t.Helper()
 	s.Run("systemctl", "kill", "--kill-whom=main", fmt.Sprintf("--signal=%d", signal), unit)
-}
-
-// AwaitFile waits until a file is there.
-func (s *Systemd) AwaitFile(limit time.Duration, path string) {
-	s.t.Helper()
-	Eventually(s.t, limit, path+" is there", func() error {
-		_, err := os.Lstat(s.Path(path))
-		return err
-	})
 }
 
 // CgroupValue returns what a file of a unit's cgroup holds: under v1 in the
