@@ -221,7 +221,7 @@ lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet 
 	for m in $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	bash .ci/words.sh
-	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
+	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run deploy/kubectl/kubectl-plegd); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
 # Built once for each version, from source.
 build/tools/golangci-lint-%:

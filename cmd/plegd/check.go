@@ -26,6 +26,7 @@ func newCheckCommand() *cobra.Command {
 	var output *string
 	var timeout time.Duration
 	var problem string
+	var remote *server.Remote
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Make a full diagnosis",
@@ -57,7 +58,10 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 			if err := validNPDProblem(problem, *output); err != nil {
 				return usage(err)
 			}
-			if isReason(problem) {
+			if err := validRemote(remote); err != nil {
+				return usage(err)
+			}
+			if isReason(problem) && remote.URL == "" {
 				return checkReason(cmd.Context(), cmd.OutOrStdout(), cfg.ControlSocket, problem, timeout)
 			}
 			unknown := exitUnknown
@@ -65,6 +69,15 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 				unknown, timeout = npdUnknown, min(timeout, npdTimeout)
 			}
 			fail := func(err error) error { return &exitError{unknown, err} }
+			if remote.URL != "" {
+				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+				defer cancel()
+				code, err := showRemote(ctx, cmd.OutOrStdout(), remote, *output, print)
+				if err != nil {
+					return fail(err)
+				}
+				return exit(code)
+			}
 			doc, err := diagnose(cmd.Context(), cfg, timeout)
 			if err != nil {
 				return fail(err)
@@ -83,6 +96,7 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the daemon's control socket; empty: ask no daemon")
 	fs.StringVar(&problem, "npd-problem", npdAny, "what -o npd calls a problem: any, unhealthy, critical, or the ID of a reason")
 	completeFlag(cmd, "npd-problem", npdProblems())
+	remote = remoteFlags(fs)
 	watchFlags(fs, &cfg)
 	return cmd
 }

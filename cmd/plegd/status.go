@@ -15,11 +15,13 @@ func newStatusCommand() *cobra.Command {
 	socket := daemon.DefaultConfig().ControlSocket
 	var output *string
 	var again bool
+	var remote *server.Remote
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running daemon knows",
-		Long:  `Asks the running daemon over its control socket.`,
+		Long:  `Asks the running daemon over its control socket, or with --url over HTTP.`,
 		Example: `  plegd status
+  plegd status --url=https://NODE:20290 --cacert=ca.pem --user=NAME:PASSWORD
   plegd status --watch
   plegd status -o json | jq .reasons`,
 		Args: cobra.NoArgs,
@@ -28,8 +30,14 @@ func newStatusCommand() *cobra.Command {
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return usage(err)
 			}
+			if err := validRemote(remote); err != nil {
+				return usage(err)
+			}
 			print := map[string]func(io.Writer, *health.Snapshot) (int, error){"text": printText, "json": printJSON}[*output]
 			show := func() (int, error) {
+				if remote.URL != "" {
+					return showRemote(cmd.Context(), cmd.OutOrStdout(), remote, *output, print)
+				}
 				doc, err := server.FetchStatus(cmd.Context(), socket)
 				if err != nil {
 					return exitUnknown, err
@@ -54,5 +62,6 @@ func newStatusCommand() *cobra.Command {
 	output = outputFlag(cmd, "text", "json")
 	fs.BoolVarP(&again, "watch", "w", false, "print it again every second until interrupted")
 	fs.StringVar(&socket, "control-socket", socket, "the daemon's control socket")
+	remote = remoteFlags(fs)
 	return cmd
 }

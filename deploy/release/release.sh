@@ -20,6 +20,7 @@ pack() {
 for arch in amd64 arm64; do
   dir=plegd-$version.linux-$arch
   install -D -m 755 "build/linux-$arch/plegd" "$work/$dir/plegd"
+  install -m 755 -t "$work/$dir" deploy/kubectl/kubectl-plegd
   install -m 644 -t "$work/$dir" LICENSE README.md CHANGELOG.md deploy/systemd/plegd.service deploy/systemd/plegd.socket deploy/systemd/plegd.default
   pack "$dir" "$dir.tar.gz"
 done

@@ -21,6 +21,7 @@ import (
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/page"
+	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -130,9 +131,9 @@ type scrapeErrors struct {
 
 // Println implements promhttp.Logger.
 func (l *scrapeErrors) Println(v ...any) {
-	text := fmt.Sprint(v...)
-	if _, changed := l.last.Set(text); changed {
-		l.log.Warn("some metrics could not be collected; the others are served", zap.String("error", text))
+	line := fmt.Sprint(v...)
+	if _, changed := l.last.Set(line); changed {
+		l.log.Warn("some metrics could not be collected; the others are served", zap.String("error", line))
 	}
 }
 
@@ -140,20 +141,20 @@ func (l *scrapeErrors) Println(v ...any) {
 // its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	v := h.snapshot().Verdict
-	code, text, message := http.StatusOK, string(v.State), v.KubeletMessage
+	code, line, message := http.StatusOK, string(v.State), v.KubeletMessage
 	if v.State == health.StateUnhealthy {
 		code = http.StatusServiceUnavailable
 	}
 	if v.Reason != "" {
-		text += ": " + v.Reason
+		line += ": " + v.Reason
 	}
 	if !h.opts.Access(r) {
 		message = view.PublicMessage(message)
 	}
 	if message != "" {
-		text += "\nkubelet: " + plain.Text(message)
+		line += "\nkubelet: " + plain.Text(message)
 	}
-	writeText(w, code, text)
+	writeText(w, code, line)
 }
 
 // healthy is plegd's own liveness.
@@ -182,11 +183,26 @@ func (h *handler) snapshot() *health.Snapshot {
 	return &s
 }
 
+// status answers with JSON, or with ?o=text or ?o=line for a terminal.
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
-	if s := h.snapshot(); h.opts.Access(r) {
-		writeJSON(w, s)
-	} else {
-		writeJSON(w, view.NewPublic(s))
+	s := h.snapshot()
+	full, pub := h.opts.Access(r), view.NewPublic(s)
+	switch r.URL.Query().Get("o") {
+	case "line": // has no text of the node
+		writeText(w, http.StatusOK, view.Line(pub.Snapshot()))
+	case "text":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if full {
+			_ = text.WriteStatusText(w, s, false)
+			return
+		}
+		_ = text.WritePublicText(w, pub, false)
+	default:
+		if full {
+			writeJSON(w, s)
+			return
+		}
+		writeJSON(w, pub)
 	}
 }
 
@@ -259,12 +275,12 @@ func (h *handler) notFound(w http.ResponseWriter, r *http.Request) {
 }
 
 // missing answers 404: a page to a browser, a line to a program.
-func (h *handler) missing(w http.ResponseWriter, r *http.Request, text string) {
+func (h *handler) missing(w http.ResponseWriter, r *http.Request, line string) {
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		h.page.ServeMissing(w, text)
+		h.page.ServeMissing(w, line)
 		return
 	}
-	writeText(w, http.StatusNotFound, text)
+	writeText(w, http.StatusNotFound, line)
 }
 
 // secure refuses methods that could be meant to change something, and sets the
@@ -294,10 +310,10 @@ func secure(csp string, next http.Handler) http.Handler {
 	})
 }
 
-func writeText(w http.ResponseWriter, code int, text string) {
+func writeText(w http.ResponseWriter, code int, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = fmt.Fprintln(w, text)
+	_, _ = fmt.Fprintln(w, line)
 }
 
 // writeJSON answers with v, indented for people.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -75,6 +76,28 @@ func NewPublic(s *health.Snapshot) *Public {
 		p.Severity, p.ReasonSince = a.Severity, a.Since
 	}
 	return p
+}
+
+// Snapshot returns a snapshot that holds what the summary does.
+func (p *Public) Snapshot() *health.Snapshot {
+	s := &health.Snapshot{SchemaVersion: p.SchemaVersion, PlegdVersion: p.PlegdVersion, At: p.At, Verdict: health.Verdict{
+		State: p.State, Since: p.Since, Reason: p.Reason, Symptom: p.Symptom, Active: []health.Active{},
+		LastSeenAge: p.LastSeenAge, Threshold: p.Threshold, NotReadyIn: p.NotReadyIn, NotReadyInLatest: p.NotReadyInLatest,
+		Predicted: health.Predicted{NodeReady: p.NodeReady, RulesFailIn: p.RulesFailIn}, Next: p.Next, Steps: p.Steps,
+	}}
+	for _, r := range p.Reasons {
+		s.Active = append(s.Active, health.Active{ID: r.ID, Severity: r.Severity, Since: r.Since})
+	}
+	return s
+}
+
+// Line is the verdict in one line: state, reason or -, and the time left.
+func Line(s *health.Snapshot) string {
+	out := Say(string(s.State)) + " " + cmp.Or(Say(s.Reason), "-")
+	if left := TimeLeft(s); left != "" {
+		out += "; " + left
+	}
+	return out
 }
 
 // PublicMessage returns the kubelet's message without the texts of the runtime's

@@ -193,10 +193,7 @@ type publicData struct {
 
 // ServePublic writes the public summary.
 func (p *Page) ServePublic(w http.ResponseWriter, r *http.Request, pub *view.Public) {
-	s := &health.Snapshot{At: pub.At, PlegdVersion: pub.PlegdVersion, Verdict: health.Verdict{
-		State: pub.State, Since: pub.Since, Threshold: pub.Threshold, NotReadyIn: pub.NotReadyIn, NotReadyInLatest: pub.NotReadyInLatest,
-		Predicted: health.Predicted{NodeReady: pub.NodeReady, RulesFailIn: pub.RulesFailIn},
-	}}
+	s := pub.Snapshot()
 	data := publicData{
 		frame: p.frame(r, s), Public: pub, At: pub.At, Headline: cmp.Or(pub.Reason, headline(s)), Clock: newPageClock(s),
 		NextParts: stepParts(pub.Next), StepParts: stepsParts(pub.Steps),

@@ -32,6 +32,25 @@ func WriteStatusText(w io.Writer, d *health.Snapshot, color bool) error {
 	return err
 }
 
+// WritePublicText writes the public summary for a person at a terminal.
+func WritePublicText(w io.Writer, p *view.Public, color bool) error {
+	t := &textWriter{color: color, width: textWidth, longLines: true}
+	d := p.Snapshot()
+	t.verdict(d)
+	t.buf.WriteByte('\n')
+	t.row("Meaning", view.Say(p.Meaning))
+	t.row("Culprit", view.Say(string(p.CulpritKind)))
+	t.row("Seen as", view.Say(p.Symptom))
+	t.row("Time left", view.TimeLeft(d))
+	t.step("Next", d.Next)
+	for i, step := range d.Steps {
+		t.step("", fmt.Sprintf("%d. %s", i+1, step))
+	}
+	t.row("Note", "this is the public summary; plegd status on the node, or with --user, has the evidence")
+	_, err := w.Write(t.buf.Bytes())
+	return err
+}
+
 func (t *textWriter) status(d *health.Snapshot) {
 	t.verdict(d)
 	t.forecast(d)
