@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
@@ -62,7 +63,7 @@ func DefaultConfig() Config {
 		ProcFS:             "/proc",
 		SysFS:              "/sys",
 		DockerSocket:       evidence.DefaultDockerSocket,
-		KubeletHealthzURL:  evidence.DefaultKubeletHealthz,
+		KubeletHealthzURL:  kubelet.DefaultHealthz,
 		Events:             relist.Off,
 		EventsLease:        events.DefaultLease,
 		WebListenAddresses: []string{":20290"},
@@ -76,7 +77,7 @@ const minPeriod = 10 * time.Millisecond
 // line that names the flag, the value and what is allowed.
 func (c *Config) Validate() error {
 	if c.RuntimeEndpoint != "" {
-		if _, err := cri.ParseEndpoint(c.RuntimeEndpoint); err != nil {
+		if _, err := kubelet.ParseEndpoint(c.RuntimeEndpoint); err != nil {
 			return fmt.Errorf("--runtime-endpoint: %w", err)
 		}
 	}
@@ -111,10 +112,10 @@ func (c *Config) Validate() error {
 	case c.StateDir == "":
 		return fmt.Errorf("--state-dir: it is empty: want a directory, as in /var/lib/plegd")
 	}
-	if _, err := cri.ParseEndpoint(c.DockerSocket); err != nil {
+	if _, err := kubelet.ParseEndpoint(c.DockerSocket); err != nil {
 		return fmt.Errorf("--docker-socket: %w", err)
 	}
-	return evidence.ValidateKubelet(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
+	return kubelet.Validate(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
 }
 
 // short prints a limit without its zeros: 1h, not 1h0m0s.

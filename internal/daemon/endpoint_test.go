@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -40,7 +41,7 @@ func TestDiscoveredEndpoint(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range map[string]string{"comm": "kubelet\n", "cmdline": "kubelet\x00--container-runtime-endpoint=/run/fake.sock\x00"} {
+			for name, text := range map[string]string{"stat": evidencetest.StatLine(7, "kubelet", 'S', 1, 1), "cmdline": "kubelet\x00--container-runtime-endpoint=/run/fake.sock\x00"} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}

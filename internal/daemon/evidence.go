@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
 )
@@ -31,9 +32,10 @@ func (d *Daemon) newSources() (*sources, error) {
 	registry, err := evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Changes: func() uint64 { return d.judge.changes.Load() }, Moved: d.dialer.Moved,
 		DockerSocket: cfg.DockerSocket, BehindDocker: d.behindCRIDockerd,
-		Kubelet: evidence.KubeletOptions{
+		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
+			Seen: func() bool { return d.restored.kubeletSeen },
 		},
 	})
 	if err != nil {

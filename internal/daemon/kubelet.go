@@ -3,7 +3,6 @@ package daemon
 import (
 	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -41,8 +40,8 @@ func (c *Config) settings(k *health.KubeletProcess) (timeout, period time.Durati
 	if k != nil {
 		ownTimeout, ownPeriod = k.RequestTimeout, k.NodeStatusPeriod
 	}
-	choose(&timeout, "rpc-timeout", cri.SettingRequestTimeout, ownTimeout)
-	choose(&period, "node-status-period", cri.SettingNodeStatusPeriod, ownPeriod)
+	choose(&timeout, "rpc-timeout", health.SettingRequestTimeout, ownTimeout)
+	choose(&period, "node-status-period", health.SettingNodeStatusPeriod, ownPeriod)
 	return max(timeout, minPeriod), max(period, minPeriod), from
 }
 

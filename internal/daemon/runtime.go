@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -69,7 +70,7 @@ func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, 
 		return r, nil
 	}
 	r.endSearch()
-	path, err := cri.ParseEndpoint(cfg.RuntimeEndpoint)
+	path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +123,9 @@ func (r *runtime) Run(ctx context.Context) error {
 	if r.cfg.RuntimeEndpoint != "" {
 		return nil
 	}
-	finder := &cri.Finder{ProcFS: r.cfg.ProcFS, Serves: r.serves()}
+	finder := &kubelet.Finder{ProcFS: r.cfg.ProcFS, Serves: r.serves()}
 	for {
-		found := make(chan cri.Found, 1)
+		found := make(chan kubelet.Found, 1)
 		go func() {
 			look, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
@@ -144,6 +145,12 @@ func (r *runtime) Run(ctx context.Context) error {
 			if f.Path != "" {
 				wait = findAgain
 			}
+			if f.Serves { // only the kubelet or a configuration names another one
+				finder.Serves = nil
+			}
+			if f.Path == "" && r.path() != "" {
+				wait = findAgain
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -154,7 +161,7 @@ func (r *runtime) Run(ctx context.Context) error {
 }
 
 // take watches the socket that a search has found.
-func (r *runtime) take(f *cri.Found) error {
+func (r *runtime) take(f *kubelet.Found) error {
 	defer r.endSearch()
 	if f.Path == "" {
 		r.searched.Store(&f.Searched)

@@ -43,6 +43,8 @@ type savedState struct {
 	Answered     bool              `json:"status_answered"`
 	RuntimeReady *health.Condition `json:"runtime_ready,omitempty"`
 	NetworkReady *health.Condition `json:"network_ready,omitempty"`
+
+	KubeletSeen bool `json:"kubelet_seen,omitempty"`
 }
 
 // restored is what was read back.
@@ -50,6 +52,8 @@ type restored struct {
 	lastSeen time.Time
 	status   health.Status
 	gap      time.Duration // how long nobody watched
+	// kubeletSeen is true where the kubelet's healthz has answered in this boot.
+	kubeletSeen bool
 }
 
 // store keeps the state in a file.
@@ -59,6 +63,8 @@ type store struct {
 	clock  func() time.Duration // CLOCK_MONOTONIC
 	bootID func() (string, error)
 	locked *os.File // nil without the lock
+	// kubeletSeen is as in restored; it stays.
+	kubeletSeen atomic.Bool
 }
 
 func newStore(dir, procfs string, log *zap.Logger) *store {
@@ -148,8 +154,10 @@ func (s *store) read() (restored, error) {
 		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
 	}
 	r := restored{lastSeen: moment(saved.LastSeen), gap: mono - time.Duration(saved.Written)}
+	r.kubeletSeen = saved.KubeletSeen
+	s.kubeletSeen.Store(saved.KubeletSeen)
 	if r.lastSeen.IsZero() {
-		return restored{}, nil
+		return restored{kubeletSeen: r.kubeletSeen}, nil
 	}
 	r.status = health.Status{
 		Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
@@ -171,10 +179,14 @@ func (s *store) save(f *health.Facts) error {
 		}
 		return int64(mono - now.Sub(t))
 	}
+	if k := f.Evidence.Kubelet; k != nil && k.Seen {
+		s.kubeletSeen.Store(true)
+	}
 	b, err := json.Marshal(savedState{
 		Schema: stateSchema, BootID: boot, Written: int64(mono),
 		LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
 		Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
+		KubeletSeen: s.kubeletSeen.Load(),
 	})
 	if err != nil {
 		return err

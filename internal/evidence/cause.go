@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/plegd/plegd/internal/health"
@@ -60,4 +61,21 @@ func owner(path string) string {
 		return ""
 	}
 	return fmt.Sprintf("; it is %s, owner %d, group %d", info.Mode().Perm(), st.Uid, st.Gid)
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// maxDetail bounds a text from outside, in bytes.
+const maxDetail = 256
+
+// cut returns the beginning of a text from outside.
+func cut(s string) string {
+	if len(s) > maxDetail {
+		s = s[:maxDetail] + "..."
+	}
+	return strings.ToValidUTF8(s, "")
 }

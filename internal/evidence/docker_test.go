@@ -132,10 +132,14 @@ func TestDockerConnect(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
+	regular := filepath.Join(dir, "docker.sock")
+	if err := os.WriteFile(regular, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, cause := range map[string]health.Cause{
 		filepath.Join(dir, "no.sock"): health.CauseMissing,
 		stale:                         health.CauseRefused,
-		writeFile(t, "docker.sock", []byte("no")): health.CauseNotSocket,
+		regular:                       health.CauseNotSocket,
 	} {
 		d := dockerAt(path)
 		first := probeDocker(t, d)

@@ -3,6 +3,7 @@ package evidence
 import (
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -28,7 +29,7 @@ type Options struct {
 	DockerSocket string
 	BehindDocker func() bool
 	// Kubelet configures the requests to the kubelet; without a URL there are none.
-	Kubelet KubeletOptions
+	Kubelet kubelet.Options
 }
 
 // Registry holds the sources.
@@ -58,7 +59,7 @@ func NewRegistry(o Options) (*Registry, error) {
 	}
 	r.process = NewProcess(ProcessOptions{ProcFS: o.ProcFS, Table: table, PeerPID: o.HeldPeer, ListenerInode: inode})
 	r.docker = NewDocker(table, o.ProcFS, o.SysFS, func() string { return o.DockerSocket }, o.BehindDocker)
-	kubeletProcess := NewKubeletProcess(o.ProcFS, o.Path)
+	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.process.PID))
 	r.Sampler = newSampler(
 		queue,
 		NewListener(ListenerOptions{
@@ -82,11 +83,11 @@ func NewRegistry(o Options) (*Registry, error) {
 		return r, nil
 	}
 	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
-	kubelet, err := NewKubelet(o.Kubelet)
+	health, err := NewKubelet(o.Kubelet)
 	if err != nil {
 		return nil, err
 	}
-	r.sources = append(r.sources, kubelet)
+	r.sources = append(r.sources, health)
 	return r, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -255,7 +256,7 @@ func TestRegistryNames(t *testing.T) {
 	none := func() string { return "" }
 	r, err := NewRegistry(Options{
 		ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} },
-		Moved: func() {}, BehindDocker: func() bool { return false }, Kubelet: KubeletOptions{HealthzURL: DefaultKubeletHealthz},
+		Moved: func() {}, BehindDocker: func() bool { return false }, Kubelet: kubelet.Options{HealthzURL: kubelet.DefaultHealthz},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +271,7 @@ func TestRegistryNames(t *testing.T) {
 	if len(names) != 12 || r.PID() != 0 {
 		t.Errorf("%d sources, pid %d", len(names), r.PID())
 	}
-	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: KubeletOptions{HealthzURL: "nonsense"}}); err == nil {
+	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: kubelet.Options{HealthzURL: "nonsense"}}); err == nil {
 		t.Error("a wrong URL is accepted")
 	}
 }

@@ -383,6 +383,8 @@ type Kubelet struct {
 	Sandboxes   *StartCalls `json:"sandboxes,omitzero"`
 	Containers  *StartCalls `json:"containers,omitzero"`
 	WaitingPods *int        `json:"waiting_pods,omitzero"`
+	// Version is the kubelet's, as in "v1.35.4", by its metrics.
+	Version string `json:"version,omitzero"`
 }
 
 // StartCalls are calls in a row that failed.
@@ -394,6 +396,14 @@ type StartCalls struct {
 	// Longest is what the longest of them took, as the mean of those seen at once.
 	Longest time.Duration `json:"longest_seconds"`
 }
+
+// The names of the settings of KubeletProcess.From.
+const (
+	SettingEndpoint         = "containerRuntimeEndpoint"
+	SettingNodeStatusPeriod = "nodeStatusUpdateFrequency"
+	SettingRequestTimeout   = "runtimeRequestTimeout"
+	SettingEventedPLEG      = "featureGates.EventedPLEG"
+)
 
 // KubeletProcess is the kubelet's process and its settings, as far as the model
 // depends on them.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -58,8 +57,8 @@ func Settings(s *health.Snapshot) string {
 		return ""
 	}
 	part := func(what, setting string) string { return what + " (" + Say(c.From[setting]) + ")" }
-	out := part("status update every "+Seconds(c.NodeStatusPeriod), cri.SettingNodeStatusPeriod) + ", " +
-		part("requests of "+Seconds(c.RPCTimeout)+" at most", cri.SettingRequestTimeout)
+	out := part("status update every "+Seconds(c.NodeStatusPeriod), health.SettingNodeStatusPeriod) + ", " +
+		part("requests of "+Seconds(c.RPCTimeout)+" at most", health.SettingRequestTimeout)
 	if !s.Started.IsZero() {
 		out += ", kubelet started " + Age(s, s.Started)
 	}

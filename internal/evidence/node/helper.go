@@ -30,6 +30,17 @@ func SharesNamespaces(procfs string, pid, other int) bool {
 	return true
 }
 
+// SharesNetwork reports whether a process is in the network namespace of another.
+// Without CAP_SYS_PTRACE only the depth of the PID namespace is compared.
+func SharesNetwork(procfs string, pid, other int) bool {
+	a, err := os.Readlink(proc.Path(procfs, pid, "ns/net"))
+	b, err2 := os.Readlink(proc.Path(procfs, other, "ns/net"))
+	if err == nil && err2 == nil {
+		return a == b
+	}
+	return namespaceDepth(procfs, pid) == namespaceDepth(procfs, other)
+}
+
 // namespaceDepth is the number of PID namespaces that a process is seen in, 0 where
 // that is not known.
 func namespaceDepth(procfs string, pid int) int {

@@ -1,4 +1,4 @@
-package evidence
+package kubelet
 
 import (
 	"context"
@@ -7,14 +7,17 @@ import (
 	"time"
 )
 
-// kubeletRequest is a request to the kubelet.
-type kubeletRequest struct {
+// abandonAfter is how long an unanswered request is left to wait.
+const abandonAfter = time.Minute
+
+// request is a request to the kubelet.
+type request struct {
 	began  time.Time
 	cancel context.CancelFunc
-	done   chan kubeletAnswer // holds one
+	done   chan answer // holds one
 }
 
-type kubeletAnswer struct {
+type answer struct {
 	resp *http.Response
 	err  error
 }
@@ -23,10 +26,10 @@ type kubeletAnswer struct {
 // connections of a kubelet that is stopped are made by the kernel, and wait in
 // its queue although plegd has given them up. So one that is unanswered is left
 // to wait, for up to a minute, and the next get waits for it too.
-func (k *kubelet) get(ctx context.Context, url string) (*http.Response, error) {
+func (k *Client) get(ctx context.Context, url string) (*http.Response, error) {
 	r := k.waiting[url]
 	if r == nil {
-		req, err := k.request(ctx, url)
+		req, err := k.newRequest(ctx, url)
 		if err != nil {
 			return nil, err
 		}
@@ -44,11 +47,11 @@ func (k *kubelet) get(ctx context.Context, url string) (*http.Response, error) {
 		// The body has what is left of the time, and a moment.
 		deadline, _ := limited.Deadline()
 		timer := time.AfterFunc(max(time.Until(deadline), k.opts.Timeout/10), r.cancel)
-		a.resp.Body = &kubeletBody{ReadCloser: a.resp.Body, end: func() { timer.Stop(); r.cancel() }}
+		a.resp.Body = &body{ReadCloser: a.resp.Body, end: func() { timer.Stop(); r.cancel() }}
 		return a.resp, nil
 	case <-limited.Done():
 	}
-	if ctx.Err() != nil || time.Since(r.began) >= queuedFor {
+	if ctx.Err() != nil || time.Since(r.began) >= abandonAfter {
 		r.cancel()
 	} else {
 		k.waiting[url] = r
@@ -57,23 +60,23 @@ func (k *kubelet) get(ctx context.Context, url string) (*http.Response, error) {
 }
 
 // send makes a request in the background.
-func (k *kubelet) send(req *http.Request) *kubeletRequest {
-	ctx, cancel := context.WithTimeout(k.life, queuedFor+k.opts.Timeout)
-	r := &kubeletRequest{began: time.Now(), cancel: cancel, done: make(chan kubeletAnswer, 1)}
+func (k *Client) send(req *http.Request) *request {
+	ctx, cancel := context.WithTimeout(k.life, abandonAfter+k.opts.Timeout)
+	r := &request{began: time.Now(), cancel: cancel, done: make(chan answer, 1)}
 	go func() {
 		resp, err := k.client.Do(req.WithContext(ctx))
 		if err == nil && ctx.Err() != nil { // given up meanwhile: nobody will read it
 			_ = resp.Body.Close()
 			err = ctx.Err()
 		}
-		r.done <- kubeletAnswer{resp, err}
+		r.done <- answer{resp, err}
 	}()
 	return r
 }
 
 // request is a request with the token where the URL is one that keeps it
 // secret.
-func (k *kubelet) request(ctx context.Context, url string) (*http.Request, error) {
+func (k *Client) newRequest(ctx context.Context, url string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -90,14 +93,14 @@ func (k *kubelet) request(ctx context.Context, url string) (*http.Request, error
 	return req, nil
 }
 
-// kubeletBody ends its request when it is closed.
-type kubeletBody struct {
+// body ends its request when it is closed.
+type body struct {
 	io.ReadCloser
 	end func()
 }
 
 // Close closes the body.
-func (b *kubeletBody) Close() error {
+func (b *body) Close() error {
 	err := b.ReadCloser.Close()
 	b.end()
 	return err

@@ -1,4 +1,4 @@
-package evidence
+package kubelet
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// ValidateKubelet checks the values of the kubelet's flags, without looking at
+// Validate checks the values of the kubelet's flags, without looking at
 // any file: a file that is not there yet is a transient condition. The error is one line that
 // names the flag, the value and what is allowed.
-func ValidateKubelet(healthzURL, metricsURL, tokenFile, caFile string) error {
+func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 	secure := false
 	for _, f := range []struct{ flag, value, example string }{
-		{"--kubelet-healthz-url", healthzURL, DefaultKubeletHealthz},
+		{"--kubelet-healthz-url", healthzURL, DefaultHealthz},
 		{"--kubelet-metrics-url", metricsURL, "https://127.0.0.1:10250/metrics"},
 	} {
 		if f.value == "" {
@@ -57,16 +57,16 @@ func withoutPassword(s string) string {
 // maxCA is far above any bundle of certificates.
 const maxCA = 4 << 20
 
-// newKubeletClient returns a client that talks to the host of its URL and to
+// newHTTPClient returns a client that talks to the host of its URL and to
 // nobody else: it asks no proxy and follows no redirect. It keeps a connection
 // between two looks.
-func newKubeletClient(caFile string) *http.Client {
+func newHTTPClient(caFile string) *http.Client {
 	dialer := &net.Dialer{}
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext,
 			DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				config, err := kubeletTLS(caFile, addr)
+				config, err := tlsConfig(caFile, addr)
 				if err != nil {
 					return nil, err
 				}
@@ -82,9 +82,9 @@ func newKubeletClient(caFile string) *http.Client {
 	}
 }
 
-// kubeletTLS returns the configuration of one connection. The files are read
+// tlsConfig returns the configuration of one connection. The files are read
 // for each: the kubelet's certificate rotates.
-func kubeletTLS(caFile, addr string) (*tls.Config, error) {
+func tlsConfig(caFile, addr string) (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package cri
+package kubelet
 
 import (
 	"os"
@@ -7,16 +7,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
-// TestKubeletSettings: arguments win over drop-ins, a later drop-in over an
+// TestSettings: arguments win over drop-ins, a later drop-in over an
 // earlier one, these over the file.
-func TestKubeletSettings(t *testing.T) {
+func TestSettings(t *testing.T) {
 	root := t.TempDir()
 	for file, content := range map[string]string{
 		"/etc/k/config.yaml": "kind: KubeletConfiguration\nnodeStatusUpdateFrequency: 20s\nruntimeRequestTimeout: 15s\ncontainerRuntimeEndpoint: unix:///a.sock\nfeatureGates:\n  EventedPLEG: true\n",
 		"/etc/k/d/10.conf":   "nodeStatusUpdateFrequency: 30s\nruntimeRequestTimeout: 0s\n",
 		"/etc/k/d/20.conf":   "nodeStatusUpdateFrequency: 40s\n",
+		"/etc/k/d/25/a.conf": "nodeStatusUpdateFrequency: 45s\n",
 		"/etc/k/d/30.txt":    "nodeStatusUpdateFrequency: 50s\n",
 		"/etc/k/d/40.conf":   "nodeStatusUpdateFrequency: soon\n",
 	} {
@@ -27,22 +30,22 @@ func TestKubeletSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := ReadKubeletSettings(root, []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false"})
+	got, err := ReadSettings(root, []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true"})
 	if err == nil {
 		t.Error("no error of the value that is no duration")
 	}
 	args := "the kubelet's arguments"
-	want := KubeletSettings{
-		Endpoint: "unix:///b.sock", NodeStatusPeriod: 40 * time.Second, RequestTimeout: 15 * time.Second,
+	want := Settings{
+		Endpoint: "unix:///b.sock", NodeStatusPeriod: 45 * time.Second, RequestTimeout: 15 * time.Second,
 		From: map[string]string{
-			SettingEndpoint: args, SettingEventedPLEG: args,
-			SettingNodeStatusPeriod: "/etc/k/d/20.conf", SettingRequestTimeout: "/etc/k/config.yaml",
+			health.SettingEndpoint: args, health.SettingEventedPLEG: args,
+			health.SettingNodeStatusPeriod: "/etc/k/d/25/a.conf", health.SettingRequestTimeout: "/etc/k/config.yaml",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
-	if none, err := ReadKubeletSettings(t.TempDir(), nil); err != nil || len(none.From) != 0 {
+	if none, err := ReadSettings(t.TempDir(), nil); err != nil || len(none.From) != 0 {
 		t.Errorf("without a file: %+v, %v", none, err)
 	}
 }

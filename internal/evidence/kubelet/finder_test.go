@@ -1,4 +1,4 @@
-package cri
+package kubelet
 
 import (
 	"context"
@@ -13,37 +13,39 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// node is a tree of fixtures: its /proc and its files.
-type node struct {
+// fixture is a tree of fixtures: its /proc and its files.
+type fixture struct {
 	t    *testing.T
 	root string
 	pids int
 }
 
-func newNode(t *testing.T) *node {
+func newFixture(t *testing.T) *fixture {
 	// Short, so that sockets fit below it.
 	root, err := os.MkdirTemp("", "n") //nolint:usetesting // a test's own directory is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	n := &node{t: t, root: root}
+	n := &fixture{t: t, root: root}
 	n.mkdir("/proc")
 	n.process("systemd", "/sbin/init")
 	return n
 }
 
-func (n *node) mkdir(path string) {
+func (n *fixture) mkdir(path string) {
 	n.t.Helper()
 	if err := os.MkdirAll(n.root+path, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
-func (n *node) file(path, content string) {
+func (n *fixture) file(path, content string) {
 	n.t.Helper()
 	n.mkdir(filepath.Dir(path))
 	if err := os.WriteFile(n.root+path, []byte(content), 0o600); err != nil {
@@ -51,15 +53,15 @@ func (n *node) file(path, content string) {
 	}
 }
 
-func (n *node) process(comm string, args ...string) {
+func (n *fixture) process(comm string, args ...string) {
 	n.t.Helper()
 	n.pids++
 	dir := "/proc/" + string(rune('0'+n.pids))
-	n.file(dir+"/comm", comm+"\n")
+	n.file(dir+"/stat", evidencetest.StatLine(n.pids, comm, 'S', 1, 100))
 	n.file(dir+"/cmdline", strings.Join(args, "\x00")+"\x00")
 }
 
-func (n *node) socket(path string) {
+func (n *fixture) socket(path string) {
 	n.t.Helper()
 	n.mkdir(filepath.Dir(path))
 	l, err := net.Listen("unix", n.root+path)
@@ -70,7 +72,7 @@ func (n *node) socket(path string) {
 }
 
 // find looks for the runtime; serves are the sockets that answer.
-func (n *node) find(serves ...string) (Found, []string) {
+func (n *fixture) find(serves ...string) (Found, []string) {
 	n.t.Helper()
 	var asked []string
 	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(ctx context.Context, path string) bool {
@@ -119,7 +121,7 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 		{name: "no kubelet, crictl's", files: map[string]string{"/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\n"}, want: byFile("/etc/crictl.yaml")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t)
+			n := newFixture(t)
 			n.process("kubelet-helper", "kubelet-helper", "--container-runtime-endpoint=/run/helper.sock")
 			if tt.args != nil {
 				n.process("kubelet", append([]string{"/usr/bin/kubelet"}, tt.args...)...)
@@ -154,13 +156,13 @@ func TestFinderUsualSockets(t *testing.T) {
 		{"none serves: the first that is there", []string{k3s, crio}, nil, crio, false, []string{crio, k3s}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t)
+			n := newFixture(t)
 			for _, s := range tt.sockets {
 				n.socket(s)
 			}
 			n.file("/run/cri-dockerd.sock", "a file is no socket")
 			got, asked := n.find(tt.serves...)
-			if got.Path != n.root+tt.want || got.Certain != tt.certain || got.Source == "" || len(got.Searched) > 0 {
+			if got.Path != n.root+tt.want || got.Certain || got.Serves != tt.certain || got.Source == "" || len(got.Searched) > 0 {
 				t.Errorf("found %+v, want %s, certain %t", got, tt.want, tt.certain)
 			}
 			if !slices.Equal(asked, tt.asked) {
@@ -172,7 +174,7 @@ func TestFinderUsualSockets(t *testing.T) {
 
 // TestFinderFindsNothing: it says where it looked, in one line each.
 func TestFinderFindsNothing(t *testing.T) {
-	n := newNode(t)
+	n := newFixture(t)
 	n.process("kubelet", "kubelet", "--container-runtime-endpoint=tcp://1.2.3.4:5", "--config=/etc/k.yaml")
 	n.file("/etc/k.yaml", "a: [b\n: c")
 	n.mkdir("/etc/crictl.yaml") // cannot be read either
@@ -188,7 +190,7 @@ func TestFinderFindsNothing(t *testing.T) {
 	}
 
 	// On an empty node it says the usual places, and nothing that is not there.
-	got, _ = newNode(t).find()
+	got, _ = newFixture(t).find()
 	if !slices.Equal(got.Searched, UsualSockets()) {
 		t.Errorf("on an empty node it looked at %q", got.Searched)
 	}
@@ -196,10 +198,10 @@ func TestFinderFindsNothing(t *testing.T) {
 
 // TestFinderWithoutProc: no /proc is no reason to fail.
 func TestFinderWithoutProc(t *testing.T) {
-	n := newNode(t)
+	n := newFixture(t)
 	n.socket("/run/crio/crio.sock")
 	f := &Finder{ProcFS: n.root + "/nowhere", Root: n.root, Serves: func(context.Context, string) bool { return true }}
-	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Certain {
+	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Serves {
 		t.Errorf("found %+v", got)
 	}
 }
@@ -207,7 +209,7 @@ func TestFinderWithoutProc(t *testing.T) {
 // TestFinderAtARealSocket asks the fake runtime whether it serves, as the
 // daemon does.
 func TestFinderAtARealSocket(t *testing.T) {
-	n := newNode(t)
+	n := newFixture(t)
 	n.socket("/run/containerd/containerd.sock") // listens and serves nothing
 	n.mkdir("/run/crio")
 	rt := fakeruntime.New(fakeruntime.Options{})
@@ -216,7 +218,7 @@ func TestFinderAtARealSocket(t *testing.T) {
 	}
 	t.Cleanup(rt.Stop)
 	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(ctx context.Context, path string) bool {
-		c, err := New(Options{Path: path})
+		c, err := cri.New(cri.Options{Path: path})
 		if err != nil {
 			t.Error(err)
 			return false
@@ -227,7 +229,7 @@ func TestFinderAtARealSocket(t *testing.T) {
 		_, err = c.Version(limited)
 		return err == nil
 	}}
-	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Certain {
+	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Serves {
 		t.Errorf("found %+v", got)
 	}
 }
@@ -241,7 +243,7 @@ func TestAPodsKubelet(t *testing.T) {
 		"0::/system.slice/kubelet.service\n": true,
 		"0::/../kubepods.slice/pod1/2\n":     false,
 	} {
-		n := newNode(t)
+		n := newFixture(t)
 		n.process("kubelet", "/usr/bin/kubelet", "--container-runtime-endpoint=/run/evil.sock")
 		n.file("/proc/2/cgroup", cgroup)
 		f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(context.Context, string) bool { return false }}
@@ -255,7 +257,7 @@ func TestAPodsKubelet(t *testing.T) {
 // search ends all the same, what it finds is a guess, and no second read is
 // begun.
 func TestFinderKubeletStuck(t *testing.T) {
-	n := newNode(t)
+	n := newFixture(t)
 	n.process("kubelet", "kubelet", "--container-runtime-endpoint=/run/k.sock")
 	n.socket("/run/containerd/containerd.sock")
 	cmdline := n.root + "/proc/2/cmdline"
@@ -287,16 +289,17 @@ func TestFinderKubeletStuck(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); f.reading.Load(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the first read has not ended")
-		}
-	}
 	if err := os.Remove(cmdline); err != nil {
 		t.Fatal(err)
 	}
 	n.file("/proc/2/cmdline", string(args))
-	if got := f.Find(t.Context()); !got.Certain || got.Path != "/run/k.sock" {
-		t.Errorf("found %+v when the arguments can be read again", got)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := f.Find(t.Context())
+		if got.Certain && got.Path == "/run/k.sock" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("found %+v when the arguments can be read again", got)
+		}
 	}
 }

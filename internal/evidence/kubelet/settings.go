@@ -1,19 +1,22 @@
-package cri
+package kubelet
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v2"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
-// KubeletSettings is what plegd needs of the kubelet's configuration.
-type KubeletSettings struct {
+// Settings is what plegd needs of the kubelet's configuration.
+type Settings struct {
 	// Endpoint is its containerRuntimeEndpoint, "" for its default.
 	Endpoint string
 	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
@@ -27,33 +30,22 @@ type KubeletSettings struct {
 	From map[string]string
 }
 
-// The names of the settings in the kubelet's configuration file.
-const (
-	SettingEndpoint         = "containerRuntimeEndpoint"
-	SettingNodeStatusPeriod = "nodeStatusUpdateFrequency"
-	SettingRequestTimeout   = "runtimeRequestTimeout"
-	SettingEventedPLEG      = "featureGates.EventedPLEG"
-)
-
 // maxDropIns bounds the files that are read of the drop-in directory.
 const maxDropIns = 256
 
-// ReadKubeletSettings reads the settings of a kubelet with these arguments: its
+// ReadSettings reads the settings of a kubelet with these arguments: its
 // configuration file, then each *.conf of its drop-in directory in order, then
 // its arguments; a later one wins. root is put before every path; "" outside
 // tests. The error says which file could not be read; the others count.
-func ReadKubeletSettings(root string, args []string) (KubeletSettings, error) {
-	s := KubeletSettings{From: map[string]string{}}
+func ReadSettings(root string, args []string) (Settings, error) {
+	s := Settings{From: map[string]string{}}
 	file := flagValue(args, "config")
 	if !filepath.IsAbs(file) {
-		file = kubeletConfig
+		file = defaultConfig
 	}
 	files := []string{file}
 	if dir := flagValue(args, "config-dir"); filepath.IsAbs(dir) {
-		dropIns, _ := filepath.Glob(filepath.Join(root+dir, "*.conf")) // sorted; the pattern is valid
-		for _, f := range dropIns[:min(len(dropIns), maxDropIns)] {
-			files = append(files, strings.TrimPrefix(f, root))
-		}
+		files = append(files, dropIns(root, dir)...)
 	}
 	var failed error
 	for _, f := range files {
@@ -64,7 +56,22 @@ func ReadKubeletSettings(root string, args []string) (KubeletSettings, error) {
 	return s, errors.Join(failed, s.readArgs(args))
 }
 
-func (s *KubeletSettings) readFile(root, file string) error {
+// dropIns returns the *.conf below a directory, in the order of the kubelet's walk
+// (cmd/kubelet/app/server.go, mergeKubeletConfigurations).
+func dropIns(root, dir string) (files []string) {
+	_ = filepath.WalkDir(root+dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case len(files) == maxDropIns:
+			return filepath.SkipAll
+		case err == nil && !d.IsDir() && filepath.Ext(path) == ".conf":
+			files = append(files, strings.TrimPrefix(path, root))
+		}
+		return nil // what cannot be read is left out
+	})
+	return files
+}
+
+func (s *Settings) readFile(root, file string) error {
 	r, err := os.Open(root + file)
 	if err != nil {
 		return err
@@ -84,34 +91,34 @@ func (s *KubeletSettings) readFile(root, file string) error {
 		return err
 	}
 	if c.Endpoint != "" {
-		s.Endpoint, s.From[SettingEndpoint] = c.Endpoint, file
+		s.Endpoint, s.From[health.SettingEndpoint] = c.Endpoint, file
 	}
 	if on, given := c.FeatureGates["EventedPLEG"]; given {
-		s.EventedPLEG, s.From[SettingEventedPLEG] = on, file
+		s.EventedPLEG, s.From[health.SettingEventedPLEG] = on, file
 	}
 	return errors.Join(
-		s.setDuration(&s.NodeStatusPeriod, SettingNodeStatusPeriod, c.NodeStatusPeriod, file),
-		s.setDuration(&s.RequestTimeout, SettingRequestTimeout, c.RequestTimeout, file))
+		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, c.NodeStatusPeriod, file),
+		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, c.RequestTimeout, file))
 }
 
-func (s *KubeletSettings) readArgs(args []string) error {
+func (s *Settings) readArgs(args []string) error {
 	const from = "the kubelet's arguments"
 	if e := flagValue(args, "container-runtime-endpoint"); e != "" {
-		s.Endpoint, s.From[SettingEndpoint] = e, from
+		s.Endpoint, s.From[health.SettingEndpoint] = e, from
 	}
-	for gate := range strings.SplitSeq(flagValue(args, "feature-gates"), ",") {
+	for gate := range strings.SplitSeq(strings.Join(flagValues(args, "feature-gates"), ","), ",") {
 		if on, given := strings.CutPrefix(gate, "EventedPLEG="); given {
-			s.EventedPLEG, s.From[SettingEventedPLEG] = strings.EqualFold(on, "true"), from
+			s.EventedPLEG, s.From[health.SettingEventedPLEG] = strings.EqualFold(on, "true"), from
 		}
 	}
 	return errors.Join(
-		s.setDuration(&s.NodeStatusPeriod, SettingNodeStatusPeriod, flagValue(args, "node-status-update-frequency"), from),
-		s.setDuration(&s.RequestTimeout, SettingRequestTimeout, flagValue(args, "runtime-request-timeout"), from))
+		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, flagValue(args, "node-status-update-frequency"), from),
+		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, flagValue(args, "runtime-request-timeout"), from))
 }
 
 // setDuration sets a duration; an empty value and 0 leave it as it is, as in the
 // kubelet.
-func (s *KubeletSettings) setDuration(to *time.Duration, setting, value, from string) error {
+func (s *Settings) setDuration(to *time.Duration, setting, value, from string) error {
 	if value == "" {
 		return nil
 	}

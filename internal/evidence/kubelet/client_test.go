@@ -1,4 +1,4 @@
-package evidence
+package kubelet
 
 import (
 	"context"
@@ -12,14 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +25,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -76,12 +73,12 @@ func startKubelet(t *testing.T, config *tls.Config) (f *fakeKubelet, s *httptest
 	return f, s
 }
 
-func askKubelet(t *testing.T, opts KubeletOptions) *kubelet {
+func askKubelet(t *testing.T, opts Options) *Client {
 	t.Helper()
 	if opts.Timeout == 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	k, err := newKubelet(opts)
+	k, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,18 +87,18 @@ func askKubelet(t *testing.T, opts KubeletOptions) *kubelet {
 	return k
 }
 
-func mustGather(t *testing.T, k *kubelet) *health.Kubelet {
+func mustGather(t *testing.T, k *Client) *health.Kubelet {
 	t.Helper()
-	v, err := k.gather(t.Context())
+	v, err := k.Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-func wantErr(t *testing.T, k *kubelet, want string) {
+func wantErr(t *testing.T, k *Client, want string) {
 	t.Helper()
-	v, err := k.gather(t.Context())
+	v, err := k.Sample(t.Context())
 	if err == nil {
 		t.Fatalf("no error but %+v; want %q", v, want)
 	}
@@ -112,7 +109,7 @@ func wantErr(t *testing.T, k *kubelet, want string) {
 
 func TestKubeletHealthz(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz"})
+	k := askKubelet(t, Options{HealthzURL: s.URL + "/healthz"})
 
 	if v := mustGather(t, k); !v.OK || !v.Seen || v.Detail != "" || !v.FailedSince.IsZero() || !v.LastSeen.IsZero() {
 		t.Errorf("a good kubelet: %+v", v)
@@ -137,7 +134,7 @@ func TestKubeletHealthz(t *testing.T) {
 
 func TestKubeletRecovers(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz"})
+	k := askKubelet(t, Options{HealthzURL: s.URL + "/healthz"})
 	f.answer(answers(http.StatusServiceUnavailable, ""))
 	if v := mustGather(t, k); v.OK || !v.Seen || v.Detail != "503 Service Unavailable" {
 		t.Errorf("failing at first sight: %+v", v)
@@ -164,14 +161,14 @@ func TestKubeletNeverSeen(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	k := askKubelet(t, KubeletOptions{HealthzURL: "http://" + addr + "/healthz"})
+	k := askKubelet(t, Options{HealthzURL: "http://" + addr + "/healthz"})
 	wantErr(t, k, "never answered")
 	wantErr(t, k, "--kubelet-healthz-url")
 
 	// Without a kubelet's process the node has none: that is no news.
 	runs := false
-	k = askKubelet(t, KubeletOptions{HealthzURL: "http://" + addr + "/healthz", Process: func() bool { return runs }})
-	if v, err := k.gather(t.Context()); !errors.Is(err, ErrNoData) {
+	k = askKubelet(t, Options{HealthzURL: "http://" + addr + "/healthz", Process: func() bool { return runs }})
+	if v, err := k.Sample(t.Context()); !errors.Is(err, ErrNone) {
 		t.Errorf("no kubelet's process: %+v, %v", v, err)
 	}
 	runs = true
@@ -181,7 +178,7 @@ func TestKubeletNeverSeen(t *testing.T) {
 // TestKubeletHangs: a stopped kubelet takes connections and answers nothing.
 func TestKubeletHangs(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL, Timeout: 50 * time.Millisecond})
+	k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 50 * time.Millisecond})
 	hang := func() (release func()) {
 		hung := make(chan struct{})
 		f.answer(func(http.ResponseWriter, *http.Request) { <-hung })
@@ -218,7 +215,7 @@ func TestKubeletStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	k := askKubelet(t, KubeletOptions{
+	k := askKubelet(t, Options{
 		HealthzURL: "http://" + l.Addr().String() + "/healthz", MetricsURL: "http://" + l.Addr().String() + "/metrics",
 		Timeout: 20 * time.Millisecond,
 	})
@@ -257,12 +254,12 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			began := time.Now()
-			k, err := newKubelet(KubeletOptions{HealthzURL: "http://kubelet/healthz", MetricsURL: "http://kubelet/metrics"})
+			k, err := New(Options{HealthzURL: "http://kubelet/healthz", MetricsURL: "http://kubelet/metrics"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			k.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
-				body := kubeletLastSeen + " 1e9\n"
+				body := lastSeenMetric + " 1e9\n"
 				if r.URL.Path == "/metrics" { // it takes a while
 					time.Sleep(400 * time.Millisecond)
 				}
@@ -272,14 +269,27 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 				}
 				return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 			})
-			w := k.watch()
+			var last atomic.Pointer[health.Kubelet]
 			done := make(chan struct{})
-			go func() { defer close(done); _ = w.Run(ctx) }()
+			go func() { // as the source does
+				defer close(done)
+				for ctx.Err() == nil {
+					if v, err := k.Sample(ctx); err == nil {
+						last.Store(v)
+					}
+					wait := 4 * time.Second
+					if k.Waiting() {
+						wait = time.Second
+					}
+					time.Sleep(wait)
+				}
+			}()
 			time.Sleep(stop + 8*time.Second)
-			if v := w.Value(); v == nil || v.OK || v.FailedSince.Sub(began) > stop+4900*time.Millisecond {
+			if v := last.Load(); v == nil || v.OK || v.FailedSince.Sub(began) > stop+4900*time.Millisecond {
 				t.Errorf("stopped after %s: %+v, begun at %s", stop, v, began)
 			}
 			cancel()
+			k.Close()
 			<-done
 		})
 	}
@@ -288,7 +298,7 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 // TestKubeletSlowBody: the status is the answer, however slowly the rest comes.
 func TestKubeletSlowBody(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL, Timeout: 100 * time.Millisecond})
+	k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 100 * time.Millisecond})
 	for _, code := range []int{http.StatusOK, http.StatusInternalServerError} {
 		f.answer(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(code)
@@ -304,7 +314,7 @@ func TestKubeletSlowBody(t *testing.T) {
 
 func TestKubeletHugeBody(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	k := askKubelet(t, Options{HealthzURL: s.URL})
 	f.answer(answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<20)))
 	if v := mustGather(t, k); v.OK || len(v.Detail) > detailBytes+3 || !strings.HasPrefix(v.Detail, "x failed, x failed") {
 		t.Errorf("%d bytes of detail: %.80q", len(v.Detail), v.Detail)
@@ -313,7 +323,7 @@ func TestKubeletHugeBody(t *testing.T) {
 
 func TestKubeletClosesConnections(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	k := askKubelet(t, Options{HealthzURL: s.URL})
 	mustGather(t, k)
 	f.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if v := mustGather(t, k); v.OK || v.Refused || v.Detail == "" {
@@ -329,37 +339,19 @@ func TestKubeletGoesNowhereElse(t *testing.T) {
 	t.Setenv("ALL_PROXY", elsewhere.URL)
 	f, s := startKubelet(t, nil)
 	f.answer(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
-	wantErr(t, askKubelet(t, KubeletOptions{HealthzURL: s.URL}), "302 Found")
+	wantErr(t, askKubelet(t, Options{HealthzURL: s.URL}), "302 Found")
 	if n := other.requests.Load(); n > 0 {
 		t.Errorf("%d requests went elsewhere", n)
 	}
 }
 
 func TestKubeletOff(t *testing.T) {
-	w, err := NewKubelet(KubeletOptions{})
+	k, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	askOnce(t, w)
-	if s, ok := w.Source(); ok || w.Value() != nil {
-		t.Errorf("a source that is off says %+v", s)
-	}
-}
-
-// TestKubeletWatch: a kubelet that hangs is an answer of the watch, not its
-// failure.
-func TestKubeletWatch(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	w, err := NewKubelet(KubeletOptions{HealthzURL: s.URL, MetricsURL: s.URL, Timeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.spec.End()
-	askOnce(t, w)
-	f.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	askOnce(t, w)
-	if src, ok := w.Source(); !ok || !src.Up || w.Value() == nil || w.Value().OK {
-		t.Errorf("source %+v, value %+v; want an answer that it hangs", src, w.Value())
+	if v, err := k.Sample(t.Context()); !errors.Is(err, ErrNone) {
+		t.Errorf("%+v, %v; want ErrNone", v, err)
 	}
 }
 
@@ -378,7 +370,7 @@ func metricsAfter(seen time.Time, bytes int) string {
 
 func TestKubeletMetrics(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL + "/healthz", MetricsURL: s.URL + "/metrics"})
+	k := askKubelet(t, Options{HealthzURL: s.URL + "/healthz", MetricsURL: s.URL + "/metrics"})
 	seen := time.Now().Add(-7 * time.Second).Truncate(time.Second)
 	metrics := func(code int, body string) {
 		f.answer(func(w http.ResponseWriter, r *http.Request) {
@@ -416,7 +408,7 @@ func TestKubeletMetrics(t *testing.T) {
 	// What healthz says does not fall with the metrics.
 	for want, answer := range map[string]http.HandlerFunc{
 		"nodes/metrics":               answers(http.StatusForbidden, "Forbidden"),
-		"no " + kubeletLastSeen:       answers(http.StatusOK, "up 1\n"),
+		"no " + lastSeenMetric:        answers(http.StatusOK, "up 1\n"),
 		"404 Not Found: see that the": answers(http.StatusNotFound, ""),
 	} {
 		f.answer(func(w http.ResponseWriter, r *http.Request) {
@@ -433,7 +425,7 @@ func TestKubeletMetrics(t *testing.T) {
 
 func TestKubeletMetricsAlone(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{MetricsURL: s.URL})
+	k := askKubelet(t, Options{MetricsURL: s.URL})
 	seen := time.Now().Add(-3 * time.Second).Truncate(time.Second)
 	f.answer(answers(http.StatusOK, metricsAfter(seen, 0)))
 	if v := mustGather(t, k); !v.OK || !v.Seen || v.LastSeen.Unix() != seen.Unix() {
@@ -465,10 +457,10 @@ func TestReadLastSeen(t *testing.T) {
 		{"kubelet_pleg_last_seen_seconds 0", 0, true},
 		{"kubelet_pleg_last_seen_seconds 1 2 3", 0, false},
 		{"kubelet_pleg_last_seen_seconds x\nkubelet_pleg_last_seen_seconds 7\nkubelet_pleg_last_seen_seconds 8", 7, true},
-		{strings.Repeat("x", maxMetricsLine) + kubeletLastSeen + " 5\n" + kubeletLastSeen + " 6", 6, true},
-		{strings.Repeat("x", 3*maxMetricsLine-1) + "\n" + kubeletLastSeen + " 6", 6, true},
+		{strings.Repeat("x", maxLine) + lastSeenMetric + " 5\n" + lastSeenMetric + " 6", 6, true},
+		{strings.Repeat("x", 3*maxLine-1) + "\n" + lastSeenMetric + " 6", 6, true},
 	} {
-		m, err := readKubeletMetrics(strings.NewReader(tt.in))
+		m, err := readMetrics(strings.NewReader(tt.in))
 		seen, ok := m.lastSeen, m.hasLastSeen
 		if err != nil || ok != tt.ok {
 			t.Errorf("%.60q: %v, %v, %v; want %v, %v", tt.in, seen, ok, err, tt.want, tt.ok)
@@ -497,59 +489,9 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestKubeletMetricsAreBounded(t *testing.T) {
 	r := &endless{}
-	if _, err := readKubeletMetrics(r); err == nil || r.read > maxMetrics+maxMetricsLine {
+	if _, err := readMetrics(r); err == nil || r.read > maxMetrics+maxLine {
 		t.Errorf("read %d bytes, error %v", r.read, err)
 	}
-}
-
-// FuzzReadLastSeen holds the scanner against one that takes everything apart.
-func FuzzReadLastSeen(f *testing.F) {
-	fuzzcorpus.Add(f)
-	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
-	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
-	f.Add([]byte(strings.Repeat("y", maxMetricsLine) + "\n" + kubeletLastSeen + " 1"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := readKubeletMetrics(strings.NewReader(string(b)))
-		seen, ok := m.lastSeen, m.hasLastSeen
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want time.Time
-		wantOK := false
-		for line := range strings.Lines(string(b)) {
-			if len(line) > maxMetricsLine {
-				continue
-			}
-			if want, wantOK = plainLastSeen(line); wantOK {
-				break
-			}
-		}
-		if ok != wantOK || !seen.Equal(want) {
-			t.Errorf("%v, %v; want %v, %v", seen, ok, want, wantOK)
-		}
-		if ok && !seen.IsZero() && (seen.Unix() < 0 || seen.Unix() > 1<<33) {
-			t.Errorf("%v is no time of any clock", seen)
-		}
-	})
-}
-
-// plainLastSeen reads one line: the name, the value and perhaps a timestamp.
-func plainLastSeen(line string) (time.Time, bool) {
-	rest, _ := strings.CutPrefix(line, kubeletLastSeen)
-	rest = strings.TrimPrefix(rest, "{}")
-	fields := strings.Fields(rest)
-	if rest == line || len(fields) == 0 || len(fields) > 2 || !strings.ContainsAny(rest[:1], " \t") {
-		return time.Time{}, false
-	}
-	v, err := strconv.ParseFloat(fields[0], 64)
-	if err != nil || !(v <= maxMetric) {
-		return time.Time{}, false
-	}
-	if v <= 0 {
-		return time.Time{}, true
-	}
-	whole, fraction := math.Modf(v)
-	return time.Unix(int64(whole), int64(fraction*1e9)), true
 }
 
 // startMetrics are the kubelet's counters of calls that start pods.
@@ -571,7 +513,7 @@ kubelet_working_pods{config="runtime_only",lifecycle="sync",static="unknown"} 3
 // TestKubeletStarts follows the calls that start pods from one look to the next.
 func TestKubeletStarts(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{MetricsURL: s.URL})
+	k := askKubelet(t, Options{MetricsURL: s.URL})
 	look := func(total, errors int, seconds float64, waiting int) *health.StartCalls {
 		t.Helper()
 		f.answer(answers(http.StatusOK, startMetrics(total, errors, seconds, 10+waiting, 10)))
@@ -601,16 +543,6 @@ func TestKubeletStarts(t *testing.T) {
 	look(26, 10, 39, 0)
 	if c := look(2, 1, 0, 0); c != nil {
 		t.Errorf("another kubelet: %+v", c)
-	}
-}
-
-func BenchmarkReadLastSeen(b *testing.B) {
-	text := metricsAfter(time.Now(), 2<<20)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if m, err := readKubeletMetrics(strings.NewReader(text)); !m.hasLastSeen || err != nil {
-			b.Fatal(m, err)
-		}
 	}
 }
 
@@ -676,7 +608,7 @@ func TestKubeletTLS(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, s := startKubelet(t, &tls.Config{Certificates: []tls.Certificate{tt.server}})
-			opts := KubeletOptions{HealthzURL: s.URL}
+			opts := Options{HealthzURL: s.URL}
 			if tt.host != "" {
 				opts.HealthzURL = strings.Replace(s.URL, "127.0.0.1", tt.host, 1)
 			}
@@ -717,7 +649,7 @@ func TestKubeletToken(t *testing.T) {
 		}
 	})
 	token := writeFile(t, "token", []byte("first\n"))
-	k := askKubelet(t, KubeletOptions{
+	k := askKubelet(t, Options{
 		HealthzURL: p.URL, MetricsURL: s.URL, TokenFile: token, CAFile: writeFile(t, "ca.crt", selfPEM),
 	})
 	if v := mustGather(t, k); v.Detail != "" || v.LastSeen.IsZero() {
@@ -753,10 +685,10 @@ func TestKubeletToken(t *testing.T) {
 	}
 }
 
-func TestValidateKubelet(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for _, tt := range []struct{ healthz, metrics, token, ca, want string }{
 		{"", "", "", "", ""},
-		{DefaultKubeletHealthz, "", "", "", ""},
+		{DefaultHealthz, "", "", "", ""},
 		{"", "https://node-1:10250/metrics", "/t", "/c", ""},
 		{"http://[::1]:10248/healthz", "https://127.0.0.1:10250/metrics", "/t", "", ""},
 		{"127.0.0.1:10248", "", "", "", "--kubelet-healthz-url"},
@@ -768,10 +700,10 @@ func TestValidateKubelet(t *testing.T) {
 		{"http://a b/", "", "", "", "--kubelet-healthz-url"},
 		{"http://u:secret@127.0.0.1/", "", "", "", "--kubelet-healthz-url"},
 		{"", "/metrics", "", "", "--kubelet-metrics-url"},
-		{DefaultKubeletHealthz, "", "/t", "", "--kubelet-token-file"},
-		{DefaultKubeletHealthz, "", "", "/c", "--kubelet-ca-file"},
+		{DefaultHealthz, "", "/t", "", "--kubelet-token-file"},
+		{DefaultHealthz, "", "", "/c", "--kubelet-ca-file"},
 	} {
-		err := ValidateKubelet(tt.healthz, tt.metrics, tt.token, tt.ca)
+		err := Validate(tt.healthz, tt.metrics, tt.token, tt.ca)
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%+v: %v", tt, err)
@@ -783,7 +715,7 @@ func TestValidateKubelet(t *testing.T) {
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", tt, err)
 		}
-		if _, err := NewKubelet(KubeletOptions{HealthzURL: tt.healthz, MetricsURL: tt.metrics, TokenFile: tt.token, CAFile: tt.ca}); err == nil {
+		if _, err := New(Options{HealthzURL: tt.healthz, MetricsURL: tt.metrics, TokenFile: tt.token, CAFile: tt.ca}); err == nil {
 			t.Errorf("%+v: NewKubelet takes it", tt)
 		}
 	}
@@ -792,14 +724,37 @@ func TestValidateKubelet(t *testing.T) {
 // TestKubeletCancelled: plegd's own end is not the kubelet's fault.
 func TestKubeletCancelled(t *testing.T) {
 	f, s := startKubelet(t, nil)
-	k := askKubelet(t, KubeletOptions{HealthzURL: s.URL})
+	k := askKubelet(t, Options{HealthzURL: s.URL})
 	mustGather(t, k)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.answer(func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
 	})
-	if v, err := k.gather(ctx); err == nil {
+	if v, err := k.Sample(ctx); err == nil {
 		t.Errorf("a cancelled look says %+v", v)
+	}
+}
+
+func FuzzReadMetrics(f *testing.F) {
+	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
+	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
+	f.Add([]byte(strings.Repeat("y", maxLine) + "\n" + lastSeenMetric + " 1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := readMetrics(strings.NewReader(string(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := m.lastSeen; !s.IsZero() && (s.Unix() < 0 || s.Unix() > maxValue) {
+			t.Errorf("%v is no time of any clock", s)
+		}
+	})
+}
+
+// TestVersion: the version of the kubelet is in its metrics.
+func TestVersion(t *testing.T) {
+	m, err := readMetrics(strings.NewReader(`kubernetes_build_info{build_date="x",git_version="v1.35.4",major="1"} 1` + "\n"))
+	if err != nil || m.version != "v1.35.4" {
+		t.Errorf("%q, %v", m.version, err)
 	}
 }

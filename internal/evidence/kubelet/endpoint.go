@@ -1,4 +1,4 @@
-package cri
+package kubelet
 
 import (
 	"context"
@@ -7,13 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/prometheus/procfs"
 	"go.yaml.in/yaml/v2"
+
+	"github.com/plegd/plegd/internal/evidence/node"
 )
 
 // maxSocketPath is what a unix socket address holds besides its terminating
@@ -24,7 +22,7 @@ const maxSocketPath = 107
 const maxConfigBytes = 1 << 20
 
 const (
-	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	defaultConfig = "/var/lib/kubelet/config.yaml"
 	crictlConfig  = "/etc/crictl.yaml"
 )
 
@@ -64,9 +62,9 @@ type Found struct {
 	Path string
 	// Source says who named it.
 	Source string
-	// Certain is true when the kubelet or a configuration named it, or when it
-	// serves runtime.v1; false when it is only the first that exists.
-	Certain bool
+	// Certain is true where the kubelet or a configuration named it. Serves is true where
+	// it is a usual place that serves runtime.v1: the kubelet may name another one.
+	Certain, Serves bool
 	// Searched lists what was looked at when nothing was found.
 	Searched []string
 }
@@ -77,20 +75,16 @@ type Finder struct {
 	ProcFS string
 	// Root is put before every other path; "" outside tests.
 	Root string
-	// Serves reports whether runtime.v1 is served at a socket.
+	// Serves reports whether runtime.v1 is served at a socket; nil: the usual places are
+	// not tried.
 	Serves func(ctx context.Context, path string) bool
 
-	// reading is true while the kubelet's arguments are read.
-	reading atomic.Bool
+	table *node.Table
 }
 
-// argsTimeout limits the wait for the kubelet's arguments: a read of
-// /proc/PID/cmdline blocks while that process is stuck in the kernel.
-const argsTimeout = 2 * time.Second
-
-// Find looks where the kubelet looks: at its process's arguments, at its
-// configuration file, then at crictl's, then at the usual places. Where the
-// kubelet's arguments cannot be read in time, the rest is only a guess.
+// Find looks where the kubelet looks: at its process's arguments, at its configuration
+// file, then at crictl's, then, with Serves, at the usual places. Where the kubelet's
+// arguments cannot be read in time, the rest is only a guess.
 func (f *Finder) Find(ctx context.Context) Found {
 	args, err := f.kubeletArgs(ctx)
 	found := f.find(ctx, args)
@@ -101,9 +95,24 @@ func (f *Finder) Find(ctx context.Context) Found {
 	return found
 }
 
+// kubeletArgs returns the arguments of the node's kubelet, nil where there is none.
+func (f *Finder) kubeletArgs(ctx context.Context) ([]string, error) {
+	if f.table == nil {
+		f.table = node.NewTable(f.ProcFS)
+	}
+	found, err := find(ctx, f.ProcFS, f.table, 0, 0)
+	if err != nil || len(found) == 0 {
+		return nil, nil //nolint:nilerr // no /proc, no kubelet
+	}
+	if args := Args(found[0].Comm, f.table.Args(found[0].ID())); args != nil {
+		return args, nil
+	}
+	return nil, errArgs
+}
+
 func (f *Finder) find(ctx context.Context, args []string) Found {
 	var searched []string
-	configs := []string{kubeletConfig}
+	configs := []string{defaultConfig}
 	if args != nil {
 		if e := flagValue(args, "container-runtime-endpoint"); e != "" {
 			if path, err := ParseEndpoint(e); err == nil {
@@ -129,13 +138,16 @@ func (f *Finder) find(ctx context.Context, args []string) Found {
 	}
 	first := ""
 	for _, path := range UsualSockets() {
+		if f.Serves == nil {
+			break
+		}
 		info, err := os.Stat(f.Root + path)
 		if err != nil || info.Mode()&os.ModeSocket == 0 {
 			searched = append(searched, path)
 			continue
 		}
 		if f.Serves(ctx, f.Root+path) {
-			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Certain: true}
+			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
 		}
 		if first == "" {
 			first = f.Root + path
@@ -146,89 +158,6 @@ func (f *Finder) find(ctx context.Context, args []string) Found {
 		return Found{Path: first, Source: "the first usual place where there is a socket"}
 	}
 	return Found{Searched: searched}
-}
-
-var errArgsTimeout = errors.New("the arguments of the kubelet's process: not readable in time")
-
-// kubeletArgs returns the arguments of the kubelet's process, nil when none is
-// found. A read that blocks is abandoned, and another is made only when it has
-// returned.
-func (f *Finder) kubeletArgs(ctx context.Context) ([]string, error) {
-	if !f.reading.CompareAndSwap(false, true) {
-		return nil, errArgsTimeout
-	}
-	args := make(chan []string, 1)
-	go func() {
-		a := f.readKubeletArgs()
-		f.reading.Store(false)
-		args <- a
-	}()
-	timer := time.NewTimer(argsTimeout)
-	defer timer.Stop()
-	select {
-	case a := <-args:
-		return a, nil
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return nil, errArgsTimeout
-}
-
-func (f *Finder) readKubeletArgs() []string {
-	fs, err := procfs.NewFS(f.ProcFS)
-	if err != nil {
-		return nil
-	}
-	procs, err := fs.AllProcs()
-	if err != nil {
-		return nil
-	}
-	for _, p := range procs {
-		if comm, err := p.Comm(); err != nil || comm != "kubelet" {
-			continue
-		}
-		if f.inPod(p.PID) {
-			continue // a container may call itself what it likes
-		}
-		if args, err := p.CmdLine(); err == nil && len(args) > 0 {
-			return args
-		}
-	}
-	return nil
-}
-
-// inPod reports whether a process is a pod's: the kubelet puts every pod into a
-// cgroup below kubepods or kubepods.slice.
-func (f *Finder) inPod(pid int) bool {
-	r, err := os.Open(filepath.Join(f.ProcFS, strconv.Itoa(pid), "cgroup"))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = r.Close() }()
-	b, err := io.ReadAll(io.LimitReader(r, maxCgroupBytes))
-	return err == nil && strings.Contains(string(b), "/kubepods")
-}
-
-// maxCgroupBytes bounds what is read of a /proc/PID/cgroup.
-const maxCgroupBytes = 64 << 10
-
-// flagValue returns the last value of a flag, written as --name=value or as
-// --name value, with one dash or two.
-func flagValue(args []string, name string) string {
-	value := ""
-	for i, a := range args {
-		flag, ok := strings.CutPrefix(a, "-")
-		if !ok {
-			continue
-		}
-		flag = strings.TrimPrefix(flag, "-")
-		if v, ok := strings.CutPrefix(flag, name+"="); ok {
-			value = v
-		} else if flag == name && i+1 < len(args) {
-			value = args[i+1]
-		}
-	}
-	return value
 }
 
 // configured returns the endpoint that a configuration file names.

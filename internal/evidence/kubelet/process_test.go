@@ -1,0 +1,65 @@
+package kubelet
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
+)
+
+// TestProcess: only the kubelet of this node counts, whatever distribution it is in.
+func TestProcess(t *testing.T) {
+	const endpoint = "/run/containerd/containerd.sock"
+	for _, tt := range []struct {
+		name, comm, netns, cgroup string
+		args                      []string
+		found                     bool
+	}{
+		{"kubelet", "kubelet", "net:[1]", "0::/system.slice/kubelet.service\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, true},
+		{"of kind, in a network namespace of its own", "kubelet", "net:[2]", "0::/system.slice/docker-1.scope\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, false},
+		{"a pod's", "kubelet", "net:[1]", "0::/kubepods.slice/x\n", []string{"kubelet"}, false},
+		{"of another runtime", "kubelet", "net:[1]", "0::/\n", []string{"kubelet", "--container-runtime-endpoint=/run/crio/crio.sock"}, false},
+		{"k3s", "k3s-server", "net:[1]", "0::/\n", []string{"k3s", "server", "--container-runtime-endpoint", endpoint}, true},
+		{"k3s beside another containerd", "k3s-agent", "net:[1]", "0::/\n", []string{"k3s", "agent"}, false},
+		{"microk8s", "kubelite", "net:[1]", "0::/\n", []string{"kubelite"}, true},
+		{"no kubelet", "bash", "net:[1]", "0::/\n", []string{"bash"}, false},
+	} {
+		root := t.TempDir()
+		write := func(pid int, comm, netns, cgroup string, args []string) {
+			dir := strconv.Itoa(pid)
+			line := ""
+			for _, a := range args {
+				line += a + "\x00"
+			}
+			evidencetest.WriteTree(t, root, map[string]string{
+				dir + "/stat": evidencetest.StatLine(pid, comm, 'S', 1, 100), dir + "/cgroup": cgroup, dir + "/cmdline": line, dir + "/ns/x": "",
+			})
+			if err := os.Symlink(netns, root+"/"+dir+"/ns/net"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(1, "systemd", "net:[1]", "0::/\n", nil)
+		write(5, "containerd", "net:[1]", "0::/\n", nil)
+		write(9, tt.comm, tt.netns, tt.cgroup, tt.args)
+		for _, runtime := range []int{0, 5} {
+			k := NewProcess(root, node.NewTable(root), func() string { return endpoint }, func() int { return runtime })
+			v, err := k.Sample(t.Context())
+			if tt.found != (err == nil && v.PID == 9) || !tt.found && !errors.Is(err, ErrNone) {
+				t.Errorf("%s, runtime %d: %+v, %v", tt.name, runtime, v, err)
+			}
+		}
+	}
+}
+
+// TestArgs: the kubelet's arguments within those of k3s.
+func TestArgs(t *testing.T) {
+	got := Args("k3s-server", []string{"k3s", "server", "--kubelet-arg=node-status-update-frequency=4s", "--kubelet-arg", "v=2"})
+	want := []string{"k3s", "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns, "--node-status-update-frequency=4s", "--v=2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
