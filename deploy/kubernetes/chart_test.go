@@ -154,7 +154,7 @@ var everything = []string{
 	"podMonitor.endpoint.basicAuth.username.name=login", "podMonitor.endpoint.basicAuth.username.key=user",
 	"podMonitor.metricRelabelings[0].action=drop", "podMonitor.metricRelabelings[0].regex=go_.*", "podMonitor.metricRelabelings[0].sourceLabels[0]=__name__",
 	"prometheusRule.enabled=true", "prometheusRule.labels.release=stack", "prometheusRule.alertLabels.team=nodes", "prometheusRule.runbookBaseURL=https://wiki.example.org/",
-	"prometheusRule.disabled[0]=PLEGRelistSlow",
+	"prometheusRule.disabled[0]=PLEGFDsRunningOut",
 	"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring",
 	"web.auth.enabled=true", "web.auth.config.basic_auth_users.prometheus=$2y$10$abc", "web.nodeAddressOnly=true", "web.port=9990",
 	"kubeletConfig=/var/lib/kubelet/config.yaml", "extraArgs[0]=--log.level=debug", "stateDir=", "controlDir=",
@@ -251,7 +251,7 @@ func TestChartRules(t *testing.T) {
 			}
 		}
 	}
-	delete(want, "PLEGRelistSlow")
+	delete(want, "PLEGFDsRunningOut")
 	if !maps.Equal(got, want) {
 		t.Errorf("the rules are\n%v\nwant\n%v", got, want)
 	}

@@ -62,7 +62,7 @@ func checkExpr(dashboard, expr, metrics string, variables, recorded map[string]b
 	if err := checkNames(expr, metrics, recorded); err != nil {
 		return err
 	}
-	if dashboard == "plegd-overview" {
+	if dashboard != "plegd-node" {
 		if raw := regexp.MustCompile(`(?:^|[^:\w])((?:pleg_|plegd_|kubelet_|up\b)\w*)`).FindString(expr); raw != "" {
 			return fmt.Errorf("%s is there for every node: read a recorded series", raw)
 		}
@@ -81,7 +81,7 @@ func checkExpr(dashboard, expr, metrics string, variables, recorded map[string]b
 // makes.
 func checkNames(expr, metrics string, recorded map[string]bool) error {
 	for _, name := range regexp.MustCompile(`\b(?:[a-z]+:)?plegd?_[a-z_]+(?::[a-z0-9_]+)?`).FindAllString(expr, -1) {
-		if !recorded[name] && !strings.Contains(metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`") {
+		if !recorded[name] && !strings.Contains(metrics, "`"+regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")+"`") {
 			return fmt.Errorf("there is no %s", name)
 		}
 	}

@@ -219,13 +219,7 @@ func write(w io.Writer, size int, scrape []string, end time.Time) {
 	perClusterSeries("cluster:pleg_relist_serial_duration_seconds_bucket:rate5m", values("le", "pleg_relist_serial_duration_seconds_bucket")...)
 	operations := values("operation_type", "pleg_runtime_operations_total")
 	perClusterSeries("cluster:pleg_runtime_operations:rate5m", operations...)
-	var errs []string
-	for _, o := range operations {
-		for _, c := range values("grpc_code", "pleg_runtime_operations_errors_total") {
-			errs = append(errs, o+c)
-		}
-	}
-	perClusterSeries("cluster:pleg_runtime_operations_errors:rate5m", errs...)
+	perClusterSeries("cluster:pleg_runtime_operations_errors:rate5m", operations...)
 
 	reasons := values("reason", "pleg_primary_reason")
 	random := rand.New(rand.NewPCG(1, 2))

@@ -9,43 +9,48 @@ function(config) {
     + (if range == '' then '' else '[' + range + ']')
     + (if offset == '' then '' else ' offset ' + offset),
 
-  // last is the newest sample of the last two scrapes: one that a busy node misses does not
-  // end an alert, nor begin its `for` again.
-  last(name, matchers=''):: 'last_over_time(' + $.metric(name, matchers, config.lookback) + ')',
+  // last is the newest sample, and for a node whose last scrape failed the one before: a missed
+  // scrape ends no alert, and a reason that is over does not linger.
+  last(name, matchers='')::
+    '(%s or last_over_time(%s) unless on (%s) %s)' % [
+      $.metric(name, matchers),
+      $.metric(name, matchers, config.lookback),
+      $.byInstance,
+      $.metric('pleg_threshold_seconds'),
+    ],
 
   // up selects the targets that may be plegds.
   up:: 'up' + (if config.upSelector == '' then '' else '{' + config.upSelector + '}'),
 
-  // What identifies a job and a plegd. Never all labels: a pod's name changes with each rollout.
+  // Labels of a job and of a plegd. Never all labels: a pod's name changes with each rollout.
   byJob:: '%s, job' % config.clusterLabel,
   byInstance:: $.byJob + ', instance',
 
+  group(name, rules):: {
+    name: name,
+    [if config.interval != '' then 'interval']: config.interval,
+    rules: rules,
+  },
+
   // Templates of annotations.
   node:: '{{ or $labels.%s $labels.instance }}' % config.nodeLabel,
-  // of is a template's query for a series of the same node. Alerts that fire whatever the
-  // reason look it up here and do not have it in a label: a label that changes begins `for`
-  // again. They look it up in recorded series, which only nodes with a reason have: the
-  // lookups of a thousand broken nodes must not take longer than an interval.
+  // of is a template's query for a series of the same node.
   local of(name) =
     "printf \"%(name)s{%(cluster)s='%%s',job='%%s',instance='%%s'}\" $labels.%(cluster)s $labels.job $labels.instance | query"
     % { name: name, cluster: config.clusterLabel },
-  // findReason sets $reason for the rest of the template.
-  local findReason = '{{ $reason := "" }}{{ with ' + of('instance:pleg_primary_reason:active') + ' }}{{ $reason = . | first | label "reason" }}{{ end }}',
+  local texts = import 'texts.libsonnet',
+  // choose is a template with the text of each reason.
+  local choose(field, other) =
+    local known = [r for r in std.objectFields(texts) if std.objectHas(texts[r], field)];
+    std.join('{{ else ', ['if eq $labels.reason "%s" }}%s' % [r, texts[r][field]] for r in known]) + '{{ else }}' + other + '{{ end }}',
 
-  // Texts that alerts have in common, for std.format. Each part is left out where the node has
-  // no such series.
-  texts:: {
-    node: $.node,
-    findReason: findReason,
-    colonReason: '{{ if $reason }}: {{ $reason }}{{ end }}',
-    reason: '{{ if $reason }} Reason: {{ $reason }}.{{ end }}',
-    culprit: '{{ with ' + of('instance:pleg_culprit:active') + ' }} Kind of culprit: {{ . | first | label "kind" }}.{{ end }}',
-    countdown: '{{ with ' + of('pleg_not_ready_in_seconds') + ' }} Prediction: the API shows the node as NotReady '
-               + '{{ if eq (. | first | value) 0.0 }}now{{ else }}in {{ . | first | value | humanizeDuration }} at the earliest{{ end }}.{{ end }}',
-    steps: ' On the node, plegd status has the evidence{{ if $reason }} and plegd reasons {{ $reason }} the steps{{ end }}.',
-  },
+  // cause is the culprit, or the runtime, and what is the matter with it.
+  cause:: '{{ $c := "runtime" }}{{ with ' + of('pleg_culprit') + ' }}{{ $c = or (. | first | label "id") (. | first | label "kind") }}{{ end }}{{ $c }} {{ ' + choose('cause', 'is involved'),
+  nextStep:: '; next: {{ ' + choose('next', 'plegd status on the node'),
+  countdown:: '{{ with ' + of('pleg_not_ready_in_seconds') + ' }}; API NotReady '
+              + '{{ if eq (. | first | value) 0.0 }}now{{ else }}in {{ . | first | value | humanizeDuration | reReplaceAll " " "" }}{{ end }}{{ end }}',
 
   runbook(page):: config.runbookBaseURL + page + config.runbookSuffix,
-  // The page of the primary reason, or the one for a node without a reason.
-  reasonRunbook:: findReason + config.runbookBaseURL + '{{ if $reason }}reasons/{{ $reason }}{{ else }}troubleshooting{{ end }}' + config.runbookSuffix,
+  // The page of the reason, or the one for a node without a reason.
+  reasonRunbook:: config.runbookBaseURL + '{{ if $labels.reason }}reasons/{{ $labels.reason }}{{ else }}troubleshooting{{ end }}' + config.runbookSuffix,
 }

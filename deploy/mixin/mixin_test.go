@@ -95,8 +95,6 @@ func TestOtherLabels(t *testing.T) {
 				{`exp_labels: \{severity: (\w+), (.*)instance:`, `exp_labels: {severity: $1, env: prod, ${2}instance:`},
 				// up is not plegd's.
 				{`exp_labels: \{severity: warning, env: prod, (.*)(instance: [^}]*\}\n\s+exp_annotations:\n\s+summary: "[^"]*plegd does not answer)`, `exp_labels: {severity: warning, $1$2`},
-				// absent has the labels of its selector.
-				{`(alertname: PlegdAbsent\n\s+exp_alerts:\n\s+- exp_labels: \{severity: warning)\}`, `$1, env: prod}`},
 				{`exp_labels: \{`, `exp_labels: {team: nodes, `},
 				{`https://github.com/plegd/plegd/blob/main/docs/`, `https://wiki.example.org/`},
 				{`(runbook_url: .*)\.md`, `$1`},
@@ -171,14 +169,13 @@ func TestThresholds(t *testing.T) {
 	found := 0
 	for _, g := range m.Alerts.Groups {
 		for _, r := range g.Rules {
-			if r.Alert == "PLEGUnhealthy" && r.For == "30s" && r.Labels["severity"] == "page" ||
-				r.Alert == "PLEGNotReadySoon" && strings.Contains(r.Expr, "< 45") {
+			if r.Alert == "PLEGUnhealthy" && r.For == "30s" && r.Labels["severity"] == "page" && strings.Contains(r.Expr, "< 45") {
 				found++
 			}
 		}
 	}
-	if found != 2 {
-		t.Errorf("%d of 2 settings reach the rules", found)
+	if found != 1 {
+		t.Errorf("the settings do not reach the rules")
 	}
 }
 

@@ -1,7 +1,5 @@
-// The recording rules: what a fleet's view is made of. Three more, which the alerts themselves
-// need, stand with them: cluster:plegd_nodes:count, instance:pleg_primary_reason:active and
-// instance:pleg_culprit:active. instance: a series for each node, or
-// only for the nodes that it concerns; cluster: a handful for each cluster, whatever its size.
+// The recording rules of a fleet's view. instance: a series for each node, or only for the nodes
+// concerned; cluster: a handful for each cluster, whatever its size.
 {
   local config = $._config,
   local lib = (import 'lib.libsonnet')(config),
@@ -31,6 +29,8 @@
         rule('cluster:pleg_never_seen:count', 'count %s (%s == 0)' % [by(), m('pleg_last_seen_seconds')]),
         rule('cluster:pleg_verdict:sum', 'sum %s (%s)' % [by('state'), m('pleg_verdict')]),
         rule('cluster:pleg_primary_reason:sum', 'sum %s (%s)' % [by('reason'), m('pleg_primary_reason')]),
+        // Of the nodes with a reason, how many have the same culprit.
+        rule('cluster:pleg_culprit_id:count', 'count %s (%s * on (%s) group_left (reason) instance:pleg_primary_reason:active)' % [by('reason, kind, id'), m('pleg_culprit'), lib.byInstance]),
         rule('cluster:pleg_culprit:sum', 'sum %s (%s)' % [by('kind'), m('pleg_culprit')]),
         rule('cluster:pleg_node_ready_predicted:sum', 'sum %s (%s)' % [by(), m('pleg_node_ready_predicted')]),
         rule('cluster:pleg_last_seen_age_seconds:max', 'max %s (%s)' % [by(), m('pleg_last_seen_age_seconds')]),

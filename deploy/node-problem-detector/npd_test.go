@@ -1,9 +1,7 @@
 package npd
 
 import (
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -13,11 +11,7 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/plegd/plegd/internal/health"
 )
-
-var update = flag.Bool("update", false, "write plegd-events.json")
 
 // plugin is the program that the rules are to run, built once.
 func plugin(t *testing.T) string {
@@ -182,93 +176,5 @@ func TestPlugin(t *testing.T) {
 				t.Errorf("with %s for %s what is found is %v, want %q", m.mutant, m.old, err, m.found)
 			}
 		})
-	}
-}
-
-// events returns the configuration with an event for each reason of the table that is worth
-// one. Its reason is the reason's ID.
-func events(t *testing.T) string {
-	t.Helper()
-	c := map[string]any{
-		"plugin": "custom",
-		"pluginConfig": map[string]any{
-			"invoke_interval": "5m", "timeout": "5s", "max_output_length": 80, "concurrency": 1, "skip_initial_status": true,
-		},
-		"source": "plegd", "metricsReporting": true, "conditions": []any{},
-	}
-	var rules []any
-	for _, r := range health.Reasons() {
-		if r.Severity != health.SeverityInfo {
-			rules = append(rules, map[string]any{
-				"type": "temporary", "reason": r.ID, "path": "/usr/bin/plegd", "timeout": "5s",
-				"args": []string{"check", "-o", "npd", "--npd-problem=" + r.ID},
-			})
-		}
-	}
-	c["rules"] = rules
-	b, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b) + "\n"
-}
-
-// TestEvents: the events are those of the table, and one comes only of a reason that a running
-// daemon has.
-func TestEvents(t *testing.T) {
-	want := events(t)
-	if *update {
-		if err := os.WriteFile("plegd-events.json", []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := os.ReadFile("plegd-events.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(b) != want {
-		t.Fatal("plegd-events.json is not what the table of reasons makes: run make generate")
-	}
-	d, err := newDetector(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, dir := plugin(t), t.TempDir()
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "PLEGD_CONTROL_SOCKET=" + filepath.Join(dir, "plegd.sock"), "PLEGD_KUBELET_HEALTHZ_URL="}
-	ask := func() []string {
-		d.events = nil
-		for _, r := range d.config.Rules {
-			if _, _, err := d.run(r, program, env); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return d.events
-	}
-	if got := ask(); len(got) != 0 {
-		t.Errorf("without a daemon there are the events %q", got)
-	}
-	hung := simulate(t, program, filepath.Join(dir, "hung.sock"), "--failpoints=ListContainers=delay(1h)")
-	daemon := exec.Command(program, "run", "--runtime-endpoint="+hung, "--state-dir="+dir, "--web.listen-address=")
-	daemon.Env = env
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = daemon.Process.Kill()
-		_ = daemon.Wait()
-	})
-	deadline := time.Now().Add(time.Minute)
-	for {
-		check := exec.Command(program, "check", "-o", "npd", "--npd-problem="+health.RuntimeListStall)
-		check.Env = env
-		if err := check.Run(); err != nil && check.ProcessState.ExitCode() == problem {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the daemon does not find RuntimeListStall")
-		}
-	}
-	if got := ask(); len(got) != 1 || got[0] != health.RuntimeListStall {
-		t.Errorf("of a list that hangs there are the events %q", got)
 	}
 }

@@ -35,7 +35,6 @@ stage() {
   install -D -m 644 "$work/docs/completions/zsh" "$root/usr/share/zsh/$3/_plegd"
   install -D -m 644 "$work/docs/completions/fish" "$root/usr/share/fish/vendor_completions.d/plegd.fish"
   install -D -m 644 deploy/node-problem-detector/plegd.json "$root/usr/share/plegd/node-problem-detector.json"
-  install -D -m 644 deploy/node-problem-detector/plegd-events.json "$root/usr/share/plegd/node-problem-detector-events.json"
   install -D -m 644 -t "$root/usr/share/plegd" deploy/prometheus/plegd.rules.yml deploy/prometheus/plegd.recording.yml
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }

@@ -155,25 +155,6 @@ func checkKubernetes(dir string) error {
 	return targets(tmp, kubernetes, "10.0.0.7:20290 is worker-7", "[fd00::8]:20290 is worker-8")
 }
 
-// checkAlertmanager has amtool look at the file, and at where alerts go.
-func checkAlertmanager(dir string) error {
-	if err := run(dir, "amtool", "check-config", alertmanager); err != nil {
-		return err
-	}
-	for labels, receiver := range map[string]string{
-		"alertname=PLEGUnhealthy severity=critical":    "on-call",
-		"alertname=PLEGRelistSlow severity=warning":    "operator",
-		"alertname=PlegdDown severity=warning":         "operator",
-		"alertname=PLEGNodeInFleetFault severity=none": "nobody",
-	} {
-		args := append([]string{"config", "routes", "test", "--config.file=" + alertmanager, "--verify.receivers=" + receiver}, strings.Fields(labels)...)
-		if err := run(dir, "amtool", args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // copied returns a new directory with the files of dir.
 func copied(dir string) (string, error) {
 	tmp, err := os.MkdirTemp("", "plegd-deploy-")

@@ -23,7 +23,7 @@ import (
 const (
 	prometheusAddress = "127.0.0.1:9090"
 	managerAddress    = "127.0.0.1:9093"
-	// webhookAddress is where deploy/prometheus/alertmanager.yml sends its messages.
+	// webhookAddress is where deploy/alertmanager/alertmanager.yml sends its messages.
 	webhookAddress = "127.0.0.1:9095"
 	// nodeJob scrapes the nodes, as deploy/prometheus/prometheus.kubernetes.yml says;
 	// podJob scrapes the chart's pods, as its PodMonitor says.
@@ -83,7 +83,8 @@ func (c *cluster) monitorBy(agent string, files map[string]string) *monitoring {
 		_ = webhook.Close()
 		<-done
 	})
-	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(lab.Deployed(c.t, "prometheus", "alertmanager.yml")), 0o644))
+	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(lab.Deployed(c.t, "alertmanager", "alertmanager.yml")), 0o644))
+	c.must(os.WriteFile(c.path("plegd.tmpl"), []byte(lab.Deployed(c.t, "alertmanager", "plegd.tmpl")), 0o644))
 	c.start("alertmanager", lab.LookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
 		"--storage.path="+c.path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
 	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, files, "--web.enable-remote-write-receiver")

@@ -16,7 +16,7 @@ import (
 // alertName is the alert that these tests look at, alertThreshold the age of
 // the last seen at which it fires.
 const (
-	alertName      = "PLEGLastSeenOld"
+	alertName      = "PLEGUnhealthy"
 	alertThreshold = 6 * time.Second
 )
 

@@ -42,7 +42,7 @@ func TestFleet(t *testing.T) {
 			`sum(cluster:pleg_verdict:sum)`:                                 fleet,
 			`cluster:pleg_primary_reason:sum{reason="NetworkNotReady"}`:     fleet / 3,
 			`cluster:pleg_primary_reason:sum{reason="RuntimeListStall"}`:    fleet/3 + 1,
-			`count(ALERTS{alertname="PLEGReasonCritical"})`:                 2*(fleet/3) + 1,
+			`count(ALERTS{alertname="PLEGUnhealthy"})`:                      2*(fleet/3) + 1,
 			`sum(cluster:pleg_runtime_operations:rate5m) > bool 0`:          1,
 			`count(instance:pleg_relist_duration_seconds:p99_5m > bool -1)`: fleet,
 		} {
@@ -54,11 +54,11 @@ func TestFleet(t *testing.T) {
 	})
 
 	perNode := ask(`max(scrape_samples_post_metric_relabeling{job="plegd"})`)
-	if perNode > 500 {
+	if perNode > 205 {
 		t.Errorf("a node has %v series", perNode)
 	}
 	view := ask(`count({__name__=~"cluster:pleg.*"})`)
-	if view > 200 {
+	if view > 300 {
 		t.Errorf("the view of a cluster has %v series", view)
 	}
 	slowest := ask(`max(prometheus_rule_group_last_duration_seconds)`)

@@ -27,7 +27,7 @@ function(config)
       datasource: g.source,
       enable: true,
       iconColor: 'red',
-      expr: 'ALERTS{alertname="PLEGReasonOnManyNodes", alertstate="firing", %s}' % fleet,
+      expr: 'ALERTS{alertname="PLEGFleetCommonCause", alertstate="firing", %s}' % fleet,
       titleFormat: '{{alertname}}',
       textFormat: '{{%s}} {{reason}}' % cluster,
     }],

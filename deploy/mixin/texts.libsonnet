@@ -1,0 +1,27 @@
+// The message's words for the common reasons: cause follows the culprit's name, next is the
+// first step of the runbook. Other reasons refer to plegd status.
+{
+  RuntimeFrozen: { cause: 'stopped', next: 'kill -CONT <pid>' },
+  RuntimeListStall: { cause: 'holds up the lists', next: 'plegd status names the holder; end it before you restart the runtime' },
+  RuntimeUnresponsive: { cause: 'answers no call', next: 'kill -USR1 the runtime for its stacks, then restart it' },
+  RuntimeNotListening: { cause: 'does not run', next: 'systemctl status of the runtime, then start it' },
+  RuntimeSocketMissing: { cause: 'has no socket', next: 'systemctl status of the runtime, then start it' },
+  RuntimeRestarting: { cause: 'restarts again and again', next: 'journalctl -u of the runtime' },
+  RuntimeNotReady: { cause: 'reports RuntimeReady=false', next: 'journalctl -u of the runtime' },
+  NetworkNotReady: { cause: 'has no pod network', next: 'look at the CNI plugin\'s pod on this node' },
+  RuntimeStorageStall: { cause: 'waits for its disk', next: 'look at the disk; a restart does not help' },
+  RuntimeStorageFull: { cause: 'has no space left', next: 'free space below the runtime\'s directory' },
+  RuntimeStorageLocked: { cause: 'holds the storage lock', next: 'plegd status names the holder' },
+  RuntimeThrottled: { cause: 'is throttled by its CPU quota', next: 'raise CPUQuota of the slice' },
+  RuntimeMemoryLimited: { cause: 'is at its memory limit', next: 'raise MemoryMax of the slice' },
+  RuntimeStarved: { cause: 'gets no CPU', next: 'find what uses the CPUs' },
+  RuntimeHelperStuck: { cause: 'does not end', next: 'see what it waits for (plegd status), then end it' },
+  ShimStuck: { cause: 'does not answer the runtime', next: 'kill -CONT <pid>, or end the shim' },
+  AcceptFDExhausted: { cause: 'has no file descriptor left', next: 'raise LimitNOFILE; existing connections still work' },
+  AcceptQueueFull: { cause: 'accepts no connection', next: 'do not restart the kubelet; find who fills the queue' },
+  AcceptStalled: { cause: 'accepts no connection', next: 'do not restart the kubelet; plegd status' },
+  PodInspectionStall: { cause: 'holds up the inspection of a pod', next: 'plegd status names the pod and the holder' },
+  ListResponseTooLarge: { cause: 'has more containers than the kubelet can list', next: 'crictl rm exited containers' },
+  KubeletDown: { cause: 'is well, the kubelet is down', next: 'journalctl -u kubelet' },
+  KubeletStalled: { cause: 'is well, the kubelet is stalled', next: 'journalctl -u kubelet' },
+}
