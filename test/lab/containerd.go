@@ -153,6 +153,10 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.Node {
 		namespaces = nodeNamespaces(namespaces.Tmpfs...)
 	}
+	namespaces.Empty = []string{"/etc/crictl.yaml"}
+	if !options.Node {
+		namespaces.Empty = append(namespaces.Empty, "/var/lib/kubelet/config.yaml")
+	}
 	c.ns = newNamespace(t, namespaces)
 	if options.AtDefault {
 		c.Socket = fmt.Sprintf("/proc/%d/root%s", c.ns.cmd.Process.Pid, DefaultSocket)

@@ -34,6 +34,9 @@ type nsConfig struct {
 	// Covers are files below /proc that programs inside may write without changing
 	// the machine: each is covered by a copy of its own.
 	Covers []string
+	// Empty are configuration files of the machine that must not be read inside: each
+	// that exists is covered by an empty one.
+	Empty []string
 }
 
 // nsCommand is one line to the first process: start this program.
@@ -146,6 +149,18 @@ func nsMount(config nsConfig) error {
 	}
 	for i, path := range config.Covers {
 		if err := coverFile(path, fmt.Sprintf("/run/covers-%d", i)); err != nil {
+			return fmt.Errorf("cover %s: %w", path, err)
+		}
+	}
+	const empty = "/run/empty"
+	if err := os.WriteFile(empty, nil, 0o644); err != nil {
+		return err
+	}
+	for _, path := range config.Empty {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := syscall.Mount(empty, path, "", syscall.MS_BIND, ""); err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}

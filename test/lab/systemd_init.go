@@ -54,6 +54,7 @@ func becomeSystemd() error {
 		func() error { return mountRoot(config.Dir, root) },
 		func() error { return mountDev(root + "/dev") },
 		func() error { return mountCgroups(root + "/sys/fs/cgroup") },
+		func() error { return forgetMachine(root) },
 		func() error { return writeFiles(root, config.Files) },
 		func() error { return pivot(root) },
 	} {
@@ -110,6 +111,16 @@ func mountRoot(dir, root string) error {
 		{"tmpfs", root + "/tmp", "tmpfs", syscall.MS_NOSUID | syscall.MS_NODEV, "mode=1777"},
 	} {
 		if err := mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetMachine removes the machine's own configuration of runtimes from the overlay.
+func forgetMachine(root string) error {
+	for _, path := range []string{"/etc/cni/net.d", "/etc/crictl.yaml", "/etc/containerd", "/var/lib/kubelet"} {
+		if err := os.RemoveAll(root + path); err != nil {
 			return err
 		}
 	}
