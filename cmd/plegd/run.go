@@ -100,7 +100,6 @@ func validate(cfg *daemon.Config) error {
 }
 
 func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
-	daemon.LimitMemory()
 	// A journal that has gone away, and a limit on the size of files, are errors
 	// of a write and not the end of plegd.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ)

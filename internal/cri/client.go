@@ -184,7 +184,7 @@ func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error
 	watched := c.arrivals.watch(conn)
 	c.socket.Store(watched)
 	if isUnix(conn) {
-		go c.endStale(of, watched, peerOf(c.opts.Path, socket, pid))
+		go c.endStale(of, watched, socket)
 	}
 	return watched, nil
 }

@@ -6,101 +6,47 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-
-	"github.com/plegd/plegd/internal/beat"
 )
 
-const (
-	// staleEvery is the most time between two looks at a connection to a unix socket.
-	staleEvery = time.Second
-	// staleAfter is how long the oldest call must have been under way.
-	staleAfter = time.Second
-)
+// staleEvery is the time between two checks of a connection that waits to be
+// accepted.
+const staleEvery = time.Second
 
-// peer is what a connection to a unix socket led to when it was made.
-type peer struct {
-	path   string
-	socket os.FileInfo // of the socket's file before connect(2), nil if unknown
-	pidfd  int         // of the process that called listen(2), -1 if unknown
-	gone   bool        // that process had ended already
-}
-
-// peerOf returns the peer of a connection that has just been made.
-func peerOf(path string, socket os.FileInfo, pid int) *peer {
-	p := &peer{path: path, socket: socket, pidfd: -1}
-	if pid > 0 {
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err == nil {
-			p.pidfd = fd
-		}
-		p.gone = err == unix.ESRCH
-	}
-	return p
-}
-
-func (p *peer) close() {
-	if p.pidfd >= 0 {
-		_ = unix.Close(p.pidfd)
-	}
-}
-
-// replaced reports whether another socket is at the path now. A path without a
-// socket does not count: there is nobody to connect to instead.
-func (p *peer) replaced() bool {
-	if p.socket == nil {
-		return false
-	}
-	now, err := os.Stat(p.path)
-	return err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(p.socket, now)
-}
-
-// ended reports whether the process that called listen(2) has ended.
-func (p *peer) ended() bool {
-	if p.pidfd < 0 {
-		return p.gone
-	}
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
-}
-
-// endStale gives up a connection that can never be answered, and returns when
-// the connection is closed. The kernel usually ends such a connection when the
-// runtime dies. It does not while another process holds a copy of the runtime's
-// descriptors, as a child does between fork and exec, which takes long when
-// memory is short: then a connection in the old listener's accept queue stays
-// there, and a connection that was accepted stays open.
+// endStale gives up a connection that can never be accepted: it is in the accept queue
+// of a listener whose path now leads to another socket. The kernel usually ends such
+// connections when the runtime dies, but not while another process holds a copy of
+// the listener's descriptor, as a child does between fork and exec. It returns when the
+// connection is accepted or closed: the kubelet, too, keeps an accepted connection.
 //
-// A connection is only given up where another socket is at the path. So each
-// listener gets one connection, and a runtime that is stuck gets no second one.
-func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, p *peer) {
-	defer p.close()
-	timer := time.NewTimer(beat.After(staleEvery))
+// So each listener gets one connection, and a runtime that is stuck gets no second one.
+func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, socket os.FileInfo) {
+	timer := time.NewTicker(staleEvery)
 	defer timer.Stop()
-	for ; ; timer.Reset(beat.After(staleEvery)) {
+	for {
 		select {
 		case <-s.closed:
 			return
 		case <-timer.C:
 		}
-		waits := !s.received.Load() // in the accept queue
-		if (waits || c.unanswered(staleAfter) && p.ended()) && p.replaced() {
+		if s.received.Load() {
+			return
+		}
+		if replaced(c.opts.Path, socket) {
 			c.giveUp(conn)
 			return
 		}
 	}
 }
 
-// unanswered reports whether a call has been under way for at least d.
-func (c *Client) unanswered(d time.Duration) bool {
-	for _, t := range c.trackers {
-		if since := t.history().InFlightSince; !since.IsZero() && time.Since(since) >= d {
-			return true
-		}
+// replaced reports whether another socket is at the path now. A path without a
+// socket does not count: there is nothing to connect to instead.
+func replaced(path string, socket os.FileInfo) bool {
+	if socket == nil {
+		return false
 	}
-	return false
+	now, err := os.Stat(path)
+	return err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(socket, now)
 }
 
 // giveUp replaces a connection. Its calls end with Unavailable.

@@ -41,8 +41,8 @@ func dieWithConnection(path string) error {
 	return child.Start()
 }
 
-// TestStaleAccepted: a connection whose runtime has died and that the kernel has
-// not ended is given up once another runtime listens at the path, and not before.
+// TestStaleAccepted: a connection that was accepted is kept, as the kubelet keeps it,
+// also after its runtime has died and another one listens at the path.
 func TestStaleAccepted(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	dying := exec.Command(os.Args[0])
@@ -66,7 +66,18 @@ func TestStaleAccepted(t *testing.T) {
 	if failure(t, err).Code != CodeDeadlineExceeded {
 		t.Fatalf("%v before another runtime listens; the connection was to stay open", err)
 	}
-	answersAgain(t, c, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	_, err = c.Version(within(t, 3*time.Second))
+	if failure(t, err).Code != CodeDeadlineExceeded {
+		t.Fatalf("%v; the connection was to be kept", err)
+	}
 }
 
 // TestStaleInQueue: a connection in the accept queue of a listener that is no

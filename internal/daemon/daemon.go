@@ -53,7 +53,6 @@ type Daemon struct {
 	nodeStatus *health.NodeStatus
 	trends     health.Trends // the judge's alone
 	judge      *judge
-	activity   *evidence.Watch[evidence.Activity]
 	notifier   *notifier
 	metrics    *exporter.Metrics
 	// incidents is nil unless the daemon remembers.
@@ -80,8 +79,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.events = d.newEvents()
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
-		Pace: func(period time.Duration) time.Duration { return d.judge.attention.probePace(period) },
-		Calm: func() bool { return d.judge.attention.calm() }, Observer: metrics, Done: func(p health.Probe) {
+		Calm: func() bool { return !d.judge.alert.Load() }, Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)
 			if cause := exporter.AcceptFailure(p, &e); cause != "" {
@@ -95,12 +93,10 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	if d.sources, err = d.newSources(); err != nil {
 		return nil, err
 	}
-	d.activity = evidence.NewActivity(cfg.ProcFS)
-	d.tasks = append(d.tasks, d.activity)
 	d.waiting = &waiting{d: d}
 	d.tasks = append(d.tasks, d.waiting)
 	d.judge = &judge{
-		d: d, paused: newPauses(d.activity.Value), attention: newAttention(), news: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		d: d, news: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	for _, s := range d.sources.Sources() {
 		s.Notify(d.judge.poke)
@@ -116,7 +112,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 func (d *Daemon) begin(r restored) {
 	d.restored = r
 	d.status = newStatusCheck(d.runtime, r.status, d.judge.poke)
-	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer, attention: d.judge.attention}
+	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer}
 	d.kubelet = kubeletModel{timeout: d.cfg.RPCTimeout}
 }
 
@@ -177,7 +173,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.runtime.close()
 	tasks := append([]Task{
 		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier,
-		d.version, collector{},
+		d.version,
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)
 	if d.events != nil {

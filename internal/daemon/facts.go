@@ -49,8 +49,8 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	d.follow(&f, now)
 	d.trends.Follow(&f, now)
 	f.Trends = d.trends.At(now)
-	f = d.judge.paused.look(now, &f)
-	if d.nodeStatus == nil || !d.judge.paused.waking() {
+	f.Woke = d.judge.paused.woke
+	if d.nodeStatus == nil || !d.judge.paused.held {
 		status := d.kubelet.writer.At(&f, now, d.judge.last)
 		d.nodeStatus = &status
 	}

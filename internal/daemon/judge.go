@@ -18,15 +18,17 @@ import (
 )
 
 const (
-	// judgeEvery is the time between two judgements while attention is raised;
-	// every relist that ends, and each source of evidence that has news, is judged
-	// at once as well.
+	// judgeEvery is the tick of the judge, and the evaluation interval while something
+	// may be wrong. A relist that ends and a source with news are judged at once.
 	judgeEvery = 250 * time.Millisecond
-	// calmEvery is the time after which it is looked again whether there is anything
-	// to judge, while all is well and a relist that was due has not ended.
-	calmEvery = 500 * time.Millisecond
-	// calmLongest is the most time between two judgements.
-	calmLongest = 2 * time.Second
+	// quietInterval is the maximum evaluation interval otherwise.
+	quietInterval = 2 * time.Second
+	// unansweredAfter is the age of a call from which something may be wrong.
+	unansweredAfter = 250 * time.Millisecond
+	// alertFor is the time for which the alert lasts after its last cause.
+	alertFor = 5 * time.Second
+	// aliveFor is the time without a judgement after which plegd is not healthy.
+	aliveFor = 30 * time.Second
 )
 
 // judge is the only part of plegd that changes what is known of the node: after
@@ -39,9 +41,12 @@ type judge struct {
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
 	published atomic.Pointer[health.Snapshot]
 	last      *health.Verdict
-	paused    *pauses
-	attention *attention
-	changes   atomic.Uint64 // relists that found a pod changed
+	paused    pauses
+	// alert is true while something may be wrong: expensive evidence is then sampled
+	// often. alerted is the last cause.
+	alert   atomic.Bool
+	alerted time.Time
+	changes atomic.Uint64 // relists that found a pod changed
 	// news asks for a judgement; it holds one.
 	news   chan struct{}
 	logged logging.OnChange[loggedVerdict]
@@ -63,23 +68,17 @@ func (j *judge) String() string { return "judge" }
 
 // Run judges until ctx ends, and then returns nil.
 func (j *judge) Run(ctx context.Context) error {
-	timer := time.NewTimer(judgeEvery)
-	defer func() { timer.Stop() }()
-	// A timer that is reset to a later time still wakes Go up at the earlier one, once
-	// a second here; to add a new one clears away one that was stopped.
-	reset := func(d time.Duration) {
-		timer.Stop()
-		timer = time.NewTimer(d)
-	}
-	// A pause before the first relist ends is noticed against this judgement.
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
 	j.judge(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
-			if j.nothingNew(time.Now()) {
-				reset(j.until(calmEvery))
+		case <-tick.C:
+			if now := time.Now(); j.quiet(now) {
+				j.paused.note(now)
+				j.d.notifier.beat(now)
 				continue
 			}
 		case <-j.news:
@@ -105,41 +104,57 @@ func (j *judge) Run(ctx context.Context) error {
 		}
 		j.tellEvents(&s.Facts)
 		j.d.sources.tell(j.d.log)
-		j.attend(s, now)
+		j.setAlert(s, now)
 		j.d.notifier.beat(now)
-		if wait := j.calm(); wait > 0 && s.Facts.Relist.InFlight == nil {
-			reset(j.paused.expect(wait))
-		} else {
-			reset(j.until(judgeEvery))
-		}
 	}
 }
 
-// calm returns how long to wait for the end of the next relist while all is well, 0
-// while something may be wrong: until it would have been under way for long enough to
-// raise attention. As long as relists end this wait is never at its end.
-func (j *judge) calm() time.Duration {
-	wait, _ := j.attention.wait(0, min(j.d.cfg.RelistPeriod+alarmingCall, calmLongest))
-	return wait
+// quiet reports whether there is nothing to judge: nothing may be wrong, and the last
+// judgement is recent. Ages are computed when they are read.
+func (j *judge) quiet(now time.Time) bool {
+	return !j.alert.Load() && !unanswered(j.d.loop.Snapshot().Start, now) &&
+		now.Sub(j.published.Load().At) < quietInterval
 }
 
-// until returns the time until the next moment that is a multiple of every away
-// from the start: so judgements after relists delay none of the others.
-func (j *judge) until(every time.Duration) time.Duration {
-	return j.paused.expect(every - time.Since(j.d.started)%every)
+// alive reports whether the judge has run recently.
+func (j *judge) alive(now time.Time) bool { return now.Sub(j.published.Load().At) < aliveFor }
+
+func unanswered(since, now time.Time) bool {
+	return !since.IsZero() && now.Sub(since) >= unansweredAfter
 }
 
-// nothingNew reports whether nothing is under way and all was well at the last
-// judgement, which was a moment ago: ages are computed when somebody asks.
-func (j *judge) nothingNew(now time.Time) bool {
-	if !j.attention.calm() || j.d.loop.Snapshot().Phase != relist.Idle {
-		return false
+// setAlert sets the alert by a judgement.
+func (j *judge) setAlert(s *health.Snapshot, now time.Time) {
+	if alarming(&s.Facts, now) || s.CloserLook() || j.paused.held {
+		j.alerted = now
 	}
-	if now.Sub(j.published.Load().At) >= calmLongest || !j.paused.idle(now) {
-		return false
+	on := now.Sub(j.alerted) < alertFor
+	if j.alert.Swap(on) == on {
+		return
 	}
-	j.d.notifier.beat(now)
-	return true
+	j.d.sources.Alert(on)
+	if on {
+		j.d.dialer.Kick()
+	}
+}
+
+// alarming reports whether a call is slow, fails or hangs, a queue is not empty, or
+// the runtime's process is not well.
+func alarming(f *health.Facts, now time.Time) bool {
+	r, e := &f.Relist, &f.Evidence
+	slow := len(r.Lists) > 0 && r.Lists[len(r.Lists)-1] >= health.HangAfter
+	if slow || r.Failures > 0 || r.Reinspect > 0 || f.Status.LastErr != nil {
+		return true
+	}
+	if r.InFlight != nil && unanswered(r.InFlight.PhaseStart, now) ||
+		unanswered(f.Status.InFlightSince, now) || unanswered(f.Version.HangsSince, now) {
+		return true
+	}
+	if p := e.Process; p != nil && (!p.Alive || p.Stopped()) {
+		return true
+	}
+	q := e.Queue
+	return !f.Probe.At.IsZero() && !f.Probe.OK || q != nil && (q.Length > 0 || !q.Listening)
 }
 
 // ready reports whether the first relist has been attempted.
@@ -162,6 +177,7 @@ func (j *judge) poke() {
 
 // judge gathers the facts of now, judges them, and publishes the result.
 func (j *judge) judge(now time.Time) *health.Snapshot {
+	j.paused.note(now)
 	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: j.d.facts(now), Previous: j.last}
 	j.last = j.paused.judged(now, &s.Facts, health.Judge(&s.Facts, now, j.last), j.last)
 	s.Verdict = *j.last

@@ -15,8 +15,7 @@ import (
 const (
 	// versionPeriod is the time between two Version calls while all is well.
 	versionPeriod = 5 * time.Second
-	// versionTick is how often versionCheck looks for a reason to call at once, while
-	// attention is raised, and for a runtime to call while there is none.
+	// versionTick is the interval at which versionCheck checks whether a call is due.
 	versionTick = 250 * time.Millisecond
 	// versionAfter is how long a list, the inspections or Status are under way before
 	// Version is called beside them, to tell "one call hangs" from "nothing answers".
@@ -35,8 +34,6 @@ type versionCheck struct {
 	status *statusCheck
 	dialer *evidence.Dialer
 
-	attention *attention
-
 	mu    sync.Mutex
 	check health.VersionCheck // HangsSince is of calls that have ended
 	since time.Time           // start of the call under way
@@ -47,25 +44,17 @@ func (c *versionCheck) String() string { return "version" }
 
 // Run calls until ctx ends, and then returns nil.
 func (c *versionCheck) Run(ctx context.Context) error {
-	timer := time.NewTimer(versionTick)
-	defer timer.Stop()
-	var raised <-chan struct{}
+	tick := time.NewTicker(versionTick)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
-		case <-raised:
+		case <-tick.C:
 		}
-		client, err := c.rt.client(cri.OpVersion)
-		if err == nil && c.due(time.Now()) {
+		if client, err := c.rt.client(cri.OpVersion); err == nil && c.due(time.Now()) {
 			c.call(ctx, client)
 		}
-		var wait time.Duration
-		if wait, raised = c.attention.wait(versionTick, c.untilDue()); err != nil {
-			wait = versionTick
-		}
-		timer.Reset(wait)
 	}
 }
 
@@ -78,13 +67,6 @@ func (c *versionCheck) due(now time.Time) bool {
 		return true
 	}
 	return waited >= versionAgain && c.suspected(now)
-}
-
-// untilDue returns the time until the next call while all is well.
-func (c *versionCheck) untilDue() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return max(versionTick, versionPeriod-time.Since(c.check.Ended))
 }
 
 // suspected reports whether another call is unanswered, or a fresh connection

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
@@ -19,17 +18,14 @@ import (
 )
 
 const (
-	// waitingTick is how often it is looked whether a call hangs, while attention is
-	// raised, exploreEvery the time between two looks at whom it waits for.
+	// waitingTick is the interval at which it checks whether a call hangs, exploreEvery
+	// the time between two rounds of the wait chain.
 	waitingTick  = 250 * time.Millisecond
 	exploreEvery = time.Second
 	// exploreLess is the same for a fault that is older than oldFault: a chain counts
 	// for 3 s.
 	exploreLess = 2 * time.Second
 	oldFault    = 10 * time.Second
-	// waitingCalm is the time between two looks while all is well: for nothing but
-	// the end of a chain.
-	waitingCalm = 5 * time.Second
 )
 
 // waiting follows the chain of waiting while a call hangs. While none does it looks
@@ -55,12 +51,10 @@ func (t *waiting) String() string { return "waiting" }
 func (t *waiting) Run(ctx context.Context) error {
 	var e *chain.Explorer
 	var round chan struct{} // closed when the round under way has ended; nil between two
-	timer := time.NewTimer(waitingTick)
-	defer timer.Stop()
+	tick := time.NewTicker(waitingTick)
+	defer tick.Stop()
 	var next time.Time
 	for {
-		wait, raised := t.d.judge.attention.wait(waitingTick, beat.After(waitingCalm))
-		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			if round == nil && e != nil {
@@ -70,8 +64,7 @@ func (t *waiting) Run(ctx context.Context) error {
 		case <-round:
 			round = nil
 			continue
-		case <-timer.C:
-		case <-raised:
+		case <-tick.C:
 		}
 		if round != nil {
 			continue

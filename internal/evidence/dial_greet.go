@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/plegd/plegd/internal/beat"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -40,7 +39,7 @@ func (d *Dialer) greet(ctx context.Context, path string) (done bool) {
 	default:
 	}
 	p := health.Probe{At: time.Now(), OK: true}
-	limited, cancel := context.WithTimeout(ctx, beat.Limit(d.opts.Timeout))
+	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	conn, err := dial(limited)
 	if err != nil {

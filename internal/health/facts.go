@@ -42,9 +42,9 @@ type Facts struct {
 	// Trends are the quantities that reach their limits within an hour at the
 	// present rate, by name.
 	Trends map[string]Trend `json:"trends,omitempty"`
-	// Pause is the last pause of plegd that was more than plegd's own, nil for
-	// none.
-	Pause *Pause `json:"pause,omitzero"`
+	// Woke is the end of the last pause of plegd: a gap in its ticks, as of a stopped
+	// process or a suspended machine. Zero for none.
+	Woke time.Time `json:"woke,omitzero"`
 	// Events is the runtime's event stream, nil where plegd does not listen to
 	// it.
 	Events *Events `json:"events,omitzero"`

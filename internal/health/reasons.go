@@ -64,7 +64,6 @@ const (
 	EventStreamBroken    = "EventStreamBroken"
 
 	RelistLoopStalled = "RelistLoopStalled"
-	NodePaused        = "NodePaused"
 	Unknown           = "Unknown"
 )
 

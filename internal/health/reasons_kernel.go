@@ -325,7 +325,7 @@ func (w *view) waitsForCPU() bool {
 	if p == nil {
 		return false
 	}
-	if pause := w.f.Pause; pause != nil && p.At.Sub(pause.Ended) < timesWithoutPause {
+	if woke := w.f.Woke; !woke.IsZero() && p.At.Sub(woke) < timesWithoutPause {
 		return false // the kernel counts the pause as a wait
 	}
 	least := 1.0

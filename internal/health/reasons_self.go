@@ -2,7 +2,6 @@ package health
 
 // selfReasons speak of plegd itself, and of not knowing.
 var selfReasons = []Reason{
-	pauseReason,
 	{
 		ID: Unknown, Severity: SeverityCritical,
 		Meaning: "Something is wrong, and the evidence is too thin to say what.",

@@ -148,15 +148,15 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
 		t.Errorf("%q, want %s: %v", v.Reason, RuntimeStarved, v.Active)
 	}
-	f.Pause = &Pause{Kind: PauseMachine, Ended: t0.Add(-3 * time.Second), Duration: time.Minute}
+	f.Woke = t0.Add(-3 * time.Second)
 	if v := Judge(&f, t0, nil); v.Reason == RuntimeStarved {
 		t.Errorf("the pause counts as a wait for a CPU: %v", v.Active)
 	}
-	f.Pause.Ended = t0.Add(-time.Minute)
+	f.Woke = t0.Add(-time.Minute)
 	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
 		t.Errorf("a minute after a pause: %q, want %s", v.Reason, RuntimeStarved)
 	}
-	f.Pause = nil
+	f.Woke = time.Time{}
 	f.Evidence.Process.Delay = 0
 	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled {
 		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)

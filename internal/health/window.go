@@ -75,6 +75,7 @@ func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
 	if k.nodeReady {
 		fails, points = w.rulesFailAt()
 	}
+	recovering := k.nodeReady && (s.notReady || s.open(w))
 	switch {
 	case points && !s.notReady:
 		b := s.next(w, fails)
@@ -84,7 +85,7 @@ func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
 			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, now), laterOf(b.by, now)
 			s.opened = s.opened || !k.nodeReady && !now.Before(b.from)
 		}
-	case !points && k.nodeReady && (s.notReady || s.open(w)):
+	case !points && recovering:
 		b := s.next(w, s.hold)
 		if s.notReady = s.notReady && now.Before(b.by); now.Before(b.by) {
 			out.ReadyFrom, out.ReadyBy = laterOf(b.from, now), b.by
@@ -115,6 +116,9 @@ func (s *NodeWriter) write(w *view, k kubelet) {
 func (s *NodeWriter) turn(w *view, holds bool) {
 	switch {
 	case !holds && s.fail.IsZero():
+		if s.notReady && !w.now.Before(s.next(w, s.hold).from) {
+			s.notReady, s.opened = false, true // an update may have written Ready meanwhile
+		}
 		s.fail, s.hold = failingSince(w.f, w.now), time.Time{}
 	case holds && s.hold.IsZero():
 		if s.hold = w.now; !s.fail.IsZero() && w.now.Sub(s.released) < releaseSettle {
