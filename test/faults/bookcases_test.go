@@ -36,6 +36,9 @@ var (
 	yetToBeAnswered = []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow}
 )
 
+// frozenWait is where a call with a path waits for a frozen file system.
+var frozenWait = health.Link{Kind: health.KindKernel, Name: "percpu_rwsem_wait", State: health.LinkBlocked}
+
 // bookCases are the incidents of docs/results/casebook.md, as far as one runtime and plegd
 // make them.
 var bookCases = []bookCase{
@@ -76,7 +79,7 @@ var bookCases = []bookCase{
 		},
 		symptom: health.RuntimeListStall, within: sweptWithin,
 		culprit: func(*bench) health.Link {
-			return health.Link{Kind: health.KindMount, Name: lab.RuncState, State: health.LinkFrozen}
+			return frozenWait // the path lies in runc's memory, which is not read
 		},
 		first: func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
 	},
@@ -253,7 +256,7 @@ var bookCases = []bookCase{
 		fault:  *named(kernelFaults, "file system below the runtime's root frozen"),
 		within: 10*time.Second + sweptWithin,
 		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindMount, Name: filepath.Join(b.socketDir(), "root"), State: health.LinkFrozen}
+			return frozenWait
 		},
 		first: func(b *bench) string { return "fsfreeze -u" },
 	},

@@ -6,10 +6,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
@@ -217,6 +222,38 @@ var matrix = []fault{
 		},
 	},
 	{
+		// Whatever its name; to end its parent would leave it with the pipe.
+		name: "CNI plugin waits for its child, another program", want: health.RuntimeHelperStuck, goal: 33 * time.Second,
+		limit:   40 * time.Second,
+		prepare: func(b *bench) { b.installPlugin() },
+		inject: func(b *bench) func() {
+			waiter := filepath.Join(filepath.Dir(b.CNIConfig), "waiter")
+			sleep, err := exec.LookPath("sleep")
+			b.must(err)
+			program, err := os.ReadFile(sleep)
+			b.must(err)
+			b.must(os.WriteFile(waiter, program, 0o755))
+			plugin := filepath.Join(filepath.Dir(b.CNIConfig), "slow-cni")
+			script := strings.Replace(lab.FakePlugin, "#!/bin/sh\n", "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then '"+waiter+"' 120; fi\n", 1)
+			b.must(os.WriteFile(plugin, []byte(script), 0o755))
+			done := inBackground(func(ctx context.Context) { _ = b.cri.RunPodInNetwork(ctx) })
+			return func() {
+				b.must(os.WriteFile(plugin, []byte(lab.FakePlugin), 0o755))
+				for _, pid := range runningFrom(waiter) {
+					b.must(unix.Kill(pid, unix.SIGKILL))
+				}
+				<-done
+			}
+		},
+		explained: func(b *bench) string {
+			pids := runningFrom(filepath.Join(filepath.Dir(b.CNIConfig), "waiter"))
+			return b.awaitExplained(func(e explained) bool {
+				last := e.Culprit.Kind == health.KindHelper && slices.Contains(pids, e.Culprit.PID)
+				return last && strings.Contains(e.Next, fmt.Sprintf("`kill %d`", e.Culprit.PID))
+			})
+		},
+	},
+	{
 		// The table counts from the moment from which no pod could start.
 		name: "event subscriber stopped", on: []string{"containerd 2."}, why: "a stopped subscriber holds up nobody",
 		want: health.EventSubscriberStuck, goal: 8 * time.Second,
@@ -355,4 +392,29 @@ func (b *bench) installPlugin() {
 	b.must(os.WriteFile(draft, []byte(`{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`), 0o644))
 	b.must(os.Rename(draft, b.CNIConfig))
 	time.Sleep(500 * time.Millisecond) // until it is read
+}
+
+// runningFrom returns the processes that run a program.
+func runningFrom(program string) (pids []int) {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && to == program {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// awaitCulprit waits until plegd names a culprit that is right; else it returns what plegd
+// says of the cause.
+func (b *bench) awaitExplained(right func(explained) bool) (wrong string) {
+	var e explained
+	for began := time.Now(); time.Since(began) < 5*time.Second; time.Sleep(100 * time.Millisecond) {
+		if e = explain(b.t, b.plegd); e.Culprit != nil && right(e) {
+			return ""
+		}
+	}
+	return e.String()
 }

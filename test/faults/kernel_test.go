@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -76,6 +77,12 @@ var kernelFaults = []fault{
 	{
 		name: "FUSE server does not answer", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
 		evidence: func(*bench) string { return "fuse" },
+		explained: func(b *bench) string {
+			return b.awaitExplained(func(e explained) bool {
+				mount := slices.ContainsFunc(e.Chain, func(l health.Link) bool { return l.Kind == health.KindMount && strings.Contains(l.Name, "/fuse-") })
+				return mount && e.Culprit.Kind == health.KindProcess
+			})
+		},
 		inject: func(b *bench) func() {
 			dir := filepath.Join(filepath.Dir(b.socket), fmt.Sprintf("fuse-%d", time.Now().UnixNano()))
 			b.must(os.Mkdir(dir, 0o755))
