@@ -22,7 +22,8 @@ func firstStep(c *Chain, culprit *Link) string {
 	}
 	switch culprit.State {
 	case LinkStopped:
-		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.", culprit.PID, kindText(culprit.Kind), culprit.Name)
+		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.",
+			culprit.PID, kindText(culprit.Kind), culprit.Name)
 	case LinkTraced, LinkLoop:
 		return fmt.Sprintf("Look at %s: it %s.", who, culprit.Evidence)
 	case LinkFrozen:
@@ -36,7 +37,8 @@ func firstStep(c *Chain, culprit *Link) string {
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}
 	if before.State == LinkTraced {
-		return fmt.Sprintf("%s traces pid %d (%s): detach it there, or end the tracer; `kill -CONT` does nothing.", who, before.PID, before.Name)
+		return fmt.Sprintf("%s traces pid %d (%s): detach it there, or end the tracer; `kill -CONT` does nothing.",
+			who, before.PID, before.Name)
 	}
 	if step := mountStep(c, culprit, who); step != "" {
 		return step
@@ -55,7 +57,8 @@ func mountStep(c *Chain, culprit *Link, who string) string {
 	if server != culprit {
 		state = "it waits for " + who + ": " + state
 	}
-	return fmt.Sprintf("Get pid %d (%s), which serves the mount %s, to answer: %s. Its end lets all go on that waits for the mount.", server.PID, server.Name, c.Links[i].Name, state)
+	return fmt.Sprintf("Get pid %d (%s), which serves the mount %s, to answer: %s. "+
+		"Its end releases all that waits for the mount.", server.PID, server.Name, c.Links[i].Name, state)
 }
 
 // processStep is the step for a process that waits for no other one.
@@ -67,11 +70,14 @@ func processStep(c *Chain, culprit, before *Link, who string) string {
 	}
 	switch {
 	case culprit.Kind == KindHelper:
-		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.", who, culprit.PID)
+		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.",
+			who, culprit.PID)
 	case culprit.Kind == KindShim && culprit.State == LinkUnread:
-		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.", culprit.PID)
+		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
+			culprit.PID)
 	case culprit.Kind == KindProcess && before.State == LinkPeer:
-		return fmt.Sprintf("Get %s to answer: %s. pid %d (%s) waits for it: it %s.", who, culprit.Evidence, before.PID, before.Name, before.Evidence)
+		return fmt.Sprintf("Get %s to answer: %s. pid %d (%s) waits for it: it %s.",
+			who, culprit.Evidence, before.PID, before.Name, before.Evidence)
 	}
 	return ""
 }
@@ -107,5 +113,6 @@ func (w *view) ofHangingPod(s *Child) bool {
 // waiting says so, or a shim of that pod is stuck.
 func (w *view) shimHoldsUp() bool {
 	c := w.f.Evidence.Children
-	return w.chainCause() == ShimStuck || c != nil && slices.ContainsFunc(c.Stuck, func(s Child) bool { return w.ofHangingPod(&s) })
+	ofPod := func(s Child) bool { return w.ofHangingPod(&s) }
+	return w.chainCause() == ShimStuck || c != nil && slices.ContainsFunc(c.Stuck, ofPod)
 }

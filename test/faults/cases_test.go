@@ -246,9 +246,9 @@ var matrix = []fault{
 			}
 		},
 		explained: func(b *bench) string {
-			pids := runningFrom(filepath.Join(filepath.Dir(b.CNIConfig), "waiter"))
+			waiter := filepath.Join(filepath.Dir(b.CNIConfig), "waiter")
 			return b.awaitExplained(func(e explained) bool {
-				last := e.Culprit.Kind == health.KindHelper && slices.Contains(pids, e.Culprit.PID)
+				last := e.Culprit.Kind == health.KindHelper && slices.Contains(runningFrom(waiter), e.Culprit.PID)
 				return last && strings.Contains(e.Next, fmt.Sprintf("`kill %d`", e.Culprit.PID))
 			})
 		},
@@ -411,7 +411,7 @@ func runningFrom(program string) (pids []int) {
 // says of the cause.
 func (b *bench) awaitExplained(right func(explained) bool) (wrong string) {
 	var e explained
-	for began := time.Now(); time.Since(began) < 5*time.Second; time.Sleep(100 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 45*time.Second; time.Sleep(100 * time.Millisecond) {
 		if e = explain(b.t, b.plegd); e.Culprit != nil && right(e) {
 			return ""
 		}

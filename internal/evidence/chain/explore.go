@@ -22,7 +22,7 @@ const (
 
 // Symptom is a call that hangs, or a process that something is wrong with.
 type Symptom struct {
-	// Process is that process and Kind what it is, 0 for a call.
+	// Process is that process, 0 for a call; Kind is its kind.
 	Process int
 	Kind    health.LinkKind
 	// Operation is the call as the kubelet's metrics name it, Since when the fault
@@ -158,7 +158,7 @@ func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
 	return all
 }
 
-// chain makes the chain of what is known.
+// chain returns the chain as far as it is known.
 func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	w := e.walker
 	c := health.Chain{At: time.Now(), Links: []health.Link{{

@@ -7,26 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
-const (
-	// maxProcesses bounds the processes whose descriptors are read.
-	maxProcesses = 32768
-	// maxHolders bounds what is remembered of who holds what.
-	maxHolders = 4096
-)
-
-// holder is a descriptor that leads to a socket or pipe.
-type holder struct {
-	id proc.ID
-	fd string
-	// others are further processes that hold it.
-	others []int
-}
+// maxProcesses bounds the processes whose descriptors are read.
+const maxProcesses = 32768
 
 // eachFD calls f for every descriptor of every process; complete is false where
 // some could not be read. A process that has the descriptors of another one (a
@@ -78,41 +65,26 @@ func (w *Walker) eachFDOf(pid int, f func(pid int, fd, to string)) error {
 	return errManyFDs
 }
 
-// holdersOf returns the processes that hold a socket or pipe, by what the link of
-// a descriptor says; complete is false where some could not be looked at. keep
-// decides which descriptors count; nil for all.
+// holdersOf returns the processes that hold a socket or pipe, by the link of a descriptor;
+// complete is false where some could not be read. keep decides which descriptors count;
+// nil for all.
 func (w *Walker) holdersOf(ctx context.Context, to string, keep func(pid int, fd string) bool) (pids []int, complete bool) {
-	if h, ok := w.holders[to]; ok && keep == nil {
-		s, err := w.reader.Stat(w.procfs, h.id.PID)
-		if err == nil && s.ID() == h.id && w.link(strconv.Itoa(h.id.PID)+"/fd/"+h.fd) == to {
-			return append([]int{h.id.PID}, h.others...), true
-		}
-		delete(w.holders, to)
-	}
-	var first string
 	complete = w.eachFD(ctx, func(pid int, fd, at string) {
 		if at == to && (keep == nil || keep(pid, fd)) {
-			if len(pids) == 0 {
-				first = fd
-			}
 			pids = append(pids, pid)
 		}
 	})
-	pids = distinct(pids)
-	if len(pids) > 0 && keep == nil && len(w.holders) < maxHolders {
-		if s, err := w.reader.Stat(w.procfs, pids[0]); err == nil {
-			w.holders[to] = holder{id: s.ID(), fd: first, others: pids[1:]}
-		}
-	}
-	return pids, complete
+	return distinct(pids), complete
 }
 
 // other returns the process at the other end of something that pid has an end of: the
-// only one that is not pid itself. Of several, pid 1 does not count, which keeps what
-// systemd made; else the only one that does not run is meant. The text says why there is
-// none.
+// only one that is not pid itself. Of several, pid 1 does not count, since systemd keeps
+// the sockets that it made; else the only one that does not run counts. The text is the
+// reason why there is none.
 func (w *Walker) other(pid int, pids []int, complete bool, what string) (int, string) {
-	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
+	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool {
+		return p == pid || p == 1 && len(pids) > 1
+	})
 	if len(rest) > 1 {
 		held := slices.DeleteFunc(slices.Clone(rest), func(p int) bool { return !w.stopped(p) })
 		if len(held) == 1 {
@@ -125,7 +97,7 @@ func (w *Walker) other(pid int, pids []int, complete bool, what string) (int, st
 	case len(rest) > 1:
 		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
 	case !complete:
-		return 0, "who holds the other end of " + what + " cannot be read (CAP_SYS_PTRACE, or a process with " + errManyFDs.Error() + ")"
+		return 0, fmt.Sprintf("who holds the other end of %s cannot be read (CAP_SYS_PTRACE, or a process with %v)", what, errManyFDs)
 	case len(pids) > 0:
 		return 0, "only the process itself holds the other end of " + what
 	default:

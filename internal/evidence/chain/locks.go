@@ -32,18 +32,12 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 	}
 	for _, l := range proc.LockWaits(b, f.pid) {
 		out := wait{state: health.LinkLocked, evidence: "waits for the lock of " + f.lockName(l.File)}
-		key := "lock " + l.File
-		if l.PID > 0 {
-			out.next = l.PID
+		if out.next = l.PID; l.PID > 0 {
 			out.evidence += fmt.Sprintf(", which pid %d has", l.PID)
-			key = fmt.Sprintf("pid %d", l.PID)
 		} else {
 			w.lockHolder(ctx, &out, f.pid, l.File)
-			if out.next != 0 {
-				key = fmt.Sprintf("pid %d", out.next)
-			}
 		}
-		f.add(candidate{key, out})
+		f.add(candidate{keyOf(out.next, "lock "+l.File), out})
 	}
 }
 
@@ -60,8 +54,8 @@ func (f *waiting) lockName(file string) string {
 	return "file " + clean(file)
 }
 
-// lockHolder finds who has a lock of an open file, which /proc/locks shows without
-// a process: the descriptors that hold one say so.
+// lockHolder finds the holder of a lock of an open file, which /proc/locks shows without
+// a process: the fdinfo of the descriptor that holds it has it.
 func (w *Walker) lockHolder(ctx context.Context, out *wait, pid int, file string) {
 	var pids []int
 	complete := w.eachFD(ctx, func(p int, fd, to string) {
@@ -110,18 +104,14 @@ func (w *Walker) lockWait(ctx context.Context, f *waiting, p place) {
 		}
 	}
 	if len(files) != 1 {
-		out.unknown = "which lock it is cannot be told"
+		out.unknown = "which lock it is cannot be seen"
 		f.add(candidate{"lock " + path, out})
 		return
 	}
 	for file := range files {
 		w.lockHolder(ctx, &out, f.pid, file)
 	}
-	key := "lock " + path
-	if out.next != 0 {
-		key = fmt.Sprintf("pid %d", out.next)
-	}
-	f.add(candidate{key, out})
+	f.add(candidate{keyOf(out.next, "lock "+path), out})
 }
 
 // childWait follows a thread that sleeps in wait4(2) or waitid(2).

@@ -207,5 +207,5 @@ func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
 	return b
 }
 
-// fdInfo returns what is known of a descriptor.
+// fdInfo returns the fdinfo of a descriptor, decoded.
 func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo { return proc.ParseFDInfo(w.rawFDInfo(pid, n)) }

@@ -35,7 +35,8 @@ func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPai
 		return out, true // sock_diag sees the sockets of plegd's own network namespace
 	}
 	all := map[uint32]sockdiag.Socket{}
-	if err := w.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s }); err != nil {
+	err = w.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s })
+	if err != nil {
 		return out, true
 	}
 	for _, inode := range inodes {
@@ -46,8 +47,7 @@ func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPai
 	return out, false
 }
 
-// isLog reports whether a socket is one to which logs are written: nobody waits
-// for what they say.
+// isLog reports whether a socket is one to which logs are written: no answer is awaited.
 func isLog(name string) bool {
 	return strings.HasPrefix(name, "/run/systemd/journal/") || name == "/dev/log" || strings.Contains(name, "syslog")
 }

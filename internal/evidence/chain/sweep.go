@@ -57,7 +57,9 @@ func (s *Sweep) Hung() (hung []Target, asked int) {
 // whether other calls are still answered; found is called for each that hangs, by
 // one goroutine at a time. It reports whether all were asked. A panic of the asker or of
 // found ends the sweep and is its error.
-func (s *Sweep) Run(ctx context.Context, asker Asker, targets []Target, may func() bool, found func()) (complete bool, err error) {
+func (s *Sweep) Run(
+	ctx context.Context, asker Asker, targets []Target, may func() bool, found func(),
+) (complete bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	slots := make(chan struct{}, sweepInFlight)
@@ -93,10 +95,13 @@ var errRuntimeGone = errors.New("the runtime cannot be asked")
 
 // failure is what made a sweep end that is its own fault.
 func failure(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errRuntimeGone) {
-		return err
+	err := context.Cause(ctx)
+	for _, usual := range []error{context.Canceled, context.DeadlineExceeded, errRuntimeGone} {
+		if errors.Is(err, usual) {
+			return nil
+		}
 	}
-	return nil
+	return err
 }
 
 // take waits for a tick and for a free slot; false when ctx ended first.

@@ -45,7 +45,7 @@ type waiting struct {
 	doubts []string
 	// denied is true where something could not be read for want of a privilege.
 	denied bool
-	// calls counts the idle threads by what they wait in.
+	// calls counts the idle threads by their system call.
 	calls map[string]int
 	// lockPaths are the files that threads wait in fcntl(2) or flock(2) for.
 	lockPaths map[string]bool
@@ -64,7 +64,10 @@ func (f *waiting) doubt(format string, args ...any) {
 // waitOf finds what a process waits for.
 func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 	if s.Dead() {
-		return wait{state: health.LinkEnded, evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", s.PPID), next: s.PPID}
+		return wait{
+			state: health.LinkEnded, next: s.PPID,
+			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", s.PPID),
+		}
 	}
 	before, now, ok := w.twoLooks(ctx, s)
 	if !ok {
@@ -220,7 +223,8 @@ func kernelWait(p place) candidate {
 	return candidate{"kernel " + where, wait{
 		state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", p.tid, where),
 		links: []health.Link{{
-			Kind: health.KindKernel, Name: where, State: health.LinkBlocked, Evidence: "the system call names no file that plegd can see",
+			Kind: health.KindKernel, Name: where, State: health.LinkBlocked,
+			Evidence: "the system call names no file that plegd can see",
 		}},
 	}}
 }
@@ -234,7 +238,8 @@ func (w *Walker) alone(ctx context.Context, f *waiting) wait {
 	}
 	passed, ran := now.at.Sub(before.at), ranBetween(before, now)
 	if ran.Seconds() >= busyShare*passed.Seconds() || before.all("R") && now.all("R") {
-		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*ran.Seconds()/passed.Seconds()))}
+		percent := int(100 * ran.Seconds() / passed.Seconds())
+		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", percent)}
 	}
 	if text := unreadOf(before, now); text != "" {
 		return wait{state: health.LinkUnread, evidence: text + "; " + f.asleepText(ran)}
@@ -242,7 +247,8 @@ func (w *Walker) alone(ctx context.Context, f *waiting) wait {
 	if f.denied {
 		return wait{
 			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(now.threads)),
-			unknown: fmt.Sprintf("what process %d waits for cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
+			unknown: fmt.Sprintf(
+				"what process %d waits for cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
 		}
 	}
 	if len(f.doubts) > 0 {
@@ -286,7 +292,8 @@ func (w *Walker) helpers(ctx context.Context, f *waiting, shim proc.Stat) {
 		}
 		found := candidate{fmt.Sprintf("pid %d", c.PID), wait{
 			state: health.LinkChild, next: c.PID,
-			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s", c.PID, clean(c.Comm), age.Round(100*time.Millisecond)),
+			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
+				c.PID, clean(c.Comm), age.Round(100*time.Millisecond)),
 		}}
 		young = append(young, found)
 		if w.about != "" && slices.Contains(w.table.Args(c.ID()), w.about) {

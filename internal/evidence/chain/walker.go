@@ -57,7 +57,6 @@ type Walker struct {
 	tree          cgroup.Tree
 	diag          sockdiag.Conn
 	looks         map[proc.ID]*look
-	holders       map[string]holder
 	since         map[string]time.Time
 	about         string // the container in question, "" where none is known
 	netns         string // of this process, whose sockets sock_diag shows
@@ -67,7 +66,7 @@ type Walker struct {
 func NewWalker(procfs, sysfs string) *Walker {
 	w := &Walker{
 		procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs),
-		looks: map[proc.ID]*look{}, holders: map[string]holder{}, since: map[string]time.Time{},
+		looks: map[proc.ID]*look{}, since: map[string]time.Time{},
 	}
 	w.netns = w.link("self/ns/net")
 	return w
@@ -76,10 +75,9 @@ func NewWalker(procfs, sysfs string) *Walker {
 // Close closes the netlink socket.
 func (w *Walker) Close() { w.diag.Close() }
 
-// Forget drops what is known of processes: the next walk begins a new fault.
+// Forget drops the looks at processes: the next walk begins a new fault.
 func (w *Walker) Forget() {
 	clear(w.looks)
-	clear(w.holders)
 	clear(w.since)
 	w.Begun, w.about = time.Time{}, ""
 }
@@ -106,7 +104,7 @@ type wait struct {
 }
 
 // follow appends the links from a process on. kind is that of the first one, "" for
-// what it is found to be.
+// its own.
 func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
 	seen := map[int]bool{}
 	for {
@@ -216,7 +214,8 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 			break
 		}
 		if parent.PID == w.Runtime || parent.Kind == node.KindShim {
-			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) && node.SharesNamespaces(w.procfs, s.PID, parent.PID)
+			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) &&
+				node.SharesNamespaces(w.procfs, s.PID, parent.PID)
 		}
 		child = parent.Stat
 	}
@@ -226,7 +225,7 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 // maxName bounds a name that is shown, in bytes.
 const maxName = 160
 
-// clean makes a name safe to show: it is cut, and what is not printable is replaced.
+// clean makes a name safe to show: it is cut, and unprintable characters are replaced.
 func clean(s string) string {
 	if len(s) > maxName {
 		s = s[:maxName] + "..."
