@@ -32,11 +32,10 @@ func newBundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write one archive to attach to a ticket, before anything is restarted",
-		Long: `Writes a .tar.gz with plegd's status, incidents and metrics, and what the kernel
-shows of the runtime, its shims, helpers and clients: threads with wait channels
-and stacks, open files, cgroups, unix sockets with their queues, mounts, file
-locks, pressure and the kernel's messages; and the runtime's goroutine stacks
-where it serves them read-only.
+		Long: `Writes a .tar.gz with plegd's status, incidents and metrics; for each process of
+the wait chain its status, threads with wait channels and stacks, open files and
+cgroup; mounts, file locks, unix sockets with their queues, pressure, and the
+newest kernel messages.
 
 It takes at most 30 s and 20 MiB, and says what could not be had. It sends no
 signal and changes nothing. It holds names of pods and containers.`,
@@ -48,6 +47,7 @@ signal and changes nothing. It holds names of pods and containers.`,
 			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return usage(err)
 			}
+			cfg.Given = cmd.Flags().Changed
 			if err := cfg.Validate(); err != nil {
 				return usage(err)
 			}
@@ -109,17 +109,16 @@ func bundleParts(ctx context.Context, cfg daemon.Config) []bundle.Part {
 		add("plegd/status.json", raw.Bytes(), 0)
 		return errors.Join(textErr, jsonErr)
 	}}
-	var socket, name string
+	var pids []int
 	if err == nil {
-		socket, name = doc.Facts.Endpoint.Path, doc.Facts.Runtime.Name
+		pids = bundle.Involved(doc)
 	}
 	return []bundle.Part{
 		status,
-		bundle.Processes(cfg.ProcFS, cfg.SysFS),
-		bundle.Sockets(cfg.ProcFS),
+		bundle.Processes(cfg.ProcFS, cfg.SysFS, pids),
+		bundle.Sockets(),
 		bundle.Node(cfg.ProcFS),
 		bundle.Kernel(),
-		bundle.Stacks(socket, name, cfg.DockerSocket),
 		bundle.Metrics(cfg.ControlSocket),
 		{Name: "incidents", Gather: func(ctx context.Context, add bundle.Add) error {
 			return addIncidents(ctx, incidentsFrom{cfg.ControlSocket, cfg.StateDir}, add)
@@ -127,7 +126,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config) []bundle.Part {
 	}
 }
 
-// addIncidents adds the newest incidents, each as markdown and as JSON for replay.
+// addIncidents adds the newest incidents.
 func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error {
 	list, err := from.list(ctx, io.Discard)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
@@ -30,8 +31,9 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Make a full diagnosis",
-		Long: `Asks the running daemon over its control socket. Where none runs, plegd watches
-the runtime itself for a moment: as short as the case allows, at most --timeout.
+		Long: `Asks the running daemon over its control socket. If none runs, or if
+--runtime-endpoint names another socket, plegd watches the runtime itself for a
+moment: as short as the case allows, at most --timeout.
 
 Two formats have the exit codes of the programs that they are for. -o nagios:
 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong flag. -o npd, for
@@ -101,13 +103,15 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.`,
 	return cmd
 }
 
-// diagnose asks the daemon, or watches for itself where none runs.
+// diagnose asks the daemon. It makes its own diagnosis if none runs, or if
+// --runtime-endpoint names another socket than the daemon's.
 func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*health.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.ControlSocket != "" {
 		doc, err := server.FetchStatus(ctx, cfg.ControlSocket)
-		if err == nil || !errors.Is(err, server.ErrNoDaemon) {
+		another := cfg.Given != nil && cfg.Given("runtime-endpoint") && (err != nil || !sameSocket(doc, cfg.RuntimeEndpoint))
+		if !another && (err == nil || !errors.Is(err, server.ErrNoDaemon)) {
 			return doc, err
 		}
 	}
@@ -117,6 +121,12 @@ func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*h
 	}
 	s.PlegdVersion = build().Version
 	return &s, nil
+}
+
+// sameSocket reports whether a diagnosis is of the runtime at this endpoint.
+func sameSocket(doc *health.Snapshot, endpoint string) bool {
+	path, err := kubelet.ParseEndpoint(endpoint)
+	return err == nil && path == doc.Facts.Endpoint.Path
 }
 
 func exit(code int) error {

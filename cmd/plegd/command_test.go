@@ -380,7 +380,46 @@ func TestFlagValuesComplete(t *testing.T) {
 	}
 }
 
+// TestCheckAnotherEndpoint: the daemon answers for its own socket only.
+func TestCheckAnotherEndpoint(t *testing.T) {
+	dir := t.TempDir()
+	control := filepath.Join(dir, "control.sock")
+	l, err := net.Listen("unix", control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemons := &health.Snapshot{At: time.Now(), SchemaVersion: health.SchemaVersion}
+	daemons.State, daemons.Facts.Endpoint.Path = health.StateHealthy, "/run/its.sock"
+	answer, err := health.Marshal(daemons)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	other := filepath.Join(dir, "other.sock")
+	for endpoint, want := range map[string]string{
+		"": "/run/its.sock", "/run/its.sock": "/run/its.sock", "unix:///run/its.sock": "/run/its.sock", other: other,
+	} {
+		args := []string{"check", "--control-socket=" + control, "--timeout=2s", "-o", "json"}
+		if endpoint != "" {
+			args = append(args, "--runtime-endpoint="+endpoint)
+		}
+		code, out, errs := plegd(t, args...)
+		var got health.Snapshot
+		if err := health.Unmarshal([]byte(out), &got); err != nil || got.Facts.Endpoint.Path != want || (code == 0) != (want == "/run/its.sock") {
+			t.Errorf("%q: exit %d, diagnosis of %q, %v %s", endpoint, code, got.Facts.Endpoint.Path, err, errs)
+		}
+	}
+}
+
 func TestCompletionAndVersion(t *testing.T) {
+	for args, says := range map[string]string{"completion tcsh": `unknown command "tcsh"`, "completion zhs": "did you mean zsh?"} {
+		code, out, errs := plegd(t, strings.Fields(args)...)
+		if code != 2 || out != "" || !strings.Contains(errs, says) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit %d, %q, %q", args, code, out, errs)
+		}
+	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if code, out, _ := plegd(t, "completion", shell); code != 0 || !strings.Contains(out, "plegd") {
 			t.Errorf("completion %s: exit %d", shell, code)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +61,18 @@ It holds names of pods.`,
 			}
 			return text.WriteIncidentsText(w, list, isTerminal(w))
 		},
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) (ids []cobra.Completion, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		defer cancel()
+		list, err := from.list(ctx, io.Discard)
+		if err != nil || len(args) > 0 {
+			list = nil
+		}
+		for _, one := range list {
+			ids = append(ids, cobra.CompletionWithDesc(one.ID, one.Reason))
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 	flags := cmd.Flags()
 	output = outputFlag(cmd, "text", "json")

@@ -62,6 +62,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -101,6 +102,19 @@ func newRootCommand() *cobra.Command {
 	setUsage(root)
 	setExitHelp(root)
 	return root
+}
+
+// addCompletion adds cobra's completion command, and makes an unknown shell an error.
+// The output of root must be set.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // without it all arguments are accepted
+	cmd.ValidArgsFunction = nil
+	setUsage(cmd)
 }
 
 func newVersionCommand() *cobra.Command {

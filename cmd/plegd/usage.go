@@ -37,7 +37,7 @@ func usage(err error) error {
 // flag before -o.
 func usageCode(cmd *cobra.Command, args []string) int {
 	switch cmd.CommandPath() {
-	case "plegd run":
+	case "plegd run", "plegd completion":
 		return exitRunUsage
 	case "plegd check":
 		switch typedOutput(args) {

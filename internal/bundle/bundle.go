@@ -1,3 +1,8 @@
+// Package bundle writes an archive for a ticket: plegd's findings, and what the
+// kernel shows of the processes in the wait chain.
+//
+// It only reads. It sends no signal, starts no process and calls nothing of the
+// runtime. Each part has limits of time and size; what is missing is listed.
 package bundle
 
 import (
@@ -34,8 +39,8 @@ type Part struct {
 	Gather func(ctx context.Context, add Add) error
 }
 
-// Add adds a file to the archive. Of more than limit bytes the end is cut off,
-// which the manifest says; a limit of 0 is the usual one.
+// Add adds a file to the archive. Content beyond limit bytes is cut off, which the
+// manifest lists; 0 is the usual limit.
 type Add func(name string, content []byte, limit int)
 
 // Manifest lists what an archive holds and what could not be had.
@@ -63,16 +68,14 @@ type Missing struct {
 	Error string `json:"error"`
 }
 
-// note stands first in the archive.
-const note = `This archive was made by "plegd bundle". It holds what plegd knows of this node
-and what the kernel shows of the container runtime and the processes around it.
+// note is the first file of the archive.
+const note = `This archive was written by "plegd bundle". It holds plegd's findings and what the
+kernel shows of the container runtime and the processes in the wait chain.
 
-It holds NAMES of pods and containers, command lines, paths, and the kernel's
-messages. It holds no environment variables, no secrets of pods and no logs.
-Read it before you give it to somebody outside.
+It holds NAMES of pods and containers, command lines, paths and kernel messages. It
+holds no environment variables and no logs. Read it before you pass it on.
 
-MANIFEST.json lists the files and what could not be had. Not in here, since plegd
-starts no process: the logs. Add them by hand:
+MANIFEST.json lists the files and what could not be had. Add the logs:
 
   journalctl -b --since -30min -u kubelet -u containerd -u crio -u docker -u plegd
 `

@@ -7,19 +7,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // open returns the files of an archive.
@@ -121,11 +120,16 @@ func gathered(t *testing.T, p Part) (map[string]string, error) {
 }
 
 // TestProcesses: the threads and files of a process are described, its environment
-// is not.
+// is not, and a process that is gone is listed as missing.
 func TestProcesses(t *testing.T) {
 	t.Setenv("PLEGD_TEST_SECRET", "do-not-tell")
-	text := string(describe("/proc", os.Getpid()))
-	for _, want := range []string{"== status\nName:", "== threads\n", "wchan=", "== open files\n", "== cgroup\n"} {
+	pid := os.Getpid()
+	files, err := gathered(t, Processes("/proc", "/sys", []int{1 << 30, pid}))
+	if err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a process that is gone: %v", err)
+	}
+	text := files[fmt.Sprintf("processes/%d-bundle.test.txt", pid)]
+	for _, want := range []string{"== status\nName:", "== threads", "wchan=", "== open files\n0 ", "== cgroup\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it lacks %q", want)
 		}
@@ -133,39 +137,40 @@ func TestProcesses(t *testing.T) {
 	if strings.Contains(text, "do-not-tell") {
 		t.Error("the environment is in it")
 	}
-	if gone := string(describe("/proc", 1<<30)); !strings.Contains(gone, "no such file") {
-		t.Errorf("a process that is gone: %q", gone)
-	}
-	files, err := gathered(t, Processes("/proc", "/sys"))
-	// A machine with many pods has more shims than are described.
-	if err != nil && !strings.Contains(err.Error(), "only the first") || !strings.Contains(files["processes/list.txt"], "COMM") {
-		t.Errorf("%v: %.200q", err, files["processes/list.txt"])
-	}
-}
-
-// TestRelated: runtimes and their helpers come first, then shims that are stuck.
-func TestRelated(t *testing.T) {
-	var all []process
-	for pid, p := range []proc.Stat{{Comm: "systemd"}, {Comm: "containerd-shim", State: 'S'}, {Comm: "containerd-shim", State: 'T'}, {Comm: "containerd", State: 'S'}, {Comm: "bridge", PPID: 3}, {Comm: "app", PPID: 1}} {
-		all = append(all, process{pid, p})
-	}
-	var pids []int
-	for _, p := range related(all) {
-		pids = append(pids, p.pid)
-	}
-	if want := []int{3, 4, 2, 1}; !slices.Equal(pids, want) {
-		t.Errorf("%v, want %v", pids, want)
-	}
-}
-
-func TestNames(t *testing.T) {
-	for comm, want := range map[string]bool{"containerd": true, "containerd-shim": true, "k3s-server": true, "runc": true, "runc:[2:INIT]": false, "bash": false, "containerdx": false} {
-		if named(comm) != want {
-			t.Errorf("%s: %t", comm, !want)
-		}
-	}
 	if got := fileName("../a b:[2]"); got != ".._a_b__2_" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestInvolved: the chain first, each process once.
+func TestInvolved(t *testing.T) {
+	s := &health.Snapshot{}
+	s.Chain = []health.Link{{Kind: health.KindCall}, {PID: 812}, {PID: 4711}}
+	s.Facts.Evidence = health.Evidence{
+		Process:        &health.Process{PID: 812},
+		Children:       &health.Children{Stuck: []health.Child{{PID: 4711}, {PID: 4712}}},
+		KubeletProcess: &health.KubeletProcess{PID: 900},
+	}
+	if got, want := Involved(s), []int{812, 4711, 4712, 900, os.Getpid()}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestNewestKernelMessages: the oldest lines are dropped, never the newest.
+func TestNewestKernelMessages(t *testing.T) {
+	for _, size := range []int{1 << 10, 800 << 10, 3 << 20} {
+		path := filepath.Join(t.TempDir(), "kmsg")
+		var log bytes.Buffer
+		for i := 0; log.Len() < size; i++ {
+			fmt.Fprintf(&log, "%07d %s\n", i, strings.Repeat("x", 8<<10-9)) // a record per read
+		}
+		if err := os.WriteFile(path, log.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := kernelMessages(path)
+		if err != nil || len(got) > kernelBytes || !bytes.HasSuffix(log.Bytes(), got) || len(got) < min(log.Len(), kernelBytes-9<<10) {
+			t.Errorf("of %d bytes: %d, %v", log.Len(), len(got), err)
+		}
 	}
 }
 
@@ -180,7 +185,7 @@ func TestNode(t *testing.T) {
 }
 
 // TestSockets: a listener with a connection that nobody accepts is listed with its
-// queue and its process.
+// queue.
 func TestSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.sock")
 	l, err := net.Listen("unix", path)
@@ -193,48 +198,17 @@ func TestSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	files, err := gathered(t, Sockets("/proc"))
+	files, err := gathered(t, Sockets())
 	if err != nil && strings.HasPrefix(err.Error(), "sock_diag") {
 		t.Skip(err)
 	}
 	for line := range strings.Lines(files["node/unix-sockets.txt"]) {
 		if strings.HasPrefix(line, "listen") && strings.Contains(line, path) {
-			if fields := strings.Fields(line); fields[3] != "1" || !strings.Contains(line, "bundle.test") {
-				t.Errorf("want a queue of 1 and this process: %s", line)
+			if fields := strings.Fields(line); fields[3] != "1" {
+				t.Errorf("want a queue of 1: %s", line)
 			}
 			return
 		}
 	}
 	t.Errorf("%s is not listed", path)
-}
-
-// TestStacks: CRI-O's debug endpoint is asked on CRI-O only, and nothing that
-// changes something ever.
-func TestStacks(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "crio.sock")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var asked []string
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, r.Method+" "+r.URL.Path)
-		_, _ = io.WriteString(w, "goroutine 1 [running]")
-	})}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-
-	files, err := gathered(t, Stacks(path, "containerd", ""))
-	if err != nil || len(asked) != 0 {
-		t.Errorf("containerd: %v, asked %v, %d files", err, asked, len(files))
-	}
-	files, err = gathered(t, Stacks(path, "cri-o", filepath.Join(t.TempDir(), "none.sock")))
-	mu.Lock()
-	defer mu.Unlock()
-	if err != nil || files["stacks/crio.txt"] != "goroutine 1 [running]" || strings.Join(asked, ",") != "GET /debug/goroutines,GET /info" {
-		t.Errorf("CRI-O: %v, asked %v", err, asked)
-	}
 }
