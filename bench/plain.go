@@ -57,7 +57,7 @@ func runPlain(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	p := &plainClient{runtime: runtimeapi.NewRuntimeServiceClient(conn)}
 	for tick := time.NewTicker(time.Second); ; {
 		if err := p.relist(ctx); err != nil {

@@ -58,18 +58,18 @@ func TestSlot(t *testing.T) {
 func TestSince(t *testing.T) {
 	var s Since[string]
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	if s.Hold(at(1), "a") != at(1) || s.Hold(at(2), "a") != at(1) || s.While(at(3), "b", true) != at(3) {
+	if !s.Hold(at(1), "a").Equal(at(1)) || !s.Hold(at(2), "a").Equal(at(1)) || !s.While(at(3), "b", true).Equal(at(3)) {
 		t.Errorf("a key that holds does not keep its time: %v", s.at)
 	}
-	if !s.While(at(4), "a", false).IsZero() || s.Hold(at(5), "a") != at(5) {
+	if !s.While(at(4), "a", false).IsZero() || !s.Hold(at(5), "a").Equal(at(5)) {
 		t.Errorf("a key that did not hold meanwhile keeps its time: %v", s.at)
 	}
 	got := s.Update(at(6), "a", "c")
-	if len(got) != 2 || got["a"] != at(5) || got["c"] != at(6) {
+	if len(got) != 2 || !got["a"].Equal(at(5)) || !got["c"].Equal(at(6)) {
 		t.Errorf("after an update: %v", got)
 	}
 	s.Clear()
-	if s.Hold(at(7), "a") != at(7) {
+	if !s.Hold(at(7), "a").Equal(at(7)) {
 		t.Error("Clear keeps a key")
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
-
 func sampleConnections(t *testing.T, c *connectionsSource) health.Connections {
 	t.Helper()
 	c.rest = time.Time{}

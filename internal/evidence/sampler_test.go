@@ -28,10 +28,10 @@ func later(d time.Duration) {
 }
 
 // runSampler samples in the bubble of the test, without jitter; stop ends it.
-func runSampler(t *testing.T, sources ...Source) (s *Sampler, stop func()) {
+func runSampler(t *testing.T, sources ...Source) (*Sampler, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s = newSampler(sources...)
+	s := newSampler(sources...)
 	s.jitter = exactly
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -35,17 +35,16 @@ type script struct {
 	exit  map[string]int32
 	ips   map[string][]string
 
-	lists, inspections, most int // under way; the most inspections at once
-	started                  map[cri.Operation]int
-	asked                    []ask
-	looks                    []string    // pods that were listed alone
-	starts                   []time.Time // of ListPodSandbox
+	lists, inspections int // under way
+	asked              []ask
+	looks              []string    // pods that were listed alone
+	starts             []time.Time // of ListPodSandbox
 }
 
 func newScript(t testing.TB) *script {
 	return &script{
 		t: t, listErr: map[cri.Operation]error{}, delay: map[cri.Operation]time.Duration{}, hang: map[cri.Operation]bool{},
-		fails: map[ask]error{}, exit: map[string]int32{}, ips: map[string][]string{}, started: map[cri.Operation]int{},
+		fails: map[ask]error{}, exit: map[string]int32{}, ips: map[string][]string{},
 	}
 }
 
@@ -56,22 +55,14 @@ func (s *script) set(change func(*script)) {
 	change(s)
 }
 
-func (s *script) counts(op cri.Operation) (started, most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.started[op], s.most
-}
-
 // begin notes a call and waits as long as it is to take.
 func (s *script) begin(ctx context.Context, op cri.Operation, list bool) (end func(), err error) {
 	s.mu.Lock()
-	s.started[op]++
 	counter := &s.inspections
 	if list {
 		counter = &s.lists
 	}
 	*counter++
-	s.most = max(s.most, s.inspections)
 	if s.lists > 2 || s.inspections > 2 {
 		s.t.Errorf("%d lists and %d inspections at once", s.lists, s.inspections)
 	}

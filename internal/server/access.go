@@ -85,7 +85,7 @@ func (a *webAuth) demands() (users, certs bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	old := a.parsed
-	if old == nil || !os.SameFile(old, now) || old.ModTime() != now.ModTime() || old.Size() != now.Size() {
+	if old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) || old.Size() != now.Size() {
 		a.users, a.certs, err = webConfigAuth(a.file)
 		if err != nil {
 			a.users, a.certs = false, false

@@ -149,8 +149,6 @@ func Ending(one *incident.Incident) []string {
 	return out
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
-
 // FollowUp are the commands that show more of an incident, each with what it shows.
 func FollowUp(one *incident.Incident) []string {
 	id, at := Say(one.ID), func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
