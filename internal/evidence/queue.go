@@ -16,7 +16,7 @@ const (
 )
 
 // NewQueue returns the source of the accept queue of the listener at path, which returns
-// "" while there is none. One netlink dump of the listening unix sockets of plegd's
+// "" while there is none. One netlink dump of the listening unix sockets in plegd's
 // network namespace gives queue, limit, file and inode at once; it needs AF_NETLINK and
 // the kernel's unix_diag, and no privilege.
 //

@@ -18,7 +18,7 @@ const (
 )
 
 // eventQueue takes the events of a runtime to its subscribers, in the way of the
-// runtime that it is like. It has no goroutine of its own: whoever sends, reads,
+// runtime that it is like. It has no goroutine of its own: every call that sends, reads,
 // comes or goes moves events on as far as they can go.
 type eventQueue struct {
 	mu   sync.Mutex

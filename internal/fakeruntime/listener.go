@@ -122,7 +122,7 @@ func (l *faultListener) sleep(d time.Duration) bool {
 	}
 }
 
-// deliver hands a connection to whoever accepts from to.
+// deliver hands a connection to the server that accepts from to.
 func (l *faultListener) deliver(c net.Conn, to chan<- net.Conn) {
 	select {
 	case to <- c:

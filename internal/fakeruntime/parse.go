@@ -242,7 +242,7 @@ func join(kinds []kind) string {
 	return strings.Join(names, ", ")
 }
 
-// clip keeps an error to one line of bearable length, whatever it quotes.
+// clip keeps an error to one line of bearable length.
 func clip(s string) string {
 	const most = 60
 	if len(s) > most {

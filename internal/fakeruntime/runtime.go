@@ -33,7 +33,7 @@ type Options struct {
 	// socket has the system's.
 	Backlog int
 	// SpeakSecond puts cmux in front of the server as CRI-O does (see
-	// SpeakSecond, the term) while no socket fault is in force. LikeCRIO does so
+	// SpeakSecond, the term) while no socket fault is active. LikeCRIO does so
 	// as well.
 	SpeakSecond bool
 	// OnlyV1Alpha2 serves runtime.v1alpha2 and not runtime.v1: an old runtime.

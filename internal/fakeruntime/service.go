@@ -22,9 +22,8 @@ type imageService struct {
 	runtimeapi.UnimplementedImageServiceServer
 }
 
-// writeCall reports whether a call would change a real runtime. Whatever is not
-// known to only read counts as one, so that a new call in the API cannot slip
-// past a test.
+// writeCall reports whether a call would change a real runtime. A call that is
+// not known to only read counts as one, so that a new call in the API fails a test.
 func writeCall(rpc string) bool {
 	switch rpc {
 	case "Version", "Status", "RuntimeConfig",

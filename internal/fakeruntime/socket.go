@@ -23,10 +23,10 @@ type socketFaults struct {
 	accepted int
 }
 
-// socketState is the fault in force. It is replaced, never changed.
+// socketState is the active fault. It is replaced, never changed.
 type socketState struct {
 	term    Term
-	changed chan struct{} // closed when another state is in force
+	changed chan struct{} // closed when another state is active
 }
 
 func (s *socketState) frozen() bool { return s.term.kind == kindFreeze }
@@ -37,7 +37,7 @@ func (s *socketState) holds() bool { return s.frozen() || s.term.kind == kindNoA
 // deadliner is a listener whose Accept can be interrupted.
 type deadliner interface{ SetDeadline(t time.Time) error }
 
-// past interrupts whatever has it as its deadline.
+// past is a deadline that interrupts at once.
 func past() time.Time { return time.Unix(1, 0) }
 
 func newSocketFaults() *socketFaults {
@@ -50,9 +50,8 @@ func newSocketFaults() *socketFaults {
 	return f
 }
 
-// set puts terms in place of what is left of the present ones. Setting what is
-// in force already changes nothing, for connections that a fault holds least of
-// all.
+// set puts terms in place of what is left of the present ones. Setting the
+// active terms again changes nothing, so that held connections stay held.
 func (f *socketFaults) set(terms []Term) {
 	if len(terms) == 0 {
 		terms = []Term{Off()}
@@ -89,7 +88,7 @@ func (f *socketFaults) take() (Term, <-chan struct{}) {
 	return t, f.reset
 }
 
-// publish puts the term at the head in force. Called with the lock held.
+// publish makes the term at the head active. Called with the lock held.
 func (f *socketFaults) publish() {
 	old := f.state.Load()
 	head := f.terms[0]

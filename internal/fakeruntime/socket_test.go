@@ -385,7 +385,7 @@ func cVersionReady(t *testing.T, rt *fakeruntime.Runtime) error {
 }
 
 // TestStopWithHalfOpenConnections: Stop does not wait for clients that never
-// speak, whatever the fault.
+// speak, with any fault.
 func TestStopWithHalfOpenConnections(t *testing.T) {
 	for _, spec := range []string{"off", "noaccept", "nosettings", "settingsonly", "speaksecond", "drip(1,1h)", "garbage", "http1", "freeze"} {
 		synctest.Test(t, func(t *testing.T) {

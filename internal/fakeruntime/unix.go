@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// socketMode is the mode of the sockets: whoever reaches a runtime's socket is
+// socketMode is the mode of the sockets: a client of a runtime's socket is
 // root, and the fake one claims no less.
 const socketMode = 0o600
 

@@ -112,7 +112,7 @@ func helper(mode string, args []string) error {
 	return fmt.Errorf("unknown mode")
 }
 
-// threads makes some threads that wait for whatever comes.
+// threads makes some threads that wait.
 func threads() {
 	for range 8 {
 		go func() {

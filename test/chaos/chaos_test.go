@@ -212,7 +212,7 @@ func (c *chaos) judge() {
 			t.Errorf("%s is open for ever: %s", s.ID, s.Reason)
 		}
 	}
-	// The running daemon tells of the same, to whoever asks it.
+	// The running daemon reports the same.
 	said := lab.Command{Args: []string{"incidents", "-o", "json", "--control-socket=" + c.plegd.ControlSocket}}.Run(t, 10*time.Second)
 	var told []incident.Summary
 	if err := json.Unmarshal([]byte(said.Stdout), &told); err != nil || said.Code != 0 || len(told) != len(list) {

@@ -296,7 +296,7 @@ func compare(lives lives, got map[string][]lab.Event) error {
 }
 
 // sameEvent compares an event with the wanted one, which may leave out an exit
-// code that says nothing: a sandbox's, or that of something already gone.
+// code without a meaning: a sandbox's, or that of something already gone.
 func sameEvent(got, want string) bool {
 	if strings.Contains(want, "(") {
 		return got == want

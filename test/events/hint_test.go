@@ -55,7 +55,7 @@ func TestHint(t *testing.T) {
 // stopped is when a subscriber was told that a container has exited.
 func stopped(t *testing.T, s *lab.Subscriber, id string) (at time.Time) {
 	t.Helper()
-	lab.Eventually(t, 20*time.Second, "the subscriber is told of "+id, func() error {
+	lab.Eventually(t, 20*time.Second, "the subscriber has the event of "+id, func() error {
 		for _, e := range s.Events() {
 			if e.ID == id && e.Type == "STOPPED" {
 				at = e.At

@@ -41,7 +41,7 @@ type fault struct {
 	explained func(*bench) (wrong string)
 	// onTheWay may be primary beside want until the fix, onTheWayBack from
 	// the fix on: reasons that are true of the node at that moment, each for
-	// the cause that stands beside it. Whatever else is primary fails the run.
+	// the cause that stands beside it. Any other primary reason fails the run.
 	onTheWay, onTheWayBack []string
 	// back is how soon all is to be well, backLimit when the test fails; 0: 2 s
 	// and 5 s.
@@ -95,7 +95,7 @@ type bench struct {
 	group  *lab.ControlGroup
 	disk   *lab.FileSystem
 	plegd  *lab.Plegd
-	// victim is the container that a fault is made on.
+	// victim is the container into which a fault is injected.
 	victim *lab.Container
 	crio   *lab.CRIO
 	docker *lab.FakeDocker
@@ -361,7 +361,7 @@ func (b *bench) run(f *fault) (r result) {
 	began := time.Now()
 	b.injected = began
 	fix := sync.OnceFunc(f.inject(b))
-	defer fix() // whatever comes
+	defer fix()
 	if f.explained != nil {
 		if text := f.explained(b); text != "" {
 			complain("%s", text)

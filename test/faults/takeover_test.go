@@ -139,7 +139,7 @@ func socketInode(b *bench) uint64 {
 // TestTakeOvers leads the path to another process, in each way.
 func TestTakeOvers(t *testing.T) { makeAll(t, takeOvers, len(matrix)+len(shapes)) }
 
-// TestTwoRuntimes: of two containerds side by side each is told by its own shims.
+// TestTwoRuntimes: of two containerds side by side each is known by its own shims.
 func TestTwoRuntimes(t *testing.T) {
 	b := newBench(t, &fault{})
 	b.watch(&fault{})

@@ -308,7 +308,7 @@ func TestWebPortTaken(t *testing.T) {
 }
 
 // TestClients: thousands of connections that say nothing, and hundreds that ask
-// and do not read the answer. Whoever comes is answered all the same.
+// and do not read the answer. Other clients are still answered.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
@@ -360,7 +360,7 @@ func TestClients(t *testing.T) {
 	p.goesOn(rt)
 }
 
-// TestLogReader: nobody reads the log, and then whoever read it is gone.
+// TestLogReader: nobody reads the log, and then its reader is gone.
 func TestLogReader(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 50)
@@ -402,7 +402,7 @@ func TestLogReader(t *testing.T) {
 	p.goesOn(rt)
 }
 
-// TestLittleMemory: the collector is told to keep to far less than is needed.
+// TestLittleMemory: the garbage collector's limit is far below the need.
 func TestLittleMemory(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 100)

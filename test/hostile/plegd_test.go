@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// What plegd may use, whatever is done to it.
+// Limits of plegd's resources in every test.
 const (
 	maxRSS        = 128 << 20 // bytes, at its peak
 	maxGoroutines = 200
@@ -320,7 +320,7 @@ func (u *usage) look() {
 	}
 }
 
-// ask reads what plegd says of itself.
+// ask reads plegd's status.
 func (u *usage) ask(p *plegd) {
 	_, body, err := p.get(p.local, "/metrics")
 	if err != nil {

@@ -217,7 +217,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestLongTexts: what the runtime says of itself and of its errors is as long as
+// TestLongTexts: the runtime's version, conditions and errors are as long as
 // it can be.
 func TestLongTexts(t *testing.T) {
 	t.Parallel()

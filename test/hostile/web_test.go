@@ -77,7 +77,7 @@ func TestTLSAndPassword(t *testing.T) {
 	}
 }
 
-// TestHeaders: what a browser is told with every answer.
+// TestHeaders: the headers of every answer.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	_, socket := serve(t, fakeruntime.Options{}, 20)

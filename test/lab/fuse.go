@@ -67,7 +67,7 @@ func (v *Volume) SilentAfter(lookups int) {
 	must(v.t, err)
 }
 
-// End ends the server: whoever waits for it gets an error.
+// End ends the server: processes that wait for it get an error.
 func (v *Volume) End() { v.end() }
 
 // volumeMain is the server's main function. Its fourth descriptor is the file system.

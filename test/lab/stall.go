@@ -95,7 +95,7 @@ const (
 )
 
 // DeadFUSE mounts a FUSE file system whose server answers nothing, and returns
-// what ends the server: whoever waits for it then gets an error. It is mounted in
+// what ends the server: processes that wait for it then get an error. It is mounted in
 // containerd's namespace too.
 func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	c.t.Helper()

@@ -93,7 +93,7 @@ func statusSays(s *lab.Systemd, word string) error {
 	})
 }
 
-// statusInside asks plegd over its control socket, whatever the exit code.
+// statusInside asks plegd over its control socket, with any exit status.
 func statusInside(t *testing.T, s *lab.Systemd) lab.Status {
 	t.Helper()
 	out, _ := s.TryRun("plegd", "status", "-o", "json")

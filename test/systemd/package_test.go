@@ -156,7 +156,7 @@ func debLife(t *testing.T, deb, upgrade string) error {
 			return fmt.Errorf("after the installation: %s: %w: %s", strings.Join(argv, " "), err, out)
 		}
 	}
-	// The socket unit is there for whoever wants it.
+	// The socket unit is there for those who want it.
 	if got := s.Property("plegd.socket", "UnitFileState"); got != "disabled" {
 		return fmt.Errorf("plegd.socket is %q after the installation", got)
 	}

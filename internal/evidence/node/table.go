@@ -63,7 +63,7 @@ type Table struct {
 // NewTable returns a table of the processes below procfs.
 func NewTable(procfs string) *Table { return &Table{procfs: procfs} }
 
-// Processes returns the processes, read anew where the last pass is older than
+// Processes returns the processes, read again if the last pass is older than
 // maxAge. Zombies are left out. The error is of /proc itself, or of ctx.
 func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes, error) {
 	t.mu.Lock()
