@@ -36,6 +36,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	cfg := DefaultConfig()
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
+	cfg.jitter = func(d time.Duration) time.Duration { return d }
 	cfg.ControlSocket, cfg.WebListenAddresses = "", nil
 	// Nothing real may be waited for in a bubble, nor judged: the machine that
 	// runs the tests may itself be short of something.

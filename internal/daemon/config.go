@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -45,6 +46,9 @@ type Config struct {
 
 	// Dial connects to the runtime in place of its unix socket; for tests.
 	Dial func(context.Context) (net.Conn, error)
+	// jitter spreads a period, so that plegd's calls stay in no phase with the
+	// kubelet's: nil for a tenth to both sides. For tests.
+	jitter func(time.Duration) time.Duration
 	// lookFirst has plegd connect only while nobody waits in the accept queue.
 	lookFirst bool
 }
@@ -127,6 +131,14 @@ func short(d time.Duration) string {
 		}
 	}
 	return s
+}
+
+// jittered returns a period of about d.
+func (c *Config) jittered(d time.Duration) time.Duration {
+	if c.jitter != nil {
+		return c.jitter(d)
+	}
+	return d*9/10 + rand.N(d/5)
 }
 
 // given reports whether the user gave a flag a value.

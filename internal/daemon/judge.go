@@ -27,8 +27,6 @@ const (
 	unansweredAfter = 250 * time.Millisecond
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
-	// aliveFor is the time without a judgement after which plegd is not healthy.
-	aliveFor = 30 * time.Second
 )
 
 // judge is the only part of plegd that changes what is known of the node: after
@@ -115,9 +113,6 @@ func (j *judge) quiet(now time.Time) bool {
 	return !j.alert.Load() && !unanswered(j.d.loop.Snapshot().Start, now) &&
 		now.Sub(j.published.Load().At) < quietInterval
 }
-
-// alive reports whether the judge has run recently.
-func (j *judge) alive(now time.Time) bool { return now.Sub(j.published.Load().At) < aliveFor }
 
 func unanswered(since, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= unansweredAfter

@@ -10,8 +10,7 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// statusCheck makes the kubelet's runtime status check: Status every 5 s on its
-// own clock, the next a period after the last one ended, one at a time, with
+// statusCheck makes the kubelet's runtime status check: Status about every 5 s, the next a period after the last one ended, one at a time, with
 // the RPC timeout (pkg/kubelet/kubelet.go, updateRuntimeUp).
 //
 // While a condition is false, or the last call failed, it asks every second
@@ -63,11 +62,11 @@ func (s *statusCheck) turn(ctx context.Context) time.Duration {
 		s.askBetween(ctx, c, s.due)
 	} else {
 		s.ask(ctx, c)
-		s.due = time.Now().Add(health.StatusPeriod)
+		s.due = time.Now().Add(s.rt.cfg.jittered(health.StatusPeriod))
 	}
 	wait := time.Until(s.due)
 	if s.notGood() {
-		wait = min(wait, betweenStatus)
+		wait = min(wait, s.rt.cfg.jittered(betweenStatus))
 	}
 	return max(wait, 0)
 }

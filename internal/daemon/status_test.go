@@ -37,3 +37,20 @@ func TestConditionTrueAgain(t *testing.T) {
 		w.expect(32800*time.Millisecond, well.seen(32*time.Second))
 	})
 }
+
+// TestStatusIsSpread: beside a runtime that fails every second call, plegd's calls do
+// not stay in phase with the kubelet's.
+func TestStatusIsSpread(t *testing.T) {
+	var c Config
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := c.jittered(5 * time.Second)
+		if d < 4500*time.Millisecond || d > 5500*time.Millisecond {
+			t.Fatalf("%s is no period of about 5 s", d)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d different periods of 100", len(seen))
+	}
+}

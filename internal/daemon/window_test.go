@@ -261,6 +261,7 @@ func TestWindows(t *testing.T) {
 func brief(t *testing.T, rt *fakeruntime.Runtime, change func(*Config)) (*watched, func()) {
 	cfg := DefaultConfig()
 	cfg.RuntimeEndpoint, cfg.Dial = "/run/fake.sock", rt.Dialer()
+	cfg.jitter = func(d time.Duration) time.Duration { return d }
 	cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", nil, ""
 	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
 	change(&cfg)
