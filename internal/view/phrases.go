@@ -24,28 +24,53 @@ func Age(s *health.Snapshot, t time.Time) string {
 // For says for how long something has been so.
 func For(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age(t)) }
 
-// Kubelet says what the modelled kubelet writes into the Ready condition. Until
-// plegd has watched for as long as the kubelet's rules take, that is not what the
-// node's own kubelet writes: it may know better from before.
-func Kubelet(s *health.Snapshot) string {
-	silent := s.Facts.NodeStatus != nil && s.Facts.NodeStatus.Unknown
+// stateUnknown is the verdict of a plegd that cannot see the runtime.
+const stateUnknown health.State = "unknown"
+
+// Outlook is the prediction: whether the kubelet manages pods, and what the API
+// shows for how long.
+func Outlook(s *health.Snapshot) string {
 	switch {
+	case s.State == stateUnknown:
+		return "none: plegd cannot see the runtime, others may"
 	case s.State == health.StateStarting && !s.NodeReady:
-		return "one that started when plegd did would say: " + Say(s.KubeletMessage)
-	case silent && s.NodeReady:
-		return "writes nothing; the node controller's message will be: " + Say(s.KubeletMessage)
-	case silent && s.ReadyIn == nil:
-		return "writes nothing; the node controller's message: " + Say(s.KubeletMessage)
-	case s.NodeReady && s.ReadyIn != nil && s.RulesOK:
-		return "may have called this node NotReady when the runtime answered again, until its next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
-	case s.NodeReady && s.KubeletMessage == "":
-		return "would call this node Ready"
-	case s.NodeReady:
-		return "would still call this node Ready; its message will be: " + Say(s.KubeletMessage)
-	case s.ReadyIn != nil:
-		return "would call this node NotReady until its next status update, " + Window(s.ReadyIn, s.ReadyInLatest) + ": " + Say(s.KubeletMessage)
+		return "none yet: no relist has succeeded"
+	}
+	out := managing(s) + "; " + apiShows(s)
+	if n := s.Facts.NodeStatus; n != nil && n.Unknown {
+		out += "; the kubelet writes no status"
+	}
+	if s.RulesFailIn != nil && *s.RulesFailIn > 0 || s.NotReadyIn != nil && *s.NotReadyIn > 0 {
+		out += ", if nothing changes"
+	}
+	return out
+}
+
+func managing(s *health.Snapshot) string {
+	switch {
+	case s.RulesFailIn == nil:
+		return "managing pods"
+	case *s.RulesFailIn > 0:
+		return "managing pods for another " + Left(*s.RulesFailIn)
+	case s.SyncLoopAllowed:
+		return "the pod network is down"
 	default:
-		return "would call this node NotReady: " + Say(s.KubeletMessage)
+		return "not managing pods"
+	}
+}
+
+func apiShows(s *health.Snapshot) string {
+	switch {
+	case s.NodeReady && s.ReadyIn != nil:
+		return "the API may show NotReady until the next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
+	case s.NodeReady && s.NotReadyIn == nil:
+		return "the API shows Ready"
+	case s.NodeReady:
+		return "the API still shows Ready for " + strings.TrimPrefix(Window(s.NotReadyIn, s.NotReadyInLatest), "in ")
+	case s.ReadyIn != nil:
+		return "the API shows NotReady until the next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
+	default:
+		return "the API shows NotReady"
 	}
 }
 

@@ -64,9 +64,28 @@ func BesideChain(s *health.Snapshot, evidence []string) []string {
 // ends before that one.
 func CulpritLabel(s *health.Snapshot) string {
 	if s.ChainEnd != "" {
-		return "Last link that was seen"
+		return "Last link"
 	}
 	return "Culprit"
+}
+
+// CulpritLine names the culprit, its pod and the symptom, and says what it does.
+func CulpritLine(s *health.Snapshot) string {
+	l := *s.Culprit
+	out := Link(l)
+	pod := l.Pod
+	for i := len(s.Chain) - 1; i >= 0 && pod == ""; i-- {
+		if k := s.Chain[i].Kind; k == health.KindContainer || k == health.KindPod {
+			pod = s.Chain[i].Name
+		}
+	}
+	if pod != "" && !strings.Contains(out, Say(pod)) {
+		out += ", of " + Say(pod)
+	}
+	if s.Symptom != "" {
+		out += "; seen as " + Say(s.Symptom)
+	}
+	return out
 }
 
 // Culprit names the last link of the chain and its state, shortly; the name of a

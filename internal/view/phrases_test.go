@@ -77,31 +77,38 @@ func TestEvidenceRows(t *testing.T) {
 	}
 }
 
-// TestKubeletWords: what the modelled kubelet has written and will write.
-func TestKubeletWords(t *testing.T) {
-	from, by := 9*time.Second, 11*time.Second
+// TestOutlook: what the kubelet does and what the API shows, as a prediction.
+func TestOutlook(t *testing.T) {
+	from, by, over := 52*time.Second, 64*time.Second, time.Duration(0)
 	for _, tt := range []struct {
 		name   string
 		change func(*health.Snapshot)
 		want   string
 	}{
-		{"well", func(*health.Snapshot) {}, "would call this node Ready"},
-		{"a hang has ended", func(s *health.Snapshot) { s.ReadyIn, s.ReadyInLatest = &from, &by },
-			"may have called this node NotReady when the runtime answered again, until its next status update, in 9s to 11s"},
-		{"it is silent", func(s *health.Snapshot) {
-			s.Facts.NodeStatus, s.KubeletMessage = &health.NodeStatus{Unknown: true}, "Kubelet stopped posting node status."
-		}, "writes nothing; the node controller's message will be: Kubelet stopped posting node status."},
-		{"it is silent and Unknown", func(s *health.Snapshot) {
-			s.Facts.NodeStatus, s.NodeReady = &health.NodeStatus{Unknown: true, NotReady: true}, false
-			s.KubeletMessage = "Kubelet stopped posting node status."
-		}, "writes nothing; the node controller's message: Kubelet stopped posting node status."},
+		{"healthy", func(*health.Snapshot) {}, "managing pods; the API shows Ready"},
+		{"blind", func(s *health.Snapshot) { s.State = "unknown" }, "none: plegd cannot see the runtime, others may"},
+		{"starting", func(s *health.Snapshot) { s.State, s.NodeReady = health.StateStarting, false }, "none yet: no relist has succeeded"},
+		{"the rules will fail", func(s *health.Snapshot) { s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest = &from, &from, &by },
+			"managing pods for another 52s; the API still shows Ready for 52s to 1m04s, if nothing changes"},
+		{"the rules have failed", func(s *health.Snapshot) { s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest = &over, &from, &from },
+			"not managing pods; the API still shows Ready for 52s, if nothing changes"},
+		{"no pod network", func(s *health.Snapshot) {
+			s.RulesFailIn, s.NotReadyIn, s.SyncLoopAllowed, s.NodeReady = &over, &over, true, false
+		}, "the pod network is down; the API shows NotReady"},
+		{"NotReady", func(s *health.Snapshot) {
+			s.RulesFailIn, s.NotReadyIn, s.NodeReady, s.SyncLoopAllowed = &over, &over, false, false
+		},
+			"not managing pods; the API shows NotReady"},
+		{"a hang has ended", func(s *health.Snapshot) { s.NodeReady, s.ReadyIn, s.ReadyInLatest = false, &from, &by },
+			"managing pods; the API shows NotReady until the next status update, in 52s to 1m04s"},
+		{"a silent kubelet", func(s *health.Snapshot) { s.Facts.NodeStatus = &health.NodeStatus{Unknown: true} },
+			"managing pods; the API shows Ready; the kubelet writes no status"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := viewtest.Healthy()
-			tt.change(&s)
-			if got := view.Kubelet(&s); got != tt.want {
-				t.Errorf("%q, want %q", got, tt.want)
-			}
-		})
+		s := viewtest.Healthy()
+		s.SyncLoopAllowed = tt.name != "the rules have failed"
+		tt.change(&s)
+		if got := view.Outlook(&s); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

@@ -231,7 +231,7 @@ func pageFuncs() template.FuncMap {
 		"say":          func(text any) string { return view.Say(fmt.Sprint(text)) },
 		"seconds":      view.Seconds,
 		"since":        view.For,
-		"kubelet":      view.Kubelet,
+		"outlook":      view.Outlook,
 		"timeLeft":     view.TimeLeft,
 		"lastSeen":     view.LastSeen,
 		"inFlight":     view.InFlight,

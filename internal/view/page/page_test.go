@@ -61,9 +61,9 @@ func TestPage(t *testing.T) {
 		want []string
 	}{
 		"starting":  {viewtest.Starting(), []string{"<h1>Starting</h1>", "no socket found", `<p class="big">starting</p>`}},
-		"healthy":   {viewtest.Healthy(), []string{"<h1>All is well</h1>", `<p class="big">Ready</p>`, "for 2d01h", "would call this node Ready", "110 running", "containerd 1.7.24"}},
+		"healthy":   {viewtest.Healthy(), []string{"<h1>All is well</h1>", `<p class="big">Ready</p>`, "for 2d01h", "managing pods; the API shows Ready", "110 running", "containerd 1.7.24"}},
 		"degraded":  {viewtest.Degraded(), []string{"<h1>PodInspectionStall</h1>", `<p class="big">41s</p>`, "pod", "<code>crictl", "Does restarting the runtime help?", "41s until the kubelet stops managing pods", "the node turns NotReady in 41s to 52s", "Also active", "Stuck pods", "batch/nightly-report-28872000-k4j2p", "2 of 3 pods inspected"}},
-		"unhealthy": {viewtest.Unhealthy(), []string{`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "NotReady: [container runtime is down", "under way for 1m11s", "kill -USR1"}},
+		"unhealthy": {viewtest.Unhealthy(), []string{`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "Kubelet: [container runtime is down", "under way for 1m11s", "kill -USR1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := pageSource(t, new(tt.snap))

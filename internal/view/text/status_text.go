@@ -16,12 +16,12 @@ import (
 
 const (
 	// textWidth is the most columns of the terminal text.
-	textWidth = 100
+	textWidth = 80
 	// textLabel is the width of the labels on its left.
 	textLabel = 11
 )
 
-// WriteStatusText writes d for a person at a terminal, at most 100 columns wide but
+// WriteStatusText writes d for a person at a terminal, at most 80 columns wide but
 // for commands, and with colors where color is true. Nothing in it can make the terminal do
 // anything: whatever comes from the runtime is escaped. The most urgent comes
 // first, so that the first screen is enough.
@@ -42,20 +42,31 @@ func WritePublicText(w io.Writer, p *view.Public, color bool) error {
 	t.row("Culprit", view.Say(string(p.CulpritKind)))
 	t.row("Seen as", view.Say(p.Symptom))
 	t.row("Time left", view.TimeLeft(d))
-	t.step("Next", d.Next)
-	for i, step := range d.Steps {
-		t.step("", fmt.Sprintf("%d. %s", i+1, step))
-	}
+	t.next(d)
 	t.row("Note", "this is the public summary; plegd status on the node, or with --user, has the evidence")
 	_, err := w.Write(t.buf.Bytes())
 	return err
 }
 
+// status writes the summary, which fits a screen of 80x24, then the evidence, the
+// state of each part, and last what repeats it.
 func (t *textWriter) status(d *health.Snapshot) {
 	t.verdict(d)
-	t.forecast(d)
+	if d.Culprit != nil {
+		t.row(view.CulpritLabel(d), view.CulpritLine(d))
+	}
+	t.row("Predicted", view.Outlook(d))
+	t.row("Message", view.Say(d.KubeletMessage))
+	t.next(d)
+	t.buf.WriteByte('\n')
+	primary, others := view.SplitReasons(&d.Verdict)
+	if primary != nil {
+		t.evidence("  - ", view.BesideChain(d, primary.Evidence))
+	}
+	t.chain(d)
 	t.state(d)
 	t.tables(d)
+	t.others(d, others)
 }
 
 // tables are the calls and the pods.
@@ -113,41 +124,43 @@ func stateColor(state health.State) string {
 	}
 }
 
-// verdict is the first line, and the evidence under it.
+// verdict is the first line.
 func (t *textWriter) verdict(d *health.Snapshot) {
 	t.buf.WriteString(t.paint(stateColor(d.State), strings.ToUpper(view.Say(string(d.State)))))
-	primary, others := view.SplitReasons(&d.Verdict)
+	primary, _ := view.SplitReasons(&d.Verdict)
 	switch {
 	case primary != nil:
-		fmt.Fprintf(&t.buf, ": %s (%s), %s\n", t.paint(bold, view.Say(primary.ID)), view.Say(string(primary.Severity)), view.For(d, primary.Since))
+		fmt.Fprintf(&t.buf, ": %s (%s), %s", t.paint(bold, view.Say(primary.ID)), view.Say(string(primary.Severity)), view.For(d, primary.Since))
 	case !d.Since.IsZero():
-		fmt.Fprintf(&t.buf, ", %s\n", view.For(d, d.Since))
-	default:
+		t.buf.WriteString(", " + view.For(d, d.Since))
+	}
+	if d.Node != "" {
+		t.buf.WriteString(", on " + view.Say(d.Node))
+	}
+	t.buf.WriteByte('\n')
+}
+
+// others are the reasons beside the primary one.
+func (t *textWriter) others(d *health.Snapshot, others []health.Active) {
+	if len(others) > 0 {
 		t.buf.WriteByte('\n')
 	}
-	if primary != nil {
-		t.evidence("  - ", view.BesideChain(d, primary.Evidence))
-	}
-	t.chain(d)
 	for _, r := range others {
-		title := fmt.Sprintf("  also %s (%s), %s", view.Say(r.ID), view.Say(string(r.Severity)), view.For(d, r.Since))
+		title := fmt.Sprintf("also %s (%s), %s", view.Say(r.ID), view.Say(string(r.Severity)), view.For(d, r.Since))
 		if r.ID == d.RunnerUp {
 			title += "; the evidence fits it nearly as well"
 		}
 		t.buf.WriteString(title + "\n")
-		t.evidence("    - ", r.Evidence)
-	}
-	if d.RunnerUp != "" && !view.HasReason(others, d.RunnerUp) {
-		t.paragraph("  ", "the evidence fits "+view.Say(d.RunnerUp)+" nearly as well")
+		t.evidence("  - ", r.Evidence)
 	}
 }
 
-// chain is who waits for whom, from the kubelet to the culprit.
+// chain is the chain of waiting, from the kubelet to the culprit.
 func (t *textWriter) chain(d *health.Snapshot) {
 	if !view.ShowsChain(d) {
 		return
 	}
-	t.buf.WriteString("  who waits for whom:\n")
+	t.buf.WriteString("  Chain of waiting:\n")
 	if view.BeginsWithCall(d) {
 		t.buf.WriteString("    " + view.KubeletLink + "\n")
 	}
@@ -169,20 +182,17 @@ func (t *textWriter) evidence(bullet string, evidence []string) {
 	}
 }
 
-// forecast is what the kubelet says, how long there is, and what to do.
-func (t *textWriter) forecast(d *health.Snapshot) {
-	t.buf.WriteByte('\n')
-	t.row("Kubelet", view.Kubelet(d))
-	t.row("Time left", view.TimeLeft(d))
+// next is what to do.
+func (t *textWriter) next(d *health.Snapshot) {
 	t.step("Next", d.Next)
 	for i, step := range d.Steps {
 		t.step("", fmt.Sprintf("%d. %s", i+1, step))
 	}
-	t.buf.WriteByte('\n')
 }
 
 // state is the current state of each part.
 func (t *textWriter) state(d *health.Snapshot) {
+	t.buf.WriteByte('\n')
 	t.row("Last seen", view.LastSeen(d))
 	if s := view.InFlight(d); s != "" {
 		t.row("Relist", s)
@@ -206,12 +216,12 @@ func (t *textWriter) operations(d *health.Snapshot) {
 	if len(operations) == 0 {
 		return
 	}
-	rows := [][]string{{"OPERATION", "LAST OK", "TOOK", "SIZE", "IN FLIGHT", "LAST ERROR"}}
+	rows := [][]string{{"OPERATION", "LAST OK", "TOOK", "IN FLIGHT", "LAST ERROR"}}
 	for _, o := range operations {
-		rows = append(rows, []string{view.Shorten(o.Name, 24), o.LastOK, o.Took, o.Size, o.InFlight, view.Shorten(o.LastError, 34)})
+		rows = append(rows, []string{view.Shorten(o.Name, 24), o.LastOK, o.Took, o.InFlight, view.Shorten(o.LastError, 34)})
 	}
 	t.buf.WriteByte('\n')
-	t.table(rows, "lrrrrl")
+	t.table(rows, "lrrrl")
 	// One fault mostly makes several operations fail, with the same words.
 	for i, o := range operations {
 		names := []string{o.Name}
@@ -236,7 +246,7 @@ func (t *textWriter) pods(d *health.Snapshot, title, took string, pods []health.
 		p := &pods[i]
 		row := []string{view.Shorten(view.PodName(p), 48), view.PodTook(d, p), view.Shorten(plain.Text(p.Operation), 18), ""}
 		if p.Err != nil {
-			row[3] = view.Shorten(plain.Text(p.Err.Code), 18)
+			row[3] = "failed" // why is listed below
 			if p.Failures > 1 {
 				row[3] += fmt.Sprintf(" x%d", p.Failures)
 			}

@@ -21,7 +21,7 @@ func statusText(t *testing.T, d *health.Snapshot, color bool) string {
 
 func TestStatusTextGolden(t *testing.T) {
 	for name, snap := range map[string]health.Snapshot{
-		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(),
+		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(), "stalled": viewtest.Stalled(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := statusText(t, new(snap), false)
@@ -115,5 +115,18 @@ func TestCommandsStayWhole(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), long) {
 		t.Errorf("the command is not in one piece:\n%s", b.String())
+	}
+}
+
+// TestFirstScreen: 24 lines of 80 columns hold verdict, reason, culprit with its
+// pod, the prediction and what to do.
+func TestFirstScreen(t *testing.T) {
+	d := viewtest.Stalled()
+	lines := strings.Split(statusText(t, &d, false), "\n")
+	screen := strings.Join(lines[:min(24, len(lines))], "\n")
+	for _, want := range []string{"DEGRADED: ShimStuck (critical)", "Culprit    shim", "payments/api-7d9f8b6c5-x2x4v", "Predicted  managing pods for another", "Next ", "kill -CONT"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("no %q on the first screen:\n%s", want, screen)
+		}
 	}
 }
