@@ -41,15 +41,8 @@ type DialOptions struct {
 	// pid as SO_PEERCRED told; what another one says of itself is not taken for the
 	// runtime's Version. nil: any may.
 	Serves func(pid int) bool
-	// Period lies between two probes, Timeout limits each stage of one; that of the
-	// SETTINGS, while all is well, up to a second more does.
+	// Period is the time between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
-	// Pace returns how long to wait until the next probe, for Period; nil: as long.
-	Pace func(period time.Duration) time.Duration
-	// Calm reports whether all is well: most probes then end with the runtime's
-	// SETTINGS, and only one in 15 s, and each that is kicked, asks for its Version.
-	// nil: all ask.
-	Calm func() bool
 	// Observer is told of the Version calls, Done of each probe that ended and
 	// once of one that stays unanswered. Both may be nil.
 	Observer cri.Observer
@@ -57,9 +50,8 @@ type DialOptions struct {
 }
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
-// for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers
-// only then) and, while all is well only now and then, asks for its Version. The held
-// connection cannot tell any of this: it stays fine while nobody can connect any more.
+// for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers only then)
+// and asks for its Version. The held connection stays fine while no client can connect.
 type Dialer struct {
 	opts    DialOptions
 	last    atomic.Pointer[health.Probe]
@@ -69,7 +61,6 @@ type Dialer struct {
 	kick    chan struct{}
 	moved   chan struct{}
 	begun   time.Time // Run
-	asked   time.Time // when the last probe began that asked for the Version
 }
 
 // NewDialer returns a source that has yet to run.
@@ -131,7 +122,6 @@ func (d *Dialer) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-d.kick:
-			d.asked = time.Time{} // there is something to know
 		}
 		timer.Reset(d.turn(ctx))
 	}
@@ -141,9 +131,6 @@ func (d *Dialer) Run(ctx context.Context) error {
 // next turn.
 func (d *Dialer) turn(ctx context.Context) time.Duration {
 	wait := d.opts.Period
-	if d.opts.Pace != nil {
-		wait = d.opts.Pace(wait)
-	}
 	path := d.opts.Path()
 	if path == "" {
 		return wait
@@ -151,10 +138,7 @@ func (d *Dialer) turn(ctx context.Context) time.Duration {
 	if again := d.leaveToHeld(ctx); again > 0 {
 		return again
 	}
-	if now := time.Now(); !d.greets(now) || !d.greet(ctx, path) {
-		d.asked = now
-		d.probe(ctx, path)
-	}
+	d.probe(ctx, path)
 	if d.Last().Stage == health.StageConnect {
 		wait = min(wait, retryRefused)
 	}

@@ -194,3 +194,17 @@ func (f *containerdFinder) childOf(ctx context.Context, dockerd int) proc.ID {
 	}
 	return proc.ID{}
 }
+
+// dockerSocket returns the path of dockerd's socket: that of cri-dockerd's
+// --docker-endpoint, else the default.
+func dockerSocket(table *node.Table, criDockerd int, otherwise string) string {
+	p, err := table.Alive(criDockerd)
+	if err != nil || criDockerd == 0 {
+		return otherwise
+	}
+	socket, isURL := strings.CutPrefix(proc.ArgValue(table.Args(p.ID()), "docker-endpoint"), "unix://")
+	if !isURL && strings.Contains(socket, "://") || !path.IsAbs(socket) {
+		return otherwise
+	}
+	return path.Clean(socket)
+}

@@ -164,3 +164,24 @@ func TestContainerdFinder(t *testing.T) {
 		}
 	}
 }
+
+// TestDockerSocket: cri-dockerd's arguments say where dockerd is.
+func TestDockerSocket(t *testing.T) {
+	const otherwise = "/run/docker.sock"
+	root := t.TempDir()
+	process(t, root, 1, 0, "systemd", 'S')
+	for i, tt := range []struct{ arg, want string }{
+		{"--docker-endpoint=unix:///run/other/docker.sock", "/run/other/docker.sock"},
+		{"--docker-endpoint=/var/run/d.sock", "/var/run/d.sock"},
+		{"--docker-endpoint=tcp://10.0.0.1:2375", otherwise},
+		{"--v=2", otherwise},
+	} {
+		process(t, root, 10+i, 1, "cri-dockerd", 'S', "/usr/bin/cri-dockerd", tt.arg)
+		if got := dockerSocket(node.NewTable(root), 10+i, otherwise); got != tt.want {
+			t.Errorf("%s: %s", tt.arg, got)
+		}
+	}
+	if got := dockerSocket(node.NewTable(root), 0, otherwise); got != otherwise {
+		t.Errorf("cri-dockerd is not known: %s", got)
+	}
+}

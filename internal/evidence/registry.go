@@ -58,7 +58,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		return o.Path()
 	}
 	r.process = NewProcess(ProcessOptions{ProcFS: o.ProcFS, Table: table, PeerPID: o.HeldPeer, ListenerInode: inode})
-	r.docker = NewDocker(table, o.ProcFS, o.SysFS, func() string { return o.DockerSocket }, o.BehindDocker)
+	r.docker = NewDocker(table, o.ProcFS, o.SysFS, func() string { return dockerSocket(table, r.process.PID(), o.DockerSocket) }, o.BehindDocker)
 	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.process.PID))
 	r.Sampler = newSampler(
 		queue,

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -53,7 +54,7 @@ type storage struct {
 	pids          func() []int
 
 	reader proc.Reader
-	left   proc.LeftBehind
+	slot   bounded.Slot[[]byte] // of reads of mountinfo
 	looked time.Time
 	of     []int
 	dirs   []storageDir
@@ -146,7 +147,9 @@ func (s *storage) note(pid int, comm, path string, mounts []proc.Mount) {
 }
 
 func (s *storage) mounts(pid int) []proc.Mount {
-	b, err := s.left.Read(proc.Path(s.procfs, pid, "mountinfo"), 0, storageMounts, time.Second)
+	b, err := s.slot.Do(context.Background(), time.Second, func(context.Context) ([]byte, error) {
+		return proc.ReadLimited(proc.Path(s.procfs, pid, "mountinfo"), storageMounts)
+	})
 	if err != nil {
 		return nil
 	}
