@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,8 +50,8 @@ func TestCommands(t *testing.T) {
 
 // node is a simulated runtime with a plegd beside it.
 type node struct {
-	dir, incident string
-	env           []string
+	dir, incident, web string
+	env                []string
 }
 
 // adapt makes a page's line one that can run here; empty for the daemon itself.
@@ -62,7 +63,9 @@ func (n *node) adapt(line string) string {
 	if strings.HasPrefix(line, "plegd run") || strings.HasPrefix(line, "plegd simulate --socket") {
 		return ""
 	}
-	return strings.NewReplacer("/var/tmp/", n.dir+"/", "/run/plegd/plegd.sock", n.dir+"/p.sock", "/tmp/", n.dir+"/",
+	// TLS and passwords are tested in cmd/plegd.
+	return strings.NewReplacer("https://NODE:20290 --cacert ca.pem --user NAME:PASSWORD", n.web, "http://NODE:20290", n.web,
+		"/var/tmp/", n.dir+"/", "/run/plegd/plegd.sock", n.dir+"/p.sock", "/tmp/", n.dir+"/",
 		" ID", " "+n.incident, " FILE", " "+n.dir+"/state/incidents/"+n.incident+".json").Replace(line)
 }
 
@@ -84,9 +87,15 @@ func (n *node) shell(line string) ([]byte, error) {
 func startNode(t *testing.T) *node {
 	t.Helper()
 	binary := build(t)
-	n := &node{dir: t.TempDir()}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{dir: t.TempDir(), web: "http://" + l.Addr().String()}
+	_ = l.Close()
 	n.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "PLEGD_RUNTIME_ENDPOINT="+n.dir+"/s.sock",
-		"PLEGD_CONTROL_SOCKET="+n.dir+"/p.sock", "PLEGD_STATE_DIR="+n.dir+"/state", "PLEGD_WEB_LISTEN_ADDRESS=",
+		"PLEGD_CONTROL_SOCKET="+n.dir+"/p.sock", "PLEGD_STATE_DIR="+n.dir+"/state",
+		"PLEGD_WEB_LISTEN_ADDRESS="+strings.TrimPrefix(n.web, "http://"),
 		"PLEGD_KUBELET_HEALTHZ_URL=")
 	n.start(t, "plegd", "simulate", "--socket", n.dir+"/s.sock", "--pods", "3")
 	n.start(t, "plegd", "run")
