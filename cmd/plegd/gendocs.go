@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/version"
@@ -44,7 +43,6 @@ func generateDocs(dir string) error {
 		}
 	}
 	root := newRootCommand()
-	withoutExitHelp(root) // a section of its own has it
 	root.DisableAutoGenTag = true
 	if err := doc.GenManTree(root, &doc.GenManHeader{
 		Section: "8", Date: &date, Source: "plegd " + version.Version, Manual: "System administration",
@@ -56,9 +54,6 @@ func generateDocs(dir string) error {
 		return err
 	}
 	for _, page := range pages {
-		if err := addSections(page, root); err != nil {
-			return err
-		}
 		if err := compress(page); err != nil {
 			return err
 		}
@@ -73,72 +68,6 @@ func generateDocs(dir string) error {
 		}
 	}
 	return nil
-}
-
-// withoutExitHelp removes what setExitHelp has added.
-func withoutExitHelp(cmd *cobra.Command) {
-	cmd.Long, _, _ = strings.Cut(cmd.Long, "\n\nExit status:")
-	for _, c := range cmd.Commands() {
-		withoutExitHelp(c)
-	}
-}
-
-// manFiles are the files that plegd reads and writes.
-var manFiles = [][2]string{
-	{"/run/plegd/plegd.sock", "the daemon's control socket, mode 0600 (--control-socket)"},
-	{"/var/lib/plegd", "what must survive a restart of plegd: when the runtime was last seen, and the incidents (--state-dir)"},
-	{"/etc/default/plegd", "environment variables of the systemd unit"},
-	{"/lib/systemd/system/plegd.service", "the systemd unit"},
-}
-
-// manEnvironment are the variables that are no flag's.
-var manEnvironment = [][2]string{
-	{"PLEGD_*", "every flag: PLEGD_ and its name in capitals with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD); the flag wins"},
-	{"NO_COLOR", "no colours on a terminal where it is set"},
-	{"STATE_DIRECTORY", "set by systemd: the default of --state-dir"},
-	{"GOMEMLIMIT", "the Go runtime's memory limit, instead of plegd's own"},
-}
-
-// addSections writes EXIT STATUS, FILES and ENVIRONMENT into a man page, before
-// SEE ALSO.
-func addSections(page string, root *cobra.Command) error {
-	name := strings.TrimSuffix(filepath.Base(page), ".8")
-	cmd, _, err := root.Find(strings.Split(name, "-")[1:])
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	b, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	var s strings.Builder
-	s.WriteString(".SH EXIT STATUS\n")
-	for _, e := range statusesOf(cmd) {
-		fmt.Fprintf(&s, ".TP\n\\fB%d\\fP\n%s\n", e.code, e.means)
-	}
-	list := func(head string, rows [][2]string) {
-		fmt.Fprintf(&s, ".SH %s\n", head)
-		for _, r := range rows {
-			fmt.Fprintf(&s, ".TP\n\\fB%s\\fP\n%s\n", strings.ReplaceAll(r[0], "-", `\-`), strings.ReplaceAll(r[1], "-", `\-`))
-		}
-	}
-	list("FILES", manFiles)
-	list("ENVIRONMENT", manEnvironment)
-	text := strings.Replace(string(b), ".SH EXAMPLE\n", ".SH EXAMPLES\n", 1)
-	if at := strings.Index(text, ".SH SEE ALSO"); at >= 0 {
-		text = text[:at] + s.String() + text[at:]
-	} else {
-		text += s.String()
-	}
-	return os.WriteFile(page, []byte(text), 0o644)
-}
-
-// statusesOf are the exit codes of a command.
-func statusesOf(cmd *cobra.Command) []exitStatus {
-	if s, ok := exitStatuses[cmd.CommandPath()]; ok {
-		return s
-	}
-	return []exitStatus{{0, "done"}, {1, "could not be done"}, {exitUsage, "wrong flag or argument"}}
 }
 
 // sourceDate is the moment that the pages bear: SOURCE_DATE_EPOCH, which the
