@@ -1,0 +1,109 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+)
+
+// TestTable: one pass has the processes with their kinds, children and ancestors, and
+// counts until it is too old.
+func TestTable(t *testing.T) {
+	root := t.TempDir()
+	write := func(pid, ppid int, comm string, state byte) {
+		evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): evidencetest.StatLine(pid, comm, state, ppid, 100)})
+	}
+	write(1, 0, "systemd", 'S')
+	write(10, 1, "containerd", 'S')
+	write(12, 10, "runc", 'S')
+	write(11, 10, "containerd-shim", 'T')
+	write(13, 10, "runc", 'Z')
+	table := NewTable(root)
+	p, err := table.Processes(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[int]Kind{1: KindOther, 10: KindRuntime, 11: KindShim, 12: KindOCI}
+	for pid, kind := range kinds {
+		if got, ok := p.ByPID[pid]; !ok || got.Kind != kind {
+			t.Errorf("%d: %+v, want %q", pid, got, kind)
+		}
+	}
+	if c := p.Children(10); len(p.ByPID) != len(kinds) || len(c) != 2 || c[0].PID != 11 || c[1].PID != 12 {
+		t.Errorf("children %+v of %d processes", c, len(p.ByPID))
+	}
+	if a := p.Ancestors(12); !slices.Equal(a, []int{12, 10, 1}) {
+		t.Errorf("ancestors %d", a)
+	}
+	write(14, 1, "bash", 'S')
+	if again, err := table.Processes(t.Context(), time.Minute); err != nil || again != p {
+		t.Errorf("a young pass is not used again: %v", err)
+	}
+	if anew, err := table.Processes(t.Context(), 0); err != nil || len(anew.ByPID) != len(kinds)+1 {
+		t.Errorf("%+v, %v", anew, err)
+	}
+	if _, err := table.Alive(13); !proc.Gone(err) {
+		t.Errorf("a zombie: %v", err)
+	}
+	if _, err := NewTable(t.TempDir()).Processes(t.Context(), 0); err == nil {
+		t.Error("no error of a /proc without processes")
+	}
+}
+
+// TestTableArgs: arguments that cannot be read in time cost one wait in each pass, and
+// no more than argsReaders readers.
+func TestTableArgs(t *testing.T) {
+	root := t.TempDir()
+	evidencetest.WriteTree(t, root, map[string]string{"9/stat": evidencetest.StatLine(9, "x", 'S', 1, 1), "9/cmdline": "x\x00-id\x00y\x00"})
+	ids := []proc.ID{}
+	for pid := 10; pid < 20; pid++ {
+		evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): evidencetest.StatLine(pid, "shim", 'D', 1, 1)})
+		if err := unix.Mkfifo(filepath.Join(root, fmt.Sprint(pid), "cmdline"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, proc.ID{PID: pid, Start: 1})
+	}
+	table := NewTable(root)
+	if got := table.Args(proc.ID{PID: 9, Start: 1}); proc.ArgValue(got, "id") != "y" {
+		t.Errorf("%q", got)
+	}
+	start := time.Now()
+	for range 3 {
+		for _, id := range ids {
+			if got := table.Args(id); got != nil {
+				t.Errorf("%d: %q", id.PID, got)
+			}
+		}
+	}
+	if took := time.Since(start); took > argsReaders*argsTimeout+2*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	for _, id := range ids[:argsReaders] { // release the readers
+		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(id.PID), "cmdline"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+}
+
+// TestHolder finds this process by a socket that it has open.
+func TestHolder(t *testing.T) {
+	l := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1)
+	table := NewTable("/proc")
+	if pid, err := table.Holder(t.Context(), uint32(l.Inode())); err != nil || pid != os.Getpid() {
+		t.Errorf("%d, %v; want %d", pid, err, os.Getpid())
+	}
+	if pid, err := table.Holder(t.Context(), 1); pid != 0 || !errors.Is(err, ErrGone) && !errors.Is(err, ErrHidden) {
+		t.Errorf("%d, %v of a socket that no process has", pid, err)
+	}
+}
