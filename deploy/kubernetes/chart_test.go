@@ -155,6 +155,8 @@ var everything = []string{
 	"podMonitor.metricRelabelings[0].action=drop", "podMonitor.metricRelabelings[0].regex=go_.*", "podMonitor.metricRelabelings[0].sourceLabels[0]=__name__",
 	"prometheusRule.enabled=true", "prometheusRule.labels.release=stack", "prometheusRule.alertLabels.team=nodes", "prometheusRule.runbookBaseURL=https://wiki.example.org/",
 	"prometheusRule.disabled[0]=PLEGFDsRunningOut",
+	"extraEnv[0].name=PLEGD_LOG_LEVEL", "extraEnv[0].value=debug", "extraVolumes[0].name=x", "extraVolumes[0].emptyDir.medium=Memory",
+	"extraVolumeMounts[0].name=x", "extraVolumeMounts[0].mountPath=/x", "commonLabels.team=nodes", "annotations.owner=me",
 	"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring",
 	"web.auth.enabled=true", "web.auth.config.basic_auth_users.prometheus=$2y$10$abc", "web.nodeAddressOnly=true", "web.port=9990",
 	"kubeletConfig=/var/lib/kubelet/config.yaml", "extraArgs[0]=--log.level=debug", "stateDir=", "controlDir=",
@@ -173,6 +175,12 @@ func TestChartOptions(t *testing.T) {
 		if !slices.Contains(c.Args, arg) {
 			t.Errorf("the arguments %q are without %s", c.Args, arg)
 		}
+	}
+	if c.Env[len(c.Env)-1].Name != "PLEGD_LOG_LEVEL" || c.VolumeMounts[len(c.VolumeMounts)-1].MountPath != "/x" {
+		t.Errorf("the environment is %v, the mounts are %v", c.Env, c.VolumeMounts)
+	}
+	if ds.Labels["team"] != "nodes" || ds.Spec.Template.Labels["team"] != "nodes" || ds.Annotations["owner"] != "me" {
+		t.Errorf("the DaemonSet's labels are %v, its annotations %v", ds.Labels, ds.Annotations)
 	}
 	if c.LivenessProbe.TCPSocket == nil || c.ReadinessProbe.TCPSocket == nil {
 		t.Error("a probe of a port that asks for a password gets 401")
@@ -206,7 +214,7 @@ func TestChartOptions(t *testing.T) {
 			}
 		}
 	}
-	if dashboards != 2 {
+	if dashboards != 3 {
 		t.Errorf("%d dashboards", dashboards)
 	}
 }
@@ -257,20 +265,41 @@ func TestChartRules(t *testing.T) {
 	}
 }
 
+// TestChartMore: objects of types that this module does not have, and a setting of the rules.
+func TestChartMore(t *testing.T) {
+	out, err := helm(t, "template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0", "--set", "openshift.enabled=true,alertmanagerConfig.enabled=true,prometheusRule.enabled=true,prometheusRule.lookback=2m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"kind: SecurityContextConstraints\n", "allowedCapabilities: [SYS_PTRACE]\n", "system:serviceaccount:plegd:plegd\n",
+		"kind: AlertmanagerConfig\n", "groupWait: 20s\n", "- name: on-call\n", "last_over_time(pleg_primary_reason[2m])",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	if strings.Contains(out, "last_over_time(pleg_primary_reason[1m])") {
+		t.Error("the lookback is still 1m")
+	}
+}
+
 // TestChartRefusals: wrong values are refused with a line that names them.
 func TestChartRefusals(t *testing.T) {
 	for set, found := range map[string]string{
-		"runtime.name=docker":                             "/runtime/name",
-		"runtime.nam=containerd":                          "runtime",
-		"runtime.endpoint=run/x.sock":                     "/runtime/endpoint",
-		"podMonitor.interval=1m":                          "/podMonitor/interval",
-		"web.port=0":                                      "/web/port",
-		"podMonitor.endpoint.interval=5s":                 "/podMonitor/endpoint",
-		"image.digest=sha256:abc":                         "/image/digest",
-		"extraArgs[0]=debug":                              "/extraArgs/0",
-		"prometheusRule.runbookBaseURL=wiki":              "/prometheusRule/runbookBaseURL",
-		"web.auth.enabled=true":                           "set web.auth.config or web.auth.existingSecret",
-		"runtime.name=k3s,runtime.endpoint=/run/x/y.sock": "set one of them",
+		"runtime.name=docker":                                "/runtime/name",
+		"runtime.nam=containerd":                             "runtime",
+		"runtime.endpoint=run/x.sock":                        "/runtime/endpoint",
+		"podMonitor.interval=1m":                             "/podMonitor/interval",
+		"web.port=0":                                         "/web/port",
+		"podMonitor.endpoint.interval=5s":                    "/podMonitor/endpoint",
+		"image.digest=sha256:abc":                            "/image/digest",
+		"extraArgs[0]=debug":                                 "/extraArgs/0",
+		"prometheusRule.runbookBaseURL=wiki":                 "/prometheusRule/runbookBaseURL",
+		"networkPolicy.from[0]=x":                            "from",
+		"networkPolicy.enabled=true,networkPolicy.from=null": "networkPolicy.from is empty",
+		"web.auth.enabled=true":                              "set web.auth.config or web.auth.existingSecret",
+		"runtime.name=k3s,runtime.endpoint=/run/x/y.sock":    "set one of them",
 	} {
 		_, err := template(t, set)
 		if err == nil || !strings.Contains(err.Error(), found) && !strings.Contains(err.Error(), strings.ReplaceAll(strings.TrimPrefix(found, "/"), "/", ".")) {
