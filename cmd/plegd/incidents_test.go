@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -105,26 +104,6 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	code, _, errs = plegd(t, "incidents", "--state-dir="+filepath.Join(dir, "nowhere"), "--control-socket="+filepath.Join(dir, "none.sock"))
 	if code != 3 || !strings.Contains(errs, "none.sock") || !strings.Contains(errs, "nowhere") {
 		t.Errorf("with nothing to read: exit %d: %s", code, errs)
-	}
-}
-
-// TestReplaySignals: the timeline names what held, and from when to when.
-func TestReplaySignals(t *testing.T) {
-	_, out, _ := plegd(t, "replay", "--signals", example, "-o", "json")
-	var doc replayDocument
-	if err := health.Unmarshal([]byte(out), &doc); err != nil || len(doc.Signals) == 0 {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for _, s := range doc.Signals {
-		if s.Name == "" || s.To != nil && *s.To <= s.From {
-			t.Errorf("%+v", s)
-		}
-	}
-	if _, text, _ := plegd(t, "replay", "--signals", example); strings.Count(text, doc.Signals[0].Name) == 0 {
-		t.Errorf("%s lacks %s", text, doc.Signals[0].Name)
-	}
-	if _, text, _ := plegd(t, "replay", example); strings.Contains(text, doc.Signals[0].Name+" ") {
-		t.Errorf("signals without --signals: %s", text)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 
 func newReplayCommand() *cobra.Command {
 	var output *string
-	var signals bool
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Judge a recorded incident's facts again and show where the verdict differs",
@@ -23,7 +22,6 @@ func newReplayCommand() *cobra.Command {
 state directory (- for the standard input), and runs the facts of each moment
 through this plegd's classifier.`,
 		Example: `  plegd replay incident.json
-  plegd replay --signals incident.json
   plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,14 +33,10 @@ through this plegd's classifier.`,
 			if judged == 0 {
 				return &exitError{exitUnknown, fmt.Errorf("%s: no moment of it holds facts", args[0])}
 			}
-			var spans []incident.SignalSpan
-			if signals {
-				spans = incident.Signals(one)
-			}
 			if *output == "json" {
-				err = indented(cmd.OutOrStdout(), replayDocument{ID: one.ID, Judged: judged, Different: different, Signals: spans})
+				err = indented(cmd.OutOrStdout(), replayDocument{ID: one.ID, Judged: judged, Different: different})
 			} else {
-				err = writeReplay(cmd.OutOrStdout(), one.ID, different, judged, spans)
+				err = writeReplay(cmd.OutOrStdout(), one.ID, different, judged)
 			}
 			if err == nil && len(different) > 0 {
 				return exit(1)
@@ -51,7 +45,6 @@ through this plegd's classifier.`,
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
-	cmd.Flags().BoolVar(&signals, "signals", false, "print from when to when each signal held, the conditions that the reasons are made from")
 	return cmd
 }
 
@@ -60,20 +53,11 @@ type replayDocument struct {
 	ID        string                `json:"id"`
 	Judged    int                   `json:"judged"`
 	Different []incident.Difference `json:"different"`
-	Signals   []incident.SignalSpan `json:"signals,omitempty"`
 }
 
-// writeReplay prints the timeline of the signals, each moment whose verdict is
-// another now, and a summary.
-func writeReplay(w io.Writer, id string, different []incident.Difference, judged int, spans []incident.SignalSpan) error {
+// writeReplay prints each moment whose verdict differs now, and a summary.
+func writeReplay(w io.Writer, id string, different []incident.Difference, judged int) error {
 	var b strings.Builder
-	for _, s := range spans {
-		end := "end"
-		if s.To != nil {
-			end = fmt.Sprintf("%+.3fs", *s.To)
-		}
-		fmt.Fprintf(&b, "%-30s %+12.3fs to %s\n", s.Name, s.From, end)
-	}
 	for _, d := range different {
 		fmt.Fprintf(&b, "moment %d, +%.3fs\n", d.Index+1, d.Offset)
 		fmt.Fprintf(&b, "  was %s\n", verdictLine(d.Was))

@@ -7,14 +7,13 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Difference is a moment of an incident of which today's classifier says
-// something else.
+// Difference is a moment of an incident that today's classifier judges differently.
 type Difference struct {
 	// Index is the moment's place in the timeline, At and Offset its time.
 	Index  int       `json:"index"`
 	At     time.Time `json:"at"`
 	Offset float64   `json:"offset_seconds"`
-	// Was is what was said, Is what is said today.
+	// Was is the recorded verdict, Is today's.
 	Was *health.Verdict `json:"was"`
 	Is  *health.Verdict `json:"is"`
 }
@@ -45,45 +44,6 @@ func again(m *Moment) *health.Verdict {
 		return nil
 	}
 	return health.Judge(&s.Facts, s.At, known(s.Previous, s.At))
-}
-
-// SignalSpan is a time for which a signal held, as far as the moments of an
-// incident show it.
-type SignalSpan struct {
-	Name string `json:"name"`
-	// From is the offset of the first moment that shows it, To that of the first
-	// later one that does not; nil: it held at the last moment.
-	From float64  `json:"from_seconds"`
-	To   *float64 `json:"to_seconds"`
-}
-
-// Signals judges the facts of each moment again and returns the timeline of their
-// signals, in the order in which these began.
-func Signals(i *Incident) (spans []SignalSpan) {
-	open := map[string]int{} // place in spans
-	for n := range i.Timeline {
-		m := &i.Timeline[n]
-		is := again(m)
-		if is == nil {
-			continue
-		}
-		holds := map[string]bool{}
-		for _, s := range is.Signals {
-			holds[s.Name] = true
-			if _, ok := open[s.Name]; !ok {
-				open[s.Name] = len(spans)
-				spans = append(spans, SignalSpan{Name: s.Name, From: m.Offset})
-			}
-		}
-		for name, at := range open {
-			if !holds[name] {
-				end := m.Offset
-				spans[at].To = &end
-				delete(open, name)
-			}
-		}
-	}
-	return spans
 }
 
 // known returns a verdict as the present classifier could have given it: without
