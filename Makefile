@@ -186,7 +186,7 @@ fleet-dashboards: build ## Open the dashboards over a day of 100, 1,000 and 5,00
 .PHONY: e2e-fleet
 e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus agents to a Prometheus with all rules: make e2e-fleet [NODES=5000] [INTERVAL=60s] (12 GiB of memory)
 	@bash test/e2e/install-deps.sh observe
-	PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run TestRemoteWrite ./test/observe
+	PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run "TestRemoteWrite|TestRollout" ./test/observe
 
 .PHONY: record-incidents
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)

@@ -17,6 +17,15 @@ pack() {
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar -C "$work" -cf - "$1" | gzip -9n >"dist/$2"
 }
 
+# publish DIR: the image and the runbook links of PUBLISHER (owner/repository on GitHub, its
+# images on REGISTRY) in place of the defaults. Empty: the files stay as they are.
+publish() {
+  [ -n "${PUBLISHER:-}" ] || return 0
+  owner=${PUBLISHER%%/*}
+  grep -rlZ -e localhost/plegd -e github.com/plegd/plegd "$1" | xargs -0r sed -i \
+    -e "s#localhost/plegd#${REGISTRY:-ghcr.io}/${owner,,}/plegd#g" -e "s#https://github.com/plegd/plegd/#https://github.com/$PUBLISHER/#g"
+}
+
 for arch in amd64 arm64; do
   dir=plegd-$version.linux-$arch
   install -D -m 755 "build/linux-$arch/plegd" "$work/$dir/plegd"
@@ -29,12 +38,14 @@ done
 mkdir -p "$work/plegd"
 cp -r deploy/helm/plegd/. "$work/plegd"
 sed -i "s/^version: .*/version: $version/; s/^appVersion: .*/appVersion: \"$version\"/" "$work/plegd/Chart.yaml"
+publish "$work/plegd"
 find "$work/plegd" -type f -exec chmod 644 {} +
 pack plegd "plegd-chart-$version.tgz"
 "$HELM" show chart "dist/plegd-chart-$version.tgz" | grep -qx "version: $version" || { echo "make release: helm does not read the chart's version $version" >&2; exit 1; }
 
 mkdir -p "$work/plegd-monitoring-$version"
-cp -r deploy/prometheus deploy/grafana deploy/mixin "$work/plegd-monitoring-$version"
+cp -r deploy/prometheus deploy/alertmanager deploy/grafana deploy/mixin "$work/plegd-monitoring-$version"
+publish "$work/plegd-monitoring-$version"
 find "$work/plegd-monitoring-$version" \( -name '*.go' -o -name 'go.*' \) -delete
 find "$work/plegd-monitoring-$version" -type f -exec chmod 644 {} +
 pack "plegd-monitoring-$version" "plegd-monitoring-$version.tar.gz"

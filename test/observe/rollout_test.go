@@ -1,0 +1,99 @@
+//go:build e2e
+
+package observe
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// rolloutNodes is the size of the fleet in TestRollout, badNodes how many get the bad version.
+const (
+	rolloutNodes = 5000
+	badNodes     = 300
+)
+
+// TestRollout brings a bad runtime version to 300 of 5,000 nodes, one node in two seconds, and
+// wants a real Prometheus to name the version within 3 minutes of the fifth broken node, with
+// the rules evaluated in less than a third of the interval.
+func TestRollout(t *testing.T) {
+	lab.RequirePrograms(t, "prometheus")
+	var began atomic.Int64 // Unix time at which the rollout begins; 0: not yet
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		at := began.Load()
+		updated := n < badNodes && at > 0 && time.Now().Unix() >= at+2*int64(n)
+		_, _ = fmt.Fprint(w, rolloutMetrics(n, updated))
+	}))
+	t.Cleanup(server.Close)
+	address := freeAddress(t)
+	const interval = 15 * time.Second
+	text := scraping(interval, strings.TrimPrefix(server.URL, "http://"), "test", 0, rolloutNodes) + self(address) +
+		"rule_files: [plegd.rules.yml, plegd.recording.yml]\n"
+	base := prometheusAt(t, address, text, rules(t))
+	is(t, base, 3*time.Minute, "the fleet is there", []expectation{{`cluster:plegd_nodes:count{cluster="test"}`, rolloutNodes}})
+
+	start := time.Now()
+	began.Store(start.Unix())
+	fifth := start.Add(8 * time.Second)
+	named := `count(ALERTS{alertname="PLEGFleetCommonCause", alertstate="firing", reason="RuntimeListStall", label="runtime_version", value="2.4.2"})`
+	is(t, base, 4*time.Minute, "the version is named", []expectation{{named, 1}})
+	took := time.Since(fifth)
+	if took > 3*time.Minute {
+		t.Errorf("the version was named %s after the fifth broken node, want 3 min", took.Round(time.Second))
+	}
+	ask := asker(t, base)
+	if n := ask(`count(ALERTS{alertname="PLEGFleetCommonCause"})`); n != 1 {
+		t.Errorf("%v groups are named, want one", n)
+	}
+	rules := ask(`sum(prometheus_rule_group_last_duration_seconds)`)
+	if limit := interval.Seconds() / 3; rules > limit {
+		t.Errorf("the rules take %.2f s, more than %.2f s", rules, limit)
+	}
+	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; all rules take %.2f s of %s, the slowest group %.2f s; %.0f series, %.0f MiB",
+		rolloutNodes, badNodes, took.Round(time.Second), rules, interval, ask(`max(prometheus_rule_group_last_duration_seconds)`),
+		ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
+}
+
+// rolloutMetrics is what the rules read of one node: a node with the new version hangs.
+func rolloutMetrics(n int, updated bool) string {
+	version := "2.4.1"
+	if updated {
+		version = "2.4.2"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "pleg_threshold_seconds 180\npleg_relist_period_seconds 1\npleg_last_seen_age_seconds 0.5\npleg_last_seen_seconds 1700000000\npleg_node_ready_predicted 1\n")
+	fmt.Fprintf(&b, "pleg_node_info{runtime_name=\"containerd\",runtime_version=%q,kernel_version=\"6.1.%d\",os_image=\"Debian %d\",cgroup_version=\"2\",plegd_version=\"0.1.0\"} 1\n", version, n/7%3, 12+n%2)
+	for _, state := range []string{"starting", "healthy", "degraded", "unhealthy"} {
+		value := 0
+		if state == "degraded" && updated || state == "healthy" && !updated {
+			value = 1
+		}
+		fmt.Fprintf(&b, "pleg_verdict{state=%q} %d\n", state, value)
+	}
+	for i := range 4 {
+		fmt.Fprintf(&b, "pleg_running_containers{container_state=\"s%d\"} 30\n", i)
+	}
+	for _, op := range []string{"list_podsandbox", "list_containers", "version", "status"} {
+		fmt.Fprintf(&b, "pleg_runtime_operations_total{operation_type=%q} 100\npleg_runtime_operations_errors_total{operation_type=%q} 0\n", op, op)
+	}
+	for _, le := range []string{".005", ".025", ".1", ".5", "1", "2.5", "5", "10", "30", "60", "120", "180", "+Inf"} {
+		fmt.Fprintf(&b, "pleg_relist_duration_seconds_bucket{le=%q} 100\n", le)
+	}
+	if updated {
+		b.WriteString("pleg_reason{reason=\"RuntimeListStall\",severity=\"critical\"} 1\npleg_primary_reason{reason=\"RuntimeListStall\"} 1\npleg_culprit{kind=\"helper\",id=\"runc\"} 1\n")
+	}
+	return b.String()
+}
