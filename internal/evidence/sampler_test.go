@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,28 +164,30 @@ func TestSourceHangs(t *testing.T) {
 // the sample asks for it.
 func TestSourceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, again := 0, false
-		w := NewWatch(Spec[int]{Name: "test", Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again }, Gather: func(context.Context) (*int, error) {
-			calls++
-			v := calls
+		var (
+			calls atomic.Int64
+			again atomic.Bool
+		)
+		w := NewWatch(Spec[int]{Name: "test", Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
+			v := int(calls.Add(1))
 			return &v, nil
 		}})
 		s, stop := runSampler(t, w)
 		defer stop()
 		expect := func(what string, ticks, n int) {
 			t.Helper()
-			calls = 0
+			calls.Store(0)
 			later(time.Duration(ticks) * tick)
-			if calls != n {
-				t.Errorf("%s: %d samples in %d ticks, want %d", what, calls, ticks, n)
+			if int(calls.Load()) != n {
+				t.Errorf("%s: %d samples in %d ticks, want %d", what, calls.Load(), ticks, n)
 			}
 		}
 		expect("steady", 20, 4)
 		s.Alert(true)
 		expect("alert", 20, 10)
-		again = true
+		again.Store(true)
 		expect("again", 22, 22)
-		again = false
+		again.Store(false)
 		expect("no longer again", 20, 10)
 		s.Alert(false)
 		expect("steady again", 25, 5)
