@@ -89,6 +89,9 @@ func TestPlegdGone(t *testing.T) {
 	if got := b.text("#stale"); !strings.Contains(got, "old") {
 		t.Errorf("it says %q", got)
 	}
+	if got := b.evaluate("document.title + ', ' + document.body.className"); !strings.HasPrefix(got, "no answer - ") || !strings.HasSuffix(got, ", gone") {
+		t.Errorf("the title and the colours are %q", got)
+	}
 	n.startPlegd()
 	n.awaitReason("healthy")
 	b.until("the page continues", func() error { return b.shown("#stale", false) })
@@ -172,11 +175,11 @@ func TestKeyboardAndScreenReader(t *testing.T) {
 		}
 	}
 	// Everything that can be used is reached by Tab, and shows that it was.
-	want := int(b.number(`document.querySelectorAll("a, [tabindex]").length`))
+	want := int(b.number(`document.querySelectorAll("a, button, [tabindex]").length`))
 	seen := map[string]bool{}
 	for range want {
 		b.run(chromedp.KeyEvent("\t"))
-		at := b.evaluate(`(() => { const a = document.activeElement; return a.matches(":focus-visible") && getComputedStyle(a).outlineStyle !== "none" ? a.tagName + " " + (a.getAttribute("href") || a.getAttribute("aria-labelledby")) : "" })()`)
+		at := b.evaluate(`(() => { const a = document.activeElement; return a.matches(":focus-visible") && getComputedStyle(a).outlineStyle !== "none" ? a.tagName + " " + (a.getAttribute("href") || a.getAttribute("aria-labelledby") || a.getAttribute("aria-label")) : "" })()`)
 		if at == "" || strings.HasPrefix(at, "BODY") {
 			t.Fatalf("after %d of %d the focus is nowhere", len(seen), want)
 		}

@@ -6,6 +6,13 @@
   const period = 2000, patience = 10000;
   const stale = document.getElementById("stale");
   let good = Date.now();
+  document.documentElement.classList.add("js");
+  document.addEventListener("click", (e) => {
+    if (e.target.className !== "copy") return;
+    const command = e.target.previousElementSibling;
+    getSelection().selectAllChildren(command); // without TLS there is no clipboard
+    navigator.clipboard?.writeText(command.textContent);
+  });
 
   // morph makes the node a like b, and touches only what differs.
   const morph = (a, b) => {
@@ -50,6 +57,8 @@
     } catch {
       stale.textContent = "plegd has not answered for " + Math.round((Date.now() - good) / 1000) + " s: what is below is old.";
       stale.hidden = false;
+      document.body.className = "gone";
+      if (!document.title.startsWith("no answer")) document.title = "no answer - " + document.title;
     }
     setTimeout(update, period);
   };

@@ -298,3 +298,19 @@ func TestChainOnPage(t *testing.T) {
 		t.Errorf("a chain that ends early:\n%s", source)
 	}
 }
+
+// TestBarMeasuresTheDecidingRule: the one that fails first.
+func TestBarMeasuresTheDecidingRule(t *testing.T) {
+	s, left := viewtest.Healthy(), 12*time.Second
+	for good, want := range map[time.Duration]string{3 * time.Second: "successful relist", 18 * time.Second: "good status check"} {
+		s.Facts.Status.LastGood = viewtest.Ago(good)
+		s.RulesFailIn = &left
+		s.LastSeenAge = s.Threshold - left
+		if want != "successful relist" {
+			s.LastSeenAge = time.Second
+		}
+		if c := newPageClock(&s); c.What != want {
+			t.Errorf("the bar measures the last %s, want the last %s", c.What, want)
+		}
+	}
+}

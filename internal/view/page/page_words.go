@@ -25,12 +25,36 @@ func headline(s *health.Snapshot) string {
 // is, or that nothing points to NotReady.
 type pageClock struct {
 	Big, Small string
-	// High is the age of the last seen from which on it is worth a colour.
-	High float64
+	// Age is that of what the deciding rule watches, What its name, Limit the
+	// rule's limit; High is the age in seconds from which it has a colour.
+	Age, Limit time.Duration
+	What       string
+	High       float64
+}
+
+// statusLimit is the age of the runtime's last good status at which the kubelet
+// stops managing pods (runtimeState's baseRuntimeSyncThreshold).
+const statusLimit = 30 * time.Second
+
+// decidingRule sets what the bar measures: the rule that fails first.
+func (c *pageClock) decidingRule(s *health.Snapshot) {
+	if s.LastSeen.IsZero() {
+		return
+	}
+	c.Age, c.Limit, c.What = s.LastSeenAge, s.Threshold, "successful relist"
+	if good := s.Facts.Status.LastGood; s.RulesFailIn != nil && !good.IsZero() {
+		age := s.Age(good)
+		off := func(left time.Duration) time.Duration { return (max(0, left) - *s.RulesFailIn).Abs() }
+		if off(statusLimit-age) < off(c.Limit-c.Age) {
+			c.Age, c.Limit, c.What = age, statusLimit, "good status check"
+		}
+	}
+	c.High = c.Limit.Seconds() / 6
 }
 
 func newPageClock(s *health.Snapshot) pageClock {
-	c := pageClock{High: s.Threshold.Seconds() / 6}
+	var c pageClock
+	c.decidingRule(s)
 	rules := view.Rules(s)
 	switch left := s.NotReadyIn; {
 	case !s.NodeReady && s.State == health.StateStarting:
@@ -86,6 +110,9 @@ type stepPart struct {
 func stepParts(s string) []stepPart {
 	var out []stepPart
 	for i, part := range strings.Split(s, "`") {
+		if i > 0 && i%2 == 0 { // after a command, which has a line of its own
+			part = strings.TrimLeft(part, ":,; ")
+		}
 		if part != "" {
 			out = append(out, stepPart{Text: part, Code: i%2 == 1})
 		}
