@@ -66,7 +66,6 @@ func NewRegistry(o Options) (*Registry, error) {
 			ProcFS: o.ProcFS, Table: table, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer,
 			Held: r.process.PID, Moved: o.Moved,
 		}),
-		NewConnections(table, o.Path),
 		r.process,
 		NewChildren(ChildrenOptions{
 			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.process.PID, Socket: shimAddress, Changes: o.Changes,

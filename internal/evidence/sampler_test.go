@@ -271,7 +271,7 @@ func TestRegistryNames(t *testing.T) {
 		}
 		names[s.String()] = true
 	}
-	if len(names) != 12 || r.PID() != 0 {
+	if len(names) != 11 || r.PID() != 0 {
 		t.Errorf("%d sources, pid %d", len(names), r.PID())
 	}
 	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: kubelet.Options{HealthzURL: "nonsense"}}); err == nil {

@@ -1,11 +1,7 @@
 package evidence
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -26,67 +21,23 @@ const (
 
 // childSees is what a child without privilege reports.
 type childSees struct {
-	UID            int
-	Queue          *health.Queue
-	QueueErr       string
-	Connections    *health.Connections
-	ConnectionsErr string
+	UID      int
+	Queue    *health.Queue
+	QueueErr string
 }
 
 // TestSockDiagChild is no test: it is what the child processes run.
 func TestSockDiagChild(t *testing.T) {
 	path := os.Getenv(childPathEnv)
 	switch os.Getenv(childEnv) {
-	case "client":
-		// Connects, says so, and reads nothing before it is told to.
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("connected")
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		_, _ = io.Copy(io.Discard, c)
 	case "look":
 		out := childSees{UID: os.Getuid()}
 		var err error
 		if out.Queue, err = newQueueSource(at(path)).gather(t.Context()); err != nil {
 			out.QueueErr = err.Error()
 		}
-		c := newConnectionsSource(node.NewTable("/proc"), at(path))
-		_, _ = c.gather(t.Context())
-		c.rest = time.Time{}
-		if out.Connections, err = c.gather(t.Context()); err != nil {
-			out.ConnectionsErr = err.Error()
-		}
 		_ = json.NewEncoder(os.Stdout).Encode(out)
 	}
-}
-
-// startClient starts a process that connects to path and does not read until
-// the returned function is called.
-func startClient(t *testing.T, path string) (pid int, read func()) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestSockDiagChild$")
-	cmd.Env = append(os.Environ(), childEnv+"=client", childPathEnv+"="+path)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "connected\n" {
-		t.Fatalf("the child says %q, %v", line, err)
-	}
-	return cmd.Process.Pid, func() { _, _ = io.WriteString(in, "\n") }
 }
 
 // lookUnprivileged tells what a process of uid 65534 sees of path.
@@ -118,4 +69,13 @@ func lookUnprivileged(t *testing.T, path string) childSees {
 		t.Fatalf("%v: %s", err, b)
 	}
 	return out
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("not within 10 s")
+		}
+	}
 }

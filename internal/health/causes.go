@@ -87,10 +87,6 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 		if e.Children != nil && len(e.Children.Old) > 0 {
 			return e.Children.Old[0].PID, KindHelper
 		}
-	case EventSubscriberStuck:
-		if e.Connections != nil && len(e.Connections.Stuck) > 0 {
-			return e.Connections.Stuck[0].PID, KindProcess
-		}
 	case KubeletStalled:
 		if e.KubeletProcess != nil {
 			return e.KubeletProcess.PID, KindProcess

@@ -9,15 +9,14 @@ type Evidence struct {
 	// Sources is the state of each source by name.
 	Sources map[string]Source `json:"sources,omitempty"`
 
-	Queue       *Queue       `json:"queue,omitzero"`
-	Listener    *Listener    `json:"listener,omitzero"`
-	Connections *Connections `json:"connections,omitzero"`
-	Process     *Process     `json:"process,omitzero"`
-	Children    *Children    `json:"children,omitzero"`
-	Cgroup      *Cgroup      `json:"cgroup,omitzero"`
-	Storage     *Storage     `json:"storage,omitzero"`
-	Node        *Node        `json:"node,omitzero"`
-	Kubelet     *Kubelet     `json:"kubelet,omitzero"`
+	Queue    *Queue    `json:"queue,omitzero"`
+	Listener *Listener `json:"listener,omitzero"`
+	Process  *Process  `json:"process,omitzero"`
+	Children *Children `json:"children,omitzero"`
+	Cgroup   *Cgroup   `json:"cgroup,omitzero"`
+	Storage  *Storage  `json:"storage,omitzero"`
+	Node     *Node     `json:"node,omitzero"`
+	Kubelet  *Kubelet  `json:"kubelet,omitzero"`
 	// KubeletProcess is the node's kubelet where its process is seen.
 	KubeletProcess *KubeletProcess `json:"kubelet_process,omitzero"`
 	Docker         *Docker         `json:"docker,omitzero"`
@@ -81,37 +80,6 @@ type Listener struct {
 	// OtherMounts is true where the path's file is there for that process and not
 	// for plegd: it is missing in plegd's own mounts, as in a pod without the volume.
 	OtherMounts bool `json:"other_mounts,omitzero"`
-}
-
-// Connections are the accepted connections of the runtime's socket, by
-// sock_diag.
-type Connections struct {
-	At time.Time `json:"at,omitzero"`
-	// Accepted is their number.
-	Accepted int `json:"accepted"`
-	// Unread counts those with bytes that the runtime has yet to read,
-	// UnreadBytes these bytes, UnreadSince since when there have been any in
-	// every sample.
-	Unread      int       `json:"unread,omitzero"`
-	UnreadBytes int       `json:"unread_bytes,omitzero"`
-	UnreadSince time.Time `json:"unread_since,omitzero"`
-	// Stuck are the clients that do not read what the runtime has sent them: it
-	// has unsent bytes, they have unread ones, and neither moves.
-	Stuck []StuckClient `json:"stuck,omitempty"`
-}
-
-// StuckClient is a client of the runtime that does not read.
-type StuckClient struct {
-	// PID is the process that holds the client's end, 0 when it is not
-	// known; Comm its name, State its first thread's state.
-	PID   int    `json:"pid,omitzero"`
-	Comm  string `json:"comm,omitzero"`
-	State string `json:"state,omitzero"`
-	// UnsentBytes wait at the runtime's end, UnreadBytes at the client's.
-	UnsentBytes int `json:"unsent_bytes"`
-	UnreadBytes int `json:"unread_bytes"`
-	// Since is when neither number has moved since.
-	Since time.Time `json:"since,omitzero"`
 }
 
 // Process is the runtime's process: the one behind the held connection. Where no

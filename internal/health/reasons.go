@@ -60,8 +60,7 @@ const (
 	KubeletStalled = "KubeletStalled"
 	KubeletDown    = "KubeletDown"
 
-	EventSubscriberStuck = "EventSubscriberStuck"
-	EventStreamBroken    = "EventStreamBroken"
+	EventStreamBroken = "EventStreamBroken"
 
 	RelistLoopStalled = "RelistLoopStalled"
 	Unknown           = "Unknown"

@@ -6,10 +6,6 @@ import (
 )
 
 const (
-	// subscriberStuck is how long a client of the runtime must not have read,
-	// subscriberStopped one that is stopped, and cannot.
-	subscriberStuck   = 8 * time.Second
-	subscriberStopped = 2 * time.Second
 	// kubeletFails is how long the kubelet must have failed while the runtime
 	// was good, kubeletGone how long nobody must have listened.
 	kubeletFails = 10 * time.Second
@@ -25,45 +21,6 @@ const (
 
 // otherReasons speak of the runtime's other clients, the kubelet among them.
 var otherReasons = []Reason{
-	{
-		ID: EventSubscriberStuck, Severity: SeverityCritical,
-		Meaning: "A client of the runtime does not read its event stream, and holds up the whole node: relists look perfect while no pod can start or stop.",
-		Needs:   "the runtime has unsent bytes for a client that has unread ones, and neither moves.",
-		Thresholds: []Threshold{
-			{"has not read for %s", subscriberStuck},
-			{"for %s where the client is stopped", subscriberStopped},
-		},
-		For:      subscriberCanBlock,
-		Outranks: append([]string{RuntimeHelperStuck, PodStartsFailing}, load...),
-		Next:     "Continue or end the client named in the evidence; the runtime continues at once.",
-		Steps: []string{
-			"`ps -o pid,stat,args -p {client}`: T is stopped; `kill -CONT {client}`, or end it.",
-			"Every pod start and stop waits for it; Version, Status and the lists do not. containerd 1.7 drops the events and blocks nobody, 1.6 has no events.",
-		},
-		Restart: HelpsMaybe, RestartNote: "It cuts the client off, until that subscribes again.",
-		match: func(w *view) []string {
-			c := w.f.Evidence.Connections
-			if c == nil {
-				return nil
-			}
-			var out []string
-			for _, s := range c.Stuck {
-				least := subscriberStuck
-				if s.State == "T" {
-					least = subscriberStopped
-				}
-				if w.age(s.Since) < least {
-					continue
-				}
-				who := "an unidentified client"
-				if s.PID != 0 {
-					who = fmt.Sprintf("pid %d (%s), %s,", s.PID, s.Comm, stateText(s.State))
-				}
-				out = append(out, fmt.Sprintf("%s has not read for %s: %d bytes wait for it", who, short(w.age(s.Since)), s.UnreadBytes))
-			}
-			return out
-		},
-	},
 	{
 		ID: KubeletStalled, Severity: SeverityCritical,
 		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",

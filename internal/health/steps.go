@@ -29,7 +29,6 @@ const (
 
 	wordShim   = "{shim}" // the process that the reason is about, of that kind
 	wordHelper = "{helper}"
-	wordClient = "{client}"
 )
 
 // stacksStep is a step of every reason whose process may hang in itself.
@@ -40,7 +39,7 @@ const stacksStep = "`kill -USR1 {stacks}`: it continues, and writes its goroutin
 var subjectWords = []struct {
 	word, reason string
 	kind         LinkKind
-}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordClient, EventSubscriberStuck, KindClient}, {wordOther, RuntimeSocketTakenOver, ""}}
+}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordOther, RuntimeSocketTakenOver, ""}}
 
 // usualUnits are the units of runtimes by the names that they give themselves,
 // for a runtime whose cgroup names none.
@@ -51,7 +50,7 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 var genericWords = []string{
 	wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"), wordCgroup, "/CGROUP",
 	wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
-	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID", wordClient, "PID",
+	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID",
 }
 
 var genericSteps = strings.NewReplacer(genericWords...)
@@ -76,7 +75,7 @@ func (r *Reason) pageWords() string {
 		{wordCgroup, "/CGROUP its cgroup"}, {wordOther, "OTHER is the process that the path leads to"}, {wordHolder, "HOLDER is the process that holds the lock"},
 		{wordBlocked, "PID and TID are the thread that waits"}, {wordStacks, "DAEMON is the runtime's process, behind cri-dockerd that of dockerd"},
 		{wordStorage, "DIRECTORY is the runtime's directory that the evidence names"},
-		{wordShim, "PID is the shim's process"}, {wordHelper, "PID is the helper's process"}, {wordClient, "PID is the client's process"},
+		{wordShim, "PID is the shim's process"}, {wordHelper, "PID is the helper's process"},
 		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
 	} {
 		if strings.Contains(text, w.word) && (w.word != wordCrictl || !strings.Contains(text, wordSocket)) {

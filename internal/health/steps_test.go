@@ -49,10 +49,9 @@ func TestStepsOfAChain(t *testing.T) {
 // TestStepsOfASubject: without a chain the pid is that of the reason's subject.
 func TestStepsOfASubject(t *testing.T) {
 	f := Facts{Evidence: Evidence{
-		Children:    &Children{Stuck: []Child{{PID: 11}}, Old: []Child{{PID: 12}}},
-		Connections: &Connections{Stuck: []StuckClient{{PID: 13}}},
+		Children: &Children{Stuck: []Child{{PID: 11}}, Old: []Child{{PID: 12}}},
 	}}
-	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`", EventSubscriberStuck: "-p 13`"} {
+	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`"} {
 		if got := Steps(&f, &Verdict{Reason: reason})[0]; !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", reason, got, want)
 		}

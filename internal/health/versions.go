@@ -25,13 +25,12 @@ type Versions struct {
 // The ranges in which the tried versions of containerd differ: 1.6.20, 1.7.24,
 // 2.1.9 and 2.4.2.
 var (
-	containerd16       = Versions{Runtime: runtimeContainerd, Before: "1.7"}
-	containerd17       = Versions{Runtime: runtimeContainerd, From: "1.7", Before: "2.0"}
-	containerdFrom17   = Versions{Runtime: runtimeContainerd, From: "1.7"}
-	containerdFrom20   = Versions{Runtime: runtimeContainerd, From: "2.0"}
-	crioAll            = Versions{Runtime: runtimeCRIO}
-	statusNeedsFile    = []Versions{containerdFrom17}
-	subscriberCanBlock = []Versions{containerdFrom20}
+	containerd16     = Versions{Runtime: runtimeContainerd, Before: "1.7"}
+	containerd17     = Versions{Runtime: runtimeContainerd, From: "1.7", Before: "2.0"}
+	containerdFrom17 = Versions{Runtime: runtimeContainerd, From: "1.7"}
+	containerdFrom20 = Versions{Runtime: runtimeContainerd, From: "2.0"}
+	crioAll          = Versions{Runtime: runtimeCRIO}
+	statusNeedsFile  = []Versions{containerdFrom17}
 )
 
 // includes reports whether the runtime's name and version are in the range. A

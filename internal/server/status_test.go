@@ -45,7 +45,7 @@ func TestUnknownIsAbsent(t *testing.T) {
 	}
 	for _, key := range []string{
 		"last_seen", "last_seen_age_seconds", "modelled_last_seen", "modelled_last_seen_age_seconds", "not_ready_in_seconds",
-		"in_flight", "last", "last_good", "runtime_ready", "pods", "queue", "connections", "process", "children", "cgroup", "docker", "previous",
+		"in_flight", "last", "last_good", "runtime_ready", "pods", "queue", "process", "children", "cgroup", "docker", "previous",
 	} {
 		if strings.Contains(string(b), `"`+key+`"`) {
 			t.Errorf("%s is there:\n%s", key, b)

@@ -31,7 +31,6 @@ func EvidenceRows(s *health.Snapshot) []EvidenceRow {
 	var rows []EvidenceRow
 	for _, r := range []EvidenceRow{
 		{"Process", process(s)},
-		{"Clients", clients(s)},
 		{"Helpers", helpers(s)},
 		{"Docker", docker(s)},
 		{"Healthz", healthz(s)},
@@ -110,24 +109,6 @@ func live(p *health.Process) []string {
 		parts = append(parts, "threads "+strings.Join(threads, ", "))
 	}
 	return parts
-}
-
-// clients names the clients that do not read; empty while all do.
-func clients(s *health.Snapshot) string {
-	c := s.Facts.Evidence.Connections
-	if c == nil {
-		return ""
-	}
-	var parts []string
-	for _, client := range c.Stuck {
-		who := "an unidentified client"
-		if client.PID > 0 {
-			who = fmt.Sprintf("pid %d %s (%s)", client.PID, Say(client.Comm), Say(client.State))
-		}
-		parts = append(parts, fmt.Sprintf("%s has not read %s: %s unread, %s unsent",
-			who, For(s, client.Since), Bytes(client.UnreadBytes), Bytes(client.UnsentBytes)))
-	}
-	return strings.Join(parts, "; ")
 }
 
 // helpers names the shims and helpers that are stuck; empty while none is.

@@ -55,9 +55,6 @@ func TestEvidenceRows(t *testing.T) {
 				Containerd: &health.DockerProcess{Socket: "/run/c.sock", Queue: &health.Queue{}, Process: &health.Process{PID: 42, Comm: "containerd"}},
 			}
 		}, "Docker", "failed at rpc: timeout, 3 in a row, 1.0s ago; pid 41 dockerd; fds 256 of 256; queue 2 of 4096; pid 42 containerd is gone; nobody listens on /run/c.sock"},
-		{"an unidentified client", func(e *health.Evidence) {
-			e.Connections.Stuck = []health.StuckClient{{Since: viewtest.Ago(9 * time.Second)}}
-		}, "Clients", "an unidentified client has not read for 9.0s: 0 B unread, 0 B unsent"},
 		{"all sources up", func(*health.Evidence) {}, "Missing", ""},
 		{"two down", func(e *health.Evidence) {
 			e.Sources["queue"], e.Sources["node"] = health.Source{Err: "b", Kept: true}, health.Source{Err: "a"}

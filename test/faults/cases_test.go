@@ -254,16 +254,6 @@ var matrix = []fault{
 		},
 	},
 	{
-		// The table counts from the moment from which no pod could start.
-		name: "event subscriber stopped", on: []string{"containerd 2."}, why: "a stopped subscriber holds up nobody",
-		want: health.EventSubscriberStuck, goal: 8 * time.Second,
-		prepare: func(b *bench) { b.subscriber = lab.NewSubscriber(b.t, b.socket) },
-		// Containers come and go until there are events enough.
-		onTheWay: []string{health.ChangeBurst},
-		evidence: func(b *bench) string { return fmt.Sprintf("pid %d ", b.subscriber.Pid()) },
-		inject:   stopSubscriber,
-	},
-	{
 		name: "inspections hang, pods change", want: health.PodInspectionStall, goal: 5 * time.Second,
 		simulate: []string{"--pods=20", "--churn=0.2"},
 		// So long has the relist taken that has just ended.
@@ -349,32 +339,6 @@ func oneTooHeavy(b *bench) func() {
 	c := b.pods[1].CreateHeavyContainer(6_000_000)
 	b.injected = time.Now() // CRI-O takes seconds to create it
 	return c.Remove
-}
-
-// stopSubscriber stops a subscriber of the runtime's events, and makes so many
-// of them that the runtime waits for it.
-func stopSubscriber(b *bench) (fix func()) {
-	b.subscriber.Freeze()
-	change := func() chan struct{} {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b.pods[0].CreateContainer("brief").Remove()
-		}()
-		return done
-	}
-	for {
-		b.injected = time.Now()
-		done := change()
-		select {
-		case <-done:
-		case <-time.After(2 * time.Second):
-			return func() {
-				b.subscriber.Thaw()
-				<-done
-			}
-		}
-	}
 }
 
 // installPlugin gives containerd a network plugin that hangs when it is asked

@@ -108,8 +108,6 @@ type bench struct {
 	// flags are plegd's, beside those of the fault; files as in PlegdOptions.
 	flags []string
 	files map[string]string
-	// subscriber listens to the runtime's events.
-	subscriber *lab.Subscriber
 	// second is another runtime, impostor the pid of a program that is none.
 	second   *lab.Containerd
 	impostor int

@@ -120,10 +120,6 @@ var stepsOf = []steps{
 		{holds: "ps -a -q --state", want: "0"},
 		{holds: "pods -q --state", want: "0"},
 	}},
-	{health.EventSubscriberStuck, "event subscriber stopped", []pasted{
-		{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.subscriber.Pid()) }},
-		{holds: "kill -CONT", repairs: true},
-	}},
 	{health.Unknown, "ListContainers fails", []pasted{{holds: "plegd status", want: "no such bucket", status: -1}}},
 }
 

@@ -76,7 +76,6 @@ func TestStatusTextHostile(t *testing.T) {
 	}
 	e := &f.Evidence
 	e.Process.Comm, e.Process.Lock = evil, &health.LockWait{HolderComm: evil, File: strings.Repeat(evil, 1000)}
-	e.Connections.Stuck[0].Comm, e.Connections.Stuck[0].State = evil, evil
 	e.Children.Stuck[0].Comm, e.Children.Stuck[0].State, e.Children.Old[0].Comm = evil, evil, evil
 	e.Kubelet.OK, e.Kubelet.Detail = false, strings.Repeat(evil, 1000)
 	e.Docker = &health.Docker{

@@ -145,7 +145,6 @@ func fakeEvidence() health.Evidence {
 			At: Ago(400 * time.Millisecond), Inode: 41, PID: 812, Comm: "containerd", Command: "/usr/bin/containerd", Unit: "containerd.service",
 			Since: Ago(76 * time.Hour),
 		},
-		Connections: &health.Connections{At: Ago(3 * time.Second), Accepted: 9},
 		Process: &health.Process{
 			At: Ago(700 * time.Millisecond), PID: 812, Comm: "containerd", Command: "/usr/bin/containerd", Unit: "containerd.service", Alive: true, Start: Ago(76 * time.Hour),
 			OpenFDs: 1263, MaxFDs: 1 << 20, Threads: map[string]int{"S": 15}, CPU: 0.021, Delay: 0.0004, RestartsTotal: 1,
@@ -161,7 +160,7 @@ func fakeEvidence() health.Evidence {
 		},
 		Kubelet: &health.Kubelet{At: Ago(4 * time.Second), Seen: true, OK: true, LastSeen: Ago(4250 * time.Millisecond)},
 	}
-	for _, name := range []string{"dial", "queue", "connections", "process", "children", "cgroup", "node", "kubelet", "state"} {
+	for _, name := range []string{"dial", "queue", "process", "children", "cgroup", "node", "kubelet", "state"} {
 		e.Sources[name] = health.Source{Up: true, At: Ago(time.Second), Duration: 210 * time.Microsecond}
 	}
 	for _, name := range []string{"web", "control"} { // nothing is asked there
@@ -200,9 +199,6 @@ func Degraded() health.Snapshot {
 		{PID: 4711, Comm: "containerd-shim", State: "T", Since: Ago(6*time.Minute + 2*time.Second), Sandbox: SandboxID},
 	}
 	s.Facts.Evidence.Children.Old = []health.Child{{PID: 5012, Comm: "runc", State: "S", Since: Ago(5 * time.Minute)}}
-	s.Facts.Evidence.Connections.Stuck = []health.StuckClient{
-		{PID: 3301, Comm: "crictl", State: "T", UnsentBytes: 204_800, UnreadBytes: 67_200, Since: Ago(2 * time.Second)},
-	}
 	left, latest := 41*time.Second, 52*time.Second
 	s.Verdict = health.Verdict{
 		State: health.StateDegraded, Reason: "PodInspectionStall", RunnerUp: "ShimStuck",
@@ -263,8 +259,7 @@ func Unhealthy() health.Snapshot {
 	e.Cgroup.Throttled, e.Cgroup.PIDsMax = 0.25, 4096
 	e.Node.CPUSome, e.Node.IOSome, e.Node.IOFull = 12, 61, 48
 	e.Kubelet = &health.Kubelet{At: Ago(4 * time.Second), Seen: true, Detail: "syncloop failed", FailedSince: Ago(9 * time.Second), LastSeen: Ago(began)}
-	e.Connections = nil
-	e.Sources["connections"] = health.Source{At: Ago(3 * time.Second), Duration: time.Millisecond, Err: "reading sock_diag: operation not permitted"}
+	e.Sources["queue"] = health.Source{At: Ago(3 * time.Second), Duration: time.Millisecond, Err: "reading sock_diag: operation not permitted"}
 	s.Verdict = health.Verdict{
 		State: health.StateUnhealthy, Reason: "RuntimeUnresponsive",
 		LastSeen: r.LastSeen, LastSeenAge: began, ModelledLastSeen: Ago(began + 200*time.Millisecond), ModelledAge: began + 200*time.Millisecond,
