@@ -110,8 +110,8 @@ func diagnose(ctx context.Context, cfg daemon.Config, timeout time.Duration) (*h
 	defer cancel()
 	if cfg.ControlSocket != "" {
 		doc, err := server.FetchStatus(ctx, cfg.ControlSocket)
-		another := cfg.Given != nil && cfg.Given("runtime-endpoint") && (err != nil || !sameSocket(doc, cfg.RuntimeEndpoint))
-		if !another && (err == nil || !errors.Is(err, server.ErrNoDaemon)) {
+		another := cfg.Given != nil && cfg.Given("runtime-endpoint") && err == nil && !sameSocket(doc, cfg.RuntimeEndpoint)
+		if !another && !errors.Is(err, server.ErrNoDaemon) {
 			return doc, err
 		}
 	}
