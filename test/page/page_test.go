@@ -40,7 +40,7 @@ func TestFaultAndBack(t *testing.T) {
 
 	n.failpoints("ListContainers=hang")
 	b.await("h1", listStall)
-	if text := b.text("#facts"); !strings.Contains(text, "list_containers unanswered") || !strings.Contains(text, "goroutine stacks") {
+	if text := b.text("#facts"); !strings.Contains(text, "list_containers unanswered") || !strings.Contains(text, "Look for a shim or a runc") {
 		t.Errorf("neither the evidence nor what to do is on the page:\n%s", text)
 	}
 	if got := b.text("#spoken"); got != "degraded: "+listStall {
