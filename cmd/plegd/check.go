@@ -146,6 +146,8 @@ func exitCode(d *health.Snapshot) int {
 		return exitDegraded
 	case health.StateUnhealthy:
 		return exitUnhealthy
+	case health.StateUnknown:
+		return exitUnknown
 	}
 	if d.Reason != "" && d.Reason != health.Starting {
 		return exitDegraded

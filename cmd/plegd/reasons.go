@@ -65,7 +65,7 @@ type reasonDocument struct {
 	Meaning    string            `json:"meaning"`
 	Evidence   string            `json:"evidence"`
 	Thresholds []string          `json:"thresholds"`
-	Outranks   []string          `json:"outranks"`
+	Layer      health.Layer      `json:"layer"`
 	Next       string            `json:"next"`
 	Steps      []string          `json:"steps"`
 	// RestartHelps is yes, no or maybe; Restart says it in a sentence.
@@ -87,7 +87,7 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 		}
 		out = append(out, reasonDocument{
 			ID: r.ID, Severities: r.Severities(), Meaning: r.Meaning, Evidence: r.Needs, Thresholds: thresholds,
-			Outranks: append([]string{}, r.Outranks...), Next: health.Generic(r.Next), Steps: steps,
+			Layer: r.Layer, Next: health.Generic(r.Next), Steps: steps,
 			RestartHelps: r.Restart, Restart: r.RestartAnswer(), Runbook: r.Runbook(),
 		})
 	}

@@ -109,8 +109,5 @@ func verdictLine(v *health.Verdict) string {
 	if len(also) > 0 {
 		line += ", also " + strings.Join(also, ", ")
 	}
-	if v.RunnerUp != "" {
-		line += ", runner-up " + v.RunnerUp
-	}
 	return plain.Text(line)
 }

@@ -130,6 +130,7 @@ func TestFallBackAndReturn(t *testing.T) {
 		if !e.InUse || e.FellBack || e.Failures != 0 || e.Phase != "streaming" || back.Facts.Config.RelistPeriod != 300*time.Second || back.Verdict.Threshold != 10*time.Minute {
 			t.Errorf("the stream holds again: %s %+v", back.Facts.Config.RelistPeriod, *e)
 		}
+		back = w.at(time.Since(w.t0) + 4*time.Second)
 		if back.Verdict.State != health.StateHealthy {
 			t.Errorf("back: %s, %q", back.Verdict.State, back.Verdict.Reason)
 		}

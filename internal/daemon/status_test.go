@@ -34,7 +34,7 @@ func TestConditionTrueAgain(t *testing.T) {
 		w.rt.SetCondition("NetworkReady", false, "R", "M")
 		w.expect(31500*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 31 * time.Second, 0, notReady})
 		w.rt.SetCondition("NetworkReady", true, "", "")
-		w.expect(32800*time.Millisecond, well.seen(32*time.Second))
+		w.expect(36*time.Second, well.seen(36*time.Second))
 	})
 }
 

@@ -45,12 +45,6 @@ const containerStalledAfter = 5 * time.Second
 // busServices are the names of the processes without which systemd makes no cgroup.
 var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbus-broker-lau": true, "systemd": true}
 
-// symptoms are the reasons that say which call hangs, and not why.
-var symptoms = []string{RuntimeListStall, PodInspectionStall}
-
-// suffered are the reasons that say what the kubelet suffers, the first one first.
-var suffered = []string{RuntimeUnresponsive, RuntimeListStall, PodInspectionStall}
-
 // Subject returns the process that a reason is about, from which a chain of waiting
 // is followed while no call hangs; 0 where there is none or it is not known.
 func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
@@ -167,6 +161,21 @@ func (w *view) chainCause() string {
 	return ""
 }
 
+// chainSymptom returns the reason that says which call the chain begins with: it says
+// what hangs, and not why.
+func (w *view) chainSymptom() string {
+	c := w.chain()
+	switch {
+	case c == nil || len(c.Links) == 0:
+		return ""
+	case c.Links[0].isList():
+		return RuntimeListStall
+	case c.Links[0].isInspection():
+		return PodInspectionStall
+	}
+	return ""
+}
+
 // chainEvidence is the chain as the evidence of the reason that it proves; nil for
 // other reasons. It names no pod: what is said of a container is that it is one.
 func (w *view) chainEvidence(id string) []string {
@@ -230,7 +239,7 @@ func (w *view) chainNext(id string) string {
 	if culprit == nil || !w.isAbout(c, id) {
 		return ""
 	}
-	behindMount := c.Link(KindMount) != nil && slices.Contains(symptoms, id)
+	behindMount := c.Link(KindMount) != nil && id == w.chainSymptom()
 	if c.Links[0].Kind == KindCall && w.chainCause() != id && !behindMount {
 		return ""
 	}
@@ -253,11 +262,10 @@ func (w *view) restartRisk(id string) string {
 // chainReasons are those that only a chain of waiting proves.
 var chainReasons = []Reason{
 	{
-		ID: SystemBusStalled, Severity: SeverityCritical,
-		Meaning:  "systemd or dbus-daemon does not answer, and runc waits for it: no container can be started or changed.",
-		Needs:    "a call hangs, a helper of the runtime is what it waits for, and the helper waits for systemd or dbus-daemon.",
-		Outranks: slices.Concat([]string{RuntimeHelperStuck, ShimStuck, PodInspectionStall, PodInspectionFailing}, load),
-		Next:     "Get systemd or dbus-daemon to answer; a restart of the runtime does not help.",
+		ID: SystemBusStalled, Layer: LayerPods, Severity: SeverityCritical,
+		Meaning: "systemd or dbus-daemon does not answer, and runc waits for it: no container can be started or changed.",
+		Needs:   "a call hangs, a helper of the runtime is what it waits for, and the helper waits for systemd or dbus-daemon.",
+		Next:    "Get systemd or dbus-daemon to answer; a restart of the runtime does not help.",
 		Steps: []string{
 			"`busctl status` hangs as long as the bus does.",
 			"`ps -o pid,stat,wchan:32,etime,args -C dbus-daemon`: T is stopped (`kill -CONT PID`), D waits for the disk.",
@@ -268,7 +276,7 @@ var chainReasons = []Reason{
 		next:  func(w *view) string { return w.chainNext(SystemBusStalled) },
 	},
 	{
-		ID: ContainerStalled, Severity: SeverityCritical,
+		ID: ContainerStalled, Layer: LayerPods, Severity: SeverityCritical,
 		Meaning: "One container's lock holds up a list: the container is known, the process that holds it is not.",
 		Needs:   "a list hangs, others are answered, the status of one known container alone hangs too, and its shim shows no cause.",
 		Thresholds: []Threshold{
@@ -280,8 +288,7 @@ var chainReasons = []Reason{
 			stacksStep,
 			"`systemctl restart {unit}` releases a lock that is held inside the runtime.",
 		},
-		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
-		Restart:  HelpsMaybe, RestartNote: "It releases a lock that is held inside the runtime. It does not help where the container's shim is stuck in a way that plegd may not see.",
+		Restart: HelpsMaybe, RestartNote: "It releases a lock that is held inside the runtime. It does not help where the container's shim is stuck in a way that plegd may not see.",
 		match: func(w *view) []string { return w.chainEvidence(ContainerStalled) },
 	},
 }

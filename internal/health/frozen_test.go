@@ -25,7 +25,7 @@ func TestThawed(t *testing.T) {
 		t.Errorf("thawed since the threads were looked at: %q", v.Reason)
 	}
 	f.Evidence.Process.Threads = map[string]int{"S": 8, "R": 1}
-	if v = Judge(&f, t0, v); v.Reason == RuntimeFrozen {
+	if v = Judge(&f, t0.Add(holdFor), v); v.Reason == RuntimeFrozen {
 		t.Error("frozen, though the threads run")
 	}
 }
@@ -75,6 +75,9 @@ func TestStoppedAgain(t *testing.T) {
 			p.Stops = append(p.Stops, t0.Add(-s))
 		}
 		f.Evidence.Process = p
+		if previous != nil {
+			previous.Active[0].Seen = previous.Active[0].Seen.Add(-time.Second)
+		}
 		return Judge(&f, t0, previous)
 	}
 	if v := judge(nil, 300*ms, 900*ms); v.Reason != "" {
@@ -90,7 +93,11 @@ func TestStoppedAgain(t *testing.T) {
 	if v = judge(v, 1200*ms, 2900*ms, 1900*ms); v.Reason != RuntimeFrozen {
 		t.Errorf("between two stops: %q", v.Reason)
 	}
-	if v = judge(v, 1300*ms, 2900*ms, 1900*ms); v.Reason != "" {
+	if v = judge(v, 2200*ms, 3900*ms, 2900*ms); v.Reason != RuntimeFrozen {
+		t.Errorf("a second after the last stop: %q", v.Reason)
+	}
+	v.Active[0].Seen = t0.Add(-holdFor)
+	if v = judge(v, 4200*ms, 5900*ms, 4900*ms); v.Reason != "" {
 		t.Errorf("after the last stop: %q", v.Reason)
 	}
 }

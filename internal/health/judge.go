@@ -30,25 +30,24 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	}
 
 	w := newView(f, now, previous)
-	starting := starting(w)
+	w.kubelet, w.starting, w.verdict = k, starting(w), v
 	if w.on(sigFirstAttemptMade) {
-		v.matchTable(w)
-		if !v.suffers() {
-			v.fallBack(w, starting, k)
-		}
-	} else if starting || !k.nodeReady {
-		v.first(activated(w, reasonOf(Starting), w.startingEvidence()))
+		v.match(w, false)
+		v.hold(w)
+		w.critical = v.lowestCritical()
 	}
+	v.match(w, true)
 	v.rank(w)
 	v.explain(w)
-	if v.Reason != "" {
-		if next := cmp.Or(reasonOf(v.Reason).nextHere(w), w.chainNext(v.Reason)); next != "" {
-			v.Next = next
-		}
+	if r := v.Reason; r != "" {
+		general := w.f.nodeSteps(nil).Replace(reasonOf(r).ForRuntime(f.Runtime).Next)
+		v.Next = cmp.Or(reasonOf(r).nextHere(w), w.chainNext(r), general)
 	}
 
 	switch {
-	case starting:
+	case v.blind(w):
+		v.State = StateUnknown
+	case w.starting:
 		v.State = StateStarting
 	case !k.nodeReady:
 		v.State = StateUnhealthy
@@ -66,61 +65,49 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	return v
 }
 
-// matchTable activates every reason that the table finds.
-func (v *Verdict) matchTable(w *view) {
+// match activates the reasons that the rows of the table find: those that stand for
+// themselves, or the fallbacks.
+func (v *Verdict) match(w *view, fallback bool) {
 	for i := range table {
-		if !table[i].holdsFor(w.f.Runtime) {
+		r := &table[i]
+		if r.fallback != fallback || !r.holdsFor(w.f.Runtime) {
 			continue
 		}
-		if evidence := table[i].match(w); evidence != nil && !w.waitsForDocker(table[i].ID) {
-			v.Active = append(v.Active, activated(w, &table[i], evidence))
+		if evidence := r.match(w); evidence != nil && !w.waitsForDocker(r.ID) {
+			v.Active = append(v.Active, activated(w, r, evidence))
 		}
 	}
 }
 
-// fallBack names what stands when no row of the table matches.
-func (v *Verdict) fallBack(w *view, starting bool, k kubelet) {
-	before := w.recentPrimary()
-	switch {
-	case before != nil && w.f.Relist.Failures > 0:
-		// The connection is up again, a relist has yet to succeed.
-		v.first(*before)
-	case before != nil && w.previous.State == StateUnhealthy && !k.nodeReady && w.on(sigJustAnswered):
-		// Answered again, and by its rules the kubelet waits for the next relist or
-		// the next Status.
-		v.first(*before)
-	case w.on(sigAnsweringAgain):
-		// It has just answered the first call after a hang of everything.
-		if before != nil {
-			v.first(*before)
-		}
-	case w.troubleFor() >= unknownAfter || !starting && !k.nodeReady:
-		v.first(activated(w, reasonOf(Unknown), w.callEvidence()))
-	case starting:
-		v.first(activated(w, reasonOf(Starting), w.startingEvidence()))
-	}
+// blind reports whether plegd cannot reach a runtime that others can, and nothing
+// else is known to be wrong: of such a node it can say nothing.
+func (v *Verdict) blind(w *view) bool {
+	held := w.previous != nil && w.previous.State == StateUnknown && v.Reason == w.previous.Reason
+	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a Active) bool {
+		return a.Severity == SeverityCritical && a.ID != RuntimeSocketPermissionDenied && a.ID != RuntimeSocketMissing
+	})
 }
 
-// keepFor is how long a reason is kept after its evidence was last true. After
-// that the node is judged by what the evidence says then.
-const keepFor = 3 * time.Second
-
-// recentPrimary returns the primary reason of the verdict before, nil where it
-// has none that names a cause, or where its evidence is too old to be kept.
-func (w *view) recentPrimary() *Active {
-	if w.previous == nil || len(w.previous.Active) == 0 {
-		return nil
-	}
-	a := w.previous.Active[0]
-	if a.Severity == SeverityInfo || a.ID == Unknown || w.age(a.Seen) >= keepFor {
-		return nil
-	}
-	return &a
+// blind reports whether only plegd is kept from the runtime: by a permission, or
+// because the path is missing in its own mounts.
+func (w *view) blind() bool {
+	cause, _ := w.connect()
+	return cause == CausePermissionDenied || cause == CauseMissing && w.hiddenEvidence() != nil
 }
 
 // suffers reports whether a reason is active that is more than information.
 func (v *Verdict) suffers() bool {
 	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
+}
+
+// lowestCritical returns the lowest layer that has a critical reason, 0 for none.
+func (v *Verdict) lowestCritical() (lowest Layer) {
+	for _, a := range v.Active {
+		if l := reasonOf(a.ID).Layer; a.Severity == SeverityCritical && (lowest == 0 || l < lowest) {
+			lowest = l
+		}
+	}
+	return lowest
 }
 
 // CloserLook reports whether the verdict calls for looking at the node more often: it
@@ -152,57 +139,6 @@ func (v *Verdict) active(id string) *Active {
 		return &v.Active[i]
 	}
 	return nil
-}
-
-// rank puts the primary reason first: the one that no other active reason
-// outranks, by the table's order where there are several. A reason that it
-// does not outrank fits the evidence as well, and is the runner-up.
-//
-// A cause that the chain of waiting proves comes before the hang that follows from
-// it, whatever the table says of the two where there is no chain.
-func (v *Verdict) rank(w *view) {
-	primary := slices.IndexFunc(v.Active, func(a Active) bool {
-		return !slices.ContainsFunc(v.Active, func(b Active) bool { return w.outranks(b.ID, a.ID) })
-	})
-	if primary < 0 {
-		return
-	}
-	p := v.Active[primary]
-	r := reasonOf(p.ID)
-	for _, id := range suffered {
-		if v.active(id) != nil && w.outranks(p.ID, id) {
-			v.Symptom = id
-			break
-		}
-	}
-	if v.Symptom != "" && r.SeverityAsCause != "" {
-		p.Severity = r.SeverityAsCause
-	}
-	v.Active = slices.Insert(slices.Delete(v.Active, primary, primary+1), 0, p)
-	v.Reason, v.Next = r.ID, w.f.nodeSteps(nil).Replace(r.ForRuntime(w.f.Runtime).Next)
-	for _, a := range v.Active[1:] {
-		if a.Severity == p.Severity && !w.outranks(p.ID, a.ID) {
-			v.RunnerUp = a.ID
-			break
-		}
-	}
-}
-
-// outranks reports whether a reason comes before another one.
-func (w *view) outranks(id, other string) bool {
-	cause := w.chainCause()
-	if other == cause && slices.Contains(symptoms, id) {
-		return false
-	}
-	if !w.shimHoldsUp() { // it is another pod's shim
-		switch {
-		case id == ShimStuck && other == PodInspectionStall:
-			return false
-		case id == PodInspectionStall && other == ShimStuck:
-			return true
-		}
-	}
-	return id == cause && slices.Contains(symptoms, other) || reasonOf(id).outranks(other)
 }
 
 // starting reports whether it is too early for a verdict: until the first

@@ -136,7 +136,8 @@ func TestSinceIsKept(t *testing.T) {
 		t.Errorf("state since %s, reason since %s; want both %s", later.Since, later.Active[0].Since, t0)
 	}
 	f.Status.NetworkReady = f.Status.RuntimeReady
-	if well := Judge(&f, t0.Add(2*time.Second), later); well.State != StateHealthy || !well.Since.Equal(t0.Add(2*time.Second)) {
+	end := later.Active[0].Seen.Add(holdFor)
+	if well := Judge(&f, end, later); well.State != StateHealthy || !well.Since.Equal(end) {
 		t.Errorf("%s since %s, want healthy since the change", well.State, well.Since)
 	}
 }
@@ -157,7 +158,7 @@ func TestRelistSlowDoesNotFlap(t *testing.T) {
 	} {
 		f := healthyFacts(t0)
 		f.Relist.Lists = step.lists
-		v := Judge(&f, t0, previous)
+		v := Judge(&f, t0.Add(time.Duration(i)*holdFor), previous)
 		if got := v.active(RelistSlow) != nil; got != step.want {
 			t.Errorf("step %d, lists %v: RelistSlow %t, want %t", i, step.lists, got, step.want)
 		}
@@ -169,27 +170,6 @@ func TestRelistSlowDoesNotFlap(t *testing.T) {
 func TestInfoDoesNotChangeTheState(t *testing.T) {
 	if r := reasonOf(Starting); r.Severity != SeverityInfo {
 		t.Errorf("Starting is %s: a verdict that only says so must not be degraded", r.Severity)
-	}
-}
-
-// TestRunnerUp: two critical reasons of which neither outranks the other.
-func TestRunnerUp(t *testing.T) {
-	v := &Verdict{Active: []Active{
-		{ID: NetworkNotReady, Severity: SeverityCritical},
-		{ID: RuntimeListStall, Severity: SeverityCritical},
-		{ID: RelistSlow, Severity: SeverityWarning},
-	}}
-	v.rank(newView(&Facts{}, t0, nil))
-	if v.Reason != NetworkNotReady && v.Reason != RuntimeListStall {
-		t.Fatalf("primary %s", v.Reason)
-	}
-	if v.RunnerUp == "" || v.RunnerUp == v.Reason {
-		t.Errorf("primary %s, runner-up %q: want the other critical one", v.Reason, v.RunnerUp)
-	}
-	v = &Verdict{Active: []Active{{ID: NetworkNotReady, Severity: SeverityCritical}, {ID: AcceptStalled, Severity: SeverityCritical}}}
-	v.rank(newView(&Facts{}, t0, nil))
-	if v.Reason != AcceptStalled || v.RunnerUp != "" {
-		t.Errorf("primary %s, runner-up %q: AcceptStalled outranks NetworkNotReady", v.Reason, v.RunnerUp)
 	}
 }
 
@@ -208,8 +188,8 @@ func TestOnTheWayBack(t *testing.T) {
 	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.Reason != before.Reason || v.State != before.State {
 		t.Errorf("connected, no relist yet: %s, %q; want what it was", v.State, v.Reason)
 	}
-	well := healthyFacts(t0.Add(time.Second))
-	if v := Judge(&well, t0.Add(time.Second), before); v.Reason != "" || v.State != StateHealthy {
+	well := healthyFacts(t0.Add(holdFor))
+	if v := Judge(&well, t0.Add(holdFor), before); v.Reason != "" || v.State != StateHealthy {
 		t.Errorf("a relist has succeeded: %s, %q", v.State, v.Reason)
 	}
 }

@@ -11,8 +11,12 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 	f := healthyFacts(t0)
 	f.Calls = map[string]Call{"version": {LastOK: t0}}
 	f.Evidence.Kubelet = &Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
-	healthy := func(ago time.Duration) *Verdict {
-		return &Verdict{State: StateHealthy, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-ago)}
+	before := func(state State, good time.Duration) *Verdict {
+		v := &Verdict{State: state, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Hour)}
+		if good > 0 {
+			v.Signals = []SignalState{{Name: callsGood, Since: t0.Add(-good)}}
+		}
+		return v
 	}
 	for _, tt := range []struct {
 		name     string
@@ -20,15 +24,33 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 		want     string
 	}{
 		{"a look of a moment", nil, KubeletStalled},
-		{"the runtime was stuck until a moment ago", healthy(time.Second), ""},
-		{"the runtime is good for long", healthy(11 * time.Second), KubeletStalled},
-		{"it was said before", &Verdict{State: StateDegraded, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Second), Active: []Active{{ID: KubeletStalled}}}, KubeletStalled},
-		{"something else is wrong", &Verdict{State: StateDegraded, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Hour), Active: []Active{{ID: RuntimeListStall}}}, ""},
+		{"the runtime was stuck until a moment ago", before(StateHealthy, time.Second), ""},
+		{"the runtime is good for long", before(StateHealthy, 11*time.Second), KubeletStalled},
+		{"and something else is wrong with the node", before(StateDegraded, time.Hour), KubeletStalled},
+		{"the runtime is stuck", before(StateDegraded, 0), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if v := Judge(&f, t0, tt.previous); v.Reason != tt.want {
 				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
 			}
 		})
+	}
+}
+
+// TestKubeletBesideWarning: a kubelet that fails is named beside a warning that has
+// stood for weeks.
+func TestKubeletBesideWarning(t *testing.T) {
+	var previous *Verdict
+	for s := range 30 {
+		now := t0.Add(time.Duration(s) * time.Second)
+		f := healthyFacts(now)
+		f.Pods = &Pods{Containers: map[string]int{"exited": 10_000}}
+		if s > 12 {
+			f.Evidence.Kubelet = &Kubelet{Seen: true, FailedSince: now.Add(-time.Minute), Detail: "syncloop"}
+		}
+		previous = Judge(&f, now, previous)
+	}
+	if previous.Reason != KubeletStalled {
+		t.Errorf("%q, want %s: %v", previous.Reason, KubeletStalled, previous.Active)
 	}
 }

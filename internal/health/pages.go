@@ -41,11 +41,8 @@ func (r *Reason) Text() string {
 // severityText is the severity, with that of other cases where it has one.
 func (r *Reason) severityText() string {
 	out := string(r.Severity)
-	if r.SeverityWhileServing != "" {
-		out += fmt.Sprintf("; %s while relists succeed in time", r.SeverityWhileServing)
-	}
-	if r.SeverityAsCause != "" {
-		out += fmt.Sprintf("; %s while a list or an inspection hangs for it", r.SeverityAsCause)
+	if r.criticalWhile != nil {
+		out += "; critical while calls suffer"
 	}
 	return out
 }
@@ -87,9 +84,6 @@ func (r *Reason) Page() string {
 	if len(r.For) > 0 {
 		fmt.Fprintf(&b, "| Runtimes | %s |\n", versionsText(r.For))
 	}
-	if len(r.Outranks) > 0 {
-		fmt.Fprintf(&b, "| Outranks | %s |\n", strings.Join(r.Outranks, ", "))
-	}
 	fmt.Fprintf(&b, "| Does restarting the runtime help? | %s |\n", r.RestartAnswer())
 	fmt.Fprintf(&b, "\n## What to do\n\n%s\n\n", r.Next)
 	for i, s := range r.Steps {
@@ -119,7 +113,7 @@ const pageNote = "<!-- Generated from internal/health/reasons.go by `make genera
 // Index is the page that lists the reasons, in Markdown.
 func Index() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Reasons\n\n%s\n\nEvery reason that plegd can name. When several are active, the primary one is the\none that no other active one outranks; among equals the one further up here.\n\n", pageNote)
+	fmt.Fprintf(&b, "# Reasons\n\n%s\n\nEvery reason that plegd can name. When several are active, the primary one is the\nmost severe one; of equally severe ones that of the lowest layer, then the one\nfurther up here.\n\n", pageNote)
 	b.WriteString("| Reason | Severity | Meaning |\n|---|---|---|\n")
 	for _, r := range table {
 		fmt.Fprintf(&b, "| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.Severity, r.Meaning)

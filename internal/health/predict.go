@@ -4,6 +4,10 @@ import "time"
 
 // predict sets what the API shows and will show, and when.
 func (v *Verdict) predict(w *view, k kubelet) {
+	if v.State == StateUnknown {
+		v.NodeReady = w.previous == nil || w.previous.NodeReady // as it was last known
+		return
+	}
 	fails, points := w.rulesFailAt()
 	if !k.nodeReady && v.State != StateStarting {
 		fails, points = w.now, true

@@ -78,14 +78,12 @@ const (
 
 // Reason is one row of the table.
 type Reason struct {
-	ID       string
+	ID string
+	// Layer is where the reason lies: of two that are equally severe, the lower layer
+	// is the cause of the other.
+	Layer Layer
+	// Severity is how bad it is; a warning is critical while criticalWhile holds.
 	Severity Severity
-	// SeverityWhileServing is the severity while relists succeed in time, "" where that
-	// makes no difference.
-	SeverityWhileServing Severity
-	// SeverityAsCause is the severity while a call hangs and the reason is why, ""
-	// where that makes no difference: a cause is no milder than what follows from it.
-	SeverityAsCause Severity
 	// Meaning is one line.
 	Meaning string
 	// Needs is the evidence that the reason needs, Thresholds its numbers.
@@ -93,9 +91,6 @@ type Reason struct {
 	Thresholds []Threshold
 	// For is the runtimes and versions that the row holds for; empty for all.
 	For []Versions
-	// Outranks names the reasons that are consequences of this one, or less
-	// urgent beside it.
-	Outranks []string
 	// Next is what to do next, in one line; Steps are the commands and looks of
 	// the runbook, in their order.
 	Next  string
@@ -110,7 +105,12 @@ type Reason struct {
 	// gradual is true of what grows over hours and shows in every list: looking at the
 	// rest of the node more often tells nothing of it.
 	gradual bool
-	match   func(*view) []string
+	// fallback is true of a row that matches only where no other reason says enough: it
+	// is asked last.
+	fallback bool
+	match    func(*view) []string
+	// criticalWhile makes a warning critical; nil for never.
+	criticalWhile func(*view) bool
 	// next returns Next with this node's own values, "" where these are not known;
 	// nil: it has none.
 	next func(*view) string
@@ -127,25 +127,19 @@ func (r *Reason) nextHere(w *view) string {
 
 // Severities are the severities that the reason may have.
 func (r *Reason) Severities() []Severity {
-	out := []Severity{r.Severity}
-	for _, s := range []Severity{r.SeverityWhileServing, r.SeverityAsCause} {
-		if s != "" {
-			out = append(out, s)
-		}
+	if r.criticalWhile != nil {
+		return []Severity{SeverityCritical, SeverityWarning}
 	}
-	return out
+	return []Severity{r.Severity}
 }
 
 // severity is the reason's in this case.
 func (r *Reason) severity(w *view) Severity {
-	if r.SeverityWhileServing != "" && !w.on(sigRelistSuffers) {
-		return r.SeverityWhileServing
+	if r.criticalWhile != nil && r.criticalWhile(w) {
+		return SeverityCritical
 	}
 	return r.Severity
 }
-
-// outranks reports whether the row says so of another reason.
-func (r *Reason) outranks(id string) bool { return slices.Contains(r.Outranks, id) }
 
 // Runbook is the path of the reason's page below the project's root.
 func (r *Reason) Runbook() string { return "docs/reasons/" + r.ID + ".md" }
@@ -164,19 +158,6 @@ func reasonOf(id string) *Reason {
 	panic("no reason " + id)
 }
 
-// Groups of reasons that rows outrank together.
-var (
-	// load are the reasons that speak of slowness and of what nears a limit.
-	load = []string{RelistSlow, ChangeBurst, TooManyContainers, FDsRunningOut, ResponseNearLimit, EventStreamBroken}
-	// pods are those of single pods, and load.
-	pods = slices.Concat([]string{PodInspectionStall, PodInspectionFailing, ShimStuck, RuntimeHelperStuck, ContainerStalled, SystemBusStalled, PodStartsFailing, RuntimeThreadStuck}, load)
-	// calls are those of calls, and pods: all follow from a runtime that cannot
-	// be reached.
-	calls = slices.Concat([]string{RuntimeUnresponsive, RuntimeListStall, ListResponseTooLarge, RuntimeNotReady, NetworkNotReady}, pods)
-	// accept are those of the accept queue.
-	accept = []string{AcceptQueueFull, AcceptStalled}
-)
-
-// table is every reason that plegd can name. When several are active, the
-// primary one is the one that no other active one outranks, by this order.
-var table = slices.Concat(processReasons, kernelReasons, threadReasons, dockerReasons, socketReasons, nodeLimitReasons, runtimeReasons, chainReasons, storageReasons, podReasons, []Reason{podStartsFailing}, nodeReasons, otherReasons, eventReasons, selfReasons)
+// table is every reason that plegd can name. Its order decides between reasons of
+// the same severity and layer.
+var table = slices.Concat(processReasons, kernelReasons, threadReasons, dockerReasons, nodeLimitReasons, socketReasons, runtimeReasons, chainReasons, storageReasons, podReasons, []Reason{podStartsFailing}, nodeReasons, otherReasons, eventReasons, selfReasons)

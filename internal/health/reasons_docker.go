@@ -21,14 +21,13 @@ const (
 // dockerReasons speak of what is behind cri-dockerd.
 var dockerReasons = []Reason{
 	{
-		ID: DockerDaemonUnreachable, Severity: SeverityCritical,
+		ID: DockerDaemonUnreachable, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "cri-dockerd answers, but the Docker daemon behind it accepts no connection or does not answer: no pod can be started or stopped. Lists can stay perfect meanwhile, on connections that cri-dockerd opened before.",
 		Needs:   "a fresh connection to the Docker socket gets no answer to GET /_ping. Where nobody listens on that socket: it has answered before, or cri-dockerd's errors name the Docker daemon (--docker-socket may be another one than cri-dockerd's).",
 		Thresholds: []Threshold{
 			{"no answer to /_ping for %s; at once where lists fail or hang too, or where dockerd is stopped, frozen, gone or without a free descriptor", pingFailedFor},
 		},
-		Outranks: slices.Concat([]string{DockerContainerdUnreachable}, accept, calls),
-		Next:     "Repair dockerd, by what the evidence shows of its process; cri-dockerd, shims and pods need nothing.",
+		Next: "Repair dockerd, by what the evidence shows of its process; cri-dockerd, shims and pods need nothing.",
 		Steps: []string{
 			"Descriptors used up: dockerd's log (`journalctl -u docker -n 20`) repeats \"accept4: too many open files; retrying in 1s\". `prlimit --nofile=65536:65536 --pid {dockerd}` ends it within a second and ends no container; then raise LimitNOFILE in docker.service and find what holds the descriptors: `ls -l /proc/{dockerd}/fd`.",
 			"Stopped (T): find out who stopped it, then `kill -CONT {dockerd}`. Frozen: `systemctl thaw docker`.",
@@ -40,15 +39,14 @@ var dockerReasons = []Reason{
 		match: (*view).dockerUnreachable,
 	},
 	{
-		ID: DockerContainerdUnreachable, Severity: SeverityCritical,
+		ID: DockerContainerdUnreachable, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "dockerd answers, but the containerd that runs its containers does not: no container can be started, stopped or entered, and inspecting one may hang.",
 		Needs:   "behind cri-dockerd, every thread of dockerd's containerd is stopped, its cgroup is frozen, it is gone while dockerd runs, or connections are pending in its accept queue.",
 		Thresholds: []Threshold{
 			{"stopped or frozen for %s", containerdStoppedFor},
 			{"gone, or connections pending in its accept queue, for %s", containerdGoneFor},
 		},
-		Outranks: calls,
-		Next:     "Repair dockerd's containerd, by what the evidence shows of its process; its shims and pods need nothing.",
+		Next: "Repair dockerd's containerd, by what the evidence shows of its process; its shims and pods need nothing.",
 		Steps: []string{
 			"Stopped (T): find out who stopped it, then `kill -CONT {containerd}`. Frozen: `systemctl thaw` of its unit (`cat /proc/{containerd}/cgroup`).",
 			"Gone: dockerd starts its own containerd again and says so in its log (`journalctl -u docker -n 50`); where it uses the system's, `systemctl status containerd`.",
@@ -69,15 +67,11 @@ func (w *view) dockerUnreachable() []string {
 	suffer := w.f.Relist.Failures > 0 || hanging
 	certain := w.age(d.FailedSince) >= pingFailedFor || suffer || d.Daemon.broken()
 	pinged := w.pingFails(d) && certain
-	back := w.wasActive(DockerDaemonUnreachable) && suffer && w.dockerJustBack(d)
-	if !pinged && !back && w.criDockerdSays() == "" {
+	if !pinged && w.criDockerdSays() == "" {
 		return nil
 	}
 	var out []string
-	switch {
-	case back:
-		out = append(out, fmt.Sprintf("%s: /_ping is answered again since %s ago", d.Socket, short(w.age(d.OKSince))))
-	case !d.OK:
+	if !d.OK {
 		out = append(out, fmt.Sprintf("%s: %s, for %s", d.Socket, probeText(d.Probe), short(w.age(d.FailedSince))))
 	}
 	out = append(out, w.dockerProcessEvidence("dockerd", d.Daemon)...)

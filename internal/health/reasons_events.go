@@ -13,7 +13,7 @@ const (
 // eventReasons speak of the runtime's event stream; they need --events.
 var eventReasons = []Reason{
 	{
-		ID: EventStreamBroken, Severity: SeverityWarning,
+		ID: EventStreamBroken, Layer: LayerHints, Severity: SeverityWarning,
 		Meaning: "The runtime's event stream breaks again and again, while its calls are answered: a kubelet that relies on events is back to relists, for good.",
 		Needs:   "--events=hint or evented, and a stream that has failed.",
 		Thresholds: []Threshold{

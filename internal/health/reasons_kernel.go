@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -30,8 +29,6 @@ const (
 	starvedDelay = 0.5
 	starvedShare = 0.8
 	starvedWait  = 100 * time.Millisecond
-	// starvedStill is the share of these numbers below which it ends.
-	starvedStill = 0.5
 	// timesWithoutPause is how long after a pause the waits for a CPU are those of
 	// the time since.
 	timesWithoutPause = 5 * time.Second
@@ -47,7 +44,7 @@ const (
 // CPU, a disk or mount, a file lock.
 var kernelReasons = []Reason{
 	{
-		ID: RuntimeMemoryLimited, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
+		ID: RuntimeMemoryLimited, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 		Meaning: "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
 		Needs:   "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
 		Thresholds: []Threshold{
@@ -56,8 +53,7 @@ var kernelReasons = []Reason{
 			{"or %s pages a second read again where the cgroup has no pressure file", refaultsMany},
 			{"out of memory while lists are answered: a thread that has waited for %s", blockedWhileServing},
 		},
-		Outranks: slices.Concat([]string{RuntimeStorageStall, RuntimeStarved, RuntimeStarting, NodeMemoryStall, NodeIOStall}, accept, calls),
-		Next:     "Raise the memory limit at the cgroup that the evidence names.",
+		Next: "Raise the memory limit at the cgroup that the evidence names.",
 		Steps: []string{
 			"The evidence names the cgroup, its usage and its limit. Below /sys/fs/cgroup (v1: /sys/fs/cgroup/memory) read `memory.events` and `memory.pressure` there (v1: `memory.failcnt`, `memory.oom_control`).",
 			"`systemctl set-property --runtime {unit} MemoryHigh=infinity MemoryMax=infinity` lifts the limit of a unit or slice until the next boot.",
@@ -67,7 +63,7 @@ var kernelReasons = []Reason{
 		match: memoryLimited,
 	},
 	{
-		ID: RuntimeStorageStall, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
+		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 		Meaning: "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
 		Needs:   "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
 		Thresholds: []Threshold{
@@ -75,8 +71,7 @@ var kernelReasons = []Reason{
 			{"D for %s while they are answered (warning)", blockedWhileServing},
 			{"some avg10 of io.pressure %s", Percent(ioPressure)},
 		},
-		Outranks: slices.Concat([]string{NodeIOStall, RuntimeStarting}, accept, calls),
-		Next:     "Look at the disk or mount that the thread waits for before anything else.",
+		Next: "Look at the disk or mount that the thread waits for before anything else.",
 		Steps: []string{
 			"The evidence names the process, the thread and its wait channel: `cat /proc/{blocked}/stack` shows the way into the kernel.",
 			"`dmesg -T | tail -50`, `cat /proc/pressure/io`: I/O errors, a hung device, a file system gone read-only?",
@@ -86,15 +81,14 @@ var kernelReasons = []Reason{
 		match: storageStalled,
 	},
 	{
-		ID: RuntimeStorageLocked, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
+		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 		Meaning: "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
 		Needs:   "a waiting entry of the runtime's in /proc/locks.",
 		Thresholds: []Threshold{
 			{"waits for %s while the runtime does not serve or lists hang or are slow (critical)", lockedAfter},
 			{"for %s while they are answered (warning)", lockedWhileServing},
 		},
-		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
-		Next:     "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
+		Next: "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
 		Steps: []string{
 			"The evidence names the file and the holder: `ps -o pid,stat,wchan:32,etime,args -p {holder}`.",
 			"`cat /proc/locks`: the line with -> is the runtime, the one above it the holder.",
@@ -104,19 +98,17 @@ var kernelReasons = []Reason{
 		match: storageLocked,
 	},
 	{
-		ID: RuntimeStarved, Severity: SeverityCritical,
+		ID: RuntimeStarved, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
 		Needs:   "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang or new connections wait to be accepted, and its quota takes no time.",
 		Thresholds: []Threshold{
 			{"runnable without a CPU for %s seconds a second", float64(starvedDelay)},
 			{"for %s of the time that it could run", Share(starvedShare)},
 			{"for %s each time", starvedWait},
-			{"ends below %s of one of these", Share(starvedStill)},
 			{"its quota has taken no time for %s", throttledLately},
 			{"one of the recent relists' lists above %s", slowCall},
 		},
-		Outranks: slices.Concat([]string{RuntimeStarting, NodeCPUStall}, accept, calls),
-		Next:     "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
+		Next: "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
 		Steps: []string{
 			"`systemctl show {unit} -p CPUWeight -p CPUShares -p Slice`: system services should have more than pods (usual: CPUWeight 100, 1024 shares).",
 			"`systemctl set-property --runtime {unit} CPUWeight=1000` helps until the next boot.",
@@ -159,10 +151,7 @@ func memoryLimited(w *view) []string {
 // limit is met, although no thread is seen to wait for memory. One that did may
 // suffer on while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
-	if !w.on(sigRelistSuffers) {
-		return w.wasActive(RuntimeMemoryLimited) && w.thrashes(l)
-	}
-	return l.OOM || w.wasActive(RuntimeMemoryLimited) || w.thrashes(l)
+	return w.on(sigRelistSuffers) && (l.OOM || w.thrashes(l))
 }
 
 // thrashes reports whether a limit that is met again and again makes the runtime's
@@ -328,11 +317,7 @@ func (w *view) waitsForCPU() bool {
 	if woke := w.f.Woke; !woke.IsZero() && p.At.Sub(woke) < timesWithoutPause {
 		return false // the kernel counts the pause as a wait
 	}
-	least := 1.0
-	if w.wasActive(RuntimeStarved) {
-		least = starvedStill
-	}
-	return p.Delay >= least*starvedDelay && p.Delay >= least*starvedShare*(p.Delay+p.CPU) && p.DelayPerRun.Seconds() >= least*starvedWait.Seconds()
+	return p.Delay >= starvedDelay && p.Delay >= starvedShare*(p.Delay+p.CPU) && p.DelayPerRun >= starvedWait
 }
 
 // quotaTakesTime reports whether the runtime's own quota takes time from it, has just

@@ -22,15 +22,14 @@ const (
 // nodeLimitReasons speak of the node's limits: nothing on it works at them.
 var nodeLimitReasons = []Reason{
 	{
-		ID: PIDsExhausted, Severity: SeverityCritical,
+		ID: PIDsExhausted, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "No process or thread can be started any more: the runtime can start no shim and no thread.",
 		Needs:   "the tasks of the runtime's cgroup, or the threads of the node, are at their limit.",
 		Thresholds: []Threshold{
 			{"%s of pids.max", Share(pidsFull)},
 			{"%s of the smaller of pid_max and threads-max", Share(nodeFull)},
 		},
-		Outranks: slices.Concat(accept, calls),
-		Next:     "Find what started so many processes; raise TasksMax of the runtime's unit where that is the limit.",
+		Next: "Find what started so many processes; raise TasksMax of the runtime's unit where that is the limit.",
 		Steps: []string{
 			"`ps -eLf | awk '{print $NF}' | sort | uniq -c | sort -rn | head`.",
 			"`systemctl show {unit} -p TasksCurrent -p TasksMax`: it should be infinity.",
@@ -48,14 +47,13 @@ var nodeLimitReasons = []Reason{
 		},
 	},
 	{
-		ID: FileTableFull, Severity: SeverityCritical,
+		ID: FileTableFull, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The kernel's table of open files is full: no process can open a file or accept a connection.",
 		Needs:   "/proc/sys/fs/file-nr.",
 		Thresholds: []Threshold{
 			{"%s of file-max", Share(nodeFull)},
 		},
-		Outranks: slices.Concat([]string{AcceptFDExhausted}, accept, calls),
-		Next:     "Find which process holds the files, and raise fs.file-max.",
+		Next: "Find which process holds the files, and raise fs.file-max.",
 		Steps: []string{
 			"`cat /proc/sys/fs/file-nr`: open, unused, most.",
 			"`for p in /proc/[0-9]*; do echo \"$(ls $p/fd 2>/dev/null | wc -l) $(cat $p/comm)\"; done | sort -rn | head`.",
@@ -101,7 +99,7 @@ func (w *view) listsSlow() bool {
 
 func pressure(id, meaning, needs, what string, limit float64, more []Threshold, next string, steps []string, value func(*Node) (float64, string)) Reason {
 	return Reason{
-		ID: id, Severity: SeverityWarning, Meaning: meaning, Needs: needs, Outranks: load,
+		ID: id, Layer: LayerNode, Severity: SeverityWarning, Meaning: meaning, Needs: needs,
 		Thresholds: slices.Concat([]Threshold{{what + " of %s", Percent(limit)}, {"ends below %s", Percent(limit * calmShare)}}, more, []Threshold{{"the lists of two relists above %s", slowCall}}),
 		Next:       next, Steps: steps, Restart: HelpsNo,
 		match: func(w *view) []string {
@@ -138,13 +136,9 @@ func (r Reason) and(more func(*view) []string) Reason {
 // busyCPUs says that the node's CPUs are in use, or that the runtime waits for
 // one.
 func busyCPUs(w *view) []string {
-	most := idleMost
-	if w.wasActive(NodeCPUStall) {
-		most = idleStill
-	}
 	n, p := w.f.Evidence.Node, w.f.Evidence.Process
 	switch {
-	case n.CPUIdle >= 0 && n.CPUIdle <= most:
+	case n.CPUIdle >= 0 && n.CPUIdle <= w.band(NodeCPUStall, idleMost, idleStill):
 		return []string{fmt.Sprintf("the CPUs are idle for %.0f %%", 100*n.CPUIdle)}
 	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.on(sigQuotaTakesTime):
 		return []string{fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)}

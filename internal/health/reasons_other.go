@@ -22,7 +22,7 @@ const (
 // otherReasons speak of the runtime's other clients, the kubelet among them.
 var otherReasons = []Reason{
 	{
-		ID: KubeletStalled, Severity: SeverityCritical,
+		ID: KubeletStalled, Layer: LayerKubelet, Severity: SeverityCritical,
 		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
 		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
 		Thresholds: []Threshold{
@@ -56,14 +56,13 @@ var otherReasons = []Reason{
 		},
 	},
 	{
-		ID: KubeletDown, Severity: SeverityCritical,
+		ID: KubeletDown, Layer: LayerKubelet, Severity: SeverityCritical,
 		Meaning: "The kubelet does not run: nobody listens at its healthz.",
 		Needs:   "its healthz answered before, and connections are refused.",
 		Thresholds: []Threshold{
 			{"nobody listens for %s", kubeletGone},
 		},
-		Outranks: []string{KubeletStalled},
-		Next:     "Start the kubelet; see in its log why it ended.",
+		Next: "Start the kubelet; see in its log why it ended.",
 		Steps: []string{
 			"`systemctl status kubelet`: stopped by somebody, failed, or restarting?",
 			"`journalctl -u kubelet -b -n 100`: its last words; a wrong flag or a certificate that has run out stands in the last lines.",
@@ -79,14 +78,13 @@ var otherReasons = []Reason{
 		},
 	},
 	{
-		ID: RelistLoopStalled, Severity: SeverityCritical,
+		ID: RelistLoopStalled, Layer: LayerPlegd, Severity: SeverityCritical,
 		Meaning: "plegd's own relist loop does not move: this is a fault of plegd and says nothing about the runtime.",
 		Needs:   "a relist takes longer than its time limits allow, or none begins.",
 		Thresholds: []Threshold{
 			{"%s beyond --rpc-timeout, or beyond --relist-period", loopLate},
 		},
-		Outranks: calls,
-		Next:     "Restart plegd, and please report this with its log.",
+		Next: "Restart plegd, and please report this with its log.",
 		Steps: []string{
 			"`systemctl kill -s ABRT plegd` ends it with its goroutine stacks in the journal; systemd starts it again.",
 		},
@@ -104,22 +102,21 @@ var otherReasons = []Reason{
 	},
 }
 
-// runtimeGood reports whether all that plegd asks of the runtime itself is
-// answered, and has been for a while: the kubelet's own check fails minutes into
-// a runtime's fault, and recovers after it.
-func (w *view) runtimeGood() bool {
+// callsGood reports whether all that plegd asks of the runtime itself is answered.
+func (w *view) callsGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	_, _, hanging := w.hang()
 	relists := r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails
-	status := !w.on(sigStatusTrouble) && s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
-	return relists && status && w.goodForAWhile()
+	return relists && !w.on(sigStatusTrouble) && s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
 }
 
-// goodForAWhile reports whether nothing has been wrong for kubeletFails, but for
-// the kubelet itself.
-func (w *view) goodForAWhile() bool {
-	if w.previous == nil || w.wasActive(KubeletStalled) || w.wasActive(KubeletDown) {
-		return true
+// runtimeGood reports whether that is so and has been for a while: the kubelet's own
+// check fails minutes into a runtime's fault, and recovers after it. Warnings that
+// stand beside it, of the runtime or of the kubelet, say nothing of this.
+func (w *view) runtimeGood() bool {
+	if !w.on(sigCallsGood) || w.previous == nil {
+		return w.on(sigCallsGood)
 	}
-	return w.previous.State == StateHealthy && w.age(w.previous.Since) >= kubeletFails
+	before := w.previous.signal(callsGood)
+	return before != nil && w.age(before.Since) >= kubeletFails
 }

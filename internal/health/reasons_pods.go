@@ -2,22 +2,20 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
 // podReasons speak of single pods and of load.
 var podReasons = []Reason{
 	{
-		ID: ShimStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
+		ID: ShimStuck, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).holdsUpCalls,
 		Meaning: "A pod's shim or conmon is stopped, frozen or stuck in the kernel: that pod can be neither inspected in full nor stopped.",
 		Needs:   "a shim or conmon is in state T, in a frozen cgroup, or has a thread that is stuck in the kernel; or a call hangs and the chain of waiting leads to a shim that does not answer.",
 		Thresholds: []Threshold{
 			{"stopped or frozen for %s", stoppedShim},
 			{"a thread in D, or asleep without waiting for work, for %s", blockedShim},
 		},
-		Outranks: slices.Concat([]string{PodInspectionStall, PodInspectionFailing}, load),
-		Next:     "See what stopped it; continue or end that shim to recover the pod.",
+		Next: "See what stopped it; continue or end that shim to recover the pod.",
 		Steps: []string{
 			"`ps -o pid,stat,wchan:32,etime,args -p {shim}`: T is stopped (by a debugger, by job control), D waits for the disk.",
 			"`kill -CONT {shim}` where it was stopped; killing it ends the pod, which the kubelet then recreates.",
@@ -46,14 +44,13 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeHelperStuck, Severity: SeverityWarning, SeverityAsCause: SeverityCritical,
+		ID: RuntimeHelperStuck, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: func(w *view) bool { return w.chainCause() == RuntimeHelperStuck },
 		Meaning: "A helper of the runtime's (a CNI plugin, runc, a hook) does not end: no pod that waits for it can start, while relists look perfect.",
 		Needs:   "a child of the runtime or of a shim, in the runtime's own namespaces and whatever its name, has run for long; or a call hangs and the chain of waiting leads to one, however young it is.",
 		Thresholds: []Threshold{
 			{"runs for %s", oldHelper},
 		},
-		Outranks: append([]string{PodStartsFailing}, load...),
-		Next:     "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
+		Next: "See what the helper waits for; for a CNI plugin that is mostly its own daemon or the API server.",
 		Steps: []string{
 			"`ps -o pid,stat,wchan:32,etime,args -p {helper}`.",
 			"The runtime gives up after its own time limit and starts it again; its log has the plugin's error.",
@@ -74,14 +71,13 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: PodInspectionStall, Severity: SeverityCritical,
+		ID: PodInspectionStall, Layer: LayerPods, Severity: SeverityCritical,
 		Meaning: "The lists work, but asking for one pod's status hangs: the kubelet waits up to two minutes for each such pod, two of them turn the node NotReady.",
 		Needs:   "PodSandboxStatus or ContainerStatus of a pod is unanswered, or was until its deadline.",
 		Thresholds: []Threshold{
 			{"unanswered for %s", inspectHangAfter},
 		},
-		Outranks: slices.Concat([]string{PodInspectionFailing}, load),
-		Next:     "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
+		Next: "Look at the pods named by `plegd status`: their shim or conmon is stuck.",
 		Steps: []string{
 			"`plegd status`: the stuck pods by name, slowest first.",
 			"`ps -eo pid,stat,wchan:32,etime,args | grep -e '[s]him' -e '[c]onmon'`: T is stopped, D waits for the disk.",
@@ -105,14 +101,13 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: PodInspectionFailing, Severity: SeverityWarning,
+		ID: PodInspectionFailing, Layer: LayerPods, Severity: SeverityWarning,
 		Meaning: "The lists work, but a pod's status cannot be had: the kubelet does not see that pod change.",
 		Needs:   "PodSandboxStatus or ContainerStatus of a pod fails again and again with an error.",
 		Thresholds: []Threshold{
 			{"fails %s times in a row", failingInspections},
 		},
-		Outranks: load,
-		Next:     "Look at the pods named by `plegd status`; the error is the runtime's.",
+		Next: "Look at the pods named by `plegd status`; the error is the runtime's.",
 		Steps: []string{
 			"`plegd status`: the failing pods by name, with the error.",
 			"`{crictl} inspectp POD`, `{crictl} inspect CONTAINER`: the same error, in full.",
@@ -134,7 +129,7 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: RelistSlow, Severity: SeverityWarning,
+		ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails,
 		Meaning: "Relists finish, but take long: the kubelet notices changes of its pods late.",
 		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them; or either rises so that it is slow within an hour.",
 		Thresholds: []Threshold{
@@ -153,34 +148,29 @@ var podReasons = []Reason{
 			var out []string
 			lists := w.f.Relist.Lists
 			if n := len(lists); n > 0 {
-				slow := n > 1 && lists[n-1] > SlowListThreshold && lists[n-2] > SlowListThreshold
-				if slow || w.wasActive(RelistSlow) && lists[n-1] > SlowListThreshold/2 {
+				if n > 1 && w.near(RelistSlow, min(lists[n-1], lists[n-2]).Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
 					out = append(out, fmt.Sprintf("the lists of the last relist took %s", short(lists[n-1])))
 				}
 			}
 			if last := w.f.Relist.Last; last != nil && last.Err == nil && last.Serial-last.ListPodSandbox-last.ListContainers > SlowRelistThreshold {
 				out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
 			}
-			switch m := w.f.Modelled; {
-			case w.inspecting() > SlowRelistThreshold:
+			if w.inspecting() > SlowRelistThreshold {
 				out = append(out, w.modelEvidence()...)
-			case m.BusySince.IsZero() && w.wasActive(RelistSlow) && w.behind() > SlowRelistThreshold: // between two of its relists
-				out = append(out, fmt.Sprintf("the kubelet, one call after another, last began a relist %s before plegd did", short(w.behind())))
 			}
 			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
 			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
 		},
 	},
 	{
-		ID: ChangeBurst, Severity: SeverityWarning,
+		ID: ChangeBurst, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails,
 		Meaning: "Many pods changed at once: the kubelet inspects them one after the other, and sees nothing new meanwhile.",
 		Needs:   "many inspections in one relist, that take long one after another.",
 		Thresholds: []Threshold{
 			{"%s pods changed at once", burstPods},
 			{"their inspections take %s", burstTakes},
 		},
-		Outranks: []string{RelistSlow, TooManyContainers, FDsRunningOut, ResponseNearLimit},
-		Next:     "Wait for it to pass; if it comes again and again, find what restarts so many pods together.",
+		Next: "Wait for it to pass; if it comes again and again, find what restarts so many pods together.",
 		Steps: []string{
 			"`plegd status`: how many pods were inspected, and how long one takes.",
 			"Jobs that end together, a rollout, or a node-wide crash loop look like this.",
@@ -188,23 +178,19 @@ var podReasons = []Reason{
 		Restart: HelpsNo,
 		match: func(w *view) []string {
 			in, last := w.f.Relist.InFlight, w.f.Relist.Last
-			fewest := burstPods
-			if w.wasActive(ChangeBurst) {
-				fewest = 1
-			}
 			switch {
 			case in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes:
 				return []string{fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, short(w.age(in.PhaseStart)))}
 			case last != nil && last.Inspected >= burstPods && last.Serial >= burstTakes:
 				return append([]string{fmt.Sprintf("%d pods inspected in one relist, %s one after another", last.Inspected, short(last.Serial))}, w.modelEvidence()...)
-			case w.inspecting() >= burstTakes && w.f.Modelled.Inspecting >= fewest:
+			case w.inspecting() >= burstTakes && float64(w.f.Modelled.Inspecting) >= w.band(ChangeBurst, burstPods, 1):
 				return w.modelEvidence()
 			}
 			return nil
 		},
 	},
 	{
-		ID: FDsRunningOut, Severity: SeverityWarning,
+		ID: FDsRunningOut, Layer: LayerHints, Severity: SeverityWarning,
 		Meaning: "The runtime's file descriptors are nearly used up: when they are, it accepts no connection and starts no pod.",
 		Needs:   "open descriptors close to the soft limit, or rising so that they reach it within an hour.",
 		Thresholds: []Threshold{
@@ -212,8 +198,7 @@ var podReasons = []Reason{
 			{"ends below %s", Share(limitCalm)},
 			trendThreshold,
 		},
-		Outranks: []string{PodStartsFailing},
-		Next:     "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
+		Next: "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
 			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`.",
 			"About 11 descriptors a pod are usual; far more are a leak or clients that do not let go.",
@@ -233,7 +218,7 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: ResponseNearLimit, Severity: SeverityWarning, gradual: true,
+		ID: ResponseNearLimit, Layer: LayerHints, Severity: SeverityWarning, gradual: true,
 		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
 		Needs:   "the size of the last list answer: close to the limit, or rising so that it reaches it within an hour.",
 		Thresholds: []Threshold{
@@ -242,8 +227,7 @@ var podReasons = []Reason{
 			{"ends below %s", Share(limitCalm)},
 			trendThreshold,
 		},
-		Outranks: []string{TooManyContainers},
-		Next:     "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
+		Next: "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
 		Steps: []string{
 			"`{crictl} ps -a -q --state Exited | wc -l`, `{crictl} pods -q --state NotReady | wc -l`.",
 			"The kubelet keeps exited containers by maximum-dead-containers and MinimumGCAge.",
@@ -269,7 +253,7 @@ var podReasons = []Reason{
 		},
 	},
 	{
-		ID: TooManyContainers, Severity: SeverityWarning, gradual: true,
+		ID: TooManyContainers, Layer: LayerHints, Severity: SeverityWarning, gradual: true,
 		Meaning: "The runtime holds far more containers than a node runs: lists grow slow, and near their limit.",
 		Needs:   "the number of containers, exited ones too.",
 		Thresholds: []Threshold{
@@ -296,6 +280,17 @@ var podReasons = []Reason{
 		},
 	},
 }
+
+// holdsUpCalls reports whether a stuck shim makes a call hang: the chain of waiting
+// proves it, or an inspection hangs and a shim of that pod is stuck.
+func (w *view) holdsUpCalls() bool {
+	hang, givenUp := w.hangingInspections()
+	return w.chainCause() == ShimStuck || len(hang)+givenUp > 0 && w.shimHoldsUp()
+}
+
+// relistRuleFails reports whether the kubelet's relist is too old: then slowness has
+// turned the node NotReady.
+func (w *view) relistRuleFails() bool { return !w.starting && !w.kubelet.plegHealthy }
 
 // modelEvidence says how long the kubelet's relist takes by now.
 func (w *view) modelEvidence() []string {
@@ -325,6 +320,8 @@ const (
 	burstPods  = 50
 	burstTakes = 5 * time.Second
 
+	slowStill = 0.5 // RelistSlow ends below this share of SlowListThreshold
+
 	tooManyContainers = 5000
 	tooManyStill      = 0.9 // it ends below this share
 	// limitNear is the share of a limit from which it counts as near, limitCalm
@@ -345,21 +342,19 @@ func (w *view) inspecting() time.Duration {
 	return w.age(w.f.Modelled.InspectingSince)
 }
 
-// behind is how much later plegd last saw the runtime than the modelled kubelet.
-func (w *view) behind() time.Duration {
-	if w.f.Modelled.LastSeen.IsZero() {
-		return 0
-	}
-	return w.f.Relist.LastSeen.Sub(w.f.Modelled.LastSeen)
-}
-
 // near reports whether a value is at or above a share of its limit; a reason that
 // stands ends only below a smaller share.
 func (w *view) near(id string, value, limit, begin, end float64) bool {
+	return value >= limit*w.band(id, begin, end)
+}
+
+// band is where a reason begins, or, while it stands, where it ends. It is for numbers
+// that stay near a limit for hours: no time of holding is long enough for these.
+func (w *view) band(id string, begin, end float64) float64 {
 	if w.wasActive(id) {
-		return value >= end*limit
+		return end
 	}
-	return value >= begin*limit
+	return begin
 }
 
 func stateText(state string) string {

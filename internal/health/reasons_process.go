@@ -33,7 +33,7 @@ const (
 // processReasons speak of the process behind the socket.
 var processReasons = []Reason{
 	{
-		ID: RuntimeFrozen, Severity: SeverityCritical,
+		ID: RuntimeFrozen, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime is stopped or frozen: it exists, and not one of its threads runs.",
 		Needs:   "every thread of the process behind the held connection is in state T, or its cgroup is frozen, and a call is unanswered and none has been answered since: a stopped process whose calls are answered is not the runtime. Or it is stopped and continued again and again.",
 		Thresholds: []Threshold{
@@ -42,8 +42,7 @@ var processReasons = []Reason{
 			{"within %s", stopsWithin},
 			{"ends %s after the last stop", stopsOver},
 		},
-		Outranks: slices.Concat([]string{AcceptFDExhausted, RuntimeThrottled, RuntimeStarved, RuntimeMemoryLimited, RuntimeStorageStall, RuntimeStarting, RuntimeRestarting}, accept, calls),
-		Next:     "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
+		Next: "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
 		Steps: []string{
 			"`grep -e State -e TracerPid /proc/{pid}/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
 			"`kill -CONT {pid}` where it was stopped by a signal.",
@@ -65,17 +64,12 @@ var processReasons = []Reason{
 			if w.stoppedAgain(p) {
 				return []string{fmt.Sprintf("pid %d (%s): all threads are stopped and continued, again and again", p.PID, p.Comm)}
 			}
-			// Thawed since the threads were last looked at: no disk held them up.
-			lookedFirst := c == nil || !p.At.After(c.At)
-			if n > 0 && p.Threads["D"] == n && w.wasActive(RuntimeFrozen) && lookedFirst {
-				return []string{fmt.Sprintf("pid %d (%s): none of %d threads ran when last looked at", p.PID, p.Comm, n)}
-			}
 			return nil
 		},
 		next: (*view).frozenNext,
 	},
 	{
-		ID: RuntimeThrottled, Severity: SeverityCritical,
+		ID: RuntimeThrottled, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
 		Needs:   "the runtime's cgroup is being throttled, while lists are slow or hang.",
 		Thresholds: []Threshold{
@@ -83,8 +77,7 @@ var processReasons = []Reason{
 			{"then for %s of the time or of the periods", Share(throttledStill)},
 			{"one of the last three relists' lists above %s; of the last ten to end", slowCall},
 		},
-		Outranks: slices.Concat([]string{RuntimeStarting}, accept, calls, []string{RuntimeStarved, NodeCPUStall}),
-		Next:     "Raise or remove the CPU quota of the runtime's unit.",
+		Next: "Raise or remove the CPU quota of the runtime's unit.",
 		Steps: []string{
 			"`systemctl show {unit} -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup{cgroup}/cpu.max` (v1: `cat /sys/fs/cgroup/cpu{cgroup}/cpu.cfs_quota_us`). The quota of a slice above it counts, too.",
 			"`systemctl set-property --runtime {unit} CPUQuota=` removes it until the next boot.",
@@ -105,7 +98,7 @@ var processReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeRestarting, Severity: SeverityCritical,
+		ID: RuntimeRestarting, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime comes and goes: it has been started again and again.",
 		Needs:   "the process behind the socket has been replaced repeatedly.",
 		Thresholds: []Threshold{
@@ -113,8 +106,7 @@ var processReasons = []Reason{
 			{"within %s", restartsWithin},
 			{"ends when it has stayed for %s", restartsOver},
 		},
-		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, RuntimeStarting}, accept, calls),
-		Next:     "Read in the runtime's log why it ends; it is being started again by systemd.",
+		Next: "Read in the runtime's log why it ends; it is being started again by systemd.",
 		Steps: []string{
 			"`journalctl -u {unit} -b | grep -e 'Main process exited' -e panic -e fatal`.",
 			"`journalctl -k -b | grep -i oom`: killed for memory?",
@@ -180,9 +172,6 @@ func (w *view) stoppedAgain(p *Process) bool {
 		return false
 	}
 	n := len(p.Stops)
-	if w.wasActive(RuntimeFrozen) {
-		return n > 1
-	}
 	return n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
 }
 
@@ -201,10 +190,8 @@ func (w *view) listsSuffer() bool {
 // quotaTakes reports whether the CPU quota takes enough time; once it has, whether
 // it still takes some. A quota that is lifted takes none at once.
 func (w *view) quotaTakes(c *Cgroup) bool {
-	if c.Throttled >= throttledShare {
-		return true
-	}
-	return w.wasActive(RuntimeThrottled) && max(c.Throttled, c.ThrottledPeriods) >= throttledStill
+	share := w.band(RuntimeThrottled, throttledShare, throttledStill)
+	return c.Throttled >= share || share == throttledStill && c.ThrottledPeriods >= share
 }
 
 // quotaUnmeasured reports whether the CPU quota has taken time since a list began to
@@ -217,10 +204,7 @@ func (w *view) quotaUnmeasured(hangs time.Time) bool {
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick.
 func (w *view) listsSlowLately() bool {
-	lists, n := w.f.Relist.Lists, recentLists
-	if w.wasActive(RuntimeThrottled) {
-		n = throttledLists
-	}
+	lists, n := w.f.Relist.Lists, int(w.band(RuntimeThrottled, recentLists, throttledLists))
 	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })
 }
 

@@ -21,11 +21,10 @@ var listHangs = []Threshold{
 // runtimeReasons speak of the runtime as a whole: its process and its calls.
 var runtimeReasons = []Reason{
 	{
-		ID: CRIVersionUnsupported, Severity: SeverityCritical,
-		Meaning:  "What answers on the socket does not serve CRI runtime.v1: an older API, or another program.",
-		Needs:    "calls are answered with Unimplemented or with what is no message of runtime.v1, or the other end does not speak gRPC.",
-		Outranks: calls,
-		Next:     "Check that the path is the runtime's CRI socket, and that the runtime is new enough (containerd 1.6 or newer).",
+		ID: CRIVersionUnsupported, Layer: LayerCalls, Severity: SeverityCritical,
+		Meaning: "What answers on the socket does not serve CRI runtime.v1: an older API, or another program.",
+		Needs:   "calls are answered with Unimplemented or with what is no message of runtime.v1, or the other end does not speak gRPC.",
+		Next:    "Check that the path is the runtime's CRI socket, and that the runtime is new enough (containerd 1.6 or newer).",
 		Steps: []string{
 			"`containerd --version`, `crio --version`: runtime.v1 is served from containerd 1.6 on, and by a CRI-O of the kubelet's own version; the kubelet needs it from 1.26 on.",
 			"In containerd's config.toml, `disabled_plugins` must not name `cri` (packages of docker disable it).",
@@ -59,15 +58,14 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeStarting, Severity: SeverityWarning,
+		ID: RuntimeStarting, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime has just been started and is still recovering its state: it does not listen yet, does not accept, or answers every call with an error.",
 		Needs:   "calls fail with \"server is not initialized yet\"; or its process is young and no socket listens at the path yet, or listens and has accepted nothing, or has just been started and has answered nothing yet.",
 		Thresholds: []Threshold{
 			{"the process is younger than %s", youngFor},
 			{"or than %s where it accepts and does not answer", startsFor},
 		},
-		Outranks: slices.Concat([]string{RuntimeSocketMissing, RuntimeNotListening, AcceptStalled}, calls),
-		Next:     "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
+		Next: "Wait; if it takes minutes, look in the runtime's log for the container that it cannot recover.",
 		Steps: []string{
 			"`journalctl -u {unit} -b -n 100`: the last line names what it is recovering.",
 			"Each stuck shim costs containerd seconds at start: `ps -eo pid,stat,etime,args | grep '[s]him'`.",
@@ -100,11 +98,10 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeUnresponsive, Severity: SeverityCritical,
+		ID: RuntimeUnresponsive, Layer: LayerCalls, Severity: SeverityCritical,
 		Meaning:    "The runtime may accept connections but answers no calls: every call hangs.",
 		Needs:      "a list and a Version call beside it are unanswered, and nothing has been answered since.",
 		Thresholds: append(slices.Clone(listHangs), Threshold{"Version unanswered for %s", hangProbeAfter}),
-		Outranks:   slices.Concat([]string{RuntimeListStall, AcceptStalled, RuntimeNotReady, NetworkNotReady}, pods),
 		Next:       "See what state the runtime's threads are in before you restart it.",
 		Steps: []string{
 			"`ps -L -o tid,stat,wchan:32,comm -p {pid}`: T is stopped, D waits for the kernel (disk), S sleeps on a lock.",
@@ -124,11 +121,10 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeListStall, Severity: SeverityCritical,
+		ID: RuntimeListStall, Layer: LayerCalls, Severity: SeverityCritical,
 		Meaning:    "One list hangs while the runtime answers other calls: a lock inside the runtime, usually one container's.",
 		Needs:      "ListPodSandbox or ListContainers is unanswered, and another call has been answered since it began.",
 		Thresholds: listHangs,
-		Outranks:   slices.Concat([]string{AcceptStalled, RuntimeNotReady}, pods),
 		Next:       "Look for a shim or a runc that holds the lock before you restart the runtime.",
 		Steps: []string{
 			"`plegd status`: ShimStuck or RuntimeHelperStuck beside this reason names the process that the lock waits for. `kill -CONT` of a stopped shim, or the end of a runc that hangs, is enough.",
@@ -150,14 +146,13 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: ListResponseTooLarge, Severity: SeverityCritical,
+		ID: ListResponseTooLarge, Layer: LayerCalls, Severity: SeverityCritical,
 		Meaning: "A list has outgrown the largest message: the kubelet can no longer see its containers.",
 		Needs:   "a list fails with ResourceExhausted and names the size; or it is that long when plegd streams it (StreamContainers, StreamPodSandboxes), which stands for what the kubelet would be refused.",
 		Thresholds: []Threshold{
 			{"%s bytes, the kubelet's limit and containerd's", messageLimit},
 		},
-		Outranks: pods,
-		Next:     "Remove exited containers; then find what leaves so many of them.",
+		Next: "Remove exited containers; then find what leaves so many of them.",
 		Steps: []string{
 			"`{crictl} ps -a -q | wc -l`, `{crictl} pods -q | wc -l`: around 15,000 containers fill 16 MiB.",
 			"`{crictl} rm $({crictl} ps -a -q --state Exited)` if crictl can still list; else pod by pod, which are shorter lists: `for p in $({crictl} pods -q); do {crictl} rm $({crictl} ps -a -q --pod $p); done`. It refuses those that run.",
@@ -181,14 +176,13 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeNotReady, Severity: SeverityCritical,
+		ID: RuntimeNotReady, Layer: LayerCalls, Severity: SeverityCritical,
 		Meaning: "Status does not say that the runtime is ready: it says RuntimeReady=false, or gives no answer while other calls do.",
 		Needs:   "the last Status answer holds no RuntimeReady=true; or Status fails or is unanswered while the lists are answered.",
 		Thresholds: []Threshold{
 			{"Status unanswered for %s", statusHangAfter},
 		},
-		Outranks: slices.Concat([]string{NetworkNotReady}, pods),
-		Next:     "Read the runtime's own reason below, then its log.",
+		Next: "Read the runtime's own reason below, then its log.",
 		Steps: []string{
 			"`{crictl} info`: the conditions with their messages.",
 			"`journalctl -u {unit} -b -n 200`.",
@@ -203,7 +197,7 @@ var runtimeReasons = []Reason{
 			if !w.on(sigStatusTrouble) || !w.on(sigAnsweredWhileStatusFails) || w.on(sigStatusFailsForDescriptors) {
 				return nil
 			}
-			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") && !w.wasActive(RuntimeNotReady) && !w.processSeenSince(w.f.Calls[opStatus].LastFailed) {
+			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") && !w.processSeenSince(w.f.Calls[opStatus].LastFailed) {
 				return nil // its descriptors have yet to be counted
 			}
 			var out []string
@@ -217,7 +211,7 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: NodeStatusStalled, Severity: SeverityWarning,
+		ID: NodeStatusStalled, Layer: LayerCalls, Severity: SeverityWarning,
 		Meaning: "Version is not answered while other calls are. The kubelet's node status update begins with it: while it waits, up to its RPC timeout, no condition of the node is written.",
 		Needs:   "a Version call on the held connection is unanswered, and the lists and Status are answered after its start, the lists at once.",
 		Thresholds: []Threshold{
@@ -250,11 +244,10 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: NetworkNotReady, Severity: SeverityCritical,
-		Meaning:  "The runtime says that the pod network is not ready: usually the CNI configuration is missing.",
-		Needs:    "the last Status answer holds no NetworkReady=true.",
-		Outranks: pods,
-		Next:     "See whether the CNI plugin's pod runs on this node and has written /etc/cni/net.d.",
+		ID: NetworkNotReady, Layer: LayerPods, Severity: SeverityCritical,
+		Meaning: "The runtime says that the pod network is not ready: usually the CNI configuration is missing.",
+		Needs:   "the last Status answer holds no NetworkReady=true.",
+		Next:    "See whether the CNI plugin's pod runs on this node and has written /etc/cni/net.d.",
 		Steps: []string{
 			"`ls -l /etc/cni/net.d /opt/cni/bin`: a configuration and its binaries must be there.",
 			"`{crictl} info | grep -A3 lastCNILoadStatus`: the real error.",

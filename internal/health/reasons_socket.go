@@ -2,21 +2,19 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
 // socketReasons speak of the runtime's socket and its accept queue.
 var socketReasons = []Reason{
 	{
-		ID: AcceptFDExhausted, Severity: SeverityCritical,
+		ID: AcceptFDExhausted, Layer: LayerProcess, Severity: SeverityCritical,
 		Meaning: "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
 		Needs:   "open descriptors at or above the soft limit, now or a moment ago, and a connection that waits to be accepted.",
 		Thresholds: []Threshold{
 			{"no free descriptor in the last %s, and connections pending in the accept queue, or no SETTINGS within --probe-timeout", acceptsAgain},
 		},
-		Outranks: slices.Concat(accept, calls),
-		Next:     "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
+		Next: "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
 		Steps: []string{
 			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`: sockets, pipes or files?",
 			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients of the socket, with their processes.",
@@ -46,11 +44,10 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketTakenOver, Severity: SeverityCritical,
-		Meaning:  "The runtime's path leads to another process than the connection that was made before: a second runtime, a symbolic link or a bind mount to another one, or a program that is no runtime. The kubelet uses the old one until it reconnects, then the new one.",
-		Needs:    "the process that listens at the path (SO_PEERCRED of a fresh connection, or the owner of the listening socket) is not the one behind the held connection, and that one is alive.",
-		Outranks: slices.Concat([]string{RuntimeSocketUnlinked, RuntimeNotListening, RuntimeSocketPermissionDenied, AcceptFDExhausted, CRIVersionUnsupported}, accept, pods),
-		Next:     "Find out which of the two processes is this node's runtime, stop the other, and put the socket back.",
+		ID: RuntimeSocketTakenOver, Layer: LayerSocket, Severity: SeverityCritical,
+		Meaning: "The runtime's path leads to another process than the connection that was made before: a second runtime, a symbolic link or a bind mount to another one, or a program that is no runtime. The kubelet uses the old one until it reconnects, then the new one.",
+		Needs:   "the process that listens at the path (SO_PEERCRED of a fresh connection, or the owner of the listening socket) is not the one behind the held connection, and that one is alive.",
+		Next:    "Find out which of the two processes is this node's runtime, stop the other, and put the socket back.",
 		Steps: []string{
 			"`ps -o pid,lstart,args -p {pid},{other}` of the two processes in the evidence: which one has been started by mistake?",
 			"`ls -li {socket}` and `findmnt -T {socket}`: a symbolic link, a bind mount, or a socket that another process made?",
@@ -61,11 +58,10 @@ var socketReasons = []Reason{
 		match: (*view).takenOverEvidence, next: (*view).takenOverNext,
 	},
 	{
-		ID: RuntimeSocketMissing, Severity: SeverityCritical,
-		Meaning:  "There is no socket at the runtime's path: the runtime has been stopped, or was never started.",
-		Needs:    "connect fails with ENOENT and no earlier connection is answered; or no runtime socket was found at any known place.",
-		Outranks: slices.Concat([]string{CRIVersionUnsupported}, accept, calls),
-		Next:     "Start the runtime, and see in its log why it stopped.",
+		ID: RuntimeSocketMissing, Layer: LayerSocket, Severity: SeverityCritical,
+		Meaning: "There is no socket at the runtime's path: the runtime has been stopped, or was never started.",
+		Needs:   "connect fails with ENOENT and no earlier connection is answered; or no runtime socket was found at any known place.",
+		Next:    "Start the runtime, and see in its log why it stopped.",
 		Steps: []string{
 			"`systemctl status {unit}`: is it stopped, failed, or restarting?",
 			"`journalctl -u {unit} -b --since -15min`: its last words.",
@@ -93,11 +89,10 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeNotListening, Severity: SeverityCritical,
-		Meaning:  "The socket's path exists, but nobody listens on it: the runtime was killed, or the path is no socket.",
-		Needs:    "connect fails with ECONNREFUSED, or what stands at the path is no socket.",
-		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
-		Next:     "Start the runtime; look for an OOM kill or a crash first.",
+		ID: RuntimeNotListening, Layer: LayerSocket, Severity: SeverityCritical,
+		Meaning: "The socket's path exists, but nobody listens on it: the runtime was killed, or the path is no socket.",
+		Needs:   "connect fails with ECONNREFUSED, or what stands at the path is no socket.",
+		Next:    "Start the runtime; look for an OOM kill or a crash first.",
 		Steps: []string{
 			"`systemctl status {unit}`: exit code and signal of the last run.",
 			"`journalctl -k -b | grep -i -e oom -e killed`: was it killed for memory?",
@@ -115,11 +110,10 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketPermissionDenied, Severity: SeverityCritical,
-		Meaning:  "plegd may not connect to the runtime's socket.",
-		Needs:    "connect fails with EACCES or EPERM.",
-		Outranks: slices.Concat([]string{CRIVersionUnsupported, RuntimeSocketUnlinked}, accept, calls),
-		Next:     "Compare the socket's owner and mode with the user that plegd runs as; the kubelet may be fine.",
+		ID: RuntimeSocketPermissionDenied, Layer: LayerPlegd, Severity: SeverityCritical,
+		Meaning: "plegd may not connect to the runtime's socket.",
+		Needs:   "connect fails with EACCES or EPERM.",
+		Next:    "Compare the socket's owner and mode with the user that plegd runs as; the kubelet may be fine.",
 		Steps: []string{
 			"`stat {socket}` and its directories: root:root 0660 is usual.",
 			"plegd has to run as root (it needs no capability for this); in a pod, as uid 0 with the SELinux type spc_t.",
@@ -137,14 +131,13 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketUnlinked, Severity: SeverityWarning,
+		ID: RuntimeSocketUnlinked, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 		Meaning: "The runtime runs and answers, but its socket's path is gone, or leads to something else: new connections fail.",
 		Needs:   "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
 		Thresholds: []Threshold{
 			{"something else at the path for %s", strangerAfter},
 		},
-		Outranks: pods,
-		Next:     "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
+		Next: "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
 		Steps: []string{
 			"Find out what removed the socket: a clean-up of /run, a second runtime started by mistake, a package upgrade.",
 			"Do not restart the kubelet before the socket is back: it would not be able to connect.",
@@ -175,11 +168,10 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: AcceptQueueFull, Severity: SeverityCritical,
-		Meaning:  "The queue of connections that the runtime has yet to accept is full: nobody can connect.",
-		Needs:    "connect fails with EAGAIN, or the listener's queue holds more than its limit.",
-		Outranks: slices.Concat([]string{AcceptStalled}, calls),
-		Next:     "Find who connects and does not let go, and why the runtime does not accept; then restart the runtime.",
+		ID: AcceptQueueFull, Layer: LayerSocket, Severity: SeverityCritical,
+		Meaning: "The queue of connections that the runtime has yet to accept is full: nobody can connect.",
+		Needs:   "connect fails with EAGAIN, or the listener's queue holds more than its limit.",
+		Next:    "Find who connects and does not let go, and why the runtime does not accept; then restart the runtime.",
 		Steps: []string{
 			"`ss -xlp src {socket}`: Recv-Q above Send-Q is a full queue.",
 			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients that were accepted, with their processes.",
@@ -203,7 +195,7 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: AcceptStalled, Severity: SeverityCritical,
+		ID: AcceptStalled, Layer: LayerSocket, Severity: SeverityCritical,
 		Meaning: "The runtime answers on old connections and accepts no new one: the next reconnect, the kubelet's included, will hang.",
 		Needs:   "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, or the accept queue does not empty, while calls on the held connection are answered.",
 		Thresholds: []Threshold{
@@ -212,8 +204,7 @@ var socketReasons = []Reason{
 			{"for %s where the queue is not seen", queueUnseenWaits},
 			{"%s after it was last found stopped", acceptsAfterStop},
 		},
-		Outranks: slices.Concat([]string{RuntimeNotReady, NetworkNotReady}, pods),
-		Next:     "See where the runtime's accepting thread is; it has descriptors left.",
+		Next: "See where the runtime's accepting thread is; it has descriptors left.",
 		Steps: []string{
 			"`ss -xlp src {socket}`: a growing Recv-Q is connections that nobody accepts.",
 			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",

@@ -19,7 +19,7 @@ const (
 
 // podStartsFailing speaks of what the kubelet cannot start.
 var podStartsFailing = Reason{
-	ID: PodStartsFailing, Severity: SeverityWarning,
+	ID: PodStartsFailing, Layer: LayerPods, Severity: SeverityWarning,
 	Meaning: "The kubelet's calls that start pods fail, although every read is answered: the node is Ready and starts nothing.",
 	Needs:   "the kubelet's own metrics (`--kubelet-metrics-url`): run_podsandbox or create_container fails and has not succeeded since. A single pod that cannot be started is none: several pods wait for a sandbox, or a call took long before it failed.",
 	Thresholds: []Threshold{

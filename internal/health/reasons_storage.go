@@ -67,10 +67,7 @@ func (f *FileSystem) device() string {
 
 // storageTimes is how many times the limits a file system must have to be well.
 func (w *view) storageTimes() int64 {
-	if w.wasActive(RuntimeStorageFull) {
-		return storageStill
-	}
-	return 1
+	return int64(w.band(RuntimeStorageFull, 1, storageStill))
 }
 
 // storageLacking returns the file system that keeps the runtime from writing and
@@ -105,7 +102,7 @@ func (f *FileSystem) nearlyFull() bool {
 // storageReasons speak of what the runtime writes to.
 var storageReasons = []Reason{
 	{
-		ID: RuntimeStorageFull, Severity: SeverityCritical, SeverityWhileServing: SeverityWarning,
+		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 		Meaning: "The file system of the runtime's root or state directory is full, out of inodes or read-only: lists are answered, and no pod can be started; where it is full or read-only, none can be stopped either.",
 		Needs:   "statfs of the directories that the runtime has its data in, and their mount options.",
 		Thresholds: []Threshold{
@@ -115,8 +112,7 @@ var storageReasons = []Reason{
 			{"or read-only: mount option ro or emergency_ro", nil},
 			{"or %s used and full within an hour at the present rate", Share(storageNear)},
 		},
-		Outranks: slices.Concat([]string{PodStartsFailing, PodInspectionFailing}, load),
-		Next:     "Free space on the file system that the evidence names, and do not restart the runtime before that.",
+		Next: "Free space on the file system that the evidence names, and do not restart the runtime before that.",
 		Steps: []string{
 			"`df -h {storage}` and `df -i {storage}`: space and inodes. `findmnt -T {storage}`: the device, and whether ro or emergency_ro stands among the options.",
 			"Full: find what uses it with `du -xh --max-depth=2 {storage} | sort -h | tail`, and remove something that is not the runtime's: logs (`journalctl --vacuum-size=200M`), core dumps, downloads. The runtime's own removals need space, too.",

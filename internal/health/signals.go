@@ -38,6 +38,7 @@ const (
 	sigWaitsForCPU
 	sigQuotaTakesTime
 	sigFreezerHoldsThreads
+	sigCallsGood
 	sigRuntimeGood
 	sigStorageUnwritable
 	numSignals
@@ -48,6 +49,9 @@ type SignalState struct {
 	Name  string    `json:"name"`
 	Since time.Time `json:"since"`
 }
+
+// callsGood is the name of sigCallsGood, of which the time since which it holds counts.
+const callsGood = "calls_good"
 
 // signalRow is one signal: its name, what it means, and how it is found.
 type signalRow struct {
@@ -87,6 +91,7 @@ var signals = [numSignals]signalRow{
 	sigWaitsForCPU:               {"waits_for_cpu", "the runtime waits for a CPU most of the time that it could run", (*view).waitsForCPU},
 	sigQuotaTakesTime:            {"quota_takes_time", "the runtime's own CPU quota takes time from it, or has just done so", (*view).quotaTakesTime},
 	sigFreezerHoldsThreads:       {"freezer_holds_threads", "a freezer holds threads of the runtime", (*view).freezerHoldsThreads},
+	sigCallsGood:                 {callsGood, "every call to the runtime is answered", (*view).callsGood},
 	sigRuntimeGood:               {"runtime_good", "every call to the runtime has been answered for a while", (*view).runtimeGood},
 	sigStorageUnwritable:         {"storage_unwritable", "a file system that the runtime writes to is full, out of inodes or read-only", (*view).storageUnwritable},
 }

@@ -65,31 +65,6 @@ func TestTable(t *testing.T) {
 		if !slices.Contains([]Help{HelpsYes, HelpsNo, HelpsMaybe}, r.Restart) {
 			t.Errorf("%s: restart %q", r.ID, r.Restart)
 		}
-		for _, o := range r.Outranks {
-			if !ids[o] {
-				t.Errorf("%s outranks %s, which is no reason", r.ID, o)
-			}
-			if o == r.ID {
-				t.Errorf("%s outranks itself", r.ID)
-			}
-		}
-	}
-}
-
-// TestOutranksIsAnOrder: with a circle, every reason of it would be outranked
-// and none primary.
-func TestOutranksIsAnOrder(t *testing.T) {
-	var visit func(id string, path []string)
-	visit = func(id string, path []string) {
-		if slices.Contains(path, id) {
-			t.Fatalf("a circle: %s", strings.Join(append(path, id), " outranks "))
-		}
-		for _, o := range reasonOf(id).Outranks {
-			visit(o, append(path, id))
-		}
-	}
-	for _, r := range Reasons() {
-		visit(r.ID, nil)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestThrottledForSeconds(t *testing.T) {
 		t.Errorf("throttled all the time: %q", v.Reason)
 	}
 	f.Evidence.Cgroup = &Cgroup{At: t0}
-	if v = Judge(&f, t0, v); v.Reason == RuntimeThrottled {
+	if v = Judge(&f, t0.Add(holdFor), v); v.Reason == RuntimeThrottled {
 		t.Error("throttled, though no period was")
 	}
 }
@@ -44,7 +44,7 @@ func TestThrottledKeepsItsName(t *testing.T) {
 		}
 	}
 	f.Evidence.Cgroup = &Cgroup{At: t0}
-	if v = Judge(&f, t0, v); v.Reason != "" {
+	if v = Judge(&f, t0.Add(holdFor), v); v.Reason != "" {
 		t.Errorf("the quota is lifted: %q", v.Reason)
 	}
 }

@@ -14,13 +14,17 @@ const (
 	StateHealthy   State = "healthy"
 	StateDegraded  State = "degraded"
 	StateUnhealthy State = "unhealthy"
+	// StateUnknown is that of a node of which only plegd cannot see the runtime.
+	StateUnknown State = "unknown"
 )
 
 // States lists the states of a verdict.
-func States() []State { return []State{StateStarting, StateHealthy, StateDegraded, StateUnhealthy} }
+func States() []State {
+	return []State{StateStarting, StateUnknown, StateHealthy, StateDegraded, StateUnhealthy}
+}
 
 // byRank are the states from good to bad.
-var byRank = []State{StateHealthy, StateStarting, StateDegraded, StateUnhealthy}
+var byRank = []State{StateHealthy, StateStarting, StateUnknown, StateDegraded, StateUnhealthy}
 
 // Rank returns how bad a state is, from 0; -1 for an unknown one.
 func (s State) Rank() int { return slices.Index(byRank, s) }
@@ -50,9 +54,6 @@ type Verdict struct {
 	Since time.Time `json:"since,omitzero"`
 	// Reason is the primary reason's id; empty when healthy.
 	Reason string `json:"reason"`
-	// RunnerUp is the reason that the evidence fits nearly as well; empty when
-	// there is none.
-	RunnerUp string `json:"runner_up,omitzero"`
 	// Symptom is the reason that says what the kubelet suffers, where it is active
 	// beside a primary reason that says why. Chain leads from the call that hangs to
 	// the one that does not wait for anybody, Culprit is its last link; ChainEnd says

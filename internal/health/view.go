@@ -60,6 +60,12 @@ type view struct {
 	// connection, an error included; zero for never.
 	lastAnswer time.Time
 	signals    signalValues
+	// What the kubelet's rules say, whether it is too early for a verdict, the reasons
+	// found so far, and the lowest layer that has a critical one.
+	kubelet  kubelet
+	starting bool
+	verdict  *Verdict
+	critical Layer
 }
 
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
@@ -379,7 +385,7 @@ func (w *view) answeredWhileStatusFails() bool {
 	if w.f.Relist.Failures > 0 || hanging {
 		return false
 	}
-	return w.wasActive(RuntimeNotReady) || w.statusFailsWhileListsSucceed()
+	return w.statusFailsWhileListsSucceed()
 }
 
 // answeredAtOnce reports whether a call has been answered after t that did not wait
@@ -410,7 +416,9 @@ func (w *view) statusFailsWhileListsSucceed() bool {
 			return false
 		}
 	}
-	return failed.After(w.f.Relist.AnsweredSince) && w.lastAnswer.After(failed)
+	// Status may be called just after each list: an answer after an earlier failure counts.
+	earlier := w.f.Status.LastGood.Add(statusLate)
+	return failed.After(w.f.Relist.AnsweredSince) && (w.lastAnswer.After(failed) || w.lastAnswer.After(earlier))
 }
 
 // troubleFor is how long the relist has been failing or hanging.

@@ -126,7 +126,7 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 		t.Errorf("a limit that is met while lists are answered: %q: %v", v.Reason, v.Active)
 	}
 	f.Evidence.Cgroup.MemoryLimits[0].High = 0
-	if v = Judge(&f, t0, v); v.Reason == RuntimeMemoryLimited {
+	if v = Judge(&f, t0.Add(holdFor), v); v.Reason == RuntimeMemoryLimited {
 		t.Error("the limit is lifted")
 	}
 }

@@ -66,7 +66,7 @@ func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
 			return NodeStatus{NotReadyFrom: laterOf(b.from, now), NotReadyBy: b.by}
 		}
 	}
-	if starting(w) {
+	if starting(w) || w.blind() {
 		*s = NodeWriter{silence: s.silence, hang: s.hang, opened: s.opened}
 		return NodeStatus{}
 	}

@@ -68,7 +68,7 @@ func known(v *health.Verdict, at time.Time) *health.Verdict {
 }
 
 func sameVerdict(a, b *health.Verdict) bool {
-	return a.State == b.State && a.Reason == b.Reason && a.RunnerUp == b.RunnerUp && slices.Equal(ids(a), ids(b))
+	return a.State == b.State && a.Reason == b.Reason && slices.Equal(ids(a), ids(b))
 }
 
 // ids are the active reasons in order of their names: which is primary is

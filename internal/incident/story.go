@@ -146,7 +146,7 @@ func (s *story) document() *Incident {
 
 // changed reports whether b differs from a in more than its numbers.
 func changed(a, b *health.Verdict) bool {
-	if a == nil || a.State != b.State || a.Reason != b.Reason || a.RunnerUp != b.RunnerUp ||
+	if a == nil || a.State != b.State || a.Reason != b.Reason ||
 		a.PLEGHealthy != b.PLEGHealthy || a.SyncLoopAllowed != b.SyncLoopAllowed ||
 		a.RulesOK != b.RulesOK || a.NodeReady != b.NodeReady ||
 		len(a.Active) != len(b.Active) || newCulprit(a.Culprit, b.Culprit) {

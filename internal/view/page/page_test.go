@@ -100,7 +100,7 @@ func TestPageHostile(t *testing.T) {
 	d := new(viewtest.Degraded())
 	want := elements(t, pageSource(t, d))
 	d.KubeletMessage, d.NodeReady = evil, false
-	d.Next, d.Reason, d.RunnerUp, d.State, d.PlegdVersion = evil, evil, evil, evil, evil
+	d.Next, d.Reason, d.State, d.PlegdVersion = evil, evil, evil, evil
 	for i := range d.Active {
 		d.Active[i].Evidence = []string{evil, evil}
 	}

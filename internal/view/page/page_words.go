@@ -16,6 +16,8 @@ func headline(s *health.Snapshot) string {
 		return "All is well"
 	case health.StateStarting:
 		return "Starting"
+	case health.StateUnknown:
+		return "plegd cannot see the runtime"
 	default:
 		return "No reason was found"
 	}
@@ -57,6 +59,8 @@ func newPageClock(s *health.Snapshot) pageClock {
 	c.decidingRule(s)
 	rules := view.Rules(s)
 	switch left := s.NotReadyIn; {
+	case s.State == health.StateUnknown:
+		c.Big, c.Small = "unknown", "plegd cannot see the runtime; the kubelet may"
 	case !s.NodeReady && s.State == health.StateStarting:
 		c.Big, c.Small = "starting", "no relist has succeeded yet"
 	case !s.NodeReady:

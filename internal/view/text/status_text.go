@@ -147,9 +147,6 @@ func (t *textWriter) others(d *health.Snapshot, others []health.Active) {
 	}
 	for _, r := range others {
 		title := fmt.Sprintf("also %s (%s), %s", view.Say(r.ID), view.Say(string(r.Severity)), view.For(d, r.Since))
-		if r.ID == d.RunnerUp {
-			title += "; the evidence fits it nearly as well"
-		}
 		t.buf.WriteString(title + "\n")
 		t.evidence("  - ", r.Evidence)
 	}

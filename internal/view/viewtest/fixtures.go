@@ -201,7 +201,7 @@ func Degraded() health.Snapshot {
 	s.Facts.Evidence.Children.Old = []health.Child{{PID: 5012, Comm: "runc", State: "S", Since: Ago(5 * time.Minute)}}
 	left, latest := 41*time.Second, 52*time.Second
 	s.Verdict = health.Verdict{
-		State: health.StateDegraded, Reason: "PodInspectionStall", RunnerUp: "ShimStuck",
+		State: health.StateDegraded, Reason: "PodInspectionStall",
 		PLEGHealthy: true, SyncLoopAllowed: true, Predicted: health.Predicted{RulesOK: true, NodeReady: true, RulesFailIn: &left},
 		LastSeen: r.LastSeen, LastSeenAge: T0.Sub(r.LastSeen),
 		ModelledLastSeen: Ago(139 * time.Second), ModelledAge: 139 * time.Second,

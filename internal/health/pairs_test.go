@@ -1,0 +1,125 @@
+package health
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// besides are harmless warnings that can stand beside any other fault. Each makes
+// its own true in the facts, and reports whether it could.
+var besides = []struct {
+	id  string
+	add func(f *Facts, now time.Time) bool
+}{
+	{TooManyContainers, func(f *Facts, _ time.Time) bool {
+		f.Pods = &Pods{Containers: map[string]int{"exited": 2 * tooManyContainers}}
+		return true
+	}},
+	{FDsRunningOut, func(f *Facts, now time.Time) bool {
+		p := f.Evidence.Process
+		if p == nil {
+			p = &Process{At: now, PID: 1, Alive: true, Start: now.Add(-24 * time.Hour)}
+		}
+		if !p.Alive || p.FDsExhausted() || !p.ExhaustedAt.IsZero() {
+			return false
+		}
+		few := *p
+		few.OpenFDs, few.MaxFDs = 900, 1024
+		f.Evidence.Process = &few
+		return true
+	}},
+	{ShimStuck, func(f *Facts, now time.Time) bool {
+		c := Children{At: now, Shims: 110}
+		if f.Evidence.Children != nil {
+			c = *f.Evidence.Children
+		}
+		c.Stuck = append(c.Stuck[:len(c.Stuck):len(c.Stuck)], Child{PID: 99999, Comm: "containerd-shim", State: "T", Since: now.Add(-5 * time.Second)})
+		f.Evidence.Children = &c
+		return true
+	}},
+	{PodStartsFailing, func(f *Facts, now time.Time) bool {
+		k := Kubelet{At: now}
+		if f.Evidence.Kubelet != nil {
+			k = *f.Evidence.Kubelet
+		}
+		k.Sandboxes = &StartCalls{Errors: 5, Since: now.Add(-time.Minute), LastError: now.Add(-5 * time.Second), Longest: 2 * startSlow}
+		f.Evidence.Kubelet = &k
+		return true
+	}},
+}
+
+// provenBy are the pairs in which the added warning may take a critical reason's
+// place: a shim that is stuck is the likely cause of an inspection that hangs.
+var provenBy = map[[2]string]bool{{ShimStuck, PodInspectionStall}: true}
+
+// TestPairs: two things can be true at once. A critical reason stays critical and
+// primary, whatever harmless warning stands beside it.
+func TestPairs(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, lost, hidden, moved, explained := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
+	for _, file := range files {
+		alone := judgeFile(t, file, nil)
+		if alone.Reason == "" || alone.Active[0].Severity != SeverityCritical {
+			continue
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "testdata/scenarios/"), ".json")
+		for _, b := range besides {
+			both := judgeFile(t, file, b.add)
+			if both == nil || alone.active(b.id) != nil || both.active(b.id) == nil {
+				continue
+			}
+			pairs[b.id]++
+			was := both.active(alone.Reason)
+			switch {
+			case provenBy[[2]string{b.id, alone.Reason}] && both.Reason == b.id && both.Active[0].Severity == SeverityCritical:
+				explained[b.id]++
+			case was == nil || was.Severity != SeverityCritical:
+				lost[b.id]++
+				t.Errorf("%s beside %s: no longer a critical reason; %s", name, b.id, listed(both))
+			case both.Active[0].Severity != SeverityCritical:
+				hidden[b.id]++
+				t.Errorf("%s beside %s: hidden behind a milder one; %s", name, b.id, listed(both))
+			case both.Reason != alone.Reason:
+				moved[b.id]++
+				t.Errorf("%s beside %s: no longer primary; %s", name, b.id, listed(both))
+			}
+			if both.State.Rank() < alone.State.Rank() {
+				t.Errorf("%s beside %s: %s, was %s alone", name, b.id, both.State, alone.State)
+			}
+		}
+	}
+	for _, b := range besides {
+		t.Logf("%-18s %3d pairs: %d lost, %d hidden, %d not primary, %d explained", b.id, pairs[b.id], lost[b.id], hidden[b.id], moved[b.id], explained[b.id])
+	}
+}
+
+func listed(v *Verdict) string {
+	var out []string
+	for _, a := range v.Active {
+		out = append(out, a.ID+" "+string(a.Severity))
+	}
+	return string(v.State) + ": " + strings.Join(out, ", ")
+}
+
+// judgeFile judges a scenario, changed by add; nil where that cannot be.
+func judgeFile(t *testing.T, file string, add func(*Facts, time.Time) bool) *Verdict {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s scenario
+	if err := Unmarshal(b, &s); err != nil {
+		t.Fatal(err)
+	}
+	if add != nil && !add(&s.Facts, s.Now) {
+		return nil
+	}
+	return Judge(&s.Facts, s.Now, nil)
+}

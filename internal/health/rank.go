@@ -1,0 +1,136 @@
+package health
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Layer is where a reason lies, from the cause to what follows from it. A runtime
+// that is frozen fills its accept queue, its calls hang, and its pods cannot be
+// inspected: of equally severe reasons the lowest layer is the one to repair.
+type Layer int
+
+// The layers, the first to look at first.
+const (
+	LayerPlegd   Layer = iota + 1 // plegd itself sees or does nothing
+	LayerProcess                  // what keeps a process from running: the runtime's, or one behind it
+	LayerSocket                   // the path, the listener and its accept queue
+	LayerCalls                    // what the runtime answers to calls about itself and the whole node
+	LayerPods                     // what pods need beside that: shims, helpers, the network
+	LayerNode                     // pressure on the whole node
+	LayerKubelet                  // the kubelet
+	LayerHints                    // what only nears a limit
+)
+
+const (
+	// holdFor is how long the primary reason stays after it last matched.
+	holdFor = 3 * time.Second
+	// settleFor is how long another reason of the same severity must have been active
+	// before it takes the primary one's place.
+	settleFor = 2 * time.Second
+)
+
+// bySeverity are the severities, the worst first.
+var bySeverity = []Severity{SeverityCritical, SeverityWarning, SeverityInfo}
+
+func rankOf(s Severity) int { return slices.Index(bySeverity, s) }
+
+// compare orders active reasons, the primary one first: by severity, then by layer,
+// then by their place in the table.
+func compare(a, b Active) int {
+	return cmp.Or(
+		cmp.Compare(rankOf(a.Severity), rankOf(b.Severity)),
+		cmp.Compare(reasonOf(a.ID).Layer, reasonOf(b.ID).Layer),
+		cmp.Compare(place(a.ID), place(b.ID)),
+	)
+}
+
+// place is a reason's place in the table.
+func place(id string) int {
+	return slices.IndexFunc(table, func(r Reason) bool { return r.ID == id })
+}
+
+// explains reports whether the chain of waiting proves one reason to be the cause of
+// another.
+func (w *view) explains(cause, symptom string) bool {
+	return cause != "" && w.chainCause() == cause && symptom == w.chainSymptom()
+}
+
+// hold keeps the primary reason of the verdict before for a moment after it last
+// matched: evidence is read at different times, and calls are answered in between.
+// Only the primary one is kept, so that what was seen for a moment beside it does not
+// outlive it; and not beside a more severe one, which says what is wrong by now. What
+// is not known is not kept.
+func (v *Verdict) hold(w *view) {
+	before := w.primaryBefore()
+	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
+		return
+	}
+	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
+	if v.active(before.ID) == nil && !worse && w.age(before.Seen) < holdFor {
+		v.Active = append(v.Active, *before)
+	}
+}
+
+// primaryBefore is the primary reason of the verdict before, nil for none.
+func (w *view) primaryBefore() *Active {
+	if w.previous == nil || len(w.previous.Active) == 0 {
+		return nil
+	}
+	return &w.previous.Active[0]
+}
+
+// rank puts the primary reason first: the best one or its cause. The primary reason of
+// the verdict before stays for a moment where another one is no worse.
+func (v *Verdict) rank(w *view) {
+	if len(v.Active) == 0 {
+		return
+	}
+	best := v.causeOf(w, slices.MinFunc(v.Active, compare))
+	if before := w.primaryBefore(); before != nil {
+		still := v.active(before.ID)
+		if still != nil && still.Severity == best.Severity && !w.displaces(&best, still) {
+			best = *still
+		}
+	}
+	v.Active = slices.DeleteFunc(v.Active, func(a Active) bool { return a.ID == best.ID })
+	slices.SortStableFunc(v.Active, func(a, b Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
+	v.first(best)
+	v.Reason, v.Symptom = best.ID, v.symptomOf(&best)
+}
+
+// displaces reports whether a reason takes the place of the primary one, which is as
+// severe: a cause that is found for it does so at once, and so does one of a lower
+// layer.
+func (w *view) displaces(a, primary *Active) bool {
+	return w.age(a.Since) >= settleFor || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
+}
+
+// causeOf returns the active reason that is the cause of a symptom, or the symptom
+// itself.
+func (v *Verdict) causeOf(w *view, symptom Active) Active {
+	for _, a := range v.Active {
+		if a.ID != symptom.ID && w.explains(a.ID, symptom.ID) {
+			return a
+		}
+	}
+	return symptom
+}
+
+// suffered are the reasons that say what the kubelet suffers, the first one first.
+var suffered = []string{RuntimeUnresponsive, RuntimeListStall, PodInspectionStall}
+
+// symptomOf is what the kubelet suffers for the primary reason, "" where that is the
+// primary reason itself or where nothing is seen of it.
+func (v *Verdict) symptomOf(primary *Active) string {
+	if primary.Severity != SeverityCritical || slices.Contains(suffered, primary.ID) {
+		return ""
+	}
+	for _, id := range suffered {
+		if v.active(id) != nil {
+			return id
+		}
+	}
+	return ""
+}

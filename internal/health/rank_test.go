@@ -1,0 +1,86 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// judged returns a view and a verdict with the reasons active, each since some time.
+func judged(previous *Verdict, since map[string]time.Duration) *Verdict {
+	w := newView(&Facts{}, t0, previous)
+	v := &Verdict{}
+	for i := range table {
+		if age, ok := since[table[i].ID]; ok {
+			v.Active = append(v.Active, Active{ID: table[i].ID, Severity: table[i].Severity, Since: t0.Add(-age), Seen: t0})
+		}
+	}
+	v.hold(w)
+	v.rank(w)
+	return v
+}
+
+// TestRank: severity, then layer, then the table's order; the primary reason gives
+// way after two seconds, or at once to a cause.
+func TestRank(t *testing.T) {
+	was := func(id string, seen time.Duration) *Verdict {
+		return &Verdict{Reason: id, Active: []Active{{ID: id, Severity: reasonOf(id).Severity, Seen: t0.Add(-seen)}}}
+	}
+	const ms = time.Millisecond
+	type since = map[string]time.Duration
+	for _, tt := range []struct {
+		name   string
+		before *Verdict
+		active since
+		want   string
+	}{
+		{"a warning of a lower layer hides nothing", nil, since{ShimStuck: time.Hour, KubeletDown: 0}, KubeletDown},
+		{"the lower layer", nil, since{RuntimeUnresponsive: time.Minute, RuntimeFrozen: 0, NetworkNotReady: 0}, RuntimeFrozen},
+		{"the table's order", nil, since{RuntimeListStall: 0, NetworkNotReady: time.Minute}, RuntimeListStall},
+		{"not known, and a warning", nil, since{Unknown: 0, TooManyContainers: time.Hour}, Unknown},
+
+		{"kept", was(RuntimeThrottled, 2900*ms), nil, RuntimeThrottled},
+		{"kept long enough", was(RuntimeThrottled, 3000*ms), nil, ""},
+		{"kept beside a milder one", was(RuntimeThrottled, time.Second), since{NodeCPUStall: time.Minute}, RuntimeThrottled},
+		{"not beside a worse one", was(FDsRunningOut, time.Second), since{KubeletDown: 0}, KubeletDown},
+		{"what is not known is not kept", was(Unknown, time.Second), nil, ""},
+
+		{"a new one of the same layer waits", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 1900 * ms}, RuntimeListStall},
+		{"and has its turn", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 2000 * ms}, RuntimeUnresponsive},
+		{"a lower layer does not wait", was(RuntimeUnresponsive, 0), since{RuntimeUnresponsive: time.Minute, RuntimeFrozen: 0}, RuntimeFrozen},
+		{"nor does a worse one", was(RelistSlow, 0), since{RelistSlow: time.Minute, KubeletDown: 0}, KubeletDown},
+		{"a new one waits where the old one has just gone", was(RuntimeUnresponsive, time.Second), since{RuntimeListStall: time.Second}, RuntimeUnresponsive},
+		{"not known, and the kubelet is down", nil, since{Unknown: 0, KubeletDown: time.Hour}, Unknown},
+	} {
+		if v := judged(tt.before, tt.active); v.Reason != tt.want {
+			t.Errorf("%s: %q, want %q: %v", tt.name, v.Reason, tt.want, listed(v))
+		}
+	}
+}
+
+// TestUnknownBesideWarnings: a failing list of a node that has had too many
+// containers for weeks is not known, and not too many containers.
+func TestUnknownBesideWarnings(t *testing.T) {
+	f := healthyFacts(t0)
+	failing(&f, 40, "Internal")
+	f.Calls = map[string]Call{"list_containers": {LastFailed: t0, LastErr: f.Relist.Last.Err}}
+	f.Pods = &Pods{Containers: map[string]int{"exited": 5200}}
+	if v := Judge(&f, t0, nil); v.Reason != Unknown || v.Active[0].Severity != SeverityCritical || v.active(TooManyContainers) == nil {
+		t.Errorf("%s", listed(v))
+	}
+}
+
+// TestBlind: what only plegd cannot see says nothing of the node.
+func TestBlind(t *testing.T) {
+	f := healthyFacts(t0)
+	failing(&f, 300, "Unavailable")
+	f.Status.LastGood = f.Relist.LastSeen
+	f.Dial = Dial{At: t0, Cause: CausePermissionDenied, Detail: "permission denied"}
+	v := Judge(&f, t0, nil)
+	if v.State != StateUnknown || v.NotReadyIn != nil || v.RulesFailIn != nil || v.KubeletMessage != "" || !v.NodeReady {
+		t.Errorf("may not connect: %s, NotReady in %v, %q", v.State, v.NotReadyIn, v.KubeletMessage)
+	}
+	f.Evidence.Kubelet = &Kubelet{Seen: true, Refused: true, FailedSince: t0.Add(-time.Minute)}
+	if v := Judge(&f, t0, nil); v.State != StateUnhealthy || v.active(KubeletDown) == nil {
+		t.Errorf("may not connect, and the kubelet is down: %s", listed(v))
+	}
+}
