@@ -91,7 +91,7 @@ func (m *metrics) parse(line []byte) {
 	for name, family := range families {
 		for _, sample := range family.GetMetric() {
 			v := sample.GetUntyped().GetValue()
-			if !(v <= maxValue) { //nolint:staticcheck // NaN
+			if math.IsNaN(v) || v > maxValue {
 				continue
 			}
 			labels := map[string]string{}
