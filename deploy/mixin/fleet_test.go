@@ -205,7 +205,7 @@ func write(w io.Writer, size int, scrape []string, end time.Time) {
 		}
 		return out
 	}
-	for _, name := range []string{"plegd_nodes:count", "plegd_down:count", "pleg_never_seen:count", "pleg_node_ready_predicted:sum", "pleg_last_seen_age_seconds:max", "pleg_not_ready_in_seconds:min", "pleg_relist_serial_duration_seconds:p99_5m"} {
+	for _, name := range []string{"plegd_nodes:count", "plegd_down:count", "pleg_never_seen:count", "pleg_node_ready_predicted:sum", "pleg_last_seen_age_seconds:max", "pleg_not_ready_in_seconds:min", "pleg_relist_duration_seconds:p99_5m"} {
 		perClusterSeries("cluster:"+name, "")
 	}
 	perClusterSeries("cluster:pleg_verdict:sum", values("state", "pleg_verdict")...)
@@ -216,7 +216,7 @@ func write(w io.Writer, size int, scrape []string, end time.Time) {
 	}
 	perClusterSeries("cluster:pleg_culprit:sum", kinds...)
 	perClusterSeries("cluster:pleg_running_containers:sum", values("container_state", "pleg_running_containers")...)
-	perClusterSeries("cluster:pleg_relist_serial_duration_seconds_bucket:rate5m", values("le", "pleg_relist_serial_duration_seconds_bucket")...)
+	perClusterSeries("cluster:pleg_relist_duration_seconds_bucket:rate5m", values("le", "pleg_relist_duration_seconds_bucket")...)
 	operations := values("operation_type", "pleg_runtime_operations_total")
 	perClusterSeries("cluster:pleg_runtime_operations:rate5m", operations...)
 	perClusterSeries("cluster:pleg_runtime_operations_errors:rate5m", operations...)

@@ -13,9 +13,6 @@
       name: 'plegd-recording',
       [if config.interval != '' then 'interval']: config.interval,
       rules: [
-        // Quantiles of a fleet cannot be computed from these: use the buckets below.
-        rule('instance:pleg_relist_duration_seconds:p99_5m', 'histogram_quantile(0.99, rate(%s))' % m('pleg_relist_duration_seconds_bucket', range='5m')),
-
         // Only ages that a healthy node does not have: a fleet that is well has no such series.
         rule('instance:pleg_last_seen_age_seconds:old', '%s > %d' % [m('pleg_last_seen_age_seconds'), config.oldAgeSeconds]),
 

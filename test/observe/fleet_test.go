@@ -37,14 +37,13 @@ func TestFleet(t *testing.T) {
 	ask := asker(t, base)
 	lab.Eventually(t, 3*time.Minute, "the fleet's view is there", func() error {
 		for expr, want := range map[string]float64{
-			`count(up{job="plegd"} == 1)`:                                   fleet,
-			`cluster:plegd_nodes:count{cluster="test"}`:                     fleet,
-			`sum(cluster:pleg_verdict:sum)`:                                 fleet,
-			`cluster:pleg_primary_reason:sum{reason="NetworkNotReady"}`:     fleet / 3,
-			`cluster:pleg_primary_reason:sum{reason="RuntimeListStall"}`:    fleet/3 + 1,
-			`count(ALERTS{alertname="PLEGUnhealthy"})`:                      2*(fleet/3) + 1,
-			`sum(cluster:pleg_runtime_operations:rate5m) > bool 0`:          1,
-			`count(instance:pleg_relist_duration_seconds:p99_5m > bool -1)`: fleet,
+			`count(up{job="plegd"} == 1)`:                                fleet,
+			`cluster:plegd_nodes:count{cluster="test"}`:                  fleet,
+			`sum(cluster:pleg_verdict:sum)`:                              fleet,
+			`cluster:pleg_primary_reason:sum{reason="NetworkNotReady"}`:  fleet / 3,
+			`cluster:pleg_primary_reason:sum{reason="RuntimeListStall"}`: fleet/3 + 1,
+			`count(ALERTS{alertname="PLEGUnhealthy"})`:                   2*(fleet/3) + 1,
+			`sum(cluster:pleg_runtime_operations:rate5m) > bool 0`:       1,
 		} {
 			if got, err := value(base, expr); err != nil || got != want {
 				return fmt.Errorf("%s is %v (%w), want %v", expr, got, err, want)

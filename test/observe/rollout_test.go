@@ -62,9 +62,12 @@ func TestRollout(t *testing.T) {
 	if limit := interval.Seconds() / 3; rules > limit {
 		t.Errorf("the rules take %.2f s, more than %.2f s", rules, limit)
 	}
-	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; all rules take %.2f s of %s, the slowest group %.2f s; %.0f series, %.0f MiB",
+	for _, group := range []string{"plegd-node", "plegd-self", "plegd-recording", "plegd-fleet", "plegd-common-cause"} {
+		t.Logf("%s: %.2f s", group, ask(fmt.Sprintf(`max(prometheus_rule_group_last_duration_seconds{rule_group=~".*;%s"})`, group)))
+	}
+	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; all rules take %.2f s of %s, the slowest group %.2f s; Prometheus uses %.2f of a core; %.0f series, %.0f MiB",
 		rolloutNodes, badNodes, took.Round(time.Second), rules, interval, ask(`max(prometheus_rule_group_last_duration_seconds)`),
-		ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
+		ask(`rate(process_cpu_seconds_total{job="self"}[1m])`), ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
 }
 
 // rolloutMetrics is what the rules read of one node: a node with the new version hangs.
