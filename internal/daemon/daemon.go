@@ -51,7 +51,6 @@ type Daemon struct {
 	kubelet  kubeletModel       // the judge's alone
 	// nodeStatus is what the writer last said. It is the judge's alone.
 	nodeStatus *health.NodeStatus
-	trends     health.Trends // the judge's alone
 	judge      *judge
 	notifier   *notifier
 	metrics    *exporter.Metrics

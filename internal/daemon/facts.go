@@ -47,8 +47,6 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
 	}
 	d.follow(&f, now)
-	d.trends.Follow(&f, now)
-	f.Trends = d.trends.At(now)
 	f.Woke = d.judge.paused.woke
 	if d.nodeStatus == nil || !d.judge.paused.held {
 		status := d.kubelet.writer.At(&f, now, d.judge.last)

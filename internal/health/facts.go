@@ -39,9 +39,6 @@ type Facts struct {
 	// full, LastDiscard is when one last was.
 	Discarded   uint64    `json:"discarded,omitzero"`
 	LastDiscard time.Time `json:"last_discard,omitzero"`
-	// Trends are the quantities that reach their limits within an hour at the
-	// present rate, by name.
-	Trends map[string]Trend `json:"trends,omitempty"`
 	// Woke is the end of the last pause of plegd: a gap in its ticks, as of a stopped
 	// process or a suspended machine. Zero for none.
 	Woke time.Time `json:"woke,omitzero"`

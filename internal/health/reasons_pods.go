@@ -131,11 +131,10 @@ var podReasons = []Reason{
 	{
 		ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails,
 		Meaning: "Relists finish, but take long: the kubelet notices changes of its pods late.",
-		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them; or either rises so that it is slow within an hour.",
+		Needs:   "both lists together are slow in two relists in a row; or a relist whose inspections are, one after another as the kubelet makes them.",
 		Thresholds: []Threshold{
 			{"both lists above %s (ends below half of it)", SlowListThreshold},
 			{"the inspections, one after another, above %s", SlowRelistThreshold},
-			trendThreshold,
 		},
 		Next: "See whether the node is short of CPU or disk, and how many containers the runtime holds.",
 		Steps: []string{
@@ -158,8 +157,7 @@ var podReasons = []Reason{
 			if w.inspecting() > SlowRelistThreshold {
 				out = append(out, w.modelEvidence()...)
 			}
-			out = append(out, w.trendEvidence(TrendListSeconds, "s that both lists take")...)
-			return append(out, w.trendEvidence(TrendInspectSeconds, "s that the inspections take")...)
+			return out
 		},
 	},
 	{
@@ -192,11 +190,10 @@ var podReasons = []Reason{
 	{
 		ID: FDsRunningOut, Layer: LayerHints, Severity: SeverityWarning,
 		Meaning: "The runtime's file descriptors are nearly used up: when they are, it accepts no connection and starts no pod.",
-		Needs:   "open descriptors close to the soft limit, or rising so that they reach it within an hour.",
+		Needs:   "open descriptors close to the soft limit.",
 		Thresholds: []Threshold{
 			{"%s of RLIMIT_NOFILE", Share(limitNear)},
 			{"ends below %s", Share(limitCalm)},
-			trendThreshold,
 		},
 		Next: "Raise LimitNOFILE in the runtime's unit in a quiet moment, and find what holds so many.",
 		Steps: []string{
@@ -210,22 +207,20 @@ var podReasons = []Reason{
 			if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.on(sigAcceptNeedsDescriptor) {
 				return nil
 			}
-			trend := w.trendEvidence(TrendDescriptors, "descriptors")
-			if len(trend) == 0 && !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
+			if !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 				return nil
 			}
-			return append([]string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}, trend...)
+			return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
 		},
 	},
 	{
 		ID: ResponseNearLimit, Layer: LayerHints, Severity: SeverityWarning, gradual: true,
 		Meaning: "A list's answer nears 16 MiB: beyond it the kubelet sees no container any more.",
-		Needs:   "the size of the last list answer: close to the limit, or rising so that it reaches it within an hour.",
+		Needs:   "the size of the last list answer: close to the limit.",
 		Thresholds: []Threshold{
 			{"%s of what the kubelet accepts", Share(limitNear)},
 			{"which is %s bytes", messageLimit},
 			{"ends below %s", Share(limitCalm)},
-			trendThreshold,
 		},
 		Next: "Remove exited containers, and find what leaves so many of them or writes such large labels and annotations.",
 		Steps: []string{
@@ -236,14 +231,10 @@ var podReasons = []Reason{
 		match: func(w *view) []string {
 			for _, op := range []Phase{PhaseListContainers, PhaseListPodSandbox} {
 				c := w.f.Calls[string(op)]
-				var trend []string
-				if op == PhaseListContainers {
-					trend = w.trendEvidence(TrendListBytes, "bytes")
-				}
-				if c.Bytes > messageLimit || len(trend) == 0 && !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
+				if c.Bytes > messageLimit || !w.near(ResponseNearLimit, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
 					continue
 				}
-				out := append([]string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}, trend...)
+				out := []string{fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit)}
 				if n := w.f.Pods.total(); op == PhaseListContainers && n > 0 {
 					out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
 				}

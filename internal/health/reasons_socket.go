@@ -434,7 +434,6 @@ func (w *view) acceptEvidence() []string {
 	var out []string
 	if q := w.f.Evidence.Queue; q != nil && q.Listening && w.elsewhere() == nil {
 		out = append(out, fmt.Sprintf("accept queue %d of %d", q.Length, q.Limit))
-		out = append(out, w.trendEvidence(TrendAcceptQueue, "connections")...)
 	}
 	if p := w.f.Evidence.Process; p != nil && p.Alive {
 		if p.OpenFDs >= 0 && p.MaxFDs > 0 {

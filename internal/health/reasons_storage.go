@@ -12,9 +12,6 @@ const (
 	storageBytes  = 1 << 20
 	storageInodes = 32
 	storageStill  = 2
-	// storageNear is the used share from which a trend counts: below it the kubelet
-	// removes images and evicts pods.
-	storageNear = 0.95
 )
 
 // Unwritable reports whether a file system is full, out of inodes or read-only.
@@ -91,14 +88,6 @@ func (w *view) storageUnwritable() bool {
 	return f != nil
 }
 
-// trend is the name of the trend of its used space.
-func (f *FileSystem) trend() string { return trendStorage + f.Directory }
-
-// nearlyFull reports whether so much is used that a trend counts.
-func (f *FileSystem) nearlyFull() bool {
-	return float64(f.Bytes-f.FreeBytes) >= storageNear*float64(f.Bytes)
-}
-
 // storageReasons speak of what the runtime writes to.
 var storageReasons = []Reason{
 	{
@@ -110,7 +99,6 @@ var storageReasons = []Reason{
 			{"or fewer than %s inodes", storageInodes},
 			{"ends above %s times as much", storageStill},
 			{"or read-only: mount option ro or emergency_ro", nil},
-			{"or %s used and full within an hour at the present rate", Share(storageNear)},
 		},
 		Next: "Free space on the file system that the evidence names, and do not restart the runtime before that.",
 		Steps: []string{
@@ -134,12 +122,8 @@ func storageFull(w *view) []string {
 	var out []string
 	for i := range s.FileSystems {
 		f := &s.FileSystems[i]
-		var trend []string
-		if f.nearlyFull() {
-			trend = w.trendEvidence(f.trend(), "bytes")
-		}
-		if f.lacks(times) != "" || trend != nil {
-			out = append(append(out, f.String()), trend...)
+		if f.lacks(times) != "" {
+			out = append(out, f.String())
 		}
 	}
 	return out
