@@ -61,10 +61,11 @@ func (w *view) explains(cause, symptom string) bool {
 // matched: evidence is read at different times, and calls are answered in between.
 // Only the primary one is kept, so that what was seen for a moment beside it does not
 // outlive it; and not beside a more severe one, which says what is wrong by now. What
-// is not known is not kept.
+// is not known is not kept, and nor is what held only before the first success: an
+// ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()
-	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
+	if before == nil || w.previous.State == StateStarting && !w.starting || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
 		return
 	}
 	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })

@@ -57,6 +57,16 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestStartIsNotHeld: a runtime that has started beside plegd leaves no reason behind.
+func TestStartIsNotHeld(t *testing.T) {
+	before := Active{ID: RuntimeStarting, Severity: SeverityCritical, Since: t0.Add(-2 * time.Second), Seen: t0.Add(-time.Second)}
+	f := healthyFacts(t0)
+	v := Judge(&f, t0, &Verdict{State: StateStarting, Reason: before.ID, Active: []Active{before}})
+	if v.State != StateHealthy || v.Reason != "" {
+		t.Errorf("the first verdict after the start: %s", listed(v))
+	}
+}
+
 // TestUnknownBesideWarnings: a failing list of a node that has had too many
 // containers for weeks is not known, and not too many containers.
 func TestUnknownBesideWarnings(t *testing.T) {

@@ -1,17 +1,9 @@
-// Package e2e tests plegd from outside, on real things: a containerd with real
-// pods that is frozen, killed and starved, a real Prometheus that scrapes and
-// alerts, a real systemd. What a test expects is what plegd promises its users:
-// flags, exit codes, HTTP, metrics, the log.
+// Package e2e tests plegd from outside, beside a real containerd with real pods: what
+// it reports of pods, a runtime frozen until the kubelet's rules fail, starts and
+// restarts, commands, metrics. Package faults names faults.
 //
-//	go test -tags e2e -count=1 -timeout 15m -v ./test/e2e/
+//	make e2e [E2EFLAGS='-run TestPodsTruth']
 //
-// It wants root and some of Debian's packages (install-deps.sh installs them).
-// The environment may name a runtime, a binary and places for what is found:
-//
-//	PLEGD_BINARY                a plegd to test instead of one built from the tree
-//	PLEGD_E2E_RUNTIME_ENDPOINT  a runtime's socket to use instead of a private
-//	                            containerd; tests that must break the runtime skip
-//	PLEGD_E2E_IMAGE             the image that pods run there
-//	PLEGD_E2E_REPORT            a file for the table of measured values
-//	PLEGD_E2E_ARTIFACTS         a directory for the logs of failed tests
+// It needs root and some of Debian's packages, which install-deps.sh installs. Package
+// lab lists the environment variables.
 package e2e

@@ -221,50 +221,6 @@ func (w *truth) endByThemselves(t *testing.T) {
 	w.agree(t, "two have ended by themselves")
 }
 
-// TestBetweenTwoRelists makes a pod and removes it while no relist looks: it
-// must leave no trace.
-func TestBetweenTwoRelists(t *testing.T) {
-	t.Parallel()
-	runtime := lab.NewRuntime(t)
-	stays := runtime.RunPods(2, 1)
-	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{Flags: []string{"--relist-period=10s"}})
-	plegd.AwaitState(10*time.Second, healthy)
-	was := counts(t, plegd)
-	plegd.AwaitRelists(15*time.Second, 1)
-	lab.Eventually(t, 5*time.Second, "the end of the relist", func() error {
-		s, err := plegd.Status()
-		if err == nil && s.Relist.InFlight != nil {
-			err = fmt.Errorf("%s is under way", s.Relist.InFlight.Phase)
-		}
-		return err
-	})
-	// A relist has just ended, and the next one is 10 s away.
-	logged := plegd.Log.Len()
-	before := relists(t, plegd)
-	start := time.Now()
-	pod := runtime.RunPod()
-	inside := pod.RunContainer("unseen")
-	beside := stays[0].RunContainer("unseen")
-	beside.Remove()
-	pod.Stop()
-	pod.Remove()
-	if after := relists(t, plegd); after != before {
-		t.Fatalf("%.0f relists while the pod lived for %s: the machine is too slow for this test", after-before, time.Since(start))
-	}
-	plegd.AwaitRelists(25*time.Second, 2)
-	for id, events := range plegd.Log.Events(logged) {
-		if events[0].Namespace == lab.Namespace {
-			t.Errorf("events of %s: %v; want none at all (unseen were %s, %s, %s)", id, events, pod.ID, inside.ID, beside.ID)
-		}
-	}
-	if now := counts(t, plegd); now != was {
-		t.Errorf("counts are %+v, want %+v as before", now, was)
-	}
-	if s, err := plegd.Status(); err != nil || s.State != healthy || s.Relist.Reinspect != 0 {
-		t.Errorf("at the end: %+v %v, want it healthy and no pod to reinspect", s, err)
-	}
-}
-
 // compare compares what was done with the events in plegd's log. The kubelet
 // does not deliver ContainerChanged; a log that has it is no liar.
 func compare(lives lives, got map[string][]lab.Event) error {

@@ -14,8 +14,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
+
+// TestRuntimeComesLater starts plegd on a node whose runtime is not there yet.
+func TestRuntimeComesLater(t *testing.T) {
+	t.Parallel()
+	runtime := lab.NewContainerd(t, lab.ContainerdOptions{NotStarted: true})
+	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
+	watch, begun := lab.NewWatch(t, plegd), time.Now()
+	watch.Await(begun, 3*time.Second, "the missing socket is named", func(s lab.Sight) bool {
+		return s.State == starting && s.Reason == health.RuntimeSocketMissing
+	})
+	for _, path := range []string{"/healthz", "/-/ready"} {
+		if code, body, err := plegd.Get(path); err != nil || code != http.StatusOK {
+			t.Errorf("%s of a plegd that starts: %d %q %v, want 200", path, code, body, err)
+		}
+	}
+	runtime.Start()
+	watch.Await(time.Now(), firstStatus, "all is well", func(s lab.Sight) bool { return well(s.Status) })
+	(&subject{plegd: plegd, watch: watch}).onlyNamed(t, begun, "Starting", health.RuntimeSocketMissing, health.RuntimeStarting)
+}
+
+// TestRuntimeRestarts restarts containerd as its upgrade does. The verdict may
+// change on the way; the pods must not seem to.
+func TestRuntimeRestarts(t *testing.T) {
+	t.Parallel()
+	s := newSubject(t)
+	logged, began := s.plegd.Log.Len(), time.Now()
+	s.runtime.Terminate()
+	s.runtime.Start()
+	s.recovers(t, time.Now(), recovery)
+	s.onlyNamed(t, began, health.RuntimeSocketMissing, health.RuntimeNotListening, health.RuntimeStarting)
+	if events := s.plegd.Log.Events(logged); len(events) > 0 {
+		t.Errorf("a restart of the runtime made events: %v", events)
+	}
+}
 
 // TestStartsDiscovered starts plegd, and plegd check without a daemon, again and
 // again on a busy machine beside a healthy containerd whose socket nobody names:
@@ -124,7 +159,8 @@ func loggedReasons(t *testing.T, log string) (reasons []string) {
 func TestRestartsWithManyPods(t *testing.T) {
 	// ChangeBurst: each plegd is a new one, which finds 80 pods to inspect; on a busy
 	// machine that takes longer than 5 s.
-	allowed := append([]string{"", "Starting", notListening, socketMissing, runtimeStarting, "ChangeBurst"}, machine...)
+	allowed := append([]string{"", "Starting", health.RuntimeNotListening, health.RuntimeSocketMissing,
+		health.RuntimeStarting, health.ChangeBurst}, machine...)
 	for _, version := range []string{"", lab.Containerd17, lab.Containerd2} {
 		name := version
 		if name == "" {

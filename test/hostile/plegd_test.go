@@ -85,7 +85,8 @@ func start(t *testing.T, socket string, o options) *plegd {
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
-	p.cmd.Env = append(p.cmd.Env, o.env...)
+	// As the unit has it.
+	p.cmd.Env = append(append(p.cmd.Env, "GOMEMLIMIT=96MiB"), o.env...)
 	p.log = &logFile{}
 	p.cmd.Stderr, p.cmd.Stdout = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

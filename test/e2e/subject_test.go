@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
+// The states of a verdict.
+const (
+	starting  = string(health.StateStarting)
+	healthy   = string(health.StateHealthy)
+	degraded  = string(health.StateDegraded)
+	unhealthy = string(health.StateUnhealthy)
+	unknown   = string(health.StateUnknown)
+)
+
+const (
+	// calm is how long all must stay well after a fault: longer than the time between
+	// two calls of Status.
+	calm = 5500 * time.Millisecond
+	// recovery is the time from the end of a fault to a healthy verdict: the primary
+	// reason is held for 3 s, and a relist period passes on a busy machine.
+	recovery = 5 * time.Second
+	// firstStatus is the time to a healthy verdict where no Status was good before.
+	firstStatus = 7 * time.Second
+)
+
+// machine are the reasons about the machine that the tests run on.
+var machine = []string{health.NodeCPUStall, health.NodeMemoryStall, health.NodeIOStall}
+
+// well reports whether nothing is wrong with the runtime.
+func well(s lab.Status) bool {
+	return s.State == healthy || s.State == degraded && slices.Contains(machine, s.Reason)
+}
+
+// subject is a runtime, a plegd that watches it, and what plegd said.
+type subject struct {
+	runtime *lab.Containerd
+	plegd   *lab.Plegd
+	watch   *lab.Watch
+}
+
+// newSubject starts a containerd with three pods and a plegd that is healthy.
+func newSubject(t *testing.T, flags ...string) *subject {
+	t.Helper()
+	runtime := lab.NewContainerd(t, lab.ContainerdOptions{})
+	runtime.CRI(t).RunPods(3, 1)
+	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{Flags: flags})
+	plegd.AwaitState(10*time.Second, healthy)
+	plegd.AwaitRelists(10*time.Second, 2) // the first one inspects every pod
+	return &subject{runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
+}
+
+// freeze freezes the runtime until during returns, and waits until all is well.
+func (s *subject) freeze(t *testing.T, during func(injected time.Time)) {
+	t.Helper()
+	injected := time.Now()
+	s.runtime.Freeze()
+	s.watch.Await(injected, 3*time.Second, "the freeze is named", func(sight lab.Sight) bool {
+		return sight.Reason == health.RuntimeFrozen && sight.State == degraded
+	})
+	during(injected)
+	s.runtime.Thaw()
+	s.recovers(t, time.Now(), recovery)
+}
+
+// recovers waits until all is well, and looks that it stays so.
+func (s *subject) recovers(t *testing.T, from time.Time, limit time.Duration) {
+	t.Helper()
+	back := s.watch.Await(from, limit, "all is well again", func(sight lab.Sight) bool {
+		return well(sight.Status) && sight.Relist.Failures == 0
+	})
+	lab.Throughout(t, calm, "all stays well", func() error {
+		status, err := s.plegd.Status()
+		if err == nil && !well(status) {
+			err = fmt.Errorf("%s, %s: %+v", status.State, status.Reason, status.Reasons)
+		}
+		return err
+	})
+	lab.Report(t, "%s: healthy %s after the end of the fault", t.Name(), seconds(back.At.Sub(from)))
+	if status, err := s.plegd.Status(); err != nil || status.Pods.Running == nil || *status.Pods.Running != 3 {
+		t.Errorf("pods are %+v %v, want 3 that run", status.Pods, err)
+	}
+}
+
+// onlyNamed checks the primary reasons since a moment.
+func (s *subject) onlyNamed(t *testing.T, since time.Time, allowed ...string) {
+	t.Helper()
+	for _, reason := range lab.Reasons(s.watch.Sights(since)) {
+		if !slices.Contains(append(allowed, machine...), reason) {
+			t.Errorf("%s was the primary reason: %s", reason, lab.Story(s.watch.Sights(since), since))
+		}
+	}
+}
+
+func (s *subject) healthzIs(t *testing.T, want int, part string) {
+	t.Helper()
+	code, body, err := s.plegd.Get("/healthz")
+	if err != nil || code != want || !strings.Contains(body, part) {
+		t.Errorf("/healthz: %d %q %v, want %d with %q", code, body, err, want, part)
+	}
+}
+
+func (s *subject) checkMetrics(t *testing.T, want map[string]float64) {
+	t.Helper()
+	m := s.plegd.MustMetrics()
+	for name, value := range want {
+		if got, ok := m.Value(name); !ok || got != value {
+			t.Errorf("%s is %v (exists: %t), want %v", name, got, ok, value)
+		}
+	}
+}
+
+// seconds prints a duration for a report.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
