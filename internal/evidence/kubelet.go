@@ -27,7 +27,6 @@ func NewKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
 	}
 	return NewWatch(Spec[health.Kubelet]{
 		Name: "kubelet", Every: 4, Timeout: k.Limit(), End: k.Close,
-		Again:  func(*health.Kubelet) bool { return k.Waiting() },
 		Gather: func(ctx context.Context) (*health.Kubelet, error) { return noKubelet(k.Sample(ctx)) },
 		Store:  func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
 	}), nil

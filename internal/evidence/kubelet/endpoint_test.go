@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -46,7 +48,7 @@ func TestParseEndpoint(t *testing.T) {
 	}
 }
 
-// FuzzParseEndpoint: what it returns is a path, and one that it takes.
+// FuzzParseEndpoint: each result is a path that ParseEndpoint accepts.
 func FuzzParseEndpoint(f *testing.F) {
 	for _, s := range []string{"", "/run/x", "unix:///run/x", "unix://x", "tcp://x", "/../..", "unix:////"} {
 		f.Add(s)
@@ -65,11 +67,10 @@ func FuzzParseEndpoint(f *testing.F) {
 	})
 }
 
-// FuzzConfigured reads any file in the place of the kubelet's configuration, and
+// FuzzReadSettings reads any file in the place of the kubelet's configuration, and
 // any arguments as the kubelet's.
-func FuzzConfigured(f *testing.F) {
+func FuzzReadSettings(f *testing.F) {
 	f.Add([]byte("containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n"))
-	f.Add([]byte("runtime-endpoint: /run/crio/crio.sock"))
 	f.Add([]byte("a: &a [*a, *a]\n"))
 	f.Add([]byte("--container-runtime-endpoint\x00/run/x.sock\x00--container-runtime-endpoint="))
 	root := f.TempDir()
@@ -77,15 +78,9 @@ func FuzzConfigured(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(root, "config.yaml"), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		finder := &Finder{Root: root}
-		e, err := finder.configured("/config.yaml")
-		if err != nil && e != "" {
-			t.Errorf("%q: %v, and yet %q", b, err, e)
-		}
-		for _, e := range []string{e, flagValue(strings.Split(string(b), "\x00"), "container-runtime-endpoint")} {
-			if path, err := ParseEndpoint(e); err == nil && (!filepath.IsAbs(path) || len(path) > maxSocketPath) {
-				t.Errorf("%q is the socket %q", e, path)
-			}
+		args := append([]string{"kubelet", "--config=/config.yaml"}, strings.Split(string(b), "\x00")...)
+		if s, _ := ReadSettings(root, args); (s.Endpoint != "") != (s.From[health.SettingEndpoint] != "") || s.NodeStatusPeriod < 0 {
+			t.Errorf("%q: %+v", b, s)
 		}
 	})
 }

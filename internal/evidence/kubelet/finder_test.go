@@ -87,6 +87,7 @@ func (n *fixture) find(serves ...string) (Found, []string) {
 }
 
 func TestFinderAsksTheKubelet(t *testing.T) {
+	const usual = defaultConfig
 	const config = "containerRuntimeEndpoint: unix:///run/from-config.sock\n"
 	byArgs := Found{Path: "/run/k.sock", Source: "the kubelet's arguments", Certain: true}
 	byFile := func(file string) Found { return Found{Path: "/run/from-config.sock", Source: file, Certain: true} }
@@ -96,29 +97,27 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 		files map[string]string
 		want  Found
 	}{
-		{name: "=", args: []string{"--v=2", "--container-runtime-endpoint=unix:///run/k.sock"}, want: byArgs},
-		{name: "space", args: []string{"--container-runtime-endpoint", "unix:///run/k.sock", "--v=2"}, want: byArgs},
-		{name: "one dash", args: []string{"-container-runtime-endpoint=unix:///run/k.sock"}, want: byArgs},
-		{name: "one dash, space", args: []string{"-container-runtime-endpoint", "unix:///run/k.sock"}, want: byArgs},
-		{name: "a bare path", args: []string{"--container-runtime-endpoint=/run/k.sock"}, want: byArgs},
-		{name: "the last one counts", args: []string{"--container-runtime-endpoint=/run/first.sock", "--container-runtime-endpoint=/run/k.sock"}, want: byArgs},
-		{name: "another flag that begins like it", args: []string{"--container-runtime-endpoint=/run/k.sock", "--container-runtime-endpoint-x=/run/x.sock"}, want: byArgs},
-		{name: "arguments before files", args: []string{"--container-runtime-endpoint=/run/k.sock"},
-			files: map[string]string{"/var/lib/kubelet/config.yaml": config, "/etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\n"}, want: byArgs},
-		{name: "the usual configuration", args: []string{"--v=2"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+		{name: "arguments before files", args: []string{"--container-runtime-endpoint=unix:///run/k.sock"},
+			files: map[string]string{usual: config, "/etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\n"}, want: byArgs},
+		{name: "one dash, space", args: []string{"-container-runtime-endpoint", "/run/k.sock", "--v=2"}, want: byArgs},
+		{name: "the last one counts", args: []string{"--container-runtime-endpoint=/run/first.sock",
+			"--container-runtime-endpoint=/run/k.sock", "--container-runtime-endpoint-x=/run/x.sock"}, want: byArgs},
+		{name: "the flag has no value", args: []string{"--container-runtime-endpoint"},
+			files: map[string]string{usual: config}, want: byFile(usual)},
 		{name: "another configuration", args: []string{"--config=/etc/k/kubelet.yaml"},
-			files: map[string]string{"/etc/k/kubelet.yaml": config, "/var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: /run/wrong.sock\n"}, want: byFile("/etc/k/kubelet.yaml")},
-		{name: "another configuration, space", args: []string{"--config", "/etc/k/kubelet.yaml"}, files: map[string]string{"/etc/k/kubelet.yaml": config}, want: byFile("/etc/k/kubelet.yaml")},
-		{name: "a relative one cannot be read", args: []string{"--config=kubelet.yaml"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
-		{name: "the flag has no value", args: []string{"--container-runtime-endpoint"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
-		{name: "the flag is empty", args: []string{"--container-runtime-endpoint="}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
-		{name: "the flag is of no use", args: []string{"--container-runtime-endpoint=tcp://1.2.3.4:5"}, files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
+			files: map[string]string{"/etc/k/kubelet.yaml": config, usual: "containerRuntimeEndpoint: /run/wrong.sock\n"},
+			want:  byFile("/etc/k/kubelet.yaml")},
+		{name: "a relative one cannot be read", args: []string{"--config=kubelet.yaml"},
+			files: map[string]string{usual: config}, want: byFile(usual)},
+		{name: "a drop-in", args: []string{"--config-dir=/etc/k.d"},
+			files: map[string]string{"/etc/k.d/sub/1.conf": config}, want: byFile("/etc/k.d/sub/1.conf")},
 		{name: "no endpoint in it", args: []string{"--v=2"},
-			files: map[string]string{"/var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\n", "/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\ntimeout: 2\n"}, want: byFile("/etc/crictl.yaml")},
+			files: map[string]string{usual: "kind: X\n", "/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\n"},
+			want:  byFile("/etc/crictl.yaml")},
 		{name: "malformed", args: []string{"--v=2"},
-			files: map[string]string{"/var/lib/kubelet/config.yaml": "a: [b\n: c", "/etc/crictl.yaml": "runtime-endpoint: /run/from-config.sock\n"}, want: byFile("/etc/crictl.yaml")},
-		{name: "no kubelet, its configuration", files: map[string]string{"/var/lib/kubelet/config.yaml": config}, want: byFile("/var/lib/kubelet/config.yaml")},
-		{name: "no kubelet, crictl's", files: map[string]string{"/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\n"}, want: byFile("/etc/crictl.yaml")},
+			files: map[string]string{usual: "a: [b\n: c", "/etc/crictl.yaml": "runtime-endpoint: /run/from-config.sock\n"},
+			want:  byFile("/etc/crictl.yaml")},
+		{name: "no kubelet, its configuration", files: map[string]string{usual: config}, want: byFile(usual)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newFixture(t)
@@ -183,7 +182,7 @@ func TestFinderFindsNothing(t *testing.T) {
 		t.Errorf("found %+v", got)
 	}
 	all := strings.Join(got.Searched, "\n")
-	for _, want := range append(UsualSockets(), "--container-runtime-endpoint=tcp://1.2.3.4:5", "/etc/k.yaml: ", "/etc/crictl.yaml: ") {
+	for _, want := range append(UsualSockets(), `the kubelet's arguments: "tcp://1.2.3.4:5"`, "/etc/k.yaml: ", "/etc/crictl.yaml: ") {
 		if !strings.Contains(all, want) {
 			t.Errorf("it looked at %q, and %q is not among them", got.Searched, want)
 		}
@@ -254,7 +253,7 @@ func TestAPodsKubelet(t *testing.T) {
 }
 
 // TestFinderKubeletStuck: while the kubelet's arguments cannot be read, the
-// search ends all the same, what it finds is a guess, and no second read is
+// search ends all the same with a guess, and no second read is
 // begun.
 func TestFinderKubeletStuck(t *testing.T) {
 	n := newFixture(t)

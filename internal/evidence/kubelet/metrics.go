@@ -3,40 +3,38 @@ package kubelet
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
 	"github.com/plegd/plegd/internal/health"
 )
 
-// The kubelet's metrics that are read.
 const (
 	lastSeenMetric = "kubelet_pleg_last_seen_seconds" // in seconds of Unix time
 	operations     = "kubelet_runtime_operations_"
-	workingPods    = "kubelet_working_pods"
-	runningPods    = "kubelet_running_pods"
-	buildInfo      = "kubernetes_build_info"
-)
 
-const (
-	// maxMetrics bounds what is read: large nodes have a few MB of metrics. maxLine
-	// bounds a line of interest.
+	// maxMetrics bounds an answer: large nodes have a few MB of metrics. maxLine bounds
+	// a line.
 	maxMetrics = 32 << 20
-	maxLine    = 4 << 10
+	maxLine    = 64 << 10
 	// maxValue is beyond all clocks and counts.
 	maxValue = 1 << 33
 )
 
-// prefixes are what the lines of interest begin with. Parsing MBs of metrics every few
+// prefixes are what the lines of interest begin with. To parse MBs of metrics every few
 // seconds would be the largest cost of plegd.
-var prefixes = [][]byte{[]byte(lastSeenMetric), []byte(operations), []byte(workingPods), []byte(runningPods), []byte(buildInfo)}
+var prefixes = [][]byte{
+	[]byte(lastSeenMetric), []byte(operations + "total"), []byte(operations + "errors_total"),
+	[]byte(operations + "duration_seconds_sum"), []byte("kubelet_working_pods"), []byte("kubelet_running_pods"),
+	[]byte("kubernetes_build_info"),
+}
 
 // operationMetrics are the kubelet's counters of one operation.
 type operationMetrics struct{ total, errors, seconds float64 }
@@ -56,89 +54,74 @@ type metrics struct {
 	version          string
 }
 
-// readMetrics reads metrics in the text format, to the end, so that the connection can
-// be used again.
-func readMetrics(r io.Reader) (m metrics, err error) {
-	limited := &io.LimitedReader{R: r, N: maxMetrics + 1}
-	lines := bufio.NewReaderSize(limited, maxLine)
-	for err == nil {
-		var line []byte
-		line, err = lines.ReadSlice('\n')
-		whole := !errors.Is(err, bufio.ErrBufferFull)
-		if whole && slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
-			m.parse(line)
-		}
-		for errors.Is(err, bufio.ErrBufferFull) { // no metric of interest is that long
-			_, err = lines.ReadSlice('\n')
+// parseMetrics reads metrics in the text format.
+func parseMetrics(r io.Reader) (m metrics, err error) {
+	limited := &io.LimitedReader{R: r, N: maxMetrics}
+	lines := bufio.NewScanner(limited)
+	lines.Buffer(nil, maxLine)
+	var interesting bytes.Buffer
+	for lines.Scan() {
+		line := lines.Bytes()
+		if slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
+			interesting.Write(line)
+			interesting.WriteByte('\n')
 		}
 	}
-	switch {
-	case errors.Is(err, io.EOF) && limited.N == 0:
-		return metrics{}, fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
-	case !errors.Is(err, io.EOF):
+	if err := lines.Err(); err != nil {
 		return metrics{}, err
+	}
+	if limited.N == 0 {
+		return metrics{}, fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(&interesting)
+	if err != nil {
+		return metrics{}, err
+	}
+	for name, family := range families {
+		for _, sample := range family.GetMetric() {
+			if v := sample.GetUntyped().GetValue(); !math.IsNaN(v) && v < maxValue {
+				m.take(name, labels(sample), max(v, 0))
+			}
+		}
 	}
 	return m, nil
 }
 
-// parse reads one line; one that is no sample is ignored.
-func (m *metrics) parse(line []byte) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(append(bytes.TrimRight(line, "\r\n"), '\n')))
-	if err != nil {
-		return
+func labels(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, l := range m.GetLabel() {
+		out[l.GetName()] = l.GetValue()
 	}
-	for name, family := range families {
-		for _, sample := range family.GetMetric() {
-			v := sample.GetUntyped().GetValue()
-			if math.IsNaN(v) || v > maxValue {
-				continue
-			}
-			labels := map[string]string{}
-			for _, l := range sample.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			m.take(name, labels, max(v, 0))
-		}
-	}
+	return out
 }
 
 func (m *metrics) take(name string, labels map[string]string, v float64) {
+	of := map[string]*operationMetrics{"run_podsandbox": &m.sandboxes, "create_container": &m.containers}
+	operation := of[labels["operation_type"]]
+	if operation == nil {
+		operation = &operationMetrics{} // of no interest
+	}
 	switch name {
 	case lastSeenMetric:
-		if !m.hasLastSeen && len(labels) == 0 {
-			m.hasLastSeen = true
-			if v > 0 { // a time that was never set is far below
-				whole, fraction := math.Modf(v)
-				m.lastSeen = time.Unix(int64(whole), int64(fraction*1e9))
-			}
+		m.hasLastSeen = true
+		if v > 0 { // a time that was never set is far below
+			m.lastSeen = time.UnixMilli(int64(v * 1e3))
 		}
-	case workingPods:
+	case "kubelet_working_pods":
 		if labels["lifecycle"] == "sync" && labels["config"] == "desired" {
 			m.working, m.hasPods = m.working+int(v), true
 		}
-	case runningPods:
+	case "kubelet_running_pods":
 		m.running = int(v)
-	case buildInfo:
+	case "kubernetes_build_info":
 		m.version = cut(labels["git_version"])
-	default:
-		m.operation(name[min(len(name), len(operations)):], labels["operation_type"], v)
-	}
-}
-
-// operation takes one of the counters of an operation.
-func (m *metrics) operation(counter, kind string, v float64) {
-	o := map[string]*operationMetrics{"run_podsandbox": &m.sandboxes, "create_container": &m.containers}[kind]
-	if o == nil {
-		return
-	}
-	switch counter {
-	case "total":
-		o.total = v
-	case "errors_total":
-		o.errors = v
-	case "duration_seconds_sum":
-		o.seconds = v
+	case operations + "total":
+		operation.total = v
+	case operations + "errors_total":
+		operation.errors = v
+	case operations + "duration_seconds_sum":
+		operation.seconds = v
 	}
 }
 

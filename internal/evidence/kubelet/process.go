@@ -1,10 +1,12 @@
+// Package kubelet finds and reads the node's own kubelet: its process, its settings, its
+// healthz and metrics, and the runtime's socket that it is set to.
+//
+// It talks to the hosts of the configured URLs only, and starts nothing.
 package kubelet
 
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,11 +19,8 @@ import (
 // searchInterval is the time between two searches of all processes.
 const searchInterval = 10 * time.Second
 
-var (
-	// ErrNone is returned where the node has no kubelet.
-	ErrNone = errors.New("no kubelet on this node")
-	errArgs = errors.New("the arguments of the kubelet's process: not readable in time")
-)
+// ErrNone is returned where the node has no kubelet.
+var ErrNone = errors.New("no kubelet on this node")
 
 // Process samples the process and the settings of the kubelet.
 type Process struct {
@@ -67,7 +66,9 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 
 // find returns the kubelets that share the network namespace of a process, 0 for the
 // node's first one, and are no pod's.
-func find(ctx context.Context, procfs string, table *node.Table, beside int, maxAge time.Duration) (out []node.Process, err error) {
+func find(
+	ctx context.Context, procfs string, table *node.Table, beside int, maxAge time.Duration,
+) (out []node.Process, err error) {
 	all, err := table.Processes(ctx, maxAge)
 	if err != nil {
 		return nil, err
@@ -98,9 +99,8 @@ func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bo
 	settings, err := ReadSettings("", args)
 	path, parseErr := ParseEndpoint(settings.Endpoint)
 	switch watched := k.endpoint(); {
-	case settings.Endpoint == "" && several, watched == "" && several:
-		return nil, false
-	case parseErr == nil && watched != "" && path != watched:
+	case several && (settings.Endpoint == "" || watched == ""),
+		parseErr == nil && watched != "" && path != watched:
 		return nil, false
 	}
 	v := &health.KubeletProcess{
@@ -112,67 +112,4 @@ func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bo
 		v.Problem = cut(err.Error())
 	}
 	return v, true
-}
-
-const (
-	k3sEndpoint = "/run/k3s/containerd/containerd.sock"
-	k3sDropIns  = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
-)
-
-// Args returns the kubelet's arguments of a process that has a kubelet built in: of k3s
-// those in --kubelet-arg and its defaults, of microk8s those in the file of
-// --kubelet-args-file. Those of a plain kubelet are returned as they are.
-func Args(comm string, args []string) []string {
-	if len(args) == 0 {
-		return nil
-	}
-	switch {
-	case strings.HasPrefix(comm, "k3s"):
-		out := []string{args[0], "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns}
-		for _, arg := range flagValues(args, "kubelet-arg") {
-			out = append(out, "--"+strings.TrimLeft(arg, "-"))
-		}
-		for _, endpoint := range flagValues(args, "container-runtime-endpoint") {
-			out = append(out, "--container-runtime-endpoint="+endpoint)
-		}
-		return out
-	case comm == "kubelite":
-		file := flagValue(args, "kubelet-args-file")
-		b, err := proc.ReadLimited(file, maxConfigBytes)
-		if !filepath.IsAbs(file) || err != nil {
-			return args[:1]
-		}
-		expanded := os.Expand(string(b), func(name string) string {
-			return map[string]string{"SNAP_DATA": "/var/snap/microk8s/current", "SNAP_COMMON": "/var/snap/microk8s/common"}[name]
-		})
-		return append([]string{args[0]}, strings.Fields(expanded)...)
-	}
-	return args
-}
-
-// flagValues returns the values of a flag, written as --name=value or --name value, with
-// one dash or two.
-func flagValues(args []string, name string) (out []string) {
-	for i, arg := range args {
-		flag, ok := strings.CutPrefix(arg, "-")
-		if !ok {
-			continue
-		}
-		flag = strings.TrimPrefix(flag, "-")
-		if v, ok := strings.CutPrefix(flag, name+"="); ok {
-			out = append(out, v)
-		} else if flag == name && i+1 < len(args) {
-			out = append(out, args[i+1])
-		}
-	}
-	return out
-}
-
-// flagValue returns the last value of a flag, "" where it is not given.
-func flagValue(args []string, name string) string {
-	values := flagValues(args, name)
-	if len(values) == 0 {
-		return ""
-	}
-	return values[len(values)-1]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/evidence/node"
 )
 
-// TestProcess: only the kubelet of this node counts, whatever distribution it is in.
+// TestProcess: only the kubelet of this node counts, in each distribution.
 func TestProcess(t *testing.T) {
 	const endpoint = "/run/containerd/containerd.sock"
 	for _, tt := range []struct {

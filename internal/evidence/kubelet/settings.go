@@ -3,7 +3,6 @@ package kubelet
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,26 +11,33 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Settings is what plegd needs of the kubelet's configuration.
+const (
+	defaultConfig = "/var/lib/kubelet/config.yaml"
+	// byArguments is the origin of a setting that is no file's.
+	byArguments = "the kubelet's arguments"
+	// maxConfigBytes bounds one configuration file, maxDropIns the files of the drop-in
+	// directory.
+	maxConfigBytes = 1 << 20
+	maxDropIns     = 256
+)
+
+// Settings is the part of the kubelet's configuration that plegd needs.
 type Settings struct {
 	// Endpoint is its containerRuntimeEndpoint, "" for its default.
 	Endpoint string
 	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
 	// runtimeRequestTimeout; 0 for its default.
-	NodeStatusPeriod time.Duration
-	RequestTimeout   time.Duration
+	NodeStatusPeriod, RequestTimeout time.Duration
 	// EventedPLEG is its feature gate of that name.
 	EventedPLEG bool
-	// From says where each of them was set, by the name of the setting in the
+	// From is where each of them was set, by the name of the setting in the
 	// configuration file.
 	From map[string]string
 }
-
-// maxDropIns bounds the files that are read of the drop-in directory.
-const maxDropIns = 256
 
 // ReadSettings reads the settings of a kubelet with these arguments: its
 // configuration file, then each *.conf of its drop-in directory in order, then
@@ -49,11 +55,21 @@ func ReadSettings(root string, args []string) (Settings, error) {
 	}
 	var failed error
 	for _, f := range files {
-		if err := s.readFile(root, f); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := s.readFile(root, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", f, err))
 		}
 	}
-	return s, errors.Join(failed, s.readArgs(args))
+	gates := map[string]bool{}
+	for gate := range strings.SplitSeq(strings.Join(flagValues(args, "feature-gates"), ","), ",") {
+		name, on, _ := strings.Cut(gate, "=")
+		gates[name] = strings.EqualFold(on, "true")
+	}
+	return s, errors.Join(failed, s.set(config{
+		Endpoint:         flagValue(args, "container-runtime-endpoint"),
+		NodeStatusPeriod: flagValue(args, "node-status-update-frequency"),
+		RequestTimeout:   flagValue(args, "runtime-request-timeout"),
+		FeatureGates:     gates,
+	}, byArguments))
 }
 
 // dropIns returns the *.conf below a directory, in the order of the kubelet's walk
@@ -71,49 +87,36 @@ func dropIns(root, dir string) (files []string) {
 	return files
 }
 
+// config is one file of the kubelet's configuration, or its arguments.
+type config struct {
+	Endpoint         string          `yaml:"containerRuntimeEndpoint"`
+	NodeStatusPeriod string          `yaml:"nodeStatusUpdateFrequency"`
+	RequestTimeout   string          `yaml:"runtimeRequestTimeout"`
+	FeatureGates     map[string]bool `yaml:"featureGates"`
+}
+
 func (s *Settings) readFile(root, file string) error {
-	r, err := os.Open(root + file)
+	b, err := proc.ReadLimited(root+file, maxConfigBytes)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }()
-	b, err := io.ReadAll(io.LimitReader(r, maxConfigBytes))
-	if err != nil {
-		return err
-	}
-	var c struct {
-		Endpoint         string          `yaml:"containerRuntimeEndpoint"`
-		NodeStatusPeriod string          `yaml:"nodeStatusUpdateFrequency"`
-		RequestTimeout   string          `yaml:"runtimeRequestTimeout"`
-		FeatureGates     map[string]bool `yaml:"featureGates"`
-	}
+	var c config
 	if err := yaml.Unmarshal(b, &c); err != nil {
 		return err
 	}
-	if c.Endpoint != "" {
-		s.Endpoint, s.From[health.SettingEndpoint] = c.Endpoint, file
-	}
-	if on, given := c.FeatureGates["EventedPLEG"]; given {
-		s.EventedPLEG, s.From[health.SettingEventedPLEG] = on, file
-	}
-	return errors.Join(
-		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, c.NodeStatusPeriod, file),
-		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, c.RequestTimeout, file))
+	return s.set(c, file)
 }
 
-func (s *Settings) readArgs(args []string) error {
-	const from = "the kubelet's arguments"
-	if e := flagValue(args, "container-runtime-endpoint"); e != "" {
-		s.Endpoint, s.From[health.SettingEndpoint] = e, from
+func (s *Settings) set(c config, from string) error {
+	if c.Endpoint != "" {
+		s.Endpoint, s.From[health.SettingEndpoint] = c.Endpoint, from
 	}
-	for gate := range strings.SplitSeq(strings.Join(flagValues(args, "feature-gates"), ","), ",") {
-		if on, given := strings.CutPrefix(gate, "EventedPLEG="); given {
-			s.EventedPLEG, s.From[health.SettingEventedPLEG] = strings.EqualFold(on, "true"), from
-		}
+	if on, given := c.FeatureGates["EventedPLEG"]; given {
+		s.EventedPLEG, s.From[health.SettingEventedPLEG] = on, from
 	}
 	return errors.Join(
-		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, flagValue(args, "node-status-update-frequency"), from),
-		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, flagValue(args, "runtime-request-timeout"), from))
+		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, c.NodeStatusPeriod, from),
+		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, c.RequestTimeout, from))
 }
 
 // setDuration sets a duration; an empty value and 0 leave it as it is, as in the
@@ -130,4 +133,69 @@ func (s *Settings) setDuration(to *time.Duration, setting, value, from string) e
 		*to, s.From[setting] = d, from
 	}
 	return nil
+}
+
+const (
+	k3sEndpoint = "/run/k3s/containerd/containerd.sock"
+	k3sDropIns  = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
+)
+
+// microk8sDirs are the variables in the arguments file of microk8s.
+var microk8sDirs = map[string]string{
+	"SNAP_DATA": "/var/snap/microk8s/current", "SNAP_COMMON": "/var/snap/microk8s/common",
+}
+
+// Args returns the kubelet's arguments of a process that has a kubelet built in: of k3s
+// those in --kubelet-arg and its defaults, of microk8s those in the file of
+// --kubelet-args-file. Those of a plain kubelet are returned as they are.
+func Args(comm string, args []string) []string {
+	if len(args) == 0 {
+		return nil
+	}
+	switch {
+	case strings.HasPrefix(comm, "k3s"):
+		out := []string{args[0], "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns}
+		for _, arg := range flagValues(args, "kubelet-arg") {
+			out = append(out, "--"+strings.TrimLeft(arg, "-"))
+		}
+		if endpoint := flagValue(args, "container-runtime-endpoint"); endpoint != "" {
+			out = append(out, "--container-runtime-endpoint="+endpoint)
+		}
+		return out
+	case comm == "kubelite":
+		file := flagValue(args, "kubelet-args-file")
+		b, err := proc.ReadLimited(file, maxConfigBytes)
+		if !filepath.IsAbs(file) || err != nil {
+			return args[:1]
+		}
+		expanded := os.Expand(string(b), func(name string) string { return microk8sDirs[name] })
+		return append([]string{args[0]}, strings.Fields(expanded)...)
+	}
+	return args
+}
+
+// flagValues returns the values of a flag, written as --name=value or --name value, with
+// one dash or two.
+func flagValues(args []string, name string) (out []string) {
+	for i, arg := range args {
+		flag, ok := strings.CutPrefix(arg, "-")
+		if !ok {
+			continue
+		}
+		flag = strings.TrimPrefix(flag, "-")
+		if v, ok := strings.CutPrefix(flag, name+"="); ok {
+			out = append(out, v)
+		} else if flag == name && i+1 < len(args) {
+			out = append(out, args[i+1])
+		}
+	}
+	return out
+}
+
+// flagValue returns the last value of a flag, "" where it is not given.
+func flagValue(args []string, name string) (last string) {
+	for _, v := range flagValues(args, name) {
+		last = v
+	}
+	return last
 }

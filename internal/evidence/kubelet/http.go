@@ -1,0 +1,190 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/evidence/node/proc"
+)
+
+const (
+	// maxToken and maxCA are far above any token and any bundle of certificates.
+	maxToken = 64 << 10
+	maxCA    = 4 << 20
+)
+
+// Validate checks the values of the kubelet's flags. A file that does not exist yet is a
+// transient condition, and no error. The error is one line that names the flag, the value
+// and the allowed ones.
+func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
+	secure := false
+	for _, f := range []struct{ flag, value, example string }{
+		{"--kubelet-healthz-url", healthzURL, DefaultHealthz},
+		{"--kubelet-metrics-url", metricsURL, "https://127.0.0.1:10250/metrics"},
+	} {
+		if f.value == "" {
+			continue
+		}
+		u, err := url.Parse(f.value)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !validPort(u.Port()) ||
+			u.User != nil || u.Fragment != "" {
+			value := f.value
+			if u != nil {
+				value = u.Redacted()
+			}
+			return fmt.Errorf("%s: %q: want an http or https URL, as in %s, or nothing to turn it off", f.flag, value, f.example)
+		}
+		secure = secure || u.Scheme == "https"
+	}
+	for _, f := range []struct{ flag, value string }{{"--kubelet-token-file", tokenFile}, {"--kubelet-ca-file", caFile}} {
+		if f.value != "" && !secure {
+			return fmt.Errorf("%s: %q is of no use: want an https URL in --kubelet-healthz-url or "+
+				"--kubelet-metrics-url beside it", f.flag, f.value)
+		}
+	}
+	return nil
+}
+
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return s == "" || err == nil && n > 0
+}
+
+// endpoint is one URL of the kubelet with the client that asks it. The client talks to
+// that host only: it asks no proxy and follows no redirect. It keeps a connection between
+// two samples.
+type endpoint struct {
+	url, tokenFile string
+	client         *http.Client
+}
+
+func newEndpoint(address string, opts *Options) *endpoint {
+	u, err := url.Parse(address)
+	if err != nil || address == "" {
+		return nil // Validate has refused an invalid one
+	}
+	e := &endpoint{url: address}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if u.Scheme == "https" {
+		e.tokenFile = opts.TokenFile
+		if opts.CAFile != "" {
+			config.InsecureSkipVerify = true //nolint:gosec // verify does it, and allows the pinned certificate
+			config.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, u.Hostname(), opts.CAFile) }
+		}
+	}
+	e.client = &http.Client{
+		Timeout: opts.Timeout,
+		Transport: &http.Transport{
+			TLSClientConfig: config, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression: true, // over loopback compressing costs more than it saves
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return e
+}
+
+// get makes one request, with the token where the URL is one that keeps it secret.
+func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "plegd")
+	req.Header.Set("Accept", "text/plain")
+	if e.tokenFile != "" {
+		token, err := readToken(e.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading --kubelet-token-file: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return e.client.Do(req)
+}
+
+func readToken(file string) (string, error) {
+	b, err := proc.ReadLimited(file, maxToken)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s holds no bearer token", file)
+	}
+	return token, nil
+}
+
+// verify checks the kubelet's certificate: it is one of those in a file, under any
+// name, since a kubelet signs its own for the name of the node; or one of them has signed
+// it for host. The file is read for each connection: the certificate rotates.
+func verify(s tls.ConnectionState, host, caFile string) error {
+	bundle, err := proc.ReadLimited(caFile, maxCA)
+	if err != nil {
+		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
+	}
+	leaf, roots, certs := s.PeerCertificates[0], x509.NewCertPool(), 0
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue
+		}
+		if c.Equal(leaf) && time.Now().Before(c.NotAfter) {
+			return nil
+		}
+		roots.AddCert(c)
+		certs++
+	}
+	if certs == 0 {
+		return fmt.Errorf("reading --kubelet-ca-file: %s holds no PEM certificate", caFile)
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between})
+	return err
+}
+
+// statusError says what to do about an answer that is none; nil for 200.
+func statusError(resp *http.Response) error {
+	advice := "see that the URL is the kubelet's"
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized:
+		advice = "name a valid token in --kubelet-token-file, and use an https URL"
+	case http.StatusForbidden:
+		advice = "the token's account needs get on nodes/metrics and nodes/healthz, or on nodes/proxy"
+	}
+	return fmt.Errorf("it answered %s: %s", resp.Status, advice)
+}
+
+// explain returns why a request got no answer, and what to do where that is known.
+func explain(err error, timeout time.Duration) error {
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		request *url.Error
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; " +
+			"name its certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)")
+	case errors.As(err, &name):
+		return fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
+			"or name that certificate in --kubelet-ca-file", name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within %s", timeout)
+	case errors.As(err, &request):
+		return request.Err // without the URL, which is said already
+	}
+	return err
+}
