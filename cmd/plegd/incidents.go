@@ -89,12 +89,12 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 	if err == nil || !f.readDisk(err, stderr) {
 		return list, err
 	}
-	list, unreadable, readErr := incident.Read(incident.Dir(f.stateDir))
+	list, bad, readErr := incident.Read(incident.Dir(f.stateDir))
 	if readErr != nil {
 		return nil, f.nothing(err, readErr)
 	}
-	if unreadable > 0 {
-		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n", unreadable, incident.Dir(f.stateDir))
+	if len(bad) > 0 {
+		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n", len(bad), incident.Dir(f.stateDir))
 	}
 	return list, nil
 }

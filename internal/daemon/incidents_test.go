@@ -21,8 +21,8 @@ func remember(t *testing.T) func(*Config) {
 func recorded(t *testing.T, dir string) *incident.Incident {
 	t.Helper()
 	list, bad, err := incident.Read(incident.Dir(dir))
-	if err != nil || bad > 0 || len(list) != 1 {
-		t.Fatalf("%d incidents, %d unreadable, %v", len(list), bad, err)
+	if err != nil || len(bad) > 0 || len(list) != 1 {
+		t.Fatalf("%d incidents, unreadable: %v, %v", len(list), bad, err)
 	}
 	one, err := incident.ReadOne(incident.Dir(dir), list[0].ID)
 	if err != nil {

@@ -6,8 +6,10 @@
 package incident
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +35,7 @@ const (
 // are seconds by the monotonic clock.
 type Summary struct {
 	SchemaVersion int        `json:"schema_version"`
+	PlegdVersion  string     `json:"plegd_version"`
 	ID            string     `json:"id"`
 	Outcome       Outcome    `json:"outcome"`
 	Opened        time.Time  `json:"opened"`
@@ -41,7 +44,7 @@ type Summary struct {
 	Duration float64      `json:"duration_seconds"`
 	State    health.State `json:"state"` // the worst one
 	// Reason is the primary reason that stood longest. Reasons are all reasons that
-	// were active, in order of appearance.
+	// were active, in order of appearance, without those of severity info.
 	Reason  string        `json:"reason"`
 	Reasons []ReasonTimes `json:"reasons"`
 	// Stored reports whether a version of it is on disk. It is true in the file.
@@ -59,8 +62,9 @@ func (s *Summary) At(seconds float64) time.Time {
 type ReasonTimes struct {
 	ID       string          `json:"id"`
 	Severity health.Severity `json:"severity"` // the worst one
-	// First and Last are seconds since the incident opened. Active and Primary are
-	// the total times as an active and as the primary reason.
+	// First and Last are the begin of its first and the end of its last time, in
+	// seconds since the incident opened. Active and Primary are the total times as an
+	// active and as the primary reason.
 	First   float64 `json:"first_seconds"`
 	Last    float64 `json:"last_seconds"`
 	Active  float64 `json:"active_seconds"`
@@ -71,8 +75,7 @@ type ReasonTimes struct {
 type Incident struct {
 	Summary
 
-	PlegdVersion string    `json:"plegd_version"`
-	Updated      time.Time `json:"updated"` // time of this version
+	Updated time.Time `json:"updated"` // time of this version
 	// KubeletMessage is the last message of a NotReady node, empty if it stayed Ready.
 	KubeletMessage string         `json:"kubelet_message"`
 	Endpoint       string         `json:"endpoint"`
@@ -93,6 +96,65 @@ type Incident struct {
 type Moment struct {
 	Offset   float64          `json:"offset_seconds"` // since the incident opened
 	Snapshot *health.Snapshot `json:"snapshot"`
+}
+
+// shorten drops moments from the middle of the timeline until n are left.
+func (i *Incident) shorten(n int) {
+	if excess := len(i.Timeline) - n; excess > 0 {
+		i.Timeline = slices.Concat(i.Timeline[:n/2], i.Timeline[n/2+excess:])
+		i.TimelineDropped += excess
+	}
+}
+
+// summarize sets the fields that the timeline shows.
+func (i *Incident) summarize() {
+	i.Reasons = nil
+	for n := range i.Timeline {
+		m, until := &i.Timeline[n], i.Duration
+		if n+1 < len(i.Timeline) {
+			until = i.Timeline[n+1].Offset
+		}
+		s := m.Snapshot
+		if s.State.Rank() > i.State.Rank() {
+			i.State = s.State
+		}
+		if s.Facts.Runtime.Name != "" {
+			i.Runtime = s.Facts.Runtime
+		}
+		i.Endpoint = cmp.Or(s.Facts.Endpoint.Path, i.Endpoint)
+		i.KubeletMessage = cmp.Or(s.KubeletMessage, i.KubeletMessage)
+		for r := range s.Active {
+			i.count(&s.Active[r], s.Active[r].ID == s.Reason, m.Offset, until)
+		}
+	}
+	var longest ReasonTimes
+	for _, r := range i.Reasons {
+		if longest.ID == "" || r.Primary > longest.Primary {
+			longest = r
+		}
+	}
+	i.Reason = longest.ID
+}
+
+// count adds the time in which a reason was active.
+func (i *Incident) count(a *health.Active, primary bool, from, until float64) {
+	if a.Severity == health.SeverityInfo {
+		return
+	}
+	at := slices.IndexFunc(i.Reasons, func(r ReasonTimes) bool { return r.ID == a.ID })
+	if at < 0 {
+		at = len(i.Reasons)
+		i.Reasons = append(i.Reasons, ReasonTimes{ID: a.ID, Severity: a.Severity, First: from})
+	}
+	r := &i.Reasons[at]
+	r.Last = until
+	r.Active += until - from
+	if primary {
+		r.Primary += until - from
+	}
+	if a.Severity == health.SeverityCritical {
+		r.Severity = a.Severity
+	}
 }
 
 // idTime is the format of the time at the begin of an id.

@@ -2,6 +2,7 @@ package incident
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -20,45 +21,44 @@ const (
 
 // identity is a process, as distinct from a later one with the same pid.
 type identity struct {
-	comm  string
 	pid   int
 	ticks uint64 // its start since boot; 0 if unknown
 }
 
 func (p identity) known() bool { return p.pid > 0 && p.ticks > 0 }
 
-func (p identity) same(q identity) bool { return p.pid == q.pid && p.ticks == q.ticks }
+// replaced reports whether q is certain to be another process than p.
+func (p identity) replaced(q identity) bool { return p.known() && q.known() && p != q }
 
 func runtimeOf(f *health.Facts) identity {
 	if p := f.Evidence.Process; p != nil && p.Alive {
-		return identity{p.Comm, p.PID, p.StartTicks}
+		return identity{p.PID, p.StartTicks}
 	}
 	return identity{}
 }
 
 func kubeletOf(f *health.Facts) identity {
 	if p := f.Evidence.KubeletProcess; p != nil {
-		return identity{"the kubelet", p.PID, p.StartTicks}
+		return identity{p.PID, p.StartTicks}
 	}
 	return identity{}
 }
 
 // ending holds what is needed to say what changed with the end of an incident.
 type ending struct {
-	runtime, kubelet identity // from before the incident, or from its begin
-	stopped          identity // the runtime when it was last found stopped
-	stoppedAt        time.Time
+	runtime, kubelet identity         // from before the incident, or from its begin
+	stopped          *health.Process  // the runtime when it was last found stopped
 	children         *health.Children // the last ones with a stuck child
 	cgroup           *health.Cgroup   // the last one that was frozen or throttled
 }
 
 // begin takes the identities of the processes, unless they are known.
 func (e *ending) begin(f *health.Facts) {
-	if p := runtimeOf(f); !e.runtime.known() {
-		e.runtime = p
+	if !e.runtime.known() {
+		e.runtime = runtimeOf(f)
 	}
-	if p := kubeletOf(f); !e.kubelet.known() {
-		e.kubelet = p
+	if !e.kubelet.known() {
+		e.kubelet = kubeletOf(f)
 	}
 }
 
@@ -66,7 +66,7 @@ func (e *ending) begin(f *health.Facts) {
 func (e *ending) observe(f *health.Facts) {
 	e.begin(f)
 	if p := f.Evidence.Process; p != nil && p.Stopped() {
-		e.stopped, e.stoppedAt = runtimeOf(f), p.At
+		e.stopped = p
 	}
 	if c := f.Evidence.Children; c != nil && len(c.Stuck) > 0 {
 		e.children = c
@@ -87,45 +87,37 @@ func sampled(f *health.Facts, end time.Time) bool {
 func (e *ending) explain(f *health.Facts, end time.Time) []string {
 	out := []string{}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	recent := func(at time.Time) bool { return end.Sub(at) <= conditionAge }
+	// both reports whether a condition held until the end and was sampled again after it.
+	both := func(before, after time.Time) bool { return end.Sub(before) <= conditionAge && after.After(end) }
 
-	now := runtimeOf(f)
-	if e.runtime.known() && now.known() && f.Evidence.Process.At.After(end) {
+	if p, now := f.Evidence.Process, runtimeOf(f); p != nil && p.At.After(end) {
+		stopped := e.stopped
 		switch {
-		case !now.same(e.runtime):
-			say("%s was restarted: pid %d before, pid %d since %s.", now.comm, e.runtime.pid, now.pid, clock(f.Evidence.Process.Start))
-		case now.same(e.stopped) && recent(e.stoppedAt) && !f.Evidence.Process.Stopped():
-			say("%s, pid %d, was stopped and was continued. It was not restarted.", now.comm, now.pid)
+		case e.runtime.replaced(now):
+			say("%s was restarted: pid %d before, pid %d since %s.", p.Comm, e.runtime.pid, now.pid, clock(p.Start))
+		case stopped != nil && both(stopped.At, p.At) && now.known() && now == e.runtime && now.pid == stopped.PID && !p.Stopped():
+			say("%s, pid %d, was stopped and was continued. It was not restarted.", p.Comm, now.pid)
 		}
 	}
-	if k := kubeletOf(f); e.kubelet.known() && k.known() && !k.same(e.kubelet) {
-		say("The kubelet was restarted: pid %d before, pid %d since %s.", e.kubelet.pid, k.pid, clock(f.Evidence.KubeletProcess.Started))
+	if now := kubeletOf(f); e.kubelet.replaced(now) {
+		say("The kubelet was restarted: pid %d before, pid %d since %s.", e.kubelet.pid, now.pid, clock(f.Evidence.KubeletProcess.Started))
 	}
-	if c := f.Evidence.Children; c != nil && c.At.After(end) && e.children != nil && recent(e.children.At) {
-		for _, stuck := range e.children.Stuck {
-			if !stuckIn(c, stuck.PID) {
-				say("%s, pid %d, is no longer %s.", stuck.Comm, stuck.PID, condition(stuck.State))
+	if was, is := e.children, f.Evidence.Children; was != nil && is != nil && both(was.At, is.At) {
+		for _, c := range was.Stuck {
+			if !slices.ContainsFunc(is.Stuck, func(s health.Child) bool { return s.PID == c.PID }) {
+				say("%s, pid %d, is no longer %s.", c.Comm, c.PID, condition(c.State))
 			}
 		}
 	}
-	if c := f.Evidence.Cgroup; c != nil && c.At.After(end) && e.cgroup != nil && recent(e.cgroup.At) && c.Path == e.cgroup.Path {
+	if was, is := e.cgroup, f.Evidence.Cgroup; was != nil && is != nil && both(was.At, is.At) && was.Path == is.Path {
 		switch {
-		case e.cgroup.Frozen && !c.Frozen:
-			say("The cgroup %s was frozen and was thawed.", c.Path)
-		case e.cgroup.Throttled >= minThrottled && c.Throttled == 0:
-			say("Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", c.Path, 100*e.cgroup.Throttled)
+		case was.Frozen && !is.Frozen:
+			say("The cgroup %s was frozen and was thawed.", is.Path)
+		case was.Throttled >= minThrottled && is.Throttled == 0:
+			say("Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", is.Path, 100*was.Throttled)
 		}
 	}
 	return out
-}
-
-func stuckIn(c *health.Children, pid int) bool {
-	for _, s := range c.Stuck {
-		if s.PID == pid {
-			return true
-		}
-	}
-	return false
 }
 
 func condition(state string) string {

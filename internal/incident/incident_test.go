@@ -85,9 +85,9 @@ func (n *node) kill() {
 	n.stop()
 }
 
-// judge judges the node now with these active reasons, and waits.
+// judge judges the node with these active reasons, now and in each second of wait.
 func (n *node) judge(state health.State, wait time.Duration, reasons ...string) {
-	v := &health.Verdict{State: state, Active: []health.Active{}, Predicted: health.Predicted{NodeReady: state != health.StateUnhealthy}}
+	v := health.Verdict{State: state, Predicted: health.Predicted{NodeReady: state != health.StateUnhealthy}}
 	if state == health.StateUnhealthy {
 		v.KubeletMessage = "container runtime is down"
 	}
@@ -97,10 +97,16 @@ func (n *node) judge(state health.State, wait time.Duration, reasons ...string) 
 	if len(reasons) > 0 {
 		v.Reason = reasons[0]
 	}
-	n.Judged(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: time.Now(), Verdict: *v, Facts: n.facts, Previous: n.last})
-	n.last = v
-	time.Sleep(wait)
-	synctest.Wait()
+	for {
+		n.Judged(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: time.Now(), Verdict: v, Facts: n.facts, Previous: n.last})
+		n.last = &v
+		step := min(wait, time.Second)
+		time.Sleep(step)
+		synctest.Wait()
+		if wait -= step; wait <= 0 {
+			return
+		}
+	}
 }
 
 func (n *node) well(wait time.Duration) { n.judge(health.StateHealthy, wait) }
@@ -126,8 +132,8 @@ func (n *node) one() *Incident {
 func (n *node) onDisk() string {
 	n.t.Helper()
 	list, bad, err := Read(n.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) || bad > 0 {
-		n.t.Fatalf("read %s: %v, %d unreadable", n.dir, err, bad)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(bad) > 0 {
+		n.t.Fatalf("read %s: %v, unreadable: %v", n.dir, err, bad)
 	}
 	return outcomes(list)
 }

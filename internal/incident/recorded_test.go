@@ -50,6 +50,14 @@ func replayRecorded(t *testing.T, path, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range one.Timeline { // recorded before reasons had the time of their last evidence
+		s := one.Timeline[i].Snapshot
+		for n := range s.Previous.Active {
+			if a := &s.Previous.Active[n]; a.Seen.IsZero() {
+				a.Seen = s.At
+			}
+		}
+	}
 	different, judged := Replay(one)
 	if judged != len(one.Timeline) || judged < 2 {
 		t.Errorf("only %d of %d moments can be judged", judged, len(one.Timeline))

@@ -10,7 +10,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // MaxFiles is the number of incidents that are kept, MaxFileBytes the size of one.
@@ -21,15 +23,12 @@ const (
 
 const (
 	// SlowestKept is the number of inspections kept for each relist.
-	SlowestKept    = 3
-	relistsKept    = 120
-	maxPending     = 8                // closed incidents that wait for the disk
-	rewriteEvery   = 10 * time.Second // least time between two writes of an open incident
-	retryAfter     = 5 * time.Second  // after a failed write
-	stopTimeout    = 500 * time.Millisecond
-	readTimeout    = 2 * time.Second
-	maxReaders     = 4
-	nothingToWrite = time.Hour
+	SlowestKept = 3
+	relistsKept = 120
+	maxUnsaved  = 8 // incidents that wait for the disk
+	readTimeout = 2 * time.Second
+	// rewriteInterval is the least time between two versions of an open incident.
+	rewriteInterval = 10 * time.Second
 )
 
 // Options configure a Recorder.
@@ -45,20 +44,22 @@ type Options struct {
 
 // Recorder records incidents. It is a task.
 type Recorder struct {
-	o       Options
-	wake    chan struct{}
-	readers chan struct{}
-	list    atomic.Pointer[[]Summary] // replaced, never changed
+	o    Options
+	wake chan struct{}
+	read bounded.Slot[*Incident]   // reads one file at a time
+	list atomic.Pointer[[]Summary] // replaced under mu, never changed
 
 	// mu guards what follows. It is never held over a read, a write or an encoding.
 	mu      sync.Mutex
 	relists []health.RelistResult
 	well    *health.Snapshot // the newest healthy one
 	open    *story
-	pending []*story  // closed and not stored, oldest first
-	lost    int       // closed incidents that were given up
-	stored  []Summary // heads of the files, newest first
+	unsaved []*Incident // the versions that are to be written, oldest first
 	stopped bool
+
+	// Of the writing goroutine alone.
+	loaded bool
+	failed logging.OnChange[string] // the last error
 }
 
 // New returns a recorder. Run reads what is stored.
@@ -69,7 +70,7 @@ func New(o Options) *Recorder {
 	if o.write == nil {
 		o.write = writeFile
 	}
-	r := &Recorder{o: o, wake: make(chan struct{}, 1), readers: make(chan struct{}, maxReaders)}
+	r := &Recorder{o: o, wake: make(chan struct{}, 1)}
 	r.list.Store(&[]Summary{})
 	return r
 }
@@ -95,41 +96,47 @@ func (r *Recorder) Relisted(one health.RelistResult) {
 func (r *Recorder) Judged(s *health.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := s.Verdict.State
-	switch {
+	switch state := s.State; {
 	case r.stopped:
-		return
 	case r.open == nil && (state == health.StateDegraded || state == health.StateUnhealthy):
 		r.begin(s)
+	case r.open == nil && state == health.StateHealthy:
+		r.well = s
 	case r.open == nil:
-		if state == health.StateHealthy {
-			r.well = s
-		}
-		return
 	case state == health.StateHealthy:
 		r.recover(s)
 	default:
 		r.open.recovered = time.Time{}
-		if !r.open.hear(s) {
-			return
-		}
+		r.add(s)
 	}
-	r.publish()
 }
 
 func (r *Recorder) begin(s *health.Snapshot) {
-	r.open = &story{opened: s.At, doc: Incident{
+	r.open = &story{Incident: Incident{
 		Summary: Summary{
-			SchemaVersion: SchemaVersion, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC().Round(0), Reasons: []ReasonTimes{},
+			SchemaVersion: SchemaVersion, PlegdVersion: r.o.Version, ID: newID(s.At), Outcome: Open,
+			Opened: s.At.UTC().Round(0), Began: s.At,
 		},
-		PlegdVersion: r.o.Version, Ending: []string{}, Relists: wall(r.relists, s.At),
+		Ending: []string{}, Relists: wall(r.relists, s.At),
 	}}
 	if r.well != nil {
 		r.open.ending.begin(&r.well.Facts)
 	}
-	r.open.hear(s)
+	r.add(s)
 	if r.o.Opened != nil {
 		r.o.Opened()
+	}
+}
+
+// add adds a judgement to the open incident, and queues it if it is due.
+func (r *Recorder) add(s *health.Snapshot) {
+	o := r.open
+	changed := o.add(s)
+	if o.queued.IsZero() || s.Reason != o.queuedReason && s.At.Sub(o.queued) >= rewriteInterval {
+		o.queued, o.queuedReason = s.At, s.Reason
+		r.queue(o.document())
+	} else if changed {
+		r.enter(o.document().Summary)
 	}
 }
 
@@ -138,8 +145,8 @@ func (r *Recorder) recover(s *health.Snapshot) {
 	o := r.open
 	waited := !o.recovered.IsZero()
 	if !waited {
-		o.recovered = s.At
-		o.hear(s)
+		o.recovered, o.queuedReason = s.At, s.Reason // the version without a reason is the closed one
+		r.add(s)
 	}
 	if !sampled(&s.Facts, o.recovered) && s.At.Sub(o.recovered) < sampleWait {
 		return
@@ -147,42 +154,52 @@ func (r *Recorder) recover(s *health.Snapshot) {
 	if waited {
 		o.note(s)
 	}
-	o.doc.Ending = o.ending.explain(&s.Facts, o.recovered)
+	o.Ending = o.ending.explain(&s.Facts, o.recovered)
 	r.well = s
 	r.close(o.recovered, Recovered)
 }
 
-// close closes the open incident and queues it to be stored.
+// close closes the open incident and queues it.
 func (r *Recorder) close(at time.Time, how Outcome) {
 	closed := at.UTC().Round(0)
-	r.open.doc.Outcome, r.open.doc.Closed = how, &closed
-	r.pending = append(r.pending, r.open)
+	r.open.Outcome, r.open.Closed = how, &closed
+	doc := r.open.document()
 	r.open = nil
-	if len(r.pending) > maxPending {
-		r.pending = slices.Clone(r.pending[1:])
-		r.lost++
-	}
+	r.queue(doc)
 }
 
-// publish replaces the list and wakes the writer.
-func (r *Recorder) publish() {
-	list := make([]Summary, 0, len(r.stored)+len(r.pending)+1)
-	if r.open != nil {
-		list = append(list, r.open.summary())
+// queue puts a version of an incident in line to be written, in place of an older one.
+func (r *Recorder) queue(doc *Incident) {
+	r.unsaved = slices.DeleteFunc(r.unsaved, func(d *Incident) bool { return d.ID == doc.ID })
+	r.unsaved = append(r.unsaved, doc)
+	r.enter(doc.Summary)
+	if len(r.unsaved) > maxUnsaved {
+		r.o.Log.Warn("an incident is lost: it could not be stored", zap.String("id", r.unsaved[0].ID))
+		r.forget(r.unsaved[0].ID)
+		r.unsaved = r.unsaved[1:]
 	}
-	for _, s := range slices.Backward(r.pending) {
-		list = append(list, s.summary())
-	}
-	for i := range r.stored {
-		if !slices.ContainsFunc(list, func(x Summary) bool { return x.ID == r.stored[i].ID }) {
-			list = append(list, r.stored[i])
-		}
-	}
-	r.list.Store(&list)
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
+}
+
+// enter puts an incident in the list.
+func (r *Recorder) enter(s Summary) {
+	list := append(r.without(s.ID), s)
+	newestFirst(list)
+	r.list.Store(&list)
+}
+
+// forget removes an incident from the list.
+func (r *Recorder) forget(id string) {
+	list := r.without(id)
+	r.list.Store(&list)
+}
+
+// without returns a copy of the list without an incident.
+func (r *Recorder) without(id string) []Summary {
+	return slices.DeleteFunc(slices.Clone(r.List()), func(s Summary) bool { return s.ID == id })
 }
 
 // wall returns a copy of relists with times on the wall clock of a moment.
@@ -200,7 +217,7 @@ func wall(relists []health.RelistResult, at time.Time) []health.RelistResult {
 }
 
 // Get returns one incident. The error wraps ErrUnknown if there is none with this id.
-// It waits at most 2 s for the disk.
+// It waits at most 2 s for the disk, and fails while another read waits for it.
 func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
 	if doc := r.inMemory(id); doc != nil {
 		return doc, nil
@@ -208,38 +225,21 @@ func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
 	if !slices.ContainsFunc(r.List(), func(s Summary) bool { return s.ID == id }) {
 		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	select {
-	case r.readers <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read the incident %s: other readers wait for %s: %w", id, r.o.Dir, ctx.Err())
+	doc, err := r.read.Do(ctx, readTimeout, func(context.Context) (*Incident, error) { return ReadOne(r.o.Dir, id) })
+	if err != nil {
+		return nil, fmt.Errorf("read the incident %s in %s: %w", id, r.o.Dir, err)
 	}
-	type result struct {
-		doc *Incident
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		defer func() { <-r.readers }()
-		doc, err := ReadOne(r.o.Dir, id)
-		done <- result{doc, err}
-	}()
-	select {
-	case got := <-done:
-		return got.doc, got.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read the incident %s: %s does not answer: %w", id, r.o.Dir, ctx.Err())
-	}
+	return doc, nil
 }
 
 func (r *Recorder) inMemory(id string) *Incident {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range append(slices.Clone(r.pending), r.open) {
-		if s != nil && s.doc.ID == id {
-			return s.document()
-		}
+	if r.open != nil && r.open.ID == id {
+		return r.open.document()
+	}
+	if i := slices.IndexFunc(r.unsaved, func(doc *Incident) bool { return doc.ID == id }); i >= 0 {
+		return r.unsaved[i]
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestStory(t *testing.T) {
 		if doc.Outcome != Recovered || doc.Reason != "B" || doc.State != health.StateUnhealthy || doc.Duration != 10 || doc.Closed == nil {
 			t.Errorf("the head is %+v", doc.Summary)
 		}
-		want := []ReasonTimes{{"A", health.SeverityCritical, 0, 2, 7, 2}, {"B", health.SeverityCritical, 2, 7, 8, 8}}
+		want := []ReasonTimes{{"A", health.SeverityCritical, 0, 7, 7, 2}, {"B", health.SeverityCritical, 2, 10, 8, 8}}
 		if got := doc.Reasons; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("reasons\n got %v\nwant %v", got, want)
 		}
@@ -165,8 +165,8 @@ func TestFullDisk(t *testing.T) {
 			n.degraded(time.Minute, fmt.Sprint(i))
 			n.well(time.Minute)
 		}
-		if list := n.List(); len(list) != maxPending || list[0].Stored {
-			t.Errorf("%d in memory, want %d; the first %+v", len(list), maxPending, list[0])
+		if list := n.List(); len(list) != maxUnsaved || list[0].Stored {
+			t.Errorf("%d in memory, want %d; the first %+v", len(list), maxUnsaved, list[0])
 		}
 		if warned := n.logged.FilterMessageSnippet("cannot be stored").Len(); warned != 1 || n.writes.Load() < 100 {
 			t.Errorf("%d warnings, %d writes", warned, n.writes.Load())
@@ -176,7 +176,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		full.Store(false)
 		time.Sleep(time.Minute)
-		if got := strings.Fields(n.onDisk()); len(got) != maxPending || got[0] != "recovered/19" {
+		if got := strings.Fields(n.onDisk()); len(got) != maxUnsaved || got[0] != "recovered/19" {
 			t.Errorf("stored: %s", got)
 		}
 		if n.logged.FilterMessageSnippet("stored again").Len() != 1 {
@@ -216,7 +216,7 @@ func TestForeignFiles(t *testing.T) {
 			"README": "hello", "x.json": "{}", "20261121T030405Z-000001.json": "garbage",
 			"20261121T030405Z-000002.json": `{"schema_version":99,"id":"20261121T030405Z-000002"}`,
 			"20261121T030405Z-000003.json": `{"schema_version":2,"id":"20261121T030405Z-00000f"}`,
-			"20261121T030405Z-000004.json": "", "20261121T030405Z-000005.json.tmp": "half",
+			"20261121T030405Z-000004.json": "", draft: "half",
 		} {
 			if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)

@@ -194,9 +194,9 @@ func (c *chaos) episode() {
 func (c *chaos) judge() {
 	t := c.t
 	dir := incident.Dir(c.plegd.StateDir)
-	list, unreadable, err := incident.Read(dir)
-	if err != nil || unreadable > 0 {
-		t.Fatalf("read %s: %v, %d unreadable", dir, err, unreadable)
+	list, bad, err := incident.Read(dir)
+	if err != nil || len(bad) > 0 {
+		t.Fatalf("read %s: %v, unreadable: %v", dir, err, bad)
 	}
 	var all []*incident.Incident
 	for _, s := range list {

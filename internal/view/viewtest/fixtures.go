@@ -343,7 +343,7 @@ func Incident() *incident.Incident {
 	closed := T0
 	one := &incident.Incident{
 		Summary: incident.Summary{
-			SchemaVersion: incident.SchemaVersion, ID: IncidentID, Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
+			SchemaVersion: incident.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID, Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
 			Duration: 80, State: health.StateUnhealthy, Reason: "PodInspectionStall", Stored: true,
 			Reasons: []incident.ReasonTimes{
 				{ID: "PodInspectionStall", Severity: health.SeverityCritical, Last: 47.25, Active: 47.5, Primary: 47.5},
@@ -351,7 +351,7 @@ func Incident() *incident.Incident {
 				{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, First: 47.5, Last: 79.75, Active: 32.5, Primary: 32.5},
 			},
 		},
-		PlegdVersion: "1.0.0", Updated: T0,
+		Updated:        T0,
 		KubeletMessage: worse.Verdict.KubeletMessage, Endpoint: worse.Facts.Endpoint.Path, Runtime: worse.Facts.Runtime,
 		Ending: []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
 		Relists: []health.RelistResult{
