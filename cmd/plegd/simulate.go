@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,7 @@ func newSimulateCommand() *cobra.Command {
 		Short: "Serve a fake container runtime that fails on demand",
 		Long: `Serves a fake CRI runtime (runtime.v1) on a unix socket until SIGINT or SIGTERM.
 It holds pods as a kubelet makes them, refuses every call that would change them,
-and fails as --failpoints says; the failpoints can be changed while it runs by
+and fails as --failpoints specifies; the failpoints can be changed while it runs by
 "plegd simulate failpoints".
 
 Failpoints follow containerd's syntax, NAME=[N*]TYPE[(ARG)][->[N*]TYPE[(ARG)]...],
@@ -36,8 +35,7 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 
   calls    off, error(CODE[: message]), delay(2s), hang, panic, oversize(17MiB),
            empty, garbage; Status: notready(RuntimeReady|NetworkReady)
-  socket   off, noaccept, close, nosettings, settingsonly, speaksecond,
-           drip(bytes,interval), garbage, http1, freeze`,
+  socket   off, noaccept, close, nosettings, settingsonly, garbage, freeze`,
 		Example: `  plegd simulate --socket /tmp/demo/runtime.sock --churn 0.01
   plegd simulate failpoints --socket /tmp/demo/runtime.sock 'ListContainers=hang'
   plegd simulate failpoints --socket /tmp/demo/runtime.sock 'socket=freeze'
@@ -60,9 +58,6 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags.IntVar(&opts.Containers, "containers", opts.Containers, "running `containers` in each pod")
 	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
-
-	flags.StringVar(&opts.Like, "like", "", "`runtime` to behave like where runtimes differ (version, event stream): "+strings.Join(likes(), ", "))
-	completeFlag(cmd, "like", likes())
 
 	failpoints := &cobra.Command{
 		Use:   "failpoints [SPEC]",
@@ -91,14 +86,6 @@ prints what stands then.`,
 	socketFlag(failpoints, "`path` that plegd simulate serves at")
 	cmd.AddCommand(failpoints)
 	return cmd
-}
-
-// likes lists what --like takes.
-func likes() (names []string) {
-	for _, l := range fakeruntime.Likes() {
-		names = append(names, string(l))
-	}
-	return names
 }
 
 // fraction is a flag's value that says what is allowed. Its range is checked

@@ -29,7 +29,7 @@ func TestStatusConditions(t *testing.T) {
 		want Status
 	}{
 		{"both true", func(*fakeruntime.Runtime) {}, Status{RuntimeReady: yes("RuntimeReady"), NetworkReady: yes("NetworkReady")}},
-		{"no network", func(rt *fakeruntime.Runtime) { rt.SetNetworkReady(false) }, Status{
+		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, Status{
 			RuntimeReady: yes("RuntimeReady"),
 			NetworkReady: &Condition{Type: "NetworkReady", Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
 		}},
@@ -63,7 +63,9 @@ func TestStatusConditions(t *testing.T) {
 // TestVerboseStatus: the runtime's own account comes only when it was asked for.
 func TestVerboseStatus(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
-	rt.SetNetworkReady(false)
+	if err := rt.SetFailpoints("Status=notready(NetworkReady)"); err != nil {
+		t.Fatal(err)
+	}
 	c, _ := clientOf(t, rt, Options{})
 	if s, err := c.Status(t.Context(), false); err != nil || s.Info != nil {
 		t.Errorf("not verbose: %v, %v", s.Info, err)
@@ -127,7 +129,7 @@ func TestListsHoldEverything(t *testing.T) {
 	pods := rt.FillPods(30, 2)
 	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
 	rt.StopSandbox(pods[1].SandboxID)
-	rt.RemoveSandbox(pods[2].SandboxID)
+	rt.RemovePod(pods[2].UID)
 	rt.AddContainer(pods[3].UID, "late")
 	rt.AddRawContainer(&runtimeapi.Container{Id: "odd"})
 	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "odd"})

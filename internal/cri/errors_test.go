@@ -21,9 +21,9 @@ func TestMessageTooLarge(t *testing.T) {
 		byServer bool
 		limit    int
 	}{
-		{"the client's limit", fakeruntime.Options{MaxSendMsgSize: 80 << 20, Like: fakeruntime.LikeContainerd17}, false, MaxMessageBytes},
-		{"the server's limit", fakeruntime.Options{MaxSendMsgSize: 1 << 20, Like: fakeruntime.LikeContainerd17}, true, 1 << 20},
-		{"both are 16 MiB", fakeruntime.Options{Like: fakeruntime.LikeContainerd17}, true, MaxMessageBytes},
+		{"the client's limit", fakeruntime.Options{MaxSendMsgSize: 80 << 20}, false, MaxMessageBytes},
+		{"the server's limit", fakeruntime.Options{MaxSendMsgSize: 1 << 20}, true, 1 << 20},
+		{"both are 16 MiB", fakeruntime.Options{}, true, MaxMessageBytes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := serve(t, tt.server)
@@ -143,11 +143,12 @@ func TestBrokenAnswers(t *testing.T) {
 func TestPanickingRuntime(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
-	rt.Set("ListContainers", fakeruntime.Panic().Times(1))
+	rt.Set("ListContainers", fakeruntime.Panic())
 	_, err := c.ListContainers(t.Context())
 	if e := failure(t, err); e.Code != CodeUnavailable {
 		t.Errorf("%+v, want Unavailable", *e)
 	}
+	rt.Set("ListContainers")
 	if _, err := c.ListContainers(t.Context()); err != nil {
 		t.Error(err)
 	}

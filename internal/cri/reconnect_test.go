@@ -255,7 +255,7 @@ func TestFrozenInTheMiddle(t *testing.T) {
 // TestBehindCmux: CRI-O serves only who speaks first, with the content type
 // "application/grpc" and no other. Every call must pass.
 func TestBehindCmux(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{SpeakSecond: true, MaxSendMsgSize: 64 << 20})
+	rt := serve(t, fakeruntime.Options{CRIO: true, MaxSendMsgSize: 64 << 20})
 	rt.FillPods(3, 2)
 	open := func(t *testing.T) *Client {
 		c, _ := clientOf(t, rt, Options{}) // the first call of a connection decides

@@ -157,7 +157,7 @@ func TestNotARuntime(t *testing.T) {
 			}
 		})
 	}
-	for name, fault := range map[string]fakeruntime.Term{"http": fakeruntime.HTTP1(), "garbage": fakeruntime.Garbage(), "closed": fakeruntime.Close()} {
+	for name, fault := range map[string]fakeruntime.Term{"garbage": fakeruntime.Garbage(), "closed": fakeruntime.Close()} {
 		t.Run(name, func(t *testing.T) {
 			rt, path := listen(t, fakeruntime.Options{})
 			rt.Set(fakeruntime.Socket, fault)
@@ -206,17 +206,6 @@ func TestConnectionLostAtOnce(t *testing.T) {
 			t.Errorf("after Connect: %s", s)
 		}
 		_ = c.Close()
-	}
-}
-
-// TestTrickle: an answer that comes in small pieces is an answer.
-func TestTrickle(t *testing.T) {
-	rt, path := listen(t, fakeruntime.Options{})
-	rt.FillPods(3, 2)
-	rt.Set(fakeruntime.Socket, fakeruntime.Drip(512, time.Millisecond))
-	c := unixClient(t, path)
-	if list, err := c.ListContainers(t.Context()); err != nil || len(list) != 6 {
-		t.Errorf("%d containers, %v", len(list), err)
 	}
 }
 

@@ -162,8 +162,6 @@ var dialFaults = []struct {
 	{name: "no settings", fault: socket(fakeruntime.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
 	// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
 	{name: "garbage", fault: socket(fakeruntime.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-	{name: "an http server", fault: socket(fakeruntime.HTTP1()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-	{name: "trickling", fault: socket(fakeruntime.Drip(1, 2*time.Second)), stage: health.StageSettings, cause: health.CauseTimeout},
 	{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
 	{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
 	{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
@@ -259,7 +257,7 @@ func TestDialOldRuntime(t *testing.T) {
 // TestDialSpeaksFirst: CRI-O, which answers only then, is well.
 func TestDialSpeaksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{SpeakSecond: true})
+		rt := serve(t, fakeruntime.Options{CRIO: true})
 		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -61,7 +61,6 @@ func TestDialUnix(t *testing.T) {
 		cause   health.Cause
 	}{
 		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone},
-		{"speaks second", runtimeWith(fakeruntime.SpeakSecond()), 10 * time.Second, "", health.CauseNone},
 		{"nothing", func(*testing.T, string) {}, 10 * time.Second, health.StageConnect, health.CauseMissing},
 		{"stale", stale, 10 * time.Second, health.StageConnect, health.CauseRefused},
 		{"a file", file, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
@@ -71,7 +70,6 @@ func TestDialUnix(t *testing.T) {
 		{"no settings", runtimeWith(fakeruntime.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
 		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed},
 		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
-		{"an http server", runtimeWith(fakeruntime.HTTP1()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
 		{"settings only", runtimeWith(fakeruntime.SettingsOnly()), 200 * time.Millisecond, health.StageRPC, health.CauseTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

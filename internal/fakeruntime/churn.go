@@ -3,7 +3,7 @@ package fakeruntime
 import (
 	"math"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Churn changes a fraction (0 to 1) of the pods, chosen by the seed, and returns
@@ -19,26 +19,8 @@ func (m *Model) Churn(fraction float64) int {
 	m.carry += math.Max(0, math.Min(fraction, 1)) * float64(len(m.pods))
 	n := min(int(m.carry), len(m.pods))
 	m.carry -= math.Trunc(m.carry)
-	if n == len(m.pods) {
-		for _, p := range m.pods {
-			m.restartOldest(p)
-		}
-		return n
-	}
-	// A partial Fisher-Yates shuffle over indices that are swapped back by being
-	// forgotten: n pods without a permutation of all of them.
-	moved := make(map[int]int, n)
-	at := func(i int) int {
-		if j, ok := moved[i]; ok {
-			return j
-		}
-		return i
-	}
-	for i := range n {
-		j := i + m.churn.IntN(len(m.pods)-i)
-		chosen := at(j)
-		moved[j] = at(i)
-		m.restartOldest(m.pods[chosen])
+	for _, i := range m.churn.Perm(len(m.pods))[:n] {
+		m.restartOldest(m.pods[i])
 	}
 	return n
 }
@@ -46,7 +28,7 @@ func (m *Model) Churn(fraction float64) int {
 func (m *Model) restartOldest(p *pod) {
 	var running *container
 	for _, c := range p.containers {
-		if c.entry.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if c.entry.State == cri.ContainerState_CONTAINER_RUNNING {
 			running = c
 			break
 		}
@@ -56,7 +38,7 @@ func (m *Model) restartOldest(p *pod) {
 	}
 	name := running.entry.GetMetadata().GetName()
 	for _, c := range p.containers {
-		if c.entry.State == runtimeapi.ContainerState_CONTAINER_EXITED && c.entry.GetMetadata().GetName() == name {
+		if c.entry.State == cri.ContainerState_CONTAINER_EXITED && c.entry.GetMetadata().GetName() == name {
 			m.removeContainer(c)
 			break
 		}

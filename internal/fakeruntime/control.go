@@ -73,7 +73,8 @@ func control(ctx context.Context, socket, method, body string) (string, error) {
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("--socket %s: reach its failpoints: %w; is plegd simulate running there?", socket, errors.Unwrap(err))
+		return "", fmt.Errorf("--socket %s: reach its failpoints: %w; is plegd simulate running there?",
+			socket, errors.Unwrap(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 2*maxSpec))

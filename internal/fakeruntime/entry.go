@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strconv"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // The labels and annotations that the kubelet sets (kubelet/types/labels.go,
@@ -17,16 +17,7 @@ const (
 	labelContainerName = "io.kubernetes.container.name"
 
 	annotationConfigSeen   = "kubernetes.io/config.seen"
-	annotationConfigSource = "kubernetes.io/config.source"
-
-	annotationContainerHash    = "io.kubernetes.container.hash"
-	annotationRestartCount     = "io.kubernetes.container.restartCount"
-	annotationTerminationPath  = "io.kubernetes.container.terminationMessagePath"
-	annotationTerminationPol   = "io.kubernetes.container.terminationMessagePolicy"
-	annotationGracePeriod      = "io.kubernetes.pod.terminationGracePeriod"
-	annotationContainerPorts   = "io.kubernetes.container.ports"
-	defaultTerminationLogPath  = "/dev/termination-log"
-	defaultTerminationLogRules = "File"
+	annotationRestartCount = "io.kubernetes.container.restartCount"
 )
 
 // containerName names the i-th container of a pod that has no names of its own.
@@ -37,7 +28,50 @@ func containerName(i int) string {
 	return "sidecar-" + strconv.Itoa(i)
 }
 
-func (m *Model) sandboxEntry(p *pod, attempt uint32) *runtimeapi.PodSandbox {
+func (m *Model) newID() string {
+	return fmt.Sprintf("%016x%016x%016x%016x", m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64())
+}
+
+func (m *Model) newUID() string {
+	a, b := m.ids.Uint64(), m.ids.Uint64()
+	return fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>52, b&0xffffffffffff)
+}
+
+// suffix is a random part of a name in the alphabet that Kubernetes uses.
+func (m *Model) suffix(n int) string {
+	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = alphabet[m.ids.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+// fillLabels gives a pod the labels and annotations of an ordinary deployment
+// where it has none of its own.
+func (m *Model) fillLabels(p *pod) {
+	p.spec.Labels = maps.Clone(p.spec.Labels)
+	if p.spec.Labels == nil {
+		p.spec.Labels = map[string]string{
+			"app.kubernetes.io/name":     "service",
+			"app.kubernetes.io/instance": "production",
+			"app.kubernetes.io/version":  "v1.27.3",
+			"pod-template-hash":          m.suffix(10),
+		}
+	}
+	p.spec.Annotations = maps.Clone(p.spec.Annotations)
+	if p.spec.Annotations == nil {
+		p.spec.Annotations = map[string]string{
+			"checksum/config":                         m.newID(),
+			"kubectl.kubernetes.io/default-container": "server",
+			"kubectl.kubernetes.io/restartedAt":       "2026-11-20T08:15:30Z",
+			"prometheus.io/scrape":                    "true",
+			"prometheus.io/port":                      "8080",
+		}
+	}
+}
+
+func (m *Model) sandboxEntry(p *pod, attempt uint32) *cri.PodSandbox {
 	labels := maps.Clone(p.spec.Labels)
 	labels[labelPodName] = p.spec.Name
 	labels[labelPodNamespace] = p.spec.Namespace
@@ -45,36 +79,36 @@ func (m *Model) sandboxEntry(p *pod, attempt uint32) *runtimeapi.PodSandbox {
 
 	annotations := maps.Clone(p.spec.Annotations)
 	annotations[annotationConfigSeen] = p.seen
-	annotations[annotationConfigSource] = "api"
-	return &runtimeapi.PodSandbox{
+	annotations["kubernetes.io/config.source"] = "api"
+	return &cri.PodSandbox{
 		Id: m.newID(),
-		Metadata: &runtimeapi.PodSandboxMetadata{
+		Metadata: &cri.PodSandboxMetadata{
 			Name: p.spec.Name, Uid: p.spec.UID, Namespace: p.spec.Namespace, Attempt: attempt,
 		},
-		State:       runtimeapi.PodSandboxState_SANDBOX_READY,
+		State:       cri.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   m.tick(),
 		Labels:      labels,
 		Annotations: annotations,
 	}
 }
 
-func (m *Model) containerEntry(p *pod, name string, attempt uint32) *runtimeapi.Container {
+func (m *Model) containerEntry(p *pod, name string, attempt uint32) *cri.Container {
 	var sandboxID string
 	if n := len(p.sandboxes); n > 0 {
 		sandboxID = p.sandboxes[n-1].entry.Id
 	}
 	// The same image for the same name, as on a real node.
 	image := fmt.Sprintf("sha256:%064x", []byte(name)[:min(len(name), 32)])
-	return &runtimeapi.Container{
+	return &cri.Container{
 		Id:           m.newID(),
 		PodSandboxId: sandboxID,
-		Metadata:     &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
-		Image: &runtimeapi.ImageSpec{
+		Metadata:     &cri.ContainerMetadata{Name: name, Attempt: attempt},
+		Image: &cri.ImageSpec{
 			Image:              image,
 			UserSpecifiedImage: "registry.example.com/payments/" + name + ":v1.27.3",
 		},
 		ImageRef:  image,
-		State:     runtimeapi.ContainerState_CONTAINER_CREATED,
+		State:     cri.ContainerState_CONTAINER_CREATED,
 		CreatedAt: m.tick(),
 		Labels: map[string]string{
 			labelContainerName: name,
@@ -83,65 +117,49 @@ func (m *Model) containerEntry(p *pod, name string, attempt uint32) *runtimeapi.
 			labelPodUID:        p.spec.UID,
 		},
 		Annotations: map[string]string{
-			annotationContainerHash:   fmt.Sprintf("%08x", m.ids.Uint32()),
-			annotationRestartCount:    strconv.Itoa(int(attempt)),
-			annotationTerminationPath: defaultTerminationLogPath,
-			annotationTerminationPol:  defaultTerminationLogRules,
-			annotationGracePeriod:     "30",
-			annotationContainerPorts: `[{"name":"http","containerPort":8080,"protocol":"TCP"},` +
+			annotationRestartCount:                             strconv.Itoa(int(attempt)),
+			"io.kubernetes.container.hash":                     fmt.Sprintf("%08x", m.ids.Uint32()),
+			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+			"io.kubernetes.container.terminationMessagePolicy": "File",
+			"io.kubernetes.pod.terminationGracePeriod":         "30",
+			"io.kubernetes.container.ports": `[{"name":"http","containerPort":8080,"protocol":"TCP"},` +
 				`{"name":"metrics","containerPort":9090,"protocol":"TCP"}]`,
 		},
 		ImageId: image,
 	}
 }
 
-// withContainerState returns the entry with another state. The maps are shared:
-// labels and annotations of an id never change in CRI.
-func withContainerState(c *runtimeapi.Container, state runtimeapi.ContainerState) *runtimeapi.Container {
-	return &runtimeapi.Container{
-		Id: c.Id, PodSandboxId: c.PodSandboxId, Metadata: c.Metadata, Image: c.Image, ImageRef: c.ImageRef,
-		State: state, CreatedAt: c.CreatedAt, Labels: c.Labels, Annotations: c.Annotations, ImageId: c.ImageId,
-	}
-}
-
-func withSandboxState(s *runtimeapi.PodSandbox, state runtimeapi.PodSandboxState) *runtimeapi.PodSandbox {
-	return &runtimeapi.PodSandbox{
-		Id: s.Id, Metadata: s.Metadata, State: state, CreatedAt: s.CreatedAt,
-		Labels: s.Labels, Annotations: s.Annotations, RuntimeHandler: s.RuntimeHandler,
-	}
-}
-
 // sandboxStatus is what PodSandboxStatus says of an entry.
-func sandboxStatus(s *runtimeapi.PodSandbox, ips []string) *runtimeapi.PodSandboxStatus {
-	status := &runtimeapi.PodSandboxStatus{
+func sandboxStatus(s *cri.PodSandbox, ips []string) *cri.PodSandboxStatus {
+	status := &cri.PodSandboxStatus{
 		Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
-		Network: &runtimeapi.PodSandboxNetworkStatus{},
-		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
-			Options: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
+		Network: &cri.PodSandboxNetworkStatus{},
+		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{
+			Options: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER},
 		}},
 		Labels: s.Labels, Annotations: s.Annotations, RuntimeHandler: s.RuntimeHandler,
 	}
 	if len(ips) > 0 {
 		status.Network.Ip = ips[0]
 		for _, ip := range ips[1:] {
-			status.Network.AdditionalIps = append(status.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
+			status.Network.AdditionalIps = append(status.Network.AdditionalIps, &cri.PodIP{Ip: ip})
 		}
 	}
 	return status
 }
 
 // status is what ContainerStatus says of a container.
-func (c *container) status() *runtimeapi.ContainerStatus {
+func (c *container) status() *cri.ContainerStatus {
 	status := containerStatus(c.entry)
 	status.StartedAt, status.FinishedAt = c.started, c.finished
 	status.ExitCode, status.Reason, status.Message = c.exitCode, c.reason, c.message
 	return status
 }
 
-func containerStatus(c *runtimeapi.Container) *runtimeapi.ContainerStatus {
+func containerStatus(c *cri.Container) *cri.ContainerStatus {
 	logPath := fmt.Sprintf("/var/log/pods/%s_%s_%s/%s/%d.log", c.Labels[labelPodNamespace], c.Labels[labelPodName],
 		c.Labels[labelPodUID], c.GetMetadata().GetName(), c.GetMetadata().GetAttempt())
-	return &runtimeapi.ContainerStatus{
+	return &cri.ContainerStatus{
 		Id: c.Id, Metadata: c.Metadata, State: c.State, CreatedAt: c.CreatedAt,
 		Image: c.Image, ImageRef: c.ImageRef, ImageId: c.ImageId,
 		Labels: c.Labels, Annotations: c.Annotations, LogPath: logPath,

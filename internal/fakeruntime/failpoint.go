@@ -11,47 +11,35 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// kind is what a failpoint does.
+// kind is the effect of a failpoint.
 type kind string
 
 const (
-	kindOff   kind = "off"
-	kindError kind = "error"
-	kindDelay kind = "delay"
-	kindHang  kind = "hang"
-	kindPanic kind = "panic"
-	// Of an answer.
+	kindOff      kind = "off"
+	kindError    kind = "error"
+	kindDelay    kind = "delay"
+	kindHang     kind = "hang"
+	kindPanic    kind = "panic"
 	kindOversize kind = "oversize"
 	kindEmpty    kind = "empty"
-	kindGarbage  kind = "garbage" // also on the socket
+	kindGarbage  kind = "garbage"
 	kindNotReady kind = "notready"
-	// Below gRPC.
+
 	kindNoAccept     kind = "noaccept"
 	kindClose        kind = "close"
 	kindNoSettings   kind = "nosettings"
 	kindSettingsOnly kind = "settingsonly"
-	kindSpeakSecond  kind = "speaksecond"
-	kindDrip         kind = "drip"
-	kindHTTP1        kind = "http1"
 	kindFreeze       kind = "freeze"
 )
 
 var (
 	callKinds = []kind{
-		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage,
-		kindNotReady,
+		kindOff, kindError, kindDelay, kindHang, kindPanic, kindOversize, kindEmpty, kindGarbage, kindNotReady,
 	}
 	socketKinds = []kind{
-		kindOff, kindNoAccept, kindClose, kindNoSettings, kindSettingsOnly, kindSpeakSecond, kindDrip,
-		kindGarbage, kindHTTP1, kindFreeze,
+		kindOff, kindNoAccept, kindClose, kindNoSettings, kindSettingsOnly, kindGarbage, kindFreeze,
 	}
 )
-
-func (k kind) ofCalls() bool  { return slices.Contains(callKinds, k) }
-func (k kind) ofSocket() bool { return slices.Contains(socketKinds, k) }
-
-// lasting reports whether a socket's fault is a state that no connection uses up.
-func (k kind) lasting() bool { return k == kindNoAccept || k == kindFreeze || k == kindDrip }
 
 // Names in place of a call's.
 const (
@@ -64,21 +52,11 @@ const (
 // Term is one step of a failpoint: its effect, and how often it applies before the next.
 type Term struct {
 	kind  kind
-	count int // 0: for ever
+	count int // 0: without limit
 	code  codes.Code
 	text  string // an error's message, notready's condition
 	pause time.Duration
 	size  int
-}
-
-// Times returns the term with a count of calls or connections; then the next term
-// applies. It panics if n is not positive.
-func (t Term) Times(n int) Term {
-	if n < 1 {
-		panic(fmt.Sprintf("fakeruntime: Times(%d): want 1 or more", n))
-	}
-	t.count = n
-	return t
 }
 
 // Off lets calls pass.
@@ -98,7 +76,7 @@ func Hang() Term { return Term{kind: kindHang} }
 // Panic cuts every connection, as a panic kills a real runtime; the listener continues.
 func Panic() Term { return Term{kind: kindPanic} }
 
-// Oversize pads the answer, or each message of a stream, to this many bytes.
+// Oversize pads the answer to this many bytes.
 func Oversize(bytes int) Term { return Term{kind: kindOversize, size: bytes} }
 
 // Empty answers with an empty message; a stream ends at once with EOF.
@@ -106,9 +84,6 @@ func Empty() Term { return Term{kind: kindEmpty} }
 
 // Garbage answers with bytes that are no valid message, or no HTTP/2.
 func Garbage() Term { return Term{kind: kindGarbage} }
-
-// NotReady makes a condition of Status false.
-func NotReady(condition string) Term { return Term{kind: kindNotReady, text: condition} }
 
 // NoAccept stops accepting: connects wait in the queue. Open connections continue.
 func NoAccept() Term { return Term{kind: kindNoAccept} }
@@ -122,41 +97,25 @@ func NoSettings() Term { return Term{kind: kindNoSettings} }
 // SettingsOnly sends HTTP/2 SETTINGS and nothing after.
 func SettingsOnly() Term { return Term{kind: kindSettingsOnly} }
 
-// SpeakSecond puts cmux in front of the gRPC server, as CRI-O does: see mux. It is no fault.
-func SpeakSecond() Term { return Term{kind: kindSpeakSecond} }
-
-// Drip sends so many bytes at a time, with pauses.
-func Drip(bytes int, interval time.Duration) Term {
-	return Term{kind: kindDrip, size: bytes, pause: interval}
-}
-
-// HTTP1 answers as an HTTP/1.1 server does.
-func HTTP1() Term { return Term{kind: kindHTTP1} }
-
 // Freeze accepts, reads and writes nothing, as a process under SIGSTOP.
 func Freeze() Term { return Term{kind: kindFreeze} }
 
 // String returns the term as ParseFailpoints reads it.
 func (t Term) String() string {
-	argument := ""
+	s := string(t.kind)
 	switch t.kind {
 	case kindError:
-		argument = t.code.String()
+		s += "(" + t.code.String()
 		if t.text != "" {
-			argument += ": " + t.text
+			s += ": " + t.text
 		}
+		s += ")"
 	case kindDelay:
-		argument = t.pause.String()
+		s += "(" + t.pause.String() + ")"
 	case kindOversize:
-		argument = strconv.Itoa(t.size)
+		s += "(" + strconv.Itoa(t.size) + ")"
 	case kindNotReady:
-		argument = t.text
-	case kindDrip:
-		argument = strconv.Itoa(t.size) + "," + t.pause.String()
-	}
-	s := string(t.kind)
-	if argument != "" {
-		s += "(" + argument + ")"
+		s += "(" + t.text + ")"
 	}
 	if t.count > 0 {
 		s = strconv.Itoa(t.count) + "*" + s
@@ -171,12 +130,16 @@ type Failpoints map[string][]Term
 // String returns the failpoints as ParseFailpoints reads them, sorted by name.
 func (f Failpoints) String() string {
 	var parts []string
-	for _, rpc := range slices.Sorted(maps.Keys(f)) {
-		terms := make([]string, len(f[rpc]))
-		for i, t := range f[rpc] {
-			terms[i] = t.String()
-		}
-		parts = append(parts, rpc+"="+strings.Join(terms, "->"))
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		parts = append(parts, name+"="+joined(f[name], "->"))
 	}
 	return strings.Join(parts, ";")
+}
+
+func joined[T any](list []T, separator string) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, separator)
 }

@@ -1,70 +1,57 @@
 package fakeruntime
 
 import (
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"math/rand/v2"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The lists hand out the entries themselves: entries are replaced and never
-// changed, so a list costs one slice of pointers however long marshalling takes.
-// The order is shuffled each time, since a runtime that walks a map has none.
+// The lists return the entries themselves: entries are replaced and never changed,
+// so they can be marshalled without the lock. The order is shuffled each time,
+// as by a runtime that walks a map.
 
-func (m *Model) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+func (m *Model) listSandboxes(f *cri.PodSandboxFilter) []*cri.PodSandbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*runtimeapi.PodSandbox, 0, len(m.sandboxes)+len(m.rawSandboxes))
+	all := make([]*cri.PodSandbox, 0, len(m.sandboxes)+len(m.rawSandboxes))
 	for _, p := range m.pods { // in the same order for the same seed
 		for _, s := range p.sandboxes {
-			if sandboxMatches(f, s.entry) {
-				out = append(out, s.entry)
-			}
+			all = append(all, s.entry)
 		}
 	}
-	for _, s := range m.rawSandboxes {
-		if sandboxMatches(f, s) {
-			out = append(out, s)
-		}
-	}
-	m.shuffle.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
+	return shuffled(m.shuffle, append(all, m.rawSandboxes...), func(s *cri.PodSandbox) bool {
+		return (f.GetId() == "" || f.Id == s.GetId()) &&
+			(f.GetState() == nil || f.State.State == s.GetState()) &&
+			selects(f.GetLabelSelector(), s.GetLabels())
+	})
 }
 
-func (m *Model) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
+func (m *Model) listContainers(f *cri.ContainerFilter) []*cri.Container {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*runtimeapi.Container, 0, len(m.containers)+len(m.rawContainers))
+	all := make([]*cri.Container, 0, len(m.containers)+len(m.rawContainers))
 	for _, p := range m.pods {
 		for _, c := range p.containers {
-			if containerMatches(f, c.entry) {
-				out = append(out, c.entry)
-			}
+			all = append(all, c.entry)
 		}
 	}
-	for _, c := range m.rawContainers {
-		if containerMatches(f, c) {
-			out = append(out, c)
+	return shuffled(m.shuffle, append(all, m.rawContainers...), func(c *cri.Container) bool {
+		return (f.GetId() == "" || f.Id == c.GetId()) &&
+			(f.GetState() == nil || f.State.State == c.GetState()) &&
+			(f.GetPodSandboxId() == "" || f.PodSandboxId == c.GetPodSandboxId()) &&
+			selects(f.GetLabelSelector(), c.GetLabels())
+	})
+}
+
+func shuffled[T any](r *rand.Rand, all []T, matches func(T) bool) []T {
+	out := all[:0]
+	for _, v := range all {
+		if matches(v) {
+			out = append(out, v)
 		}
 	}
-	m.shuffle.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
-}
-
-func sandboxMatches(f *runtimeapi.PodSandboxFilter, s *runtimeapi.PodSandbox) bool {
-	if f == nil {
-		return true
-	}
-	return (f.Id == "" || f.Id == s.GetId()) &&
-		(f.State == nil || f.State.State == s.GetState()) &&
-		selects(f.LabelSelector, s.GetLabels())
-}
-
-func containerMatches(f *runtimeapi.ContainerFilter, c *runtimeapi.Container) bool {
-	if f == nil {
-		return true
-	}
-	return (f.Id == "" || f.Id == c.GetId()) &&
-		(f.State == nil || f.State.State == c.GetState()) &&
-		(f.PodSandboxId == "" || f.PodSandboxId == c.GetPodSandboxId()) &&
-		selects(f.LabelSelector, c.GetLabels())
 }
 
 func selects(selector, labels map[string]string) bool {
@@ -76,8 +63,8 @@ func selects(selector, labels map[string]string) bool {
 	return true
 }
 
-// findSandboxStatus returns nil where there is no such sandbox.
-func (m *Model) findSandboxStatus(id string) *runtimeapi.PodSandboxStatus {
+// findSandboxStatus returns nil if there is no such sandbox.
+func (m *Model) findSandboxStatus(id string) *cri.PodSandboxStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s, ok := m.sandboxes[id]; ok {
@@ -91,8 +78,8 @@ func (m *Model) findSandboxStatus(id string) *runtimeapi.PodSandboxStatus {
 	return nil
 }
 
-// findContainerStatus returns nil where there is no such container.
-func (m *Model) findContainerStatus(id string) *runtimeapi.ContainerStatus {
+// findContainerStatus returns nil if there is no such container.
+func (m *Model) findContainerStatus(id string) *cri.ContainerStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c, ok := m.containers[id]; ok {

@@ -2,9 +2,13 @@ package fakeruntime
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/soheilhy/cmux"
+	"google.golang.org/grpc"
 )
 
 // baseListener is a unix socket's listener or the one in memory.
@@ -14,25 +18,22 @@ type baseListener interface {
 }
 
 // faultListener accepts from another listener as far as the faults allow it.
-// Its Accept hands out only connections that are gRPC's to serve.
+// Its Accept returns only connections for gRPC.
 type faultListener struct {
 	base   baseListener
 	faults *socketFaults
-	// speakSecond reports whether new connections go through cmux.
-	speakSecond func() bool
 
 	out    chan net.Conn // to gRPC
-	toMux  chan net.Conn // to cmux: see mux
 	closed chan struct{}
 	once   sync.Once
 	pumped chan struct{} // closed when nothing more will be accepted
 	wg     sync.WaitGroup
 }
 
-func newFaultListener(base baseListener, faults *socketFaults, speakSecond func() bool) *faultListener {
+func newFaultListener(base baseListener, faults *socketFaults) *faultListener {
 	l := &faultListener{
-		base: base, faults: faults, speakSecond: speakSecond,
-		out: make(chan net.Conn), toMux: make(chan net.Conn), closed: make(chan struct{}), pumped: make(chan struct{}),
+		base: base, faults: faults,
+		out: make(chan net.Conn), closed: make(chan struct{}), pumped: make(chan struct{}),
 	}
 	faults.attach(base)
 	go l.pump()
@@ -52,8 +53,8 @@ func (l *faultListener) Accept() (net.Conn, error) {
 // Addr returns the address of the listener behind it.
 func (l *faultListener) Addr() net.Addr { return l.base.Addr() }
 
-// Close stops accepting. What serves connections that gRPC never got continues
-// until they are closed; wait waits for it.
+// Close stops accepting. Connections that a fault holds stay open until they are
+// closed; wait waits for them.
 func (l *faultListener) Close() error {
 	var err error
 	l.once.Do(func() {
@@ -66,9 +67,9 @@ func (l *faultListener) Close() error {
 
 func (l *faultListener) wait() { l.wg.Wait() }
 
-// held waits while connections are to stay in the queue. It is false once the
+// mayAccept waits while connections stay in the queue. It is false once the
 // listener is closed.
-func (l *faultListener) held() bool {
+func (l *faultListener) mayAccept() bool {
 	for {
 		state := l.faults.state.Load()
 		if !state.holds() {
@@ -84,49 +85,80 @@ func (l *faultListener) held() bool {
 
 func (l *faultListener) pump() {
 	defer close(l.pumped)
-	for l.held() {
+	for l.mayAccept() {
 		raw, err := l.base.Accept()
 		switch {
 		case err == nil:
-		case isTimeout(err): // a fault interrupts
+		case isTimeout(err): // interrupted by a fault
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Out of file descriptors, for instance: as every server does, wait and
-			// try again.
-			if !l.sleep(100 * time.Millisecond) {
-				return
-			}
+			time.Sleep(100 * time.Millisecond) // out of file descriptors, for instance
 			continue
 		}
 		c := l.faults.wrap(raw)
-		// Taken just as the fault came: to the client it is still in the queue.
-		if !l.held() {
+		// Accepted just as the fault began: for the client it is still in the queue.
+		if !l.mayAccept() {
 			_ = c.Close()
 			return
 		}
 		t, reset := l.faults.take()
-		l.wg.Go(func() { l.talk(c, t, reset) })
+		l.wg.Go(func() { l.treat(c, t, reset) })
 	}
 }
 
-func (l *faultListener) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.closed:
-		return false
-	}
-}
-
-// deliver hands a connection to the server that accepts from to.
-func (l *faultListener) deliver(c net.Conn, to chan<- net.Conn) {
-	select {
-	case to <- c:
-	case <-l.closed:
+// treat hands a new connection to gRPC, or holds it as the fault says until the
+// client closes it, the fault is replaced, or the server stops.
+func (l *faultListener) treat(c *faultConn, t Term, reset <-chan struct{}) {
+	switch t.kind {
+	case kindClose:
 		_ = c.Close()
+	case kindNoSettings:
+		l.linger(c, reset, nil)
+	case kindSettingsOnly:
+		// An empty SETTINGS frame: length 0, type 4, no flags, stream 0.
+		l.linger(c, reset, []byte{0, 0, 0, 4, 0, 0, 0, 0, 0})
+	case kindGarbage:
+		l.linger(c, reset, garbage())
+	default:
+		select {
+		case l.out <- c:
+		case <-l.closed:
+			_ = c.Close()
+		}
 	}
+}
+
+// linger writes a greeting and then only reads.
+func (l *faultListener) linger(c *faultConn, reset <-chan struct{}, greeting []byte) {
+	done := make(chan struct{})
+	defer close(done)
+	l.wg.Go(func() {
+		select {
+		case <-reset:
+			_ = c.Close()
+		case <-done:
+		}
+	})
+	if _, err := c.Write(greeting); err == nil {
+		_, _ = io.Copy(io.Discard, c)
+	}
+	_ = c.Close()
+}
+
+// serveThroughCmux serves gRPC as CRI-O does (cmd/crio/main.go): cmux reads the
+// client's preface, SETTINGS and HEADERS before a server sees the connection. So
+// CRI-O sends nothing before the client does, answers no PING before the first
+// HEADERS, and serves gRPC only if the content-type is exactly "application/grpc".
+func serveThroughCmux(s *grpc.Server, l net.Listener) {
+	m := cmux.New(l)
+	matched := m.MatchWithWriters(cmux.HTTP2MatchHeaderFieldSendSettings("content-type", "application/grpc"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = m.Serve() // until the listener is closed
+	}()
+	_ = s.Serve(matched)
+	<-done
 }

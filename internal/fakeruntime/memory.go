@@ -16,6 +16,9 @@ import (
 // net.core.wmem_default.
 const pipeSize = 212992
 
+// backlog is the accept queue's limit: net.core.somaxconn's default.
+const backlog = 4096
+
 // memory is a place to dial and listen at, as a path is. It stays while
 // listeners come and go.
 type memory struct {
@@ -27,11 +30,11 @@ type memory struct {
 	dials    int
 }
 
-func (m *memory) listen(backlog int) *memoryListener {
+func (m *memory) listen() *memoryListener {
 	l := &memoryListener{
 		addr:   &net.UnixAddr{Name: m.name, Net: "unix"},
 		queue:  make(chan net.Conn, backlog+1), // as Linux: one more than asked for
-		closed: make(chan struct{}), due: make(chan struct{}),
+		closed: make(chan struct{}), interrupt: make(chan struct{}, 1),
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +70,7 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// gone says that nobody listens any more, and how dials fail from now on.
+// gone ends listening; dials then fail with failure.
 func (m *memory) gone(failure error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,13 +83,10 @@ func (m *memory) force(err error) {
 	m.forced = err
 }
 
-func (m *memory) counts() (dials, queued int) {
+func (m *memory) dialed() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.listener != nil {
-		queued = len(m.listener.queue)
-	}
-	return m.dials, queued
+	return m.dials
 }
 
 // pipe returns both ends of a buffered connection. bufconn has the pipe and only
@@ -111,16 +111,13 @@ func pipe() (client, server net.Conn) {
 }
 
 // memoryListener has an accept queue as the kernel's: a connect succeeds as soon
-// as there is room in it, whether anybody accepts or not.
+// as there is room in it, whether the server accepts or not.
 type memoryListener struct {
-	addr  net.Addr
-	queue chan net.Conn
-
-	mu      sync.Mutex
-	closed  chan struct{}
-	due     chan struct{} // closed while the deadline is past
-	expired bool
-	isDown  bool
+	addr      net.Addr
+	queue     chan net.Conn
+	interrupt chan struct{} // holds a token after SetDeadline
+	closed    chan struct{}
+	once      sync.Once
 }
 
 func (l *memoryListener) enqueue(c net.Conn) bool {
@@ -134,46 +131,28 @@ func (l *memoryListener) enqueue(c net.Conn) bool {
 
 // Accept takes the oldest connection from the queue.
 func (l *memoryListener) Accept() (net.Conn, error) {
-	l.mu.Lock()
-	due, expired := l.due, l.expired
-	l.mu.Unlock()
-	if expired {
-		return nil, os.ErrDeadlineExceeded
-	}
 	select {
 	case <-l.closed:
 		return nil, net.ErrClosed
-	case <-due:
+	case <-l.interrupt:
 		return nil, os.ErrDeadlineExceeded
 	case c := <-l.queue:
 		return c, nil
 	}
 }
 
-// SetDeadline interrupts Accept if t is past; it knows no deadline to come.
-func (l *memoryListener) SetDeadline(t time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	expired := !t.IsZero() && !time.Now().Before(t)
-	switch {
-	case expired && !l.expired:
-		close(l.due)
-	case !expired && l.expired:
-		l.due = make(chan struct{})
+// SetDeadline interrupts one Accept, with any deadline.
+func (l *memoryListener) SetDeadline(time.Time) error {
+	select {
+	case l.interrupt <- struct{}{}:
+	default:
 	}
-	l.expired = expired
 	return nil
 }
 
-// Close ends the listener; what waits in the queue is closed with it.
+// Close ends the listener and closes the connections in its queue.
 func (l *memoryListener) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isDown {
-		return nil
-	}
-	l.isDown = true
-	close(l.closed)
+	l.once.Do(func() { close(l.closed) })
 	for {
 		select {
 		case c := <-l.queue:

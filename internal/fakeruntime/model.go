@@ -2,13 +2,13 @@ package fakeruntime
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"google.golang.org/protobuf/proto"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Pod names the parts of a pod that was added to a Model.
@@ -42,8 +42,6 @@ type PodSpec struct {
 // Ids, uids and the order of answers come from the seed, and creation times are
 // unique and rise, so two models that were told the same are the same.
 type Model struct {
-	now func() time.Time
-
 	mu      sync.Mutex
 	ids     *rand.Rand // ids and names only, so that listing does not change them
 	shuffle *rand.Rand // order of answers
@@ -56,9 +54,9 @@ type Model struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 
-	rawSandboxes  []*runtimeapi.PodSandbox
-	rawContainers []*runtimeapi.Container
-	// What is appended to the encoded lists as it is.
+	rawSandboxes  []*cri.PodSandbox
+	rawContainers []*cri.Container
+	// Appended to the encoded lists unchanged.
 	rawSandboxBytes, rawContainerBytes []byte
 
 	runtime runtimeState
@@ -77,25 +75,21 @@ type pod struct {
 // marshalled: it is replaced, never changed.
 type sandbox struct {
 	pod   *pod
-	entry *runtimeapi.PodSandbox
+	entry *cri.PodSandbox
 	ips   []string
 }
 
 // container is one container. Its entry is replaced, never changed.
 type container struct {
 	pod               *pod
-	entry             *runtimeapi.Container
+	entry             *cri.Container
 	started, finished int64
 	exitCode          int32
 	reason, message   string
 }
 
-func newModel(seed uint64, now func() time.Time) *Model {
-	if now == nil {
-		now = time.Now
-	}
+func newModel(seed uint64) *Model {
 	return &Model{
-		now:        now,
 		ids:        rand.New(rand.NewPCG(seed, 1)),
 		shuffle:    rand.New(rand.NewPCG(seed, 2)),
 		churn:      rand.New(rand.NewPCG(seed, 3)),
@@ -109,27 +103,8 @@ func newModel(seed uint64, now func() time.Time) *Model {
 // tick returns a time that no other record has: the clock's, or just after the
 // last one given out. The kubelet orders by creation time.
 func (m *Model) tick() int64 {
-	m.last = max(m.last+1, m.now().UnixNano())
+	m.last = max(m.last+1, time.Now().UnixNano())
 	return m.last
-}
-
-func (m *Model) newID() string {
-	return fmt.Sprintf("%016x%016x%016x%016x", m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64(), m.ids.Uint64())
-}
-
-func (m *Model) newUID() string {
-	a, b := m.ids.Uint64(), m.ids.Uint64()
-	return fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>52, b&0xffffffffffff)
-}
-
-// suffix is a random part of a name in the alphabet that Kubernetes uses.
-func (m *Model) suffix(n int) string {
-	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = alphabet[m.ids.IntN(len(alphabet))]
-	}
-	return string(b)
 }
 
 // AddPod adds a pod with one READY sandbox and its containers, all running.
@@ -172,7 +147,7 @@ func (m *Model) addPod(spec PodSpec) Pod {
 	if spec.IPs == nil {
 		spec.IPs = []string{fmt.Sprintf("10.244.%d.%d", n>>8&0xff, n&0xff)}
 	}
-	p := &pod{spec: spec, seen: m.now().UTC().Format(time.RFC3339Nano)}
+	p := &pod{spec: spec, seen: time.Now().UTC().Format(time.RFC3339Nano)}
 	m.fillLabels(p)
 	m.pods = append(m.pods, p)
 	m.byUID[spec.UID] = p
@@ -187,21 +162,14 @@ func (m *Model) addPod(spec PodSpec) Pod {
 	return out
 }
 
-// AddSandbox adds a further READY sandbox to a pod, as the kubelet makes one
-// after the first has died, and returns its id. The older ones stay as they are.
-func (m *Model) AddSandbox(podUID string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.addSandbox(m.pod(podUID)).entry.Id
-}
-
+// addSandbox adds a READY sandbox; the older ones stay as they are.
 func (m *Model) addSandbox(p *pod) *sandbox {
 	s := &sandbox{pod: p, ips: p.spec.IPs}
 	s.entry = m.sandboxEntry(p, uint32(len(p.sandboxes)))
 	p.sandboxes = append(p.sandboxes, s)
 	m.sandboxes[s.entry.Id] = s
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.entry.Id, p)
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.entry.Id, p)
+	m.emit(cri.ContainerEventType_CONTAINER_CREATED_EVENT, s.entry.Id, p)
+	m.emit(cri.ContainerEventType_CONTAINER_STARTED_EVENT, s.entry.Id, p)
 	return s
 }
 
@@ -224,7 +192,7 @@ func (m *Model) addContainer(p *pod, name string) *container {
 	c := &container{pod: p, entry: m.containerEntry(p, name, attempt)}
 	p.containers = append(p.containers, c)
 	m.containers[c.entry.Id] = c
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.entry.Id, p)
+	m.emit(cri.ContainerEventType_CONTAINER_CREATED_EVENT, c.entry.Id, p)
 	return c
 }
 
@@ -236,9 +204,10 @@ func (m *Model) StartContainer(id string) {
 }
 
 func (m *Model) startContainer(c *container) {
-	c.entry = withContainerState(c.entry, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	c.entry = proto.CloneOf(c.entry)
+	c.entry.State = cri.ContainerState_CONTAINER_RUNNING
 	c.started = m.tick()
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.entry.Id, c.pod)
+	m.emit(cri.ContainerEventType_CONTAINER_STARTED_EVENT, c.entry.Id, c.pod)
 }
 
 // ExitContainer makes a container an exited one. An empty reason is filled in as
@@ -256,9 +225,10 @@ func (m *Model) exitContainer(c *container, code int32, reason string) {
 			reason = "Completed"
 		}
 	}
-	c.entry = withContainerState(c.entry, runtimeapi.ContainerState_CONTAINER_EXITED)
+	c.entry = proto.CloneOf(c.entry)
+	c.entry.State = cri.ContainerState_CONTAINER_EXITED
 	c.finished, c.exitCode, c.reason = m.tick(), code, reason
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.entry.Id, c.pod)
+	m.emit(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, c.entry.Id, c.pod)
 }
 
 // RemoveContainer makes the runtime forget a container.
@@ -272,7 +242,7 @@ func (m *Model) removeContainer(c *container) {
 	id := c.entry.Id
 	delete(m.containers, id)
 	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(o *container) bool { return o == c })
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.pod)
+	m.emit(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.pod)
 }
 
 // StopSandbox makes a sandbox NOTREADY and takes its addresses; its running
@@ -285,28 +255,21 @@ func (m *Model) StopSandbox(id string) {
 
 func (m *Model) stopSandbox(s *sandbox) {
 	for _, c := range s.pod.containers {
-		if c.entry.PodSandboxId == s.entry.Id && c.entry.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if c.entry.PodSandboxId == s.entry.Id && c.entry.State == cri.ContainerState_CONTAINER_RUNNING {
 			m.exitContainer(c, 137, "")
 		}
 	}
-	s.entry = withSandboxState(s.entry, runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	s.entry = proto.CloneOf(s.entry)
+	s.entry.State = cri.PodSandboxState_SANDBOX_NOTREADY
 	s.ips = nil
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, s.entry.Id, s.pod)
-}
-
-// RemoveSandbox makes the runtime forget a sandbox. Its containers stay, as
-// orphans, unless they are removed too; RemovePod removes all.
-func (m *Model) RemoveSandbox(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.removeSandbox(m.sandbox(id))
+	m.emit(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, s.entry.Id, s.pod)
 }
 
 func (m *Model) removeSandbox(s *sandbox) {
 	id := s.entry.Id
 	delete(m.sandboxes, id)
 	s.pod.sandboxes = slices.DeleteFunc(s.pod.sandboxes, func(o *sandbox) bool { return o == s })
-	m.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, s.pod)
+	m.emit(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, s.pod)
 }
 
 // RemovePod makes the runtime forget a pod with all its sandboxes and containers.
@@ -324,16 +287,9 @@ func (m *Model) RemovePod(podUID string) {
 	delete(m.byUID, podUID)
 }
 
-// Pods returns the number of pods.
-func (m *Model) Pods() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.pods)
-}
-
 // Snapshot returns every entry that a list without a filter would hold now, raw
 // entries included, in no order. The entries must not be changed.
-func (m *Model) Snapshot() ([]*runtimeapi.PodSandbox, []*runtimeapi.Container) {
+func (m *Model) Snapshot() ([]*cri.PodSandbox, []*cri.Container) {
 	return m.listSandboxes(nil), m.listContainers(nil)
 }
 
@@ -361,30 +317,4 @@ func (m *Model) container(id string) *container {
 		panic("fakeruntime: no container " + id)
 	}
 	return c
-}
-
-// fillLabels gives a pod the labels and annotations of an ordinary deployment
-// where it has none of its own.
-func (m *Model) fillLabels(p *pod) {
-	if p.spec.Labels == nil {
-		p.spec.Labels = map[string]string{
-			"app.kubernetes.io/name":     "service",
-			"app.kubernetes.io/instance": "production",
-			"app.kubernetes.io/version":  "v1.27.3",
-			"pod-template-hash":          m.suffix(10),
-		}
-	} else {
-		p.spec.Labels = maps.Clone(p.spec.Labels)
-	}
-	if p.spec.Annotations == nil {
-		p.spec.Annotations = map[string]string{
-			"checksum/config":                         m.newID(),
-			"kubectl.kubernetes.io/default-container": "server",
-			"kubectl.kubernetes.io/restartedAt":       "2026-11-20T08:15:30Z",
-			"prometheus.io/scrape":                    "true",
-			"prometheus.io/port":                      "8080",
-		}
-	} else {
-		p.spec.Annotations = maps.Clone(p.spec.Annotations)
-	}
 }

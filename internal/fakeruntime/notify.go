@@ -8,33 +8,29 @@ import (
 
 // notifier lets goroutines wait for a condition without polling.
 type notifier struct {
-	mu sync.Mutex
-	ch chan struct{}
+	mu      sync.Mutex
+	changed chan struct{}
 }
 
-// notify wakes everybody who waits. It is called after the change.
+// notify is called after each change.
 func (n *notifier) notify() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ch != nil {
-		close(n.ch)
-		n.ch = nil
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
 	}
-}
-
-func (n *notifier) wait() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ch == nil {
-		n.ch = make(chan struct{})
-	}
-	return n.ch
 }
 
 // await returns once the condition holds or the context ends.
 func (n *notifier) await(ctx context.Context, holds func() bool) error {
 	for {
-		changed := n.wait() // before the look, so that no change is missed
+		n.mu.Lock()
+		if n.changed == nil {
+			n.changed = make(chan struct{})
+		}
+		changed := n.changed // taken before the condition is read, so that no change is missed
+		n.mu.Unlock()
 		if holds() {
 			return nil
 		}

@@ -1,9 +1,8 @@
 package fakeruntime
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc/codes"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // ParseFailpoints reads failpoints after containerd's syntax:
@@ -22,15 +21,15 @@ import (
 //	term      = [ count "*" ] type [ "(" argument ")" ]
 //
 // A term with a count applies that many times, then the next one does; a last
-// term without a count applies for ever, and after a last one with a count
+// term without a count applies without limit, and after a last one with a count
 // nothing fails. An argument may hold ";" and "->" and parentheses in pairs.
 //
 // The function of a type's name describes it; `plegd simulate --help` lists the types.
 // An error is one line that names the term, the value and the allowed values.
 func ParseFailpoints(spec string) (Failpoints, error) {
 	f := make(Failpoints)
-	if i := strings.IndexFunc(spec, unicode.IsControl); i >= 0 {
-		return nil, fmt.Errorf("failpoints: control character %q; want one line of name=term, with ; between", spec[i])
+	if strings.ContainsFunc(spec, unicode.IsControl) {
+		return nil, fmt.Errorf("failpoints %s: want one line of name=term, with ; between", quoted(spec))
 	}
 	parts, err := splitOutside(spec, ";")
 	if err != nil {
@@ -41,130 +40,99 @@ func ParseFailpoints(spec string) (Failpoints, error) {
 		if part == "" {
 			continue
 		}
-		rpc, rest, ok := strings.Cut(part, "=")
-		rpc = strings.TrimSpace(rpc)
+		name, rest, ok := strings.Cut(part, "=")
+		name = strings.TrimSpace(name)
 		if !ok {
-			return nil, fmt.Errorf("failpoint %q: want name=term, as in ListContainers=hang", clip(part))
+			return nil, fmt.Errorf("failpoint %s: want name=term, as in ListContainers=hang", quoted(part))
 		}
-		if err := validateName(rpc); err != nil {
-			return nil, err
-		}
-		if _, twice := f[rpc]; twice {
-			return nil, fmt.Errorf("failpoint %s: given twice; put its terms into one, with -> between", rpc)
+		if _, twice := f[name]; twice {
+			return nil, fmt.Errorf("failpoint %s: given twice; put its terms into one, with -> between", quoted(name))
 		}
 		texts, err := splitOutside(rest, "->")
 		if err != nil {
-			return nil, fmt.Errorf("failpoint %s: %w", rpc, err)
+			return nil, err
 		}
-		var terms []Term
 		for _, text := range texts {
 			t, err := parseTerm(strings.TrimSpace(text))
 			if err != nil {
-				return nil, fmt.Errorf("failpoint %s: %w", rpc, err)
+				return nil, fmt.Errorf("failpoint %s: %w", quoted(name), err)
 			}
-			terms = append(terms, t)
+			f[name] = append(f[name], t)
 		}
-		if err := validate(rpc, terms); err != nil {
+		if err := validate(name, f[name]); err != nil {
 			return nil, err
 		}
-		f[rpc] = terms
 	}
 	return f, nil
 }
 
-func validateName(rpc string) error {
-	if rpc != AnyRPC && rpc != Socket && !slices.Contains(rpcNames(), rpc) {
-		return fmt.Errorf("failpoint %q: no such call; want a call of runtime.v1 such as ListContainers, %s for all, or %s",
-			clip(rpc), AnyRPC, Socket)
+// validate checks which terms a name may have.
+func validate(name string, terms []Term) error {
+	if name != AnyRPC && name != Socket && !slices.Contains(rpcNames(), name) {
+		return fmt.Errorf("failpoint %s: no such call; want a call of runtime.v1 such as ListContainers, %s for all, or %s",
+			quoted(name), AnyRPC, Socket)
 	}
-	return nil
-}
-
-// validate checks what a term alone does not show: where it may stand.
-func validate(rpc string, terms []Term) error {
-	if err := validateName(rpc); err != nil {
-		return err
+	allowed := callKinds
+	if name == Socket {
+		allowed = socketKinds
 	}
 	for i, t := range terms {
-		last := i == len(terms)-1
 		switch {
-		case rpc == Socket && !t.kind.ofSocket():
-			return fmt.Errorf("failpoint %s: %s is for calls; want one of %s", rpc, t.kind, join(socketKinds))
-		case rpc != Socket && !t.kind.ofCalls():
-			return fmt.Errorf("failpoint %s: %s is for the socket; want one of %s", rpc, t.kind, join(callKinds))
-		case t.kind == kindNotReady && rpc != "Status":
-			return fmt.Errorf("failpoint %s: notready is for Status", rpc)
-		case t.count == 0 && !last:
-			return fmt.Errorf("failpoint %s: %q has no count, so %q would never come: write 1*%s", rpc, t, terms[i+1], t)
-		case t.count > 0 && t.kind.lasting():
-			return fmt.Errorf("failpoint %s: %q: %s takes no count, since no connection passes it", rpc, t, t.kind)
+		case !slices.Contains(allowed, t.kind):
+			return fmt.Errorf("failpoint %s: type %s: want one of %s", name, quoted(string(t.kind)), joined(allowed, ", "))
+		case t.kind == kindNotReady && name != "Status":
+			return fmt.Errorf("failpoint %s: notready is for Status", name)
+		case t.count == 0 && i < len(terms)-1:
+			return fmt.Errorf("failpoint %s: %q has no count, so %q would never come: write 1*%s", name, t, terms[i+1], t)
+		case t.count > 0 && (t.kind == kindNoAccept || t.kind == kindFreeze):
+			return fmt.Errorf("failpoint %s: %q: %s takes no count, since no connection passes it", name, t, t.kind)
 		}
 	}
 	return nil
 }
 
-func parseTerm(text string) (Term, error) {
-	var t Term
-	body := text
-	if n, rest, ok := strings.Cut(text, "*"); ok && !strings.Contains(n, "(") {
-		count, err := strconv.Atoi(strings.TrimSpace(n))
-		if err != nil || count < 1 {
-			return t, fmt.Errorf("term %q: count %q: want a whole number, 1 or more", clip(text), clip(n))
-		}
-		t.count, body = count, strings.TrimSpace(rest)
-	}
-	name, arg, hasArg := strings.Cut(body, "(")
-	if hasArg {
-		if !strings.HasSuffix(arg, ")") {
-			return t, fmt.Errorf("term %q: want ) at its end", clip(text))
-		}
-		arg = strings.TrimSpace(strings.TrimSuffix(arg, ")"))
-	}
-	t.kind = kind(strings.TrimSpace(name))
-	if !t.kind.ofCalls() && !t.kind.ofSocket() {
-		return t, fmt.Errorf("term %q: type %q: want one of %s; on %s one of %s",
-			clip(text), clip(string(t.kind)), join(callKinds), Socket, join(socketKinds))
-	}
-	if err := t.parseArgument(arg, hasArg); err != nil {
-		return t, fmt.Errorf("term %q: %w", clip(text), err)
-	}
-	return t, nil
-}
+// termSyntax is: optional count, type, optional argument.
+var termSyntax = regexp.MustCompile(`^(?:(\d+)\s*\*\s*)?([a-z0-9]+)\s*(?:\((.*)\))?$`)
 
-func (t *Term) parseArgument(arg string, given bool) error {
+func parseTerm(text string) (Term, error) {
+	m := termSyntax.FindStringSubmatch(text)
+	if m == nil {
+		return Term{}, fmt.Errorf("term %s: want [count*]type[(argument)], as in hang or 3*error(Unavailable)", quoted(text))
+	}
+	t := Term{kind: kind(m[2])}
 	var err error
+	if m[1] != "" {
+		if t.count, err = strconv.Atoi(m[1]); err != nil || t.count < 1 {
+			return t, fmt.Errorf("term %s: count: want a whole number, 1 or more", quoted(text))
+		}
+	}
+	argument := strings.TrimSpace(m[3])
 	switch t.kind {
 	case kindError:
-		name, message, _ := strings.Cut(arg, ":")
+		name, message, _ := strings.Cut(argument, ":")
 		t.text = strings.TrimSpace(message)
 		t.code, err = parseCode(strings.TrimSpace(name))
 	case kindDelay:
-		t.pause, err = parsePause(arg)
+		t.pause, err = time.ParseDuration(argument)
+		if err != nil || t.pause < 0 {
+			err = fmt.Errorf("duration %s: want one such as 150ms, 2s or 3m, 0 or more", quoted(argument))
+		}
 	case kindOversize:
-		t.size, err = parseSize(arg)
+		t.size, err = parseSize(argument)
 	case kindNotReady:
-		t.text = arg
-		if arg != runtimeapi.RuntimeReady && arg != runtimeapi.NetworkReady {
-			err = fmt.Errorf("condition %q: want %s or %s", clip(arg), runtimeapi.RuntimeReady, runtimeapi.NetworkReady)
+		t.text = argument
+		if argument != cri.RuntimeReady && argument != cri.NetworkReady {
+			err = fmt.Errorf("condition %s: want %s or %s", quoted(argument), cri.RuntimeReady, cri.NetworkReady)
 		}
-	case kindDrip:
-		bytes, interval, ok := strings.Cut(arg, ",")
-		if !ok {
-			return fmt.Errorf("argument %q: want bytes,interval, as in drip(1,1s)", clip(arg))
-		}
-		var e1, e2 error
-		t.size, e1 = parseSize(strings.TrimSpace(bytes))
-		t.pause, e2 = parsePause(strings.TrimSpace(interval))
-		if e1 == nil && t.size == 0 {
-			e1 = errors.New("bytes 0: want 1 or more")
-		}
-		err = cmp.Or(e1, e2)
 	default:
-		if given {
-			err = fmt.Errorf("argument %q: %s takes none", clip(arg), t.kind)
+		if argument != "" {
+			err = fmt.Errorf("argument %s: %s takes none", quoted(argument), t.kind)
 		}
 	}
-	return err
+	if err != nil {
+		return t, fmt.Errorf("term %s: %w", quoted(text), err)
+	}
+	return t, nil
 }
 
 // parseCode reads a gRPC code by its name, as Go writes it (DeadlineExceeded) or
@@ -178,75 +146,51 @@ func parseCode(name string) (codes.Code, error) {
 		}
 		names = append(names, c.String())
 	}
-	return 0, fmt.Errorf("code %q: want one of %s", clip(name), strings.Join(names, ", "))
+	return 0, fmt.Errorf("code %s: want one of %s", quoted(name), strings.Join(names, ", "))
 }
 
-func parsePause(s string) (time.Duration, error) {
-	if ms, err := strconv.ParseInt(s, 10, 32); err == nil && ms >= 0 {
-		return time.Duration(ms) * time.Millisecond, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("duration %q: want one such as 150ms, 2s or 3m, 0 or more", clip(s))
-	}
-	return d, nil
-}
-
-// maxSize keeps a slip of the pen from taking all memory.
+// maxSize keeps a typing error from taking all memory.
 const maxSize = 1 << 30
 
 func parseSize(s string) (int, error) {
 	digits, unit := s, 1
-	for suffix, n := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20, "B": 1} {
-		if d, ok := strings.CutSuffix(s, suffix); ok && strings.Trim(d, "0123456789") == "" {
-			digits, unit = d, n
-		}
+	if d, ok := strings.CutSuffix(s, "MiB"); ok {
+		digits, unit = d, 1<<20
 	}
 	n, err := strconv.ParseUint(digits, 10, 31)
 	if err != nil || n > uint64(maxSize/unit) {
-		return 0, fmt.Errorf("size %q: want a number of bytes, or with KiB or MiB, 0 to 1024MiB", clip(s))
+		return 0, fmt.Errorf("size %s: want a number of bytes, or with MiB, 0 to 1024MiB", quoted(s))
 	}
 	return int(n) * unit, nil
 }
 
 // splitOutside splits where no parenthesis is open.
-func splitOutside(s, sep string) ([]string, error) {
+func splitOutside(s, separator string) ([]string, error) {
 	var parts []string
 	depth, from := 0, 0
-	for i := 0; i < len(s); i++ {
+	for i := 0; i < len(s) && depth >= 0; i++ {
 		switch {
 		case s[i] == '(':
 			depth++
 		case s[i] == ')':
 			depth--
-			if depth < 0 {
-				return nil, fmt.Errorf("%q: a ) that closes nothing", clip(s[from:i+1]))
-			}
-		case depth == 0 && strings.HasPrefix(s[i:], sep):
+		case depth == 0 && strings.HasPrefix(s[i:], separator):
 			parts = append(parts, s[from:i])
-			i += len(sep) - 1
+			i += len(separator) - 1
 			from = i + 1
 		}
 	}
-	if depth > 0 {
-		return nil, fmt.Errorf("%q: a ( that is never closed", clip(s[from:]))
+	if depth != 0 {
+		return nil, fmt.Errorf("failpoints %s: want parentheses in pairs", quoted(s))
 	}
 	return append(parts, s[from:]), nil
 }
 
-func join(kinds []kind) string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k)
-	}
-	return strings.Join(names, ", ")
-}
-
-// clip keeps an error to one line of bearable length.
-func clip(s string) string {
+// quoted returns the head of a value, so that an error stays one line.
+func quoted(s string) string {
 	const most = 60
 	if len(s) > most {
-		return s[:most] + "..."
+		s = s[:most] + "..."
 	}
-	return s
+	return strconv.Quote(s)
 }

@@ -3,22 +3,19 @@ package fakeruntime
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"google.golang.org/grpc"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // DefaultMaxSendMsgSize is the largest message that containerd sends, in bytes.
 // CRI-O's limit is 80 MiB.
 const DefaultMaxSendMsgSize = 16 << 20
-
-// defaultBacklog is the accept queue's limit: net.core.somaxconn's usual value.
-const defaultBacklog = 4096
 
 // Options are what a Runtime is made with. The zero value is a runtime like
 // containerd, empty.
@@ -29,19 +26,10 @@ type Options struct {
 	// A larger message is refused by gRPC itself: "trying to send message larger
 	// than max (N vs. 16777216)".
 	MaxSendMsgSize int
-	// Backlog is the limit of the accept queue in memory; 0 is 4096. A unix
-	// socket has the system's.
-	Backlog int
-	// SpeakSecond puts cmux in front of the server as CRI-O does (see
-	// SpeakSecond, the term) while no socket fault is active. LikeCRIO does so
-	// as well.
-	SpeakSecond bool
 	// OnlyV1Alpha2 serves runtime.v1alpha2 and not runtime.v1: an old runtime.
 	OnlyV1Alpha2 bool
-	// Like is the runtime to behave like where runtimes differ.
-	Like Like
-	// Now is the clock of creation times; nil is time.Now.
-	Now func() time.Time
+	// CRIO puts cmux in front of the server, as CRI-O does (see serveThroughCmux).
+	CRIO bool
 }
 
 // Runtime is the fake runtime: a Model, and a server that can be started,
@@ -64,8 +52,6 @@ type Runtime struct {
 type running struct {
 	grpc     *grpc.Server
 	listener *faultListener
-	mux      *mux
-	unix     *net.UnixListener // nil in memory
 	done     chan struct{}
 }
 
@@ -75,59 +61,69 @@ func New(opts Options) *Runtime {
 	if opts.MaxSendMsgSize == 0 {
 		opts.MaxSendMsgSize = DefaultMaxSendMsgSize
 	}
-	if opts.Backlog == 0 {
-		opts.Backlog = defaultBacklog
-	}
 	r := &Runtime{
-		Model:  newModel(opts.Seed, opts.Now),
+		Model:  newModel(opts.Seed),
 		opts:   opts,
 		inject: newInjector(),
 		sock:   newSocketFaults(),
 		memory: memory{name: "/run/fakeruntime/fakeruntime.sock", failure: syscall.ENOENT},
 	}
-	r.Become(opts.Like)
+	if opts.CRIO {
+		r.SetVersion("cri-o", "1.37.0")
+	}
 	return r
 }
 
 // Start serves in memory; Dialer reaches it. It panics if the runtime is being
 // served already.
 func (r *Runtime) Start() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.server != nil {
-		panic("fakeruntime: Start of a runtime that is being served")
+	if err := r.serveAt(""); err != nil {
+		panic(err)
 	}
-	r.path = ""
-	r.serve(r.memory.listen(r.opts.Backlog), nil)
 }
 
-// Listen serves on a unix socket of mode 0600 at a path where nothing is.
-func (r *Runtime) Listen(path string) error {
+// Listen serves on a unix socket of mode 0600.
+func (r *Runtime) Listen(path string) error { return r.serveAt(path) }
+
+// Restart stops the server, if it runs, and serves again where it last served.
+func (r *Runtime) Restart() error {
+	r.Stop()
+	r.mu.Lock()
+	path := r.path
+	r.mu.Unlock()
+	return r.serveAt(path)
+}
+
+func (r *Runtime) serveAt(path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.server != nil {
-		return errors.New("fakeruntime: Listen of a runtime that is being served")
+		return errors.New("fakeruntime: it is being served already")
+	}
+	if path == "" {
+		r.path = ""
+		r.serve(r.memory.listen())
+		return nil
 	}
 	l, err := listenUnix(path)
 	if err != nil {
-		return fmt.Errorf("listen for the fake runtime: %w", err)
+		return err
 	}
 	r.path = path
-	r.serve(l, l)
+	r.serve(l)
 	return nil
 }
 
 // serve is called with the lock held.
-func (r *Runtime) serve(base baseListener, unix *net.UnixListener) {
+func (r *Runtime) serve(base baseListener) {
 	s := grpc.NewServer(
-		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxSendMsgSize(r.opts.MaxSendMsgSize),
 		grpc.UnaryInterceptor(r.interceptUnary),
 		grpc.StreamInterceptor(r.interceptStream),
 		// Stop then leaves no goroutine behind.
 		grpc.WaitForHandlers(true),
 	)
-	runtimeDesc, imageDesc := runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc
+	runtimeDesc, imageDesc := cri.RuntimeService_ServiceDesc, cri.ImageService_ServiceDesc
 	if r.opts.OnlyV1Alpha2 {
 		// The messages that matter are the same in both.
 		runtimeDesc.ServiceName = "runtime.v1alpha2.RuntimeService"
@@ -136,20 +132,15 @@ func (r *Runtime) serve(base baseListener, unix *net.UnixListener) {
 	s.RegisterService(&runtimeDesc, &service{model: r.Model})
 	s.RegisterService(&imageDesc, &imageService{})
 
-	run := &running{
-		grpc: s, unix: unix, done: make(chan struct{}),
-		listener: newFaultListener(base, r.sock, func() bool { return r.opts.SpeakSecond || r.events.is() == LikeCRIO }),
-	}
-	run.mux = newMux(run.listener)
+	run := &running{grpc: s, done: make(chan struct{}), listener: newFaultListener(base, r.sock)}
 	r.server = run
-	var served sync.WaitGroup
-	for _, l := range []net.Listener{run.listener, run.mux.grpc} {
-		// It returns once Stop closes the listener.
-		served.Go(func() { _ = s.Serve(l) })
-	}
 	go func() {
 		defer close(run.done)
-		served.Wait()
+		if r.opts.CRIO {
+			serveThroughCmux(s, run.listener)
+			return
+		}
+		_ = s.Serve(run.listener) // it returns once Stop closes the listener
 	}()
 }
 
@@ -171,8 +162,8 @@ func (r *Runtime) end(failure syscall.Errno) {
 		return
 	}
 	r.server = nil
-	if run.unix != nil {
-		run.unix.SetUnlinkOnClose(failure == syscall.ENOENT)
+	if unix, ok := run.listener.base.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(failure == syscall.ENOENT)
 	} else {
 		r.memory.gone(failure)
 	}
@@ -183,28 +174,7 @@ func (r *Runtime) end(failure syscall.Errno) {
 	r.sock.closeAll()
 	run.grpc.Stop()
 	<-run.done
-	run.mux.wait()
 	run.listener.wait()
-}
-
-// Restart stops the server, if it runs, and serves again where it last served.
-func (r *Runtime) Restart() error {
-	r.Stop()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.path == "" {
-		r.serve(r.memory.listen(r.opts.Backlog), nil)
-		return nil
-	}
-	if err := removeStale(r.path); err != nil {
-		return err
-	}
-	l, err := listenUnix(r.path)
-	if err != nil {
-		return fmt.Errorf("listen for the fake runtime again: %w", err)
-	}
-	r.serve(l, l)
-	return nil
 }
 
 // Dialer returns a function that connects to the runtime wherever it is served
@@ -231,17 +201,8 @@ func (r *Runtime) DialContext(ctx context.Context, _ string) (net.Conn, error) {
 // SetDialError(syscall.EACCES), until it is set to nil.
 func (r *Runtime) SetDialError(err error) { r.memory.force(err) }
 
-// Dials returns how often the runtime was dialled in memory, in vain or not.
-func (r *Runtime) Dials() int {
-	dials, _ := r.memory.counts()
-	return dials
-}
-
-// Queued returns how many connections in memory wait to be accepted.
-func (r *Runtime) Queued() int {
-	_, queued := r.memory.counts()
-	return queued
-}
+// Dials returns how often the runtime was dialled in memory, failed dials included.
+func (r *Runtime) Dials() int { return r.memory.dialed() }
 
 // Accepted returns how many connections were accepted since New, and how many of
 // them are open.
@@ -249,16 +210,20 @@ func (r *Runtime) Accepted() (total, open int) { return r.sock.counts() }
 
 // SetFailpoints puts failpoints in the place of all there are, those of the
 // socket included; see ParseFailpoints. Calls that hang meet the new ones.
-// Connections that were accepted under a fault of the socket which spoke to them
-// itself (nosettings, settingsonly, garbage, http1) are closed when that fault is
-// changed; of all faults of the socket only freeze and drip touch connections
-// that gRPC has.
+// Connections that nosettings, settingsonly or garbage holds are closed when that
+// fault changes; of the socket's faults only freeze affects connections that gRPC
+// has.
 func (r *Runtime) SetFailpoints(spec string) error {
 	f, err := ParseFailpoints(spec)
 	if err != nil {
 		return err
 	}
-	r.inject.replace(f)
+	all := r.inject.current()
+	for rpc := range all {
+		all[rpc] = nil
+	}
+	maps.Copy(all, f)
+	r.inject.set(all)
 	r.sock.set(f[Socket])
 	return nil
 }
@@ -266,7 +231,7 @@ func (r *Runtime) SetFailpoints(spec string) error {
 // Failpoints returns what is left of the failpoints.
 func (r *Runtime) Failpoints() Failpoints {
 	f := r.inject.current()
-	if terms := r.sock.current(); !sameTerms(terms, []Term{Off()}) {
+	if terms := r.sock.current(); !slices.Equal(terms, []Term{Off()}) {
 		f[Socket] = terms
 	}
 	return f
@@ -274,7 +239,7 @@ func (r *Runtime) Failpoints() Failpoints {
 
 // Set puts terms in place of one failpoint, that of a call by its name, AnyRPC or
 // Socket; without terms it takes the failpoint away. Calls that hang at another
-// one go on hanging. It panics where ParseFailpoints would fail.
+// one continue to hang. It panics where ParseFailpoints would fail.
 func (r *Runtime) Set(rpc string, terms ...Term) {
 	if err := validate(rpc, terms); err != nil {
 		panic("fakeruntime: " + err.Error())
@@ -283,7 +248,7 @@ func (r *Runtime) Set(rpc string, terms ...Term) {
 		r.sock.set(terms)
 		return
 	}
-	r.inject.set(rpc, terms)
+	r.inject.set(Failpoints{rpc: terms})
 }
 
 // SetHook calls a function for every call of an RPC (by its name, not AnyRPC),

@@ -2,24 +2,23 @@ package fakeruntime
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // service answers the calls that only read. The others never get here: see
 // writeCall.
 type service struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
+	cri.UnimplementedRuntimeServiceServer
 	model *Model
 }
 
 // imageService exists so that a write to it is counted as one.
 type imageService struct {
-	runtimeapi.UnimplementedImageServiceServer
+	cri.UnimplementedImageServiceServer
 }
 
 // writeCall reports whether a call would change a real runtime. A call that is
@@ -42,7 +41,7 @@ func writeCall(rpc string) bool {
 // rpcNames lists the calls of runtime.v1, for telling a typing error from a name.
 func rpcNames() []string {
 	var names []string
-	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
+	for _, d := range []grpc.ServiceDesc{cri.RuntimeService_ServiceDesc, cri.ImageService_ServiceDesc} {
 		for _, m := range d.Methods {
 			names = append(names, m.MethodName)
 		}
@@ -53,72 +52,54 @@ func rpcNames() []string {
 	return names
 }
 
-func (s *service) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+func (s *service) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return s.model.versionResponse(), nil
 }
 
-func (s *service) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *service) Status(_ context.Context, req *cri.StatusRequest) (*cri.StatusResponse, error) {
 	return s.model.statusResponse(req.GetVerbose()), nil
 }
 
-func (s *service) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{
-		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_SYSTEMD},
+func (s *service) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri.RuntimeConfigResponse, error) {
+	return &cri.RuntimeConfigResponse{
+		Linux: &cri.LinuxRuntimeConfiguration{CgroupDriver: cri.CgroupDriver_SYSTEMD},
 	}, nil
 }
 
-func (s *service) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	resp := &runtimeapi.ListPodSandboxResponse{Items: s.model.listSandboxes(req.GetFilter())}
-	resp.ProtoReflect().SetUnknown(s.model.rawBytes(true)) // appended as it is
+func (s *service) ListPodSandbox(
+	_ context.Context, req *cri.ListPodSandboxRequest,
+) (*cri.ListPodSandboxResponse, error) {
+	resp := &cri.ListPodSandboxResponse{Items: s.model.listSandboxes(req.GetFilter())}
+	raw, _ := s.model.rawBytes()
+	resp.ProtoReflect().SetUnknown(raw) // appended unchanged
 	return resp, nil
 }
 
-func (s *service) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	resp := &runtimeapi.ListContainersResponse{Containers: s.model.listContainers(req.GetFilter())}
-	resp.ProtoReflect().SetUnknown(s.model.rawBytes(false))
+func (s *service) ListContainers(
+	_ context.Context, req *cri.ListContainersRequest,
+) (*cri.ListContainersResponse, error) {
+	resp := &cri.ListContainersResponse{Containers: s.model.listContainers(req.GetFilter())}
+	_, raw := s.model.rawBytes()
+	resp.ProtoReflect().SetUnknown(raw)
 	return resp, nil
 }
 
-func (s *service) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	st := s.model.findSandboxStatus(req.GetPodSandboxId())
-	if st == nil {
-		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox: %q: not found", req.GetPodSandboxId())
+func (s *service) PodSandboxStatus(
+	_ context.Context, req *cri.PodSandboxStatusRequest,
+) (*cri.PodSandboxStatusResponse, error) {
+	if st := s.model.findSandboxStatus(req.GetPodSandboxId()); st != nil {
+		return &cri.PodSandboxStatusResponse{Status: st}, nil
 	}
-	resp := &runtimeapi.PodSandboxStatusResponse{Status: st}
-	if req.GetVerbose() {
-		resp.Info = map[string]string{"info": fmt.Sprintf(`{"pid":1,"processStatus":"running","id":%q}`, st.Id)}
-	}
-	return resp, nil
+	return nil, status.Errorf(codes.NotFound,
+		"an error occurred when try to find sandbox: %q: not found", req.GetPodSandboxId())
 }
 
-func (s *service) ContainerStatus(_ context.Context, req *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	st := s.model.findContainerStatus(req.GetContainerId())
-	if st == nil {
-		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", req.GetContainerId())
+func (s *service) ContainerStatus(
+	_ context.Context, req *cri.ContainerStatusRequest,
+) (*cri.ContainerStatusResponse, error) {
+	if st := s.model.findContainerStatus(req.GetContainerId()); st != nil {
+		return &cri.ContainerStatusResponse{Status: st}, nil
 	}
-	resp := &runtimeapi.ContainerStatusResponse{Status: st}
-	if req.GetVerbose() {
-		resp.Info = map[string]string{"info": fmt.Sprintf(`{"pid":1,"sandboxID":"","id":%q}`, st.Id)}
-	}
-	return resp, nil
-}
-
-func (s *service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
-	if s.model.events.is() == LikeCRIO {
-		return nil
-	}
-	sub := s.model.events.subscribe()
-	defer s.model.events.unsubscribe(sub)
-	for {
-		e, err := s.model.events.next(stream.Context(), sub)
-		if err != nil {
-			return status.FromContextError(err).Err()
-		}
-		if e == nil {
-			return nil
-		}
-		if err := stream.Send(e); err != nil {
-			return err
-		}
-	}
+	return nil, status.Errorf(codes.NotFound,
+		"an error occurred when try to find container %q: not found", req.GetContainerId())
 }

@@ -7,9 +7,7 @@ import (
 	"io"
 	"log"
 	"math"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -31,8 +29,6 @@ type SimulateOptions struct {
 	Churn float64
 	// Failpoints are those to begin with; see ParseFailpoints.
 	Failpoints string
-	// Like is the runtime to behave like where runtimes differ; see Like.
-	Like string
 }
 
 // Validate checks the values. The error is one line that names the flag, the value
@@ -46,25 +42,19 @@ func (o *SimulateOptions) Validate() error {
 	case o.Containers < 0 || o.Containers > maxContainers:
 		return fmt.Errorf("--containers %d: want 0 to %d", o.Containers, maxContainers)
 	case o.Pods*o.Containers > maxContainers:
-		return fmt.Errorf("--pods %d with --containers %d: want at most %d containers in all", o.Pods, o.Containers, maxContainers)
+		return fmt.Errorf("--pods %d with --containers %d: want at most %d containers in all",
+			o.Pods, o.Containers, maxContainers)
 	case math.IsNaN(o.Churn) || o.Churn < 0 || o.Churn > 1:
 		return fmt.Errorf("--churn %v: want a fraction of the pods a second, 0 to 1", o.Churn)
 	}
 	if _, err := ParseFailpoints(o.Failpoints); err != nil {
 		return fmt.Errorf("--failpoints: %w", err)
 	}
-	if err := Like(o.Like).Validate(); err != nil {
-		return fmt.Errorf("--like %w", err)
-	}
 	abs, err := filepath.Abs(o.Socket)
 	if err != nil {
 		return fmt.Errorf("--socket %s: %w", o.Socket, err)
 	}
 	o.Socket = abs // gRPC targets need an absolute path
-	if control := ControlSocket(abs); len(control) > maxSocketPath {
-		return fmt.Errorf("--socket %s: with %s %d bytes long; a unix socket's path has at most %d",
-			abs, controlSuffix, len(control), maxSocketPath)
-	}
 	return nil
 }
 
@@ -78,14 +68,14 @@ func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error 
 		return err
 	}
 	say := log.New(logTo, "", 0)
-	rt := New(Options{Seed: uint64(time.Now().UnixNano()), Like: Like(opts.Like)})
+	rt := New(Options{Seed: uint64(time.Now().UnixNano())})
 	if err := rt.SetFailpoints(opts.Failpoints); err != nil {
 		return fmt.Errorf("--failpoints: %w", err)
 	}
 	rt.FillPods(opts.Pods, opts.Containers)
 
 	// The control socket comes first: who sees the runtime's may use it.
-	control, err := listenFree(ControlSocket(opts.Socket))
+	control, err := listenUnix(ControlSocket(opts.Socket))
 	if err != nil {
 		return fmt.Errorf("--socket %s: %w", opts.Socket, err)
 	}
@@ -105,9 +95,6 @@ func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error 
 		<-served
 	}()
 
-	if err := removeStale(opts.Socket); err != nil {
-		return fmt.Errorf("--socket %s: %w", opts.Socket, err)
-	}
 	if err := rt.Listen(opts.Socket); err != nil {
 		return fmt.Errorf("--socket %s: %w", opts.Socket, err)
 	}
@@ -130,27 +117,11 @@ func churn(ctx context.Context, rt *Runtime, fraction float64) {
 	for {
 		select {
 		case <-ticker.C:
-			// A subscriber that does not read holds up every start and stop.
-			if rt.HeldUp() == 0 {
-				rt.Churn(fraction)
-			}
+			rt.Churn(fraction)
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-// listenFree listens at a path that is free or where a dead process left its
-// socket.
-func listenFree(path string) (net.Listener, error) {
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	l, err := listenUnix(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("directory %s does not exist; make it, or choose another path", filepath.Dir(path))
-	}
-	return l, err
 }
 
 func orNone(f Failpoints) string {

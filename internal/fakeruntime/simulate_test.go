@@ -48,6 +48,14 @@ func (w lineWriter) Write(p []byte) (int, error) {
 
 func TestSimulate(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "runtime.sock")
+	for _, path := range []string{socket, fakeruntime.ControlSocket(socket)} { // as a dead process leaves them
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		_ = l.Close()
+	}
 	lines, stop := simulate(t, fakeruntime.SimulateOptions{Socket: socket, Pods: 7, Containers: 3, Failpoints: "Status=1*error(Internal)"})
 	if first, want := <-lines, "serving runtime.v1 at unix://"+socket+": 7 pods with 3 containers each; failpoints: Status=1*error(Internal)"; first != want {
 		t.Fatalf("first line\n%s\nwant\n%s", first, want)
@@ -145,25 +153,6 @@ func TestSimulateChurns(t *testing.T) {
 	}
 }
 
-func TestSimulateReplacesStaleSockets(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	for _, path := range []string{socket, fakeruntime.ControlSocket(socket)} {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false)
-		_ = l.Close()
-	}
-	lines, stop := simulate(t, fakeruntime.SimulateOptions{Socket: socket, Pods: 1, Containers: 1})
-	if line := <-lines; !strings.HasPrefix(line, "serving") {
-		t.Errorf("said %q", line)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestSimulateErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -179,7 +168,6 @@ func TestSimulateErrors(t *testing.T) {
 		`--pods -1: want 0 to 100000`:                                                                                          func(o *fakeruntime.SimulateOptions) { o.Pods = -1 },
 		`--containers -1: want 0 to 1000000`:                                                                                   func(o *fakeruntime.SimulateOptions) { o.Containers = -1 },
 		`--pods 100000 with --containers 11: want at most 1000000 containers in all`:                                           func(o *fakeruntime.SimulateOptions) { o.Pods, o.Containers = 100_000, 11 },
-		`--like "docker": want one of containerd-1.6, containerd-1.7, containerd-2, cri-o, or nothing`:                         func(o *fakeruntime.SimulateOptions) { o.Like = "docker" },
 		`--churn 1.5: want a fraction of the pods a second, 0 to 1`:                                                            func(o *fakeruntime.SimulateOptions) { o.Churn = 1.5 },
 		`--failpoints: failpoint "Stat": no such call; want a call of runtime.v1 such as ListContainers, * for all, or socket`: func(o *fakeruntime.SimulateOptions) { o.Failpoints = "Stat=hang" },
 	} {

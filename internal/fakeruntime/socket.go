@@ -4,15 +4,16 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // socketFaults is the state of the faults below gRPC. It outlives the listener
-// and the server, so that a restarted runtime has the faults it had.
+// and the server, so that a restarted runtime keeps its faults.
 type socketFaults struct {
-	// state is what connections look at with every read and write.
+	// state is read by connections with every read and write.
 	state atomic.Pointer[socketState]
 
 	mu       sync.Mutex
@@ -34,11 +35,8 @@ func (s *socketState) frozen() bool { return s.term.kind == kindFreeze }
 // holds reports whether connections stay in the queue.
 func (s *socketState) holds() bool { return s.frozen() || s.term.kind == kindNoAccept }
 
-// deadliner is a listener whose Accept can be interrupted.
+// deadliner is a listener with an Accept that can be interrupted.
 type deadliner interface{ SetDeadline(t time.Time) error }
-
-// past is a deadline that interrupts at once.
-func past() time.Time { return time.Unix(1, 0) }
 
 func newSocketFaults() *socketFaults {
 	f := &socketFaults{
@@ -58,23 +56,19 @@ func (f *socketFaults) set(terms []Term) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if sameTerms(terms, f.terms) {
+	if slices.Equal(terms, f.terms) {
 		return
 	}
-	f.terms = append([]Term(nil), terms...)
+	f.terms = slices.Clone(terms)
 	close(f.reset)
 	f.reset = make(chan struct{})
 	f.publish()
 }
 
-func sameTerms(a, b []Term) bool {
-	return Failpoints{Socket: a}.String() == Failpoints{Socket: b}.String()
-}
-
 func (f *socketFaults) current() []Term {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]Term(nil), f.terms...)
+	return slices.Clone(f.terms)
 }
 
 // take uses up one application of the fault for a connection, and returns it with
@@ -88,45 +82,29 @@ func (f *socketFaults) take() (Term, <-chan struct{}) {
 	return t, f.reset
 }
 
-// publish makes the term at the head active. Called with the lock held.
+// publish makes the first term active. Called with the lock held.
 func (f *socketFaults) publish() {
 	old := f.state.Load()
-	head := f.terms[0]
-	head.count = 0
-	if old.term == head {
+	first := f.terms[0]
+	first.count = 0
+	if old.term == first {
 		return
 	}
-	state := &socketState{term: head, changed: make(chan struct{})}
-	// A frozen connection must not see the new state before its deadlines are
-	// back, nor be interrupted before it can see why.
-	switch {
-	case state.frozen():
-		f.state.Store(state)
-		for c := range f.conns {
-			c.interrupt()
-		}
-	case old.frozen():
-		for c := range f.conns {
-			c.restore()
-		}
-		f.state.Store(state)
-	default:
-		f.state.Store(state)
-	}
-	f.holdListener(state)
+	f.state.Store(&socketState{term: first, changed: make(chan struct{})})
+	f.holdListener()
 	close(old.changed)
 }
 
-// holdListener interrupts the listener's Accept, or lets it go on.
-func (f *socketFaults) holdListener(state *socketState) {
+// holdListener interrupts the listener's Accept, or lets it continue.
+func (f *socketFaults) holdListener() {
 	if f.listener == nil {
 		return
 	}
 	deadline := time.Time{}
-	if state.holds() {
-		deadline = past()
+	if f.state.Load().holds() {
+		deadline = time.Unix(1, 0)
 	}
-	// It fails on a closed listener only, and that one accepts nothing anyway.
+	// It fails on a closed listener only, which accepts nothing anyway.
 	_ = f.listener.SetDeadline(deadline)
 }
 
@@ -134,9 +112,7 @@ func (f *socketFaults) attach(l deadliner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.listener = l
-	if l != nil {
-		f.holdListener(f.state.Load())
-	}
+	f.holdListener()
 }
 
 // closeAll cuts every accepted connection.
@@ -158,16 +134,12 @@ func (f *socketFaults) counts() (accepted, open int) {
 	return f.accepted, len(f.conns)
 }
 
-// faultConn is an accepted connection that freezes and trickles.
+// faultConn is an accepted connection that a fault can freeze.
 type faultConn struct {
 	net.Conn
 	faults *socketFaults
 	closed chan struct{}
 	once   sync.Once
-
-	mu          sync.Mutex
-	deadline    time.Time // of reads, as the server set it
-	interrupted bool
 }
 
 func (f *socketFaults) wrap(c net.Conn) *faultConn {
@@ -178,7 +150,7 @@ func (f *socketFaults) wrap(c net.Conn) *faultConn {
 	return fc
 }
 
-// thawed waits while everything is frozen.
+// thawed waits while the runtime is frozen.
 func (c *faultConn) thawed() error {
 	for {
 		state := c.faults.state.Load()
@@ -193,69 +165,25 @@ func (c *faultConn) thawed() error {
 	}
 }
 
-// Read reads from the connection, unless it is frozen.
+// Read reads from the connection, unless it is frozen. A read that has begun takes
+// the next bytes from the kernel, but the server gets them only after the freeze.
 func (c *faultConn) Read(p []byte) (int, error) {
-	for {
-		if err := c.thawed(); err != nil {
-			return 0, err
-		}
-		n, err := c.Conn.Read(p)
-		if n == 0 && isTimeout(err) && !c.expired() {
-			// Interrupted by a freeze, so that the bytes that come now stay unread
-			// in the kernel. If it is over already, look again with the right
-			// deadline.
-			if !c.faults.state.Load().frozen() {
-				c.restore()
-			}
-			continue
-		}
-		// What was read just as the freeze began has not been seen yet.
-		if frozen := c.thawed(); frozen != nil {
-			return 0, frozen
-		}
-		return n, err
+	if err := c.thawed(); err != nil {
+		return 0, err
 	}
+	n, err := c.Conn.Read(p)
+	if frozen := c.thawed(); frozen != nil {
+		return 0, frozen
+	}
+	return n, err
 }
 
-// Write writes to the connection, unless it is frozen, and slowly if it drips. A
-// write that has begun is not interrupted: the kernel has its bytes.
+// Write writes to the connection, unless it is frozen.
 func (c *faultConn) Write(p []byte) (int, error) {
-	written := 0
-	for {
-		if err := c.thawed(); err != nil {
-			return written, err
-		}
-		state := c.faults.state.Load()
-		chunk := p[written:]
-		if drips := state.term.kind == kindDrip; drips && len(chunk) > state.term.size {
-			chunk = chunk[:state.term.size]
-		}
-		n, err := c.Conn.Write(chunk)
-		written += n
-		if err != nil || written == len(p) && state.term.kind != kindDrip {
-			return written, err
-		}
-		if state.term.kind == kindDrip {
-			if err := c.pause(state); err != nil {
-				return written, err
-			}
-		}
-		if written == len(p) {
-			return written, nil
-		}
+	if err := c.thawed(); err != nil {
+		return 0, err
 	}
-}
-
-func (c *faultConn) pause(state *socketState) error {
-	timer := time.NewTimer(state.term.pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-state.changed:
-	case <-c.closed:
-		return net.ErrClosed
-	}
-	return nil
+	return c.Conn.Write(p)
 }
 
 // Close closes the connection, frozen or not.
@@ -267,43 +195,6 @@ func (c *faultConn) Close() error {
 		c.faults.mu.Unlock()
 	})
 	return c.Conn.Close()
-}
-
-// SetDeadline sets the deadlines of reads and writes.
-func (c *faultConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
-}
-
-// SetReadDeadline sets the deadline of reads, which a freeze borrows.
-func (c *faultConn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deadline = t
-	if c.interrupted {
-		return nil
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-func (c *faultConn) interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.interrupted = true
-	_ = c.Conn.SetReadDeadline(past())
-}
-
-func (c *faultConn) restore() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.interrupted = false
-	_ = c.Conn.SetReadDeadline(c.deadline)
-}
-
-// expired reports whether the server's own deadline has passed.
-func (c *faultConn) expired() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.deadline.IsZero() && !time.Now().Before(c.deadline)
 }
 
 func isTimeout(err error) bool {

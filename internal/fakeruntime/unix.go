@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -18,10 +19,14 @@ const socketMode = 0o600
 // maxSocketPath is what fits into sockaddr_un with its final zero.
 const maxSocketPath = 107
 
-// listenUnix listens at a path where nothing is.
+// listenUnix listens at a path; the socket that a dead process left there is
+// replaced.
 func listenUnix(path string) (*net.UnixListener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s: %d bytes long, a unix socket's path has at most %d", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("%s: %d bytes long; a unix socket's path has at most %d", path, len(path), maxSocketPath)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
 	}
 	lc := net.ListenConfig{
 		// The mode of the socket before bind becomes the mode of the file, so that
@@ -33,14 +38,17 @@ func listenUnix(path string) (*net.UnixListener, error) {
 		},
 	}
 	l, err := lc.Listen(context.Background(), "unix", path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("directory %s does not exist; make it, or choose another path", filepath.Dir(path))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return l.(*net.UnixListener), nil
 }
 
-// removeStale removes a socket that nobody listens on. It is an error if somebody
-// does, or if the path is something else.
+// removeStale removes a socket without a listener; anything else at the path is an
+// error.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,21 +61,13 @@ func removeStale(path string) error {
 		return fmt.Errorf("%s exists and is no socket; want a path that is free", path)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
-	switch {
-	case err == nil:
+	if err == nil {
 		_ = c.Close()
-		return fmt.Errorf("%s is in use: a process listens on it; stop it or choose another path", path)
-	case errors.Is(err, syscall.ECONNREFUSED):
-	case errors.Is(err, fs.ErrNotExist): // it went away by itself
-		return nil
-	case errors.Is(err, syscall.EAGAIN):
-		// A full accept queue belongs to a living, if stuck, process.
-		return fmt.Errorf("%s is in use: its accept queue is full; stop its process or choose another path", path)
-	default:
-		return fmt.Errorf("%s: find out if it is in use: %w", path, err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the stale socket: %w", err)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return os.Remove(path)
 	}
-	return nil
+	// EAGAIN, a full accept queue, belongs to a process that lives and is stuck.
+	return fmt.Errorf("%s is in use by a process that listens on it (connect: %v); stop it or choose another path",
+		path, err)
 }

@@ -60,7 +60,7 @@ func TestOtherRuntime(t *testing.T) {
 	for i, n := range []int{3, 0, 30} {
 		first.Stop()
 		p.awaitReason("RuntimeSocketMissing")
-		next := fakeruntime.New(fakeruntime.Options{Seed: uint64(i + 2), SpeakSecond: i == 1})
+		next := fakeruntime.New(fakeruntime.Options{Seed: uint64(i + 2), CRIO: i == 1})
 		next.SetVersion("runtime", string(rune('a'+i)))
 		next.FillPods(n, 2)
 		if err := next.Listen(socket); err != nil {

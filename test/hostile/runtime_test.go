@@ -39,10 +39,8 @@ func TestSocket(t *testing.T) {
 		reasons    []string
 	}{
 		"garbage instead of HTTP/2":     {"socket=garbage", []string{"CRIVersionUnsupported"}},
-		"a web server":                  {"socket=http1", []string{"CRIVersionUnsupported"}},
 		"SETTINGS and then silence":     {"socket=settingsonly", []string{"RuntimeUnresponsive"}},
 		"silence":                       {"socket=nosettings", []string{"RuntimeUnresponsive"}},
-		"one byte a second":             {"socket=drip(1,1s)", []string{"RuntimeUnresponsive"}},
 		"hangs up":                      {"socket=close", []string{"Unknown", "RuntimeRestarting"}},
 		"answers that are no messages":  {"*=garbage", []string{"CRIVersionUnsupported"}},
 		"answers with nothing in them":  {"*=empty", []string{"RuntimeNotReady"}},

@@ -198,7 +198,7 @@ func crio(config crioConfig) error {
 		}
 		go func() { _ = cmd.Wait() }()
 	}
-	rt := fakeruntime.New(fakeruntime.Options{Like: fakeruntime.LikeCRIO})
+	rt := fakeruntime.New(fakeruntime.Options{CRIO: true})
 	rt.FillPods(5, 1)
 	rt.Start()
 	latchNetwork(rt, config.CNIConfig)
@@ -258,7 +258,7 @@ func latchNetwork(rt *fakeruntime.Runtime, config string) {
 	go func() {
 		for {
 			if _, err := os.Stat(config); err == nil {
-				rt.SetNetworkReady(true)
+				rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
 				return
 			}
 			time.Sleep(50 * time.Millisecond)
