@@ -148,9 +148,11 @@ func (f *containerdFinder) search(ctx context.Context, dockerd, child proc.ID) s
 // to.
 func (f *containerdFinder) connected(ctx context.Context, dockerd int) string {
 	var inodes []uint32
-	over := func() bool { return len(inodes) >= dockerdSockets || ctx.Err() != nil }
-	proc.EachSocket(proc.Path(f.procfs, dockerd, "fd"), over, func(inode uint32) { inodes = append(inodes, inode) })
-	for _, inode := range inodes[:min(len(inodes), dockerdSockets)] {
+	_ = proc.EachSocket(f.procfs, dockerd, func(inode uint32) bool {
+		inodes = append(inodes, inode)
+		return len(inodes) < dockerdSockets && ctx.Err() == nil
+	}) // without the privilege there are none
+	for _, inode := range inodes {
 		own, err := f.diag.One(ctx, inode, sockdiag.ShowPeer)
 		if err != nil || own.State != sockdiag.Established || own.Kind != unix.SOCK_STREAM || own.Peer == 0 {
 			continue

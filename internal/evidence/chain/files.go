@@ -129,7 +129,7 @@ func (w *Walker) mountOf(p place) (path string, m proc.Mount, ok bool) {
 			path, id = strings.TrimSuffix(path, " (deleted)"), w.fdInfo(p.pid, p.call.Args[0]).MountID
 		}
 	}
-	b, err := w.left.Read(proc.Path(w.procfs, p.pid, "mountinfo"), 0, 1<<20, readLimit)
+	b, err := w.table.ReadSlow(proc.Path(w.procfs, p.pid, "mountinfo"), 1<<20)
 	if err != nil {
 		return path, m, false
 	}

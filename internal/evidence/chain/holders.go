@@ -2,10 +2,7 @@ package chain
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -35,34 +32,12 @@ func (w *Walker) eachFD(ctx context.Context, f func(pid int, fd, to string)) (co
 	return complete
 }
 
-// errManyFDs is returned for a process that has more descriptors than are looked at.
-var errManyFDs = fmt.Errorf("more than %d descriptors", maxFDs)
-
-// eachFDOf calls f for every descriptor of a process, of the first maxFDs.
+// eachFDOf calls f for every descriptor of a process.
 func (w *Walker) eachFDOf(pid int, f func(pid int, fd, to string)) error {
-	dir := proc.Path(w.procfs, pid, "fd")
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }() // only read from
-	for n := 0; n < maxFDs; {
-		names, err := d.Readdirnames(256)
-		for _, name := range names {
-			n++
-			to, err := os.Readlink(dir + "/" + name)
-			if errors.Is(err, fs.ErrPermission) {
-				return err
-			}
-			if err == nil {
-				f(pid, name, to)
-			}
-		}
-		if err != nil {
-			return nil //nolint:nilerr // the end of the directory, or of the process
-		}
-	}
-	return errManyFDs
+	return proc.EachFD(w.procfs, pid, func(fd, to string) bool {
+		f(pid, fd, to)
+		return true
+	})
 }
 
 // holdersOf returns the processes that hold a socket or pipe, by the link of a descriptor;
@@ -97,7 +72,7 @@ func (w *Walker) other(pid int, pids []int, complete bool, what string) (int, st
 	case len(rest) > 1:
 		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
 	case !complete:
-		return 0, fmt.Sprintf("who holds the other end of %s cannot be read (CAP_SYS_PTRACE, or a process with %v)", what, errManyFDs)
+		return 0, fmt.Sprintf("who holds the other end of %s cannot be read (CAP_SYS_PTRACE, or %v)", what, proc.ErrManyFDs)
 	case len(pids) > 0:
 		return 0, "only the process itself holds the other end of " + what
 	default:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
@@ -19,8 +20,6 @@ const (
 	// system call is.
 	maxThreads = 512
 	maxWaits   = 96
-	// maxFDs bounds the descriptors of a process that are read.
-	maxFDs = 4096
 )
 
 // thread is a thread at the moment of a look.
@@ -159,9 +158,9 @@ type place struct {
 func (w *Walker) place(pid, tid int) place {
 	p := place{pid: pid, tid: tid}
 	dir := proc.Path(w.procfs, pid, "task/") + strconv.Itoa(tid)
-	b, err := w.left.Read(dir+"/syscall", 0, 256, readLimit)
+	b, err := w.table.ReadSlow(dir+"/syscall", 256)
 	if err != nil {
-		p.denied = errors.Is(err, fs.ErrPermission) || errors.Is(err, proc.ErrLeftBehind)
+		p.denied = errors.Is(err, fs.ErrPermission) || errors.Is(err, bounded.ErrLate) || errors.Is(err, bounded.ErrBusy)
 	} else {
 		p.call, p.inCall = proc.ParseSyscall(b)
 	}

@@ -25,7 +25,7 @@ func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPai
 			inodes = append(inodes, inode)
 		}
 	})
-	if err != nil && !errors.Is(err, errManyFDs) {
+	if err != nil && !errors.Is(err, proc.ErrManyFDs) {
 		return out, !proc.Gone(err)
 	}
 	if len(inodes) == 0 {

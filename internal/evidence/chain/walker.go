@@ -30,8 +30,6 @@ const (
 	usableLook   = 5 * time.Second
 	// stepLimit limits the time for one process.
 	stepLimit = 3 * time.Second
-	// readLimit limits a read that may block.
-	readLimit = 50 * time.Millisecond
 	// tableAge is the age of the process table that is good enough.
 	tableAge = 500 * time.Millisecond
 	// maxAncestors bounds the way up from a helper to the runtime or a shim.
@@ -52,7 +50,6 @@ type Walker struct {
 
 	procfs, sysfs string
 	reader        proc.Reader
-	left          proc.LeftBehind
 	table         *node.Table
 	tree          cgroup.Tree
 	diag          sockdiag.Conn

@@ -7,16 +7,36 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
-// maxProcesses bounds the processes of one pass.
-const maxProcesses = 32768
+const (
+	// maxProcesses bounds the processes of one pass.
+	maxProcesses = 32768
+	// slowTimeout limits the wait for a file that may block, slowReaders the reads that
+	// hang.
+	slowTimeout = 50 * time.Millisecond
+	slowReaders = 4
+	// maxArgs bounds the arguments of a process, in bytes.
+	maxArgs = 16 << 10
+	// holdersAge is the age of a pass that is good enough for a search of descriptors.
+	holdersAge = 2500 * time.Millisecond
+)
+
+var (
+	// ErrGone is returned for a process that has ended.
+	ErrGone = fmt.Errorf("no such process: %w", fs.ErrNotExist)
+	// ErrHidden is returned where descriptors of other processes cannot be read.
+	ErrHidden = errors.New("the descriptors of other users' processes cannot be read: give plegd CAP_SYS_PTRACE")
+)
 
 // Process is one process of a table.
 type Process struct {
@@ -54,14 +74,17 @@ func (p *Processes) Ancestors(pid int) (out []int) {
 // Table is the node's process table, for several goroutines at once.
 type Table struct {
 	procfs string
-	args   arguments
 
 	mu   sync.Mutex // of one pass
 	last *Processes
+
+	argsMu sync.Mutex
+	args   map[proc.ID][]string // nil for those that cannot be read in time
+	slow   [slowReaders]bounded.Slot[[]byte]
 }
 
 // NewTable returns a table of the processes below procfs.
-func NewTable(procfs string) *Table { return &Table{procfs: procfs} }
+func NewTable(procfs string) *Table { return &Table{procfs: procfs, args: map[proc.ID][]string{}} }
 
 // Processes returns the processes, read again if the last pass is older than
 // maxAge. Zombies are left out. The error is of /proc itself, or of ctx.
@@ -73,10 +96,10 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 	}
 	next, err := t.pass(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list the processes: %w", err)
 	}
 	t.last = next
-	t.args.forget(next)
+	t.forget(next)
 	return next, nil
 }
 
@@ -84,20 +107,19 @@ func (t *Table) pass(ctx context.Context) (*Processes, error) {
 	pids, err := proc.Numbers(t.procfs, maxProcesses+1)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("list the processes: %w", err)
+		return nil, err
 	case len(pids) == 0:
-		return nil, fmt.Errorf("list the processes: %s shows none", t.procfs)
+		return nil, fmt.Errorf("%s shows none", t.procfs)
 	case len(pids) > maxProcesses:
-		return nil, fmt.Errorf("list the processes: there are more than %d", maxProcesses)
+		return nil, fmt.Errorf("there are more than %d", maxProcesses)
 	}
 	slices.Sort(pids)
-	var reader proc.Reader
 	p := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
 	for i, pid := range pids {
 		if i%256 == 0 && ctx.Err() != nil {
-			return nil, fmt.Errorf("list the processes: %w after %d", ctx.Err(), i)
+			return nil, fmt.Errorf("%w after %d", ctx.Err(), i)
 		}
-		s, err := reader.Stat(t.procfs, pid)
+		s, err := proc.ReadStat(t.procfs, pid)
 		if err != nil || s.Dead() {
 			continue // it has just ended
 		}
@@ -117,6 +139,99 @@ func (t *Table) Alive(pid int) (Process, error) {
 	return Process{Stat: s, Kind: KindOf(s.Comm)}, err
 }
 
+// ReadSlow reads a file that blocks while its process is wedged, as cmdline, syscall and
+// mountinfo do while the memory map is locked. A read that does not return in time is
+// abandoned: the error is bounded.ErrLate then, and bounded.ErrBusy while too many hang.
+func (t *Table) ReadSlow(path string, limit int64) ([]byte, error) {
+	for i := range t.slow {
+		b, err := t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
+			return proc.ReadLimited(path, limit)
+		})
+		if !errors.Is(err, bounded.ErrBusy) {
+			return b, err
+		}
+	}
+	return nil, bounded.ErrBusy
+}
+
 // Args returns the arguments of a process, nil where they cannot be read in time.
-// They are read once for each process.
-func (t *Table) Args(id proc.ID) []string { return t.args.of(t.procfs, id) }
+// They are read once for each process; once in a pass where they cannot be.
+func (t *Table) Args(id proc.ID) []string {
+	t.argsMu.Lock()
+	args, known := t.args[id]
+	t.argsMu.Unlock()
+	if known || id.PID == 0 {
+		return args
+	}
+	b, err := t.ReadSlow(proc.Path(t.procfs, id.PID, "cmdline"), maxArgs)
+	if err == nil {
+		args = append([]string{}, proc.SplitArgs(b)...) // of a kernel thread empty, and not nil
+	}
+	t.argsMu.Lock()
+	defer t.argsMu.Unlock()
+	t.args[id] = args
+	return args
+}
+
+// forget drops the arguments of processes that have ended, and lets those be read again
+// that could not be.
+func (t *Table) forget(p *Processes) {
+	t.argsMu.Lock()
+	defer t.argsMu.Unlock()
+	for id, args := range t.args {
+		if s, ok := p.ByPID[id.PID]; args == nil || !ok || s.ID() != id {
+			delete(t.args, id)
+		}
+	}
+}
+
+// Holders returns the processes that have sockets open, by the sockets' inodes; of
+// several the one with the smallest pid, and never pid 1, which keeps what systemd
+// made. It reads the descriptors of every process until all are found. The error is the
+// reason why some could not be read.
+func (t *Table) Holders(ctx context.Context, inodes ...uint32) (pids map[uint32]int, err error) {
+	all, err := t.Processes(ctx, holdersAge)
+	if err != nil {
+		return nil, err
+	}
+	pids = map[uint32]int{}
+	want := map[uint32]bool{}
+	for _, inode := range inodes {
+		want[inode] = true
+	}
+	for _, pid := range all.pids {
+		switch {
+		case len(pids) == len(want):
+			return pids, nil
+		case ctx.Err() != nil:
+			return pids, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
+		case pid == 1:
+			continue
+		}
+		failed := proc.EachSocket(t.procfs, pid, func(inode uint32) bool {
+			if _, found := pids[inode]; want[inode] && !found {
+				pids[inode] = pid
+			}
+			return len(pids) < len(want) && ctx.Err() == nil
+		})
+		if errors.Is(failed, fs.ErrPermission) {
+			err = ErrHidden
+		}
+	}
+	if len(pids) == len(want) {
+		err = nil
+	}
+	return pids, err
+}
+
+// Holder returns the process that has one socket open; ErrGone where none has.
+func (t *Table) Holder(ctx context.Context, inode uint32) (int, error) {
+	pids, err := t.Holders(ctx, inode)
+	if pid := pids[inode]; pid != 0 {
+		return pid, nil
+	}
+	if err == nil {
+		err = ErrGone
+	}
+	return 0, err
+}

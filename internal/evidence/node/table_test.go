@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 }
 
 // TestTableArgs: arguments that cannot be read in time cost one wait in each pass, and
-// no more than argsReaders readers.
+// no more than slowReaders readers.
 func TestTableArgs(t *testing.T) {
 	root := t.TempDir()
 	evidencetest.WriteTree(t, root, map[string]string{"9/stat": evidencetest.StatLine(9, "x", 'S', 1, 1), "9/cmdline": "x\x00-id\x00y\x00"})
@@ -84,10 +84,10 @@ func TestTableArgs(t *testing.T) {
 			}
 		}
 	}
-	if took := time.Since(start); took > argsReaders*argsTimeout+2*time.Second {
+	if took := time.Since(start); took > slowReaders*slowTimeout+2*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	for _, id := range ids[:argsReaders] { // release the readers
+	for _, id := range ids[:slowReaders] { // release the readers
 		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(id.PID), "cmdline"), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -2,12 +2,9 @@ package proc
 
 import (
 	"bytes"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 func TestLockWaits(t *testing.T) {
@@ -72,34 +69,4 @@ func FuzzLockWaits(f *testing.F) {
 			}
 		}
 	})
-}
-
-func FuzzParseLock(f *testing.F) {
-	fuzzcorpus.Add(f)
-	for line := range strings.Lines(evidencetest.Locks) {
-		f.Add([]byte(line))
-	}
-	f.Add([]byte("1: ->"))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		l, ok := ParseLock(line)
-		if !ok {
-			if l != (Lock{}) {
-				t.Errorf("%+v, false", l)
-			}
-			return
-		}
-		if l.File == "" || !bytes.Contains(line, []byte(l.File)) {
-			t.Errorf("%+v of %q", l, line)
-		}
-	})
-}
-
-func BenchmarkLockWaits(b *testing.B) {
-	var locks []byte
-	for i := range 500 {
-		locks = fmt.Appendf(locks, "%d: FLOCK  ADVISORY  WRITE %d fe:00:%d 0 EOF\n", i, 1000+i, i)
-	}
-	for b.Loop() {
-		_ = LockWaits(locks, 1)
-	}
 }

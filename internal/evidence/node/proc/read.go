@@ -1,96 +1,51 @@
 // Package proc reads and parses /proc: processes and their threads (stat, status,
 // schedstat, limits, syscall), their arguments and descriptors, and file locks.
 //
-// It parses and does not judge: it knows no runtime and no reason. It opens no
-// file that belongs to a process's memory (cmdline) except where the read can be
-// left behind, and never follows a descriptor's link to the file itself: the file
-// system behind it may be what hangs.
+// It parses and does not judge: it knows no runtime and no reason. It never follows a
+// descriptor's link to the file itself: the file system behind it may be what hangs.
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxProcFile bounds one file of /proc or of a cgroup. Only
+// /proc/locks ever comes near it.
+const maxProcFile = 1 << 20
 
 // Path returns the path of a file of a process.
 func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// maxProcFile bounds what is read of one file of /proc or of a cgroup. Only
-// /proc/locks ever comes near it.
-const maxProcFile = 1 << 20
-
-// Reader reads small files of /proc and of cgroups into one buffer, with fewer system
-// calls than os.ReadFile. Not for several goroutines at once.
-type Reader struct{ buf []byte }
-
-// Read returns what is in the file at path, valid until the next read. Its
-// errors are those of os.ReadFile, and ESRCH for a process that has just ended.
-func (r *Reader) Read(path string) ([]byte, error) { return r.read(path, false) }
-
-// ReadRecord is Read for a file that the kernel prints as a whole, as a process's
-// stat and all of a cgroup but its lists of processes: what is shorter than the
-// buffer is all of it, and the read that would find the end is left out.
-func (r *Reader) ReadRecord(path string) ([]byte, error) { return r.read(path, true) }
-
-func (r *Reader) read(path string, record bool) ([]byte, error) {
-	fd, err := open(path)
+// ReadLimited reads a file; an error where it has more than limit bytes.
+func ReadLimited(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }() // only read from
-	return r.readAll(fd, path, record)
+	defer func() { _ = f.Close() }() // only read from
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
+	}
+	return b, err
 }
 
-// readAll reads a file from its beginning.
-func (r *Reader) readAll(fd int, path string, record bool) ([]byte, error) {
-	if r.buf == nil {
-		r.buf = make([]byte, 4<<10)
-	}
-	for n := 0; ; {
-		if n == len(r.buf) {
-			if n >= maxProcFile {
-				return nil, fmt.Errorf("%s is larger than %d bytes", path, maxProcFile)
-			}
-			r.buf = append(r.buf, make([]byte, n)...)
-		}
-		m, err := retryIntr(func() (int, error) { return unix.Pread(fd, r.buf[n:], int64(n)) })
-		if err != nil {
-			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		}
-		n += m
-		if m == 0 || record && n < len(r.buf) {
-			return r.buf[:n], nil
-		}
-	}
-}
-
-// ReadFile reads a file that is read now and then.
+// ReadFile reads a file of /proc or of a cgroup.
 func ReadFile(path ...string) ([]byte, error) {
-	var r Reader
-	return r.Read(filepath.Join(path...))
-}
-
-func open(path string) (fd int, err error) {
-	fd, err = retryIntr(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
-	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return fd, nil
-}
-
-func retryIntr(call func() (int, error)) (int, error) {
-	for {
-		if n, err := call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
+	return ReadLimited(filepath.Join(path...), maxProcFile)
 }
 
 // Gone reports whether an error says that a process, or its file, is gone.
@@ -100,33 +55,82 @@ func Gone(err error) bool {
 
 // Numbers lists the entries of a directory that are numbers from 1, at most limit
 // of them: of /proc the processes, of /proc/PID/task the threads.
-func Numbers(dir string, limit int) ([]int, error) {
-	fd, err := open(dir)
+func Numbers(dir string, limit int) (out []int, err error) {
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }() // only read from
-	out := make([]int, 0, min(limit, 256))
-	var names []string
-	for buf := make([]byte, 8<<10); ; {
-		n, err := retryIntr(func() (int, error) { return unix.ReadDirent(fd, buf) })
-		if err != nil {
-			return nil, &fs.PathError{Op: "list", Path: dir, Err: err}
-		}
-		if n == 0 {
-			return out, nil
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
-		for _, name := range names {
-			if len(out) == limit {
-				return out, nil
-			}
-			if name[0] < '1' || name[0] > '9' {
-				continue
-			}
-			if n, err := strconv.Atoi(name); err == nil {
-				out = append(out, n)
-			}
+	defer func() { _ = d.Close() }() // only read from
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil && n > 0 && name[0] != '+' && len(out) < limit {
+			out = append(out, n)
 		}
 	}
+	return out, nil
+}
+
+// SplitArgs splits a /proc/PID/cmdline.
+func SplitArgs(b []byte) []string {
+	b = bytes.TrimRight(b, "\x00")
+	if len(b) == 0 {
+		return nil
+	}
+	return strings.Split(string(b), "\x00")
+}
+
+// ArgValue returns the value of the first "-name value", "--name value" or
+// "-name=value" among the arguments.
+func ArgValue(args []string, name string) string {
+	for i, arg := range args {
+		bare, ok := strings.CutPrefix(arg, "-")
+		if !ok {
+			continue
+		}
+		bare = strings.TrimPrefix(bare, "-")
+		if bare == name && i+1 < len(args) {
+			return args[i+1]
+		}
+		if value, ok := strings.CutPrefix(bare, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// MaxFDs returns the soft limit of "Max open files" in /proc/PID/limits; -1 where it
+// cannot be read, MaxInt for unlimited.
+func MaxFDs(limits []byte) int {
+	_, rest, _ := bytes.Cut(limits, []byte("Max open files"))
+	fields := strings.Fields(string(rest))
+	if len(fields) > 0 && fields[0] == "unlimited" {
+		return math.MaxInt
+	}
+	if len(fields) > 0 {
+		if n, err := strconv.Atoi(fields[0]); err == nil && n >= 0 {
+			return n
+		}
+	}
+	return -1
+}
+
+// Value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
+func Value(b []byte, name string) string {
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
+			return string(bytes.TrimSpace(rest))
+		}
+	}
+	return ""
+}
+
+// number is Value for a number of a base, from 0; otherwise is returned where there is none.
+func number(b []byte, name string, base, otherwise int) int {
+	if n, err := strconv.ParseInt(Value(b, name), base, 32); err == nil && n >= 0 {
+		return int(n)
+	}
+	return otherwise
 }

@@ -1,9 +1,10 @@
 package proc
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Syscall is a /proc/PID/syscall: the system call in which a thread waits.
@@ -36,133 +37,106 @@ func ParseSyscall(line []byte) (s Syscall, ok bool) {
 	return s, true
 }
 
-// Status is what is used of /proc/PID/status.
-type Status struct {
-	// TracerPID is the process that traces it, 0 for none.
-	TracerPID int
-	// Switches counts how often it left a CPU.
-	Switches uint64
+// callKind is what a thread waits for in a system call.
+type callKind int
+
+const (
+	// callIdle is one in which it waits for work.
+	callIdle callKind = iota + 1
+	// callFD is on a file: its first argument is a descriptor of it, or of the directory
+	// that a path is relative to. The path itself lies in the memory of the process.
+	callFD
+	// callPath is on a file or mount that its memory names.
+	callPath
+)
+
+// calls are the system calls of which something is known.
+var calls = map[int]struct {
+	kind callKind
+	name string
+}{
+	unix.SYS_FUTEX: {callIdle, "futex"}, unix.SYS_EPOLL_PWAIT: {callIdle, "epoll_pwait"},
+	unix.SYS_EPOLL_PWAIT2: {callIdle, "epoll_pwait2"}, unix.SYS_PPOLL: {callIdle, "ppoll"},
+	unix.SYS_PSELECT6: {callIdle, "pselect6"}, unix.SYS_NANOSLEEP: {callIdle, "nanosleep"},
+	unix.SYS_CLOCK_NANOSLEEP: {callIdle, "clock_nanosleep"}, unix.SYS_ACCEPT: {callIdle, "accept"},
+	unix.SYS_ACCEPT4: {callIdle, "accept4"}, unix.SYS_RT_SIGTIMEDWAIT: {callIdle, "rt_sigtimedwait"},
+	unix.SYS_RT_SIGSUSPEND: {callIdle, "rt_sigsuspend"}, unix.SYS_RESTART_SYSCALL: {callIdle, "restart_syscall"},
+	unix.SYS_WAITID: {callIdle, "waitid"}, unix.SYS_WAIT4: {callIdle, "wait4"},
+
+	unix.SYS_READ: {callFD, "read"}, unix.SYS_READV: {callFD, "readv"}, unix.SYS_PREAD64: {callFD, "pread64"},
+	unix.SYS_WRITE: {callFD, "write"}, unix.SYS_WRITEV: {callFD, "writev"}, unix.SYS_PWRITE64: {callFD, "pwrite64"},
+	unix.SYS_FSYNC: {callFD, "fsync"}, unix.SYS_FDATASYNC: {callFD, "fdatasync"}, unix.SYS_SYNCFS: {callFD, "syncfs"},
+	unix.SYS_FTRUNCATE: {callFD, "ftruncate"}, unix.SYS_FALLOCATE: {callFD, "fallocate"},
+	unix.SYS_FSTAT: {callFD, "fstat"}, unix.SYS_FSTATFS: {callFD, "fstatfs"}, unix.SYS_CLOSE: {callFD, "close"},
+	unix.SYS_GETDENTS64: {callFD, "getdents64"}, unix.SYS_FSETXATTR: {callFD, "fsetxattr"},
+	unix.SYS_FCHMOD: {callFD, "fchmod"}, unix.SYS_FCHOWN: {callFD, "fchown"}, unix.SYS_FCHDIR: {callFD, "fchdir"},
+	unix.SYS_OPENAT: {callFD, "openat"}, unix.SYS_OPENAT2: {callFD, "openat2"}, unix.SYS_MKDIRAT: {callFD, "mkdirat"},
+	unix.SYS_MKNODAT: {callFD, "mknodat"}, unix.SYS_UNLINKAT: {callFD, "unlinkat"},
+	unix.SYS_RENAMEAT: {callFD, "renameat"}, unix.SYS_RENAMEAT2: {callFD, "renameat2"},
+	unix.SYS_LINKAT: {callFD, "linkat"}, unix.SYS_READLINKAT: {callFD, "readlinkat"},
+	unix.SYS_NEWFSTATAT: {callFD, "newfstatat"}, unix.SYS_STATX: {callFD, "statx"},
+	unix.SYS_FCHMODAT: {callFD, "fchmodat"}, unix.SYS_FCHOWNAT: {callFD, "fchownat"},
+	unix.SYS_UTIMENSAT: {callFD, "utimensat"}, unix.SYS_FACCESSAT: {callFD, "faccessat"},
+	unix.SYS_FACCESSAT2: {callFD, "faccessat2"},
+
+	unix.SYS_SYNC: {callPath, "sync"}, unix.SYS_SYMLINKAT: {callPath, "symlinkat"},
+	unix.SYS_LSETXATTR: {callPath, "lsetxattr"}, unix.SYS_LGETXATTR: {callPath, "lgetxattr"},
+	unix.SYS_STATFS: {callPath, "statfs"}, unix.SYS_MOUNT: {callPath, "mount"}, unix.SYS_UMOUNT2: {callPath, "umount2"},
 }
 
-// ParseStatus decodes a /proc/PID/status, or a thread's. A line that it does not
-// know, or that is none, is passed over.
-func ParseStatus(b []byte) (s Status) {
-	for line := range bytes.Lines(b) {
-		name, value, found := bytes.Cut(line, []byte(":"))
-		if found && string(name) == "TracerPid" {
-			if n, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && n > 0 {
-				s.TracerPID = n
-			}
+// IdleCall returns the name of a system call in which a thread waits for work, "" for
+// any other. Reads are missing: they may be of a file.
+func IdleCall(number int) string {
+	if c := calls[number]; c.kind == callIdle {
+		return c.name
+	}
+	return ""
+}
+
+// FileSyscall returns the name of the system call in a /proc/PID/syscall: "" for
+// one that is not about files or mounts, and for a thread that is in none.
+func FileSyscall(line []byte) string {
+	number, _, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+	n, err := strconv.Atoi(number)
+	if err != nil || calls[n].kind == callIdle {
+		return ""
+	}
+	return calls[n].name
+}
+
+// FD returns the descriptor of a system call on a file; ok is false where it has none.
+func (s *Syscall) FD() (fd uint64, ok bool) {
+	return s.Args[0], calls[s.Number].kind == callFD && int32(s.Args[0]) >= 0 //nolint:gosec // AT_FDCWD is negative
+}
+
+// idleChannels are the kernel functions in which a thread waits for work, by the
+// beginning of their names: locks between threads, epoll, timers, children, accept,
+// reads of idle descriptors, signals, and the requests of a FUSE or fanotify server.
+var idleChannels = []string{
+	"futex_", "ep_poll", "do_epoll_wait", "poll_schedule_timeout", "do_poll", "do_select", "do_sys_poll",
+	"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "clock_nanosleep", "schedule_timeout", "schedule_hrtimeout",
+	"do_wait", "kernel_wait4", "kernel_waitid", "inet_csk_accept", "inet_csk_wait", "unix_accept",
+	"__skb_wait_for_more_packets", "unix_stream_data_wait", "unix_stream_read_generic", "sk_wait_data", "wait_woken",
+	"tcp_recvmsg", "tcp_data_wait", "pipe_read", "anon_pipe_read", "fifo_pipe_read", "pipe_wait_readable",
+	"wait_for_partner", "fifo_open", "do_sigtimedwait", "sigsuspend", "do_sigsuspend", "do_pause",
+	"__x64_sys_pause", "__arm64_sys_pause", "signalfd_", "eventfd_read", "timerfd_read", "inotify_read",
+	"fanotify_read", "fuse_dev_do_read", "fuse_dev_read", "io_cqring_wait", "io_wq_worker", "io_sq_thread",
+	"read_events", "do_msgrcv", "do_semtimedop", "wq_sleep", "n_tty_read", "do_syslog", "syslog_print",
+	"devkmsg_read", "perf_", "vhost_", "do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator",
+}
+
+// IdleChannel reports whether a thread that sleeps in a kernel function waits for
+// work, as most threads do. True where the function is not known ("" or "0").
+func IdleChannel(channel string) bool {
+	return channel == "" || channel == "0" || In(channel, idleChannels...)
+}
+
+// In reports whether a kernel function's name begins with one of the names.
+func In(channel string, names ...string) bool {
+	for _, name := range names {
+		if strings.HasPrefix(channel, name) {
+			return true
 		}
 	}
-	s.Switches, _ = ContextSwitches(b)
-	return s
-}
-
-// FDInfo is what is used of a /proc/PID/fdinfo/FD.
-type FDInfo struct {
-	// Flags are those of open(2), MountID the mount of the file, PID the process
-	// of a pidfd (0 for none), FuseConnection the minor number of the FUSE mount
-	// that a descriptor of /dev/fuse serves (-1 where the kernel does not say).
-	Flags          int
-	MountID        int
-	PID            int
-	FuseConnection int
-	// Locks are the locks held through the descriptor.
-	Locks []Lock
-}
-
-// ParseFDInfo decodes a /proc/PID/fdinfo/FD; what it does not know is passed over.
-func ParseFDInfo(b []byte) FDInfo {
-	info := FDInfo{FuseConnection: -1}
-	for line := range bytes.Lines(b) {
-		name, rest, found := bytes.Cut(line, []byte(":"))
-		if !found {
-			continue
-		}
-		value := string(bytes.TrimSpace(rest))
-		switch string(name) {
-		case "flags":
-			if n, err := strconv.ParseInt(value, 8, 32); err == nil {
-				info.Flags = int(n)
-			}
-		case "mnt_id":
-			info.MountID, _ = strconv.Atoi(value)
-		case "Pid":
-			if n, err := strconv.Atoi(value); err == nil && n > 0 {
-				info.PID = n
-			}
-		case "fuse_connection":
-			if n, err := strconv.Atoi(value); err == nil && n >= 0 {
-				info.FuseConnection = n
-			}
-		case "lock":
-			if l, ok := ParseLock(rest); ok {
-				info.Locks = append(info.Locks, l)
-			}
-		}
-	}
-	return info
-}
-
-// Mount is one line of /proc/PID/mountinfo.
-type Mount struct {
-	ID     int
-	Device string // major:minor
-	Point  string
-	Type   string
-	Source string
-	// Options are the mount's own, and after them those of its file system.
-	Options string
-}
-
-// ParseMounts decodes a /proc/PID/mountinfo; a line that is none is passed over.
-func ParseMounts(b []byte) (out []Mount) {
-	for line := range bytes.Lines(b) {
-		before, after, found := strings.Cut(strings.TrimSuffix(string(line), "\n"), " - ")
-		left, right := strings.Split(before, " "), strings.Split(after, " ")
-		if !found || len(left) < 6 || len(right) < 2 {
-			continue
-		}
-		id, err := strconv.Atoi(left[0])
-		if err != nil || id < 0 {
-			continue
-		}
-		out = append(out, Mount{ID: id, Device: left[2], Point: unescape(left[4]), Type: right[0], Source: unescape(right[1]), Options: strings.Join(append(left[5:6:6], right[2:]...), ",")})
-	}
-	return out
-}
-
-// MountOf returns the mount that a path lies on: of several at one point the last.
-func MountOf(mounts []Mount, path string) (best Mount, ok bool) {
-	for _, m := range mounts {
-		if len(m.Point) >= len(best.Point) && below(path, m.Point) {
-			best, ok = m, true
-		}
-	}
-	return best, ok
-}
-
-func below(path, dir string) bool {
-	rest, ok := strings.CutPrefix(path, dir)
-	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(dir, "/"))
-}
-
-// unescape decodes the \ooo of mountinfo.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
+	return false
 }

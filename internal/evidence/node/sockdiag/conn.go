@@ -1,67 +1,137 @@
+// Package sockdiag asks the kernel about unix sockets by netlink (sock_diag, UNIX_DIAG):
+// one socket or all of a state, their queues and their other ends. It sees the network
+// namespace of this process only.
+//
+// It parses and does not judge. It never connects to a socket and never asks for the list
+// of connections that wait in an accept queue, for which the kernel would hold that
+// queue's lock.
 package sockdiag
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone is returned for an inode that is no socket any more. It is news
-// about the socket, not a fault of the source.
-var ErrGone = errors.New("no such socket")
+// What linux/sock_diag.h and linux/unix_diag.h define. UDIAG_SHOW_ICONS is left
+// out on purpose: the kernel walks the whole accept queue under its lock for it.
+const (
+	ShowName  = 0x01 // UDIAG_SHOW_NAME
+	ShowVFS   = 0x02 // UDIAG_SHOW_VFS
+	ShowPeer  = 0x04 // UDIAG_SHOW_PEER
+	ShowRQLen = 0x10 // UDIAG_SHOW_RQLEN
 
-// netlinkBuffer holds the largest piece in which the kernel sends a dump.
-const netlinkBuffer = 32 << 10
+	// ShowListener and ShowEnd are the attributes of a listener and of one end of
+	// a connection.
+	ShowListener = ShowName | ShowVFS | ShowRQLen
+	ShowEnd      = ShowName | ShowVFS | ShowPeer | ShowRQLen
 
-// Conn asks sock_diag about unix sockets, over one netlink socket that it
-// keeps and opens again after an error: an answer that came too late would
-// otherwise be taken for the next one's. It sees the network namespace of the
-// process alone, as /proc/net/unix does. Not for several goroutines at once.
+	attrName  = 0 // UNIX_DIAG_NAME
+	attrVFS   = 1 // UNIX_DIAG_VFS
+	attrPeer  = 2 // UNIX_DIAG_PEER
+	attrRQLen = 4 // UNIX_DIAG_RQLEN
+
+	// The kernel keeps the states of TCP for unix sockets as well.
+	Established = 1
+	Listening   = 10
+
+	diagRequestLen = 24 // struct unix_diag_req
+	diagMessageLen = 16 // struct unix_diag_msg
+
+	// netlinkBuffer holds the largest piece in which the kernel sends a dump.
+	netlinkBuffer = 32 << 10
+)
+
+var (
+	// ErrGone is returned for an inode that is no socket any more. It is news
+	// about the socket, not a fault of the source.
+	ErrGone      = errors.New("no such socket")
+	errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
+)
+
+// Socket is one unix socket. Attributes that were not asked for, or that it has not, are
+// zero.
+type Socket struct {
+	Inode uint32
+	Kind  uint8 // unix.SOCK_STREAM and so on
+	State uint8
+	// Cookie never occurs again while the kernel runs, unlike the inode.
+	Cookie uint64
+	// Name is what bind(2) was given: a path as it was spelled then, or @ and a
+	// name in the abstract namespace.
+	Name string
+	// File is the socket's file. A server's end has its listener's.
+	File FileID
+	// Peer is the inode of the other end; 0 when that end is not accepted yet
+	// or is gone.
+	Peer uint32
+	// RQueue and WQueue are, for a listener, the connections that wait and the
+	// most that fit. For a connected stream RQueue is the bytes that this end has
+	// yet to read, and WQueue the memory, in bytes, that holds the data that it has
+	// written and the other end has yet to read: the kernel's overhead counts,
+	// so 277 writes of 10 bytes are 208 KiB.
+	RQueue, WQueue uint32
+}
+
+// Listens reports whether the socket is a listening stream socket.
+func (s Socket) Listens() bool { return s.State == Listening && s.Kind == unix.SOCK_STREAM }
+
+// FileID tells a socket's file from all others, as far as sock_diag does: it
+// has the inode's lower 32 bits.
+type FileID struct {
+	Major, Minor, Inode uint32
+}
+
+// SameDevice reports whether two files are on the same device.
+func (f FileID) SameDevice(o FileID) bool { return f.Major == o.Major && f.Minor == o.Minor }
+
+// Conn asks sock_diag over one netlink socket that it keeps, and opens again after an
+// error: an answer that came too late would otherwise be taken for the next one's. Not
+// for several goroutines at once.
 type Conn struct {
 	conn *netlink.Conn
 }
 
-// One asks about one socket; show is what to tell of it. It returns
-// errSocketGone when there is none with that inode.
-func (d *Conn) One(ctx context.Context, inode, show uint32) (Socket, error) {
+// One asks about one socket; show is the attributes to return. It returns ErrGone when
+// there is none with that inode.
+func (d *Conn) One(ctx context.Context, inode, show uint32) (out Socket, err error) {
 	if inode == 0 {
 		return Socket{}, ErrGone // a connection that is not accepted yet
 	}
-	var out Socket
-	err := d.ask(ctx, netlink.Request, diagRequest(inode, 0, show), func(s Socket) { out = s })
+	err = d.ask(ctx, netlink.Request, diagRequest(inode, 0, show), func(s Socket) { out = s })
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return Socket{}, ErrGone
-	case err != nil:
-		return Socket{}, err
-	case out.Inode != inode:
-		return Socket{}, fmt.Errorf("sock_diag: asked for inode %d, answered with %d", inode, out.Inode)
+	case err == nil && out.Inode != inode:
+		err = fmt.Errorf("sock_diag: asked for inode %d, answered with %d", inode, out.Inode)
 	}
-	return out, nil
+	return out, err
 }
 
-// All tells each socket in one of the states of the mask.
-func (d *Conn) All(ctx context.Context, states, show uint32, tell func(Socket)) error {
-	return d.ask(ctx, netlink.Request|netlink.Dump, diagRequest(0, states, show), tell)
+// All calls found for each socket in one of the states of the mask.
+func (d *Conn) All(ctx context.Context, states, show uint32, found func(Socket)) error {
+	return d.ask(ctx, netlink.Request|netlink.Dump, diagRequest(0, states, show), found)
 }
 
-func (d *Conn) ask(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(Socket)) error {
-	if err := d.Open(ctx); err != nil {
+func (d *Conn) ask(ctx context.Context, flags netlink.HeaderFlags, req []byte, found func(Socket)) error {
+	err := d.Open(ctx)
+	if err != nil {
 		return err
 	}
-	err := d.exchange(ctx, flags, req, tell)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err = d.exchange(ctx, flags, req, found); err != nil && !errors.Is(err, unix.ENOENT) {
 		d.Close()
 	}
 	return err
 }
 
 // Open makes the netlink socket. It asks for inode 0, which unix_diag refuses
-// with EINVAL: a kernel without unix_diag says ENOENT to everything, which must
+// with EINVAL: a kernel without unix_diag answers ENOENT to everything, which must
 // not pass for a socket that is gone.
 func (d *Conn) Open(ctx context.Context) error {
 	if d.conn != nil {
@@ -83,7 +153,7 @@ func (d *Conn) Open(ctx context.Context) error {
 	return fmt.Errorf("sock_diag: try the netlink socket: %w", err)
 }
 
-func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []byte, tell func(Socket)) error {
+func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []byte, found func(Socket)) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(time.Second)
@@ -91,7 +161,8 @@ func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []by
 	if err := d.conn.SetDeadline(deadline); err != nil {
 		return fmt.Errorf("sock_diag: %w", err)
 	}
-	sent, err := d.conn.Send(netlink.Message{Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: flags}, Data: req})
+	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: flags}
+	sent, err := d.conn.Send(netlink.Message{Header: header, Data: req})
 	if err != nil {
 		return fmt.Errorf("sock_diag: send the request: %w", err)
 	}
@@ -100,13 +171,14 @@ func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []by
 			return fmt.Errorf("sock_diag: %w", err)
 		}
 		if m.Header.Sequence != sent.Header.Sequence || m.Header.Type != unix.SOCK_DIAG_BY_FAMILY {
-			return fmt.Errorf("sock_diag: an answer of type %d to request %d, asked %d", m.Header.Type, m.Header.Sequence, sent.Header.Sequence)
+			return fmt.Errorf("sock_diag: an answer of type %d to request %d, asked %d",
+				m.Header.Type, m.Header.Sequence, sent.Header.Sequence)
 		}
 		s, err := parseDiag(m.Data)
 		if err != nil {
 			return err
 		}
-		tell(s)
+		found(s)
 	}
 	return nil
 }
@@ -117,4 +189,59 @@ func (d *Conn) Close() {
 		_ = d.conn.Close()
 		d.conn = nil
 	}
+}
+
+// diagRequest encodes struct unix_diag_req: for one inode, whichever cookie it has, or
+// with inode 0 in a dump for all sockets in the states of the mask.
+func diagRequest(inode, states, show uint32) []byte {
+	b := make([]byte, diagRequestLen)
+	b[0] = unix.AF_UNIX
+	binary.NativeEndian.PutUint32(b[4:], states)
+	binary.NativeEndian.PutUint32(b[8:], inode)
+	binary.NativeEndian.PutUint32(b[12:], show)
+	binary.NativeEndian.PutUint64(b[16:], ^uint64(0))
+	return b
+}
+
+// parseDiag decodes struct unix_diag_msg and the attributes behind it.
+func parseDiag(b []byte) (Socket, error) {
+	if len(b) < diagMessageLen || b[0] != unix.AF_UNIX {
+		return Socket{}, errDiagShort
+	}
+	order := binary.NativeEndian
+	s := Socket{Kind: b[1], State: b[2], Inode: order.Uint32(b[4:]), Cookie: order.Uint64(b[8:])}
+	attrs, err := netlink.NewAttributeDecoder(b[diagMessageLen:])
+	if err != nil {
+		return Socket{}, fmt.Errorf("sock_diag: %w", err)
+	}
+	for attrs.Next() {
+		v := attrs.Bytes()
+		switch kind := attrs.Type(); {
+		case kind == attrName:
+			s.Name = bindName(string(v))
+		case kind == attrVFS && len(v) >= 8:
+			dev := order.Uint32(v[4:]) // the kernel's own dev_t: 12 bits major, 20 bits minor
+			s.File = FileID{Major: dev >> 20, Minor: dev & (1<<20 - 1), Inode: order.Uint32(v)}
+		case kind == attrPeer && len(v) >= 4:
+			s.Peer = order.Uint32(v)
+		case kind == attrRQLen && len(v) >= 8:
+			s.RQueue, s.WQueue = order.Uint32(v), order.Uint32(v[4:])
+		case kind == attrVFS || kind == attrPeer || kind == attrRQLen:
+			return Socket{}, errDiagShort
+		}
+	}
+	if err := attrs.Err(); err != nil {
+		return Socket{}, fmt.Errorf("sock_diag: %w", err)
+	}
+	return s, nil
+}
+
+// bindName decodes sun_path: a path with a NUL behind it, or a NUL and an
+// abstract name, which gets an @ as in /proc/net/unix.
+func bindName(v string) string {
+	if name, abstract := strings.CutPrefix(v, "\x00"); abstract {
+		return "@" + name
+	}
+	name, _, _ := strings.Cut(v, "\x00")
+	return name
 }

@@ -115,33 +115,6 @@ func TestDiagConnReopens(t *testing.T) {
 	}
 }
 
-func BenchmarkSockDiagOne(b *testing.B) {
-	needUnixDiag(b)
-	l := evidencetest.ListenAt(b, evidencetest.SocketPath(b), 7)
-	var d Conn
-	b.Cleanup(d.Close)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.One(b.Context(), uint32(l.Inode()), ShowRQLen); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkSockDiagDump(b *testing.B) {
-	needUnixDiag(b)
-	var d Conn
-	b.Cleanup(d.Close)
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		if err := d.All(b.Context(), 1<<Established, ShowEnd, func(Socket) { n++ }); err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64(n), "sockets")
-	}
-}
-
 // needUnixDiag skips where the kernel has no unix_diag.
 func needUnixDiag(tb testing.TB) {
 	tb.Helper()

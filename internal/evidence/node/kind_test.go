@@ -42,7 +42,7 @@ func TestIsHelper(t *testing.T) {
 }
 
 // TestSharesNamespaces: a process in a PID or mount namespace of its own is a
-// container's, whatever its name.
+// container's, under any name.
 func TestSharesNamespaces(t *testing.T) {
 	for name, tt := range map[string]struct {
 		flags uintptr

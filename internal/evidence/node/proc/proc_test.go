@@ -1,0 +1,225 @@
+package proc
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/fuzzcorpus"
+)
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	evidencetest.WriteTree(t, dir, map[string]string{"f": strings.Repeat("x", maxProcFile)})
+	if got, err := ReadFile(dir, "f"); err != nil || len(got) != maxProcFile {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	evidencetest.WriteTree(t, dir, map[string]string{"f": strings.Repeat("x", maxProcFile+1)})
+	if _, err := ReadFile(dir, "f"); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("%v; want an error that names the file", err)
+	}
+	if _, err := ReadFile(dir, "none"); !Gone(err) {
+		t.Errorf("no such file: %v", err)
+	}
+	if _, err := ReadFile(dir); err == nil || Gone(err) {
+		t.Errorf("a directory: %v", err)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	dir := t.TempDir()
+	for i := 1; i <= 600; i++ {
+		evidencetest.WriteTree(t, dir, map[string]string{strconv.Itoa(i): ""})
+	}
+	evidencetest.WriteTree(t, dir, map[string]string{"self": "", "0": "", "-3": "", "+4": "", "1x": "", "99999999999999999999": ""})
+	got, err := Numbers(dir, 10_000)
+	slices.Sort(got)
+	if err != nil || len(got) != 600 || got[0] != 1 || got[599] != 600 {
+		t.Errorf("%d numbers, %v", len(got), err)
+	}
+	if got, err := Numbers(dir, 255); err != nil || len(got) != 255 {
+		t.Errorf("%d numbers at a limit of 255, %v", len(got), err)
+	}
+	if _, err := Numbers(filepath.Join(dir, "none"), 1); err == nil {
+		t.Error("no error for no directory")
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	for _, comm := range []string{"", "containerd", "tmux: server", "a) S 1 (b", ")", "((", "new\nline) R 7", "(sd-pam)"} {
+		got, err := ParseStat([]byte(evidencetest.StatLine(4242, comm, 'D', 7, 1234)))
+		if want := (Stat{PID: 4242, PPID: 7, Comm: comm, State: 'D', Threads: 1, Start: 1234}); err != nil || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", comm, got, err, want)
+		}
+	}
+	whole := strings.TrimSuffix(evidencetest.StatLine(1, "x", 'S', 1, 1), "\n")
+	for _, line := range []string{
+		"", "()", "(x) S", "1 (x", "1 x) S", ") 1 (x", "1 (x) SS" + strings.Repeat(" 1", 30), "x (x) S" + strings.Repeat(" 1", 30),
+		"1 (x) S" + strings.Repeat(" 1", 18), "1 (x) S x" + strings.Repeat(" 1", 30), "1 (x) S" + strings.Repeat(" -1", 30),
+		"-1" + whole[1:],
+	} {
+		if got, err := ParseStat([]byte(line)); err == nil {
+			t.Errorf("%q: %+v, want an error", line, got)
+		}
+	}
+}
+
+// TestStartedAt: the age of a process counts, not the wall clock of its
+// start.
+func TestStartedAt(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		ticks uint64
+		age   time.Duration
+	}{{0, time.Hour}, {360000 - 250, 2500 * time.Millisecond}, {360001, 0}, {math.MaxUint64, 0}} {
+		if got := now.Sub(StartedAt(now, time.Hour, tt.ticks)); got != tt.age {
+			t.Errorf("started at tick %d, an hour after boot: %s old, want %s", tt.ticks, got, tt.age)
+		}
+	}
+	s, err := ReadStat("/proc", os.Getpid())
+	if err != nil || s.PID != os.Getpid() || s.PPID != os.Getppid() || s.Threads < 2 || s.Dead() {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if age := time.Since(StartedAt(time.Now(), Uptime(), s.Start)); age <= 0 || age > time.Hour {
+		t.Errorf("this process is %s old", age)
+	}
+}
+
+// TestDead: the first thread may end before the others.
+func TestDead(t *testing.T) {
+	for _, tt := range []struct {
+		state   byte
+		threads int
+		want    bool
+	}{{'S', 1, false}, {'Z', 1, true}, {'Z', 0, true}, {'Z', 2, false}, {'X', 1, true}, {'D', 1, false}} {
+		if s := (Stat{State: tt.state, Threads: tt.threads}); s.Dead() != tt.want {
+			t.Errorf("%c with %d threads: dead %v", tt.state, tt.threads, s.Dead())
+		}
+	}
+}
+
+func TestMaxFDs(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for line, want := range map[string]int{
+		"Max open files            1024                 524288               files     \n": 1024,
+		"Max open files            unlimited            unlimited            files     \n": math.MaxInt,
+		"Max open files            -1                   1                    files":        -1,
+		"Max open files": -1,
+		"":               -1,
+	} {
+		if got := MaxFDs([]byte(head + line)); got != want {
+			t.Errorf("%q: %d, want %d", line, got, want)
+		}
+	}
+}
+
+func TestParseSyscall(t *testing.T) {
+	got, ok := ParseSyscall([]byte("72 0x3 0x7 0x7ffd1e2c 0x0 0x0 0xffffffffffffffff 0x7ffd 0x7f01\n"))
+	if want := (Syscall{Number: 72, Args: [6]uint64{3, 7, 0x7ffd1e2c, 0, 0, 1<<64 - 1}}); !ok || got != want {
+		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	}
+	for _, line := range []string{"", "running\n", "-1 0x7ffd 0x7f01\n", "-1 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1", "7 1 2 3 4 5 6 7 8", "7 0x1 0x2"} {
+		if got, ok := ParseSyscall([]byte(line)); ok {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	got := ParseStatus([]byte("Name:\tx\nTracerPid:\t42\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n"))
+	if want := (Status{TracerPID: 42, Switches: 7}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := ParseStatus([]byte("TracerPid:\t-3\nTracerPid\n")); got != (Status{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+const someFDInfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t5678\n" +
+	"lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF\nPid:\t77\nfuse_connection:\t43\n"
+
+func TestParseFDInfo(t *testing.T) {
+	got := ParseFDInfo([]byte(someFDInfo))
+	if got.Flags != 0o100002 || got.MountID != 29 || got.PID != 77 || got.FuseConnection != 43 || len(got.Locks) != 1 || got.Locks[0].File != "fe:00:5678" {
+		t.Errorf("%+v", got)
+	}
+	if n := FDInode([]byte(someFDInfo)); n != "5678" {
+		t.Errorf("inode %q", n)
+	}
+	if got := ParseFDInfo([]byte("flags:\tx\nPid:\t-1\nlock:\tx\n")); got.Flags != 0 || got.PID != 0 || got.FuseConnection != -1 || got.Locks != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+const someMounts = `29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+43 29 0:43 / /mnt/with\040"blank" rw - fuse.sshfs host:/x rw
+44 29 7:0 / /var/lib rw,relatime - ext4 /dev/loop0 rw
+45 44 7:1 / /var/lib rw,relatime - xfs /dev/loop1 rw
+no mount
+`
+
+func TestMounts(t *testing.T) {
+	all := ParseMounts([]byte(someMounts))
+	if len(all) != 4 || all[1].Point != `/mnt/with "blank"` || all[1].Type != "fuse.sshfs" || all[1].Device != "0:43" {
+		t.Fatalf("%+v", all)
+	}
+	for path, id := range map[string]int{
+		"/": 29, "/etc/x": 29, `/mnt/with "blank"/f`: 43, `/mnt/with "blank"s`: 29, "/var/lib": 45, "/var/lib/x": 45, "/var/library": 29,
+	} {
+		if m, ok := MountOf(all, path); !ok || m.ID != id {
+			t.Errorf("%s is on %+v, want mount %d", path, m, id)
+		}
+	}
+	if m, ok := MountOf(nil, "/x"); ok {
+		t.Errorf("%+v of no mounts", m)
+	}
+}
+
+// FuzzParse gives any content to each parser: none panics or returns a number that
+// cannot be.
+func FuzzParse(f *testing.F) {
+	fuzzcorpus.Add(f)
+	for _, s := range []string{
+		evidencetest.StatLine(4242, "a) S 1 (b", 'S', 1, 99), ")(", "1 () \x00 0                0  0", "1000 2000 3\n",
+		"72 0x3 0x7 0x7ffd1e2c 0x0 0x0 0x0 0x7ffd 0x7f01\n", someFDInfo, someMounts, "1 1 1:1 / /a\\040\\9 rw - x \\",
+		"a\x00--id=x\x00-id", "Max open files            1024                 524288               files     \n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := ParseStat(b)
+		if err != nil && s != (Stat{}) || err == nil && (s.PID < 0 || s.PPID < 0 || !bytes.Contains(b, []byte("("+s.Comm+")"))) {
+			t.Errorf("%q: %+v, %v", b, s, err)
+		}
+		if s, ok := ParseSyscall(b); ok && s.Number < 0 {
+			t.Errorf("%q: %+v", b, s)
+		}
+		if s, ok := ParseSchedstat(b); !ok && s != (Schedstat{}) {
+			t.Errorf("%q: %+v", b, s)
+		}
+		if i := ParseFDInfo(b); i.PID < 0 || i.FuseConnection < -1 {
+			t.Errorf("%q: %+v", b, i)
+		}
+		mounts := ParseMounts(b)
+		for _, m := range mounts {
+			if len(m.Point) > 3*len(b) || m.ID < 0 {
+				t.Errorf("%q: %+v", b, m)
+			}
+		}
+		_, _ = MountOf(mounts, "/a")
+		if n := MaxFDs(b); n < -1 {
+			t.Errorf("%q: %d descriptors", b, n)
+		}
+		if v := ArgValue(SplitArgs(b), "id"); v != "" && !bytes.Contains(b, []byte(v)) {
+			t.Errorf("%q has the id %q", b, v)
+		}
+		_ = ParseStatus(b)
+	})
+}

@@ -1,0 +1,175 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Uptime is the time since boot, in the clock of the start times of
+// /proc/PID/stat.
+func Uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0 // never on a kernel that Go runs on
+	}
+	return time.Duration(t.Nano())
+}
+
+// StartedAt converts a start time of /proc/PID/stat: now is the wall clock's,
+// up the time since boot. The age counts, and not btime of /proc/stat:
+// so the result keeps now's monotonic reading, and a process that was started
+// before the clock was set right is as old as it is.
+func StartedAt(now time.Time, up time.Duration, ticks uint64) time.Time {
+	return now.Add(-max(0, up-TicksToDuration(ticks)))
+}
+
+// ClockTicks is USER_HZ, the unit of the times in /proc/PID/stat: 100 on every
+// platform that Go runs on, for any HZ of the kernel (it is the value that
+// sysconf(_SC_CLK_TCK) returns; include/uapi/asm-generic/param.h).
+const ClockTicks = 100
+
+// TicksToDuration converts clock ticks.
+func TicksToDuration(ticks uint64) time.Duration {
+	const tick = time.Second / ClockTicks
+	return time.Duration(min(ticks, uint64(math.MaxInt64/tick))) * tick
+}
+
+// ID is one process: a number alone may be another one a moment later.
+type ID struct {
+	PID   int
+	Start uint64 // clock ticks since boot
+}
+
+// Stat holds the fields of /proc/PID/stat that plegd needs, and of a thread's stat. procfs parses all of
+// it by fmt.Fscan: too slow for every process and thread every second.
+type Stat struct {
+	PID, PPID int
+	Comm      string
+	State     byte
+	Threads   int
+	Start     uint64 // clock ticks since boot
+	BlockIO   uint64 // clock ticks in block I/O; 0 without delay accounting
+}
+
+// ID returns the identity of the process.
+func (s *Stat) ID() ID { return ID{s.PID, s.Start} }
+
+// Fields of /proc/PID/stat, counted from the state, field 3 of proc(5).
+const (
+	statState   = 0
+	statPPID    = 1
+	statThreads = 17
+	statStart   = 19
+	statBlkIO   = 39
+)
+
+// ParseStat decodes "pid (comm) state ppid ...". The name may hold anything,
+// blanks and brackets included: it ends at the last bracket.
+func ParseStat(b []byte) (s Stat, err error) {
+	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if from < 2 || to < from {
+		return Stat{}, errors.New("not the stat file of a process")
+	}
+	f := strings.Fields(string(b[to+1:]))
+	if len(f) <= statStart || len(f[statState]) != 1 {
+		return Stat{}, errors.New("the stat file of a process is cut off")
+	}
+	pid, errPID := strconv.ParseUint(string(b[:from-1]), 10, 31)
+	parent, errPPID := strconv.ParseUint(f[statPPID], 10, 31)
+	threads, errThreads := strconv.ParseUint(f[statThreads], 10, 31)
+	start, errStart := strconv.ParseUint(f[statStart], 10, 64)
+	if err := errors.Join(errPID, errPPID, errThreads, errStart); err != nil {
+		return Stat{}, err
+	}
+	s = Stat{
+		PID: int(pid), PPID: int(parent), Comm: string(b[from+1 : to]), State: f[statState][0],
+		Threads: int(threads), Start: start,
+	}
+	if len(f) > statBlkIO {
+		s.BlockIO, _ = strconv.ParseUint(f[statBlkIO], 10, 64)
+	}
+	return s, nil
+}
+
+// ReadStat reads /proc/PID/stat.
+func ReadStat(procfs string, pid int) (Stat, error) {
+	b, err := ReadFile(Path(procfs, pid, "stat"))
+	if err != nil {
+		return Stat{}, err
+	}
+	return ParseStat(b)
+}
+
+// Dead reports whether nothing of the process is left but its entry. A first
+// thread that has ended while others go on, as of a killed runtime that the
+// kernel holds in D, is a zombie too, and the process is not dead.
+func (s *Stat) Dead() bool {
+	return s.State == 'X' || s.State == 'Z' && s.Threads <= 1
+}
+
+// ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
+// T (stopped, or held by a tracer), Z, other.
+func ThreadState(s byte) string {
+	switch s {
+	case 'R', 'S', 'D', 'T', 'Z':
+		return string(s)
+	case 't':
+		return "T"
+	case 'I': // an idle thread of the kernel's
+		return "S"
+	}
+	return "other"
+}
+
+// Status holds the fields of /proc/PID/status that plegd needs.
+type Status struct {
+	// TracerPID is the process that traces it, 0 for none.
+	TracerPID int
+	// Switches counts how often it left a CPU.
+	Switches uint64
+}
+
+// ParseStatus decodes a /proc/PID/status, or a thread's.
+func ParseStatus(b []byte) (s Status) {
+	s.TracerPID = number(b, "TracerPid", 10, 0)
+	s.Switches, _ = ContextSwitches(b)
+	return s
+}
+
+// ContextSwitches returns the number of context switches of a /proc/PID/status;
+// ok is false where it has none.
+func ContextSwitches(status []byte) (n uint64, ok bool) {
+	for _, name := range []string{"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"} {
+		if m, err := strconv.ParseUint(Value(status, name), 10, 64); err == nil {
+			n, ok = n+m, true
+		}
+	}
+	return n, ok
+}
+
+// Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,
+// nanoseconds runnable without one, and how often it was put on one.
+type Schedstat struct{ Run, Delay, Slices uint64 }
+
+// ParseSchedstat decodes "run delay slices"; ok is false for anything else. The
+// parser of procfs takes a regular expression to it, for every thread.
+func ParseSchedstat(b []byte) (s Schedstat, ok bool) {
+	f := strings.Fields(string(b))
+	if len(f) != 3 {
+		return Schedstat{}, false
+	}
+	for i, to := range []*uint64{&s.Run, &s.Delay, &s.Slices} {
+		n, err := strconv.ParseUint(f[i], 10, 64)
+		if err != nil {
+			return Schedstat{}, false
+		}
+		*to = n
+	}
+	return s, true
+}
