@@ -85,7 +85,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 		t.Errorf("exit %d, %v", code, err)
 	}
 	code, out, _ = plegd(t, append([]string{"incidents", older.ID}, flags...)...)
-	if code != 0 || !strings.Contains(out, "PodInspectionStall") {
+	if code != 0 || !strings.Contains(out, older.Reason) {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 	for _, id := range []string{"20261121T030245Z-ffffff", "nonsense", "../../etc/passwd"} {

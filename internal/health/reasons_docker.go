@@ -72,7 +72,7 @@ func (w *view) dockerUnreachable() []string {
 	}
 	var out []string
 	if !d.OK {
-		out = append(out, fmt.Sprintf("%s: %s, for %s", d.Socket, probeText(d.Probe), short(w.age(d.FailedSince))))
+		out = append(out, fmt.Sprintf("%s: %s, for %s", d.Socket, ProbeText(&d.Probe), short(w.age(d.FailedSince))))
 	}
 	out = append(out, w.dockerProcessEvidence("dockerd", d.Daemon)...)
 	if d.Daemon.exhausted() {
@@ -205,7 +205,7 @@ func (w *view) dockerProcessEvidence(name string, h *DockerProcess) []string {
 		case h.Frozen:
 			out = append(out, who+": its cgroup is frozen")
 		default:
-			out = append(out, fmt.Sprintf("%s: %s", who, processText(p)))
+			out = append(out, fmt.Sprintf("%s: %s", who, ProcessText(p)))
 		}
 	}
 	if q := h.Queue; q != nil {
@@ -217,20 +217,6 @@ func (w *view) dockerProcessEvidence(name string, h *DockerProcess) []string {
 		}
 	}
 	return out
-}
-
-// processText says how many descriptors a process has and how its threads are.
-func processText(p *Process) string {
-	var parts []string
-	if p.OpenFDs >= 0 && p.MaxFDs > 0 {
-		parts = append(parts, fmt.Sprintf("descriptors %d of %d", p.OpenFDs, p.MaxFDs))
-	}
-	if p.Stopped() {
-		parts = append(parts, fmt.Sprintf("all %d threads are stopped", threads(p)))
-	} else if text := threadsText(p); text != "" {
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // broken reports whether what the node shows of the process explains alone that

@@ -215,25 +215,3 @@ func threads(p *Process) int {
 	}
 	return n
 }
-
-// threadsText says in a word or two how the threads are.
-func threadsText(p *Process) string {
-	switch n := threads(p); {
-	case n == 0:
-		return ""
-	case p.Threads["T"] == n:
-		return "threads stopped"
-	case p.Threads["S"] == n:
-		return "threads asleep"
-	case p.Threads["D"] > 0:
-		return count(p.Threads["D"], "thread", "threads") + " in D"
-	case p.CPU >= .9:
-		return fmt.Sprintf("%.1f cores busy", p.CPU)
-	default:
-		out := count(p.Threads["R"], "thread", "threads") + " running"
-		if p.CPU >= .1 {
-			out += fmt.Sprintf(", %.1f cores busy", p.CPU)
-		}
-		return out
-	}
-}

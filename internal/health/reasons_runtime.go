@@ -52,7 +52,7 @@ var runtimeReasons = []Reason{
 			p := w.f.Probe
 			hangsUp := p.Cause == CauseClosed && w.wasActive(CRIVersionUnsupported)
 			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || hangsUp {
-				return []string{"a fresh connection: " + probeText(p)}
+				return []string{"a fresh connection: " + ProbeText(&p)}
 			}
 			return nil
 		},

@@ -155,7 +155,7 @@ var socketReasons = []Reason{
 				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"}, w.connectEvidence(detail)...)
 			case foreign && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.on(sigListenerChanged):
 				return []string{
-					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), probeText(w.f.Probe)),
+					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), ProbeText(&w.f.Probe)),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
 				}
 			case c == CauseMissing:
@@ -223,7 +223,7 @@ var socketReasons = []Reason{
 			}
 			out := w.acceptEvidence()
 			if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
-				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", probeText(w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
+				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", ProbeText(&w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
 			}
 			return append(out, w.heldEvidence())
 		},

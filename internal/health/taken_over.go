@@ -61,7 +61,7 @@ func (w *view) takenOverEvidence() []string {
 		"the connection held since before belongs to " + w.f.Evidence.Process.name() + ", which is alive",
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && !p.At.Before(l.Since) {
-		out = append(out, "a fresh connection: "+probeText(p))
+		out = append(out, "a fresh connection: "+ProbeText(&p))
 	}
 	return append(out, w.heldEvidence())
 }

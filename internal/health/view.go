@@ -476,7 +476,7 @@ func (w *view) callEvidence() []string {
 		out = append(out, fmt.Sprintf("status unanswered for %s", short(w.age(w.f.Status.InFlightSince))))
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() {
-		out = append(out, "a fresh connection: "+probeText(p))
+		out = append(out, "a fresh connection: "+ProbeText(&p))
 	}
 	out = append(out, w.unexplainedThreads()...)
 	if w.lastAnswer.IsZero() {
@@ -505,19 +505,6 @@ func (w *view) startingEvidence() []string {
 		return []string{fmt.Sprintf("plegd started %s ago and is looking for the runtime's socket", short(w.age(w.f.Started)))}
 	}
 	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
-}
-
-func probeText(p Probe) string {
-	switch {
-	case p.Stage == StageSettings && p.Cause == CauseTimeout && p.Detail != "":
-		return p.Detail
-	case p.Stage == StageSettings && p.Cause == CauseTimeout:
-		return "connected, and no HTTP/2 SETTINGS came"
-	case p.Detail != "":
-		return fmt.Sprintf("%s failed: %s", p.Stage, p.Detail)
-	default:
-		return fmt.Sprintf("%s failed: %s", p.Stage, p.Cause)
-	}
 }
 
 // short prints a duration for a person: three figures at most.

@@ -216,7 +216,7 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	if h.opts.Recent != nil {
 		recent = h.opts.Recent(h.now())
 	}
-	h.page.Serve(w, r, page.Content{Snapshot: s, Incidents: h.src.Incidents(), Recent: recent})
+	h.page.Serve(w, r, view.Content{Snapshot: s, Incidents: h.src.Incidents(), Recent: recent})
 }
 
 // full answers 403 to requests that may see only the public summary.
@@ -277,7 +277,7 @@ func (h *handler) notFound(w http.ResponseWriter, r *http.Request) {
 // missing answers 404: a page to a browser, a line to a program.
 func (h *handler) missing(w http.ResponseWriter, r *http.Request, line string) {
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		h.page.ServeMissing(w, line)
+		h.page.ServeMissing(w, r, line)
 		return
 	}
 	writeText(w, http.StatusNotFound, line)

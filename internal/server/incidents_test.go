@@ -94,7 +94,7 @@ func TestIncidentAnswers(t *testing.T) {
 // TestIncidentPages: a page for people, JSON for programs.
 func TestIncidentPages(t *testing.T) {
 	for path, want := range map[string][2]string{
-		view.PathIncidentPages + "/" + viewtest.IncidentID: {"text/html; charset=utf-8", "<h1>PodInspectionStall</h1>"},
+		view.PathIncidentPages + "/" + viewtest.IncidentID: {"text/html; charset=utf-8", "<h1>ShimStuck</h1>"},
 		view.PathIncidents + "/" + viewtest.IncidentID:     {"application/json; charset=utf-8", `"id": "` + viewtest.IncidentID},
 	} {
 		w := answer(incidentHandler(true, nil), path)
@@ -127,7 +127,7 @@ func TestFetchIncidents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := json.Marshal(one); !bytes.Contains(b, []byte("nightly-report")) {
+	if b, _ := json.Marshal(one); !bytes.Contains(b, []byte("api-7d9f8b6c5")) {
 		t.Error("the control socket names no pod")
 	}
 	for _, id := range []string{"20261121T030245Z-000000", "../x", ""} {

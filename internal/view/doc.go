@@ -1,3 +1,4 @@
-// Package view puts what plegd knows into the words and numbers that people
-// read. Its subpackages text and page lay them out for a terminal and a browser.
+// Package view renders snapshots and incidents as documents: sections of lines in words.
+// Its subpackages text and page lay a document out for a terminal and a browser. It reads
+// plain values only and judges nothing.
 package view

@@ -1,94 +1,106 @@
 package view
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// historyBin is the time that one bin of the history holds, HistoryBins how
-	// many there are: ten minutes, twice as long as the longest hang that the
-	// kubelet overlooks.
+	// historyBin is the length of one bin of the history, HistoryBins their number:
+	// ten minutes, twice as long as the longest hang that the kubelet overlooks.
 	historyBin = 5 * time.Second
 	// HistoryBins is the number of bins.
 	HistoryBins = 120
 )
 
-// Recent is what the relists of a stretch of time took and what the verdict was:
-// what a plot is drawn from.
+// Recent holds the durations of relists and the verdicts of a period, for a plot.
 type Recent struct {
 	// From is when the first bin begins, Bin how long each lasts.
-	From time.Time     `json:"from"`
-	Bin  time.Duration `json:"bin_seconds"`
+	From time.Time
+	Bin  time.Duration
 	// Bins are in order, the last one is the present.
-	Bins []RelistBin `json:"bins"`
+	Bins []RelistBin
 }
 
-// RelistBin is what the relists that ended within a bin took, and the worst verdict
-// in it. A bin that nobody has seen is empty.
+// RelistBin is the relists that ended within a bin, and the worst verdict in it. A bin
+// that was not observed is empty.
 type RelistBin struct {
 	// Slowest is the longest of them, failed ones too.
-	Slowest time.Duration `json:"slowest_seconds"`
-	Relists int           `json:"relists"`
-	Failed  int           `json:"failed"`
-	State   health.State  `json:"state,omitzero"`
+	Slowest time.Duration `json:"slowest,omitempty"`
+	Relists int           `json:"relists,omitempty"`
+	Failed  int           `json:"failed,omitempty"`
+	State   health.State  `json:"state,omitempty"`
 }
 
-// History remembers the relists and verdicts of the last ten minutes. Relists are
-// written by the relist loop alone, verdicts by the judge alone; neither waits or
-// allocates. A reader may see a bin that is just being emptied as half full: that
-// is the oldest one.
+// History holds the relists and verdicts of the last ten minutes.
 type History struct {
 	// base is when bin 0 began; it has a monotonic part.
 	base time.Time
-	bins [HistoryBins]struct {
-		number          atomic.Int64 // which bin since base stands here, plus one
-		slowest         atomic.Int64 // nanoseconds
-		relists, failed atomic.Int64
-		// verdict is number*verdictRanks plus the rank of the worst verdict.
-		verdict atomic.Int64
-	}
+
+	mu   sync.Mutex
+	bins [HistoryBins]numbered
 }
 
-// verdictRanks is above every rank of a state.
-const verdictRanks = 8
+// numbered is a bin with its number since base.
+type numbered struct {
+	number int64
+	RelistBin
+}
 
-// NewHistory returns an empty history that begins at base.
-func NewHistory(base time.Time) *History { return &History{base: base} }
+// NewHistory returns an empty history. now is the present.
+func NewHistory(now time.Time) *History { return &History{base: now.Add(-HistoryBins * historyBin)} }
 
 func (h *History) number(t time.Time) int64 { return int64(max(0, t.Sub(h.base))/historyBin) + 1 }
 
+// update calls change with the bin of t.
+func (h *History) update(t time.Time, change func(*RelistBin)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.number(t)
+	b := &h.bins[n%HistoryBins]
+	if b.number != n {
+		*b = numbered{number: n}
+	}
+	change(&b.RelistBin)
+}
+
 // Add adds a relist that ended at now.
 func (h *History) Add(now time.Time, took time.Duration, ok bool) {
-	n := h.number(now)
-	b := &h.bins[n%HistoryBins]
-	if b.number.Load() != n {
-		b.slowest.Store(0)
-		b.relists.Store(0)
-		b.failed.Store(0)
-		b.number.Store(n)
-	}
-	if took.Nanoseconds() > b.slowest.Load() {
-		b.slowest.Store(took.Nanoseconds())
-	}
-	b.relists.Add(1)
-	if !ok {
-		b.failed.Add(1)
-	}
+	h.update(now, func(b *RelistBin) {
+		b.Slowest = max(b.Slowest, took)
+		b.Relists++
+		if !ok {
+			b.Failed++
+		}
+	})
 }
 
 // Judged adds the verdict of now.
 func (h *History) Judged(now time.Time, state health.State) {
-	n := h.number(now)
-	b := &h.bins[n%HistoryBins]
-	b.verdict.Store(max(b.verdict.Load(), n*verdictRanks+int64(state.Rank())))
+	h.update(now, func(b *RelistBin) {
+		if state.Rank() > b.State.Rank() {
+			b.State = state
+		}
+	})
 }
 
-// At returns the bins of the last ten minutes. One in which no relist ended has
-// none.
+// Restore adds the bins of an earlier process, the last one of which was written at
+// written.
+func (h *History) Restore(written time.Time, bins []RelistBin) {
+	for i, saved := range bins {
+		t := written.Add(-time.Duration(len(bins)-1-i) * historyBin)
+		if !t.Before(h.base) && saved != (RelistBin{}) {
+			h.update(t, func(b *RelistBin) { *b = saved })
+		}
+	}
+}
+
+// At returns the last ten minutes.
 func (h *History) At(now time.Time) Recent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	last := h.number(now)
 	first := last - HistoryBins + 1
 	r := Recent{
@@ -96,16 +108,8 @@ func (h *History) At(now time.Time) Recent {
 		Bins: make([]RelistBin, HistoryBins),
 	}
 	for i := range r.Bins {
-		n := first + int64(i)
-		if n < 1 {
-			continue
-		}
-		b, out := &h.bins[n%HistoryBins], &r.Bins[i]
-		if v := b.verdict.Load(); v/verdictRanks == n {
-			out.State = health.StateOfRank(int(v % verdictRanks))
-		}
-		if b.number.Load() == n {
-			out.Slowest, out.Relists, out.Failed = time.Duration(b.slowest.Load()), int(b.relists.Load()), int(b.failed.Load())
+		if n := first + int64(i); n > 0 && h.bins[n%HistoryBins].number == n {
+			r.Bins[i] = h.bins[n%HistoryBins].RelistBin
 		}
 	}
 	return r

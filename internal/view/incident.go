@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,281 +10,178 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
-// The parts of an incident in words, the same for the terminal, the page and
-// markdown.
+// wallTime is the format of a moment.
+const wallTime = "2006-01-02 15:04:05 MST"
 
-// Explaining returns the snapshot that explains an incident best: the last one with
-// its reason, rather one that names a culprit. It is nil where no moment is kept.
-func Explaining(one *incident.Incident) *health.Snapshot {
-	var best *health.Snapshot
-	score := func(s *health.Snapshot) (n int) {
-		if s.State != health.StateHealthy {
-			n++
+// Float prints a number of seconds as Seconds prints a duration.
+func Float(seconds float64) string { return Seconds(time.Duration(seconds * float64(time.Second))) }
+
+// Incidents returns a table of incidents. now is the present, up to which open ones have
+// lasted by the monotonic clock; zero where it is not known.
+func Incidents(list []incident.Summary, now time.Time) Section {
+	out := Section{ID: "incidents", Title: "Incidents", Kind: Table, Heads: []string{"ID", "Opened", "Lasted", "State", "Reason", "Outcome"}}
+	for i := range list {
+		s := &list[i]
+		reason, duration := Say(s.Reason), s.Duration
+		others := slices.DeleteFunc(slices.Clone(s.Reasons), func(r incident.ReasonTimes) bool { return r.ID == s.Reason })
+		if len(others) > 0 {
+			reason += fmt.Sprintf(" +%d", len(others))
 		}
-		if s.Reason == one.Reason {
-			n += 2
-			if s.Culprit != nil {
-				n++
-			}
+		if s.Closed == nil && !s.Began.IsZero() {
+			duration = max(duration, now.Sub(s.Began).Seconds())
 		}
-		return n
+		out.Rows = append(out.Rows, Row{
+			Cells: []string{Say(s.ID), s.Opened.UTC().Format(wallTime), Float(duration), Say(string(s.State)), reason, outcome(s)},
+			Link:  PathIncidentPages + "/" + s.ID, Mark: Say(string(s.State)),
+		})
 	}
+	return out
+}
+
+func outcome(s *incident.Summary) string {
+	out := Say(string(s.Outcome))
+	if !s.Stored {
+		out += ", not stored"
+	}
+	return out
+}
+
+// Incident returns one incident in full. now is the present snapshot, for an incident that
+// is open; nil where that is not known.
+func Incident(one *incident.Incident, now *health.Snapshot) *Document {
+	d := &Document{
+		State: health.State(Say(string(one.State))), Title: Say(one.Reason), Reason: known(one.Reason), Detail: outcome(&one.Summary),
+		Clock: Clock{Big: Float(one.Duration), Small: []string{lasted(one)}},
+	}
+	d.Meaning, _ = runbook(one.Runtime, one.Reason)
+	if one.Closed == nil && now != nil {
+		d.Node, d.Clock.Small = Say(now.Node), append(d.Clock.Small, "now: "+outlook(now))
+	}
+	d.Summary = terms(
+		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one)},
+		Row{Label: "Node", Text: notReadyFor(one)},
+		Row{Label: "Message", Text: Say(one.KubeletMessage)},
+	)
+	ended := Section{ID: "ending", Title: "What ended it", Kind: Items, Rows: ending(one), Column: 1}
+	best := explaining(one)
+	if best == nil {
+		d.Sections = filled(ended, reasonTimes(one))
+		return d
+	}
+	at := " at " + best.At.UTC().Format(time.TimeOnly)
+	links, state := chain(best), stateSection(best)
+	links.Title, state.Title, state.Column = links.Title+at, state.Title+at, 0
+	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
+	d.Sections = filled(
+		ended, Section{ID: "todo", Title: "What plegd advised", Kind: Items, Rows: items(best.Steps), Column: 1},
+		links, reasonTimes(one), timeline(one), state,
+	)
+	return d
+}
+
+// explaining returns the snapshot that explains an incident best: the last one with a
+// culprit, or else the last one with the incident's reason; nil if no moment is kept.
+func explaining(one *incident.Incident) (best *health.Snapshot) {
+	most := -1
 	for i := range one.Timeline {
-		if s := one.Timeline[i].Snapshot; s != nil && (best == nil || score(s) >= score(best)) {
-			best = s
+		s, score := one.Timeline[i].Snapshot, 0
+		switch {
+		case s == nil:
+			continue
+		case s.Culprit != nil:
+			score = 2
+		case s.Reason == one.Reason:
+			score = 1
+		}
+		if score >= most {
+			best, most = s, score
 		}
 	}
 	return best
 }
 
-// end returns when an incident ended, or when plegd last looked.
-func end(one *incident.Incident) time.Time { return one.At(one.Duration) }
+func lasted(one *incident.Incident) string {
+	opened := one.Opened.UTC().Format(wallTime)
+	if one.Closed == nil {
+		return "since " + opened
+	}
+	return "from " + opened + " to " + one.Closed.UTC().Format(time.TimeOnly) + ", for " + Float(one.Duration)
+}
 
-// classNotReady is the class of the time in which the node was NotReady by the model.
-const classNotReady = "NotReady"
-
-// spans returns the verdicts of an incident, and when the node was NotReady by the
-// model. While plegd starts nobody knows either.
-func spans(one *incident.Incident) (verdicts, ready []span) {
+// notReadyFor says for how long the node was NotReady by the model. While plegd starts that
+// is unknown.
+func notReadyFor(one *incident.Incident) string {
+	total, last := 0.0, (*health.Snapshot)(nil)
 	for i := range one.Timeline {
-		m := &one.Timeline[i]
-		if m.Snapshot == nil {
-			continue
+		m, to := &one.Timeline[i], one.Duration
+		if i+1 < len(one.Timeline) {
+			to = one.Timeline[i+1].Offset
 		}
-		at, class := one.At(m.Offset), ""
-		if !m.Snapshot.NodeReady && m.Snapshot.State != health.StateStarting {
-			class = classNotReady
-		}
-		verdicts = append(verdicts, span{at, string(m.Snapshot.State)})
-		ready = append(ready, span{at, class})
-	}
-	return verdicts, ready
-}
-
-// before returns the verdict that an incident began from, since when it stood.
-func before(one *incident.Incident) []span {
-	if len(one.Timeline) == 0 || one.Timeline[0].Snapshot == nil || one.Timeline[0].Snapshot.Previous == nil {
-		return nil
-	}
-	v := one.Timeline[0].Snapshot.Previous
-	return []span{{v.Since, string(v.State)}}
-}
-
-// Chained returns the snapshot whose chain of waiting explains an incident best: the one
-// that explains it, else the last one that names a culprit; nil where none does.
-func Chained(one *incident.Incident) *health.Snapshot {
-	if s := Explaining(one); s != nil && s.Culprit != nil {
-		return s
-	}
-	for _, m := range slices.Backward(one.Timeline) {
-		if m.Snapshot != nil && m.Snapshot.Culprit != nil {
-			return m.Snapshot
+		if last = m.Snapshot; last != nil && !last.NodeReady && last.State != health.StateStarting {
+			total += to - m.Offset
 		}
 	}
-	return nil
-}
-
-// NotReadyFor says for how long the node was NotReady by the model.
-func NotReadyFor(one *incident.Incident) string {
-	_, ready := spans(one)
-	var total time.Duration
-	for i, s := range ready {
-		to := end(one)
-		if i+1 < len(ready) {
-			to = ready[i+1].from
-		}
-		if s.class == classNotReady {
-			total += to.Sub(s.from)
-		}
-	}
-	var last *health.Snapshot
-	if n := len(one.Timeline); n > 0 {
-		last = one.Timeline[n-1].Snapshot
-	}
-	out := ""
+	pending := last != nil && !last.NodeReady && last.ReadyIn != nil
+	out := "NotReady for " + Float(total) + " by the model of the kubelet"
 	switch {
-	case total == 0 && (last == nil || last.NodeReady || last.ReadyIn == nil):
-		return "the node stayed Ready by the model of the kubelet"
+	case total <= 0 && !pending:
+		return "it stayed Ready by the model of the kubelet"
 	case one.Outcome == incident.Open:
-		out = ", so far"
-	case last != nil && !last.NodeReady && last.ReadyIn != nil:
-		out = "; Ready again with the status update after the end, " + Window(last.ReadyIn, last.ReadyInLatest)
-	}
-	return fmt.Sprintf("NotReady for %.1f minutes (%s)%s: predicted by plegd's model of the kubelet, not read from the API", total.Minutes(), Seconds(total), out)
-}
-
-// Forecast says what the kubelet's rules and the model made of a moment; empty
-// where they hold.
-func Forecast(s *health.Snapshot) string {
-	var parts []string
-	if s.RulesFailIn != nil && *s.RulesFailIn == 0 {
-		parts = append(parts, "the kubelet manages no pods")
-	}
-	switch {
-	case s.State == health.StateStarting:
-	case !s.NodeReady:
-		parts = append(parts, "NotReady by the model")
-	case s.NotReadyIn != nil:
-		parts = append(parts, "NotReady "+Window(s.NotReadyIn, s.NotReadyInLatest))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// Ending says how an incident ended, and what is different after it.
-func Ending(one *incident.Incident) []string {
-	switch one.Outcome {
-	case incident.Open:
-		return []string{"It has not ended."}
-	case incident.Interrupted:
-		return []string{"plegd stopped, or the node rebooted, while it was open. When it ended is unknown."}
-	}
-	if len(one.Ending) == 0 {
-		return []string{"The record does not show what ended it."}
-	}
-	out := make([]string, len(one.Ending))
-	for i, sentence := range one.Ending {
-		out[i] = Say(sentence)
+		out += " so far"
+	case pending:
+		out += "; Ready again with the status update after the end, " + window(last.ReadyIn, last.ReadyInLatest)
 	}
 	return out
 }
 
-// FollowUp are the commands that show more of an incident, each with what it shows.
-func FollowUp(one *incident.Incident) []string {
-	id, at := Say(one.ID), func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
-	units := "-u kubelet -u plegd"
-	if s := Explaining(one); s != nil && s.Facts.Evidence.Process != nil && s.Facts.Evidence.Process.Unit != "" {
-		units = "-u " + Say(s.Facts.Evidence.Process.Unit) + " " + units
+// ending says how an incident ended, and what is different after it.
+func ending(one *incident.Incident) []Row {
+	switch {
+	case one.Outcome == incident.Open:
+		return []Row{{Text: "It has not ended."}}
+	case one.Outcome == incident.Interrupted:
+		return []Row{{Text: "plegd stopped, or the node rebooted, while it was open. When it ended is unknown."}}
+	case len(one.Ending) == 0:
+		return []Row{{Text: "The record does not show what ended it."}}
 	}
-	return []string{
-		fmt.Sprintf("`journalctl %s --since \"%s\" --until \"%s\"`: the logs around it.", units, at(one.Opened.Add(-time.Minute)), at(end(one).Add(time.Minute))),
-		"`plegd reasons " + Say(one.Reason) + "`: what the reason means and what to do.",
-		"`plegd incidents " + id + " -o json > " + id + ".json`: the whole record; `plegd replay " + id + ".json` judges it again.",
-	}
+	return items(one.Ending)
 }
 
-// IncidentPlot draws the relists before and in an incident, with its verdicts and
-// the time in which the node was NotReady by the model beneath.
-func IncidentPlot(one *incident.Incident) *Plot {
-	// As much before it as it lasted, from a quarter of a minute to two minutes.
-	length := end(one).Sub(one.Opened)
-	from := one.Opened.Add(-min(max(length, 15*time.Second), 2*time.Minute))
-	bin := max(end(one).Add(length/20).Sub(from)/HistoryBins, 100*time.Millisecond)
-	r := Recent{From: from, Bin: bin, Bins: make([]RelistBin, HistoryBins)}
-	for _, done := range IncidentRelists(one) {
-		i := int(done.End.Sub(from) / bin)
-		if i < 0 || i >= len(r.Bins) || done.End.Before(from) {
-			continue
-		}
-		b := &r.Bins[i]
-		b.Relists++
-		b.Slowest = max(b.Slowest, done.End.Sub(done.Start))
-		if done.Err != nil {
-			b.Failed++
-		}
+// reasonTimes says when each reason was active.
+func reasonTimes(one *incident.Incident) Section {
+	out := Section{ID: "reasons", Title: "Reasons", Kind: Table, Column: 2, Heads: []string{"Reason", "Severity", "From", "To", "Active", "Primary"}}
+	for _, r := range one.Reasons {
+		out.Rows = append(out.Rows, Row{Cells: []string{
+			Say(r.ID), Say(string(r.Severity)), "+" + Float(r.First), "+" + Float(r.Last), Float(r.Active), Float(r.Primary),
+		}})
 	}
-	verdicts, ready := spans(one)
-	threshold := 3 * time.Minute
-	if s := Explaining(one); s != nil && s.Threshold > 0 {
-		threshold = s.Threshold
-	}
-	over := span{from: end(one)}
-	rows := []row{{"Verdict", slices.Concat(before(one), verdicts, []span{over})}}
-	if slices.ContainsFunc(ready, func(s span) bool { return s.class != "" }) {
-		rows = append(rows, row{"Predicted", append(ready, over)})
-	}
-	p := draw(r, 0, threshold, rows...)
-	p.Summary = "Before it: " + RelistsBefore(one.Relists) + "."
-	return p
+	return out
 }
 
-// IncidentRelist is a relist that an incident holds.
-type IncidentRelist struct {
-	health.RelistResult
-	// Open is true for one that was under way at End: what became of it is not known.
-	Open bool
-}
-
-// IncidentRelists returns the relists that an incident holds, those before it and
-// those of its moments, in order.
-func IncidentRelists(one *incident.Incident) []IncidentRelist {
-	var out []IncidentRelist
-	add := func(r IncidentRelist) {
-		i := slices.IndexFunc(out, func(known IncidentRelist) bool { return known.Start.Sub(r.Start).Abs() < 50*time.Millisecond })
-		switch {
-		case i < 0:
-			out = append(out, r)
-		case r.End.After(out[i].End):
-			out[i] = r
-		}
-	}
-	for _, r := range one.Relists {
-		add(IncidentRelist{RelistResult: r})
+// timeline is the moments of an incident.
+func timeline(one *incident.Incident) Section {
+	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}
+	if one.TimelineDropped > 0 {
+		out.Note = Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
 	}
 	for i := range one.Timeline {
-		s := one.Timeline[i].Snapshot
+		m := &one.Timeline[i]
+		s := m.Snapshot
 		if s == nil {
 			continue
 		}
-		if s.Facts.Relist.Last != nil {
-			add(IncidentRelist{RelistResult: *s.Facts.Relist.Last})
+		primary, others := splitReasons(&s.Verdict)
+		row := Row{Label: "+" + Float(m.Offset), Mark: Say(string(s.State)), Text: Say(string(s.State))}
+		if primary != nil {
+			row.Text, row.Sub = row.Text+": "+Say(s.Reason), said(primary.Evidence)
 		}
-		if f := s.Facts.Relist.InFlight; f != nil {
-			add(IncidentRelist{RelistResult: health.RelistResult{Start: f.Start, End: s.At}, Open: true})
+		if s.State != health.StateHealthy {
+			row.Text += "; " + outlook(s)
 		}
-	}
-	slices.SortStableFunc(out, func(a, b IncidentRelist) int { return a.Start.Compare(b.Start) })
-	return out
-}
-
-// RelistsBefore says how the relists before an incident went.
-func RelistsBefore(list []health.RelistResult) string {
-	if len(list) == 0 {
-		return "no relist had ended"
-	}
-	var took []time.Duration
-	failed := 0
-	for _, r := range list {
-		took = append(took, r.End.Sub(r.Start))
-		if r.Err != nil {
-			failed++
+		for _, a := range others {
+			row.Sub = append(row.Sub, strings.Join(append([]string{"also " + Say(a.ID)}, said(a.Evidence)...), "; "))
 		}
-	}
-	slices.Sort(took)
-	return fmt.Sprintf("%s, %d failed, median %s, slowest %s", Count(len(list), "relist", "relists"), failed,
-		Seconds(took[len(took)/2]), Seconds(took[len(took)-1]))
-}
-
-// MomentFacts are the facts that a person needs besides the evidence: the runtime's
-// threads, and the pods where they have names.
-func MomentFacts(s *health.Snapshot) (out []string) {
-	f := &s.Facts
-	if p := f.Evidence.Process; p != nil {
-		var states []string
-		for _, state := range slices.Sorted(maps.Keys(p.Threads)) {
-			if p.Threads[state] > 0 {
-				states = append(states, fmt.Sprintf("%s %d", state, p.Threads[state]))
-			}
-		}
-		line := fmt.Sprintf("process %d (%s), threads %s, %d of %d descriptors", p.PID, p.Comm, strings.Join(states, " "), p.OpenFDs, p.MaxFDs)
-		if !p.Alive {
-			line = fmt.Sprintf("process %d (%s) is gone", p.PID, p.Comm)
-		}
-		if len(p.WaitChannels) > 0 {
-			line += ", waiting in " + strings.Join(p.WaitChannels, ", ")
-		}
-		out = append(out, line)
-	}
-	add := func(what string, p *health.PodInspection) {
-		if p.Name != "" {
-			out = append(out, fmt.Sprintf("%s: %s in %s for %s", what, PodName(p), Say(p.Operation), PodTook(s, p)))
-		}
-	}
-	stuck := StuckPods(s)
-	for i := range stuck {
-		add("stuck", &stuck[i])
-	}
-	if len(f.Relist.Slowest) > 0 {
-		add("slowest", &f.Relist.Slowest[0])
+		out.Rows = append(out.Rows, row)
 	}
 	return out
 }

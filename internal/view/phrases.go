@@ -10,28 +10,25 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// The phrases are the parts of a snapshot in words, the same for the terminal and
-// the page. Every text from outside in them has gone through Say.
+// A phrase is one part of a snapshot in words. Every text from outside in it has gone
+// through Say.
 
-// Age says how long ago t was.
-func Age(s *health.Snapshot, t time.Time) string {
+// age says how long ago t was.
+func age(s *health.Snapshot, t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
 	return Seconds(s.Age(t)) + " ago"
 }
 
-// For says for how long something has been so.
-func For(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age(t)) }
+// since says for how long something has been so.
+func since(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age(t)) }
 
-// stateUnknown is the verdict of a plegd that cannot see the runtime.
-const stateUnknown health.State = "unknown"
-
-// Outlook is the prediction: whether the kubelet manages pods, and what the API
+// outlook is the prediction: whether the kubelet manages pods, and what the API
 // shows for how long.
-func Outlook(s *health.Snapshot) string {
+func outlook(s *health.Snapshot) string {
 	switch {
-	case s.State == stateUnknown:
+	case s.State == health.StateUnknown:
 		return "none: plegd cannot see the runtime, others may"
 	case s.State == health.StateStarting && !s.NodeReady:
 		return "none yet: no relist has succeeded"
@@ -62,31 +59,70 @@ func managing(s *health.Snapshot) string {
 func apiShows(s *health.Snapshot) string {
 	switch {
 	case s.NodeReady && s.ReadyIn != nil:
-		return "the API may show NotReady until the next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
+		return "the API may show NotReady until the next status update, " + window(s.ReadyIn, s.ReadyInLatest)
 	case s.NodeReady && s.NotReadyIn == nil:
 		return "the API shows Ready"
 	case s.NodeReady:
-		return "the API still shows Ready for " + strings.TrimPrefix(Window(s.NotReadyIn, s.NotReadyInLatest), "in ")
+		return "the API still shows Ready for " + strings.TrimPrefix(window(s.NotReadyIn, s.NotReadyInLatest), "in ")
 	case s.ReadyIn != nil:
-		return "the API shows NotReady until the next status update, " + Window(s.ReadyIn, s.ReadyInLatest)
+		return "the API shows NotReady until the next status update, " + window(s.ReadyIn, s.ReadyInLatest)
 	default:
 		return "the API shows NotReady"
 	}
 }
 
-// Settings says which of the kubelet's settings are in force and where they come
+// window says when something happens: in 76s to 86s, within 8s.
+func window(earliest, latest *time.Duration) string {
+	switch {
+	case latest == nil || Left(*earliest) == Left(*latest):
+		return "in " + Left(*earliest)
+	case *earliest <= 0:
+		return "within " + Left(*latest)
+	default:
+		return "in " + Left(*earliest) + " to " + Left(*latest)
+	}
+}
+
+// kubelet describes the node's kubelet itself.
+func kubelet(s *health.Snapshot) string {
+	p, k := s.Facts.Evidence.KubeletProcess, s.Facts.Evidence.Kubelet
+	var parts []string
+	switch {
+	case p != nil:
+		parts = append(parts, fmt.Sprintf("pid %d", p.PID))
+	case k == nil || !k.Seen:
+		parts = append(parts, "none is seen on this node")
+	}
+	if !s.Started.IsZero() {
+		parts = append(parts, "started "+age(s, s.Started))
+	}
+	switch {
+	case k == nil:
+	case k.OK:
+		parts = append(parts, "its healthz answers ok")
+	case !k.FailedSince.IsZero():
+		parts = append(parts, "its healthz fails "+since(s, k.FailedSince))
+	default:
+		parts = append(parts, "its healthz fails")
+	}
+	if k != nil && k.Detail != "" {
+		parts[len(parts)-1] += ": " + Shorten(Say(k.Detail), 160)
+	}
+	if k != nil && !k.LastSeen.IsZero() {
+		parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// settings says which of the kubelet's settings are effective and where they come
 // from; empty where only plegd's defaults are known.
-func Settings(s *health.Snapshot) string {
+func settings(s *health.Snapshot) string {
 	c, k := &s.Facts.Config, s.Facts.Evidence.KubeletProcess
 	if len(c.From) == 0 {
 		return ""
 	}
-	part := func(what, setting string) string { return what + " (" + Say(c.From[setting]) + ")" }
-	out := part("status update every "+Seconds(c.NodeStatusPeriod), health.SettingNodeStatusPeriod) + ", " +
-		part("requests of "+Seconds(c.RPCTimeout)+" at most", health.SettingRequestTimeout)
-	if !s.Started.IsZero() {
-		out += ", kubelet started " + Age(s, s.Started)
-	}
+	out := fmt.Sprintf("status update every %s (%s), requests of %s at most (%s)",
+		Seconds(c.NodeStatusPeriod), Say(c.From[health.SettingNodeStatusPeriod]), Seconds(c.RPCTimeout), Say(c.From[health.SettingRequestTimeout]))
 	if k == nil {
 		return out
 	}
@@ -99,60 +135,8 @@ func Settings(s *health.Snapshot) string {
 	return out
 }
 
-// TimeLeft says until when the kubelet manages pods and when the node turns
-// NotReady; empty while nothing points that way.
-func TimeLeft(s *health.Snapshot) string {
-	var parts []string
-	for _, part := range []string{Rules(s), notReady(s)} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
-// Rules says since when, or how long until, the kubelet's rules fail.
-func Rules(s *health.Snapshot) string {
-	switch {
-	case s.RulesFailIn == nil:
-		return ""
-	case *s.RulesFailIn > 0:
-		return Left(*s.RulesFailIn) + " until the kubelet stops managing pods"
-	case s.Since.IsZero() || s.State != health.StateUnhealthy:
-		return "by its rules the kubelet manages no pods"
-	case s.SyncLoopAllowed:
-		return "by the kubelet's rules the pod network is down " + For(s, s.Since)
-	default:
-		return "the kubelet stopped managing pods " + Age(s, s.Since)
-	}
-}
-
-// notReady says when the node turns NotReady.
-func notReady(s *health.Snapshot) string {
-	switch {
-	case s.NotReadyIn == nil:
-		return ""
-	case !s.NodeReady && *s.NotReadyIn <= 0:
-		return "by the model the node is NotReady now"
-	default:
-		return "the node turns NotReady " + Window(s.NotReadyIn, s.NotReadyInLatest) + ", if nothing changes"
-	}
-}
-
-// Window says when something happens: in 76 to 86s, within 8s.
-func Window(earliest, latest *time.Duration) string {
-	switch {
-	case latest == nil || Left(*earliest) == Left(*latest):
-		return "in " + Left(*earliest)
-	case *earliest <= 0:
-		return "within " + Left(*latest)
-	default:
-		return "in " + Left(*earliest) + " to " + Left(*latest)
-	}
-}
-
-// LastSeen says when the last successful relist started.
-func LastSeen(s *health.Snapshot) string {
+// lastSeen says when the last successful relist started.
+func lastSeen(s *health.Snapshot) string {
 	threshold := "threshold " + Seconds(s.Threshold)
 	if s.LastSeen.IsZero() {
 		return "never; " + threshold
@@ -164,8 +148,8 @@ func LastSeen(s *health.Snapshot) string {
 	return out
 }
 
-// InFlight says what the relist under way is doing; empty between two.
-func InFlight(s *health.Snapshot) string {
+// inFlight says what the relist under way is doing; empty between two.
+func inFlight(s *health.Snapshot) string {
 	f := s.Facts.Relist.InFlight
 	if f == nil {
 		return ""
@@ -182,8 +166,8 @@ func InFlight(s *health.Snapshot) string {
 	return out
 }
 
-// LastRelist says how the last relist went.
-func LastRelist(s *health.Snapshot) string {
+// lastRelist says how the last relist went.
+func lastRelist(s *health.Snapshot) string {
 	l := s.Facts.Relist.Last
 	if l == nil {
 		return "none has ended yet"
@@ -205,15 +189,11 @@ func LastRelist(s *health.Snapshot) string {
 		if l.Failed > 0 {
 			out += fmt.Sprintf(" (%d failed)", l.Failed)
 		}
-		out += "; at the kubelet's pace " + Seconds(l.Serial)
 	}
 	return out
 }
 
-// Error says why a call failed.
-func Error(e *health.CallError) string { return Say(e.Operation) + ": " + errorCause(e) }
-
-// errorCause says why, without which call it was.
+// errorCause says why a call failed.
 func errorCause(e *health.CallError) string {
 	out := Say(e.Code)
 	if e.Bytes > 0 && e.Limit > 0 {
@@ -225,12 +205,12 @@ func errorCause(e *health.CallError) string {
 	return out
 }
 
-// StatusCheck says what came of the kubelet's runtime status check.
-func StatusCheck(s *health.Snapshot) string {
+// statusCheck says how the runtime's Status calls went.
+func statusCheck(s *health.Snapshot) string {
 	c := &s.Facts.Status
-	parts := []string{"last good " + Age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady)}
+	parts := []string{"last good " + age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady)}
 	if !c.InFlightSince.IsZero() {
-		parts = append(parts, "a call is under way "+For(s, c.InFlightSince))
+		parts = append(parts, "a call is under way "+since(s, c.InFlightSince))
 	}
 	if c.LastErr != nil {
 		parts = append(parts, "the last call failed: "+Say(c.LastErr.Code))
@@ -252,53 +232,31 @@ func condition(name string, c *health.Condition) string {
 	return out
 }
 
-// Probe says how the last fresh dial went.
-func Probe(s *health.Snapshot) string {
+// probe says how the last fresh dial went.
+func probe(s *health.Snapshot) string {
 	if s.Facts.Probe.At.IsZero() {
 		return "none yet"
 	}
-	return dial(s, &s.Facts.Probe, "version")
+	return dial(s, &s.Facts.Probe)
 }
 
-// dial says how a fresh dial went; rpc is what was called at its end.
-func dial(s *health.Snapshot, p *health.Probe, rpc string) string {
-	var stages []string
-	for _, stage := range []struct {
-		name string
-		took time.Duration
-	}{{"connect", p.Connect}, {"settings", p.Settings}, {rpc, p.RPC}} {
-		if stage.took > 0 {
-			stages = append(stages, stage.name+" "+Seconds(stage.took))
-		}
-	}
-	out := "answered"
+func dial(s *health.Snapshot, p *health.Probe) string {
+	out := "answered " + age(s, p.At) + " within " + Seconds(p.Connect+p.Settings+p.RPC)
 	if !p.OK {
-		out = "failed at " + Say(string(p.Stage)) + ": " + Say(string(p.Cause))
-		if p.Detail != "" {
-			out += " (" + Say(p.Detail) + ")"
-		}
+		out = "failed " + age(s, p.At) + ": " + Say(health.ProbeText(p))
 		if p.Failures > 1 {
-			out += fmt.Sprintf(", %d in a row", p.Failures)
+			out += fmt.Sprintf(" (%d in a row)", p.Failures)
 		}
-	}
-	out += ", " + Age(s, p.At)
-	if len(stages) > 0 {
-		out += "; " + strings.Join(stages, ", ")
 	}
 	return out
 }
 
-// Runtime says which runtime answers, and where.
-func Runtime(s *health.Snapshot) string {
-	var out string
-	if r := &s.Facts.Runtime; r.Name != "" || r.Version != "" {
-		out = strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
-		if r.CRIVersion != "" {
-			out += " (CRI " + Say(r.CRIVersion) + ")"
-		}
+// runtime says which runtime answers, and where.
+func runtime(s *health.Snapshot) string {
+	out, e := runtimeName(s.Facts.Runtime), &s.Facts.Endpoint
+	if out != "" {
 		out += " at "
 	}
-	e := &s.Facts.Endpoint
 	if e.Path == "" {
 		out += "no socket found"
 		if len(e.Searched) > 0 {
@@ -313,8 +271,109 @@ func Runtime(s *health.Snapshot) string {
 	return out
 }
 
-// Pods says what runs on the node.
-func Pods(s *health.Snapshot) string {
+func runtimeName(r health.Runtime) string {
+	return strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
+}
+
+// process describes the process behind the socket, and its accept queue; empty
+// while neither is known.
+func process(s *health.Snapshot) string {
+	e := &s.Facts.Evidence
+	parts := server(s, e.Process, e.Queue, e.Cgroup != nil && e.Cgroup.Frozen)
+	if c := e.Cgroup; c != nil && c.Throttled >= 0.01 {
+		parts = append(parts, fmt.Sprintf("throttled for %.2fs a second", c.Throttled))
+	}
+	if p := e.Process; p != nil && p.RestartsTotal > 0 {
+		parts = append(parts, Count(p.RestartsTotal, "restart seen", "restarts seen"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// server describes a process that serves a socket.
+func server(s *health.Snapshot, p *health.Process, q *health.Queue, frozen bool) (parts []string) {
+	switch {
+	case p == nil:
+	case !p.Alive:
+		parts = append(parts, fmt.Sprintf("pid %d %s is gone", p.PID, Say(p.Comm)))
+	default:
+		who := fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
+		if !p.Start.IsZero() {
+			who += ", up " + Seconds(s.Age(p.Start))
+		}
+		parts = append(parts, who)
+		if text := health.ProcessText(p); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	switch {
+	case q == nil:
+	case q.Listening:
+		parts = append(parts, fmt.Sprintf("queue %d of %d", q.Length, q.Limit))
+	default:
+		parts = append(parts, "nobody listens")
+	}
+	if frozen {
+		parts = append(parts, "its cgroup is frozen")
+	}
+	return parts
+}
+
+// docker describes dockerd and its containerd; empty behind every other runtime than
+// cri-dockerd.
+func docker(s *health.Snapshot) string {
+	d := s.Facts.Evidence.Docker
+	if d == nil || d.At.IsZero() {
+		return ""
+	}
+	parts := []string{dial(s, &d.Probe)}
+	for _, p := range []*health.DockerProcess{d.Daemon, d.Containerd} {
+		if p != nil {
+			parts = append(parts, server(s, p.Process, p.Queue, p.Frozen)...)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// node describes the node as a whole; empty while it is not sampled.
+func node(s *health.Snapshot) string {
+	n := s.Facts.Evidence.Node
+	if n == nil {
+		return ""
+	}
+	pressure := ""
+	for _, p := range []struct {
+		name  string
+		share float64
+	}{{"cpu", n.CPUSome}, {"io", n.IOSome}, {"memory", n.MemorySome}} {
+		if p.share >= 0 {
+			pressure += fmt.Sprintf(" %s %.0f%%", p.name, p.share)
+		}
+	}
+	out := fmt.Sprintf("%d files open, %d threads of %d", n.Files, n.Threads, n.ThreadsMax)
+	if pressure != "" {
+		out = "pressure" + pressure + "; " + out
+	}
+	return out
+}
+
+// missing names the sources of evidence that do not answer, and why.
+func missing(s *health.Snapshot) string {
+	var parts []string
+	sources := s.Facts.Evidence.Sources
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		if src := sources[name]; !src.Up {
+			why := Shorten(Say(src.Err), 160)
+			if src.Kept {
+				why += "; its last sample still counts"
+			}
+			parts = append(parts, Say(name)+": "+why)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// podCounts says what runs on the node.
+func podCounts(s *health.Snapshot) string {
 	p := s.Facts.Pods
 	if p == nil {
 		return "not counted yet"
@@ -332,79 +391,21 @@ func Pods(s *health.Snapshot) string {
 	return out
 }
 
-// PodName names a pod.
-func PodName(p *health.PodInspection) string { return Say(p.Namespace + "/" + p.Name) }
-
-// PodTook returns how long the inspection of a pod took, or has been under way.
-func PodTook(s *health.Snapshot, p *health.PodInspection) string {
-	if p.Duration == 0 {
-		return Seconds(s.Age(p.Start))
-	}
-	return Seconds(p.Duration)
-}
-
-// stuckAfter is how long an inspection is under way before it counts as stuck: by
-// then it holds up the next relist.
-const stuckAfter = time.Second
-
-// StuckPods returns the inspections that are stuck.
-func StuckPods(s *health.Snapshot) []health.PodInspection {
-	return slices.DeleteFunc(slices.Clone(s.Facts.Relist.Inspecting), func(p health.PodInspection) bool { return s.Age(p.Start) < stuckAfter })
-}
-
-// SplitReasons returns the primary reason, nil when there is none, and the
-// others.
-func SplitReasons(v *health.Verdict) (primary *health.Active, others []health.Active) {
-	for i := range v.Active {
-		if v.Active[i].ID == v.Reason && primary == nil {
-			primary = &v.Active[i]
-			continue
-		}
-		others = append(others, v.Active[i])
-	}
-	return primary, others
-}
-
-// HasReason reports whether id is among the reasons.
-func HasReason(reasons []health.Active, id string) bool {
-	return slices.ContainsFunc(reasons, func(a health.Active) bool { return a.ID == id })
-}
-
-// Events says what state the event stream is in; "" where plegd listens to none.
-func Events(s *health.Snapshot) string {
+// events says what state the event stream is in; "" where plegd listens to none.
+func events(s *health.Snapshot) string {
 	e := s.Facts.Events
 	if e == nil || e.Phase == "" {
 		return ""
 	}
-	out := Say(e.Mode) + ": "
-	switch e.Phase {
-	case "streaming":
-		out += "the stream holds"
-	case "broken":
-		out += fmt.Sprintf("the stream has failed %s", Count(e.Failures, "time", "times"))
-		if e.FellBack {
-			out += ", relying on relists alone"
-		}
-	case "refused":
-		out += "left alone"
-	case "unsupported", "ends_at_once":
-		out += "the runtime sends none"
-	default:
-		out += "waiting for the stream"
+	out := Say(e.Mode) + ": " + Say(strings.ReplaceAll(string(e.Phase), "_", " "))
+	if e.FellBack {
+		out += ", relying on relists alone"
 	}
 	if e.Detail != "" {
 		out += " (" + Say(e.Detail) + ")"
 	}
-	var received uint64
-	for _, n := range e.Received {
-		received += n
-	}
-	if received == 0 {
-		return out
-	}
-	out += fmt.Sprintf("; %d received", received)
 	if !e.LastEvent.IsZero() {
-		out += ", the last " + Age(s, e.LastEvent)
+		out += "; the last event came " + age(s, e.LastEvent)
 	}
 	return out
 }

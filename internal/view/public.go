@@ -72,7 +72,7 @@ func NewPublic(s *health.Snapshot) *Public {
 	for _, step := range r.Steps {
 		p.Steps = append(p.Steps, health.Generic(step))
 	}
-	if a, _ := SplitReasons(&s.Verdict); a != nil {
+	if a, _ := splitReasons(&s.Verdict); a != nil {
 		p.Severity, p.ReasonSince = a.Severity, a.Since
 	}
 	return p
@@ -81,9 +81,9 @@ func NewPublic(s *health.Snapshot) *Public {
 // Snapshot returns a snapshot that holds what the summary does.
 func (p *Public) Snapshot() *health.Snapshot {
 	s := &health.Snapshot{SchemaVersion: p.SchemaVersion, PlegdVersion: p.PlegdVersion, At: p.At, Verdict: health.Verdict{
-		State: p.State, Since: p.Since, Reason: p.Reason, Symptom: p.Symptom, Active: []health.Active{},
+		State: p.State, Since: p.Since, Reason: p.Reason, Symptom: p.Symptom, Active: []health.Active{}, Next: p.Next, Steps: p.Steps,
 		LastSeenAge: p.LastSeenAge, Threshold: p.Threshold, NotReadyIn: p.NotReadyIn, NotReadyInLatest: p.NotReadyInLatest,
-		Predicted: health.Predicted{NodeReady: p.NodeReady, RulesFailIn: p.RulesFailIn}, Next: p.Next, Steps: p.Steps,
+		Predicted: health.Predicted{NodeReady: p.NodeReady, RulesFailIn: p.RulesFailIn},
 	}}
 	for _, r := range p.Reasons {
 		s.Active = append(s.Active, health.Active{ID: r.ID, Severity: r.Severity, Since: r.Since})
@@ -91,11 +91,33 @@ func (p *Public) Snapshot() *health.Snapshot {
 	return s
 }
 
-// Line is the verdict in one line: state, reason or -, and the time left.
+// Document returns the summary in words.
+func (p *Public) Document() *Document {
+	s := p.Snapshot()
+	primary, others := splitReasons(&s.Verdict)
+	d := head(s, primary)
+	d.Meaning, d.Clock = p.Meaning, newClock(s)
+	d.Summary = terms(
+		Row{Label: "Culprit", Text: Say(string(p.CulpritKind))},
+		Row{Label: "Seen as", Text: Say(p.Symptom)},
+		Row{Label: "Predicted", Text: outlook(s)},
+		Row{Label: "Next", Text: p.Next},
+		Row{Label: "Note", Text: "this is the public summary; `plegd status` on the node, its loopback, and clients that authenticate (--web.config.file) see the rest"},
+	)
+	also := Section{ID: "others", Title: "Also active", Kind: Items, Column: 2}
+	for _, r := range others {
+		also.Rows = append(also.Rows, Row{Label: Say(r.ID), Text: severity(s, &r)})
+	}
+	d.Sections = filled(Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(p.Steps), Column: 1}, also)
+	return d
+}
+
+// Line returns the verdict in one line: state, reason or -, and the prediction while
+// something points to NotReady.
 func Line(s *health.Snapshot) string {
 	out := Say(string(s.State)) + " " + cmp.Or(Say(s.Reason), "-")
-	if left := TimeLeft(s); left != "" {
-		out += "; " + left
+	if s.RulesFailIn != nil || s.NotReadyIn != nil {
+		out += "; " + outlook(s)
 	}
 	return out
 }
@@ -126,4 +148,14 @@ func reason(id string) *health.Reason {
 		}
 	}
 	return nil
+}
+
+// runbook returns the meaning of a reason, and whether a restart of the runtime helps, on
+// this runtime; nothing for an unknown reason.
+func runbook(on health.Runtime, id string) (meaning, restart string) {
+	if r := reason(id); r != nil {
+		here := r.ForRuntime(on)
+		return here.Meaning, "Does restarting the runtime help? " + here.RestartAnswer()
+	}
+	return "", ""
 }

@@ -2,14 +2,11 @@ package page
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
-	"embed"
+	_ "embed"
 	"encoding/base64"
-	"fmt"
 	"html/template"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,8 +16,8 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-//go:embed *.html
-var templates embed.FS
+//go:embed page.html
+var pageHTML string
 
 //go:embed page.css
 var pageCSS string
@@ -28,41 +25,32 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
+// docs is where the pages of the reasons are.
+const docs = "https://github.com/plegd/plegd/blob/main/docs/reasons/"
+
 // pageRefresh is how often, in seconds, the page loads itself again in a browser
 // that runs no scripts.
 const pageRefresh = 5
 
-// Page serves the status page, which is the status document for a person, and a page
-// for each incident. Each is one file with nothing from elsewhere, because who looks
-// at it may have come through three port forwards. Its script only fetches the page
-// again.
+// Page serves the status, an incident, the public summary or an error as one file without
+// references, because it may be read through several port forwards. Its script only fetches
+// the page again and copies commands.
 type Page struct {
-	// tmpl is made when it is first needed: most nodes are never looked at.
+	// tmpl is parsed on first use: most nodes are never looked at.
 	tmpl func() *template.Template
 	// Csp allows the page's own style sheet and script, by their hashes, and what
-	// the script fetches, and nothing else.
+	// the script fetches.
 	Csp string
-	css template.CSS
-	js  template.JS
 }
 
-// New returns the pages.
+// New returns the page.
 func New() *Page {
 	return &Page{
 		tmpl: sync.OnceValue(func() *template.Template {
-			return template.Must(template.New("page").Funcs(pageFuncs()).ParseFS(templates, "*.html"))
+			return template.Must(template.New("page").Funcs(template.FuncMap{"parts": parts, "groups": groups}).Parse(pageHTML))
 		}),
-		Csp: strings.Join([]string{
-			"default-src 'none'",
-			"style-src " + hashSource(pageCSS),
-			"script-src " + hashSource(pageJS),
-			"connect-src 'self'",
-			"base-uri 'none'",
-			"form-action 'none'",
-			"frame-ancestors 'none'",
-		}, "; "),
-		css: template.CSS(pageCSS),
-		js:  template.JS(pageJS),
+		Csp: "default-src 'none'; style-src " + hashSource(pageCSS) + "; script-src " + hashSource(pageJS) +
+			"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	}
 }
 
@@ -72,153 +60,74 @@ func hashSource(content string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
-// frame is what stands around every page.
-type frame struct {
-	CSS template.CSS
-	JS  template.JS
-	// Refresh is in seconds, 0 for a page that does not load itself again; Paused is
-	// true where that was asked for.
-	Refresh       int
-	Paused        bool
-	Title         string
-	Node, Version string
-	At            time.Time
-	Links         []pageLink
+// data is what the template gets.
+type data struct {
+	*view.Document
+	CSS  template.CSS
+	JS   template.JS
+	Docs string
+	// Refresh is in seconds, 0 for a page that does not load itself again. Paused is
+	// true for one that ?refresh=0 keeps from it.
+	Refresh int
+	Paused  bool
+	Version string
+	At      time.Time
+	// Home is true for the page of the node now.
+	Home  bool
+	Links [][2]string
 }
 
-// frame returns the frame of an answer. ?refresh=0 pauses updates.
-func (p *Page) frame(r *http.Request, s *health.Snapshot) frame {
-	f := frame{CSS: p.css, JS: p.js, Refresh: pageRefresh, Node: s.Node, Version: s.PlegdVersion, At: s.At, Links: pageLinks()}
-	if r.URL.Query().Get("refresh") == "0" {
-		f.Refresh, f.Paused = 0, true
-	}
-	return f
-}
-
-// pageData is what the template of the status page sees.
-type pageData struct {
-	frame
-	*health.Verdict
-	// Doc is the whole snapshot.
-	Doc *health.Snapshot
-
-	// Headline stands where there is no reason to name.
-	Headline string
-	Clock    pageClock
-	// Meaning and Restart are the primary reason's, from the table; StepParts are
-	// its steps in words and commands.
-	Meaning   string
-	StepParts [][]stepPart
-	NextParts []stepPart
-	Restart   string
-	Plot      *view.Plot
-
-	Primary *health.Active
-	Others  []health.Active
-	// Evidence is the primary reason's, without what the chain shows.
-	Evidence      []string
-	OperationRows []view.OperationRow
-	PodTables     []podTable
-	IncidentRows  []incidentRow
-}
-
-// podTable is one list of pods.
-type podTable struct {
-	ID, Title, Took string
-	Rows            []health.PodInspection
-}
-
-// pageLink is one of the other things that plegd serves.
-type pageLink struct{ Path, What string }
-
-func pageLinks() []pageLink {
-	return []pageLink{
-		{view.PathMetrics, "metrics for Prometheus"},
-		{view.PathStatus, "this page as JSON"},
-		{view.PathIncidents, "incidents as JSON"},
-		{view.PathHealthz, "the node's health: 503 when the kubelet would report NotReady"},
-		{view.PathHealthy, "plegd itself: alive"},
-		{view.PathReady, "plegd itself: first relist attempted"},
-	}
-}
-
-// Content is what a page shows.
-type Content struct {
-	Snapshot *health.Snapshot
-	// Incidents are listed, newest first.
-	Incidents []incident.Summary
-	// Recent are the last minutes; without bins there is no plot.
-	Recent view.Recent
-}
-
-func newPageData(c Content, f frame) *pageData {
-	s := c.Snapshot
-	data := &pageData{frame: f, Verdict: &s.Verdict, Doc: s, OperationRows: view.OperationRows(s)}
-	data.Title = s.Reason
-	data.IncidentRows = incidentRows(c.Incidents, s.At)
-	data.Primary, data.Others = view.SplitReasons(&s.Verdict)
-	data.Headline, data.Clock, data.Plot = headline(s), newPageClock(s), view.NewPlot(s, c.Recent, c.Incidents)
-	if data.Primary != nil {
-		data.Meaning, data.Restart = view.Runbook(s.Facts.Runtime, data.Primary.ID)
-		data.NextParts = stepParts(view.Say(s.Next))
-		data.StepParts, data.Evidence = stepsParts(s.Steps), view.BesideChain(s, data.Primary.Evidence)
-	}
-	for _, t := range []podTable{
-		{"stuck", "Stuck pods", "Under way", view.StuckPods(s)},
-		{"failing", "Failing pods", "Took", s.Facts.Relist.Failing},
-		{"slowest", "Slowest pods", "Took", s.Facts.Relist.Slowest},
-	} {
-		if len(t.Rows) > 0 {
-			data.PodTables = append(data.PodTables, t)
-		}
-	}
-	return data
+// links are the other things that plegd serves.
+var links = [][2]string{
+	{view.PathMetrics, "metrics for Prometheus"},
+	{view.PathStatus, "this page as JSON"},
+	{view.PathIncidents, "incidents as JSON"},
+	{view.PathHealthz, "the node's health: 503 when the kubelet would report NotReady"},
+	{view.PathHealthy, "plegd itself: alive"},
+	{view.PathReady, "plegd itself: first relist attempted"},
 }
 
 // Serve writes the status page.
-func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c Content) {
-	p.write(w, http.StatusOK, "page.html", newPageData(c, p.frame(r, c.Snapshot)))
-}
-
-// publicData is what the template of the public summary sees.
-type publicData struct {
-	frame
-	*view.Public
-	At        time.Time
-	Headline  string
-	Clock     pageClock
-	NextParts []stepPart
-	StepParts [][]stepPart
+func (p *Page) Serve(w http.ResponseWriter, r *http.Request, c view.Content) {
+	p.write(w, r, view.Status(c), c.Snapshot, true)
 }
 
 // ServePublic writes the public summary.
 func (p *Page) ServePublic(w http.ResponseWriter, r *http.Request, pub *view.Public) {
-	s := pub.Snapshot()
-	data := publicData{
-		frame: p.frame(r, s), Public: pub, At: pub.At, Headline: cmp.Or(pub.Reason, headline(s)), Clock: newPageClock(s),
-		NextParts: stepParts(pub.Next), StepParts: stepsParts(pub.Steps),
-	}
-	data.Title, data.Links = pub.Reason, slices.DeleteFunc(data.Links, func(l pageLink) bool { return l.Path == view.PathIncidents })
-	p.write(w, http.StatusOK, "public.html", &data)
+	p.write(w, r, pub.Document(), pub.Snapshot(), true)
 }
 
-// missingData is what the template of a missing page sees.
-type missingData struct {
-	frame
-	State, Text string
+// ServeIncident writes the page of one incident. now is the present snapshot.
+func (p *Page) ServeIncident(w http.ResponseWriter, r *http.Request, one *incident.Incident, now *health.Snapshot) {
+	p.write(w, r, view.Incident(one, now), now, one.Closed == nil)
 }
 
 // ServeMissing answers 404.
-func (p *Page) ServeMissing(w http.ResponseWriter, text string) {
-	p.write(w, http.StatusNotFound, "missing.html", &missingData{frame{CSS: p.css, Links: pageLinks(), At: time.Now()}, "404", text})
+func (p *Page) ServeMissing(w http.ResponseWriter, r *http.Request, text string) {
+	p.write(w, r, &view.Document{Title: notFound, Meaning: text}, &health.Snapshot{At: time.Now()}, false)
 }
 
+// notFound is the title of the page of an error.
+const notFound = "404"
+
 // write makes a page whole before its first byte is sent, so that an error cannot
-// leave half of it behind.
-func (p *Page) write(w http.ResponseWriter, code int, name string, data any) {
+// leave half of it behind. now is the present; a page that does not change is not live.
+func (p *Page) write(w http.ResponseWriter, r *http.Request, d *view.Document, now *health.Snapshot, live bool) {
+	to := data{
+		Document: d, CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Docs: docs,
+		Version: view.Say(now.PlegdVersion), At: now.At, Home: r.URL.Path == "/", Links: links,
+		Paused: live && r.URL.Query().Get("refresh") == "0",
+	}
+	if live && !to.Paused {
+		to.Refresh = pageRefresh
+	}
+	code := http.StatusOK
+	if d.Title == notFound {
+		code = http.StatusNotFound
+	}
 	var b bytes.Buffer
-	if err := p.tmpl().ExecuteTemplate(&b, name, data); err != nil {
-		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" and "+view.PathIncidents+" have the same facts as JSON", http.StatusInternalServerError)
+	if err := p.tmpl().Execute(&b, &to); err != nil {
+		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" has the same facts as JSON", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -226,31 +135,41 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, data any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-func pageFuncs() template.FuncMap {
-	return template.FuncMap{
-		"say":          func(text any) string { return view.Say(fmt.Sprint(text)) },
-		"seconds":      view.Seconds,
-		"since":        view.For,
-		"outlook":      view.Outlook,
-		"timeLeft":     view.TimeLeft,
-		"lastSeen":     view.LastSeen,
-		"inFlight":     view.InFlight,
-		"lastRelist":   view.LastRelist,
-		"statusCheck":  view.StatusCheck,
-		"settings":     view.Settings,
-		"probe":        view.Probe,
-		"runtime":      view.Runtime,
-		"evidence":     view.EvidenceRows,
-		"events":       view.Events,
-		"pods":         view.Pods,
-		"pod":          func(p health.PodInspection) string { return view.PodName(&p) },
-		"took":         func(s *health.Snapshot, p health.PodInspection) string { return view.PodTook(s, &p) },
-		"failure":      view.Error,
-		"linkState":    view.LinkState,
-		"showsChain":   view.ShowsChain,
-		"fromCall":     view.BeginsWithCall,
-		"culpritLabel": view.CulpritLabel,
-		"culprit":      func(l *health.Link) string { return view.Culprit(l, true) },
-		"isCulprit":    view.IsCulprit,
+// group is sections that stand side by side on a wide screen.
+type group struct{ Left, Right []view.Section }
+
+// groups puts the sections of the two columns side by side.
+func groups(sections []view.Section) (out []group) {
+	last := 0
+	for _, s := range sections {
+		if s.Column == 0 || last == 0 {
+			out = append(out, group{})
+		}
+		g := &out[len(out)-1]
+		if last = s.Column; last == 2 {
+			g.Right = append(g.Right, s)
+		} else {
+			g.Left = append(g.Left, s)
+		}
 	}
+	return out
+}
+
+// part is a piece of a text: words, or a command.
+type part struct {
+	Text string
+	Code bool
+}
+
+// parts splits a text at the backticks around its commands.
+func parts(s string) (out []part) {
+	for i, text := range strings.Split(s, "`") {
+		if i > 0 && i%2 == 0 { // after a command, which has a line of its own
+			text = strings.TrimLeft(text, ":,; ")
+		}
+		if text != "" {
+			out = append(out, part{Text: text, Code: i%2 == 1})
+		}
+	}
+	return out
 }

@@ -1,6 +1,5 @@
-// Keeps the page up to date without loading it again: what has the focus keeps
-// it, and what is selected or scrolled stays so. Without this script the page
-// loads itself again, by the meta element in its head.
+// Keeps the page up to date without loading it again, so that the focus, the selection and
+// the scroll position stay. Without it the page loads itself again, by its meta element.
 "use strict";
 (() => {
   const period = 2000, patience = 10000;
@@ -24,18 +23,10 @@
       if (a.data !== b.data) a.data = b.data;
       return;
     }
-    for (const { name } of [...a.attributes]) {
-      // What the reader has opened stays open.
-      if (!b.hasAttribute(name) && !(a.nodeName === "DETAILS" && name === "open")) a.removeAttribute(name);
-    }
-    for (const { name, value } of b.attributes) {
-      if (a.getAttribute(name) !== value) a.setAttribute(name, value);
-    }
+    for (const { name } of [...a.attributes]) if (!b.hasAttribute(name)) a.removeAttribute(name);
+    for (const { name, value } of b.attributes) if (a.getAttribute(name) !== value) a.setAttribute(name, value);
     const olds = [...a.childNodes], news = [...b.childNodes];
-    news.forEach((n, i) => {
-      if (i < olds.length) morph(olds[i], n);
-      else a.append(document.importNode(n, true));
-    });
+    news.forEach((n, i) => i < olds.length ? morph(olds[i], n) : a.append(document.importNode(n, true)));
     olds.slice(news.length).forEach((n) => n.remove());
   };
 
@@ -45,11 +36,7 @@
       const answer = await fetch(location.origin + location.pathname + location.search, { cache: "no-store", signal: AbortSignal.timeout(patience) });
       if (!answer.ok) throw new Error(answer.status);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-      // Chosen by hand, so that the script and what it says are left alone.
-      for (const id of ["verdict", "spoken", "facts", "made"]) {
-        const a = document.getElementById(id), b = next.getElementById(id);
-        if (a && b) morph(a, b);
-      }
+      for (const id of ["verdict", "spoken", "facts", "made"]) morph(document.getElementById(id), next.getElementById(id));
       document.title = next.title;
       document.body.className = next.body.className;
       good = Date.now();
@@ -62,5 +49,5 @@
     }
     setTimeout(update, period);
   };
-  setTimeout(update, period);
+  if (document.body.dataset.refresh) setTimeout(update, period);
 })();

@@ -1,2 +1,3 @@
-// Package text writes the status and the incidents for a terminal.
+// Package text writes documents for a terminal. Nothing in its output can command the
+// terminal: view has escaped all text from outside.
 package text

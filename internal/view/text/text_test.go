@@ -2,47 +2,87 @@ package text
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func statusText(t *testing.T, d *health.Snapshot, color bool) string {
+func statusText(t *testing.T, s health.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteStatusText(&b, d, color); err != nil {
+	if err := WriteStatusText(&b, &s, color); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
-func TestStatusTextGolden(t *testing.T) {
-	for name, snap := range map[string]health.Snapshot{
-		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(), "stalled": viewtest.Stalled(),
+// blind is a node whose runtime only plegd cannot see.
+func blind() health.Snapshot {
+	s := viewtest.Healthy()
+	failed := &health.CallError{Operation: "list_podsandbox", Code: "Unavailable", Message: "permission denied"}
+	s.Facts.Relist.LastSeen, s.Facts.Relist.Failures = viewtest.Ago(20*time.Second), 20
+	s.Facts.Relist.Last = &health.RelistResult{Start: viewtest.Ago(time.Second), End: viewtest.Ago(100 * time.Millisecond), Err: failed}
+	s.Facts.Dial = health.Dial{At: viewtest.T0, Cause: health.CausePermissionDenied, Detail: "permission denied for uid 100"}
+	s.Verdict = *health.Judge(&s.Facts, s.At, nil)
+	return s
+}
+
+// kubeletDown is a node on which nobody listens for the kubelet's healthz any more.
+func kubeletDown() health.Snapshot {
+	s := viewtest.Healthy()
+	s.Facts.Evidence.Kubelet = &health.Kubelet{At: viewtest.T0, Seen: true, Refused: true, FailedSince: viewtest.Ago(90 * time.Second), AnsweredAt: viewtest.Ago(90 * time.Second)}
+	s.Verdict = *health.Judge(&s.Facts, s.At, nil)
+	return s
+}
+
+// TestStatusText: 24 lines of 80 columns hold the verdict, the reason, the culprit with its
+// pod, the prediction, the kubelet and what to do. The golden files have the rest.
+func TestStatusText(t *testing.T) {
+	for name, tt := range map[string]struct {
+		snap health.Snapshot
+		want []string
+	}{
+		"starting":  {viewtest.Starting(), []string{"STARTING: Starting (info, for 1.2s) on worker-7", "Predicted  none yet", "Kubelet ", "Next       "}},
+		"healthy":   {viewtest.Healthy(), []string{"HEALTHY: All is well (for 2d01h) on worker-7", "Predicted  managing pods; the API shows Ready", "Kubelet    its healthz answers ok"}},
+		"degraded":  {viewtest.Degraded(), []string{"DEGRADED: PodInspectionStall (critical, ", "Predicted  managing pods for another", "Next "}},
+		"stalled":   {viewtest.Stalled(), []string{"DEGRADED: ShimStuck (critical", "Culprit    shim", "payments/api-7d9f8b6c5-x2x4v", "Predicted  managing pods for another", "Next ", "kill -CONT"}},
+		"unhealthy": {viewtest.Unhealthy(), []string{"UNHEALTHY: RuntimeUnresponsive (", "Predicted  not managing pods; the API shows NotReady", "Kubelet    its healthz fails", "Message    [container runtime is down", "Next ", "1. "}},
+		"unknown":   {blind(), []string{"UNKNOWN: RuntimeSocketPermissionDenied (", "Predicted  none: plegd cannot see the runtime", "Next "}},
+		"kubelet":   {kubeletDown(), []string{"DEGRADED: KubeletDown (critical", "Kubelet    its healthz fails for 1m30s", "Next "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := statusText(t, new(snap), false)
-			viewtest.Golden(t, "testdata/status-"+name+".golden", got)
-			for line := range strings.Lines(got) {
-				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > textWidth {
-					t.Errorf("a line of %d columns: %s", n, line)
+			got := statusText(t, tt.snap, false)
+			lines := strings.Split(got, "\n")
+			screen := strings.Join(lines[:min(24, len(lines))], "\n")
+			for _, want := range append(tt.want, "Kubelet ") {
+				if !strings.Contains(screen, want) {
+					t.Errorf("no %q on the first screen:\n%s", want, screen)
+				}
+			}
+			if name == "degraded" || name == "stalled" || name == "unhealthy" {
+				viewtest.Golden(t, "testdata/status-"+name+".golden", got)
+			}
+			commands := strings.ReplaceAll(strings.Join(append(tt.snap.Steps, tt.snap.Next), "\n"), "`", "")
+			for _, line := range lines {
+				if utf8.RuneCountInString(line) > columns && !strings.Contains(commands, strings.Trim(line, " 0123456789.,;:")) {
+					t.Errorf("a line of more than %d columns that is no command: %s", columns, line)
 				}
 			}
 		})
 	}
 }
 
-func TestStatusTextColor(t *testing.T) {
-	d := new(viewtest.Unhealthy())
-	plain, colored := statusText(t, d, false), statusText(t, d, true)
-	if strings.Contains(plain, "\x1b") {
-		t.Error("colors where none were asked for")
-	}
-	if !strings.HasPrefix(colored, "\x1b[1;31mUNHEALTHY\x1b[0m: ") {
-		t.Errorf("the verdict is not red: %.60q", colored)
+func TestColor(t *testing.T) {
+	plain, colored := statusText(t, viewtest.Unhealthy(), false), statusText(t, viewtest.Unhealthy(), true)
+	if strings.Contains(plain, "\x1b") || !strings.HasPrefix(colored, "\x1b[1;31mUNHEALTHY\x1b[0m: ") {
+		t.Errorf("colors without being asked for, or a verdict that is not red: %.60q", colored)
 	}
 	var stripped strings.Builder
 	for i, part := range strings.Split(colored, "\x1b[") {
@@ -56,17 +96,18 @@ func TestStatusTextColor(t *testing.T) {
 	}
 }
 
-// TestStatusTextHostile puts terminal commands, line breaks and very long texts
-// wherever something comes from outside.
-func TestStatusTextHostile(t *testing.T) {
+// TestHostileText has terminal commands, line breaks and very long texts wherever
+// something comes from outside.
+func TestHostileText(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\r\nHEALTHY\u202e\u0085\xff"
-	d := new(viewtest.Degraded())
-	d.KubeletMessage, d.NodeReady = evil+strings.Repeat("x", 1<<20), false
-	d.Next, d.Reason = evil, evil
-	d.Active[0].ID, d.Active[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
-	f := &d.Facts
-	f.Runtime.Name, f.Runtime.Version = evil, strings.Repeat(evil, 1000)
-	f.Endpoint.Path, f.Endpoint.Source = evil, evil
+	s := viewtest.Degraded()
+	s.Node, s.KubeletMessage = evil, evil+strings.Repeat("x", 1<<20)
+	s.Next, s.Reason, s.Steps = evil, evil, []string{evil}
+	s.Active[0].ID, s.Active[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
+	s.Chain, s.ChainEnd = []health.Link{{Kind: evil, Name: evil, Pod: evil, RuntimeID: evil, State: evil, Evidence: evil}}, evil
+	s.Culprit = &s.Chain[0]
+	f := &s.Facts
+	f.Runtime.Name, f.Runtime.Version, f.Endpoint.Path, f.Endpoint.Source = evil, strings.Repeat(evil, 1000), evil, evil
 	f.Status.NetworkReady = &health.Condition{Reason: evil, Message: evil}
 	f.Probe.OK, f.Probe.Stage, f.Probe.Cause, f.Probe.Detail = false, evil, evil, evil
 	for i := range f.Relist.Slowest {
@@ -75,57 +116,76 @@ func TestStatusTextHostile(t *testing.T) {
 		p.Err = &health.CallError{Operation: evil, Code: evil, Message: evil}
 	}
 	e := &f.Evidence
-	e.Process.Comm, e.Process.Lock = evil, &health.LockWait{HolderComm: evil, File: strings.Repeat(evil, 1000)}
-	e.Children.Stuck[0].Comm, e.Children.Stuck[0].State, e.Children.Old[0].Comm = evil, evil, evil
-	e.Kubelet.OK, e.Kubelet.Detail = false, strings.Repeat(evil, 1000)
-	e.Docker = &health.Docker{
-		Probe:  health.Probe{At: viewtest.T0, Stage: evil, Cause: evil, Detail: evil},
-		Daemon: &health.DockerProcess{Socket: evil, Queue: &health.Queue{}, Process: &health.Process{Comm: evil}},
-	}
-	e.Sources[evil] = health.Source{Err: strings.Repeat(evil, 1000)}
+	e.Process.Comm, e.Sources[evil] = evil, health.Source{Err: strings.Repeat(evil, 1000)}
+	e.Kubelet = &health.Kubelet{Detail: strings.Repeat(evil, 1000)}
 	f.Calls[evil] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
-	got := statusText(t, d, false)
-	for _, r := range got {
-		if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {
-			t.Fatalf("%q reaches the terminal", r)
-		}
+	one := viewtest.Incident()
+	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage, one.Endpoint = &s, []string{evil}, evil, evil
+	var b strings.Builder
+	if err := WriteIncidentText(&b, one, false); err != nil {
+		t.Fatal(err)
 	}
-	if len(got) > 32<<10 {
-		t.Errorf("%d bytes of text", len(got))
-	}
-	for line := range strings.Lines(got) {
-		if strings.HasPrefix(line, "HEALTHY") {
-			t.Errorf("a forged line: %s", line)
+	for _, got := range []string{statusText(t, s, false), b.String()} {
+		for _, r := range got {
+			if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {
+				t.Fatalf("%q reaches the terminal", r)
+			}
 		}
-		if n := utf8.RuneCountInString(line); n > 3*textWidth {
-			t.Errorf("a line of %d columns: %s", n, line)
+		if len(got) > 64<<10 {
+			t.Errorf("%d bytes of text", len(got))
+		}
+		if strings.Contains(got, "\nHEALTHY") {
+			t.Errorf("a forged line:\n%s", got)
 		}
 	}
 }
 
 // TestCommandsStayWhole: a command can be pasted from the text, however long it is.
 func TestCommandsStayWhole(t *testing.T) {
-	d := viewtest.Degraded()
+	s := viewtest.Degraded()
 	long := "ss -xp | awk -v s=/run/containerd/containerd.sock '$5==s {want[$8]} {line[$6]=$0}  END {for (i in want) print line[i]}'"
-	d.Steps = []string{"Some words that come before it: `" + long + "`: the clients."}
-	var b strings.Builder
-	if err := WriteStatusText(&b, &d, false); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(b.String(), long) {
-		t.Errorf("the command is not in one piece:\n%s", b.String())
+	s.Steps = []string{"Some words that come before it: `" + long + "`: the clients."}
+	if text := statusText(t, s, false); !strings.Contains(text, long) {
+		t.Errorf("the command is not in one piece:\n%s", text)
 	}
 }
 
-// TestFirstScreen: 24 lines of 80 columns hold verdict, reason, culprit with its
-// pod, the prediction and what to do.
-func TestFirstScreen(t *testing.T) {
-	d := viewtest.Stalled()
-	lines := strings.Split(statusText(t, &d, false), "\n")
-	screen := strings.Join(lines[:min(24, len(lines))], "\n")
-	for _, want := range []string{"DEGRADED: ShimStuck (critical)", "Culprit    shim", "payments/api-7d9f8b6c5-x2x4v", "Predicted  managing pods for another", "Next ", "kill -CONT"} {
-		if !strings.Contains(screen, want) {
-			t.Errorf("no %q on the first screen:\n%s", want, screen)
+func TestPublicText(t *testing.T) {
+	s := viewtest.Stalled()
+	var b strings.Builder
+	if err := WritePublicText(&b, view.NewPublic(&s), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"DEGRADED: ShimStuck (critical, for ", "Culprit    shim\n", "Seen as    RuntimeListStall", "Predicted  managing pods for another", "Next ", "RuntimeListStall (critical"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+	if strings.Contains(b.String(), "payments") || strings.Contains(b.String(), "worker-7") {
+		t.Errorf("the public summary holds names:\n%s", b.String())
+	}
+}
+
+func TestIncidentText(t *testing.T) {
+	var b strings.Builder
+	one := viewtest.Incident()
+	if err := WriteIncidentText(&b, one, false); err != nil {
+		t.Fatal(err)
+	}
+	viewtest.Golden(t, "testdata/incident.golden", b.String())
+	b.Reset()
+	if err := WriteIncidentText(&b, &incident.Incident{Summary: one.Summary}, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
+		t.Errorf("an incident without moments, as after a crash: %v\n%s", err, b.String())
+	}
+	b.Reset()
+	list := slices.Repeat([]incident.Summary{one.Summary}, 2)
+	list[0].Outcome, list[0].Closed, list[0].Stored = incident.Open, nil, false
+	if err := WriteIncidentsText(&b, list, false); err != nil {
+		t.Fatal(err)
+	}
+	viewtest.Golden(t, "testdata/incidents.golden", b.String())
+	b.Reset()
+	if err := WriteIncidentsText(&b, nil, true); err != nil || b.String() != "no incidents\n" {
+		t.Errorf("%q, %v", b.String(), err)
 	}
 }

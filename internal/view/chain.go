@@ -1,0 +1,109 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/plegd/plegd/internal/health"
+)
+
+// showsChain reports whether there is a chain to show: the call that hangs alone is
+// what the evidence names.
+func showsChain(s *health.Snapshot) bool { return s.Culprit != nil || s.ChainEnd != "" }
+
+// chain is the chain of waiting, from the kubelet to the culprit.
+func chain(s *health.Snapshot) Section {
+	out := Section{ID: "chain", Title: "Who waits for whom", Kind: Chain, Column: 2}
+	if !showsChain(s) {
+		return out
+	}
+	if len(s.Chain) > 0 && s.Chain[0].Kind == health.KindCall {
+		out.Rows = []Row{{Label: "kubelet", Text: "its relist makes the same call"}}
+	}
+	for i := range s.Chain {
+		l := &s.Chain[i]
+		row := Row{Label: Say(string(l.Kind)), Text: link(l)}
+		if s.ChainEnd == "" && i == len(s.Chain)-1 {
+			row.Mark = MarkCulprit
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	if s.ChainEnd != "" {
+		out.Note = "No further: " + Say(s.ChainEnd) + "."
+	}
+	return out
+}
+
+// link says what a link is, without its kind, and what it does instead of answering.
+func link(l *health.Link) string {
+	var who []string
+	if l.Name != "" {
+		who = append(who, Say(l.Name))
+	}
+	if l.PID != 0 {
+		who = append(who, fmt.Sprintf("(pid %d)", l.PID))
+	}
+	if l.Pod != "" {
+		who = append(who, "of pod "+Say(l.Pod))
+	}
+	if l.RuntimeID != "" && l.RuntimeID != l.Name {
+		who = append(who, "id "+Say(l.RuntimeID))
+	}
+	does := Say(string(l.State))
+	if l.Evidence != "" {
+		does = Say(l.Evidence)
+	}
+	return strings.TrimPrefix(strings.Join(who, " ")+": "+does, ": ")
+}
+
+// culpritTerm names the last link of the chain, its pod and the symptom. That link is the
+// culprit unless the chain ends before it.
+func culpritTerm(s *health.Snapshot) Row {
+	out := Row{Label: "Culprit", Mark: MarkCulprit}
+	if s.ChainEnd != "" {
+		out = Row{Label: "Last link"}
+	}
+	if s.Culprit == nil {
+		return out
+	}
+	l := *s.Culprit
+	for _, before := range slices.Backward(s.Chain) {
+		if k := before.Kind; l.Pod == "" && (k == health.KindContainer || k == health.KindPod) && before.Name != l.Name {
+			l.Pod = before.Name
+		}
+	}
+	out.Text = Say(string(l.Kind)) + " " + link(&l)
+	if s.Symptom != "" {
+		out.Text += "; seen as " + Say(s.Symptom)
+	}
+	return out
+}
+
+// Culprit names the last link of the chain and its state, shortly; the name of a
+// path is left out where names is false.
+func Culprit(l *health.Link, names bool) string {
+	out := string(l.Kind)
+	switch {
+	case l.PID != 0:
+		out += fmt.Sprintf(" pid %d", l.PID)
+	case l.Name != "" && names:
+		out += " " + Say(l.Name)
+	}
+	return out + " " + string(l.State)
+}
+
+// BesideChain returns the evidence that the links of the chain do not show.
+func BesideChain(s *health.Snapshot, evidence []string) []string {
+	if !showsChain(s) {
+		return evidence
+	}
+	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
+		return slices.ContainsFunc(s.Chain, func(l health.Link) bool {
+			if l.Kind == health.KindContainer || l.Kind == health.KindPod {
+				return strings.HasSuffix(e, " of one "+string(l.Kind)+" alone hangs too")
+			}
+			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
+		}) || s.ChainEnd != "" && e == "no further: "+s.ChainEnd
+	})
+}

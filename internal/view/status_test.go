@@ -1,0 +1,130 @@
+package view
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
+)
+
+// TestPhrases: what the parts of a snapshot say at the limits of what is known.
+func TestPhrases(t *testing.T) {
+	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return at.Add(-d) }
+	from, by, over := 52*time.Second, 64*time.Second, time.Duration(0)
+	for _, tt := range []struct {
+		phrase func(*health.Snapshot) string
+		change func(*health.Snapshot, *health.Evidence)
+		want   string
+	}{
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {}, "managing pods; the API shows Ready"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) { s.State = health.StateUnknown }, "none: plegd cannot see the runtime, others may"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) { s.State, s.NodeReady = health.StateStarting, false }, "none yet: no relist has succeeded"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest = &from, &from, &by
+		}, "managing pods for another 52s; the API still shows Ready for 52s to 1m04s, if nothing changes"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest, s.SyncLoopAllowed = &over, &from, &from, false
+		}, "not managing pods; the API still shows Ready for 52s, if nothing changes"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+			s.RulesFailIn, s.NotReadyIn, s.NodeReady = &over, &over, false
+		},
+			"the pod network is down; the API shows NotReady"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+			s.NodeReady, s.ReadyIn, s.ReadyInLatest = false, &from, &by
+		},
+			"managing pods; the API shows NotReady until the next status update, in 52s to 1m04s"},
+		{kubelet, func(*health.Snapshot, *health.Evidence) {}, "none is seen on this node"},
+		{kubelet, func(_ *health.Snapshot, e *health.Evidence) { e.Kubelet = &health.Kubelet{Refused: true} },
+			"none is seen on this node; its healthz fails"},
+		{kubelet, func(s *health.Snapshot, e *health.Evidence) {
+			e.KubeletProcess, s.Started = &health.KubeletProcess{PID: 7}, ago(time.Hour)
+			e.Kubelet = &health.Kubelet{Seen: true, OK: true, LastSeen: ago(2 * time.Second)}
+		}, "pid 7; started 1h00m ago; its healthz answers ok; its own PLEG was last seen 2.0s ago"},
+		{kubelet, func(_ *health.Snapshot, e *health.Evidence) {
+			e.Kubelet = &health.Kubelet{Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second)}
+		}, "its healthz fails for 9.0s: syncloop failed"},
+		{process, func(*health.Snapshot, *health.Evidence) {}, ""},
+		{process, func(_ *health.Snapshot, e *health.Evidence) { e.Queue = &health.Queue{Listening: true, Limit: 4096} }, "queue 0 of 4096"},
+		{process, func(_ *health.Snapshot, e *health.Evidence) {
+			e.Process, e.Queue = &health.Process{PID: 812, Comm: "containerd", RestartsTotal: 1}, &health.Queue{}
+		}, "pid 812 containerd is gone; nobody listens; 1 restart seen"},
+		{process, func(_ *health.Snapshot, e *health.Evidence) {
+			e.Process = &health.Process{PID: 812, Comm: "x", Alive: true, OpenFDs: 4, MaxFDs: 9, Threads: map[string]int{"T": 3}}
+			e.Cgroup = &health.Cgroup{Frozen: true, Throttled: .25}
+		}, "pid 812 x; descriptors 4 of 9, all 3 threads are stopped; its cgroup is frozen; throttled for 0.25s a second"},
+		{missing, func(_ *health.Snapshot, e *health.Evidence) {
+			e.Sources = map[string]health.Source{"queue": {Err: "b", Kept: true}, "node": {Err: "a"}, "process": {Up: true}}
+		}, "node: a; queue: b; its last sample still counts"},
+	} {
+		s := health.Snapshot{At: at, Verdict: health.Verdict{State: health.StateHealthy, SyncLoopAllowed: true, Predicted: health.Predicted{NodeReady: true}}}
+		tt.change(&s, &s.Facts.Evidence)
+		if got := tt.phrase(&s); got != tt.want {
+			t.Errorf("%q\nwant %q", got, tt.want)
+		}
+	}
+}
+
+// TestClockMeasuresTheDecidingRule: the bar shows the rule that fails first.
+func TestClockMeasuresTheDecidingRule(t *testing.T) {
+	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
+	left := 12 * time.Second
+	for want, age := range map[string]struct{ relist, status time.Duration }{
+		"successful relist": {168 * time.Second, 3 * time.Second}, "good status check": {time.Second, 18 * time.Second},
+	} {
+		s := health.Snapshot{At: at, Verdict: health.Verdict{LastSeen: at, LastSeenAge: age.relist, Threshold: 3 * time.Minute}}
+		s.RulesFailIn, s.NodeReady, s.Facts.Status.LastGood = &left, true, at.Add(-age.status)
+		if c := newClock(&s); c.Of != want || c.Limit-c.Age != left {
+			t.Errorf("the bar measures %s of %s since the last %s, want the last %s", c.Age, c.Limit, c.Of, want)
+		}
+	}
+}
+
+func TestPlot(t *testing.T) {
+	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
+	s := &health.Snapshot{At: at, Verdict: health.Verdict{Threshold: 3 * time.Minute}}
+	s.Facts.Relist.InFlight = &health.InFlight{Start: at.Add(-71 * time.Second)}
+	if newPlot(s, Recent{}, nil) != nil {
+		t.Error("a plot of nothing")
+	}
+	r := Recent{From: at.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]RelistBin, HistoryBins)}
+	r.Bins[50] = RelistBin{Slowest: time.Millisecond, Relists: 5, State: health.StateHealthy}
+	r.Bins[60] = RelistBin{Slowest: 12 * time.Second, Relists: 1, State: health.StateDegraded}
+	r.Bins[61] = RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: health.StateDegraded}
+	// The one of 12 s covers two bins before its own; the one under way 15 bins.
+	want := map[int]string{50: barEnded, 58: barEnded, 59: barEnded, 60: barEnded, 61: barFailed}
+	for i := 105; i < HistoryBins; i++ {
+		want[i] = barNow
+	}
+	got := map[int]string{}
+	for i, b := range r.bars(71 * time.Second) {
+		if b.class != "" {
+			got[i] = b.class
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	old, one := incident.Summary{Opened: at.Add(-11 * time.Minute)}, incident.Summary{Reason: "ShimStuck", Opened: at.Add(-5 * time.Minute)}
+	p := newPlot(s, r, []incident.Summary{one, old})
+	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s. healthy for 5.0s. degraded for 10s."; p.Summary != want {
+		t.Errorf("the summary is %q, want %q", p.Summary, want)
+	}
+	if len(p.Marks) != 1 || p.Marks[0].X != "50.00%" || p.Marks[0].Text != "ShimStuck, opened 02:59:05" || len(p.Verdicts) != 2 {
+		t.Errorf("marks %+v, verdicts %+v", p.Marks, p.Verdicts)
+	}
+	if got := strings.Join(p.Ticks, " "); got != "02:54 02:56 02:59 03:01 now" {
+		t.Errorf("the ticks are %s", got)
+	}
+	// 1 ms is the lower edge, 1000 s the upper one.
+	for s, want := range map[float64]float64{0: 0, .001: 0, 1: .5, 1000: 1, 1e6: 1} {
+		if got := height(time.Duration(s * float64(time.Second))); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v s are %v high, want %v", s, got, want)
+		}
+	}
+}
