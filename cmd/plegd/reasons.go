@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,7 +12,6 @@ import (
 )
 
 func newReasonsCommand() *cobra.Command {
-	var dir string
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "reasons [ID]",
@@ -24,9 +21,6 @@ func newReasonsCommand() *cobra.Command {
   plegd reasons -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if dir != "" {
-				return writePages(dir)
-			}
 			table, text := health.Reasons(), health.List()
 			if len(args) > 0 {
 				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
@@ -46,8 +40,6 @@ func newReasonsCommand() *cobra.Command {
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
-	cmd.Flags().StringVar(&dir, "markdown", "", "write a page for each reason to this directory")
-	_ = cmd.Flags().MarkHidden("markdown")
 	return cmd
 }
 
@@ -62,16 +54,14 @@ func reasonIDs() (ids []string) {
 type reasonDocument struct {
 	ID         string            `json:"id"`
 	Severities []health.Severity `json:"severities"`
+	Layer      health.Layer      `json:"layer"`
 	Meaning    string            `json:"meaning"`
 	Evidence   string            `json:"evidence"`
-	Thresholds []string          `json:"thresholds"`
-	Layer      health.Layer      `json:"layer"`
 	Next       string            `json:"next"`
 	Steps      []string          `json:"steps"`
-	// RestartHelps is yes, no or maybe; Restart says it in a sentence.
-	RestartHelps health.Help `json:"restart_helps"`
-	Restart      string      `json:"restart"`
-	Runbook      string      `json:"runbook"`
+	// Restart says whether restarting the runtime helps.
+	Restart string `json:"restart"`
+	Runbook string `json:"runbook"`
 }
 
 func reasonDocuments(table []health.Reason) []reasonDocument {
@@ -81,38 +71,10 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 		for _, s := range r.Steps {
 			steps = append(steps, health.Generic(s))
 		}
-		thresholds := make([]string, 0, len(r.Thresholds))
-		for _, t := range r.Thresholds {
-			thresholds = append(thresholds, t.String())
-		}
 		out = append(out, reasonDocument{
-			ID: r.ID, Severities: r.Severities(), Meaning: r.Meaning, Evidence: r.Needs, Thresholds: thresholds,
-			Layer: r.Layer, Next: health.Generic(r.Next), Steps: steps,
-			RestartHelps: r.Restart, Restart: r.RestartAnswer(), Runbook: r.Runbook(),
+			ID: r.ID, Severities: r.Severities(), Layer: r.Layer, Meaning: r.Meaning, Evidence: r.Evidence,
+			Next: health.Generic(r.Next), Steps: steps, Restart: r.Restart, Runbook: r.Runbook(),
 		})
 	}
 	return out
-}
-
-// writePages writes the reasons' pages, and removes those of reasons that no
-// longer exist.
-func writePages(dir string) error {
-	pages := health.Pages()
-	old, err := filepath.Glob(filepath.Join(dir, "*.md"))
-	if err != nil {
-		return err
-	}
-	for _, path := range old {
-		if _, ok := pages[filepath.Base(path)]; !ok {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
-		}
-	}
-	for name, text := range pages {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -291,7 +291,7 @@ func TestManySlowInspections(t *testing.T) {
 			if s >= 180 {
 				want = health.StateUnhealthy
 			}
-			if v.State != want || v.Reason != health.ChangeBurst || v.RulesFailIn == nil {
+			if v.State != want || v.Reason != health.RelistSlow || v.RulesFailIn == nil {
 				t.Fatalf("second %d: %s, %q, fails in %v", s, v.State, v.Reason, v.RulesFailIn)
 			}
 			if in := v.RulesFailIn.Seconds(); s < 180 && (in < 178-float64(s) || in > 180-float64(s)) {

@@ -14,7 +14,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f := health.Facts{
 		Config: health.Config{
 			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold,
-			RPCTimeout: d.cfg.RPCTimeout, NodeStatusPeriod: d.cfg.NodeStatusPeriod,
+			RPCTimeout: d.cfg.RPCTimeout, ProbeTimeout: d.cfg.ProbeTimeout, NodeStatusPeriod: d.cfg.NodeStatusPeriod,
 		},
 		Started:       d.started,
 		UnobservedGap: d.restored.gap,
@@ -25,8 +25,6 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		Arriving:      d.runtime.arriving(),
 		Dial:          d.runtime.dial(),
 		Probe:         d.dialer.Last(),
-		Discarded:     s.Discarded,
-		LastDiscard:   s.LastDiscard,
 	}
 	if s.Evented {
 		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod

@@ -156,7 +156,7 @@ func (w *view) chainCause() string {
 	// That the status of one pod alone hangs is what PodInspectionStall says already.
 	lasting := c.Links[0].isList() && w.age(c.Links[0].Since) >= containerStalledAfter
 	if lasting && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
-		return ContainerStalled
+		return RuntimeListStall
 	}
 	return ""
 }
@@ -248,10 +248,11 @@ func (w *view) chainNext(id string) string {
 
 // restartRisk is what a restart of the runtime would do in this case.
 func (w *view) restartRisk(id string) string {
+	version, isContainerd := w.f.Runtime.containerd()
 	switch {
-	case id == ShimStuck && anyIncludes([]Versions{containerd16, containerd17}, w.f.Runtime):
+	case id == ShimStuck && isContainerd && slices.Compare(version, containerd20) < 0:
 		return "A restart of containerd now would take 15 to 19 s and call this pod's running containers EXITED."
-	case id == ShimStuck && containerdFrom20.includes(w.f.Runtime):
+	case id == ShimStuck && isContainerd:
 		return "A restart of containerd now would not end: it does not stop on SIGTERM while the shim is stuck."
 	case id == SystemBusStalled:
 		return "A restart of the runtime does not help."
@@ -263,32 +264,8 @@ func (w *view) restartRisk(id string) string {
 var chainReasons = []Reason{
 	{
 		ID: SystemBusStalled, Layer: LayerPods, Severity: SeverityCritical,
-		Meaning: "systemd or dbus-daemon does not answer, and runc waits for it: no container can be started or changed.",
-		Needs:   "a call hangs, a helper of the runtime is what it waits for, and the helper waits for systemd or dbus-daemon.",
-		Next:    "Get systemd or dbus-daemon to answer; a restart of the runtime does not help.",
-		Steps: []string{
-			"`busctl status` hangs as long as the bus does.",
-			"`ps -o pid,stat,wchan:32,etime,args -C dbus-daemon`: T is stopped (`kill -CONT PID`), D waits for the disk.",
-			"`systemctl status` says whether systemd itself answers.",
-		},
-		Restart: HelpsNo, RestartNote: "Its containers wait for the same bus after it.",
+
 		match: func(w *view) []string { return w.chainEvidence(SystemBusStalled) },
 		next:  func(w *view) string { return w.chainNext(SystemBusStalled) },
-	},
-	{
-		ID: ContainerStalled, Layer: LayerPods, Severity: SeverityCritical,
-		Meaning: "One container's lock holds up a list: the container is known, the process that holds it is not.",
-		Needs:   "a list hangs, others are answered, the status of one known container alone hangs too, and its shim shows no cause.",
-		Thresholds: []Threshold{
-			{"the list unanswered for %s", containerStalledAfter},
-		},
-		Next: "`plegd status` names the container; look at its shim and at the runtime's log for it before you restart the runtime.",
-		Steps: []string{
-			"`{crictl} inspect CONTAINER` runs into its time limit for that container; the others are answered.",
-			stacksStep,
-			"`systemctl restart {unit}` releases a lock that is held inside the runtime.",
-		},
-		Restart: HelpsMaybe, RestartNote: "It releases a lock that is held inside the runtime. It does not help where the container's shim is stuck in a way that plegd may not see.",
-		match: func(w *view) []string { return w.chainEvidence(ContainerStalled) },
 	},
 }

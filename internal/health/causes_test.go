@@ -79,7 +79,7 @@ func TestNoStepAgainstUnknown(t *testing.T) {
 	f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
 	f.Evidence.Chain.Unknown = "what process 4711 waits for cannot be read"
 	v := Judge(&f, t0, nil)
-	if v.Reason != ContainerStalled || contains(v.Next, "kill") || !contains(v.Next, "4711") {
+	if v.Reason != RuntimeListStall || contains(v.Next, "kill") || !contains(v.Next, "4711") {
 		t.Errorf("%s: %q", v.Reason, v.Next)
 	}
 }
@@ -156,16 +156,17 @@ func TestStepForServer(t *testing.T) {
 	}
 }
 
-// TestContainerStalledTakesTime: a call of a starved runtime that is late is not taken
-// for a container's lock.
-func TestContainerStalledTakesTime(t *testing.T) {
-	for hangs, want := range map[time.Duration]string{2 * time.Second: RuntimeListStall, 6 * time.Second: ContainerStalled} {
+// TestContainerIsBlamedLate: a call of a starved runtime that is late is not taken for a
+// container's lock.
+func TestContainerIsBlamedLate(t *testing.T) {
+	for hangs, blamed := range map[time.Duration]bool{2 * time.Second: false, 6 * time.Second: true} {
 		f := hangingList()
 		f.Relist.InFlight.PhaseStart = t0.Add(-hangs)
 		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"})
 		f.Evidence.Chain.Links[0].Since, f.Evidence.Chain.Unknown = t0.Add(-hangs), "its shim is idle"
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("%s: %s, want %s", hangs, v.Reason, want)
+		v := Judge(&f, t0, nil)
+		if v.Reason != RuntimeListStall || contains(strings.Join(v.Active[0].Evidence, ";"), "of one container alone hangs") != blamed {
+			t.Errorf("%s: %v, the container is blamed: want %t", hangs, v.Active, blamed)
 		}
 	}
 }

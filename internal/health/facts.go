@@ -35,10 +35,6 @@ type Facts struct {
 	Evidence Evidence  `json:"evidence"`
 	// Pods counts what runs on the node; nil before the first successful relist.
 	Pods *Pods `json:"pods,omitzero"`
-	// Discarded counts the events that were dropped because the channel was
-	// full, LastDiscard is when one last was.
-	Discarded   uint64    `json:"discarded,omitzero"`
-	LastDiscard time.Time `json:"last_discard,omitzero"`
 	// Woke is the end of the last pause of plegd: a gap in its ticks, as of a stopped
 	// process or a suspended machine. Zero for none.
 	Woke time.Time `json:"woke,omitzero"`
@@ -75,6 +71,8 @@ type Config struct {
 	// GenericPeriod is the period without events, 0 where it is the one in force.
 	GenericPeriod time.Duration `json:"generic_period_seconds,omitzero"`
 	RPCTimeout    time.Duration `json:"rpc_timeout_seconds"`
+	// ProbeTimeout is the limit of a stage of a fresh dial; 0 in facts of an older plegd.
+	ProbeTimeout time.Duration `json:"probe_timeout_seconds,omitzero"`
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the name of
@@ -160,8 +158,6 @@ type InFlight struct {
 	Phase Phase     `json:"phase"`
 	// PhaseStart is when the present phase began.
 	PhaseStart time.Time `json:"phase_start,omitzero"`
-	// Refused is as in RelistResult, once the lists are there.
-	Refused *CallError `json:"refused,omitzero"`
 	// Pods is how many pods are to be inspected, Inspected how many have been;
 	// both 0 before the inspections.
 	Pods      int `json:"pods,omitzero"`
@@ -174,10 +170,7 @@ type RelistResult struct {
 	End   time.Time `json:"end,omitzero"`
 	// Err is what failed, nil after success. A failed inspection does not fail
 	// a relist.
-	Err *CallError `json:"error,omitzero"`
-	// Refused is set when a list was streamed because the one call that the
-	// kubelet makes is refused for the size of its answer.
-	Refused        *CallError    `json:"refused,omitzero"`
+	Err            *CallError    `json:"error,omitzero"`
 	ListPodSandbox time.Duration `json:"list_podsandbox_seconds"`
 	ListContainers time.Duration `json:"list_containers_seconds"`
 	// Serial is what the relist would have taken one call after another.

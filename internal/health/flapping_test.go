@@ -50,7 +50,7 @@ func TestFlapping(t *testing.T) {
 			p.Delay, p.CPU, p.DelayPerRun = uniform(r, .3, 1.5), uniform(r, 0, .2), time.Duration(uniform(r, 60, 300))*ms
 			f.Evidence.Process, f.Evidence.Cgroup = p, &Cgroup{At: now}
 		}},
-		{"node short of CPU, around the threshold", NodeCPUStall, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"node short of CPU, around the threshold", NodePressure, func(f facts, r *rand.Rand, now time.Time, s int) {
 			f.Relist.Lists = append(f.Relist.Lists, 600*ms)
 			f.Evidence.Node = &Node{CPUSome: uniform(r, 70, 90), CPUIdle: uniform(r, .12, .28)}
 		}},

@@ -31,7 +31,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 
 	w := newView(f, now, previous)
 	w.kubelet, w.starting, w.verdict = k, starting(w), v
-	if w.on(sigFirstAttemptMade) {
+	if w.firstAttemptMade() {
 		v.match(w, false)
 		v.hold(w)
 		w.critical = v.lowestCritical()
@@ -40,7 +40,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	v.rank(w)
 	v.explain(w)
 	if r := v.Reason; r != "" {
-		general := w.f.nodeSteps(nil).Replace(reasonOf(r).ForRuntime(f.Runtime).Next)
+		general := w.f.nodeSteps(nil).Replace(reasonOf(r).Next)
 		v.Next = cmp.Or(reasonOf(r).nextHere(w), w.chainNext(r), general)
 	}
 
@@ -58,7 +58,6 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	}
 	v.predict(w, k)
 	v.Steps = Steps(f, v)
-	v.Signals = w.states()
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
 	}
@@ -70,7 +69,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 func (v *Verdict) match(w *view, fallback bool) {
 	for i := range table {
 		r := &table[i]
-		if r.fallback != fallback || !r.holdsFor(w.f.Runtime) {
+		if r.fallback != fallback {
 			continue
 		}
 		if evidence := r.match(w); evidence != nil && !w.waitsForDocker(r.ID) {
@@ -151,10 +150,10 @@ func starting(w *view) bool {
 	if f.KubeletStarted.After(f.Started) {
 		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
 	}
-	if !w.on(sigFirstAttemptMade) && LastSeen(f).IsZero() {
+	if !w.firstAttemptMade() && LastSeen(f).IsZero() {
 		return true
 	}
-	if f.UnobservedGap > reliableGap && !w.on(sigSettled) {
+	if f.UnobservedGap > reliableGap && !w.settled() {
 		return true
 	}
 	switch {
@@ -177,10 +176,10 @@ func (w *view) rulesFailAt() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if w.on(sigRelistTrouble) && !w.on(sigRelistEndsInTime) {
+	if w.relistTrouble() && !w.relistEndsInTime() {
 		consider(orElse(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
 	}
-	if w.on(sigStatusRuleCounts) {
+	if w.statusRuleCounts() {
 		consider(orElse(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
 	}
 	return at, ok
@@ -211,10 +210,10 @@ func (w *view) statusRuleCounts() bool {
 	if w.age(orElse(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
 		return true
 	}
-	if w.on(sigStatusTrouble) && w.on(sigAnsweredWhileStatusFails) {
+	if w.statusTrouble() && w.answeredWhileStatusFails() {
 		return true
 	}
-	return w.on(sigRelistTrouble) && (w.on(sigStatusTrouble) || w.on(sigNothingAnswers))
+	return w.relistTrouble() && (w.statusTrouble() || w.nothingAnswers())
 }
 
 func orElse(t, other time.Time) time.Time {

@@ -11,26 +11,23 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 	f := healthyFacts(t0)
 	f.Calls = map[string]Call{"version": {LastOK: t0}}
 	f.Evidence.Kubelet = &Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
-	before := func(state State, good time.Duration) *Verdict {
-		v := &Verdict{State: state, Predicted: Predicted{NodeReady: true}, Since: t0.Add(-time.Hour)}
-		if good > 0 {
-			v.Signals = []SignalState{{Name: callsGood, Since: t0.Add(-good)}}
-		}
-		return v
-	}
-	for _, tt := range []struct {
-		name     string
-		previous *Verdict
-		want     string
+	ago := func(d time.Duration) time.Time { return t0.Add(-d) }
+	for name, tt := range map[string]struct {
+		change func(*Facts)
+		want   string
 	}{
-		{"a look of a moment", nil, KubeletStalled},
-		{"the runtime was stuck until a moment ago", before(StateHealthy, time.Second), ""},
-		{"the runtime is good for long", before(StateHealthy, 11*time.Second), KubeletStalled},
-		{"and something else is wrong with the node", before(StateDegraded, time.Hour), KubeletStalled},
-		{"the runtime is stuck", before(StateDegraded, 0), ""},
+		"a look of a moment":                        {func(*Facts) {}, KubeletStalled},
+		"the runtime was stuck until a moment ago":  {func(f *Facts) { f.Relist.AnsweredSince = ago(time.Second) }, ""},
+		"the runtime is good for long":              {func(f *Facts) { f.Relist.AnsweredSince = ago(11 * time.Second) }, KubeletStalled},
+		"Status failed a moment ago":                {func(f *Facts) { f.Calls[opStatus] = Call{LastFailed: ago(2 * time.Second), LastOK: ago(time.Second)} }, ""},
+		"Status was answered late":                  {func(f *Facts) { f.Calls[opStatus] = Call{LastOK: ago(time.Second), LastOKDuration: 20 * time.Second} }, ""},
+		"an inspection of the kubelet's takes long": {func(f *Facts) { f.Modelled.InspectingSince = ago(15 * time.Second) }, RelistSlow},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if v := Judge(&f, t0, tt.previous); v.Reason != tt.want {
+		t.Run(name, func(t *testing.T) {
+			f := f
+			f.Calls = map[string]Call{"version": {LastOK: t0}}
+			tt.change(&f)
+			if v := Judge(&f, t0, nil); v.Reason != tt.want {
 				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
 			}
 		})

@@ -60,10 +60,10 @@ func (w *view) until(t time.Time) *time.Duration {
 // then.
 func (w *view) factsAt(t time.Time) *Facts {
 	f := *w.f
-	if !w.on(sigStatusRuleCounts) && !f.Status.LastGood.IsZero() {
+	if !w.statusRuleCounts() && !f.Status.LastGood.IsZero() {
 		f.Status.LastGood = t
 	}
-	if !w.on(sigRelistTrouble) && !LastSeen(&f).IsZero() {
+	if !w.relistTrouble() && !LastSeen(&f).IsZero() {
 		f.Relist.LastSeen, f.Modelled.LastSeen = t, t
 	}
 	return &f

@@ -135,3 +135,18 @@ func (v *Verdict) symptomOf(primary *Active) string {
 	}
 	return ""
 }
+
+// near reports whether a value is at or above a share of its limit; a reason that
+// stands ends only below a smaller share.
+func (w *view) near(id string, value, limit, begin, end float64) bool {
+	return value >= limit*w.band(id, begin, end)
+}
+
+// band is where a reason begins, or, while it stands, where it ends. It is for numbers
+// that stay near a limit for hours: no time of holding is long enough for these.
+func (w *view) band(id string, begin, end float64) float64 {
+	if w.wasActive(id) {
+		return end
+	}
+	return begin
+}

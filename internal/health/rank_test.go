@@ -40,7 +40,7 @@ func TestRank(t *testing.T) {
 
 		{"kept", was(RuntimeThrottled, 2900*ms), nil, RuntimeThrottled},
 		{"kept long enough", was(RuntimeThrottled, 3000*ms), nil, ""},
-		{"kept beside a milder one", was(RuntimeThrottled, time.Second), since{NodeCPUStall: time.Minute}, RuntimeThrottled},
+		{"kept beside a milder one", was(RuntimeThrottled, time.Second), since{NodePressure: time.Minute}, RuntimeThrottled},
 		{"not beside a worse one", was(FDsRunningOut, time.Second), since{KubeletDown: 0}, KubeletDown},
 		{"what is not known is not kept", was(Unknown, time.Second), nil, ""},
 

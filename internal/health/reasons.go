@@ -12,7 +12,6 @@ const (
 	RuntimeNotListening           = "RuntimeNotListening"
 	RuntimeSocketPermissionDenied = "RuntimeSocketPermissionDenied"
 	AcceptFDExhausted             = "AcceptFDExhausted"
-	AcceptQueueFull               = "AcceptQueueFull"
 	AcceptStalled                 = "AcceptStalled"
 
 	RuntimeFrozen        = "RuntimeFrozen"
@@ -37,25 +36,18 @@ const (
 	NetworkNotReady       = "NetworkNotReady"
 	CRIVersionUnsupported = "CRIVersionUnsupported"
 
-	PodInspectionStall   = "PodInspectionStall"
-	PodInspectionFailing = "PodInspectionFailing"
-	ShimStuck            = "ShimStuck"
-	ContainerStalled     = "ContainerStalled"
-	SystemBusStalled     = "SystemBusStalled"
-	RuntimeHelperStuck   = "RuntimeHelperStuck"
-	PodStartsFailing     = "PodStartsFailing"
+	PodInspectionStall = "PodInspectionStall"
+	ShimStuck          = "ShimStuck"
+	SystemBusStalled   = "SystemBusStalled"
+	RuntimeHelperStuck = "RuntimeHelperStuck"
+	PodStartsFailing   = "PodStartsFailing"
 
 	RelistSlow        = "RelistSlow"
-	ChangeBurst       = "ChangeBurst"
 	TooManyContainers = "TooManyContainers"
 	FDsRunningOut     = "FDsRunningOut"
-	ResponseNearLimit = "ResponseNearLimit"
 
-	NodeCPUStall    = "NodeCPUStall"
-	NodeMemoryStall = "NodeMemoryStall"
-	NodeIOStall     = "NodeIOStall"
-	PIDsExhausted   = "PIDsExhausted"
-	FileTableFull   = "FileTableFull"
+	NodePressure       = "NodePressure"
+	KernelLimitReached = "KernelLimitReached"
 
 	KubeletStalled = "KubeletStalled"
 	KubeletDown    = "KubeletDown"
@@ -66,17 +58,7 @@ const (
 	Unknown           = "Unknown"
 )
 
-// Help says whether restarting the runtime can help.
-type Help string
-
-// What restarting the runtime does.
-const (
-	HelpsYes   Help = "yes"
-	HelpsNo    Help = "no"
-	HelpsMaybe Help = "maybe"
-)
-
-// Reason is one row of the table.
+// Reason is one row of the table. Its text is its page.
 type Reason struct {
 	ID string
 	// Layer is where the reason lies: of two that are equally severe, the lower layer
@@ -84,31 +66,16 @@ type Reason struct {
 	Layer Layer
 	// Severity is how bad it is; a warning is critical while criticalWhile holds.
 	Severity Severity
-	// Meaning is one line.
-	Meaning string
-	// Needs is the evidence that the reason needs, Thresholds its numbers.
-	Needs      string
-	Thresholds []Threshold
-	// For is the runtimes and versions that the row holds for; empty for all.
-	For []Versions
-	// Next is what to do next, in one line; Steps are the commands and looks of
-	// the runbook, in their order.
-	Next  string
-	Steps []string
-	// Restart says whether restarting the runtime can help, RestartNote what
-	// more there is to say of it.
-	Restart     Help
-	RestartNote string
-	// Notes are what the row says differently for some runtimes and versions.
-	Notes []VersionNote
+	Page
 
 	// gradual is true of what grows over hours and shows in every list: looking at the
-	// rest of the node more often tells nothing of it.
+	// rest of the node more often adds nothing.
 	gradual bool
 	// fallback is true of a row that matches only where no other reason says enough: it
 	// is asked last.
 	fallback bool
-	match    func(*view) []string
+	// match returns the evidence, nil where the reason does not match.
+	match func(*view) []string
 	// criticalWhile makes a warning critical; nil for never.
 	criticalWhile func(*view) bool
 	// next returns Next with this node's own values, "" where these are not known;
@@ -160,4 +127,5 @@ func reasonOf(id string) *Reason {
 
 // table is every reason that plegd can name. Its order decides between reasons of
 // the same severity and layer.
-var table = slices.Concat(processReasons, kernelReasons, threadReasons, dockerReasons, nodeLimitReasons, socketReasons, runtimeReasons, chainReasons, storageReasons, podReasons, []Reason{podStartsFailing}, nodeReasons, otherReasons, eventReasons, selfReasons)
+var table = withPages(processReasons, kernelReasons, threadReasons, dockerReasons, nodeLimitReasons, socketReasons, runtimeReasons,
+	chainReasons, storageReasons, podReasons, loadReasons, nodeReasons, otherReasons, selfReasons)

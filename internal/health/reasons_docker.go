@@ -22,37 +22,12 @@ const (
 var dockerReasons = []Reason{
 	{
 		ID: DockerDaemonUnreachable, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "cri-dockerd answers, but the Docker daemon behind it accepts no connection or does not answer: no pod can be started or stopped. Lists can stay perfect meanwhile, on connections that cri-dockerd opened before.",
-		Needs:   "a fresh connection to the Docker socket gets no answer to GET /_ping. Where nobody listens on that socket: it has answered before, or cri-dockerd's errors name the Docker daemon (--docker-socket may be another one than cri-dockerd's).",
-		Thresholds: []Threshold{
-			{"no answer to /_ping for %s; at once where lists fail or hang too, or where dockerd is stopped, frozen, gone or without a free descriptor", pingFailedFor},
-		},
-		Next: "Repair dockerd, by what the evidence shows of its process; cri-dockerd, shims and pods need nothing.",
-		Steps: []string{
-			"Descriptors used up: dockerd's log (`journalctl -u docker -n 20`) repeats \"accept4: too many open files; retrying in 1s\". `prlimit --nofile=65536:65536 --pid {dockerd}` ends it within a second and ends no container; then raise LimitNOFILE in docker.service and find what holds the descriptors: `ls -l /proc/{dockerd}/fd`.",
-			"Stopped (T): find out who stopped it, then `kill -CONT {dockerd}`. Frozen: `systemctl thaw docker`.",
-			"Gone: `systemctl status docker` and `journalctl -u docker -b -n 100` say why it ended; `systemctl start docker`.",
-			"It runs and does not answer: `kill -USR1 {dockerd}` has dockerd write its goroutine stacks to a file that its log names; dockerd continues. Keep that file for the bug report.",
-			"`systemctl restart docker` comes last: unless `\"live-restore\": true` is in /etc/docker/daemon.json it ends every container of the node.",
-		},
-		Restart: HelpsMaybe, RestartNote: "Restart docker, not cri-dockerd; without live-restore that ends every container of the node.",
+
 		match: (*view).dockerUnreachable,
 	},
 	{
 		ID: DockerContainerdUnreachable, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "dockerd answers, but the containerd that runs its containers does not: no container can be started, stopped or entered, and inspecting one may hang.",
-		Needs:   "behind cri-dockerd, every thread of dockerd's containerd is stopped, its cgroup is frozen, it is gone while dockerd runs, or connections are pending in its accept queue.",
-		Thresholds: []Threshold{
-			{"stopped or frozen for %s", containerdStoppedFor},
-			{"gone, or connections pending in its accept queue, for %s", containerdGoneFor},
-		},
-		Next: "Repair dockerd's containerd, by what the evidence shows of its process; its shims and pods need nothing.",
-		Steps: []string{
-			"Stopped (T): find out who stopped it, then `kill -CONT {containerd}`. Frozen: `systemctl thaw` of its unit (`cat /proc/{containerd}/cgroup`).",
-			"Gone: dockerd starts its own containerd again and says so in its log (`journalctl -u docker -n 50`); where it uses the system's, `systemctl status containerd`.",
-			"Do not end shims: each is one container, and they are well.",
-		},
-		Restart: HelpsMaybe, RestartNote: "Of dockerd's containerd only, and not where it is stopped or frozen: continuing it is enough. Shims and containers outlive it.",
+
 		match: (*view).dockerContainerdUnreachable,
 	},
 }
@@ -136,7 +111,7 @@ func namesDocker(e *CallError) bool {
 func (w *view) dockerJustBack(d *Docker) bool { return d.OK && w.age(d.OKSince) < HangAfter }
 
 // besideDocker are the reasons that a dockerd that does not answer looks like.
-var besideDocker = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall, PodInspectionFailing}
+var besideDocker = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
 // waitsForDocker reports whether a reason is not to be named before dockerd has
 // answered: behind cri-dockerd a call that hangs or fails says nothing while

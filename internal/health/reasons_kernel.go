@@ -45,76 +45,22 @@ const (
 var kernelReasons = []Reason{
 	{
 		ID: RuntimeMemoryLimited, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		Meaning: "The memory limit of the runtime's cgroup, or of one above it, holds the runtime up: its threads wait for memory.",
-		Needs:   "a level of the runtime's cgroup is at its limit, and a thread waits for it in the kernel (or its tasks are out of memory, v1); or calls suffer while the limit is met again and again and the cgroup waits for memory.",
-		Thresholds: []Threshold{
-			{"usage at %s of memory.high, memory.max or memory.limit_in_bytes", Share(memoryNear)},
-			{"full avg10 of memory.pressure %s", Percent(memoryPressure)},
-			{"or %s pages a second read again where the cgroup has no pressure file", refaultsMany},
-			{"out of memory while lists are answered: a thread that has waited for %s", blockedWhileServing},
-		},
-		Next: "Raise the memory limit at the cgroup that the evidence names.",
-		Steps: []string{
-			"The evidence names the cgroup, its usage and its limit. Below /sys/fs/cgroup (v1: /sys/fs/cgroup/memory) read `memory.events` and `memory.pressure` there (v1: `memory.failcnt`, `memory.oom_control`).",
-			"`systemctl set-property --runtime {unit} MemoryHigh=infinity MemoryMax=infinity` lifts the limit of a unit or slice until the next boot.",
-			"`systemctl status {unit}`: are containers or image pulls counted in the runtime's own cgroup? Then find what uses the memory before you make the limit permanent.",
-		},
-		Restart: HelpsMaybe, RestartNote: "It frees what has leaked, and the limit stays; a runtime that waits for memory may not end on SIGTERM.",
+
 		match: memoryLimited,
 	},
 	{
 		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		Meaning: "A thread of the runtime, or of dockerd behind cri-dockerd, waits in the kernel for a disk or a mount: calls that need it hang, the start of pods first.",
-		Needs:   "the same thread in D without having run, in a wait channel of a file system, block device or mount. Where wait channels cannot be read: calls suffer too, and the runtime's time in block I/O or the I/O pressure of its cgroup rises.",
-		Thresholds: []Threshold{
-			{"D for %s while lists hang or are slow (critical)", blockedAfter},
-			{"D for %s while they are answered (warning)", blockedWhileServing},
-			{"some avg10 of io.pressure %s", Percent(ioPressure)},
-		},
-		Next: "Look at the disk or mount that the thread waits for before anything else.",
-		Steps: []string{
-			"The evidence names the process, the thread and its wait channel: `cat /proc/{blocked}/stack` shows the way into the kernel.",
-			"`dmesg -T | tail -50`, `cat /proc/pressure/io`: I/O errors, a hung device, a file system gone read-only?",
-			"`grep -e nfs -e fuse /proc/self/mounts`: a network file system or FUSE server that does not answer looks the same; `percpu_rwsem_wait` is a frozen file system (`fsfreeze -u MOUNTPOINT`).",
-		},
-		Restart: HelpsNo, RestartNote: "A process in D cannot be killed: the restart hangs too.",
+
 		match: storageStalled,
 	},
 	{
 		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		Meaning: "The runtime waits for a file lock that another process holds: calls that need that file hang, or the runtime does not start to serve.",
-		Needs:   "a waiting entry of the runtime's in /proc/locks.",
-		Thresholds: []Threshold{
-			{"waits for %s while the runtime does not serve or lists hang or are slow (critical)", lockedAfter},
-			{"for %s while they are answered (warning)", lockedWhileServing},
-		},
-		Next: "See what the holder of the lock is doing; a second runtime or a storage tool started by hand is usual.",
-		Steps: []string{
-			"The evidence names the file and the holder: `ps -o pid,stat,wchan:32,etime,args -p {holder}`.",
-			"`cat /proc/locks`: the line with -> is the runtime, the one above it the holder.",
-			"Let the holder end, or end it.",
-		},
-		Restart: HelpsNo, RestartNote: "It would wait for the same lock.",
+
 		match: storageLocked,
 	},
 	{
 		ID: RuntimeStarved, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "The runtime is ready to run and gets no CPU: other processes have more weight or priority. Its own CPU quota is not the cause.",
-		Needs:   "the runtime's threads wait for a CPU most of the time that they could run, while lists are slow or hang or new connections wait to be accepted, and its quota takes no time.",
-		Thresholds: []Threshold{
-			{"runnable without a CPU for %s seconds a second", float64(starvedDelay)},
-			{"for %s of the time that it could run", Share(starvedShare)},
-			{"for %s each time", starvedWait},
-			{"its quota has taken no time for %s", throttledLately},
-			{"one of the recent relists' lists above %s", slowCall},
-		},
-		Next: "Give the runtime its share of the CPUs: raise the weight that the evidence names, or take the CPUs from who uses them.",
-		Steps: []string{
-			"`systemctl show {unit} -p CPUWeight -p CPUShares -p Slice`: system services should have more than pods (usual: CPUWeight 100, 1024 shares).",
-			"`systemctl set-property --runtime {unit} CPUWeight=1000` helps until the next boot.",
-			"`ps -eLo cls,rtprio,pri,psr,pcpu,pid,comm --sort -pcpu | head -20`: a real-time neighbour (cls FF or RR) leaves nothing to the others.",
-		},
-		Restart: HelpsNo, RestartNote: "Its weight stays, and a start needs more CPU than a relist.",
+
 		match: starved,
 	},
 }
@@ -127,7 +73,7 @@ func memoryLimited(w *view) []string {
 		return nil
 	}
 	least := time.Duration(0)
-	if !w.on(sigRelistSuffers) {
+	if !w.relistSuffers() {
 		least = blockedWhileServing
 	}
 	waiting := w.blockedIn(waitMemory, least)
@@ -151,7 +97,7 @@ func memoryLimited(w *view) []string {
 // limit is met, although no thread is seen to wait for memory. One that did may
 // suffer on while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
-	return w.on(sigRelistSuffers) && (l.OOM || w.thrashes(l))
+	return w.relistSuffers() && (l.OOM || w.thrashes(l))
 }
 
 // thrashes reports whether a limit that is met again and again makes the runtime's
@@ -201,15 +147,15 @@ func (l *MemoryLimit) events() (out []string) {
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // relistSuffers reports whether relists fail, hang or are slow.
-func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.on(sigListsSuffer) }
+func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.listsSuffer() }
 
 func storageStalled(w *view) []string {
 	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || w.on(sigFreezerHoldsThreads) {
+	if p == nil || !p.Alive || w.freezerHoldsThreads() {
 		return nil
 	}
 	least := blockedAfter
-	if !w.on(sigRelistSuffers) {
+	if !w.relistSuffers() {
 		least = blockedWhileServing
 	}
 	who, because := p, ""
@@ -217,7 +163,7 @@ func storageStalled(w *view) []string {
 	if len(threads) == 0 {
 		who, threads = w.dockerBlocked(least)
 	}
-	if len(threads) == 0 && w.on(sigRelistSuffers) {
+	if len(threads) == 0 && w.relistSuffers() {
 		who, threads, because = p, w.blockedIn(waitUnread, blockedAfter), w.blockIO()
 	}
 	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
@@ -266,7 +212,7 @@ func storageLocked(w *view) []string {
 		return nil
 	}
 	least := lockedAfter
-	if !w.on(sigRelistSuffers) {
+	if !w.relistSuffers() {
 		least = lockedWhileServing
 	}
 	l := p.Lock
@@ -282,13 +228,13 @@ func storageLocked(w *view) []string {
 
 func starved(w *view) []string {
 	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-	if p == nil || !p.Alive || !w.on(sigWaitsForCPU) {
+	if p == nil || !p.Alive || !w.waitsForCPU() {
 		return nil
 	}
-	if c == nil || w.on(sigQuotaTakesTime) { // the wait may be its own quota's
+	if c == nil || w.quotaTakesTime() { // the wait may be its own quota's
 		return nil
 	}
-	if !w.on(sigListsSuffer) && !w.on(sigListsSlowLately) && !w.on(sigNotAccepting) {
+	if !w.listsSuffer() && !w.listsSlowLately() && !w.notAccepting() {
 		return nil
 	}
 	if w.refused() != nil { // it is refused at once

@@ -23,23 +23,10 @@ const (
 var otherReasons = []Reason{
 	{
 		ID: KubeletStalled, Layer: LayerKubelet, Severity: SeverityCritical,
-		Meaning: "The runtime is fine, and the kubelet is not: its own health check fails, or its PLEG is behind.",
-		Needs:   "the kubelet's healthz fails, or its kubelet_pleg_last_seen_seconds is old, while the runtime answers plegd.",
-		Thresholds: []Threshold{
-			{"healthz fails for %s", kubeletFails},
-			{"the kubelet's own last seen is %s old", kubeletOld},
-			{"the runtime good for %s", kubeletFails},
-		},
-		Next: "Look at the kubelet, not at the runtime.",
-		Steps: []string{
-			"`curl -s 'localhost:10248/healthz?verbose'`: which check fails.",
-			"`journalctl -u kubelet -b --since -15min`.",
-			"`systemctl kill -s ABRT kubelet` ends it with its goroutine stacks in the journal; systemd starts it again.",
-		},
-		Restart: HelpsNo, RestartNote: "Restart the kubelet; containers are kept.",
+
 		match: func(w *view) []string {
 			k := w.f.Evidence.Kubelet
-			if k == nil || !k.Seen || k.Refused || !w.on(sigRuntimeGood) {
+			if k == nil || !k.Seen || k.Refused || !w.runtimeGood() {
 				return nil
 			}
 			var out []string
@@ -57,18 +44,6 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: KubeletDown, Layer: LayerKubelet, Severity: SeverityCritical,
-		Meaning: "The kubelet does not run: nobody listens at its healthz.",
-		Needs:   "its healthz answered before, and connections are refused.",
-		Thresholds: []Threshold{
-			{"nobody listens for %s", kubeletGone},
-		},
-		Next: "Start the kubelet; see in its log why it ended.",
-		Steps: []string{
-			"`systemctl status kubelet`: stopped by somebody, failed, or restarting?",
-			"`journalctl -u kubelet -b -n 100`: its last words; a wrong flag or a certificate that has run out stands in the last lines.",
-			"`df -h /var/lib/kubelet`; `free -m`: a full disk or no memory ends it, too.",
-		},
-		Restart: HelpsNo,
 		match: func(w *view) []string {
 			k := w.f.Evidence.Kubelet
 			if k == nil || !k.Seen || !k.Refused || k.FailedSince.IsZero() || w.age(k.FailedSince) < kubeletGone {
@@ -79,16 +54,6 @@ var otherReasons = []Reason{
 	},
 	{
 		ID: RelistLoopStalled, Layer: LayerPlegd, Severity: SeverityCritical,
-		Meaning: "plegd's own relist loop does not move: this is a fault of plegd and says nothing about the runtime.",
-		Needs:   "a relist takes longer than its time limits allow, or none begins.",
-		Thresholds: []Threshold{
-			{"%s beyond --rpc-timeout, or beyond --relist-period", loopLate},
-		},
-		Next: "Restart plegd, and please report this with its log.",
-		Steps: []string{
-			"`systemctl kill -s ABRT plegd` ends it with its goroutine stacks in the journal; systemd starts it again.",
-		},
-		Restart: HelpsNo,
 		match: func(w *view) []string {
 			r, c := &w.f.Relist, &w.f.Config
 			switch {
@@ -102,21 +67,20 @@ var otherReasons = []Reason{
 	},
 }
 
-// callsGood reports whether all that plegd asks of the runtime itself is answered.
-func (w *view) callsGood() bool {
+// runtimeGood reports whether all that plegd asks of the runtime itself is answered,
+// and has been for a while: the kubelet's own check fails minutes into a runtime's
+// fault, and recovers after it. Warnings that stand beside it say nothing of this.
+func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	_, _, hanging := w.hang()
-	relists := r.Failures == 0 && !hanging && r.Last != nil && w.inspecting() < kubeletFails
-	return relists && !w.on(sigStatusTrouble) && s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
-}
-
-// runtimeGood reports whether that is so and has been for a while: the kubelet's own
-// check fails minutes into a runtime's fault, and recovers after it. Warnings that
-// stand beside it, of the runtime or of the kubelet, say nothing of this.
-func (w *view) runtimeGood() bool {
-	if !w.on(sigCallsGood) || w.previous == nil {
-		return w.on(sigCallsGood)
+	lately := func(t time.Time) bool { return !t.IsZero() && w.age(t) < kubeletFails }
+	if r.Failures > 0 || hanging || r.Last == nil || lately(r.AnsweredSince) || w.inspecting() >= kubeletFails {
+		return false
 	}
-	before := w.previous.signal(callsGood)
-	return before != nil && w.age(before.Since) >= kubeletFails
+	status := w.f.Calls[opStatus]
+	slow := status.LastOKDuration >= statusHangAfter && lately(status.LastOK)
+	if w.statusTrouble() || slow || lately(status.LastFailed) {
+		return false
+	}
+	return s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
 }

@@ -34,21 +34,7 @@ const (
 var processReasons = []Reason{
 	{
 		ID: RuntimeFrozen, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "The runtime is stopped or frozen: it exists, and not one of its threads runs.",
-		Needs:   "every thread of the process behind the held connection is in state T, or its cgroup is frozen, and a call is unanswered and none has been answered since: a stopped process whose calls are answered is not the runtime. Or it is stopped and continued again and again.",
-		Thresholds: []Threshold{
-			{"a call unanswered for %s", slowCall},
-			{"or stopped %s times", stopsMany},
-			{"within %s", stopsWithin},
-			{"ends %s after the last stop", stopsOver},
-		},
-		Next: "Find out who stopped it (a debugger, a signal, a freezer), and continue it.",
-		Steps: []string{
-			"`grep -e State -e TracerPid /proc/{pid}/status`: T (stopped by a signal) or t (traced by TracerPid, a debugger).",
-			"`kill -CONT {pid}` where it was stopped by a signal.",
-			"`systemctl thaw {unit}` where systemd froze its cgroup. Else thaw the one that the evidence names: `echo 0 >/sys/fs/cgroup{cgroup}/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer{cgroup}/freezer.state`).",
-		},
-		Restart: HelpsMaybe, RestartNote: "Continuing or thawing it is enough, and gentler.",
+
 		match: func(w *view) []string {
 			p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
 			if p == nil || !p.Alive {
@@ -70,23 +56,11 @@ var processReasons = []Reason{
 	},
 	{
 		ID: RuntimeThrottled, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "The runtime's CPU quota keeps it from running: its answers take long or run into their time limit.",
-		Needs:   "the runtime's cgroup is being throttled, while lists are slow or hang.",
-		Thresholds: []Threshold{
-			{"throttled for %s of the time to begin with", Share(throttledShare)},
-			{"then for %s of the time or of the periods", Share(throttledStill)},
-			{"one of the last three relists' lists above %s; of the last ten to end", slowCall},
-		},
-		Next: "Raise or remove the CPU quota of the runtime's unit.",
-		Steps: []string{
-			"`systemctl show {unit} -p CPUQuotaPerSecUSec`; `cat /sys/fs/cgroup{cgroup}/cpu.max` (v1: `cat /sys/fs/cgroup/cpu{cgroup}/cpu.cfs_quota_us`). The quota of a slice above it counts, too.",
-			"`systemctl set-property --runtime {unit} CPUQuota=` removes it until the next boot.",
-		},
-		Restart: HelpsNo, RestartNote: "The quota stays.",
+
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
 			// The kernel adds up the time only when it lets the process run again.
-			slow := w.on(sigListsSuffer) || w.on(sigListsSlowLately)
+			slow := w.listsSuffer() || w.listsSlowLately()
 			if c == nil || !w.quotaTakes(c) || !slow {
 				return nil
 			}
@@ -99,20 +73,7 @@ var processReasons = []Reason{
 	},
 	{
 		ID: RuntimeRestarting, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "The runtime comes and goes: it has been started again and again.",
-		Needs:   "the process behind the socket has been replaced repeatedly.",
-		Thresholds: []Threshold{
-			{"%s starts", restartsMany},
-			{"within %s", restartsWithin},
-			{"ends when it has stayed for %s", restartsOver},
-		},
-		Next: "Read in the runtime's log why it ends; it is being started again by systemd.",
-		Steps: []string{
-			"`journalctl -u {unit} -b | grep -e 'Main process exited' -e panic -e fatal`.",
-			"`journalctl -k -b | grep -i oom`: killed for memory?",
-			"`systemctl show {unit} -p NRestarts -p Result`.",
-		},
-		Restart: HelpsNo, RestartNote: "It is being restarted already.",
+
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
 			if p == nil || len(p.Restarts) == 0 {

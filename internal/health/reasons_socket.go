@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -9,35 +10,19 @@ import (
 var socketReasons = []Reason{
 	{
 		ID: AcceptFDExhausted, Layer: LayerProcess, Severity: SeverityCritical,
-		Meaning: "The runtime has no file descriptor left: it answers on old connections and can accept no new one. It logs nothing of this.",
-		Needs:   "open descriptors at or above the soft limit, now or a moment ago, and a connection that waits to be accepted.",
-		Thresholds: []Threshold{
-			{"no free descriptor in the last %s, and connections pending in the accept queue, or no SETTINGS within --probe-timeout", acceptsAgain},
-		},
-		Next: "Raise LimitNOFILE in the runtime's unit, find what holds the descriptors, and restart the runtime.",
-		Steps: []string{
-			"`ls -l /proc/{pid}/fd | awk '{print $NF}' | sed 's/:.*//' | sort | uniq -c`: sockets, pipes or files?",
-			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients of the socket, with their processes.",
-			"`prlimit --nofile=65536:65536 --pid {pid}` helps at once, until the next restart.",
-			"Do not restart the kubelet: it cannot connect again.",
-		},
-		Restart: HelpsYes, RestartNote: "It frees the descriptors, and running containers are kept. containerd does not end on SIGTERM while idle connections are open: systemd kills it after TimeoutStopSec (90s unless the unit says otherwise). Lists are answered 1 s after the start (tried on 1.6, 1.7 and 2.4).",
-		Notes: []VersionNote{
-			{For: []Versions{containerd16}, Step: "Status is answered without a free descriptor: the node stays Ready for as long as the kubelet keeps its connection."},
-			{For: statusNeedsFile, Step: "Status opens a file and fails: the kubelet turns the node NotReady 30 s after the last good Status, although its connection still works."},
-		},
+
 		match: func(w *view) []string {
-			if !w.on(sigAcceptNeedsDescriptor) && !w.on(sigStatusFailsForDescriptors) {
+			if !w.acceptNeedsDescriptor() && !w.statusFailsForDescriptors() {
 				return nil
 			}
 			out := append(w.acceptEvidence(), w.heldEvidence())
 			switch e := w.f.Status.LastErr; {
-			case e != nil && w.on(sigStatusFailsForDescriptors):
+			case e != nil && w.statusFailsForDescriptors():
 				out = append(out, fmt.Sprintf("status fails: %s: %s", e.Code, e.Message))
 			case statusWillFail(w.f):
 				out = append(out, fmt.Sprintf("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name, w.f.Runtime.Version))
 			}
-			if w.on(sigDescriptorsFreed) {
+			if w.descriptorsFreed() {
 				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second", short(w.age(w.f.Evidence.Process.ExhaustedAt))))
 			}
 			return out
@@ -45,29 +30,12 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketTakenOver, Layer: LayerSocket, Severity: SeverityCritical,
-		Meaning: "The runtime's path leads to another process than the connection that was made before: a second runtime, a symbolic link or a bind mount to another one, or a program that is no runtime. The kubelet uses the old one until it reconnects, then the new one.",
-		Needs:   "the process that listens at the path (SO_PEERCRED of a fresh connection, or the owner of the listening socket) is not the one behind the held connection, and that one is alive.",
-		Next:    "Find out which of the two processes is this node's runtime, stop the other, and put the socket back.",
-		Steps: []string{
-			"`ps -o pid,lstart,args -p {pid},{other}` of the two processes in the evidence: which one has been started by mistake?",
-			"`ls -li {socket}` and `findmnt -T {socket}`: a symbolic link, a bind mount, or a socket that another process made?",
-			"Do not restart the kubelet before the path leads to the right runtime: it would lose its pods from sight, and start them again in the other one.",
-			"Stop the wrong process, remove the link or the mount. Where the second one has replaced the socket's file, only a restart of the right runtime makes it again.",
-		},
-		Restart: HelpsMaybe, RestartNote: "It makes the socket's file again, once the other process, the link or the mount is gone.",
+
 		match: (*view).takenOverEvidence, next: (*view).takenOverNext,
 	},
 	{
 		ID: RuntimeSocketMissing, Layer: LayerSocket, Severity: SeverityCritical,
-		Meaning: "There is no socket at the runtime's path: the runtime has been stopped, or was never started.",
-		Needs:   "connect fails with ENOENT and no earlier connection is answered; or no runtime socket was found at any known place.",
-		Next:    "Start the runtime, and see in its log why it stopped.",
-		Steps: []string{
-			"`systemctl status {unit}`: is it stopped, failed, or restarting?",
-			"`journalctl -u {unit} -b --since -15min`: its last words.",
-			"If it runs under another path, set `--runtime-endpoint`; `plegd status` shows which path it watches and why.",
-		},
-		Restart: HelpsYes, RestartNote: "It is not running: start it.",
+
 		match: func(w *view) []string {
 			if w.f.Endpoint.Path == "" {
 				out := []string{"no runtime socket found"}
@@ -76,7 +44,7 @@ var socketReasons = []Reason{
 				}
 				return out
 			}
-			if c, detail := w.connect(); c == CauseMissing && !w.on(sigListensUnlinked) {
+			if c, detail := w.connect(); c == CauseMissing && !w.listensUnlinked() {
 				return append(w.hiddenEvidence(), w.connectEvidence(detail)...)
 			}
 			return nil
@@ -90,15 +58,7 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeNotListening, Layer: LayerSocket, Severity: SeverityCritical,
-		Meaning: "The socket's path exists, but nobody listens on it: the runtime was killed, or the path is no socket.",
-		Needs:   "connect fails with ECONNREFUSED, or what stands at the path is no socket.",
-		Next:    "Start the runtime; look for an OOM kill or a crash first.",
-		Steps: []string{
-			"`systemctl status {unit}`: exit code and signal of the last run.",
-			"`journalctl -k -b | grep -i -e oom -e killed`: was it killed for memory?",
-			"`journalctl -u {unit} -b -n 200`: a panic is printed at the end.",
-		},
-		Restart: HelpsYes, RestartNote: "It is not running: start it.",
+
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CauseRefused || c == CauseNotSocket {
 				return w.connectEvidence(detail)
@@ -111,15 +71,7 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketPermissionDenied, Layer: LayerPlegd, Severity: SeverityCritical,
-		Meaning: "plegd may not connect to the runtime's socket.",
-		Needs:   "connect fails with EACCES or EPERM.",
-		Next:    "Compare the socket's owner and mode with the user that plegd runs as; the kubelet may be fine.",
-		Steps: []string{
-			"`stat {socket}` and its directories: root:root 0660 is usual.",
-			"plegd has to run as root (it needs no capability for this); in a pod, as uid 0 with the SELinux type spc_t.",
-			"`ausearch -m avc -ts recent`: has SELinux or AppArmor refused it?",
-		},
-		Restart: HelpsMaybe, RestartNote: "Only when its mode was changed by hand: a restart recreates the socket.",
+
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CausePermissionDenied {
 				return w.connectEvidence(detail)
@@ -132,28 +84,17 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketUnlinked, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		Meaning: "The runtime runs and answers, but its socket's path is gone, or leads to something else: new connections fail.",
-		Needs:   "a fresh connect fails with ENOENT, or meets what does not serve runtime.v1, while calls on the connection held since before are answered; or connect fails with ENOENT while the runtime's process still has a listening socket of that name.",
-		Thresholds: []Threshold{
-			{"something else at the path for %s", strangerAfter},
-		},
-		Next: "Restart the runtime in a quiet moment; until then a restart of the kubelet would leave the node NotReady.",
-		Steps: []string{
-			"Find out what removed the socket: a clean-up of /run, a second runtime started by mistake, a package upgrade.",
-			"Do not restart the kubelet before the socket is back: it would not be able to connect.",
-			"`systemctl restart {unit}` makes the socket again; running containers are kept.",
-		},
-		Restart: HelpsYes, RestartNote: "It makes the socket again; lists are answered after 1 s and containers are kept (tried on containerd 1.6, 1.7 and 2.4).",
+
 		match: func(w *view) []string {
 			_, c, _ := w.freshDialFailure()
 			foreign := c == CauseProtocol || c == CauseUnimplemented
 			switch {
 			case w.elsewhere() != nil:
 				return nil
-			case w.on(sigListensUnlinked):
+			case w.listensUnlinked():
 				_, detail := w.connect()
 				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"}, w.connectEvidence(detail)...)
-			case foreign && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.on(sigListenerChanged):
+			case foreign && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.listenerChanged():
 				return []string{
 					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), ProbeText(&w.f.Probe)),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
@@ -168,66 +109,45 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: AcceptQueueFull, Layer: LayerSocket, Severity: SeverityCritical,
-		Meaning: "The queue of connections that the runtime has yet to accept is full: nobody can connect.",
-		Needs:   "connect fails with EAGAIN, or the listener's queue holds more than its limit.",
-		Next:    "Find who connects and does not let go, and why the runtime does not accept; then restart the runtime.",
-		Steps: []string{
-			"`ss -xlp src {socket}`: Recv-Q above Send-Q is a full queue.",
-			"`ss -xp | awk -v s={socket} '$5==s {want[$8]} {line[$6]=$0} END {for (i in want) print line[i]}'`: the clients that were accepted, with their processes.",
-			"`ls /proc/{pid}/fd | wc -l` against `grep files /proc/{pid}/limits`.",
-		},
-		Restart: HelpsYes, RestartNote: "It empties the queue; it fills again while its cause is there. Lists are answered 1 s after the start (tried on containerd 1.6, 1.7 and 2.4).",
-		match: func(w *view) []string {
-			if c, detail := w.connect(); c == CauseQueueFull {
-				return append(w.connectEvidence(detail), w.acceptEvidence()...)
-			}
-			q := w.f.Evidence.Queue
-			full := q != nil && q.Listening && q.Length > q.Limit
-			_, c, _ := w.freshDialFailure()
-			// What a probe met before the queue was last looked at may be over.
-			since := q != nil && q.Listening && q.At.After(w.f.Probe.At)
-			refused := c == CauseQueueFull && !since
-			if w.elsewhere() != nil || !full && !refused {
-				return nil
-			}
-			return append(w.acceptEvidence(), w.heldEvidence())
-		},
-	},
-	{
 		ID: AcceptStalled, Layer: LayerSocket, Severity: SeverityCritical,
-		Meaning: "The runtime answers on old connections and accepts no new one: the next reconnect, the kubelet's included, will hang.",
-		Needs:   "a fresh connection is made by the kernel and gets no HTTP/2 SETTINGS, or the accept queue does not empty, while calls on the held connection are answered.",
-		Thresholds: []Threshold{
-			{"no SETTINGS within --probe-timeout", nil},
-			{"connections pending in the accept queue for %s", queueWaits},
-			{"for %s where the queue is not seen", queueUnseenWaits},
-			{"%s after it was last found stopped", acceptsAfterStop},
-		},
-		Next: "See where the runtime's accepting thread is; it has descriptors left.",
-		Steps: []string{
-			"`ss -xlp src {socket}`: a growing Recv-Q is connections that nobody accepts.",
-			"Do not restart the kubelet: its held connection is all that keeps the node Ready.",
-			stacksStep,
-		},
-		Restart: HelpsYes, RestartNote: "Running containers are kept.",
-		match: func(w *view) []string {
-			if w.on(sigDescriptorsExhausted) || w.on(sigDescriptorsFreed) || !w.on(sigHeldConnectionAnswers) || !w.on(sigNotAccepting) {
-				return nil
-			}
-			if p := w.f.Probe; p.waitsForSettings() && !w.processSeenSince(p.FailedSince.Add(probeTimeout)) {
-				return nil // it may only get no CPU
-			}
-			if p := w.f.Evidence.Process; p != nil && !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < acceptsAfterStop {
-				return nil // the queue is yet to be looked at since it runs again
-			}
-			out := w.acceptEvidence()
-			if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
-				out = append(out, fmt.Sprintf("a fresh connection: %s for %s", ProbeText(&w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
-			}
-			return append(out, w.heldEvidence())
-		},
+		match: acceptStalled,
 	},
+}
+
+func acceptStalled(w *view) []string {
+	if out := w.queueFull(); out != nil {
+		return out
+	}
+	if w.descriptorsExhausted() || w.descriptorsFreed() || !w.heldConnectionAnswers() || !w.notAccepting() {
+		return nil
+	}
+	if p := w.f.Probe; p.waitsForSettings() && !w.processSeenSince(p.FailedSince.Add(w.f.Config.probeTimeout())) {
+		return nil // it may only get no CPU
+	}
+	if p := w.f.Evidence.Process; p != nil && !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < acceptsAfterStop {
+		return nil // the queue is yet to be looked at since it runs again
+	}
+	out := w.acceptEvidence()
+	if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
+		out = append(out, fmt.Sprintf("a fresh connection: %s for %s", ProbeText(&w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
+	}
+	return append(out, w.heldEvidence())
+}
+
+// queueFull is the evidence that the accept queue is full, nil where it is not.
+func (w *view) queueFull() []string {
+	if c, detail := w.connect(); c == CauseQueueFull {
+		return append(w.connectEvidence(detail), w.acceptEvidence()...)
+	}
+	q := w.f.Evidence.Queue
+	full := q != nil && q.Listening && q.Length > q.Limit
+	_, c, _ := w.freshDialFailure()
+	// What a probe met before the queue was last sampled may be over.
+	sampledSince := q != nil && q.Listening && q.At.After(w.f.Probe.At)
+	if w.elsewhere() != nil || !full && (c != CauseQueueFull || sampledSince) {
+		return nil
+	}
+	return append(w.acceptEvidence(), w.heldEvidence())
 }
 
 // hiddenEvidence says that the socket is there for the runtime and missing in
@@ -258,7 +178,7 @@ func (w *view) listensUnlinked() bool {
 	if c, _ := w.connect(); c != CauseMissing || p == nil || q == nil || l == nil {
 		return false
 	}
-	if l.OtherMounts || w.on(sigJustListening) {
+	if l.OtherMounts || w.justListening() {
 		return false
 	}
 	since := w.f.Probe.FailedSince // all must have been looked at since
@@ -351,14 +271,14 @@ func (w *view) descriptorsFreed() bool {
 // acceptNeedsDescriptor reports whether the runtime has no descriptor, or has yet to notice
 // that it has one again, and somebody waits to be accepted.
 func (w *view) acceptNeedsDescriptor() bool {
-	if !w.on(sigDescriptorsExhausted) && (!w.on(sigDescriptorsFreed) || w.on(sigAcceptQueueDrains)) {
+	if !w.descriptorsExhausted() && (!w.descriptorsFreed() || w.acceptQueueDrains()) {
 		return false
 	}
 	waits := w.f.Probe.waitsForSettings()
 	if q := w.f.Evidence.Queue; q != nil {
 		waits = q.Length > 0
 	}
-	return w.on(sigNotAccepting) || waits && w.elsewhere() == nil
+	return w.notAccepting() || waits && w.elsewhere() == nil
 }
 
 // acceptQueueDrains reports whether the accept queue is being emptied.
@@ -380,7 +300,7 @@ func (w *view) listenerUnknown() bool {
 // notAccepting reports whether a connection waits to be accepted for longer than
 // it should.
 func (w *view) notAccepting() bool {
-	if w.on(sigAcceptQueueDrains) || w.elsewhere() != nil || w.listenerUnknown() {
+	if w.acceptQueueDrains() || w.elsewhere() != nil || w.listenerUnknown() {
 		return false
 	}
 	q := w.f.Evidence.Queue
@@ -401,8 +321,8 @@ func (w *view) notAccepting() bool {
 // accept what has been pending, and the accept queue to be looked at again.
 const acceptsAfterStop = time.Second
 
-// probeTimeout is the default of --probe-timeout.
-const probeTimeout = time.Second
+// probeTimeout is the limit of a stage of a fresh dial.
+func (c *Config) probeTimeout() time.Duration { return cmp.Or(c.ProbeTimeout, time.Second) }
 
 // processSeenSince reports whether the runtime's process has been looked at since
 // then, or is not seen at all.
@@ -419,7 +339,7 @@ func (p *Probe) waitsForSettings() bool {
 // heldConnectionAnswers reports whether calls on the held connection are answered, and have
 // been since the runtime stopped to accept.
 func (w *view) heldConnectionAnswers() bool {
-	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.on(sigListsAnsweredAtOnce) {
+	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.listsAnsweredAtOnce() {
 		return false
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() && w.lastAnswer.After(p.FailedSince) {

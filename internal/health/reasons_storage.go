@@ -92,22 +92,7 @@ func (w *view) storageUnwritable() bool {
 var storageReasons = []Reason{
 	{
 		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		Meaning: "The file system of the runtime's root or state directory is full, out of inodes or read-only: lists are answered, and no pod can be started; where it is full or read-only, none can be stopped either.",
-		Needs:   "statfs of the directories that the runtime has its data in, and their mount options.",
-		Thresholds: []Threshold{
-			{"fewer than %s bytes free for root", storageBytes},
-			{"or fewer than %s inodes", storageInodes},
-			{"ends above %s times as much", storageStill},
-			{"or read-only: mount option ro or emergency_ro", nil},
-		},
-		Next: "Free space on the file system that the evidence names, and do not restart the runtime before that.",
-		Steps: []string{
-			"`df -h {storage}` and `df -i {storage}`: space and inodes. `findmnt -T {storage}`: the device, and whether ro or emergency_ro stands among the options.",
-			"Full: find what uses it with `du -xh --max-depth=2 {storage} | sort -h | tail`, and remove something that is not the runtime's: logs (`journalctl --vacuum-size=200M`), core dumps, downloads. The runtime's own removals need space, too.",
-			"Out of inodes: `{crictl} rm` of exited containers and `{crictl} rmi --prune` free them, and work then.",
-			"Read-only: `dmesg -T | grep -i -e remount -e 'I/O error' -e EXT4-fs -e XFS`; drain the node, repair the file system (it must be unmounted for that) or replace the disk.",
-		},
-		Restart: HelpsNo, RestartNote: "containerd 1.6 and 2.4, restarted on a full file system, leave the containers that run out of their lists; on a read-only one they do not start (tried).",
+
 		match: storageFull,
 		next:  storageNext,
 	},

@@ -6,19 +6,8 @@ import "fmt"
 var threadReasons = []Reason{
 	{
 		ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: SeverityWarning,
-		criticalWhile: func(w *view) bool { return w.on(sigListsSuffer) },
-		Meaning:       "A thread of the runtime waits in the kernel and does not go on: what it was doing, often the start of a pod, hangs, while lists may be answered at once.",
-		Needs:         "a thread of the runtime, or of dockerd behind cri-dockerd, that has not run, or was in D most of the time, in a wait channel that is not idle and is none of a file system, a memory limit or a file lock: a pipe or socket that nobody reads, a lock in the kernel.",
-		Thresholds: []Threshold{
-			{"has not run, or in D most of the time, for %s", blockedWhileServing},
-		},
-		Next: "Find the process that the thread waits for: `plegd status` names it where the kernel shows it.",
-		Steps: []string{
-			"`anon_pipe_write` or `pipe_write`: a pipe is full; `ls -l /proc/{pid}/fd/2` names the runtime's log pipe, `lsof -E -p {pid}` its reader.",
-			"`sock_alloc_send_pskb` or `unix_wait_for_peer`: a unix socket is full; of journald's see `systemctl status systemd-journald`.",
-			"`cat /proc/{blocked}/stack` shows the way into the kernel of any other.",
-		},
-		Restart: HelpsMaybe, RestartNote: "It does not help while the process that does not read is still there.",
+		criticalWhile: func(w *view) bool { return w.listsSuffer() },
+
 		match: threadStuck,
 	},
 }
@@ -27,7 +16,7 @@ func threadStuck(w *view) []string {
 	if out := w.chainEvidence(RuntimeThreadStuck); out != nil {
 		return out
 	}
-	if w.on(sigFreezerHoldsThreads) {
+	if w.freezerHoldsThreads() {
 		return nil
 	}
 	for _, p := range w.callProcesses() {

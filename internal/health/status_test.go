@@ -68,7 +68,7 @@ func TestLateAnswerIsNoProof(t *testing.T) {
 			Status: Status{Answered: true, InFlightSince: now.Add(-3 * time.Second)},
 			Calls:  map[string]Call{opVersion: {LastOK: now.Add(-time.Second), LastOKDuration: took}},
 		}
-		if got := newView(f, now, nil).on(sigAnsweredWhileStatusFails); got != want {
+		if got := newView(f, now, nil).answeredWhileStatusFails(); got != want {
 			t.Errorf("Version answered after %s: %t", took, got)
 		}
 	}

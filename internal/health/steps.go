@@ -31,9 +31,6 @@ const (
 	wordHelper = "{helper}"
 )
 
-// stacksStep is a step of every reason whose process may hang in itself.
-const stacksStep = "`kill -USR1 {stacks}`: it continues, and writes its goroutine stacks (containerd to its log, CRI-O to a file in /tmp, dockerd to a file that its log names); keep them for the bug report."
-
 // subjectWords are the words that stand for the process that a reason is about: the
 // one of that kind in the chain of waiting, else the reason's subject.
 var subjectWords = []struct {
@@ -65,28 +62,6 @@ func crictl(socket string) string { return "crictl -r unix://" + socket }
 // Generic returns a step or a Next with the words that stand for this node's
 // values replaced by what a page can say of them: PID, UNIT, SOCKET.
 func Generic(step string) string { return genericSteps.Replace(step) }
-
-// pageWords says on a page what its words stand for, "" for a row without any.
-func (r *Reason) pageWords() string {
-	text := r.Next + strings.Join(r.Steps, " ")
-	var out []string
-	for _, w := range []struct{ word, means string }{
-		{wordPID, "PID is the runtime's process"}, {wordUnit, "UNIT its systemd unit (containerd, crio, docker, k3s, rke2-server, rke2-agent)"}, {wordSocket, "SOCKET its socket"}, {wordCrictl, "SOCKET the runtime's socket"},
-		{wordCgroup, "/CGROUP its cgroup"}, {wordOther, "OTHER is the process that the path leads to"}, {wordHolder, "HOLDER is the process that holds the lock"},
-		{wordBlocked, "PID and TID are the thread that waits"}, {wordStacks, "DAEMON is the runtime's process, behind cri-dockerd that of dockerd"},
-		{wordStorage, "DIRECTORY is the runtime's directory that the evidence names"},
-		{wordShim, "PID is the shim's process"}, {wordHelper, "PID is the helper's process"},
-		{wordDockerd, "DOCKERD is the process of dockerd"}, {wordContainerd, "CONTAINERD is the process of dockerd's containerd"},
-	} {
-		if strings.Contains(text, w.word) && (w.word != wordCrictl || !strings.Contains(text, wordSocket)) {
-			out = append(out, w.means)
-		}
-	}
-	if len(out) == 0 {
-		return ""
-	}
-	return strings.Join(out, ", ") + "; `plegd status` on the node shows the steps with its own values."
-}
 
 // nodeSteps replaces the words by the values of the node that the facts are of, and
 // of the chain of waiting that its verdict has.
@@ -181,7 +156,7 @@ func Steps(f *Facts, v *Verdict) []string {
 	if v.Reason == "" {
 		return nil
 	}
-	row := reasonOf(v.Reason).ForRuntime(f.Runtime)
+	row := reasonOf(v.Reason)
 	words := f.nodeSteps(v.Chain)
 	out := make([]string, 0, len(row.Steps))
 	for _, s := range row.Steps {

@@ -58,24 +58,6 @@ func TestStepsOfASubject(t *testing.T) {
 	}
 }
 
-// TestStepsNameNoProcessByItsName: on a node with two runtimes pidof names the
-// wrong one.
-func TestStepsNameNoProcessByItsName(t *testing.T) {
-	for _, r := range Reasons() {
-		texts := append([]string{r.Next}, r.Steps...)
-		for _, n := range r.Notes {
-			texts = append(texts, n.Next, n.Step)
-		}
-		for _, text := range texts {
-			for _, bad := range []string{"pidof", "pkill", "killall"} {
-				if strings.Contains(text, bad) {
-					t.Errorf("%s: %q finds a process by its name", r.ID, text)
-				}
-			}
-		}
-	}
-}
-
 // TestDockerSteps: behind cri-dockerd the processes are dockerd and its
 // containerd.
 func TestDockerSteps(t *testing.T) {

@@ -1,14 +1,18 @@
 package health
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/docs/reasons"
 )
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
@@ -17,7 +21,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 // its own accord, a file or a socket, and none of its neighbours. (time is for
 // the types; Now and Since are looked for by name.)
 func TestPure(t *testing.T) {
-	allowed := []string{"cmp", "fmt", "maps", "math", "slices", "strconv", "strings", "time", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext"}
+	allowed := []string{"cmp", "fmt", "maps", "math", "slices", "strconv", "strings", "time", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/plegd/plegd/docs/reasons"}
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -47,46 +51,54 @@ func TestPure(t *testing.T) {
 	}
 }
 
+// TestTable: a reason has one row and one page, with all headings (readPage panics
+// otherwise), and the index lists the rows in their order.
 func TestTable(t *testing.T) {
-	ids := map[string]bool{}
+	index, err := os.ReadFile("../../docs/reasons/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, rows := map[string]bool{}, ""
 	for _, r := range Reasons() {
-		if ids[r.ID] {
-			t.Errorf("%s has two rows", r.ID)
+		if ids[r.ID] || r.match == nil || r.Layer == 0 || rankOf(r.Severity) < 0 {
+			t.Errorf("%s: a row needs an id of its own, a layer, a severity and match", r.ID)
 		}
 		ids[r.ID] = true
+		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.Severity, r.Meaning)
+		for _, text := range append(r.Steps, r.Next, r.Restart) {
+			for _, bad := range []string{"pidof", "pkill", "killall"} { // on a node with two runtimes they match the wrong one
+				if strings.Contains(text, bad) {
+					t.Errorf("%s: %q finds a process by its name", r.ID, text)
+				}
+			}
+			if word := regexp.MustCompile(`\{[a-z]+\}`).FindString(Generic(text)); word != "" {
+				t.Errorf("%s: %s stands for nothing", r.ID, word)
+			}
+		}
 	}
-	for _, r := range Reasons() {
-		if r.Meaning == "" || r.Needs == "" || r.Next == "" || len(r.Steps) == 0 || r.match == nil {
-			t.Errorf("%s: a row needs its meaning, evidence, next step, steps and match", r.ID)
-		}
-		if !slices.Contains([]Severity{SeverityCritical, SeverityWarning, SeverityInfo}, r.Severity) {
-			t.Errorf("%s: severity %q", r.ID, r.Severity)
-		}
-		if !slices.Contains([]Help{HelpsYes, HelpsNo, HelpsMaybe}, r.Restart) {
-			t.Errorf("%s: restart %q", r.ID, r.Restart)
+	if !strings.Contains(string(index), rows) {
+		t.Errorf("docs/reasons/README.md does not list the rows as they are:\n%s", rows)
+	}
+	pages, err := reasons.Pages.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range pages {
+		if id := strings.TrimSuffix(e.Name(), ".md"); id != "README" && !ids[id] {
+			t.Errorf("docs/reasons/%s belongs to no reason", e.Name())
 		}
 	}
 }
 
-// TestPagesAgree: docs/reasons is what the table says (`make generate`).
-func TestPagesAgree(t *testing.T) {
-	const dir = "../../docs/reasons"
-	pages := Pages()
-	for name, text := range pages {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Error(err)
-		} else if string(b) != text {
-			t.Errorf("docs/reasons/%s is not what the table says: run make generate", name)
-		}
+func TestParsePage(t *testing.T) {
+	const page = "# X\n\n## Meaning\n\na\nb\n\n## Evidence\n\nc\n\n## Next\n\nd\n\n## Steps\n\n1. `e` f\n2. g\n\n## Restart\n\nNo.\n"
+	p, err := parsePage(page)
+	if err != nil || p.Meaning != "a b" || !slices.Equal(p.Steps, []string{"`e` f", "g"}) || p.Restart != "No." {
+		t.Errorf("%+v, %v", p, err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if _, ok := pages[e.Name()]; !ok {
-			t.Errorf("docs/reasons/%s belongs to no reason: run make generate", e.Name())
+	for _, bad := range []string{"", strings.Replace(page, "## Next\n\nd\n", "", 1), strings.Replace(page, "c\n", "", 1), strings.Replace(page, "2. ", "", 1)} {
+		if _, err := parsePage(bad); err == nil {
+			t.Errorf("%q was parsed", bad)
 		}
 	}
 }

@@ -91,9 +91,6 @@ type Verdict struct {
 	// this node's own values; both are empty when healthy.
 	Next  string   `json:"next"`
 	Steps []string `json:"steps,omitempty"`
-	// Signals are the conditions that hold, in the table's order: what the reasons
-	// are made from.
-	Signals []SignalState `json:"signals,omitempty"`
 }
 
 // Predicted is what the modelled kubelet does now and will do.

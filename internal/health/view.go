@@ -35,14 +35,6 @@ const (
 	answerAfterStatus = time.Second
 	// inspectHangAfter is how long a pod's inspection must be unanswered.
 	inspectHangAfter = 3 * time.Second
-	// SlowListThreshold is what both lists may take together; RelistSlow needs
-	// two relists in a row above it, and ends below half of it.
-	SlowListThreshold = 2 * time.Second
-	// SlowRelistThreshold is what a relist may take call after call: the usual
-	// alert on the kubelet's relist duration is at 10 s.
-	SlowRelistThreshold = 10 * time.Second
-	// failingInspections is how often in a row a pod's inspection must fail.
-	failingInspections = 2
 )
 
 // The operations that reasons speak of, as the kubelet's metrics name them.
@@ -59,7 +51,6 @@ type view struct {
 	// lastAnswer is when the runtime last answered anything on the held
 	// connection, an error included; zero for never.
 	lastAnswer time.Time
-	signals    signalValues
 	// What the kubelet's rules say, whether it is too early for a verdict, the reasons
 	// found so far, and the lowest layer that has a critical one.
 	kubelet  kubelet
@@ -69,7 +60,7 @@ type view struct {
 }
 
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
-	w := &view{f: f, now: now, previous: previous, signals: signalValues{rows: &signals}}
+	w := &view{f: f, now: now, previous: previous}
 	for _, c := range f.Calls {
 		if c.LastOK.After(w.lastAnswer) {
 			w.lastAnswer = c.LastOK
@@ -195,38 +186,13 @@ func (w *view) failed() *CallError {
 	return w.f.Relist.Last.Err
 }
 
-// refused returns why the kubelet cannot list for the size of an answer, though
-// plegd may; nil when nothing says so.
+// refused returns why the kubelet cannot list for the size of an answer; nil when
+// nothing says so.
 func (w *view) refused() *CallError {
-	r := &w.f.Relist
-	if e := w.streaming(); e != nil {
+	if e := w.failed(); e != nil && e.tooLarge() {
 		return e
 	}
-	if r.InFlight != nil && r.InFlight.Refused != nil {
-		return r.InFlight.Refused
-	}
-	e := w.failed()
-	if e == nil && r.Failures == 0 && r.Last != nil {
-		e = r.Last.Refused
-	}
-	if e == nil || !e.tooLarge() {
-		return nil
-	}
-	return e
-}
-
-// streaming returns why the list under way is being streamed, where it is in the
-// same relist that the call for all of it was refused; nil when it is not.
-func (w *view) streaming() *CallError {
-	in := w.f.Relist.InFlight
-	if in == nil {
-		return nil
-	}
-	c := w.f.Calls[string(in.Phase)]
-	if c.LastErr == nil || !c.LastErr.tooLarge() || c.LastFailed.Before(in.PhaseStart) {
-		return nil
-	}
-	return c.LastErr
+	return nil
 }
 
 // unanswered reports whether an operation has been asked since t and not been
@@ -253,7 +219,7 @@ func (w *view) heldConnectionDown() bool {
 // the held one's or a fresh one; CauseNone when one can be, or when the held
 // connection works.
 func (w *view) connect() (Cause, string) {
-	if !w.on(sigHeldConnectionDown) {
+	if !w.heldConnectionDown() {
 		return CauseNone, ""
 	}
 	d, p := w.f.Dial, w.f.Probe
@@ -275,7 +241,7 @@ func (w *view) freshDialFailure() (Stage, Cause, string) {
 	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
 		return "", CauseNone, ""
 	}
-	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.on(sigListsAnsweredAtOnce) {
+	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.listsAnsweredAtOnce() {
 		return "", CauseNone, ""
 	}
 	// The held connection was made since: what the probe met is over.
@@ -315,12 +281,12 @@ func (w *view) nothingAnswers() bool {
 	}
 	// Another call was answered while this one waited: then Status decides.
 	since := w.f.Version.HangsSince
-	return since.IsZero() || since.After(w.lastAnswer) || w.on(sigStatusTrouble)
+	return since.IsZero() || since.After(w.lastAnswer) || w.statusTrouble()
 }
 
 // otherCallAnswered reports whether another call has been answered while a list hung.
 func (w *view) otherCallAnswered(since time.Time) bool {
-	return w.lastAnswer.After(since) && !w.on(sigAnsweringAgain)
+	return w.lastAnswer.After(since) && !w.answeringAgain()
 }
 
 // answeringAgain reports whether a list hangs and another call, which took as long,
@@ -354,11 +320,10 @@ func (w *view) hangSince() (time.Time, bool) {
 // for more than two periods, plegd's own or the modelled kubelet's.
 func (w *view) relistTrouble() bool {
 	r := &w.f.Relist
-	refused := r.Last != nil && r.Last.Refused != nil
 	long := w.f.Config.long()
 	underWay := r.InFlight != nil && w.age(r.InFlight.Start) > long
 	modelled := !w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
-	return r.Failures > 0 || refused || underWay || modelled
+	return r.Failures > 0 || underWay || modelled
 }
 
 // statusTrouble reports whether Status fails or hangs.
@@ -372,7 +337,7 @@ func (w *view) statusTrouble() bool {
 // or nothing has spoken against it since that was last so.
 func (w *view) answeredWhileStatusFails() bool {
 	s := &w.f.Status
-	if !s.InFlightSince.IsZero() && w.on(sigListsAnsweredAtOnce) && w.answeredAtOnce(s.InFlightSince.Add(answerAfterStatus)) {
+	if !s.InFlightSince.IsZero() && w.listsAnsweredAtOnce() && w.answeredAtOnce(s.InFlightSince.Add(answerAfterStatus)) {
 		return true
 	}
 	// One that failed for want of an answer, while the runtime was starting or
@@ -526,4 +491,11 @@ func laterOf(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -128,7 +128,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 // unexplainedThreads says which threads are in D without a reason that is known
 // for it.
 func (w *view) unexplainedThreads() []string {
-	if w.on(sigFreezerHoldsThreads) {
+	if w.freezerHoldsThreads() {
 		return nil
 	}
 	var out []string

@@ -314,7 +314,7 @@ func TestClockStep(t *testing.T) {
 	if err := health.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if !got.At.Equal(now) || got.At.Sub(got.Facts.Started) != time.Minute || !got.Facts.LastDiscard.IsZero() {
+	if !got.At.Equal(now) || got.At.Sub(got.Facts.Started) != time.Minute || !got.Facts.Woke.IsZero() {
 		t.Errorf("at %s, started %s", got.At, got.Facts.Started)
 	}
 }

@@ -53,7 +53,7 @@ func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 		State: health.State(Say(string(one.State))), Title: Say(one.Reason), Reason: known(one.Reason), Detail: outcome(&one.Summary),
 		Clock: Clock{Big: Float(one.Duration), Small: []string{lasted(one)}},
 	}
-	d.Meaning, _ = runbook(one.Runtime, one.Reason)
+	d.Meaning, _ = runbook(one.Reason)
 	if one.Closed == nil && now != nil {
 		d.Node, d.Clock.Small = Say(now.Node), append(d.Clock.Small, "now: "+outlook(now))
 	}

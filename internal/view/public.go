@@ -150,12 +150,11 @@ func reason(id string) *health.Reason {
 	return nil
 }
 
-// runbook returns the meaning of a reason, and whether a restart of the runtime helps, on
-// this runtime; nothing for an unknown reason.
-func runbook(on health.Runtime, id string) (meaning, restart string) {
+// runbook returns the meaning of a reason, and whether a restart of the runtime helps;
+// nothing for an unknown reason.
+func runbook(id string) (meaning, restart string) {
 	if r := reason(id); r != nil {
-		here := r.ForRuntime(on)
-		return here.Meaning, "Does restarting the runtime help? " + here.RestartAnswer()
+		return r.Meaning, "Does restarting the runtime help? " + r.Restart
 	}
 	return "", ""
 }

@@ -35,7 +35,7 @@ func Status(c Content) *Document {
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
 	evidence := Section{ID: "evidence", Title: "Evidence", Kind: Items, Column: 2}
 	if primary != nil {
-		_, todo.Note = runbook(s.Facts.Runtime, primary.ID)
+		_, todo.Note = runbook(primary.ID)
 		evidence.Rows = items(BesideChain(s, primary.Evidence))
 	}
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
@@ -59,7 +59,7 @@ func head(s *health.Snapshot, primary *health.Active) *Document {
 	}
 	if primary != nil {
 		d.Title, d.Reason, d.Detail = Say(primary.ID), known(primary.ID), severity(s, primary)
-		d.Meaning, _ = runbook(s.Facts.Runtime, primary.ID)
+		d.Meaning, _ = runbook(primary.ID)
 	} else if !s.Since.IsZero() {
 		d.Detail = since(s, s.Since)
 	}

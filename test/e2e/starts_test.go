@@ -157,10 +157,10 @@ func loggedReasons(t *testing.T, log string) (reasons []string) {
 // TestRestartsWithManyPods restarts each version of containerd with 80 pods, by
 // SIGTERM and by SIGKILL in turn. RESTARTS says how often.
 func TestRestartsWithManyPods(t *testing.T) {
-	// ChangeBurst: each plegd is a new one, which finds 80 pods to inspect; on a busy
+	// RelistSlow: each plegd is a new one, which finds 80 pods to inspect; on a busy
 	// machine that takes longer than 5 s.
 	allowed := append([]string{"", "Starting", health.RuntimeNotListening, health.RuntimeSocketMissing,
-		health.RuntimeStarting, health.ChangeBurst}, machine...)
+		health.RuntimeStarting, health.RelistSlow}, machine...)
 	for _, version := range []string{"", lab.Containerd17, lab.Containerd2} {
 		name := version
 		if name == "" {

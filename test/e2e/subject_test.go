@@ -37,7 +37,7 @@ const (
 )
 
 // machine are the reasons about the machine that the tests run on.
-var machine = []string{health.NodeCPUStall, health.NodeMemoryStall, health.NodeIOStall}
+var machine = []string{health.NodePressure}
 
 // well reports whether nothing is wrong with the runtime.
 func well(s lab.Status) bool {

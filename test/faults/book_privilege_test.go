@@ -51,7 +51,7 @@ func TestCaseBookLessPrivilege(t *testing.T) {
 						t.Errorf("names pid %d, which it cannot know to wait: %s", l.PID, e)
 					}
 				}
-				if !slices.Contains([]string{"", health.RuntimeListStall, health.ContainerStalled}, e.Reason) {
+				if !slices.Contains([]string{"", health.RuntimeListStall}, e.Reason) {
 					t.Errorf("the reason: %s", e)
 				}
 				if strings.Contains(e.Next, "kill") {
@@ -60,7 +60,7 @@ func TestCaseBookLessPrivilege(t *testing.T) {
 				if ended == 0 && strings.Contains(e.ChainEnd, tt.why) {
 					ended = time.Since(b.injected)
 				}
-				if ended == 0 || e.Reason != health.ContainerStalled {
+				if ended == 0 || e.Reason != health.RuntimeListStall {
 					return fmt.Errorf("%s", e)
 				}
 				return nil

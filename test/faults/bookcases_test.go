@@ -33,7 +33,7 @@ var (
 	onContainerd2 = []string{"containerd 2."}
 	// yetToBeAnswered is what is true in the moment in which a shim or its runc is well
 	// again and the list has yet to be answered.
-	yetToBeAnswered = []string{health.RuntimeListStall, health.ContainerStalled, health.RelistSlow}
+	yetToBeAnswered = []string{health.RuntimeListStall, health.RelistSlow}
 )
 
 // frozenWait is where a call with a path waits for a frozen file system.

@@ -92,8 +92,8 @@ var matrix = []fault{
 	},
 	{
 		name: "prlimit to 8 fds, accept queue filled", want: health.AcceptFDExhausted, goal: 4 * time.Second,
-		also:     []string{health.AcceptQueueFull},
-		onTheWay: append([]string{health.AcceptQueueFull}, noDescriptor...), // whichever is found first
+		also:     []string{health.AcceptStalled},
+		onTheWay: append([]string{health.AcceptStalled}, noDescriptor...), // whichever is found first
 		inject: func(b *bench) func() {
 			undo := b.LimitFiles(8)
 			open := b.connect(10000)
@@ -104,10 +104,8 @@ var matrix = []fault{
 		},
 	},
 	{
-		name: "nobody accepts, accept queue filled", want: health.AcceptQueueFull, goal: 4 * time.Second,
+		name: "nobody accepts, accept queue filled", want: health.AcceptStalled, goal: 4 * time.Second,
 		simulate: []string{"--pods=5"},
-		// Until a probe or the queue's next sample sees that it is full.
-		onTheWay: []string{health.AcceptStalled},
 		inject: func(b *bench) func() {
 			b.failpoints("socket=noaccept")
 			open := b.connect(10000)
@@ -149,13 +147,13 @@ var matrix = []fault{
 	},
 	{
 		name: "list above the server's limit", on: []string{"containerd", "cri-dockerd"}, why: "its limit is 80 MiB", want: health.ListResponseTooLarge, goal: 3 * time.Second,
-		onTheWay: []string{health.ResponseNearLimit},
+		onTheWay: []string{health.TooManyContainers},
 		prepare:  manyHeavy,
 		inject:   oneTooHeavy,
 	},
 	{
 		name: "list above the client's limit", on: []string{"containerd", "CRI-O"}, why: "its own limit is the same, and fixed", want: health.ListResponseTooLarge, goal: 3 * time.Second,
-		onTheWay:  []string{health.ResponseNearLimit},
+		onTheWay:  []string{health.TooManyContainers},
 		configure: func(b *bench) { b.LiftListLimit() },
 		prepare:   manyHeavy,
 		inject:    oneTooHeavy,

@@ -100,7 +100,7 @@ var constantFaults = []fault{
 		},
 	},
 	{
-		name: "inspections of 1 s", want: health.ChangeBurst, onTheWay: []string{health.RelistSlow}, goal: 20 * time.Second, back: 30 * time.Second,
+		name: "inspections of 1 s", want: health.RelistSlow, goal: 20 * time.Second, back: 30 * time.Second,
 		simulate: []string{"--pods=120", "--churn=0.5"},
 		inject: func(b *bench) func() {
 			b.failpoints("PodSandboxStatus=delay(1s);ContainerStatus=delay(1s)")

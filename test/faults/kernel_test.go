@@ -48,7 +48,7 @@ var kernelFaults = []fault{
 			b.group = lab.NewControlGroup(b.t, "cpu", b.Pid())
 		},
 		// Until the first wait has been seen.
-		onTheWay:     []string{health.NodeCPUStall, health.RelistSlow, health.RuntimeUnresponsive, health.RuntimeListStall},
+		onTheWay:     []string{health.NodePressure, health.RelistSlow, health.RuntimeUnresponsive, health.RuntimeListStall},
 		onTheWayBack: []string{health.RelistSlow, health.AcceptStalled},
 		backLimit:    20 * time.Second,
 		inject: func(b *bench) func() {

@@ -31,7 +31,7 @@ func TestLatchedNetwork(t *testing.T) {
 		return nil
 	})
 	for _, s := range e.since(begun) {
-		if s.state != string(health.StateHealthy) && (!s.busy || s.reason != health.NodeCPUStall) {
+		if s.state != string(health.StateHealthy) && (!s.busy || s.reason != health.NodePressure) {
 			t.Errorf("%s/%s (%v) %.1f s after the configuration was gone", s.state, s.reason, s.active, s.at.Sub(begun).Seconds())
 		}
 	}

@@ -352,7 +352,7 @@ func (b *bench) run(f *fault) (r result) {
 
 	var wrong []string
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	before := slices.DeleteFunc(e.since(well), func(s sight) bool { return s.busy && s.reason == health.NodeCPUStall })
+	before := slices.DeleteFunc(e.since(well), func(s sight) bool { return s.busy && s.reason == health.NodePressure })
 	if ids := reasons(before, ""); len(ids) > 0 {
 		complain("%v before the fault", ids)
 	}
@@ -408,7 +408,7 @@ func (b *bench) run(f *fault) (r result) {
 	for _, s := range all {
 		allowed := append([]string{f.want, ""}, f.onTheWay...)
 		if s.busy {
-			allowed = append(allowed, health.NodeCPUStall) // which is not the fault, and true
+			allowed = append(allowed, health.NodePressure) // which is not the fault, and true
 		}
 		if s.at.After(mending) {
 			allowed = append(allowed, f.onTheWayBack...)
@@ -441,7 +441,7 @@ func (e *eye) awaitCalm(from time.Time, limit time.Duration) time.Duration {
 		var well time.Time
 		for _, s := range sights {
 			switch {
-			case s.state != string(health.StateHealthy) && (!s.busy || s.reason != health.NodeCPUStall):
+			case s.state != string(health.StateHealthy) && (!s.busy || s.reason != health.NodePressure):
 				well = time.Time{}
 			case well.IsZero():
 				well = s.at

@@ -119,10 +119,10 @@ var shapes = []fault{
 		},
 	},
 	{
-		name: "accept queue full, and memory pressure", want: health.AcceptQueueFull, goal: 4 * time.Second,
-		also:         []string{health.NodeMemoryStall},
-		onTheWay:     []string{health.AcceptStalled, health.NodeMemoryStall}, // whichever is found first
-		onTheWayBack: []string{health.NodeMemoryStall},                       // looked at every 5 s
+		name: "accept queue full, and memory pressure", want: health.AcceptStalled, goal: 4 * time.Second,
+		also:         []string{health.NodePressure},
+		onTheWay:     []string{health.NodePressure}, // whichever is found first
+		onTheWayBack: []string{health.NodePressure}, // looked at every 5 s
 		back:         6 * time.Second, backLimit: 8 * time.Second,
 		simulate: []string{"--pods=5"},
 		start: func(b *bench) {

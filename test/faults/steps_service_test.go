@@ -55,7 +55,7 @@ var serviceSteps = []service{
 		{holds: "cpu.cfs_quota_us", want: "000"},
 		{holds: "CPUQuota=", repairs: true},
 	}},
-	{health.PIDsExhausted, func(_ *bench, s *lab.Systemd) func() {
+	{health.KernelLimitReached, func(_ *bench, s *lab.Systemd) func() {
 		s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax="+s.Property(unit, "TasksCurrent"))
 		return func() {
 			s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax=infinity")

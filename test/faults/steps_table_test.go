@@ -61,7 +61,7 @@ var stepsOf = []steps{
 		{holds: "findmnt -T", wantOf: func(b *bench) string { return b.socket }},
 	}},
 	{health.RuntimeSocketPermissionDenied, "chmod 000", []pasted{{holds: "stat ", want: "(0000/s"}}},
-	{health.AcceptQueueFull, "prlimit to 8 fds, accept queue filled", []pasted{
+	{health.AcceptStalled, "prlimit to 8 fds, accept queue filled", []pasted{
 		{holds: "ss -xlp", want: "4097"},
 		{holds: "ss -xp"},
 		{holds: "| wc -l"},
@@ -110,13 +110,13 @@ var stepsOf = []steps{
 		{holds: "plegd status", want: "STUCK PODS", status: -1},
 		{holds: "ps -eo pid", want: "shim"},
 	}},
-	{health.PodInspectionFailing, "inspections fail, pods change", []pasted{
+	{health.PodInspectionStall, "inspections fail, pods change", []pasted{
 		{holds: "plegd status", want: "no such file", status: -1},
 	}},
 	{health.FDsRunningOut, "descriptors nearly used up", []pasted{
 		{holds: "ls -l /proc/", want: "socket"},
 	}},
-	{health.ResponseNearLimit, "a list of 14 MB", []pasted{
+	{health.TooManyContainers, "a list of 14 MB", []pasted{
 		{holds: "ps -a -q --state", want: "0"},
 		{holds: "pods -q --state", want: "0"},
 	}},
@@ -146,7 +146,7 @@ var stepFaults = []fault{
 		},
 	},
 	{
-		name: "a list of 14 MB", want: health.ResponseNearLimit, goal: 5 * time.Second,
+		name: "a list of 14 MB", want: health.TooManyContainers, goal: 5 * time.Second,
 		inject: func(b *bench) func() {
 			lab.Two(145, func(int) { b.pods[0].CreateHeavyContainer(100_000) })
 			b.injected = time.Now()
@@ -156,7 +156,7 @@ var stepFaults = []fault{
 	callFault("nobody accepts", health.AcceptStalled, 6*time.Second, "socket=noaccept"),
 	callFault("Version hangs", health.NodeStatusStalled, 20*time.Second, "Version=hang"),
 	{
-		name: "inspections fail, pods change", want: health.PodInspectionFailing, goal: 10 * time.Second,
+		name: "inspections fail, pods change", want: health.PodInspectionStall, goal: 10 * time.Second,
 		simulate: []string{"--pods=20", "--churn=0.2"},
 		inject: func(b *bench) func() {
 			b.failpoints("PodSandboxStatus=error(Internal: no such file)")
@@ -225,20 +225,17 @@ var untried = []notTried{
 	{"", "plegd status", elsewhere},
 	{"", "{cpu,io,memory}", elsewhere},
 	{"", "/proc/pressure/", elsewhere},
-	{"", "ss -xp", elsewhere},
 	{"", "ps -a -q", elsewhere},
-	{health.ContainerStalled, "inspect CONTAINER", "tried of RuntimeListStall"},
 	{health.RuntimeStorageFull, "crictl -r unix://SOCKET rm", "there is no exited container"},
 	{"", "--vacuum-size", notHarmful},
 	{health.FDsRunningOut, "prlimit", "tried of AcceptFDExhausted"},
 	{health.PodInspectionStall, "inspect CONTAINER", noImages},
-	{health.PodInspectionFailing, "crictl ", noImages},
+	{health.PodInspectionStall, "crictl ", noImages},
 	{health.NetworkNotReady, "ls -l /etc/cni/net.d", "the tests' runtime has its configuration elsewhere"},
 	{health.NetworkNotReady, "-e calico", "no network's agent runs here"},
 	{"", "top", "it asks for a terminal"},
 	{health.RelistSlow, "cpu.stat", "beside cpu.cfs_quota_us, which is tried of RuntimeThrottled"},
-	{health.FileTableFull, "", notHarmful},
-	{health.NodeMemoryStall, "", notHarmful},
-	{health.NodeIOStall, "", notHarmful},
-	{"", "pleg_evented_", noCommand},
+	{health.KernelLimitReached, "", notHarmful},
+	{health.NodePressure, "", notHarmful},
+	{health.RuntimeThreadStuck, "", noCommand},
 }

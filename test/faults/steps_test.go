@@ -99,7 +99,7 @@ func (b *bench) await(f *fault) (s health.Snapshot) {
 }
 
 // awaitGone waits until a reason is no longer active. Others may be: a machine that is
-// busy is NodeCPUStall, too.
+// busy is NodePressure, too.
 func (b *bench) awaitGone(reason string) {
 	b.t.Helper()
 	lab.Eventually(b.t, 30*time.Second, reason+" is over", func() error {
@@ -216,9 +216,6 @@ func TestEveryStep(t *testing.T) {
 	used := map[int]bool{}
 	for _, r := range health.Reasons() {
 		texts := append([]string{r.Next}, r.Steps...)
-		for _, n := range r.Notes {
-			texts = append(texts, n.Next, n.Step)
-		}
 		for _, m := range command.FindAllStringSubmatch(health.Generic(strings.Join(texts, "\n")), -1) {
 			tried := func(reason string, commands []pasted) bool {
 				return reason == r.ID && slices.ContainsFunc(commands, func(p pasted) bool { return strings.Contains(m[1], p.holds) })

@@ -42,7 +42,7 @@ var takeOvers = []fault{
 		},
 		evidence: secondEvidence,
 		// Before the second one has started.
-		onTheWay: append([]string{health.AcceptFDExhausted, health.AcceptQueueFull}, noDescriptor...),
+		onTheWay: append([]string{health.AcceptFDExhausted, health.AcceptStalled}, noDescriptor...),
 		inject: func(b *bench) func() {
 			back := b.keepSocket()
 			undo := b.LimitFiles(8)

@@ -49,7 +49,7 @@ func TestInjection(t *testing.T) {
 	dir := tempDir(t)
 	notify := listenNotify(t, filepath.Join(dir, "notify"))
 	p := start(t, socket, options{env: []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}})
-	p.awaitReason("PodInspectionFailing")
+	p.awaitReason("PodInspectionStall")
 	p.look(t)
 	rt.SetCondition(runtimeapi.NetworkReady, false, all, all)
 	p.awaitReason("NetworkNotReady")

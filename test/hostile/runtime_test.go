@@ -44,7 +44,7 @@ func TestSocket(t *testing.T) {
 		"hangs up":                      {"socket=close", []string{"Unknown", "RuntimeRestarting"}},
 		"answers that are no messages":  {"*=garbage", []string{"CRIVersionUnsupported"}},
 		"answers with nothing in them":  {"*=empty", []string{"RuntimeNotReady"}},
-		"lists of 15 MiB":               {"ListPodSandbox=oversize(15MiB);ListContainers=oversize(15MiB)", []string{"ResponseNearLimit"}},
+		"lists of 15 MiB":               {"ListPodSandbox=oversize(15MiB);ListContainers=oversize(15MiB)", []string{"TooManyContainers"}},
 		"answers that are all too long": {"*=oversize(17MiB)", []string{"ListResponseTooLarge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestStatuses(t *testing.T) {
 	}
 	p := start(t, socket, options{})
 	p.await("the inspections", func(d *document) bool { return d.LastSeen != nil && d.Relist.Attempts > 1 })
-	if d := p.relists(5); d.Reason == "PodInspectionFailing" || d.Reason == "RuntimeNotReady" {
+	if d := p.relists(5); d.Reason == "PodInspectionStall" || d.Reason == "RuntimeNotReady" {
 		t.Errorf("it says %v", d)
 	}
 }

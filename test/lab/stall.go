@@ -180,7 +180,7 @@ func (g *ControlGroup) Shares(n int) {
 	g.write(file, strconv.Itoa(n))
 }
 
-// Pressed is near what NodeCPUStall needs of CPUPressure.
+// Pressed is near what NodePressure needs of CPUPressure.
 const Pressed = 60
 
 // CPUPressure is the share of the last 10 s in which somebody waited for a CPU, in per

@@ -17,7 +17,7 @@ import (
 
 // slow are the reasons that are true of a node whose cores are all busy: lists
 // take long, and so does the modelled kubelet's round over many pods.
-var slow = []string{health.NodeCPUStall, health.RelistSlow, health.ChangeBurst, health.NodeIOStall}
+var slow = []string{health.NodePressure, health.RelistSlow}
 
 // action is something that a node's owner does.
 type action struct {

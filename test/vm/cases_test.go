@@ -52,7 +52,7 @@ var faults = []fault{
 		// 4 MiB it is killed all the same.
 		name: "MemoryMax below the working set, with swap", want: "RuntimeMemoryLimited", evidence: `of its limit \(max\)`,
 		// The node's own pressure is that of the last 10 s, and counts this cgroup's.
-		onTheWay: []string{"NodeMemoryStall"},
+		onTheWay: []string{"NodePressure"},
 		inject: func(b *bench) func() {
 			b.do("dd if=/dev/zero of=/var/swap bs=1M count=256 status=none && chmod 600 /var/swap && mkswap -q /var/swap && swapon /var/swap")
 			off := b.undo("swapoff /var/swap && rm /var/swap")
@@ -65,7 +65,7 @@ var faults = []fault{
 		},
 	},
 	{
-		name: "TasksMax reached", want: "PIDsExhausted", evidence: "tasks of the runtime's cgroup: ",
+		name: "TasksMax reached", want: "KernelLimitReached", evidence: "tasks of the runtime's cgroup: ",
 		inject: func(b *bench) func() {
 			return b.property("TasksMax", containerd, b.machine.property(b.t, containerd, "TasksCurrent"))
 		},

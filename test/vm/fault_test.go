@@ -43,7 +43,7 @@ type fault struct {
 var symptoms = []string{"RuntimeUnresponsive", "RuntimeListStall", "RelistSlow"}
 
 // busyHost are true of this machine whenever the host has other work.
-var busyHost = []string{"NodeCPUStall"}
+var busyHost = []string{"NodePressure"}
 
 // bench is the machine within one test.
 type bench struct {
