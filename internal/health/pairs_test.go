@@ -1,7 +1,6 @@
 package health
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,16 +109,9 @@ func listed(v *Verdict) string {
 // judgeFile judges a scenario, changed by add; nil where that cannot be.
 func judgeFile(t *testing.T, file string, add func(*Facts, time.Time) bool) *Verdict {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s scenario
-	if err := Unmarshal(b, &s); err != nil {
-		t.Fatal(err)
-	}
-	if add != nil && !add(&s.Facts, s.Now) {
+	s := readScenario(t, file)
+	if add != nil && !add(&s.Facts, scenarioNow) {
 		return nil
 	}
-	return Judge(&s.Facts, s.Now, nil)
+	return Judge(&s.Facts, scenarioNow, nil)
 }

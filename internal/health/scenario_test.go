@@ -1,21 +1,25 @@
 package health
 
 import (
+	"cmp"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// scenario is a file of testdata/scenarios: the facts of a moment, and what a
-// person who knows the case says of it. The folder is the primary reason.
+// scenario is a file of testdata/scenarios: how the facts of a moment differ from those of
+// a healthy node (testdata/healthy.json), and what a person who knows the case concludes.
+// The folder is the primary reason. Change is a JSON merge patch (RFC 7386); a text such
+// as "now-2.5s" is the time that long before the moment.
 type scenario struct {
-	Now   time.Time `json:"now"`
-	Facts Facts     `json:"facts"`
-	Want  want      `json:"want"`
+	Facts Facts
+	Want  want
 }
 
 type want struct {
@@ -26,6 +30,81 @@ type want struct {
 	KubeletMessage string   `json:"kubelet_message"`
 	// Evidence is the primary reason's, where it is the point of the scenario.
 	Evidence []string `json:"evidence,omitempty"`
+}
+
+// scenarioNow is the moment of every scenario.
+var scenarioNow = time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
+
+// readScenario reads a scenario's file.
+func readScenario(t *testing.T, file string) scenario {
+	t.Helper()
+	read := func(path string, into any) {
+		if b, err := os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		} else if err := json.Unmarshal(b, into); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	var one struct {
+		Change any
+		Want   want
+	}
+	var healthy any
+	read("testdata/healthy.json", &healthy)
+	read(file, &one)
+	b, err := json.Marshal(dated(t, merged(healthy, one.Change)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := scenario{Want: one.Want}
+	if err := Unmarshal(b, &s.Facts); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return s
+}
+
+// merged applies a JSON merge patch.
+func merged(to, change any) any {
+	fields, ok := change.(map[string]any)
+	if !ok {
+		return change
+	}
+	out, ok := to.(map[string]any)
+	if !ok {
+		out = map[string]any{}
+	}
+	for name, v := range fields {
+		if v == nil {
+			delete(out, name)
+		} else {
+			out[name] = merged(out[name], v)
+		}
+	}
+	return out
+}
+
+// dated replaces the times that are relative to now.
+func dated(t *testing.T, v any) any {
+	t.Helper()
+	switch v := v.(type) {
+	case map[string]any:
+		for name, field := range v {
+			v[name] = dated(t, field)
+		}
+	case []any:
+		for i := range v {
+			v[i] = dated(t, v[i])
+		}
+	case string:
+		if after, ok := strings.CutPrefix(v, "now"); ok {
+			d, err := time.ParseDuration(cmp.Or(after, "0s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return scenarioNow.Add(d).Format(time.RFC3339Nano)
+		}
+	}
+	return v
 }
 
 func TestScenarios(t *testing.T) {
@@ -52,18 +131,11 @@ func TestScenarios(t *testing.T) {
 }
 
 func runScenario(t *testing.T, folder, file string) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s scenario
-	if err := Unmarshal(b, &s); err != nil {
-		t.Fatal(err)
-	}
+	s := readScenario(t, file)
 	if folder != "None" && s.Want.Reason != folder || folder == "None" && s.Want.Reason != "" {
 		t.Fatalf("the scenario wants %q but lies in %s", s.Want.Reason, folder)
 	}
-	v := Judge(&s.Facts, s.Now, nil)
+	v := Judge(&s.Facts, scenarioNow, nil)
 	got := want{State: v.State, Reason: v.Reason, KubeletMessage: v.KubeletMessage, Active: []string{}}
 	for _, a := range v.Active {
 		got.Active = append(got.Active, a.ID)
@@ -78,10 +150,10 @@ func runScenario(t *testing.T, folder, file string) {
 		seconds := math.Round(v.NotReadyIn.Seconds()*1000) / 1000
 		got.NotReadyIn = &seconds
 	}
-	if diff := cmp.Diff(s.Want, got); diff != "" {
+	if diff := gocmp.Diff(s.Want, got); diff != "" {
 		t.Errorf("verdict (-want +got):\n%s\nevidence: %v", diff, v.Active)
 	}
-	if again := Judge(&s.Facts, s.Now, nil); !cmp.Equal(v, again) {
+	if again := Judge(&s.Facts, scenarioNow, nil); !gocmp.Equal(v, again) {
 		t.Error("the same facts gave two verdicts")
 	}
 }
@@ -93,14 +165,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 		t.Fatal("no scenarios about pods", err)
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s scenario
-		if err := Unmarshal(b, &s); err != nil {
-			t.Fatal(err)
-		}
+		s := readScenario(t, file)
 		const secret = "secret-name"
 		for _, pods := range [][]PodInspection{s.Facts.Relist.Inspecting, s.Facts.Relist.Failing, s.Facts.Relist.Slowest} {
 			for i := range pods {
@@ -110,7 +175,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 				}
 			}
 		}
-		v, err := Marshal(Judge(&s.Facts, s.Now, nil))
+		v, err := Marshal(Judge(&s.Facts, scenarioNow, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
