@@ -375,34 +375,18 @@ func TestHostileName(t *testing.T) {
 	}
 }
 
-// TestManyDescriptors: of a peer with more descriptors than are looked at the chain
-// says who it is, or why that is not known, and in time.
+// TestManyDescriptors: a peer with many descriptors is found, and in time.
 func TestManyDescriptors(t *testing.T) {
 	const opens = `open($f[$_],'<','/dev/null') or die for 1..8000; `
-	for name, tt := range map[string]struct {
-		server string
-		known  bool
-	}{
-		"the socket is the first": {listens + `accept(C,S); ` + opens + `print "accepted\n"; sleep 1000`, true},
-		"the socket is the last":  {listens + opens + `accept(C,S); print "accepted\n"; sleep 1000`, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := socketPath(t)
-			server := perl(t, tt.server, path)
-			client := perl(t, connects+`print "ready\n"; sysread(S,$b,1)`, path).asleep(t)
-			server.asleep(t)
-			server.stop(t)
-			began := time.Now()
-			c := walked(t, client.pid)
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %s", took)
-			}
-			if tt.known {
-				want{pids: []int{client.pid, server.pid}, kind: health.KindProcess, state: health.LinkStopped}.check(t, c)
-			} else if len(c.Links) != 1 || !strings.Contains(c.Unknown, "more than 4096 descriptors") {
-				t.Errorf("%+v", c)
-			}
-		})
+	path := socketPath(t)
+	server := perl(t, listens+opens+`accept(C,S); print "accepted\n"; sleep 1000`, path)
+	client := perl(t, connects+`print "ready\n"; sysread(S,$b,1)`, path).asleep(t)
+	server.asleep(t)
+	server.stop(t)
+	began := time.Now()
+	want{pids: []int{client.pid, server.pid}, kind: health.KindProcess, state: health.LinkStopped}.check(t, walked(t, client.pid))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 

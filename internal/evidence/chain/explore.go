@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -50,16 +49,14 @@ type Symptom struct {
 // Explorer goes from a symptom to its culprit, again and again for as long as it
 // lasts. Not for several goroutines at once.
 type Explorer struct {
-	walker *Walker
-	asker  Asker
+	walker  *Walker
+	asker   Asker
+	publish func(health.Chain)
 
 	of      Symptom // the fault that the rest is about
-	sweep   *Sweep
-	swept   time.Time     // the end of the last sweep
-	took    time.Duration // how long it took
-	whole   bool          // it asked for all
-	failed  error         // of the last sweep
-	publish func(health.Chain)
+	begun   bool
+	sweep   sweep
+	targets int // of the last sweep
 }
 
 // NewExplorer returns an explorer. publish is called with each chain as soon as it
@@ -68,21 +65,14 @@ func NewExplorer(procfs, sysfs string, asker Asker, publish func(health.Chain)) 
 	return &Explorer{walker: NewWalker(procfs, sysfs), asker: asker, publish: publish}
 }
 
-// Close closes what the explorer holds.
+// Close closes the walker.
 func (e *Explorer) Close() { e.walker.Close() }
-
-// Forget ends a fault.
-func (e *Explorer) Forget() {
-	e.walker.Forget()
-	e.of, e.sweep, e.swept, e.whole, e.failed = Symptom{}, nil, time.Time{}, false, nil
-}
 
 // Explore makes one round.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) {
-	if e.sweep == nil || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation || e.of.Process != s.Process {
-		e.Forget()
-		e.of, e.sweep = s, &Sweep{}
-		e.walker.Begun = s.Since
+	if !e.begun || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation || e.of.Process != s.Process {
+		e.walker.Forget()
+		e.of, e.begun, e.sweep, e.walker.Begun = s, true, sweep{}, s.Since
 	}
 	e.walker.Runtime, e.walker.Pod = s.RuntimePID, s.Pod
 	if s.DaemonPID != 0 {
@@ -92,49 +82,18 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
 		return
 	}
-	if s.Target.ID == "" && s.OthersAnswered() {
-		if hung, _ := e.sweep.Hung(); len(hung) == 0 && time.Since(e.swept) >= min(sweepAgain, max(leastAgain, restFor*e.took)) {
-			e.sweeping(ctx, s)
+	if s.Target.ID == "" && len(e.sweep.hung) == 0 && s.OthersAnswered() {
+		rest := min(sweepAgain, max(leastAgain, restFor*e.sweep.ended.Sub(e.sweep.began)))
+		if time.Since(e.sweep.ended) >= rest {
+			targets := e.ordered(ctx, s)
+			e.targets = len(targets)
+			e.sweep = run(ctx, e.asker, targets, func() bool { return s.OthersAnswered() && s.Lasts() })
 		}
 	}
 	e.publish(e.chain(ctx, s))
 }
 
-// sweeping looks for the container whose call hangs. As soon as one does it goes
-// on from there.
-func (e *Explorer) sweeping(ctx context.Context, s Symptom) {
-	began := time.Now()
-	first := make(chan struct{}, sweepHung)
-	type result struct {
-		whole bool
-		err   error
-	}
-	done := make(chan result, 1)
-	may := func() bool { return s.OthersAnswered() && s.Lasts() }
-	targets := e.ordered(ctx, s)
-	go func() {
-		var r result
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("the sweep panicked: %v", p)
-			}
-			done <- r
-		}()
-		r.whole, r.err = e.sweep.Run(ctx, e.asker, targets, may, func() { first <- struct{}{} })
-	}()
-	for {
-		select {
-		case <-first:
-			e.publish(e.chain(ctx, s))
-		case r := <-done:
-			e.whole, e.failed = r.whole, r.err
-			e.swept, e.took = time.Now(), time.Since(began)
-			return
-		}
-	}
-}
-
-// ordered are the targets, those that a helper of the runtime works on first.
+// ordered returns the targets, those that a helper of the runtime works on first.
 func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
 	all := s.Targets()
 	busy := map[string]bool{}
@@ -146,28 +105,24 @@ func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Target) int {
-		switch {
-		case busy[a.ID] == busy[b.ID]:
-			return 0
-		case busy[a.ID]:
-			return -1
-		}
-		return 1
-	})
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(all, func(a, b Target) int { return rank[busy[a.ID]] - rank[busy[b.ID]] })
 	return all
 }
 
 // chain returns the chain as far as it is known.
 func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
-	w := e.walker
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
 		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
 	target, unknown := s.Target, ""
 	if target.ID == "" {
-		target, unknown = e.hung(s)
+		what := "container"
+		if s.Sandboxes {
+			what = "sandbox"
+		}
+		target, unknown = e.sweep.target(what, e.targets)
 	}
 	switch {
 	case target.ID != "":
@@ -176,42 +131,12 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
-		w.follow(ctx, &c, s.RuntimePID, health.KindRuntime)
+		e.walker.follow(ctx, &c, s.RuntimePID, health.KindRuntime)
 	default:
 		c.Unknown = "the runtime's process is not known"
 	}
-	w.keepSince(&c)
-	c.At = time.Now() // it may have taken a while, with many processes
+	e.walker.keepSince(&c)
 	return c
-}
-
-// hung returns the target whose call hangs; the text says why there is none.
-func (e *Explorer) hung(s Symptom) (Target, string) {
-	hung, asked := e.sweep.Hung()
-	what := "container"
-	if s.Sandboxes {
-		what = "sandbox"
-	}
-	switch {
-	case len(hung) == 1:
-		return hung[0], ""
-	case len(hung) > 1:
-		// One lock of a pod may hold up several of its containers.
-		for _, h := range hung[1:] {
-			if h.SandboxID != hung[0].SandboxID {
-				return Target{}, fmt.Sprintf("the calls for %d of %d single %ss hang as well, of different pods", len(hung), asked, what)
-			}
-		}
-		return hung[0], ""
-	case e.failed != nil:
-		return Target{}, "the single " + what + "s could not be asked for: " + e.failed.Error()
-	case asked == 0:
-		return Target{}, "no " + what + " has been asked for yet"
-	case e.whole:
-		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", asked, what)
-	default:
-		return Target{}, fmt.Sprintf("the calls for %d single %ss are answered, the others could not be asked", asked, what)
-	}
 }
 
 // targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
@@ -229,31 +154,29 @@ func targetLink(t Target) health.Link {
 	}
 }
 
-// fromTarget continues with the shim or conmon of a container or sandbox.
+// fromTarget continues with the helper, shim or conmon of a container or sandbox. A shim
+// that sleeps with nothing unread and no helper waits for its next request, like any
+// other: the lock is held inside the runtime then.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
 	if helper := e.helperOf(ctx, t.ID); helper != 0 {
 		e.walker.follow(ctx, c, helper, health.KindHelper)
 		return
 	}
 	pid, why := e.shimOf(ctx, t)
-	n := len(c.Links)
-	if pid == 0 {
-		if !e.mountOfRuntime(ctx, c, s) {
-			c.Unknown = why
+	if n := len(c.Links); pid != 0 {
+		if e.walker.about = t.ID; t.Sandbox {
+			e.walker.about = ""
 		}
-		return
-	}
-	if e.walker.about = t.ID; t.Sandbox {
-		e.walker.about = ""
-	}
-	e.walker.follow(ctx, c, pid, health.KindShim)
-	if len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning) {
-		// A shim that sleeps with nothing unread and no helper waits for its next
-		// request, like any other.
+		e.walker.follow(ctx, c, pid, health.KindShim)
+		idle := len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning)
+		if !idle {
+			return
+		}
 		c.Links = c.Links[:n]
-		if !e.mountOfRuntime(ctx, c, s) {
-			c.Unknown = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
-		}
+		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
+	}
+	if !e.mountOfRuntime(ctx, c, s) {
+		c.Unknown = why
 	}
 }
 
@@ -270,11 +193,11 @@ func (e *Explorer) mountOfRuntime(ctx context.Context, c *health.Chain, s Sympto
 	}
 	n := len(c.Links)
 	e.walker.follow(ctx, c, pid, kind)
-	if len(c.Links) < n+2 || c.Links[n+1].Kind != health.KindMount {
-		c.Links, c.Unknown = c.Links[:n], ""
-		return false
+	if len(c.Links) >= n+2 && c.Links[n+1].Kind == health.KindMount {
+		return true
 	}
-	return true
+	c.Links, c.Unknown = c.Links[:n], ""
+	return false
 }
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
@@ -299,14 +222,13 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 	if len(found) == 0 {
 		found = byID[t.SandboxID]
 	}
-	switch {
-	case len(found) == 1:
+	switch len(found) {
+	case 1:
 		return found[0], ""
-	case len(found) == 0:
+	case 0:
 		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
-	default:
-		return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
 	}
+	return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
 }
 
 // helperOf finds the helper that the runtime itself has started for a container, as CRI-O
@@ -316,8 +238,7 @@ func (e *Explorer) helperOf(ctx context.Context, id string) (pid int) {
 		return 0
 	}
 	for _, p := range e.walker.processes(ctx).Children(e.walker.Runtime) {
-		young := proc.Uptime()-proc.TicksToDuration(p.Start) < helperAge
-		if young || !slices.Contains(e.walker.table.Args(p.ID()), id) || e.walker.kindOf(ctx, p.Stat) != health.KindHelper {
+		if age(p.Stat) < helperAge || !slices.Contains(e.walker.table.Args(p.ID()), id) || !e.walker.isHelper(ctx, p.Stat) {
 			continue
 		}
 		if pid != 0 {

@@ -31,9 +31,52 @@ func TestMountOfRuntime(t *testing.T) {
 		e.Close()
 		switch last := c.Links[len(c.Links)-1]; {
 		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
-			t.Errorf("%+v, %q: want no more than the container", c.Links, c.Unknown)
+			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
 		case waits && (last.Kind != health.KindMount || last.Name != "/volume" || c.Links[2].PID != 10 || c.Unknown != ""):
 			t.Errorf("%+v, %q: want the mount", c.Links, c.Unknown)
+		}
+	}
+}
+
+// TestShimOfTarget: the chain goes by the shim of the container before that of its
+// sandbox, with its id and pod, and names no idle one.
+func TestShimOfTarget(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		shims map[int]string // the id in the arguments, by pid
+		state byte           // of all of them
+		pid   int            // 0: none is named
+	}{
+		{"the sandbox's, as containerd", map[int]string{10: "s", 11: "other"}, 'T', 10},
+		{"the container's, as Docker", map[int]string{10: "s", 11: "c"}, 'T', 11},
+		{"an idle one", map[int]string{10: "s"}, 'S', 0},
+		{"none", map[int]string{11: "other"}, 'T', 0},
+	} {
+		states := map[int]byte{}
+		for pid := range tt.shims {
+			states[pid] = tt.state
+		}
+		root := procTree(t, states)
+		for pid, id := range tt.shims {
+			evidencetest.WriteTree(t, root, map[string]string{
+				fmt.Sprintf("%d/stat", pid):    evidencetest.StatLine(pid, "containerd-shim", tt.state, 1, 100),
+				fmt.Sprintf("%d/cmdline", pid): "/usr/bin/containerd-shim-runc-v2\x00-id\x00" + id + "\x00",
+			})
+		}
+		var c health.Chain
+		e := NewExplorer(root, t.TempDir(), &fakeAsker{}, func(found health.Chain) { c = found })
+		e.Explore(t.Context(), Symptom{
+			Operation: "container_status", Target: Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"},
+			OthersAnswered: always, Lasts: always, Pod: func(id string) string { return "pod-of-" + id },
+		})
+		e.Close()
+		last := c.Links[len(c.Links)-1]
+		switch {
+		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):
+			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
+		case tt.pid != 0 && (last.PID != tt.pid || last.Kind != health.KindShim || last.Pod != "pod-of-"+tt.shims[tt.pid] ||
+			last.RuntimeID != tt.shims[tt.pid] || last.State != health.LinkStopped || c.Unknown != ""):
+			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
 		}
 	}
 }

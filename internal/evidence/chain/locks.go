@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	// What linux/fcntl.h defines, and what wait4(2) and waitid(2) take.
+	// The values of linux/fcntl.h, and of wait4(2) and waitid(2).
 	ofdSetLockWait = 38
 	waitForPID     = 1
 	waitForPIDFD   = 3
@@ -23,95 +24,75 @@ const (
 	oldChild = 5 * time.Minute
 )
 
-// fileLocks adds the holders of the locks that /proc/locks says the process waits
-// for.
+// fileLocks adds the holders of the locks for which the process waits by /proc/locks.
 func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
-	b, err := w.reader.Read(w.procfs + "/locks")
+	b, err := proc.ReadFile(w.procfs, "locks")
 	if err != nil {
 		return
 	}
 	for _, l := range proc.LockWaits(b, f.pid) {
-		out := wait{state: health.LinkLocked, evidence: "waits for the lock of " + f.lockName(l.File)}
-		if out.next = l.PID; l.PID > 0 {
-			out.evidence += fmt.Sprintf(", which pid %d has", l.PID)
-		} else {
-			w.lockHolder(ctx, &out, f.pid, l.File)
+		name := "file " + clean(l.File)
+		if len(f.lockPaths) == 1 {
+			name = f.lockPaths[0]
 		}
-		f.add(candidate{keyOf(out.next, "lock "+l.File), out})
+		out := wait{key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.PID}
+		if l.PID == 0 {
+			out.next, out.unknown = w.lockHolder(ctx, f.pid, l.File)
+		}
+		f.add(out.heldBy())
 	}
 }
 
-// lockName is the path of the file whose lock is waited for, where there is only
-// one; else file, which is major:minor:inode.
-func (f *waiting) lockName(file string) string {
-	if len(f.lockPaths) == 1 {
-		for path := range f.lockPaths {
-			if path != "" {
-				return clean(path)
-			}
-		}
+// heldBy names the holder of a lock.
+func (out wait) heldBy() wait {
+	if out.next != 0 {
+		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
 	}
-	return "file " + clean(file)
+	return out
 }
 
 // lockHolder finds the holder of a lock of an open file, which /proc/locks shows without
 // a process: the fdinfo of the descriptor that holds it has it.
-func (w *Walker) lockHolder(ctx context.Context, out *wait, pid int, file string) {
-	var pids []int
-	complete := w.eachFD(ctx, func(p int, fd, to string) {
-		if !strings.HasPrefix(to, "/") {
-			return
-		}
-		n, err := strconv.ParseUint(fd, 10, 64)
-		if err != nil {
-			return
-		}
-		for _, l := range w.fdInfo(p, n).Locks {
-			if l.File == file && !l.Waiting {
-				pids = append(pids, p)
-			}
-		}
+func (w *Walker) lockHolder(ctx context.Context, pid int, file string) (next int, unknown string) {
+	next, unknown, _ = w.holder(ctx, pid, "the lock", func(to string, info func() []byte) bool {
+		return strings.HasPrefix(to, "/") && slices.ContainsFunc(proc.ParseFDInfo(info()).Locks, func(l proc.Lock) bool {
+			return l.File == file && !l.Waiting
+		})
 	})
-	out.next, out.unknown = w.other(pid, distinct(pids), complete, "the lock")
-	if out.next != 0 {
-		out.unknown = ""
-		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
-	}
+	return next, unknown
 }
 
 // lockWait follows a thread that sleeps in fcntl(2) or flock(2): one that
 // /proc/locks does not show by its process is a lock of an open file.
 func (w *Walker) lockWait(ctx context.Context, f *waiting, p place) {
-	call := p.call
-	if call.Number != unix.SYS_FCNTL || call.Args[1] != ofdSetLockWait {
-		return
-	}
-	path := w.fd(f.pid, call.Args[0])
-	if path == "" {
+	path := w.fd(f.pid, p.call.Args[0])
+	switch {
+	case path == "":
 		f.denied = true
 		return
+	case !slices.Contains(f.lockPaths, clean(path)):
+		f.lockPaths = append(f.lockPaths, clean(path))
 	}
-	out := wait{state: health.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lock of %s", p.tid, clean(path))}
-	b, err := w.reader.Read(w.procfs + "/locks")
-	if err != nil {
+	if p.call.Number != unix.SYS_FCNTL || p.call.Args[1] != ofdSetLockWait {
 		return
 	}
-	inode := proc.FDInode(w.rawFDInfo(f.pid, call.Args[0]))
-	files := map[string]bool{}
+	out := wait{key: "lock " + path, state: health.LinkLocked}
+	out.evidence = fmt.Sprintf("thread %d waits for the lock of %s", p.tid, clean(path))
+	inode := proc.FDInode(w.rawFDInfo(f.pid, strconv.FormatUint(p.call.Args[0], 10)))
+	b, err := proc.ReadFile(w.procfs, "locks")
+	var files []string
 	for line := range strings.Lines(string(b)) {
-		if l, ok := proc.ParseLock([]byte(line)); ok && l.Waiting && inode != "" && strings.HasSuffix(l.File, ":"+inode) {
-			files[l.File] = true
+		l, ok := proc.ParseLock([]byte(line))
+		if ok && l.Waiting && strings.HasSuffix(l.File, ":"+inode) && !slices.Contains(files, l.File) {
+			files = append(files, l.File)
 		}
 	}
-	if len(files) != 1 {
+	if err != nil || inode == "" || len(files) != 1 {
 		out.unknown = "which lock it is cannot be seen"
-		f.add(candidate{"lock " + path, out})
-		return
+	} else {
+		out.next, out.unknown = w.lockHolder(ctx, f.pid, files[0])
 	}
-	for file := range files {
-		w.lockHolder(ctx, &out, f.pid, file)
-	}
-	f.add(candidate{keyOf(out.next, "lock "+path), out})
+	f.add(out.heldBy())
 }
 
 // childWait follows a thread that sleeps in wait4(2) or waitid(2).
@@ -119,9 +100,9 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 	var pid int
 	switch call := p.call; {
 	case call.Number == unix.SYS_WAIT4:
-		pid = int(int32(call.Args[0]))
+		pid = int(int32(call.Args[0])) //nolint:gosec // -1 is any child
 	case call.Args[0] == waitForPID:
-		pid = int(int32(call.Args[1]))
+		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
 	case call.Args[0] == waitForPIDFD:
 		if pid = w.fdInfo(f.pid, call.Args[1]).PID; pid == 0 {
 			f.denied = true
@@ -136,17 +117,16 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 		}
 		pid = children[0].PID
 	}
-	s, err := w.reader.Stat(w.procfs, pid)
+	s, err := proc.ReadStat(w.procfs, pid)
 	if err != nil || s.PPID != f.pid || s.Comm == "containerd" {
 		return // dockerd's containerd runs for as long as its parent
 	}
-	started := proc.StartedAt(time.Now(), proc.Uptime(), s.Start)
-	if !f.single && !w.Begun.IsZero() && started.Before(w.Begun.Add(-oldChild)) {
+	if !f.single() && !w.Begun.IsZero() && time.Since(w.Begun)+oldChild < age(s) {
 		f.doubt("thread %d waits for its child, pid %d, which has run since long before", p.tid, pid)
 		return
 	}
-	f.add(candidate{fmt.Sprintf("pid %d", pid), wait{
+	f.add(wait{
 		state: health.LinkChild, next: pid,
 		evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, pid, clean(s.Comm)),
-	}})
+	})
 }

@@ -2,24 +2,22 @@ package chain
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 const (
-	// maxThreads bounds the threads of a process that are read, maxWaits those whose
-	// system call is.
+	// betweenLooks is the least time between the two looks at a process that are
+	// compared, usableLook the most.
+	betweenLooks = 300 * time.Millisecond
+	usableLook   = 5 * time.Second
+	// maxThreads bounds the threads of a process that are read.
 	maxThreads = 512
-	maxWaits   = 96
+	maxSyscall = 256 // bytes of /proc/PID/syscall
 )
 
 // thread is a thread at the moment of a look.
@@ -27,7 +25,7 @@ type thread struct {
 	tid   int
 	start uint64
 	state byte
-	// runs is how often it was put on or left a CPU, sched its times.
+	// runs is how often it left a CPU, sched its times.
 	runs  uint64
 	sched proc.Schedstat
 }
@@ -38,10 +36,8 @@ type look struct {
 	stat    proc.Stat
 	tracer  int
 	threads map[int]thread
-	// unread are the bytes that wait at the other end of each of its connected unix
-	// sockets, by the inode of its own end.
-	unread map[uint32]socketPair
-	quotas []quota
+	// sockets are its connected unix sockets, by the inode of its own end.
+	sockets map[uint32]socketPair
 	// denied is true where something could not be read for want of a privilege.
 	denied bool
 }
@@ -51,34 +47,35 @@ type socketPair struct {
 	own, peer sockdiag.Socket
 }
 
-// twoLooks returns two looks at a process, the older one first: it waits a moment
-// where there is no recent one.
-func (w *Walker) twoLooks(ctx context.Context, s proc.Stat) (before, now *look, ok bool) {
-	before = w.looks[s.ID()]
-	if before == nil || time.Since(before.at) > usableLook {
-		before = w.look(ctx, s)
-		if before == nil {
-			return nil, nil, false
+// looks are two looks at one process.
+type looks struct{ before, now *look }
+
+// look returns two looks at a process: it waits a moment where there is no recent one.
+func (w *Walker) look(ctx context.Context, s proc.Stat) (l looks, ok bool) {
+	l.before = w.looks[s.ID()]
+	if l.before == nil || time.Since(l.before.at) > usableLook {
+		if l.before = w.once(ctx, s); l.before == nil {
+			return looks{}, false
 		}
 	}
-	if d := betweenLooks - time.Since(before.at); d > 0 && !sleep(ctx, d) {
-		return nil, nil, false
+	if d := betweenLooks - time.Since(l.before.at); d > 0 && !sleep(ctx, d) {
+		return looks{}, false
 	}
-	s, err := w.reader.Stat(w.procfs, s.PID)
-	if err != nil || s.Start != before.stat.Start {
-		return nil, nil, false
+	s, err := proc.ReadStat(w.procfs, s.PID)
+	if err != nil || s.Start != l.before.stat.Start {
+		return looks{}, false
 	}
-	if now = w.look(ctx, s); now == nil {
-		return nil, nil, false
+	if l.now = w.once(ctx, s); l.now == nil {
+		return looks{}, false
 	}
-	w.looks[s.ID()] = now
-	return before, now, true
+	w.looks[s.ID()] = l.now
+	return l, true
 }
 
-// look reads the threads of a process, nil when it has ended.
-func (w *Walker) look(ctx context.Context, s proc.Stat) *look {
+// once reads the threads and sockets of a process, nil when it has ended.
+func (w *Walker) once(ctx context.Context, s proc.Stat) *look {
 	l := &look{at: time.Now(), stat: s, threads: map[int]thread{}}
-	if b, err := w.reader.Read(proc.Path(w.procfs, s.PID, "status")); err == nil {
+	if b, err := proc.ReadFile(proc.Path(w.procfs, s.PID, "status")); err == nil {
 		l.tracer = proc.ParseStatus(b).TracerPID
 	}
 	task := proc.Path(w.procfs, s.PID, "task")
@@ -90,43 +87,38 @@ func (w *Walker) look(ctx context.Context, s proc.Stat) *look {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if t, ok := w.thread(task+"/"+strconv.Itoa(tid), tid); ok {
+		if t, ok := readThread(task, tid); ok {
 			l.threads[tid] = t
 		}
 	}
 	if len(l.threads) == 0 {
 		return nil
 	}
-	l.unread, l.denied = w.sockets(ctx, s.PID)
-	l.quotas = w.quotas(s.PID)
+	l.sockets, l.denied = w.sockets(ctx, s.PID)
 	return l
 }
 
-// thread reads a thread; ok is false when it has just ended.
-func (w *Walker) thread(dir string, tid int) (t thread, ok bool) {
-	b, err := w.reader.Read(dir + "/stat")
+// readThread reads a thread; ok is false when it has just ended.
+func readThread(task string, tid int) (t thread, ok bool) {
+	s, err := proc.ReadStat(task, tid)
 	if err != nil {
 		return thread{}, false
 	}
-	st, err := proc.ParseStat(b)
-	if err != nil {
-		return thread{}, false
-	}
-	t = thread{tid: tid, start: st.Start, state: st.State}
-	if b, err := w.reader.Read(dir + "/schedstat"); err == nil {
+	t = thread{tid: tid, start: s.Start, state: s.State}
+	if b, err := proc.ReadFile(proc.Path(task, tid, "schedstat")); err == nil {
 		t.sched, _ = proc.ParseSchedstat(b)
 	}
-	if b, err := w.reader.Read(dir + "/status"); err == nil {
+	if b, err := proc.ReadFile(proc.Path(task, tid, "status")); err == nil {
 		t.runs = proc.ParseStatus(b).Switches
 	}
 	return t, true
 }
 
-// still returns the threads that have not run between two looks and are in the
-// same state.
-func still(before, now *look) (out []thread) {
-	for tid, t := range now.threads {
-		b, ok := before.threads[tid]
+// still returns the threads that have not run between the looks and are in the same
+// state.
+func (l looks) still() (out []thread) {
+	for tid, t := range l.now.threads {
+		b, ok := l.before.threads[tid]
 		same := ok && b.start == t.start && b.state == t.state
 		if same && b.runs == t.runs && b.sched.Run == t.sched.Run && b.sched.Slices == t.sched.Slices {
 			out = append(out, t)
@@ -135,14 +127,28 @@ func still(before, now *look) (out []thread) {
 	return out
 }
 
-// all reports whether each thread of a look is in one of the states.
-func (l *look) all(states string) bool {
-	for _, t := range l.threads {
-		if strings.IndexByte(states, t.state) < 0 {
-			return false
+// all reports whether each thread is in one of the states, in both looks.
+func (l looks) all(states string) bool {
+	for _, one := range []*look{l.before, l.now} {
+		for _, t := range one.threads {
+			if strings.IndexByte(states, t.state) < 0 {
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// passed is the time between the looks, ran the CPU time of all threads in it.
+func (l looks) passed() time.Duration { return l.now.at.Sub(l.before.at) }
+
+func (l looks) ran() (sum time.Duration) {
+	for tid, t := range l.now.threads {
+		if b, ok := l.before.threads[tid]; ok && b.start == t.start && t.sched.Run > b.sched.Run {
+			sum += time.Duration(t.sched.Run - b.sched.Run) //nolint:gosec // nanoseconds of a process
+		}
+	}
+	return sum
 }
 
 // place is where a thread waits in the kernel.
@@ -157,49 +163,27 @@ type place struct {
 // place reads where a thread waits.
 func (w *Walker) place(pid, tid int) place {
 	p := place{pid: pid, tid: tid}
-	dir := proc.Path(w.procfs, pid, "task/") + strconv.Itoa(tid)
-	b, err := w.table.ReadSlow(dir+"/syscall", 256)
-	if err != nil {
-		p.denied = errors.Is(err, fs.ErrPermission) || errors.Is(err, bounded.ErrLate) || errors.Is(err, bounded.ErrBusy)
-	} else {
+	dir := proc.Path(w.procfs, pid, "task")
+	b, err := w.table.ReadSlow(proc.Path(dir, tid, "syscall"), maxSyscall)
+	if err == nil {
 		p.call, p.inCall = proc.ParseSyscall(b)
+	} else {
+		p.denied = !proc.Gone(err)
 	}
-	if b, err := w.reader.Read(dir + "/wchan"); err == nil && string(b) != "0" {
+	if b, err := proc.ReadFile(proc.Path(dir, tid, "wchan")); err == nil && string(b) != "0" {
 		p.channel = clean(string(b))
 	}
 	return p
 }
 
-// in reports whether a kernel function's name begins with one of the names.
-func in(channel string, names ...string) bool {
-	for _, name := range names {
-		if strings.HasPrefix(channel, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// link returns where a link below procfs leads, "" where it may not be read.
-func (w *Walker) link(name string) string {
-	to, err := os.Readlink(filepath.Join(w.procfs, name))
-	if err != nil {
-		return ""
-	}
-	return to
-}
-
 // fd returns where a descriptor of a process leads.
 func (w *Walker) fd(pid int, n uint64) string {
-	if n > 1<<20 {
-		return ""
-	}
 	return w.link(strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(n, 10))
 }
 
 // rawFDInfo returns the fdinfo of a descriptor, nil where it cannot be read.
-func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
-	b, err := w.reader.Read(proc.Path(w.procfs, pid, "fdinfo/") + strconv.FormatUint(n, 10))
+func (w *Walker) rawFDInfo(pid int, fd string) []byte {
+	b, err := proc.ReadFile(proc.Path(w.procfs, pid, "fdinfo"), fd)
 	if err != nil {
 		return nil
 	}
@@ -207,4 +191,6 @@ func (w *Walker) rawFDInfo(pid int, n uint64) []byte {
 }
 
 // fdInfo returns the fdinfo of a descriptor, decoded.
-func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo { return proc.ParseFDInfo(w.rawFDInfo(pid, n)) }
+func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo {
+	return proc.ParseFDInfo(w.rawFDInfo(pid, strconv.FormatUint(n, 10)))
+}

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/plegd/plegd/internal/bounded"
 )
 
-// What a sweep may do to the runtime: a call that hangs stays in it for as long as
-// what it waits for.
+// Limits of a sweep: a call that hangs stays in the runtime for as long as the lock that
+// it waits for. At most sweepInFlight of them do for one fault.
 const (
 	sweepInFlight = 2
 	sweepTimeout  = 500 * time.Millisecond
 	sweepSpacing  = 5 * time.Millisecond // 200 a second
-	sweepHung     = 3
 )
 
 // Target is a container or a sandbox that is known from the last list.
@@ -36,127 +37,85 @@ type Asker interface {
 // ErrHangs is returned for a call that was not answered in time.
 var ErrHangs = errors.New("the call is not answered")
 
-// Sweep asks for single containers or sandboxes, to find the one whose call hangs.
-// It belongs to one fault: however often it is run, no more than sweepHung calls
-// of it hang.
-type Sweep struct {
-	mu    sync.Mutex
-	hung  []Target
-	asked int
+// sweep is the result of asking for single containers or sandboxes, to find the one
+// whose call hangs.
+type sweep struct {
+	began, ended time.Time
+	asked        int
+	hung         []Target
+	gone         bool  // the runtime could not be asked
+	failed       error // a panic of the asker
 }
 
-// Hung returns the targets whose call was not answered, and how many were asked.
-func (s *Sweep) Hung() (hung []Target, asked int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]Target(nil), s.hung...), s.asked
-}
-
-// Run asks for the targets in their order, until all are asked, sweepHung of them
-// hang, ctx ends, or the runtime cannot be asked. may reports before each call
-// whether other calls are still answered; found is called for each that hangs, by
-// one goroutine at a time. It reports whether all were asked. A panic of the asker or of
-// found ends the sweep and is its error.
-func (s *Sweep) Run(
-	ctx context.Context, asker Asker, targets []Target, may func() bool, found func(),
-) (complete bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// run asks for the targets in their order until one hangs, all are asked, ctx ends, or
+// the runtime cannot be asked. may reports before each call whether other calls are still
+// answered.
+func run(ctx context.Context, asker Asker, targets []Target, may func() bool) (s sweep) {
+	s.began = time.Now()
+	var mu sync.Mutex
 	slots := make(chan struct{}, sweepInFlight)
-	var group sync.WaitGroup
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	next := time.Now() // a call that was made late does not put off all others
+	next := time.NewTicker(sweepSpacing)
+	defer next.Stop()
 	for _, t := range targets {
-		if !take(ctx, slots, timer.C) || !s.alone(ctx, slots) || !may() || !s.begin(len(slots)) {
-			group.Wait()
-			return false, failure(ctx)
+		select {
+		case <-ctx.Done():
+		case <-next.C:
 		}
-		if next = next.Add(sweepSpacing); time.Since(next) > 0 {
-			next = time.Now()
+		slots <- struct{}{} // each call ends within sweepTimeout
+		mu.Lock()
+		over := len(s.hung) > 0 || s.gone || s.failed != nil || ctx.Err() != nil || !may()
+		if !over {
+			s.asked++
 		}
-		timer.Reset(time.Until(next))
-		group.Go(func() {
+		mu.Unlock()
+		if over {
+			<-slots
+			break
+		}
+		go func() {
 			defer func() { <-slots }()
-			defer func() {
-				if p := recover(); p != nil {
-					cancel(fmt.Errorf("the sweep panicked: %v", p))
-				}
-			}()
-			s.ask(ctx, asker, t, cancel, found)
-		})
+			var answer error
+			limited, done := context.WithTimeout(ctx, sweepTimeout)
+			defer done()
+			failed := bounded.Recovered(func() error {
+				answer = asker.Ask(limited, t)
+				return nil
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case failed != nil:
+				s.failed = failed
+			case answer == nil:
+			case errors.Is(answer, ErrHangs) && limited.Err() != nil && ctx.Err() == nil:
+				s.hung = append(s.hung, t)
+			default:
+				s.gone = true
+			}
+		}()
 	}
-	group.Wait()
-	return ctx.Err() == nil, failure(ctx)
+	for range sweepInFlight { // the calls under way
+		slots <- struct{}{}
+	}
+	s.ended = time.Now()
+	return s
 }
 
-// errRuntimeGone ends a sweep: the runtime cannot be asked.
-var errRuntimeGone = errors.New("the runtime cannot be asked")
-
-// failure is what made a sweep end that is its own fault.
-func failure(ctx context.Context) error {
-	err := context.Cause(ctx)
-	for _, usual := range []error{context.Canceled, context.DeadlineExceeded, errRuntimeGone} {
-		if errors.Is(err, usual) {
-			return nil
-		}
+// target returns the target whose call hangs; the text is the reason why there is none.
+// kind is that of the targets, all their number.
+func (s *sweep) target(kind string, all int) (Target, string) {
+	switch {
+	case len(s.hung) == 1, len(s.hung) > 1 && s.hung[0].SandboxID == s.hung[1].SandboxID:
+		return s.hung[0], "" // one lock of a pod may hold up several of its containers
+	case len(s.hung) > 1:
+		return Target{}, fmt.Sprintf(
+			"the calls for %d of %d single %ss hang as well, of different pods", len(s.hung), s.asked, kind)
+	case s.failed != nil:
+		return Target{}, "the single " + kind + "s could not be asked for: " + s.failed.Error()
+	case s.asked == 0:
+		return Target{}, "no " + kind + " has been asked for yet"
+	case s.asked == all && !s.gone:
+		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", all, kind)
 	}
-	return err
-}
-
-// take waits for a tick and for a free slot; false when ctx ended first.
-func take(ctx context.Context, slots chan<- struct{}, tick <-chan time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-tick:
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case slots <- struct{}{}:
-		return true
-	}
-}
-
-// alone waits until no other call is under way where the next one that hangs is the last
-// one; false when ctx ended first.
-func (s *Sweep) alone(ctx context.Context, slots chan struct{}) bool {
-	if hung, _ := s.Hung(); len(hung) != sweepHung-1 {
-		return true
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case slots <- struct{}{}:
-		<-slots
-		return true
-	}
-}
-
-// ask asks for one target.
-func (s *Sweep) ask(ctx context.Context, asker Asker, t Target, end context.CancelCauseFunc, found func()) {
-	limited, done := context.WithTimeout(ctx, sweepTimeout)
-	defer done()
-	switch err := asker.Ask(limited, t); {
-	case err == nil:
-	case errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.hung = append(s.hung, t)
-		found()
-	default:
-		end(errRuntimeGone)
-	}
-}
-
-// begin reports whether another call may be made: those under way may all hang.
-func (s *Sweep) begin(underWay int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.hung)+underWay > sweepHung {
-		return false
-	}
-	s.asked++
-	return true
+	return Target{}, fmt.Sprintf("the calls for %d single %ss are answered, the others could not be asked", s.asked, kind)
 }

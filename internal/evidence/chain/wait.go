@@ -19,28 +19,19 @@ const (
 	helperAge = time.Second
 	// busyShare is the share of a CPU from which a process is running.
 	busyShare = 0.5
-	// maxBlocked bounds the threads in D that are followed.
+	// maxBlocked bounds the threads in D that are followed, maxAsleep those that sleep.
 	maxBlocked = 16
+	maxAsleep  = 96
 )
-
-// candidate is something that a process waits for. Two with the same key are the
-// same.
-type candidate struct {
-	key string
-	wait
-}
 
 // waiting collects what the threads of one process wait for.
 type waiting struct {
-	pid    int
-	single bool // it has one thread
-	shim   bool
-	now    *look
-	before *look
-	found  []candidate
+	looks
+	pid   int
+	found []wait
 	// kernel are waits in the kernel that may be of no consequence: they count where
 	// nothing else is found.
-	kernel []candidate
+	kernel []wait
 	// doubts are waits that may as well be those of idle threads.
 	doubts []string
 	// denied is true where something could not be read for want of a privilege.
@@ -48,18 +39,24 @@ type waiting struct {
 	// calls counts the idle threads by their system call.
 	calls map[string]int
 	// lockPaths are the files that threads wait in fcntl(2) or flock(2) for.
-	lockPaths map[string]bool
+	lockPaths []string
 }
 
-func (f *waiting) add(c candidate) {
-	if !slices.ContainsFunc(f.found, func(o candidate) bool { return o.key == c.key }) {
-		f.found = append(f.found, c)
+func (f *waiting) add(w wait) {
+	if w.next != 0 {
+		w.key = fmt.Sprintf("pid %d", w.next)
+	}
+	if !slices.ContainsFunc(f.found, func(o wait) bool { return o.key == w.key }) {
+		f.found = append(f.found, w)
 	}
 }
 
 func (f *waiting) doubt(format string, args ...any) {
 	f.doubts = append(f.doubts, fmt.Sprintf(format, args...))
 }
+
+// single reports whether the process has one thread.
+func (f *waiting) single() bool { return len(f.now.threads) == 1 }
 
 // waitOf finds what a process waits for.
 func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
@@ -69,25 +66,22 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", s.PPID),
 		}
 	}
-	before, now, ok := w.twoLooks(ctx, s)
+	l, ok := w.look(ctx, s)
 	if !ok {
 		return wait{
 			state: health.LinkUnknown, evidence: "could not be read twice",
 			unknown: fmt.Sprintf("process %d ended meanwhile, or the time for it ran out", s.PID),
 		}
 	}
-	if held, ok := w.held(before, now); ok {
+	if held, ok := w.held(l); ok {
 		return held
 	}
-	f := &waiting{
-		pid: s.PID, single: len(now.threads) == 1, shim: node.KindOf(s.Comm) == node.KindShim,
-		before: before, now: now, denied: now.denied, calls: map[string]int{}, lockPaths: map[string]bool{},
-	}
+	f := &waiting{looks: l, pid: s.PID, denied: l.now.denied, calls: map[string]int{}}
 	w.threadWaits(ctx, f)
 	w.fileLocks(ctx, f)
 	w.unreadByPeers(ctx, f)
-	if f.shim {
-		w.helpers(ctx, f, s)
+	if node.KindOf(s.Comm) == node.KindShim {
+		w.helpers(ctx, f)
 	}
 	if len(f.found) == 0 {
 		w.services(ctx, f)
@@ -97,11 +91,11 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 	}
 	switch {
 	case len(f.found) == 1:
-		return f.found[0].wait
+		return f.found[0]
 	case len(f.found) > 1:
 		var all []string
-		for _, c := range f.found {
-			all = append(all, c.evidence)
+		for _, one := range f.found {
+			all = append(all, one.evidence)
 		}
 		return wait{
 			state: health.LinkUnknown, evidence: strings.Join(all, "; "),
@@ -112,39 +106,40 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 }
 
 // held reports whether a process is stopped, traced or frozen.
-func (w *Walker) held(before, now *look) (wait, bool) {
-	if now.tracer != 0 {
-		for _, t := range still(before, now) {
+func (w *Walker) held(l looks) (wait, bool) {
+	if tracer := l.now.tracer; tracer != 0 {
+		for _, t := range l.still() {
 			if t.state == 't' {
 				return wait{
-					state: health.LinkTraced, next: now.tracer,
-					evidence: fmt.Sprintf("thread %d is held by its tracer, pid %d", t.tid, now.tracer),
+					state: health.LinkTraced, next: tracer,
+					evidence: fmt.Sprintf("thread %d is held by its tracer, pid %d", t.tid, tracer),
 				}, true
 			}
 		}
 	}
-	if before.all("TZX") && now.all("TZX") {
+	if l.all("TZX") {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: health.LinkStopped, evidence: stopped}, true
 	}
-	groups, err := w.tree.Of(now.stat.PID)
+	groups, err := w.tree.Of(l.now.stat.PID)
 	if err != nil {
 		return wait{}, false
 	}
 	path, frozen := w.tree.Frozen(groups)
-	if !frozen {
-		return wait{}, false
-	}
-	return wait{state: health.LinkFrozen, evidence: "frozen by its cgroup", links: []health.Link{{
-		Kind: health.KindCgroup, Name: clean(path), State: health.LinkFrozen, Evidence: "the cgroup is frozen",
-	}}}, true
+	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
+}
+
+// cgroupWait is that of a process that its cgroup holds up.
+func cgroupWait(path string, state health.LinkState, evidence, how string) wait {
+	link := health.Link{Kind: health.KindCgroup, Name: clean(path), State: state, Evidence: how}
+	return wait{key: "cgroup " + path, state: state, evidence: evidence, links: []health.Link{link}}
 }
 
 // threadWaits follows the threads that have not run: those in D, and those that sleep on
 // a descriptor, a lock or a child, or in a wait channel that is not idle.
 func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
 	inD, asleep := 0, 0
-	for _, t := range still(f.before, f.now) {
+	for _, t := range f.still() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -152,7 +147,7 @@ func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
 		case t.state == 'D' && inD < maxBlocked:
 			inD++
 			w.blockedThread(ctx, f, w.place(f.pid, t.tid))
-		case t.state == 'S' && asleep < maxWaits:
+		case t.state == 'S' && asleep < maxAsleep:
 			asleep++
 			w.sleepingThread(ctx, f, w.place(f.pid, t.tid))
 		}
@@ -161,19 +156,19 @@ func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
 
 // blockedThread follows a thread in D.
 func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
+	f.denied = f.denied || p.denied
 	switch {
 	case p.channel == "" && !p.inCall:
 		f.denied = true
-		f.add(candidate{"kernel", wait{
-			state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", p.tid),
+		f.add(wait{
+			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", p.tid),
 			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
-		}})
+		})
 	case isMemoryChannel(p.channel):
 		f.add(w.memoryWait(p))
 	case isFanotifyChannel(p.channel):
 		f.add(w.fanotifyWait(ctx, p))
 	default:
-		f.denied = f.denied || p.denied
 		f.add(w.fileWait(ctx, p))
 	}
 }
@@ -185,7 +180,7 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case isFanotifyChannel(p.channel):
 		f.add(w.fanotifyWait(ctx, p))
 		return
-	case isRemoteChannel(p.channel):
+	case remoteTypes(p.channel) != nil: // may be interrupted, and is not D
 		f.add(w.fileWait(ctx, p))
 		return
 	case !p.inCall:
@@ -197,7 +192,6 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		w.descriptorWait(ctx, f, p, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		f.lockPaths[w.fd(f.pid, p.call.Args[0])] = true
 		w.lockWait(ctx, f, p)
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		w.childWait(ctx, f, p)
@@ -215,67 +209,65 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 }
 
 // kernelWait is that of a thread of which only the kernel function is known.
-func kernelWait(p place) candidate {
+func kernelWait(p place) wait {
 	where := p.channel
 	if where == "" {
 		where = "a kernel function that cannot be read"
 	}
-	return candidate{"kernel " + where, wait{
-		state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", p.tid, where),
+	return wait{
+		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", p.tid, where),
 		links: []health.Link{{
 			Kind: health.KindKernel, Name: where, State: health.LinkBlocked,
 			Evidence: "the system call names no file that plegd can see",
 		}},
-	}}
+	}
 }
 
-// alone is the wait of a process that waits for nothing outside of itself that can
-// be seen.
+// alone is the wait of a process without a visible wait for anything outside of it.
 func (w *Walker) alone(ctx context.Context, f *waiting) wait {
-	before, now := f.before, f.now
-	if runnable(still(before, now)) {
-		return w.noCPU(ctx, now, before)
+	runnable := func(t thread) bool { return t.state == 'R' }
+	if slices.ContainsFunc(f.still(), runnable) {
+		return w.noCPU(ctx, f.looks)
 	}
-	passed, ran := now.at.Sub(before.at), ranBetween(before, now)
-	if ran.Seconds() >= busyShare*passed.Seconds() || before.all("R") && now.all("R") {
-		percent := int(100 * ran.Seconds() / passed.Seconds())
-		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", percent)}
+	share := f.ran().Seconds() / f.passed().Seconds()
+	if share >= busyShare || f.all("R") {
+		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	}
-	if text := unreadOf(before, now); text != "" {
-		return wait{state: health.LinkUnread, evidence: text + "; " + f.asleepText(ran)}
+	if text := f.unread(); text != "" {
+		return wait{state: health.LinkUnread, evidence: text + "; " + f.asleepText()}
 	}
 	if f.denied {
 		return wait{
-			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(now.threads)),
+			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
 			unknown: fmt.Sprintf(
-				"what process %d waits for cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
+				"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
 		}
 	}
 	if len(f.doubts) > 0 {
 		return wait{
 			state: health.LinkUnknown, evidence: strings.Join(f.doubts, "; "),
-			unknown: fmt.Sprintf("whether that is what process %d should be doing cannot be seen", f.pid),
+			unknown: fmt.Sprintf("whether that is an idle wait of process %d cannot be seen", f.pid),
 		}
 	}
-	return wait{state: health.LinkAsleep, evidence: f.asleepText(ran)}
+	return wait{state: health.LinkAsleep, evidence: f.asleepText()}
 }
 
 // asleepText describes how the threads of a process sleep.
-func (f *waiting) asleepText(ran time.Duration) string {
+func (f *waiting) asleepText() string {
 	var calls []string
 	for name, n := range f.calls {
 		calls = append(calls, fmt.Sprintf("%d in %s", n, name))
 	}
 	slices.Sort(calls)
 	text := fmt.Sprintf("%d threads asleep", len(f.now.threads))
-	if len(f.now.threads) == 1 {
+	if f.single() {
 		text = "1 thread asleep"
 	}
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
 	}
-	if ran > 0 {
-		passed := f.now.at.Sub(f.before.at).Round(10 * time.Millisecond)
+	if ran := f.ran(); ran > 0 {
+		passed := f.passed().Round(10 * time.Millisecond)
 		return text + fmt.Sprintf("; runs now and then (%s of CPU in %s)", ran.Round(100*time.Microsecond), passed)
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
@@ -283,27 +275,27 @@ func (f *waiting) asleepText(ran time.Duration) string {
 
 // helpers adds the helpers of a shim: children that are to end soon. Of several, the one
 // that works on the container in question.
-func (w *Walker) helpers(ctx context.Context, f *waiting, shim proc.Stat) {
-	var young, about []candidate
-	for _, c := range w.processes(ctx).Children(shim.PID) {
-		age := proc.Uptime() - proc.TicksToDuration(c.Start)
-		if age < helperAge || !w.isHelper(ctx, c.Stat) {
+func (w *Walker) helpers(ctx context.Context, f *waiting) {
+	var all, about []wait
+	for _, c := range w.processes(ctx).Children(f.pid) {
+		ran := age(c.Stat)
+		if ran < helperAge || !w.isHelper(ctx, c.Stat) {
 			continue
 		}
-		found := candidate{fmt.Sprintf("pid %d", c.PID), wait{
+		found := wait{
 			state: health.LinkChild, next: c.PID,
 			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
-				c.PID, clean(c.Comm), age.Round(100*time.Millisecond)),
-		}}
-		young = append(young, found)
+				c.PID, clean(c.Comm), ran.Round(100*time.Millisecond)),
+		}
+		all = append(all, found)
 		if w.about != "" && slices.Contains(w.table.Args(c.ID()), w.about) {
 			about = append(about, found)
 		}
 	}
 	if len(about) > 0 {
-		young = about
+		all = about
 	}
-	for _, c := range young {
+	for _, c := range all {
 		f.add(c)
 	}
 }

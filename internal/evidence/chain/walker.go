@@ -13,27 +13,29 @@ package chain
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
-	// betweenLooks is the least time between the two looks at a process that are
-	// compared, usableLook the most.
-	betweenLooks = 300 * time.Millisecond
-	usableLook   = 5 * time.Second
 	// stepLimit limits the time for one process.
 	stepLimit = 3 * time.Second
 	// tableAge is the age of the process table that is good enough.
 	tableAge = 500 * time.Millisecond
 	// maxAncestors bounds the way up from a helper to the runtime or a shim.
 	maxAncestors = 16
+	// maxName bounds a name that is shown, in bytes.
+	maxName = 160
 )
 
 // Walker follows processes. Not for several goroutines at once.
@@ -41,20 +43,19 @@ type Walker struct {
 	// Runtime is the runtime's process, 0 while it is not known: its children are helpers.
 	Runtime int
 	// Begun is when the fault began, zero where that is not known. A process with several
-	// threads may wait all its life for a child: only one that is not much older than the
-	// fault counts.
+	// threads may wait all its life for a child: one that is much older than the fault
+	// does not count.
 	Begun time.Time
 	// Pod returns the namespace and name of the pod that a sandbox or container belongs
 	// to, "" where it is not known; nil: none is.
 	Pod func(id string) string
 
 	procfs, sysfs string
-	reader        proc.Reader
 	table         *node.Table
 	tree          cgroup.Tree
 	diag          sockdiag.Conn
 	looks         map[proc.ID]*look
-	since         map[string]time.Time
+	since         bounded.Since[string]
 	about         string // the container in question, "" where none is known
 	netns         string // of this process, whose sockets sock_diag shows
 }
@@ -63,7 +64,7 @@ type Walker struct {
 func NewWalker(procfs, sysfs string) *Walker {
 	w := &Walker{
 		procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs),
-		looks: map[proc.ID]*look{}, since: map[string]time.Time{},
+		looks: map[proc.ID]*look{},
 	}
 	w.netns = w.link("self/ns/net")
 	return w
@@ -75,7 +76,7 @@ func (w *Walker) Close() { w.diag.Close() }
 // Forget drops the looks at processes: the next walk begins a new fault.
 func (w *Walker) Forget() {
 	clear(w.looks)
-	clear(w.since)
+	w.since.Clear()
 	w.Begun, w.about = time.Time{}, ""
 }
 
@@ -84,16 +85,16 @@ func (w *Walker) Process(ctx context.Context, pid int, kind health.LinkKind) hea
 	c := health.Chain{At: time.Now()}
 	w.follow(ctx, &c, pid, kind)
 	w.keepSince(&c)
-	c.At = time.Now()
 	return c
 }
 
-// wait is what a process waits for.
+// wait is what a process waits for. Two with the same key are the same.
 type wait struct {
+	key      string
 	state    health.LinkState
 	evidence string
-	// next is the process that it waits for, 0 for none; links are what follows in
-	// its place (a mount, a cgroup), before next.
+	// next is the process that it waits for, 0 for none; links (a mount, a cgroup)
+	// come before it.
 	links []health.Link
 	next  int
 	// unknown is the reason why nothing more is known.
@@ -105,7 +106,7 @@ type wait struct {
 func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
 	seen := map[int]bool{}
 	for {
-		s, err := w.reader.Stat(w.procfs, pid)
+		s, err := proc.ReadStat(w.procfs, pid)
 		if err != nil {
 			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
 				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
@@ -162,22 +163,20 @@ func shimID(s proc.Stat, args []string) string {
 	return proc.ArgValue(args, "id")
 }
 
-// keepSince sets since when each link has been so.
+// keepSince sets since when each link has been so. It may have taken a while, with many
+// processes: the chain is as old as its end.
 func (w *Walker) keepSince(c *health.Chain) {
-	known := map[string]time.Time{}
-	for i := range c.Links {
-		l := &c.Links[i]
-		if !l.Since.IsZero() {
-			continue
-		}
-		key := fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
-		at, ok := w.since[key]
-		if !ok {
-			at = c.At
-		}
-		l.Since, known[key] = at, at
+	keys := make([]string, len(c.Links))
+	for i, l := range c.Links {
+		keys[i] = fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
 	}
-	w.since = known
+	since := w.since.Update(c.At, keys...)
+	for i := range c.Links {
+		if l := &c.Links[i]; l.Since.IsZero() {
+			l.Since = since[keys[i]]
+		}
+	}
+	c.At = time.Now()
 }
 
 // processes returns the processes of the node; none where /proc cannot be read.
@@ -219,31 +218,42 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 	return node.KindOf(s.Comm) == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1)
 }
 
-// maxName bounds a name that is shown, in bytes.
-const maxName = 160
+// age is how long a process has run.
+func age(s proc.Stat) time.Duration { return proc.Uptime() - proc.TicksToDuration(s.Start) }
 
-// clean makes a name safe to show: it is cut, and unprintable characters are replaced.
+// clean makes a name safe to show.
 func clean(s string) string {
 	if len(s) > maxName {
 		s = s[:maxName] + "..."
 	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
-			r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	return plain.Text(s)
+}
+
+// link returns where a link below procfs leads, "" where it may not be read.
+func (w *Walker) link(name string) string {
+	to, err := os.Readlink(filepath.Join(w.procfs, name))
+	if err != nil {
+		return ""
+	}
+	return to
+}
+
+// read returns the content of a file below /sys, without the line's end; "" where it
+// cannot be read.
+func (w *Walker) read(name string) string {
+	b, err := os.ReadFile(w.sysfs + "/" + name) // ".." is that of a link's target
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // sleep waits; false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }
