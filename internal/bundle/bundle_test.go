@@ -147,7 +147,7 @@ func TestInvolved(t *testing.T) {
 	s := &health.Snapshot{}
 	s.Chain = []health.Link{{Kind: health.KindCall}, {PID: 812}, {PID: 4711}}
 	s.Facts.Evidence = health.Evidence{
-		Process:        &health.Process{PID: 812},
+		Hop:            health.Hop{Process: &health.Process{PID: 812}},
 		Children:       &health.Children{Stuck: []health.Child{{PID: 4711}, {PID: 4712}}},
 		KubeletProcess: &health.KubeletProcess{PID: 900},
 	}

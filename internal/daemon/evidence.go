@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,8 +29,9 @@ type sources struct {
 func (d *Daemon) newSources() (*sources, error) {
 	cfg := &d.cfg
 	registry, err := evidence.NewRegistry(evidence.Options{
-		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Changes: func() uint64 { return d.judge.changes.Load() }, Moved: d.dialer.Moved,
-		DockerSocket: cfg.DockerSocket, BehindDocker: d.behindCRIDockerd,
+		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, DockerSocket: cfg.DockerSocket,
+		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved,
+		Changes: func() uint64 { return d.judge.changes.Load() },
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
@@ -69,14 +69,6 @@ func (d *Daemon) newestPeer() (pid int, at time.Time) {
 		return held.PeerPID, held.At
 	}
 	return pid, at
-}
-
-// behindCRIDockerd reports whether the runtime is Docker's.
-func (d *Daemon) behindCRIDockerd() bool {
-	if v := d.dialer.Version(); v != nil && v.RuntimeName == "docker" {
-		return true
-	}
-	return strings.HasSuffix(d.runtime.path(), "/cri-dockerd.sock")
 }
 
 // facts are what the sources last said.

@@ -124,7 +124,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		return chain.Symptom{}, false
 	}
 	f := &published.Facts
-	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.DockerPID(f)
+	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.HopPID(f)
 	var first []string
 	if c := f.Evidence.Children; c != nil {
 		for _, child := range c.Stuck {
@@ -162,7 +162,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	if !ok {
 		fresh := *f // the judgement may be older than the answer to Version
 		fresh.Version = t.d.version.facts()
-		if s.Process, s.Kind = health.Subject(f, published.Verdict.Reason); s.Process != 0 {
+		if s.Process, s.Kind = health.Subject(f.At(published.Verdict.Hop), published.Verdict.Reason); s.Process != 0 {
 			s.Since, ok = published.Verdict.Active[0].Since, true
 		} else if phase, since, suspected := health.SuspectedList(&fresh, now); suspected {
 			t.operation, t.called, t.begun = string(phase), since, since

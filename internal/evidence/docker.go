@@ -1,269 +1,119 @@
 package evidence
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"os"
+	"path"
 	"strings"
-	"sync/atomic"
-	"syscall"
-	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// DefaultDockerSocket is where dockerd listens unless it was told otherwise.
-const DefaultDockerSocket = "/run/docker.sock"
-
 const (
-	dockerTimeout = time.Second
-	// pingBytes is far above any answer's first line.
-	pingBytes = 4 << 10
+	// DefaultDockerSocket is where dockerd listens unless cri-dockerd's arguments name
+	// another path.
+	DefaultDockerSocket = "/run/docker.sock"
+	// systemContainerd is the containerd that dockerd uses where it runs and nothing
+	// else is configured.
+	systemContainerd = "/run/containerd/containerd.sock"
+	// dockerCaution is what a restart of dockerd does.
+	dockerCaution = "A restart of dockerd ends every container of the node unless \"live-restore\": true is in /etc/docker/daemon.json."
 )
 
-// pingRequest is a request that every Docker daemon answers, and that it does
-// nothing for.
-const pingRequest = "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"
-
-// Docker is the source about the Docker daemon behind cri-dockerd: what a fresh
-// connection to its socket meets, its process, and the containerd that it leaves
-// its containers to. cri-dockerd keeps connections to dockerd open, and answers
-// while dockerd accepts nobody.
-type Docker struct {
-	// Ping makes the fresh connections, Processes looks at the processes.
-	Ping      *Watch[health.Docker]
-	Processes *Watch[DockerProcesses]
-
-	containerd func() string
-}
-
-// NewDocker returns the source. socket returns the path of dockerd's socket, ""
-// while there is none; active reports whether the runtime is cri-dockerd. While
-// it is not, nothing is dialed and the source has nothing to say. A dial that
-// fails is an answer.
-func NewDocker(table *node.Table, procfs, sysfs string, socket func() string, active func() bool) *Docker {
-	path := func() string {
-		if !active() {
-			return ""
+// dockerPing is a request that every Docker daemon answers without doing anything.
+var dockerPing = exchange{
+	request: "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n",
+	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
+		line, _, complete := strings.Cut(string(answer), "\n")
+		rest, ok := strings.CutPrefix(line, "HTTP/1.")
+		switch ok = ok && len(rest) >= 5 && rest[1] == ' '; {
+		case !ok:
+			return complete, health.CauseProtocol, "the other end does not speak HTTP"
+		case rest[2:5] != "200":
+			return complete, health.CauseError, cut("/_ping was answered with" + strings.TrimSpace(rest[1:]))
 		}
-		return socket()
-	}
-	ping := &docker{socket: path, timeout: dockerTimeout, queuedFor: queuedFor}
-	processes := newDockerProcesses(table, procfs, sysfs, path, ping.peerPID)
-	return &Docker{Ping: newDocker(ping), Processes: watchDockerProcesses(processes), containerd: processes.containerdSocket}
+		return complete, health.CauseNone, ""
+	},
 }
 
-// ContainerdSocket is the address of dockerd's containerd, as the arguments of
-// Docker's shims have it; "" while it is not known. It never waits.
-func (d *Docker) ContainerdSocket() string { return d.containerd() }
-
-func newDocker(d *docker) *Watch[health.Docker] {
-	// A look at the connection that waits, a new one, and a moment: a stage that
-	// times out is an answer, and must not run into the watch's limit.
-	return NewWatch(Spec[health.Docker]{
-		Name: "docker", Every: 1, Timeout: 3*d.timeout + time.Second,
-		// A connection that waits to be answered is only looked at again, and one
-		// that is refused leaves nothing behind.
-		Again: func(v *health.Docker) bool { return !v.OK },
-		Gather: func(ctx context.Context) (*health.Docker, error) {
-			p, err := d.gather(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return &health.Docker{Probe: *p, Socket: d.path, AnsweredAt: d.answeredAt, OKSince: d.okSince}, nil
-		},
-		Store: func(e *health.Evidence, v *health.Docker) { e.Docker = v },
-	})
+// grpcHello begins an HTTP/2 connection, which every gRPC server answers with its
+// SETTINGS. It calls nothing: the CRI plugin of dockerd's containerd may be off.
+var grpcHello = exchange{
+	request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
+		const header, settings = 9, 4 // RFC 9113, 4.1 and 6.5
+		if complete = len(answer) >= header; !complete || answer[3] != settings {
+			return complete, health.CauseProtocol, "the other end does not speak HTTP/2"
+		}
+		return true, health.CauseNone, ""
+	},
 }
 
-// docker is the state between two probes. gather is never called twice at once.
+// docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
-	socket             func() string
-	timeout, queuedFor time.Duration
-
-	last       health.Probe
-	path       string
-	answeredAt time.Time
-	okSince    time.Time
-	peer       atomic.Int64
-	// queued is a connection that dockerd has yet to answer. It stays in
-	// dockerd's accept queue whether it is closed or not; kept, it tells when
-	// dockerd is back, and spares it the next one.
-	queued net.Conn
+	table *node.Table
+	// runtime returns the runtime's process and path is that of its socket; daemon
+	// returns dockerd's process. Each is 0 while it is not known.
+	runtime, daemon func() int
+	path            func() string
+	// otherwise is dockerd's socket where no argument names it.
+	otherwise string
 }
 
-// peerPID is the process that called listen(2) on the socket, as the newest
-// connection shows; 0 while there is none, 1 where systemd made the socket.
-func (d *docker) peerPID() int { return int(d.peer.Load()) }
+// behind reports whether the runtime is cri-dockerd.
+func (d *docker) behind() bool {
+	if p, err := d.table.Alive(d.runtime()); err == nil {
+		return strings.HasPrefix(p.Comm, "cri-dockerd")
+	}
+	return path.Base(d.path()) == "cri-dockerd.sock"
+}
 
-func (d *docker) gather(ctx context.Context) (*health.Probe, error) {
-	path := d.socket()
-	if path != d.path {
-		d.drop()
-		d.path, d.last, d.answeredAt, d.okSince = path, health.Probe{}, time.Time{}, time.Time{}
-		d.peer.Store(0)
+// daemonSocket returns the path of dockerd's socket: that of cri-dockerd's
+// --docker-endpoint, else the default; "" where the runtime is another one.
+func (d *docker) daemonSocket(context.Context) string {
+	if !d.behind() {
+		return ""
 	}
-	if path == "" {
-		return nil, ErrNoData
+	return socketArg(d.table, d.runtime(), "docker-endpoint", d.otherwise)
+}
+
+// containerdSocket returns the path of the socket of dockerd's containerd: that of
+// dockerd's --containerd; else of the containerd that dockerd has started, whose socket
+// is beside its configuration; else the system's. It is "" while dockerd is not seen.
+func (d *docker) containerdSocket(ctx context.Context) string {
+	p, err := d.table.Alive(d.daemon())
+	if err != nil || p.Comm != "dockerd" {
+		return ""
 	}
-	if d.queued != nil {
-		if p := d.again(ctx); p != nil {
-			return p, nil
+	if socket := socketArg(d.table, p.PID, "containerd", ""); socket != "" {
+		return socket
+	}
+	if all, err := d.table.Processes(ctx, searchInterval); err == nil {
+		for _, child := range all.Children(p.PID) {
+			config := proc.ArgValue(d.table.Args(child.ID()), "config")
+			if child.Comm == "containerd" && path.IsAbs(config) {
+				return path.Join(path.Dir(config), "containerd.sock")
+			}
 		}
 	}
-	return d.probe(ctx)
+	if info, err := os.Stat(systemContainerd); err == nil && info.Mode()&os.ModeSocket != 0 {
+		return systemContainerd
+	}
+	return ""
 }
 
-// again looks whether the connection that waits has been answered; nil when it
-// is useless and another is to be made.
-func (d *docker) again(ctx context.Context) *health.Probe {
-	p := d.last
-	status, err := readStatus(ctx, d.queued, d.timeout)
-	switch {
-	case err == nil:
-		p.RPC = time.Since(p.At) - p.Connect
-		d.drop()
-		return d.answered(p, status)
-	case isTimeout(err) && time.Since(p.At) < d.queuedFor:
-		return &p // still the same probe
+// socketArg returns the path of a unix socket that an argument of a process names, or
+// otherwise.
+func socketArg(table *node.Table, pid int, name, otherwise string) string {
+	p, err := table.Alive(pid)
+	if err != nil || pid == 0 {
+		return otherwise
 	}
-	d.drop()
-	return nil
-}
-
-// probe makes a new connection.
-func (d *docker) probe(ctx context.Context) (*health.Probe, error) {
-	p := health.Probe{At: time.Now()}
-	dialer := net.Dialer{Timeout: d.timeout}
-	conn, err := dialer.DialContext(ctx, "unix", d.path)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		p.Stage = health.StageConnect
-		p.Cause, p.Detail = ConnectCause(err, d.path)
-		return d.failed(p), nil
+	socket := strings.TrimPrefix(proc.ArgValue(table.Args(p.ID()), name), "unix://")
+	if !path.IsAbs(socket) {
+		return otherwise
 	}
-	p.Connect = time.Since(p.At)
-	d.peer.Store(int64(cri.PeerPID(conn)))
-	start := time.Now()
-	status, err := ping(ctx, conn, d.timeout)
-	if isTimeout(err) {
-		d.queued = conn
-	} else {
-		_ = conn.Close()
-	}
-	if err == nil {
-		p.RPC = time.Since(start)
-		return d.answered(p, status), nil
-	}
-	p.Stage = health.StageRPC
-	p.Cause, p.Detail = pingCause(err, d.timeout)
-	return d.failed(p), nil
-}
-
-// answered is the probe that got an answer with this first line.
-func (d *docker) answered(p health.Probe, status string) *health.Probe {
-	p.Stage, p.Cause, p.Detail = "", health.CauseNone, ""
-	code, ok := statusCode(status)
-	switch {
-	case !ok:
-		p.Stage, p.Cause, p.Detail = health.StageRPC, health.CauseProtocol, "the other end does not speak HTTP"
-	case code != "200":
-		p.Stage, p.Cause, p.Detail = health.StageRPC, health.CauseError, cut("/_ping was answered with "+strings.TrimSpace(status[len("HTTP/1.1"):]))
-	default:
-		p.OK, p.FailedSince, p.Failures = true, time.Time{}, 0
-		d.last, d.answeredAt = p, time.Now()
-		if d.okSince.IsZero() {
-			d.okSince = d.answeredAt
-		}
-		return &p
-	}
-	return d.failed(p)
-}
-
-// failed is a probe that failed, with those before it.
-func (d *docker) failed(p health.Probe) *health.Probe {
-	p.FailedSince, p.Failures = p.At, 1
-	if !d.last.FailedSince.IsZero() {
-		p.FailedSince, p.Failures = d.last.FailedSince, d.last.Failures
-		if !p.At.Equal(d.last.At) { // not the one that was counted while it waited
-			p.Failures++
-		}
-	}
-	d.last, d.okSince = p, time.Time{}
-	return &p
-}
-
-func (d *docker) drop() {
-	if d.queued != nil {
-		_ = d.queued.Close()
-		d.queued = nil
-	}
-}
-
-// ping asks, and returns the first line of the answer.
-func ping(ctx context.Context, conn net.Conn, timeout time.Duration) (string, error) {
-	if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-		return "", err
-	}
-	if _, err := io.WriteString(conn, pingRequest); err != nil {
-		return "", err
-	}
-	return readStatus(ctx, conn, timeout)
-}
-
-// readStatus returns the first line of an answer. It gives up what it has read
-// of a line that does not come in time.
-func readStatus(ctx context.Context, conn net.Conn, timeout time.Duration) (string, error) {
-	deadline := time.Now().Add(timeout)
-	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
-		deadline = limit
-	}
-	if err := conn.SetReadDeadline(deadline); err != nil {
-		return "", err
-	}
-	buf, n := make([]byte, pingBytes), 0
-	for n < len(buf) {
-		m, err := conn.Read(buf[n:])
-		n += m
-		if i := bytes.IndexByte(buf[:n], '\n'); i >= 0 {
-			return string(buf[:i]), nil
-		}
-		switch {
-		case err == nil:
-		case n > 0 && !isTimeout(err):
-			return string(buf[:n]), nil // whatever that is
-		default:
-			return "", err
-		}
-	}
-	return string(buf), nil
-}
-
-// statusCode returns the three figures of an HTTP/1 status line.
-func statusCode(line string) (code string, ok bool) {
-	rest, ok := strings.CutPrefix(line, "HTTP/1.")
-	if !ok || len(rest) < 5 || rest[1] != ' ' || strings.Trim(rest[2:5], "0123456789") != "" {
-		return "", false
-	}
-	return rest[2:5], true
-}
-
-// pingCause tells why a connection to dockerd came to nothing.
-func pingCause(err error, timeout time.Duration) (health.Cause, string) {
-	switch {
-	case isTimeout(err):
-		return health.CauseTimeout, fmt.Sprintf("connected, and /_ping was not answered within %s", timeout)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, os.ErrClosed):
-		return health.CauseClosed, "the other end closed the connection"
-	default:
-		return health.CauseError, err.Error()
-	}
+	return path.Clean(socket)
 }

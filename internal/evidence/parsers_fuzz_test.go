@@ -3,13 +3,13 @@ package evidence
 import (
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
-	"time"
 
 	"github.com/prometheus/procfs"
 
 	"github.com/plegd/plegd/internal/fuzzcorpus"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // FuzzPressure reads a PSI file, of the node or of a cgroup.
@@ -38,20 +38,21 @@ func FuzzPressure(f *testing.F) {
 	})
 }
 
-// FuzzDockerAnswer reads the first line of what dockerd, or whatever listens in
-// its place, answers.
-func FuzzDockerAnswer(f *testing.F) {
-	for _, s := range []string{"HTTP/1.1 200 OK\r", "HTTP/1.1 500 Internal Server Error", "HTTP/1.", "HTTP/1.1 2x0 OK", "garbage"} {
-		f.Add(s)
+// FuzzAnswers checks what a hop, or any program in its place, answers to a probe.
+func FuzzAnswers(f *testing.F) {
+	for _, s := range []string{"HTTP/1.1 200 OK\r\n", "HTTP/1.1 500 Internal Server Error\n", "HTTP/1.", "HTTP/1.1 2x0 OK", "\x00\x00\x00\x04\x00\x00\x00\x00\x00"} {
+		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, line string) {
-		code, ok := statusCode(line)
-		if ok && (len(code) != 3 || !strings.Contains(line, code)) {
-			t.Errorf("%q has the code %q", line, code)
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		_, cause, detail := dockerPing.check(answer)
+		if ok := cause == health.CauseNone; ok != statusOK.Match(answer) || len(detail) > 2*maxDetail {
+			t.Errorf("%q: %s, %q", answer, cause, detail)
 		}
-		d := &docker{timeout: time.Second}
-		if p := d.answered(d.last, line); p == nil || p.OK != (ok && code == "200") || len(p.Detail) > 2*maxDetail {
-			t.Errorf("%q: %+v", line, p)
+		complete, cause, _ := grpcHello.check(answer)
+		if complete != (len(answer) >= 9) || cause == health.CauseNone && answer[3] != 4 {
+			t.Errorf("%q: %v, %s", answer, complete, cause)
 		}
 	})
 }
+
+var statusOK = regexp.MustCompile(`^HTTP/1\.[^\n] 200`)

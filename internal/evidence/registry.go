@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/kubelet"
@@ -24,10 +25,8 @@ type Options struct {
 	Changes func() uint64
 	// Moved is called when the path leads to another process.
 	Moved func()
-	// DockerSocket is dockerd's; BehindDocker reports whether the runtime is
-	// cri-dockerd.
+	// DockerSocket is dockerd's where cri-dockerd's arguments name none.
 	DockerSocket string
-	BehindDocker func() bool
 	// Kubelet configures the requests to the kubelet; without a URL there are none.
 	Kubelet kubelet.Options
 }
@@ -35,88 +34,88 @@ type Options struct {
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	process *Process
-	docker  *Docker
+	// hops are the runtime and those that its calls pass through behind it. parts are
+	// the sources of the runtime and of the node.
+	hops  []*hop
+	parts []Source
+	path  func() string
 }
 
 // NewRegistry returns the sources: one line each. Their order is that in which facts are
 // stored. The error is of a wrong option.
 func NewRegistry(o Options) (*Registry, error) {
-	r := &Registry{}
+	r := &Registry{path: o.Path}
 	table := node.NewTable(o.ProcFS)
-	queue := NewQueue(o.Path)
-	inode := func() uint64 {
-		if q := queue.Value(); q != nil {
-			return q.Inode
-		}
-		return 0
+	common := hopOptions{procfs: o.ProcFS, sysfs: o.SysFS, table: table}
+	runtime, dockerd, containerd := common, common, common
+	runtime.path, runtime.held, runtime.peer, runtime.moved = o.Path, o.HeldPeer, o.NewestPeer, o.Moved
+	dockerd.name, dockerd.caution, containerd.name = "dockerd", dockerCaution, "dockerd_containerd"
+	pid := func(hop int) func() int { return func() int { return r.hops[hop].process.PID() } }
+	d := &docker{table: table, runtime: pid(0), daemon: pid(1), path: o.Path, otherwise: o.DockerSocket}
+	r.hops = []*hop{
+		newHop(runtime),
+		newHopBehind(dockerd, d.daemonSocket, dockerPing),
+		newHopBehind(containerd, d.containerdSocket, grpcHello),
 	}
-	shimAddress := func() string {
-		if socket := r.docker.ContainerdSocket(); socket != "" && o.BehindDocker() {
-			return socket
-		}
-		return o.Path()
-	}
-	r.process = NewProcess(ProcessOptions{ProcFS: o.ProcFS, Table: table, PeerPID: o.HeldPeer, ListenerInode: inode})
-	r.docker = NewDocker(table, o.ProcFS, o.SysFS, func() string { return dockerSocket(table, r.process.PID(), o.DockerSocket) }, o.BehindDocker)
-	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.process.PID))
-	r.Sampler = newSampler(
-		queue,
-		NewListener(ListenerOptions{
-			ProcFS: o.ProcFS, Table: table, Path: o.Path, Queue: queue.Value, Peer: o.NewestPeer,
-			Held: r.process.PID, Moved: o.Moved,
-		}),
-		r.process,
+	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.PID))
+	r.parts = append(slices.Clone(r.hops[0].sources),
 		NewChildren(ChildrenOptions{
-			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.process.PID, Socket: shimAddress, Changes: o.Changes,
+			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.PID, Socket: r.shimAddress, Changes: o.Changes,
 			Calm: func() bool { return !r.alert.Load() },
 		}),
-		NewCgroup(o.ProcFS, o.SysFS, r.process.PID),
-		NewStorage(o.ProcFS, o.SysFS, r.storageProcesses),
+		NewStorage(o.ProcFS, o.SysFS, r.hopPIDs),
 		NewNode(o.ProcFS),
 		kubeletProcess,
-		r.docker.Ping,
-		r.docker.Processes,
 	)
-	if o.Kubelet.HealthzURL == "" && o.Kubelet.MetricsURL == "" {
-		return r, nil
+	if o.Kubelet.HealthzURL != "" || o.Kubelet.MetricsURL != "" {
+		o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
+		health, err := NewKubelet(o.Kubelet)
+		if err != nil {
+			return nil, err
+		}
+		r.parts = append(r.parts, health)
 	}
-	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
-	health, err := NewKubelet(o.Kubelet)
-	if err != nil {
-		return nil, err
-	}
-	r.sources = append(r.sources, health)
+	r.Sampler = newSampler(slices.Concat(r.parts, r.hops[1].sources, r.hops[2].sources)...)
 	return r, nil
 }
 
 // PID returns the runtime's process, 0 while it is not known or has ended.
-func (r *Registry) PID() int { return r.process.PID() }
+func (r *Registry) PID() int { return r.hops[0].process.PID() }
 
 // Sources returns the sources.
 func (r *Registry) Sources() []Source { return r.sources }
 
-// storageProcesses returns the processes that keep containers' data: the runtime, and
-// the hops behind it.
-func (r *Registry) storageProcesses() []int {
-	pids := []int{r.process.PID()}
-	if d := r.docker.Processes.Value(); d != nil {
-		for _, p := range []*health.DockerProcess{d.Daemon, d.Containerd} {
-			if p != nil && p.Process != nil && p.Process.Alive {
-				pids = append(pids, p.Process.PID)
-			}
-		}
+// hopPIDs returns the processes that calls pass through: they keep containers' data.
+func (r *Registry) hopPIDs() (pids []int) {
+	for _, h := range r.hops {
+		pids = append(pids, h.process.PID())
 	}
 	return pids
+}
+
+// shimAddress returns the path of the socket by which shims are started: the last hop's.
+func (r *Registry) shimAddress() string {
+	if socket := r.hops[2].probe.path(); socket != "" {
+		return socket
+	}
+	return r.path()
 }
 
 // Facts returns the last samples. It waits for no source.
 func (r *Registry) Facts() health.Evidence {
 	e := health.Evidence{Sources: map[string]health.Source{}}
-	for _, s := range r.sources {
+	for _, s := range r.parts {
 		s.Facts(&e)
+	}
+	for _, s := range r.parts {
 		if state, ok := s.Source(); ok {
 			e.Sources[s.String()] = state
+		}
+	}
+	for _, h := range r.hops {
+		if facts, ok := h.facts(); ok {
+			e.Hops = append(e.Hops, facts)
+			e.Sources[h.name] = h.source()
 		}
 	}
 	return e

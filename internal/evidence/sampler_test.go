@@ -236,7 +236,7 @@ func TestAddSource(t *testing.T) {
 		w := newThreadLimit(root)
 		s, stop := runSampler(t, w)
 		defer stop()
-		r := &Registry{Sampler: s}
+		r := &Registry{Sampler: s, parts: s.sources}
 		if e := r.Facts(); e.Node == nil || e.Node.ThreadsMax != 90 || !e.Sources["thread_limit"].Up {
 			t.Errorf("%+v, %+v", e.Node, e.Sources)
 		}
@@ -259,7 +259,7 @@ func TestRegistryNames(t *testing.T) {
 	none := func() string { return "" }
 	r, err := NewRegistry(Options{
 		ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} },
-		Moved: func() {}, BehindDocker: func() bool { return false }, Kubelet: kubelet.Options{HealthzURL: kubelet.DefaultHealthz},
+		Moved: func() {}, Kubelet: kubelet.Options{HealthzURL: kubelet.DefaultHealthz},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRegistryNames(t *testing.T) {
 		}
 		names[s.String()] = true
 	}
-	if len(names) != 11 || r.PID() != 0 {
+	if len(names) != 19 || r.PID() != 0 {
 		t.Errorf("%d sources, pid %d", len(names), r.PID())
 	}
 	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: kubelet.Options{HealthzURL: "nonsense"}}); err == nil {

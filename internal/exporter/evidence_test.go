@@ -23,20 +23,20 @@ func TestAcceptFailure(t *testing.T) {
 		evidence health.Evidence
 		want     string
 	}{
-		{"answered", health.Probe{At: viewtest.T0, OK: true}, health.Evidence{Process: process(256, 256)}, ""},
+		{"answered", health.Probe{At: viewtest.T0, OK: true}, health.Evidence{Hop: health.Hop{Process: process(256, 256)}}, ""},
 		{"no socket", health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseMissing}, health.Evidence{}, ""},
 		{"closed", health.Probe{At: viewtest.T0, Stage: health.StageSettings, Cause: health.CauseClosed}, health.Evidence{}, ""},
 		{"no version", health.Probe{At: viewtest.T0, Stage: health.StageRPC, Cause: health.CauseTimeout}, health.Evidence{}, ""},
 		{"no evidence", silent, health.Evidence{}, AcceptStalled},
-		{"fds left", silent, health.Evidence{Process: process(255, 256), Queue: queue(3, viewtest.T0.Add(time.Second))}, AcceptStalled},
-		{"no fd left", silent, health.Evidence{Process: process(256, 256)}, AcceptFDExhausted},
-		{"an inherited fd above the limit", silent, health.Evidence{Process: process(257, 256)}, AcceptFDExhausted},
-		{"fds may not be read", silent, health.Evidence{Process: process(-1, -1)}, AcceptStalled},
-		{"a process that is gone", silent, health.Evidence{Process: &health.Process{OpenFDs: 9, MaxFDs: 9}}, AcceptStalled},
-		{"accepted, and silent", silent, health.Evidence{Process: process(256, 256), Queue: queue(0, viewtest.T0.Add(time.Second))}, ""},
-		{"the queue as it was before", silent, health.Evidence{Queue: queue(0, viewtest.Ago(time.Second))}, AcceptStalled},
+		{"fds left", silent, health.Evidence{Hop: health.Hop{Process: process(255, 256), Queue: queue(3, viewtest.T0.Add(time.Second))}}, AcceptStalled},
+		{"no fd left", silent, health.Evidence{Hop: health.Hop{Process: process(256, 256)}}, AcceptFDExhausted},
+		{"an inherited fd above the limit", silent, health.Evidence{Hop: health.Hop{Process: process(257, 256)}}, AcceptFDExhausted},
+		{"fds may not be read", silent, health.Evidence{Hop: health.Hop{Process: process(-1, -1)}}, AcceptStalled},
+		{"a process that is gone", silent, health.Evidence{Hop: health.Hop{Process: &health.Process{OpenFDs: 9, MaxFDs: 9}}}, AcceptStalled},
+		{"accepted, and silent", silent, health.Evidence{Hop: health.Hop{Process: process(256, 256), Queue: queue(0, viewtest.T0.Add(time.Second))}}, ""},
+		{"the queue as it was before", silent, health.Evidence{Hop: health.Hop{Queue: queue(0, viewtest.Ago(time.Second))}}, AcceptStalled},
 		{"full", full, health.Evidence{}, AcceptQueueFull},
-		{"full, and no fd left", full, health.Evidence{Process: process(256, 256)}, AcceptQueueFull},
+		{"full, and no fd left", full, health.Evidence{Hop: health.Hop{Process: process(256, 256)}}, AcceptQueueFull},
 	} {
 		if got := AcceptFailure(tt.probe, &tt.evidence); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -66,7 +66,7 @@ func TestEvidenceAbsent(t *testing.T) {
 	if v, ok := value(families, MetricProcessMaxFDs); !ok || v != 1<<20 {
 		t.Errorf("%s = %v, %v", MetricProcessMaxFDs, v, ok)
 	}
-	if v, ok := value(families, MetricEvidenceUp, "docker"); ok {
+	if v, ok := value(families, MetricEvidenceUp, "dockerd"); ok {
 		t.Errorf("a source that is not configured is up=%v", v)
 	}
 

@@ -49,7 +49,7 @@ func exercise(m *Metrics) {
 	}
 	m.AcceptFailed("another")
 	m.IncidentOpened()
-	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Process: &health.Process{RestartsTotal: 1}}}})
+	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Hop: health.Hop{Process: &health.Process{RestartsTotal: 1}}}}})
 }
 
 func testNode() Node {
@@ -160,7 +160,7 @@ func TestSeriesBudget(t *testing.T) {
 	for _, r := range health.Reasons()[:5] {
 		s.Active = append(s.Active, health.Active{ID: r.ID, Severity: "info"})
 	}
-	for _, name := range []string{"docker", "docker_process", "storage"} {
+	for _, name := range []string{"dockerd", "dockerd_containerd", "storage"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true}
 	}
 	s.Facts.Events = nil

@@ -45,30 +45,17 @@ const containerStalledAfter = 5 * time.Second
 // busServices are the names of the processes without which systemd makes no cgroup.
 var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbus-broker-lau": true, "systemd": true}
 
-// Subject returns the process that a reason is about, from which a chain of waiting
+// Subject returns the process that a reason is about at the hop that the facts are of, from which a chain of waiting
 // is followed while no call hangs; 0 where there is none or it is not known.
 func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 	e := &f.Evidence
 	switch reason {
-	case RuntimeStorageStall:
-		if d := e.Docker; d != nil && e.Process != nil && len(e.Process.Blocked) == 0 {
-			for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
-				if hop.pid() != 0 && len(hop.Process.Blocked) > 0 {
-					return hop.pid(), KindProcess
-				}
-			}
+	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, RuntimeStorageStall,
+		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
+		if e.Socket != "" {
+			return e.Process.pid(), KindProcess
 		}
 		return e.Process.pid(), KindRuntime
-	case RuntimeThreadStuck:
-		return e.stuckThread()
-	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, AcceptFDExhausted, AcceptStalled:
-		return e.Process.pid(), KindRuntime
-	case DockerDaemonUnreachable:
-		return DockerPID(f), KindProcess
-	case DockerContainerdUnreachable:
-		if e.Docker != nil {
-			return e.Docker.Containerd.pid(), KindProcess
-		}
 	case RuntimeSocketTakenOver:
 		if e.Listener != nil {
 			return e.Listener.PID, KindProcess
@@ -89,28 +76,13 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 	return 0, ""
 }
 
-// stuckThread returns the process that RuntimeThreadStuck is about.
-func (e *Evidence) stuckThread() (pid int, kind LinkKind) {
-	stuck := func(p *Process) bool {
-		return p.pid() != 0 && slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return waitOf(&t) == waitOther })
-	}
-	if d := e.Docker; d != nil && !stuck(e.Process) {
-		for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
-			if hop != nil && stuck(hop.Process) {
-				return hop.Process.PID, KindProcess
-			}
-		}
-	}
-	return e.Process.pid(), KindRuntime
-}
-
-// DockerPID returns the process of dockerd behind cri-dockerd, 0 where there is none
+// HopPID returns the process of the first hop behind the runtime, 0 where there is none
 // or it is not known.
-func DockerPID(f *Facts) int {
-	if f.Evidence.Docker == nil {
+func HopPID(f *Facts) int {
+	if len(f.Evidence.Hops) == 0 {
 		return 0
 	}
-	return f.Evidence.Docker.Daemon.pid()
+	return f.Evidence.Hops[0].Process.pid()
 }
 
 func (p *Process) pid() int {
@@ -118,13 +90,6 @@ func (p *Process) pid() int {
 		return 0
 	}
 	return p.PID
-}
-
-func (h *DockerProcess) pid() int {
-	if h == nil {
-		return 0
-	}
-	return h.Process.pid()
 }
 
 // chainCause returns the reason that the chain proves, "" for none: the one of its
@@ -227,7 +192,7 @@ func (w *view) isAbout(c *Chain, id string) bool {
 	if c.Links[0].Kind == KindCall {
 		return true
 	}
-	pid, _ := Subject(w.f, id)
+	pid, _ := Subject(w.f.At(w.verdict.Hop), id)
 	return pid == c.Links[0].PID
 }
 

@@ -9,17 +9,16 @@ type Evidence struct {
 	// Sources is the state of each source by name.
 	Sources map[string]Source `json:"sources,omitempty"`
 
-	Queue    *Queue    `json:"queue,omitzero"`
-	Listener *Listener `json:"listener,omitzero"`
-	Process  *Process  `json:"process,omitzero"`
+	// Hop is the runtime, Hops are the processes behind it that calls pass through.
+	Hop
+	Hops []Hop `json:"hops,omitempty"`
+
 	Children *Children `json:"children,omitzero"`
-	Cgroup   *Cgroup   `json:"cgroup,omitzero"`
 	Storage  *Storage  `json:"storage,omitzero"`
 	Node     *Node     `json:"node,omitzero"`
 	Kubelet  *Kubelet  `json:"kubelet,omitzero"`
 	// KubeletProcess is the node's kubelet where its process is seen.
 	KubeletProcess *KubeletProcess `json:"kubelet_process,omitzero"`
-	Docker         *Docker         `json:"docker,omitzero"`
 	// Chain is the chain of waiting from the call that hangs; nil while none does.
 	Chain *Chain `json:"chain,omitzero"`
 }
@@ -389,36 +388,4 @@ type KubeletProcess struct {
 	// configuration file. Problem says what could not be read.
 	From    map[string]string `json:"from,omitzero"`
 	Problem string            `json:"problem,omitzero"`
-}
-
-// Docker is the Docker daemon behind cri-dockerd.
-type Docker struct {
-	// Probe is the last fresh connection to its socket and a GET /_ping on it.
-	Probe
-	// Socket is the path of that socket.
-	Socket string `json:"socket,omitzero"`
-	// AnsweredAt is when a /_ping there was last answered; zero for never.
-	AnsweredAt time.Time `json:"answered_at,omitzero"`
-	// OKSince is since when every /_ping has been answered, zero while one is not.
-	OKSince time.Time `json:"ok_since,omitzero"`
-	// Daemon is dockerd; Containerd is the containerd that runs its containers.
-	// Each is nil while it has not been found.
-	Daemon     *DockerProcess `json:"daemon,omitzero"`
-	Containerd *DockerProcess `json:"containerd,omitzero"`
-}
-
-// DockerProcess is a process behind cri-dockerd, with the socket that it listens
-// on.
-type DockerProcess struct {
-	// Socket is the path that it is reached by.
-	Socket string `json:"socket"`
-	// Queue is that socket's accept queue, Process the process; nil where the
-	// node does not show them.
-	Queue   *Queue   `json:"queue,omitzero"`
-	Process *Process `json:"process,omitzero"`
-	// Frozen is true while its cgroup, or one above it, is frozen.
-	Frozen bool `json:"frozen,omitzero"`
-	// DownSince is since when it has been stopped, frozen or gone in every sample;
-	// zero while it runs.
-	DownSince time.Time `json:"down_since,omitzero"`
 }

@@ -31,6 +31,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 
 	w := newView(f, now, previous)
 	w.kubelet, w.starting, w.verdict = k, starting(w), v
+	w.behindRuntime = w.hops()
 	if w.firstAttemptMade() {
 		v.match(w, false)
 		v.hold(w)
@@ -40,8 +41,12 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	v.rank(w)
 	v.explain(w)
 	if r := v.Reason; r != "" {
-		general := w.f.nodeSteps(nil).Replace(reasonOf(r).Next)
-		v.Next = cmp.Or(reasonOf(r).nextHere(w), w.chainNext(r), general)
+		at := w.at(v.Hop)
+		general := at.f.nodeSteps(nil).Replace(reasonOf(r).Next)
+		v.Next = cmp.Or(reasonOf(r).nextHere(at), w.chainNext(r), general)
+		if at.hop != nil {
+			v.Next = at.hop.next(v.Next)
+		}
 	}
 
 	switch {
@@ -72,8 +77,8 @@ func (v *Verdict) match(w *view, fallback bool) {
 		if r.fallback != fallback {
 			continue
 		}
-		if evidence := r.match(w); evidence != nil && !w.waitsForDocker(r.ID) {
-			v.Active = append(v.Active, activated(w, r, evidence))
+		if at, evidence := r.evidence(w); evidence != nil {
+			v.Active = append(v.Active, activated(at, r, evidence))
 		}
 	}
 }
@@ -122,7 +127,7 @@ func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
 
 // activated returns a reason that is active now.
 func activated(w *view, r *Reason, evidence []string) Active {
-	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence}
+	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
 	if was := w.previous.active(r.ID); was != nil {
 		a.Since = was.Since
 	}

@@ -98,7 +98,7 @@ func (v *Verdict) rank(w *view) {
 	v.Active = slices.DeleteFunc(v.Active, func(a Active) bool { return a.ID == best.ID })
 	slices.SortStableFunc(v.Active, func(a, b Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
 	v.first(best)
-	v.Reason, v.Symptom = best.ID, v.symptomOf(&best)
+	v.Reason, v.Hop, v.Symptom = best.ID, best.Hop, v.symptomOf(&best)
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as

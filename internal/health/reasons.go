@@ -25,9 +25,6 @@ const (
 	RuntimeStarting      = "RuntimeStarting"
 	RuntimeRestarting    = "RuntimeRestarting"
 
-	DockerDaemonUnreachable     = "DockerDaemonUnreachable"
-	DockerContainerdUnreachable = "DockerContainerdUnreachable"
-
 	RuntimeUnresponsive   = "RuntimeUnresponsive"
 	RuntimeListStall      = "RuntimeListStall"
 	ListResponseTooLarge  = "ListResponseTooLarge"
@@ -74,6 +71,9 @@ type Reason struct {
 	// fallback is true of a row that matches only where no other reason says enough: it
 	// is asked last.
 	fallback bool
+	// hops is true of a row that holds for each hop of a call's way, not for the runtime
+	// alone.
+	hops bool
 	// match returns the evidence, nil where the reason does not match.
 	match func(*view) []string
 	// criticalWhile makes a warning critical; nil for never.
@@ -127,5 +127,5 @@ func reasonOf(id string) *Reason {
 
 // table is every reason that plegd can name. Its order decides between reasons of
 // the same severity and layer.
-var table = withPages(processReasons, kernelReasons, threadReasons, dockerReasons, nodeLimitReasons, socketReasons, runtimeReasons,
+var table = withPages(processReasons, kernelReasons, threadReasons, nodeLimitReasons, socketReasons, runtimeReasons,
 	chainReasons, storageReasons, podReasons, loadReasons, nodeReasons, otherReasons, selfReasons)

@@ -44,22 +44,22 @@ const (
 // CPU, a disk or mount, a file lock.
 var kernelReasons = []Reason{
 	{
-		ID: RuntimeMemoryLimited, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
+		ID: RuntimeMemoryLimited, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 
 		match: memoryLimited,
 	},
 	{
-		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
+		ID: RuntimeStorageStall, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 
 		match: storageStalled,
 	},
 	{
-		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
+		ID: RuntimeStorageLocked, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 
 		match: storageLocked,
 	},
 	{
-		ID: RuntimeStarved, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeStarved, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: starved,
 	},
@@ -158,40 +158,19 @@ func storageStalled(w *view) []string {
 	if !w.relistSuffers() {
 		least = blockedWhileServing
 	}
-	who, because := p, ""
+	because := ""
 	threads := w.blockedIn(waitStorage, least)
-	if len(threads) == 0 {
-		who, threads = w.dockerBlocked(least)
-	}
 	if len(threads) == 0 && w.relistSuffers() {
-		who, threads, because = p, w.blockedIn(waitUnread, blockedAfter), w.blockIO()
+		threads, because = w.blockedIn(waitUnread, blockedAfter), w.blockIO()
 	}
 	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
 		return nil
 	}
-	out := []string{fmt.Sprintf("pid %d (%s): %s", who.PID, who.Comm, w.blockedText(threads))}
+	out := []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
 	if because != "" {
 		out = append(out, because)
 	}
 	return append(out, w.callEvidence()...)
-}
-
-// dockerBlocked returns the threads of dockerd, or of its containerd, that wait for
-// a disk or a mount: behind cri-dockerd they make the calls to the kernel.
-func (w *view) dockerBlocked(least time.Duration) (*Process, []BlockedThread) {
-	d := w.f.Evidence.Docker
-	if d == nil {
-		return nil, nil
-	}
-	for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
-		if hop == nil || hop.Frozen {
-			continue
-		}
-		if threads := w.blockedOf(hop.Process, waitStorage, least); len(threads) > 0 {
-			return hop.Process, threads
-		}
-	}
-	return nil, nil
 }
 
 // blockIO says what speaks for a wait for the disk where the wait channels cannot

@@ -37,7 +37,7 @@ const (
 // loadReasons speak of load and of limits that come near.
 var loadReasons = []Reason{
 	{ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails, match: relistSlow},
-	{ID: FDsRunningOut, Layer: LayerHints, Severity: SeverityWarning, match: fdsRunningOut},
+	{ID: FDsRunningOut, hops: true, Layer: LayerHints, Severity: SeverityWarning, match: fdsRunningOut},
 	{ID: TooManyContainers, Layer: LayerHints, Severity: SeverityWarning, gradual: true, match: tooMany},
 	{ID: EventStreamBroken, Layer: LayerHints, Severity: SeverityWarning, match: eventStreamBroken},
 }

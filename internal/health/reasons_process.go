@@ -33,7 +33,7 @@ const (
 // processReasons speak of the process behind the socket.
 var processReasons = []Reason{
 	{
-		ID: RuntimeFrozen, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeFrozen, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
@@ -55,7 +55,7 @@ var processReasons = []Reason{
 		next: (*view).frozenNext,
 	},
 	{
-		ID: RuntimeThrottled, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeThrottled, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
@@ -72,7 +72,7 @@ var processReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeRestarting, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeRestarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			p := w.f.Evidence.Process
@@ -116,6 +116,9 @@ func (w *view) unansweredSince(t time.Time) bool {
 	if w.lastAnswer.After(t) {
 		return false
 	}
+	if w.hop != nil {
+		return w.f.Probe.waitsForSettings()
+	}
 	if e := w.failed(); e != nil && !e.answered() {
 		return true
 	}
@@ -138,6 +141,9 @@ func (w *view) stoppedAgain(p *Process) bool {
 
 // listsSuffer reports whether lists hang, fail for want of an answer, or are slow.
 func (w *view) listsSuffer() bool {
+	if w.hopSuffers() {
+		return true
+	}
 	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall {
 		return true
 	}

@@ -38,7 +38,7 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeStarting, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeStarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			if e := w.failed(); e != nil && e.NotInitialized {
@@ -67,7 +67,7 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeUnresponsive, Layer: LayerCalls, Severity: SeverityCritical,
+		ID: RuntimeUnresponsive, hops: true, Layer: LayerCalls, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.nothingAnswers() {

@@ -9,7 +9,7 @@ import (
 // socketReasons speak of the runtime's socket and its accept queue.
 var socketReasons = []Reason{
 	{
-		ID: AcceptFDExhausted, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: AcceptFDExhausted, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			if !w.acceptNeedsDescriptor() && !w.statusFailsForDescriptors() {
@@ -29,12 +29,12 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketTakenOver, Layer: LayerSocket, Severity: SeverityCritical,
+		ID: RuntimeSocketTakenOver, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
 
 		match: (*view).takenOverEvidence, next: (*view).takenOverNext,
 	},
 	{
-		ID: RuntimeSocketMissing, Layer: LayerSocket, Severity: SeverityCritical,
+		ID: RuntimeSocketMissing, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			if w.f.Endpoint.Path == "" {
@@ -57,7 +57,7 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeNotListening, Layer: LayerSocket, Severity: SeverityCritical,
+		ID: RuntimeNotListening, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
 
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CauseRefused || c == CauseNotSocket {
@@ -83,11 +83,11 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketUnlinked, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
+		ID: RuntimeSocketUnlinked, hops: true, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
 
 		match: func(w *view) []string {
 			_, c, _ := w.freshDialFailure()
-			foreign := c == CauseProtocol || c == CauseUnimplemented
+			foreign := w.hop == nil && (c == CauseProtocol || c == CauseUnimplemented)
 			switch {
 			case w.elsewhere() != nil:
 				return nil
@@ -109,7 +109,7 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: AcceptStalled, Layer: LayerSocket, Severity: SeverityCritical,
+		ID: AcceptStalled, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
 		match: acceptStalled,
 	},
 }
@@ -342,11 +342,12 @@ func (w *view) heldConnectionAnswers() bool {
 	if _, _, hanging := w.hang(); hanging || w.f.Relist.Failures > 0 || !w.listsAnsweredAtOnce() {
 		return false
 	}
-	if p := w.f.Probe; !p.FailedSince.IsZero() && w.lastAnswer.After(p.FailedSince) {
+	answered := w.callsAnswered()
+	if p := w.f.Probe; !p.FailedSince.IsZero() && answered.After(p.FailedSince) {
 		return true
 	}
 	q := w.f.Evidence.Queue
-	return q != nil && !q.WaitingSince.IsZero() && w.lastAnswer.After(q.WaitingSince)
+	return q != nil && !q.WaitingSince.IsZero() && answered.After(q.WaitingSince)
 }
 
 // acceptEvidence are the numbers of the queue and of the process behind it.
@@ -367,6 +368,9 @@ func (w *view) acceptEvidence() []string {
 }
 
 func (w *view) heldEvidence() string {
+	if w.hop != nil {
+		return fmt.Sprintf("the runtime last answered a call, on connections made before, %s ago", short(w.age(w.callsAnswered())))
+	}
 	if w.lastAnswer.IsZero() {
 		return "nothing has been answered since plegd started"
 	}

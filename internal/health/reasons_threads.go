@@ -5,7 +5,7 @@ import "fmt"
 // threadReasons speak of single threads of the runtime that do not go on.
 var threadReasons = []Reason{
 	{
-		ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: SeverityWarning,
+		ID: RuntimeThreadStuck, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
 		criticalWhile: func(w *view) bool { return w.listsSuffer() },
 
 		match: threadStuck,
@@ -13,30 +13,15 @@ var threadReasons = []Reason{
 }
 
 func threadStuck(w *view) []string {
-	if out := w.chainEvidence(RuntimeThreadStuck); out != nil {
+	if out := w.chainEvidence(RuntimeThreadStuck); out != nil && w.hop == nil {
 		return out
 	}
 	if w.freezerHoldsThreads() {
 		return nil
 	}
-	for _, p := range w.callProcesses() {
-		if threads := w.blockedOf(p, waitOther, blockedWhileServing); len(threads) > 0 {
-			return []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
-		}
+	if threads := w.blockedIn(waitOther, blockedWhileServing); len(threads) > 0 {
+		p := w.f.Evidence.Process
+		return []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
 	}
 	return nil
-}
-
-// callProcesses are the processes on a call's way: the runtime, and behind cri-dockerd
-// dockerd and its containerd.
-func (w *view) callProcesses() []*Process {
-	out := []*Process{w.f.Evidence.Process}
-	if d := w.f.Evidence.Docker; d != nil {
-		for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
-			if hop != nil && !hop.Frozen {
-				out = append(out, hop.Process)
-			}
-		}
-	}
-	return out
 }

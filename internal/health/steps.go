@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,9 +23,6 @@ const (
 
 	wordStorage = "{storage}" // the runtime's directory whose file system lacks something
 
-	wordDockerd    = "{dockerd}"    // the process of dockerd, behind cri-dockerd
-	wordContainerd = "{containerd}" // that of dockerd's containerd
-
 	wordShim   = "{shim}" // the process that the reason is about, of that kind
 	wordHelper = "{helper}"
 )
@@ -47,7 +43,7 @@ var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO:
 var genericWords = []string{
 	wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"), wordCgroup, "/CGROUP",
 	wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
-	wordDockerd, "DOCKERD", wordContainerd, "CONTAINERD", wordShim, "PID", wordHelper, "PID",
+	wordShim, "PID", wordHelper, "PID",
 }
 
 var genericSteps = strings.NewReplacer(genericWords...)
@@ -73,17 +69,11 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 			known = append(known, word, value)
 		}
 	}
-	process, docker := f.Evidence.Process, f.Evidence.Docker
+	process := f.Evidence.Process
 	if process != nil && process.Alive {
 		is(wordPID, pidText(process.PID))
 	}
-	if docker != nil {
-		is(wordDockerd, docker.Daemon.pidText())
-		is(wordStacks, cmp.Or(docker.Daemon.pidText(), "DOCKERD"))
-		is(wordContainerd, docker.Containerd.pidText())
-	} else if process != nil && process.Alive && writesStacks[process.Comm] {
-		is(wordStacks, pidText(process.PID))
-	}
+	is(wordStacks, pidText(f.stacksPID()))
 	is(wordUnit, f.unit())
 	if f.Endpoint.Path != "" {
 		is(wordSocket, f.Endpoint.Path)
@@ -120,22 +110,23 @@ func pidText(pid int) string {
 // blockedThread is the thread in D that RuntimeStorageStall is about, as a path below
 // /proc, "" where it is not known.
 func (f *Facts) blockedThread() string {
-	pid, _ := Subject(f, RuntimeStorageStall)
-	processes := []*Process{f.Evidence.Process}
-	if d := f.Evidence.Docker; d != nil {
-		for _, hop := range []*DockerProcess{d.Daemon, d.Containerd} {
-			if hop != nil {
-				processes = append(processes, hop.Process)
-			}
+	p := f.Evidence.Process
+	if p == nil || len(p.Blocked) == 0 {
+		return ""
+	}
+	longest := slices.MinFunc(p.Blocked, func(a, b BlockedThread) int { return a.Since.Compare(b.Since) })
+	return fmt.Sprintf("%d/task/%d", p.PID, longest.TID)
+}
+
+// stacksPID returns the first process on a call's way that writes its goroutine stacks on
+// SIGUSR1, 0 for none.
+func (f *Facts) stacksPID() int {
+	for _, h := range append([]Hop{f.Evidence.Hop}, f.Evidence.Hops...) {
+		if h.Process.pid() != 0 && writesStacks[h.Process.Comm] {
+			return h.Process.PID
 		}
 	}
-	for _, p := range processes {
-		if p != nil && p.PID == pid && len(p.Blocked) > 0 {
-			longest := slices.MinFunc(p.Blocked, func(a, b BlockedThread) int { return a.Since.Compare(b.Since) })
-			return fmt.Sprintf("%d/task/%d", pid, longest.TID)
-		}
-	}
-	return ""
+	return 0
 }
 
 // unit is the runtime's systemd unit, "" while that is not known.
@@ -157,13 +148,14 @@ func Steps(f *Facts, v *Verdict) []string {
 		return nil
 	}
 	row := reasonOf(v.Reason)
+	f = f.At(v.Hop)
 	words := f.nodeSteps(v.Chain)
 	out := make([]string, 0, len(row.Steps))
 	for _, s := range row.Steps {
-		if p := f.Evidence.Process; strings.Contains(s, wordStacks) && f.Evidence.Docker == nil && p != nil && p.Alive && !writesStacks[p.Comm] {
+		if strings.Contains(s, wordStacks) && f.Evidence.Process.pid() != 0 && f.stacksPID() == 0 {
 			continue
 		}
 		out = append(out, words.Replace(s))
 	}
-	return out
+	return f.Evidence.Hop.steps(out)
 }

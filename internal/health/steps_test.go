@@ -10,10 +10,10 @@ func TestStepsHaveTheNodesValues(t *testing.T) {
 	f := &Facts{
 		Endpoint: Endpoint{Path: "/run/k3s/containerd/containerd.sock"},
 		Runtime:  Runtime{Name: "containerd", Version: "v1.7.23-k3s2"},
-		Evidence: Evidence{
+		Evidence: Evidence{Hop: Hop{
 			Process: &Process{PID: 4711, Alive: true},
 			Cgroup:  &Cgroup{Path: "/system.slice/k3s.service/containerd"},
-		},
+		}},
 	}
 	const step = "`kill -CONT {pid}`, `systemctl restart {unit}`, `ss -xl | grep {socket}`"
 	want := "`kill -CONT 4711`, `systemctl restart k3s`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
@@ -21,7 +21,7 @@ func TestStepsHaveTheNodesValues(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 
-	f.Evidence = Evidence{Process: &Process{PID: 4711}}
+	f.Evidence = Evidence{Hop: Hop{Process: &Process{PID: 4711}}}
 	want = "`kill -CONT PID`, `systemctl restart containerd`, `ss -xl | grep /run/k3s/containerd/containerd.sock`"
 	if got := f.nodeSteps(nil).Replace(step); got != want {
 		t.Errorf("of a process that is gone: got  %s\nwant %s", got, want)
@@ -55,22 +55,5 @@ func TestStepsOfASubject(t *testing.T) {
 		if got := Steps(&f, &Verdict{Reason: reason})[0]; !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", reason, got, want)
 		}
-	}
-}
-
-// TestDockerSteps: behind cri-dockerd the processes are dockerd and its
-// containerd.
-func TestDockerSteps(t *testing.T) {
-	f := Facts{}
-	const step = "`kill -CONT {dockerd}`, `kill -CONT {containerd}`"
-	if got := f.nodeSteps(nil).Replace(step); got != "`kill -CONT DOCKERD`, `kill -CONT CONTAINERD`" {
-		t.Error(got)
-	}
-	f.Evidence.Docker = &Docker{
-		Daemon:     &DockerProcess{Process: &Process{PID: 812, Alive: true}},
-		Containerd: &DockerProcess{Process: &Process{PID: 840}}, // gone
-	}
-	if got := f.nodeSteps(nil).Replace(step); got != "`kill -CONT 812`, `kill -CONT CONTAINERD`" {
-		t.Error(got)
 	}
 }

@@ -54,7 +54,7 @@ func processName(pid int, comm, command, unit string) string {
 func (w *view) takenOverEvidence() []string {
 	l := w.takenOver()
 	if l == nil {
-		return nil
+		return w.foreignHop()
 	}
 	out := []string{
 		fmt.Sprintf("a new connection to %s reaches %s, for %s", w.f.Endpoint.Path, l.name(), short(w.age(l.Since))),
@@ -64,6 +64,19 @@ func (w *view) takenOverEvidence() []string {
 		out = append(out, "a fresh connection: "+ProbeText(&p))
 	}
 	return append(out, w.heldEvidence())
+}
+
+// foreignHop is the evidence that another program than the expected one listens at the
+// socket of a hop behind the runtime, nil for none.
+func (w *view) foreignHop() []string {
+	if w.hop == nil || w.f.Probe.Cause != CauseProtocol {
+		return nil
+	}
+	out := []string{ProbeText(&w.f.Probe)}
+	if l := w.f.Evidence.Listener; l != nil {
+		out = append(out, fmt.Sprintf("a new connection to %s reaches %s", w.hop.Socket, l.name()))
+	}
+	return out
 }
 
 func (w *view) takenOverNext() string {

@@ -54,6 +54,9 @@ type Verdict struct {
 	Since time.Time `json:"since,omitzero"`
 	// Reason is the primary reason's id; empty when healthy.
 	Reason string `json:"reason"`
+	// Hop is the socket of the hop behind the runtime that the reason holds for, empty
+	// for the runtime.
+	Hop string `json:"hop,omitzero"`
 	// Symptom is the reason that says what the kubelet suffers, where it is active
 	// beside a primary reason that says why. Chain leads from the call that hangs to
 	// the one that does not wait for anybody, Culprit is its last link; ChainEnd says
@@ -122,6 +125,9 @@ type Active struct {
 	// Seen is when its evidence was last true: earlier than the verdict for a
 	// reason that is kept for a moment.
 	Seen time.Time `json:"seen,omitzero"`
+	// Hop is the socket of the hop behind the runtime that it holds for, empty for the
+	// runtime.
+	Hop string `json:"hop,omitzero"`
 	// Evidence are short facts with numbers.
 	Evidence []string `json:"evidence"`
 }

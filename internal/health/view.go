@@ -57,6 +57,12 @@ type view struct {
 	starting bool
 	verdict  *Verdict
 	critical Layer
+	// hop is the hop behind the runtime that this view is of, nil for the runtime's
+	// own; runtime is the runtime's view there, nil here. behindRuntime are the views
+	// of those hops.
+	hop           *Hop
+	runtime       *view
+	behindRuntime []*view
 }
 
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
@@ -84,7 +90,10 @@ func (w *view) firstAttemptMade() bool {
 }
 
 // wasActive reports whether a reason stood in the verdict before.
-func (w *view) wasActive(id string) bool { return w.previous.active(id) != nil }
+func (w *view) wasActive(id string) bool {
+	a := w.previous.active(id)
+	return a != nil && a.Hop == w.f.Evidence.Socket
+}
 
 func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 
@@ -219,6 +228,9 @@ func (w *view) heldConnectionDown() bool {
 // the held one's or a fresh one; CauseNone when one can be, or when the held
 // connection works.
 func (w *view) connect() (Cause, string) {
+	if w.hop != nil {
+		return w.hopConnect()
+	}
 	if !w.heldConnectionDown() {
 		return CauseNone, ""
 	}
@@ -238,7 +250,10 @@ func (w *view) connect() (Cause, string) {
 // still answered.
 func (w *view) freshDialFailure() (Stage, Cause, string) {
 	p := w.f.Probe
-	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.lastAnswer.After(p.FailedSince) {
+	if w.hop != nil && p.Stage == StageConnect {
+		return "", CauseNone, "" // connect returns it
+	}
+	if p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered().After(p.FailedSince) {
 		return "", CauseNone, ""
 	}
 	if _, _, hanging := w.hang(); hanging || p.Stage != StageConnect && !w.listsAnsweredAtOnce() {
@@ -272,6 +287,9 @@ func (w *view) listsAnsweredAtOnce() bool {
 // list hangs (or has run into its deadline) and a call made beside it, after
 // the last answer, is not answered either.
 func (w *view) nothingAnswers() bool {
+	if w.hop != nil {
+		return w.hopSilent()
+	}
 	if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" {
 		return true
 	}

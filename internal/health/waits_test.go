@@ -48,35 +48,6 @@ func TestSeverityBeside(t *testing.T) {
 	}
 }
 
-// TestStorageBehindDocker: behind cri-dockerd the threads of dockerd, and of its
-// containerd, make the calls to the kernel.
-func TestStorageBehindDocker(t *testing.T) {
-	blocked := func(name string) *DockerProcess {
-		return &DockerProcess{Process: &Process{
-			At: t0, PID: 900, Comm: name, Alive: true, Threads: map[string]int{"D": 1, "S": 8},
-			Blocked: []BlockedThread{{TID: 901, Since: t0.Add(-12 * time.Second), Channel: "percpu_rwsem_wait", Syscall: "mkdirat"}},
-		}}
-	}
-	for name, tt := range map[string]struct {
-		docker Docker
-		want   string
-	}{
-		"dockerd":              {Docker{Daemon: blocked("dockerd")}, RuntimeStorageStall},
-		"dockerd's containerd": {Docker{Containerd: blocked("containerd")}, RuntimeStorageStall},
-		"neither":              {Docker{}, ""},
-		"a freezer holds it":   {Docker{Daemon: &DockerProcess{Frozen: true, Process: blocked("dockerd").Process}}, ""},
-	} {
-		f := healthyFacts(t0)
-		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "cri-dockerd", Alive: true, Threads: map[string]int{"S": 9}}
-		tt.docker.Probe = Probe{At: t0, OK: true}
-		f.Evidence.Docker = &tt.docker
-		v := Judge(&f, t0, nil)
-		if v.Reason != tt.want {
-			t.Errorf("%s: %q, want %q: %v", name, v.Reason, tt.want, v.Active)
-		}
-	}
-}
-
 // waitingIn is a runtime whose lists are slow, with a thread in a wait channel.
 func waitingIn(channel string) Facts {
 	f := healthyFacts(t0)

@@ -12,13 +12,12 @@ import (
 func sample() health.Evidence {
 	now := time.Now()
 	return health.Evidence{
-		Process: &health.Process{
+		Hop: health.Hop{Process: &health.Process{
 			At: now, PID: 812, Comm: "containerd", Alive: true, StartTicks: 4000, Threads: map[string]int{"S": 20},
 			Start: now.Add(-time.Hour + time.Duration(now.Nanosecond()%997)), // it drifts, as computed times do
-		},
+		}, Cgroup: &health.Cgroup{At: now, Path: "/system.slice/containerd.service"}},
 		KubeletProcess: &health.KubeletProcess{PID: 900, StartTicks: 5000, Started: now.Add(-time.Hour)},
 		Children:       &health.Children{At: now, Shims: 3},
-		Cgroup:         &health.Cgroup{At: now, Path: "/system.slice/containerd.service"},
 	}
 }
 

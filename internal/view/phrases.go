@@ -318,20 +318,20 @@ func server(s *health.Snapshot, p *health.Process, q *health.Queue, frozen bool)
 	return parts
 }
 
-// docker describes dockerd and its containerd; empty behind every other runtime than
-// cri-dockerd.
-func docker(s *health.Snapshot) string {
-	d := s.Facts.Evidence.Docker
-	if d == nil || d.At.IsZero() {
-		return ""
-	}
-	parts := []string{dial(s, &d.Probe)}
-	for _, p := range []*health.DockerProcess{d.Daemon, d.Containerd} {
-		if p != nil {
-			parts = append(parts, server(s, p.Process, p.Queue, p.Frozen)...)
+// hops describes the processes behind the runtime that its calls pass through; empty for
+// most runtimes.
+func hops(s *health.Snapshot) string {
+	var parts []string
+	for i := range s.Facts.Evidence.Hops {
+		h := &s.Facts.Evidence.Hops[i]
+		out := []string{Say(h.Socket)}
+		if h.Answer != nil {
+			out[0] += " " + dial(s, &h.Answer.Probe)
 		}
+		out = append(out, server(s, h.Process, h.Queue, h.Cgroup != nil && h.Cgroup.Frozen)...)
+		parts = append(parts, strings.Join(out, "; "))
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(parts, " | ")
 }
 
 // node describes the node as a whole; empty while it is not sampled.

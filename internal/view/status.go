@@ -146,7 +146,7 @@ func stateSection(s *health.Snapshot) Section {
 		Row{Label: "Fresh dial", Text: probe(s)},
 		Row{Label: "Runtime", Text: runtime(s)},
 		Row{Label: "Process", Text: process(s)},
-		Row{Label: "Docker", Text: docker(s)},
+		Row{Label: "Hops", Text: hops(s)},
 		Row{Label: "Node", Text: node(s)},
 		Row{Label: "Missing", Text: missing(s)},
 		Row{Label: "Events", Text: events(s)},

@@ -185,7 +185,7 @@ var bookCases = []bookCase{
 		culprit: func(b *bench) health.Link {
 			return health.Link{Kind: health.KindProcess, PID: b.dockerd.Pid(), Name: "dockerd"}
 		},
-		first: func(*bench) string { return "docker" },
+		first: func(b *bench) string { return fmt.Sprintf("At pid %d (", b.dockerd.Pid()) },
 	},
 	{
 		row: 7, source: "[kubernetes 107749](https://github.com/kubernetes/kubernetes/issues/107749)", made: "a CNI plugin that hangs; it may take 30 s",

@@ -22,9 +22,9 @@ const notDocker = "there is no dockerd behind it"
 var dockerMatrix = []fault{
 	{
 		name: "dockerd without a descriptor, 400 idle connections", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
+		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(b *bench) string {
-			return `look in dockerd's log for "accept4: too many open files; retrying in 1s"`
+			return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid())
 		},
 		inject: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(200)
@@ -38,7 +38,7 @@ var dockerMatrix = []fault{
 	{
 		// What the page says first: it ends no container.
 		name: "dockerd without a descriptor, prlimit ends it", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
+		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		inject: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(200)
 			open := connectTo(b.dockerd.Socket, 400)
@@ -48,14 +48,14 @@ var dockerMatrix = []fault{
 	},
 	{
 		name: "dockerd stopped", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
-		evidence: func(b *bench) string { return fmt.Sprintf("dockerd (pid %d): descriptors", b.dockerd.Pid()) },
+		want: health.RuntimeFrozen, goal: 5 * time.Second,
+		evidence: func(b *bench) string { return fmt.Sprintf("pid %d (dockerd): all", b.dockerd.Pid()) },
 		inject:   func(b *bench) func() { return lab.StopProcess(b.t, b.dockerd.Pid()) },
 	},
 	{
 		name: "dockerd frozen", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
-		evidence: func(*bench) string { return "its cgroup is frozen" },
+		want: health.RuntimeFrozen, goal: 5 * time.Second,
+		evidence: func(*bench) string { return "is frozen: " },
 		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.dockerd.Pid()) },
 		inject: func(b *bench) func() {
 			b.group.Freeze(true)
@@ -64,8 +64,8 @@ var dockerMatrix = []fault{
 	},
 	{
 		name: "dockerd killed", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
-		evidence: func(*bench) string { return "nobody listens on" },
+		want: health.RuntimeNotListening, goal: 5 * time.Second,
+		evidence: func(*bench) string { return "nobody listens" },
 		inject: func(b *bench) func() {
 			b.dockerd.Kill()
 			return b.dockerd.Start
@@ -73,7 +73,7 @@ var dockerMatrix = []fault{
 	},
 	{
 		name: "dockerd accepts nobody, accept queue filled", on: criDockerd, why: notDocker,
-		want: health.DockerDaemonUnreachable, goal: 5 * time.Second,
+		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(*bench) string { return "accept queue 4097 of 4096" },
 		inject: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(8)
@@ -86,15 +86,15 @@ var dockerMatrix = []fault{
 	},
 	{
 		name: "dockerd's containerd stopped", on: criDockerd, why: notDocker,
-		want: health.DockerContainerdUnreachable, goal: 5 * time.Second,
+		want: health.RuntimeFrozen, goal: 5 * time.Second,
 		evidence: func(b *bench) string {
-			return fmt.Sprintf("dockerd's containerd (pid %d): descriptors", b.dockerd.ContainerdPid())
+			return fmt.Sprintf("pid %d (containerd): all", b.dockerd.ContainerdPid())
 		},
 		inject: func(b *bench) func() { return lab.StopProcess(b.t, b.dockerd.ContainerdPid()) },
 	},
 	{
 		name: "dockerd's containerd stopped, a pod is stopped", on: criDockerd, why: notDocker,
-		want: health.DockerContainerdUnreachable, goal: 5 * time.Second, fresh: true, hold: 20 * time.Second,
+		want: health.RuntimeFrozen, goal: 5 * time.Second, fresh: true, hold: 20 * time.Second,
 		inject: func(b *bench) func() {
 			cont := lab.StopProcess(b.t, b.dockerd.ContainerdPid())
 			ended := make(chan struct{})
@@ -107,6 +107,30 @@ var dockerMatrix = []fault{
 				<-ended
 			}
 		},
+	},
+	{
+		name: "dockerd stopped and continued in turn", on: criDockerd, why: notDocker,
+		want: health.RuntimeFrozen, goal: 6 * time.Second, limit: 20 * time.Second,
+		onTheWayBack: []string{health.RelistSlow},
+		inject:       func(b *bench) func() { return lab.StopInTurn(b.t, b.dockerd.Pid(), 1200*time.Millisecond) },
+	},
+	{
+		name: "a CPU quota of dockerd", on: criDockerd, why: notDocker,
+		want: health.RuntimeThrottled, goal: 5 * time.Second, limit: 20 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "cpu", b.dockerd.Pid()) },
+		inject: func(b *bench) func() {
+			b.group.Quota(time.Millisecond)
+			return func() { b.group.Quota(0) }
+		},
+		back: 10 * time.Second, backLimit: 20 * time.Second, onTheWayBack: []string{health.RelistSlow},
+	},
+	{
+		// Nobody connects to it but plegd: a client waits only once its probe does.
+		name: "dockerd's containerd without a descriptor", on: criDockerd, why: notDocker,
+		want: health.AcceptFDExhausted, goal: 5 * time.Second, onTheWay: []string{health.FDsRunningOut},
+		evidence:     func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.ContainerdPid()) },
+		onTheWayBack: []string{health.FDsRunningOut},
+		inject:       func(b *bench) func() { return lab.LimitFiles(b.t, b.dockerd.ContainerdPid(), 8) },
 	},
 	{
 		name: "a shim of Docker's stopped", on: criDockerd, why: notDocker,

@@ -72,7 +72,7 @@ var shapes = []fault{
 	},
 	{
 		// cri-dockerd answers, in its own words.
-		name: "dockerd accepts nothing, behind cri-dockerd", want: health.DockerDaemonUnreachable, goal: 6 * time.Second,
+		name: "dockerd accepts nothing, behind cri-dockerd", want: health.RuntimeUnresponsive, goal: 6 * time.Second,
 		start: func(b *bench) {
 			b.socket = filepath.Join(lab.Dir(b.t), "cri-dockerd.sock")
 			simulate(b.t, b.socket, []string{"--pods=5"})

@@ -38,16 +38,11 @@ var stepsOf = []steps{
 		{holds: "cat /proc/locks", want: "-> "},
 	}},
 	{health.RuntimeStarved, "CPU shares of 2 beside hogs", []pasted{{holds: "ps -eLo cls", want: " sh"}}},
-	{health.DockerDaemonUnreachable, "dockerd without a descriptor, prlimit ends it", []pasted{
-		{holds: "ls -l /proc/", want: "socket:"},
-		{holds: "kill -USR1"},
+	{health.AcceptFDExhausted, "dockerd without a descriptor, prlimit ends it", []pasted{
 		{holds: "prlimit --nofile", repairs: true, values: hardLimit},
 	}},
-	{health.DockerDaemonUnreachable, "dockerd stopped", []pasted{{holds: "kill -CONT", repairs: true}}},
-	{health.DockerContainerdUnreachable, "dockerd's containerd stopped", []pasted{
-		{holds: "cat /proc/", want: ":/"},
-		{holds: "kill -CONT", repairs: true},
-	}},
+	{health.RuntimeFrozen, "dockerd stopped", []pasted{{holds: "kill -CONT", repairs: true}}},
+	{health.RuntimeFrozen, "dockerd's containerd stopped", []pasted{{holds: "kill -CONT", repairs: true}}},
 	{health.AcceptFDExhausted, "400 idle connections, 256 fds", []pasted{
 		{holds: "ls -l /proc/", want: "socket"},
 		{holds: "ss -xp", wantOf: func(*bench) string { return fmt.Sprintf("pid=%d,", os.Getpid()) }},

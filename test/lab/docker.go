@@ -229,10 +229,40 @@ func (d *Dockerd) Kill() {
 // it.
 func (d *Dockerd) LimitFiles(soft uint64) (undo func()) {
 	d.t.Helper()
+	return LimitFiles(d.t, d.pid, soft)
+}
+
+// LimitFiles sets the soft limit of a process's open files, and returns what undoes it.
+func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
+	t.Helper()
 	var was sys.Rlimit
-	must(d.t, sys.Prlimit(d.pid, sys.RLIMIT_NOFILE, nil, &was))
-	must(d.t, sys.Prlimit(d.pid, sys.RLIMIT_NOFILE, &sys.Rlimit{Cur: soft, Max: was.Max}, nil))
-	return func() { must(d.t, sys.Prlimit(d.pid, sys.RLIMIT_NOFILE, &was, nil)) }
+	must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, nil, &was))
+	must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &sys.Rlimit{Cur: soft, Max: was.Max}, nil))
+	return func() { must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &was, nil)) }
+}
+
+// StopInTurn stops a process and continues it after each half of period, and returns what
+// ends that.
+func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
+	t.Helper()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			time.Sleep(period / 2)
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			select {
+			case <-stop:
+				return
+			case <-time.After(period / 2):
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(stop)
+		<-ended
+	})
 }
 
 // StopProcess stops a process by SIGSTOP, returns when it is stopped, and returns

@@ -118,6 +118,7 @@ func TestHostileText(t *testing.T) {
 	e := &f.Evidence
 	e.Process.Comm, e.Sources[evil] = evil, health.Source{Err: strings.Repeat(evil, 1000)}
 	e.Kubelet = &health.Kubelet{Detail: strings.Repeat(evil, 1000)}
+	e.Hops = []health.Hop{{Socket: evil, Queue: &health.Queue{}, Process: &health.Process{Comm: evil}, Answer: &health.HopProbe{Probe: f.Probe}}}
 	f.Calls[evil] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
 	one := viewtest.Incident()
 	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage, one.Endpoint = &s, []string{evil}, evil, evil

@@ -1,0 +1,207 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Hop is a process that serves a socket on a call's way, and what the node shows of
+// it. The runtime is the first hop; behind cri-dockerd, dockerd and its containerd
+// follow. A part is nil while the node does not show it.
+type Hop struct {
+	// Socket is the path that a hop behind the runtime is reached by, "" for the
+	// runtime. Caution is what a restart of the hop does to its containers.
+	Socket  string `json:"socket,omitzero"`
+	Caution string `json:"caution,omitzero"`
+	// Answer is the last fresh connection to a hop behind the runtime and the answer to
+	// a request there; nil for the runtime, of which Facts has the probe.
+	Answer   *HopProbe `json:"answer,omitzero"`
+	Queue    *Queue    `json:"queue,omitzero"`
+	Listener *Listener `json:"listener,omitzero"`
+	Process  *Process  `json:"process,omitzero"`
+	Cgroup   *Cgroup   `json:"cgroup,omitzero"`
+}
+
+// HopProbe is a fresh connection to a hop's socket and a request on it.
+type HopProbe struct {
+	Probe
+	// AnsweredAt is when a request was last answered, zero for never; OKSince is since
+	// when every one has been, zero while one is not.
+	AnsweredAt time.Time `json:"answered_at,omitzero"`
+	OKSince    time.Time `json:"ok_since,omitzero"`
+}
+
+// hopFailsFor is how long a hop behind the runtime must refuse connections, or leave
+// them unanswered, while the runtime's calls do not fail: dockerd starts its own
+// containerd again within that time.
+const hopFailsFor = 3 * time.Second
+
+// name identifies a hop behind the runtime by its process and its socket. The process
+// is called what the node calls it: any program may listen at a path.
+func (h *Hop) name() string {
+	if h.Process == nil {
+		return "the process at " + h.Socket
+	}
+	return fmt.Sprintf("%s at %s", h.Process.name(), h.Socket)
+}
+
+// behind returns the view from a hop behind the runtime: its socket, process and probe
+// stand for the runtime's. The calls remain: they pass through every hop.
+func (w *view) behind(h *Hop) *view {
+	f := w.f.At(h.Socket)
+	out := newView(f, w.now, w.previous)
+	out.runtime, out.hop, out.lastAnswer = w, h, time.Time{}
+	if h.Answer != nil {
+		out.lastAnswer = h.Answer.AnsweredAt
+	}
+	out.kubelet, out.starting, out.verdict, out.critical = w.kubelet, w.starting, w.verdict, w.critical
+	return out
+}
+
+// At returns the facts with the hop at a socket in the runtime's place; f itself for
+// "", the runtime.
+func (f *Facts) At(socket string) *Facts {
+	i := slices.IndexFunc(f.Evidence.Hops, func(h Hop) bool { return h.Socket == socket })
+	if socket == "" || i < 0 {
+		return f
+	}
+	out, h := *f, &f.Evidence.Hops[i]
+	out.Evidence.Hop, out.Endpoint.Path = *h, h.Socket
+	out.Dial, out.Probe = Dial{Up: true, PeerPID: h.Process.pid()}, Probe{}
+	if h.Answer != nil {
+		out.Probe = h.Answer.Probe
+	}
+	return &out
+}
+
+// hops returns the view of each hop behind the runtime.
+func (w *view) hops() (out []*view) {
+	for i := range w.f.Evidence.Hops {
+		out = append(out, w.behind(&w.f.Evidence.Hops[i]))
+	}
+	return out
+}
+
+// at returns the view of the hop at a socket, w itself for the runtime.
+func (w *view) at(socket string) *view {
+	for _, h := range w.behindRuntime {
+		if h.hop.Socket == socket {
+			return h
+		}
+	}
+	return w
+}
+
+// evidence returns what a row finds, at the first hop where it finds something, and
+// that hop's view.
+func (r *Reason) evidence(w *view) (*view, []string) {
+	if out := r.match(w); out != nil && !w.waitsForHops(r.ID) {
+		return w, out
+	}
+	if !r.hops {
+		return w, nil
+	}
+	for _, h := range w.behindRuntime {
+		if out := r.match(h); out != nil {
+			return h, slices.Insert(out, 0, "behind the runtime: "+h.hop.name())
+		}
+	}
+	return w, nil
+}
+
+// callsFail reports whether calls to the runtime fail or hang.
+func (w *view) callsFail() bool {
+	_, _, hanging := w.hang()
+	return hanging || w.f.Relist.Failures > 0 || w.f.Status.LastErr != nil
+}
+
+// hopConnect returns why no connection to a hop behind the runtime can be made. That
+// nobody listens at its path counts where it has answered there before, or where calls
+// fail: the path may be another than the one that the runtime uses.
+func (w *view) hopConnect() (Cause, string) {
+	p := &w.f.Probe
+	if p.Stage != StageConnect || !p.tells() {
+		return CauseNone, ""
+	}
+	proven := !w.lastAnswer.IsZero() && w.age(p.FailedSince) >= hopFailsFor
+	if !proven && !w.callsFail() {
+		return CauseNone, ""
+	}
+	return p.Cause, p.Detail
+}
+
+// tells reports whether a probe failed for another reason than plegd's own permissions.
+func (p *Probe) tells() bool { return !p.FailedSince.IsZero() && p.Cause != CausePermissionDenied }
+
+// hopSilent reports whether a hop behind the runtime accepts connections and leaves
+// them unanswered.
+func (w *view) hopSilent() bool {
+	p := &w.f.Probe
+	if p.FailedSince.IsZero() || p.Stage == StageConnect || p.Cause == CauseProtocol {
+		return false
+	}
+	return w.callsFail() || w.age(p.FailedSince) >= hopFailsFor
+}
+
+// hopSuffers reports whether a hop behind the runtime answers late or not at all.
+func (w *view) hopSuffers() bool {
+	p := &w.f.Probe
+	return w.hop != nil && (p.tells() || p.RPC >= slowCall)
+}
+
+// callsAnswered returns when the runtime last answered a call.
+func (w *view) callsAnswered() time.Time {
+	if w.runtime != nil {
+		return w.runtime.lastAnswer
+	}
+	return w.lastAnswer
+}
+
+// besideHops are the reasons that a hop that does not answer looks like.
+var besideHops = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
+
+// waitsForHops reports whether a reason of the runtime is not to be named before the
+// hops behind it have answered: a call that hangs or fails says nothing of the runtime
+// while a hop does not, and until a call that was sent meanwhile is answered.
+func (w *view) waitsForHops(id string) bool {
+	if s := &w.f.Status; id == RuntimeNotReady && s.Answered && !s.RuntimeReady.Good() {
+		return false // the runtime says so itself
+	}
+	return slices.Contains(besideHops, id) && slices.ContainsFunc(w.f.Evidence.Hops, w.unsettled)
+}
+
+// unsettled reports whether a hop does not answer, has just answered again, or was
+// probed before the last call failed.
+func (w *view) unsettled(h Hop) bool {
+	a := h.Answer
+	switch {
+	case a == nil, a.Cause == CausePermissionDenied:
+		return false
+	case a.OK:
+		failed := w.f.Calls[opStatus].LastFailed
+		if w.f.Status.LastErr != nil && failed.After(a.At) && w.age(failed) < HangAfter {
+			return true
+		}
+		return w.age(a.At) > HangAfter || w.age(a.OKSince) < HangAfter
+	case a.Stage == StageConnect:
+		return !a.AnsweredAt.IsZero()
+	}
+	return true
+}
+
+// steps returns the steps with what a restart of this hop does.
+func (h *Hop) steps(out []string) []string {
+	if h.Caution == "" {
+		return out
+	}
+	return append(out, h.Caution)
+}
+
+// next returns what to do next at this hop.
+func (h *Hop) next(text string) string {
+	if h.Caution != "" {
+		text += " " + h.Caution
+	}
+	return fmt.Sprintf("At %s: %s", h.name(), text)
+}
