@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,7 +32,7 @@ func TestNoReasonBeforeTheSearch(t *testing.T) {
 // TestDiscoveredEndpoint: the first relist waits for the search, and no verdict
 // on the way names a reason.
 func TestDiscoveredEndpoint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		w := watchLogged(t, fakeRuntime(2, 1), func(c *Config) {
 			c.RuntimeEndpoint = ""

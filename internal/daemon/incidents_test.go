@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -34,7 +33,7 @@ func recorded(t *testing.T, dir string) *incident.Incident {
 // TestIncidentIsRecorded: a hang from its onset over NotReady to its end, with
 // what it takes to judge it again.
 func TestIncidentIsRecorded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), remember(t))
 		w.at(130 * time.Second)
 		w.fail("socket=freeze")
@@ -66,7 +65,7 @@ func TestIncidentIsRecorded(t *testing.T) {
 
 // TestReplaySeesADifference: replay is of no use if it cannot.
 func TestReplaySeesADifference(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), remember(t))
 		w.at(fault)
 		w.fail("ListContainers=hang")

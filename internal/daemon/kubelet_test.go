@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +20,13 @@ func kubeletStarts(t *testing.T, procFS string, pid int, args ...string) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		t.Fatal(err)
 	}
-	ticks := up.Nano() / int64(10*time.Millisecond)
+	kubeletProcess(t, procFS, pid, up.Nano()/int64(10*time.Millisecond), args...)
+}
+
+// kubeletProcess puts a kubelet's process into a procfs, with its start in ticks
+// after the boot.
+func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...string) {
+	t.Helper()
 	dir := filepath.Join(procFS, fmt.Sprint(pid))
 	for file, content := range map[string]string{
 		"comm": "kubelet\n", "cgroup": "0::/system.slice/kubelet.service\n",
@@ -41,7 +46,7 @@ func kubeletStarts(t *testing.T, procFS string, pid int, args ...string) {
 // message of one that has yet to relist; a restart while all is well changes
 // nothing.
 func TestKubeletRestartsInAHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		procFS := t.TempDir()
 		kubeletStarts(t, procFS, 100)
 		w := watch(t, fakeRuntime(10, 2), func(cfg *Config) { cfg.ProcFS = procFS })
@@ -94,26 +99,28 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 // gave wins.
 func TestKubeletSettings(t *testing.T) {
 	for _, given := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			procFS := t.TempDir()
-			kubeletStarts(t, procFS, 100, "--runtime-request-timeout=15s", "--node-status-update-frequency=20s", "--container-runtime-endpoint=/run/fake.sock")
-			w := watch(t, fakeRuntime(1, 1), func(cfg *Config) {
-				cfg.ProcFS = procFS
-				cfg.Given = func(flag string) bool { return given && flag == "rpc-timeout" }
-			})
-			c := w.at(10 * time.Second).Facts.Config
-			timeout, from := 15*time.Second, "the kubelet's arguments"
-			if given {
-				timeout, from = 2*time.Minute, "--rpc-timeout"
-			}
-			if c.RPCTimeout != timeout || c.From["runtimeRequestTimeout"] != from || c.NodeStatusPeriod != 20*time.Second {
-				t.Errorf("given %t: requests of %s, updates every %s, from %v", given, c.RPCTimeout, c.NodeStatusPeriod, c.From)
-			}
-			w.fail("ListContainers=hang")
-			s := w.at(30 * time.Second)
-			if failed := s.Facts.Relist.Failures > 0; failed == given {
-				t.Errorf("given %t: %d relists have failed after 20 s", given, s.Facts.Relist.Failures)
-			}
-		})
+		t.Run(fmt.Sprint(given), func(t *testing.T) { bubble(t, func(t *testing.T) { kubeletSettings(t, given) }) })
+	}
+}
+
+func kubeletSettings(t *testing.T, given bool) {
+	procFS := t.TempDir()
+	kubeletStarts(t, procFS, 100, "--runtime-request-timeout=15s", "--node-status-update-frequency=20s", "--container-runtime-endpoint=/run/fake.sock")
+	w := watch(t, fakeRuntime(1, 1), func(cfg *Config) {
+		cfg.ProcFS = procFS
+		cfg.Given = func(flag string) bool { return given && flag == "rpc-timeout" }
+	})
+	c := w.at(10 * time.Second).Facts.Config
+	timeout, from := 15*time.Second, "the kubelet's arguments"
+	if given {
+		timeout, from = 2*time.Minute, "--rpc-timeout"
+	}
+	if c.RPCTimeout != timeout || c.From["runtimeRequestTimeout"] != from || c.NodeStatusPeriod != 20*time.Second {
+		t.Errorf("given %t: requests of %s, updates every %s, from %v", given, c.RPCTimeout, c.NodeStatusPeriod, c.From)
+	}
+	w.fail("ListContainers=hang")
+	s := w.at(30 * time.Second)
+	if failed := s.Facts.Relist.Failures > 0; failed == given {
+		t.Errorf("given %t: %d relists have failed after 20 s", given, s.Facts.Relist.Failures)
 	}
 }

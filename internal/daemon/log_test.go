@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,7 +15,7 @@ import (
 // TestTheLogIsQuiet while all is well, says each change of verdict once, and
 // does not repeat an error every second.
 func TestTheLogIsQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		core, logged := observer.New(zap.InfoLevel)
 		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
 		w.at(60 * time.Second)
@@ -46,7 +45,7 @@ func TestTheLogIsQuiet(t *testing.T) {
 
 // TestEventsAreLogged with the exit code, at debug level.
 func TestEventsAreLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		core, logged := observer.New(zap.DebugLevel)
 		rt := fakeRuntime(1, 0)
 		w := watchLogged(t, rt, nil, zap.New(core))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,10 +19,10 @@ import (
 // TestQueueOfAStuckRuntime: every connection to a runtime that does not accept
 // stays in its queue, so it gets one a minute at most, plegd's held one included.
 func TestQueueOfAStuckRuntime(t *testing.T) {
-	const minutes = 30
+	const minutes = 6
 	for name, stuckFromTheStart := range map[string]bool{"while it is watched": false, "before plegd starts": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				rt := fakeRuntime(10, 2)
 				stop := func() {
 					if err := rt.SetFailpoints("socket=noaccept;*=hang"); err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +18,7 @@ import (
 // collector hangs in the middle of ten others'. A lock of a scrape that a relist
 // needs would stop the clock here.
 func TestScrapersDelayNoRelist(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		rt := fakeRuntime(20, 2)
 		w := watch(t, rt, nil)
 		w.at(500 * time.Millisecond)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/server"
@@ -41,7 +40,7 @@ lines:
 // TestScrapesAreEqual: two answers at the same moment are the same, and nothing
 // that is asked changes what the judge has published.
 func TestScrapesAreEqual(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
 		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Registerer: w.d.registry})
 		w.at(fault)
@@ -65,7 +64,7 @@ func TestScrapesAreEqual(t *testing.T) {
 // TestAgesWithoutJudge: an age grows from scrape to scrape although nothing is
 // judged in between.
 func TestAgesWithoutJudge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
 		w.at(fault)
 		w.fail("ListContainers=hang")

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -11,7 +10,7 @@ import (
 // TestConditionTrueAgain: that a condition is true again is seen within a
 // second, and the kubelet's own calls come when they would have come.
 func TestConditionTrueAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), nil)
 		const notReady = "container runtime network not ready: NetworkReady=false reason:R message:M"
 		w.at(fault)

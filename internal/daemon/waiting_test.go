@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -15,7 +14,7 @@ import (
 // takes longer than usual while Version is answered. All 500 have been asked for
 // within 4 s of its start, and what they showed counts once the list hangs.
 func TestSweepBeforeTheHangCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(250, 2), nil)
 		w.at(fault)
 		w.fail("ListContainers=hang")
@@ -40,7 +39,7 @@ func TestSweepBeforeTheHangCounts(t *testing.T) {
 // TestSweepEndsWithTheList: no container is asked for after a slow list has been
 // answered, and none while nothing is answered.
 func TestSweepEndsWithTheList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(250, 2), nil)
 		w.at(fault)
 		asked := func() int { return w.rt.Calls("ContainerStatus").Started }
@@ -65,7 +64,7 @@ func TestSweepEndsWithTheList(t *testing.T) {
 // for as soon as it takes longer than usual, and is shown from the moment at which it
 // counts as hanging. The calls that are made for it are few, and made once.
 func TestInspectionFollowedBeforeItHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 0), nil)
 		w.at(fault)
 		w.fail("PodSandboxStatus=hang")
@@ -93,7 +92,7 @@ func TestInspectionFollowedBeforeItHangs(t *testing.T) {
 // TestSlowInspectionsAreNotFollowed: of inspections that all take long none is
 // suspected, once one has been answered.
 func TestSlowInspectionsAreNotFollowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 0), nil)
 		w.fail("PodSandboxStatus=delay(1s)")
 		w.at(15 * time.Second) // the pods of the start are inspected

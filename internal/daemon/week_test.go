@@ -22,7 +22,7 @@ var days = flag.Float64("days", 0.01, "how many days TestWeek plays")
 // and go, faults that come and go, hours of flapping. Whatever comes, relists go
 // on, and everything that plegd keeps stays within its bounds.
 func TestWeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // not parallel: it measures the process
 		dir := t.TempDir()
 		rt := fakeRuntime(3, 1)
 		w := watch(t, rt, func(c *Config) { c.StateDir = dir })

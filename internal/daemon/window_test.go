@@ -1,347 +1,322 @@
 package daemon
 
 import (
-	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// windowStats are one writer's windows over the runs of a case.
-type windowStats struct {
-	at              [3]string // at 5, 10 and 20 s, of the first run
-	samples, inside int       // of NotReady
-	widest          time.Duration
-	again, held     int // of Ready again
-	before          int // samples with NotReady that the API does not show, nor within 0.3 s
-	late            time.Duration
-	early           int // Ready said while the API shows NotReady and no window is open
+// allPhases: go test ./internal/daemon -run TestWindows -phases 6 -timeout 1h.
+var allPhases = flag.Int("phases", 1, "number of phases of the kubelet's loops for each case of TestWindows")
+
+// windowCase is a fault and the Ready condition that a kubelet writes in it.
+type windowCase struct {
+	name    string
+	timeout time.Duration // of a request; 0: 2 min
+	fault   func(*watched)
+	end     func(*watched)
+	lasts   time.Duration
+	later   time.Duration // delay of the fault after a Version call of plegd
+	pause   time.Duration // the fault returns after this time, three times
+	// plegd starts at this time within the fault; again: another plegd had run until
+	// 3 s before.
+	starts time.Duration
+	again  bool
+	fresh  time.Duration // the kubelet restarts at this time within the fault
+	// from and by bound the first NotReady, in seconds after the begin of the fault, as
+	// measured beside a real kubelet. Both 0: Ready throughout, or not checked.
+	from, by float64
+	// race: a kubelet may write NotReady for one period after the end of the fault.
+	race bool
+	// released: the update of the node's status hangs until the end of the fault.
+	released bool
 }
 
-func (s *windowStats) String() string {
-	share := func(n, of int) string {
-		if of == 0 {
-			return "   –"
-		}
-		return fmt.Sprintf("%3d%%", n*100/of)
-	}
-	return fmt.Sprintf("%-14s %-14s %-14s | in %s widest %5.1f | false NotReady %d, late %4.1f | Ready in %s, early %d",
-		s.at[0], s.at[1], s.at[2], share(s.inside, s.samples), s.widest.Seconds(), s.before, s.late.Seconds(), share(s.held, s.again), s.early)
-}
+func failpoints(spec string) func(*watched) { return func(w *watched) { w.fail(spec) } }
 
-// sample is what a writer said at a moment.
-type sample struct {
-	at time.Time
-	ns health.NodeStatus
-}
+func kill(w *watched) { w.rt.Kill() }
 
-func (s *windowStats) take(samples []sample, began time.Time, api []time.Time, first bool) {
-	shown := func(t time.Time) (notReady bool, next time.Time) {
-		for i, at := range api {
-			if at.After(t) {
-				return i%2 == 1, at
-			}
-		}
-		return len(api)%2 == 1, time.Time{}
-	}
-	for _, p := range samples {
-		since := p.at.Sub(began)
-		if first {
-			for i, d := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
-				if since == d {
-					s.at[i] = "–"
-					if p.ns.NotReady {
-						s.at[i] = "NotReady"
-					} else if !p.ns.NotReadyFrom.IsZero() {
-						s.at[i] = fmt.Sprintf("%.1f..%.1f", p.ns.NotReadyFrom.Sub(began).Seconds(), p.ns.NotReadyBy.Sub(began).Seconds())
-					}
-				}
-			}
-		}
-		notReady, next := shown(p.at)
-		from, by := p.ns.NotReadyFrom, p.ns.NotReadyBy
-		if !from.IsZero() && since >= 5*time.Second {
-			s.widest = max(s.widest, by.Sub(from))
-		}
-		if !notReady && !next.IsZero() && since >= 6*time.Second && next.Sub(p.at) > 250*time.Millisecond && next.Equal(api[0]) {
-			s.samples++
-			if !from.IsZero() && !next.Before(from) && !next.After(by) {
-				s.inside++
-			}
-		}
-		if notReady && !next.IsZero() && (!p.ns.ReadyFrom.IsZero() || p.ns.NotReady) && !p.ns.ReadyFrom.IsZero() {
-			s.again++
-			if !next.Before(p.ns.ReadyFrom) && !next.After(p.ns.ReadyBy) {
-				s.held++
-			}
-		}
-		soon := !next.IsZero() && next.Sub(p.at) < 300*time.Millisecond
-		switch {
-		case p.ns.NotReady && !notReady && len(api) == 0:
-			s.before++
-		case p.ns.NotReady && !notReady && p.at.Before(api[0]) && !soon:
-			s.before++
-		case !p.ns.NotReady && notReady && p.at.After(api[0]):
-			if !from.IsZero() || !p.ns.ReadyFrom.IsZero() {
-				s.late = max(s.late, p.at.Sub(api[0]))
-			} else if p.at.Sub(api[len(api)-1]) < 0 || len(api)%2 == 1 {
-				s.early++
-			}
-		}
+func restart(w *watched) {
+	if err := w.rt.Restart(); err != nil {
+		w.t.Error(err)
 	}
 }
 
-// TestWindows compares the NotReady window of health.NodeWriter with
-// kubelets of several phases.
+func windowCases() []windowCase {
+	const s = time.Second
+	freeze, lists := failpoints("socket=freeze"), failpoints("ListContainers=hang")
+	return []windowCase{
+		{name: "freeze 20 s", fault: freeze, lasts: 20 * s},
+		{name: "freeze 33 s", fault: freeze, lasts: 33 * s, race: true},
+		{name: "freeze 150 s", fault: freeze, lasts: 150 * s, from: 120, by: 130.4, released: true},
+		{name: "freeze 270 s", fault: freeze, lasts: 270 * s, from: 120, by: 130.4, released: true},
+		{name: "freeze 100 s, requests of 15 s", timeout: 15 * s, fault: freeze, lasts: 100 * s, from: 39, by: 51, released: true},
+		{name: "freeze 60 s, 20 s, 60 s ...", fault: freeze, lasts: 60 * s, pause: 20 * s},
+		{name: "killed for 50 s", fault: kill, end: restart, lasts: 50 * s, from: 25, by: 41},
+		{name: "killed for 20 s", fault: kill, end: restart, lasts: 20 * s},
+		{name: "lists hang 220 s", fault: lists, lasts: 220 * s, from: 179, by: 191},
+		{name: "lists fail 220 s", fault: failpoints("ListContainers=error(Internal: boom)"), lasts: 220 * s, from: 179, by: 191},
+		{name: "Version hangs 140 s", fault: failpoints("Version=hang"), lasts: 140 * s},
+		{
+			name: "Version and lists hang 300 s", later: 4600 * time.Millisecond, fault: failpoints("Version=hang;ListPodSandbox=hang"),
+			lasts: 300 * s, from: 250, by: 262, released: true,
+		},
+		{name: "Status hangs 80 s", fault: failpoints("Status=hang"), lasts: 80 * s, from: 25, by: 41},
+		{name: "network not ready 60 s", fault: failpoints("Status=notready(NetworkReady)"), lasts: 60 * s},
+		{name: "freeze 60 s, plegd starts at 15 s", fault: freeze, lasts: 60 * s, starts: 15 * s},
+		{name: "freeze 150 s, plegd restarts at 40 s", fault: freeze, lasts: 150 * s, starts: 40 * s, again: true},
+		{name: "freeze 270 s, plegd restarts at 60 s", fault: freeze, lasts: 270 * s, starts: 60 * s, again: true},
+		{name: "lists hang 270 s, plegd starts at 60 s", fault: lists, lasts: 270 * s, starts: 60 * s},
+		{name: "lists hang 270 s, kubelet restarts at 20 s", fault: lists, lasts: 270 * s, fresh: 20 * s},
+		{name: "freeze 200 s, kubelet restarts at 30 s", fault: freeze, lasts: 200 * s, fresh: 30 * s},
+		{name: "lists hang 60 s, kubelet restarts at 20 s", fault: lists, lasts: 60 * s, fresh: 20 * s},
+	}
+}
+
+// TestWindows compares predictions with a kubelet whose loops have other phases than
+// plegd's: NotReady is never predicted as certain while the API shows Ready, and the
+// API's change lies within the predicted window.
 func TestWindows(t *testing.T) {
-	down := func(w *watched) { w.rt.Kill() }
-	up := func(w *watched) { _ = w.rt.Restart() }
-	type row struct {
-		writerCase
-		again   time.Duration // the fault is there for lasts, gone for this, there ...
-		started time.Duration // plegd starts so long after the fault
-		state   bool          // a plegd before it has run until 3 s before that
-		fresh   time.Duration // the kubelet is restarted so long after the fault
-	}
-	var rows []row
-	for _, s := range []int{20, 33, 45, 63, 90, 150, 270} {
-		rows = append(rows, row{writerCase: writerCase{name: fmt.Sprintf("SIGSTOP %d s", s), fault: failpoints("socket=freeze"), lasts: time.Duration(s) * time.Second}})
-	}
-	rows = append(rows,
-		row{writerCase: writerCase{name: "SIGSTOP 90 s, RPC 15 s", timeout: 15 * time.Second, fault: failpoints("socket=freeze"), lasts: 90 * time.Second}},
-		row{writerCase: writerCase{name: "stopped 60, running 20, ...", fault: failpoints("socket=freeze"), lasts: 60 * time.Second}, again: 20 * time.Second},
-		row{writerCase: writerCase{name: "killed, 5 s", fault: down, end: up, lasts: 5 * time.Second}},
-		row{writerCase: writerCase{name: "killed, 28 s", fault: down, end: up, lasts: 28 * time.Second}},
-		row{writerCase: writerCase{name: "killed, 45 s", fault: down, end: up, lasts: 45 * time.Second}},
-		row{writerCase: writerCase{name: "ListPodSandbox hangs 220 s", fault: failpoints("ListPodSandbox=hang"), lasts: 220 * time.Second}},
-		row{writerCase: writerCase{name: "ListContainers hangs 100 s", fault: failpoints("ListContainers=hang"), lasts: 100 * time.Second}},
-		row{writerCase: writerCase{name: "lists fail 220 s", fault: failpoints("ListContainers=error(Internal: boom)"), lasts: 220 * time.Second}},
-		row{writerCase: writerCase{name: "Status hangs 80 s", fault: failpoints("Status=hang"), lasts: 80 * time.Second}},
-		row{writerCase: writerCase{name: "Status fails 80 s", fault: failpoints("Status=error(Internal: boom)"), lasts: 80 * time.Second}},
-		row{writerCase: writerCase{name: "network not ready 60 s", fault: failpoints("Status=notready(NetworkReady)"), lasts: 60 * time.Second}},
-		row{writerCase: writerCase{name: "Version hangs 300 s", fault: failpoints("Version=hang"), lasts: 300 * time.Second}},
-		row{writerCase: writerCase{name: "Version and lists hang 300 s", fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second}},
-		row{writerCase: writerCase{name: "Version and Status hang 200 s", fault: failpoints("Version=hang;Status=hang"), lasts: 200 * time.Second}},
-		row{writerCase: writerCase{name: "SIGSTOP 150 s, plegd from 10 s on", fault: failpoints("socket=freeze"), lasts: 150 * time.Second}, started: 10 * time.Second},
-		row{writerCase: writerCase{name: "SIGSTOP 270 s, plegd from 60 s on", fault: failpoints("socket=freeze"), lasts: 270 * time.Second}, started: 60 * time.Second},
-		row{writerCase: writerCase{name: "lists hang 270 s, plegd from 60 s on", fault: failpoints("ListContainers=hang"), lasts: 270 * time.Second}, started: 60 * time.Second},
-		row{writerCase: writerCase{name: "Version, lists 300 s, plegd from 60 s", fault: failpoints("Version=hang;ListContainers=hang"), lasts: 300 * time.Second}, started: 60 * time.Second},
-	)
-	for _, r := range rows {
-		if r.started > 0 {
-			r.name, r.state = strings.Replace(r.name, "plegd", "plegd again", 1), true
-			rows = append(rows, r)
-		}
-	}
-	rows = append(rows,
-		row{writerCase: writerCase{name: "lists hang 270 s, kubelet again at 20 s", fault: failpoints("ListContainers=hang"), lasts: 270 * time.Second}, fresh: 20 * time.Second},
-		row{writerCase: writerCase{name: "Status hangs 270 s, kubelet again at 10 s", fault: failpoints("Status=hang"), lasts: 270 * time.Second}, fresh: 10 * time.Second},
-		row{writerCase: writerCase{name: "SIGSTOP 270 s, kubelet again at 30 s", fault: failpoints("socket=freeze"), lasts: 270 * time.Second}, fresh: 30 * time.Second},
-		row{writerCase: writerCase{name: "lists hang 60 s, kubelet again at 20 s", fault: failpoints("ListContainers=hang"), lasts: 60 * time.Second}, fresh: 20 * time.Second},
-	)
-	for _, c := range rows {
-		if ok, _ := regexp.MatchString(os.Getenv("ROWS"), c.name); !ok {
-			continue
-		}
-		var bound windowStats
-		var apis []string
-		for i := range 2 {
-			synctest.Test(t, func(t *testing.T) {
-				timeout := c.timeout
-				if timeout == 0 {
-					timeout = cri.DefaultRPCTimeout
-				}
-				step := func(d time.Duration) time.Duration { return time.Duration(i * int(d)) }
-				rt := fakeRuntime(10, 2)
-				k := startKubelet(t, rt, timeout, 600*time.Millisecond+step(700*time.Millisecond), 170*time.Millisecond+step(130*time.Millisecond), 500*time.Millisecond+step(1700*time.Millisecond))
-				config := func(cfg *Config) {
-					cfg.RPCTimeout = timeout
-				}
-				var w *watched
-				var stop func()
-				dir, proc := t.TempDir(), t.TempDir()
-				if c.state {
-					id := filepath.Join(proc, "sys/kernel/random")
-					if err := errors.Join(os.MkdirAll(id, 0o755), os.WriteFile(filepath.Join(id, "boot_id"), []byte("b007\n"), 0o644)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if c.state {
-					plain := config
-					config = func(cfg *Config) {
-						plain(cfg)
-						cfg.StateDir, cfg.ProcFS = dir, proc
-					}
-					w, stop = brief(t, rt, config)
-				} else if c.started == 0 {
-					w = watch(t, rt, config)
-				} else {
-					w = &watched{t: t, rt: rt, t0: time.Now()}
-				}
-				at := 60*time.Second + 300*time.Millisecond
-				time.Sleep(time.Until(w.t0.Add(at)))
-				synctest.Wait()
-				c.fault(w)
-				began := time.Now()
-				if c.started > 0 {
-					time.Sleep(c.started - 3*time.Second)
-					if stop != nil {
-						stop()
-					}
-					time.Sleep(3 * time.Second)
-					w = watch(t, rt, config)
-				}
-				var news []sample
-				on, turn := true, c.lasts
-				if c.again > 0 {
-					turn = c.lasts
-				}
-				end := c.lasts + 40*time.Second
-				if c.again > 0 {
-					end = 4 * (c.lasts + c.again)
-				}
-				for d := max(time.Second, c.started+time.Second); d < end; d += 250 * time.Millisecond {
-					if d >= turn {
-						switch on = !on; {
-						case on:
-							c.fault(w)
-							turn += c.lasts
-						default:
-							if c.end != nil {
-								c.end(w)
-							} else {
-								w.fail("")
-							}
-							if turn += c.again; c.again == 0 {
-								turn = time.Hour
-							}
-						}
-					}
-					if c.fresh > 0 && d == c.fresh {
-						k.again(t)
-						w.d.kubelet.writer.Restart(time.Now())
-						w.d.loop.Restart()
-						w.d.kubelet.started = time.Now()
-					}
-					time.Sleep(time.Until(began.Add(d)))
-					synctest.Wait()
-					s := w.d.Snapshot(time.Now())
-					news = append(news, sample{s.At, *s.Facts.NodeStatus})
-				}
-				api := k.changes()
-				apis = append(apis, fmt.Sprint(since(began, api)))
-				bound.take(news, began, api, i == 0)
+	for n, c := range windowCases() {
+		for i := range *allPhases {
+			name := c.name
+			if *allPhases > 1 {
+				name = fmt.Sprintf("%s/%d", name, i)
+			}
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) { c.run(t, phasesOf((n+i)%6)) })
 			})
 		}
-		if bound.before > 0 {
-			t.Errorf("%s: false NotReady: API %v\n   %s", c.name, apis, &bound)
-		}
-		// A fault that ends before the window begins cannot be predicted.
-		if lasts := !strings.Contains(c.name, "again"); lasts && c.lasts >= 200*time.Second && bound.inside*100 < bound.samples*95 {
-			t.Errorf("%s: outside of the window: API %v\n   %s", c.name, apis, &bound)
-		}
 	}
 }
 
-// brief runs a plegd that is stopped before the test ends.
-func brief(t *testing.T, rt *fakeruntime.Runtime, change func(*Config)) (*watched, func()) {
-	cfg := DefaultConfig()
-	cfg.RuntimeEndpoint, cfg.Dial = "/run/fake.sock", rt.Dialer()
-	cfg.jitter = func(d time.Duration) time.Duration { return d }
-	cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", nil, ""
-	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
-	change(&cfg)
-	d, err := New(cfg, exporter.Build{}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Remember("1.2.3"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { _ = d.Run(ctx); close(ended) }()
-	return &watched{t: t, rt: rt, d: d, t0: time.Now()}, func() { cancel(); <-ended }
+// windowRun is what one run of a case has shown.
+type windowRun struct {
+	windowCase
+	t       *testing.T
+	began   time.Time
+	samples []health.Snapshot // four a second
+	api     []time.Time
 }
 
-// again is a kubelet that restarts: it calls Status, then lists, and only then begins
-// its loops with its first update (pkg/kubelet/kubelet.go, updateRuntimeUp). What the
-// API shows stays.
-func (k *plainKubelet) again(t *testing.T) {
-	k.mu.Lock()
-	k.gone = true
-	k.lastStatus, k.lastSeen = time.Time{}, time.Time{}
-	k.mu.Unlock()
-	k.cancel()
-	k.loops.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	var loops sync.WaitGroup
-	k.mu.Lock()
-	k.gone = false
-	k.mu.Unlock()
-	sliding := func(period time.Duration, f func()) {
-		loops.Go(func() {
-			for ctx.Err() == nil {
-				f()
-				select {
-				case <-ctx.Done():
-				case <-time.After(period):
-				}
+func (c *windowCase) run(t *testing.T, p phases) {
+	const settled = 30 * time.Second
+	timeout := c.timeout
+	if timeout == 0 {
+		timeout = cri.DefaultRPCTimeout
+	}
+	rt, proc, dir := fakeRuntime(10, 2), t.TempDir(), t.TempDir()
+	random := filepath.Join(proc, "sys/kernel/random")
+	mkdir(t, random)
+	write(t, filepath.Join(random, "boot_id"), "b007\n")
+	config := func(cfg *Config) {
+		cfg.RPCTimeout, cfg.ProcFS = timeout, proc
+		if c.again {
+			cfg.StateDir = dir
+		}
+	}
+	k := startKubelet(t, rt, timeout, p)
+	kubeletProcess(t, proc, 100, 1) // since the boot
+	w := &watched{t: t, rt: rt, t0: time.Now(), stop: func() {}}
+	if c.starts == 0 || c.again {
+		w = watch(t, rt, config)
+	}
+	time.Sleep(time.Until(w.t0.Add(settled + 300*time.Millisecond + c.later)))
+	c.fault(w)
+	r := windowRun{windowCase: *c, t: t, began: time.Now()}
+	if c.starts > 0 {
+		time.Sleep(c.starts - 3*time.Second)
+		w.stop()
+		time.Sleep(3 * time.Second)
+		w = watch(t, rt, config)
+	}
+	turn, faulty, end := c.lasts, true, c.lasts+settled
+	if c.pause > 0 {
+		end = 3 * (c.lasts + c.pause)
+	}
+	for d := c.starts + time.Second; d < end; d += 250 * time.Millisecond {
+		switch {
+		case d >= turn && faulty:
+			c.ended(w)
+			faulty, turn = false, turn+c.pause
+			if c.pause == 0 {
+				turn = end
 			}
+		case d >= turn:
+			c.fault(w)
+			faulty, turn = true, turn+c.lasts
+		}
+		if c.fresh > 0 && d == c.fresh {
+			if err := os.RemoveAll(filepath.Join(proc, "100")); err != nil {
+				t.Fatal(err)
+			}
+			kubeletStarts(t, proc, 200)
+			k.restart()
+		}
+		r.samples = append(r.samples, w.at(time.Until(r.began.Add(d))+time.Since(w.t0)))
+	}
+	r.api = k.changes()
+	r.noFalseNotReady()
+	r.mostlyInside()
+	if c.starts == 0 && c.pause == 0 && c.fresh == 0 {
+		r.exact()
+	}
+	if t.Failed() {
+		t.Logf("the API changed at %s", r.since(r.api...))
+	}
+}
+
+func (c *windowCase) ended(w *watched) {
+	if c.end != nil {
+		c.end(w)
+		return
+	}
+	w.fail("")
+}
+
+// since returns times as seconds after the begin of the fault.
+func (r *windowRun) since(times ...time.Time) (out []string) {
+	for _, at := range times {
+		out = append(out, fmt.Sprintf("%.1f", at.Sub(r.began).Seconds()))
+	}
+	return out
+}
+
+// noFalseNotReady: a certain NotReady is what the API shows, or shows within 0.3 s.
+func (r *windowRun) noFalseNotReady() {
+	for _, s := range r.samples {
+		notReady, next := conditionAt(r.api, s.At)
+		soon := !next.IsZero() && next.Sub(s.At) < 300*time.Millisecond
+		if s.Facts.NodeStatus.NotReady && !notReady && !soon && (len(r.api) == 0 || s.At.Before(r.api[0])) {
+			r.t.Fatalf("%s: NotReady is predicted as certain while the API shows Ready", r.since(s.At))
+		}
+	}
+}
+
+// mostlyInside: in a long fault 95 % of the windows hold the API's NotReady.
+func (r *windowRun) mostlyInside() {
+	inside, n := 0, 0
+	for _, s := range r.samples {
+		notReady, next := conditionAt(r.api, s.At)
+		if notReady || next.IsZero() || !next.Equal(r.api[0]) || s.At.Sub(r.began) < 6*time.Second || next.Sub(s.At) <= 250*time.Millisecond {
+			continue
+		}
+		n++
+		if ns := s.Facts.NodeStatus; !ns.NotReadyFrom.IsZero() && !next.Before(ns.NotReadyFrom) && !next.After(ns.NotReadyBy) {
+			inside++
+		}
+	}
+	if r.lasts >= 150*time.Second && r.fresh == 0 && inside*100 < n*95 {
+		r.t.Errorf("%d of %d windows hold the API's NotReady", inside, n)
+	}
+}
+
+// exact compares with what was measured beside a real kubelet.
+func (r *windowRun) exact() {
+	t, api := r.t, r.api
+	var from, by, readyFrom, readyBy time.Time
+	var predicted []time.Time // changes of the predicted condition
+	ready, open := true, time.Duration(0)
+	for _, s := range r.samples {
+		v, d := &s.Verdict, s.At.Sub(r.began)
+		if v.State == health.StateHealthy && (v.NotReadyIn != nil || v.NotReadyInLatest != nil) {
+			t.Fatalf("%s: a healthy verdict counts down to NotReady", d)
+		}
+		if v.RulesFailIn != nil && v.NodeReady && v.NotReadyIn == nil {
+			t.Fatalf("%s: the rules fail in %s without a window", d, *v.RulesFailIn)
+		}
+		if d == 19*time.Second && v.NotReadyIn != nil {
+			from, by = s.At.Add(*v.NotReadyIn), s.At.Add(*v.NotReadyInLatest)
+		}
+		if d >= r.lasts && v.NodeReady && v.ReadyIn != nil {
+			open += 250 * time.Millisecond
+		}
+		if r.released && d == r.lasts+3*time.Second && v.ReadyIn != nil {
+			readyFrom, readyBy = s.At.Add(*v.ReadyIn), s.At.Add(*v.ReadyInLatest)
+		}
+		if v.NodeReady != ready {
+			ready, predicted = v.NodeReady, append(predicted, s.At)
+		}
+	}
+	text := fmt.Sprintf("API %s, predicted %s, window %s", r.since(api...), r.since(predicted...), r.since(from, by))
+	if r.race && open < 5*time.Second {
+		t.Errorf("for %s after the fault the node may be NotReady", open)
+	}
+	if r.by == 0 {
+		if expected := r.race || r.name == "network not ready 60 s"; !expected && len(api)+len(predicted) > 0 || !ready {
+			t.Errorf("want Ready throughout: %s", text)
+		}
+		return
+	}
+	if !ready || len(api) != 2 || len(predicted) != 2 {
+		t.Fatalf("want NotReady and Ready again: %s", text)
+	}
+	if d := api[0].Sub(r.began).Seconds(); d < r.from || d > r.by {
+		t.Errorf("NotReady after %.1f s, a real kubelet after %g to %g: %s", d, r.from, r.by, text)
+	}
+	widest := 12*time.Second + 250*time.Millisecond
+	if from.Sub(r.began) > 3*time.Minute+10*time.Second {
+		widest += 400 * time.Millisecond // the jitter of a second update
+	}
+	if from.IsZero() || api[0].Before(from) || api[0].After(by) || by.Sub(from) > widest {
+		t.Errorf("at 19 s the window is wrong or wider than %s: %s", widest, text)
+	}
+	if predicted[0].Before(api[0]) || r.released && predicted[1].Before(api[1]) {
+		t.Errorf("a change was predicted before the API showed it: %s", text)
+	}
+	if late := api[1].Sub(r.began) > r.lasts+3*time.Second; r.released && late && (api[1].Before(readyFrom) || api[1].After(readyBy)) {
+		t.Errorf("Ready again is outside of %s: %s", r.since(readyFrom, readyBy), text)
+	}
+}
+
+// TestWindowKeepsItsEnd: once the rules have failed, the end of the predicted
+// window stays where it is while no update of the kubelet's can have shown
+// otherwise, and NotReady is certain soon after it.
+func TestWindowKeepsItsEnd(t *testing.T) {
+	for name, fault := range map[string]func(*watched){
+		"RuntimeReady is false": failpoints("Status=notready(RuntimeReady)"),
+		"lists fail":            failpoints("ListContainers=error(Internal: boom)"),
+		"inspections hang": func(w *watched) {
+			w.fail("ContainerStatus=hang")
+			w.rt.Churn(0.3)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := watch(t, fakeRuntime(10, 2), nil)
+				w.at(20 * time.Second)
+				fault(w)
+				var first time.Time
+				for d := 250 * time.Millisecond; ; d += 250 * time.Millisecond {
+					s := w.at(20*time.Second + d)
+					v := &s.Verdict
+					if v.State != health.StateUnhealthy && d < 200*time.Second {
+						continue
+					}
+					if !v.NodeReady {
+						if late := s.At.Sub(first); first.IsZero() || late > 2*time.Second {
+							t.Errorf("NotReady %s after the end of the first window", late)
+						}
+						return
+					}
+					if v.NotReadyInLatest == nil {
+						t.Fatalf("%s after the fault: %s %s without a window", d, v.State, v.Reason)
+					}
+					end := s.At.Add(*v.NotReadyInLatest)
+					if first.IsZero() {
+						first = end
+					}
+					if moved := end.Sub(first); moved > 2*time.Second {
+						t.Fatalf("%s after the fault the window ends %s later than at first", d, moved)
+					}
+				}
+			})
 		})
 	}
-	status := func() {
-		if s, err := k.client.Status(ctx, false); err == nil && s.RuntimeReady != nil && s.RuntimeReady.Status {
-			k.mu.Lock()
-			k.lastStatus = time.Now()
-			k.mu.Unlock()
-		}
-	}
-	lists := func() {
-		start := time.Now()
-		if _, err := k.client.ListPodSandbox(ctx); err != nil {
-			return
-		}
-		if _, err := k.client.ListContainers(ctx); err != nil {
-			return
-		}
-		k.mu.Lock()
-		k.lastSeen = start
-		k.mu.Unlock()
-	}
-	begun := make(chan struct{})
-	loops.Go(func() {
-		time.Sleep(1500 * time.Millisecond)
-		status()
-		if _, err := k.client.ListPodSandbox(ctx); err == nil { // in the same lock
-			_, _ = k.client.ListContainers(ctx)
-		}
-		close(begun)
-	})
-	sliding(5*time.Second, func() { <-begun; status() })
-	sliding(time.Second, lists)
-	sliding(10*time.Second+200*time.Millisecond, func() {
-		<-begun
-		_, _ = k.client.Version(ctx)
-		if ok := k.rulesOK(); ok == (len(k.api)%2 == 1) && ctx.Err() == nil {
-			k.mu.Lock()
-			k.api = append(k.api, time.Now())
-			k.mu.Unlock()
-		}
-	})
-	k.cancel, k.loops = cancel, &loops
 }
