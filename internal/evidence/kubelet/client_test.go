@@ -130,25 +130,21 @@ func TestKubeletHealthz(t *testing.T) {
 	}
 }
 
+// TestKubeletRecovers: while its state is not known, it is not known since when it fails.
 func TestKubeletRecovers(t *testing.T) {
 	f, s := startKubelet(t, nil)
 	k := askKubelet(t, Options{HealthzURL: s.URL + "/healthz"})
-	f.answer(answers(http.StatusServiceUnavailable, ""))
-	if v := mustGather(t, k); v.OK || !v.Seen || v.Detail != "503 Service Unavailable" {
-		t.Errorf("failing at first sight: %+v", v)
-	}
-	f.answer(answers(http.StatusOK, "ok"))
-	if v := mustGather(t, k); !v.OK || !v.FailedSince.IsZero() {
-		t.Errorf("recovered: %+v", v)
-	}
-	// While nothing can be told, nobody knows whether it still fails.
 	f.answer(answers(http.StatusInternalServerError, ""))
 	before := mustGather(t, k).FailedSince
 	f.answer(answers(http.StatusUnauthorized, "Unauthorized"))
 	wantErr(t, k, "--kubelet-token-file")
 	f.answer(answers(http.StatusInternalServerError, ""))
 	if v := mustGather(t, k); !v.FailedSince.After(before) {
-		t.Errorf("failing since %s, before it could not be told at all", v.FailedSince)
+		t.Errorf("failing since %s, before its state was unknown", v.FailedSince)
+	}
+	f.answer(answers(http.StatusOK, "ok"))
+	if v := mustGather(t, k); !v.OK || !v.FailedSince.IsZero() {
+		t.Errorf("recovered: %+v", v)
 	}
 }
 
@@ -241,39 +237,36 @@ func TestKubeletStopsAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestKubeletSlowBody: the status is the answer, however slowly the rest comes.
-func TestKubeletSlowBody(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 100 * time.Millisecond})
-	for _, code := range []int{http.StatusOK, http.StatusInternalServerError} {
-		f.answer(func(w http.ResponseWriter, r *http.Request) {
+// TestKubeletAnswers: the status is the answer, in any shape of the rest.
+func TestKubeletAnswers(t *testing.T) {
+	drips := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, "[-]syncloop failed: reason withheld\n")
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
-		})
-		if v := mustGather(t, k); v.OK != (code == http.StatusOK) || !v.OK && v.Detail != "syncloop failed" {
-			t.Errorf("%d and a slow body: %+v", code, v)
 		}
 	}
-}
-
-func TestKubeletHugeBody(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	k := askKubelet(t, Options{HealthzURL: s.URL})
-	f.answer(answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<20)))
-	if v := mustGather(t, k); v.OK || len(v.Detail) > detailBytes+3 || !strings.HasPrefix(v.Detail, "x failed, x failed") {
-		t.Errorf("%d bytes of detail: %.80q", len(v.Detail), v.Detail)
-	}
-}
-
-func TestKubeletClosesConnections(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	k := askKubelet(t, Options{HealthzURL: s.URL})
-	mustGather(t, k)
-	f.answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	if v := mustGather(t, k); v.OK || v.Refused || v.Detail == "" {
-		t.Errorf("%+v", v)
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		ok     bool
+		detail string
+	}{
+		"no body":             {answers(http.StatusServiceUnavailable, ""), false, "503 Service Unavailable"},
+		"a body that drips":   {drips(http.StatusInternalServerError), false, "syncloop failed"},
+		"good, and it drips":  {drips(http.StatusOK), true, ""},
+		"a huge body":         {answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<16)), false, "x failed, x failed"},
+		"closes connections":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, "closes connections"},
+		"no list of failures": {answers(http.StatusInternalServerError, "boom\nmore"), false, "500 Internal Server Error: boom"},
+	} {
+		f, s := startKubelet(t, nil)
+		k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 200 * time.Millisecond})
+		k.seen = true
+		f.answer(tt.answer)
+		v := mustGather(t, k)
+		if v.OK != tt.ok || !v.Seen || v.Refused || !strings.Contains(v.Detail, tt.detail) || len(v.Detail) > detailBytes+3 {
+			t.Errorf("%s: %+v", name, v)
+		}
 	}
 }
 
@@ -288,16 +281,6 @@ func TestKubeletGoesNowhereElse(t *testing.T) {
 	wantErr(t, askKubelet(t, Options{HealthzURL: s.URL}), "302 Found")
 	if n := other.requests.Load(); n > 0 {
 		t.Errorf("%d requests went elsewhere", n)
-	}
-}
-
-func TestKubeletOff(t *testing.T) {
-	k, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v, err := k.Sample(t.Context()); !errors.Is(err, ErrNone) {
-		t.Errorf("%+v, %v; want ErrNone", v, err)
 	}
 }
 
@@ -369,18 +352,6 @@ func TestKubeletMetrics(t *testing.T) {
 	}
 }
 
-func TestKubeletMetricsAlone(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	k := askKubelet(t, Options{MetricsURL: s.URL})
-	seen := time.Now().Add(-3 * time.Second).Truncate(time.Second)
-	f.answer(answers(http.StatusOK, metricsAfter(seen, 0)))
-	if v := mustGather(t, k); !v.OK || !v.Seen || v.LastSeen.Unix() != seen.Unix() {
-		t.Errorf("%+v", v)
-	}
-	f.answer(answers(http.StatusInternalServerError, ""))
-	wantErr(t, k, "500")
-}
-
 func TestParseLastSeen(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
@@ -433,7 +404,8 @@ func TestKubeletMetricsAreBounded(t *testing.T) {
 
 // startMetrics are the kubelet's counters of calls that start pods.
 func startMetrics(total, errors int, seconds float64, working, running int) string {
-	return fmt.Sprintf(`kubelet_running_pods %d
+	return fmt.Sprintf(`kubernetes_build_info{build_date="x",git_version="v1.35.4",major="1"} 1
+kubelet_running_pods %d
 kubelet_runtime_operations_duration_seconds_bucket{operation_type="run_podsandbox",le="0.005"} 0
 kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} %g
 kubelet_runtime_operations_duration_seconds_sum{operation_type="version"} 900
@@ -455,7 +427,7 @@ func TestKubeletStarts(t *testing.T) {
 		t.Helper()
 		f.answer(answers(http.StatusOK, startMetrics(total, errors, seconds, 10+waiting, 10)))
 		v := mustGather(t, k)
-		if v.WaitingPods == nil || *v.WaitingPods != waiting || v.Containers != nil {
+		if v.WaitingPods == nil || *v.WaitingPods != waiting || v.Containers != nil || v.Version != "v1.35.4" {
 			t.Errorf("%+v; want %d pods that wait", v, waiting)
 		}
 		return v.Sandboxes
@@ -658,21 +630,6 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestKubeletCancelled: plegd's own end is not the kubelet's fault.
-func TestKubeletCancelled(t *testing.T) {
-	f, s := startKubelet(t, nil)
-	k := askKubelet(t, Options{HealthzURL: s.URL})
-	mustGather(t, k)
-	ctx, cancel := context.WithCancel(t.Context())
-	f.answer(func(_ http.ResponseWriter, r *http.Request) {
-		cancel()
-		<-r.Context().Done()
-	})
-	if v, err := k.Sample(ctx); err == nil {
-		t.Errorf("a cancelled look says %+v", v)
-	}
-}
-
 func FuzzParseMetrics(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
 	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
@@ -682,14 +639,6 @@ func FuzzParseMetrics(f *testing.F) {
 			t.Errorf("%v is no time of any clock", s)
 		}
 	})
-}
-
-// TestVersion: the version of the kubelet is in its metrics.
-func TestVersion(t *testing.T) {
-	m, err := parseMetrics(strings.NewReader(`kubernetes_build_info{build_date="x",git_version="v1.35.4",major="1"} 1` + "\n"))
-	if err != nil || m.version != "v1.35.4" {
-		t.Errorf("%q, %v", m.version, err)
-	}
 }
 
 // TestKubeletSeenBefore: a kubelet that has answered before plegd restarted, and is

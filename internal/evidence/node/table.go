@@ -23,7 +23,7 @@ const (
 	maxProcesses = 32768
 	// slowTimeout limits the wait for a file that may block, slowReaders the reads that
 	// hang.
-	slowTimeout = 50 * time.Millisecond
+	slowTimeout = 200 * time.Millisecond
 	slowReaders = 4
 	// maxArgs bounds the arguments of a process, in bytes.
 	maxArgs = 16 << 10
