@@ -19,7 +19,7 @@ func chain(s *health.Snapshot) Section {
 		return out
 	}
 	if len(s.Chain) > 0 && s.Chain[0].Kind == health.KindCall {
-		out.Rows = []Row{{Label: "kubelet", Text: "its relist makes the same call"}}
+		out.Rows = []Row{{Label: "kubelet", Text: "(its relist makes the same call)"}}
 	}
 	for i := range s.Chain {
 		l := &s.Chain[i]
@@ -35,6 +35,9 @@ func chain(s *health.Snapshot) Section {
 	return out
 }
 
+// shownID is how many characters of an ID are shown, as by crictl, which accepts them.
+const shownID = 13
+
 // link says what a link is, without its kind, and what it does instead of answering.
 func link(l *health.Link) string {
 	var who []string
@@ -48,7 +51,7 @@ func link(l *health.Link) string {
 		who = append(who, "of pod "+Say(l.Pod))
 	}
 	if l.RuntimeID != "" && l.RuntimeID != l.Name {
-		who = append(who, "id "+Say(l.RuntimeID))
+		who = append(who, "id "+Say(l.RuntimeID[:min(len(l.RuntimeID), shownID)]))
 	}
 	does := Say(string(l.State))
 	if l.Evidence != "" {

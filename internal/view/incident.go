@@ -54,11 +54,14 @@ func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 		Clock: Clock{Big: Float(one.Duration), Small: []string{lasted(one)}},
 	}
 	d.Meaning, _ = runbook(one.Reason)
+	if now != nil {
+		d.Node = Say(now.Node)
+	}
 	if one.Closed == nil && now != nil {
-		d.Node, d.Clock.Small = Say(now.Node), append(d.Clock.Small, "now: "+outlook(now))
+		d.Clock.Small = append(d.Clock.Small, "now: "+outlook(now))
 	}
 	d.Summary = terms(
-		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one)},
+		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one) + ", for " + Float(one.Duration)},
 		Row{Label: "Node", Text: notReadyFor(one)},
 		Row{Label: "Message", Text: Say(one.KubeletMessage)},
 	)
@@ -105,7 +108,7 @@ func lasted(one *incident.Incident) string {
 	if one.Closed == nil {
 		return "since " + opened
 	}
-	return "from " + opened + " to " + one.Closed.UTC().Format(time.TimeOnly) + ", for " + Float(one.Duration)
+	return "from " + opened + " to " + one.Closed.UTC().Format(time.TimeOnly)
 }
 
 // notReadyFor says for how long the node was NotReady by the model. While plegd starts that

@@ -62,6 +62,8 @@ func apiShows(s *health.Snapshot) string {
 		return "the API may show NotReady until the next status update, " + window(s.ReadyIn, s.ReadyInLatest)
 	case s.NodeReady && s.NotReadyIn == nil:
 		return "the API shows Ready"
+	case s.NodeReady && *s.NotReadyIn <= 0 && s.NotReadyInLatest != nil:
+		return "the API may still show Ready, for " + Left(*s.NotReadyInLatest) + " at most"
 	case s.NodeReady:
 		return "the API still shows Ready for " + strings.TrimPrefix(window(s.NotReadyIn, s.NotReadyInLatest), "in ")
 	case s.ReadyIn != nil:

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -99,11 +100,13 @@ func newPlot(s *health.Snapshot, r Recent, incidents []incident.Summary) *Plot {
 	}
 	var total map[health.State]time.Duration
 	p.Verdicts, total = r.verdicts()
+	var verdicts []string
 	for _, state := range health.States() {
 		if total[state] > 0 {
-			p.Summary += " " + string(state) + " for " + Seconds(total[state]) + "."
+			verdicts = append(verdicts, string(state)+" for "+Seconds(total[state]))
 		}
 	}
+	p.Summary += " Verdict: " + strings.Join(verdicts, ", ") + "."
 	for i := range plotTicks - 1 {
 		p.Ticks = append(p.Ticks, r.From.Add(length*time.Duration(i)/(plotTicks-1)).UTC().Format("15:04"))
 	}

@@ -39,6 +39,9 @@ func TestPhrases(t *testing.T) {
 			s.NodeReady, s.ReadyIn, s.ReadyInLatest = false, &from, &by
 		},
 			"managing pods; the API shows NotReady until the next status update, in 52s to 1m04s"},
+		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest, s.SyncLoopAllowed = &over, &over, &by, false
+		}, "not managing pods; the API may still show Ready, for 1m04s at most"},
 		{kubelet, func(*health.Snapshot, *health.Evidence) {}, "none is seen on this node"},
 		{kubelet, func(_ *health.Snapshot, e *health.Evidence) { e.Kubelet = &health.Kubelet{Refused: true} },
 			"none is seen on this node; its healthz fails"},
@@ -112,7 +115,7 @@ func TestPlot(t *testing.T) {
 	}
 	old, one := incident.Summary{Opened: at.Add(-11 * time.Minute)}, incident.Summary{Reason: "ShimStuck", Opened: at.Add(-5 * time.Minute)}
 	p := newPlot(s, r, []incident.Summary{one, old})
-	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s. healthy for 5.0s. degraded for 10s."; p.Summary != want {
+	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s. Verdict: healthy for 5.0s, degraded for 10s."; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
 	}
 	if len(p.Marks) != 1 || p.Marks[0].X != "50.00%" || p.Marks[0].Text != "ShimStuck, opened 02:59:05" || len(p.Verdicts) != 2 {

@@ -4,16 +4,16 @@ package page_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
+	"io"
 	"maps"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,166 +24,56 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/plegd/plegd/test/lab"
 )
+
+// limit is how long a wait lasts at most.
+const limit = 60 * time.Second
+
+// shimEnv makes a process of this test one that stands for a shim.
+const shimEnv = "PLEGD_PAGE_SHIM"
+
+// TestMain runs the tests with the plegd of `make build`.
+func TestMain(m *testing.M) {
+	if os.Getenv(shimEnv) != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+		return
+	}
+	_ = os.Setenv("PLEGD_BINARY", cmp.Or(os.Getenv("PLEGD_BINARY"), "../../build/plegd"))
+	os.Exit(lab.Main(m))
+}
 
 // node is a plegd beside a fake runtime.
 type node struct {
-	t *testing.T
-	// names is true where the page demands a password, and shows names.
-	names           bool
-	simulate        *exec.Cmd
-	binary, dir     string
-	address, socket string
-	plegd           *exec.Cmd
+	*lab.Plegd
+	t      *testing.T
+	socket string
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, failpoints string, flags ...string) *node {
 	t.Helper()
-	n := bareNode(t)
-	n.startRuntime("--pods", "40", "--churn", "0.05")
-	n.startPlegd()
-	n.awaitReason("healthy")
-	return n
-}
-
-// bareNode is a node on which nothing runs yet.
-func bareNode(t *testing.T) *node {
-	t.Helper()
-	binary, err := filepath.Abs(filepath.Join("..", "..", "build", "plegd"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("%v: make build", err)
-	}
-	// Not t.TempDir: a socket's path has to be short.
-	dir, err := os.MkdirTemp("", "plegd-page-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{t: t, binary: binary, dir: dir, address: l.Addr().String(), socket: filepath.Join(dir, "runtime.sock")}
-	_ = l.Close()
-	return n
-}
-
-func (n *node) startRuntime(args ...string) {
-	n.t.Helper()
-	n.simulate = n.start(append([]string{"simulate", "--socket", n.socket}, args...)...)
-	n.until("the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
-}
-
-// webConfig demands the password "page" of the user "page".
-const webConfig = "basic_auth_users:\n  page: $2a$04$RrANjpofzGHE.eFQXFuHCu1Asio6MN94OcVRP/VCY0Wb4N5bCJGw.\n"
-
-// start starts a command of plegd that ends with the test.
-func (n *node) start(args ...string) *exec.Cmd {
-	n.t.Helper()
-	log, err := os.OpenFile(filepath.Join(n.dir, args[0]+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.Command(n.binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
+	n := &node{t: t, socket: filepath.Join(lab.Dir(t), "runtime.sock")}
+	cmd := exec.Command(lab.Binary(t), "simulate", "--socket", n.socket, "--pods", "40", "--failpoints", failpoints)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n.t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
-	return cmd
-}
-
-func (n *node) startPlegd(more ...string) {
-	n.t.Helper()
-	args := []string{
-		"run", "--runtime-endpoint", n.socket, "--web.listen-address", n.address, "--kubelet-healthz-url=", "--log.level=debug", "--log.format=json",
-		"--control-socket", n.control(), "--state-dir", n.dir,
-	}
-	if n.names {
-		config := filepath.Join(n.dir, "web.yml")
-		if err := os.WriteFile(config, []byte(webConfig), 0o600); err != nil {
-			n.t.Fatal(err)
-		}
-		args = append(args, "--web.config.file", config)
-	}
-	n.plegd = n.start(append(args, more...)...)
-}
-
-func (n *node) control() string { return filepath.Join(n.dir, "plegd.sock") }
-
-// url is the address of a page, with the password where one is needed.
-func (n *node) url(path string) string {
-	if n.names {
-		return "http://page:page@" + n.address + path
-	}
-	return "http://" + n.address + path
-}
-
-func (n *node) stopPlegd() {
-	n.t.Helper()
-	_ = n.plegd.Process.Signal(syscall.SIGTERM)
-	if err := n.plegd.Wait(); err != nil {
-		n.t.Fatal(err)
-	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lab.Eventually(t, limit, "the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
+	n.Plegd = lab.NewPlegd(t, n.socket, lab.PlegdOptions{Flags: flags})
+	return n
 }
 
 func (n *node) failpoints(spec string) {
 	n.t.Helper()
-	if out, err := exec.Command(n.binary, "simulate", "failpoints", "--socket", n.socket, spec).CombinedOutput(); err != nil {
-		n.t.Fatalf("failpoints %q: %v: %s", spec, err, out)
-	}
+	lab.Command{Args: []string{"simulate", "failpoints", "--socket", n.socket, spec}}.Run(n.t, limit)
 }
-
-// awaitReason waits until plegd says so.
-func (n *node) awaitReason(reason string) {
-	n.t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second}
-	n.until("plegd says "+reason, func() error {
-		answer, err := client.Get(n.url("/healthz"))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = answer.Body.Close() }()
-		body := make([]byte, 200)
-		read, _ := answer.Body.Read(body)
-		if !strings.Contains(string(body[:read]), reason) {
-			return errors.New(string(body[:read]))
-		}
-		return nil
-	})
-}
-
-// until tries until it works.
-func until(t *testing.T, what string, try func() error) {
-	t.Helper()
-	end := time.Now().Add(limit)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s: %v", limit, what, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-func (n *node) until(what string, try func() error) { n.t.Helper(); until(n.t, what, try) }
 
 // browser is a tab of a Chromium of its own that shows a node's page.
 type browser struct {
@@ -200,25 +90,31 @@ func newBrowser(t *testing.T, n *node, width, height int64, scheme string, actio
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
+		if os.Getenv("CI") != "" {
 			t.Fatal("chromium is not installed; see test/e2e/install-deps.sh")
 		}
 		t.Skip("SKIPPED: chromium is not installed; see test/e2e/install-deps.sh")
 	}
 	alloc, cancelAlloc := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(profile(t)),
-		chromedp.WSURLReadTimeout(limit),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(limit),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true))...)
 	t.Cleanup(cancelAlloc)
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(func() { _ = chromedp.Cancel(ctx); cancel() })
 	b := &browser{t: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, func(event any) {
+		complaint := ""
 		switch e := event.(type) {
 		case *cdplog.EventEntryAdded:
-			b.complain(fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+			complaint = fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
 		case *runtime.EventExceptionThrown:
-			b.complain(e.ExceptionDetails.Error())
+			complaint = e.ExceptionDetails.Error()
+		}
+		// The browser asks for the icon, not the page.
+		if complaint != "" && !strings.Contains(complaint, "favicon.ico") {
+			b.mu.Lock()
+			b.complaints = append(b.complaints, complaint)
+			b.mu.Unlock()
 		}
 	})
 	t.Cleanup(func() {
@@ -229,40 +125,11 @@ func newBrowser(t *testing.T, n *node, width, height int64, scheme string, actio
 		}
 	})
 	b.run(append([]chromedp.Action{
-		cdplog.Enable(),
-		chromedp.EmulateViewport(width, height),
+		cdplog.Enable(), chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 	}, actions...)...)
-	b.run(chromedp.Navigate(n.url("/")))
+	b.run(chromedp.Navigate("http://" + n.Address + "/"))
 	return b
-}
-
-// profile is a directory for the browser, which may go on writing there for a
-// moment when it has been told to end.
-func profile(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "plegd-chromium-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for range 20 {
-			if os.RemoveAll(dir) == nil {
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-	})
-	return dir
-}
-
-func (b *browser) complain(s string) {
-	if strings.Contains(s, "favicon.ico") {
-		return // asked for by the browser, not by the page
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.complaints = append(b.complaints, s)
 }
 
 func (b *browser) run(actions ...chromedp.Action) {
@@ -272,53 +139,102 @@ func (b *browser) run(actions ...chromedp.Action) {
 	}
 }
 
-// open makes an action that leads to another page, and waits until that is there: in
-// between nothing can be evaluated.
-func (b *browser) open(action chromedp.Action) {
-	b.t.Helper()
-	if _, err := chromedp.RunResponse(b.ctx, action); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *browser) evaluate(expression string) string {
 	b.t.Helper()
 	var s string
-	b.run(chromedp.Evaluate(expression, &s))
+	b.run(chromedp.Evaluate("String("+expression+")", &s))
 	return s
 }
 
 func (b *browser) text(selector string) string {
 	b.t.Helper()
-	return strings.TrimSpace(b.evaluate(fmt.Sprintf("document.querySelector(%q).textContent", selector)))
+	return strings.TrimSpace(b.evaluate(fmt.Sprintf("document.querySelector(%q)?.textContent", selector)))
 }
 
-func (b *browser) shown(selector string, want bool) error {
+// await waits until an expression has a value that begins with this.
+func (b *browser) await(expression, want string) {
 	b.t.Helper()
-	if got := b.evaluate(fmt.Sprintf("String(document.querySelector(%q).checkVisibility())", selector)); got != fmt.Sprint(want) {
-		return fmt.Errorf("%s is shown: %s", selector, got)
-	}
-	return nil
-}
-
-// await waits until an element says exactly this.
-func (b *browser) await(selector, text string) {
-	b.t.Helper()
-	b.until(fmt.Sprintf("%s says %q", selector, text), func() error {
-		if got := b.text(selector); got != text {
-			return fmt.Errorf("it says %q", got)
+	b.until(expression+" is "+want, func() error {
+		if got := b.evaluate(expression); !strings.HasPrefix(got, want) {
+			return fmt.Errorf("it is %q", got)
 		}
 		return nil
 	})
 }
 
-func (b *browser) until(what string, try func() error) { b.t.Helper(); until(b.t, what, try) }
+func (b *browser) until(what string, try func() error) {
+	b.t.Helper()
+	lab.Eventually(b.t, limit, what, try)
+}
 
-// shot keeps a picture of the whole page where SCREENSHOTS says so.
-func (b *browser) shot(name string) { b.t.Helper(); b.top(name, math.MaxInt) }
+// looks fails where the page does not fit, or where text is hard to read.
+func (b *browser) looks() {
+	b.t.Helper()
+	if wide := b.evaluate(overflows); wide != "" {
+		b.t.Errorf("what does not fit:\n%s", wide)
+	}
+	if low := b.evaluate(contrasts); low != "" {
+		b.t.Errorf("text that is hard to read:\n%s", low)
+	}
+}
 
-// top is shot for the first pixels of the page.
-func (b *browser) top(name string, height int) {
+// overflows names what is wider than the screen or than its element, and cells that wrap
+// on a wide screen.
+const overflows = `(() => {
+  const out = new Set(), root = document.documentElement, width = root.clientWidth;
+  const name = (e) => e.tagName + "." + (e.getAttribute("class") || e.id) + " " + e.textContent.trim().slice(0, 50);
+  if (root.scrollWidth > width) out.add("the page is " + root.scrollWidth + " wide on a screen of " + width);
+  for (const e of document.body.querySelectorAll("*")) {
+    if (!e.checkVisibility() || e.closest(".unseen, title, script")) continue;
+    const r = e.getBoundingClientRect();
+    if (r.width && (r.left < -.5 || r.right > width + .5)) out.add(r.left + " to " + r.right + ": " + name(e));
+    if (!e.closest("svg") && getComputedStyle(e).display !== "inline" && e.scrollWidth > e.clientWidth + 1) out.add(e.scrollWidth + " in " + e.clientWidth + ": " + name(e));
+    if (width > 1200 && e.matches("th, td:not(.full)") && r.height > 40) out.add("wraps: " + name(e));
+  }
+  return [...out].join("\n");
+})()`
+
+// contrasts names the text whose contrast with its background is below the 4.5
+// to 1 that WCAG wants (3 to 1 for large text).
+const contrasts = `(() => {
+  const rgb = (s) => s.match(/[\d.]+/g).map(Number);
+  const lum = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const back = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const low = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !e.checkVisibility() || e.closest("script, meter, .unseen")) continue;
+    const style = getComputedStyle(e), a = lum(rgb(style.color)), b = lum(back(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) low.add(ratio.toFixed(2) + " " + e.tagName + "." + e.className + ": " + walker.currentNode.data.trim().slice(0, 40));
+  }
+  return [...low].join("\n");
+})()`
+
+// ax returns what a screen reader finds, as "role name".
+func (b *browser) ax() map[string]bool {
+	b.t.Helper()
+	names := map[string]bool{}
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		nodes, err := accessibility.GetFullAXTree().Do(ctx)
+		for _, n := range nodes {
+			if n.Ignored || n.Role == nil {
+				continue
+			}
+			name := ""
+			if n.Name != nil {
+				name = strings.Trim(string(n.Name.Value), `"`)
+			}
+			names[strings.Trim(string(n.Role.Value), `"`)+" "+name] = true
+		}
+		return err
+	}))
+	return names
+}
+
+// shot keeps a picture of the page, or of its first pixels, where SCREENSHOTS says so.
+func (b *browser) shot(name string, height int) {
 	b.t.Helper()
 	dir := os.Getenv("SCREENSHOTS")
 	if dir == "" {
@@ -326,55 +242,35 @@ func (b *browser) top(name string, height int) {
 	}
 	var picture []byte
 	b.run(chromedp.FullScreenshot(&picture, 100))
-	small, err := shrink(picture, height)
+	in, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), small, 0o644); err != nil {
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, shrink(in, height)); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), out.Bytes(), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// colours is how many colours a picture keeps, the most frequent ones: enough for text and
-// surfaces, and a quarter of the bytes.
-const colours = 64
+// wholePage is a height for shot.
+const wholePage = math.MaxInt
 
-// shrink cuts a picture and leaves it few colours.
-func shrink(picture []byte, height int) ([]byte, error) {
-	in, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		return nil, err
-	}
-	count := map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(in.At(x, y)).(color.RGBA) }
+// shrink cuts a picture, and leaves it its most frequent colours: enough for text and
+// surfaces, and a quarter of the bytes.
+func shrink(in image.Image, height int) image.Image {
 	size := in.Bounds()
 	size.Max.Y = min(size.Max.Y, height)
+	count := map[color.Color]int{}
 	for y := size.Min.Y; y < size.Max.Y; y++ {
 		for x := size.Min.X; x < size.Max.X; x++ {
-			count[at(x, y)]++
+			count[in.At(x, y)]++
 		}
 	}
-	// A colour counts for more than a shade of grey.
-	weight := func(c color.RGBA) int { return count[c] * (16 + int(max(c.R, c.G, c.B)-min(c.R, c.G, c.B))) }
-	all := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return weight(b) - weight(a) })
-	palette := make(color.Palette, 0, colours)
-	for _, c := range all[:min(len(all), colours)] {
-		palette = append(palette, c)
-	}
-	out := image.NewPaletted(size, palette)
-	index := map[color.RGBA]uint8{}
-	for y := size.Min.Y; y < size.Max.Y; y++ {
-		for x := size.Min.X; x < size.Max.X; x++ {
-			c := at(x, y)
-			i, ok := index[c]
-			if !ok {
-				i = uint8(palette.Index(c))
-				index[c] = i
-			}
-			out.SetColorIndex(x, y, i)
-		}
-	}
-	var b bytes.Buffer
-	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
-	return b.Bytes(), err
+	palette := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return count[b] - count[a] })
+	out := image.NewPaletted(size, palette[:min(len(palette), 256)])
+	draw.Draw(out, size, in, size.Min, draw.Src)
+	return out
 }
