@@ -19,6 +19,7 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // Task is a part of plegd that runs: until its context ends, and then returns
@@ -124,6 +125,8 @@ func (d *Daemon) Remember(version string) error {
 		return err
 	}
 	d.begin(s.load())
+	d.metrics.Restore(d.restored.written, d.restored.recent)
+	s.recent = func() []view.RelistBin { return d.metrics.Recent(time.Now()).Bins }
 	d.incidents = incident.New(incident.Options{
 		Dir: incident.Dir(d.cfg.StateDir), Version: version, Log: d.log, Opened: d.metrics.IncidentOpened,
 	})

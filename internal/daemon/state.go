@@ -18,6 +18,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // What survives a restart of plegd within one boot: when the runtime was last
@@ -45,6 +46,9 @@ type savedState struct {
 	NetworkReady *health.Condition `json:"network_ready,omitempty"`
 
 	KubeletSeen bool `json:"kubelet_seen,omitempty"`
+
+	// Recent are the bins of the page's plot, the last of which is of Written.
+	Recent []view.RelistBin `json:"recent,omitempty"`
 }
 
 // restored is what was read back.
@@ -54,6 +58,9 @@ type restored struct {
 	gap      time.Duration // how long nobody watched
 	// kubeletSeen is true where the kubelet's healthz has answered in this boot.
 	kubeletSeen bool
+	// recent are the bins of the page's plot, the last of which is of written.
+	recent  []view.RelistBin
+	written time.Time
 }
 
 // store keeps the state in a file.
@@ -65,6 +72,8 @@ type store struct {
 	locked *os.File // nil without the lock
 	// kubeletSeen is as in restored; it stays.
 	kubeletSeen atomic.Bool
+	// recent returns the bins of the page's plot; nil for none.
+	recent func() []view.RelistBin
 }
 
 func newStore(dir, procfs string, log *zap.Logger) *store {
@@ -154,10 +163,10 @@ func (s *store) read() (restored, error) {
 		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
 	}
 	r := restored{lastSeen: moment(saved.LastSeen), gap: mono - time.Duration(saved.Written)}
-	r.kubeletSeen = saved.KubeletSeen
+	r.kubeletSeen, r.recent, r.written = saved.KubeletSeen, saved.Recent, moment(saved.Written)
 	s.kubeletSeen.Store(saved.KubeletSeen)
 	if r.lastSeen.IsZero() {
-		return restored{kubeletSeen: r.kubeletSeen}, nil
+		return restored{kubeletSeen: r.kubeletSeen, recent: r.recent, written: r.written}, nil
 	}
 	r.status = health.Status{
 		Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
@@ -182,12 +191,16 @@ func (s *store) save(f *health.Facts) error {
 	if k := f.Evidence.Kubelet; k != nil && k.Seen {
 		s.kubeletSeen.Store(true)
 	}
-	b, err := json.Marshal(savedState{
+	saved := savedState{
 		Schema: stateSchema, BootID: boot, Written: int64(mono),
 		LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
 		Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
 		KubeletSeen: s.kubeletSeen.Load(),
-	})
+	}
+	if s.recent != nil {
+		saved.Recent = s.recent()
+	}
+	b, err := json.Marshal(saved)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // boot is a node's /proc and state directory, with a clock of its own.
@@ -72,6 +73,7 @@ func TestLastSeenSurvivesARestart(t *testing.T) {
 		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
 	}
 	f := savedFacts()
+	b.store.recent = func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: health.StateHealthy}} }
 	if err := b.store.save(&f); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +81,10 @@ func TestLastSeenSurvivesARestart(t *testing.T) {
 	r := b.store.load()
 	near(t, "last seen", r.lastSeen, 23*time.Second)
 	near(t, "the last good Status", r.status.LastGood, 10*time.Second)
+	near(t, "the plot", r.written, 3*time.Second)
+	if len(r.recent) != 1 || r.recent[0].Relists != 5 || r.recent[0].State != health.StateHealthy {
+		t.Errorf("the plot's bins are %+v", r.recent)
+	}
 	if r.gap != 3*time.Second || !r.status.Restored || !r.status.Answered {
 		t.Errorf("gap %s, status %+v", r.gap, r.status)
 	}

@@ -99,6 +99,10 @@ func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 // Recent returns the relists and verdicts of the last minutes, for the page.
 func (m *Metrics) Recent(now time.Time) view.Recent { return m.history.At(now) }
 
+// Restore adds the bins of an earlier process to Recent, the last one of which was written
+// at written.
+func (m *Metrics) Restore(written time.Time, bins []view.RelistBin) { m.history.Restore(written, bins) }
+
 // RelistInterval observes the time since the start of the last successful relist.
 func (m *Metrics) RelistInterval(d time.Duration) { m.relistInterval.Observe(d.Seconds()) }
 
