@@ -214,14 +214,15 @@ bench: build ## Measure plegd beside a plain client at 110, 500 and 5000 pods; f
 	@bash bench/write.sh table "$(WRITE)" build/bench $(ARGS)
 
 .PHONY: lint
-lint: build/tools/golangci-lint-$(GOLANGCI_VERSION) ## Check formatting, go vet and golangci-lint
+lint: lint-tools ## Check formatting and run golangci-lint, which vets with the tag e2e
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
-	$(GO) vet -tags e2e ./...
-	cd test/page && $(GO) vet -tags e2e ./...
-	for m in $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
+	for m in test/page $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	bash .ci/words.sh
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run deploy/kubectl/kubectl-plegd); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
+
+.PHONY: lint-tools
+lint-tools: build/tools/golangci-lint-$(GOLANGCI_VERSION)
 
 # Built once for each version, from source.
 build/tools/golangci-lint-%:
@@ -258,13 +259,11 @@ fuzz: ## Run each fuzz test for a number of executions or a time: make fuzz [FUZ
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" bash .ci/fuzz.sh
 
 .PHONY: check-deploy
-check-deploy: build $(HELM_TOOL) $(ACTIONLINT) ## Check the systemd unit, rules, dashboards, manifests, chart and workflows (systemd-analyze, promtool, amtool, helm)
+check-deploy: build $(HELM_TOOL) $(ACTIONLINT) ## Check the systemd unit, flags in documents, man pages and workflows; make test checks rules, dashboards, manifests and chart
 	bash deploy/systemd/verify.sh
 	bash .ci/flags.sh build/plegd
 	$(GO) test -count=1 -tags gendocs -run TestManPages ./cmd/plegd
 	$(ACTIONLINT)
-	$(GO) test -count=1 ./deploy/...
-	for m in $(MODULES); do $(GO) test -C $$m -count=1 ./...; done
 
 .PHONY: image
 image: ## Build the container image plegd:VERSION (docker, podman or buildah)
