@@ -104,26 +104,26 @@ e2e-vm: ## Run the package in a virtual machine with cgroup v2: limits on the un
 	$(GO) test -tags e2e -count=1 -timeout 2h -v $(E2EFLAGS) ./test/vm/
 
 .PHONY: e2e-faults
-e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] [AT_LEAST=0.98] (root)
+e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] [CASES=regexp] [AT_LEAST=0.98] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a runtime and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@mkdir -p build/faults
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/faults" PLEGD_FAULTS_AT_LEAST="$(AT_LEAST)" \
-	  RUNS="$(RUNS)" LANES="$(LANES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v -run 'TestFaults|TestShapes|TestTakeOvers|TestTwoRuntimes|TestKernel|TestStorage|TestLatched|TestConstant' $(E2EFLAGS) ./test/faults/
+	  RUNS="$(RUNS)" LANES="$(LANES)" CASES="$(CASES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v -run 'TestFaults|TestPairs|TestConstant|TestHarmless|TestSweep|TestLessPrivilege' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-advice
 e2e-advice: build ## Restart the runtime in each fault for which a restart may help, and look at lists and pods afterwards; paste the commands of runbooks while their faults stand: make e2e-advice [CONTAINERD=1.6|1.7|2.1|2.4] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-advice: needs root: it starts a runtime and stops and kills it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestAdvice|TestRestart|TestSteps|TestServiceSteps|TestEveryStep' $(E2EFLAGS) ./test/faults/
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestRestart|TestSteps|TestServiceSteps' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-casebook
-e2e-casebook: build ## Make public incidents again on real runtimes and write what plegd says of each into docs/results/casebook.md: make e2e-casebook [CASES=regexp] [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
+e2e-casebook: build ## Make public incidents again on real runtimes and write docs/results/casebook.md: make e2e-casebook [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-casebook: needs root: it starts runtimes and stops and starves them" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@mkdir -p build/casebook
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_CASEBOOK_RESULTS="$(CURDIR)/build/casebook" CASES="$(CASES)" RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
-	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestCaseBook $(E2EFLAGS) ./test/faults/ || failed=1; \
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/casebook" CASES=book RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
+	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestFaults $(E2EFLAGS) ./test/faults/ || failed=1; \
 	$(GO) run ./test/results/page -results build/casebook -command "make e2e-casebook" -write docs/results/casebook.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-kubelet

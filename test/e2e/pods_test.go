@@ -67,7 +67,7 @@ func (w *truth) agree(t *testing.T, stage string) {
 func TestPodsTruth(t *testing.T) {
 	t.Parallel()
 	lab.Heavy(t)
-	runtime := lab.NewRuntime(t)
+	runtime := lab.NewContainerd(t, lab.ContainerdOptions{}).CRI(t)
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
 	plegd.AwaitState(10*time.Second, healthy)
 	plegd.AwaitRelists(10*time.Second, 2)

@@ -19,7 +19,7 @@ import (
 func TestSteadyNode(t *testing.T) {
 	t.Parallel()
 	lab.Heavy(t)
-	runtime := lab.NewRuntime(t)
+	runtime := lab.NewContainerd(t, lab.ContainerdOptions{}).CRI(t)
 	runtime.RunPods(20, 1)
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
 	plegd.AwaitState(10*time.Second, healthy)

@@ -12,6 +12,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if helper := os.Getenv(helperEnv); helper != "" {
+		os.Exit(helperMain(helper))
+	}
 	commit()
 	code := lab.Main(m)
 	printTable()

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,55 +15,44 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
 
-// TestSteps pastes the commands of a reason's steps into a shell while its fault
-// stands, with a second runtime on the machine, and looks at what they print. The
-// one that repairs comes last: the reason must be gone after it.
+// TestSteps pastes the commands of a reason's steps into a shell while its fault stands,
+// with a second runtime on the machine, and looks at what they print. The one that
+// repairs comes last: the reason must be gone after it.
 func TestSteps(t *testing.T) {
-	for _, s := range stepsOf {
-		f := faultNamed(t, s.fault)
-		if why := f.leftOut(); why != "" || f.simulated() && lab.RuntimeGiven() && !lab.StandInsOnly() {
-			continue // that is of another column
+	for i := range faults {
+		f := faultNamed(t, faults[i].name)
+		if len(f.steps) == 0 || f.leftOut(t) != "" {
+			continue
 		}
-		t.Run(s.reason+"/"+strings.ReplaceAll(f.name, ",", ""), func(t *testing.T) {
+		t.Run(f.test(), func(t *testing.T) {
 			second := lab.NewContainerd(t, lab.ContainerdOptions{})
 			second.CRI(t).RunPods(1, 1)
 			b := newBench(t, f)
 			b.watch(f)
-			defer f.inject(b)()
+			defer f.make(b)()
 			verdict := b.await(f)
 			shell := newShell(t, b)
 			shell.not = fmt.Sprintf("pid=%d,", second.Pid())
-			commands := stepsFor(&verdict, s.reason)
-			for _, c := range s.commands {
+			commands := stepsFor(&verdict)
+			for _, c := range f.steps {
 				shell.try(c, b, commands)
 				if c.repairs {
-					b.awaitGone(s.reason)
+					b.awaitGone(f.want)
 				}
 			}
 		})
 	}
 }
 
-// faultNamed finds a fault in the tables.
-func faultNamed(t *testing.T, name string) *fault {
-	t.Helper()
-	all := slices.Concat(matrix, dockerMatrix, shapes, kernelFaults, storageFaults, takeOvers, stepFaults)
-	i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
-	if i < 0 {
-		t.Fatalf("no fault %q", name)
-	}
-	f := all[i]
-	f.complete()
-	return &f
-}
-
 // pasted is one command of a reason's steps.
 type pasted struct {
-	// holds is a part of the command, by which it is found; it is in the page's, too.
+	// holds is a part of the command, by which it is found.
 	holds string
 	// want must be in the output, of this bench or always.
 	want   string
@@ -118,14 +106,9 @@ func (b *bench) awaitGone(reason string) {
 
 var command = regexp.MustCompile("`([^`]+)`")
 
-// stepsFor are the commands of a reason with the node's values: those of the verdict,
-// or for a reason beside its own the steps of that one.
-func stepsFor(s *health.Snapshot, reason string) (out []string) {
-	texts := append([]string{s.Next}, s.Steps...)
-	if s.Reason != reason {
-		texts = health.Steps(&s.Facts, &health.Verdict{Reason: reason, Chain: s.Chain})
-	}
-	for _, text := range texts {
+// stepsFor are the commands of a verdict, with the node's values.
+func stepsFor(s *health.Snapshot) (out []string) {
+	for _, text := range append([]string{s.Next}, s.Steps...) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			out = append(out, m[1])
 		}
@@ -211,31 +194,10 @@ func (s *shell) run(p pasted, b *bench, c string) (text string, status int) {
 	return string(out), 0
 }
 
-// TestEveryStep looks whether each command of each reason is tried, or said to be not.
-func TestEveryStep(t *testing.T) {
-	used := map[int]bool{}
-	for _, r := range health.Reasons() {
-		texts := append([]string{r.Next}, r.Steps...)
-		for _, m := range command.FindAllStringSubmatch(health.Generic(strings.Join(texts, "\n")), -1) {
-			tried := func(reason string, commands []pasted) bool {
-				return reason == r.ID && slices.ContainsFunc(commands, func(p pasted) bool { return strings.Contains(m[1], p.holds) })
-			}
-			if slices.ContainsFunc(stepsOf, func(s steps) bool { return tried(s.reason, s.commands) }) ||
-				slices.ContainsFunc(append(serviceSteps, ownStep), func(s service) bool { return tried(s.reason, s.commands) }) {
-				continue
-			}
-			i := slices.IndexFunc(untried, func(u notTried) bool {
-				return (u.reason == "" || u.reason == r.ID) && strings.Contains(m[1], u.holds)
-			})
-			if i < 0 {
-				t.Errorf("%s: %q is not tried, and untried does not say why", r.ID, m[1])
-			}
-			used[i] = true
-		}
-	}
-	for i, u := range untried {
-		if !used[i] {
-			t.Errorf("untried: no command is %q of %q", u.holds, cmp.Or(u.reason, "any reason"))
-		}
-	}
+// hardLimit takes the machine's hard limit for the one that is printed: root in a
+// container may not raise it.
+func hardLimit(b *bench) *strings.Replacer {
+	var l unix.Rlimit
+	b.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &l))
+	return strings.NewReplacer("65536:65536", fmt.Sprintf("%[1]d:%[1]d", min(65536, l.Max)))
 }

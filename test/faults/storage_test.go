@@ -5,28 +5,30 @@ package faults
 import (
 	"context"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
 
-// storageFaults are those of the file systems that the runtime writes to. Lists are
-// answered in all of them, and no pod can be started.
+// storageFaults are those of the file systems and locks that the runtime uses. Lists
+// are answered in all of them, and no pod can be started.
 var storageFaults = []fault{
-	storageFault("root full, tmpfs", "tmpfs", "free (tmpfs)", (*lab.FileSystem).Fill),
-	storageFault("root full, ext4", "ext4", "free (ext4 on /dev/loop", (*lab.FileSystem).Fill),
-	storageFault("root out of inodes, ext4", "ext4", "inodes free (ext4", (*lab.FileSystem).FillInodes),
-	storageFault("root mounted read-only", "tmpfs", "read-only (tmpfs", (*lab.FileSystem).ReadOnly),
+	full("root full, tmpfs", "tmpfs", "free (tmpfs)", (*lab.FileSystem).Fill),
+	full("root full, ext4", "ext4", "free (ext4 on /dev/loop", (*lab.FileSystem).Fill,
+		pasted{holds: "df -h", wantOf: func(b *bench) string { return "100% " + b.disk.Path() }, inside: true},
+		pasted{holds: "df -i", wantOf: func(b *bench) string { return b.disk.Path() }, inside: true},
+		pasted{holds: "findmnt", want: "errors=remount-ro", inside: true},
+		pasted{holds: "du -xh", wantOf: func(b *bench) string { return b.disk.Path() }, inside: true}),
+	full("root out of inodes, ext4", "ext4", "inodes free (ext4", (*lab.FileSystem).FillInodes, pasted{holds: "rmi --prune"}),
+	full("root mounted read-only", "tmpfs", "read-only (tmpfs", (*lab.FileSystem).ReadOnly),
 	{
 		// Only another mount ends it, for which the runtime must let go of the old one.
-		name: "root read-only after an error, ext4", on: containerdAlone, why: "made on containerd alone", want: health.RuntimeStorageFull, goal: 5 * time.Second,
-		fresh: true, restarts: true,
-		configure:    func(b *bench) { b.disk = b.SmallRoot("ext4") },
-		evidence:     func(b *bench) string { return "root " + b.disk.Path() + ": read-only since an error" },
-		onTheWayBack: []string{health.RuntimeNotListening, health.RuntimeSocketMissing, health.RuntimeStarting},
-		inject: func(b *bench) func() {
+		name: "root read-only after an error, ext4", on: onContainerd, want: health.RuntimeStorageFull, goal: 5 * time.Second,
+		fresh: true, restarts: true, onTheWayBack: starting, back: 20 * time.Second,
+		configure: func(b *bench) { b.disk = b.SmallRoot("ext4") },
+		evidence:  func(b *bench) string { return "root " + b.disk.Path() + ": read-only since an error" },
+		make: func(b *bench) func() {
 			b.disk.Fail()
 			b.cannotStart()
 			return func() {
@@ -38,27 +40,75 @@ var storageFaults = []fault{
 		},
 	},
 	{
-		name: "state full, tmpfs", on: containerdAlone, why: "made on containerd alone", want: health.RuntimeStorageFull, goal: 5 * time.Second,
+		name: "state full, tmpfs", on: onContainerd, want: health.RuntimeStorageFull, goal: 5 * time.Second,
 		configure: func(b *bench) { b.disk = b.SmallState() },
 		evidence:  func(b *bench) string { return "state " + b.disk.Path() + ": " },
-		inject: func(b *bench) func() {
+		make: func(b *bench) func() {
 			undo := b.disk.Fill()
 			b.cannotStart()
 			return undo
 		},
 	},
+	{
+		name: "file system below the runtime's root frozen", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
+		incident:  "14 disk frozen below the runtime's root, lists answered",
+		configure: func(b *bench) { b.disk = b.RootOnDisk() },
+		evidence:  func(*bench) string { return "in D for" },
+		make: func(b *bench) func() {
+			thaw := b.disk.Freeze()
+			wait := b.startPod()
+			return func() {
+				thaw()
+				wait()
+			}
+		},
+		culprit: func(*bench) health.Link { return frozenWait },
+		next:    func(*bench) string { return "fsfreeze -u" },
+	},
+	{
+		// It runs for a moment every 2 s, and is in D at each look.
+		name: "disk of the runtime's root throttled to 2 KiB/s", on: onContainerd, want: health.RuntimeStorageStall,
+		goal: 20 * time.Second, limit: 40 * time.Second, back: 60 * time.Second,
+		configure: func(b *bench) { b.disk = b.RootOnDisk() },
+		prepare:   func(b *bench) { b.group = lab.NewControlGroup(b.t, "blkio", b.Pid()) },
+		make: func(b *bench) func() {
+			b.group.LimitWrites(b.disk.Device(), 2<<10)
+			wait := b.startPod()
+			return func() {
+				b.group.LimitWrites(b.disk.Device(), 0)
+				wait()
+			}
+		},
+	},
+	{
+		name: "storage lock held by another process", on: onCRIO, want: health.RuntimeStorageLocked, goal: 13 * time.Second, limit: 30 * time.Second,
+		incident: "13 storage lock held by another process", back: 20 * time.Second,
+		make: func(b *bench) func() {
+			holder, release := b.HoldLock("lockf", b.file("root", "overlay-images", "images.lock"))
+			b.other = holder
+			wait := b.startPod()
+			return func() {
+				release()
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+		steps: []pasted{
+			{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.other) }},
+			{holds: "cat /proc/locks", want: "-> "},
+		},
+	},
 }
 
-// containerdAlone is where these faults are made.
-var containerdAlone = []string{"containerd"}
-
-func storageFault(name, kind, evidence string, make func(*lab.FileSystem) func()) fault {
+// full is a fault of the root's file system.
+func full(name, kind, evidence string, fill func(*lab.FileSystem) func(), steps ...pasted) fault {
 	return fault{
-		name: name, on: containerdAlone, why: "made on containerd alone", want: health.RuntimeStorageFull, goal: 5 * time.Second,
+		name: name, on: onContainerd, why: "made on containerd alone", want: health.RuntimeStorageFull, goal: 5 * time.Second, steps: steps,
 		configure: func(b *bench) { b.disk = b.SmallRoot(kind) },
 		evidence:  func(*bench) string { return evidence },
-		inject: func(b *bench) func() {
-			undo := make(b.disk)
+		make: func(b *bench) func() {
+			undo := fill(b.disk)
 			b.cannotStart()
 			return func() {
 				undo()
@@ -80,11 +130,6 @@ func (b *bench) cannotStart() {
 		b.t.Errorf("a pod could be started on %s", b.disk.Path())
 	}
 	if states, err := b.cri.States(time.Second); err != nil || len(states) == 0 {
-		b.t.Error(fmt.Errorf("the containers: %v, %w", states, err))
+		b.t.Errorf("the containers: %v, %v", states, err)
 	}
-}
-
-// TestStorage makes the faults of the runtime's file systems.
-func TestStorage(t *testing.T) {
-	makeAll(t, storageFaults, len(matrix)+len(dockerMatrix)+len(shapes)+len(kernelFaults))
 }

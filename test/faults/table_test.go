@@ -80,7 +80,7 @@ func printTable() {
 			want += ", with " + strings.Join(r.also, ", ")
 		}
 		where := ""
-		if r.simulated() {
+		if r.simulate != nil {
 			where = " (simulated)"
 		}
 		fmt.Fprintf(&b, "| %s%s | %s | %d of %d | %s (%s) | %s | %s |\n", r.name, where, want, right, r.runs, spread(named), goal(r.goal), strings.Join(way, ", "), spread(back))
@@ -108,7 +108,11 @@ func keepResults() {
 		return
 	}
 	for _, r := range table {
-		c := newCase(r.at, r.name, r.simulated())
+		name := r.name
+		if r.incident != "" {
+			name = r.incident + ": " + name
+		}
+		c := newCase(r.at, name, r.simulate != nil)
 		c.Want, c.Goal = strings.Join(append([]string{r.want}, r.also...), ", with "), r.goal.Seconds()
 		for _, one := range r.results {
 			c.Runs = append(c.Runs, results.Run{Seconds: secondsOrNil(one.named), Wrong: one.wrong})

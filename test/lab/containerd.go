@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -48,6 +49,9 @@ type Containerd struct {
 	monitor string
 	// docker is the Docker daemon behind it, nil where it is no cri-dockerd.
 	docker *Dockerd
+	// logPipe is a named pipe that it logs to, logReader the process that reads it.
+	logPipe   string
+	logReader *exec.Cmd
 }
 
 // ContainerdOptions vary a containerd.
@@ -58,6 +62,10 @@ type ContainerdOptions struct {
 	// RuncHangsOn makes its runc hang, while the file that RuncFlag names is there,
 	// when it is called for this command; "" for a runc that does not.
 	RuncHangsOn string
+	// RuncHangsIn is the name of the program that then hangs; "" for runc itself.
+	RuncHangsIn string
+	// LogReader puts a pipe between its log and the file: see Containerd.LogReader.
+	LogReader bool
 	// OwnShim puts a process of the lab's in the place of its shims: see
 	// Containerd.StopReading.
 	OwnShim bool
@@ -81,9 +89,6 @@ const startLimit = 30 * time.Second
 // NewContainerd starts a containerd that has the pause image and no pods.
 func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
-	if endpoint := os.Getenv(endpointEnv); endpoint != "" {
-		t.Skipf("SKIPPED: the runtime at %s is not the tests' own to break", endpoint)
-	}
 	if options.Version == "" {
 		switch os.Getenv(runtimeEnv) {
 		case runtimeCRIO:
@@ -117,7 +122,15 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.RuncHangsOn != "" {
 		bin := filepath.Join(dir, "bin")
 		must(t, os.Mkdir(bin, 0o755))
-		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), LookPath(t, "runc"))
+		waits := "sleep 0.2"
+		if options.RuncHangsIn != "" {
+			program, err := os.ReadFile(LookPath(t, "sleep"))
+			must(t, err)
+			waits = filepath.Join(bin, options.RuncHangsIn)
+			must(t, os.WriteFile(waits, program, 0o755))
+			waits = "'" + waits + "' 120"
+		}
+		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), waits, LookPath(t, "runc"))
 		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
 	}
@@ -161,16 +174,36 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.AtDefault {
 		c.Socket = fmt.Sprintf("/proc/%d/root%s", c.ns.cmd.Process.Pid, DefaultSocket)
 	}
+	if options.LogReader {
+		c.readLog()
+	}
 	if !options.NotStarted {
 		c.Start()
 	}
 	return c
 }
 
+// LogReader is the process that reads the runtime's log, as journald does.
+func (c *Containerd) LogReader() int { return c.logReader.Process.Pid }
+
+// readLog has the runtime log to a pipe whose reader is a process of its own.
+func (c *Containerd) readLog() {
+	c.t.Helper()
+	c.logPipe = c.Log + ".pipe"
+	must(c.t, syscall.Mkfifo(c.logPipe, 0o600))
+	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.logPipe, c.Log)
+	c.logReader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(c.t, c.logReader.Start())
+	c.t.Cleanup(func() {
+		_ = c.logReader.Process.Kill()
+		_ = c.logReader.Wait()
+	})
+}
+
 // hangingRunc is a runc that hangs on one of its commands while a file is there.
 const hangingRunc = `#!/bin/sh
 for a in "$@"; do
-  while [ "$a" = %s ] && [ -e '%s' ]; do sleep 0.2; done
+  while [ "$a" = %s ] && [ -e '%s' ]; do %s; done
 done
 exec %s "$@"
 `
@@ -251,7 +284,7 @@ func (c *Containerd) Launch() {
 		c.t.Fatal("lab: containerd runs already")
 	}
 	var err error
-	c.pid, c.end, err = c.ns.start(nsCommand{Argv: c.argv, Env: c.env, Log: c.Log})
+	c.pid, c.end, err = c.ns.start(nsCommand{Argv: c.argv, Env: c.env, Log: cmp.Or(c.logPipe, c.Log)})
 	if err != nil {
 		c.t.Fatalf("start containerd: %v\n%s", err, Tail(c.Log, 20))
 	}

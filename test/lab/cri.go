@@ -16,14 +16,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	// endpointEnv names a runtime's socket to use instead of a containerd of
-	// the lab's own.
-	endpointEnv = "PLEGD_E2E_RUNTIME_ENDPOINT"
-	// imageEnv is the image that pods run there: one with test/images/pause.
-	imageEnv = "PLEGD_E2E_IMAGE"
-)
-
 // Namespace is the Kubernetes namespace of the pods that tests make.
 const Namespace = "plegd-e2e"
 
@@ -41,42 +33,6 @@ type CRI struct {
 	runtime runtimeapi.RuntimeServiceClient
 	image   string
 	cgroup  string
-	// shared is true for a runtime that is not the lab's: what was made there
-	// must be removed again.
-	shared bool
-}
-
-// shared is held by the test that uses the runtime that the environment names.
-var shared = make(chan struct{}, 1)
-
-// NewRuntime returns a healthy runtime: the one that the environment names, or
-// a containerd of the test's own.
-func NewRuntime(t testing.TB) *CRI {
-	t.Helper()
-	endpoint := os.Getenv(endpointEnv)
-	if endpoint == "" {
-		return NewContainerd(t, ContainerdOptions{}).CRI(t)
-	}
-	// Tests that count what there is take turns on a runtime that they share.
-	shared <- struct{}{}
-	t.Cleanup(func() { <-shared })
-	r := openCRI(t, strings.TrimPrefix(endpoint, "unix://"))
-	r.shared = true
-	if r.image = os.Getenv(imageEnv); r.image == "" {
-		r.image = PauseImage
-	}
-	images := runtimeapi.NewImageServiceClient(r.conn)
-	ctx, cancel := context.WithTimeout(t.Context(), callLimit)
-	defer cancel()
-	status, err := images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: r.image}})
-	if err != nil {
-		t.Fatalf("ask %s for the image %s: %v", r.Socket, r.image, err)
-	}
-	if status.GetImage() == nil {
-		Unable(t, fmt.Sprintf("%s has no image %s: load one with test/images/pause as its entrypoint, and name it in %s",
-			r.Socket, r.image, imageEnv))
-	}
-	return r
 }
 
 // CRI returns a client of this containerd.
@@ -207,9 +163,6 @@ func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) {
 		return nil, fmt.Errorf("run pod %s: %w", p.Name, err)
 	}
 	p.ID = answer.GetPodSandboxId()
-	if r.shared {
-		r.t.Cleanup(p.Discard)
-	}
 	return p, nil
 }
 

@@ -3,346 +3,188 @@
 package lab
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// CRIO is a process that serves a fake runtime, and behaves as CRI-O does where
-// containerd behaves otherwise: it speaks second, listens before it restores its
-// state, burns a core when it has no descriptor left, waits for the storage's
-// lock before it listens, has conmons, and calls the network ready for ever once
-// it has had a CNI configuration.
-type CRIO struct {
-	Socket string
-	// Lock is the file that it locks, Restoring one that holds it up as long as
-	// it is there, CNIConfig the configuration of its network. While Locking is
-	// there it takes the lock again, as for each pod that it starts.
-	Lock, Restoring, Locking, CNIConfig string
-
-	t      testing.TB
-	config crioConfig
-	cmd    *exec.Cmd
-	ended  chan struct{}
-}
-
-// crioEnv holds a crioConfig in the environment of its process, conmonEnv is set
-// in that of a conmon; both are unset everywhere else.
-const (
-	crioEnv   = "PLEGD_LAB_CRIO"
-	conmonEnv = "PLEGD_LAB_CONMON"
-)
-
-type crioConfig struct {
-	Socket, Lock, Restoring, Locking, CNIConfig string
-	OpenFiles                                   uint64
-	Conmons                                     int
-}
-
-// NewCRIO makes one and starts it. openFiles is its limit of open files, 0 for
-// the one of the test; conmons is how many it has.
-func NewCRIO(t testing.TB, openFiles uint64, conmons int) *CRIO {
+// newCRIOProgram prepares a real CRI-O, whose program PLEGD_E2E_CRIO names; pinns
+// lies beside it. conmon, runc and podman, which puts the pause image into its
+// storage, are Debian's. It is used as a containerd is, and has no shims but a
+// conmon for each container.
+func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
-	if !mainCalled.Load() {
-		t.Fatal("lab: TestMain must call lab.Main")
+	RequireRoot(t)
+	RequirePrograms(t, "runc", "conmon", "podman", "prlimit")
+	program := os.Getenv(crioProgramEnv)
+	if program == "" {
+		Unable(t, crioProgramEnv+" names no crio")
 	}
 	dir := Dir(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	c := &Containerd{
+		Socket:    filepath.Join(dir, "crio.sock"),
+		Log:       filepath.Join(dir, "crio.log"),
+		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
+		Cgroup:    newCgroupName(),
+		t:         t,
+		env:       append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf")),
+		monitor:   "conmon",
 	}
-	// A process is called what it was started as.
-	for _, name := range []string{"crio", "conmon"} {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+	t.Cleanup(func() { KeepLog(t, c.Log, "crio") })
+	config := filepath.Join(dir, "config.toml")
+	c.argv = []string{program, "--config", config, "--config-dir", ""}
+	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
+		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
 	}
-	c := &CRIO{
-		t: t, Socket: filepath.Join(dir, "crio.sock"), Lock: filepath.Join(dir, "storage.lock"),
-		Restoring: filepath.Join(dir, "restoring"), Locking: filepath.Join(dir, "locking"), CNIConfig: filepath.Join(dir, "10-crio.conflist"),
+	for _, sub := range []string{"root", "state", "cni", "log", "hooks"} {
+		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
-	c.config = crioConfig{Socket: c.Socket, Lock: c.Lock, Restoring: c.Restoring, Locking: c.Locking, CNIConfig: c.CNIConfig, OpenFiles: openFiles, Conmons: conmons}
-	if err := os.WriteFile(c.CNIConfig, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
+	wrapper := filepath.Join(dir, "runc")
+	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
+	if options.Metrics {
+		address := freeAddress(t)
+		c.Metrics = "http://" + address + "/metrics"
+		host, port, _ := net.SplitHostPort(address)
+		settings += fmt.Sprintf("[crio.metrics]\nenable_metrics = true\nmetrics_host = %q\nmetrics_port = %s\n", host, port)
 	}
-	t.Cleanup(c.Kill)
-	c.Launch()
-	c.AwaitAnswer()
+	for path, text := range map[string]string{
+		config:                                settings,
+		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
+		filepath.Join(dir, "registries.conf"): "unqualified-search-registries = []\nshort-name-mode = \"disabled\"\n",
+		filepath.Join(dir, "cni", "loopback"): FakePlugin,
+		wrapper:                               fmt.Sprintf(runcWrapper, LookPath(t, "runc")),
+	} {
+		must(t, os.WriteFile(path, []byte(text), 0o755))
+	}
+	if !options.NoCNI {
+		c.WriteCNIConfig()
+	}
+	t.Cleanup(func() { removeCgroup(c.Cgroup) })
+	// podman, CRI-O and CNI write below /etc and /var/lib whatever they are told.
+	c.ns = newNamespace(t, nsConfig{
+		Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state"), "/var/lib"}, Overlay: []string{"/etc"},
+	})
+	c.importImage = func() { c.loadIntoStorage(dir) }
+	c.importImage() // it has no other way to a pause image
+	if !options.NotStarted {
+		c.Start()
+	}
 	return c
 }
 
-// Launch starts it and does not wait until it answers.
-func (c *CRIO) Launch() {
+// loadIntoStorage puts the pause image into CRI-O's storage.
+func (c *Containerd) loadIntoStorage(dir string) {
 	c.t.Helper()
-	config, err := json.Marshal(c.config)
+	log := filepath.Join(dir, "podman.log")
+	_, end, err := c.ns.launch(nsCommand{Env: c.env, Log: log, Argv: []string{
+		LookPath(c.t, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
+		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "load", "--quiet", "--input", ImageTar(c.t),
+	}})
 	if err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("start podman: %v\n%s", err, Tail(log, 20))
 	}
-	c.cmd = exec.Command(filepath.Join(filepath.Dir(c.Socket), "crio"))
-	c.cmd.Env = append(os.Environ(), crioEnv+"="+string(config))
-	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	if err := c.cmd.Start(); err != nil {
-		c.t.Fatal(err)
+	select {
+	case <-end.done:
+	case <-time.After(time.Minute):
+		c.t.Fatalf("podman does not end\n%s", Tail(log, 20))
 	}
-	ended, cmd := make(chan struct{}), c.cmd
-	c.ended = ended
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait()
-	}()
-}
-
-// AwaitAnswer waits until it answers.
-func (c *CRIO) AwaitAnswer() {
-	c.t.Helper()
-	Eventually(c.t, 20*time.Second, "the fake CRI-O answers", func() error { return VersionAnswers(c.Socket) })
-}
-
-// Kill ends it, and its conmons with it; its socket's file goes as at a clean end.
-func (c *CRIO) Kill() {
-	if c.cmd == nil {
-		return
-	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
-	<-c.ended
-	_ = os.Remove(c.Socket)
-	c.cmd = nil
-}
-
-// Pid is its process id.
-func (c *CRIO) Pid() int { return c.cmd.Process.Pid }
-
-// Conmon is the pid of one of its conmons.
-func (c *CRIO) Conmon() int {
-	c.t.Helper()
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Pid())) // of any thread
-	for _, task := range tasks {
-		var pid int
-		if b, err := os.ReadFile(task); err == nil {
-			if _, err := fmt.Sscan(string(b), &pid); err == nil {
-				return pid
-			}
-		}
-	}
-	c.t.Fatalf("lab: the fake CRI-O has no conmon: %v", err)
-	return 0
-}
-
-// HoldLock has another process of the test's, this one, hold the storage's lock
-// until it is given back.
-func (c *CRIO) HoldLock() (release func()) {
-	c.t.Helper()
-	f, err := os.OpenFile(c.Lock, os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return sync.OnceFunc(func() { closeQuietly(f) })
-}
-
-// conmonMain is a conmon's process: it waits.
-func conmonMain() int {
-	time.Sleep(time.Hour)
-	return 0
-}
-
-// crioMain is its process.
-func crioMain() int {
-	var config crioConfig
-	err := json.Unmarshal([]byte(os.Getenv(crioEnv)), &config)
-	if err == nil {
-		err = crio(config)
-	}
-	fmt.Fprintln(os.Stderr, "crio:", err)
-	return 1
-}
-
-func crio(config crioConfig) error {
-	lock, err := os.OpenFile(config.Lock, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	for {
-		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err == nil {
-			break
-		} else if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
-	for i := range config.Conmons {
-		id := fmt.Sprintf("%064x", i)
-		cmd := exec.Command(filepath.Join(filepath.Dir(config.Socket), "conmon"),
-			"-c", id, "--exit-dir", "/var/run/crio/exits", "-n", fmt.Sprintf("k8s_app_pod_lab_%s_0", id))
-		cmd.Env = []string{conmonEnv + "=1"}
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		go func() { _ = cmd.Wait() }()
-	}
-	rt := fakeruntime.New(fakeruntime.Options{CRIO: true})
-	rt.FillPods(5, 1)
-	rt.Start()
-	latchNetwork(rt, config.CNIConfig)
-	go lockWhileAsked(lock, config.Locking)
-
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: config.Socket})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 128)
-	}
-	if err != nil {
-		return err
-	}
-	for { // the state is restored only then
-		if _, err := os.Stat(config.Restoring); err != nil {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if n := config.OpenFiles; n > 0 {
-		var was unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			return err
-		}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: was.Max}); err != nil {
-			return err
-		}
-	}
-	for {
-		conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-		if err != nil {
-			continue // at once, as CRI-O does
-		}
-		go serveCRIO(rt, conn)
+	if end.status.ExitStatus() != 0 {
+		c.t.Fatalf("podman load: %s\n%s", describe(end.status), Tail(log, 20))
 	}
 }
 
-// lockWhileAsked takes the storage's lock again and again while the file asked is
-// there.
-func lockWhileAsked(lock *os.File, asked string) {
-	for {
-		if _, err := os.Stat(asked); err == nil {
-			_ = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-			_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
+// crioRunRoot is in the namespace's own /run. podman takes 50 characters at most.
+const crioRunRoot = "/run/lab-storage"
 
-// latchNetwork calls the network ready once it has a configuration; what becomes
-// of that then CRI-O does not see.
-func latchNetwork(rt *fakeruntime.Runtime, config string) {
-	rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady",
-		"Network plugin returns error: No CNI configuration file in /etc/cni/net.d/. Has your network provider started?")
-	go func() {
-		for {
-			if _, err := os.Stat(config); err == nil {
-				rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}()
-}
+// crioTOML keeps everything of CRI-O's in the test's directory.
+const crioTOML = `[crio]
+root = "%[1]s/root"
+runroot = "` + crioRunRoot + `"
+storage_driver = "overlay"
+log_dir = "%[1]s/log"
+version_file = "%[1]s/state/version"
+clean_shutdown_file = "%[1]s/state/clean.shutdown"
+[crio.api]
+listen = "%[2]s"
+stream_address = "127.0.0.1"
+stream_port = "0"
+[crio.runtime]
+default_runtime = "lab"
+conmon_cgroup = "pod"
+cgroup_manager = "cgroupfs"
+pinns_path = "%[5]s"
+namespaces_dir = "%[1]s/state/ns"
+container_exits_dir = "/var/run/crio/exits"
+container_attach_socket_dir = "%[1]s/state/attach"
+hooks_dir = ["%[1]s/hooks"]
+apparmor_profile = "unconfined"
+seccomp_profile = ""
+selinux = false
+irqbalance_config_file = "%[1]s/state/irqbalance"
+irqbalance_config_restore_file = "disable"
+log_level = "info"
+[crio.runtime.runtimes.lab]
+runtime_path = "%[6]s"
+runtime_type = "oci"
+runtime_root = "%[1]s/state/runc"
+monitor_path = "%[4]s"
+monitor_cgroup = "pod"
+[crio.image]
+pause_image = "%[3]s"
+signature_policy = "%[1]s/policy.json"
+signature_policy_dir = "%[1]s/policies"
+[crio.network]
+network_dir = "%[1]s/cni"
+plugin_dirs = ["%[1]s/cni"]
+[crio.nri]
+enable_nri = false
+`
 
-// serveCRIO serves one connection, without a descriptor beside its own.
-func serveCRIO(rt *fakeruntime.Runtime, fd int) {
-	outside := os.NewFile(uintptr(fd), "connection")
-	inside, err := rt.DialContext(context.Background(), "")
-	if err != nil {
-		closeQuietly(outside)
-		return
-	}
-	end := sync.OnceFunc(func() {
-		closeQuietly(outside)
-		closeQuietly(inside)
-	})
-	go func() {
-		defer end()
-		_, _ = io.Copy(struct{ io.Writer }{inside}, struct{ io.Reader }{outside})
-	}()
-	defer end()
-	_, _ = io.Copy(struct{ io.Writer }{outside}, struct{ io.Reader }{inside})
-}
+// FakePlugin is a network plugin that makes no network. CRI-O asks it for its
+// versions before it calls the network ready.
+const FakePlugin = `#!/bin/sh
+if [ "$CNI_COMMAND" = VERSION ]; then
+  echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}'
+else
+  echo '{"cniVersion": "0.3.1", "interfaces": [], "ips": []}'
+fi
+`
 
-// FakeDocker is a Docker daemon's socket, in the test's own process, that does
-// or does not accept.
-type FakeDocker struct {
-	Socket string
+// runcWrapper is runc without a negative oom_score_adj, which root without
+// CAP_SYS_RESOURCE, as in many CI machines, may not set.
+const runcWrapper = `#!/bin/sh
+prev= bundle=. create=
+for a in "$@"; do
+  case $prev in --bundle | -b) bundle=$a ;; esac
+  case $a in
+  --bundle=*) bundle=${a#--bundle=} ;;
+  create | run | restore) create=1 ;;
+  esac
+  prev=$a
+done
+[ -z "$create" ] || [ ! -f "$bundle/config.json" ] ||
+  sed -i 's/"oomScoreAdj": *-[0-9][0-9]*/"oomScoreAdj":0/' "$bundle/config.json"
+exec %s "$@"
+`
 
-	mu     sync.Mutex
-	stuck  bool
-	change *sync.Cond
-}
-
-// NewFakeDocker serves /_ping until the test ends.
-func NewFakeDocker(t testing.TB) *FakeDocker {
+func must(t testing.TB, err error) {
 	t.Helper()
-	d := &FakeDocker{Socket: filepath.Join(Dir(t), "docker.sock")}
-	d.change = sync.NewCond(&d.mu)
-	l, err := net.Listen("unix", d.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		d.Accept(true)
-		closeQuietly(l)
-	})
-	go func() {
-		for {
-			d.mu.Lock()
-			for d.stuck {
-				d.change.Wait()
-			}
-			d.mu.Unlock()
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer closeQuietly(c)
-				if d.isStuck() { // the one that Accept was waiting for
-					return
-				}
-				_, _ = c.Read(make([]byte, 4096))
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nOK")
-			}()
-		}
-	}()
-	return d
 }
 
-func (d *FakeDocker) isStuck() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stuck
-}
-
-// Accept makes it accept, or not.
-func (d *FakeDocker) Accept(yes bool) {
-	d.mu.Lock()
-	d.stuck = !yes
-	d.mu.Unlock()
-	d.change.Broadcast()
+// isMonitorOf reports whether a command line is that of a pod's shim, or of the
+// conmon of one of its containers, whose name holds the pod's.
+func (c *Containerd) isMonitorOf(p *Pod, cmdline string) bool {
+	program, _, _ := strings.Cut(cmdline, "\x00")
+	if c.monitor == "conmon" {
+		return filepath.Base(program) == "conmon" && strings.Contains(cmdline, "_"+p.Name+"_")
+	}
+	return strings.Contains(program, "containerd-shim") && strings.Contains(cmdline, "-id\x00"+p.ID+"\x00")
 }

@@ -221,6 +221,29 @@ func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 	return g
 }
 
+// Above moves the process into a cgroup below, and returns the group that is above it.
+func (g *ControlGroup) Above() *ControlGroup {
+	g.t.Helper()
+	must(g.t, os.Mkdir(filepath.Join(g.dir, "below"), 0o755))
+	g.write("below/cgroup.procs", strconv.Itoa(g.pid))
+	return g
+}
+
+// LimitWrites limits the group's writes to a device ("7:0"), in bytes a second; 0: no
+// limit.
+func (g *ControlGroup) LimitWrites(device string, bytes int) {
+	g.t.Helper()
+	if g.v2 {
+		limit := strconv.Itoa(bytes)
+		if bytes == 0 {
+			limit = "max"
+		}
+		g.write("io.max", device+" wbps="+limit)
+		return
+	}
+	g.write("blkio.throttle.write_bps_device", fmt.Sprint(device, " ", bytes))
+}
+
 // Path is the cgroup below the root of its hierarchy.
 func (g *ControlGroup) Path() string { return "/" + filepath.Base(g.dir) }
 

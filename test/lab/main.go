@@ -25,12 +25,6 @@ func Main(m *testing.M) int {
 	if os.Getenv(impostorEnv) != "" {
 		return impostorMain()
 	}
-	if os.Getenv(crioEnv) != "" {
-		return crioMain()
-	}
-	if os.Getenv(conmonEnv) != "" {
-		return conmonMain()
-	}
 	if os.Getenv(shimEnv) != "" {
 		return shimMain()
 	}

@@ -123,22 +123,33 @@ func (c *Containerd) mountFUSE(dir string) (f *os.File, end func()) {
 	return f, end
 }
 
-// HoldLock has a process of its own take the lock of a file as the process pid sees
-// it (fcntl), and returns its pid and what ends it.
-func HoldLock(t testing.TB, path string, pid int) (holder int, release func()) {
-	t.Helper()
-	RequirePrograms(t, "nsenter", "python3")
-	script := "import fcntl, sys, time\nf = open(sys.argv[1], 'r+')\nfcntl.lockf(f, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(3600)\n"
-	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(pid), "--", "python3", "-c", script, path)
+// HoldLock has a process of its own take the lock of a file in the runtime's namespace,
+// by "flock" or "lockf" (fcntl), and returns its pid and what ends it.
+func (c *Containerd) HoldLock(call, path string) (holder int, release func()) {
+	c.t.Helper()
+	RequirePrograms(c.t, "nsenter", "python3")
+	script := "import fcntl, sys, time\nf = open(sys.argv[1], 'r+')\nfcntl." + call + "(f, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(3600)\n"
+	target := strconv.Itoa(c.ns.cmd.Process.Pid)
+	cmd := exec.Command("nsenter", "--mount", "--target", target, "--", "python3", "-c", script, path)
 	held := make(chan error, 1)
-	startRead(t, cmd, func(out io.Reader) {
+	startRead(c.t, cmd, func(out io.Reader) {
 		_, err := bufio.NewReader(out).ReadString('\n')
 		held <- err
 	})
 	if err := <-held; err != nil {
-		t.Fatalf("lab: hold the lock of %s: %v", path, err)
+		c.t.Fatalf("lab: hold the lock of %s: %v", path, err)
 	}
 	return cmd.Process.Pid, func() { _ = cmd.Process.Kill() }
+}
+
+// Device is the number of the file system's device, "7:0".
+func (f *FileSystem) Device() string {
+	f.t.Helper()
+	var s unix.Stat_t
+	if err := unix.Stat(f.dir, &s); err != nil {
+		f.t.Fatalf("lab: %s: %v", f.dir, err)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
 }
 
 // LimitMemory lets the group's process have so many bytes more, and has those

@@ -17,7 +17,13 @@ import (
 func main() {
 	code := flag.Int("exit-code", 0, "exit with this code")
 	after := flag.Duration("after", 0, "exit after this time; 0: at SIGTERM")
+	name := flag.String("name", "", "call the process so")
 	flag.Parse()
+	if *name != "" {
+		if err := os.WriteFile("/proc/self/comm", []byte(*name), 0); err != nil {
+			os.Exit(100)
+		}
+	}
 
 	// As pid 1 of a container the process gets only the signals it asks for.
 	end := make(chan os.Signal, 1)

@@ -1,0 +1,250 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// fault is a row of the table: what is made, and what plegd must say of it.
+type fault struct {
+	name string
+	// incident is the public incident that the row makes again, as
+	// docs/results/casebook.md has it; "" for none.
+	incident string
+	// want is the primary reason, goal the time within which it must be named. limit is
+	// when the test gives up; 0: twice the goal.
+	want        string
+	goal, limit time.Duration
+	// also must be active beside it, symptom is the symptom behind it.
+	also    []string
+	symptom string
+	// evidence must stand in the evidence of want. culprit is the last link of the
+	// chain (zero fields are not compared), next must stand in the next step.
+	evidence, next func(*bench) string
+	culprit        func(*bench) health.Link
+	// onTheWay may be primary beside want until the fix, onTheWayBack from the fix on:
+	// reasons that are true at that moment. Any other primary reason fails the run.
+	onTheWay, onTheWayBack []string
+	// back is the limit for a healthy verdict after the fix; 0: 8 s.
+	back time.Duration
+	// phase is the period of the source that finds the fault: the fault is made at a
+	// random moment of it. 0: a second.
+	phase time.Duration
+	// hold is how long the fault lasts after it was named; 0: 1 to 4 s.
+	hold time.Duration
+	// on are the runtimes that the row is made on, as RuntimeColumn names them or a
+	// prefix of that; nil: all. why says why not on the others.
+	on  []string
+	why string
+
+	options lab.ContainerdOptions
+	plegd   lab.PlegdOptions
+	// simulate are the arguments of `plegd simulate`, which then stands in for the
+	// runtime; start starts what else stands in.
+	simulate []string
+	start    func(*bench)
+	// fresh is true for a fault that the runtime does not survive as it was: each run
+	// has a runtime of its own. restarts is true for one that ends the runtime: each
+	// run has a plegd of its own, or the third would be RuntimeRestarting.
+	fresh, restarts bool
+	// configure is called before the runtime's first start, prepare once it has pods.
+	configure, prepare func(*bench)
+	// make makes the fault and returns what undoes it.
+	make func(*bench) (undo func())
+	// steps are commands of reasons' steps, pasted while the fault stands.
+	steps []pasted
+	// restart is true for a fault in which a restart of the runtime must help and lose
+	// no container: see TestRestart.
+	restart bool
+}
+
+const (
+	podCount = 4
+	// calm is how long all must stay well after a fault.
+	calm = 1500 * time.Millisecond
+)
+
+// bench is a runtime to break.
+type bench struct {
+	t *testing.T
+	*lab.Containerd
+	cri    *lab.CRI
+	pods   []*lab.Pod
+	socket string
+	group  *lab.ControlGroup
+	disk   *lab.FileSystem
+	plegd  *lab.Plegd
+	// victim is the container into which a fault is injected.
+	victim *lab.Container
+	// dockerd is the Docker daemon, behind cri-dockerd alone.
+	dockerd *lab.Dockerd
+	// kubelet is whether the fake kubelet is well, pressure the file that plegd reads
+	// in place of /proc/pressure/memory.
+	kubelet  *atomic.Bool
+	pressure string
+	// flags are plegd's, beside those of the fault; files as in PlegdOptions.
+	flags []string
+	files map[string]string
+	// second is another runtime, other the pid of another process of the fault.
+	second *lab.Containerd
+	other  int
+	// volume is a mounted file system of a container.
+	volume *lab.Volume
+	// injected is the moment from which the naming counts.
+	injected time.Time
+}
+
+func newBench(t *testing.T, f *fault) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	if f.simulate != nil {
+		b.socket = filepath.Join(lab.Dir(t), "sim.sock")
+		b.simulated(f.simulate)
+		if f.start != nil {
+			f.start(b)
+		}
+		return b
+	}
+	options := f.options
+	options.NotStarted = true
+	b.Containerd = lab.NewContainerd(t, options)
+	b.socket, b.dockerd = b.Socket, b.Dockerd()
+	if f.configure != nil {
+		f.configure(b)
+	}
+	b.Start()
+	b.cri = b.CRI(t)
+	b.pods = b.cri.RunPods(podCount, 1)
+	if f.prepare != nil {
+		f.prepare(b)
+	}
+	return b
+}
+
+// simulated runs plegd's fake runtime until the test ends.
+func (b *bench) simulated(args []string) {
+	b.t.Helper()
+	cmd := exec.Command(lab.Binary(b.t), append([]string{"simulate", "--socket=" + b.socket}, args...)...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	b.must(cmd.Start())
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lab.Eventually(b.t, 10*time.Second, "plegd simulate serves", func() error {
+		_, err := fakeruntime.ReadFailpoints(b.t.Context(), b.socket)
+		return err
+	})
+}
+
+// failpoints replaces the failpoints of `plegd simulate`, and returns what removes them.
+func (b *bench) failpoints(spec string) (undo func()) {
+	b.t.Helper()
+	_, err := fakeruntime.WriteFailpoints(b.t.Context(), b.socket, spec)
+	b.must(err)
+	return func() {
+		_, err := fakeruntime.WriteFailpoints(b.t.Context(), b.socket, "")
+		b.must(err)
+	}
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// connect opens idle connections to the runtime until there are n or none can be made.
+func (b *bench) connect(n int) (end func()) { return connectTo(b.socket, n) }
+
+func connectTo(socket string, n int) (end func()) {
+	var open []net.Conn
+	for range n {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			break
+		}
+		open = append(open, c)
+	}
+	return func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}
+}
+
+// file returns a path beside the runtime's socket.
+func (b *bench) file(names ...string) string {
+	return filepath.Join(append([]string{filepath.Dir(b.socket)}, names...)...)
+}
+
+// watch starts a plegd, unless the one of the run before continues.
+func (b *bench) watch(f *fault) {
+	b.t.Helper()
+	if b.plegd != nil {
+		return
+	}
+	options := f.plegd
+	options.Flags = slices.Concat([]string{"--log.level=info"}, b.flags, options.Flags)
+	options.Files = b.files
+	b.plegd = lab.NewPlegd(b.t, b.socket, options)
+	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
+}
+
+// unwatch ends plegd: the next run starts another one.
+func (b *bench) unwatch() {
+	b.plegd.Stop()
+	b.plegd = nil
+}
+
+// inBackground makes a call that hangs, and returns a function that waits for its end.
+func inBackground(call func()) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	return func() { <-done }
+}
+
+// pidOf returns the oldest process whose command line holds all words, -1 while there
+// is none.
+func pidOf(words ...string) int {
+	oldest := -1
+	for pid, text := range commandLines() {
+		missing := slices.ContainsFunc(words, func(w string) bool { return !contains(text, w) })
+		if !missing && (oldest < 0 || pid < oldest) {
+			oldest = pid
+		}
+	}
+	return oldest
+}
+
+func commandLines() map[int]string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	lines := map[int]string{}
+	for _, f := range files {
+		var pid int
+		text, err := os.ReadFile(f)
+		if _, scanErr := fmt.Sscanf(f, "/proc/%d/cmdline", &pid); err == nil && scanErr == nil {
+			lines[pid] = string(text)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,172 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// standing are warnings that stand for weeks beside whatever happens.
+var standing = []string{"shim stopped", "descriptors nearly used up", "a list of 14 MB"}
+
+// critical are faults that each of them must not hide.
+var critical = []string{
+	"SIGSTOP", "cgroup frozen", "parent cgroup frozen", "traced and stopped by a debugger", "kill -9", "SIGTERM",
+	"prlimit to 8 fds", "no CNI configuration", "a second runtime takes the socket", "symbolic link to another runtime's socket",
+}
+
+// TestPairs makes each of the critical faults beside each of the warnings: the critical
+// reason is primary, and the warning again after it.
+func TestPairs(t *testing.T) {
+	for _, warning := range standing {
+		for _, name := range critical {
+			w, f := *faultNamed(t, warning), *faultNamed(t, name)
+			if w.leftOut(t) != "" || f.leftOut(t) != "" {
+				continue
+			}
+			t.Run(f.test()+" beside "+w.test(), func(t *testing.T) {
+				t.Parallel()
+				row := newRow(len(faults), &fault{name: name + ", beside: " + warning, want: f.want, goal: f.goal}, 1)
+				t.Cleanup(func() {
+					if len(row.results) == 0 {
+						row.took(result{named: -1, back: -1, wrong: "it broke off"})
+					}
+				})
+				f.options.OpenFiles = max(f.options.OpenFiles, w.options.OpenFiles)
+				b := newBench(t, &f)
+				b.watch(&f)
+				t.Cleanup(w.make(b))
+				b.awaitActive(w.want)
+				row.took(b.beside(&f, w.want))
+			})
+		}
+	}
+}
+
+// beside makes a fault while a warning stands.
+func (b *bench) beside(f *fault, warning string) (r result) {
+	watch := lab.NewWatch(b.t, b.plegd)
+	b.injected = time.Now()
+	undo := f.make(b)
+	allowed := append([]string{f.want, warning, ""}, f.onTheWay...)
+	named, ok := watch.Find(b.injected, f.limit, func(s lab.Sight) bool { return s.Reason == f.want })
+	time.Sleep(3 * time.Second)
+	last := watch.Sights(b.injected)
+	undo()
+	_, over := watch.Find(time.Now(), 20*time.Second, func(s lab.Sight) bool { return s.Reason == warning || s.Reason == "" })
+	r.named = named.At.Sub(b.injected)
+	switch {
+	case !ok:
+		r.named, r.wrong = -1, "never named "+f.want
+	case last[len(last)-1].Reason != f.want:
+		r.wrong = "primary after 3 s: " + last[len(last)-1].Reason
+	case f.unexpected(last, allowed) != "":
+		r.wrong = "on the way: " + f.unexpected(last, allowed)
+	case !over:
+		r.wrong = "it stays after its end"
+	}
+	if r.wrong != "" {
+		b.t.Errorf("%s: %s", r.wrong, lab.Story(watch.Sights(b.injected), b.injected))
+	}
+	return r
+}
+
+// TestConstant: the primary reason of a fault that does not change changes at most once
+// after its first 10 s.
+func TestConstant(t *testing.T) {
+	for _, name := range []string{"stopped for 700 ms of every second", "CPU quota of 2 ms a second", "inspections of 1 s"} {
+		f := *faultNamed(t, name)
+		if f.leftOut(t) != "" {
+			continue
+		}
+		t.Run(f.test(), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, &f)
+			b.watch(&f)
+			w := lab.NewWatch(t, b.plegd)
+			b.injected = time.Now()
+			undo := f.make(b)
+			time.Sleep(time.Minute)
+			seen := w.Sights(b.injected.Add(10 * time.Second))
+			undo()
+			changes := 0
+			for i := 1; i < len(seen); i++ {
+				if seen[i].Reason != seen[i-1].Reason {
+					changes++
+				}
+			}
+			if changes > 1 {
+				t.Errorf("the primary reason changed %d times: %s", changes, lab.Story(w.Sights(b.injected), b.injected))
+			}
+		})
+	}
+}
+
+// harmless are no faults, although they look like one. Nothing is named for a while.
+var harmless = []struct {
+	name string
+	span time.Duration
+	make func(*bench)
+}{
+	{
+		"another runtime with a stopped shim", 8 * time.Second,
+		func(b *bench) {
+			second := lab.NewContainerd(b.t, lab.ContainerdOptions{})
+			pods := second.CRI(b.t).RunPods(1, 1)
+			lab.StopProcess(b.t, second.Shim(pods[0]))
+		},
+	},
+	{
+		// /proc/pressure/cpu shows waits most of the time, and the CPUs are idle.
+		"eight pods at CPU quotas of their own", 30 * time.Second,
+		func(b *bench) {
+			for range 8 {
+				pid, end := b.hog()
+				b.t.Cleanup(end)
+				lab.NewControlGroup(b.t, "cpu", pid).Quota(25 * time.Millisecond)
+			}
+		},
+	},
+	{
+		"a container whose process is called runc", 45 * time.Second,
+		func(b *bench) { b.pods[0].RunContainer("runc", "--name=runc") },
+	},
+}
+
+// TestHarmless: nothing is named where nothing is wrong.
+func TestHarmless(t *testing.T) {
+	needContainerd(t)
+	for _, c := range harmless {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, &fault{})
+			b.watch(&fault{})
+			w, from := lab.NewWatch(t, b.plegd), time.Now()
+			c.make(b)
+			time.Sleep(c.span)
+			for _, s := range w.Sights(from) {
+				if s.Reason != "" && (!s.Busy || s.Reason != health.NodePressure || c.name != harmless[0].name) {
+					t.Fatalf("%s: %s: %s", s.Reason, s.Evidence(), lab.Story(w.Sights(from), from))
+				}
+			}
+		})
+	}
+}
+
+// faultNamed returns a row of the table.
+func faultNamed(t *testing.T, name string) *fault {
+	t.Helper()
+	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+	if i < 0 {
+		t.Fatal(fmt.Sprintf("no fault %q", name))
+	}
+	f := faults[i]
+	f.complete()
+	return &f
+}

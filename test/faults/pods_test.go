@@ -1,0 +1,354 @@
+//go:build e2e
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// sweptWithin is how soon a culprit must be named that is found by asking for each
+// container.
+const sweptWithin = 5 * time.Second
+
+// podFaults are those of shims, helpers and what a container waits for.
+var podFaults = []fault{
+	{
+		name: "shim stopped", want: health.ShimStuck, goal: 5 * time.Second,
+		make: func(b *bench) func() { return b.stopShims(1) },
+		steps: []pasted{
+			{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.Shim(b.pods[0])) }},
+			{holds: "kill -CONT", repairs: true},
+		},
+	},
+	{
+		name: "CNI plugin hangs", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second, // it may take 30 s
+		incident: "7 [kubernetes 107749](https://github.com/kubernetes/kubernetes/issues/107749)",
+		prepare:  func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
+		make: func(b *bench) func() {
+			b.must(os.WriteFile(b.file("cni", "slow-cni.hang"), nil, 0o644))
+			wait := b.startPod()
+			return func() {
+				b.must(os.Remove(b.file("cni", "slow-cni.hang")))
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "slow-cni")), Name: "slow-cni"}
+		},
+		next: func(b *bench) string { return fmt.Sprint(pidOf(b.file("cni", "slow-cni"))) },
+	},
+	{
+		// Whatever its name; to end its parent would leave it with the pipe.
+		name: "CNI plugin waits for its child, another program", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
+		prepare: func(b *bench) {
+			b.copyProgram("sleep", b.file("cni", "waiter"))
+			b.installPlugin(`"$(dirname "$0")/waiter" 120`)
+		},
+		make: func(b *bench) func() {
+			wait := b.startPod()
+			return func() {
+				b.installPlugin("")
+				b.killAll(b.file("cni", "waiter"))
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "waiter"))}
+		},
+		next: func(b *bench) string { return fmt.Sprintf("`kill %d`", pidOf(b.file("cni", "waiter"))) },
+	},
+	{
+		// A runtime hook: a child of runc, with a name that no list of helpers has.
+		name: "a program that runc waits for hangs", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
+		options: lab.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
+		make: func(b *bench) func() {
+			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
+			wait := b.startPod()
+			return func() {
+				b.must(os.Remove(b.RuncFlag()))
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindHelper} },
+		next:    func(b *bench) string { return "`kill " },
+	},
+	behindList(fault{
+		name: "a stopped shim holds up the list", on: onContainerd1, want: health.ShimStuck,
+		incident: "1 [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
+		make: func(b *bench) func() {
+			cont := b.stopShims(1)
+			end := b.holdList()
+			return func() {
+				cont()
+				end()
+			}
+		},
+		culprit: stoppedShim, next: continueShim,
+	}),
+	behindList(fault{
+		name: "a shim that is stopped within an update holds up the list", on: onContainerd2, want: health.ShimStuck,
+		incident: "1c [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
+		options:  lab.ContainerdOptions{RuncHangsOn: "update"},
+		make: func(b *bench) func() {
+			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
+			end := b.holdList()
+			cont := b.stopShims(1)
+			b.must(os.Remove(b.RuncFlag()))
+			return func() {
+				cont()
+				end()
+			}
+		},
+		culprit: stoppedShim, next: continueShim,
+	}),
+	behindList(fault{
+		name: "runc waits for a frozen file system and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck,
+		incident:  "1b [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
+		configure: func(b *bench) { b.disk = b.RuncStateOnDisk() },
+		make: func(b *bench) func() {
+			thaw := b.disk.Freeze()
+			end := b.holdList()
+			return func() {
+				thaw()
+				end()
+			}
+		},
+		culprit: func(*bench) health.Link { return frozenWait },
+		next:    func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
+	}),
+	behindList(fault{
+		name: "a shim that reads nothing holds up the list", on: onContainerd1, want: health.ShimStuck,
+		incident: "2 [containerd 3529](https://github.com/containerd/containerd/pull/3529)",
+		options:  lab.ContainerdOptions{OwnShim: true},
+		make: func(b *bench) func() {
+			read := b.StopReading(b.pods[0])
+			end := b.holdList()
+			return func() {
+				read()
+				end()
+			}
+		},
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkUnread}
+		},
+		next: func(b *bench) string { return fmt.Sprintf("`kill -9 %d`", b.Shim(b.pods[0])) },
+	}),
+	behindList(fault{
+		name: "runc hangs at an update and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck, restart: true,
+		incident: "3 the lock of [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
+		options:  lab.ContainerdOptions{RuncHangsOn: "update"},
+		make: func(b *bench) func() {
+			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
+			end := b.holdList()
+			return func() {
+				_ = os.Remove(b.RuncFlag())
+				end()
+			}
+		},
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindHelper, PID: b.updating(), Name: "runc"}
+		},
+		next:  func(b *bench) string { return fmt.Sprintf("`kill %d`", b.updating()) },
+		steps: []pasted{{holds: "ps -o pid", want: "update"}},
+	}),
+	{
+		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: lab.ContainerdOptions{OpenFiles: 256},
+		restart: true,
+		make:    func(b *bench) func() { return b.connect(150) },
+		steps:   []pasted{{holds: "ls -l /proc/", want: "socket"}},
+	},
+	{
+		name: "FUSE server does not answer", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
+		evidence: func(*bench) string { return "fuse" },
+		culprit:  func(*bench) health.Link { return health.Link{Kind: health.KindProcess} },
+		make: func(b *bench) func() {
+			dir := b.file(fmt.Sprintf("fuse-%d", time.Now().UnixNano()))
+			b.must(os.Mkdir(dir, 0o755))
+			end := b.DeadFUSE(dir)
+			wait := inBackground(func() {
+				mount := &runtimeapi.Mount{HostPath: filepath.Join(dir, "volume"), ContainerPath: "/volume"}
+				_ = b.pods[0].TryContainer(context.Background(), mount)
+			})
+			return func() {
+				end()
+				wait()
+			}
+		},
+		steps: []pasted{
+			{holds: "/stack", want: "fuse"},
+			{holds: "/proc/pressure/io", want: "some avg10="},
+			{holds: "grep -e nfs -e fuse", want: "fuse", inside: true},
+		},
+	},
+	{
+		// Lists take 1 ms, and no pod starts.
+		name: "the reader of the runtime's log is stopped", on: onContainerd, want: health.RuntimeThreadStuck, goal: 15 * time.Second,
+		limit: 30 * time.Second, fresh: true, options: lab.ContainerdOptions{LogReader: true},
+		make: func(b *bench) func() {
+			cont := lab.StopProcess(b.t, b.LogReader())
+			wait := inBackground(func() { // until the pipe is full
+				for range 300 {
+					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+					err := b.cri.RunPodInNetwork(ctx)
+					cancel()
+					if status.Code(err) == codes.DeadlineExceeded {
+						return
+					}
+				}
+			})
+			return func() {
+				cont()
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.LogReader()} },
+	},
+	{
+		name: "the server of a volume answers nothing while dockerd starts the container", on: onDocker,
+		incident: "4 [kubernetes 94829](https://github.com/kubernetes/kubernetes/issues/94829)",
+		want:     health.PodInspectionStall, goal: sweptWithin, limit: 20 * time.Second, back: 30 * time.Second,
+		onTheWayBack: []string{health.RelistSlow}, // the kubelet's relist under way began before the fix
+		make: func(b *bench) func() {
+			dir := b.file(fmt.Sprintf("volume-%d", time.Now().UnixNano()))
+			b.must(os.Mkdir(dir, 0o755))
+			b.volume = b.NewVolume(dir)
+			b.victim = b.pods[0].CreateContainerWith("victim", filepath.Join(dir, "data"))
+			b.volume.SilentAfter(1) // dockerd looks once before it takes the container's lock
+			wait := inBackground(func() { _ = b.victim.TryStart(context.Background()) })
+			b.awaitHang("the status of one container", b.victim.StatusAnswers)
+			b.pods[0].CreateContainer("beside") // which makes the kubelet look at the pod
+			return func() {
+				b.volume.End()
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.volume.Server} },
+		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.volume.Server) },
+	},
+}
+
+// frozenWait is where a call with a path waits for a frozen file system.
+var frozenWait = health.Link{Kind: health.KindKernel, Name: "percpu_rwsem_wait", State: health.LinkBlocked}
+
+// behindList completes a fault behind which ListContainers hangs.
+func behindList(f fault) fault {
+	f.symptom, f.goal, f.limit, f.back = health.RuntimeListStall, sweptWithin, 20*time.Second, 20*time.Second
+	f.onTheWay = []string{health.RuntimeListStall}
+	// In the moment in which the shim or its runc is well and the list not yet answered.
+	f.onTheWayBack = []string{health.RuntimeListStall, health.RelistSlow}
+	f.prepare = func(b *bench) { b.victim = b.pods[0].RunContainer("victim") }
+	return f
+}
+
+func stoppedShim(b *bench) health.Link {
+	return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
+}
+
+func continueShim(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) }
+
+// stopShims stops the shims of some pods and returns what continues them.
+func (b *bench) stopShims(n int) (cont func()) {
+	b.t.Helper()
+	var pids []int
+	for _, p := range b.pods[:n] {
+		pids = append(pids, b.Shim(p))
+	}
+	signal := func(s syscall.Signal) {
+		for _, pid := range pids {
+			b.must(syscall.Kill(pid, s))
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
+}
+
+// installPlugin gives the runtime a network plugin that runs a command first, and never
+// makes a network.
+func (b *bench) installPlugin(command string) {
+	b.t.Helper()
+	script := strings.Replace(lab.FakePlugin, "#!/bin/sh\n", "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then :; "+command+"\nfi\n", 1)
+	b.must(os.WriteFile(b.file("cni", "loopback"), []byte(lab.FakePlugin), 0o755))
+	b.must(os.WriteFile(b.file("cni", "slow-cni"), []byte(script), 0o755))
+	draft := b.CNIConfig + ".draft"
+	b.must(os.WriteFile(draft, []byte(`{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`), 0o644))
+	b.must(os.Rename(draft, b.CNIConfig))
+	time.Sleep(500 * time.Millisecond) // until it is read
+}
+
+// startPod starts a pod that calls the network plugin, and returns what waits for its end.
+func (b *bench) startPod() (wait func()) {
+	return inBackground(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		_ = b.cri.RunPodInNetwork(ctx) // the plugin makes no network
+	})
+}
+
+// copyProgram makes a program of its own of an installed one.
+func (b *bench) copyProgram(name, path string) {
+	b.t.Helper()
+	text, err := os.ReadFile(lab.LookPath(b.t, name))
+	b.must(err)
+	b.must(os.WriteFile(path, text, 0o755))
+}
+
+// killAll ends the processes that run a program.
+func (b *bench) killAll(program string) {
+	b.t.Helper()
+	for pid, line := range commandLines() {
+		if argv := strings.Split(line, "\x00"); slices.Contains(argv[:1], program) {
+			b.must(syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+}
+
+// holdList calls UpdateContainerResources on the victim again and again, as the
+// kubelet's CPU manager does, and returns when the list hangs.
+func (b *bench) holdList() (end func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	wait := inBackground(func() {
+		for ctx.Err() == nil {
+			_ = b.victim.UpdateResources(ctx)
+		}
+	})
+	end = func() {
+		cancel()
+		wait()
+	}
+	b.t.Cleanup(end)
+	b.awaitHang("the list", b.cri.List)
+	return end
+}
+
+// awaitHang makes a call until it hangs: that is the symptom.
+func (b *bench) awaitHang(what string, call func(context.Context) error) {
+	b.t.Helper()
+	for began := time.Now(); time.Since(began) < 10*time.Second; {
+		b.injected = time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		if status.Code(err) == codes.DeadlineExceeded {
+			return
+		}
+	}
+	b.t.Fatalf("%s does not hang", what)
+}
+
+// updating is the runc that updates the victim.
+func (b *bench) updating() int { return pidOf("runc", "update", b.victim.ID) }

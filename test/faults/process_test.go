@@ -1,0 +1,219 @@
+//go:build e2e
+
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// processFaults keep the runtime's process from running.
+var processFaults = []fault{
+	{
+		name: "SIGSTOP", want: health.RuntimeFrozen, goal: 3 * time.Second, restart: true,
+		make: func(b *bench) func() { return stopProcess(b, b.Pid()) },
+		steps: []pasted{
+			{holds: "grep -e State", want: "T (stopped)"},
+			{holds: "kill -CONT", repairs: true},
+		},
+	},
+	{
+		name: "cgroup frozen", want: health.RuntimeFrozen, goal: 3 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.Pid()) },
+		make:    func(b *bench) func() { return freezeGroup(b.group) },
+		steps:   []pasted{{holds: "echo THAWED", repairs: true}},
+	},
+	{
+		// To thaw the cgroup of the process does nothing.
+		name: "parent cgroup frozen", want: health.RuntimeFrozen, goal: 3 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.Pid()).Above() },
+		make:    func(b *bench) func() { return freezeGroup(b.group) },
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		evidence: func(b *bench) string {
+			return b.group.Path()
+		},
+		steps: []pasted{{holds: "echo THAWED", repairs: true}},
+	},
+	{
+		// To continue it does nothing: its tracer has it.
+		name: "traced and stopped by a debugger", want: health.RuntimeFrozen, goal: 3 * time.Second,
+		make:    func(b *bench) func() { return b.helper("trace", fmt.Sprint(b.Pid())) },
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+	},
+	{
+		name: "CPU quota of 2 ms a second", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
+		prepare: func(b *bench) { b.heavyList("cpu") }, onTheWayBack: []string{health.RelistSlow}, hold: 10 * time.Second,
+		make: func(b *bench) func() {
+			b.group.Quota(time.Millisecond)
+			return func() { b.group.Quota(0) }
+		},
+	},
+	{
+		name: "CPU shares of 2 beside hogs", want: health.RuntimeStarved, goal: 5 * time.Second, limit: 30 * time.Second,
+		incident: "10 CPU weight of the runtime's cgroup",
+		prepare:  func(b *bench) { b.heavyList("cpu") },
+		// Until the first wait has been seen.
+		onTheWay:     []string{health.NodePressure, health.RelistSlow, health.RuntimeUnresponsive, health.RuntimeListStall},
+		onTheWayBack: []string{health.RelistSlow, health.AcceptStalled}, back: 20 * time.Second,
+		make: func(b *bench) func() {
+			b.group.Shares(2)
+			var ends []func()
+			for range 4 * runtime.NumCPU() {
+				_, end := b.hog()
+				ends = append(ends, end)
+			}
+			return func() {
+				for _, end := range ends {
+					end()
+				}
+				b.group.Shares(0)
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindRuntime, PID: b.Pid()} },
+		next:    func(*bench) string { return "share of the CPUs" },
+		steps:   []pasted{{holds: "ps -eLo cls", want: " sh"}},
+	},
+	{
+		name: "memory limit, out of memory", fresh: true, on: []string{"containerd 1.", "CRI-O"},
+		why:      "accept(2) fails for want of memory, and it exits: rightly RuntimeSocketMissing",
+		incident: "9 memory limit of the runtime's cgroup", want: health.RuntimeMemoryLimited, goal: 5 * time.Second, limit: 20 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
+		// Until the limit is reached; its server may end by an accept(2) that fails.
+		onTheWay:     []string{health.RuntimeUnresponsive, health.AcceptStalled, health.RuntimeSocketUnlinked, health.RuntimeSocketMissing},
+		onTheWayBack: append([]string{health.RelistSlow}, starting...), back: 30 * time.Second, hold: time.Second,
+		make: func(b *bench) func() {
+			lift := b.group.LimitMemory(1 << 20)
+			end := b.connect(1000) // each costs the runtime some kilobytes
+			return func() {
+				lift()
+				end()
+				b.restartIfGone()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		next:    func(*bench) string { return "aise the" },
+	},
+	{
+		name: "start held up by 3 stopped shims", on: onContainerd, why: "its start waits for no shim", fresh: true,
+		want: health.RuntimeStarting, goal: 4 * time.Second,
+		onTheWay: append([]string{health.ShimStuck}, starting...),
+		make: func(b *bench) func() {
+			cont := b.stopShims(3)
+			b.Kill()
+			b.injected = time.Now()
+			b.Launch()
+			return func() {
+				cont()
+				b.AwaitAnswer()
+			}
+		},
+		steps: []pasted{{holds: "grep '[s]him'", want: "T"}},
+	},
+	{
+		// Its start takes as long as that process holds the lock.
+		name: "another process has the lock of the metadata at the start", on: onContainerd, why: "it has no such file", fresh: true, restarts: true,
+		want: health.RuntimeStorageLocked, goal: 8 * time.Second, onTheWay: starting, onTheWayBack: starting,
+		make: func(b *bench) func() {
+			b.Kill()
+			holder, release := b.HoldLock("flock", b.file("root", "io.containerd.metadata.v1.bolt", "meta.db"))
+			b.other, b.injected = holder, time.Now()
+			b.Launch()
+			return func() {
+				release()
+				b.AwaitAnswer()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+	},
+	{
+		name: "restarted again and again", want: health.RuntimeRestarting, goal: 3 * time.Second,
+		fresh: true, restarts: true, onTheWay: starting,
+		back: 65 * time.Second, // it ends when the runtime has run for a minute
+		make: func(b *bench) func() {
+			for range 3 {
+				time.Sleep(2 * time.Second)
+				b.injected = time.Now()
+				b.Kill()
+				b.Start()
+			}
+			return func() {}
+		},
+	},
+	{
+		name: "stopped for 700 ms of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
+		make: func(b *bench) func() {
+			stop := make(chan struct{})
+			wait := inBackground(func() {
+				for {
+					_ = syscall.Kill(b.Pid(), syscall.SIGSTOP)
+					time.Sleep(700 * time.Millisecond)
+					_ = syscall.Kill(b.Pid(), syscall.SIGCONT)
+					select {
+					case <-stop:
+						return
+					case <-time.After(300 * time.Millisecond):
+					}
+				}
+			})
+			return func() {
+				close(stop)
+				wait()
+			}
+		},
+	},
+}
+
+func stopProcess(b *bench, pid int) (cont func()) {
+	cont = lab.StopProcess(b.t, pid)
+	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // a restart may have ended it
+}
+
+func freezeGroup(g *lab.ControlGroup) (thaw func()) {
+	g.Freeze(true)
+	return func() { g.Freeze(false) }
+}
+
+// heavyList makes the runtime's list cost CPU time, and gives the runtime a cgroup.
+func (b *bench) heavyList(controller string) {
+	lab.Two(300, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+	b.group = lab.NewControlGroup(b.t, controller, b.Pid())
+}
+
+// hog keeps a CPU busy until its end.
+func (b *bench) hog() (pid int, end func()) {
+	b.t.Helper()
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	b.must(cmd.Start())
+	end = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return cmd.Process.Pid, end
+}
+
+// restartIfGone restarts a runtime whose server has ended by a failed accept(2): its
+// socket is gone while the process lives.
+func (b *bench) restartIfGone() {
+	gone := false
+	lab.Eventually(b.t, 10*time.Second, "the runtime accepts a connection, or its socket is gone", func() error {
+		if _, err := os.Stat(b.socket); errors.Is(err, os.ErrNotExist) {
+			gone = true
+			return nil
+		}
+		return lab.VersionAnswers(b.socket)
+	})
+	if gone {
+		b.Restart()
+	}
+}

@@ -1,0 +1,276 @@
+//go:build e2e
+
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// faults is the table, in the order of docs/results/faults.md.
+var faults = slices.Concat(socketFaults, processFaults, callFaults, podFaults, dockerFaults, storageFaults, takeOvers, twoFaults)
+
+// TestFaults makes the faults of the table, each on a runtime of its own; as many at
+// once as LANES says, by go test's -parallel.
+func TestFaults(t *testing.T) {
+	runs, lanes := number(t, "RUNS"), number(t, "LANES")
+	order := make([]int, len(faults))
+	for i := range faults {
+		faults[i].complete()
+		order[i] = i
+	}
+	if lanes > 1 { // the longest first
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(faults[b].length(), faults[a].length()) })
+	}
+	for _, i := range order {
+		f := &faults[i]
+		if why := f.leftOut(t); why != "" {
+			skip(f, why)
+			continue
+		}
+		t.Run(f.test(), func(t *testing.T) {
+			if lanes > 1 {
+				t.Parallel()
+			}
+			row := newRow(i, f, runs)
+			t.Cleanup(func() {
+				if t.Failed() && len(row.results) == 0 {
+					row.took(result{named: -1, back: -1, wrong: "it broke off"})
+				}
+			})
+			b := newBench(t, f)
+			for n := range runs {
+				if n > 0 && f.fresh {
+					b = newBench(t, f)
+				}
+				row.took(b.run(f))
+			}
+		})
+	}
+}
+
+// result is what one run showed. A time below 0 never came.
+type result struct {
+	named, back time.Duration
+	others      []string
+	wrong       string
+}
+
+// run makes the fault once.
+func (b *bench) run(f *fault) (r result) {
+	b.t.Helper()
+	b.watch(f)
+	first := b.plegd.Log.Len()
+	w := lab.NewWatch(b.t, b.plegd)
+	defer w.End()
+	well := time.Now()
+	b.plegd.AwaitRelists(time.Minute, 3) // the sources have looked, and no list hung
+	time.Sleep(rand.N(f.phase))          // the moment is none in particular
+
+	var wrong []string
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if ids := f.unexpected(w.Sights(well), nil); ids != "" {
+		complain("before the fault: %s", ids)
+	}
+	b.injected = time.Now()
+	began := b.injected
+	undo := sync.OnceFunc(f.make(b))
+	defer undo()
+	named, ok := w.Find(b.injected, f.limit, func(s lab.Sight) bool { return s.Reason == f.want })
+	r.named = -1
+	if ok {
+		r.named = named.At.Sub(b.injected)
+		wrong = append(wrong, f.compare(b, w)...)
+		time.Sleep(cmp.Or(f.hold, time.Second+rand.N(3*time.Second)))
+	} else {
+		complain("never named %s", f.want)
+	}
+
+	mending := time.Now()
+	undo()
+	fixed := time.Now()
+	var err error
+	if r.back, err = w.Calm(fixed, f.back, calm); err != nil {
+		r.back = -1
+		complain("%v", err)
+	}
+	all := w.Sights(began)
+	i := slices.IndexFunc(all, func(s lab.Sight) bool { return s.At.After(mending) })
+	if i < 0 {
+		i = len(all)
+	}
+	allowed := append([]string{f.want}, f.onTheWay...)
+	if ids := f.unexpected(all[:i], allowed); ids != "" {
+		complain("on the way: %s", ids)
+	}
+	if ids := f.unexpected(all[i:], append(allowed, f.onTheWayBack...)); ids != "" {
+		complain("on the way back: %s", ids)
+	}
+	wrong = append(wrong, loud(b.plegd.Log.Since(first))...)
+	r.others = slices.DeleteFunc(lab.Reasons(all), func(id string) bool { return id == f.want })
+	r.wrong = strings.Join(wrong, "; ")
+	b.t.Logf("%s: named after %s, healthy after %s: %s", f.name, seconds(r.named), seconds(r.back), lab.Story(all, began))
+	if r.wrong == "" {
+		b.record(f, began)
+	} else {
+		b.t.Errorf("%s: %s", f.name, r.wrong)
+		for _, l := range b.plegd.Log.Since(first) {
+			b.t.Log(l.Text)
+		}
+	}
+	if f.restarts || f.fresh || r.wrong != "" {
+		b.unwatch()
+	}
+	return r
+}
+
+// unexpected are the primary reasons that are not allowed. A machine that is short of
+// CPU says so, and is right.
+func (f *fault) unexpected(sights []lab.Sight, allowed []string) string {
+	var ids []string
+	for _, s := range sights {
+		if s.Reason != "" && !slices.Contains(allowed, s.Reason) && (!s.Busy || s.Reason != health.NodePressure) {
+			ids = append(ids, s.Reason)
+		}
+	}
+	return strings.Join(slices.Compact(ids), ", ")
+}
+
+// loud returns what the log repeats: the same verdict twice in a row, or an error more
+// than three times.
+func loud(lines []lab.Line) (wrong []string) {
+	last, times := "", map[string]int{}
+	for _, l := range lines {
+		text := l.Message() + " " + l.String("state") + " " + l.String("reason")
+		switch {
+		case l.Fields == nil:
+			wrong = append(wrong, "a line of the log is not JSON: "+l.Text)
+		case l.Message() == "verdict changed" && text == last:
+			wrong = append(wrong, "logged twice: "+text)
+		case l.Message() == "verdict changed":
+			last = text
+		case l.Level() == "warn" || l.Level() == "error":
+			if times[text]++; times[text] == 4 {
+				wrong = append(wrong, "logged four times: "+text)
+			}
+		}
+	}
+	return wrong
+}
+
+// compare looks at the evidence and the cause, until they are as the row has them.
+func (f *fault) compare(b *bench, w *lab.Watch) (wrong []string) {
+	for _, id := range f.also {
+		if _, ok := w.Find(b.injected, 12*time.Second, func(s lab.Sight) bool { return s.Reason == f.want && s.Active(id) }); !ok {
+			wrong = append(wrong, id+" never active beside it")
+		}
+	}
+	if f.evidence != nil {
+		want, last := f.evidence(b), ""
+		if _, ok := w.Find(b.injected, f.limit+5*time.Second, func(s lab.Sight) bool {
+			if s.Reason == f.want && s.Evidence() != "" {
+				last = s.Evidence()
+			}
+			return s.Reason == f.want && strings.Contains(s.Evidence(), want)
+		}); !ok {
+			wrong = append(wrong, fmt.Sprintf("the evidence is %q, without %q", last, want))
+		}
+	}
+	if f.culprit != nil || f.next != nil {
+		last := ""
+		for time.Since(b.injected) < f.limit+10*time.Second {
+			e := explain(b.t, b.plegd)
+			if last = f.explained(b, &e); last == "" {
+				b.t.Logf("explained after %s: %s", seconds(time.Since(b.injected)), e)
+				return wrong
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		wrong = append(wrong, last)
+	}
+	return wrong
+}
+
+// explained says what is wrong with the cause, "" when nothing is.
+func (f *fault) explained(b *bench, e *explained) string {
+	if e.Reason != f.want {
+		return "the reason is " + e.Reason
+	}
+	if f.symptom != "" && e.Symptom != f.symptom {
+		return fmt.Sprintf("the symptom is %q: %s", e.Symptom, e)
+	}
+	if f.culprit != nil {
+		if want := f.culprit(b); e.Culprit == nil || !isLike(e.Culprit, &want) {
+			return fmt.Sprintf("the culprit is not %+v: %s", want, e)
+		}
+	}
+	if f.next != nil && !strings.Contains(e.Next, f.next(b)) {
+		return fmt.Sprintf("the next step has no %q: %s", f.next(b), e)
+	}
+	return ""
+}
+
+func isLike(got, want *health.Link) bool {
+	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
+		contains(got.Name, want.Name) && contains(got.Evidence, want.Evidence)
+}
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+// number is a number from 1 that the environment may say; 1.
+func number(t *testing.T, name string) int {
+	text := cmp.Or(os.Getenv(name), "1")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q: want a number from 1", name, text)
+	}
+	return n
+}
+
+// test is the name of the fault's test: a comma in a path is no path to an overlay.
+func (f *fault) test() string { return strings.NewReplacer(",", "", "/", " ").Replace(f.name) }
+
+// leftOut is why the fault is not made in this run, "" when it is. CASES is a regular
+// expression for names; "book" are the public incidents.
+func (f *fault) leftOut(t *testing.T) string {
+	simulated, column, cases := f.simulate != nil, lab.RuntimeColumn(), os.Getenv("CASES")
+	switch on := func(s string) bool { return strings.HasPrefix(column, s) }; {
+	case cases == "book" && f.incident == "":
+		return "no public incident"
+	case cases != "book" && !regexp.MustCompile(cases).MatchString(f.name):
+		return "not asked for"
+	case lab.RuntimeGiven() && simulated != lab.StandInsOnly():
+		return "of another column"
+	case !simulated && f.on != nil && !slices.ContainsFunc(f.on, on):
+		return cmp.Or(f.why, "only on "+strings.Join(f.on, ", "))
+	}
+	return ""
+}
+
+// length is how long a run takes, about.
+func (f *fault) length() time.Duration { return f.limit + f.back }
+
+// complete fills in what a row leaves out.
+func (f *fault) complete() {
+	f.limit, f.back, f.phase = cmp.Or(f.limit, 2*f.goal), cmp.Or(f.back, 8*time.Second), cmp.Or(f.phase, time.Second)
+}
+
+// needContainerd skips a test that is about shims.
+func needContainerd(t *testing.T) {
+	t.Helper()
+	if !strings.HasPrefix(lab.RuntimeColumn(), "containerd") || lab.StandInsOnly() {
+		t.Skip("SKIPPED: only containerd has shims")
+	}
+}
