@@ -152,7 +152,7 @@ results: ## Write the results of make e2e-faults that are in build/faults into d
 .PHONY: soak
 soak: build ## Live an ordinary day of a node in half an hour, in which plegd must raise no false alarm: make soak [DURATION=30m] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make soak: needs root: it starts a containerd with pods" >&2; exit 1; }
-	@bash test/e2e/install-deps.sh soak
+	@bash test/e2e/install-deps.sh
 	PLEGD_BINARY=$(CURDIR)/build/plegd DURATION="$(DURATION)" $(GO) test -tags e2e -count=1 -timeout 24h -v $(E2EFLAGS) ./test/soak/
 
 .PHONY: e2e-events

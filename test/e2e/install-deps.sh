@@ -20,8 +20,6 @@ if [ "${1-}" = observe ]; then
     prometheus-alertmanager:prometheus-alertmanager prometheus-alertmanager:amtool
     chromium:chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
   )
-elif [ "${1-}" = soak ]; then
-  needed+=(podman:podman conmon:conmon)
 elif [ "${1-}" = cluster ]; then
   needed+=(etcd-server:etcd prometheus-alertmanager:prometheus-alertmanager victoria-metrics:vmagent)
 elif [ "${1-}" = vm ]; then

@@ -66,7 +66,6 @@ func (w *truth) agree(t *testing.T, stage string) {
 // compares with what plegd says has happened: it must be exactly that.
 func TestPodsTruth(t *testing.T) {
 	t.Parallel()
-	lab.Heavy(t)
 	runtime := lab.NewContainerd(t, lab.ContainerdOptions{}).CRI(t)
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
 	plegd.AwaitState(10*time.Second, healthy)

@@ -18,7 +18,6 @@ import (
 // find nothing, and say nothing.
 func TestSteadyNode(t *testing.T) {
 	t.Parallel()
-	lab.Heavy(t)
 	runtime := lab.NewContainerd(t, lab.ContainerdOptions{}).CRI(t)
 	runtime.RunPods(20, 1)
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})

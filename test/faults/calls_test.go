@@ -99,7 +99,7 @@ var callFaults = []fault{
 	},
 	{
 		name: "inspections of 1 s", want: health.RelistSlow, goal: 20 * time.Second, simulate: []string{"--pods=120", "--churn=0.5"},
-		onTheWay: []string{health.RelistSlow}, back: 30 * time.Second,
+		back: 30 * time.Second,
 		make: func(b *bench) func() { return b.failpoints("PodSandboxStatus=delay(1s);ContainerStatus=delay(1s)") },
 	},
 }
@@ -173,7 +173,7 @@ var twoFaults = []fault{
 	},
 	{
 		name: "accept queue full, and memory pressure", want: health.AcceptStalled, goal: 4 * time.Second, also: []string{health.NodePressure},
-		onTheWay: []string{health.AcceptStalled, health.NodePressure}, onTheWayBack: []string{health.NodePressure},
+		onTheWay: []string{health.NodePressure}, onTheWayBack: []string{health.NodePressure},
 		back:     12 * time.Second, // pressure is read every 5 s
 		simulate: fewPods,
 		start: func(b *bench) {

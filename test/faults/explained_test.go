@@ -43,17 +43,3 @@ func explain(t *testing.T, p *lab.Plegd) (e explained) {
 	}
 	return e
 }
-
-// checkContainer checks that the chain names the container whose lock it is.
-func checkContainer(t *testing.T, e explained) {
-	t.Helper()
-	for _, l := range e.Chain {
-		if l.Kind == health.KindContainer {
-			if !strings.HasSuffix(l.Name, "/victim") {
-				t.Errorf("container %s, want victim", l.Name)
-			}
-			return
-		}
-	}
-	t.Errorf("no container in the chain: %s", e)
-}

@@ -102,8 +102,6 @@ type bench struct {
 	// second is another runtime, other the pid of another process of the fault.
 	second *lab.Containerd
 	other  int
-	// volume is a mounted file system of a container.
-	volume *lab.Volume
 	// injected is the moment from which the naming counts.
 	injected time.Time
 }

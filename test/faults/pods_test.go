@@ -131,23 +131,6 @@ var podFaults = []fault{
 		next:    func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
 	}),
 	behindList(fault{
-		name: "a shim that reads nothing holds up the list", on: onContainerd1, want: health.ShimStuck,
-		incident: "2 [containerd 3529](https://github.com/containerd/containerd/pull/3529)",
-		options:  lab.ContainerdOptions{OwnShim: true},
-		make: func(b *bench) func() {
-			read := b.StopReading(b.pods[0])
-			end := b.holdList()
-			return func() {
-				read()
-				end()
-			}
-		},
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkUnread}
-		},
-		next: func(b *bench) string { return fmt.Sprintf("`kill -9 %d`", b.Shim(b.pods[0])) },
-	}),
-	behindList(fault{
 		name: "runc hangs at an update and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck, restart: true,
 		incident: "3 the lock of [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
 		options:  lab.ContainerdOptions{RuncHangsOn: "update"},
@@ -216,28 +199,6 @@ var podFaults = []fault{
 			}
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.LogReader()} },
-	},
-	{
-		name: "the server of a volume answers nothing while dockerd starts the container", on: onDocker,
-		incident: "4 [kubernetes 94829](https://github.com/kubernetes/kubernetes/issues/94829)",
-		want:     health.PodInspectionStall, goal: sweptWithin, limit: 20 * time.Second, back: 30 * time.Second,
-		onTheWayBack: []string{health.RelistSlow}, // the kubelet's relist under way began before the fix
-		make: func(b *bench) func() {
-			dir := b.file(fmt.Sprintf("volume-%d", time.Now().UnixNano()))
-			b.must(os.Mkdir(dir, 0o755))
-			b.volume = b.NewVolume(dir)
-			b.victim = b.pods[0].CreateContainerWith("victim", filepath.Join(dir, "data"))
-			b.volume.SilentAfter(1) // dockerd looks once before it takes the container's lock
-			wait := inBackground(func() { _ = b.victim.TryStart(context.Background()) })
-			b.awaitHang("the status of one container", b.victim.StatusAnswers)
-			b.pods[0].CreateContainer("beside") // which makes the kubelet look at the pod
-			return func() {
-				b.volume.End()
-				wait()
-			}
-		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.volume.Server} },
-		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.volume.Server) },
 	},
 }
 

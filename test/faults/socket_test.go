@@ -85,8 +85,7 @@ var socketFaults = []fault{
 	},
 	{
 		name: "nobody accepts, accept queue filled", want: health.AcceptStalled, goal: 4 * time.Second, simulate: fewPods,
-		onTheWay: []string{health.AcceptStalled}, // until a sample sees that it is full
-		make:     noAccept,
+		make: noAccept,
 	},
 	{
 		name: "chmod 000", want: health.RuntimeSocketPermissionDenied, goal: 4 * time.Second, plegd: unprivileged,

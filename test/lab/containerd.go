@@ -66,9 +66,6 @@ type ContainerdOptions struct {
 	RuncHangsIn string
 	// LogReader puts a pipe between its log and the file: see Containerd.LogReader.
 	LogReader bool
-	// OwnShim puts a process of the lab's in the place of its shims: see
-	// Containerd.StopReading.
-	OwnShim bool
 	// OpenFiles is its RLIMIT_NOFILE, soft and hard; 0: inherited.
 	OpenFiles int
 	// AtDefault makes it listen at DefaultSocket, in its namespaces.
@@ -133,13 +130,6 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), waits, LookPath(t, "runc"))
 		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
-	}
-	if options.OwnShim {
-		real := filepath.Join(programs.dir, shimName)
-		if programs.dir == "" {
-			real = LookPath(t, shimName)
-		}
-		c.env = append(prepareShim(t, dir, real), c.env...)
 	}
 	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
 		// prlimit replaces itself by the program: the pid is containerd's own.
@@ -314,14 +304,8 @@ func (c *Containerd) Terminate() {
 // Freeze stops every thread of containerd, and returns when they have stopped.
 func (c *Containerd) Freeze() {
 	c.t.Helper()
-	c.signal(syscall.SIGSTOP)
+	Freeze(c.t, c.pid)
 	c.stopped = true
-	Eventually(c.t, 5*time.Second, "containerd is stopped", func() error {
-		if state := processState(c.pid); state != "T" {
-			return fmt.Errorf("process %d is in state %q", c.pid, state)
-		}
-		return nil
-	})
 }
 
 // Thaw lets a frozen containerd go on.

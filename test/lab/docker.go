@@ -265,16 +265,9 @@ func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
 	})
 }
 
-// StopProcess stops a process by SIGSTOP, returns when it is stopped, and returns
-// what continues it.
+// StopProcess is Freeze that returns what continues the process.
 func StopProcess(t testing.TB, pid int) (cont func()) {
 	t.Helper()
-	must(t, syscall.Kill(pid, syscall.SIGSTOP))
-	Eventually(t, 5*time.Second, "the process is stopped", func() error {
-		if state := processState(pid); state != "T" {
-			return fmt.Errorf("process %d is in state %q", pid, state)
-		}
-		return nil
-	})
-	return func() { must(t, syscall.Kill(pid, syscall.SIGCONT)) }
+	Freeze(t, pid)
+	return func() { Thaw(t, pid) }
 }

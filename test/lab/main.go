@@ -25,15 +25,6 @@ func Main(m *testing.M) int {
 	if os.Getenv(impostorEnv) != "" {
 		return impostorMain()
 	}
-	if os.Getenv(shimEnv) != "" {
-		return shimMain()
-	}
-	if os.Getenv(volumeEnv) != "" {
-		return volumeMain()
-	}
-	if os.Getenv(subscriberEnv) != "" {
-		return subscriberMain()
-	}
 	mainCalled.Store(true)
 	sweepCgroups()
 	code := m.Run()

@@ -198,13 +198,7 @@ func (p *NodeProcess) Kill() {
 // Freeze stops every thread of the process, and returns when they have stopped.
 func (p *NodeProcess) Freeze() {
 	p.t.Helper()
-	p.signal(syscall.SIGSTOP)
-	Eventually(p.t, 5*time.Second, p.name+" is stopped", func() error {
-		if state := processState(p.Pid); state != "T" {
-			return fmt.Errorf("process %d is in state %q", p.Pid, state)
-		}
-		return nil
-	})
+	Freeze(p.t, p.Pid)
 }
 
 // Thaw lets a frozen process continue.

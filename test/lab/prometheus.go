@@ -42,32 +42,6 @@ type Sample struct {
 	Value float64
 }
 
-// NewPrometheus starts one with a file of rules, in the rules' own format, and
-// waits until it has scraped its target.
-func NewPrometheus(t testing.TB, target, rules string) *Prometheus {
-	t.Helper()
-	RequirePrograms(t, "prometheus")
-	dir := Dir(t)
-	address := freeAddress(t)
-	p := &Prometheus{t: t, base: "http://" + address, http: &http.Client{Timeout: 5 * time.Second}}
-	config := fmt.Sprintf(`global:
-  scrape_interval: %[1]s
-  evaluation_interval: %[1]s
-rule_files: [rules.yml]
-scrape_configs:
-  - job_name: plegd
-    static_configs:
-      - targets: [%[2]q]
-`, ScrapeInterval, target)
-	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.run(dir, address)
-	return p
-}
-
 // NewPrometheusOn starts one on a node, with the files of its directory by their
 // names, prometheus.yml among them, and more flags, and waits until it is ready.
 func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...string) *Prometheus {

@@ -59,19 +59,6 @@ var actions = []action{
 			c.Remove()
 		}
 	}},
-	// None of podman's containers is the runtime's, whatever becomes of their
-	// conmons.
-	{name: "a conmon of podman's is stopped for 4 s", do: func(n *node) {
-		conmon := n.podman.Run("neighbour")
-		if err := syscall.Kill(conmon, syscall.SIGSTOP); err != nil {
-			n.t.Fatal(err)
-		}
-		time.Sleep(4 * time.Second)
-		if err := syscall.Kill(conmon, syscall.SIGCONT); err != nil {
-			n.t.Fatal(err)
-		}
-		n.podman.Remove("neighbour")
-	}},
 	// A hundred sandboxes and containers in one go keep every core busy, and are
 	// more changes at once than a kubelet inspects in 5 s.
 	{name: "100 pods at once", at: .2, allowed: slow, do: func(n *node) {

@@ -29,7 +29,6 @@ type node struct {
 	containerd *lab.Containerd
 	cri        *lab.CRI
 	pods       []*lab.Pod
-	podman     *lab.Podman
 	began      time.Time
 
 	mu   sync.Mutex
@@ -67,7 +66,6 @@ func TestSoak(t *testing.T) {
 	n.containerd = lab.NewContainerd(t, lab.ContainerdOptions{})
 	n.cri = n.containerd.CRI(t)
 	n.pods = n.cri.RunPods(10, 1)
-	n.podman = lab.NewPodman(t, n.containerd)
 	plegd := lab.NewPlegd(t, n.containerd.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 	plegd.AwaitState(time.Minute, string(health.StateHealthy))
 	n.began = time.Now()
