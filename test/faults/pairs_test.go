@@ -80,7 +80,7 @@ func (b *bench) beside(f *fault, warning string) (r result) {
 // TestConstant: the primary reason of a fault that does not change changes at most once
 // after its first 10 s.
 func TestConstant(t *testing.T) {
-	for _, name := range []string{"stopped for 700 ms of every second", "CPU quota of 2 ms a second", "inspections of 1 s"} {
+	for _, name := range []string{"stopped for half of every second", "CPU quota of 2 ms a second", "inspections of 1 s"} {
 		f := *faultNamed(t, name)
 		if f.leftOut(t) != "" {
 			continue

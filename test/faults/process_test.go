@@ -150,26 +150,8 @@ var processFaults = []fault{
 		},
 	},
 	{
-		name: "stopped for 700 ms of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
-		make: func(b *bench) func() {
-			stop := make(chan struct{})
-			wait := inBackground(func() {
-				for {
-					_ = syscall.Kill(b.Pid(), syscall.SIGSTOP)
-					time.Sleep(700 * time.Millisecond)
-					_ = syscall.Kill(b.Pid(), syscall.SIGCONT)
-					select {
-					case <-stop:
-						return
-					case <-time.After(300 * time.Millisecond):
-					}
-				}
-			})
-			return func() {
-				close(stop)
-				wait()
-			}
-		},
+		name: "stopped for half of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
+		make: func(b *bench) func() { return lab.StopInTurn(b.t, b.Pid(), time.Second) },
 	},
 }
 

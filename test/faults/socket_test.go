@@ -129,8 +129,7 @@ func noAccept(b *bench) func() {
 // connection: it must be removed, and the runtime needs no start.
 func inTheWay(what string, put func(path string) error) fault {
 	return fault{
-		name: what + " at the path", want: health.RuntimeSocketUnlinked, goal: 4 * time.Second,
-		onTheWay: []string{health.RuntimeNotListening},
+		name: what + " at the path", want: health.RuntimeNotListening, goal: 4 * time.Second,
 		make: func(b *bench) func() {
 			kept := b.socket + ".kept"
 			b.must(os.Rename(b.socket, kept))
