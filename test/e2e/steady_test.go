@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,20 +84,4 @@ func simulate(t *testing.T, args ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-}
-
-// TestMetricsLint has promtool check a scrape.
-func TestMetricsLint(t *testing.T) {
-	t.Parallel()
-	lab.RequirePrograms(t, "promtool")
-	s := newSubject(t)
-	m := s.plegd.MustMetrics()
-	cmd := exec.Command("promtool", "check", "metrics")
-	cmd.Stdin = strings.NewReader(m.Text)
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("promtool check metrics: %v\n%s", err, out)
-	}
-	if strings.Contains(m.Text, lab.Namespace) || strings.Contains(m.Text, "e2e-") {
-		t.Error("a scrape holds the name of a pod")
-	}
 }

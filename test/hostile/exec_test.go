@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // TestNothingIsLinkedThatStarts: neither plegd nor anything that it imports can
@@ -32,9 +33,11 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 		}
 	}
 	// Of its own, since a released one has no symbols.
-	path, err := build(t.TempDir(), "-ldflags=")
-	if err != nil {
-		t.Fatal(err)
+	path := filepath.Join(t.TempDir(), "plegd")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/plegd/plegd/cmd/plegd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	symbols, err := exec.Command("go", "tool", "nm", path).Output()
 	if err != nil {
@@ -62,7 +65,7 @@ func TestNothingIsStarted(t *testing.T) {
 		t.Skipf("SKIPPED: strace may not trace here: %v %s", err, out)
 	}
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	trace := filepath.Join(tempDir(t), "trace")
+	trace := filepath.Join(lab.Dir(t), "trace")
 	p := start(t, socket, options{flags: []string{"--path.procfs=/proc", "--path.sysfs=/sys"}, prepare: func(c *exec.Cmd) {
 		// A child of strace's would not be the process that the rest looks at:
 		// with -D it is strace that is the child.
@@ -75,7 +78,7 @@ func TestNothingIsStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.await("the fault", func(d *document) bool { return d.State == "degraded" })
-	run(t, "status", "--control-socket="+p.control)
+	run(t, "status", "--control-socket="+p.ControlSocket)
 	for _, path := range []string{"/", "/metrics", "/api/v1/status", "/healthz", "/api/v1/incidents"} {
 		if _, _, err := p.get(p.web, path); err != nil {
 			t.Error(err)
@@ -91,7 +94,7 @@ func TestNothingIsStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, execs, threads, opens := strconv.Itoa(p.cmd.Process.Pid), 0, 0, 0
+	own, execs, threads, opens := strconv.Itoa(p.Pid()), 0, 0, 0
 	memory := regexp.MustCompile(`"/proc/[^"]*/mem"`)
 	for line := range strings.Lines(string(b)) {
 		_, call, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -107,7 +110,7 @@ func TestNothingIsStarted(t *testing.T) {
 		case strings.HasPrefix(call, "open") && !memory.MatchString(call):
 			opens++
 		case strings.HasPrefix(call, "bind("):
-			if !strings.Contains(call, p.control) && !strings.Contains(call, "AF_INET") && !strings.Contains(call, "AF_NETLINK") {
+			if !strings.Contains(call, p.ControlSocket) && !strings.Contains(call, "AF_INET") && !strings.Contains(call, "AF_NETLINK") {
 				t.Errorf("it bound %s", call)
 			}
 		case strings.HasPrefix(call, "+++"), strings.HasPrefix(call, "---"), strings.HasPrefix(call, "<... "):

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // evil are texts that want to be more than texts: to a log, a terminal, a page.
@@ -46,7 +47,7 @@ func TestInjection(t *testing.T) {
 	all := strings.Join(evil, " ")
 	rt.SetVersion(all, all)
 	rt.Set("ContainerStatus", fakeruntime.Error(codes.Unknown, all))
-	dir := tempDir(t)
+	dir := lab.Dir(t)
 	notify := listenNotify(t, filepath.Join(dir, "notify"))
 	p := start(t, socket, options{env: []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}})
 	p.awaitReason("PodInspectionStall")
@@ -120,15 +121,15 @@ func (p *plegd) look(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"status", "--control-socket=" + p.control},
-		{"status", "-o", "json", "--control-socket=" + p.control},
-		{"check", "--control-socket=" + p.control},
-		{"check", "-o", "json", "--control-socket=" + p.control},
-		{"check", "-o", "nagios", "--control-socket=" + p.control},
-		{"check", "-o", "npd", "--control-socket=" + p.control},
-		{"incidents", "--control-socket=" + p.control},
-		{"incidents", id, "--control-socket=" + p.control},
-		{"incidents", id, "-o", "json", "--control-socket=" + p.control},
+		{"status", "--control-socket=" + p.ControlSocket},
+		{"status", "-o", "json", "--control-socket=" + p.ControlSocket},
+		{"check", "--control-socket=" + p.ControlSocket},
+		{"check", "-o", "json", "--control-socket=" + p.ControlSocket},
+		{"check", "-o", "nagios", "--control-socket=" + p.ControlSocket},
+		{"check", "-o", "npd", "--control-socket=" + p.ControlSocket},
+		{"incidents", "--control-socket=" + p.ControlSocket},
+		{"incidents", id, "--control-socket=" + p.ControlSocket},
+		{"incidents", id, "-o", "json", "--control-socket=" + p.ControlSocket},
 	} {
 		out := run(t, args...)
 		what := "plegd " + strings.Join(args[:len(args)-1], " ")

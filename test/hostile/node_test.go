@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // goesOn checks that monitoring continues: relists do, the verdict is right, and
@@ -41,7 +42,7 @@ func (p *plegd) goesOn(rt *fakeruntime.Runtime) {
 // saidOnce checks that something stands in the log, and once.
 func (p *plegd) saidOnce(what string) {
 	p.t.Helper()
-	if n := strings.Count(p.log.String(), what); n != 1 {
+	if n := strings.Count(p.log(), what); n != 1 {
 		p.t.Errorf("%q is said %d times in the log, want once", what, n)
 	}
 }
@@ -103,7 +104,7 @@ func TestStateDirectory(t *testing.T) {
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			var o options
-			base := tempDir(t)
+			base := lab.Dir(t)
 			dir := filepath.Join(base, "state")
 			write(t, filepath.Join(dir, "keep"), "")
 			if tt.prepare != nil {
@@ -124,7 +125,7 @@ func TestStateDirectory(t *testing.T) {
 			}
 			p.goesOn(rt)
 			p.awaitMetric(`pleg_evidence_up{source="state"}`, up)
-			p.await("it is said", func(*document) bool { return strings.Contains(p.log.String(), tt.said) })
+			p.await("it is said", func(*document) bool { return strings.Contains(p.log(), tt.said) })
 			time.Sleep(6 * time.Second) // until it has been tried again
 			p.saidOnce(tt.said)
 		})
@@ -170,29 +171,39 @@ func readOnly(t *testing.T, dir string) {
 // asNobody makes plegd run as somebody who is not root.
 func asNobody(t *testing.T, socket, dir string) func(*exec.Cmd) {
 	t.Helper()
-	for _, path := range []string{filepath.Dir(socket), dir} {
-		if err := os.Chmod(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chmod(socket, 0o777); err != nil {
+	open(t, filepath.Dir(socket), 0o777)
+	open(t, dir, 0o777)
+	open(t, socket, 0o777)
+	program, err := os.ReadFile(lab.Binary(t))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Dir(binary), 0o755); err != nil {
+	copied := filepath.Join(dir, "plegd")
+	if err := os.WriteFile(copied, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return func(c *exec.Cmd) {
+		c.Path = copied
 		for _, arg := range c.Args {
 			if path, ok := strings.CutPrefix(arg, "--control-socket="); ok {
-				if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
-					t.Fatal(err)
-				}
+				open(t, filepath.Dir(path), 0o777)
 			}
 			if path, ok := strings.CutPrefix(arg, "--path.procfs="); ok {
 				_ = filepath.WalkDir(path, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o755) })
 			}
 		}
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+}
+
+// open changes the mode of a file, and lets everybody into the directory above.
+func open(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	if above := filepath.Dir(path); above != "/tmp" {
+		_ = os.Chmod(above, 0o777) //nolint:gosec // nobody else is in it
 	}
 }
 
@@ -210,7 +221,7 @@ func TestProc(t *testing.T) {
 		t.Run("they "+name, func(t *testing.T) {
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
-			proc := filepath.Join(tempDir(t), "proc")
+			proc := filepath.Join(lab.Dir(t), "proc")
 			pid := strconv.Itoa(os.Getpid()) // the runtime's
 			for _, f := range append(files, "sys/kernel/random/boot_id", pid+"/stat", pid+"/limits", pid+"/cgroup", pid+"/cmdline", "1/stat", "1/comm") {
 				put(t, filepath.Join(proc, f))
@@ -218,7 +229,7 @@ func TestProc(t *testing.T) {
 			p := start(t, socket, options{flags: []string{"--path.procfs=" + proc}})
 			p.goesOn(rt)
 			p.awaitMetric(`pleg_evidence_up{source="node"}`, "0")
-			if n := threads(t, p.cmd.Process.Pid); n > 64 {
+			if n := threads(t, p.Pid()); n > 64 {
 				t.Errorf("%d threads", n)
 			}
 		})
@@ -241,7 +252,7 @@ func TestDescriptorsUsedUp(t *testing.T) {
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
-	pid := p.cmd.Process.Pid
+	pid := p.Pid()
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: 1024}, &old); err != nil {
 		t.Fatal(err)
@@ -272,12 +283,12 @@ func TestFileSizeLimit(t *testing.T) {
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{})
 	p.awaitReason("")
-	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
+	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
 		t.Fatal(err)
 	}
 	p.awaitMetric(`pleg_evidence_up{source="state"}`, "0")
 	p.goesOn(rt)
-	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil); err != nil {
+	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil); err != nil {
 		t.Fatal(err)
 	}
 	p.awaitMetric(`pleg_evidence_up{source="state"}`, "1")
@@ -334,15 +345,15 @@ func TestClients(t *testing.T) {
 	}
 	const scrape = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 	for range 2000 {
-		dial("tcp", p.address, "")
+		dial("tcp", p.Address, "")
 	}
 	for range 100 {
-		dial("tcp", p.address, strings.Repeat(scrape, 20))
-		dial("tcp", p.address, "GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
-		dial("unix", p.control, "")
+		dial("tcp", p.Address, strings.Repeat(scrape, 20))
+		dial("tcp", p.Address, "GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
+		dial("unix", p.ControlSocket, "")
 	}
 	for range 64 { // one after the other, as plegd answers, and with more than the kernel keeps for them
-		dial("tcp", p.address, strings.Repeat(scrape, 200))
+		dial("tcp", p.Address, strings.Repeat(scrape, 200))
 		_, _ = conns[len(conns)-1].Read(make([]byte, 1))
 	}
 	// A further scrape waits for a place, and gets its metrics once the stuck ones
@@ -418,16 +429,16 @@ func TestStopped(t *testing.T) {
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, options{flags: []string{"--relist-threshold=5s", "--relist-period=1s"}})
 	p.awaitReason("")
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(7 * time.Second)
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := syscall.Kill(p.Pid(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	p.awaitReason("")
-	if n := strings.Count(p.log.String(), `"state":"unhealthy"`) + strings.Count(p.log.String(), `"state":"degraded"`); n > 0 {
-		t.Errorf("the verdict changed for the worse %d times:\n%s", n, p.log.String())
+	if n := strings.Count(p.log(), `"state":"unhealthy"`) + strings.Count(p.log(), `"state":"degraded"`); n > 0 {
+		t.Errorf("the verdict changed for the worse %d times:\n%s", n, p.log())
 	}
 	p.goesOn(rt)
 }

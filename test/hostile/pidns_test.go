@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // TestOtherPIDNamespace: in a container that does not share the node's process
@@ -20,7 +21,7 @@ func TestOtherPIDNamespace(t *testing.T) {
 		t.Skip("SKIPPED: needs root for a pid namespace")
 	}
 	_, socket := serve(t, fakeruntime.Options{}, 5)
-	proc := tempDir(t) + "/host-proc"
+	proc := lab.Dir(t) + "/host-proc"
 	link(t, "/proc", proc)
 	p := start(t, socket, options{
 		flags:   []string{"--path.procfs=" + proc},
@@ -33,7 +34,7 @@ func TestOtherPIDNamespace(t *testing.T) {
 	p.awaitMetric(`pleg_evidence_up{source="process"}`, "1")
 	p.awaitMetric(`pleg_evidence_up{source="queue"}`, "1")
 	p.awaitMetric(`pleg_verdict{state="healthy"}`, "1")
-	if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/ns/pid"); err != nil || ns == outside {
+	if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.Pid()) + "/ns/pid"); err != nil || ns == outside {
 		t.Errorf("plegd's pid namespace is %s, %v: the test's is %s", ns, err, outside)
 	}
 }

@@ -3,12 +3,10 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,10 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
 // Limits of plegd's resources in every test.
 const (
@@ -28,131 +29,78 @@ const (
 	maxFDs        = 256
 )
 
-// patience is how long something is waited for that comes within a second or
-// two on a machine that does nothing else.
+// patience is the limit for what takes a second or two on an idle machine.
 const patience = time.Minute
 
-// plegd is a `plegd run` with a directory of its own.
+// plegd is a `plegd run` whose use of resources is watched.
 type plegd struct {
+	*lab.Plegd
 	t       *testing.T
-	cmd     *exec.Cmd
-	ended   chan struct{}
-	address string
-	dir     string
-	control string
-	log     *logFile
-	web     *http.Client // over TCP, where no names may be shown
-	local   *http.Client // over the control socket, where they may
+	web     *http.Client // over TCP
+	local   *http.Client // over the control socket
 	used    *usage
 	stopped bool
 }
 
-// options vary a plegd.
+// options vary a plegd: flags come after the usual ones, and win.
 type options struct {
-	// flags come after the usual ones, and win.
-	flags []string
-	// env is added to its environment.
-	env []string
-	// binary is run instead of the usual one.
-	binary string
-	// prepare may change the command before it is started.
-	prepare func(*exec.Cmd)
+	flags, env []string
+	prepare    func(*exec.Cmd)
 }
 
-// start starts plegd on a socket and waits until it serves HTTP.
+// start starts plegd on a socket, beside a /proc in which nothing is wrong.
 func start(t *testing.T, socket string, o options) *plegd {
 	t.Helper()
-	dir := tempDir(t)
-	p := &plegd{t: t, dir: dir, control: filepath.Join(dir, "plegd.sock"), ended: make(chan struct{})}
-	p.address = freeAddress(t)
-	// What the machine that runs the tests is short of is not the subject.
+	dir := lab.Dir(t)
 	procfs := filepath.Join(dir, "proc")
 	write(t, filepath.Join(procfs, "sys/kernel/random/boot_id"), "a-boot\n")
-	args := []string{
-		"run", "--runtime-endpoint=" + socket, "--web.listen-address=" + p.address, "--control-socket=" + p.control,
-		"--state-dir=" + filepath.Join(dir, "state"), "--path.procfs=" + procfs, "--path.sysfs=" + dir,
-		"--kubelet-healthz-url=", "--log.level=debug", "--relist-period=100ms", "--probe-period=200ms",
-	}
-	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if o.binary == "" {
-		o.binary = binary
-	}
-	p.cmd = exec.Command(o.binary, append(args, o.flags...)...)
-	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); !strings.HasPrefix(name, "PLEGD_") && name != "NOTIFY_SOCKET" && name != "STATE_DIRECTORY" && name != "GOMEMLIMIT" && name != "GOGC" {
-			p.cmd.Env = append(p.cmd.Env, v)
-		}
-	}
-	// As the unit has it.
-	p.cmd.Env = append(append(p.cmd.Env, "GOMEMLIMIT=96MiB"), o.env...)
-	p.log = &logFile{}
-	p.cmd.Stderr, p.cmd.Stdout = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if o.prepare != nil {
-		o.prepare(p.cmd)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // how it ended is in its ProcessState
-		close(p.ended)
-	}()
+	flags := []string{"--path.procfs=" + procfs, "--path.sysfs=" + dir, "--relist-period=100ms", "--probe-period=200ms"}
+	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, lab.PlegdOptions{
+		Flags: append(flags, o.flags...),
+		Env:   append([]string{"GOMEMLIMIT=96MiB"}, o.env...), Prepare: o.prepare, // the limit as the unit has it
+	})}
 	t.Cleanup(p.end)
-	p.web = &http.Client{Timeout: 10 * time.Second}
-	p.local = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", p.control)
-		},
-	}}
+	p.web, p.local = &http.Client{Timeout: 10 * time.Second}, p.Control(10*time.Second)
+	p.local.Transport.(*http.Transport).DisableKeepAlives = false // one connection for all
+	t.Cleanup(p.local.CloseIdleConnections)
 	p.used = p.watch()
 	return p
 }
 
 // end stops plegd and checks everything that must hold of every one.
 func (p *plegd) end() {
-	t := p.t
 	p.used.stop()
-	p.web.CloseIdleConnections()
-	p.local.CloseIdleConnections()
 	p.stop()
-	if t.Failed() {
-		t.Logf("plegd's log:\n%s", clip(p.log.String(), 8000))
-	}
-	p.used.check(t)
-	p.log.check(t)
+	p.used.check(p.t)
+	checkLog(p.t, p.log())
 }
 
-// stop ends plegd by SIGTERM, within a few seconds and with exit code 0.
+// stop ends plegd by SIGTERM, with exit code 0.
 func (p *plegd) stop() {
 	if p.stopped {
 		return
 	}
 	p.stopped = true
-	select {
-	case <-p.ended:
-		p.t.Errorf("plegd ended by itself: %s", p.cmd.ProcessState)
+	if !p.Running() {
+		p.t.Error("plegd ended by itself")
 		return
-	default:
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-			p.t.Errorf("plegd ended with %s", p.cmd.ProcessState)
-		}
-	case <-time.After(patience):
-		p.t.Errorf("plegd did not end %s after SIGTERM", patience)
-		_ = p.cmd.Process.Signal(syscall.SIGABRT) // so that the log has its stacks
-		<-p.ended
+	if code, _ := p.Stop(); code != 0 {
+		p.t.Errorf("plegd ended with %d", code)
 	}
 }
 
+// log is all that plegd has logged.
+func (p *plegd) log() string {
+	var b strings.Builder
+	for _, l := range p.Log.Since(0) {
+		b.WriteString(l.Text + "\n")
+	}
+	return b.String()
+}
+
 func (p *plegd) get(c *http.Client, path string) (int, string, error) {
-	resp, err := c.Get("http://" + p.address + path)
+	resp, err := c.Get("http://" + p.Address + path)
 	if err != nil {
 		return 0, "", err
 	}
@@ -204,22 +152,18 @@ func (p *plegd) status() (*document, error) {
 }
 
 // await waits until the status is as wanted, and returns it.
-func (p *plegd) await(what string, ok func(*document) bool) *document {
+func (p *plegd) await(what string, ok func(*document) bool) (d *document) {
 	p.t.Helper()
-	var d *document
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		select {
-		case <-p.ended:
-			p.t.Fatalf("plegd ended while %s was awaited: %s", what, p.cmd.ProcessState)
-		case <-time.After(50 * time.Millisecond):
+	lab.Eventually(p.t, patience, what, func() (err error) {
+		if !p.Running() {
+			p.t.Fatalf("plegd ended while %s was awaited", what)
 		}
-		if d, err = p.status(); err == nil && ok(d) {
-			return d
+		if d, err = p.status(); err == nil && !ok(d) {
+			err = fmt.Errorf("it is %v", d)
 		}
-	}
-	p.t.Fatalf("waited %s for %s; it is %v, %v", patience, what, d, err)
-	return nil
+		return err
+	})
+	return d
 }
 
 // awaitReason waits for a primary reason; several names mean any of them, ""
@@ -268,7 +212,7 @@ func run(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, lab.Binary(t), args...).CombinedOutput()
 	if ctx.Err() != nil {
 		t.Errorf("plegd %s: %v", args[0], err)
 	}
@@ -286,7 +230,7 @@ type usage struct {
 }
 
 func (p *plegd) watch() *usage {
-	u := &usage{pid: p.cmd.Process.Pid, quit: make(chan struct{}), done: make(chan struct{})}
+	u := &usage{pid: p.Pid(), quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(u.done)
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -358,31 +302,13 @@ func (u *usage) check(t *testing.T) {
 	}
 }
 
-// logFile holds what plegd has logged.
-type logFile struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logFile) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logFile) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // maxLogLine is far above any line that plegd has reason to write, in bytes.
 const maxLogLine = 64 << 10
 
-// check takes the log apart: each line is one object that plegd wrote, and there
-// is nothing in it that a terminal takes for a command.
-func (l *logFile) check(t *testing.T) {
-	text := l.String()
+// checkLog takes the log apart: each line is one object that plegd wrote, and nothing in
+// it is a command to a terminal.
+func checkLog(t *testing.T, text string) {
+	t.Helper()
 	if i := strings.IndexFunc(text, commands); i >= 0 {
 		t.Errorf("the log has %+q in it: %q", []rune(text[i:min(len(text), i+4)])[0], clip(text[max(0, i-100):], 200))
 	}
@@ -418,27 +344,6 @@ func clip(s string, n int) string {
 		return s[:n] + "..."
 	}
 	return s
-}
-
-// tempDir makes a directory whose sockets have a path that fits.
-func tempDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ph-") //nolint:usetesting // t.TempDir's path is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func write(t *testing.T, path, text string) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // TestReplaced: another runtime takes the path while the first one lives on, and
@@ -164,7 +165,7 @@ func answer(data []byte) func(f *http2.Framer, stream uint32) error {
 // listenFlood floods each connection once its first call has come.
 func listenFlood(t *testing.T, flood func(f *http2.Framer, stream uint32) error) string {
 	t.Helper()
-	path := filepath.Join(tempDir(t), "flood.sock")
+	path := filepath.Join(lab.Dir(t), "flood.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // serve serves a fake runtime of a few pods at a path of its own.
@@ -24,7 +25,7 @@ func serve(t *testing.T, o fakeruntime.Options, pods int) (*fakeruntime.Runtime,
 	t.Helper()
 	rt := fakeruntime.New(o)
 	rt.FillPods(pods, 2)
-	path := filepath.Join(tempDir(t), "runtime.sock")
+	path := filepath.Join(lab.Dir(t), "runtime.sock")
 	if err := rt.Listen(path); err != nil {
 		t.Fatal(err)
 	}

@@ -26,12 +26,13 @@ type Plegd struct {
 	// Log holds what it has logged, over all its starts.
 	Log *Log
 
-	t    testing.TB
-	argv []string
-	env  []string
-	http *http.Client
-	cmd  *exec.Cmd
-	done chan struct{}
+	t       testing.TB
+	argv    []string
+	env     []string
+	prepare func(*exec.Cmd)
+	http    *http.Client
+	cmd     *exec.Cmd
+	done    chan struct{}
 }
 
 // PlegdOptions vary a plegd.
@@ -43,9 +44,13 @@ type PlegdOptions struct {
 	// Files are put in place of others for it alone, by their paths: it then runs
 	// in a mount namespace of its own.
 	Files map[string]string
+	// Env is added to its environment.
+	Env []string
+	// Prepare may change the command before it is started.
+	Prepare func(*exec.Cmd)
 }
 
-// NewPlegd starts plegd on a runtime's socket and waits until it serves HTTP.
+// NewPlegd starts plegd on a runtime's socket and waits until it answers.
 func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	t.Helper()
 	dir := Dir(t)
@@ -55,7 +60,8 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 		StateDir:      filepath.Join(dir, "state"),
 		t:             t,
 		http:          &http.Client{Timeout: 5 * time.Second},
-		env:           cleanEnv(),
+		env:           append(cleanEnv(), options.Env...),
+		prepare:       options.Prepare,
 	}
 	if err := os.Mkdir(p.StateDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -76,7 +82,7 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	)
 	p.argv = append(p.argv, options.Flags...)
 	t.Cleanup(func() {
-		if p.running() {
+		if p.Running() {
 			_ = p.cmd.Process.Kill()
 			<-p.done
 		}
@@ -87,16 +93,19 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	return p
 }
 
-// Start starts plegd, again after its end, and waits until it serves HTTP.
+// Start starts plegd, again after its end, and waits until it answers.
 func (p *Plegd) Start() {
 	p.t.Helper()
-	if p.running() {
+	if p.Running() {
 		p.t.Fatal("lab: plegd runs already")
 	}
 	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
 	p.cmd.Env = p.env
 	p.cmd.Stdout, p.cmd.Stderr = p.Log, p.Log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if p.prepare != nil {
+		p.prepare(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatalf("start plegd: %v", err)
 	}
@@ -106,11 +115,11 @@ func (p *Plegd) Start() {
 		defer close(done)
 		_ = cmd.Wait() // its status is in cmd.ProcessState
 	}()
-	Eventually(p.t, 10*time.Second, "plegd serves HTTP", func() error {
-		if !p.running() {
+	Eventually(p.t, 10*time.Second, "plegd serves its control socket", func() error {
+		if !p.Running() {
 			p.t.Fatalf("plegd ended: %s", p.cmd.ProcessState)
 		}
-		code, body, err := p.Get("/-/healthy")
+		code, body, err := p.GetControl("/-/healthy")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("/-/healthy: %d %s", code, body)
 		}
@@ -121,7 +130,8 @@ func (p *Plegd) Start() {
 // Pid is plegd's process id.
 func (p *Plegd) Pid() int { return p.cmd.Process.Pid }
 
-func (p *Plegd) running() bool { return p.done != nil && !isClosed(p.done) }
+// Running reports whether it has not ended.
+func (p *Plegd) Running() bool { return p.done != nil && !isClosed(p.done) }
 
 // Kill ends plegd by SIGKILL.
 func (p *Plegd) Kill() {

@@ -70,17 +70,17 @@ func (p *Plegd) Get(path string) (code int, body string, err error) {
 
 // GetControl fetches a path over the control socket.
 func (p *Plegd) GetControl(path string) (code int, body string, err error) {
-	client := &http.Client{
-		Timeout: 5 * time.Second,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, "unix", p.ControlSocket)
-			},
+	return get(p.Control(5*time.Second), "http://plegd"+path)
+}
+
+// Control returns a client of the control socket.
+func (p *Plegd) Control(timeout time.Duration) *http.Client {
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", p.ControlSocket)
 		},
-	}
-	return get(client, "http://plegd"+path)
+	}}
 }
 
 func get(client *http.Client, url string) (code int, body string, err error) {
