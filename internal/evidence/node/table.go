@@ -185,53 +185,31 @@ func (t *Table) forget(p *Processes) {
 	}
 }
 
-// Holders returns the processes that have sockets open, by the sockets' inodes; of
-// several the one with the smallest pid, and never pid 1, which keeps what systemd
-// made. It reads the descriptors of every process until all are found. The error is the
-// reason why some could not be read.
-func (t *Table) Holders(ctx context.Context, inodes ...uint32) (pids map[uint32]int, err error) {
+// Holder returns the process that has a socket open; of several the one with the smallest
+// pid, and never pid 1, which keeps what systemd made. ErrGone where none has, ErrHidden
+// where the descriptors of some cannot be read.
+func (t *Table) Holder(ctx context.Context, inode uint32) (holder int, err error) {
 	all, err := t.Processes(ctx, holdersAge)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	pids = map[uint32]int{}
-	want := map[uint32]bool{}
-	for _, inode := range inodes {
-		want[inode] = true
-	}
+	err = ErrGone
 	for _, pid := range all.pids {
-		switch {
-		case len(pids) == len(want):
-			return pids, nil
-		case ctx.Err() != nil:
-			return pids, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
-		case pid == 1:
-			continue
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
 		}
-		failed := proc.EachSocket(t.procfs, pid, func(inode uint32) bool {
-			if _, found := pids[inode]; want[inode] && !found {
-				pids[inode] = pid
+		failed := proc.EachSocket(t.procfs, pid, func(found uint32) bool {
+			if found == inode && pid != 1 {
+				holder = pid
 			}
-			return len(pids) < len(want) && ctx.Err() == nil
+			return holder == 0 && ctx.Err() == nil
 		})
-		if errors.Is(failed, fs.ErrPermission) {
+		switch {
+		case holder != 0:
+			return holder, nil
+		case errors.Is(failed, fs.ErrPermission):
 			err = ErrHidden
 		}
-	}
-	if len(pids) == len(want) {
-		err = nil
-	}
-	return pids, err
-}
-
-// Holder returns the process that has one socket open; ErrGone where none has.
-func (t *Table) Holder(ctx context.Context, inode uint32) (int, error) {
-	pids, err := t.Holders(ctx, inode)
-	if pid := pids[inode]; pid != 0 {
-		return pid, nil
-	}
-	if err == nil {
-		err = ErrGone
 	}
 	return 0, err
 }

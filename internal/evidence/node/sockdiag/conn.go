@@ -1,5 +1,5 @@
 // Package sockdiag asks the kernel about unix sockets by netlink (sock_diag, UNIX_DIAG):
-// one socket or all of a state, their queues and their other ends. It sees the network
+// all of a state, their queues and their other ends. It sees the network
 // namespace of this process only.
 //
 // It parses and does not judge. It never connects to a socket and never asks for the list
@@ -22,15 +22,15 @@ import (
 // What linux/sock_diag.h and linux/unix_diag.h define. UDIAG_SHOW_ICONS is left
 // out on purpose: the kernel walks the whole accept queue under its lock for it.
 const (
-	ShowName  = 0x01 // UDIAG_SHOW_NAME
-	ShowVFS   = 0x02 // UDIAG_SHOW_VFS
-	ShowPeer  = 0x04 // UDIAG_SHOW_PEER
-	ShowRQLen = 0x10 // UDIAG_SHOW_RQLEN
+	showName  = 0x01 // UDIAG_SHOW_NAME
+	showVFS   = 0x02 // UDIAG_SHOW_VFS
+	showPeer  = 0x04 // UDIAG_SHOW_PEER
+	showRQLen = 0x10 // UDIAG_SHOW_RQLEN
 
 	// ShowListener and ShowEnd are the attributes of a listener and of one end of
 	// a connection.
-	ShowListener = ShowName | ShowVFS | ShowRQLen
-	ShowEnd      = ShowName | ShowVFS | ShowPeer | ShowRQLen
+	ShowListener = showName | showVFS | showRQLen
+	ShowEnd      = showName | showVFS | showPeer | showRQLen
 
 	attrName  = 0 // UNIX_DIAG_NAME
 	attrVFS   = 1 // UNIX_DIAG_VFS
@@ -48,12 +48,7 @@ const (
 	netlinkBuffer = 32 << 10
 )
 
-var (
-	// ErrGone is returned for an inode that is no socket any more. It is news
-	// about the socket, not a fault of the source.
-	ErrGone      = errors.New("no such socket")
-	errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
-)
+var errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
 
 // Socket is one unix socket. Attributes that were not asked for, or that it has not, are
 // zero.
@@ -98,33 +93,13 @@ type Conn struct {
 	conn *netlink.Conn
 }
 
-// One asks about one socket; show is the attributes to return. It returns ErrGone when
-// there is none with that inode.
-func (d *Conn) One(ctx context.Context, inode, show uint32) (out Socket, err error) {
-	if inode == 0 {
-		return Socket{}, ErrGone // a connection that is not accepted yet
-	}
-	err = d.ask(ctx, netlink.Request, diagRequest(inode, 0, show), func(s Socket) { out = s })
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return Socket{}, ErrGone
-	case err == nil && out.Inode != inode:
-		err = fmt.Errorf("sock_diag: asked for inode %d, answered with %d", inode, out.Inode)
-	}
-	return out, err
-}
-
 // All calls found for each socket in one of the states of the mask.
 func (d *Conn) All(ctx context.Context, states, show uint32, found func(Socket)) error {
-	return d.ask(ctx, netlink.Request|netlink.Dump, diagRequest(0, states, show), found)
-}
-
-func (d *Conn) ask(ctx context.Context, flags netlink.HeaderFlags, req []byte, found func(Socket)) error {
 	err := d.Open(ctx)
 	if err != nil {
 		return err
 	}
-	if err = d.exchange(ctx, flags, req, found); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err = d.exchange(ctx, netlink.Request|netlink.Dump, diagRequest(states, show), found); err != nil {
 		d.Close()
 	}
 	return err
@@ -142,7 +117,7 @@ func (d *Conn) Open(ctx context.Context) error {
 		return fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
 	}
 	d.conn = conn
-	err = d.exchange(ctx, netlink.Request, diagRequest(0, 0, 0), func(Socket) {})
+	err = d.exchange(ctx, netlink.Request, diagRequest(0, 0), func(Socket) {})
 	if errors.Is(err, unix.EINVAL) {
 		return nil
 	}
@@ -191,13 +166,12 @@ func (d *Conn) Close() {
 	}
 }
 
-// diagRequest encodes struct unix_diag_req: for one inode, whichever cookie it has, or
-// with inode 0 in a dump for all sockets in the states of the mask.
-func diagRequest(inode, states, show uint32) []byte {
+// diagRequest encodes struct unix_diag_req: in a dump for all sockets in the states of the
+// mask, else for inode 0.
+func diagRequest(states, show uint32) []byte {
 	b := make([]byte, diagRequestLen)
 	b[0] = unix.AF_UNIX
 	binary.NativeEndian.PutUint32(b[4:], states)
-	binary.NativeEndian.PutUint32(b[8:], inode)
 	binary.NativeEndian.PutUint32(b[12:], show)
 	binary.NativeEndian.PutUint64(b[16:], ^uint64(0))
 	return b
