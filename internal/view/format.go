@@ -50,18 +50,6 @@ func Left(d time.Duration) string {
 	return Seconds((d + time.Second - 1).Truncate(time.Second))
 }
 
-// Bytes prints a size: 512 B, 90.1 KiB, 16.0 MiB.
-func Bytes(n int) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	default:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-}
-
 // Count prints a number with its noun.
 func Count(n int, one, many string) string {
 	if n == 1 {

@@ -125,13 +125,10 @@ func settings(s *health.Snapshot) string {
 	}
 	out := fmt.Sprintf("status update every %s (%s), requests of %s at most (%s)",
 		Seconds(c.NodeStatusPeriod), Say(c.From[health.SettingNodeStatusPeriod]), Seconds(c.RPCTimeout), Say(c.From[health.SettingRequestTimeout]))
-	if k == nil {
-		return out
-	}
-	if e := s.Facts.Events; k.EventedPLEG && (e == nil || e.Mode != "evented") {
+	if k != nil && k.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
 		out += ". The kubelet uses EventedPLEG: set --events=evented"
 	}
-	if k.Problem != "" {
+	if k != nil && k.Problem != "" {
 		out += ". Not read: " + Say(k.Problem)
 	}
 	return out
@@ -197,14 +194,7 @@ func lastRelist(s *health.Snapshot) string {
 
 // errorCause says why a call failed.
 func errorCause(e *health.CallError) string {
-	out := Say(e.Code)
-	if e.Bytes > 0 && e.Limit > 0 {
-		return out + fmt.Sprintf(": the answer of %s is above the limit of %s", Bytes(e.Bytes), Bytes(e.Limit))
-	}
-	if e.Message != "" {
-		out += ": " + Say(e.Message)
-	}
-	return out
+	return strings.TrimSuffix(Say(e.Code)+": "+Say(e.Message), ": ")
 }
 
 // statusCheck says how the runtime's Status calls went.
@@ -336,28 +326,6 @@ func hops(s *health.Snapshot) string {
 	return strings.Join(parts, " | ")
 }
 
-// node describes the node as a whole; empty while it is not sampled.
-func node(s *health.Snapshot) string {
-	n := s.Facts.Evidence.Node
-	if n == nil {
-		return ""
-	}
-	pressure := ""
-	for _, p := range []struct {
-		name  string
-		share float64
-	}{{"cpu", n.CPUSome}, {"io", n.IOSome}, {"memory", n.MemorySome}} {
-		if p.share >= 0 {
-			pressure += fmt.Sprintf(" %s %.0f%%", p.name, p.share)
-		}
-	}
-	out := fmt.Sprintf("%d files open, %d threads of %d", n.Files, n.Threads, n.ThreadsMax)
-	if pressure != "" {
-		out = "pressure" + pressure + "; " + out
-	}
-	return out
-}
-
 // missing names the sources of evidence that do not answer, and why.
 func missing(s *health.Snapshot) string {
 	var parts []string
@@ -380,13 +348,12 @@ func podCounts(s *health.Snapshot) string {
 	if p == nil {
 		return "not counted yet"
 	}
-	states := []string{fmt.Sprintf("%d running", p.Containers["running"])}
+	out := Count(p.Running, "runs", "run")
 	for _, state := range slices.Sorted(maps.Keys(p.Containers)) {
-		if n := p.Containers[state]; n > 0 && state != "running" {
-			states = append(states, fmt.Sprintf("%d %s", n, Say(state)))
+		if n := p.Containers[state]; n > 0 {
+			out += fmt.Sprintf("; %s %s", Count(n, "container", "containers"), Say(state))
 		}
 	}
-	out := fmt.Sprintf("%d running; containers: %s", p.Running, strings.Join(states, ", "))
 	if n := s.Facts.Relist.Reinspect; n > 0 {
 		out += fmt.Sprintf("; %s for reinspection", Count(n, "pod waits", "pods wait"))
 	}
@@ -400,14 +367,8 @@ func events(s *health.Snapshot) string {
 		return ""
 	}
 	out := Say(e.Mode) + ": " + Say(strings.ReplaceAll(string(e.Phase), "_", " "))
-	if e.FellBack {
-		out += ", relying on relists alone"
-	}
 	if e.Detail != "" {
 		out += " (" + Say(e.Detail) + ")"
 	}
-	if !e.LastEvent.IsZero() {
-		out += "; the last event came " + age(s, e.LastEvent)
-	}
-	return out
+	return out + "; last event: " + age(s, e.LastEvent)
 }

@@ -147,7 +147,6 @@ func stateSection(s *health.Snapshot) Section {
 		Row{Label: "Runtime", Text: runtime(s)},
 		Row{Label: "Process", Text: process(s)},
 		Row{Label: "Hops", Text: hops(s)},
-		Row{Label: "Node", Text: node(s)},
 		Row{Label: "Missing", Text: missing(s)},
 		Row{Label: "Events", Text: events(s)},
 		Row{Label: "Pods", Text: podCounts(s)},

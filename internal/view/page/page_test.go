@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
@@ -54,6 +55,17 @@ func render(t *testing.T, path string, serve func(*Page, http.ResponseWriter, *h
 	return source, elements
 }
 
+// recent are ten minutes that end with a stall since s was last seen.
+func recent(s *health.Snapshot) view.Recent {
+	r := view.Recent{From: s.At.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]view.RelistBin, view.HistoryBins)}
+	for i := range r.Bins {
+		if s.LastSeen.After(r.From.Add(time.Duration(i+1) * r.Bin)) {
+			r.Bins[i] = view.RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
+		}
+	}
+	return r
+}
+
 func status(c view.Content) func(*Page, http.ResponseWriter, *http.Request) {
 	return func(p *Page, w http.ResponseWriter, r *http.Request) { p.Serve(w, r, c) }
 }
@@ -81,9 +93,9 @@ func TestPages(t *testing.T) {
 		}, `id="incidents"`},
 		"healthy": {"/", status(view.Content{Snapshot: new(viewtest.Healthy())}), []string{
 			"<title>healthy: All is well - worker-7 - plegd</title>", `<p class="node">worker-7</p>`, "<h1>All is well</h1>", `<p class="big">Ready</p>`,
-			"for 2d01h", "managing pods; the API shows Ready", "110 running", "containerd 1.7.24", `href="/metrics"`, `href="/api/v1/status"`,
+			"for 2d01h", "managing pods; the API shows Ready", "110 run", "containerd 1.7.24", `href="/metrics"`, `href="/api/v1/status"`,
 		}, `id="todo"`},
-		"degraded": {"/", status(view.Content{Snapshot: stalled, Recent: viewtest.Recent(stalled), Incidents: slices.Repeat([]incident.Summary{one.Summary}, 15)}), []string{
+		"degraded": {"/", status(view.Content{Snapshot: stalled, Recent: recent(stalled), Incidents: slices.Repeat([]incident.Summary{one.Summary}, 15)}), []string{
 			"<h1>ShimStuck</h1>", `<p class="big">1m20s</p>`, `docs/reasons/ShimStuck.md">More</a>`, "<dt>Culprit</dt>", `<li class="culprit"><span class="kind">shim <b>culprit</b>`,
 			"seen as RuntimeListStall", "the API still shows Ready for 1m20s to 1m30s", `<code>kill -CONT 4711</code><button type="button" class="copy" aria-label="copy kill -CONT 4711">`,
 			"since the last successful relist", `class="bars"`, `href="/incidents/` + viewtest.IncidentID + `"`, "Also active",

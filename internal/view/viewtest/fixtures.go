@@ -9,7 +9,6 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // T0 is the moment of every snapshot.
@@ -85,18 +84,6 @@ func (f *Source) Set(s health.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.snap = s
-}
-
-// Recent are ten minutes that end with a stall since s was last seen, if it is not healthy.
-func Recent(s *health.Snapshot) view.Recent {
-	r := view.Recent{From: s.At.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]view.RelistBin, view.HistoryBins)}
-	for i := range r.Bins {
-		r.Bins[i] = view.RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
-		if s.State != health.StateHealthy && s.LastSeen.Before(r.From.Add(time.Duration(i+1)*r.Bin)) {
-			r.Bins[i] = view.RelistBin{State: s.State}
-		}
-	}
-	return r
 }
 
 // IncidentID is the ID of Incident.
