@@ -16,23 +16,33 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/view"
 )
 
-// What survives a restart of plegd within one boot: when the runtime was last
-// seen. It is written every few seconds and when the verdict changes, without a
-// sync: a file that a crash of the node loses is of another boot anyway.
+// The state survives a restart of plegd within one boot. It is written without a sync:
+// a file that a crash of the node loses would be of another boot anyway.
 const (
 	stateFile     = "last-seen.json"
 	stateSchema   = 1
-	saveEvery     = 10 * time.Second
-	stateTimeout  = time.Second
 	maxStateBytes = 64 << 10
+	maxBootID     = 64 // bytes; more than a UUID
+
+	saveEvery = 10 * time.Second
+	// stateTimeout limits reading and locking at the start, saveTimeout one save, and
+	// lastSaveTimeout the one at the end.
+	stateTimeout    = time.Second
+	saveTimeout     = 10 * time.Second
+	lastSaveTimeout = 200 * time.Millisecond
+
+	// lockFile is locked by the plegd that uses a state directory. The kernel releases
+	// the lock when that process ends.
+	lockFile = "lock"
 )
 
-// savedState is the file's content. Moments are on CLOCK_MONOTONIC, which all
+// savedState is the content of the file. Moments are on CLOCK_MONOTONIC, which all
 // processes of one boot share and no clock step moves; -1 means never.
 type savedState struct {
 	Schema   int    `json:"schema"`
@@ -51,75 +61,112 @@ type savedState struct {
 	Recent []view.RelistBin `json:"recent,omitempty"`
 }
 
-// restored is what was read back.
+// restored is the state of the plegd before.
 type restored struct {
 	lastSeen time.Time
 	status   health.Status
-	gap      time.Duration // how long nobody watched
-	// kubeletSeen is true where the kubelet's healthz has answered in this boot.
+	gap      time.Duration // between its last save and the start of this plegd
+	// kubeletSeen is true if the kubelet's healthz has answered in this boot.
 	kubeletSeen bool
 	// recent are the bins of the page's plot, the last of which is of written.
 	recent  []view.RelistBin
 	written time.Time
 }
 
-// store keeps the state in a file.
+// InUseError is returned for a state directory that another plegd uses.
+type InUseError struct {
+	Dir string
+	// PID is the other plegd's, 0 if it is in another pid namespace.
+	PID int
+}
+
+func (e *InUseError) Error() string {
+	holder := "another plegd, in another pid namespace, uses it"
+	if e.PID > 0 {
+		holder = fmt.Sprintf("plegd with pid %d uses it", e.PID)
+	}
+	return fmt.Sprintf("--state-dir: %s: %s: want a directory of its own for each plegd", e.Dir, holder)
+}
+
+// store keeps the state in a directory. No call waits for a disk that hangs.
 type store struct {
 	dir    string
 	log    *zap.Logger
 	clock  func() time.Duration // CLOCK_MONOTONIC
 	bootID func() (string, error)
-	locked *os.File // nil without the lock
-	// kubeletSeen is as in restored; it stays.
+	locked *os.File // nil without the lock; closing it releases the lock
+	// kubeletSeen is as in restored; once set it stays.
 	kubeletSeen atomic.Bool
 	// recent returns the bins of the page's plot; nil for none.
 	recent func() []view.RelistBin
 }
 
 func newStore(dir, procfs string, log *zap.Logger) *store {
-	return &store{dir: dir, log: log, clock: func() time.Duration {
-		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			return 0
-		}
-		return time.Duration(ts.Nano())
-	}, bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
+	return &store{dir: dir, log: log, clock: monotonic, bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
 }
 
-// maxBootID is more than a UUID takes, in bytes.
-const maxBootID = 64
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
 
 func bootID(procfs string) (string, error) {
 	f, err := os.Open(filepath.Join(procfs, "sys/kernel/random/boot_id"))
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("read the boot id: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, maxBootID))
 	return strings.TrimSpace(string(b)), err
 }
 
-// load reads the state back. Whatever stands in its way, plegd starts without.
-func (s *store) load() restored {
-	type result struct {
-		state restored
-		err   error
+// lock takes the directory for this process. It returns an *InUseError if another plegd
+// has it. A directory that cannot be written is no error: load and save report it.
+func (s *store) lock() error {
+	f, err := new(bounded.Slot[*os.File]).Do(context.Background(), stateTimeout, func(context.Context) (*os.File, error) { return s.takeLock() })
+	var used *InUseError
+	if errors.As(err, &used) {
+		return used
 	}
-	done := make(chan result, 1)
-	go func() { // a dead disk must not keep plegd from starting
-		r, err := s.read()
-		done <- result{r, err}
-	}()
-	select {
-	case r := <-done:
-		if r.err != nil {
-			s.log.Warn("starting without what was last seen before the restart", zap.Error(r.err))
-		}
-		return r.state
-	case <-time.After(stateTimeout):
-		s.log.Warn("starting without what was last seen before the restart: the state directory does not answer", zap.String("dir", s.dir))
+	s.locked = f
+	return nil
+}
+
+func (s *store) takeLock() (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if err == nil {
+		return f, nil
+	}
+	defer func() { _ = f.Close() }()
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		return nil, err // the file system has no locks
+	}
+	holder := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &holder); err != nil || holder.Type == unix.F_UNLCK {
+		return nil, &InUseError{Dir: s.dir}
+	}
+	return nil, &InUseError{Dir: s.dir, PID: int(holder.Pid)}
+}
+
+// load reads the state of the plegd before. An error is logged.
+func (s *store) load() restored {
+	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout, func(context.Context) (restored, error) { return s.read() })
+	if err != nil {
+		s.log.Warn("starting without what was last seen before the restart", zap.String("dir", s.dir), zap.Error(err))
 		return restored{}
 	}
+	s.kubeletSeen.Store(r.kubeletSeen)
+	return r
 }
 
 func (s *store) read() (restored, error) {
@@ -147,30 +194,28 @@ func (s *store) read() (restored, error) {
 	}
 	boot, err := s.bootID()
 	if err != nil {
-		return restored{}, fmt.Errorf("read the boot id: %w", err)
+		return restored{}, err
 	}
 	if saved.Schema != stateSchema || saved.BootID != boot {
-		return restored{}, nil // an older plegd's, or of another boot
+		return restored{}, nil // of an older plegd, or of another boot
 	}
 	now, mono := time.Now(), s.clock()
+	if saved.Written < 0 || saved.Written > int64(mono) {
+		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
+	}
 	moment := func(ns int64) time.Time {
 		if ns < 0 || ns > int64(mono) {
 			return time.Time{}
 		}
 		return now.Add(-(mono - time.Duration(ns)))
 	}
-	if saved.Written < 0 || saved.Written > int64(mono) {
-		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
-	}
-	r := restored{lastSeen: moment(saved.LastSeen), gap: mono - time.Duration(saved.Written)}
-	r.kubeletSeen, r.recent, r.written = saved.KubeletSeen, saved.Recent, moment(saved.Written)
-	s.kubeletSeen.Store(saved.KubeletSeen)
-	if r.lastSeen.IsZero() {
-		return restored{kubeletSeen: r.kubeletSeen, recent: r.recent, written: r.written}, nil
-	}
-	r.status = health.Status{
-		Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
-		RuntimeReady: saved.RuntimeReady, NetworkReady: saved.NetworkReady,
+	r := restored{kubeletSeen: saved.KubeletSeen, recent: saved.Recent, written: moment(saved.Written)}
+	if lastSeen := moment(saved.LastSeen); !lastSeen.IsZero() {
+		r.lastSeen, r.gap = lastSeen, mono-time.Duration(saved.Written)
+		r.status = health.Status{
+			Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
+			RuntimeReady: saved.RuntimeReady, NetworkReady: saved.NetworkReady,
+		}
 	}
 	return r, nil
 }
@@ -179,7 +224,7 @@ func (s *store) read() (restored, error) {
 func (s *store) save(f *health.Facts) error {
 	boot, err := s.bootID()
 	if err != nil {
-		return fmt.Errorf("read the boot id: %w", err)
+		return err
 	}
 	now, mono := time.Now(), s.clock()
 	moment := func(t time.Time) int64 {
@@ -205,78 +250,37 @@ func (s *store) save(f *health.Facts) error {
 		return err
 	}
 	path := filepath.Join(s.dir, stateFile)
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	return os.Rename(path+".tmp", path)
 }
 
-// keeper saves the state every few seconds, when the verdict has changed, and
-// once more at the end. A disk that hangs holds up nobody but it.
+// keeper saves the state every saveEvery, at each change of the verdict, and at the end.
 type keeper struct {
 	store   *store
 	facts   func() *health.Facts
-	changed <-chan struct{} // the verdict has; holds one at most
+	changed <-chan struct{}
 
-	begun atomic.Pointer[time.Time] // of the save under way
-	saved atomic.Pointer[health.Source]
+	saves  bounded.Slot[struct{}]
+	last   atomic.Pointer[health.Source] // nil before the first save
+	logged logging.OnChange[string]      // the last error
 }
 
-// saveHangs is how long a save is under way before the directory counts as one
-// that does not answer.
-const saveHangs = 10 * time.Second
-
-// Source reports whether the state directory can be written; ok is false before
-// the first save.
+// Source reports whether the state directory can be written; ok is false before the
+// first save.
 func (k *keeper) Source() (s health.Source, ok bool) {
-	if p := k.saved.Load(); p != nil {
-		s, ok = *p, true
+	if p := k.last.Load(); p != nil {
+		return *p, true
 	}
-	if begun := k.begun.Load(); begun != nil && time.Since(*begun) > saveHangs {
-		s = health.Source{At: *begun, Duration: time.Since(*begun), Err: fmt.Sprintf("a save in %s has not ended within %s", k.store.dir, saveHangs)}
-		ok = true
-	}
-	return s, ok
+	return s, false
 }
 
-// save saves once, and notes what came of it.
-func (k *keeper) save() error {
-	f := k.facts()
-	start := time.Now()
-	k.begun.Store(&start)
-	defer k.begun.Store(nil)
-	err := k.store.save(f)
-	s := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
-	if err != nil {
-		s.Err = err.Error()
-	}
-	k.saved.Store(s)
-	return err
-}
-
-// String names the task.
+// String returns the name of the task.
 func (k *keeper) String() string { return "state" }
 
 // Run saves until ctx ends, and then returns nil.
 func (k *keeper) Run(ctx context.Context) error {
-	saves := make(chan struct{}, 1) // one more while one is under way
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var failed logging.OnChange[string] // the last error
-		for range saves {
-			err := k.save()
-			if err == nil {
-				if _, changed := failed.Set(""); changed {
-					k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
-				}
-			} else if _, changed := failed.Set(err.Error()); changed {
-				k.store.log.Warn("cannot save what was last seen: plegd will start without it", zap.Error(err))
-			}
-		}
-	}()
-	hung := false
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	for {
@@ -284,35 +288,30 @@ func (k *keeper) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-k.changed:
 		case <-ctx.Done():
-			k.end(saves, done)
+			k.save(context.WithoutCancel(ctx), lastSaveTimeout)
 			return nil
 		}
-		if s, _ := k.Source(); k.begun.Load() == nil {
-			hung = false
-		} else if s.Duration > saveHangs && !hung {
-			hung = true
-			k.store.log.Warn("the state directory does not answer: plegd will start without what was last seen",
-				zap.String("error", s.Err))
-		}
-		select {
-		case saves <- struct{}{}:
-		default: // one is to be made already
-		}
+		k.save(ctx, saveTimeout)
 	}
 }
 
-// end saves once more and waits for that, not for long.
-func (k *keeper) end(saves chan<- struct{}, done <-chan struct{}) {
-	select {
-	case saves <- struct{}{}:
-	case <-time.After(stopSave):
+// save saves once. While an earlier save hangs, the error stays that one's.
+func (k *keeper) save(ctx context.Context, timeout time.Duration) {
+	start := time.Now()
+	_, err := k.saves.Do(ctx, timeout, func(context.Context) (struct{}, error) { return struct{}{}, k.store.save(k.facts()) })
+	if errors.Is(err, bounded.ErrBusy) || ctx.Err() != nil {
+		return
 	}
-	close(saves)
-	select {
-	case <-done:
-	case <-time.After(stopSave):
+	s := health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	if err != nil {
+		s.Err = fmt.Sprintf("save the state in %s: %v", k.store.dir, err)
+	}
+	k.last.Store(&s)
+	switch _, changed := k.logged.Set(s.Err); {
+	case !changed:
+	case err != nil:
+		k.store.log.Warn("cannot save what was last seen: plegd will start without it", zap.Error(err))
+	default:
+		k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
 	}
 }
-
-// stopSave is how long plegd waits at its end for the last save.
-const stopSave = 200 * time.Millisecond

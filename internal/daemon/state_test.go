@@ -49,7 +49,8 @@ func (b *boot) start(t *testing.T, id string, log *zap.Logger) {
 func savedFacts() health.Facts {
 	now := time.Now()
 	return health.Facts{
-		Relist: health.Relist{LastSeen: now.Add(-10 * time.Second)},
+		Evidence: health.Evidence{Kubelet: &health.Kubelet{Seen: true}},
+		Relist:   health.Relist{LastSeen: now.Add(-10 * time.Second)},
 		// The older of the two decides, and is kept.
 		Modelled: health.Modelled{LastSeen: now.Add(-20 * time.Second)},
 		Status: health.Status{
@@ -85,8 +86,16 @@ func TestLastSeenSurvivesARestart(t *testing.T) {
 	if len(r.recent) != 1 || r.recent[0].Relists != 5 || r.recent[0].State != health.StateHealthy {
 		t.Errorf("the plot's bins are %+v", r.recent)
 	}
-	if r.gap != 3*time.Second || !r.status.Restored || !r.status.Answered {
-		t.Errorf("gap %s, status %+v", r.gap, r.status)
+	if r.gap != 3*time.Second || !r.status.Restored || !r.status.Answered || !r.kubeletSeen {
+		t.Errorf("gap %s, status %+v, the kubelet has answered: %t", r.gap, r.status, r.kubeletSeen)
+	}
+	// A kubelet that is down is not forgotten by the next save.
+	f.Evidence.Kubelet = nil
+	if err := b.store.save(&f); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.store.load(); !r.kubeletSeen {
+		t.Error("that the kubelet has answered is lost with the second save")
 	}
 	if r.status.RuntimeReady == nil || !r.status.RuntimeReady.Status || r.status.NetworkReady == nil || r.status.NetworkReady.Message != "M" {
 		t.Errorf("conditions %+v, %+v", r.status.RuntimeReady, r.status.NetworkReady)
@@ -106,7 +115,7 @@ func TestAnotherBootBeginsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start(t, "second", b.store.log)
-	if r := b.store.load(); !r.lastSeen.IsZero() || r.status.Answered {
+	if r := b.store.load(); !r.lastSeen.IsZero() || r.status.Answered || r.kubeletSeen {
 		t.Errorf("restored %+v from another boot", r)
 	}
 }
@@ -202,5 +211,30 @@ func TestChangeIsSaved(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStateDirHangs: a save that hangs is reported once, and so is its end.
+func TestStateDirHangs(t *testing.T) {
+	b := newBoot(t)
+	mkdir(t, b.dir)
+	release := make(chan struct{})
+	k := &keeper{store: b.store, facts: func() *health.Facts { <-release; return &health.Facts{} }}
+	for range 2 { // the second one while the first still hangs
+		k.save(t.Context(), 10*time.Millisecond)
+	}
+	if s, ok := k.Source(); !ok || s.Up || !strings.Contains(s.Err, "no answer within 10ms") {
+		t.Errorf("%+v, %t", s, ok)
+	}
+	close(release)
+	for k.saves.Busy() {
+		time.Sleep(time.Millisecond)
+	}
+	k.save(t.Context(), saveTimeout)
+	if s, ok := k.Source(); !ok || !s.Up {
+		t.Errorf("%+v, %t", s, ok)
+	}
+	if n := b.logged.Len(); n != 2 {
+		t.Errorf("%d log lines, want one of the hang and one of its end: %v", n, b.logged.All())
 	}
 }

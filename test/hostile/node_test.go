@@ -78,7 +78,7 @@ func TestStateDirectory(t *testing.T) {
 		"hangs": {
 			// Nobody ever opens the other end.
 			prepare: func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json.tmp") },
-			said:    "the state directory does not answer",
+			said:    "no answer within 10s",
 		},
 		"read-only": {
 			prepare: func(t *testing.T, dir string) { readOnly(t, dir) },
