@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -51,6 +52,28 @@ func TestDiscoveredEndpoint(t *testing.T) {
 			if reason := e.ContextMap()["reason"]; reason != "" && reason != health.Starting {
 				t.Errorf("%v was the reason on the way", reason)
 			}
+		}
+	})
+}
+
+// TestGuessedEndpoint: a socket that was only guessed is watched until the kubelet, which
+// starts later, names another one.
+func TestGuessedEndpoint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		procFS := ""
+		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
+		time.Sleep(time.Second)
+		if err := w.d.runtime.take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if path := w.d.runtime.path(); path != "/run/guess.sock" {
+			t.Errorf("without a kubelet %q is watched", path)
+		}
+		kubeletStarts(t, procFS, 100, "--container-runtime-endpoint=/run/fake.sock")
+		time.Sleep(2 * findAgain)
+		if path := w.d.runtime.path(); path != "/run/fake.sock" {
+			t.Errorf("beside a kubelet that names /run/fake.sock %q is watched", path)
 		}
 	})
 }

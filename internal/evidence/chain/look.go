@@ -76,7 +76,7 @@ func (w *Walker) look(ctx context.Context, s proc.Stat) (l looks, ok bool) {
 func (w *Walker) once(ctx context.Context, s proc.Stat) *look {
 	l := &look{at: time.Now(), stat: s, threads: map[int]thread{}}
 	if b, err := proc.ReadFile(proc.Path(w.procfs, s.PID, "status")); err == nil {
-		l.tracer = proc.ParseStatus(b).TracerPID
+		l.tracer = proc.TracerPID(b)
 	}
 	task := proc.Path(w.procfs, s.PID, "task")
 	tids, err := proc.Numbers(task, maxThreads)
@@ -108,8 +108,11 @@ func readThread(task string, tid int) (t thread, ok bool) {
 	if b, err := proc.ReadFile(proc.Path(task, tid, "schedstat")); err == nil {
 		t.sched, _ = proc.ParseSchedstat(b)
 	}
+	if t.sched.Slices > 0 { // else a kernel without CONFIG_SCHED_INFO
+		return t, true
+	}
 	if b, err := proc.ReadFile(proc.Path(task, tid, "status")); err == nil {
-		t.runs = proc.ParseStatus(b).Switches
+		t.runs, _ = proc.ContextSwitches(b)
 	}
 	return t, true
 }

@@ -127,20 +127,8 @@ func ThreadState(s byte) string {
 	return "other"
 }
 
-// Status holds the fields of /proc/PID/status that plegd needs.
-type Status struct {
-	// TracerPID is the process that traces it, 0 for none.
-	TracerPID int
-	// Switches counts how often it left a CPU.
-	Switches uint64
-}
-
-// ParseStatus decodes a /proc/PID/status, or a thread's.
-func ParseStatus(b []byte) (s Status) {
-	s.TracerPID = number(b, "TracerPid", 10, 0)
-	s.Switches, _ = ContextSwitches(b)
-	return s
-}
+// TracerPID returns the process that traces one, by its /proc/PID/status, 0 for none.
+func TracerPID(status []byte) int { return number(status, "TracerPid", 10, 0) }
 
 // ContextSwitches returns the number of context switches of a /proc/PID/status;
 // ok is false where it has none.
