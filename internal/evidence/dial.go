@@ -293,6 +293,10 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 		if !before.FailedSince.IsZero() && before.Stage == p.Stage {
 			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
 		}
+		p.ForeignAt = before.ForeignAt
+		if p.Cause == health.CauseProtocol || p.Cause == health.CauseUnimplemented {
+			p.ForeignAt = p.At
+		}
 	}
 	d.last.Store(&p)
 	if d.opts.Done != nil {

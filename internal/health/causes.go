@@ -229,7 +229,6 @@ func (w *view) restartRisk(id string) string {
 var chainReasons = []Reason{
 	{
 		ID: SystemBusStalled, Layer: LayerPods, Severity: SeverityCritical,
-
 		match: func(w *view) []string { return w.chainEvidence(SystemBusStalled) },
 		next:  func(w *view) string { return w.chainNext(SystemBusStalled) },
 	},

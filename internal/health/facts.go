@@ -365,6 +365,9 @@ type Probe struct {
 	// this stage, zero when the last one succeeded; Failures is their number.
 	FailedSince time.Time `json:"failed_since,omitzero"`
 	Failures    int       `json:"failures,omitzero"`
+	// ForeignAt is when the other end last spoke another protocol; zero once a probe
+	// succeeded.
+	ForeignAt time.Time `json:"foreign_at,omitzero"`
 }
 
 // Runtime is what the runtime says of itself; empty before the first Version

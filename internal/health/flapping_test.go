@@ -71,7 +71,7 @@ func TestFlapping(t *testing.T) {
 			f.Modelled.LastSeen = f.Relist.LastSeen
 			f.Relist.Last.Start, f.Relist.Last.End = now.Add(-20*ms), now.Add(-10*ms)
 			f.Calls = map[string]Call{}
-			f.Probe = Probe{At: now, Stage: StageSettings, Cause: CauseProtocol, FailedSince: t0, Failures: s}
+			f.Probe = Probe{At: now, Stage: StageSettings, Cause: CauseProtocol, FailedSince: t0, Failures: s, ForeignAt: t0}
 			if r.IntN(2) == 0 {
 				f.Probe.Cause = CauseClosed
 			}

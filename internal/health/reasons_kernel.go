@@ -45,22 +45,18 @@ const (
 var kernelReasons = []Reason{
 	{
 		ID: RuntimeMemoryLimited, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-
 		match: memoryLimited,
 	},
 	{
 		ID: RuntimeStorageStall, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-
 		match: storageStalled,
 	},
 	{
 		ID: RuntimeStorageLocked, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-
 		match: storageLocked,
 	},
 	{
 		ID: RuntimeStarved, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
 		match: starved,
 	},
 }

@@ -10,6 +10,8 @@ const (
 	ioFull    = 40
 	idleMost  = 0.2 // of the CPUs' time: a node with more is not short of CPU
 	idleStill = 0.3
+	// idleEnough is the share of idle time at which no process waits for the node's CPUs.
+	idleEnough = 0.5
 	// waitMost is the time a second that the runtime waits for a CPU on a node
 	// that is short of them, more than it runs.
 	waitMost  = 0.2
@@ -66,6 +68,7 @@ func (w *view) busyCPUs(n *Node) string {
 	switch {
 	case n.CPUIdle >= 0 && n.CPUIdle <= w.band(NodePressure, idleMost, idleStill):
 		return fmt.Sprintf("the CPUs are idle for %.0f %%", 100*n.CPUIdle)
+	case n.CPUIdle >= idleEnough: // what holds it up is not the node: a tracer, a quota
 	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.quotaTakesTime():
 		return fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)
 	}

@@ -23,7 +23,6 @@ const (
 var otherReasons = []Reason{
 	{
 		ID: KubeletStalled, Layer: LayerKubelet, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			k := w.f.Evidence.Kubelet
 			if k == nil || !k.Seen || k.Refused || !w.runtimeGood() {

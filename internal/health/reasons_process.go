@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,6 @@ const (
 var processReasons = []Reason{
 	{
 		ID: RuntimeFrozen, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
 			if p == nil || !p.Alive {
@@ -56,7 +56,6 @@ var processReasons = []Reason{
 	},
 	{
 		ID: RuntimeThrottled, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
 			// The kernel adds up the time only when it lets the process run again.
@@ -71,27 +70,6 @@ var processReasons = []Reason{
 			return out
 		},
 	},
-	{
-		ID: RuntimeRestarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
-		match: func(w *view) []string {
-			p := w.f.Evidence.Process
-			if p == nil || len(p.Restarts) == 0 {
-				return nil
-			}
-			n := 0
-			for _, at := range p.Restarts {
-				if w.age(at) <= restartsWithin {
-					n++
-				}
-			}
-			last := p.Restarts[len(p.Restarts)-1]
-			if n < restartsMany || w.age(last) > restartsOver {
-				return nil
-			}
-			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin), short(w.age(last)))}
-		},
-	},
 }
 
 // frozenNext says how to let the runtime run again.
@@ -103,10 +81,11 @@ func (w *view) frozenNext() string {
 	if c == nil || !c.Frozen {
 		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: `kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
-	if p.Unit == "" {
-		return fmt.Sprintf("Find out who froze the cgroup of %s, and thaw it: %s.", p.name(), c.Path)
+	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`)", c.Path, c.Path)
+	if unit := c.Path[strings.LastIndexByte(c.Path, '/')+1:]; p.Unit != "" && (unit == p.Unit || unit == p.Unit+".service") {
+		thaw = fmt.Sprintf("`systemctl thaw %s`", p.Unit) // of a cgroup above it, systemd thaws nothing
 	}
-	return fmt.Sprintf("Find out who froze the cgroup of %s (%s), and thaw it: `systemctl thaw %s`.", p.name(), c.Path, p.Unit)
+	return fmt.Sprintf("Find out who froze the cgroup of %s (%s), and thaw it: %s.", p.name(), c.Path, thaw)
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call

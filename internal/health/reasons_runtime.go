@@ -10,7 +10,6 @@ import (
 var runtimeReasons = []Reason{
 	{
 		ID: CRIVersionUnsupported, Layer: LayerCalls, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			e := w.failed()
 			if e == nil {
@@ -30,7 +29,7 @@ var runtimeReasons = []Reason{
 			// Garbage does not always look the same: what was once seen to speak
 			// another protocol may just hang up the next time.
 			p := w.f.Probe
-			hangsUp := p.Cause == CauseClosed && w.wasActive(CRIVersionUnsupported)
+			hangsUp := p.Cause == CauseClosed && !p.ForeignAt.IsZero()
 			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || hangsUp {
 				return []string{"a fresh connection: " + ProbeText(&p)}
 			}
@@ -38,8 +37,27 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
+		ID: RuntimeRestarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
+		match: func(w *view) []string {
+			p := w.f.Evidence.Process
+			if p == nil || len(p.Restarts) == 0 {
+				return nil
+			}
+			n := 0
+			for _, at := range p.Restarts {
+				if w.age(at) <= restartsWithin {
+					n++
+				}
+			}
+			last := p.Restarts[len(p.Restarts)-1]
+			if n < restartsMany || w.age(last) > restartsOver {
+				return nil
+			}
+			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin), short(w.age(last)))}
+		},
+	},
+	{
 		ID: RuntimeStarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if e := w.failed(); e != nil && e.NotInitialized {
 				return append([]string{fmt.Sprintf("%s failed: %s", e.Operation, e.Message)}, w.youngEvidence()...)
@@ -58,17 +76,17 @@ var runtimeReasons = []Reason{
 				return nil // the socket's file alone is gone
 			case cause == CauseMissing || cause == CauseRefused:
 				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
-			case hanging && q != nil && q.Listening && q.Length > 0:
+			case !hanging || w.age(p.Start) > startsFor || w.inheritor() != nil:
+				return nil
+			case q != nil && q.Listening && q.Length > 0:
 				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)}, w.youngEvidence()...)
-			case hanging && w.age(p.Start) <= startsFor:
+			default:
 				return append([]string{"it listens and has answered nothing yet"}, w.youngEvidence()...)
 			}
-			return nil
 		},
 	},
 	{
 		ID: RuntimeUnresponsive, hops: true, Layer: LayerCalls, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.nothingAnswers() {
 				return nil
@@ -81,7 +99,6 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: RuntimeListStall, Layer: LayerCalls, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if out := w.chainEvidence(RuntimeListStall); out != nil {
 				return out
@@ -95,7 +112,6 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: ListResponseTooLarge, Layer: LayerCalls, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			e := w.refused()
 			if e == nil {
@@ -155,7 +171,6 @@ var runtimeReasons = []Reason{
 	},
 	{
 		ID: NetworkNotReady, Layer: LayerPods, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if s := &w.f.Status; s.Answered && !s.NetworkReady.Good() {
 				return []string{w.statusSays(s.NetworkReady.print("NetworkReady"))}

@@ -10,7 +10,6 @@ import (
 var socketReasons = []Reason{
 	{
 		ID: AcceptFDExhausted, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if !w.acceptNeedsDescriptor() && !w.statusFailsForDescriptors() {
 				return nil
@@ -30,12 +29,10 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketTakenOver, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
-
 		match: (*view).takenOverEvidence, next: (*view).takenOverNext,
 	},
 	{
 		ID: RuntimeSocketMissing, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if w.f.Endpoint.Path == "" {
 				out := []string{"no runtime socket found"}
@@ -51,15 +48,17 @@ var socketReasons = []Reason{
 		},
 		next: func(w *view) string {
 			if w.hiddenEvidence() == nil {
-				return ""
+				return w.endNext()
 			}
 			return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, and the kubelet is fine.", w.f.Endpoint.Path)
 		},
 	},
 	{
 		ID: RuntimeNotListening, hops: true, Layer: LayerSocket, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
+			if p := w.inheritor(); p != nil && w.nothingAnswers() {
+				return []string{fmt.Sprintf("%s keeps the listening socket, which is older than it: the runtime is gone", p.name())}
+			}
 			if c, detail := w.connect(); c == CauseRefused || c == CauseNotSocket {
 				return w.connectEvidence(detail)
 			}
@@ -68,10 +67,10 @@ var socketReasons = []Reason{
 			}
 			return nil
 		},
+		next: (*view).endNext,
 	},
 	{
 		ID: RuntimeSocketPermissionDenied, Layer: LayerPlegd, Severity: SeverityCritical,
-
 		match: func(w *view) []string {
 			if c, detail := w.connect(); c == CausePermissionDenied {
 				return w.connectEvidence(detail)
@@ -84,7 +83,6 @@ var socketReasons = []Reason{
 	},
 	{
 		ID: RuntimeSocketUnlinked, hops: true, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-
 		match: func(w *view) []string {
 			_, c, _ := w.freshDialFailure()
 			foreign := w.hop == nil && (c == CauseProtocol || c == CauseUnimplemented)
@@ -160,9 +158,64 @@ func (w *view) hiddenEvidence() []string {
 	return []string{l.name() + " listens there, and the path exists in its mounts: it is missing in plegd's own only"}
 }
 
+// endNext is the step where another start of the runtime would fail: something else
+// stands at its path, or a process that no longer serves still lives. "" elsewhere.
+func (w *view) endNext() string {
+	cause, _ := w.connect()
+	if _, c, _ := w.freshDialFailure(); cause == CauseNone {
+		cause = c
+	}
+	path := w.f.Endpoint.Path
+	switch {
+	case cause == CauseNotSocket && w.lastAnswer.After(w.f.Probe.FailedSince):
+		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, and makes its socket again when it is restarted after that.", path, path)
+	case cause == CauseNotSocket:
+		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: it cannot make its socket before.", path, path)
+	}
+	if p := w.inheritor(); p != nil {
+		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", p.name())
+	}
+	if p := w.lingering(); p != nil {
+		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, containers are kept; then start the runtime.", p.name(), p.PID)
+	}
+	return ""
+}
+
+// inheritor returns the process that listens at the path where it is younger than the
+// socket and no runtime: the runtime is gone, and this one has inherited its listener.
+// systemd starts socket-activated runtimes in the same way.
+func (w *view) inheritor() *Process {
+	p, q := w.f.Evidence.Process, w.f.Evidence.Queue
+	if p == nil || q == nil || !p.Alive || !q.Listening || q.ListeningSince.IsZero() || w.lastAnswer.After(p.Start) {
+		return nil
+	}
+	if !q.ListeningSince.Before(p.Start) || writesStacks[p.Comm] || p.Comm == "cri-dockerd" {
+		return nil
+	}
+	return p
+}
+
+// lingering returns the runtime's process where it has served, lives and no longer
+// listens: it hangs in its stop.
+func (w *view) lingering() *Process {
+	p, q, r := w.f.Evidence.Process, w.f.Evidence.Queue, &w.f.Relist
+	cause, _ := w.connect()
+	if cause != CauseMissing && cause != CauseRefused || p == nil || !p.Alive || q != nil && q.Listening {
+		return nil
+	}
+	served := w.lastAnswer.After(p.Start) || w.age(p.Start) > youngFor
+	if !served || r.Failures < 2 || p.At.Before(r.Last.Start) {
+		return nil
+	}
+	return p
+}
+
 // connectEvidence says why no connection can be made and what was last answered.
 func (w *view) connectEvidence(detail string) []string {
 	out := []string{"connect fails: " + detail}
+	if p := w.lingering(); p != nil {
+		out = append(out, p.name()+" is alive and does not listen")
+	}
 	if w.lastAnswer.IsZero() {
 		return append(out, "nothing has been answered since plegd started")
 	}

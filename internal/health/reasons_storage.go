@@ -92,7 +92,6 @@ func (w *view) storageUnwritable() bool {
 var storageReasons = []Reason{
 	{
 		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-
 		match: storageFull,
 		next:  storageNext,
 	},

@@ -411,7 +411,7 @@ func (w *view) troubleFor() time.Duration {
 	if _, since, ok := w.hang(); ok {
 		d = w.age(since)
 	}
-	if r.Failures > 0 {
+	if r.Failures > 0 && r.Last != nil {
 		d = max(d, w.age(r.Last.Start)+time.Duration(r.Failures-1)*w.f.Config.long()/2)
 	}
 	return d

@@ -1,0 +1,275 @@
+package health
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func ago(d time.Duration) time.Time { return t0.Add(-d) }
+
+// noConnection makes connect fail with a cause for some seconds.
+func noConnection(f *Facts, cause Cause) {
+	failing(f, 5, "Unavailable")
+	f.Endpoint.Path = "/run/c.sock"
+	f.Dial = Dial{At: t0, Cause: cause, Detail: string(cause)}
+	f.Probe = Probe{At: t0, Stage: StageConnect, Cause: cause, Detail: string(cause), FailedSince: ago(5 * time.Second)}
+	f.Calls = map[string]Call{"version": {LastOK: ago(6 * time.Second)}}
+}
+
+// TestNextWhereAStartWouldFail: "Start the runtime" is wrong where something stands at its
+// path, where a process that no longer serves still lives, and where another process has
+// inherited the listener.
+func TestNextWhereAStartWouldFail(t *testing.T) {
+	old := func() *Process {
+		return &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(time.Hour), OpenFDs: -1}
+	}
+	for name, tt := range map[string]struct {
+		change           func(*Facts)
+		reason, next, no string
+	}{
+		"the path is a directory": {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", ""},
+		"and the held connection answers": {func(f *Facts) {
+			f.Endpoint.Path = "/run/c.sock"
+			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: CauseNotSocket, Detail: "a directory", FailedSince: ago(5 * time.Second)}
+			f.Calls = map[string]Call{"version": {LastOK: t0}}
+		}, RuntimeNotListening, "the runtime runs", "Start the runtime"},
+		"a stop that hangs, the socket's file is gone": {func(f *Facts) {
+			noConnection(f, CauseMissing)
+			f.Evidence.Process = old()
+		}, RuntimeSocketMissing, "`kill -9 812`", "Start the runtime"},
+		"a stop that hangs, the file is left": {func(f *Facts) {
+			noConnection(f, CauseRefused)
+			f.Evidence.Process = old()
+		}, RuntimeNotListening, "`kill -9 812`", "Start the runtime"},
+		"a process that is gone": {func(f *Facts) {
+			noConnection(f, CauseRefused)
+			f.Evidence.Process = old()
+			f.Evidence.Process.Alive = false
+		}, RuntimeNotListening, "Start the runtime; ", "`kill"},
+		"one that was last seen before": {func(f *Facts) {
+			noConnection(f, CauseRefused)
+			f.Evidence.Process = old()
+			f.Evidence.Process.At = ago(4 * time.Second)
+		}, RuntimeNotListening, "Start the runtime; ", "`kill"},
+	} {
+		f := healthyFacts(t0)
+		tt.change(&f)
+		v := Judge(&f, t0, nil)
+		if v.Reason != tt.reason || !strings.Contains(v.Next, tt.next) || tt.no != "" && strings.Contains(v.Next, tt.no) {
+			t.Errorf("%s: %s, %q; want %s, %q and not %q", name, v.Reason, v.Next, tt.reason, tt.next, tt.no)
+		}
+	}
+}
+
+// TestInheritedListener: a child of a runtime that is gone keeps its listener. It does not
+// start.
+func TestInheritedListener(t *testing.T) {
+	for comm, want := range map[string]string{"python3": RuntimeNotListening, "containerd": RuntimeStarting} {
+		f := healthyFacts(t0)
+		f.Endpoint.Path = "/run/c.sock"
+		at := ago(4 * time.Second)
+		f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
+		f.Calls = map[string]Call{"version": {LastOK: ago(20 * time.Second), InFlightSince: at}}
+		f.Evidence.Process = &Process{At: t0, PID: 90, Comm: comm, Alive: true, Start: ago(10 * time.Second), OpenFDs: -1}
+		f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: ago(time.Hour), WaitingSince: at}
+		v := Judge(&f, t0, nil)
+		if v.Reason != want || (want == RuntimeNotListening) != strings.Contains(v.Next, "End pid 90 (python3)") {
+			t.Errorf("%s: %s, %q, want %s", comm, v.Reason, v.Next, want)
+		}
+	}
+}
+
+// TestStartThatHangs: a runtime that listens and answers nothing for a minute does not
+// start any more.
+func TestStartThatHangs(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Endpoint.Path = "/run/c.sock"
+	at := ago(50 * time.Second)
+	f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
+	f.Calls = map[string]Call{"version": {LastOK: ago(70 * time.Second), InFlightSince: at}}
+	f.Evidence.Process = &Process{At: t0, PID: 90, Comm: "containerd", Alive: true, Start: ago(time.Minute), OpenFDs: -1}
+	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: at, WaitingSince: at}
+	if v := Judge(&f, t0, nil); v.active(RuntimeStarting) != nil || v.Reason == "" {
+		t.Errorf("%s: %v", v.Reason, v.Active)
+	}
+}
+
+// TestThawsWhatIsFrozen: the step thaws the cgroup that is frozen, which may be above the
+// runtime's unit.
+func TestThawsWhatIsFrozen(t *testing.T) {
+	for path, want := range map[string]string{
+		"/system.slice/containerd.service": "`systemctl thaw containerd.service`",
+		"/system.slice":                    "`echo 0 >/sys/fs/cgroup/system.slice/cgroup.freeze`",
+	} {
+		f := healthyFacts(t0)
+		f.Relist.InFlight = &InFlight{Start: ago(time.Second), Phase: PhaseListPodSandbox, PhaseStart: ago(time.Second)}
+		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Unit: "containerd.service", OpenFDs: -1}
+		f.Evidence.Cgroup = &Cgroup{At: t0, Frozen: true, Path: path}
+		if v := Judge(&f, t0, nil); v.Reason != RuntimeFrozen || !strings.Contains(v.Next, want) {
+			t.Errorf("%s: %s, %q", path, v.Reason, v.Next)
+		}
+	}
+}
+
+// TestSlowOnAnIdleNode: a runtime under strace waits, and the node's CPUs are idle.
+func TestSlowOnAnIdleNode(t *testing.T) {
+	for idle, want := range map[float64]string{0.9: "", 0.1: NodePressure} {
+		f := healthyFacts(t0)
+		f.Relist.Lists = []time.Duration{700 * time.Millisecond, 700 * time.Millisecond}
+		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, OpenFDs: -1, Delay: 0.4, CPU: 0.1, DelayPerRun: time.Millisecond}
+		f.Evidence.Cgroup = &Cgroup{At: t0}
+		f.Evidence.Node = &Node{At: t0, CPUSome: 90, CPUIdle: idle}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("CPUs idle for %.1f: %q, want %q", idle, v.Reason, want)
+		}
+	}
+}
+
+// TestLockedAtStart: a lock that another process holds is why the runtime starts again and
+// again.
+func TestLockedAtStart(t *testing.T) {
+	f := healthyFacts(t0)
+	noConnection(&f, CauseRefused)
+	f.Evidence.Process = &Process{
+		At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(8 * time.Second), OpenFDs: -1, RestartsTotal: 3,
+		Restarts: []time.Time{ago(28 * time.Second), ago(18 * time.Second), ago(8 * time.Second)},
+		Lock:     &LockWait{HolderPID: 9, HolderComm: "ctr", File: "/var/lib/containerd/meta.db", Since: ago(7 * time.Second)},
+	}
+	if v := Judge(&f, t0, nil); v.Reason != RuntimeStorageLocked || v.active(RuntimeRestarting) == nil {
+		t.Errorf("%s: %v", v.Reason, v.Active)
+	}
+}
+
+// TestProbeTimeoutIsTheFlags: AcceptStalled waits for a look at the process that is later
+// than the probe's own limit, whatever --probe-timeout says.
+func TestProbeTimeoutIsTheFlags(t *testing.T) {
+	for limit, want := range map[time.Duration]string{time.Second: AcceptStalled, 5 * time.Second: ""} {
+		f := healthyFacts(t0)
+		f.Config.ProbeTimeout = limit
+		f.Relist.Lists = []time.Duration{time.Millisecond, time.Millisecond}
+		f.Probe = Probe{At: ago(time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(3 * time.Second)}
+		f.Calls = map[string]Call{"version": {LastOK: t0}}
+		f.Evidence.Process = &Process{At: ago(time.Second), PID: 812, Comm: "containerd", Alive: true, OpenFDs: 20, MaxFDs: 1024}
+		f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 4096, WaitingSince: ago(3 * time.Second)}
+		if v := Judge(&f, t0, nil); v.Reason != want {
+			t.Errorf("limit %s: %q, want %q: %v", limit, v.Reason, want, v.Active)
+		}
+	}
+}
+
+// TestBlindBehindMounts: plegd without the volume of the socket sees nothing, and the node
+// may be well.
+func TestBlindBehindMounts(t *testing.T) {
+	f := healthyFacts(t0)
+	noConnection(&f, CauseMissing)
+	f.Status.LastGood = ago(200 * time.Second)
+	f.Evidence.Listener = &Listener{At: t0, PID: 812, Comm: "containerd", OtherMounts: true}
+	v := Judge(&f, t0, nil)
+	if v.State != StateUnknown || v.NotReadyIn != nil || !v.NodeReady || !strings.Contains(v.Next, "Mount the directory") {
+		t.Errorf("%s, NotReady in %v, %q", v.State, v.NotReadyIn, v.Next)
+	}
+}
+
+// TestPartsMissing: facts without a part (an older plegd's, or an edited file) are judged
+// and do not panic.
+func TestPartsMissing(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		b, err := Marshal(readScenario(t, file).Facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var whole map[string]any
+		if err := json.Unmarshal(b, &whole); err != nil {
+			t.Fatal(err)
+		}
+		without(whole, 2, func() {
+			b, err := json.Marshal(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f Facts
+			if err := Unmarshal(b, &f); err != nil {
+				t.Fatal(err)
+			}
+			Judge(&f, scenarioNow, nil)
+		})
+	}
+}
+
+// without calls do with each field left out, down to a depth.
+func without(fields map[string]any, depth int, do func()) {
+	for name, v := range fields {
+		delete(fields, name)
+		do()
+		fields[name] = v
+		if inner, ok := v.(map[string]any); ok && depth > 1 {
+			without(inner, depth-1, do)
+		}
+	}
+}
+
+// TestConstantFault: the primary reason of a fault that lasts changes once at most after the
+// first 10 s. What is younger than 2.1 s in a scenario is sampled again, the rest stays.
+func TestConstantFault(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		b, err := Marshal(readScenario(t, file).Facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var previous *Verdict
+		var names []string
+		for s := range 20 {
+			later := time.Duration(2*s) * time.Second
+			var whole any
+			if err := json.Unmarshal(b, &whole); err != nil {
+				t.Fatal(err)
+			}
+			again, err := json.Marshal(sampledAgain(whole, later))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f Facts
+			if err := Unmarshal(again, &f); err != nil {
+				t.Fatal(err)
+			}
+			v := Judge(&f, scenarioNow.Add(later), previous)
+			if previous != nil && v.Reason != previous.Reason && s > 5 {
+				names = append(names, v.Reason)
+			}
+			previous = v
+		}
+		if len(names) > 1 {
+			t.Errorf("%s: after 10 s %q", file, names)
+		}
+	}
+}
+
+// sampledAgain moves the times that are younger than 2.1 s.
+func sampledAgain(v any, later time.Duration) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, field := range v {
+			v[name] = sampledAgain(field, later)
+		}
+	case []any:
+		for i := range v {
+			v[i] = sampledAgain(v[i], later)
+		}
+	case string:
+		if at, err := time.Parse(time.RFC3339Nano, v); err == nil && scenarioNow.Sub(at) < 2100*time.Millisecond {
+			return at.Add(later).Format(time.RFC3339Nano)
+		}
+	}
+	return v
+}
