@@ -16,18 +16,20 @@ import (
 
 	"github.com/plegd/plegd/internal/bundle"
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 const (
 	// bundleIncidents is how many incidents a bundle holds, the newest.
 	bundleIncidents = 10
-	// bundleDiagnosis bounds the diagnosis where no daemon runs.
+	// bundleDiagnosis bounds the diagnosis if no daemon runs.
 	bundleDiagnosis = 8 * time.Second
 )
 
 func newBundleCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	cfg.StateDir = defaultStateDir()
+	var from incidentsFrom
 	var output string
 	cmd := &cobra.Command{
 		Use:   "bundle",
@@ -37,114 +39,104 @@ the wait chain its status, threads with wait channels and stacks, open files and
 cgroup; mounts, file locks, unix sockets with their queues, pressure, and the
 newest kernel messages.
 
-It takes at most 30 s and 20 MiB, and says what could not be had. It sends no
-signal and changes nothing. It holds names of pods and containers.`,
+It takes at most 30 s and 20 MiB, and lists the parts that it could not get. It
+sends no signal and changes nothing. It holds names of pods and containers.`,
 		Example: `  sudo plegd bundle
   sudo plegd bundle -o /var/tmp/node-17.tar.gz
   sudo plegd bundle -o - | ssh desk 'cat > node-17.tar.gz'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return usage(err)
-			}
 			cfg.Given = cmd.Flags().Changed
 			if err := cfg.Validate(); err != nil {
 				return usage(err)
 			}
-			return writeBundle(cmd.Context(), cfg, output, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			ctx, cancel := context.WithTimeout(cmd.Context(), bundle.MaxTime) // the diagnosis counts too
+			defer cancel()
+			node, _ := os.Hostname()
+			path := cmp.Or(output, fmt.Sprintf("plegd-bundle-%s-%s.tar.gz", node, time.Now().UTC().Format("20060102T150405Z")))
+			write := func(w io.Writer) (*bundle.Manifest, error) {
+				return bundle.Write(ctx, w, node, version.Version, bundleParts(ctx, cfg, from))
+			}
+			if output == "-" {
+				_, err := write(cmd.OutOrStdout())
+				return err
+			}
+			if err := writeBundle(path, write, cmd.ErrOrStderr()); err != nil {
+				return fmt.Errorf("write the bundle %s: %w (give another file with --output)", path, err)
+			}
+			return nil
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVarP(&output, "output", "o", "", "file to write, - for the standard output; empty: plegd-bundle-NODE-TIME.tar.gz in the working directory")
-	fs.StringVar(&cfg.ControlSocket, "control-socket", cfg.ControlSocket, "the daemon's control socket; empty: make a diagnosis without a daemon")
-	fs.StringVar(&cfg.StateDir, "state-dir", cfg.StateDir, "the daemon's state directory, read where no daemon runs")
-	watchFlags(fs, &cfg)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, - for the standard output; empty: plegd-bundle-NODE-TIME.tar.gz in the working directory")
+	from.flags(cmd, "make a diagnosis without a daemon")
+	watchFlags(cmd.Flags(), &cfg)
 	return cmd
 }
 
-// writeBundle gathers and writes the archive, and reports on errs where it is and
-// what could not be had. The file appears whole or not at all.
-func writeBundle(ctx context.Context, cfg daemon.Config, output string, stdout, errs io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, bundle.MaxTime) // the diagnosis counts too
-	defer cancel()
-	node, err := os.Hostname()
-	if err != nil {
-		node = "node"
-	}
-	if output == "-" {
-		_, err := bundle.Write(ctx, stdout, node, version.Version, bundleParts(ctx, cfg))
-		return err
-	}
-	path := cmp.Or(output, fmt.Sprintf("plegd-bundle-%s-%s.tar.gz", node, time.Now().UTC().Format("20060102T150405Z")))
+// writeBundle writes the archive to a file, which appears whole or not at all, and
+// reports where it is and what is missing.
+func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), stderr io.Writer) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".plegd-bundle-*") // mode 0600
 	if err != nil {
-		return fmt.Errorf("write the bundle %s: %w (give another file with --output)", path, err)
+		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // gone once it is renamed
-	m, err := bundle.Write(ctx, f, node, version.Version, bundleParts(ctx, cfg))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the bundle %s: %w", path, err)
+	m, err := write(f)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("write the bundle %s: %w", path, err)
+	if err != nil {
+		return err
 	}
-	_, _ = fmt.Fprintf(errs, "%s: %d files in %.1f s. It holds names of pods and containers.\n", path, len(m.Files), m.Seconds)
+	_, _ = fmt.Fprintf(stderr, "%s: %d files in %.1f s. It holds names of pods and containers.\n", path, len(m.Files), m.Seconds)
 	for _, missing := range m.Missing {
-		_, _ = fmt.Fprintf(errs, "  without %s: %.200q\n", missing.Part, missing.Error)
+		_, _ = fmt.Fprintf(stderr, "  without %s: %.200q\n", missing.Part, missing.Error)
 	}
 	return nil
 }
 
 // bundleParts are the parts, the most telling first: what is wrong now.
-func bundleParts(ctx context.Context, cfg daemon.Config) []bundle.Part {
-	doc, err := diagnose(ctx, cfg, bundleDiagnosis)
-	status := bundle.Part{Name: "status", Gather: func(_ context.Context, add bundle.Add) error {
-		if err != nil {
-			return err
-		}
-		var page, raw bytes.Buffer
-		_, textErr := printText(&page, doc)
-		_, jsonErr := printJSON(&raw, doc)
-		add("plegd/status.txt", page.Bytes(), 0)
-		add("plegd/status.json", raw.Bytes(), 0)
-		return errors.Join(textErr, jsonErr)
-	}}
+func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []bundle.Part {
+	limited, cancel := context.WithTimeout(ctx, bundleDiagnosis)
+	defer cancel()
+	d, err := diagnose(limited, server.Client{Socket: from.socket}, cfg)
 	var pids []int
 	if err == nil {
-		pids = bundle.Involved(doc)
+		pids = bundle.Involved(d.Snapshot)
 	}
 	return []bundle.Part{
-		status,
+		{Name: "status", Gather: func(_ context.Context, add bundle.Add) error {
+			for _, format := range []string{"text", "json"} {
+				var out bytes.Buffer
+				if err == nil {
+					_, err = d.print(&out, format, "")
+					add("plegd/status."+format, out.Bytes(), 0)
+				}
+			}
+			return err
+		}},
 		bundle.Processes(cfg.ProcFS, cfg.SysFS, pids),
 		bundle.Sockets(),
 		bundle.Node(cfg.ProcFS),
 		bundle.Kernel(),
-		bundle.Metrics(cfg.ControlSocket),
+		{Name: "metrics", Gather: func(ctx context.Context, add bundle.Add) error {
+			client := server.Client{Socket: from.socket}
+			b, err := client.Get(ctx, view.PathMetrics)
+			add("plegd/metrics.txt", b, 4<<20)
+			return err
+		}},
 		{Name: "incidents", Gather: func(ctx context.Context, add bundle.Add) error {
-			return addIncidents(ctx, incidentsFrom{cfg.ControlSocket, cfg.StateDir}, add)
+			list, err := from.list(ctx, io.Discard)
+			for _, summary := range list[:min(len(list), bundleIncidents)] {
+				one, oneErr := from.one(ctx, summary.ID, io.Discard)
+				var doc bytes.Buffer
+				if oneErr == nil {
+					oneErr = view.WriteJSON(&doc, one)
+				}
+				add("plegd/incidents/"+summary.ID+".json", doc.Bytes(), 4<<20)
+				err = errors.Join(err, oneErr)
+			}
+			return err
 		}},
 	}
-}
-
-// addIncidents adds the newest incidents.
-func addIncidents(ctx context.Context, from incidentsFrom, add bundle.Add) error {
-	list, err := from.list(ctx, io.Discard)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, summary := range list[:min(len(list), bundleIncidents)] {
-		one, err := from.one(ctx, summary.ID, io.Discard)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		var doc bytes.Buffer
-		if err := indented(&doc, one); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		add("plegd/incidents/"+one.ID+".json", doc.Bytes(), 4<<20)
-	}
-	return errors.Join(errs...)
 }

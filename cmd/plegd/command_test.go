@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -175,7 +176,7 @@ func TestExitCodes(t *testing.T) {
 		if got := exitCode(d); got != tt.check {
 			t.Errorf("%s %s: exit %d, want %d", tt.state, tt.reason, got, tt.check)
 		}
-		if got, err := printNPD(&bytes.Buffer{}, d, npdAny); err != nil || got != tt.npd {
+		if got, err := printNPD(io.Discard, d, npdAny); err != nil || got != tt.npd {
 			t.Errorf("%s %s: npd exit %d (%v), want %d", tt.state, tt.reason, got, err, tt.npd)
 		}
 	}

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/server"
 )
 
 const envPrefix = "PLEGD_"
@@ -26,7 +28,7 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		value, ok := lookup(envName(f.Name))
-		if !ok || f.Changed || err != nil {
+		if !ok || f.Changed || err != nil || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		if list, repeatable := f.Value.(pflag.SliceValue); repeatable {
@@ -42,18 +44,16 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 }
 
 // unknownVariables returns the PLEGD_ variables that no flag has: a typing
-// error, most likely. What Kubernetes sets for a service named plegd is left
-// out.
+// error, most likely. Those that Kubernetes sets for a service named plegd are
+// left out.
 func unknownVariables(flags *pflag.FlagSet, environ []string) []string {
+	known := map[string]bool{}
+	flags.VisitAll(func(f *pflag.Flag) { known[envName(f.Name)] = true })
 	var out []string
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT") {
-			continue
-		}
-		known := false
-		flags.VisitAll(func(f *pflag.Flag) { known = known || envName(f.Name) == name })
-		if !known {
+		service := strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT")
+		if strings.HasPrefix(name, envPrefix) && !service && !known[name] {
 			out = append(out, name)
 		}
 	}
@@ -61,7 +61,7 @@ func unknownVariables(flags *pflag.FlagSet, environ []string) []string {
 	return out
 }
 
-// flagError adds what is allowed to what pflag says of a wrong value.
+// flagError adds what is allowed to pflag's error about a wrong value.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -81,8 +81,77 @@ func flagError(err error) error {
 	return err
 }
 
-// watchFlags adds the flags that say what is watched and how: run and check
-// share them.
+// choice is the value of a flag that takes one of a few words.
+type choice struct {
+	value   *string
+	allowed []string
+}
+
+func (c *choice) String() string { return *c.value }
+
+// Set takes one of the allowed words.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.allowed, s) {
+		return errors.New("want " + words(c.allowed))
+	}
+	*c.value = s
+	return nil
+}
+
+// Type is the name of the value in the help.
+func (c *choice) Type() string { return "word" }
+
+// words lists words: "a, b or c".
+func words(list []string) string {
+	last := len(list) - 1
+	if last < 1 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
+
+// choiceFlag adds a flag that takes one of a few words, which complete.
+func choiceFlag(cmd *cobra.Command, name, short string, value *string, allowed []string, help string) {
+	cmd.Flags().VarP(&choice{value, allowed}, name, short, help+": "+words(allowed))
+	// The only error is of a flag that cmd does not have.
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// outputFlag adds -o to cmd. The first of the formats is the default.
+func outputFlag(cmd *cobra.Command, formats ...string) *string {
+	output := formats[0]
+	choiceFlag(cmd, "output", "o", &output, formats, "output format")
+	return &output
+}
+
+// socketFlag adds the flag of the control socket.
+func socketFlag(cmd *cobra.Command, socket *string, empty string) {
+	*socket = daemon.DefaultConfig().ControlSocket
+	cmd.Flags().StringVar(socket, "control-socket", *socket, "the daemon's control socket; empty: "+empty)
+}
+
+// urlFlags adds the flags that ask a daemon over HTTP. All but --url are named as
+// curl's.
+func urlFlags(cmd *cobra.Command, c *server.Client) {
+	fs := cmd.Flags()
+	fs.StringVar(&c.URL, "url", "", "ask this daemon over HTTP, as in http://NODE:20290; it answers with the public summary unless it authenticates the client")
+	fs.StringVar(&c.CACert, "cacert", "", "certificates that --url's is verified with, in PEM")
+	fs.StringVar(&c.Cert, "cert", "", "client certificate for --url, in PEM")
+	fs.StringVar(&c.Key, "key", "", "its key")
+	fs.StringVarP(&c.User, "user", "u", "", "NAME:PASSWORD for --url")
+	fs.BoolVarP(&c.Insecure, "insecure", "k", false, "do not verify --url's certificate")
+}
+
+// stateDirFlag adds the flag of the state directory. systemd sets a directory for its unit.
+func stateDirFlag(cmd *cobra.Command, dir *string, help string) {
+	*dir = daemon.DefaultConfig().StateDir
+	if first, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); first != "" {
+		*dir = first
+	}
+	cmd.Flags().StringVar(dir, "state-dir", *dir, help)
+}
+
+// watchFlags adds the flags that run, check and bundle share: what is watched, and how.
 func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; empty: what the kubelet uses, else the first usual place that serves runtime.v1")
 	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod, "time between the end of a relist and the start of the next")
@@ -98,11 +167,4 @@ func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, probed when the runtime is cri-dockerd")
 	fs.StringVar(&c.ProcFS, "path.procfs", c.ProcFS, "where the node's /proc is mounted")
 	fs.StringVar(&c.SysFS, "path.sysfs", c.SysFS, "where the node's /sys is mounted")
-}
-
-// systemdStateDir is the state directory that systemd made for the unit, ""
-// when there is none.
-func systemdStateDir() string {
-	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
-	return dir
 }

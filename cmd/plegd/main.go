@@ -7,12 +7,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/prometheus/common/version"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // The exit codes of check and status. Other commands end with 0 or 1, and a wrong
@@ -47,6 +48,14 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// exit returns the error that ends plegd with a code.
+func exit(code int, err error) error {
+	if code == 0 && err == nil {
+		return nil
+	}
+	return &exitError{code, err}
+}
 
 func main() {
 	// plegd's verdict reports what gRPC would log.
@@ -93,14 +102,18 @@ func newRootCommand() *cobra.Command {
   plegd status --watch
   plegd reasons RuntimeFrozen`,
 		Version: cmp.Or(version.Version, "unknown"), // without a version there is no --version
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return usage(fromEnvironment(cmd.Flags(), os.LookupEnv))
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(versionText())
-	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddCommand(newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(), newReplayCommand(), newBundleCommand(), newSimulateCommand(), newVersionCommand())
+	root.AddCommand(
+		newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(),
+		newReplayCommand(), newBundleCommand(), newSimulateCommand(), newVersionCommand(),
+	)
 	root.AddCommand(buildTimeCommands()...)
 	setUsage(root)
-	setExitHelp(root)
 	return root
 }
 
@@ -125,38 +138,27 @@ func newVersionCommand() *cobra.Command {
 	}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *output == "json" {
-			return printVersionJSON(cmd.OutOrStdout())
+		if *output == "text" {
+			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
+			return err
 		}
-		_, err := io.WriteString(cmd.OutOrStdout(), versionText())
-		return err
+		return view.WriteJSON(cmd.OutOrStdout(), map[string]any{
+			"version": version.Version, "branch": version.Branch, "revision": version.GetRevision(),
+			"build_date": version.BuildDate, "go_version": version.GoVersion, "platform": platform(),
+			"checked_kubelets": health.CheckedKubelets(),
+		})
 	}
 	return cmd
 }
 
-// versionText is what version and --version print.
-func versionText() string {
-	return fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)\n  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
-		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion, version.GoOS, version.GoArch)
-}
+func platform() string { return version.GoOS + "/" + version.GoArch }
 
-// printVersionJSON prints what text says, and the kubelet versions that the model
-// was checked against.
-func printVersionJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(struct {
-		Version   string   `json:"version"`
-		Branch    string   `json:"branch"`
-		Revision  string   `json:"revision"`
-		BuildDate string   `json:"build_date"`
-		GoVersion string   `json:"go_version"`
-		Platform  string   `json:"platform"`
-		Kubelets  []string `json:"checked_kubelets"`
-	}{
-		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion,
-		version.GoOS + "/" + version.GoArch, health.CheckedKubelets(),
-	})
+// versionText is the output of version and --version.
+func versionText() string {
+	return strings.Join([]string{
+		fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)", version.Version, version.Branch, version.GetRevision()),
+		"  build date:  " + version.BuildDate, "  go version:  " + version.GoVersion, "  platform:    " + platform(), "",
+	}, "\n")
 }
 
 func build() exporter.Build {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 func newReasonsCommand() *cobra.Command {
@@ -30,7 +31,7 @@ func newReasonsCommand() *cobra.Command {
 				table, text = table[at:at+1], table[at].Text()
 			}
 			if *output == "json" {
-				return indented(cmd.OutOrStdout(), reasonDocuments(table))
+				return view.WriteJSON(cmd.OutOrStdout(), reasonDocuments(table))
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err

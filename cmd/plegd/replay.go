@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/view"
 )
 
 func newReplayCommand() *cobra.Command {
@@ -20,26 +21,33 @@ func newReplayCommand() *cobra.Command {
 		Short: "Judge a recorded incident's facts again and show where the verdict differs",
 		Long: `Reads an incident as plegd incidents ID -o json prints it, or a file of the
 state directory (- for the standard input), and runs the facts of each moment
-through this plegd's classifier.`,
+through this plegd's classifier.
+
+Exit status:
+  0  the same verdicts
+  1  different verdicts
+  3  FILE is not an incident
+  4  wrong flag or argument`,
 		Example: `  plegd replay incident.json
   plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			one, err := readIncident(args[0], cmd.InOrStdin())
 			if err != nil {
-				return &exitError{exitUnknown, err}
+				return exit(exitUnknown, err)
 			}
 			different, judged := incident.Replay(one)
 			if judged == 0 {
-				return &exitError{exitUnknown, fmt.Errorf("%s: no moment of it holds facts", args[0])}
+				return exit(exitUnknown, fmt.Errorf("%s: no moment of it holds facts", args[0]))
 			}
+			w := cmd.OutOrStdout()
 			if *output == "json" {
-				err = indented(cmd.OutOrStdout(), replayDocument{ID: one.ID, Judged: judged, Different: different})
+				err = view.WriteJSON(w, map[string]any{"id": one.ID, "judged": judged, "different": different})
 			} else {
-				err = writeReplay(cmd.OutOrStdout(), one.ID, different, judged)
+				err = writeReplay(w, one.ID, different, judged)
 			}
 			if err == nil && len(different) > 0 {
-				return exit(1)
+				return exit(1, nil)
 			}
 			return err
 		},
@@ -48,46 +56,35 @@ through this plegd's classifier.`,
 	return cmd
 }
 
-// replayDocument is what replay -o json prints.
-type replayDocument struct {
-	ID        string                `json:"id"`
-	Judged    int                   `json:"judged"`
-	Different []incident.Difference `json:"different"`
-}
-
 // writeReplay prints each moment whose verdict differs now, and a summary.
 func writeReplay(w io.Writer, id string, different []incident.Difference, judged int) error {
 	var b strings.Builder
 	for _, d := range different {
-		fmt.Fprintf(&b, "moment %d, +%.3fs\n", d.Index+1, d.Offset)
-		fmt.Fprintf(&b, "  was %s\n", verdictLine(d.Was))
-		fmt.Fprintf(&b, "  is  %s\n", verdictLine(d.Is))
+		fmt.Fprintf(&b, "moment %d, +%.3fs\n  was %s\n  is  %s\n", d.Index+1, d.Offset, verdictLine(d.Was), verdictLine(d.Is))
 		for _, a := range d.Is.Active {
 			for _, e := range a.Evidence {
 				fmt.Fprintf(&b, "      %s: %s\n", a.ID, plain.Text(e))
 			}
 		}
 	}
+	summary := fmt.Sprintf("%d verdicts, all the same", judged)
 	if len(different) > 0 {
-		fmt.Fprintf(&b, "%s: %d of %d verdicts differ\n", id, len(different), judged)
-	} else {
-		fmt.Fprintf(&b, "%s: %d verdicts, all the same\n", id, judged)
+		summary = fmt.Sprintf("%d of %d verdicts differ", len(different), judged)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := fmt.Fprintf(w, "%s%s: %s\n", b.String(), id, summary)
 	return err
 }
 
 func readIncident(path string, stdin io.Reader) (*incident.Incident, error) {
-	r := stdin
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = f.Close() }() // it was only read
-		r = f
+		stdin = f
 	}
-	one, err := incident.Decode(r)
+	one, err := incident.Decode(stdin)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -100,14 +97,12 @@ func verdictLine(v *health.Verdict) string {
 	if v.Reason != "" {
 		line += ": " + v.Reason
 	}
-	var also []string
+	separator := ", also "
 	for _, a := range v.Active {
 		if a.ID != v.Reason {
-			also = append(also, a.ID)
+			line += separator + a.ID
+			separator = ", "
 		}
-	}
-	if len(also) > 0 {
-		line += ", also " + strings.Join(also, ", ")
 	}
 	return plain.Text(line)
 }

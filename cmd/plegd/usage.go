@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,11 @@ func usageCode(cmd *cobra.Command, args []string) int {
 	case "plegd run", "plegd completion":
 		return exitRunUsage
 	case "plegd check":
-		switch typedOutput(args) {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.ParseErrorsWhitelist.UnknownFlags = true
+		output := fs.StringP("output", "o", "", "")
+		_ = fs.Parse(args) // as far as it can be parsed
+		switch *output {
 		case "npd":
 			return npdUnknown
 		case "nagios":
@@ -48,23 +51,6 @@ func usageCode(cmd *cobra.Command, args []string) int {
 		}
 	}
 	return exitUsage
-}
-
-// typedOutput is the last value of -o or --output on a command line.
-func typedOutput(args []string) (value string) {
-	for i, a := range args {
-		switch {
-		case a == "-o" || a == "--output":
-			if i+1 < len(args) {
-				value = args[i+1]
-			}
-		case strings.HasPrefix(a, "--output="):
-			value = strings.TrimPrefix(a, "--output=")
-		case strings.HasPrefix(a, "-o"):
-			value = strings.TrimPrefix(strings.TrimPrefix(a, "-o"), "=")
-		}
-	}
-	return value
 }
 
 // setUsage makes every wrong flag and argument of cmd and of the commands below
@@ -78,13 +64,14 @@ func setUsage(cmd *cobra.Command) {
 		check = cobra.ArbitraryArgs
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 && cmd.HasAvailableSubCommands() && cmd.ValidArgsFunction == nil && check(cmd, args) != nil {
-			return usage(fmt.Errorf("unknown command %q%s (see %s --help)", args[0], didYouMean(cmd.SuggestionsFor(args[0])), cmd.CommandPath()))
+		err := check(cmd, args)
+		switch {
+		case err == nil:
+			return nil
+		case len(args) > 0 && cmd.HasAvailableSubCommands() && cmd.ValidArgsFunction == nil:
+			err = fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0])))
 		}
-		if err := check(cmd, args); err != nil {
-			return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
-		}
-		return nil
+		return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	}
 	cmd.SuggestionsMinimumDistance = suggestDistance
 	for _, c := range cmd.Commands() {
@@ -103,9 +90,9 @@ func suggestFlag(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	var flags []string
-	for _, n := range similar(unknown.GetSpecifiedName(), names) {
-		flags = append(flags, "--"+n)
+	flags := similar(unknown.GetSpecifiedName(), names)
+	for i := range flags {
+		flags[i] = "--" + flags[i]
 	}
 	return didYouMean(flags)
 }
@@ -125,54 +112,4 @@ func didYouMean(names []string) string {
 		return ""
 	}
 	return ": did you mean " + strings.Join(names, " or ") + "?"
-}
-
-// choice is the value of a flag that takes one of a few words.
-type choice struct {
-	value   *string
-	allowed []string
-}
-
-// String returns the word.
-func (c *choice) String() string { return *c.value }
-
-// Set takes one of the allowed words.
-func (c *choice) Set(s string) error {
-	if !slices.Contains(c.allowed, s) {
-		return errors.New("want " + words(c.allowed))
-	}
-	*c.value = s
-	return nil
-}
-
-// Type is the name of the value in the help.
-func (c *choice) Type() string { return "format" }
-
-// words lists words: "a, b or c".
-func words(list []string) string {
-	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:last], ", ") + " or " + list[last]
-}
-
-// choiceFlag adds a flag that takes one of a few words, which complete.
-func choiceFlag(cmd *cobra.Command, name string, value *string, allowed []string, help string) {
-	cmd.Flags().Var(&choice{value, allowed}, name, help)
-	completeFlag(cmd, name, allowed)
-}
-
-// completeFlag completes the values of a flag that cmd has.
-func completeFlag(cmd *cobra.Command, name string, values []string) {
-	// The only error is of a flag that cmd does not have.
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// outputFlag adds -o to cmd. The first of the formats is the default.
-func outputFlag(cmd *cobra.Command, formats ...string) *string {
-	output := formats[0]
-	cmd.Flags().VarP(&choice{&output, formats}, "output", "o", "output format: "+words(formats))
-	completeFlag(cmd, "output", formats)
-	return &output
 }

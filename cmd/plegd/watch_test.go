@@ -43,7 +43,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = r.Close(), w.Close() }()
-	if _, ok := terminal(w); ok {
+	if onTerminal(w) {
 		t.Error("a pipe counts as a terminal")
 	}
 	if head := watchHead(w)(); strings.ContainsRune(head, '\x1b') {

@@ -22,7 +22,11 @@ version=$(sed -E 's/-([0-9]+)-g/+\1.g/; s/-dirty$/.dirty/; s/-/~/g' <<<"${VERSIO
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p dist
-"$GO" run -tags gendocs -ldflags "-X github.com/prometheus/common/version.Version=$VERSION" ./cmd/plegd gendocs "$work/docs"
+"$GO" build -tags gendocs -ldflags "-X github.com/prometheus/common/version.Version=$VERSION" -o "$work/plegd" ./cmd/plegd
+mkdir "$work/man8" "$work/completions"
+"$work/plegd" gendocs "$work/man8"
+gzip -9n "$work"/man8/*.8
+for shell in bash zsh fish; do "$work/plegd" completion "$shell" >"$work/completions/$shell"; done
 
 # stage ROOT ARCH ZSH: the files that both packages have.
 stage() {
@@ -30,10 +34,10 @@ stage() {
   install -D -m 755 "build/linux-$2/plegd" "$root/usr/bin/plegd"
   install -D -m 644 -t "$root/usr/lib/systemd/system" deploy/systemd/plegd.service deploy/systemd/plegd.socket
   install -D -m 644 deploy/systemd/plegd.default "$root/etc/default/plegd"
-  install -D -m 644 -t "$root/usr/share/man/man8" "$work"/docs/man8/*.8.gz
-  install -D -m 644 "$work/docs/completions/bash" "$root/usr/share/bash-completion/completions/plegd"
-  install -D -m 644 "$work/docs/completions/zsh" "$root/usr/share/zsh/$3/_plegd"
-  install -D -m 644 "$work/docs/completions/fish" "$root/usr/share/fish/vendor_completions.d/plegd.fish"
+  install -D -m 644 -t "$root/usr/share/man/man8" "$work"/man8/*.8.gz
+  install -D -m 644 "$work/completions/bash" "$root/usr/share/bash-completion/completions/plegd"
+  install -D -m 644 "$work/completions/zsh" "$root/usr/share/zsh/$3/_plegd"
+  install -D -m 644 "$work/completions/fish" "$root/usr/share/fish/vendor_completions.d/plegd.fish"
   install -D -m 644 deploy/node-problem-detector/plegd.json "$root/usr/share/plegd/node-problem-detector.json"
   install -D -m 644 -t "$root/usr/share/plegd" deploy/prometheus/plegd.rules.yml deploy/prometheus/plegd.recording.yml
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,33 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
-	"github.com/plegd/plegd/internal/server"
 )
 
-const (
-	kernelBytes  = 512 << 10 // of the newest kernel messages
-	metricsBytes = 4 << 20
-)
-
-// Metrics is the part of plegd's own metrics.
-func Metrics(controlSocket string) Part {
-	return Part{Name: "metrics", Gather: func(ctx context.Context, add Add) error {
-		tr := server.UnixTransport(controlSocket)
-		defer tr.CloseIdleConnections()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://plegd/metrics", http.NoBody)
-		if err != nil {
-			return err
-		}
-		resp, err := (&http.Client{Transport: tr}).Do(req)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		b, err := io.ReadAll(io.LimitReader(resp.Body, metricsBytes))
-		add("plegd/metrics.txt", b, metricsBytes)
-		return err
-	}}
-}
+const kernelBytes = 512 << 10 // of the newest kernel messages
 
 // Node is the part of the node: pressure, memory, mounts and file locks.
 func Node(procfs string) Part {

@@ -41,8 +41,8 @@ type Config struct {
 	EventsLease        time.Duration
 	EventsAllowUnsafe  bool
 	WebListenAddresses []string
+	WebListeners       []net.Listener // systemd's, in place of the addresses
 	WebConfigFile      string
-	WebSystemdSocket   bool
 
 	// Dial connects to the runtime in place of its unix socket; for tests.
 	Dial func(context.Context) (net.Conn, error)

@@ -35,7 +35,7 @@ type Daemon struct {
 	log      *zap.Logger
 	registry *prometheus.Registry
 	gatherer prometheus.TransactionalGatherer
-	web      *server.WebServer
+	web      *server.Server
 	tasks    []Task
 	readies  []<-chan struct{}
 
@@ -145,7 +145,7 @@ func (d *Daemon) Serve(build exporter.Build) {
 	}
 	handler := func(access server.Access) http.Handler {
 		opts := server.HandlerOptions{
-			Build: build, Node: node, Recent: d.metrics.Recent, Access: access, Registerer: d.registry, Log: d.log,
+			Build: build, Node: node, Recent: d.metrics.Recent, Access: access, Log: d.log,
 			Judged: func() time.Time { return d.judge.published.Load().At },
 		}
 		if d.incidents != nil {
@@ -153,9 +153,9 @@ func (d *Daemon) Serve(build exporter.Build) {
 		}
 		return server.NewHandler(d, d.gatherer, opts)
 	}
-	if len(d.cfg.WebListenAddresses) > 0 || d.cfg.WebSystemdSocket {
+	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
 		d.web = server.NewWebServer(server.WebOptions{
-			Addresses: d.cfg.WebListenAddresses, SystemdSocket: d.cfg.WebSystemdSocket, ConfigFile: d.cfg.WebConfigFile,
+			Addresses: d.cfg.WebListenAddresses, Listeners: d.cfg.WebListeners, ConfigFile: d.cfg.WebConfigFile,
 		}, handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log)
 		d.sources.own["web"] = d.web
 		d.tasks = append(d.tasks, d.web)

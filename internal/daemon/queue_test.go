@@ -113,7 +113,8 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 	go func() { ended <- d.Run(run) }()
 	for range 20 { // as `plegd check` asks
 		for {
-			if _, err := server.FetchStatus(t.Context(), cfg.ControlSocket); err == nil {
+			client := server.Client{Socket: cfg.ControlSocket}
+			if _, _, err := client.Status(t.Context()); err == nil {
 				break
 			}
 			select {

@@ -14,7 +14,7 @@ import (
 )
 
 // ownMetrics are of plegd's own process: they change by being asked for.
-var ownMetrics = []string{"go_", "process_", "promhttp_"}
+var ownMetrics = []string{"go_", "process_"}
 
 // answer returns what h answers for path, of /metrics without plegd's own process.
 func answer(h http.Handler, path string) string {
@@ -42,7 +42,7 @@ lines:
 func TestScrapesAreEqual(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
-		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Registerer: w.d.registry})
+		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent})
 		w.at(fault)
 		for _, spec := range []string{"", "ListContainers=hang", "socket=freeze"} {
 			w.fail(spec)

@@ -72,7 +72,7 @@ func metricSections() []struct {
 		},
 		{
 			"plegd itself",
-			"And `process_*`, `promhttp_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
+			"And `process_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
 			[]string{MetricIncidents, MetricBuildInfo},
 		},
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -74,40 +73,24 @@ type webAuth struct {
 	users, certs bool
 }
 
+// demands returns whether the file demands a password, or a verified certificate, of
+// every client.
 func (a *webAuth) demands() (users, certs bool) {
-	if a.file == "" {
-		return false, false
-	}
 	now, err := os.Stat(a.file)
 	if err != nil {
 		return false, false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	old := a.parsed
-	if old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) || old.Size() != now.Size() {
-		a.users, a.certs, err = webConfigAuth(a.file)
-		if err != nil {
-			a.users, a.certs = false, false
+	if old := a.parsed; old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) || old.Size() != now.Size() {
+		var c web.Config
+		b, err := os.ReadFile(a.file)
+		if err == nil {
+			err = yaml.UnmarshalStrict(b, &c)
 		}
+		a.users = err == nil && len(c.Users) > 0
+		a.certs = err == nil && c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
 		a.parsed = now
 	}
 	return a.users, a.certs
-}
-
-// webConfigAuth returns whether a web configuration demands a password, or a
-// verified certificate, of every client.
-func webConfigAuth(file string) (users, certs bool, err error) {
-	if file == "" {
-		return false, false, nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return false, false, fmt.Errorf("read --web.config.file: %w", err)
-	}
-	var c web.Config
-	if err := yaml.UnmarshalStrict(b, &c); err != nil {
-		return false, false, fmt.Errorf("read --web.config.file %q: %s", file, oneLine(err.Error()))
-	}
-	return len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert", nil
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
@@ -47,26 +45,36 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestWebAuthIsParsedOncePerChange: many requests read the file once.
-func TestWebAuthIsParsedOncePerChange(t *testing.T) {
+// TestWebAuth: the demands of a web configuration, parsed once per change of the file.
+func TestWebAuth(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yml")
-	write(t, file, usersPart(t))
 	a := &webAuth{file: file}
-	if users, _ := a.demands(); !users {
-		t.Fatal("the users are not seen")
+	if users, certs := a.demands(); users || certs {
+		t.Error("a missing file counts as authentication")
 	}
-	parsed := a.parsed
-	for range 10 {
-		if users, _ := a.demands(); !users || a.parsed != parsed {
-			t.Fatal("the file is parsed again although it has not changed")
+	for i, tt := range []struct {
+		content      string
+		users, certs bool
+	}{
+		{"", false, false},
+		{tlsPart, false, false},
+		{usersPart(t), true, false},
+		{mutualTLS, false, true},
+		{"basic_auth_users: [", false, false},
+		// Any certificate at all is no proof of anything.
+		{tlsPart + "  client_auth_type: RequireAnyClientCert\n", false, false},
+		{tlsPart + "  client_ca_file: cert.pem\n  client_auth_type: VerifyClientCertIfGiven\n", false, false},
+	} {
+		write(t, file, tt.content)
+		if err := os.Chtimes(file, time.Time{}, time.Unix(int64(i), 0)); err != nil {
+			t.Fatal(err)
 		}
-	}
-	write(t, file, "basic_auth_users: [")
-	if err := os.Chtimes(file, time.Time{}, time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if users, certs := a.demands(); users || certs || a.parsed == parsed {
-		t.Error("a broken file still gives access")
+		users, certs := a.demands()
+		if parsed := a.parsed; users != tt.users || certs != tt.certs {
+			t.Errorf("%q: users %v, certificates %v", tt.content, users, certs)
+		} else if a.demands(); a.parsed != parsed {
+			t.Errorf("%q is parsed again although it has not changed", tt.content)
+		}
 	}
 }
 
@@ -133,11 +141,7 @@ func TestNoNameLeaks(t *testing.T) {
 	src := viewtest.NewSource(s)
 	src.List = []incident.Summary{one.Summary}
 	for _, full := range []bool{true, false} {
-		opts := HandlerOptions{Incidents: leakingIncidents{one}, Node: "worker-7"}
-		if full {
-			opts.Access = FullAccess
-		}
-		h := newHandler(src, prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), opts, viewtest.Clock)
+		h := testHandler(src, full, func(o *HandlerOptions) { o.Incidents = leakingIncidents{one} })
 		for path, code := range map[string]int{
 			view.PathStatus: 200, "/": 200, view.PathHealthz: 503, view.PathIncidents: 403,
 			view.PathIncidents + "/" + one.ID: 403, view.PathIncidentPages + "/" + one.ID: 403,
@@ -155,18 +159,15 @@ func TestNoNameLeaks(t *testing.T) {
 
 // TestPublicSummary keeps the example in the documentation true.
 func TestPublicSummary(t *testing.T) {
-	b, err := encodeJSON(view.NewPublic(new(viewtest.Unhealthy())))
-	if err != nil {
-		t.Fatal(err)
-	}
-	viewtest.Golden(t, viewtest.DocsDir+"api/public.json", string(b))
-	w := answer(testHandler(viewtest.NewSource(viewtest.Unhealthy()), false), "/")
+	h := testHandler(viewtest.NewSource(viewtest.Unhealthy()), false)
+	viewtest.Golden(t, viewtest.DocsDir+"api/public.json", answer(h, view.PathStatus).Body.String())
+	w := answer(h, "/")
 	for _, want := range []string{"<h1>RuntimeUnresponsive</h1>", "public summary", "What to do", "NotReady"} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %q on the public page:\n%s", want, w.Body)
 		}
 	}
-	w = answer(testHandler(viewtest.NewSource(viewtest.Unhealthy()), false), view.PathHealthz)
+	w = answer(h, view.PathHealthz)
 	if want := "unhealthy: RuntimeUnresponsive\nkubelet: [container runtime is down, PLEG is not healthy"; !strings.HasPrefix(w.Body.String(), want) {
 		t.Errorf("/healthz for another host: %s", w.Body)
 	}
@@ -175,8 +176,9 @@ func TestPublicSummary(t *testing.T) {
 // TestStuckJudge: /-/healthy fails once nothing is judged any more.
 func TestStuckJudge(t *testing.T) {
 	for age, code := range map[time.Duration]int{time.Second: 200, time.Minute: 503} {
-		opts := HandlerOptions{Judged: func() time.Time { return viewtest.Ago(age) }}
-		h := newHandler(viewtest.NewSource(viewtest.Healthy()), prometheus.ToTransactionalGatherer(prometheus.NewRegistry()), opts, viewtest.Clock)
+		h := testHandler(viewtest.NewSource(viewtest.Healthy()), false, func(o *HandlerOptions) {
+			o.Judged = func() time.Time { return viewtest.Ago(age) }
+		})
 		if w := answer(h, view.PathHealthy); w.Code != code {
 			t.Errorf("judged %s ago: %d, want %d", age, w.Code, code)
 		}

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -19,135 +23,212 @@ import (
 )
 
 const (
-	// fetchTimeout bounds a question over the control socket. The daemon
-	// answers from memory; one that takes longer is stopped or stuck.
+	// fetchTimeout bounds a request. The daemon answers from memory; one that takes
+	// longer is stopped or stuck.
 	fetchTimeout = 3 * time.Second
 	// maxAnswer bounds what is read of an answer, in bytes.
 	maxAnswer = 8 << 20
 )
 
-// ErrNoDaemon is wrapped by the errors of FetchStatus that mean that no plegd
-// runs behind the control socket, as opposed to one that may not be asked or
-// does not answer.
-var ErrNoDaemon = errors.New("no plegd runs here")
+// Errors of a Client that callers distinguish.
+var (
+	ErrNoDaemon = errors.New("no plegd runs here")
+	ErrNoAnswer = errors.New("no answer")
+)
 
-// ErrNoAnswer is wrapped by the errors of a daemon that does not answer in time.
-var ErrNoAnswer = errors.New("no answer")
-
-// noDaemonError is an ErrNoDaemon that says how it came to be known.
-type noDaemonError string
-
-func (e noDaemonError) Error() string { return string(e) }
-
-func (e noDaemonError) Is(target error) bool { return target == ErrNoDaemon }
-
-// FetchStatus asks the running daemon for its status over the control socket.
-// It waits for at most 3 s, or for ctx.
-func FetchStatus(ctx context.Context, controlSocketPath string) (*health.Snapshot, error) {
-	var s health.Snapshot
-	if err := fetch(ctx, controlSocketPath, view.PathStatus, &s); err != nil {
-		return nil, fmt.Errorf("asking plegd for its status: %w", err)
-	}
-	if s.SchemaVersion != health.SchemaVersion {
-		return nil, fmt.Errorf("asking plegd for its status: it answers in version %d of the document and this command reads %d; restart plegd, or use the command of its version (%s)",
-			s.SchemaVersion, health.SchemaVersion, plain.Text(s.PlegdVersion))
-	}
-	return &s, nil
+// Client asks a daemon over its control socket, or over HTTP if URL is set. The fields
+// below URL are named as curl's options.
+type Client struct {
+	Socket string
+	// URL is http://NODE:20290 or https://NODE:20290.
+	URL               string
+	CACert, Cert, Key string
+	// User is NAME:PASSWORD.
+	User     string
+	Insecure bool
 }
 
-// FetchIncidents asks the running daemon for the heads of its incidents, newest
-// first.
-func FetchIncidents(ctx context.Context, controlSocketPath string) ([]incident.Summary, error) {
-	var list []incident.Summary
-	if err := fetch(ctx, controlSocketPath, view.PathIncidents, &list); err != nil {
-		return nil, fmt.Errorf("asking plegd for its incidents: %w", err)
+// Validate checks what can be checked without the network.
+func (c *Client) Validate() error {
+	if c.URL == "" {
+		if *c != (Client{Socket: c.Socket}) {
+			return errors.New("--cacert, --cert, --key, --user and --insecure: give --url with them")
+		}
+		return nil
 	}
-	return list, nil
-}
-
-// FetchIncident asks the running daemon for one incident. The error wraps
-// incident.ErrUnknown where it has none of this id.
-func FetchIncident(ctx context.Context, controlSocketPath, id string) (*incident.Incident, error) {
-	if !incident.ValidID(id) {
-		return nil, fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("--url %q: want http://NODE:20290 or https://NODE:20290", c.URL)
 	}
-	var one incident.Incident
-	err := fetch(ctx, controlSocketPath, view.PathIncidents+"/"+id, &one)
-	if errors.Is(err, errNotFound) {
-		return nil, fmt.Errorf("%s: %w", id, incident.ErrUnknown)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("asking plegd for the incident %s: %w", id, err)
-	}
-	return &one, nil
-}
-
-// errNotFound is wrapped when the daemon answers 404.
-var errNotFound = errors.New("404 Not Found")
-
-// UnixTransport returns a transport for HTTP over a unix socket, which makes one
-// connection for each request.
-func UnixTransport(socket string) *http.Transport {
-	return &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-		DisableKeepAlives: true,
-	}
-}
-
-// fetch decodes the JSON that the daemon answers for path into v.
-func fetch(ctx context.Context, socket, path string, v any) error {
-	if socket == "" {
-		return noDaemonError("there is no control socket to ask; give one with --control-socket")
-	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	tr := UnixTransport(socket)
-	defer tr.CloseIdleConnections()
-
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://plegd"+path, http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		return explain(err, socket)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return explain(err, socket)
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return fmt.Errorf("%s answers %w: is it the control socket of a plegd of this version?", socket, errNotFound)
-	}
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("%s answers: %.200s", socket, plain.Text(strings.TrimSpace(string(body))))
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: is it plegd's control socket?", socket, resp.Status)
-	}
-	if err := health.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s answers something else than plegd's JSON (%w): is it plegd's control socket?", socket, err)
+	if (c.Cert == "") != (c.Key == "") {
+		return errors.New("--cert and --key: give both or none")
 	}
 	return nil
 }
 
-// explain turns what went wrong on the socket into what to do about it.
-func explain(err error, socket string) error {
+// Status asks for the status. A daemon that does not accept the client as local or
+// authenticated answers with its public summary; the snapshot is nil then.
+func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, error) {
+	var p view.Public
+	var s health.Snapshot
+	body, err := c.Get(ctx, view.PathStatus)
+	if err == nil {
+		err = c.decode(body, &p)
+	}
+	if err == nil && !p.Public {
+		err = c.decode(body, &s)
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return noDaemonError("there is no socket at " + socket + ": is plegd running? (systemctl status plegd, or --control-socket)")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return noDaemonError("nobody listens at " + socket + ": plegd has died and left its socket (systemctl status plegd)")
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no permission to open %s, which is its owner's alone: run this as root", socket)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w from %s in time: plegd is stopped or stuck (systemctl status plegd)", ErrNoAnswer, socket)
+	case err != nil:
+		return nil, nil, fmt.Errorf("ask plegd for its status: %w", err)
+	case p.SchemaVersion != health.SchemaVersion:
+		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document and this command reads %d; "+
+			"restart plegd, or use the command of its version (%s)", p.SchemaVersion, health.SchemaVersion, plain.Text(p.PlegdVersion))
+	case p.Public:
+		return nil, &p, nil
+	}
+	return &s, nil, nil
+}
+
+// Incidents asks for the heads of the incidents, newest first.
+func (c *Client) Incidents(ctx context.Context) (list []incident.Summary, err error) {
+	body, err := c.Get(ctx, view.PathIncidents)
+	if err == nil {
+		err = c.decode(body, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask plegd for its incidents: %w", err)
+	}
+	return list, nil
+}
+
+// Incident asks for one incident. The error wraps incident.ErrUnknown if the daemon has
+// none with this id.
+func (c *Client) Incident(ctx context.Context, id string) (*incident.Incident, error) {
+	if !incident.ValidID(id) {
+		return nil, fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
+	}
+	var one incident.Incident
+	body, err := c.Get(ctx, view.PathIncidents+"/"+id)
+	if err == nil {
+		err = c.decode(body, &one)
+	}
+	if errors.Is(err, errNotFound) {
+		err = incident.ErrUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask plegd for the incident %s: %w", id, err)
+	}
+	return &one, nil
+}
+
+func (c *Client) decode(body []byte, v any) error {
+	if err := health.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s answers with something else than plegd's JSON (%w): is it plegd?", c.name(), err)
+	}
+	return nil
+}
+
+// name is where the daemon is asked.
+func (c *Client) name() string {
+	if c.URL != "" {
+		return c.URL
+	}
+	return c.Socket
+}
+
+var errNotFound = errors.New("404 Not Found")
+
+// Get returns the answer for a path.
+func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
+	if c.name() == "" {
+		return nil, fmt.Errorf("%w: there is no control socket to ask; give one with --control-socket", ErrNoDaemon)
+	}
+	tr, err := c.transport()
+	if err != nil {
+		return nil, err
+	}
+	defer tr.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	base := "http://plegd"
+	if c.URL != "" {
+		base = strings.TrimSuffix(c.URL, "/")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if c.User != "" {
+		name, password, _ := strings.Cut(c.User, ":")
+		req.SetBasicAuth(name, password)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return body, nil
+	case http.StatusUnauthorized:
+		return nil, fmt.Errorf("%s wants a password: give --user NAME:PASSWORD", c.name())
+	case http.StatusNotFound:
+		return nil, fmt.Errorf("%s answers %w: is it a plegd of this version?", c.name(), errNotFound)
+	case http.StatusServiceUnavailable:
+		return nil, fmt.Errorf("%s answers: %.200s", c.name(), plain.Text(strings.TrimSpace(string(body))))
+	}
+	return nil, fmt.Errorf("%s answers %s: is it plegd?", c.name(), plain.Text(resp.Status))
+}
+
+// transport makes one connection for each request.
+func (c *Client) transport() (*http.Transport, error) {
+	if c.URL == "" {
+		return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.Socket)
+		}}, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} // --insecure asks for it
+	if c.CACert != "" {
+		pem, err := os.ReadFile(c.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert %q: holds no certificate in PEM", c.CACert)
+		}
+	}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: config}, nil
+}
+
+// explain adds what to do about a failed request.
+func (c *Client) explain(err error) error {
+	switch {
 	case errors.Is(err, context.Canceled):
 		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w from %s in time: plegd is stopped or stuck (systemctl status plegd)", ErrNoAnswer, c.name())
+	case c.URL != "":
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: there is no socket at %s (systemctl status plegd, or --control-socket)", ErrNoDaemon, c.Socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: the socket %s has no listener; plegd died and left it (systemctl status plegd)", ErrNoDaemon, c.Socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("no permission to open %s, which only its owner may: run this as root", c.Socket)
 	}
-	return fmt.Errorf("%s: %w: is it plegd's control socket?", socket, err)
+	return fmt.Errorf("%s: %w: is it plegd's control socket?", c.Socket, err)
 }

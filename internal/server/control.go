@@ -4,25 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/plegd/plegd/internal/logging"
 )
 
 const (
-	// maxControlConns is how many connections the control socket holds at once.
+	// maxControlConns is the number of open connections of the control socket.
 	maxControlConns = 8
-	// controlCheckEvery is how often the control server looks whether its
-	// socket is still in the file system.
-	controlCheckEvery = 10 * time.Second
+	// controlCheckInterval is how often the server checks that its socket is still in
+	// the file system.
+	controlCheckInterval = 10 * time.Second
 	// maxSocketPath is the longest path of a unix socket: sun_path less its
 	// final 0.
 	maxSocketPath = 107
+	// controlMode is the mode of the control socket: names of pods are for its owner.
+	controlMode fs.FileMode = 0o600
 )
 
 // ValidateControlSocket checks the value of --control-socket. An empty path
@@ -39,117 +43,121 @@ func ValidateControlSocket(path string) error {
 	return nil
 }
 
-// ControlServer serves a handler on a unix socket that only its owner can
-// open. It is a task.
-type ControlServer struct {
-	path    string
-	handler http.Handler
-	log     *zap.Logger
-	retry   time.Duration
-	check   time.Duration
-	ready   chan struct{}
-	serving
+// NewControlServer returns a server of h on a unix socket at path, which only its
+// owner can open. The path has been validated. A socket that is removed while it is
+// served is made again.
+func NewControlServer(path string, h http.Handler, log *zap.Logger) *Server {
+	return newControlServer(path, h, log, controlCheckInterval)
 }
 
-// NewControlServer returns a server of h on the socket at path, which has been
-// validated.
-func NewControlServer(path string, h http.Handler, log *zap.Logger) *ControlServer {
-	return &ControlServer{
-		path: path, handler: h, log: log,
-		retry: retryInterval, check: controlCheckEvery,
-		ready: make(chan struct{}),
-	}
-}
-
-// String names the task.
-func (s *ControlServer) String() string { return "control server on " + s.path }
-
-// Ready is closed once the socket has been tried for the first time.
-func (s *ControlServer) Ready() <-chan struct{} { return s.ready }
-
-// Run serves until ctx ends, then removes the socket and returns nil. Where the
-// socket cannot be made it says so once and tries again every few seconds; a
-// socket that somebody removed is made again.
-func (s *ControlServer) Run(ctx context.Context) error {
-	var failed logging.OnChange[string] // the last error
-	for first := true; ctx.Err() == nil; first = false {
-		l, err := listenControl(ctx, s.path)
-		s.set(s.path, err)
-		if first {
-			close(s.ready)
-		}
-		if err == nil {
-			if _, changed := failed.Set(""); changed {
-				s.log.Info("serving the control socket again", zap.String("path", s.path))
-			}
-			err = s.serve(ctx, l)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		s.set(s.path, err)
-		if _, changed := failed.Set(err.Error()); changed {
-			s.log.Warn("the control socket cannot be served; plegd runs on and tries again",
-				zap.String("path", s.path), zap.Duration("every", s.retry), zap.Error(err))
-		}
-		sleep(ctx, s.retry)
-	}
-	return nil
-}
-
-// errSocketGone is why a control server stops serving a socket that works.
-var errSocketGone = errors.New("the control socket has been removed or replaced in the file system")
-
-func (s *ControlServer) serve(ctx context.Context, l *controlListener) error {
-	server := newServer(s.handler, s.log)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(limited(l, maxControlConns)) }()
-
-	check := time.NewTicker(s.check)
-	defer check.Stop()
-	for {
-		select {
-		case err := <-served:
-			l.remove()
-			stop(server)
-			return fmt.Errorf("serving %s: %w", s.path, err)
-		case <-ctx.Done():
-			l.remove()
-			stop(server)
-			<-served
-			return nil
-		case <-check.C:
-			if l.stillThere() {
-				continue
-			}
-			stop(server)
-			<-served
-			return fmt.Errorf("serving %s: %w", s.path, errSocketGone)
-		}
-	}
+func newControlServer(path string, h http.Handler, log *zap.Logger, check time.Duration) *Server {
+	s := newServer("control socket", maxControlConns, h, log)
+	s.endpoints = []endpoint{{
+		name:   path,
+		listen: func(ctx context.Context) (net.Listener, error) { return listenControl(ctx, path, check) },
+		serve:  func(server *http.Server, l net.Listener) error { return server.Serve(l) },
+	}}
+	return s
 }
 
 // controlListener is a listening unix socket and the file that it is bound to.
 type controlListener struct {
-	unixListener
-	path string
-	file os.FileInfo
+	net.Listener
+	path   string
+	file   os.FileInfo
+	once   sync.Once
+	closed chan struct{}
 }
 
-// stillThere reports whether the path still leads to this socket.
+// listenControl makes the control socket. It removes a socket without a listener, and
+// leaves alone one that has a listener and everything that is no socket.
+//
+// The socket is 0600 from the moment it exists: on Linux bind(2) gives the file
+// the mode of the socket's own inode less the umask, and fchmod(2) sets that
+// mode before. (Setting the umask instead would change it for every thread of
+// the process; a chmod(2) after bind leaves a moment in between.)
+func listenControl(ctx context.Context, path string, check time.Duration) (net.Listener, error) {
+	dir := filepath.Dir(path)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the directory of the control socket: %w; make %s writable for plegd, or set --control-socket", err, filepath.Dir(dir))
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("make the control socket: %w", err)
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var chmodErr error
+		err := c.Control(func(fd uintptr) { chmodErr = syscall.Fchmod(int(fd), uint32(controlMode)) })
+		return errors.Join(err, chmodErr)
+	}}
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make the control socket: %w; make %s writable for plegd, or set --control-socket", err, dir)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would unlink the socket of another process too
+	file, err := os.Lstat(path)
+	if err != nil || file.Mode().Perm()&^controlMode != 0 {
+		_ = l.Close()
+		return nil, fmt.Errorf("make the control socket %s: its mode cannot be set; put it on a local file system with --control-socket", path)
+	}
+	out := &controlListener{Listener: l, path: path, file: file, closed: make(chan struct{})}
+	go out.watch(check)
+	return out, nil
+}
+
+// watch closes the listener once its path leads to another file.
+func (l *controlListener) watch(interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for l.stillThere() {
+		select {
+		case <-l.closed:
+			return
+		case <-tick.C:
+		}
+	}
+	_ = l.Close()
+}
+
 func (l *controlListener) stillThere() bool {
 	now, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(now, l.file)
 }
 
-// remove unlinks the socket, unless the path has come to lead to another.
-func (l *controlListener) remove() {
-	unlock, err := lockDir(filepath.Dir(l.path))
+// Close removes the socket, unless its path leads to another file. It is removed
+// while it still accepts: no other plegd takes it for stale and makes its own in
+// between.
+func (l *controlListener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		if l.stillThere() {
+			_ = os.Remove(l.path)
+		}
+	})
+	return l.Listener.Close()
+}
+
+// removeStale removes the socket at path if it has no listener.
+func removeStale(ctx context.Context, path string) error {
+	file, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return // another plegd is at work on this very path; it clears up
+		return fmt.Errorf("%w; make %s readable for plegd", err, filepath.Dir(path))
 	}
-	defer unlock()
-	if l.stillThere() {
-		_ = os.Remove(l.path)
+	if file.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s exists and is not a socket; remove it, or set --control-socket", path)
 	}
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another process serves %s; stop it, or set --control-socket", path)
+	}
+	// Only a refused connection proves that there is no listener: a full accept queue
+	// (EAGAIN) and a stopped process look dead and are not.
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%s exists and may be in use: %w; if no plegd runs, remove it", path, err)
+	}
+	return os.Remove(path)
 }

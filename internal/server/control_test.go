@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -13,71 +12,46 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func newTestControl(t *testing.T, path string) (*ControlServer, *logRecorder) {
-	t.Helper()
+func newTestControl(path string) (*Server, *logRecorder) {
 	log := newLogRecorder()
-	src := viewtest.NewSource(viewtest.Degraded())
-	_, metrics := newTestRegistry(src)
-	h := NewHandler(src, metrics, HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Access: FullAccess})
-	s := NewControlServer(path, h, log.log)
-	s.retry, s.check = 20*time.Millisecond, 20*time.Millisecond
+	s := newControlServer(path, testHandler(viewtest.NewSource(viewtest.Degraded()), true), log.log, 20*time.Millisecond)
+	s.retry = 20 * time.Millisecond
 	return s, log
 }
 
-// socketPath returns a path short enough for a socket.
-func socketPath(t *testing.T) string {
+func serves(t *testing.T, path string) bool {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "plegd.sock")
-	if len(path) > maxSocketPath {
-		t.Skipf("the temporary directory is too deep for a socket; set TMPDIR to a short one: %s", path)
-	}
-	return path
+	s, _, err := (&Client{Socket: path}).Status(t.Context())
+	return err == nil && s.State == "degraded" && s.Facts.Relist.Inspecting[0].Name == "nightly-report-28872000-k4j2p"
 }
 
-// staleSocket leaves a socket that nobody listens on.
-func staleSocket(t *testing.T, path string) {
-	t.Helper()
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	_ = l.Close()
-}
-
-func fetchState(t *testing.T, path string) (*health.Snapshot, error) {
-	t.Helper()
-	return FetchStatus(t.Context(), path)
-}
-
+// TestControlServer: it answers with everything, takes over a stale socket, removes its
+// own at the end, and makes one again that was removed.
 func TestControlServer(t *testing.T) {
 	path := socketPath(t)
-	s, log := newTestControl(t, path)
+	staleSocket(t, path)
+	s, log := newTestControl(path)
 	stop := start(t, s)
-	d, err := fetchState(t, path)
-	if err != nil {
+	if !serves(t, path) || log.count("level=warn") > 0 {
+		t.Errorf("not served:\n%s", log)
+	}
+	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if d.State != "degraded" || d.PlegdVersion != "1.0.0" || d.Facts.Relist.Inspecting[0].Name != "nightly-report-28872000-k4j2p" {
-		t.Errorf("%+v", d)
-	}
+	eventually(t, "the socket is made again", func() bool { return serves(t, path) })
 	if d := stop(); d > time.Second {
 		t.Errorf("stopping took %v", d)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	if log.String() != "" {
-		t.Errorf("something was said while all was well:\n%s", log)
-	}
 }
 
-// TestControlSocketMode looks at the socket's mode from the moment it exists,
+// TestControlSocketMode observes the socket's mode from the moment it exists,
 // under the most permissive umask. It must not run beside other tests.
 func TestControlSocketMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
@@ -99,67 +73,53 @@ func TestControlSocketMode(t *testing.T) {
 		}
 	}()
 	for range 300 {
-		l, err := listenControl(t.Context(), path)
+		l, err := listenControl(t.Context(), path, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.remove()
 		_ = l.Close()
 	}
 	close(stop)
 	seen := <-modes
-	for mode, n := range seen {
-		if mode != fs.ModeSocket|0o600 {
-			t.Errorf("the socket was %v, seen %d times", mode, n)
-		}
-	}
-	if len(seen) == 0 {
-		t.Error("the socket was never seen")
-	}
-}
-
-func TestControlServerStale(t *testing.T) {
-	path := socketPath(t)
-	staleSocket(t, path)
-	s, log := newTestControl(t, path)
-	start(t, s)
-	if _, err := fetchState(t, path); err != nil {
-		t.Errorf("%v\n%s", err, log)
+	if n := seen[fs.ModeSocket|0o600]; n == 0 || len(seen) != 1 {
+		t.Errorf("modes of the socket: %v", seen)
 	}
 }
 
 // TestControlServerLive: the socket of a daemon that runs is left alone, and
-// taken over once that has gone.
+// taken over after its end. The socket of another process is not removed.
 func TestControlServerLive(t *testing.T) {
 	path := socketPath(t)
-	first, _ := newTestControl(t, path)
+	first, _ := newTestControl(path)
 	stopFirst := start(t, first)
 	before, err := os.Lstat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, log := newTestControl(t, path)
-	start(t, second)
-	time.Sleep(5 * second.retry)
+	second, log := newTestControl(path)
+	stopSecond := start(t, second)
+	eventually(t, "a second attempt", func() bool { at, _ := second.Source(); return time.Since(at.At) > 0 && log.Len() > 0 })
 	after, err := os.Lstat(path)
 	if err != nil || !os.SameFile(before, after) {
 		t.Errorf("the first daemon's socket is gone: %v", err)
 	}
-	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "another process serves") {
-		t.Errorf("said %d times, want once:\n%s", n, log)
-	}
 	stopFirst()
-	eventually(t, "the second daemon serves", func() bool {
-		_, err := fetchState(t, path)
-		return err == nil
-	})
-	if log.count("serving the control socket again") != 1 {
-		t.Errorf("the end of the trouble was not said:\n%s", log)
+	eventually(t, "the second daemon serves", func() bool { return serves(t, path) })
+	if log.count("level=warn") != 1 || log.count("another process serves") != 1 || log.count("serving the control socket") != 1 {
+		t.Errorf("logged:\n%s", log)
+	}
+	second.retry = time.Hour
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	staleSocket(t, path)
+	stopSecond()
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the socket of another process was removed: %v", err)
 	}
 }
 
-// TestControlServerFullQueue: a daemon that does not accept looks dead and is
-// not.
+// TestControlServerFullQueue: a daemon that does not accept looks dead and is not.
 func TestControlServerFullQueue(t *testing.T) {
 	path := socketPath(t)
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -167,10 +127,7 @@ func TestControlServerFullQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(fd)
-	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
@@ -178,7 +135,7 @@ func TestControlServerFullQueue(t *testing.T) {
 			defer c.Close()
 		}
 	}
-	if _, err := listenControl(t.Context(), path); err == nil || !strings.Contains(err.Error(), "may be in use") {
+	if _, err := listenControl(t.Context(), path, time.Hour); err == nil || !strings.Contains(err.Error(), "may be in use") {
 		t.Errorf("error: %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -186,79 +143,31 @@ func TestControlServerFullQueue(t *testing.T) {
 	}
 }
 
-func TestControlServerNotASocket(t *testing.T) {
-	path := socketPath(t)
-	write(t, path, "precious")
-	s, log := newTestControl(t, path)
-	stop := start(t, s)
-	time.Sleep(3 * s.retry)
-	stop()
-	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
-		t.Errorf("the file was touched: %q, %v", b, err)
-	}
-	if n := log.count("is not a socket"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, log)
-	}
-}
-
-// TestControlServerDirectory: the directory may come later, and nobody can
-// write below a file.
-func TestControlServerDirectory(t *testing.T) {
-	base := filepath.Dir(socketPath(t))
-	blocker := filepath.Join(base, "run")
-	write(t, blocker, "")
-	path := filepath.Join(blocker, "plegd", "plegd.sock")
-	s, log := newTestControl(t, path)
-	start(t, s)
-	time.Sleep(3 * s.retry)
-	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "not a directory") {
-		t.Errorf("said %d times, want once:\n%s", n, log)
-	}
-	if state, ok := s.Source(); !ok || state.Up || !strings.Contains(state.Err, "not a directory") {
-		t.Errorf("exported as %+v, %v", state, ok)
-	}
-	if err := os.Remove(blocker); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(blocker, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "served once the directory can be made", func() bool {
-		_, err := fetchState(t, path)
-		return err == nil
-	})
-	if state, ok := s.Source(); !ok || !state.Up {
-		t.Errorf("served, and exported as %+v, %v", state, ok)
-	}
-}
-
-// TestControlServerRemoved: somebody cleans up /run.
-func TestControlServerRemoved(t *testing.T) {
-	path := socketPath(t)
-	s, _ := newTestControl(t, path)
-	start(t, s)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the socket is made again", func() bool {
-		_, err := fetchState(t, path)
-		return err == nil
-	})
-}
-
-// TestControlServerReplaced: a stop removes its own socket only.
-func TestControlServerReplaced(t *testing.T) {
-	path := socketPath(t)
-	s, _ := newTestControl(t, path)
-	s.check = time.Hour
-	stop := start(t, s)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	staleSocket(t, path)
-	stop()
-	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("somebody else's socket was removed: %v", err)
+// TestControlServerRetries: what is in the way is left alone, logged once and exported;
+// once it is gone the socket is served.
+func TestControlServerRetries(t *testing.T) {
+	for name, want := range map[string]string{"plegd.sock": "is not a socket", "run/plegd.sock": "not a directory"} {
+		base := filepath.Dir(socketPath(t))
+		path := filepath.Join(base, name)
+		blocker := filepath.Join(base, strings.Split(name, "/")[0])
+		write(t, blocker, "precious")
+		s, log := newTestControl(path)
+		start(t, s)
+		first, _ := s.Source()
+		eventually(t, "a second attempt", func() bool { now, _ := s.Source(); return now.At.After(first.At) })
+		if log.count("level=warn") != 1 || log.count(want) != 1 || first.Up || !strings.Contains(first.Err, want) {
+			t.Errorf("%s: exported as %+v, logged:\n%s", name, first, log)
+		}
+		if b, err := os.ReadFile(blocker); err != nil || string(b) != "precious" {
+			t.Errorf("the file was touched: %q, %v", b, err)
+		}
+		if err := os.Remove(blocker); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "served", func() bool { return serves(t, path) })
+		if state, ok := s.Source(); !ok || !state.Up {
+			t.Errorf("served, and exported as %+v", state)
+		}
 	}
 }
 
@@ -273,8 +182,9 @@ func TestValidateControlSocket(t *testing.T) {
 	}
 }
 
-func TestFetchStatusErrors(t *testing.T) {
-	answer := func(h http.HandlerFunc) string {
+// TestClientErrors: each says what to do, and whether no daemon runs or it does not answer.
+func TestClientErrors(t *testing.T) {
+	served := func(h http.HandlerFunc) string {
 		path := socketPath(t)
 		l, err := net.Listen("unix", path)
 		if err != nil {
@@ -285,98 +195,58 @@ func TestFetchStatusErrors(t *testing.T) {
 		t.Cleanup(func() { _ = server.Close() })
 		return path
 	}
-	garbage := func() string {
-		path := socketPath(t)
-		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = c.Write([]byte("\x00\xffgarbage\n"))
-				_ = c.Close()
-			}
-		}()
-		return path
+	says := func(code int, text string) string {
+		return served(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(text))
+		})
 	}
 	stale := socketPath(t)
 	staleSocket(t, stale)
-
-	for _, tt := range []struct {
-		name, path string
-		want       string
-		noDaemon   bool
+	for name, tt := range map[string]struct {
+		socket, want string
+		is           error
 	}{
-		{"no socket", "/nonexistent/plegd.sock", "is plegd running?", true},
-		{"stale socket", stale, "nobody listens", true},
-		{"no path", "", "--control-socket", true},
-		{"somebody else's", answer(http.NotFound), "404", false},
-		{"no JSON", answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "something else than plegd's JSON", false},
-		{"another version", answer(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte(`{"schema_version": 99, "plegd_version": "9\u001b[2J"}`))
-		}), "version 99", false},
-		{"endless answer", answer(func(w http.ResponseWriter, _ *http.Request) {
-			for {
-				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-					return
-				}
-			}
-		}), "something else than plegd's JSON", false},
-		{"at work", answer(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte("ask again\n" + strings.Repeat("\x1b", 1<<20)))
-		}), "answers: ask again", false},
-		{"garbage", garbage(), "is it plegd's control socket?", false},
+		"no socket":       {"", "--control-socket", ErrNoDaemon},
+		"missing":         {socketPath(t), "there is no socket", ErrNoDaemon},
+		"stale":           {stale, "no listener", ErrNoDaemon},
+		"stuck":           {served(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "stopped or stuck", ErrNoAnswer},
+		"another program": {says(404, ""), "is it a plegd", nil},
+		"another version": {says(200, `{"schema_version":99,"plegd_version":"9.9"}`), "(9.9)", nil},
+		"no JSON":         {says(200, "hello"), "plegd's JSON", nil},
+		"in trouble":      {says(503, "the disk is\x1b[2J gone"), `the disk is\x1b[2J gone`, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := FetchStatus(t.Context(), tt.path)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("error: %v; want %q in it", err, tt.want)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := (&Client{Socket: tt.socket}).Status(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, tt.want)
 			}
-			if errors.Is(err, ErrNoDaemon) != tt.noDaemon {
-				t.Errorf("ErrNoDaemon: %v, want %v: %v", !tt.noDaemon, tt.noDaemon, err)
-			}
-			if strings.ContainsAny(err.Error(), "\n\x1b\x00") {
-				t.Errorf("the error is not fit for a terminal: %q", err)
+			for _, kind := range []error{ErrNoDaemon, ErrNoAnswer} {
+				if errors.Is(err, kind) != (tt.is == kind) {
+					t.Errorf("%v: is it %v: %v", err, kind, errors.Is(err, kind))
+				}
 			}
 		})
 	}
 }
 
-func TestFetchStatusTimeout(t *testing.T) {
+// TestClientIncidents asks a daemon.
+func TestClientIncidents(t *testing.T) {
 	path := socketPath(t)
-	l, err := net.Listen("unix", path) // never accepts
-	if err != nil {
-		t.Fatal(err)
+	start(t, newControlServer(path, incidentHandler(nil), newLogRecorder().log, time.Hour))
+	c := &Client{Socket: path}
+	list, err := c.Incidents(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != viewtest.IncidentID {
+		t.Errorf("%v, %v", list, err)
 	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = FetchStatus(ctx, path)
-	if err == nil || !strings.Contains(err.Error(), "stopped or stuck") || errors.Is(err, ErrNoDaemon) {
-		t.Errorf("error: %v", err)
+	one, err := c.Incident(t.Context(), viewtest.IncidentID)
+	if err != nil || len(one.Timeline) != len(viewtest.Incident().Timeline) {
+		t.Errorf("%v", err)
 	}
-}
-
-func TestFetchStatusPermission(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root may open everything")
-	}
-	path := socketPath(t)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if err := os.Chmod(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := FetchStatus(t.Context(), path); err == nil || !strings.Contains(err.Error(), "as root") {
-		t.Errorf("error: %v", err)
+	for _, id := range []string{"20261121T030245Z-000000", "../x", ""} {
+		if _, err := c.Incident(t.Context(), id); !errors.Is(err, incident.ErrUnknown) {
+			t.Errorf("%q: %v", id, err)
+		}
 	}
 }

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +15,6 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/page"
@@ -28,8 +25,6 @@ const (
 	// maxScrapes is the number of concurrent scrapes; further ones get 503.
 	maxScrapes    = 16
 	scrapeTimeout = 8 * time.Second
-	// maxReaders is the number of concurrent answers that hold a whole incident.
-	maxReaders = 4
 	// judgeTimeout is the age of the newest judgement at which plegd counts as
 	// stuck.
 	judgeTimeout = 30 * time.Second
@@ -63,9 +58,6 @@ type HandlerOptions struct {
 	Access Access
 	// Judged returns the time of the newest judgement; nil: it is not checked.
 	Judged func() time.Time
-	// Registerer takes the promhttp_* metrics, which two handlers may share; nil:
-	// there are none.
-	Registerer prometheus.Registerer
 	// Incidents answers for one incident; nil: none is kept.
 	Incidents Incidents
 	// Log takes the errors of collectors; nil discards them.
@@ -77,7 +69,7 @@ type handler struct {
 	opts    HandlerOptions
 	page    *page.Page
 	now     func() time.Time
-	readers chan struct{}
+	reading chan struct{} // holds a value while an incident is read and sent
 }
 
 // NewHandler returns the handler of all paths. It accepts GET and HEAD.
@@ -92,9 +84,9 @@ func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	if opts.Log == nil {
 		opts.Log = zap.NewNop()
 	}
-	h := &handler{src: src, opts: opts, page: page.New(), now: now, readers: make(chan struct{}, maxReaders)}
+	h := &handler{src: src, opts: opts, page: page.New(), now: now, reading: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
-	mux.Handle(view.PathMetrics, metricsHandler(gatherer, opts))
+	mux.Handle(view.PathMetrics, metricsHandler(gatherer, opts.Log))
 	mux.HandleFunc(view.PathHealthz, h.healthz)
 	mux.HandleFunc(view.PathHealthy, h.healthy)
 	mux.HandleFunc(view.PathReady, h.ready)
@@ -107,34 +99,16 @@ func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	return secure(h.page.Csp, mux)
 }
 
-func metricsHandler(gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
-	h := promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
-		ErrorLog: &scrapeErrors{log: opts.Log},
+func metricsHandler(gatherer prometheus.TransactionalGatherer, log *zap.Logger) http.Handler {
+	errorLog, _ := zap.NewStdLogAt(sampled(log), zap.WarnLevel) // fails only for an unknown level
+	return promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
+		ErrorLog: errorLog,
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            opts.Registerer,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
 	})
-	if opts.Registerer == nil {
-		return h
-	}
-	return promhttp.InstrumentMetricHandler(opts.Registerer, h)
-}
-
-// scrapeErrors logs why a metric could not be collected.
-type scrapeErrors struct {
-	log  *zap.Logger
-	last logging.OnChange[string]
-}
-
-// Println implements promhttp.Logger.
-func (l *scrapeErrors) Println(v ...any) {
-	line := fmt.Sprint(v...)
-	if _, changed := l.last.Set(line); changed {
-		l.log.Warn("some metrics could not be collected; the others are served", zap.String("error", line))
-	}
 }
 
 // healthz is the node's health: 503 while the kubelet no longer manages pods by
@@ -159,11 +133,9 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 
 // healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
-	if h.opts.Judged != nil {
-		if age := h.now().Sub(h.opts.Judged()); age > judgeTimeout {
-			writeText(w, http.StatusServiceUnavailable, "plegd is stuck: its newest judgement is "+view.Seconds(age)+" old")
-			return
-		}
+	if h.opts.Judged != nil && h.now().Sub(h.opts.Judged()) > judgeTimeout {
+		writeText(w, http.StatusServiceUnavailable, "plegd is stuck: nothing was judged for "+view.Seconds(judgeTimeout))
+		return
 	}
 	writeText(w, http.StatusOK, "plegd is alive")
 }
@@ -231,11 +203,7 @@ func (h *handler) full(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
-	list := h.src.Incidents()
-	if list == nil {
-		list = []incident.Summary{}
-	}
-	writeJSON(w, list)
+	writeJSON(w, append([]incident.Summary{}, h.src.Incidents()...)) // [] for none
 }
 
 func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
@@ -247,11 +215,11 @@ func (h *handler) incidentPage(w http.ResponseWriter, r *http.Request) {
 }
 
 // withIncident calls answer with the incident of the path, or answers why there is
-// none. An incident may be megabytes, so only a few are held at once.
+// none. An incident may be megabytes, so only one is held at once.
 func (h *handler) withIncident(w http.ResponseWriter, r *http.Request, answer func(*incident.Incident)) {
 	select {
-	case h.readers <- struct{}{}:
-		defer func() { <-h.readers }()
+	case h.reading <- struct{}{}:
+		defer func() { <-h.reading }()
 	case <-r.Context().Done():
 		return
 	}
@@ -318,24 +286,8 @@ func writeText(w http.ResponseWriter, code int, line string) {
 
 // writeJSON answers with v, indented for people.
 func writeJSON(w http.ResponseWriter, v any) {
-	b, err := encodeJSON(v)
-	if err != nil {
-		http.Error(w, "encoding the answer failed: "+err.Error()+"; report this as a bug in plegd", http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_, _ = w.Write(b)
-}
-
-func encodeJSON(v any) ([]byte, error) {
-	b, err := health.Marshal(v)
-	if err != nil {
-		return nil, err
+	if err := view.WriteJSON(w, v); err != nil { // of a broken connection, or nothing was written
+		writeText(w, http.StatusInternalServerError, err.Error())
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, plain.JSON(b), "", "  "); err != nil {
-		return nil, err
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
 }

@@ -1,16 +1,15 @@
 package server
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/exporter"
@@ -19,17 +18,7 @@ import (
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func testHandler(src Source, names bool) http.Handler {
-	reg, metrics := newTestRegistry(src)
-	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Registerer: reg}
-	if names {
-		opts.Access = FullAccess
-	}
-	return newHandler(src, metrics, opts, viewtest.Clock)
-}
-
 func TestHandler(t *testing.T) {
-	noRelist := viewtest.Starting()
 	for _, tt := range []struct {
 		name, method, path string
 		snap               health.Snapshot
@@ -37,7 +26,7 @@ func TestHandler(t *testing.T) {
 		contentType        string
 		body               []string
 	}{
-		{"metrics", "GET", "/metrics", viewtest.Healthy(), 200, "text/plain", []string{"pleg_healthy 1\n", "promhttp_metric_handler_requests_total"}},
+		{"metrics", "GET", "/metrics", viewtest.Healthy(), 200, "text/plain", []string{"pleg_healthy 1\n"}},
 		{"healthz healthy", "GET", "/healthz", viewtest.Healthy(), 200, "text/plain", []string{"healthy\n"}},
 		{"healthz degraded", "GET", "/healthz", viewtest.Degraded(), 200, "text/plain", []string{"degraded: PodInspectionStall\n"}},
 		{"healthz starting", "GET", "/healthz", viewtest.Starting(), 200, "text/plain", []string{"starting: Starting\n"}},
@@ -46,23 +35,23 @@ func TestHandler(t *testing.T) {
 			"[container runtime is down, PLEG is not healthy: pleg was last seen active 3m13s ago; threshold is 3m0s]\n",
 		}},
 		{"healthy when the node is not", "GET", "/-/healthy", viewtest.Unhealthy(), 200, "text/plain", []string{"alive"}},
-		{"not ready", "GET", "/-/ready", noRelist, 503, "text/plain", []string{"no relist has been attempted"}},
+		{"not ready", "GET", "/-/ready", viewtest.Starting(), 503, "text/plain", []string{"no relist has been attempted"}},
 		{"ready when the node is not", "GET", "/-/ready", viewtest.Unhealthy(), 200, "text/plain", []string{"ready"}},
 		{"status", "GET", "/api/v1/status", viewtest.Degraded(), 200, "application/json", []string{`"reason": "PodInspectionStall"`, `"plegd_version": "1.0.0"`}},
 		{"page", "GET", "/", viewtest.Unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
-		{"page with a query", "GET", "/?refresh=0", viewtest.Healthy(), 200, "text/html", []string{"Updates are paused"}},
+		{"page with a query", "GET", "/?refresh=0", viewtest.Healthy(), 200, "text/html", nil},
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
 		{"under a page", "GET", "/metrics/x", viewtest.Healthy(), 404, "text/plain", nil},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
 		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"answers only GET and HEAD"}},
 		{"post to nowhere", "POST", "/nowhere", viewtest.Healthy(), 405, "text/plain", nil},
-		{"put", "PUT", "/api/v1/status", viewtest.Healthy(), 405, "text/plain", nil},
 		{"delete", "DELETE", "/", viewtest.Healthy(), 405, "text/plain", nil},
 		{"options", "OPTIONS", "/healthz", viewtest.Healthy(), 405, "text/plain", nil},
 		{"head", "HEAD", "/healthz", viewtest.Unhealthy(), 503, "text/plain", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
+			w.Header().Set("X-Frame-Options", "sameorigin") // of --web.config.file, which takes precedence
 			testHandler(viewtest.NewSource(tt.snap), true).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, http.NoBody))
 			if w.Code != tt.code {
 				t.Errorf("code %d, want %d", w.Code, tt.code)
@@ -79,98 +68,121 @@ func TestHandler(t *testing.T) {
 				t.Errorf("Allow: %q", allow)
 			}
 			for name, want := range map[string]string{
-				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "deny",
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "sameorigin",
 			} {
 				if got := w.Header().Get(name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}
 			}
-			if csp := w.Header().Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || !strings.Contains(csp, "; script-src 'sha256-") || strings.Contains(csp, "unsafe") {
+			csp := w.Header().Get("Content-Security-Policy")
+			if !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || !strings.Contains(csp, "; script-src 'sha256-") || strings.Contains(csp, "unsafe") {
 				t.Errorf("Content-Security-Policy: %s", csp)
 			}
 		})
 	}
 }
 
-// TestOperatorHeaders checks that a header from --web.config.file stands.
-func TestOperatorHeaders(t *testing.T) {
-	w := httptest.NewRecorder()
-	w.Header().Set("X-Frame-Options", "sameorigin")
-	testHandler(viewtest.NewSource(viewtest.Healthy()), false).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	if got := w.Header().Get("X-Frame-Options"); got != "sameorigin" {
-		t.Errorf("X-Frame-Options: %s", got)
-	}
-}
-
 func TestHealthzEscapes(t *testing.T) {
 	s := viewtest.Unhealthy()
 	s.Verdict.KubeletMessage = "network: \x1b[2J\nhealthy"
-	w := httptest.NewRecorder()
-	testHandler(viewtest.NewSource(s), false).ServeHTTP(w, httptest.NewRequest(http.MethodGet, view.PathHealthz, http.NoBody))
+	w := answer(testHandler(viewtest.NewSource(s), true), view.PathHealthz)
 	if strings.Contains(w.Body.String(), "\x1b") || strings.Count(w.Body.String(), "\n") != 2 {
 		t.Errorf("body %q", w.Body)
 	}
 }
 
-// TestTwoHandlersOneRegistry: the web server and the control server share the
-// promhttp metrics.
-func TestTwoHandlersOneRegistry(t *testing.T) {
-	src := viewtest.NewSource(viewtest.Healthy())
-	reg, metrics := newTestRegistry(src)
-	for range 2 {
-		scrapeOver(t, NewHandler(src, metrics, HandlerOptions{Registerer: reg}))
-	}
-	const counted = `promhttp_metric_handler_requests_total{code="200"} 2`
-	if text := scrapeOver(t, NewHandler(src, metrics, HandlerOptions{})).Body.String(); !strings.Contains(text, counted) {
-		t.Errorf("no %s in:\n%s", counted, text)
-	}
-}
-
-// TestTenScrapers scrapes from ten clients at once while the node changes.
-func TestTenScrapers(t *testing.T) {
-	src := viewtest.NewSource(viewtest.Healthy())
-	reg := exporter.NewRegistry(exporter.Build{})
-	m := exporter.NewMetrics(reg)
-	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
-	server := httptest.NewServer(NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Registerer: reg}))
-	defer server.Close()
-	defer server.Client().CloseIdleConnections()
-
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			for range 10 {
-				resp, err := server.Client().Get(server.URL + view.PathMetrics)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				body, err := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte("pleg_verdict{")) {
-					t.Errorf("%d, %v", resp.StatusCode, err)
-				}
+// TestStatusText is the answer for a terminal, as the kubectl plugin asks for it.
+func TestStatusText(t *testing.T) {
+	src := viewtest.NewSource(viewtest.Unhealthy())
+	for query, want := range map[string][2]string{
+		"?o=line": {"unhealthy RuntimeUnresponsive", "unhealthy RuntimeUnresponsive"},
+		"?o=text": {"public summary", "containerd"},
+	} {
+		for i, full := range []bool{false, true} {
+			if got := answer(testHandler(src, full), view.PathStatus+query).Body.String(); !strings.Contains(got, want[i]) {
+				t.Errorf("%s, full %v: no %q in:\n%s", query, full, want[i], got)
 			}
-		})
+		}
 	}
-	for range 50 {
-		src.Set(viewtest.Unhealthy())
-		m.RelistDone(12*time.Millisecond, true)
-		src.Set(viewtest.Healthy())
-	}
-	wg.Wait()
 }
 
-func TestStatusIsOneJSONValue(t *testing.T) {
-	w := httptest.NewRecorder()
-	testHandler(viewtest.NewSource(viewtest.Healthy()), true).ServeHTTP(w, httptest.NewRequest(http.MethodGet, view.PathStatus, http.NoBody))
-	dec := json.NewDecoder(w.Body)
-	dec.DisallowUnknownFields()
-	var d health.Snapshot
-	if err := dec.Decode(&d); err != nil {
-		t.Fatal(err)
+// TestStatusDocument keeps the example in the documentation true. A status is read back
+// as it was, and a value that is not known is absent, and not 0.
+func TestStatusDocument(t *testing.T) {
+	body := func(s health.Snapshot) string {
+		return answer(testHandler(viewtest.NewSource(s), true), view.PathStatus).Body.String()
 	}
-	if dec.More() {
-		t.Error("more after the document")
+	h := testHandler(viewtest.NewSource(viewtest.Degraded()), true, func(o *HandlerOptions) { o.Node = "worker-7" })
+	viewtest.Golden(t, viewtest.DocsDir+"api/status.json", answer(h, view.PathStatus).Body.String())
+	for name, want := range map[string]health.Snapshot{
+		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(),
+	} {
+		var got health.Snapshot
+		dec := json.NewDecoder(strings.NewReader(body(want)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&got); err != nil || dec.More() {
+			t.Fatalf("%s: %v, more %v", name, err, dec.More())
+		}
+		want.Node = ""
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s comes back differently (-want +got):\n%s", name, diff)
+		}
 	}
+	text := body(viewtest.Starting())
+	for _, key := range []string{
+		"last_seen", "last_seen_age_seconds", "not_ready_in_seconds", "in_flight", "last", "last_good", "runtime_ready",
+		"pods", "queue", "process", "children", "cgroup", "previous",
+	} {
+		if strings.Contains(text, `"`+key+`"`) {
+			t.Errorf("%s is there:\n%s", key, text)
+		}
+	}
+	if strings.Contains(text, "0001-01-01") {
+		t.Errorf("a zero time:\n%s", text)
+	}
+}
+
+// TestBrokenCollector: one broken collector leaves the others and is logged once.
+func TestBrokenCollector(t *testing.T) {
+	src := viewtest.NewSource(viewtest.Healthy())
+	reg := newTestGatherer(src)
+	desc := prometheus.NewDesc("broken", "Broken.", nil, nil)
+	reg.MustRegister(brokenCollector{desc})
+	log := newLogRecorder()
+	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Log: log.log})
+	for range 3 {
+		if w := answer(h, view.PathMetrics); w.Code != 200 || !strings.Contains(w.Body.String(), exporter.MetricRelists) {
+			t.Errorf("the other metrics are gone: %s", w.Body)
+		}
+	}
+	if log.count("out of order") != 1 {
+		t.Errorf("logged:\n%s", log)
+	}
+}
+
+type brokenCollector struct{ desc *prometheus.Desc }
+
+func (c brokenCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+func (c brokenCollector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
+}
+
+func BenchmarkScrape(b *testing.B) {
+	reg := exporter.NewRegistry(exporter.Build{})
+	exporter.NewMetrics(reg).RelistDone(12*time.Millisecond, true)
+	src := viewtest.NewSource(viewtest.Unhealthy())
+	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{})
+	b.ReportAllocs()
+	size := 0
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
+		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
+		r.Header.Set("Accept-Encoding", "gzip")
+		h.ServeHTTP(w, r)
+		size = w.Body.Len()
+	}
+	b.ReportMetric(float64(size), "B/scrape")
 }

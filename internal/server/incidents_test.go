@@ -1,21 +1,18 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
@@ -33,29 +30,18 @@ func (f fakeIncidents) Get(_ context.Context, id string) (*incident.Incident, er
 	return viewtest.Incident(), nil
 }
 
-func incidentHandler(names bool, err error) http.Handler {
-	s := viewtest.Healthy()
-	src := viewtest.NewSource(s)
+func incidentHandler(err error) http.Handler {
+	src := viewtest.NewSource(viewtest.Healthy())
 	src.List = []incident.Summary{viewtest.Incident().Summary}
-	_, metrics := newTestRegistry(src)
-	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, Incidents: fakeIncidents{err}}
-	if names {
-		opts.Access = FullAccess
-	}
-	return newHandler(src, metrics, opts, viewtest.Clock)
-}
-
-func answer(h http.Handler, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
-	return w
+	return testHandler(src, true, func(o *HandlerOptions) { o.Incidents = fakeIncidents{err} })
 }
 
 // TestIncidentExamples keeps the examples in the documentation true.
 func TestIncidentExamples(t *testing.T) {
-	viewtest.Golden(t, viewtest.DocsDir+"api/incidents.json", answer(incidentHandler(true, nil), view.PathIncidents).Body.String())
-	viewtest.Golden(t, viewtest.DocsDir+"api/incident.json", answer(incidentHandler(true, nil), view.PathIncidents+"/"+viewtest.IncidentID).Body.String())
-	again, err := incident.Decode(answer(incidentHandler(true, nil), view.PathIncidents+"/"+viewtest.IncidentID).Body)
+	h, one := incidentHandler(nil), view.PathIncidents+"/"+viewtest.IncidentID
+	viewtest.Golden(t, viewtest.DocsDir+"api/incidents.json", answer(h, view.PathIncidents).Body.String())
+	viewtest.Golden(t, viewtest.DocsDir+"api/incident.json", answer(h, one).Body.String())
+	again, err := incident.Decode(answer(h, one).Body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,74 +51,65 @@ func TestIncidentExamples(t *testing.T) {
 }
 
 func TestIncidentAnswers(t *testing.T) {
+	const html, text, js = "text/html", "text/plain", "application/json"
+	none := testHandler(viewtest.NewSource(viewtest.Healthy()), true)
 	for _, tt := range []struct {
-		path string
-		err  error
-		code int
-		body string
+		h          http.Handler
+		path       string
+		code       int
+		kind, body string
 	}{
-		{view.PathIncidents + "/" + viewtest.IncidentID, nil, 200, viewtest.IncidentID},
-		{view.PathIncidents + "/20261121T030245Z-000000", nil, 404, "no incident has the id 20261121T030245Z-000000"},
-		{view.PathIncidents + "/..%2f..%2fetc%2fpasswd", nil, 404, "no incident"},
-		{view.PathIncidents + "/%1b[31m", nil, 404, `\x1b[31m`},
-		{view.PathIncidents + "/" + viewtest.IncidentID, errors.New("the disk is gone"), 503, "the disk is gone"},
-		{view.PathIncidents + "/", nil, 404, ""},
+		{incidentHandler(nil), view.PathIncidents + "/" + viewtest.IncidentID, 200, js, `"id": "` + viewtest.IncidentID},
+		{incidentHandler(nil), view.PathIncidentPages + "/" + viewtest.IncidentID, 200, html, viewtest.IncidentID},
+		{incidentHandler(nil), view.PathIncidents + "/20261121T030245Z-000000", 404, text, "no incident has the id 20261121T030245Z-000000"},
+		{incidentHandler(nil), view.PathIncidentPages + "/20261121T030245Z-000000", 404, text, "no incident has the id"},
+		{incidentHandler(nil), view.PathIncidents + "/..%2f..%2fetc%2fpasswd", 404, text, "no incident"},
+		{incidentHandler(nil), view.PathIncidents + "/%1b[31m", 404, text, `\x1b[31m`},
+		{incidentHandler(nil), view.PathIncidents + "/", 404, text, ""},
+		{incidentHandler(nil), view.PathIncidentPages, 404, text, ""},
+		{incidentHandler(errors.New("the disk is gone")), view.PathIncidents + "/" + viewtest.IncidentID, 503, text, "the disk is gone"},
+		{none, view.PathIncidents, 200, js, "[]\n"},
+		{none, view.PathIncidents + "/" + viewtest.IncidentID, 404, text, ""},
 	} {
-		w := answer(incidentHandler(true, tt.err), tt.path)
-		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) {
-			t.Errorf("%s: %d %s", tt.path, w.Code, w.Body)
-		}
-	}
-	if w := answer(testHandler(viewtest.NewSource(viewtest.Healthy()), true), view.PathIncidents); w.Code != 200 || strings.TrimSpace(w.Body.String()) != "[]" {
-		t.Errorf("without incidents: %d %s", w.Code, w.Body)
-	}
-	if w := answer(testHandler(viewtest.NewSource(viewtest.Healthy()), true), view.PathIncidents+"/"+viewtest.IncidentID); w.Code != 404 {
-		t.Errorf("where none are kept: %d", w.Code)
-	}
-}
-
-// TestIncidentPages: a page for people, JSON for programs.
-func TestIncidentPages(t *testing.T) {
-	for path, want := range map[string][2]string{
-		view.PathIncidentPages + "/" + viewtest.IncidentID: {"text/html; charset=utf-8", "<h1>ShimStuck</h1>"},
-		view.PathIncidents + "/" + viewtest.IncidentID:     {"application/json; charset=utf-8", `"id": "` + viewtest.IncidentID},
-	} {
-		w := answer(incidentHandler(true, nil), path)
-		if w.Code != 200 || w.Header().Get("Content-Type") != want[0] || !strings.Contains(w.Body.String(), want[1]) {
-			t.Errorf("%s: %d %s:\n%s", path, w.Code, w.Header(), w.Body)
-		}
-	}
-	for _, path := range []string{view.PathIncidentPages, view.PathIncidentPages + "/", view.PathIncidentPages + "/20261121T030245Z-000000", view.PathIncidentPages + "/x.md"} {
-		if w := answer(incidentHandler(true, nil), path); w.Code != 404 {
-			t.Errorf("%s: %d", path, w.Code)
+		w := answer(tt.h, tt.path)
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || !strings.HasPrefix(w.Header().Get("Content-Type"), tt.kind) {
+			t.Errorf("%s: %d %s %s", tt.path, w.Code, w.Header(), w.Body)
 		}
 	}
 }
 
-// TestFetchIncidents asks a daemon.
-func TestFetchIncidents(t *testing.T) {
-	socket := socketPath(t)
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: incidentHandler(true, nil), ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	list, err := FetchIncidents(t.Context(), socket)
-	if err != nil || len(list) != 1 || list[0].ID != viewtest.IncidentID {
-		t.Errorf("%v, %v", list, err)
-	}
-	one, err := FetchIncident(t.Context(), socket, viewtest.IncidentID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, _ := json.Marshal(one); !bytes.Contains(b, []byte("api-7d9f8b6c5")) {
-		t.Error("the control socket names no pod")
-	}
-	for _, id := range []string{"20261121T030245Z-000000", "../x", ""} {
-		if _, err := FetchIncident(t.Context(), socket, id); !errors.Is(err, incident.ErrUnknown) {
-			t.Errorf("%q: %v", id, err)
+// held answers when it is released.
+type held chan struct{}
+
+func (h held) Get(context.Context, string) (*incident.Incident, error) {
+	<-h
+	return nil, incident.ErrUnknown
+}
+
+// TestIncidentTurns: one incident is held at once, and a client that gives up no longer
+// waits.
+func TestIncidentTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(held)
+		h := testHandler(viewtest.NewSource(viewtest.Starting()), true, func(o *HandlerOptions) { o.Incidents = gate })
+		ask := func(ctx context.Context) int {
+			w := httptest.NewRecorder()
+			path := view.PathIncidents + "/20261121T030405Z-00000a"
+			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+			return w.Code
 		}
-	}
+		first := make(chan int, 1)
+		go func() { first <- ask(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if ask(ctx); time.Since(began) != time.Second {
+			t.Errorf("a client that gives up after 1 s is released after %s", time.Since(began))
+		}
+		close(gate)
+		if codes := [2]int{<-first, ask(t.Context())}; codes != [2]int{404, 404} {
+			t.Errorf("answers: %d", codes)
+		}
+	})
 }

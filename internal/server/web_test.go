@@ -8,42 +8,44 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-func newTestWeb(t *testing.T, opts WebOptions, src Source) (*WebServer, *logRecorder) {
-	t.Helper()
+// newTestWeb returns a server that clients on other hosts ask.
+func newTestWeb(opts WebOptions) (*Server, *logRecorder) {
 	log := newLogRecorder()
-	_, metrics := newTestRegistry(src)
-	h := NewHandler(src, metrics, HandlerOptions{Access: remoteOrAuthenticated(opts.ConfigFile)})
+	access := LocalOrAuthenticated(opts.ConfigFile)
+	h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) {
+		o.Access = func(r *http.Request) bool {
+			r = r.Clone(r.Context())
+			r.RemoteAddr = "203.0.113.9:4711"
+			return access(r)
+		}
+	})
 	s := NewWebServer(opts, h, log.log)
 	s.retry = 20 * time.Millisecond
 	return s, log
 }
 
-// remoteOrAuthenticated is the access that clients on another host have.
-func remoteOrAuthenticated(file string) Access {
-	access := LocalOrAuthenticated(file)
-	return func(r *http.Request) bool {
-		r = r.Clone(r.Context())
-		r.RemoteAddr = "203.0.113.9:4711"
-		return access(r)
-	}
+// address is the only one that is served.
+func address(t *testing.T, s *Server) string {
+	t.Helper()
+	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
+	return s.Addrs()[0].String()
 }
 
 // get fetches a URL and returns the status and the body.
@@ -66,9 +68,13 @@ func get(client *http.Client, url string, edit func(*http.Request)) (int, string
 }
 
 func TestWebServer(t *testing.T) {
-	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0", "[::1]:0"}}, viewtest.NewSource(viewtest.Degraded()))
+	handed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0", "[::1]:0"}, Listeners: []net.Listener{handed}})
 	stop := start(t, s)
-	eventually(t, "both addresses are served", func() bool { return len(s.Addrs()) == 2 })
+	eventually(t, "three addresses are served", func() bool { return len(s.Addrs()) == 3 })
 	for _, addr := range s.Addrs() {
 		for path, want := range map[string]int{view.PathMetrics: 200, view.PathHealthz: 200, "/nothing": 404} {
 			code, body, err := get(http.DefaultClient, "http://"+addr.String()+path, nil)
@@ -77,19 +83,20 @@ func TestWebServer(t *testing.T) {
 			}
 		}
 	}
-	// Credentials that nobody asked for open nothing.
+	// Credentials open nothing unless the configuration demands them.
 	_, body, err := get(http.DefaultClient, "http://"+s.Addrs()[0].String()+view.PathStatus, func(r *http.Request) { r.SetBasicAuth("a", "b") })
 	if err != nil || strings.Contains(body, "nightly-report") {
 		t.Errorf("names without authentication: %v", err)
 	}
-	if d := stop(); d > time.Second {
-		t.Errorf("stopping took %v", d)
+	if d := stop(); d > time.Second || len(s.Addrs()) != 0 {
+		t.Errorf("stopping took %v, still served: %v", d, s.Addrs())
 	}
-	if len(s.Addrs()) != 0 {
-		t.Errorf("still served: %v", s.Addrs())
+	if log.count("serving the web address") != 3 || log.count("level=warn") != 0 {
+		t.Errorf("logged:\n%s", log)
 	}
 }
 
+// TestWebServerStopsInTime in spite of an answer in flight.
 func TestWebServerStopsInTime(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
@@ -97,71 +104,50 @@ func TestWebServerStopsInTime(t *testing.T) {
 		close(entered)
 		<-release
 	})
-	s := NewWebServer(WebOptions{Addresses: []string{"127.0.0.1:0"}}, h, zap.NewNop())
+	s := NewWebServer(WebOptions{Addresses: []string{"127.0.0.1:0"}}, h, newLogRecorder().log)
 	stop := start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
+	url := "http://" + address(t, s) + "/"
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _, _ = get(http.DefaultClient, "http://"+s.Addrs()[0].String()+"/", nil)
+		_, _, _ = get(http.DefaultClient, url, nil)
 	}()
 	<-entered
 	if d := stop(); d > shutdownGrace+400*time.Millisecond {
-		t.Errorf("stopping took %v in spite of an answer under way", d)
+		t.Errorf("stopping took %v", d)
 	}
 	<-done
 }
 
-func TestWebServerNoAddress(t *testing.T) {
-	s, _ := newTestWeb(t, WebOptions{}, viewtest.NewSource(viewtest.Healthy()))
-	start(t, s)
-	if state, ok := s.Source(); ok {
-		t.Errorf("nothing is to be served, and exported is %+v", state)
-	}
-}
-
-// TestWebServerBusyPort: a busy port is a transient condition. It is logged once, and the
-// server comes up when the port is free.
-func TestWebServerBusyPort(t *testing.T) {
+// TestWebServerRetries: a busy port and a broken configuration are transient: logged
+// once, exported, and served once they are fixed. Another address is served meanwhile.
+func TestWebServerRetries(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := busy.Addr().String()
-	s, log := newTestWeb(t, WebOptions{Addresses: []string{address}}, viewtest.NewSource(viewtest.Healthy()))
-	start(t, s) // ready in spite of it
-	time.Sleep(5 * s.retry)
-	if n := log.count("level=warn"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, log)
-	}
-	if !strings.Contains(log.String(), address) || !strings.Contains(log.String(), "address already in use") {
-		t.Errorf("the message does not say what is wrong:\n%s", log)
-	}
-	if state, ok := s.Source(); !ok || state.Up || !strings.Contains(state.Err, "address already in use") {
-		t.Errorf("exported as %+v, %v", state, ok)
-	}
-	_ = busy.Close()
-	eventually(t, "the port is served once it is free", func() bool {
-		code, _, err := get(http.DefaultClient, "http://"+address+view.PathHealthy, nil)
-		return err == nil && code == http.StatusOK
-	})
-	if state, ok := s.Source(); !ok || !state.Up || state.Err != "" {
-		t.Errorf("served, and exported as %+v, %v", state, ok)
-	}
-}
-
-// TestWebServerTwoAddressesOneBusy: a busy port does not take the other along.
-func TestWebServerTwoAddressesOneBusy(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer busy.Close()
-	s, _ := newTestWeb(t, WebOptions{Addresses: []string{busy.Addr().String(), "127.0.0.1:0"}}, viewtest.NewSource(viewtest.Healthy()))
-	start(t, s)
-	eventually(t, "the other address is served", func() bool { return len(s.Addrs()) == 1 })
-	if state, _ := s.Source(); state.Up || !strings.Contains(state.Err, busy.Addr().String()) {
-		t.Errorf("one of two is not served, and exported is %+v", state)
+	file := filepath.Join(t.TempDir(), "web.yml")
+	write(t, file, "nonsense: 1")
+	for want, tt := range map[string]struct {
+		opts  WebOptions
+		fix   func()
+		total int
+	}{
+		"address already in use": {WebOptions{Addresses: []string{busy.Addr().String(), "127.0.0.1:0"}}, func() { _ = busy.Close() }, 2},
+		"nonsense":               {WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, func() { write(t, file, usersPart(t)) }, 1},
+	} {
+		s, log := newTestWeb(tt.opts)
+		start(t, s) // ready in spite of it
+		first, _ := s.Source()
+		eventually(t, "a second attempt", func() bool { now, _ := s.Source(); return now.At.After(first.At) })
+		if log.count("level=warn") != 1 || log.count(want) != 1 || first.Up || !strings.Contains(first.Err, want) || len(s.Addrs()) != tt.total-1 {
+			t.Errorf("%s: exported as %+v, logged:\n%s", want, first, log)
+		}
+		tt.fix()
+		eventually(t, "served", func() bool { return len(s.Addrs()) == tt.total })
+		if state, ok := s.Source(); !ok || !state.Up || state.Err != "" {
+			t.Errorf("served, and exported as %+v", state)
+		}
 	}
 }
 
@@ -200,139 +186,85 @@ func certificate(t *testing.T, dir string) (pool *x509.CertPool, pair tls.Certif
 	return pool, pair
 }
 
-func write(t *testing.T, path, content string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func passwordHash(t *testing.T, password string) string {
-	t.Helper()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(hash)
-}
-
 const (
 	tlsPart   = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 	mutualTLS = tlsPart + "  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n"
 )
 
 func usersPart(t *testing.T) string {
-	return fmt.Sprintf("basic_auth_users:\n  prometheus: %s\n", passwordHash(t, "secret"))
-}
-
-func TestWebServerTLSAndBasicAuth(t *testing.T) {
-	dir := t.TempDir()
-	pool, _ := certificate(t, dir)
-	file := filepath.Join(dir, "web.yml")
-	write(t, file, tlsPart+usersPart(t))
-	addresses := []string{"127.0.0.1:0", "127.0.0.2:0"}
-	if err := ValidateWebConfig(addresses, file); err != nil {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	if err != nil {
 		t.Fatal(err)
 	}
-	s, log := newTestWeb(t, WebOptions{Addresses: addresses[:1], ConfigFile: file}, viewtest.NewSource(viewtest.Degraded()))
-	stop := start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	url := "https://" + s.Addrs()[0].String()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}
-	login := func(r *http.Request) { r.SetBasicAuth("prometheus", "secret") }
-
-	code, body, err := get(client, url+view.PathStatus, login)
-	if err != nil || code != http.StatusOK || !strings.Contains(body, "nightly-report") {
-		t.Errorf("with the password: %d, %v; want the names too:\n%s", code, err, body)
-	}
-	for name, edit := range map[string]func(*http.Request){
-		"no password":    nil,
-		"wrong password": func(r *http.Request) { r.SetBasicAuth("prometheus", "wrong") },
-		"wrong user":     func(r *http.Request) { r.SetBasicAuth("root", "secret") },
-	} {
-		if code, body, err := get(client, url+view.PathStatus, edit); err != nil || code != http.StatusUnauthorized || strings.Contains(body, "plegd") {
-			t.Errorf("%s: %d, %v: %s", name, code, err, body)
-		}
-	}
-	if code, _, err := get(http.DefaultClient, "http://"+s.Addrs()[0].String()+view.PathStatus, login); err == nil && code == http.StatusOK {
-		t.Error("an answer without TLS")
-	}
-	// The file is read again: once it no longer asks for a password, names stop.
-	write(t, file, tlsPart)
-	code, body, err = get(client, url+view.PathStatus, login)
-	if err != nil || code != http.StatusOK || strings.Contains(body, "nightly-report") {
-		t.Errorf("after the users were removed: %d, %v; want no names", code, err)
-	}
-	client.CloseIdleConnections()
-	if d := stop(); d > time.Second {
-		t.Errorf("stopping took %v", d)
-	}
-	if n := log.count("level=info"); n != 1 {
-		t.Errorf("%d lines at INFO, want one:\n%s", n, log)
-	}
+	return "basic_auth_users:\n  prometheus: " + string(hash) + "\n"
 }
 
-func TestWebServerClientCertificate(t *testing.T) {
+// TestAuthentication: who authenticates sees everything, over TLS with a password or a
+// certificate, and the configuration is followed while plegd runs.
+func TestAuthentication(t *testing.T) {
 	dir := t.TempDir()
 	pool, pair := certificate(t, dir)
 	file := filepath.Join(dir, "web.yml")
-	write(t, file, mutualTLS)
-	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Degraded()))
+	write(t, file, tlsPart+usersPart(t))
+	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
 	start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	url := "https://" + s.Addrs()[0].String() + view.PathStatus
+	host := address(t, s)
 	client := func(certs ...tls.Certificate) *http.Client {
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs}}}
 	}
-	code, body, err := get(client(pair), url, nil)
-	if err != nil || code != http.StatusOK || !strings.Contains(body, "nightly-report") {
-		t.Errorf("with the certificate: %d, %v; want the names too", code, err)
+	login := func(user, password string) func(*http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth(user, password) }
 	}
-	if code, _, err := get(client(), url, nil); err == nil {
-		t.Errorf("without the certificate: %d", code)
+	for i, tt := range []struct {
+		config string // written before it, if not empty
+		client *http.Client
+		edit   func(*http.Request)
+		code   int // 0: no answer
+		names  bool
+	}{
+		{"", client(), login("prometheus", "secret"), 200, true},
+		{"", client(), nil, 401, false},
+		{"", client(), login("prometheus", "wrong"), 401, false},
+		{"", client(), login("root", "secret"), 401, false},
+		{tlsPart, client(), login("prometheus", "secret"), 200, false}, // nothing demands the password
+		{mutualTLS, client(pair), nil, 200, true},
+		{"", client(), nil, 0, false},
+		{"basic_auth_users: [", client(pair), nil, 0, false},
+	} {
+		if tt.config != "" {
+			write(t, file, tt.config)
+		}
+		code, body, err := get(tt.client, "https://"+host+view.PathStatus, tt.edit)
+		if code != tt.code || (err == nil) != (tt.code > 0) || strings.Contains(body, "nightly-report") != tt.names || code == 401 && strings.Contains(body, "plegd") {
+			t.Errorf("%d: %d, %v: %s", i, code, err, body)
+		}
+	}
+	if log.count("level=info") != 1 {
+		t.Errorf("logged:\n%s", log)
 	}
 }
 
-// TestWebServerBrokenFile: a file that breaks while plegd runs is said, once.
-func TestWebServerBrokenFile(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "web.yml")
+// TestBrokenConfiguration of plain HTTP: no answer, logged once.
+func TestBrokenConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yml")
 	write(t, file, usersPart(t))
-	s, log := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Degraded()))
+	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
 	start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	url := "http://" + s.Addrs()[0].String() + view.PathStatus
-	if code, _, err := get(http.DefaultClient, url, nil); err != nil || code != http.StatusUnauthorized {
-		t.Fatalf("%d, %v", code, err)
-	}
+	url := "http://" + address(t, s) + view.PathStatus
 	write(t, file, "basic_auth_users: [")
 	for range 3 {
-		code, body, err := get(http.DefaultClient, url, nil)
-		if err != nil || code != http.StatusInternalServerError || strings.Contains(body, "pleg") {
+		if code, body, err := get(http.DefaultClient, url, nil); err != nil || code != http.StatusInternalServerError || strings.Contains(body, "pleg") {
 			t.Errorf("%d, %v: %s", code, err, body)
 		}
 	}
-	if n := log.count("Unable to parse configuration"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, log)
+	if log.count("Unable to parse configuration") != 1 {
+		t.Errorf("logged:\n%s", log)
 	}
 }
 
-// TestWebServerFileMended: a file that is broken when the server (re)starts is
-// a transient condition as well, logged once, and picked up when it is fixed.
-func TestWebServerFileMended(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "web.yml")
-	write(t, file, "nonsense: 1")
-	s, log := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Healthy()))
-	start(t, s)
-	time.Sleep(5 * s.retry)
-	if n := log.count("level=warn"); n != 1 || !strings.Contains(log.String(), "nonsense") || log.count("level=info") != 0 {
-		t.Errorf("said %d times, want once:\n%s", n, log)
-	}
-	write(t, file, usersPart(t))
-	eventually(t, "served once the file is fixed", func() bool { return len(s.Addrs()) == 1 })
-}
-
-func TestValidateWebConfig(t *testing.T) {
+// TestValidateWeb: an error is one line that names the flag and the value.
+func TestValidateWeb(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
 	file := func(name, content string) string {
@@ -352,13 +284,12 @@ func TestValidateWebConfig(t *testing.T) {
 		{"zone", []string{"[fe80::1%eth0]:20290"}, "", nil},
 		{"empty", []string{""}, "", []string{`--web.listen-address ""`, "missing port", "[HOST]:PORT"}},
 		{"no port", []string{"127.0.0.1"}, "", []string{`"127.0.0.1"`, "missing port"}},
-		{"no number", []string{":http"}, "", []string{`port "http"`}},
-		{"large port", []string{":70000"}, "", []string{`port "70000"`, "0 to 65535"}},
-		{"negative port", []string{":-1"}, "", []string{`port "-1"`}},
+		{"no number", []string{":http"}, "", []string{`":http"`, "invalid syntax"}},
+		{"large port", []string{":70000"}, "", []string{`":70000"`, "out of range"}},
 		{"bare IPv6", []string{"::1:20290"}, "", []string{"too many colons"}},
 		{"URL", []string{"http://127.0.0.1:20290"}, "", []string{"too many colons"}},
-		{"mistyped IP", []string{"127.0.0.256:20290"}, "", []string{`host "127.0.0.256"`}},
-		{"space in host", []string{"a b:20290"}, "", []string{`host "a b"`}},
+		{"mistyped IP", []string{"127.0.0.256:20290"}, "", []string{`"127.0.0.256"`}},
+		{"space in host", []string{"a b:20290"}, "", []string{`"a b:20290"`}},
 		{"twice", []string{":20290", ":20290"}, "", []string{"given twice"}},
 		{"good file", []string{":20290"}, file("good.yml", tlsPart+usersPart(t)), nil},
 		{"empty file", []string{":20290"}, file("empty.yml", ""), nil},
@@ -369,7 +300,7 @@ func TestValidateWebConfig(t *testing.T) {
 		{"plain password", nil, file("plain.yml", "basic_auth_users:\n  a: secret\n"), []string{"plain.yml", "hash"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := ValidateWebConfig(tt.addresses, tt.file)
+			err := ValidateWeb(tt.addresses, tt.file)
 			if (err == nil) != (tt.want == nil) {
 				t.Fatalf("error: %v", err)
 			}
@@ -385,49 +316,13 @@ func TestValidateWebConfig(t *testing.T) {
 	}
 }
 
-func TestWebConfigAuth(t *testing.T) {
-	dir := t.TempDir()
-	for name, tt := range map[string]struct {
-		content string
-		want    bool
-	}{
-		"empty": {"", false},
-		"tls":   {tlsPart, false},
-		"users": {usersPart(t), true},
-		"certs": {mutualTLS, true},
-		// Any certificate at all is no proof of anything.
-		"any cert": {tlsPart + "  client_auth_type: RequireAnyClientCert\n", false},
-		"if given": {tlsPart + "  client_ca_file: cert.pem\n  client_auth_type: VerifyClientCertIfGiven\n", false},
-	} {
-		file := filepath.Join(dir, name+".yml")
-		write(t, file, tt.content)
-		if users, certs, err := webConfigAuth(file); err != nil || (users || certs) != tt.want {
-			t.Errorf("%s: %v, %v, %v; want %v", name, users, certs, err, tt.want)
-		}
-	}
-	if users, certs, err := webConfigAuth(""); err != nil || users || certs {
-		t.Errorf("no file: %v", err)
-	}
-	if users, certs := (&webAuth{file: filepath.Join(dir, "none")}).demands(); users || certs {
-		t.Error("a missing file counts as authentication")
-	}
-}
-
-func TestValidateSystemdSocket(t *testing.T) {
-	for name, tt := range map[string]struct {
-		pid, fds string
-		ok       bool
-	}{
-		"no systemd":       {"", "", false},
-		"somebody else's":  {"1", "1", false},
-		"no descriptors":   {fmt.Sprint(os.Getpid()), "0", false},
-		"one descriptor":   {fmt.Sprint(os.Getpid()), "1", true},
-		"not even numbers": {"x", "y", false},
-	} {
-		t.Setenv("LISTEN_PID", tt.pid)
-		t.Setenv("LISTEN_FDS", tt.fds)
-		if err := ValidateSystemdSocket(); (err == nil) != tt.ok {
-			t.Errorf("%s: %v", name, err)
+// TestSystemdListeners: without listeners of this process the flag is an error.
+func TestSystemdListeners(t *testing.T) {
+	for _, tt := range [][2]string{{"", ""}, {"1", "1"}, {strconv.Itoa(os.Getpid()), "0"}, {"x", "y"}} {
+		t.Setenv("LISTEN_PID", tt[0])
+		t.Setenv("LISTEN_FDS", tt[1])
+		if l, err := SystemdListeners(); err == nil || !strings.Contains(err.Error(), "--web.systemd-socket") {
+			t.Errorf("%q: %v, %v", tt, l, err)
 		}
 	}
 }
@@ -435,55 +330,58 @@ func TestValidateSystemdSocket(t *testing.T) {
 // TestIdleConnections: connections that send nothing are closed in time for a
 // scrape that waits for a place.
 func TestIdleConnections(t *testing.T) {
-	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}}, viewtest.NewSource(viewtest.Healthy()))
+	s, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}})
 	start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	address := s.Addrs()[0].String()
+	host := address(t, s)
 	for range maxWebConns {
-		c, err := net.Dial("tcp", address)
+		c, err := net.Dial("tcp", host)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
 	client := &http.Client{Timeout: 2 * readTimeout}
-	if code, _, err := get(client, "http://"+address+view.PathMetrics, nil); err != nil || code != http.StatusOK {
+	if code, _, err := get(client, "http://"+host+view.PathMetrics, nil); err != nil || code != http.StatusOK {
 		t.Errorf("a scrape beside %d idle connections: %d, %v", maxWebConns, code, err)
 	}
 }
 
-// TestRemote: an authenticated client gets the status, another one the summary.
-func TestRemote(t *testing.T) {
+// TestClientURL: an authenticated client gets the status, another one the summary.
+func TestClientURL(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
 	file := filepath.Join(dir, "web.yml")
 	write(t, file, tlsPart+usersPart(t))
-	s, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, viewtest.NewSource(viewtest.Unhealthy()))
+	s, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
 	start(t, s)
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	open, _ := newTestWeb(t, WebOptions{Addresses: []string{"127.0.0.1:0"}}, viewtest.NewSource(viewtest.Unhealthy()))
+	open, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}})
 	start(t, open)
-	eventually(t, "served", func() bool { return len(open.Addrs()) == 1 })
-	url, ca := "https://"+s.Addrs()[0].String(), filepath.Join(dir, "cert.pem")
+	mutualFile := filepath.Join(dir, "mutual.yml")
+	write(t, mutualFile, mutualTLS)
+	mutual, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: mutualFile})
+	start(t, mutual)
+	url, ca, key := "https://"+address(t, s), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 
 	for name, tt := range map[string]struct {
-		remote       Remote
+		client       Client
 		full, public bool
 		err          string
 	}{
-		"password":     {Remote{URL: url, CACert: ca, User: "prometheus:secret"}, true, false, ""},
-		"insecure":     {Remote{URL: url + "/", Insecure: true, User: "prometheus:secret"}, true, false, ""},
-		"no password":  {Remote{URL: url, CACert: ca}, false, false, "give --user"},
-		"no trust":     {Remote{URL: url, User: "prometheus:secret"}, false, false, "certificate"},
-		"another host": {Remote{URL: "http://" + open.Addrs()[0].String()}, false, true, ""},
-		"no such CA":   {Remote{URL: url, CACert: filepath.Join(dir, "none")}, false, false, "--cacert"},
+		"password":     {Client{URL: url, CACert: ca, User: "prometheus:secret"}, true, false, ""},
+		"insecure":     {Client{URL: url + "/", Insecure: true, User: "prometheus:secret"}, true, false, ""},
+		"certificate":  {Client{URL: "https://" + address(t, mutual), CACert: ca, Cert: ca, Key: key}, true, false, ""},
+		"no password":  {Client{URL: url, CACert: ca}, false, false, "give --user"},
+		"no trust":     {Client{URL: url, User: "prometheus:secret"}, false, false, "certificate"},
+		"another host": {Client{URL: "http://" + address(t, open)}, false, true, ""},
+		"no such CA":   {Client{URL: url, CACert: filepath.Join(dir, "none")}, false, false, "--cacert"},
+		"no such key":  {Client{URL: url, Cert: ca, Key: filepath.Join(dir, "none")}, false, false, "--cert"},
 	} {
-		full, public, err := tt.remote.FetchStatus(t.Context())
+		full, public, err := tt.client.Status(t.Context())
 		if (full != nil) != tt.full || (public != nil) != tt.public || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %v, %v, %v", name, full != nil, public != nil, err)
 		}
 	}
-	for _, bad := range []Remote{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: url, Cert: "x"}} {
+	for _, bad := range []Client{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: url, Cert: "x"}, {User: "a:b"}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/view/viewtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// logRecorder records a log.
+type logRecorder struct {
+	log *zap.Logger
+	*observer.ObservedLogs
+}
+
+func newLogRecorder() *logRecorder {
+	core, logs := observer.New(zap.InfoLevel)
+	return &logRecorder{zap.New(core), logs}
+}
+
+// String returns a line per entry.
+func (l *logRecorder) String() string {
+	var b strings.Builder
+	for _, e := range l.All() {
+		fmt.Fprintf(&b, "level=%s %s %v\n", e.Level, e.Message, e.ContextMap())
+	}
+	return b.String()
+}
+
+func (l *logRecorder) count(s string) int { return strings.Count(l.String(), s) }
+
+// newTestGatherer gathers the metrics that the daemon exports.
+func newTestGatherer(src Source) *prometheus.Registry {
+	reg := prometheus.NewPedanticRegistry()
+	exporter.NewMetrics(reg)
+	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	return reg
+}
+
+// testHandler returns a handler over src; full: every client sees everything.
+func testHandler(src Source, full bool, more ...func(*HandlerOptions)) http.Handler {
+	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}}
+	if full {
+		opts.Access = FullAccess
+	}
+	for _, f := range more {
+		f(&opts)
+	}
+	return newHandler(src, prometheus.ToTransactionalGatherer(newTestGatherer(src)), opts, viewtest.Clock)
+}
+
+func answer(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	return w
+}
+
+// start runs a server until the test ends, or until stop is called; stop returns how
+// long it took to end.
+func start(t *testing.T, s *Server) (stop func() time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stopped := false
+	stop = func() time.Duration {
+		if stopped {
+			return 0
+		}
+		stopped = true
+		began := time.Now()
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: %v", s, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s does not stop", s)
+		}
+		return time.Since(began)
+	}
+	t.Cleanup(func() { stop() })
+	select {
+	case <-s.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s is not ready", s)
+	}
+	return stop
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// socketPath returns a path short enough for a socket.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plegd.sock")
+	if len(path) > maxSocketPath {
+		t.Skipf("the temporary directory is too deep for a socket; set TMPDIR to a short one: %s", path)
+	}
+	return path
+}
+
+// staleSocket leaves a socket without a listener.
+func staleSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = l.Close()
+}
