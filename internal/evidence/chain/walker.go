@@ -43,8 +43,8 @@ type Walker struct {
 	// Runtime is the runtime's process, 0 while it is not known: its children are helpers.
 	Runtime int
 	// Begun is when the fault began, zero where that is not known. A process with several
-	// threads may wait all its life for a child: one that is much older than the fault
-	// does not count.
+	// threads may always wait for a child: a child much older than the fault does not
+	// count.
 	Begun time.Time
 	// Pod returns the namespace and name of the pod that a sandbox or container belongs
 	// to, "" where it is not known; nil: none is.
