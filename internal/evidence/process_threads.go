@@ -172,10 +172,6 @@ func readThread(r *proc.Reader, task string, before threadSample, at time.Time) 
 		now.mostly = before.mostly
 	}
 	now.mostly = now.mostly.next(now.state, at)
-	if before.start == now.start {
-		now.mostly = before.mostly
-	}
-	now.mostly = now.mostly.next(now.state, at)
 	now.delay = now.sched.Delay
 	if now.state == 'R' {
 		now.delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
