@@ -3,19 +3,9 @@ package relist
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-)
-
-const (
-	// stuckAfter is the age of an inspection from which waiting pods are inspected
-	// beside it, one at a time, each for extraTimeout at most.
-	stuckAfter   = 5 * time.Second
-	extraTimeout = 10 * time.Second
-	// maxExtra is the maximum number of these inspections in one relist.
-	maxExtra = 64
 )
 
 // job is the inspection of one pod.
@@ -91,32 +81,79 @@ func asError(err error) *cri.Error {
 	return e
 }
 
-// nextExtra returns a job for the next pod that waits behind a stuck inspection,
-// nil if there is none. done holds the pods that were returned.
-func nextExtra(jobs []*job, done map[string]bool) *job {
-	stuck := false
-	for _, j := range jobs {
-		p, began, ended := j.inspection.State()
-		switch {
-		case ended:
-		case began:
-			stuck = time.Since(p.CallStart) >= stuckAfter
-			done[j.pod.uid] = true
-		case !stuck || len(done) > maxExtra:
-			return nil
-		case !done[j.pod.uid]:
-			done[j.pod.uid] = true
-			return newJob(j.pod, p.Failures)
+// inspect inspects the pods of todo one after another, advances their records and
+// delivers their events. It returns early when ctx ends.
+func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
+	var jobs []*job
+	var of []work
+	for _, w := range todo {
+		if len(w.events) > 0 {
+			res.Changed++
 		}
+		if w.cur == nil {
+			l.settle(w, nil)
+			continue
+		}
+		j := newJob(w.cur, w.failures)
+		jobs, of, res.Inspections = append(jobs, j), append(of, w), append(res.Inspections, j.inspection)
 	}
-	return nil
+	res.Inspected = len(jobs)
+	if len(jobs) > 0 {
+		l.set(func(s *Snapshot) {
+			s.Inspections, s.Phase, s.PhaseStart = res.Inspections, Inspecting, res.Listed
+		})
+		l.diagnose(life, ctx, jobs)
+	}
+	for i, j := range jobs {
+		err := j.run(ctx, l.rt, time.Duration(l.timeout.Load()))
+		if ctx.Err() != nil {
+			return
+		}
+		l.obs.InspectionDone(err == nil)
+		if err != nil {
+			// The record keeps its old state, so that the next relist finds the change again.
+			res.Failed++
+			of[i].reinspect = true
+			of[i].failures++
+			continue
+		}
+		l.settle(of[i], j.exitCodes)
+	}
+	l.set(func(s *Snapshot) { s.Reinspect = res.Failed })
 }
 
-// inspectExtra inspects a waiting pod beside the relist, so that several stuck pods
-// are found within seconds and not one every two minutes. It settles no pod.
-func (l *Loop) inspectExtra(ctx context.Context, j *job) {
-	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
-	defer cancel()
-	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), j.inspection) })
-	_ = j.run(ctx, l.rt, extraTimeout) // its result is evidence
+// settle advances a pod's record and delivers its events.
+func (l *Loop) settle(w work, exitCodes map[string]int32) {
+	p := w.who
+	if len(w.events) == 0 && w.reinspect {
+		w.events = []Event{{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}
+	}
+	w.reinspect, w.failures = false, 0
+	if w.old = w.cur; w.cur == nil {
+		delete(l.records, p.uid)
+	}
+	for _, e := range w.events {
+		if e.Type == ContainerDied {
+			e.ExitCode, e.HasExitCode = exitCode(exitCodes, e.ID)
+		}
+		l.deliver(e)
+	}
+}
+
+func exitCode(codes map[string]int32, id string) (int32, bool) {
+	code, ok := codes[id]
+	return code, ok
+}
+
+func (l *Loop) deliver(e Event) {
+	l.obs.EventGenerated(e.Type)
+	if e.Type == ContainerChanged {
+		return
+	}
+	select {
+	case l.events <- e:
+	default:
+		l.obs.EventDiscarded()
+		l.set(func(s *Snapshot) { s.Discarded, s.LastDiscard = s.Discarded+1, time.Now() })
+	}
 }
