@@ -29,7 +29,8 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return health.CauseNotSocket, path + " is a socket of another type, not a stream socket"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return health.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d%s", path, os.Geteuid(), owner(path))
+		return health.CausePermissionDenied, fmt.Sprintf(
+			"%s: permission denied for uid %d%s", path, os.Geteuid(), owner(path))
 	case errors.Is(err, syscall.EAGAIN):
 		return health.CauseQueueFull, path + ": the accept queue is full (EAGAIN)"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded): // net's own is the latter

@@ -56,7 +56,8 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 		return nil, err
 	}
 	if !s.tree.Shows(m) {
-		return nil, fmt.Errorf("look at cgroup %s, the runtime's: it is not below %s; plegd needs the node's /sys and its cgroup namespace", m.Main(), s.tree.Root)
+		return nil, fmt.Errorf("look at cgroup %s, the runtime's: it is not below %s; "+
+			"plegd needs the node's /sys and its cgroup namespace", m.Main(), s.tree.Root)
 	}
 	v := &health.Cgroup{At: time.Now(), Path: m.Main()}
 	if path, frozen := s.tree.Frozen(m); frozen {

@@ -111,7 +111,8 @@ func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
 		k := cgroup.Keyed(b)
 		l.OOM, c.kills = k["under_oom"] == 1, k["oom_kill"]
 	}
-	c.refaults = t.Refaults(dir, "total_workingset_refault_anon", "total_workingset_refault_file", "total_workingset_refault")
+	const refault = "total_workingset_refault"
+	c.refaults = t.Refaults(dir, refault+"_anon", refault+"_file", refault)
 	return c
 }
 

@@ -175,7 +175,8 @@ func (d *Dialer) leaveToHeld(ctx context.Context) time.Duration {
 func (d *Dialer) probe(ctx context.Context, path string) {
 	client, err := cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
 	if err != nil {
-		d.publish(ctx, health.Probe{At: time.Now(), Stage: health.StageConnect, Cause: health.CauseError, Detail: err.Error()})
+		p := health.Probe{At: time.Now(), Stage: health.StageConnect, Cause: health.CauseError, Detail: err.Error()}
+		d.publish(ctx, p)
 		return
 	}
 	defer func() { _ = client.Close() }()
@@ -212,51 +213,51 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		}
 		p.Settings = time.Since(dial.At)
 	}
-	if err == nil {
-		start := time.Now()
-		limited, cancel = context.WithTimeout(ctx, d.opts.Timeout)
-		var v cri.Version
-		v, err = client.Version(limited)
-		cancel()
-		if err == nil {
-			p.OK, p.RPC = true, time.Since(start)
-			if dial := client.LastDial(); d.opts.Serves == nil || dial == nil || d.opts.Serves(dial.PeerPID) {
-				d.version.Store(&v)
-			}
-			d.publish(ctx, p)
-			return
-		}
-		p.Stage = health.StageRPC
-	} else {
+	d.call(ctx, client, path, &p, err)
+	d.publish(ctx, p)
+}
+
+// call asks for the Version on a connection and fills in the answer; err is that of the
+// wait for its SETTINGS.
+func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *health.Probe, err error) {
+	p.Stage = health.StageRPC
+	if err != nil {
 		p.Stage = health.StageSettings
-		if errors.Is(err, context.DeadlineExceeded) {
-			p.Cause = health.CauseTimeout
-			if d.opts.Looks && client.LastDial() == nil {
-				p.Detail = "none is made while others wait to be accepted"
-			}
-		} else {
-			// The connection failed before its SETTINGS: a call says how.
-			limited, cancel = context.WithTimeout(ctx, d.opts.Timeout)
-			_, err = client.Version(limited)
-			cancel()
-		}
 	}
-	if dial := client.LastDial(); dial != nil && dial.Err != nil && connectFailed(dial.Err) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.Cause = health.CauseTimeout
+		if d.opts.Looks && client.LastDial() == nil {
+			p.Detail = "none is made while others wait to be accepted"
+		}
+		return
+	}
+	// After a connection that failed before its SETTINGS, a call returns how.
+	failed := err != nil
+	start := time.Now()
+	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	defer cancel()
+	v, err := client.Version(limited)
+	dial := client.LastDial()
+	switch {
+	case err == nil && !failed:
+		p.Stage, p.OK, p.RPC = "", true, time.Since(start)
+		if d.opts.Serves == nil || dial == nil || d.opts.Serves(dial.PeerPID) {
+			d.version.Store(&v)
+		}
+	case dial != nil && connectFailed(dial.Err):
 		// The runtime ended in between, and the call made a connection of its own.
 		p.Stage = health.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
-	}
-	if p.Cause == health.CauseNone {
+	default:
 		p.Cause, p.Detail = answerCause(err)
 	}
-	d.publish(ctx, p)
 }
 
 // connectFailed reports whether connect(2) itself was refused, rather than cut
 // short by a deadline.
 func connectFailed(err error) bool {
 	var errno syscall.Errno
-	return errors.As(err, &errno)
+	return errors.As(err, &errno) // false for nil
 }
 
 // waitOn waits for an answer on a connection that has been made, for queuedFor at
@@ -323,11 +324,15 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded:
 		return health.CauseTimeout, "no answer to Version"
-	case e.Code == cri.CodeUnavailable && slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(e.Message, text) }):
+	case e.Code == cri.CodeUnavailable && hasClosed(e.Message):
 		return health.CauseClosed, "the other end closed the connection"
 	default:
 		return health.CauseError, e.Error()
 	}
+}
+
+func hasClosed(message string) bool {
+	return slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(message, text) })
 }
 
 // closed holds what grpc-go says of a connection that has ended.

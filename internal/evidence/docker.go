@@ -19,7 +19,8 @@ const (
 	// else is configured.
 	systemContainerd = "/run/containerd/containerd.sock"
 	// dockerCaution is what a restart of dockerd does.
-	dockerCaution = "A restart of dockerd ends every container of the node unless \"live-restore\": true is in /etc/docker/daemon.json."
+	dockerCaution = "A restart of dockerd ends every container of the node " +
+		"unless \"live-restore\": true is in /etc/docker/daemon.json."
 )
 
 // dockerPing is a request that every Docker daemon answers without doing anything.

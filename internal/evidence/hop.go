@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -52,7 +53,8 @@ func newHop(o hopOptions) *hop {
 	}
 	h.process = NewProcess(ProcessOptions{ProcFS: o.procfs, Table: o.table, PeerPID: o.held, ListenerInode: inode})
 	listener := NewListener(ListenerOptions{
-		ProcFS: o.procfs, Table: o.table, Path: o.path, Queue: h.queue.Value, Peer: o.peer, Held: h.process.PID, Moved: o.moved,
+		ProcFS: o.procfs, Table: o.table, Path: o.path, Queue: h.queue.Value, Peer: o.peer,
+		Held: h.process.PID, Moved: o.moved,
 	})
 	cgroup := NewCgroup(o.procfs, o.sysfs, h.process.PID)
 	if o.name != "" {
@@ -116,8 +118,8 @@ const (
 	maxAnswer = 4 << 10
 )
 
-// exchange is a request and the check of what is answered to it: whether answer is
-// complete, and what is wrong with it.
+// exchange is a request and the check of its answer: whether that is complete, and the
+// fault that it shows.
 type exchange struct {
 	request string
 	check   func(answer []byte) (complete bool, cause health.Cause, detail string)
@@ -227,9 +229,10 @@ func (p *prober) connect(ctx context.Context, socket string, next *health.Probe)
 	} else {
 		_ = conn.Close()
 	}
+	ends := []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrClosed}
 	switch {
 	case err == nil || isTimeout(err):
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, os.ErrClosed):
+	case slices.ContainsFunc(ends, func(end error) bool { return errors.Is(err, end) }):
 		next.Stage, next.Cause, next.Detail = health.StageRPC, health.CauseClosed, "the other end closed the connection"
 	default:
 		next.Stage, next.Cause, next.Detail = health.StageRPC, health.CauseError, cut(err.Error())

@@ -17,177 +17,118 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// NewNode returns the source about the node as a whole: pressure, the CPUs' idle
-// time, open files, threads. It looks every 10 s, every 5 s while something may be
-// wrong, and needs no privilege.
+// NewNode returns the source of the node as a whole: pressure, the idle time of the
+// CPUs, open files, threads. It needs no privilege.
 func NewNode(root string) *Watch[health.Node] {
-	var before cpuTimes
-	return NewWatch(Spec[health.Node]{Name: "node", Every: 5, Calm: 10, Timeout: time.Second, Gather: func(context.Context) (*health.Node, error) {
-		n, err := readNode(root)
-		if err != nil {
-			return nil, err
-		}
-		now, err := readCPUTimes(root)
-		if err != nil {
-			return nil, err
-		}
-		n.CPUIdle = now.idleSince(before)
-		before = now
-		return n, nil
-	}, Store: func(e *health.Evidence, v *health.Node) { e.Node = v }})
+	var before procfs.CPUStat
+	return NewWatch(Spec[health.Node]{
+		Name: "node", Every: 5, Calm: 10, Timeout: time.Second,
+		Gather: func(context.Context) (*health.Node, error) {
+			n, now, err := readNode(root)
+			if err != nil {
+				return nil, err
+			}
+			n.CPUIdle = idleShare(before, now)
+			before = now
+			return n, nil
+		},
+		Store: func(e *health.Evidence, v *health.Node) { e.Node = v },
+	})
 }
 
-// cpuTimes are the times of all CPUs since boot, in clock ticks.
-type cpuTimes struct{ idle, all uint64 }
-
-// readCPUTimes reads the first line of /proc/stat:
-//
-//	cpu  user nice system idle iowait irq softirq steal guest guest_nice
-func readCPUTimes(root string) (cpuTimes, error) {
-	path := filepath.Join(root, "stat")
-	b, err := proc.ReadFile(path)
-	if err != nil {
-		return cpuTimes{}, err
+// idleShare returns the share of the time between two samples that no CPU was used,
+// waiting for a disk included; -1 where no time has passed since a sample. The times of
+// guests are in User, and the kernel's Iowait may decrease.
+func idleShare(before, now procfs.CPUStat) float64 {
+	all := func(s procfs.CPUStat) float64 {
+		return s.User + s.Nice + s.System + s.Idle + s.Iowait + s.IRQ + s.SoftIRQ + s.Steal
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 6 || fields[0] != "cpu" {
-		return cpuTimes{}, fmt.Errorf("%s: want a line of the times of all CPUs, got %q", path, line)
-	}
-	var t cpuTimes
-	for i, field := range fields[1:min(len(fields), 9)] { // guests' times are in user's
-		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			return cpuTimes{}, fmt.Errorf("%s: %w", path, err)
-		}
-		t.all += n
-		if i == 3 || i == 4 { // idle, and idle while a disk was waited for
-			t.idle += n
-		}
-	}
-	return t, nil
-}
-
-// idleSince is the share of the time since b that no CPU was used; -1 where there
-// is no b, or no time has passed. The kernel's iowait may go back.
-func (t cpuTimes) idleSince(b cpuTimes) float64 {
-	if b.all == 0 || t.all <= b.all || t.idle < b.idle {
+	passed, idle := all(now)-all(before), (now.Idle-before.Idle)+(now.Iowait-before.Iowait)
+	if all(before) == 0 || passed <= 0 || idle < 0 {
 		return -1
 	}
-	return min(1, float64(t.idle-b.idle)/float64(t.all-b.all))
+	return min(1, idle/passed)
 }
 
-func readNode(root string) (*health.Node, error) {
+func readNode(root string) (*health.Node, procfs.CPUStat, error) {
+	fail := func(err error) (*health.Node, procfs.CPUStat, error) { return nil, procfs.CPUStat{}, err }
 	fs, err := procfs.NewFS(root)
 	if err != nil {
-		return nil, err
+		return fail(err)
 	}
-	n := &health.Node{At: time.Now(), CPUIdle: -1, CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1, IOFull: -1}
-	for _, resource := range []string{"cpu", "memory", "io"} {
-		some, full, err := pressureOf(fs, resource)
-		if noPressure(err) {
-			continue // a kernel without pressure stall information
+	n := &health.Node{At: time.Now(), CPUIdle: -1}
+	var none float64
+	for resource, to := range map[string]struct{ some, full *float64 }{
+		"cpu": {&n.CPUSome, &none}, "memory": {&n.MemorySome, &n.MemoryFull}, "io": {&n.IOSome, &n.IOFull},
+	} {
+		if *to.some, *to.full, err = pressureOf(fs, resource); err != nil {
+			return fail(fmt.Errorf("read the %s pressure: %w", resource, err))
 		}
+	}
+	files, err := sysctl(fs, "fs.file-nr", 3) // open, unused, most
+	if err != nil {
+		return fail(err)
+	}
+	n.Files, n.FilesMax = uint64(files[0]), uint64(files[2]) //nolint:gosec // not negative
+	for _, name := range []string{"kernel.pid_max", "kernel.threads-max"} {
+		limit, err := sysctl(fs, name, 1)
 		if err != nil {
-			return nil, fmt.Errorf("read the %s pressure: %w", resource, err)
+			return fail(err)
 		}
-		switch resource {
-		case "cpu":
-			n.CPUSome = some
-		case "memory":
-			n.MemorySome, n.MemoryFull = some, full
-		default:
-			n.IOSome, n.IOFull = some, full
+		if n.ThreadsMax == 0 || limit[0] < n.ThreadsMax {
+			n.ThreadsMax = limit[0]
 		}
-	}
-	if n.Files, n.FilesMax, err = fileTable(root); err != nil {
-		return nil, err
 	}
 	if n.Threads, err = threadCount(root); err != nil {
-		return nil, err
+		return fail(err)
 	}
-	for _, name := range []string{"pid_max", "threads-max"} {
-		limit, err := readInt(filepath.Join(root, "sys/kernel", name))
-		if err != nil {
-			return nil, err
-		}
-		if n.ThreadsMax == 0 || limit < n.ThreadsMax {
-			n.ThreadsMax = limit
-		}
+	stat, err := fs.Stat()
+	if err != nil {
+		return fail(err)
 	}
-	return n, nil
+	return n, stat.CPUTotal, nil
 }
 
-func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
-	psi, err := fs.PSIStatsForResource(resource)
-	if err != nil {
-		return 0, 0, err
+// sysctl returns the numbers of a file below /proc/sys.
+func sysctl(fs procfs.FS, name string, count int) ([]int, error) {
+	out, err := fs.SysctlInts(name)
+	if err == nil && len(out) != count {
+		err = fmt.Errorf("sysctl %s: want %d numbers, got %d", name, count, len(out))
 	}
+	return out, err
+}
+
+// pressureOf returns the pressure on a resource over the last 10 s, -1 where the kernel
+// does not give it: without pressure stall information there is no file, and with psi=0
+// it cannot be read.
+func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
 	some, full = -1, -1
+	psi, err := fs.PSIStatsForResource(resource)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) {
+		return some, full, nil
+	}
 	if psi.Some != nil {
 		some = psi.Some.Avg10
 	}
 	if psi.Full != nil {
 		full = psi.Full.Avg10
 	}
-	return some, full, nil
+	return some, full, err
 }
 
-// noPressure tells a kernel without pressure stall information: there is no
-// file, or it is switched off (psi=0) and the file refuses to be read.
-func noPressure(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP)
-}
-
-// fileTable reads /proc/sys/fs/file-nr: open files, unused ones, the most.
-func fileTable(root string) (open, most uint64, err error) {
-	path := filepath.Join(root, "sys/fs/file-nr")
-	b, err := proc.ReadFile(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	fields := strings.Fields(string(b))
-	if len(fields) != 3 {
-		return 0, 0, fmt.Errorf("%s: want three numbers, got %q", path, b)
-	}
-	open, err1 := strconv.ParseUint(fields[0], 10, 64)
-	most, err2 := strconv.ParseUint(fields[2], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", path, err)
-	}
-	return open, most, nil
-}
-
-// threadCount reads the number of threads from /proc/loadavg: "0.1 0.2 0.3 running/all lastpid".
+// threadCount returns the number of threads by /proc/loadavg, which procfs does not
+// parse: "0.1 0.2 0.3 running/all lastpid".
 func threadCount(root string) (int, error) {
 	path := filepath.Join(root, "loadavg")
 	b, err := proc.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(b))
-	if len(fields) < 4 {
-		return 0, fmt.Errorf("%s: want five fields, got %q", path, b)
-	}
-	_, all, ok := strings.Cut(fields[3], "/")
-	if !ok {
-		return 0, fmt.Errorf("%s: want running/all, got %q", path, fields[3])
-	}
+	_, all, _ := strings.Cut(string(b), "/")
+	all, _, _ = strings.Cut(all, " ")
 	n, err := strconv.ParseUint(all, 10, 31)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, fmt.Errorf("%s: want running/all, got %q", path, b)
 	}
 	return int(n), nil
-}
-
-func readInt(path string) (int, error) {
-	b, err := proc.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
-	}
-	return n, nil
 }

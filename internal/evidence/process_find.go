@@ -66,7 +66,8 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 			return s, nil
 		}
 		if _, first := f.reader.Stat(f.opts.ProcFS, 1); errors.Is(err, fs.ErrPermission) || first != nil {
-			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: %s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
+			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
+				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
 		}
 	}
 	known := func() (proc.Stat, bool) {
@@ -151,7 +152,8 @@ func (f *processFinder) successor(ctx context.Context) (proc.Stat, error) {
 	}
 	young := map[int]proc.Stat{}
 	for pid, s := range all.ByPID {
-		if s.Comm == f.known.Comm && proc.TicksToDuration(s.Start+1) >= f.seenUp && f.cgroup != "" && f.cgroupOf(pid) == f.cgroup {
+		later := s.Comm == f.known.Comm && proc.TicksToDuration(s.Start+1) >= f.seenUp
+		if later && f.cgroup != "" && f.cgroupOf(pid) == f.cgroup {
 			young[pid] = s.Stat
 		}
 	}

@@ -140,7 +140,7 @@ func lookAround(ctx context.Context, pid, goes int) nodeSees {
 	out.ChildrenErr = text(err)
 	out.Cgroup, err = NewCgroup("/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
 	out.CgroupErr = text(err)
-	out.Node, err = readNode("/proc")
+	out.Node, _, err = readNode("/proc")
 	out.NodeErr = text(err)
 	out.Searched, err = node.NewTable("/proc").Holder(ctx, 1) // nobody's
 	out.SearchErr = text(err)

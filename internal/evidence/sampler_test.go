@@ -78,7 +78,12 @@ func want(t *testing.T, w *Watch[int], value int, state string) {
 func TestSourceAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, news, ended := 0, 0, false
-		w := NewWatch(Spec[int]{Name: "test", Every: 1, Timeout: testTimeout, End: func() { ended = true }, Gather: func(context.Context) (*int, error) {
+		w := NewWatch(Spec[int]{Name: "test", Every: 1, Timeout: testTimeout, End: func() { ended = true }, Again: func(v *int) bool {
+			if *v == 9 {
+				panic("again")
+			}
+			return false
+		}, Gather: func(context.Context) (*int, error) {
 			n++
 			v := n
 			switch n {
@@ -110,7 +115,8 @@ func TestSourceAnswers(t *testing.T) {
 			{0, "none"},
 			{7, "up"},
 			{7, "kept: panic: runtime error: index out of range"},
-			{9, "up"},
+			{0, "down: panic: again"},
+			{10, "up"},
 		} {
 			if i > 0 {
 				later(tick)
@@ -119,7 +125,7 @@ func TestSourceAnswers(t *testing.T) {
 		}
 		stop()
 		later(time.Minute)
-		if n != 9 || news != 6 || !ended {
+		if n != 10 || news != 6 || !ended {
 			t.Errorf("%d samples, news %d times, ended %v", n, news, ended)
 		}
 	})

@@ -56,7 +56,7 @@ type Spec[T any] struct {
 // After one failure the sample before it counts until the next one.
 type Watch[T any] struct {
 	spec   Spec[T]
-	slot   bounded.Slot[*T]
+	slot   bounded.Slot[answer[T]]
 	notify func() // may be nil
 
 	last   atomic.Pointer[sample[T]]
@@ -73,6 +73,12 @@ type Watch[T any] struct {
 type sample[T any] struct {
 	value *T
 	until time.Time
+}
+
+// answer is a value, and whether another one is due at the next tick.
+type answer[T any] struct {
+	value *T
+	again bool
 }
 
 // NewWatch returns a source.
@@ -142,13 +148,18 @@ func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
 	}()
 }
 
+func (w *Watch[T]) gather(ctx context.Context) (out answer[T], err error) {
+	out.value, err = w.spec.Gather(ctx)
+	out.again = err == nil && w.spec.Again != nil && w.spec.Again(out.value)
+	return out, err
+}
+
 func (w *Watch[T]) sample(ctx context.Context) {
 	start := time.Now()
-	v, err := w.slot.Do(ctx, w.spec.Timeout, w.spec.Gather)
+	answer, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
 	if ctx.Err() != nil || errors.Is(err, bounded.ErrBusy) {
 		return // the failure of the call that still hangs has been published
 	}
-	again := false
 	state := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	switch {
 	case errors.Is(err, ErrNoData):
@@ -158,12 +169,11 @@ func (w *Watch[T]) sample(ctx context.Context) {
 		state.Err = err.Error()
 		w.last.Store(w.last.Load().missed(start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)))
 	default:
-		again = w.spec.Again != nil && w.spec.Again(v)
-		w.last.Store(&sample[T]{value: v})
+		w.last.Store(&sample[T]{value: answer.value})
 	}
-	w.again.Store(again)
+	w.again.Store(answer.again)
 	w.state.Store(state)
-	news := again || state != nil && !state.Up
+	news := answer.again || state != nil && !state.Up
 	if w.notify != nil && news != w.news {
 		w.notify()
 	}

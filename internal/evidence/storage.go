@@ -136,7 +136,8 @@ func (s *storage) look(pid int) {
 func (s *storage) note(pid int, comm, path string, mounts []proc.Mount) {
 	for _, m := range storageMarks {
 		dir, _, found := strings.Cut(path, m.mark)
-		if m.comm != comm || !found || !strings.HasPrefix(dir, "/") || slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.path == dir }) {
+		known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.path == dir })
+		if m.comm != comm || !found || known || !strings.HasPrefix(dir, "/") {
 			continue
 		}
 		d := storageDir{pid: pid, path: dir, use: m.use}
