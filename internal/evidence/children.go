@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
@@ -46,9 +47,9 @@ type childrenSource struct {
 	reader  proc.Reader
 	tree    cgroup.Tree
 	owner   childrenOwner
-	shims   map[proc.ID]*shim
+	stuck   map[proc.ID]condition // of the last sample, by shim
+	since   bounded.Since[condition]
 	turn    int // of the closer look
-	round   int
 	runtime int // of this sample
 
 	table   *node.Processes // from which found is
@@ -82,7 +83,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	}
 	return NewWatch(Spec[health.Children]{
 		Name: "children", Every: 1, Calm: 2, Timeout: time.Second, Gather: c.gather,
-		Again: func(v *health.Children) bool { return len(v.Stuck) > 0 || len(c.shims) > 0 },
+		Again: func(v *health.Children) bool { return len(c.stuck) > 0 },
 		Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
 }
@@ -90,7 +91,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 func newChildrenSource(opts ChildrenOptions) *childrenSource {
 	return &childrenSource{
 		opts: opts, up: proc.Uptime, age: func() time.Duration { return 0 },
-		tree: cgroup.NewTree(opts.ProcFS, opts.SysFS), shims: map[proc.ID]*shim{},
+		tree: cgroup.NewTree(opts.ProcFS, opts.SysFS),
 	}
 }
 
@@ -117,18 +118,12 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.round++
 	c.runtime = runtime
 	if all != c.table {
 		c.table, c.changed = all, changed
 		c.found = c.family(ctx, all)
 	} else {
 		c.found.shims, c.found.helpers = c.alive(c.found.shims), c.alive(c.found.helpers)
-	}
-	for id := range c.shims {
-		if !slices.ContainsFunc(c.found.shims, func(s node.Process) bool { return s.ID() == id }) {
-			delete(c.shims, id)
-		}
 	}
 	return c.judge(), nil
 }
@@ -177,17 +172,7 @@ func (c *childrenSource) family(ctx context.Context, all *node.Processes) (f fam
 // judge returns which of the runtime's children are stuck or old.
 func (c *childrenSource) judge() *health.Children {
 	now, up := time.Now(), c.up()
-	v := &health.Children{At: now, Shims: len(c.found.shims)}
-	if n := len(c.found.shims); n > 0 {
-		c.turn = (c.turn + 1) % n
-	}
-	for i, s := range c.found.shims {
-		if state, since := c.shimState(s.Stat, now, i == c.turn); state != "" {
-			child := health.Child{PID: s.PID, Comm: s.Comm, State: state, Since: since}
-			child.Sandbox = sandboxOf(s.Comm, c.opts.Table.Args(s.ID()))
-			v.Stuck = append(v.Stuck, child)
-		}
-	}
+	v := &health.Children{At: now, Shims: len(c.found.shims), Stuck: c.stuckShims(now)}
 	for _, s := range c.found.helpers {
 		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
 			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})

@@ -127,8 +127,8 @@ func TestChildrenBlockedThread(t *testing.T) {
 		for range 22 {
 			c = childPID(gatherChildren(t, w).Stuck, 219)
 		}
-		if tt.stuck != (c != nil && c.State == "S") || !tt.stuck && len(w.shims) != 0 {
-			t.Errorf("%s: %+v, %d remembered", tt.channel, c, len(w.shims))
+		if tt.stuck != (c != nil && c.State == "S") || !tt.stuck && len(w.stuck) != 0 {
+			t.Errorf("%s: %+v, %d remembered", tt.channel, c, len(w.stuck))
 		}
 	}
 }

@@ -1,58 +1,70 @@
 package evidence
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // maxShimThreads bounds the threads of a shim that are read.
 const maxShimThreads = 64
 
-// shim is what is remembered of a shim or conmon that looks stuck.
-type shim struct {
+// condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
+type condition struct {
+	shim  proc.ID
 	state string
-	since time.Time
-	tid   int // the stuck thread
-	round int // of the sample
+	tid   int
 }
 
-// shimState returns how a shim is stuck and since when; "" where it is not. One that
-// looks asleep is read more closely in its turn, and as long as it was stuck before.
-func (c *childrenSource) shimState(s proc.Stat, now time.Time, closely bool) (state string, since time.Time) {
-	known := c.shims[s.ID()]
-	next := &shim{since: now, round: c.round}
+// stuckShims returns the shims that are stuck. One that looks asleep is read more closely
+// in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
+// two samples without another one in between: a healthy one waits for a disk at times.
+func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
+	if n := len(c.found.shims); n > 0 {
+		c.turn = (c.turn + 1) % n
+	}
+	next := map[proc.ID]condition{}
+	for i, s := range c.found.shims {
+		if is := c.conditionOf(s.Stat, i == c.turn); is.state != "" {
+			next[s.ID()] = is
+		}
+	}
+	since := c.since.Update(now, slices.Collect(maps.Values(next))...)
+	for _, s := range c.found.shims {
+		is, stuck := next[s.ID()]
+		if !stuck || is.tid != 0 && is != c.stuck[s.ID()] {
+			continue
+		}
+		sandbox := sandboxOf(s.Comm, c.opts.Table.Args(s.ID()))
+		out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since[is], Sandbox: sandbox})
+	}
+	c.stuck = next
+	return out
+}
+
+func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
+	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
 	frozen := func(by func(cgroup.Paths) (string, bool)) bool { return c.isFrozen(s.PID, by) }
 	switch state := proc.ThreadState(s.State); {
 	case state == "T":
-		next.state = "T"
+		is.state = "T"
+	case state == "D" && frozen(c.tree.FrozenV1):
+		is.state = c.frozenState(c.tree.FrozenV1)
 	case state == "D":
-		next.state, next.tid = "D", s.PID
-		if frozen(c.tree.FrozenV1) {
-			next.state, next.tid = c.frozenState(c.tree.FrozenV1), 0
-		}
-	case (closely || known != nil && known.state == "F") && frozen(c.tree.FrozenV2):
-		next.state = c.frozenState(c.tree.FrozenV2)
-	case known != nil && known.tid != 0 && c.threadState(s.PID, known.tid) != "":
-		next.state, next.tid = c.threadState(s.PID, known.tid), known.tid
+		is.state, is.tid = "D", s.PID
+	case (closely || known.state == "F") && frozen(c.tree.FrozenV2):
+		is.state = c.frozenState(c.tree.FrozenV2)
+	case known.tid != 0 && c.threadState(s.PID, known.tid) != "":
+		is.state, is.tid = c.threadState(s.PID, known.tid), known.tid
 	case closely:
-		next.tid, next.state = c.stuckThread(s.PID)
+		is.tid, is.state = c.stuckThread(s.PID)
 	}
-	if next.state == "" {
-		delete(c.shims, s.ID())
-		return "", time.Time{}
-	}
-	same := known != nil && known.state == next.state && known.round == c.round-1 && known.tid == next.tid
-	if same {
-		next.since = known.since
-	}
-	c.shims[s.ID()] = next
-	if next.tid != 0 && !same {
-		return "", time.Time{} // a healthy one waits for a disk now and then
-	}
-	return next.state, next.since
+	return is
 }
 
 // frozenState is the state of a shim in a frozen cgroup: "" while the runtime is frozen

@@ -147,19 +147,6 @@ func TestDialStageChanges(t *testing.T) {
 	})
 }
 
-// TestDialShortPeriod: a period below 500 ms is kept while the connect fails.
-func TestDialShortPeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := fakeruntime.New(fakeruntime.Options{})
-		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: 100 * time.Millisecond})
-		time.Sleep(time.Second + 50*time.Millisecond)
-		synctest.Wait()
-		if n := len(p.told()); n != 11 {
-			t.Errorf("%d probes in a second, want 11", n)
-		}
-	})
-}
-
 // TestDialKick: a probe at once, however many ask for it, and one at a time.
 func TestDialKick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -107,13 +107,16 @@ func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) {
 		return some, full, nil
 	}
+	if err != nil {
+		return 0, 0, err
+	}
 	if psi.Some != nil {
 		some = psi.Some.Avg10
 	}
 	if psi.Full != nil {
 		full = psi.Full.Avg10
 	}
-	return some, full, err
+	return some, full, nil
 }
 
 // threadCount returns the number of threads by /proc/loadavg, which procfs does not
