@@ -68,8 +68,7 @@ build-all: ## Build build/linux-{amd64,arm64}/plegd
 
 .PHONY: demo
 demo: build ## Show a fault, its reason and the recovery on a fake runtime (under a minute, no root)
-	@$(GO) build -o build/demo ./demo
-	@build/demo -plegd build/plegd
+	@bash demo/demo.sh build/plegd
 
 .PHONY: test
 test: ## Run the fast tests: race detector, no root, no network

@@ -21,12 +21,9 @@ import (
 // number of nodes, PLEGD_FLEET_INTERVAL the scrape interval. One node in a hundred has
 // a list that hangs, one has no network; in a small fleet one in twenty.
 func TestRemoteWrite(t *testing.T) {
-	size, interval := 80, 5*time.Second
-	if n := os.Getenv("PLEGD_FLEET_NODES"); n != "" {
+	size, interval := fleetSize(t, 80), 5*time.Second
+	if os.Getenv("PLEGD_FLEET_NODES") != "" {
 		var err error
-		if size, err = strconv.Atoi(n); err != nil {
-			t.Fatal(err)
-		}
 		if interval, err = time.ParseDuration(os.Getenv("PLEGD_FLEET_INTERVAL")); err != nil {
 			t.Fatal(err)
 		}
@@ -98,6 +95,18 @@ func TestRemoteWrite(t *testing.T) {
 		per("process_cpu_seconds_total", "self"), ask(`process_resident_memory_bytes{job="self"}`)/mib,
 		ask(`sum(prometheus_rule_group_last_duration_seconds)`), ask(`max(prometheus_rule_group_last_duration_seconds)`),
 		ask(`sum(prometheus_rule_group_iterations_missed_total)`), strings.TrimSpace(string(load)))
+}
+
+// fleetSize returns PLEGD_FLEET_NODES, or a default.
+func fleetSize(t *testing.T, nodes int) int {
+	t.Helper()
+	if s := os.Getenv("PLEGD_FLEET_NODES"); s != "" {
+		var err error
+		if nodes, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nodes
 }
 
 // An expectation is what an expression must be.

@@ -4,6 +4,7 @@ package observe
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -15,17 +16,14 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// rolloutNodes is the size of the fleet in TestRollout, badNodes how many get the bad version.
-const (
-	rolloutNodes = 5000
-	badNodes     = 300
-)
-
-// TestRollout brings a bad runtime version to 300 of 5,000 nodes, one node in two seconds, and
-// wants a real Prometheus to name the version within 3 minutes of the fifth broken node, with
-// the rules evaluated in less than a third of the interval.
+// TestRollout brings a bad runtime version to 300 of 5,000 nodes (PLEGD_FLEET_NODES sets
+// another size), one node in two seconds, and requires that a real Prometheus names the
+// version within 3 minutes of the fifth broken node and evaluates the rules in less than a
+// third of the interval.
 func TestRollout(t *testing.T) {
 	lab.RequirePrograms(t, "prometheus")
+	rolloutNodes := fleetSize(t, 5000)
+	badNodes := rolloutNodes * 6 / 100
 	var began atomic.Int64 // Unix time at which the rollout begins; 0: not yet
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
@@ -35,7 +33,7 @@ func TestRollout(t *testing.T) {
 		}
 		at := began.Load()
 		updated := n < badNodes && at > 0 && time.Now().Unix() >= at+2*int64(n)
-		_, _ = fmt.Fprint(w, rolloutMetrics(n, updated))
+		_, _ = io.WriteString(w, rolloutMetrics(n, updated))
 	}))
 	t.Cleanup(server.Close)
 	address := freeAddress(t)
