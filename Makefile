@@ -126,13 +126,13 @@ e2e-casebook: build ## Make public incidents again on real runtimes and write do
 	$(GO) run ./test/results/page -results build/casebook -command "make e2e-casebook" -write docs/results/casebook.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-kubelet
-e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md and deploy/prometheus/plegd.kubelet.test.yml: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
+e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-kubelet: needs root: it starts nodes with a runtime and a kubelet" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	KUBELETS="$(or $(KUBELETS),1.36 1.34)" SCENARIOS="$(SCENARIOS)" KEEP="$(KEEP)" RUNS="$(RUNS)" LANES="$(if $(filter 1,$(LANES)),8,$(LANES))" \
 	  PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_KUBELET_RESULTS=$(CURDIR)/build/kubelet PLEGD_KUBELET_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
 	  $(GO) test -tags e2e -count=1 -parallel 256 -timeout 6h -v $(E2EFLAGS) ./test/kubelet/ || failed=1; \
-	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/results/kubelet.md -alerts deploy/prometheus/plegd.kubelet.test.yml && [ -z "$${failed:-}" ]
+	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/results/kubelet.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-cluster
 e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real Kubernetes with Prometheus, break its node, upgrade, uninstall: make e2e-cluster [CONTAINERD=1.6|1.7|2.1|2.4] [SCENARIOS=regexp] (root; builds Kubernetes once)

@@ -56,16 +56,17 @@ func TestRollout(t *testing.T) {
 	if n := ask(`count(ALERTS{alertname="PLEGFleetCommonCause"})`); n != 1 {
 		t.Errorf("%v groups are named, want one", n)
 	}
-	rules := ask(`sum(prometheus_rule_group_last_duration_seconds)`)
-	if limit := interval.Seconds() / 3; rules > limit {
-		t.Errorf("the rules take %.2f s, more than %.2f s", rules, limit)
+	// CPU time and not durations: other programs on this machine must not count. It includes
+	// the scrapes.
+	const window = "2m"
+	time.Sleep(2*time.Minute + interval)
+	perEvaluation := ask(fmt.Sprintf(`rate(process_cpu_seconds_total{job="self"}[%[1]s]) / on () min(rate(prometheus_rule_group_iterations_total[%[1]s]) - rate(prometheus_rule_group_iterations_missed_total[%[1]s]))`, window))
+	if limit := interval.Seconds() / 3; perEvaluation > limit {
+		t.Errorf("an evaluation of all rules takes %.2f s of CPU time, more than %.2f s", perEvaluation, limit)
 	}
-	for _, group := range []string{"plegd-node", "plegd-self", "plegd-recording", "plegd-fleet", "plegd-common-cause"} {
-		t.Logf("%s: %.2f s", group, ask(fmt.Sprintf(`max(prometheus_rule_group_last_duration_seconds{rule_group=~".*;%s"})`, group)))
-	}
-	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; all rules take %.2f s of %s, the slowest group %.2f s; Prometheus uses %.2f of a core; %.0f series, %.0f MiB",
-		rolloutNodes, badNodes, took.Round(time.Second), rules, interval, ask(`max(prometheus_rule_group_last_duration_seconds)`),
-		ask(`rate(process_cpu_seconds_total{job="self"}[1m])`), ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
+	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; one evaluation of all rules and the scrapes in between take %.2f s of CPU time; all rules took %.2f s of %s by the clock; %.0f series, %.0f MiB",
+		rolloutNodes, badNodes, took.Round(time.Second), perEvaluation, ask(`sum(prometheus_rule_group_last_duration_seconds)`), interval,
+		ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
 }
 
 // rolloutMetrics is what the rules read of one node: a node with the new version hangs.

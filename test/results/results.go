@@ -108,13 +108,17 @@ func Table(all []*Case) string {
 		n := newest[r]
 		fmt.Fprintf(&b, "| %s | %s | %d of %d | %s, %s |\n", r, n.Version, right[r], runs[r], n.Date.Format("2006-01-02"), n.Commit)
 	}
-	b.WriteString("\nA cell: right of runs; seconds until named, median and slowest.\n\n| case | named (goal, s) |")
+	b.WriteString("\nA cell: right of runs; seconds until named, beside kubelets until the API shows NotReady: median and slowest.\n\n| case | wanted (goal, s) |")
 	for _, r := range runtimes {
 		b.WriteString(" " + r + " |")
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(runtimes)) + "\n")
 	for _, c := range rows {
-		fmt.Fprintf(&b, "| %s | %s (%.3g) |", c.Name, c.Want, c.Goal)
+		want := c.Want
+		if c.Goal > 0 {
+			want += fmt.Sprintf(" (%.3g)", c.Goal)
+		}
+		fmt.Fprintf(&b, "| %s | %s |", c.Name, want)
 		for _, r := range runtimes {
 			b.WriteString(" " + cells[c.Name][r] + " |")
 		}

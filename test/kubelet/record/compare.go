@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"time"
 )
 
@@ -65,8 +64,6 @@ type Comparison struct {
 	RulesFailed, Skipped *float64
 	// API are the turns of the API's Ready condition, Plegd those that plegd predicted.
 	API, Plegd []Turn
-	// Perhaps is what plegd said of turns to NotReady that it could not know.
-	Perhaps []string
 	// Inside is the share of the samples, from 5 s after the fault to the API's first
 	// NotReady, whose window held it; -1 where there was none to compare.
 	Inside float64
@@ -334,7 +331,6 @@ func (c *Comparison) released(a Turn) bool {
 		return false
 	}
 	inside, all := 0, 0
-	said := ""
 	for _, s := range c.Recording.Samples {
 		at := c.Recording.since(s.At)
 		if at < a.NotReady+releaseKnown.Seconds() || at >= *a.Ready-windowSlack.Seconds() {
@@ -343,16 +339,9 @@ func (c *Comparison) released(a Turn) bool {
 		all++
 		if slack := windowSlack.Seconds(); s.ReadyIn != nil && s.ReadyInLatest != nil && *a.Ready >= at+*s.ReadyIn-slack && *a.Ready <= at+*s.ReadyInLatest+slack {
 			inside++
-			said = fmt.Sprintf("perhaps NotReady until %.1f to %.1f s", at+*s.ReadyIn, at+*s.ReadyInLatest)
 		}
 	}
-	if all == 0 || float64(inside)/float64(all) < insideShare {
-		return false
-	}
-	if !slices.Contains(c.Perhaps, said) {
-		c.Perhaps = append(c.Perhaps, said)
-	}
-	return true
+	return all > 0 && float64(inside)/float64(all) >= insideShare
 }
 
 // overlapping returns the API's turn that plegd's one belongs to, -1 for none.
@@ -416,7 +405,7 @@ func (c *Comparison) reason() {
 			c.ReasonGone = ptr(s.At.Sub(r.Recovery).Seconds())
 		}
 	}
-	if r.WantMetrics && !r.kubeletMetricsSeen() {
+	if r.WantMetrics && !r.MetricsRead {
 		c.problem("the kubelet's own metrics were never read")
 	}
 	switch {
@@ -427,14 +416,4 @@ func (c *Comparison) reason() {
 	case c.ReasonGone != nil && *c.ReasonGone > r.GoneWithin.Seconds():
 		c.problem("%s stood until %.1f s after the recovery, longer than %s", r.WantReason, *c.ReasonGone, r.GoneWithin)
 	}
-}
-
-// kubeletMetricsSeen reports whether plegd has read the kubelet's own last seen.
-func (r *Recording) kubeletMetricsSeen() bool {
-	for _, s := range r.Scrapes {
-		if s.Values["pleg_kubelet_last_seen_seconds{}"] > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -59,8 +59,8 @@ type Recording struct {
 	Skips []Skip `json:"skips"`
 	// Samples are plegd's answers.
 	Samples []Sample `json:"samples"`
-	// Scrapes are plegd's metrics as the alert rules read them.
-	Scrapes []Scrape `json:"scrapes,omitempty"`
+	// MetricsRead is true if plegd read the kubelet's own metrics.
+	MetricsRead bool `json:"metrics_read,omitempty"`
 }
 
 // Write is one write of the Ready condition in the API.
@@ -91,13 +91,6 @@ type Sample struct {
 	ReadyIn          *float64  `json:"ready_in,omitempty"`
 	ReadyInLatest    *float64  `json:"ready_in_latest,omitempty"`
 	Message          string    `json:"message,omitempty"`
-}
-
-// Scrape holds the series of one scrape that the alert rules use, by their names
-// with labels.
-type Scrape struct {
-	At     time.Time          `json:"at"`
-	Values map[string]float64 `json:"values"`
 }
 
 // File is the name of a recording's file.
