@@ -229,38 +229,3 @@ func TestManifests(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestMutations breaks each file, and the check must say so.
-func TestMutations(t *testing.T) {
-	for _, m := range []struct{ path, old, mutant, found string }{
-		{"base/daemonset.yaml", "hostPID: true", "hostPid: true", "unknown field"},
-		{"base/daemonset.yaml", "hostNetwork: true", "hostNetwork: false", "hostNetwork is not set"},
-		{"base/daemonset.yaml", "path: /-/healthy", "path: /healthz", "liveness"},
-		{"base/daemonset.yaml", "- operator: Exists", "- {operator: Exists, effect: NoSchedule}", "taint"},
-		{"base/daemonset.yaml", "type: spc_t", "type: container_t", "spc_t"},
-		{"base/daemonset.yaml", "priorityClassName: system-node-critical", "priorityClassName: high", "priority class"},
-		{"base/daemonset.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},
-		{"base/daemonset.yaml", "            path: /run/containerd\n", "            path: /run/containerd/containerd.sock\n", "not mounted"},
-		{"base/daemonset.yaml", "            path: /sys/fs/cgroup\n", "            path: /sys\n", "/sys of the node is mounted"},
-		{"base/daemonset.yaml", "runAsGroup: 65534", "runAsGroup: 0", "root's group"},
-		{"base/daemonset.yaml", "drop: [ALL]", "drop: [NET_RAW]", "capability"},
-		{"base/daemonset.yaml", "add: [SYS_PTRACE]", "add: [SYS_PTRACE, SYS_ADMIN]", "another capability"},
-		{"base/daemonset.yaml", "              add: [SYS_PTRACE]\n", "", "another capability"},
-		{"base/kustomization.yaml", "newTag: dev", "newName: plegd", "the image is"},
-		{"base/namespace.yaml", "enforce: privileged", "enforce: restricted", "does not admit"},
-		{"base/serviceaccount.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "token"},
-		{"crio/kustomization.yaml", "unix:///run/crio/crio.sock", "unix:///run/crio.sock", "crio: the runtime's socket"},
-		{"k3s/kustomization.yaml", "volumes/0/hostPath", "volumes/1/hostPath", "k3s: /run/"},
-	} {
-		manifests := files(t)
-		text := manifests[m.path]
-		if n := strings.Count(text, m.old); n != 1 {
-			t.Errorf("%s has %q %d times, want once: name another mutation", m.path, m.old, n)
-			continue
-		}
-		manifests[m.path] = strings.Replace(text, m.old, m.mutant, 1)
-		if err := check(manifests); err == nil || !strings.Contains(err.Error(), m.found) {
-			t.Errorf("%s with %q for %q: what is found is %v, want %q", m.path, m.mutant, m.old, err, m.found)
-		}
-	}
-}

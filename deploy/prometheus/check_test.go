@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// A check says what is wrong with the files in a directory. The mutations run
-// the same checks on spoilt copies.
+// A check returns an error if the files in a directory are wrong.
 
 func checkRules(dir string) error {
 	return run(dir, "promtool", "check", "rules", alertRules, recordingRules)

@@ -21,8 +21,8 @@ const (
 // install is what newSystemdWithPlegd puts in place; the zero value is the
 // project's own files and a fake runtime's socket in the settings.
 type install struct {
-	// Unit, Socket and Settings are used in place of the project's own.
-	Unit, Socket, Settings string
+	// Unit and Settings are used in place of the project's own.
+	Unit, Settings string
 	// DropIn is added to the unit.
 	DropIn string
 	Files  []lab.SystemdFile
@@ -35,16 +35,13 @@ func newSystemdWithPlegd(t *testing.T, in install) *lab.Systemd {
 	if in.Unit == "" {
 		in.Unit = readDeploy(t, "systemd/"+plegdUnit)
 	}
-	if in.Socket == "" {
-		in.Socket = readDeploy(t, "systemd/"+plegdSocket)
-	}
 	if in.Settings == "" {
 		in.Settings = "PLEGD_RUNTIME_ENDPOINT=unix://" + fakeRuntime + "\n"
 	}
 	files := []lab.SystemdFile{
 		{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
 		{Path: "/usr/lib/systemd/system/" + plegdUnit, Text: in.Unit},
-		{Path: "/usr/lib/systemd/system/" + plegdSocket, Text: in.Socket},
+		{Path: "/usr/lib/systemd/system/" + plegdSocket, Text: readDeploy(t, "systemd/"+plegdSocket)},
 		{Path: settings, Text: in.Settings},
 		{Path: "/run/fake/keep"},
 	}

@@ -13,7 +13,6 @@ package systemd
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/plegd/plegd/test/lab"
@@ -32,15 +31,6 @@ const (
 func readDeploy(t *testing.T, path string) string {
 	t.Helper()
 	return readFile(t, filepath.Join("../../deploy", path))
-}
-
-// mutate replaces the one place where a file has old.
-func mutate(t *testing.T, text, old, mutant string) string {
-	t.Helper()
-	if n := strings.Count(text, old); n != 1 {
-		t.Fatalf("the file has %q %d times, want once: name another mutation", old, n)
-	}
-	return strings.Replace(text, old, mutant, 1)
 }
 
 // readFile returns a file of the repository.

@@ -48,7 +48,6 @@ type machine struct {
 	running    running
 
 	qemu, master *process
-	monitor      *qmp
 }
 
 // running is what must be known of a qemu that runs.
@@ -227,7 +226,6 @@ func (m *machine) boot() (err error) {
 	if m.running.HTTP, err = freePort(); err != nil {
 		return err
 	}
-	_ = os.Remove(m.path("qmp"))
 	argv := []string{
 		"-name", "plegd-e2e-vm", "-display", "none", "-no-user-config", "-nodefaults",
 		// No KVM: it is not there on most test machines. The clock source is named
@@ -239,7 +237,7 @@ func (m *machine) boot() (err error) {
 		"-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=5 tsc=reliable clocksource=tsc no_timer_check mitigations=off quiet" + counterFrequency(),
 		"-netdev", fmt.Sprintf("user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:%s-:22,hostfwd=tcp:127.0.0.1:%s-:20290", m.running.SSH, m.running.HTTP),
 		"-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
-		"-serial", "file:" + m.path("console"), "-qmp", "unix:" + m.path("qmp") + ",server=on,wait=off",
+		"-serial", "file:" + m.path("console"),
 	}
 	for _, disk := range []string{"root", "data", "payload"} {
 		argv = append(argv, "-drive", "file="+m.path(disk+".img")+",if=virtio,format=raw")
@@ -320,14 +318,8 @@ func (m *machine) mustBoot(t *testing.T) {
 	}
 }
 
-// connect waits for the monitor and for ssh.
+// connect waits for ssh.
 func (m *machine) connect() error {
-	if err := within(bootLimit, m.qemu, func() (err error) {
-		m.monitor, err = dialQMP(m.path("qmp"))
-		return err
-	}); err != nil {
-		return err
-	}
 	return within(bootLimit, m.qemu, m.login)
 }
 
@@ -409,10 +401,6 @@ func (m *machine) hangUp() {
 	if m.master != nil {
 		m.master.kill()
 		m.master = nil
-	}
-	if m.monitor != nil {
-		m.monitor.close()
-		m.monitor = nil
 	}
 }
 

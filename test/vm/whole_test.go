@@ -60,20 +60,6 @@ func (q *quiet) check(from time.Time) {
 	}
 }
 
-// TestStoppedMachine stops the machine by qemu's monitor, as a snapshot does: its
-// clocks stop with it.
-func TestStoppedMachine(t *testing.T) {
-	q := newQuiet(t)
-	if err := q.monitor.execute("stop"); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(pause)
-	if err := q.monitor.execute("cont"); err != nil {
-		t.Fatal(err)
-	}
-	q.check(time.Now())
-}
-
 // TestPausedMachine stops qemu itself, as a host without CPU time for a guest
 // does: the machine's clocks have gone on when it runs again.
 func TestPausedMachine(t *testing.T) {
@@ -228,21 +214,4 @@ func (b *bench) afterBoot(ids ...string) {
 			b.t.Errorf("%s is no whole document: %s", file, strconv.Quote(out[:min(len(out), 200)]))
 		}
 	}
-}
-
-// TestSuspend suspends the machine to RAM and wakes it.
-func TestSuspend(t *testing.T) {
-	q := newQuiet(t)
-	if state := q.do("cat /sys/power/state"); !strings.Contains(state, "mem") {
-		t.Skipf("SKIPPED: this kernel has no suspend to RAM: /sys/power/state is %q", state)
-	}
-	q.do("systemctl suspend --no-block")
-	if err := q.monitor.await("SUSPEND", wellWithin); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(pause)
-	if err := q.monitor.execute("system_wakeup"); err != nil {
-		t.Fatal(err)
-	}
-	q.check(time.Now())
 }
