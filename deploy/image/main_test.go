@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checkDockerfile says what is wrong with the image that a Dockerfile describes.
+// checkDockerfile returns the first error in the image that a Dockerfile describes.
 func checkDockerfile(text string) string {
 	c, err := parseDockerfile(text, map[string]string{"VERSION": "1.2.3", "REVISION": "abc", "BUILD_DATE": "2026-01-02T03:04:05Z"})
 	switch {

@@ -43,8 +43,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// template renders the chart and decodes what comes out: a field that the API or
-// prometheus-operator has not, or one that is there twice, is an error.
+// template renders the chart and decodes it: a field that the API or
+// prometheus-operator does not have, or a repeated one, is an error.
 func template(t *testing.T, set ...string) ([]runtime.Object, error) {
 	t.Helper()
 	args := []string{"template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0"}
@@ -303,12 +303,12 @@ func TestChartRefusals(t *testing.T) {
 	} {
 		_, err := template(t, set)
 		if err == nil || !strings.Contains(err.Error(), found) && !strings.Contains(err.Error(), strings.ReplaceAll(strings.TrimPrefix(found, "/"), "/", ".")) {
-			t.Errorf("with %s what is said is %v, want %s", set, err, found)
+			t.Errorf("with %s the error is %v, want %s", set, err, found)
 		}
 	}
 }
 
-// TestChartUpgrade: what the API lets nobody change is the same whatever the values are, and the
+// TestChartUpgrade: fields that the API does not let change are independent of the values, and the
 // same as in the first release.
 func TestChartUpgrade(t *testing.T) {
 	want := map[string]string{"app.kubernetes.io/name": "plegd", "app.kubernetes.io/instance": "plegd"}

@@ -35,8 +35,8 @@ func files(t *testing.T) map[string]string {
 	return out
 }
 
-// objects builds a kustomization and decodes what comes out. A field that the
-// API has not, or one that is there twice, is an error.
+// objects builds a kustomization and decodes it. A field that the API does not
+// have, or a repeated one, is an error.
 func objects(manifests map[string]string, dir string) ([]runtime.Object, error) {
 	fs := filesys.MakeFsInMemory()
 	for path, text := range manifests {
@@ -75,7 +75,7 @@ var runtimes = map[string]string{
 	"k3s":  "/run/k3s/containerd/containerd.sock",
 }
 
-// check returns what is wrong with the manifests.
+// check returns the errors of the manifests.
 func check(manifests map[string]string) error {
 	var errs []error
 	for dir, socket := range runtimes {
@@ -119,7 +119,7 @@ func checkOne(manifests map[string]string, dir, socket string) error {
 	return errors.Join(append(errs, checkDaemonSet(ds, account, socket))...)
 }
 
-// checkDaemonSet returns what is wrong with the DaemonSet, which is to watch the given socket;
+// checkDaemonSet returns the errors of the DaemonSet, which watches the given socket;
 // without one plegd looks for it.
 func checkDaemonSet(ds *appsv1.DaemonSet, account *corev1.ServiceAccount, socket string) error {
 	var errs []error

@@ -23,7 +23,7 @@ func checkQuiet(dir string) error {
 	return run(dir, "promtool", "test", "rules", "plegd.quiet.test.yml")
 }
 
-// checkKubelet replays what plegd exported beside a real kubelet.
+// checkKubelet replays metrics that plegd exported beside a real kubelet.
 func checkKubelet(dir string) error {
 	return run(dir, "promtool", "test", "rules", "plegd.kubelet.test.yml")
 }

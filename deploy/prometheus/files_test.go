@@ -1,6 +1,6 @@
 // Package prometheus_test checks the rules and configurations beside it with
-// promtool, and what these do not look at: that each metric and
-// reason exists, and that each alert says what it must.
+// promtool, and beyond it: that each metric and reason exists, and that each alert
+// has its texts.
 package prometheus_test
 
 import (
@@ -41,7 +41,7 @@ type rule struct {
 	Labels, Annotations      map[string]string
 }
 
-// run runs a checker and returns what it said as an error when it found a fault.
+// run runs a checker and returns its output as an error if it fails.
 func run(dir, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

@@ -90,7 +90,7 @@ func (c *chaos) run(until time.Time) {
 	for time.Now().Before(until) {
 		c.episode()
 		c.plegd.AwaitState(90*time.Second, string(health.StateHealthy))
-		time.Sleep(c.span(7, 12)) // longer than what is left of a fault
+		time.Sleep(c.span(7, 12)) // longer than the rest of a fault
 	}
 }
 
@@ -252,7 +252,7 @@ func (c *chaos) judge() {
 	}
 }
 
-// size is what plegd takes.
+// size is the memory, threads and files of plegd.
 type size struct {
 	goroutines, fds float64
 	rss             int64

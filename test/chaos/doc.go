@@ -1,5 +1,5 @@
-// Package chaos breaks a real containerd at random for as long as it is told to,
-// several ways at once, kills plegd now and then, and compares what was done
+// Package chaos breaks a real containerd at random for a given time,
+// several ways at once, kills plegd now and then, and compares the injected faults
 // with the incidents that plegd recorded.
 //
 //	make soak-chaos [DURATION=30m] [SEED=1]

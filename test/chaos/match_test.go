@@ -129,7 +129,7 @@ func beside(injected []*injection, all []*incident.Incident) {
 }
 
 // outside returns the incidents, and for how long, that no injection explains.
-// Those that speak of the machine's own load are told apart: it is no wonder.
+// Reasons of the machine's own load are separate: they are expected.
 func outside(all []*incident.Incident, injected []*injection) (out, machine []*incident.Incident) {
 	for _, one := range all {
 		explained := slices.ContainsFunc(injected, func(j *injection) bool {
@@ -148,7 +148,7 @@ func outside(all []*incident.Incident, injected []*injection) (out, machine []*i
 	return out, machine
 }
 
-// table is what was done against what was said.
+// table compares injected faults with reported ones.
 func table(injected []*injection) string {
 	type row struct {
 		n, right       int

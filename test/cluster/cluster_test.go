@@ -137,7 +137,7 @@ func firstNotReady(writes []record.Write) *record.Write {
 }
 
 // upgrade changes a value of the release: the kubelet's configuration is mounted.
-// What plegd has recorded before is still there.
+// The incidents recorded before are still there.
 func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 	c.t.Helper()
 	before := c.pod()

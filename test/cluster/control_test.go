@@ -31,7 +31,7 @@ const (
 	startLimit  = 2 * time.Minute
 )
 
-// Who may talk to the API server, by bearer token.
+// The clients of the API server, by bearer token.
 const (
 	adminToken      = "token-admin"
 	prometheusToken = "token-prometheus"

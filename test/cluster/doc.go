@@ -9,6 +9,6 @@
 // not there either: vmagent has the scrape configuration that the operator would
 // make of the chart's PodMonitor.
 //
-// `make e2e-cluster` runs it, and writes what plegd predicted beside what the API
+// `make e2e-cluster` runs it, and writes plegd's predictions beside what the API
 // server showed into docs/results/kubelet.md.
 package cluster

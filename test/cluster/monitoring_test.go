@@ -48,7 +48,7 @@ subjects:
   - {apiGroup: rbac.authorization.k8s.io, kind: User, name: prometheus}
 `
 
-// monitoring is the cluster's Prometheus and Alertmanager, and who is on call.
+// monitoring is the cluster's Prometheus and Alertmanager, and the on-call inbox.
 type monitoring struct {
 	*lab.Prometheus
 	calls *lab.Inbox
@@ -99,7 +99,7 @@ type yamlMap = map[any]any
 // configs splits prometheus.kubernetes.yml: Debian's Prometheus is built without the
 // discovery of Kubernetes, so vmagent finds and scrapes the targets, by the same
 // configuration, and writes to Prometheus. It has a second job, for the chart's
-// PodMonitor. An agent in a pod knows the API server by itself; this one is told.
+// PodMonitor. An agent in a pod finds the API server itself; this one gets its address.
 // Alertmanager is named to Prometheus.
 func configs(t testing.TB) (prometheus, agent string) {
 	t.Helper()

@@ -146,7 +146,7 @@ func (x *comparison) well() error {
 	return nil
 }
 
-// sleep waits for so long: a fault of a certain length is what is tested.
+// sleep waits: the length of the fault is under test.
 func (x *comparison) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):

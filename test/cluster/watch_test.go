@@ -95,7 +95,7 @@ func (s *conditions) add(n *node, at time.Time) {
 	s.writes = append(s.writes, record.Write{At: at, Ready: ready.Status == "True", Message: ready.Message})
 }
 
-// since returns what was seen from a moment on, and the newest state.
+// since returns the writes from a moment on, and the newest state.
 func (s *conditions) since(t time.Time) (writes []record.Write, last node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,7 +72,7 @@ func (l *lane) start(t *testing.T) {
 	lab.Eventually(t, startLimit, "the node is Ready and plegd is healthy", l.well)
 }
 
-// well reports what is not well, if anything.
+// well returns an error while the node or plegd is not healthy.
 func (l *lane) well() error {
 	writes, _ := l.api.Writes()
 	if n := len(writes); n == 0 || writes[n-1].Status != "True" {
@@ -251,7 +251,7 @@ func (l *lane) Fault() { l.recording.Fault = time.Now() }
 // Recovery notes the end of the fault.
 func (l *lane) Recovery() { l.recording.Recovery = time.Now() }
 
-// Sleep waits for so long: a fault of a certain length is what is tested.
+// Sleep waits: the length of the fault is under test.
 func (l *lane) Sleep(d time.Duration) {
 	select {
 	case <-time.After(d):

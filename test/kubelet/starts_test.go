@@ -20,7 +20,7 @@ import (
 // netPods are the static pods that need a network of their own.
 const netPods = 3
 
-// cniPlugin is a network plugin that waits while a file is there, whatever it is
+// cniPlugin is a network plugin that waits while a file is there, for any
 // asked for, and gives out an address otherwise.
 const cniPlugin = `#!/bin/sh
 case $CNI_COMMAND in

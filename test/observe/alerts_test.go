@@ -151,7 +151,7 @@ func checkSilence(t *testing.T, box *lab.Inbox) {
 		case node == "well":
 			t.Errorf("all is well, and yet: %s", got)
 		case alert == "PLEGNodeInFleetFault":
-			t.Errorf("what is only a mark was sent: %s", got)
+			t.Errorf("an alert for inhibition only was sent: %s", got)
 		case node == "hangs" && alert != "PLEGUnhealthy":
 			t.Errorf("a lesser alert beside a greater one: %s", got)
 		}

@@ -50,8 +50,7 @@ func TestRemoteWrite(t *testing.T) {
 		prometheusAt(t, agent, config, nil, agentMode)
 	}
 	began := time.Now()
-	// The alerts have the time that they wait, and one of them asks what was two and a half
-	// minutes ago.
+	// The alerts have their delays, and one of them compares with two and a half minutes ago.
 	is(t, base, 10*time.Minute+4*interval, "every node has arrived, and the alerts of those that are ill", []expectation{
 		{`cluster:plegd_nodes:count{cluster="east"}`, size / 2},
 		{`cluster:plegd_nodes:count{cluster="west"}`, size / 2},
@@ -63,7 +62,7 @@ func TestRemoteWrite(t *testing.T) {
 		{`count(up{job="plegd"} == 1)`, size},
 	})
 	arrived := time.Since(began)
-	// What is said of the steady state is of the time after the first samples.
+	// The steady state begins after the first samples.
 	steady := 6*interval + 30*time.Second
 	is(t, base, steady+2*time.Minute, "every node has been scraped several times since, and the agents have caught up", []expectation{
 		// Asked twenty times a second: first what costs little.
@@ -115,7 +114,7 @@ type expectation struct {
 	want int
 }
 
-// is waits until all expressions are what they must be.
+// is waits until all expressions have their values.
 func is(t *testing.T, base string, limit time.Duration, what string, all []expectation) {
 	t.Helper()
 	lab.Eventually(t, limit, what, func() error {

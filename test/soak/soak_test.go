@@ -197,7 +197,7 @@ func (n *node) watch(p *lab.Plegd, stop <-chan struct{}) []interval {
 	}
 }
 
-// judge compares what was seen with what was done.
+// judge compares the degraded intervals with the actions.
 func (n *node) judge(seen []interval) {
 	n.t.Helper()
 	n.mu.Lock()

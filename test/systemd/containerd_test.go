@@ -169,11 +169,11 @@ func TestWalk(t *testing.T) {
 	}
 	out := s.Run("plegd", "reasons", frozen)
 	if !strings.Contains(out, "SIGCONT") && !strings.Contains(strings.ToLower(out), "cont") {
-		t.Errorf("plegd reasons %s does not say how to go on:\n%s", frozen, out)
+		t.Errorf("plegd reasons %s has no step to continue:\n%s", frozen, out)
 	}
 	step("runbook")
 
-	// 7. What it says is done, and all is well again.
+	// 7. The step is done, and the node is healthy again.
 	s.Signal("containerd.service", syscall.SIGCONT)
 	statusText(t, s, healthy)
 	step("recovered")

@@ -90,8 +90,7 @@ func TestDebLife(t *testing.T) {
 	}
 }
 
-// debLife returns what is wrong with a package at the first step that goes
-// wrong.
+// debLife returns the error of the first step of a package's life that fails.
 func debLife(t *testing.T, deb, upgrade string) error {
 	t.Helper()
 	s := bareSystem(t, lab.SystemdFile{Path: "/root/plegd.deb", From: deb}, lab.SystemdFile{Path: "/root/newer.deb", From: upgrade})
@@ -152,7 +151,7 @@ func debLife(t *testing.T, deb, upgrade string) error {
 		return fmt.Errorf("after the upgrade the old plegd runs on, process %s", now)
 	}
 	if _, err := s.TryRun("grep", "-q", "^PLEGD_LOG_LEVEL=debug$", settings); err != nil {
-		return errors.New("the upgrade has lost what was written into " + settings)
+		return errors.New("the upgrade has lost the changes in " + settings)
 	}
 	if !exists(settings + ".dpkg-dist") {
 		return errors.New("the upgrade has not left the new settings beside the old")
@@ -252,7 +251,7 @@ func buildRPM(t *testing.T, spec, version string) (path string, err error) {
 	return filepath.Join(dir, "plegd.rpm"), nil
 }
 
-// rpmLife installs, upgrades and removes a .rpm, and returns what is wrong.
+// rpmLife installs, upgrades and removes a .rpm, and returns the first error.
 // Debian's dpkg does not know of it: the database is one of the test's own.
 func rpmLife(t *testing.T, pkg, upgrade string) error {
 	t.Helper()
@@ -268,7 +267,7 @@ func rpmLife(t *testing.T, pkg, upgrade string) error {
 		return err
 	}
 	if err := rpm("-V", "plegd"); err != nil {
-		return fmt.Errorf("what is installed is not as packed: %w", err)
+		return fmt.Errorf("the installed files differ from the packed ones: %w", err)
 	}
 	s.Run("systemctl", "enable", "--now", plegdUnit)
 	s.Run("plegd", "version")
@@ -281,7 +280,7 @@ func rpmLife(t *testing.T, pkg, upgrade string) error {
 		return fmt.Errorf("after the upgrade plegd is process %s, and was %s", now, before)
 	}
 	if _, err := s.TryRun("grep", "-q", "^PLEGD_LOG_LEVEL=debug$", settings); err != nil {
-		return errors.New("the upgrade has lost what was written into " + settings)
+		return errors.New("the upgrade has lost the changes in " + settings)
 	}
 	if err := rpm("-e", "plegd"); err != nil {
 		return err

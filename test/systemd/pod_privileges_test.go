@@ -117,7 +117,7 @@ func TestPodPrivileges(t *testing.T) {
 		pod.Mounts = slices.Clone(own.Mounts)
 		try.take(&pod)
 		if err := p.try(t, pod); err == nil || !strings.Contains(err.Error(), try.found) {
-			t.Errorf("without %s what is found is %v, want %q", try.name, err, try.found)
+			t.Errorf("without %s the error is %v, want %q", try.name, err, try.found)
 		} else {
 			t.Logf("without %s: %v", try.name, err)
 		}
@@ -141,7 +141,7 @@ func (p *podPrivileges) try(t *testing.T, pod lab.HostPod) error {
 	c, log := p.r.RunHostPod(p.Systemd, pod)
 	defer func() {
 		if b, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("what plegd says in its pod:\n%s", b)
+			t.Logf("the log of plegd in its pod:\n%s", b)
 		}
 		c.Pod.Stop()
 		c.Pod.Remove()

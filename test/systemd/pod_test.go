@@ -135,7 +135,7 @@ func TestChartPod(t *testing.T) {
 	}
 }
 
-// runPod returns what is wrong with plegd in a pod.
+// runPod returns the first error of plegd in a pod.
 func runPod(t *testing.T, manifest string) error {
 	t.Helper()
 	s := bareSystem(t, append(lab.ContainerdFiles(t), lab.SystemdFile{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})...)
@@ -151,7 +151,7 @@ func runPod(t *testing.T, manifest string) error {
 	_, log := r.RunHostPod(s, pod)
 	t.Cleanup(func() {
 		if b, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("what plegd says in its pod:\n%s", b)
+			t.Logf("the log of plegd in its pod:\n%s", b)
 		}
 	})
 	answers := func(path string) error {

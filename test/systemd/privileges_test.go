@@ -121,7 +121,7 @@ func (p *privileges) start(dropIn string) error {
 	return nil
 }
 
-// evidence is what plegd says of its sources.
+// evidence is the state of plegd's sources.
 func (p *privileges) evidence() (e struct {
 	Sources map[string]struct {
 		Up  bool

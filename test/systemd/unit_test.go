@@ -191,7 +191,7 @@ func lastSeenSurvives(t *testing.T) error {
 	}
 	before := statusInside(t, s)
 	if before.LastSeen == nil {
-		return errors.New("plegd has forgotten what it has last seen")
+		return errors.New("plegd has lost its last seen")
 	}
 	// It writes every few seconds: what it has last seen must be there first.
 	err := within(10*time.Second, func() error {

@@ -23,7 +23,7 @@ const (
 	hold = 10 * time.Second
 )
 
-// fault is something that goes wrong in the machine, and what plegd must say.
+// fault is a fault in the machine, and the reason that plegd must report.
 type fault struct {
 	name string
 	// want is the primary reason, evidence what must stand in its evidence.

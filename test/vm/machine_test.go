@@ -390,7 +390,7 @@ func (m *machine) property(t testing.TB, unit, name string) string {
 	return m.run(t, "systemctl show --value --property="+name+" "+unit)
 }
 
-// powerOff ends qemu as a power cut does: what has not been written is lost.
+// powerOff ends qemu as a power cut does: unwritten data is lost.
 func (m *machine) powerOff() {
 	m.qemu.kill()
 	m.hangUp()

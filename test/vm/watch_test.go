@@ -55,7 +55,7 @@ func (m *machine) watch(t testing.TB) *watch {
 	return w
 }
 
-// since returns what was seen from a moment on.
+// since returns the sights from a moment on.
 func (w *watch) since(from time.Time) []lab.Sight {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 	releaseKnown = 2500 * time.Millisecond
 )
 
-// Prediction is what plegd said a while after the fault, in seconds since the
+// Prediction is plegd's prediction at a time after the fault, in seconds since the
 // fault.
 type Prediction struct {
 	After time.Duration
@@ -80,7 +80,7 @@ type Comparison struct {
 	Problems []string
 }
 
-// Compare compares what plegd predicted with what the kubelet did.
+// Compare compares plegd's predictions with the kubelet's behavior.
 func Compare(r *Recording) *Comparison {
 	c := &Comparison{Recording: r, Inside: -1}
 	for i, after := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
@@ -150,7 +150,7 @@ func plegdTurns(r *Recording) []Turn {
 }
 
 // turns collects when a condition turned False and True again. The node was Ready
-// when the fault began: what was seen before does not count.
+// when the fault began: earlier changes do not count.
 type turns struct {
 	r     *Recording
 	ready bool
@@ -368,8 +368,8 @@ func SameMessage(a, b string) bool {
 	return elapsed.ReplaceAllString(a, moment) == elapsed.ReplaceAllString(b, moment)
 }
 
-// messages compares the message of the API's first NotReady with what plegd said
-// the message is, or will be, around that time.
+// messages compares the message of the API's first NotReady with the message that plegd
+// reported or predicted around that time.
 func (c *Comparison) messages() {
 	if len(c.API) == 0 {
 		return

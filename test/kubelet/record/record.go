@@ -76,8 +76,8 @@ type Skip struct {
 	Error string    `json:"error"`
 }
 
-// Sample is what plegd's status said at one moment. Durations are seconds; nil
-// where the status had none.
+// Sample is plegd's status at one moment. Durations are seconds; nil where the status
+// had none.
 type Sample struct {
 	At               time.Time `json:"at"`
 	State            string    `json:"state"`
