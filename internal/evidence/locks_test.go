@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,5 +103,27 @@ func TestLockWaitLive(t *testing.T) {
 			holder.end()
 			eventually(t, func() bool { return gatherProcess(t, p).Lock == nil })
 		})
+	}
+}
+
+// TestPolledLock: a database that is locked by another process, and not one of the same
+// inode on another file system.
+func TestPolledLock(t *testing.T) {
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	evidencetest.WriteTree(t, root, map[string]string{
+		"1000/mountinfo": "30 1 254:0 / /root rw - ext4 /dev/vda rw\n", "1000/fdinfo/9": "pos:\t0\nflags:\t02\nmnt_id:\t30\nino:\t5678\n",
+	})
+	if err := errors.Join(os.MkdirAll(root+"/1000/fd", 0o755), os.Symlink("/root/meta.db", root+"/1000/fd/9")); err != nil {
+		t.Fatal(err)
+	}
+	for device, want := range map[string]string{"fe:00": "/root/meta.db", "00:1b": ""} {
+		evidencetest.WriteTree(t, root, map[string]string{"locks": "1: FLOCK  ADVISORY  WRITE 2000 " + device + ":5678 0 EOF\n"})
+		got := ""
+		if l := gatherProcess(t, processIn(root, 1000)).Lock; l != nil {
+			got = l.File
+		}
+		if got != want {
+			t.Errorf("locked on device %s: %q, want %q", device, got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ func (p *Process) lock(id proc.ID, now time.Time) *health.LockWait {
 	if longest == nil {
 		return nil
 	}
-	if path := p.openFiles(id.PID, nil)[inodeOf(longest.File)]; path != "" {
+	if path := p.openFiles(id.PID, nil)[longest.File]; path != "" {
 		longest.File = path
 	}
 	if s, err := p.opts.Table.Alive(longest.HolderPID); err == nil {
@@ -76,23 +77,28 @@ func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
 	}
 	open := p.openFiles(pid, func(path string) bool { return strings.HasSuffix(path, ".db") })
 	for file, l := range held {
-		if open[inodeOf(file)] != "" && !own[file] {
+		if open[file] != "" && !own[file] {
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// inodeOf returns the inode of major:minor:inode.
-func inodeOf(file string) string { return file[strings.LastIndexByte(file, ':')+1:] }
-
-// openFiles returns the paths of files that the process has open, by their inodes
-// (fdinfo, Linux 5.14); "" for an inode with two paths, which may be on two devices. keep
-// nil is all. It asks the file system nothing: that may be what hangs.
+// openFiles returns the paths of files that the process has open, by major:minor:inode as
+// /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be that of another file
+// system. keep nil is all. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(pid int, keep func(path string) bool) map[string]string {
 	fds, err := proc.Numbers(proc.Path(p.opts.ProcFS, pid, "fdinfo"), maxLockFDs)
-	if err != nil {
+	mounts, mountsErr := proc.ReadFile(proc.Path(p.opts.ProcFS, pid, "mountinfo"))
+	if err != nil || mountsErr != nil {
 		return nil
+	}
+	devices := map[int]string{}
+	for _, m := range proc.ParseMounts(mounts) {
+		var major, minor int
+		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err == nil {
+			devices[m.ID] = fmt.Sprintf("%02x:%02x", major, minor)
+		}
 	}
 	out := map[string]string{}
 	for _, fd := range fds {
@@ -101,14 +107,10 @@ func (p *Process) openFiles(pid int, keep func(path string) bool) map[string]str
 			continue
 		}
 		b, err := p.reader.Read(proc.Path(p.opts.ProcFS, pid, "fdinfo/") + strconv.Itoa(fd))
-		inode := proc.FDInode(b)
-		if err != nil || inode == "" {
-			continue
+		inode, device := proc.FDInode(b), devices[proc.ParseFDInfo(b).MountID]
+		if err == nil && inode != "" && device != "" {
+			out[device+":"+inode] = link
 		}
-		if before, ok := out[inode]; ok && before != link {
-			link = ""
-		}
-		out[inode] = link
 	}
 	return out
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // helperEnv makes the test binary a process of a fault: "trace PID", "fanotify DIR" or
-// "listen PATH".
+// "inherit PID".
 const helperEnv = "PLEGD_FAULTS_HELPER"
 
 // helper starts a process of a fault, and returns what ends it.
@@ -44,6 +44,8 @@ func helperMain(text string) int {
 		traceAll(argument)
 	case "fanotify":
 		err = permitNothing(argument)
+	case "inherit":
+		err = inherit(argument)
 	}
 	fmt.Fprintln(os.Stderr, "helper:", kind, err)
 	return 1
@@ -80,5 +82,28 @@ func permitNothing(dir string) error {
 	for b := make([]byte, 4096); err == nil; {
 		_, err = unix.Read(fd, b)
 	}
+	return err
+}
+
+// inherit takes the listening socket of a process with a path, as a child that it has
+// started has it, and keeps it.
+func inherit(pid string) error {
+	var n int
+	if _, err := fmt.Sscan(pid, &n); err != nil {
+		return err
+	}
+	pidfd, err := unix.PidfdOpen(n, 0)
+	for fd := 0; err == nil && fd < 256; fd++ {
+		own, getErr := unix.PidfdGetfd(pidfd, fd, 0)
+		if getErr != nil {
+			continue
+		}
+		address, nameErr := unix.Getsockname(own)
+		listens, _ := unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if path, ok := address.(*unix.SockaddrUnix); nameErr != nil || !ok || listens == 0 || strings.HasSuffix(path.Name, ".ttrpc") {
+			_ = unix.Close(own)
+		}
+	}
+	time.Sleep(time.Hour)
 	return err
 }

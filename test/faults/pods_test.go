@@ -77,9 +77,10 @@ var podFaults = []fault{
 		options: lab.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
 		make: func(b *bench) func() {
 			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
-			wait := b.startPod()
+			wait := b.startHostPod()
 			return func() {
 				b.must(os.Remove(b.RuncFlag()))
+				b.killAll(b.file("bin", "nvidia-container-runtime"))
 				wait()
 			}
 		},
@@ -128,7 +129,7 @@ var podFaults = []fault{
 			}
 		},
 		culprit: func(*bench) health.Link { return frozenWait },
-		next:    func(*bench) string { return "`fsfreeze -u " + lab.RuncState + "`" },
+		next:    func(*bench) string { return "fsfreeze -u" },
 	}),
 	behindList(fault{
 		name: "runc hangs at an update and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck, restart: true,
@@ -176,6 +177,20 @@ var podFaults = []fault{
 			{holds: "/proc/pressure/io", want: "some avg10="},
 			{holds: "grep -e nfs -e fuse", want: "fuse", inside: true},
 		},
+	},
+	{
+		name: "a fanotify agent answers nothing about runc", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second,
+		limit: 40 * time.Second, options: lab.ContainerdOptions{RuncHangsOn: "nothing"},
+		make: func(b *bench) func() {
+			end := b.helper("fanotify", b.file("bin"))
+			time.Sleep(time.Second)
+			wait := b.startHostPod()
+			return func() {
+				end()
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
 	},
 	{
 		// Lists take 1 ms, and no pod starts.
@@ -256,6 +271,17 @@ func (b *bench) startPod() (wait func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		_ = b.cri.RunPodInNetwork(ctx) // the plugin makes no network
+	})
+}
+
+// startHostPod starts a pod in the host's network, for which runc is called.
+func (b *bench) startHostPod() (wait func()) {
+	return inBackground(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if pod, err := b.cri.TryRunPod(ctx); err == nil {
+			pod.Discard()
+		}
 	})
 }
 

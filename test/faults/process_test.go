@@ -132,8 +132,24 @@ var processFaults = []fault{
 				b.AwaitAnswer()
 			}
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
-		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+		evidence: func(b *bench) string { return fmt.Sprintf("held by pid %d", b.other) },
+	},
+	{
+		// Connections wait in its queue; another start would fail or take the path.
+		name: "the runtime is dead, and another process has its listening socket", fresh: true, restarts: true,
+		on: onContainerd, want: health.RuntimeNotListening, goal: 8 * time.Second,
+		onTheWay: []string{health.AcceptStalled, health.RuntimeUnresponsive}, onTheWayBack: append([]string{health.AcceptStalled}, starting...),
+		make: func(b *bench) func() {
+			end := b.helper("inherit", fmt.Sprint(b.Pid()))
+			time.Sleep(time.Second)
+			b.injected = time.Now()
+			b.Kill()
+			return func() {
+				end()
+				b.Start()
+			}
+		},
+		next: func(b *bench) string { return fmt.Sprintf("End pid %d", b.other) },
 	},
 	{
 		name: "restarted again and again", want: health.RuntimeRestarting, goal: 3 * time.Second,
