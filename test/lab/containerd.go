@@ -36,7 +36,6 @@ type Containerd struct {
 
 	t       testing.TB
 	ns      *namespace
-	asNode  bool
 	argv    []string
 	env     []string
 	ctr     string
@@ -80,6 +79,9 @@ type ContainerdOptions struct {
 	Node bool
 }
 
+// DefaultSocket is where containerd listens on a node.
+const DefaultSocket = "/run/containerd/containerd.sock"
+
 // startLimit is how long a containerd may take until it answers.
 const startLimit = 30 * time.Second
 
@@ -105,7 +107,6 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
 		Cgroup:    newCgroupName(),
 		t:         t,
-		asNode:    options.Node,
 		env:       os.Environ(),
 		ctr:       programs.ctr,
 	}

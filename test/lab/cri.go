@@ -135,14 +135,27 @@ func (r *CRI) RunPod() *Pod {
 }
 
 // TryRunPod is RunPod for a runtime that may be unable to.
-func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) {
-	n := podCount.Add(1)
-	p := &Pod{
-		Name:      fmt.Sprintf("e2e-%d-%d", os.Getpid(), n),
-		Namespace: Namespace,
-		UID:       fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), n),
-		r:         r,
+func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) { return r.tryPod(ctx, namespaces()) }
+
+// RunPodInNetwork asks for a pod with a network of its own, for which the
+// runtime calls its network plugin, and removes what came of it.
+func (r *CRI) RunPodInNetwork(ctx context.Context) error {
+	p, err := r.tryPod(ctx, nil)
+	if err == nil {
+		p.Discard()
 	}
+	return err
+}
+
+func (r *CRI) tryPod(ctx context.Context, namespaces *runtimeapi.NamespaceOption) (*Pod, error) {
+	p := r.newPod(fmt.Sprintf("e2e-%d-%d", os.Getpid(), podCount.Add(1)))
+	p.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
+	return p, p.run(ctx)
+}
+
+// newPod is a pod that does not run yet.
+func (r *CRI) newPod(name string) *Pod {
+	p := &Pod{Name: name, Namespace: Namespace, UID: fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), podCount.Add(1)), r: r}
 	p.config = &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID},
 		// Given, or the runtime would want the machine's resolv.conf, which may
@@ -153,17 +166,19 @@ func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) {
 			"kubernetes.io/config.seen":   time.Now().Format(time.RFC3339Nano),
 			"kubernetes.io/config.source": "api",
 		},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    r.cgroup,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
-		},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: r.cgroup},
 	}
-	answer, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	return p
+}
+
+// run runs the pod's sandbox.
+func (p *Pod) run(ctx context.Context) error {
+	answer, err := p.r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
-		return nil, fmt.Errorf("run pod %s: %w", p.Name, err)
+		return fmt.Errorf("run pod %s: %w", p.Name, err)
 	}
 	p.ID = answer.GetPodSandboxId()
-	return p, nil
+	return nil
 }
 
 // namespaces are those of a pod in the host's network and of its containers.
@@ -173,12 +188,6 @@ func namespaces() *runtimeapi.NamespaceOption {
 		Pid:     runtimeapi.NamespaceMode_CONTAINER,
 		Ipc:     runtimeapi.NamespaceMode_POD,
 	}
-}
-
-// linuxContainer is what the kubelet says of each container of such a pod; CRI-O
-// wants the namespaces again.
-func linuxContainer() *runtimeapi.LinuxContainerConfig {
-	return &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces()}}
 }
 
 // RunPods makes pods, each with as many containers, two at a time.
@@ -236,51 +245,71 @@ func (p *Pod) labels() map[string]string {
 }
 
 // CreateContainer makes a container that is not started. The arguments are
-// those of test/images/pause. Each container of a pod gets an attempt of its
-// own, as each restart does.
+// those of test/images/pause.
 func (p *Pod) CreateContainer(name string, args ...string) *Container {
 	p.r.t.Helper()
-	return p.createContainer(name, nil, args...)
+	return p.mustCreate(&runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Args: args})
 }
 
-// CreateContainerWith makes a container with a directory of the host that is not
-// started.
-func (p *Pod) CreateContainerWith(name, hostPath string) *Container {
+// CreateHeavyContainer makes a container, not started, with so many bytes of
+// annotations, which every list answers with.
+func (p *Pod) CreateHeavyContainer(size int) *Container {
 	p.r.t.Helper()
-	return p.createContainer(name, []*runtimeapi.Mount{{HostPath: hostPath, ContainerPath: "/volume"}})
+	return p.mustCreate(&runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: "heavy"},
+		Annotations: map[string]string{"heavy": strings.Repeat("h", size)},
+	})
 }
 
-func (p *Pod) createContainer(name string, mounts []*runtimeapi.Mount, args ...string) *Container {
-	r := p.r
-	r.t.Helper()
-	attempt := uint32(podCount.Add(1))
-	labels := p.labels()
-	delete(labels, "app")
-	labels["io.kubernetes.container.name"] = name
-	config := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
-		Image:    &runtimeapi.ImageSpec{Image: r.image, UserSpecifiedImage: r.image},
-		Args:     args,
-		Mounts:   mounts,
-		Labels:   labels,
-		Annotations: map[string]string{
-			"io.kubernetes.container.hash":                     "5f3c1a2b",
-			"io.kubernetes.container.restartCount":             "0",
-			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
-			"io.kubernetes.container.terminationMessagePolicy": "File",
-			"io.kubernetes.pod.terminationGracePeriod":         "30",
-		},
-		Linux: linuxContainer(),
+// TryContainer asks for a container with a mount, and removes what came of it.
+func (p *Pod) TryContainer(ctx context.Context, mount *runtimeapi.Mount) error {
+	c, err := p.create(ctx, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "mounting"}, Mounts: []*runtimeapi.Mount{mount},
+	})
+	if err == nil {
+		c.Remove()
 	}
-	ctx, cancel := r.call()
+	return err
+}
+
+func (p *Pod) mustCreate(config *runtimeapi.ContainerConfig) *Container {
+	p.r.t.Helper()
+	ctx, cancel := p.r.call()
 	defer cancel()
-	answer, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	c, err := p.create(ctx, config)
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	return c
+}
+
+// create makes a container, as the kubelet asks for one. Each gets an attempt of its own,
+// as each restart does.
+func (p *Pod) create(ctx context.Context, config *runtimeapi.ContainerConfig) (*Container, error) {
+	name := config.Metadata.Name
+	config.Metadata.Attempt = uint32(podCount.Add(1))
+	config.Image = &runtimeapi.ImageSpec{Image: p.r.image, UserSpecifiedImage: p.r.image}
+	config.Labels = p.labels()
+	config.Labels["io.kubernetes.container.name"] = name
+	if config.Linux == nil {
+		// CRI-O needs the namespaces again.
+		config.Linux = &runtimeapi.LinuxContainerConfig{
+			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: namespaces()},
+		}
+	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{
+			"io.kubernetes.container.hash": "5f3c1a2b", "io.kubernetes.container.restartCount": "0",
+			"io.kubernetes.container.terminationMessagePath": "/dev/termination-log", "io.kubernetes.pod.terminationGracePeriod": "30",
+		}
+	}
+	answer, err := p.r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.ID, Config: config, SandboxConfig: p.config,
 	})
 	if err != nil {
-		r.t.Fatalf("create a container in pod %s: %v", p.Name, err)
+		return nil, fmt.Errorf("create container %s in pod %s: %w", name, p.Name, err)
 	}
-	return &Container{ID: answer.GetContainerId(), Name: name, Pod: p, r: r}
+	return &Container{ID: answer.GetContainerId(), Name: name, Pod: p, r: p.r}, nil
 }
 
 // RunContainer makes a container and starts it.
@@ -291,26 +320,23 @@ func (p *Pod) RunContainer(name string, args ...string) *Container {
 	return c
 }
 
-// Start starts a created container.
-func (c *Container) Start() {
-	c.r.t.Helper()
-	ctx, cancel := c.r.call()
+// do makes one call, which must succeed.
+func (r *CRI) do(what string, call func(ctx context.Context) error) {
+	r.t.Helper()
+	ctx, cancel := r.call()
 	defer cancel()
-	if _, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
-		c.r.t.Fatalf("start container %s: %v", c.ID, err)
+	if err := call(ctx); err != nil {
+		r.t.Fatalf("%s: %v", what, err)
 	}
 }
 
-// TryStart starts a created container until ctx ends.
-func (c *Container) TryStart(ctx context.Context) error {
-	_, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
-	return err
-}
-
-// StatusAnswers asks for the container's status.
-func (c *Container) StatusAnswers(ctx context.Context) error {
-	_, err := c.r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
-	return err
+// Start starts a created container.
+func (c *Container) Start() {
+	c.r.t.Helper()
+	c.r.do("start container "+c.ID, func(ctx context.Context) error {
+		_, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
+		return err
+	})
 }
 
 // FinishedAt is when the container exited, by the runtime's account; zero while
@@ -350,41 +376,37 @@ func (r *CRI) Containers() map[string]int {
 // with.
 func (c *Container) Stop() {
 	c.r.t.Helper()
-	ctx, cancel := c.r.call()
-	defer cancel()
-	if _, err := c.r.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 20}); err != nil {
-		c.r.t.Fatalf("stop container %s: %v", c.ID, err)
-	}
+	c.r.do("stop container "+c.ID, func(ctx context.Context) error {
+		_, err := c.r.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 20})
+		return err
+	})
 }
 
 // Remove removes a container, one that runs too.
 func (c *Container) Remove() {
 	c.r.t.Helper()
-	ctx, cancel := c.r.call()
-	defer cancel()
-	if _, err := c.r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID}); err != nil {
-		c.r.t.Fatalf("remove container %s: %v", c.ID, err)
-	}
+	c.r.do("remove container "+c.ID, func(ctx context.Context) error {
+		_, err := c.r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
+		return err
+	})
 }
 
 // Stop stops a pod's sandbox and its containers.
 func (p *Pod) Stop() {
 	p.r.t.Helper()
-	ctx, cancel := p.r.call()
-	defer cancel()
-	if _, err := p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID}); err != nil {
-		p.r.t.Fatalf("stop pod %s: %v", p.Name, err)
-	}
+	p.r.do("stop pod "+p.Name, func(ctx context.Context) error {
+		_, err := p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+		return err
+	})
 }
 
 // Remove removes a pod's sandbox and its containers.
 func (p *Pod) Remove() {
 	p.r.t.Helper()
-	ctx, cancel := p.r.call()
-	defer cancel()
-	if _, err := p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID}); err != nil {
-		p.r.t.Fatalf("remove pod %s: %v", p.Name, err)
-	}
+	p.r.do("remove pod "+p.Name, func(ctx context.Context) error {
+		_, err := p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
+		return err
+	})
 }
 
 // Discard removes what may have been removed already.

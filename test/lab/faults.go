@@ -4,7 +4,6 @@ package lab
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	sys "golang.org/x/sys/unix"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // AwaitAnswer waits until containerd answers, after Launch.
@@ -122,64 +120,6 @@ func (c *Containerd) Shim(p *Pod) int {
 	}
 	c.t.Fatalf("lab: pod %s has no shim", p.Name)
 	return 0
-}
-
-// RunPodInNetwork asks for a pod with a network of its own, for which the
-// runtime calls its network plugin, and removes what came of it.
-func (r *CRI) RunPodInNetwork(ctx context.Context) error {
-	n := podCount.Add(1)
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata:  &runtimeapi.PodSandboxMetadata{Name: fmt.Sprintf("net-%d-%d", os.Getpid(), n), Namespace: Namespace, Uid: fmt.Sprintf("%08x-e2e1-4000-8000-%012x", os.Getpid(), n)},
-		DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"127.0.0.1"}},
-		Linux:     &runtimeapi.LinuxPodSandboxConfig{CgroupParent: r.cgroup},
-	}
-	answer, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
-	if err != nil {
-		return err
-	}
-	(&Pod{ID: answer.GetPodSandboxId(), r: r}).Discard()
-	return nil
-}
-
-// CreateHeavyContainer makes a container, not started, with so many bytes of
-// annotations, which every list answers with.
-func (p *Pod) CreateHeavyContainer(size int) *Container {
-	r := p.r
-	r.t.Helper()
-	attempt := uint32(podCount.Add(1))
-	labels := p.labels()
-	labels["io.kubernetes.container.name"] = "heavy"
-	ctx, cancel := r.call()
-	defer cancel()
-	answer, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
-			Metadata:    &runtimeapi.ContainerMetadata{Name: "heavy", Attempt: attempt},
-			Image:       &runtimeapi.ImageSpec{Image: r.image, UserSpecifiedImage: r.image},
-			Labels:      labels,
-			Annotations: map[string]string{"heavy": strings.Repeat("h", size)},
-			Linux:       linuxContainer(),
-		},
-	})
-	if err != nil {
-		r.t.Fatalf("create a container in pod %s: %v", p.Name, err)
-	}
-	return &Container{ID: answer.GetContainerId(), Name: "heavy", Pod: p, r: r}
-}
-
-// TryContainer asks for a container with a mount, and removes what came of it.
-func (p *Pod) TryContainer(ctx context.Context, mount *runtimeapi.Mount) error {
-	answer, err := p.r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: p.ID, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "mounting", Attempt: uint32(podCount.Add(1))},
-			Image:    &runtimeapi.ImageSpec{Image: p.r.image, UserSpecifiedImage: p.r.image}, Labels: p.labels(),
-			Mounts: []*runtimeapi.Mount{mount}, Linux: linuxContainer(),
-		},
-	})
-	if err != nil {
-		return err
-	}
-	(&Container{ID: answer.GetContainerId(), Name: "mounting", Pod: p, r: p.r}).Remove()
-	return nil
 }
 
 // ControlGroup is a cgroup of the test's own for one process.

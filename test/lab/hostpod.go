@@ -4,7 +4,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -51,37 +50,20 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 	}
 	namespaces := &runtimeapi.NamespaceOption{Network: node(p.HostNetwork), Pid: pid, Ipc: runtimeapi.NamespaceMode_POD}
 	logs := "/var/log/pods/" + p.Name
-	if err := os.MkdirAll(s.Path(logs), 0o755); err != nil {
-		r.t.Fatal(err)
-	}
-	uid := fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), podCount.Add(1))
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: Namespace, Uid: uid},
-		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"127.0.0.1"}},
-		LogDirectory: logs,
-		Labels: map[string]string{
-			"io.kubernetes.pod.name": p.Name, "io.kubernetes.pod.namespace": Namespace, "io.kubernetes.pod.uid": uid,
-		},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    r.cgroup,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces},
-		},
-	}
+	must(r.t, os.MkdirAll(s.Path(logs), 0o755))
+	pod := r.newPod(p.Name)
+	pod.config.LogDirectory = logs
+	pod.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
 	ctx, cancel := context.WithTimeout(r.t.Context(), callLimit)
 	defer cancel()
-	sandbox, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
-	if err != nil {
-		r.t.Fatalf("run pod %s: %v", p.Name, err)
-	}
+	must(r.t, pod.run(ctx))
+	image := *r
+	image.image = p.Image
+	pod.r = &image
 	container := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: p.Name},
-		Image:    &runtimeapi.ImageSpec{Image: p.Image},
 		Args:     p.Args,
 		LogPath:  "0.log",
-		Labels: map[string]string{
-			"io.kubernetes.pod.name": p.Name, "io.kubernetes.pod.namespace": Namespace, "io.kubernetes.pod.uid": uid,
-			"io.kubernetes.container.name": p.Name,
-		},
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: p.MemoryLimit},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
@@ -102,13 +84,8 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 		}
 		container.Mounts = append(container.Mounts, mount)
 	}
-	made, err := r.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sandbox.GetPodSandboxId(), Config: container, SandboxConfig: config,
-	})
-	if err != nil {
-		r.t.Fatalf("create the container of pod %s: %v", p.Name, err)
-	}
-	c = &Container{ID: made.GetContainerId(), Name: p.Name, Pod: &Pod{Name: p.Name, Namespace: Namespace, UID: uid, ID: sandbox.GetPodSandboxId(), r: r, config: config}, r: r}
+	c, err := pod.create(ctx, container)
+	must(r.t, err)
 	c.Start()
 	return c, s.Path(filepath.Join(logs, "0.log"))
 }

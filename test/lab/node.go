@@ -35,14 +35,9 @@ func NewNode(t testing.TB) *Node {
 	return &Node{t: t, ns: newNamespace(t, nodeNamespaces())}
 }
 
-// Node returns the node that a containerd with ContainerdOptions.Node runs on.
-func (c *Containerd) Node() *Node {
-	c.t.Helper()
-	if !c.asNode {
-		c.t.Fatal("lab: this containerd has no node: ContainerdOptions.Node is not set")
-	}
-	return &Node{t: c.t, ns: c.ns}
-}
+// Node returns the namespaces of a containerd, which are a whole node with
+// ContainerdOptions.Node.
+func (c *Containerd) Node() *Node { return &Node{t: c.t, ns: c.ns} }
 
 // nodeNamespaces returns what a node's namespaces need besides some file systems
 // in memory.
@@ -147,14 +142,17 @@ const (
 )
 
 // inNetwork calls f on a thread that is in the node's network.
-func (n *Node) inNetwork(f func() error) error {
-	done := make(chan error)
+func (n *Node) inNetwork(f func() error) error { return inNetwork(n.ns.cmd.Process.Pid, f) }
+
+// inNetwork calls f on a thread that is in the network of a process.
+func inNetwork(pid int, f func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		// The thread must go back to its own network and must not end: the lab's
 		// processes are killed with the thread that started them.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		done <- inNetworkOf(n.ns.cmd.Process.Pid, f)
+		done <- inNetworkOf(pid, f)
 	}()
 	return <-done
 }
@@ -183,6 +181,18 @@ func inNetworkOf(pid int, f func() error) error {
 
 // Running reports whether the process has not ended.
 func (p *NodeProcess) Running() bool { return !isClosed(p.end.done) }
+
+// Terminate ends the process by SIGTERM and returns its exit status.
+func (p *NodeProcess) Terminate(limit time.Duration) (status int) {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.end.done:
+	case <-time.After(limit):
+		p.t.Fatalf("%s does not end within %s", p.name, limit)
+	}
+	return p.end.status.ExitStatus()
+}
 
 // Kill ends the process by SIGKILL and waits for its end.
 func (p *NodeProcess) Kill() {

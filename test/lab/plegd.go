@@ -155,6 +155,9 @@ func (p *Plegd) Stop() (code int, took time.Duration) {
 	return p.cmd.ProcessState.ExitCode(), time.Since(start)
 }
 
+// FreeAddress returns a loopback address that nothing listens on.
+func FreeAddress(t testing.TB) string { return freeAddress(t) }
+
 // freeAddress returns a loopback address that nothing listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()

@@ -8,25 +8,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"text/tabwriter"
 )
 
-// reportEnv names a file that the table of measured values is written to.
+// reportEnv names a file that the measured values are written to.
 const reportEnv = "PLEGD_E2E_REPORT"
 
 var report struct {
 	sync.Mutex
-	rows  [][]string
 	notes []string
 }
 
-// ReportFault adds a row to the table of faults and says it in the test's log.
+// ReportFault reports how a fault was named.
 func ReportFault(t testing.TB, fault, reason, named, healthy string) {
 	t.Helper()
-	t.Logf("fault %s: named %s after %s, healthy after %s", fault, reason, named, healthy)
-	report.Lock()
-	defer report.Unlock()
-	report.rows = append(report.rows, []string{fault, reason, named, healthy})
+	Report(t, "fault %s: named %s after %s, healthy after %s", fault, reason, named, healthy)
 }
 
 // Report adds a measured value to what is printed at the end.
@@ -42,26 +37,10 @@ func Report(t testing.TB, format string, args ...any) {
 // printReport prints what was measured. The go command shows it with -v, or
 // when a test fails; a file gets it always.
 func printReport() {
-	report.Lock()
-	defer report.Unlock()
-	if len(report.rows)+len(report.notes) == 0 {
-		return
-	}
-	var b strings.Builder
-	if len(report.rows) > 0 {
-		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(w, "fault\tprimary reason\tnamed after\thealthy after")
-		for _, row := range report.rows {
-			_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-		_ = w.Flush()
-	}
-	for _, note := range report.notes {
-		b.WriteString(note + "\n")
-	}
-	fmt.Print("\n" + b.String())
+	text := strings.Join(report.notes, "\n") + "\n"
+	fmt.Print("\n" + text)
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}

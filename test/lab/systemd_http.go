@@ -9,53 +9,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // HTTP returns a client whose connections are made inside systemd's network
 // namespace: 127.0.0.1 is the one that its services listen on.
 func (s *Systemd) HTTP() *http.Client {
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dialInside(ctx, s.pid, network, address)
+	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		inner := inNetwork(s.pid, func() error {
+			c, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return c, inner
 	}
 	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-}
-
-// dialInside moves its thread into the network namespace, and back: a thread
-// that ended would take with it the processes that it has started, since they
-// are to die with their parent.
-func dialInside(ctx context.Context, pid int, network, address string) (net.Conn, error) {
-	runtime.LockOSThread()
-	back := func() error { return nil }
-	defer func() {
-		if back() == nil {
-			runtime.UnlockOSThread()
-		}
-	}()
-	here, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	defer closeQuietly(here)
-	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return nil, err
-	}
-	defer closeQuietly(there)
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, fmt.Errorf("enter the network namespace of %d: %w", pid, err)
-	}
-	// Now, while the file is open: what is put off last is done first.
-	defer func() {
-		err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET)
-		back = func() error { return err }
-	}()
-	var d net.Dialer
-	return d.DialContext(ctx, network, address)
 }
 
 // Get fetches a path of plegd, at its usual port.
