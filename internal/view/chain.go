@@ -14,7 +14,7 @@ func showsChain(s *health.Snapshot) bool { return s.Culprit != nil || s.ChainEnd
 
 // chain is the chain of waiting, from the kubelet to the culprit.
 func chain(s *health.Snapshot) Section {
-	out := Section{ID: "chain", Title: "Who waits for whom", Kind: Chain, Column: 2}
+	out := Section{ID: "chain", Title: "Wait chain", Kind: Chain, Column: 2}
 	if !showsChain(s) {
 		return out
 	}
@@ -38,7 +38,7 @@ func chain(s *health.Snapshot) Section {
 // shownID is how many characters of an ID are shown, as by crictl, which accepts them.
 const shownID = 13
 
-// link says what a link is, without its kind, and what it does instead of answering.
+// link names a link, without its kind, and its state.
 func link(l *health.Link) string {
 	var who []string
 	if l.Name != "" {

@@ -19,7 +19,8 @@ func Float(seconds float64) string { return Seconds(time.Duration(seconds * floa
 // Incidents returns a table of incidents. now is the present, up to which open ones have
 // lasted by the monotonic clock; zero where it is not known.
 func Incidents(list []incident.Summary, now time.Time) Section {
-	out := Section{ID: "incidents", Title: "Incidents", Kind: Table, Heads: []string{"ID", "Opened", "Lasted", "State", "Reason", "Outcome"}}
+	out := Section{ID: "incidents", Title: "Incidents", Kind: Table}
+	out.Heads = []string{"ID", "Opened", "Lasted", "State", "Reason", "Outcome"}
 	for i := range list {
 		s := &list[i]
 		reason, duration := Say(s.Reason), s.Duration
@@ -31,8 +32,10 @@ func Incidents(list []incident.Summary, now time.Time) Section {
 			duration = max(duration, now.Sub(s.Began).Seconds())
 		}
 		out.Rows = append(out.Rows, Row{
-			Cells: []string{Say(s.ID), s.Opened.UTC().Format(wallTime), Float(duration), Say(string(s.State)), reason, outcome(s)},
-			Link:  PathIncidentPages + "/" + s.ID, Mark: Say(string(s.State)),
+			Cells: []string{
+				Say(s.ID), s.Opened.UTC().Format(wallTime), Float(duration), Say(string(s.State)), reason, outcome(s),
+			},
+			Link: PathIncidentPages + "/" + s.ID,
 		})
 	}
 	return out
@@ -50,7 +53,8 @@ func outcome(s *incident.Summary) string {
 // is open; nil where that is not known.
 func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 	d := &Document{
-		State: health.State(Say(string(one.State))), Title: Say(one.Reason), Reason: known(one.Reason), Detail: outcome(&one.Summary),
+		State: health.State(Say(string(one.State))), Detail: outcome(&one.Summary),
+		Title: Say(one.Reason), Reason: known(one.Reason),
 		Clock: Clock{Big: Float(one.Duration), Small: []string{lasted(one)}},
 	}
 	d.Meaning, _ = runbook(one.Reason)
@@ -76,7 +80,7 @@ func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 	links.Title, state.Title, state.Column = links.Title+at, state.Title+at, 0
 	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
 	d.Sections = filled(
-		ended, Section{ID: "todo", Title: "What plegd advised", Kind: Items, Rows: items(best.Steps), Column: 1},
+		ended, Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1},
 		links, reasonTimes(one), timeline(one), state,
 	)
 	return d
@@ -137,7 +141,7 @@ func notReadyFor(one *incident.Incident) string {
 	return out
 }
 
-// ending says how an incident ended, and what is different after it.
+// ending describes how an incident ended, and the differences after it.
 func ending(one *incident.Incident) []Row {
 	switch {
 	case one.Outcome == incident.Open:
@@ -152,7 +156,8 @@ func ending(one *incident.Incident) []Row {
 
 // reasonTimes says when each reason was active.
 func reasonTimes(one *incident.Incident) Section {
-	out := Section{ID: "reasons", Title: "Reasons", Kind: Table, Column: 2, Heads: []string{"Reason", "Severity", "From", "To", "Active", "Primary"}}
+	out := Section{ID: "reasons", Title: "Reasons", Kind: Table, Column: 2}
+	out.Heads = []string{"Reason", "Severity", "From", "To", "Active", "Primary"}
 	for _, r := range one.Reasons {
 		out.Rows = append(out.Rows, Row{Cells: []string{
 			Say(r.ID), Say(string(r.Severity)), "+" + Float(r.First), "+" + Float(r.Last), Float(r.Active), Float(r.Primary),

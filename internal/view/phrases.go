@@ -123,8 +123,11 @@ func settings(s *health.Snapshot) string {
 	if len(c.From) == 0 {
 		return ""
 	}
-	out := fmt.Sprintf("status update every %s (%s), requests of %s at most (%s)",
-		Seconds(c.NodeStatusPeriod), Say(c.From[health.SettingNodeStatusPeriod]), Seconds(c.RPCTimeout), Say(c.From[health.SettingRequestTimeout]))
+	part := func(what string, d time.Duration, setting string) string {
+		return what + " " + Seconds(d) + " (" + Say(c.From[setting]) + ")"
+	}
+	out := part("status update every", c.NodeStatusPeriod, health.SettingNodeStatusPeriod) + ", " +
+		part("requests of at most", c.RPCTimeout, health.SettingRequestTimeout)
 	if k != nil && k.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
 		out += ". The kubelet uses EventedPLEG: set --events=evented"
 	}
@@ -200,7 +203,10 @@ func errorCause(e *health.CallError) string {
 // statusCheck says how the runtime's Status calls went.
 func statusCheck(s *health.Snapshot) string {
 	c := &s.Facts.Status
-	parts := []string{"last good " + age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady)}
+	parts := []string{
+		"last good " + age(s, c.LastGood),
+		condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady),
+	}
 	if !c.InFlightSince.IsZero() {
 		parts = append(parts, "a call is under way "+since(s, c.InFlightSince))
 	}

@@ -95,7 +95,8 @@ func newPlot(s *health.Snapshot, r Recent, incidents []incident.Summary) *Plot {
 	for i, b := range r.bars(inFlight) {
 		if b.class != "" {
 			h, width := max(height(b.took), .015), 1/float64(len(r.Bins))
-			p.Bars = append(p.Bars, Rect{percent(float64(i) * width), percent(width), percent(1 - h), percent(h), b.class, ""})
+			x := percent(float64(i) * width)
+			p.Bars = append(p.Bars, Rect{X: x, Width: percent(width), Y: percent(1 - h), Height: percent(h), Class: b.class})
 		}
 	}
 	var total map[health.State]time.Duration
@@ -118,7 +119,8 @@ func newPlot(s *health.Snapshot, r Recent, incidents []incident.Summary) *Plot {
 			opened = health.Wall(s.At, one.Began)
 		}
 		if at := float64(opened.Sub(r.From)) / float64(length); at >= 0 && at <= 1 {
-			p.Marks = append(p.Marks, Rect{X: percent(at), Text: Say(one.Reason) + ", opened " + opened.UTC().Format(time.TimeOnly)})
+			text := Say(one.Reason) + ", opened " + opened.UTC().Format(time.TimeOnly)
+			p.Marks = append(p.Marks, Rect{X: percent(at), Text: text})
 		}
 	}
 	return p
@@ -153,7 +155,8 @@ func (r Recent) verdicts() (out []Rect, total map[health.State]time.Duration) {
 			total[state] += r.Bin
 		}
 		if state != "" {
-			out = append(out, Rect{X: percent(float64(first) * width), Width: percent(float64(i-first) * width), Class: string(state)})
+			x, wide := percent(float64(first)*width), percent(float64(i-first)*width)
+			out = append(out, Rect{X: x, Width: wide, Class: string(state)})
 		}
 	}
 	return out, total

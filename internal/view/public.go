@@ -81,7 +81,8 @@ func NewPublic(s *health.Snapshot) *Public {
 // Snapshot returns a snapshot that holds what the summary does.
 func (p *Public) Snapshot() *health.Snapshot {
 	s := &health.Snapshot{SchemaVersion: p.SchemaVersion, PlegdVersion: p.PlegdVersion, At: p.At, Verdict: health.Verdict{
-		State: p.State, Since: p.Since, Reason: p.Reason, Symptom: p.Symptom, Active: []health.Active{}, Next: p.Next, Steps: p.Steps,
+		State: p.State, Since: p.Since, Reason: p.Reason, Symptom: p.Symptom, Active: []health.Active{},
+		Next: p.Next, Steps: p.Steps,
 		LastSeenAge: p.LastSeenAge, Threshold: p.Threshold, NotReadyIn: p.NotReadyIn, NotReadyInLatest: p.NotReadyInLatest,
 		Predicted: health.Predicted{NodeReady: p.NodeReady, RulesFailIn: p.RulesFailIn},
 	}}
@@ -90,6 +91,10 @@ func (p *Public) Snapshot() *health.Snapshot {
 	}
 	return s
 }
+
+// publicNote is where the rest can be seen.
+const publicNote = "this is the public summary; `plegd status` on the node, its loopback, " +
+	"and clients that authenticate (--web.config.file) see the rest"
 
 // Document returns the summary in words.
 func (p *Public) Document() *Document {
@@ -102,7 +107,7 @@ func (p *Public) Document() *Document {
 		Row{Label: "Seen as", Text: Say(p.Symptom)},
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Next", Text: p.Next},
-		Row{Label: "Note", Text: "this is the public summary; `plegd status` on the node, its loopback, and clients that authenticate (--web.config.file) see the rest"},
+		Row{Label: "Note", Text: publicNote},
 	)
 	also := Section{ID: "others", Title: "Also active", Kind: Items, Column: 2}
 	for _, r := range others {

@@ -201,7 +201,8 @@ func pods(s *health.Snapshot) Section {
 		} else {
 			seen[key] = true
 		}
-		row := Row{Cells: []string{Shorten(Say(p.Namespace+"/"+p.Name), 48), Seconds(took), Shorten(Say(p.Operation), 18), result}}
+		name := Shorten(Say(p.Namespace+"/"+p.Name), 48)
+		row := Row{Cells: []string{name, Seconds(took), Shorten(Say(p.Operation), 18), result}}
 		if p.Err != nil {
 			row.Mark, row.Sub = MarkBad, []string{errorCause(p.Err)}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
-// TestPhrases: what the parts of a snapshot say at the limits of what is known.
+// TestPhrases has the phrases of incomplete and of unusual snapshots.
 func TestPhrases(t *testing.T) {
 	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return at.Add(-d) }

@@ -178,7 +178,7 @@ func (b *browser) looks() {
 	}
 }
 
-// overflows names what is wider than the screen or than its element, and cells that wrap
+// overflows names elements that are wider than the screen or than their parent, and cells that wrap
 // on a wide screen.
 const overflows = `(() => {
   const out = new Set(), root = document.documentElement, width = root.clientWidth;

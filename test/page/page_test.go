@@ -49,7 +49,7 @@ func TestFaultAndBack(t *testing.T) {
 		t.Errorf("neither the evidence nor what to do is on the page:\n%s", text)
 	}
 	if got := b.text("#spoken"); got != "degraded: "+listStall {
-		t.Errorf("a screen reader is told %q", got)
+		t.Errorf("the text for a screen reader is %q", got)
 	}
 	first := b.text(".big")
 	b.await(`document.querySelector(".big").textContent !== `+fmt.Sprintf("%q", first), "true") // the countdown

@@ -127,7 +127,8 @@ func (p *Page) write(w http.ResponseWriter, r *http.Request, d *view.Document, n
 	}
 	var b bytes.Buffer
 	if err := p.tmpl().Execute(&b, &to); err != nil {
-		http.Error(w, "making the page failed: "+err.Error()+"; "+view.PathStatus+" has the same facts as JSON", http.StatusInternalServerError)
+		text := "making the page failed: " + err.Error() + "; " + view.PathStatus + " has the same facts as JSON"
+		http.Error(w, text, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -97,7 +97,8 @@ func Incident() *incident.Incident {
 	closed := T0
 	one := &incident.Incident{
 		Summary: incident.Summary{
-			SchemaVersion: incident.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID, Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
+			SchemaVersion: incident.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID,
+			Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
 			Duration: 80, State: health.StateUnhealthy, Reason: bad.Reason, Stored: true,
 			Reasons: []incident.ReasonTimes{
 				{ID: bad.Reason, Severity: health.SeverityCritical, Last: 47.25, Active: 47.5, Primary: 47.5},
@@ -107,9 +108,9 @@ func Incident() *incident.Incident {
 		Updated:        T0,
 		KubeletMessage: worse.KubeletMessage, Endpoint: worse.Facts.Endpoint.Path, Runtime: worse.Facts.Runtime,
 		Ending:  []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
-		Relists: []health.RelistResult{{Start: Ago(82 * time.Second), End: Ago(82*time.Second - 12*time.Millisecond), ListPodSandbox: 3100 * time.Microsecond}},
+		Relists: []health.RelistResult{{Start: Ago(82 * time.Second), End: Ago(82*time.Second - 12*time.Millisecond)}},
 	}
-	one.Timeline = []incident.Moment{{Offset: 0, Snapshot: &bad}, {Offset: 47.5, Snapshot: &worse}, {Offset: 80, Snapshot: &after}}
+	one.Timeline = []incident.Moment{{Snapshot: &bad}, {Offset: 47.5, Snapshot: &worse}, {Offset: 80, Snapshot: &after}}
 	for _, m := range one.Timeline {
 		m.Snapshot.PlegdVersion, m.Snapshot.Node = "", ""
 	}
