@@ -51,3 +51,15 @@ func TestKubeletBesideWarning(t *testing.T) {
 		t.Errorf("%q, want %s: %v", previous.Reason, KubeletStalled, previous.Active)
 	}
 }
+
+// TestRelistsLess: --events=evented is right beside kubelets before 1.37 only.
+func TestRelistsLess(t *testing.T) {
+	for version, want := range map[string][2]bool{"v1.35.4": {true, true}, "v1.36.2": {true, true}, "v1.37.2": {false, true}, "": {}} {
+		if less, known := (&Kubelet{Version: version}).RelistsLess(); less != want[0] || known != want[1] {
+			t.Errorf("%q: %t, known %t", version, less, known)
+		}
+	}
+	if _, known := (*Kubelet)(nil).RelistsLess(); known {
+		t.Error("the version of no kubelet is known")
+	}
+}

@@ -65,7 +65,8 @@ func (w *view) explains(cause, symptom string) bool {
 // ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()
-	if before == nil || w.previous.State == StateStarting && !w.starting || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
+	if before == nil || w.previous.State == StateStarting &&
+		!w.starting || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
 		return
 	}
 	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })

@@ -44,16 +44,19 @@ const (
 // CPU, a disk or mount, a file lock.
 var kernelReasons = []Reason{
 	{
-		ID: RuntimeMemoryLimited, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		match: memoryLimited,
+		ID: RuntimeMemoryLimited, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
+		criticalWhile: (*view).relistSuffers,
+		match:         memoryLimited,
 	},
 	{
-		ID: RuntimeStorageStall, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		match: storageStalled,
+		ID: RuntimeStorageStall, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
+		criticalWhile: (*view).relistSuffers,
+		match:         storageStalled,
 	},
 	{
-		ID: RuntimeStorageLocked, hops: true, Layer: LayerProcess, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
-		match: storageLocked,
+		ID: RuntimeStorageLocked, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
+		criticalWhile: (*view).relistSuffers,
+		match:         storageLocked,
 	},
 	{
 		ID: RuntimeStarved, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
@@ -76,9 +79,11 @@ func memoryLimited(w *view) []string {
 	for i := range c.MemoryLimits {
 		l := &c.MemoryLimits[i]
 		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.memoryStalls(l)) {
-			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name, mebibytes(limit))}, l.events()...)
+			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name,
+				mebibytes(limit))}, l.events()...)
 			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
-				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", pr.MemoryFull))
+				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s",
+					pr.MemoryFull))
 			}
 			if len(waiting) > 0 {
 				out = append(out, w.blockedText(waiting))
@@ -198,7 +203,8 @@ func storageLocked(w *view) []string {
 	if l.HolderPID > 0 {
 		holder = fmt.Sprintf("pid %d (%s)", l.HolderPID, l.HolderComm)
 	}
-	return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by %s, for %s", p.PID, l.File, holder, short(w.age(l.Since)))}
+	return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by %s, for %s", p.PID, l.File, holder,
+		short(w.age(l.Since)))}
 }
 
 func starved(w *view) []string {

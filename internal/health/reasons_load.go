@@ -36,7 +36,8 @@ const (
 
 // loadReasons speak of load and of limits that come near.
 var loadReasons = []Reason{
-	{ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails, match: relistSlow},
+	{ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails,
+		match: relistSlow},
 	{ID: FDsRunningOut, hops: true, Layer: LayerHints, Severity: SeverityWarning, match: fdsRunningOut},
 	{ID: TooManyContainers, Layer: LayerHints, Severity: SeverityWarning, gradual: true, match: tooMany},
 	{ID: EventStreamBroken, Layer: LayerHints, Severity: SeverityWarning, match: eventStreamBroken},
@@ -44,13 +45,15 @@ var loadReasons = []Reason{
 
 func relistSlow(w *view) (out []string) {
 	lists, in, last := w.f.Relist.Lists, w.f.Relist.InFlight, w.f.Relist.Last
-	if n := len(lists); n > 1 && w.near(RelistSlow, min(lists[n-1], lists[n-2]).Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
+	if n := len(lists); n > 1 && w.near(RelistSlow, min(lists[n-1], lists[n-2]).Seconds(), SlowListThreshold.Seconds(),
+		1, slowStill) {
 		out = append(out, fmt.Sprintf("the lists of the last relist took %s", short(lists[n-1])))
 	}
 	if last != nil && last.Err == nil {
 		inspections := last.Serial - last.ListPodSandbox - last.ListContainers
 		if inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes {
-			out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)", short(last.Serial), count(last.Inspected, "pod", "pods")))
+			out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)",
+				short(last.Serial), count(last.Inspected, "pod", "pods")))
 		}
 	}
 	if in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
@@ -105,14 +108,16 @@ func tooMany(w *view) (out []string) {
 	for _, op := range []Phase{PhaseListPodSandbox, PhaseListContainers} {
 		c := w.f.Calls[string(op)]
 		if c.LastErr != nil && c.LastErr.TooMany && c.LastFailed.After(c.LastOK) {
-			return []string{fmt.Sprintf("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes), "what runs here is as plegd last knew it"}
+			return []string{fmt.Sprintf("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes),
+				"what runs here is as plegd last knew it"}
 		}
 		if c.Bytes > messageLimit || !w.near(TooManyContainers, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit))
 		if op == PhaseListContainers && n > 0 {
-			out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
+			out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n,
+				(messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
 		}
 	}
 	if w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill) {
@@ -129,7 +134,8 @@ func eventStreamBroken(w *view) []string {
 	if !e.FellBack && e.Failures < streamFailures {
 		return nil
 	}
-	out := []string{fmt.Sprintf("the event stream has failed %d times, the last %s ago", e.Failures, short(w.age(e.LastFailed)))}
+	out := []string{fmt.Sprintf("the event stream has failed %d times, the last %s ago", e.Failures,
+		short(w.age(e.LastFailed)))}
 	if e.LastErr != nil {
 		out = append(out, fmt.Sprintf("%s: %s", e.LastErr.Code, e.LastErr.Message))
 	}

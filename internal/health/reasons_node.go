@@ -19,7 +19,8 @@ const (
 )
 
 // nodeLimitReasons speak of limits at which nothing works.
-var nodeLimitReasons = []Reason{{ID: KernelLimitReached, hops: true, Layer: LayerProcess, Severity: SeverityCritical, match: kernelLimits}}
+var nodeLimitReasons = []Reason{{ID: KernelLimitReached, hops: true, Layer: LayerProcess,
+	Severity: SeverityCritical, match: kernelLimits}}
 
 // kernelLimits names the limits of tasks and open files that are reached.
 func kernelLimits(w *view) (out []string) {

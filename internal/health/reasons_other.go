@@ -57,7 +57,8 @@ var otherReasons = []Reason{
 			r, c := &w.f.Relist, &w.f.Config
 			switch {
 			case r.InFlight != nil && r.InFlight.Phase != PhaseInspect && w.age(r.InFlight.PhaseStart) > c.RPCTimeout+loopLate:
-				return []string{fmt.Sprintf("%s has been under way for %s, and may take %s", r.InFlight.Phase, short(w.age(r.InFlight.PhaseStart)), short(c.RPCTimeout))}
+				return []string{fmt.Sprintf("%s has been under way for %s, and may take %s", r.InFlight.Phase,
+					short(w.age(r.InFlight.PhaseStart)), short(c.RPCTimeout))}
 			case r.InFlight == nil && r.Last != nil && w.age(r.Last.End) > c.RelistPeriod+loopLate:
 				return []string{fmt.Sprintf("no relist has begun for %s", short(w.age(r.Last.End)))}
 			}

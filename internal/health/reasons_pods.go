@@ -27,7 +27,8 @@ var podReasons = []Reason{
 	{ID: ShimStuck, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).holdsUpCalls, match: shimStuck},
 	{ID: RuntimeHelperStuck, Layer: LayerPods, Severity: SeverityWarning, match: helperStuck,
 		criticalWhile: func(w *view) bool { return w.chainCause() == RuntimeHelperStuck }},
-	{ID: PodInspectionStall, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).inspectionsHang, match: inspectionStall},
+	{ID: PodInspectionStall, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).inspectionsHang,
+		match: inspectionStall},
 	{ID: PodStartsFailing, Layer: LayerPods, Severity: SeverityWarning, match: podStartsFailing},
 }
 
@@ -80,7 +81,8 @@ func (w *view) inspectionsHang() bool {
 func inspectionStall(w *view) (out []string) {
 	hang, givenUp := w.hangingInspections()
 	if len(hang) > 0 {
-		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(orElse(hang[0].CallStart, hang[0].Start))), hang[0].Operation))
+		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(orElse(hang[0].CallStart,
+			hang[0].Start))), hang[0].Operation))
 	}
 	if givenUp > 0 {
 		out = append(out, count(givenUp, "inspection", "inspections")+" got no answer before the deadline")
@@ -140,7 +142,8 @@ func (w *view) startsFail(c *StartCalls) bool {
 }
 
 func (w *view) startText(operation string, c *StartCalls) string {
-	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors, short(w.age(c.Since)))
+	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
+		short(w.age(c.Since)))
 	if c.Longest >= startSlow {
 		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", short(c.Longest))
 	}

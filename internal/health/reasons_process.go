@@ -63,7 +63,8 @@ var processReasons = []Reason{
 			if c == nil || !w.quotaTakes(c) || !slow {
 				return nil
 			}
-			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled, 100*c.ThrottledPeriods)}
+			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled,
+				100*c.ThrottledPeriods)}
 			if l := w.f.Relist.Lists; len(l) > 0 {
 				out = append(out, "the lists of the last relist took "+short(l[len(l)-1]))
 			}
@@ -82,7 +83,8 @@ func (w *view) frozenNext() string {
 		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: `kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
 	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`)", c.Path, c.Path)
-	if unit := c.Path[strings.LastIndexByte(c.Path, '/')+1:]; p.Unit != "" && (unit == p.Unit || unit == p.Unit+".service") {
+	if unit := c.Path[strings.LastIndexByte(c.Path, '/')+1:]; p.Unit != "" &&
+		(unit == p.Unit || unit == p.Unit+".service") {
 		thaw = fmt.Sprintf("`systemctl thaw %s`", p.Unit) // of a cgroup above it, systemd thaws nothing
 	}
 	return fmt.Sprintf("Find out who froze the cgroup of %s (%s), and thaw it: %s.", p.name(), c.Path, thaw)

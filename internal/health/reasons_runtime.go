@@ -53,7 +53,8 @@ var runtimeReasons = []Reason{
 			if n < restartsMany || w.age(last) > restartsOver {
 				return nil
 			}
-			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin), short(w.age(last)))}
+			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin),
+				short(w.age(last)))}
 		},
 	},
 	{
@@ -79,7 +80,8 @@ var runtimeReasons = []Reason{
 			case !hanging || w.age(p.Start) > startsFor || w.inheritor() != nil:
 				return nil
 			case q != nil && q.Listening && q.Length > 0:
-				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)}, w.youngEvidence()...)
+				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length,
+					q.Limit)}, w.youngEvidence()...)
 			default:
 				return append([]string{"it listens and has answered nothing yet"}, w.youngEvidence()...)
 			}
@@ -135,7 +137,8 @@ var runtimeReasons = []Reason{
 			if !w.statusTrouble() || !w.answeredWhileStatusFails() || w.statusFailsForDescriptors() {
 				return nil
 			}
-			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") && !w.processSeenSince(w.f.Calls[opStatus].LastFailed) {
+			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") &&
+				!w.processSeenSince(w.f.Calls[opStatus].LastFailed) {
 				return nil // its descriptors have yet to be counted
 			}
 			var out []string

@@ -19,10 +19,12 @@ var socketReasons = []Reason{
 			case e != nil && w.statusFailsForDescriptors():
 				out = append(out, fmt.Sprintf("status fails: %s: %s", e.Code, e.Message))
 			case statusWillFail(w.f):
-				out = append(out, fmt.Sprintf("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name, w.f.Runtime.Version))
+				out = append(out, fmt.Sprintf("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name,
+					w.f.Runtime.Version))
 			}
 			if w.descriptorsFreed() {
-				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second", short(w.age(w.f.Evidence.Process.ExhaustedAt))))
+				out = append(out, fmt.Sprintf("no descriptor was free until %s ago; it tries again within a second",
+					short(w.age(w.f.Evidence.Process.ExhaustedAt))))
 			}
 			return out
 		},
@@ -63,7 +65,8 @@ var socketReasons = []Reason{
 				return w.connectEvidence(detail)
 			}
 			if _, c, detail := w.freshDialFailure(); c == CauseRefused || c == CauseNotSocket {
-				return []string{"a fresh connect fails: " + detail, "the connection held since before still answers: another process runs behind it"}
+				return []string{"a fresh connect fails: " + detail,
+					"the connection held since before still answers: another process runs behind it"}
 			}
 			return nil
 		},
@@ -82,7 +85,8 @@ var socketReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeSocketUnlinked, hops: true, Layer: LayerSocket, Severity: SeverityWarning, criticalWhile: (*view).relistSuffers,
+		ID: RuntimeSocketUnlinked, hops: true, Layer: LayerSocket, Severity: SeverityWarning,
+		criticalWhile: (*view).relistSuffers,
 		match: func(w *view) []string {
 			_, c, _ := w.freshDialFailure()
 			foreign := w.hop == nil && (c == CauseProtocol || c == CauseUnimplemented)
@@ -91,10 +95,12 @@ var socketReasons = []Reason{
 				return nil
 			case w.listensUnlinked():
 				_, detail := w.connect()
-				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"}, w.connectEvidence(detail)...)
+				return append([]string{w.f.Evidence.Process.name() + " is alive and listens, but its socket's file is gone"},
+					w.connectEvidence(detail)...)
 			case foreign && w.age(w.f.Probe.FailedSince) >= strangerAfter && !w.listenerChanged():
 				return []string{
-					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s", short(w.age(w.f.Probe.FailedSince)), ProbeText(&w.f.Probe)),
+					fmt.Sprintf("something else listens at its path, for %s: a fresh connection: %s",
+						short(w.age(w.f.Probe.FailedSince)), ProbeText(&w.f.Probe)),
 					fmt.Sprintf("the connection held since before was answered %s ago", short(w.age(w.lastAnswer))),
 				}
 			case c == CauseMissing:
@@ -127,7 +133,8 @@ func acceptStalled(w *view) []string {
 	}
 	out := w.acceptEvidence()
 	if stage, c, _ := w.freshDialFailure(); stage == StageSettings && c != CauseNone {
-		out = append(out, fmt.Sprintf("a fresh connection: %s for %s", ProbeText(&w.f.Probe), short(w.age(w.f.Probe.FailedSince))))
+		out = append(out, fmt.Sprintf("a fresh connection: %s for %s", ProbeText(&w.f.Probe),
+			short(w.age(w.f.Probe.FailedSince))))
 	}
 	return append(out, w.heldEvidence())
 }
@@ -422,7 +429,8 @@ func (w *view) acceptEvidence() []string {
 
 func (w *view) heldEvidence() string {
 	if w.hop != nil {
-		return fmt.Sprintf("the runtime last answered a call, on connections made before, %s ago", short(w.age(w.callsAnswered())))
+		return fmt.Sprintf("the runtime last answered a call, on connections made before, %s ago",
+			short(w.age(w.callsAnswered())))
 	}
 	if w.lastAnswer.IsZero() {
 		return "nothing has been answered since plegd started"

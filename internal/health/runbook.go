@@ -49,7 +49,8 @@ func parsePage(text string) (Page, error) {
 	if !slices.Equal(found, headings) {
 		return Page{}, fmt.Errorf("headings %q, want %q", found, headings)
 	}
-	p := Page{Meaning: flat(sections["Meaning"]), Evidence: flat(sections["Evidence"]), Next: flat(sections["Next"]), Restart: flat(sections["Restart"])}
+	p := Page{Meaning: flat(sections["Meaning"]), Evidence: flat(sections["Evidence"]), Next: flat(sections["Next"]),
+		Restart: flat(sections["Restart"])}
 	for line := range strings.SplitSeq(sections["Steps"], "\n") {
 		if number, step, ok := strings.Cut(line, ". "); ok && strings.Trim(number, "0123456789") == "" {
 			p.Steps = append(p.Steps, step)
@@ -93,7 +94,8 @@ func (r *Reason) Text() string {
 	if r.criticalWhile != nil {
 		severity += "; critical while calls suffer"
 	}
-	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity, r.Meaning, r.Evidence, r.Restart, r.Next)
+	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity,
+		r.Meaning, r.Evidence, r.Restart, r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}

@@ -30,7 +30,8 @@ func (s *Snapshot) AsOf(now time.Time) Snapshot {
 	passed := max(0, now.Sub(s.At))
 	out.At = s.At.Add(passed)
 	out.LastSeenAge, out.ModelledAge = out.Age(s.LastSeen), out.Age(s.ModelledLastSeen)
-	for _, left := range []**time.Duration{&out.RulesFailIn, &out.NotReadyIn, &out.NotReadyInLatest, &out.ReadyIn, &out.ReadyInLatest} {
+	for _, left := range []**time.Duration{&out.RulesFailIn, &out.NotReadyIn, &out.NotReadyInLatest, &out.ReadyIn,
+		&out.ReadyInLatest} {
 		if *left != nil {
 			d := max(0, **left-passed)
 			*left = &d

@@ -32,7 +32,8 @@ const (
 var subjectWords = []struct {
 	word, reason string
 	kind         LinkKind
-}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordOther, RuntimeSocketTakenOver, ""}}
+}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordOther, RuntimeSocketTakenOver,
+	""}}
 
 // usualUnits are the units of runtimes by the names that they give themselves,
 // for a runtime whose cgroup names none.
@@ -83,7 +84,8 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 		is(wordCgroup, c.Path)
 	}
 	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
-		is(wordStorage, s.FileSystems[max(0, slices.IndexFunc(s.FileSystems, func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory)
+		is(wordStorage, s.FileSystems[max(0, slices.IndexFunc(s.FileSystems,
+			func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory)
 	}
 	if process != nil && process.Lock != nil {
 		is(wordHolder, pidText(process.Lock.HolderPID))

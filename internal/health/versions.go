@@ -48,6 +48,16 @@ func parseVersion(s string) (majorMinor []int, ok bool) {
 	return majorMinor, true
 }
 
+// RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it
+// did until 1.36; known is false where the kubelet's version is not known.
+func (k *Kubelet) RelistsLess() (less, known bool) {
+	if k == nil {
+		return false, false
+	}
+	v, known := parseVersion(k.Version)
+	return known && slices.Compare(v, []int{1, 37}) < 0, known
+}
+
 // statusNeedsFile reports whether the runtime opens a file for each Status, as
 // containerd does since 1.7.
 func (r Runtime) statusNeedsFile() bool {

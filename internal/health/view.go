@@ -361,7 +361,8 @@ func (w *view) answeredWhileStatusFails() bool {
 	// One that failed for want of an answer, while the runtime was starting or
 	// while the lists failed too, failed with everything else: the next one, a
 	// second later, decides.
-	if s.LastErr != nil && w.f.Relist.Failures == 0 && w.f.Calls[opStatus].LastFailed.After(w.f.Relist.AnsweredSince) && s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
+	if s.LastErr != nil && w.f.Relist.Failures == 0 && w.f.Calls[opStatus].LastFailed.After(w.f.Relist.AnsweredSince) &&
+		s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(w.f.Calls[opStatus].LastFailed) {
 		return true
 	}
 	_, _, hanging := w.hang()
@@ -485,9 +486,11 @@ func (w *view) againEvidence() []string {
 
 func (w *view) startingEvidence() []string {
 	if w.f.Endpoint.Searching {
-		return []string{fmt.Sprintf("plegd started %s ago and is looking for the runtime's socket", short(w.age(w.f.Started)))}
+		return []string{fmt.Sprintf("plegd started %s ago and is looking for the runtime's socket",
+			short(w.age(w.f.Started)))}
 	}
-	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet", short(w.age(w.f.Started)))}
+	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet",
+		short(w.age(w.f.Started)))}
 }
 
 // short prints a duration for a person: three figures at most.

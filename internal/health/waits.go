@@ -32,21 +32,29 @@ var waitChannels = []struct {
 	wait  wait
 	names []string
 }{
-	{waitFreezer, []string{refrigerator, "do_freezer_trap", "do_signal_stop", "cgroup_enter_frozen", "cgroup_leave_frozen"}},
+	{waitFreezer, []string{refrigerator, "do_freezer_trap", "do_signal_stop", "cgroup_enter_frozen",
+		"cgroup_leave_frozen"}},
 	{waitMemory, []string{
-		"mem_cgroup_*", "__mem_cgroup_*", "memory_high_*", "try_charge*", "obj_cgroup_charge*", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages",
+		"mem_cgroup_*", "__mem_cgroup_*", "memory_high_*", "try_charge*", "obj_cgroup_charge*",
+		"try_to_free_mem_cgroup_pages", "do_try_to_free_pages",
 		"shrink_*", "reclaim_throttle", "throttle_direct_reclaim", "congestion_wait",
 	}},
-	{waitExit, []string{"__flush_work", "do_exit", "do_group_exit", "exit_*", "zap_*", "coredump_*", "wait_for_vfork_done", "kernel_clone", "__synchronize_srcu", "synchronize_rcu*"}},
+	{waitExit, []string{"__flush_work", "do_exit", "do_group_exit", "exit_*", "zap_*", "coredump_*",
+		"wait_for_vfork_done", "kernel_clone", "__synchronize_srcu", "synchronize_rcu*"}},
 	{waitLock, []string{"locks_lock_*", "flock_*", "posix_lock_*", "fcntl_*", "do_lock_file_wait"}},
 	{waitStorage, []string{
-		"fanotify_handle_event", "fanotify_get_response", "io_schedule*", "bit_wait_io", "wait_on_page_*", "__wait_on_page_*", "folio_wait_*", "__folio_lock*", "wait_on_buffer", "__wait_on_buffer",
-		"wait_on_commit", "wait_on_inode*", "inode_wait_for_writeback", "__inode_wait_for_writeback", "wb_wait_for_completion", "sync_inodes_sb", "balance_dirty_pages*", "inode_dio_wait*",
-		"blk_*", "__blk_*", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_*", "bio_*", "dm_*", "md_*", "raid5_*", "loop_*", "nvme_*", "scsi_*", "sd_*",
+		"fanotify_handle_event", "fanotify_get_response", "io_schedule*", "bit_wait_io", "wait_on_page_*",
+		"__wait_on_page_*", "folio_wait_*", "__folio_lock*", "wait_on_buffer", "__wait_on_buffer",
+		"wait_on_commit", "wait_on_inode*", "inode_wait_for_writeback", "__inode_wait_for_writeback",
+		"wb_wait_for_completion", "sync_inodes_sb", "balance_dirty_pages*", "inode_dio_wait*",
+		"blk_*", "__blk_*", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_*", "bio_*", "dm_*", "md_*", "raid5_*",
+		"loop_*", "nvme_*", "scsi_*", "sd_*",
 		"jbd2_*", "__jbd2_*", "start_this_handle", "add_transaction_credits", "wait_transaction_*", "do_get_write_access",
 		"ext4_*", "xfs_*", "xlog_*", "btrfs_*", "wait_current_trans", "f2fs_*", "gfs2_*", "ocfs2_*", "ovl_*",
-		"nfs_*", "nfs4_*", "rpc_*", "cifs_*", "smb2_*", "wait_for_response", "ceph_*", "rbd_*", "p9_*", "v9fs_*", "afs_*", "autofs_*",
-		"fuse_*", "request_wait_answer", "do_umount", "deactivate_super", "freeze_super", "sb_wait_write", "__sb_start_write", "mnt_want_write*",
+		"nfs_*", "nfs4_*", "rpc_*", "cifs_*", "smb2_*", "wait_for_response", "ceph_*", "rbd_*", "p9_*", "v9fs_*", "afs_*",
+		"autofs_*",
+		"fuse_*", "request_wait_answer", "do_umount", "deactivate_super", "freeze_super", "sb_wait_write",
+		"__sb_start_write", "mnt_want_write*",
 	}},
 }
 

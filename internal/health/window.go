@@ -131,7 +131,8 @@ func (s *NodeWriter) turn(w *view, holds bool) {
 // open reports whether an update may have found the rules failing, and the next one
 // since they hold has not come for certain.
 func (s *NodeWriter) open(w *view) bool {
-	s.opened = s.opened && (s.hang.hanging || w.age(laterOf(s.hold, s.released)) < jittered(w.f.Config.nodeStatusPeriod())+writerSlack)
+	s.opened = s.opened && (s.hang.hanging || w.age(laterOf(s.hold,
+		s.released)) < jittered(w.f.Config.nodeStatusPeriod())+writerSlack)
 	return s.opened
 }
 

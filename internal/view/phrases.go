@@ -129,7 +129,12 @@ func settings(s *health.Snapshot) string {
 	out := part("status update every", c.NodeStatusPeriod, health.SettingNodeStatusPeriod) + ", " +
 		part("requests of at most", c.RPCTimeout, health.SettingRequestTimeout)
 	if k != nil && k.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
-		out += ". The kubelet uses EventedPLEG: set --events=evented"
+		switch relistsLess, known := s.Facts.Evidence.Kubelet.RelistsLess(); {
+		case !known:
+			out += ". The kubelet uses EventedPLEG: one before 1.37 tolerates relists 300 s apart (--events=evented)"
+		case relistsLess:
+			out += ". The kubelet uses EventedPLEG: set --events=evented"
+		}
 	}
 	if k != nil && k.Problem != "" {
 		out += ". Not read: " + Say(k.Problem)
