@@ -33,13 +33,7 @@ const (
 type waiting struct {
 	d     *Daemon
 	chain atomic.Pointer[health.Chain]
-	// operation is the list that hung last, for the moment between two attempts, and
-	// called when it was.
-	operation string
-	called    time.Time
-	// begun is when what hangs began to be unanswered: a call that is suspected, and then
-	// hangs, is one fault.
-	begun time.Time
+	last  health.Symptom // zero for none
 	said  string
 }
 
@@ -116,83 +110,40 @@ func (t *waiting) publish(c *health.Chain) {
 	}
 }
 
-// symptom returns the call that hangs, by the last verdict, or the one that may soon be
-// said to; while none does, the process that the primary reason is about.
+// symptom returns where the chain begins, by the last verdict.
 func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	published := t.d.judge.published.Load()
 	if published == nil {
-		return chain.Symptom{}, false
+		return s, false
 	}
-	f := &published.Facts
-	s.RuntimePID, s.DaemonPID = t.d.sources.PID(), health.HopPID(f)
+	f := published.Facts
+	f.Version = t.d.version.facts() // the judgement may be older than the answer to Version
+	if t.last, ok = health.FindSymptom(&f, &published.Verdict, now, t.last); !ok {
+		return s, false
+	}
+	of := t.last
+	s = chain.Symptom{
+		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
+		Sandboxes:  of.Operation == string(cri.OpListPodSandbox) || of.Operation == string(cri.OpPodSandboxStatus),
+		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.known.pod,
+		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
+	}
+	switch {
+	case of.Operation == health.EveryCall:
+		s.OthersAnswered = func() bool { return false }
+	case of.IsList():
+		s.Lasts = func() bool { return t.listing(of.Called) }
+	case of.Suspected:
+		s.Lasts = func() bool { return t.inspecting(of.UID, of.Called) }
+	}
 	var first []string
 	if c := f.Evidence.Children; c != nil {
 		for _, child := range c.Stuck {
 			first = append(first, child.Sandbox)
 		}
 	}
-	uid, list, call := "", false, false
-	for _, a := range published.Verdict.Active {
-		switch a.ID {
-		case health.RuntimeListStall:
-			if in := f.Relist.InFlight; in != nil && in.Phase != health.PhaseInspect {
-				t.operation, t.called = string(in.Phase), in.PhaseStart
-			}
-			t.begun = orElse(t.begun, a.Since)
-			list = t.operation != ""
-			ok = list
-		case health.PodInspectionStall:
-			if ok {
-				continue // a list that hangs holds up more
-			}
-			for _, p := range append(f.Relist.Inspecting, f.Relist.Failing...) {
-				if stuck := p.Err == nil && now.Sub(orElse(p.CallStart, p.Start)) >= time.Second; stuck || p.Err != nil && p.Err.Code == string(cri.CodeDeadlineExceeded) {
-					t.begun = orElse(t.begun, a.Since)
-					s.Operation, s.Called, uid, call, ok = p.Operation, orElse(p.CallStart, p.Start), p.UID, true, true
-					break
-				}
-			}
-		case health.RuntimeUnresponsive:
-			s.Operation, s.Since, s.Called, ok = "every call", a.Since, a.Since, true
-			list, call = false, false
-			s.OthersAnswered = func() bool { return false }
-		}
-	}
-	s.Lasts = func() bool { return true }
-	if !ok {
-		fresh := *f // the judgement may be older than the answer to Version
-		fresh.Version = t.d.version.facts()
-		if s.Process, s.Kind = health.Subject(f.At(published.Verdict.Hop), published.Verdict.Reason); s.Process != 0 {
-			s.Since, ok = published.Verdict.Active[0].Since, true
-		} else if phase, since, suspected := health.SuspectedList(&fresh, now); suspected {
-			t.operation, t.called, t.begun = string(phase), since, since
-			list, ok = true, true
-		} else if p := health.SuspectedInspection(&fresh, now); p != nil {
-			t.begun = p.CallStart
-			s.Operation, s.Called, uid, call, ok = p.Operation, p.CallStart, p.UID, true, true
-			s.Lasts = func() bool { return t.unanswered(p) }
-		}
-	}
-	switch {
-	case list:
-		called := t.called
-		s.Operation, s.Since, s.Called = t.operation, t.begun, called
-		s.Lasts = func() bool { return t.listing(called) }
-	case call:
-		s.Since = t.begun
-	default:
-		t.begun = time.Time{}
-	}
-	if !ok {
-		return s, false
-	}
-	s.Pod = t.d.runtime.known.pod
-	s.Sandboxes = s.Operation == string(cri.OpListPodSandbox) || s.Operation == string(cri.OpPodSandboxStatus)
-	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, uid, first) }
-	if s.OthersAnswered == nil {
-		s.OthersAnswered = t.othersAnswered
-	}
-	return s, ok
+	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, of.UID, first) }
+	return s, true
 }
 
 // listing reports whether the list that began at a moment is still under way.
@@ -201,11 +152,11 @@ func (t *waiting) listing(began time.Time) bool {
 	return s.PhaseStart.Equal(began) || s.Beside.PhaseStart.Equal(began)
 }
 
-// unanswered reports whether the call of an inspection is still under way.
-func (t *waiting) unanswered(p *health.PodInspection) bool {
+// inspecting reports whether the call of a pod's inspection is still under way.
+func (t *waiting) inspecting(uid string, called time.Time) bool {
 	return slices.ContainsFunc(t.d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
 		now, _, _ := i.State()
-		return now.UID == p.UID && now.CallStart.Equal(p.CallStart)
+		return now.UID == uid && now.CallStart.Equal(called)
 	})
 }
 

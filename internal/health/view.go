@@ -16,7 +16,7 @@ const (
 	// have become slow are not said to hang. Nor is one that is arriving.
 	HangAfter  = 1500 * time.Millisecond
 	hangSurely = 20 * time.Second
-	// suspectAfter is the same for SuspectedList and SuspectedInspection.
+	// suspectAfter is the same for suspectedList and suspectedInspection.
 	suspectAfter = 500 * time.Millisecond
 	hangPerMiB   = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists  = 3
@@ -109,10 +109,10 @@ func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	return w.listUnanswered(HangAfter)
 }
 
-// SuspectedList returns the list that is unanswered for longer than usual while
+// suspectedList returns the list that is unanswered for longer than usual while
 // Version has been answered, before it is said to hang: whom it waits for can be
 // looked for meanwhile.
-func SuspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
+func suspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
 	w := &view{f: f, now: now}
 	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.answeredSince(since) {
 		return "", time.Time{}, false
@@ -120,10 +120,10 @@ func SuspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bo
 	return phase, since, true
 }
 
-// SuspectedInspection returns the inspection of a pod whose call is unanswered for
+// suspectedInspection returns the inspection of a pod whose call is unanswered for
 // longer than the last one took while Version has been answered, before it is said to
 // hang; nil where there is none.
-func SuspectedInspection(f *Facts, now time.Time) *PodInspection {
+func suspectedInspection(f *Facts, now time.Time) *PodInspection {
 	for i := range f.Relist.Inspecting {
 		p := &f.Relist.Inspecting[i]
 		usual := f.Calls[p.Operation].LastOKDuration

@@ -1,0 +1,68 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// TestFindSymptom: the call that hangs by the verdict comes before the primary reason's
+// process and before a call that is only suspected, and one fault keeps its begin.
+func TestFindSymptom(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
+	active := func(ids ...string) Verdict {
+		v := Verdict{Reason: ids[0]}
+		for i, id := range ids {
+			v.Active = append(v.Active, Active{ID: id, Since: ago(10 + i)})
+		}
+		return v
+	}
+	list := &InFlight{Phase: PhaseListContainers, PhaseStart: ago(12)}
+	stuck := PodInspection{UID: "u1", Operation: "container_status", Start: ago(9), CallStart: ago(8)}
+	suspected := Symptom{Operation: "list_containers", Since: ago(13), Called: ago(12), Suspected: true}
+	for name, tt := range map[string]struct {
+		relist Relist
+		v      Verdict
+		last   Symptom
+		want   Symptom
+	}{
+		"nothing": {v: Verdict{State: StateHealthy}},
+		"nothing answers, and a list hangs": {
+			relist: Relist{InFlight: list}, v: active(RuntimeListStall, RuntimeUnresponsive),
+			want: Symptom{Operation: EveryCall, Since: ago(11), Called: ago(11)},
+		},
+		"a list hangs": {
+			relist: Relist{InFlight: list}, v: active(RuntimeListStall),
+			want: Symptom{Operation: "list_containers", Since: ago(10), Called: ago(12)},
+		},
+		"a list that was suspected hangs": {
+			relist: Relist{InFlight: list}, v: active(RuntimeListStall), last: suspected,
+			want: Symptom{Operation: "list_containers", Since: ago(13), Called: ago(12)},
+		},
+		"between two lists that hang": {
+			v: active(RuntimeListStall), last: Symptom{Operation: "list_podsandbox", Since: ago(20), Called: ago(19)},
+			want: Symptom{Operation: "list_podsandbox", Since: ago(20), Called: ago(19)},
+		},
+		"a list and an inspection hang": {
+			relist: Relist{InFlight: list, Inspecting: []PodInspection{stuck}}, v: active(PodInspectionStall, RuntimeListStall),
+			want: Symptom{Operation: "list_containers", Since: ago(11), Called: ago(12)},
+		},
+		"an inspection hangs": {
+			relist: Relist{Inspecting: []PodInspection{stuck}}, v: active(PodInspectionStall),
+			want: Symptom{Operation: "container_status", Since: ago(10), Called: ago(8), UID: "u1"},
+		},
+		"an inspection ran into its limit": {
+			relist: Relist{Failing: []PodInspection{{UID: "u2", Operation: "podsandbox_status", Start: ago(9), Err: &CallError{Code: "DeadlineExceeded"}}}},
+			v:      active(PodInspectionStall),
+			want:   Symptom{Operation: "podsandbox_status", Since: ago(10), Called: ago(9), UID: "u2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Facts{Relist: tt.relist}
+			got, ok := FindSymptom(&f, &tt.v, now, tt.last)
+			if got != tt.want || ok != (tt.want != Symptom{}) {
+				t.Errorf("got %+v, %t\nwant %+v", got, ok, tt.want)
+			}
+		})
+	}
+}
