@@ -88,24 +88,25 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 // tell logs each source that fails, and each that recovers.
 func (s *sources) tell(log *zap.Logger) {
 	for _, src := range s.Sources() {
-		state, ok := src.Source()
-		if state.Kept {
-			continue
+		if state, ok := src.Source(); ok && !state.Kept {
+			s.note(log, src.String(), &state)
 		}
-		failed := s.failed[src.String()]
-		if failed == nil {
-			failed = &logging.OnChange[string]{}
-			s.failed[src.String()] = failed
-		}
-		before, changed := failed.Set(state.Err)
-		switch {
-		case !changed:
-		case state.Err != "":
-			log.Info("a source of evidence does not answer; reasons that need it are not named",
-				zap.String("source", src.String()), zap.String("error", state.Err),
-				zap.Time("at", state.At.Round(time.Millisecond)))
-		case ok && before != "":
-			log.Info("a source of evidence answers again", zap.String("source", src.String()))
-		}
+	}
+}
+
+// note logs a source if its error has changed.
+func (s *sources) note(log *zap.Logger, name string, state *health.Source) {
+	failed := s.failed[name]
+	if failed == nil {
+		failed = &logging.OnChange[string]{}
+		s.failed[name] = failed
+	}
+	switch _, changed := failed.Set(state.Err); {
+	case !changed:
+	case state.Err == "":
+		log.Info("a source of evidence answers again", zap.String("source", name))
+	default:
+		log.Info("a source of evidence does not answer; reasons that need it are not named",
+			zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 	}
 }

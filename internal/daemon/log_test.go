@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 )
 
 // TestTheLogIsQuiet while all is well, says each change of verdict once, and
@@ -73,4 +75,22 @@ func TestEventsAreLogged(t *testing.T) {
 			t.Errorf("logged %v, want %s", got, want)
 		}
 	})
+}
+
+// TestSourcesAreLogged: a lasting error once, the recovery, and the same error when it
+// comes again.
+func TestSourcesAreLogged(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	log, s := zap.New(core), sources{failed: map[string]*logging.OnChange[string]{}}
+	for _, err := range []string{"", "boom", "boom", "", "", "boom"} {
+		s.note(log, "cgroup", &health.Source{Up: err == "", Err: err})
+	}
+	var got []string
+	for _, e := range logged.All() {
+		got = append(got, e.Message[:len("a source of evidence answers")])
+	}
+	want := []string{"a source of evidence does no", "a source of evidence answers", "a source of evidence does no"}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
 }
