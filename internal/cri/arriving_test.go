@@ -39,7 +39,7 @@ func TestSingleAnswersAreNoList(t *testing.T) {
 	}
 	c, _ := clientOf(t, rt, Options{})
 	for _, container := range list {
-		if err := c.ContainerAnswers(t.Context(), container.ID); err != nil {
+		if err := c.Answers(t.Context(), false, container.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

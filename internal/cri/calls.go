@@ -1,77 +1,56 @@
 package cri
 
 import (
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
-// trackedInFlight is how many calls of one operation are timed at once; calls
-// beyond it run untimed until they end.
-const trackedInFlight = 64
-
-// History is the recent history of one operation. Zero times mean "never".
-type History struct {
-	// LastOK is when the last successful call ended, LastOKDuration its time.
-	LastOK         time.Time
-	LastOKDuration time.Duration
-	// LastFailed is when the last failed call ended, LastErr why.
-	LastFailed time.Time
-	LastErr    *Error
-	// InFlightSince is the start of the oldest call under way.
-	InFlightSince time.Time
-	// Bytes is the size of the last answer, or of the one refused for it.
-	Bytes int
-}
-
-type outcome struct {
-	at       time.Time
-	duration time.Duration
-	err      *Error
-}
-
-// tracker keeps the history of one operation. It is read while calls go on and
-// takes no lock, so that no reader can hold up a call.
+// tracker keeps the history of one operation. Its lock is never held across a call.
 type tracker struct {
-	ok, failed atomic.Pointer[outcome]
-	bytes      atomic.Int64
-	inFlight   [trackedInFlight]atomic.Pointer[time.Time]
+	mu       sync.Mutex
+	history  health.Call // without InFlightSince
+	inFlight []time.Time // start times of the calls under way
 }
 
-// begin notes a call's start and returns what ends it.
-func (t *tracker) begin(start time.Time) (end func()) {
-	for i := range t.inFlight {
-		if t.inFlight[i].CompareAndSwap(nil, &start) {
-			return func() { t.inFlight[i].Store(nil) }
-		}
+func (t *tracker) begin(start time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inFlight = append(t.inFlight, start)
+}
+
+func (t *tracker) end(c *Call, err *health.CallError) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.IndexFunc(t.inFlight, c.Start.Equal); i >= 0 {
+		t.inFlight = slices.Delete(t.inFlight, i, i+1)
 	}
-	return func() {}
-}
-
-func (t *tracker) done(c Call, err *Error) {
-	o := &outcome{at: c.Start.Add(c.Duration), duration: c.Duration, err: err}
+	at := c.Start.Add(c.Duration)
 	if err == nil {
-		t.ok.Store(o)
+		t.history.LastOK, t.history.LastOKDuration = at, c.Duration
 	} else {
-		t.failed.Store(o)
+		t.history.LastFailed, t.history.LastErr = at, err
 	}
 	if c.Bytes > 0 || err == nil {
-		t.bytes.Store(int64(c.Bytes))
+		t.history.Bytes = c.Bytes
 	}
 }
 
-func (t *tracker) history() History {
-	var h History
-	if o := t.ok.Load(); o != nil {
-		h.LastOK, h.LastOKDuration = o.at, o.duration
-	}
-	if o := t.failed.Load(); o != nil {
-		h.LastFailed, h.LastErr = o.at, o.err
-	}
-	h.Bytes = int(t.bytes.Load())
-	for i := range t.inFlight {
-		if s := t.inFlight[i].Load(); s != nil && (h.InFlightSince.IsZero() || s.Before(h.InFlightSince)) {
-			h.InFlightSince = *s
-		}
+func (t *tracker) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history = health.Call{}
+}
+
+// get returns the history as of now.
+func (t *tracker) get() health.Call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.history
+	if len(t.inFlight) > 0 {
+		h.InFlightSince = slices.MinFunc(t.inFlight, time.Time.Compare)
 	}
 	return h
 }

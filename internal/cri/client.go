@@ -17,17 +17,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 const (
 	// MaxMessageBytes is the largest answer that the kubelet accepts
 	// (k8s.io/cri-client pkg/internal, maxMsgSize).
 	MaxMessageBytes = 16 << 20
-	// smallBytes is the largest answer to any call but a list that is taken
-	// whenever it comes: a few KB is usual, and several of them are
-	// read at once. A larger one, up to MaxMessageBytes, is asked for again, one at
-	// a time.
+	// smallBytes is the maximum size of an answer about one container or pod, of which
+	// several may be read at once. A usual one has a few KB.
 	smallBytes = 1 << 20
 	// DefaultRPCTimeout is the kubelet's --runtime-request-timeout.
 	DefaultRPCTimeout = 2 * time.Minute
@@ -47,7 +46,9 @@ type Observer interface {
 type Options struct {
 	// Path is the absolute path of the runtime's unix socket.
 	Path string
-	// Dial connects to the runtime; nil dials Path.
+	// NoPath makes a client without a socket: every call fails until SetPath.
+	NoPath bool
+	// Dial connects to the runtime; nil dials the path.
 	Dial func(context.Context) (net.Conn, error)
 	// RPCTimeout limits each call; 0 means DefaultRPCTimeout.
 	RPCTimeout time.Duration
@@ -61,17 +62,17 @@ type Options struct {
 type Client struct {
 	opts     Options
 	timeout  atomic.Int64 // of each call, in nanoseconds
-	trackers map[Operation]*tracker
+	trackers map[string]*tracker
 	lastDial atomic.Pointer[DialResult]
 	arrivals *arrivals
 	// socket is the connection that was made last, nil while one is being made.
 	socket atomic.Pointer[watchedConn]
 
-	mu     sync.Mutex // guards conn and closed; never held across a call
-	conn   *grpc.ClientConn
+	mu     sync.Mutex // guards what follows; never held across a call
+	path   string
+	conn   *grpc.ClientConn // nil while there is no socket
 	closed bool
 
-	large      chan struct{} // has an element while an answer above smallBytes is read
 	sandboxes  *listReader[Sandbox]
 	containers *listReader[Container]
 }
@@ -95,23 +96,40 @@ func New(opts Options) (*Client, error) {
 	if opts.RPCTimeout == 0 {
 		opts.RPCTimeout = DefaultRPCTimeout
 	}
-	if opts.Dial == nil {
-		opts.Dial = DialPath(opts.Path)
-	}
 	c := &Client{
-		opts: opts, trackers: map[Operation]*tracker{}, large: make(chan struct{}, 1), arrivals: newArrivals(),
+		opts: opts, trackers: map[string]*tracker{}, arrivals: newArrivals(),
 		sandboxes: newSandboxReader(), containers: newContainerReader(),
 	}
 	c.timeout.Store(int64(opts.RPCTimeout))
 	for _, op := range Operations() {
 		c.trackers[op] = &tracker{}
 	}
-	conn, err := c.newConn()
-	if err != nil {
-		return nil, err
+	if opts.NoPath {
+		return c, nil
 	}
-	c.conn = conn
-	return c, nil
+	return c, c.SetPath(opts.Path)
+}
+
+// SetPath makes the client call the runtime at another socket. The calls under way fail,
+// and the history of calls begins again.
+func (c *Client) SetPath(path string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fresh, err := c.newConn(path)
+	if err != nil {
+		return err
+	}
+	old := c.conn
+	c.path, c.conn = path, fresh
+	c.lastDial.Store(nil)
+	c.socket.Store(nil)
+	if old != nil {
+		_ = old.Close()
+		for _, t := range c.trackers {
+			t.reset()
+		}
+	}
+	return nil
 }
 
 // DialPath returns a dial of the unix socket at path, for Options.Dial.
@@ -122,7 +140,8 @@ func DialPath(path string) func(context.Context) (net.Conn, error) {
 	}
 }
 
-func (c *Client) newConn() (*grpc.ClientConn, error) {
+// newConn returns a connection to path that is not made yet.
+func (c *Client) newConn(path string) (*grpc.ClientConn, error) {
 	var conn *grpc.ClientConn
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		// gRPC continues to try by itself, but the next call makes a connection of
@@ -130,7 +149,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		if conn.GetState() == connectivity.TransientFailure {
 			return nil, errFailed
 		}
-		return c.dial(ctx, conn)
+		return c.dial(ctx, path, conn)
 	}
 	conn, err := grpc.NewClient("passthrough:///runtime", append(Transport(),
 		grpc.WithContextDialer(dial),
@@ -155,7 +174,7 @@ func (c *Client) newConn() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 	)...)
 	if err != nil {
-		return nil, fmt.Errorf("set up a connection to %s: %w", c.opts.Path, err)
+		return nil, fmt.Errorf("set up a connection to %s: %w", path, err)
 	}
 	return conn, nil
 }
@@ -168,23 +187,27 @@ func Transport() []grpc.DialOption {
 }
 
 // dial makes the connection of a grpc.ClientConn.
-func (c *Client) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error) {
+func (c *Client) dial(ctx context.Context, path string, of *grpc.ClientConn) (net.Conn, error) {
+	connect := c.opts.Dial
+	if connect == nil {
+		connect = DialPath(path)
+	}
 	start := time.Now()
 	c.socket.Store(nil)
-	socket := statSocket(c.opts.Path) // before the connection: one that is newer is another one
-	conn, err := c.opts.Dial(ctx)
+	socket := statSocket(path) // before the connection: a newer one is another socket
+	conn, err := connect(ctx)
 	now, pid := time.Now(), PeerPID(conn)
 	c.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
 	if err != nil {
 		return nil, err
 	}
 	if socket == nil { // it has come in between
-		socket = statSocket(c.opts.Path)
+		socket = statSocket(path)
 	}
 	watched := c.arrivals.watch(conn)
 	c.socket.Store(watched)
 	if isUnix(conn) {
-		go c.endStale(of, watched, socket)
+		go c.endStale(of, watched, path, socket)
 	}
 	return watched, nil
 }
@@ -222,7 +245,7 @@ func (c *Client) Waiting() (since time.Time, waiting bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return dial.At, !c.closed && c.conn.GetState() == connectivity.Connecting
+	return dial.At, !c.closed && c.conn != nil && c.conn.GetState() == connectivity.Connecting
 }
 
 // Peer returns the process at the other end of the connection that is up, as
@@ -231,15 +254,14 @@ func (c *Client) Peer() (pid int, up bool) {
 	dial := c.LastDial()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if dial == nil || dial.Err != nil || c.closed || c.conn.GetState() != connectivity.Ready {
+	if dial == nil || dial.Err != nil || c.closed || c.conn == nil || c.conn.GetState() != connectivity.Ready {
 		return 0, false
 	}
 	return dial.PeerPID, true
 }
 
-// History returns what came of the recent calls of an operation. It takes no
-// lock that a call waits for.
-func (c *Client) History(op Operation) History { return c.trackers[op].history() }
+// History returns the results of the recent calls of an operation.
+func (c *Client) History(op string) health.Call { return c.trackers[op].get() }
 
 var errFailed = errors.New("the connection failed")
 
@@ -253,8 +275,11 @@ func (c *Client) connection() (*grpc.ClientConn, error) {
 	if c.closed {
 		return nil, status.Error(codes.Canceled, "plegd is stopping")
 	}
+	if c.conn == nil {
+		return nil, status.Error(codes.Unavailable, "no runtime socket has been found")
+	}
 	if c.conn.GetState() == connectivity.TransientFailure {
-		fresh, err := c.newConn()
+		fresh, err := c.newConn(c.path)
 		if err != nil {
 			return nil, err
 		}
@@ -300,39 +325,39 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
+	if c.conn == nil {
+		return nil
+	}
 	return c.conn.Close()
 }
 
-// call makes one measured call. The error is an *Error.
-func (c *Client) call(ctx context.Context, op Operation, method string, req proto.Message, a *answer) error {
-	t := c.trackers[op]
-	start := time.Now()
-	end := t.begin(start)
-	done, failed := c.ask(ctx, op, start, a, func(ctx context.Context, conn *grpc.ClientConn) error {
-		return c.invoke(ctx, conn, op, method, req, a)
-	})
-	t.done(done, failed)
-	end()
-	return c.told(done, failed)
+// call makes one measured call. The error is a *health.CallError.
+func (c *Client) call(ctx context.Context, op, method string, req proto.Message, a *answer) error {
+	t, start := c.trackers[op], time.Now()
+	t.begin(start)
+	done, failed := c.ask(ctx, op, start, method, req, a, MaxMessageBytes)
+	t.end(&done, failed)
+	return orNil(failed)
 }
 
 // callBeside makes one measured call for a small answer, which leaves no trace
-// in the operation's history. The error is an *Error.
-func (c *Client) callBeside(ctx context.Context, op Operation, method string, req proto.Message, a *answer) error {
-	return c.told(c.ask(ctx, op, time.Now(), a, func(ctx context.Context, conn *grpc.ClientConn) error {
-		return conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(smallBytes))
-	}))
+// in the operation's history. The error is a *health.CallError.
+func (c *Client) callBeside(ctx context.Context, op, method string, req proto.Message, a *answer) error {
+	_, failed := c.ask(ctx, op, time.Now(), method, req, a, smallBytes)
+	return orNil(failed)
 }
 
-func (c *Client) ask(ctx context.Context, op Operation, start time.Time, a *answer, invoke func(context.Context, *grpc.ClientConn) error) (Call, *Error) {
+func (c *Client) ask(
+	ctx context.Context, op string, start time.Time, method string, req proto.Message, a *answer, limit int,
+) (Call, *health.CallError) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 	defer cancel()
 	conn, err := c.connection()
 	if err == nil {
-		err = invoke(ctx, conn)
+		err = conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(limit))
 	}
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
-	var failed *Error
+	var failed *health.CallError
 	if err != nil {
 		failed = c.failure(op, err)
 		done.Code = failed.Code
@@ -340,100 +365,19 @@ func (c *Client) ask(ctx context.Context, op Operation, start time.Time, a *answ
 			done.Bytes = failed.Bytes
 		}
 	}
-	return done, failed
-}
-
-func (c *Client) told(done Call, failed *Error) error {
 	if c.opts.Observer != nil {
 		c.opts.Observer.CallDone(done)
 	}
-	if failed != nil {
-		return failed
-	}
-	return nil
+	return done, failed
 }
 
-// invoke makes one call, of which no more than one takes a lot of memory at once.
-func (c *Client) invoke(ctx context.Context, conn *grpc.ClientConn, op Operation, method string, req proto.Message, a *answer) error {
-	if op == OpListPodSandbox || op == OpListContainers {
-		return conn.Invoke(ctx, method, req, a)
+// orNil returns an error that is nil if e is.
+func orNil(e *health.CallError) error {
+	if e == nil {
+		return nil
 	}
-	err := conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(smallBytes))
-	if err == nil || status.Code(err) != codes.ResourceExhausted {
-		return err
-	}
-	if e := errorOf(op, err); e.ByServer || e.Limit != smallBytes || e.Bytes > MaxMessageBytes {
-		return err
-	}
-	select {
-	case c.large <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-c.large }()
-	return conn.Invoke(ctx, method, req, a)
+	return e
 }
 
 // SetRPCTimeout sets the limit of each call that begins from now on.
 func (c *Client) SetRPCTimeout(d time.Duration) { c.timeout.Store(int64(d)) }
-
-// Version asks for the runtime's name and version.
-func (c *Client) Version(ctx context.Context) (Version, error) {
-	var m runtimeapi.VersionResponse
-	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
-	if err := c.call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{Version: "0.1.0"}, into(&m)); err != nil {
-		return Version{}, err
-	}
-	return Version{
-		RuntimeName: clip(m.GetRuntimeName(), maxName), RuntimeVersion: clip(m.GetRuntimeVersion(), maxName),
-		RuntimeAPIVersion: clip(m.GetRuntimeApiVersion(), maxName),
-	}, nil
-}
-
-// Status asks for the runtime's conditions, and when verbose for its own
-// account of itself.
-func (c *Client) Status(ctx context.Context, verbose bool) (Status, error) {
-	var m runtimeapi.StatusResponse
-	if err := c.call(ctx, OpStatus, runtimeapi.RuntimeService_Status_FullMethodName, &runtimeapi.StatusRequest{Verbose: verbose}, into(&m)); err != nil {
-		return Status{}, err
-	}
-	s := Status{Info: m.GetInfo()}
-	for _, cond := range m.GetStatus().GetConditions() {
-		p := &Condition{
-			Type: clip(cond.GetType(), maxName), Status: cond.GetStatus(),
-			Reason: clip(cond.GetReason(), maxName), Message: clip(cond.GetMessage(), maxMessage),
-		}
-		switch {
-		case cond.GetType() == runtimeapi.RuntimeReady && s.RuntimeReady == nil:
-			s.RuntimeReady = p
-		case cond.GetType() == runtimeapi.NetworkReady && s.NetworkReady == nil:
-			s.NetworkReady = p
-		}
-	}
-	return s, nil
-}
-
-// The most addresses that are kept of a pod, and bytes of one: a dual-stack pod
-// has two.
-const (
-	maxIPs = 16
-	maxIP  = 64
-)
-
-// PodSandboxStatus asks for one sandbox.
-func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*SandboxStatus, error) {
-	var m runtimeapi.PodSandboxStatusResponse
-	if err := c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&m)); err != nil {
-		return nil, err
-	}
-	return sandboxStatusOf(m.GetStatus()), nil
-}
-
-// ContainerStatus asks for one container.
-func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStatus, error) {
-	var m runtimeapi.ContainerStatusResponse
-	if err := c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, &runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m)); err != nil {
-		return nil, err
-	}
-	return containerStatusOf(m.GetStatus()), nil
-}

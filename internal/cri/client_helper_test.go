@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // recorder is an Observer that remembers.
@@ -75,31 +76,31 @@ func within(t testing.TB, d time.Duration) context.Context {
 }
 
 // calls are all calls of a client, by operation. ids are of what exists.
-func calls(c *Client, sandbox, container string) map[Operation]func(context.Context) error {
-	return map[Operation]func(context.Context) error{
+func calls(c *Client, sandbox, container string) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
 		OpVersion:          func(ctx context.Context) error { _, err := c.Version(ctx); return err },
-		OpStatus:           func(ctx context.Context) error { _, err := c.Status(ctx, false); return err },
+		OpStatus:           func(ctx context.Context) error { _, err := c.Status(ctx); return err },
 		OpListPodSandbox:   func(ctx context.Context) error { _, err := c.ListPodSandbox(ctx); return err },
 		OpListContainers:   func(ctx context.Context) error { _, err := c.ListContainers(ctx); return err },
-		OpPodSandboxStatus: func(ctx context.Context) error { _, err := c.PodSandboxStatus(ctx, sandbox); return err },
+		OpPodSandboxStatus: func(ctx context.Context) error { return c.PodSandboxStatus(ctx, sandbox) },
 		OpContainerStatus:  func(ctx context.Context) error { _, err := c.ContainerStatus(ctx, container); return err },
 	}
 }
 
 // rpcOf names the RPC of an operation.
-func rpcOf(op Operation) string {
-	return map[Operation]string{
+func rpcOf(op string) string {
+	return map[string]string{
 		OpVersion: "Version", OpStatus: "Status", OpListPodSandbox: "ListPodSandbox", OpListContainers: "ListContainers",
 		OpPodSandboxStatus: "PodSandboxStatus", OpContainerStatus: "ContainerStatus",
 	}[op]
 }
 
-// failure returns err as an *Error, which it has to be.
-func failure(t testing.TB, err error) *Error {
+// failure returns err as an *health.CallError, which it has to be.
+func failure(t testing.TB, err error) *health.CallError {
 	t.Helper()
-	var e *Error
+	var e *health.CallError
 	if !errors.As(err, &e) {
-		t.Fatalf("error %v of type %T, want an *Error", err, err)
+		t.Fatalf("error %v of type %T, want an *health.CallError", err, err)
 	}
 	return e
 }

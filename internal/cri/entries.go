@@ -16,9 +16,8 @@ const (
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 )
 
-// The most that is kept of a text, in bytes: of an id or a name (Kubernetes allows
-// 253 for a name; ids have 64), of an error or a condition's message. Whoever has
-// more to say is cut: what plegd holds must not grow with what it is told.
+// The maximum size in bytes of an id or a name (Kubernetes allows 253 for a name; ids have
+// 64) and of a message. Longer values are truncated so that memory use stays bounded.
 const (
 	maxName    = 1 << 10
 	maxMessage = 4 << 10
@@ -48,7 +47,6 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 		PodUID:      clip(m.GetUid(), maxName),
 		Name:        clip(m.GetName(), maxName),
 		Namespace:   clip(m.GetNamespace(), maxName),
-		Attempt:     m.GetAttempt(),
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
 	}
@@ -69,7 +67,6 @@ func containerOf(p *runtimeapi.Container) *Container {
 		SandboxID:    clip(p.GetPodSandboxId(), maxName),
 		HasMetadata:  m != nil,
 		Name:         clip(m.GetName(), maxName),
-		Attempt:      m.GetAttempt(),
 		HasImage:     p.GetImage() != nil,
 		PodUID:       clip(p.GetLabels()[labelPodUID], maxName),
 		PodName:      clip(p.GetLabels()[labelPodName], maxName),
@@ -91,33 +88,5 @@ func stateOf(s runtimeapi.ContainerState) State {
 		return StateExited
 	default:
 		return StateUnknown
-	}
-}
-
-// sandboxStatusOf takes over what plegd keeps of a sandbox's status; m may be
-// nil.
-func sandboxStatusOf(m *runtimeapi.PodSandboxStatus) *SandboxStatus {
-	s := &SandboxStatus{
-		ID:        clip(m.GetId(), maxName),
-		Ready:     m.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && m != nil,
-		CreatedAt: m.GetCreatedAt(),
-	}
-	if ip := m.GetNetwork().GetIp(); ip != "" {
-		s.IPs = append(s.IPs, clip(ip, maxIP))
-		more := m.GetNetwork().GetAdditionalIps()
-		for _, a := range more[:min(len(more), maxIPs-1)] {
-			s.IPs = append(s.IPs, clip(a.GetIp(), maxIP))
-		}
-	}
-	return s
-}
-
-// containerStatusOf takes over what plegd keeps of a container's status; s may
-// be nil.
-func containerStatusOf(s *runtimeapi.ContainerStatus) *ContainerStatus {
-	return &ContainerStatus{
-		ID: clip(s.GetId(), maxName), Name: clip(s.GetMetadata().GetName(), maxName), State: stateOf(s.GetState()),
-		ExitCode: s.GetExitCode(), Reason: clip(s.GetReason(), maxName),
-		CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(), FinishedAt: s.GetFinishedAt(),
 	}
 }

@@ -28,9 +28,9 @@ const notInitialized = "server is not initialized yet"
 const unmarshalFailed = "failed to unmarshal the received message"
 
 // errorOf turns a failed call's error into plain values.
-func errorOf(op Operation, err error) *Error {
+func errorOf(op string, err error) *health.CallError {
 	s := status.Convert(err)
-	e := &Error{Operation: op, Code: codeOf(s.Code()), Message: clip(s.Message(), maxMessage)}
+	e := &health.CallError{Operation: op, Code: s.Code().String(), Message: clip(s.Message(), maxMessage)}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = CodeDeadlineExceeded
@@ -51,15 +51,8 @@ func errorOf(op Operation, err error) *Error {
 		e.Bytes, _ = strconv.Atoi(m[2])
 		e.Limit, _ = strconv.Atoi(m[3])
 	}
+	e.NotInitialized = (e.Code == CodeUnknown || e.Code == CodeUnavailable) && strings.Contains(e.Message, notInitialized)
 	return e
-}
-
-func codeOf(c codes.Code) Code { return Code(c.String()) }
-
-// NotInitialized reports whether the runtime answered that it is still
-// recovering its state.
-func (e *Error) NotInitialized() bool {
-	return (e.Code == CodeUnknown || e.Code == CodeUnavailable) && strings.Contains(e.Message, notInitialized)
 }
 
 // foreign holds what grpc-go says of a server that sent something, and it was
@@ -78,21 +71,6 @@ var foreign = []string{
 
 // Foreign reports whether the call failed because the other end sent something
 // that is not gRPC. A connection that failed or ended is no proof of that.
-func (e *Error) Foreign() bool {
+func Foreign(e *health.CallError) bool {
 	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(e.Message, text) })
-}
-
-// TooLarge reports whether an answer was refused for its size.
-func (e *Error) TooLarge() bool { return e.Code == CodeResourceExhausted && e.Bytes > 0 }
-
-// Fact returns the error as package health has it.
-func (e *Error) Fact() *health.CallError {
-	if e == nil {
-		return nil
-	}
-	return &health.CallError{
-		Operation: string(e.Operation), Code: string(e.Code), Message: e.Message,
-		Bytes: e.Bytes, Limit: e.Limit, ByServer: e.ByServer, NotInitialized: e.NotInitialized(),
-		Undecodable: e.Undecodable, TooMany: e.TooMany,
-	}
 }

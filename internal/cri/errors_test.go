@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // TestMessageTooLarge: whose limit it was, how large the answer was and what
@@ -29,11 +30,11 @@ func TestMessageTooLarge(t *testing.T) {
 			rt := serve(t, tt.server)
 			rt.FillPods(3, 1)
 			c, seen := clientOf(t, rt, Options{})
-			for _, op := range []Operation{OpListContainers, OpListPodSandbox} {
+			for _, op := range []string{OpListContainers, OpListPodSandbox} {
 				rt.Set(rpcOf(op), fakeruntime.Oversize(oversize))
 				e := failure(t, calls(c, "", "")[op](t.Context()))
-				want := Error{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
-				if *e != want || !e.TooLarge() || e.NotInitialized() {
+				want := health.CallError{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
+				if *e != want || e.Bytes == 0 || e.NotInitialized {
 					t.Errorf("error %+v, want %+v", *e, want)
 				}
 				if got := seen.last(t); got.Code != CodeResourceExhausted || got.Bytes != oversize {
@@ -84,7 +85,7 @@ func TestErrorCodes(t *testing.T) {
 	for _, tt := range []struct {
 		code           codes.Code
 		message        string
-		want           Code
+		want           string
 		notInitialized bool
 	}{
 		{codes.Unknown, "server is not initialized yet", CodeUnknown, true},
@@ -101,10 +102,10 @@ func TestErrorCodes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %s", tt.code, tt.message), func(t *testing.T) {
 			rt.Set("Status", fakeruntime.Error(tt.code, tt.message))
-			_, err := c.Status(t.Context(), true)
+			_, err := c.Status(t.Context())
 			e := failure(t, err)
-			if e.Code != tt.want || e.NotInitialized() != tt.notInitialized || e.TooLarge() || e.Operation != OpStatus {
-				t.Errorf("%+v, not initialized %t; want %s, %t", *e, e.NotInitialized(), tt.want, tt.notInitialized)
+			if e.Code != tt.want || e.NotInitialized != tt.notInitialized || e.Bytes > 0 || e.Operation != OpStatus {
+				t.Errorf("%+v, not initialized %t; want %s, %t", *e, e.NotInitialized, tt.want, tt.notInitialized)
 			}
 			if tt.message != "" && !strings.HasSuffix(err.Error(), tt.message) {
 				t.Errorf("it says %q; the runtime said %q", err, tt.message)
@@ -158,7 +159,7 @@ func TestPanickingRuntime(t *testing.T) {
 func TestErrorOfPlainErrors(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		want Code
+		want string
 	}{
 		{context.DeadlineExceeded, CodeDeadlineExceeded},
 		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), CodeDeadlineExceeded},
@@ -188,8 +189,8 @@ func TestForeign(t *testing.T) {
 		{`error reading from server: EOF`, false},
 		{`server is not initialized yet`, false},
 	} {
-		if e := (&Error{Code: CodeUnavailable, Message: tt.message}); e.Foreign() != tt.want {
-			t.Errorf("foreign %t, want %t: %s", e.Foreign(), tt.want, tt.message)
+		if e := (&health.CallError{Code: CodeUnavailable, Message: tt.message}); Foreign(e) != tt.want {
+			t.Errorf("foreign %t, want %t: %s", Foreign(e), tt.want, tt.message)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // OpContainerEvents is the event stream, as the kubelet's metrics name it. It is
 // no call that is answered, so it is not among Operations.
-const OpContainerEvents Operation = "get_container_events"
+const OpContainerEvents = "get_container_events"
 
 // EventType is the kind of a container event, with the numbers of runtime.v1's
 // ContainerEventType.
@@ -37,25 +37,16 @@ func (t EventType) String() string {
 	return runtimeapi.ContainerEventType(t).String()
 }
 
-// ContainerEvent is what plegd keeps of one event of the stream. It is
-// immutable.
+// ContainerEvent is one event of the stream. It is immutable.
 type ContainerEvent struct {
 	Type EventType
-	// ContainerID is the container's or the sandbox's id.
-	ContainerID string
-	// CreatedAt is when the runtime made it, in nanoseconds since the epoch.
+	// CreatedAt is the runtime's time, in nanoseconds since the epoch.
 	CreatedAt int64
-	// Received is when it came, Bytes about what it takes of memory.
+	// Received is the time of receipt.
 	Received time.Time
-	Bytes    int
-	// HasSandbox is false when the event came without the sandbox's status or
-	// its metadata, as it does when the sandbox is gone already, or when what it
-	// says can be of no pod. The fields below are meaningless then.
-	HasSandbox bool
-	// PodUID, PodName and PodNamespace come from the sandbox's metadata.
-	PodUID, PodName, PodNamespace string
-	Sandbox                       *SandboxStatus
-	Containers                    []*ContainerStatus
+	// PodUID comes from the sandbox's metadata. It is empty if the event came without
+	// the sandbox's status, as for a sandbox that is gone, or cannot be of a pod.
+	PodUID string
 }
 
 // StreamEnd is how an event stream ended.
@@ -126,35 +117,20 @@ func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
 	}
 	for {
 		var m runtimeapi.ContainerEventResponse
-		a := into(&m)
-		if err := stream.RecvMsg(a); err != nil {
+		if err := stream.RecvMsg(into(&m)); err != nil {
 			return err
 		}
-		each(eventOf(&m, a.bytes))
+		each(eventOf(&m))
 	}
 }
 
-// What an event of a pod has at most; ids have 64 bytes.
-const (
-	maxEventContainers = 1000
-	maxEventID         = 128
-	statusBytes        = 200 // of memory, beside its texts
-)
+// maxEventID is the maximum length of a pod's UID; a UID has 36 bytes.
+const maxEventID = 128
 
-func eventOf(m *runtimeapi.ContainerEventResponse, size int) *ContainerEvent {
-	e := &ContainerEvent{
-		Bytes: size + statusBytes*(1+len(m.GetContainersStatuses())),
-		Type:  EventType(m.GetContainerEventType()), ContainerID: clip(m.GetContainerId(), maxName), CreatedAt: m.GetCreatedAt(), Received: time.Now(),
-	}
-	meta := m.GetPodSandboxStatus().GetMetadata()
-	if meta == nil || len(m.GetContainersStatuses()) > maxEventContainers || len(m.GetContainerId()) > maxEventID || len(meta.GetUid()) > maxEventID {
-		return e
-	}
-	e.HasSandbox = true
-	e.PodUID, e.PodName, e.PodNamespace = clip(meta.GetUid(), maxName), clip(meta.GetName(), maxName), clip(meta.GetNamespace(), maxName)
-	e.Sandbox = sandboxStatusOf(m.GetPodSandboxStatus())
-	for _, s := range m.GetContainersStatuses() {
-		e.Containers = append(e.Containers, containerStatusOf(s))
+func eventOf(m *runtimeapi.ContainerEventResponse) *ContainerEvent {
+	e := &ContainerEvent{Type: EventType(m.GetContainerEventType()), CreatedAt: m.GetCreatedAt(), Received: time.Now()}
+	if uid := m.GetPodSandboxStatus().GetMetadata().GetUid(); len(uid) <= maxEventID {
+		e.PodUID = uid
 	}
 	return e
 }

@@ -32,6 +32,18 @@ func (c *Client) ListContainers(ctx context.Context) (out []*Container, err erro
 	return out, nil
 }
 
+// LastLists returns the last lists of sandboxes and of containers that were answered. They
+// may be of different times.
+func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
+	if l := c.sandboxes.last.Load(); l != nil {
+		sandboxes = *l
+	}
+	if l := c.containers.last.Load(); l != nil {
+		containers = *l
+	}
+	return sandboxes, containers
+}
+
 // PodLists lists the sandboxes and containers of one pod. The two calls count as
 // lists, but leave the history of the lists as it is.
 func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Container, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,6 +36,9 @@ var (
 type listReader[T any] struct {
 	decode func(raw []byte) (*T, error)
 	labels protowire.Number // the first field that is a map
+
+	// last is the last list that was read; nil before the first.
+	last atomic.Pointer[[]*T]
 
 	mu    sync.Mutex
 	items map[string]listItem[T] // of the last list, by id
@@ -103,6 +107,7 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	}
 	clear(last)
 	r.items, r.spare = next, last
+	r.last.Store(&out)
 	return out, nil
 }
 

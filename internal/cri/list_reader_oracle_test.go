@@ -70,7 +70,7 @@ func containerKind() listKind[Container] {
 func plainSandbox(p *runtimeapi.PodSandbox) Sandbox {
 	s := Sandbox{ID: p.Id, Ready: p.State == 0, CreatedAt: p.CreatedAt}
 	if m := p.Metadata; m != nil {
-		s.HasMetadata, s.PodUID, s.Name, s.Namespace, s.Attempt = true, m.Uid, m.Name, m.Namespace, m.Attempt
+		s.HasMetadata, s.PodUID, s.Name, s.Namespace = true, m.Uid, m.Name, m.Namespace
 	}
 	return s
 }
@@ -87,7 +87,7 @@ func plainContainer(p *runtimeapi.Container) Container {
 		c.State = State(p.State)
 	}
 	if m := p.Metadata; m != nil {
-		c.HasMetadata, c.Name, c.Attempt = true, m.Name, m.Attempt
+		c.HasMetadata, c.Name = true, m.Name
 	}
 	return c
 }

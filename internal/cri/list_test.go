@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // smallLimit makes lists too large that are quickly made.
@@ -47,8 +48,8 @@ func TestTooLarge(t *testing.T) {
 	pods := rt.FillPods(100, 3)
 	c, _ := clientOf(t, rt, Options{})
 	_, err := c.ListContainers(t.Context())
-	var e *Error
-	if !errors.As(err, &e) || e.Operation != OpListContainers || !e.TooLarge() || e.Limit != smallLimit || !e.ByServer ||
+	var e *health.CallError
+	if !errors.As(err, &e) || e.Operation != OpListContainers || e.Bytes == 0 || e.Limit != smallLimit || !e.ByServer ||
 		e.Bytes <= smallLimit || e.Bytes != c.History(OpListContainers).Bytes {
 		t.Fatalf("%+v", err)
 	}

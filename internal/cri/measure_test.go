@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // TestCallsAreMeasured: each call is told to the observer under the kubelet's
@@ -52,7 +53,7 @@ func TestCallsAreMeasured(t *testing.T) {
 }
 
 // answerBytes asks with the generated client how large each answer is.
-func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container string) map[Operation]int {
+func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container string) map[string]int {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///fakeruntime", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(rt.DialContext))
 	if err != nil {
@@ -60,8 +61,8 @@ func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container strin
 	}
 	defer func() { _ = conn.Close() }()
 	api := runtimeapi.NewRuntimeServiceClient(conn)
-	out := map[Operation]int{}
-	size := func(op Operation, m proto.Message, err error) {
+	out := map[string]int{}
+	size := func(op string, m proto.Message, err error) {
 		if err != nil {
 			t.Fatalf("%s: %v", op, err)
 		}
@@ -87,7 +88,7 @@ func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container strin
 // whatever the caller's patience, and says so to the observer.
 func TestEveryCallTimesOut(t *testing.T) {
 	for _, op := range Operations() {
-		t.Run(string(op), func(t *testing.T) {
+		t.Run(op, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := serve(t, fakeruntime.Options{})
 				c, seen := clientOf(t, rt, Options{})
@@ -144,10 +145,10 @@ func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
-		if h := c.History(OpStatus); h != (History{}) {
+		if h := c.History(OpStatus); h != (health.Call{}) {
 			t.Errorf("before the first call: %+v", h)
 		}
-		if _, err := c.Status(t.Context(), false); err != nil {
+		if _, err := c.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		good := c.History(OpStatus)
@@ -159,10 +160,10 @@ func TestHistory(t *testing.T) {
 		rt.Set("Status", fakeruntime.Hang())
 		first := time.Now()
 		ended := make(chan error, 2)
-		go func() { _, err := c.Status(within(t, 30*time.Second), false); ended <- err }()
+		go func() { _, err := c.Status(within(t, 30*time.Second)); ended <- err }()
 		time.Sleep(10 * time.Second)
 		second := time.Now()
-		go func() { _, err := c.Status(within(t, 30*time.Second), false); ended <- err }()
+		go func() { _, err := c.Status(within(t, 30*time.Second)); ended <- err }()
 		synctest.Wait()
 		if h := c.History(OpStatus); !h.InFlightSince.Equal(first) || !h.LastOK.Equal(good.LastOK) || h.LastErr != nil {
 			t.Errorf("while two hang: %+v, want in flight since %v", h, first)
@@ -184,55 +185,11 @@ func TestHistory(t *testing.T) {
 
 		// A success takes nothing from what failed.
 		rt.Set("Status")
-		if _, err := c.Status(t.Context(), false); err != nil {
+		if _, err := c.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if now := c.History(OpStatus); !now.LastOK.Equal(time.Now()) || now.LastErr != h.LastErr || !now.LastFailed.Equal(h.LastFailed) {
 			t.Errorf("after a good one again: %+v", now)
-		}
-	})
-}
-
-// TestHistoryOfManyCalls: more calls at once than are timed one by one leave
-// nothing behind.
-func TestHistoryOfManyCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{})
-		c, _ := clientOf(t, rt, Options{})
-		rt.Set("Version", fakeruntime.Hang())
-		start := time.Now()
-		const many = 3 * trackedInFlight
-		ended := make(chan error, many)
-		for range many {
-			go func() { _, err := c.Version(t.Context()); ended <- err }()
-		}
-		synctest.Wait()
-		if h := c.History(OpVersion); !h.InFlightSince.Equal(start) {
-			t.Errorf("in flight since %v, want %v", h.InFlightSince, start)
-		}
-		rt.Set("Version")
-		for range many {
-			<-ended
-		}
-		if h := c.History(OpVersion); !h.InFlightSince.IsZero() {
-			t.Errorf("in flight since %v, after all have ended", h.InFlightSince)
-		}
-		// Every place is free again.
-		rt.Set("Version", fakeruntime.Hang())
-		time.Sleep(time.Second)
-		again := time.Now()
-		for range trackedInFlight {
-			go func() { _, err := c.Version(t.Context()); ended <- err }()
-		}
-		synctest.Wait()
-		for i := range c.trackers[OpVersion].inFlight {
-			if s := c.trackers[OpVersion].inFlight[i].Load(); s == nil || !s.Equal(again) {
-				t.Fatalf("place %d: %v, want a call that began at %v", i, s, again)
-			}
-		}
-		_ = c.Close()
-		for range trackedInFlight {
-			<-ended
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // staleEvery is the time between two checks of a connection that waits to be
@@ -20,7 +22,7 @@ const staleEvery = time.Second
 // connection is accepted or closed: the kubelet, too, keeps an accepted connection.
 //
 // So each listener gets one connection, and a runtime that is stuck gets no second one.
-func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, socket os.FileInfo) {
+func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, path string, socket os.FileInfo) {
 	timer := time.NewTicker(staleEvery)
 	defer timer.Stop()
 	for {
@@ -32,7 +34,7 @@ func (c *Client) endStale(conn *grpc.ClientConn, s *watchedConn, socket os.FileI
 		if s.received.Load() {
 			return
 		}
-		if replaced(c.opts.Path, socket) {
+		if replaced(path, socket) {
 			c.giveUp(conn)
 			return
 		}
@@ -56,7 +58,7 @@ func (c *Client) giveUp(conn *grpc.ClientConn) {
 	if c.closed || c.conn != conn {
 		return
 	}
-	fresh, err := c.newConn()
+	fresh, err := c.newConn(c.path)
 	if err != nil {
 		return // it is tried again with the next connection
 	}
@@ -65,12 +67,12 @@ func (c *Client) giveUp(conn *grpc.ClientConn) {
 	_ = conn.Close()
 }
 
-// closingText is grpc-go's word for a call whose connection this process closes.
+// closingText is grpc-go's error for a call whose connection this process closes.
 const closingText = "the client connection is closing"
 
 // failure turns a failed call's error into plain values. A call whose connection
 // was given up was not canceled: it has got no answer.
-func (c *Client) failure(op Operation, err error) *Error {
+func (c *Client) failure(op string, err error) *health.CallError {
 	e := errorOf(op, err)
 	if e.Code != CodeCanceled || !strings.Contains(e.Message, closingText) {
 		return e

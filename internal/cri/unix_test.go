@@ -237,7 +237,7 @@ func TestForeignServer(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	_, err = c.Version(t.Context())
-	if e := failure(t, err); !e.Foreign() {
+	if e := failure(t, err); !Foreign(e) {
 		t.Errorf("%+v, want what the server answered", *e)
 	}
 }

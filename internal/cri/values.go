@@ -1,8 +1,9 @@
 package cri
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // State is a container's state, with the numbers of runtime.v1's ContainerState.
@@ -38,10 +39,9 @@ func (s State) String() string {
 // same pointer.
 type Sandbox struct {
 	ID string
-	// PodUID, Name and Namespace come from the entry's metadata, as does
-	// Attempt. All are zero when HasMetadata is false.
+	// PodUID, Name and Namespace come from the entry's metadata. All are empty when
+	// HasMetadata is false.
 	PodUID, Name, Namespace string
-	Attempt                 uint32
 	HasMetadata             bool
 	// Ready tells SANDBOX_READY from everything else.
 	Ready bool
@@ -55,10 +55,8 @@ type Sandbox struct {
 type Container struct {
 	ID        string
 	SandboxID string
-	// Name and Attempt come from the entry's metadata; HasMetadata is false
-	// where there is none.
+	// Name comes from the entry's metadata; HasMetadata is false where there is none.
 	Name        string
-	Attempt     uint32
 	HasMetadata bool
 	// HasImage reports whether the entry names an image; the kubelet leaves out
 	// an entry that does not (kuberuntime/helpers.go, toKubeContainer).
@@ -71,36 +69,9 @@ type Container struct {
 	CreatedAt int64
 }
 
-// SandboxStatus is what plegd keeps of a PodSandboxStatus answer.
-type SandboxStatus struct {
-	ID        string
-	Ready     bool
-	IPs       []string
-	CreatedAt int64
-}
-
-// ContainerStatus is what plegd keeps of a ContainerStatus answer. Times are in
-// nanoseconds since the epoch, 0 where the runtime sets none.
-type ContainerStatus struct {
-	ID, Name                         string
-	State                            State
-	ExitCode                         int32
-	Reason                           string
-	CreatedAt, StartedAt, FinishedAt int64
-}
-
-// Condition is one runtime condition of a Status answer.
-type Condition struct {
-	Type, Reason, Message string
-	Status                bool
-}
-
-// Status is what plegd keeps of a Status answer. A condition that the answer
-// does not hold is nil.
+// Status is a Status answer. A condition that it does not hold is nil.
 type Status struct {
-	RuntimeReady, NetworkReady *Condition
-	// Info is the verbose part, nil unless it was asked for.
-	Info map[string]string
+	RuntimeReady, NetworkReady *health.Condition
 }
 
 // Version is a Version answer.
@@ -108,68 +79,42 @@ type Version struct {
 	RuntimeName, RuntimeVersion, RuntimeAPIVersion string
 }
 
-// Operation is the name of a call as the kubelet's metrics name it
-// (kubelet_runtime_operations_total{operation_type}).
-type Operation string
-
-// The operations that plegd calls. All of them only read.
+// The operations that plegd calls, as the kubelet's metrics name them
+// (kubelet_runtime_operations_total{operation_type}). All of them only read.
 const (
-	OpVersion          Operation = "version"
-	OpStatus           Operation = "status"
-	OpListPodSandbox   Operation = "list_podsandbox"
-	OpListContainers   Operation = "list_containers"
-	OpPodSandboxStatus Operation = "podsandbox_status"
-	OpContainerStatus  Operation = "container_status"
+	OpVersion          = "version"
+	OpStatus           = "status"
+	OpListPodSandbox   = "list_podsandbox"
+	OpListContainers   = "list_containers"
+	OpPodSandboxStatus = "podsandbox_status"
+	OpContainerStatus  = "container_status"
 )
 
 // Operations lists every operation that plegd calls.
-func Operations() []Operation {
-	return []Operation{OpVersion, OpStatus, OpListPodSandbox, OpListContainers, OpPodSandboxStatus, OpContainerStatus}
+func Operations() []string {
+	return []string{OpVersion, OpStatus, OpListPodSandbox, OpListContainers, OpPodSandboxStatus, OpContainerStatus}
 }
 
-// Code is the outcome of a call: the name of its gRPC status code.
-type Code string
-
-// The codes that tell faults apart. Every other gRPC code keeps its own name.
+// The gRPC codes that tell faults apart, by name. Other codes keep their names.
 const (
-	CodeOK                Code = "OK"
-	CodeUnavailable       Code = "Unavailable"
-	CodeDeadlineExceeded  Code = "DeadlineExceeded"
-	CodeResourceExhausted Code = "ResourceExhausted"
-	CodeUnimplemented     Code = "Unimplemented"
-	CodeUnknown           Code = "Unknown"
-	CodeNotFound          Code = "NotFound"
-	CodeCanceled          Code = "Canceled"
+	CodeOK                = "OK"
+	CodeUnavailable       = "Unavailable"
+	CodeDeadlineExceeded  = "DeadlineExceeded"
+	CodeResourceExhausted = "ResourceExhausted"
+	CodeUnimplemented     = "Unimplemented"
+	CodeUnknown           = "Unknown"
+	CodeNotFound          = "NotFound"
+	CodeCanceled          = "Canceled"
 )
 
 // Call is one finished call.
 type Call struct {
-	Operation Operation
+	Operation string
 	Start     time.Time
 	Duration  time.Duration
 	// Bytes is the size of the answer on the wire, without framing. For a list
 	// refused for its size it is the size that the refusal names.
 	Bytes int
-	Code  Code
-}
-
-// Error is a failed call.
-type Error struct {
-	Operation Operation
-	Code      Code
-	Message   string
-	// Bytes and Limit are set when a message was refused for its size: how
-	// large it was and how large it might have been. ByServer tells whose limit
-	// it was.
-	Bytes, Limit int
-	ByServer     bool
-	// Undecodable is set when an answer came and is no message of runtime.v1.
-	Undecodable bool
-	// TooMany is set if a list held more than MaxEntries entries.
-	TooMany bool
-}
-
-// Error says what was tried and what came of it.
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s: %s: %s", e.Operation, e.Code, e.Message)
+	// Code is the gRPC code's name.
+	Code string
 }

@@ -172,7 +172,7 @@ func (d *Daemon) Serve(build exporter.Build) {
 // Run runs every task until ctx ends, and returns nil then; the error is of a
 // task that could not go on.
 func (d *Daemon) Run(ctx context.Context) error {
-	defer d.runtime.close()
+	defer func() { _ = d.runtime.Close() }()
 	tasks := append([]Task{
 		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier,
 		d.version,

@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"context"
-	"time"
-
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -11,33 +8,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
-
-// Version asks the held connection.
-func (r *runtime) Version(ctx context.Context) (cri.Version, error) {
-	c, err := r.client(cri.OpVersion)
-	if err != nil {
-		return cri.Version{}, err
-	}
-	return c.Version(ctx)
-}
-
-// ContainerEvents subscribes on the held connection.
-func (r *runtime) ContainerEvents(ctx context.Context, lease time.Duration, each func(*cri.ContainerEvent)) (cri.StreamEnd, error) {
-	c, err := r.client(cri.OpContainerEvents)
-	if err != nil {
-		return cri.StreamFailed, err
-	}
-	return c.ContainerEvents(ctx, lease, each)
-}
-
-// PodLists asks the held connection.
-func (r *runtime) PodLists(ctx context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error) {
-	c, err := r.client(cri.OpListPodSandbox)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c.PodLists(ctx, uid)
-}
 
 // newEvents returns the subscription, nil where plegd was told of none.
 func (d *Daemon) newEvents() *events.Subscriber {
@@ -58,7 +28,7 @@ func (d *Daemon) eventFacts() *health.Events {
 	st := d.events.State()
 	e := &health.Events{
 		Mode: string(d.cfg.Events), Phase: string(st.Phase), Since: st.Since, Detail: st.Detail, InUse: st.InUse,
-		FellBack: st.FellBack, Failures: st.Failures, LastFailed: st.LastFailed, LastErr: st.LastErr.Fact(),
+		FellBack: st.FellBack, Failures: st.Failures, LastFailed: st.LastFailed, LastErr: st.LastErr,
 		LastEvent: st.LastEvent, Opened: st.Opened, Errors: st.Errors, Received: map[string]uint64{},
 	}
 	for kind, n := range st.Events {

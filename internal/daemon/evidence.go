@@ -47,7 +47,7 @@ func (d *Daemon) newSources() (*sources, error) {
 // heldPeer returns the process at the other end of the held connection; where
 // none could be made, the one that listened when the newest connection was.
 func (d *Daemon) heldPeer() int {
-	if held := d.runtime.lastDial(); held != nil && held.Err == nil {
+	if held := d.runtime.LastDial(); held != nil && held.Err == nil {
 		return held.PeerPID
 	}
 	pid, _ := d.dialer.Peer()
@@ -65,7 +65,7 @@ func (d *Daemon) mayServe(pid int) bool {
 // connection was made, the held one or a fresh one, and when that was.
 func (d *Daemon) newestPeer() (pid int, at time.Time) {
 	pid, at = d.dialer.Peer()
-	if held := d.runtime.lastDial(); held != nil && held.Err == nil && held.At.After(at) {
+	if held := d.runtime.LastDial(); held != nil && held.Err == nil && held.At.After(at) {
 		return held.PeerPID, held.At
 	}
 	return pid, at

@@ -22,7 +22,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		Status:        d.status.facts(),
 		Version:       d.version.facts(),
 		Calls:         d.runtime.calls(),
-		Arriving:      d.runtime.arriving(),
+		Arriving:      d.runtime.Arriving(),
 		Dial:          d.runtime.dial(),
 		Probe:         d.dialer.Last(),
 	}
@@ -32,7 +32,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	f.Events = d.eventFacts()
 	f.Relist, f.Modelled = s.Facts(now, d.kubelet.timeout)
 	f.Evidence = d.sources.facts(&f.Probe)
-	f.Evidence.Children = d.runtime.known.withPods(f.Evidence.Children)
+	f.Evidence.Children = d.runtime.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.waiting.chain.Load()
 	f.Pods = s.Pods()
 	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {

@@ -52,7 +52,7 @@ func (d *Daemon) follow(f *health.Facts, now time.Time) {
 	f.Config.RPCTimeout, f.Config.NodeStatusPeriod, f.Config.From = d.cfg.settings(k)
 	if f.Config.RPCTimeout != d.kubelet.timeout {
 		d.kubelet.timeout = f.Config.RPCTimeout
-		d.runtime.setRPCTimeout(f.Config.RPCTimeout)
+		d.runtime.SetRPCTimeout(f.Config.RPCTimeout)
 		d.loop.SetRPCTimeout(f.Config.RPCTimeout)
 	}
 	// Until another one has begun its work the model is that of the last kubelet,

@@ -46,7 +46,7 @@ func (p *pauses) judged(now time.Time, f *health.Facts, v, previous *health.Verd
 func (p *pauses) called(f *health.Facts) bool {
 	relist := f.Relist.Last != nil && f.Relist.Last.Start.After(p.woke)
 	status := f.Status.LastGood.After(p.woke) ||
-		f.Status.LastErr != nil && f.Calls[string(cri.OpStatus)].LastFailed.After(p.woke)
+		f.Status.LastErr != nil && f.Calls[cri.OpStatus].LastFailed.After(p.woke)
 	probe := f.Probe.FailedSince.IsZero() || f.Probe.At.After(p.woke)
 	return relist && status && probe
 }

@@ -112,7 +112,7 @@ func (k *plainKubelet) start(p phases, first func(context.Context)) {
 }
 
 func (k *plainKubelet) status(ctx context.Context) {
-	s, err := k.client.Status(ctx, false)
+	s, err := k.client.Status(ctx)
 	if err != nil {
 		return
 	}

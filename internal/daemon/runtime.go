@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,18 +29,17 @@ const (
 	askSilentAgain = time.Minute
 )
 
-// runtime is the runtime that is being watched: none while no socket has been
-// found. Every question goes to the held connection of the moment.
+// runtime is the runtime that is watched: the held connection, and the search for its
+// socket where no endpoint was given.
 type runtime struct {
-	cfg      *Config
-	observer cri.Observer
-	log      *zap.Logger
-	held     atomic.Pointer[held]
+	*cri.Client
+
+	cfg *Config
+	log *zap.Logger
+	// watched is nil while no socket has been found.
+	watched  atomic.Pointer[health.Endpoint]
 	searched atomic.Pointer[[]string]
-	// known is what the last lists held.
-	known known
-	// rpcTimeout is the limit of each call in nanoseconds, 0 for cfg's.
-	rpcTimeout atomic.Int64
+	cause    atomic.Pointer[dialCause]
 	// search is closed when the first search for the socket has ended. Relists
 	// and Status calls wait for it.
 	search    chan struct{}
@@ -48,26 +48,23 @@ type runtime struct {
 	changed func()
 }
 
-// held is one held connection.
-type held struct {
-	client   *cri.Client
-	endpoint health.Endpoint
-	dial     atomic.Pointer[dialCause]
-}
-
-// dialCause is a connect(2) with its cause, worked out once.
+// dialCause is a connect(2) with its cause, which takes a look at the socket's file.
 type dialCause struct {
 	of   *cri.DialResult
 	dial health.Dial
 }
 
 // newRuntime returns the runtime of cfg; with an endpoint that was given it
-// holds its connection from the start.
+// has its socket from the start.
 func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
-	r := &runtime{cfg: cfg, observer: observer, log: log, search: make(chan struct{}), changed: func() {}}
+	r := &runtime{cfg: cfg, log: log, search: make(chan struct{}), changed: func() {}}
 	r.endSearch = sync.OnceFunc(func() { close(r.search) })
-	if cfg.RuntimeEndpoint == "" {
-		return r, nil
+	var err error
+	r.Client, err = cri.New(cri.Options{
+		NoPath: true, Dial: cfg.dialer(r.path), RPCTimeout: cfg.RPCTimeout, Observer: observer,
+	})
+	if err != nil || cfg.RuntimeEndpoint == "" {
+		return r, err
 	}
 	r.endSearch()
 	path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
@@ -78,38 +75,14 @@ func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, 
 }
 
 func (r *runtime) watch(path, source string) error {
-	client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }), RPCTimeout: r.cfg.RPCTimeout, Observer: r.observer})
-	if err != nil {
-		return err
-	}
-	if d := r.rpcTimeout.Load(); d > 0 {
-		client.SetRPCTimeout(time.Duration(d))
-	}
-	old := r.held.Swap(&held{client: client, endpoint: health.Endpoint{Path: path, Source: source}})
-	if old != nil {
-		_ = old.client.Close()
-	}
-	return nil
-}
-
-// setRPCTimeout sets the limit of the calls that begin from now on.
-func (r *runtime) setRPCTimeout(d time.Duration) {
-	r.rpcTimeout.Store(int64(d))
-	if h := r.held.Load(); h != nil {
-		h.client.SetRPCTimeout(d)
-	}
-}
-
-func (r *runtime) close() {
-	if h := r.held.Load(); h != nil {
-		_ = h.client.Close()
-	}
+	r.watched.Store(&health.Endpoint{Path: path, Source: source})
+	return r.SetPath(path)
 }
 
 // path is the socket's path, "" while none has been found.
 func (r *runtime) path() string {
-	if h := r.held.Load(); h != nil {
-		return h.endpoint.Path
+	if w := r.watched.Load(); w != nil {
+		return w.Path
 	}
 	return ""
 }
@@ -212,8 +185,8 @@ func (a afterSearch) Run(ctx context.Context) error {
 func (r *runtime) serves() func(context.Context, string) bool {
 	silent := map[string]time.Time{}
 	return func(ctx context.Context, path string) bool {
-		if h := r.held.Load(); h != nil && h.endpoint.Path == path {
-			return h.answered()
+		if path == r.path() {
+			return r.answered()
 		}
 		if at, ok := silent[path]; ok && time.Since(at) < askSilentAgain {
 			return false
@@ -227,7 +200,7 @@ func (r *runtime) serves() func(context.Context, string) bool {
 		if _, err = client.Version(ctx); err == nil {
 			return true
 		}
-		var e *cri.Error
+		var e *health.CallError
 		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
 			silent[path] = time.Now()
 		}
@@ -236,70 +209,14 @@ func (r *runtime) serves() func(context.Context, string) bool {
 }
 
 // answered reports whether any call has succeeded.
-func (h *held) answered() bool {
-	for _, op := range cri.Operations() {
-		if !h.client.History(op).LastOK.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *runtime) client(op cri.Operation) (*cri.Client, error) {
-	if h := r.held.Load(); h != nil {
-		return h.client, nil
-	}
-	return nil, &cri.Error{Operation: op, Code: cri.CodeUnavailable, Message: "no runtime socket has been found"}
-}
-
-// ListPodSandbox asks the held connection.
-func (r *runtime) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
-	c, err := r.client(cri.OpListPodSandbox)
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.ListPodSandbox(ctx)
-	if err == nil {
-		r.known.listedSandboxes(out)
-	}
-	return out, err
-}
-
-// ListContainers asks the held connection.
-func (r *runtime) ListContainers(ctx context.Context) ([]*cri.Container, error) {
-	c, err := r.client(cri.OpListContainers)
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.ListContainers(ctx)
-	if err == nil {
-		r.known.listed(out)
-	}
-	return out, err
-}
-
-// PodSandboxStatus asks the held connection.
-func (r *runtime) PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error) {
-	c, err := r.client(cri.OpPodSandboxStatus)
-	if err != nil {
-		return nil, err
-	}
-	return c.PodSandboxStatus(ctx, id)
-}
-
-// ContainerStatus asks the held connection.
-func (r *runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	c, err := r.client(cri.OpContainerStatus)
-	if err != nil {
-		return nil, err
-	}
-	return c.ContainerStatus(ctx, id)
+func (r *runtime) answered() bool {
+	return slices.ContainsFunc(cri.Operations(), func(op string) bool { return !r.History(op).LastOK.IsZero() })
 }
 
 // endpoint, calls and dial are the runtime's part of the facts.
 func (r *runtime) endpoint() health.Endpoint {
-	if h := r.held.Load(); h != nil {
-		return h.endpoint
+	if w := r.watched.Load(); w != nil {
+		return *w
 	}
 	e := health.Endpoint{Searching: r.searching()}
 	if s := r.searched.Load(); s != nil {
@@ -310,16 +227,11 @@ func (r *runtime) endpoint() health.Endpoint {
 
 func (r *runtime) calls() map[string]health.Call {
 	calls := map[string]health.Call{}
-	h := r.held.Load()
-	if h == nil {
+	if r.path() == "" {
 		return calls
 	}
 	for _, op := range cri.Operations() {
-		c := h.client.History(op)
-		calls[string(op)] = health.Call{
-			LastOK: c.LastOK, LastOKDuration: c.LastOKDuration, LastFailed: c.LastFailed, LastErr: c.LastErr.Fact(),
-			InFlightSince: c.InFlightSince, Bytes: c.Bytes,
-		}
+		calls[op] = r.History(op)
 	}
 	return calls
 }
@@ -327,46 +239,22 @@ func (r *runtime) calls() map[string]health.Call {
 // waiting reports whether the held connection waits to be accepted and since when;
 // made is false before it has been tried.
 func (r *runtime) waiting() (since time.Time, waiting, made bool) {
-	h := r.held.Load()
-	if h == nil || h.client.LastDial() == nil {
-		return time.Time{}, false, false
-	}
-	since, waiting = h.client.Waiting()
-	return since, waiting, true
-}
-
-// arriving is when many bytes of an answer last came in on the held connection.
-func (r *runtime) arriving() time.Time {
-	if h := r.held.Load(); h != nil {
-		return h.client.Arriving()
-	}
-	return time.Time{}
-}
-
-// lastDial is the held connection's last connect(2), nil before the first.
-func (r *runtime) lastDial() *cri.DialResult {
-	if h := r.held.Load(); h != nil {
-		return h.client.LastDial()
-	}
-	return nil
+	since, waiting = r.Waiting()
+	return since, waiting, r.LastDial() != nil
 }
 
 func (r *runtime) dial() health.Dial {
-	h := r.held.Load()
-	if h == nil {
-		return health.Dial{}
-	}
-	last := h.client.LastDial()
+	last := r.LastDial()
 	if last == nil {
 		return health.Dial{}
 	}
-	known := h.dial.Load()
+	known := r.cause.Load()
 	if known == nil || known.of != last {
 		known = &dialCause{of: last, dial: health.Dial{At: last.At}}
-		known.dial.Cause, known.dial.Detail = evidence.ConnectCause(last.Err, h.endpoint.Path)
-		h.dial.Store(known)
+		known.dial.Cause, known.dial.Detail = evidence.ConnectCause(last.Err, r.path())
+		r.cause.Store(known)
 	}
 	out := known.dial
-	out.PeerPID, out.Up = h.client.Peer()
+	out.PeerPID, out.Up = r.Peer()
 	return out
 }

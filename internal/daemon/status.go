@@ -54,14 +54,13 @@ func (s *statusCheck) Run(ctx context.Context) error {
 
 // turn asks, if there is somebody to ask, and returns the time until the next turn.
 func (s *statusCheck) turn(ctx context.Context) time.Duration {
-	c, err := s.rt.client(cri.OpStatus)
-	if err != nil {
+	if s.rt.path() == "" {
 		return min(s.rt.cfg.RelistPeriod, judgeEvery) // as soon as there is somebody to ask
 	}
 	if time.Now().Before(s.due) {
-		s.askBetween(ctx, c, s.due)
+		s.askBetween(ctx, s.due)
 	} else {
-		s.ask(ctx, c)
+		s.ask(ctx)
 		s.due = time.Now().Add(s.rt.cfg.jittered(health.StatusPeriod))
 	}
 	wait := time.Until(s.due)
@@ -82,11 +81,11 @@ func (s *statusCheck) notGood() bool {
 }
 
 // ask makes one of the kubelet's calls.
-func (s *statusCheck) ask(ctx context.Context, c *cri.Client) {
+func (s *statusCheck) ask(ctx context.Context) {
 	start := time.Now()
 	s.since.Store(&start)
 	defer s.since.Store(nil)
-	answer, err := c.Status(ctx, false)
+	answer, err := s.rt.Status(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -100,20 +99,17 @@ func (s *statusCheck) ask(ctx context.Context, c *cri.Client) {
 	// The conditions stay as they were; only the 30 s run on.
 	next := *s.state.Load()
 	next.LastErr = nil
-	var e *cri.Error
-	if errors.As(err, &e) {
-		next.LastErr = e.Fact()
-	}
+	_ = errors.As(err, &next.LastErr)
 	s.state.Store(&next)
 }
 
 // askBetween makes one call between two of the kubelet's, the next of which is
 // due then.
-func (s *statusCheck) askBetween(ctx context.Context, c *cri.Client, due time.Time) {
+func (s *statusCheck) askBetween(ctx context.Context, due time.Time) {
 	limited, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
-	answer, err := c.Status(limited, false)
-	if err == nil && condition(answer.RuntimeReady).Good() && condition(answer.NetworkReady).Good() {
+	answer, err := s.rt.Status(limited)
+	if err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
 		s.answered(&answer)
 	}
 }
@@ -121,19 +117,12 @@ func (s *statusCheck) askBetween(ctx context.Context, c *cri.Client, due time.Ti
 func (s *statusCheck) answered(a *cri.Status) {
 	next := health.Status{
 		Answered: true, LastGood: s.state.Load().LastGood,
-		RuntimeReady: condition(a.RuntimeReady), NetworkReady: condition(a.NetworkReady),
+		RuntimeReady: a.RuntimeReady, NetworkReady: a.NetworkReady,
 	}
 	if next.RuntimeReady.Good() {
 		next.LastGood = time.Now()
 	}
 	s.state.Store(&next)
-}
-
-func condition(c *cri.Condition) *health.Condition {
-	if c == nil {
-		return nil
-	}
-	return &health.Condition{Status: c.Status, Reason: c.Reason, Message: c.Message}
 }
 
 func (s *statusCheck) facts() health.Status {

@@ -52,8 +52,8 @@ func (c *versionCheck) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if client, err := c.rt.client(cri.OpVersion); err == nil && c.due(time.Now()) {
-			c.call(ctx, client)
+		if c.rt.path() != "" && c.due(time.Now()) {
+			c.call(ctx)
 		}
 	}
 }
@@ -83,16 +83,16 @@ func (c *versionCheck) suspected(now time.Time) bool {
 }
 
 // call makes one call.
-func (c *versionCheck) call(ctx context.Context, client *cri.Client) {
+func (c *versionCheck) call(ctx context.Context) {
 	start := time.Now()
 	c.mu.Lock()
 	c.since = start
 	c.mu.Unlock()
-	_, err := client.Version(ctx)
+	_, err := c.rt.Version(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since = time.Time{}
-	var e *cri.Error
+	var e *health.CallError
 	if errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
 		c.check.HangsSince = orElse(c.check.HangsSince, start)
 		return

@@ -125,7 +125,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	s = chain.Symptom{
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
 		Sandboxes:  of.Operation == string(cri.OpListPodSandbox) || of.Operation == string(cri.OpPodSandboxStatus),
-		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.known.pod,
+		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.pod,
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}
 	switch {
@@ -142,7 +142,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			first = append(first, child.Sandbox)
 		}
 	}
-	s.Targets = func() []chain.Target { return t.d.runtime.known.targets(s.Sandboxes, of.UID, first) }
+	s.Targets = func() []chain.Target { return t.d.runtime.targets(s.Sandboxes, of.UID, first) }
 	return s, true
 }
 
@@ -175,20 +175,8 @@ type asker struct{ rt *runtime }
 
 // Ask implements chain.Asker.
 func (a asker) Ask(ctx context.Context, t chain.Target) error {
-	op := cri.OpContainerStatus
-	if t.Sandbox {
-		op = cri.OpPodSandboxStatus
-	}
-	c, err := a.rt.client(op)
-	if err != nil {
-		return err
-	}
-	if t.Sandbox {
-		err = c.SandboxAnswers(ctx, t.ID)
-	} else {
-		err = c.ContainerAnswers(ctx, t.ID)
-	}
-	var e *cri.Error
+	err := a.rt.Answers(ctx, t.Sandbox, t.ID)
+	var e *health.CallError
 	switch {
 	case !errors.As(err, &e):
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -102,7 +103,7 @@ type State struct {
 	// Failures counts the failed streams since one last held.
 	Failures   int
 	LastFailed time.Time
-	LastErr    *cri.Error
+	LastErr    *health.CallError
 	LastEvent  time.Time
 	// Opened and Errors count the streams, and those that failed, since plegd started.
 	Opened, Errors uint64
@@ -199,7 +200,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 		return s.without(EndsAtOnce,
 			"the runtime ends the event stream at once: its events are off (CRI-O: enable_pod_events)", retryNone)
 	case end == cri.StreamClosed:
-		return s.failed(&cri.Error{
+		return s.failed(&health.CallError{
 			Operation: cri.OpContainerEvents, Code: cri.CodeOK, Message: "the runtime ended the stream",
 		})
 	}
@@ -246,7 +247,7 @@ func (s *Subscriber) receive(e *cri.ContainerEvent) {
 	s.state.LastEvent, s.quiet = e.Received, e.Received
 	s.mu.Unlock()
 	s.opts.Delay(max(0, time.Duration(e.Received.UnixNano()-e.CreatedAt)))
-	if e.HasSandbox && e.Type != cri.EventCreated { // the generic PLEG has no event for a creation
+	if e.PodUID != "" && e.Type != cri.EventCreated { // the generic PLEG has no event for a creation
 		s.opts.Loop.Hint(e.PodUID)
 	}
 }
@@ -273,7 +274,7 @@ func (s *Subscriber) holds() {
 
 // failed notes a failed stream as the kubelet does: a relist now, and after the
 // fifth failure the generic loop. It returns the delay until the next stream.
-func (s *Subscriber) failed(e *cri.Error) time.Duration {
+func (s *Subscriber) failed(e *health.CallError) time.Duration {
 	s.mu.Lock()
 	s.state.Failures++
 	s.state.Errors++
@@ -311,10 +312,10 @@ func (s *Subscriber) without(p Phase, why string, delay time.Duration) time.Dura
 	return delay
 }
 
-func asError(err error) *cri.Error {
-	var e *cri.Error
+func asError(err error) *health.CallError {
+	var e *health.CallError
 	if !errors.As(err, &e) {
-		e = &cri.Error{Operation: cri.OpContainerEvents, Code: cri.CodeUnknown, Message: err.Error()}
+		e = &health.CallError{Operation: cri.OpContainerEvents, Code: cri.CodeUnknown, Message: err.Error()}
 	}
 	return e
 }

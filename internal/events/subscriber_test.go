@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,7 +49,7 @@ func (r *runtime) Version(ctx context.Context) (cri.Version, error) {
 	r.mu.Unlock()
 	if frozen {
 		<-ctx.Done()
-		return v, &cri.Error{Code: cri.CodeDeadlineExceeded}
+		return v, &health.CallError{Code: cri.CodeDeadlineExceeded}
 	}
 	return v, down
 }
@@ -146,8 +147,8 @@ func TestLeases(t *testing.T) {
 		s, l := start(t, r, false)
 		pause(time.Second)
 		for range 60 {
-			r.send(&cri.ContainerEvent{Type: cri.EventStarted, PodUID: "a", HasSandbox: true})
-			r.send(&cri.ContainerEvent{Type: cri.EventCreated, PodUID: "b", HasSandbox: true})
+			r.send(&cri.ContainerEvent{Type: cri.EventStarted, PodUID: "a"})
+			r.send(&cri.ContainerEvent{Type: cri.EventCreated, PodUID: "b"})
 			r.send(&cri.ContainerEvent{Type: cri.EventStopped})
 			pause(time.Second)
 		}
@@ -173,7 +174,7 @@ func TestFallBack(t *testing.T) {
 		}
 		r.set(func() {
 			r.end = func(int) (time.Duration, cri.StreamEnd, error) {
-				return 2 * time.Second, cri.StreamFailed, &cri.Error{Code: cri.CodeUnavailable}
+				return 2 * time.Second, cri.StreamFailed, &health.CallError{Code: cri.CodeUnavailable}
 			}
 		})
 		pause(30 * time.Second)
@@ -238,10 +239,10 @@ func TestNoSubscription(t *testing.T) {
 		most   int // streams in a minute
 	}{
 		"containerd 1.7": {func(r *runtime) { r.version.RuntimeVersion = "1.7.2" }, Refused, 0},
-		"unimplemented":  {ends(cri.StreamFailed, &cri.Error{Code: cri.CodeUnimplemented}), Unsupported, 1},
+		"unimplemented":  {ends(cri.StreamFailed, &health.CallError{Code: cri.CodeUnimplemented}), Unsupported, 1},
 		"ends at once":   {ends(cri.StreamClosed, nil), EndsAtOnce, 7},
 		"no deadlines":   {func(r *runtime) { r.noEnd = true }, Refused, 5},
-		"no runtime":     {func(r *runtime) { r.down = &cri.Error{Code: cri.CodeUnavailable} }, Waiting, 0},
+		"no runtime":     {func(r *runtime) { r.down = &health.CallError{Code: cri.CodeUnavailable} }, Waiting, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

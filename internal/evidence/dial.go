@@ -308,7 +308,7 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 // answerCause returns why a connection that the kernel had made came to nothing.
 // That the other end speaks no gRPC needs proof: something else that it sent.
 func answerCause(err error) (health.Cause, string) {
-	var e *cri.Error
+	var e *health.CallError
 	if !errors.As(err, &e) {
 		if err == nil {
 			return health.CauseClosed, "the connection was closed before its SETTINGS"
@@ -316,9 +316,9 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseError, err.Error()
 	}
 	switch {
-	case e.NotInitialized():
+	case e.NotInitialized:
 		return health.CauseNotInitialized, e.Message
-	case e.Foreign():
+	case cri.Foreign(e):
 		return health.CauseProtocol, "the other end does not speak gRPC"
 	case e.Code == cri.CodeUnimplemented:
 		return health.CauseUnimplemented, e.Message

@@ -148,7 +148,7 @@ func (s sink) relist(snap *health.Snapshot) {
 }
 
 func (s sink) runtime(snap *health.Snapshot) {
-	for _, op := range []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers} {
+	for _, op := range []string{cri.OpListPodSandbox, cri.OpListContainers} {
 		if call, ok := snap.Facts.Calls[string(op)]; ok && call.Answered() {
 			s.gauge(MetricResponseBytes, float64(call.Bytes), string(op))
 		}

@@ -20,9 +20,9 @@ type Metrics struct {
 	events          counters[relist.EventType]
 	discards        prometheus.Counter
 	inspections     counters[bool]
-	operations      counters[cri.Operation]
-	operationErrors counters[cri.Operation]
-	operationTime   map[cri.Operation]prometheus.Observer
+	operations      counters[string]
+	operationErrors counters[string]
+	operationTime   map[string]prometheus.Observer
 	probeDuration   prometheus.Summary
 	probeFailures   counters[health.Stage]
 	acceptFailures  counters[string]
@@ -68,7 +68,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			MetricRelistInFlight+".", byName(cri.Operations())),
 		operationErrors: newCounters(reg, MetricOperationsErrors, labelOperation,
 			"Calls to the runtime that failed.", byName(cri.Operations())),
-		operationTime: make(map[cri.Operation]prometheus.Observer),
+		operationTime: make(map[string]prometheus.Observer),
 		probeDuration: f.summary(MetricProbeDuration,
 			"Time a fresh dial to the runtime's socket took until the server's HTTP/2 SETTINGS frame."),
 		probeFailures: newCounters(reg, MetricProbeFailures, labelStage, "Fresh dials to the runtime's socket that failed, by stage. "+

@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Facts is everything a verdict is made from. It holds plain values only, so
 // that a verdict can be made from a file as well as from a running node. Times
@@ -221,6 +224,9 @@ type CallError struct {
 	// reads.
 	TooMany bool `json:"too_many,omitzero"`
 }
+
+// Error returns the error as text.
+func (e *CallError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Operation, e.Code, e.Message) }
 
 // tooLarge reports whether an answer was refused for its size.
 func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }

@@ -179,17 +179,17 @@ func (h *history) change() {
 	}
 	h.rt.fails = map[ask]error{}
 	for range h.next(4) {
-		code := []cri.Code{cri.CodeUnavailable, cri.CodeDeadlineExceeded, cri.CodeNotFound}[h.next(3)]
-		op := []cri.Operation{cri.OpPodSandboxStatus, cri.OpContainerStatus}[h.next(2)]
+		code := []string{cri.CodeUnavailable, cri.CodeDeadlineExceeded, cri.CodeNotFound}[h.next(3)]
+		op := []string{cri.OpPodSandboxStatus, cri.OpContainerStatus}[h.next(2)]
 		h.rt.fails[ask{op, h.id()}] = failed(op, code)
 	}
 	h.rt.exit = map[string]int32{}
 	for _, id := range []string{"a", "b", "c"} {
 		h.rt.exit[id] = int32(h.next(5))
 	}
-	h.rt.listErr = map[cri.Operation]error{}
+	h.rt.listErr = map[string]error{}
 	if h.next(8) == 1 {
-		op := []cri.Operation{cri.OpListPodSandbox, cri.OpListContainers}[h.next(2)]
+		op := []string{cri.OpListPodSandbox, cri.OpListContainers}[h.next(2)]
 		h.rt.listErr[op] = failed(op, cri.CodeUnavailable)
 	}
 }
@@ -326,7 +326,7 @@ func (h *history) invariants() {
 func (h *history) end() {
 	h.t.Helper()
 	h.rt.sandboxes, h.rt.containers = nil, nil
-	h.rt.fails, h.rt.listErr = map[ask]error{}, map[cri.Operation]error{}
+	h.rt.fails, h.rt.listErr = map[ask]error{}, map[string]error{}
 	h.relist()
 	if len(h.loop.records) > 0 {
 		h.fail("%d records are left of nothing", len(h.loop.records))

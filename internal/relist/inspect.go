@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // job is the inspection of one pod.
@@ -25,15 +26,15 @@ func newJob(p *pod, failures int) *job {
 func (j *job) run(ctx context.Context, rt Runtime, timeout time.Duration) error {
 	s := *j.inspection.state.Load()
 	s.Start, s.began = time.Now(), true
-	var failed *cri.Error
+	var failed *health.CallError
 	for _, sandboxes := range []bool{true, false} {
 		for _, it := range j.pod.items {
 			if it.sandbox != sandboxes || failed != nil {
 				continue
 			}
-			s.Operation, s.CallStart = string(cri.OpContainerStatus), time.Now()
+			s.Operation, s.CallStart = cri.OpContainerStatus, time.Now()
 			if it.sandbox {
-				s.Operation = string(cri.OpPodSandboxStatus)
+				s.Operation = cri.OpPodSandboxStatus
 			}
 			call := s
 			j.inspection.state.Store(&call)
@@ -44,7 +45,7 @@ func (j *job) run(ctx context.Context, rt Runtime, timeout time.Duration) error 
 	}
 	s.Duration, s.CallStart, s.ended = time.Since(s.Start), time.Time{}, true
 	if failed != nil {
-		s.Err = failed.Fact()
+		s.Err = failed
 		s.Failures++
 	}
 	j.inspection.state.Store(&s)
@@ -58,25 +59,24 @@ func (j *job) ask(ctx context.Context, rt Runtime, it item, timeout time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if it.sandbox {
-		_, err := rt.PodSandboxStatus(ctx, it.id)
-		return err
+		return rt.PodSandboxStatus(ctx, it.id)
 	}
-	s, err := rt.ContainerStatus(ctx, it.id)
+	exitCode, err := rt.ContainerStatus(ctx, it.id)
 	if err == nil {
-		j.exitCodes[it.id] = s.ExitCode
+		j.exitCodes[it.id] = exitCode
 	}
 	return err
 }
 
-// asError returns err as the *cri.Error that a Runtime returns. Any other error
+// asError returns err as the *health.CallError that a Runtime returns. Any other error
 // becomes one with code Unknown.
-func asError(err error) *cri.Error {
+func asError(err error) *health.CallError {
 	if err == nil {
 		return nil
 	}
-	var e *cri.Error
+	var e *health.CallError
 	if !errors.As(err, &e) {
-		e = &cri.Error{Code: cri.CodeUnknown, Message: err.Error()}
+		e = &health.CallError{Code: cri.CodeUnknown, Message: err.Error()}
 	}
 	return e
 }

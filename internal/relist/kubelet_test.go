@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // kubelet is the kubelet's relist loop, strictly serial and obvious (kubelet
@@ -79,7 +80,7 @@ func (k *kubelet) relist(ctx context.Context) {
 		if now == k.old[uid] && !k.again[uid] {
 			continue
 		}
-		failed := ids[uid] != "" && call(func(c context.Context) error { _, err := k.rt.PodSandboxStatus(c, ids[uid]); return found(err) }) != nil
+		failed := ids[uid] != "" && call(func(c context.Context) error { return found(k.rt.PodSandboxStatus(c, ids[uid])) }) != nil
 		for _, c := range containers {
 			failed = failed || exists && c.PodUID == uid && call(func(x context.Context) error { _, err := k.rt.ContainerStatus(x, c.ID); return found(err) }) != nil
 		}
@@ -161,7 +162,7 @@ func (w *world) release(key string) {
 }
 
 // call does what a call about key, of operation op, does.
-func (w *world) call(ctx context.Context, op cri.Operation, key string) error {
+func (w *world) call(ctx context.Context, op string, key string) error {
 	w.mu.Lock()
 	d, hang, fails := max(w.slow[string(op)], w.slow[key]), w.hangs[string(op)], w.fails[string(op)] || w.fails[key]
 	if h := w.hangs[key]; h != nil {
@@ -173,7 +174,7 @@ func (w *world) call(ctx context.Context, op cri.Operation, key string) error {
 		if ctx.Err() == context.Canceled {
 			code = cri.CodeCanceled
 		}
-		return &cri.Error{Operation: op, Code: code}
+		return &health.CallError{Operation: op, Code: code}
 	}
 	if hang != nil {
 		select {
@@ -190,7 +191,7 @@ func (w *world) call(ctx context.Context, op cri.Operation, key string) error {
 		}
 	}
 	if fails {
-		return &cri.Error{Operation: op, Code: cri.CodeUnknown, Message: "scripted"}
+		return &health.CallError{Operation: op, Code: cri.CodeUnknown, Message: "scripted"}
 	}
 	return nil
 }
@@ -230,22 +231,22 @@ func (w *world) PodLists(context.Context, string) ([]*cri.Sandbox, []*cri.Contai
 	return nil, nil, nil
 }
 
-func (w *world) status(ctx context.Context, op cri.Operation, uid string) error {
+func (w *world) status(ctx context.Context, op string, uid string) error {
 	if err := w.call(ctx, op, uid); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pods[uid] == nil {
-		return &cri.Error{Operation: op, Code: cri.CodeNotFound, Message: "NotFound"}
+		return &health.CallError{Operation: op, Code: cri.CodeNotFound, Message: "NotFound"}
 	}
 	return nil
 }
 
-func (w *world) PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error) {
-	return &cri.SandboxStatus{ID: id}, w.status(ctx, cri.OpPodSandboxStatus, id[1:])
+func (w *world) PodSandboxStatus(ctx context.Context, id string) error {
+	return w.status(ctx, cri.OpPodSandboxStatus, id[1:])
 }
 
-func (w *world) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	return &cri.ContainerStatus{ID: id}, w.status(ctx, cri.OpContainerStatus, id[1:])
+func (w *world) ContainerStatus(ctx context.Context, id string) (int32, error) {
+	return 0, w.status(ctx, cri.OpContainerStatus, id[1:])
 }

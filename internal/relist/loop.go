@@ -24,8 +24,8 @@ type Runtime interface {
 	ListPodSandbox(context.Context) ([]*cri.Sandbox, error)
 	ListContainers(context.Context) ([]*cri.Container, error)
 	PodLists(ctx context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error)
-	PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error)
-	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+	PodSandboxStatus(ctx context.Context, id string) error
+	ContainerStatus(ctx context.Context, id string) (exitCode int32, err error)
 }
 
 // Config is the configuration of a Loop.
@@ -205,7 +205,7 @@ func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (lists, *
 		res.ListContainers = res.Listed.Sub(at)
 	}
 	if e := asError(err); e != nil {
-		res.Err = e.Fact()
+		res.Err = e
 	}
 	res.End = res.Listed
 	return group(sandboxes, containers), res

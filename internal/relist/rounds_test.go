@@ -152,7 +152,7 @@ func changePods(r *rand.Rand, w *world, pick string, number int) {
 // most seconds at most.
 func disturb(r *rand.Rand, w *world, pick string) (key string, most int) {
 	key = []string{
-		pick, pick, string(cri.OpListContainers), string(cri.OpListPodSandbox), string(cri.OpContainerStatus), string(cri.OpPodSandboxStatus),
+		pick, pick, cri.OpListContainers, cri.OpListPodSandbox, cri.OpContainerStatus, cri.OpPodSandboxStatus,
 	}[r.IntN(6)]
 	slow := time.Duration(r.IntN(3000)) * time.Millisecond
 	switch r.IntN(40) {
@@ -181,7 +181,7 @@ func TestSlowPods(t *testing.T) {
 		b := watchBoth(t, w, 0, Config{})
 		b.to(10*time.Second+500*time.Millisecond, 0)
 		w.set(func() {
-			w.slow[string(cri.OpContainerStatus)] = time.Second
+			w.slow[cri.OpContainerStatus] = time.Second
 			for _, p := range w.pods {
 				p.state = cri.StateExited
 			}
@@ -277,7 +277,7 @@ func TestListHangsDuringInspections(t *testing.T) {
 		w.hang("pod003")
 		w.set(func() { w.pods["pod003"].state = cri.StateExited })
 		b.to(20*time.Second, 0)
-		w.hang(string(cri.OpListContainers))
+		w.hang(cri.OpListContainers)
 		b.to(22*time.Second, 0)
 		s := b.l.Snapshot()
 		if s.Beside.Phase != ListingContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Phase != Inspecting {
@@ -291,7 +291,7 @@ func TestListHangsDuringInspections(t *testing.T) {
 		}
 		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.PhaseStart).Round(time.Second))
 		b.to(100*time.Second, 0)
-		w.release(string(cri.OpListContainers))
+		w.release(cri.OpListContainers)
 		b.to(110*time.Second, 0)
 		if b.age() > 2*time.Second {
 			t.Error(b.age())

@@ -113,7 +113,7 @@ func TestRuntimeRestart(t *testing.T) {
 		rt.Kill()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != string(cri.CodeUnavailable) {
+		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != cri.CodeUnavailable {
 			t.Errorf("away: %+v", *s)
 		}
 		rt.RemovePod(pods[0].UID)

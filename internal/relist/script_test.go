@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // ask is one call of an inspection.
 type ask struct {
-	op cri.Operation
+	op string
 	id string
 }
 
@@ -27,13 +28,12 @@ type script struct {
 	containers []*cri.Container
 	// listErr fails the list of an operation, and delay makes any call take its
 	// time; hang makes it take for ever.
-	listErr map[cri.Operation]error
-	delay   map[cri.Operation]time.Duration
-	hang    map[cri.Operation]bool
+	listErr map[string]error
+	delay   map[string]time.Duration
+	hang    map[string]bool
 	// fails are the inspections' calls that fail, exit the exit codes.
 	fails map[ask]error
 	exit  map[string]int32
-	ips   map[string][]string
 
 	lists, inspections int // under way
 	asked              []ask
@@ -43,8 +43,8 @@ type script struct {
 
 func newScript(t testing.TB) *script {
 	return &script{
-		t: t, listErr: map[cri.Operation]error{}, delay: map[cri.Operation]time.Duration{}, hang: map[cri.Operation]bool{},
-		fails: map[ask]error{}, exit: map[string]int32{}, ips: map[string][]string{},
+		t: t, listErr: map[string]error{}, delay: map[string]time.Duration{}, hang: map[string]bool{},
+		fails: map[ask]error{}, exit: map[string]int32{},
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *script) set(change func(*script)) {
 }
 
 // begin notes a call and waits as long as it is to take.
-func (s *script) begin(ctx context.Context, op cri.Operation, list bool) (end func(), err error) {
+func (s *script) begin(ctx context.Context, op string, list bool) (end func(), err error) {
 	s.mu.Lock()
 	counter := &s.inspections
 	if list {
@@ -90,12 +90,12 @@ func (s *script) begin(ctx context.Context, op cri.Operation, list bool) (end fu
 }
 
 // ended is the error of a call whose context ended, as package cri returns it.
-func (s *script) ended(op cri.Operation, ctx context.Context) error { //nolint:revive // the operation reads first
+func (s *script) ended(op string, ctx context.Context) error { //nolint:revive // the operation reads first
 	code := cri.CodeCanceled
 	if context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // a context's own error is not wrapped
 		code = cri.CodeDeadlineExceeded
 	}
-	return &cri.Error{Operation: op, Code: code, Message: ctx.Err().Error()}
+	return &health.CallError{Operation: op, Code: code, Message: ctx.Err().Error()}
 }
 
 func (s *script) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
@@ -121,40 +121,27 @@ func (s *script) ListContainers(ctx context.Context) ([]*cri.Container, error) {
 	return slices.Clone(s.containers), s.listErr[cri.OpListContainers]
 }
 
-func (s *script) PodSandboxStatus(ctx context.Context, id string) (*cri.SandboxStatus, error) {
-	end, err := s.begin(ctx, cri.OpPodSandboxStatus, false)
-	defer end()
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := ask{cri.OpPodSandboxStatus, id}
-	s.asked = append(s.asked, a)
-	if err := s.fails[a]; err != nil {
-		return nil, err
-	}
-	out := &cri.SandboxStatus{ID: id, IPs: s.ips[id]}
-	for _, e := range s.sandboxes {
-		out.Ready = out.Ready || e.ID == id && e.Ready
-	}
-	return out, nil
+func (s *script) PodSandboxStatus(ctx context.Context, id string) error {
+	return s.single(ctx, ask{cri.OpPodSandboxStatus, id})
 }
 
-func (s *script) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	end, err := s.begin(ctx, cri.OpContainerStatus, false)
+func (s *script) ContainerStatus(ctx context.Context, id string) (int32, error) {
+	err := s.single(ctx, ask{cri.OpContainerStatus, id})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exit[id], err
+}
+
+func (s *script) single(ctx context.Context, a ask) error {
+	end, err := s.begin(ctx, a.op, false)
 	defer end()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := ask{cri.OpContainerStatus, id}
 	s.asked = append(s.asked, a)
-	if err := s.fails[a]; err != nil {
-		return nil, err
-	}
-	return &cri.ContainerStatus{ID: id, ExitCode: s.exit[id]}, nil
+	return s.fails[a]
 }
 
 func (s *script) PodLists(_ context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error) {
@@ -210,8 +197,8 @@ func drain(l *Loop) []Event {
 }
 
 // failed is an error of a call that package cri would return.
-func failed(op cri.Operation, code cri.Code) error {
-	return &cri.Error{Operation: op, Code: code, Message: "scripted"}
+func failed(op string, code string) error {
+	return &health.CallError{Operation: op, Code: code, Message: "scripted"}
 }
 
 // sandbox and container are list entries of a pod called after its uid.
