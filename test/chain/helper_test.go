@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +26,7 @@ import (
 
 	walk "github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // modeEnv says what this program is to be instead of the tests.
@@ -260,11 +262,12 @@ func (p *process) asleep(t *testing.T) *process {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to be")
+	lab.Eventually(t, 15*time.Second, "it comes to be", func() error {
+		if !ok() {
+			return errors.New("not yet")
 		}
-	}
+		return nil
+	})
 }
 
 // socketPath returns a path that is short enough for a socket, which anybody may

@@ -67,28 +67,6 @@ func TestFrozenWithLease(t *testing.T) {
 	})
 }
 
-// TestFrozenWithoutLease: the same plegd with a lease that outlasts its being
-// stopped holds up the node, so that the test above shows something.
-func TestFrozenWithoutLease(t *testing.T) {
-	frozen, lease := freezeFor(t)
-	c := lab.NewContainerd(t, lab.ContainerdOptions{Version: lab.Containerd2})
-	p := listen(t, c.Socket, "--events=evented", "--events-lease=1m")
-	awaitCaughtUp(t, p)
-	w := work(t, c)
-	w.await(t, 125)
-	lab.Freeze(t, p.Pid())
-	w.startsFrom(time.Now())
-	time.Sleep(frozen)
-	lab.Thaw(t, p.Pid())
-	longest := w.longest()
-	w.await(t, 500)
-	w.end(t)
-	lab.Report(t, "plegd stopped for %s with a lease of 1m: the longest start or stop of a pod took %s", frozen, round(longest))
-	if longest <= lease+slack {
-		t.Errorf("plegd was stopped for %s with a lease of 1m, and no pod's start or stop took longer than %s", frozen, longest)
-	}
-}
-
 // worker makes two events after the other, of containers that come and go, and
 // starts pods beside that.
 type worker struct {
