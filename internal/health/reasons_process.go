@@ -79,6 +79,10 @@ func (w *view) frozenNext() string {
 	if p == nil {
 		return ""
 	}
+	traced := func(l Link) bool { return l.PID == p.PID && l.State == LinkTraced }
+	if chain := w.chain(); chain.Culprit() != nil && slices.ContainsFunc(chain.Links, traced) {
+		return firstStep(chain, chain.Culprit()) // SIGCONT does nothing
+	}
 	if c == nil || !c.Frozen {
 		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: `kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
