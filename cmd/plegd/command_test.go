@@ -1,7 +1,9 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
@@ -381,8 +383,35 @@ func TestFlagValuesComplete(t *testing.T) {
 	}
 }
 
-// TestCheckAnotherEndpoint: the daemon answers for its own socket only.
-func TestCheckAnotherEndpoint(t *testing.T) {
+// bundled returns a file of an archive.
+func bundled(t *testing.T, archive, name string) string {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		head, err := r.Next()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if strings.HasSuffix(head.Name, "/"+name) {
+			b, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+	}
+}
+
+// TestAnotherEndpoint: the daemon answers for its own socket only, to check and bundle.
+func TestAnotherEndpoint(t *testing.T) {
 	dir := t.TempDir()
 	control := filepath.Join(dir, "control.sock")
 	l, err := net.Listen("unix", control)
@@ -410,6 +439,16 @@ func TestCheckAnotherEndpoint(t *testing.T) {
 		var got health.Snapshot
 		if err := health.Unmarshal([]byte(out), &got); err != nil || got.Facts.Endpoint.Path != want || (code == 0) != (want == "/run/its.sock") {
 			t.Errorf("%q: exit %d, diagnosis of %q, %v %s", endpoint, code, got.Facts.Endpoint.Path, err, errs)
+		}
+		path := filepath.Join(dir, "b.tar.gz")
+		args = append([]string{"bundle", "-o", path, "--state-dir=" + dir}, slices.DeleteFunc(args[1:], func(a string) bool {
+			return a == "-o" || a == "json" || a == "--timeout=2s"
+		})...)
+		if code, _, errs := plegd(t, args...); code != 0 {
+			t.Fatalf("bundle: exit %d: %s", code, errs)
+		}
+		if text := bundled(t, path, "plegd/status.json"); !strings.Contains(text, `"path": "`+want+`"`) {
+			t.Errorf("%q: the bundle's status is of another socket: %.200s", endpoint, text)
 		}
 	}
 }

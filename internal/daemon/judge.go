@@ -11,10 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
-	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
@@ -84,9 +82,6 @@ func (j *judge) Run(ctx context.Context) error {
 				continue // the first relist has yet to be tried
 			}
 		case r := <-j.d.loop.Results():
-			if j.d.incidents != nil {
-				j.d.incidents.Relisted(incidentRelist(r))
-			}
 			if r.Changed > 0 {
 				j.changes.Add(1)
 			}
@@ -233,13 +228,6 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 		fields = append(fields, zap.String("next", v.Next))
 	}
 	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
-}
-
-// incidentRelist returns a relist as incidents keep it.
-func incidentRelist(r *relist.Result) health.RelistResult {
-	out := r.RelistResult
-	out.Slowest = r.Slowest(incident.SlowestKept)
-	return out
 }
 
 func levelOf(s health.State) zapcore.Level {

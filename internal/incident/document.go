@@ -78,7 +78,6 @@ type Incident struct {
 	Updated time.Time `json:"updated"` // time of this version
 	// KubeletMessage is the last message of a NotReady node, empty if it stayed Ready.
 	KubeletMessage string         `json:"kubelet_message"`
-	Endpoint       string         `json:"endpoint"`
 	Runtime        health.Runtime `json:"runtime"`
 	// Ending holds what a sample after the end shows to be different from before, as
 	// sentences. It is empty if nothing is.
@@ -86,8 +85,6 @@ type Incident struct {
 	// TimelineDropped is the number of moments left out of the middle of Timeline.
 	TimelineDropped int `json:"timeline_dropped"`
 
-	// Relists are the last ones before it, oldest first.
-	Relists []health.RelistResult `json:"relists"`
 	// Timeline holds the onset, each change of the verdict, and the end.
 	Timeline []Moment `json:"timeline"`
 }
@@ -121,7 +118,6 @@ func (i *Incident) summarize() {
 		if s.Facts.Runtime.Name != "" {
 			i.Runtime = s.Facts.Runtime
 		}
-		i.Endpoint = cmp.Or(s.Facts.Endpoint.Path, i.Endpoint)
 		i.KubeletMessage = cmp.Or(s.KubeletMessage, i.KubeletMessage)
 		for r := range s.Active {
 			i.count(&s.Active[r], s.Active[r].ID == s.Reason, m.Offset, until)

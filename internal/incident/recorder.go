@@ -22,9 +22,6 @@ const (
 )
 
 const (
-	// SlowestKept is the number of inspections kept for each relist.
-	SlowestKept = 3
-	relistsKept = 120
 	maxUnsaved  = 8 // incidents that wait for the disk
 	readTimeout = 2 * time.Second
 	// rewriteInterval is the least time between two versions of an open incident.
@@ -51,7 +48,6 @@ type Recorder struct {
 
 	// mu guards what follows. It is never held over a read, a write or an encoding.
 	mu      sync.Mutex
-	relists []health.RelistResult
 	well    *health.Snapshot // the newest healthy one
 	open    *story
 	unsaved []*Incident // the versions that are to be written, oldest first
@@ -81,17 +77,6 @@ func (r *Recorder) String() string { return "incidents" }
 // List returns the incidents, newest first. Callers must not change the slice.
 func (r *Recorder) List() []Summary { return *r.list.Load() }
 
-// Relisted takes the result of each relist.
-func (r *Recorder) Relisted(one health.RelistResult) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.relists) == relistsKept {
-		copy(r.relists, r.relists[1:])
-		r.relists = r.relists[:relistsKept-1]
-	}
-	r.relists = append(r.relists, one)
-}
-
 // Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *health.Snapshot) {
 	r.mu.Lock()
@@ -117,7 +102,7 @@ func (r *Recorder) begin(s *health.Snapshot) {
 			SchemaVersion: SchemaVersion, PlegdVersion: r.o.Version, ID: newID(s.At), Outcome: Open,
 			Opened: s.At.UTC().Round(0), Began: s.At,
 		},
-		Ending: []string{}, Relists: wall(r.relists, s.At),
+		Ending: []string{},
 	}}
 	if r.well != nil {
 		r.open.ending.begin(&r.well.Facts)
@@ -200,20 +185,6 @@ func (r *Recorder) forget(id string) {
 // without returns a copy of the list without an incident.
 func (r *Recorder) without(id string) []Summary {
 	return slices.DeleteFunc(slices.Clone(r.List()), func(s Summary) bool { return s.ID == id })
-}
-
-// wall returns a copy of relists with times on the wall clock of a moment.
-func wall(relists []health.RelistResult, at time.Time) []health.RelistResult {
-	out := slices.Clone(relists)
-	for i := range out {
-		l := &out[i]
-		l.Start, l.End = health.Wall(at, l.Start), health.Wall(at, l.End)
-		l.Slowest = slices.Clone(l.Slowest)
-		for n := range l.Slowest {
-			l.Slowest[n].Start = health.Wall(at, l.Slowest[n].Start)
-		}
-	}
-	return out
 }
 
 // Get returns one incident. The error wraps ErrUnknown if there is none with this id.

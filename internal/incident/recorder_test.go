@@ -18,9 +18,6 @@ import (
 // TestStory: the life of one incident, in memory and on disk.
 func TestStory(t *testing.T) {
 	run(t, func(n *node) {
-		for i := range 200 {
-			n.Relisted(health.RelistResult{Start: time.Now(), End: time.Now(), Changed: i})
-		}
 		n.well(time.Second)
 		for range 8 { // no change for 2 s
 			n.degraded(250*time.Millisecond, "A")
@@ -42,9 +39,6 @@ func TestStory(t *testing.T) {
 		}
 		if doc.KubeletMessage != "container runtime is down" || doc.PlegdVersion != "1.2.3" {
 			t.Errorf("message %q, version %q", doc.KubeletMessage, doc.PlegdVersion)
-		}
-		if len(doc.Relists) != relistsKept || doc.Relists[relistsKept-1].Changed != 199 {
-			t.Errorf("%d relists", len(doc.Relists))
 		}
 		var timeline []string
 		for _, m := range doc.Timeline {

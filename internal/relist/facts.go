@@ -126,9 +126,6 @@ func (s *Snapshot) Pods() *health.Pods {
 	return p
 }
 
-// Slowest returns the n slowest inspections of a relist, the slowest first.
-func (r *Result) Slowest(n int) []health.PodInspection { return slowest(r.Inspections, n, false) }
-
 // slowest returns the n slowest inspections, or failed inspections, that ended. It
 // does not sort them all: a burst has thousands.
 func slowest(of []*Inspection, n int, failed bool) (out []health.PodInspection) {

@@ -18,9 +18,6 @@ import (
 // one a fault, in a folder of its reason: `make record-incidents`.
 const recordEnv = "PLEGD_RECORD_INCIDENTS"
 
-// recordedRelists is how many relists before the onset a kept incident has.
-const recordedRelists = 5
-
 // record keeps the incident of a run that went as it should, without what is of
 // this machine. A later run of the same fault replaces it.
 func (b *bench) record(f *fault, began time.Time) {
@@ -44,7 +41,6 @@ func (b *bench) record(f *fault, began time.Time) {
 	one, err := incident.ReadOne(dir, list[i].ID)
 	b.must(err)
 	one.PlegdVersion = "recorded"
-	one.Relists = one.Relists[max(0, len(one.Relists)-recordedRelists):]
 	text := recorded(b, one)
 	for from, to := range map[string]string{b.socket: "/run/containerd/containerd.sock", filepath.Dir(b.socket): "/run/containerd"} {
 		text = bytes.ReplaceAll(text, []byte(from), []byte(to))

@@ -121,7 +121,7 @@ func TestHostileText(t *testing.T) {
 	e.Hops = []health.Hop{{Socket: evil, Queue: &health.Queue{}, Process: &health.Process{Comm: evil}, Answer: &health.HopProbe{Probe: f.Probe}}}
 	f.Calls[evil] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
 	one := viewtest.Incident()
-	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage, one.Endpoint = &s, []string{evil}, evil, evil
+	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage = &s, []string{evil}, evil
 	var b strings.Builder
 	if err := WriteIncidentText(&b, one, false); err != nil {
 		t.Fatal(err)

@@ -106,9 +106,8 @@ func Incident() *incident.Incident {
 			},
 		},
 		Updated:        T0,
-		KubeletMessage: worse.KubeletMessage, Endpoint: worse.Facts.Endpoint.Path, Runtime: worse.Facts.Runtime,
-		Ending:  []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
-		Relists: []health.RelistResult{{Start: Ago(82 * time.Second), End: Ago(82*time.Second - 12*time.Millisecond)}},
+		KubeletMessage: worse.KubeletMessage, Runtime: worse.Facts.Runtime,
+		Ending: []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
 	}
 	one.Timeline = []incident.Moment{{Snapshot: &bad}, {Offset: 47.5, Snapshot: &worse}, {Offset: 80, Snapshot: &after}}
 	for _, m := range one.Timeline {
