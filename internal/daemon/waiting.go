@@ -124,7 +124,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	of := t.last
 	s = chain.Symptom{
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
-		Sandboxes:  of.Operation == string(cri.OpListPodSandbox) || of.Operation == string(cri.OpPodSandboxStatus),
+		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.pod,
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}

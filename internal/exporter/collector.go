@@ -149,8 +149,8 @@ func (s sink) relist(snap *health.Snapshot) {
 
 func (s sink) runtime(snap *health.Snapshot) {
 	for _, op := range []string{cri.OpListPodSandbox, cri.OpListContainers} {
-		if call, ok := snap.Facts.Calls[string(op)]; ok && call.Answered() {
-			s.gauge(MetricResponseBytes, float64(call.Bytes), string(op))
+		if call, ok := snap.Facts.Calls[op]; ok && call.Answered() {
+			s.gauge(MetricResponseBytes, float64(call.Bytes), op)
 		}
 	}
 	s.gauge(MetricResponseLimit, responseLimit)

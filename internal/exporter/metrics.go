@@ -84,7 +84,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	reg.MustRegister(m.relistDuration, operationTime)
 	for _, op := range cri.Operations() {
-		m.operationTime[op] = operationTime.WithLabelValues(string(op))
+		m.operationTime[op] = operationTime.WithLabelValues(op)
 	}
 	return m
 }

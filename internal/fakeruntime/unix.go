@@ -68,6 +68,6 @@ func removeStale(path string) error {
 		return os.Remove(path)
 	}
 	// EAGAIN, a full accept queue, belongs to a process that lives and is stuck.
-	return fmt.Errorf("%s is in use by a process that listens on it (connect: %v); stop it or choose another path",
+	return fmt.Errorf("%s is in use by a process that listens on it (connect: %w); stop it or choose another path",
 		path, err)
 }

@@ -83,11 +83,6 @@ func (w *view) storageLacking() (*FileSystem, string) {
 	return nil, ""
 }
 
-func (w *view) storageUnwritable() bool {
-	f, _ := w.storageLacking()
-	return f != nil
-}
-
 // storageReasons speak of what the runtime writes to.
 var storageReasons = []Reason{
 	{

@@ -430,17 +430,6 @@ func (w *view) settled() bool {
 	return relist && status
 }
 
-// backWithin is how long after the runtime's first answer the kubelet's rules may
-// take to hold again: a relist's period and Status's, when asked every second.
-const backWithin = 3 * time.Second
-
-// justAnswered reports whether the runtime answers again, after a relist that hung
-// or failed.
-func (w *view) justAnswered() bool {
-	since := w.f.Relist.AnsweredSince
-	return !since.IsZero() && w.age(since) <= backWithin
-}
-
 // callEvidence says what is in flight, what failed last and what was last
 // answered.
 func (w *view) callEvidence() []string {

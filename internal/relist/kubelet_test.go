@@ -164,7 +164,7 @@ func (w *world) release(key string) {
 // call does what a call about key, of operation op, does.
 func (w *world) call(ctx context.Context, op string, key string) error {
 	w.mu.Lock()
-	d, hang, fails := max(w.slow[string(op)], w.slow[key]), w.hangs[string(op)], w.fails[string(op)] || w.fails[key]
+	d, hang, fails := max(w.slow[op], w.slow[key]), w.hangs[op], w.fails[op] || w.fails[key]
 	if h := w.hangs[key]; h != nil {
 		hang = h
 	}

@@ -223,7 +223,7 @@ func TestClientErrors(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 			for _, kind := range []error{ErrNoDaemon, ErrNoAnswer} {
-				if errors.Is(err, kind) != (tt.is == kind) {
+				if errors.Is(err, kind) != errors.Is(tt.is, kind) {
 					t.Errorf("%v: is it %v: %v", err, kind, errors.Is(err, kind))
 				}
 			}

@@ -377,7 +377,7 @@ func events(s *health.Snapshot) string {
 	if e == nil || e.Phase == "" {
 		return ""
 	}
-	out := Say(e.Mode) + ": " + Say(strings.ReplaceAll(string(e.Phase), "_", " "))
+	out := Say(e.Mode) + ": " + Say(strings.ReplaceAll(e.Phase, "_", " "))
 	if e.Detail != "" {
 		out += " (" + Say(e.Detail) + ")"
 	}

@@ -109,7 +109,7 @@ func newClock(s *health.Snapshot) Clock {
 			}
 		}
 	}
-	small := ""
+	var small string
 	switch left := s.NotReadyIn; {
 	case s.State == health.StateUnknown:
 		c.Big, small = "unknown", "plegd cannot see the runtime; the kubelet may"

@@ -179,7 +179,7 @@ func faultNamed(t *testing.T, name string) *fault {
 	t.Helper()
 	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
 	if i < 0 {
-		t.Fatal(fmt.Sprintf("no fault %q", name))
+		t.Fatalf("no fault %q", name)
 	}
 	f := faults[i]
 	f.complete()

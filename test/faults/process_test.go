@@ -172,7 +172,7 @@ var processFaults = []fault{
 }
 
 func stopProcess(b *bench, pid int) (cont func()) {
-	cont = lab.StopProcess(b.t, pid)
+	lab.StopProcess(b.t, pid)
 	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // a restart may have ended it
 }
 

@@ -265,7 +265,7 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 // pipeWait adds the process at the other end of a pipe.
 func (w *Walker) pipeWait(ctx context.Context, f *waiting, to, text string, writes bool) {
 	out := wait{key: to, state: health.LinkPeer, evidence: text + " " + clean(to)}
-	alone := false
+	var alone bool
 	out.next, out.unknown, alone = w.holder(ctx, f.pid, "the pipe", func(at string, info func() []byte) bool {
 		if at != to {
 			return false

@@ -50,8 +50,8 @@ type sweep struct {
 // run asks for the targets in their order until one hangs, all are asked, ctx ends, or
 // the runtime cannot be asked. may reports before each call whether other calls are still
 // answered.
-func run(ctx context.Context, asker Asker, targets []Target, may func() bool) (s sweep) {
-	s.began = time.Now()
+func run(ctx context.Context, asker Asker, targets []Target, may func() bool) sweep {
+	s := &sweep{began: time.Now()}
 	var mu sync.Mutex
 	slots := make(chan struct{}, sweepInFlight)
 	next := time.NewTicker(sweepSpacing)
@@ -98,7 +98,7 @@ func run(ctx context.Context, asker Asker, targets []Target, may func() bool) (s
 		slots <- struct{}{}
 	}
 	s.ended = time.Now()
-	return s
+	return *s
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
