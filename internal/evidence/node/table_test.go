@@ -48,8 +48,8 @@ func TestTable(t *testing.T) {
 	if again, err := table.Processes(t.Context(), time.Minute); err != nil || again != p {
 		t.Errorf("a young pass is not used again: %v", err)
 	}
-	if anew, err := table.Processes(t.Context(), 0); err != nil || len(anew.ByPID) != len(kinds)+1 {
-		t.Errorf("%+v, %v", anew, err)
+	if again, err := table.Processes(t.Context(), 0); err != nil || len(again.ByPID) != len(kinds)+1 {
+		t.Errorf("%+v, %v", again, err)
 	}
 	if _, err := table.Alive(13); !proc.Gone(err) {
 		t.Errorf("a zombie: %v", err)
