@@ -74,7 +74,7 @@ sends no signal and changes nothing. It holds names of pods and containers.`,
 }
 
 // writeBundle writes the archive to a file, which appears whole or not at all, and
-// reports where it is and what is missing.
+// reports its path and the missing parts.
 func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), stderr io.Writer) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".plegd-bundle-*") // mode 0600
 	if err != nil {
@@ -95,7 +95,7 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 	return nil
 }
 
-// bundleParts are the parts, the most telling first: what is wrong now.
+// bundleParts are the parts, the most important first: the current verdict.
 func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []bundle.Part {
 	limited, cancel := context.WithTimeout(ctx, bundleDiagnosis)
 	defer cancel()

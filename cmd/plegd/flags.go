@@ -61,7 +61,7 @@ func unknownVariables(flags *pflag.FlagSet, environ []string) []string {
 	return out
 }
 
-// flagError adds what is allowed to pflag's error about a wrong value.
+// flagError adds the allowed values to pflag's error about a wrong value.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -75,7 +75,7 @@ func flagError(err error) error {
 	}[f.Value.Type()]; {
 	case want != "":
 		return fmt.Errorf("--%s: %q: want %s", f.Name, invalid.GetValue(), want)
-	case errors.Unwrap(invalid) != nil: // a value of ours says what it wants
+	case errors.Unwrap(invalid) != nil: // plegd's own value types list the allowed values
 		return fmt.Errorf("--%s: %q: %w", f.Name, invalid.GetValue(), errors.Unwrap(invalid))
 	}
 	return err
@@ -151,7 +151,8 @@ func stateDirFlag(cmd *cobra.Command, dir *string, help string) {
 	cmd.Flags().StringVar(dir, "state-dir", *dir, help)
 }
 
-// watchFlags adds the flags that run, check and bundle share: what is watched, and how.
+// watchFlags adds the flags that run, check and bundle share: the watched objects, and
+// the method.
 func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; empty: what the kubelet uses, else the first usual place that serves runtime.v1")
 	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod, "time between the end of a relist and the start of the next")

@@ -88,8 +88,8 @@ prints what stands then.`,
 	return cmd
 }
 
-// fraction is a flag's value that says what is allowed. Its range is checked
-// where it is used.
+// fraction is a flag's value with an error that lists the allowed values. The range is
+// checked where it is used.
 type fraction float64
 
 // String returns the value as it is typed.

@@ -1,6 +1,6 @@
 // Package bounded limits calls that may hang, and remembers since when conditions hold.
 //
-// It knows neither what is called nor what a condition means.
+// It is independent of the calls and of the meaning of a condition.
 package bounded
 
 import (

@@ -1,8 +1,8 @@
 // Package bundle writes an archive for a ticket: plegd's findings, and what the
 // kernel shows of the processes in the wait chain.
 //
-// It only reads. It sends no signal, starts no process and calls nothing of the
-// runtime. Each part has limits of time and size; what is missing is listed.
+// It only reads. It sends no signal, starts no process and does not call the runtime.
+// Each part has limits of time and size; the manifest lists missing parts.
 package bundle
 
 import (
@@ -58,7 +58,7 @@ type Manifest struct {
 type File struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
-	// CutFrom is the size in bytes that it would have had, 0 for one that is whole.
+	// CutFrom is the size in bytes before truncation, 0 for a complete file.
 	CutFrom int `json:"cut_from_bytes,omitempty"`
 }
 
@@ -143,7 +143,8 @@ func archive(w io.Writer, folder string, made time.Time, files []file) error {
 // errTooLong is of a part that was abandoned.
 var errTooLong = errors.New("it did not end in time and was abandoned; what it had added is here")
 
-// gather runs one part and returns what it added until it ended or was abandoned.
+// gather runs one part and returns the files that it added until it ended or was
+// abandoned.
 func gather(ctx context.Context, p Part) ([]file, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("not begun: the time for all parts is over: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Limits of what is listed of one process.
+// Limits of the listing of one process.
 const (
 	maxThreads = 2000
 	maxFDs     = 4096

@@ -19,9 +19,8 @@ const (
 // frameType is the offset of the type in the header of a frame (RFC 9113, 4.1).
 const frameType = 3
 
-// arrivals notes when many bytes come in, so that a list that is on its way is
-// not taken for one that hangs. It is told of every piece of every answer, and
-// so allocates nothing.
+// arrivals notes when many bytes come in, so that a list in transfer does not count as
+// hanging. It is called for each piece of each answer, and so allocates nothing.
 type arrivals struct {
 	from time.Time    // what last is counted from
 	last atomic.Int64 // nanoseconds; 0 for never

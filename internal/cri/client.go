@@ -36,8 +36,8 @@ const (
 	lostEvery = 250 * time.Millisecond
 )
 
-// Observer is told of every finished call, from the caller's goroutine. It
-// must not block.
+// Observer is called for every finished call, from the caller's goroutine. It must not
+// block.
 type Observer interface {
 	CallDone(Call)
 }
@@ -52,7 +52,7 @@ type Options struct {
 	Dial func(context.Context) (net.Conn, error)
 	// RPCTimeout limits each call; 0 means DefaultRPCTimeout.
 	RPCTimeout time.Duration
-	// Observer is told of every call; nil tells nobody.
+	// Observer is called for every call; nil for no observer.
 	Observer Observer
 }
 
@@ -68,7 +68,7 @@ type Client struct {
 	// socket is the connection that was made last, nil while one is being made.
 	socket atomic.Pointer[watchedConn]
 
-	mu     sync.Mutex // guards what follows; never held across a call
+	mu     sync.Mutex // guards the following fields; never held across a call
 	path   string
 	conn   *grpc.ClientConn // nil while there is no socket
 	closed bool
@@ -82,8 +82,8 @@ type DialResult struct {
 	// At is when it ended, Duration how long it took.
 	At       time.Time
 	Duration time.Duration
-	// Err is nil when the connection was made, which says nothing yet about
-	// whether anybody will read from it.
+	// Err is nil when the connection was made, which does not prove yet that the peer
+	// reads from it.
 	Err error
 	// PeerPID is the process that called listen(2) on the socket (SO_PEERCRED);
 	// 0 when the connection failed, or when that is in another pid namespace.

@@ -65,13 +65,13 @@ const (
 	StreamFailed
 )
 
-// ContainerEvents subscribes to the runtime's events for the time of the lease
-// and hands each to each, in their order, from the caller's goroutine; each must
-// not block. The deadline goes to the runtime, which ends the stream by itself:
-// whatever becomes of this process, a runtime that waits for it to read waits no
-// longer than that. Here the stream is waited for twice as long, to see whether
-// the runtime does so. Time in which this process is stopped does not count: when
-// it continues, the end of the stream may be there and not yet read.
+// ContainerEvents subscribes to the runtime's events for the time of the lease and
+// hands each to each, in their order, from the caller's goroutine; each must not block.
+// The deadline goes to the runtime, which ends the stream: even if this process stops
+// reading, a blocked runtime waits no longer than that. The client waits for the end of
+// the stream for twice as long, to check that the runtime enforces the deadline. Time
+// in which this process is stopped does not count: when it continues, the end of the
+// stream may be there and not yet read.
 //
 // It returns when the stream has ended. The error is an *Error, nil unless it
 // was StreamFailed.
@@ -159,6 +159,6 @@ func (c *Client) openStream(ctx context.Context, method string, req proto.Messag
 	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err // after io.EOF, RecvMsg says why
 	}
-	_ = stream.CloseSend() // what it could say, RecvMsg says too
+	_ = stream.CloseSend() // RecvMsg returns the same error
 	return stream, nil
 }

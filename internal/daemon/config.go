@@ -77,8 +77,8 @@ func DefaultConfig() Config {
 // minPeriod keeps a mistyped unit from turning plegd into a load.
 const minPeriod = 10 * time.Millisecond
 
-// Validate checks every value that is not the web server's. The error is one
-// line that names the flag, the value and what is allowed.
+// Validate checks every value except the web server's. The error is one line that names
+// the flag, the value and the allowed values.
 func (c *Config) Validate() error {
 	if c.RuntimeEndpoint != "" {
 		if _, err := kubelet.ParseEndpoint(c.RuntimeEndpoint); err != nil {

@@ -107,8 +107,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	return d, nil
 }
 
-// begin sets where the watch begins: from nothing, or from what was seen before
-// a restart.
+// begin sets the start of the watch: empty, or the stored state from before a restart.
 func (d *Daemon) begin(r restored) {
 	d.restored = r
 	d.status = newStatusCheck(d.runtime, r.status, d.judge.poke)
@@ -116,9 +115,9 @@ func (d *Daemon) begin(r restored) {
 	d.kubelet = kubeletModel{timeout: d.cfg.RPCTimeout}
 }
 
-// Remember makes the daemon keep what it last saw and its incidents in its state
-// directory, and begin with what stands there. version is plegd's own. The error
-// is an *InUseError where another plegd uses that directory.
+// Remember makes the daemon store its last state and its incidents in its state
+// directory, and start from the stored state. version is plegd's own. The error is an
+// *InUseError if another plegd uses that directory.
 func (d *Daemon) Remember(version string) error {
 	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
 	if err := s.lock(); err != nil {
@@ -169,8 +168,8 @@ func (d *Daemon) Serve(build exporter.Build) {
 	}
 }
 
-// Run runs every task until ctx ends, and returns nil then; the error is of a
-// task that could not go on.
+// Run runs every task until ctx ends, and returns nil then; else it returns the error
+// of the task that failed.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.runtime.Close() }()
 	tasks := append([]Task{

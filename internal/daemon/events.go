@@ -9,7 +9,7 @@ import (
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// newEvents returns the subscription, nil where plegd was told of none.
+// newEvents returns the subscription, nil if events are disabled.
 func (d *Daemon) newEvents() *events.Subscriber {
 	if d.cfg.Events == relist.Off {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/logging"
 )
 
-// shown is what is shown like a source.
+// shown is any part that is displayed like a source.
 type shown interface {
 	Source() (health.Source, bool)
 }

@@ -27,11 +27,10 @@ const (
 	alertFor = 5 * time.Second
 )
 
-// judge is the only part of plegd that changes what is known of the node: after
-// each relist, and every 250 ms while something may be wrong, it gathers the
-// facts, judges them and publishes both as one snapshot, which never changes
-// afterwards. It logs what changed, and is plegd's supervisor: it feeds systemd's
-// watchdog.
+// judge is the only writer of the snapshot: after each relist, and every 250 ms while
+// something may be wrong, it gathers the facts, judges them and publishes both as one
+// snapshot, which never changes afterwards. It logs changes, and is plegd's supervisor:
+// it feeds systemd's watchdog.
 type judge struct {
 	d *Daemon
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
@@ -46,14 +45,14 @@ type judge struct {
 	// news asks for a judgement; it holds one.
 	news   chan struct{}
 	logged logging.OnChange[loggedVerdict]
-	// changed is told of each change of verdict; it holds one.
+	// changed receives each change of verdict; its capacity is 1.
 	changed chan struct{}
 
 	events      logging.OnChange[eventStream]
 	eventsBegun bool
 }
 
-// loggedVerdict is what of a verdict is logged when it changes.
+// loggedVerdict is the part of a verdict that is logged when it changes.
 type loggedVerdict struct {
 	state  health.State
 	reason string
@@ -177,7 +176,7 @@ func (j *judge) judge(now time.Time) *health.Snapshot {
 	return s
 }
 
-// begin publishes what is known before the first judgement: that plegd starts.
+// begin publishes a snapshot before the first judgement: plegd is starting.
 func (j *judge) begin(now time.Time) {
 	f := health.Facts{
 		Config: health.Config{
@@ -263,8 +262,7 @@ func statusLine(v *health.Verdict) string {
 	case v.NotReadyIn != nil:
 		fmt.Fprintf(&b, "; NotReady in %s to %s", v.NotReadyIn.Round(time.Second), v.NotReadyInLatest.Round(time.Second))
 	}
-	// systemd refuses what is no UTF-8, and a line break would begin another
-	// message to it.
+	// systemd refuses invalid UTF-8, and a line break would begin another message to it.
 	s := plain.Text(b.String())
 	if len(s) > maxStatusLine {
 		s = strings.ToValidUTF8(s[:maxStatusLine], "") + "..."

@@ -51,7 +51,7 @@ func kind(m fs.FileMode) string {
 	}
 }
 
-// owner describes who may open path, "" when that cannot be read.
+// owner describes the users and groups with access to path, "" if that cannot be read.
 func owner(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -55,7 +55,7 @@ func (w *memoryWatch) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) 
 	w.before = w.before[max(0, len(w.before)-memoryWindow):]
 }
 
-// compare fills in what has come to a level's counters since the oldest sample.
+// compare sets the increase of a level's counters since the oldest sample.
 func (w *memoryWatch) compare(dir string, now memorySample, l *health.MemoryLimit) {
 	counts := now.levels[dir]
 	for i, sample := range w.before {

@@ -12,14 +12,14 @@ import (
 // nothing now and twice as much then.
 const throttleWindow = 2
 
-// wholly is how many periods of the last sample, without any time given back in
-// it, show by themselves that there is one who waits: what was taken in a single
-// one may be counted in the next moment.
+// wholly is the number of fully throttled CFS periods in one sample, without any
+// accounted throttled time, that counts as throttling: the time of a single period may
+// be accounted a moment later.
 const wholly = 2
 
-// tooOld is the age from which a sample is not compared with where there is a
-// younger one: a fault that has just begun would be spread over what was well
-// before it. Samples are that far apart while all is well.
+// tooOld is the maximum age of a sample for a comparison if there is a newer one: an
+// older one would average a new fault with the healthy time before it. Samples are that
+// far apart in the steady state.
 const tooOld = 2500 * time.Millisecond
 
 // throttling works out what the CPU quotas at a cgroup and above it take.
@@ -41,9 +41,9 @@ func isBehind(s, b cgroup.CPUStat) bool {
 // throttledShare is the time a second that was taken since b, at most 1 (v1 counts that of
 // each CPU), and the share of periods in which some was.
 //
-// The kernel counts the time when it gives the CPU back. One who has overdrawn a
-// small quota by a tick may wait for many periods until then: as long as there
-// are such periods and no time, it has not run in any.
+// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
+// small quota by a tick may wait for many periods until then: while periods increase
+// and the time does not, it has not run in any of them.
 func throttledShare(s, b cgroup.CPUStat, passed time.Duration) (taken, periods float64) {
 	if n := s.Periods - b.Periods; n > 0 {
 		periods = min(1, float64(s.Throttled-b.Throttled)/float64(n))
@@ -54,10 +54,10 @@ func throttledShare(s, b cgroup.CPUStat, passed time.Duration) (taken, periods f
 	return min(1, (s.Time-b.Time).Seconds()/passed.Seconds()), periods
 }
 
-// waitingShare is the share of the periods since b, the last sample, in which the CPU
-// was taken away, while none of it is counted yet; 0 where some is. Who was kept
-// waiting for a moment at first, and then for long, has been given the time of
-// the first: over two samples it looks like little.
+// waitingShare is the share of throttled periods since b, the last sample, while none
+// of the throttled time is accounted yet; 0 if some is. A group that waited briefly,
+// and then for long, has only the first wait accounted: over two samples that looks
+// small.
 func waitingShare(s, b cgroup.CPUStat) float64 {
 	n := s.Periods - b.Periods
 	if s.Time != b.Time || n < wholly {

@@ -71,8 +71,8 @@ type family struct{ shims, helpers []node.Process }
 // same thread has not run since the sample before. A thread other than the first, and
 // the freezer of v2, are read of one shim in each sample, in turn.
 //
-// A helper is a child of the runtime or of a shim in the runtime's namespaces, whatever
-// its name; those that live long by design do not count (node.IsHelper).
+// A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
+// name; processes that live long by design do not count (node.IsHelper).
 func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts)
 	c.age = func() time.Duration {

@@ -37,14 +37,13 @@ type DialOptions struct {
 	// the accept queue, and since when; made is false before it has been tried.
 	// While it waits no other one is sent to wait beside it. nil: there is none.
 	Held func() (since time.Time, waiting, made bool)
-	// Serves reports whether a process may be the runtime that is watched, by its
-	// pid as SO_PEERCRED told; what another one says of itself is not taken for the
-	// runtime's Version. nil: any may.
+	// Serves reports whether a process may be the watched runtime, by its pid from
+	// SO_PEERCRED; the Version of any other process is ignored. nil: any may.
 	Serves func(pid int) bool
 	// Period is the time between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
-	// Observer is told of the Version calls, Done of each probe that ended and
-	// once of one that stays unanswered. Both may be nil.
+	// Observer is called for the Version calls, Done for each probe that ended and once
+	// for a probe that stays unanswered. Both may be nil.
 	Observer cri.Observer
 	Done     func(health.Probe)
 }
@@ -76,8 +75,7 @@ func (d *Dialer) String() string { return "dial" }
 // Last returns the last probe. It never waits.
 func (d *Dialer) Last() health.Probe { return *d.last.Load() }
 
-// Version returns what the runtime last said of itself, nil before the first
-// answer.
+// Version returns the runtime's last report about itself, nil before the first answer.
 func (d *Dialer) Version() *cri.Version { return d.version.Load() }
 
 // Peer is the process that listened when the last connection was made, and when
@@ -200,7 +198,7 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		d.publish(ctx, stuck)
 		err = d.waitOn(ctx, client.Connect)
 		if err != nil {
-			return // still stuck; Failures and FailedSince go on with the next
+			return // still stuck; Failures and FailedSince continue with the next
 		}
 	}
 	if dial := client.LastDial(); dial != nil {
@@ -284,10 +282,10 @@ func (d *Dialer) connected(c *cri.Client) bool {
 	return dial != nil && dial.Err == nil
 }
 
-// publish stores a probe as the last one and tells of it.
+// publish stores a probe as the last one and passes it to Done.
 func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	if ctx.Err() != nil {
-		return // plegd is stopping: the probe says nothing about the runtime
+		return // plegd is stopping: the probe is no evidence about the runtime
 	}
 	if before := d.Last(); !p.OK {
 		p.FailedSince, p.Failures = p.At, 1

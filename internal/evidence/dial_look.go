@@ -11,11 +11,11 @@ import (
 // lookAgain is the time between two looks at an accept queue that is not empty.
 const lookAgain = 100 * time.Millisecond
 
-// LookFirst returns a dial of the socket at path() that looks before it connects.
-// Each connection to a runtime that does not accept stays in its accept queue,
-// closed or not; where one waits already, another would meet nothing else. So
-// the dial waits until the queue is empty, and connects then, or ends with ctx.
-// To whoever waits for it that is what a connection in the queue would be.
+// LookFirst returns a dial of the socket at path() that looks before it connects. Each
+// connection to a runtime that does not accept stays in its accept queue, closed or
+// not; where one waits already, another would only wait behind it. So the dial waits
+// until the queue is empty, and connects then, or ends with ctx. The caller cannot
+// distinguish that from a connection that waits in the queue.
 //
 // It connects at once where there is nothing to be seen (no listener, or
 // sock_diag does not answer), and where the queue is full: connect(2) then fails

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// keptRestarts and keptStops bound what is remembered of them.
+	// keptRestarts and keptStops bound the number of stored restarts and stops.
 	keptRestarts = 10
 	keptStops    = 4
 	// stopSuspected is how long after a stop the process is sampled at each tick: it may
@@ -54,7 +54,7 @@ type Process struct {
 	up   func() time.Duration
 	pid  atomic.Int64
 
-	// What follows belongs to gather.
+	// The following fields belong to gather.
 	reader  proc.Reader
 	finder  processFinder
 	threads threadTimes

@@ -14,7 +14,7 @@ import (
 // there is no process to read, or no such file on this kernel.
 var ErrNoData = errors.New("there is nothing to look at")
 
-// Source is one source of evidence, whatever the type of its samples.
+// Source is one source of evidence, for samples of any type.
 type Source interface {
 	// String names the source, as pleg_evidence_up labels it.
 	String() string

@@ -36,8 +36,8 @@ const (
 	storageState = "state"
 )
 
-// storageMarks are what a runtime has open or mounted below its directories. They
-// show which directories it uses, whatever its configuration says.
+// storageMarks are files and mounts of a runtime below its directories. They show which
+// directories it uses, independent of its configuration.
 var storageMarks = []struct {
 	comm, mark, use string
 }{

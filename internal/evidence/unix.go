@@ -70,8 +70,7 @@ type pathLooker struct {
 	last socketPlace
 }
 
-// at returns what is at path; where the file system does not answer, what was there
-// last time.
+// at returns the state of path; if the file system does not answer, the previous one.
 func (l *pathLooker) at(ctx context.Context, path string) socketPlace {
 	look, last := l.look, l.last
 	if look == nil {

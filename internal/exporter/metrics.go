@@ -142,8 +142,8 @@ func (m *Metrics) AcceptFailed(cause string) { m.acceptFailures.inc(cause) }
 // IncidentOpened counts an incident.
 func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
 
-// Observe counts what changed since the snapshot before. It is called with every
-// new snapshot, by one goroutine.
+// Observe counts the changes since the previous snapshot. One goroutine calls it for
+// every new snapshot.
 func (m *Metrics) Observe(s *health.Snapshot) {
 	m.history.Judged(s.At, s.State)
 	e := &s.Facts.Evidence

@@ -8,12 +8,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// garbage is no valid message: a tag that never ends. As the head of an HTTP/2
-// frame it is larger than any client allows.
+// garbage is no valid message: a tag that never ends. As the head of an HTTP/2 frame
+// its length exceeds every client's limit.
 func garbage() []byte { return bytes.Repeat([]byte{0xff}, 64) }
 
-// changeAnswer changes an answer as the term says. The answer itself is the
-// handler's own; what it points to is shared and stays unchanged.
+// changeAnswer changes an answer according to the term. The answer itself belongs to
+// the handler; the values it points to are shared and must stay unchanged.
 func changeAnswer(t Term, resp proto.Message) proto.Message {
 	switch t.kind {
 	case kindOversize:

@@ -45,8 +45,8 @@ func controlHandler(rt *Runtime, say *log.Logger) http.Handler {
 	return mux
 }
 
-// ReadFailpoints asks the runtime that Simulate serves at a path for what is left
-// of its failpoints.
+// ReadFailpoints asks the runtime that Simulate serves at a path for its active
+// failpoints.
 func ReadFailpoints(ctx context.Context, socket string) (string, error) {
 	return control(ctx, socket, http.MethodGet, "")
 }

@@ -6,7 +6,7 @@
 // sends nothing, or freezes).
 //
 // Product code must not import it, the simulate command excepted, and it must not
-// import product code: what plegd assumes about a runtime is tested against it.
+// import product code: it tests plegd's assumptions about a runtime.
 //
 // A Runtime that is created in a testing/synctest bubble and served in memory
 // (Start, not Listen) uses the bubble's clock; Stop ends all its goroutines.

@@ -48,7 +48,7 @@ func (in *injector) set(f Failpoints) {
 	in.changed = make(chan struct{})
 }
 
-// current returns what is left of the failpoints.
+// current returns the remaining failpoints.
 func (in *injector) current() Failpoints {
 	in.mu.Lock()
 	defer in.mu.Unlock()

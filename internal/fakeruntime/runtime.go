@@ -167,8 +167,8 @@ func (r *Runtime) end(failure syscall.Errno) {
 	} else {
 		r.memory.gone(failure)
 	}
-	// gRPC's Stop waits for handshakes, and a silent or frozen connection is in
-	// one for two minutes: cut them first, once there can be no more of them.
+	// gRPC's Stop waits for handshakes, and a silent or frozen connection is in one for
+	// two minutes: cut them once no new connection can come.
 	_ = run.listener.Close()
 	<-run.listener.pumped
 	r.sock.closeAll()
@@ -228,7 +228,7 @@ func (r *Runtime) SetFailpoints(spec string) error {
 	return nil
 }
 
-// Failpoints returns what is left of the failpoints.
+// Failpoints returns the remaining failpoints.
 func (r *Runtime) Failpoints() Failpoints {
 	f := r.inject.current()
 	if terms := r.sock.current(); !slices.Equal(terms, []Term{Off()}) {

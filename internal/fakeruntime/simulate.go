@@ -31,8 +31,8 @@ type SimulateOptions struct {
 	Failpoints string
 }
 
-// Validate checks the values. The error is one line that names the flag, the value
-// and what is allowed.
+// Validate checks the values. The error is one line that names the flag, the value and
+// the allowed values.
 func (o *SimulateOptions) Validate() error {
 	switch {
 	case o.Socket == "":
@@ -58,11 +58,10 @@ func (o *SimulateOptions) Validate() error {
 	return nil
 }
 
-// Simulate serves a fake runtime on a unix socket, and its failpoints on
-// ControlSocket, until the context ends; then it removes both and returns nil. A
-// socket that somebody listens on is refused, one that a dead process left
-// behind is replaced. What it serves, and every change of the failpoints, is
-// written to log, a line each.
+// Simulate serves a fake runtime on a unix socket, and its failpoints on ControlSocket,
+// until the context ends; then it removes both and returns nil. It refuses a socket
+// with a listener and replaces one that a dead process left behind. It logs the served
+// paths and every change of the failpoints to logTo, one line each.
 func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error {
 	if err := opts.Validate(); err != nil {
 		return err

@@ -48,8 +48,8 @@ func newSocketFaults() *socketFaults {
 	return f
 }
 
-// set puts terms in place of what is left of the present ones. Setting the
-// active terms again changes nothing, so that held connections stay held.
+// set replaces the remaining terms. Setting the active terms again changes nothing, so
+// that held connections stay held.
 func (f *socketFaults) set(terms []Term) {
 	if len(terms) == 0 {
 		terms = []Term{Off()}

@@ -141,8 +141,8 @@ func (w *view) chainSymptom() string {
 	return ""
 }
 
-// chainEvidence is the chain as the evidence of the reason that it proves; nil for
-// other reasons. It names no pod: what is said of a container is that it is one.
+// chainEvidence is the wait chain as the evidence of the reason that it proves; nil for
+// other reasons. It names no pod.
 func (w *view) chainEvidence(id string) []string {
 	if w.chainCause() != id {
 		return nil
@@ -186,8 +186,8 @@ func (v *Verdict) explain(w *view) {
 	v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
 }
 
-// isAbout reports whether a chain is about a reason: one from a process may be about
-// what was the reason before.
+// isAbout reports whether a chain is about a reason: a chain that starts at a process
+// may also be about the previous reason.
 func (w *view) isAbout(c *Chain, id string) bool {
 	if c.Links[0].Kind == KindCall {
 		return true

@@ -54,8 +54,8 @@ const (
 	LinkMemory    LinkState = "memory"
 	LinkThrottled LinkState = "throttled"
 	LinkStarved   LinkState = "starved"
-	// LinkUnread sleeps while bytes wait on its socket, LinkAsleep sleeps and waits
-	// for nothing outside of itself that can be seen.
+	// LinkUnread sleeps while bytes wait on its socket, LinkAsleep sleeps and waits for
+	// nothing visible outside the process.
 	LinkUnread LinkState = "unread"
 	LinkAsleep LinkState = "asleep"
 	// LinkEnded has ended and is not reaped by its parent.
@@ -64,7 +64,7 @@ const (
 	LinkRunning LinkState = "running"
 	// LinkLoop waits for a process that stands earlier in the chain.
 	LinkLoop LinkState = "loop"
-	// LinkUnknown is a process of which it cannot be seen what it waits for.
+	// LinkUnknown is a process for which the kernel shows no resource that it waits for.
 	LinkUnknown LinkState = "unknown"
 )
 

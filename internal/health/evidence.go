@@ -2,9 +2,9 @@ package health
 
 import "time"
 
-// Evidence is what the node says of the runtime from outside the calls. A part
-// is nil while its source has said nothing, or while what it says is no longer
-// true of the process behind the socket.
+// Evidence is the node's view of the runtime, from outside the calls. A part is nil
+// until its source has a sample, and while that sample does not apply to the process
+// behind the socket.
 type Evidence struct {
 	// Sources is the state of each source by name.
 	Sources map[string]Source `json:"sources,omitempty"`
@@ -29,8 +29,8 @@ type Source struct {
 	Up       bool          `json:"up"`
 	At       time.Time     `json:"at,omitzero"`
 	Duration time.Duration `json:"duration_seconds"`
-	// Err says why it did not. Kept is true while what it said the time before
-	// still counts.
+	// Err is the reason why the read failed. Kept is true while the previous sample is
+	// still valid.
 	Err  string `json:"error,omitzero"`
 	Kept bool   `json:"kept,omitzero"`
 }
@@ -91,8 +91,8 @@ type Process struct {
 	// unit, "" where it has none.
 	Command string `json:"command,omitzero"`
 	Unit    string `json:"unit,omitzero"`
-	// Alive is false when the process that was there last is gone; the rest is
-	// what it was then.
+	// Alive is false when the last known process has exited; the other fields then hold
+	// its last sample.
 	Alive bool `json:"alive"`
 	// Start is when it was started. StartTicks is the same in clock ticks since boot
 	// (/proc/PID/stat), 0 if unknown: with the pid it identifies the process.
@@ -286,12 +286,11 @@ type Storage struct {
 
 // FileSystem is one of them.
 type FileSystem struct {
-	// Directory is the runtime's, as it sees it; Use is what it keeps there: "root"
-	// is what outlives a reboot, "state" what does not.
+	// Directory is the runtime's, as it sees it. Use is "root" for data that survive a
+	// reboot, "state" for the others.
 	Directory string `json:"directory"`
 	Use       string `json:"use"`
-	// Device is where the file system comes from and Type what it is, as the mount
-	// table has them.
+	// Device is the file system's source, Type its type, as in the mount table.
 	Device string `json:"device,omitzero"`
 	Type   string `json:"type,omitzero"`
 	// FreeBytes of Bytes can still be written by root, FreeInodes of Inodes made.
@@ -327,7 +326,7 @@ type Node struct {
 	ThreadsMax int `json:"threads_max"`
 }
 
-// Kubelet is what the kubelet says of itself.
+// Kubelet is the kubelet's report about itself.
 type Kubelet struct {
 	At time.Time `json:"at,omitzero"`
 	// Seen is true once its healthz has ever answered.
@@ -335,8 +334,8 @@ type Kubelet struct {
 	// OK is true when healthz answered 200. Refused is true when nobody listens.
 	OK      bool `json:"ok"`
 	Refused bool `json:"refused,omitzero"`
-	// AnsweredAt is when healthz was last asked and answered, whatever it said: At
-	// while it does. Zero for never.
+	// AnsweredAt is the time of the last healthz answer, with any status: At while the
+	// kubelet answers. Zero for never.
 	AnsweredAt time.Time `json:"answered_at,omitzero"`
 	// Detail is the failing checks, or the error.
 	Detail string `json:"detail,omitzero"`

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Facts is everything a verdict is made from. It holds plain values only, so
-// that a verdict can be made from a file as well as from a running node. Times
-// that are zero mean "never". The caller must not change what it has handed
-// over.
+// Facts is the input of a verdict. It holds plain values only, so that a verdict can be
+// computed from a file as well as on a running node. A zero time means "never". The
+// caller must not change facts that it has handed over.
 type Facts struct {
 	Config Config `json:"config"`
 	// Started is when plegd started.
@@ -67,11 +66,11 @@ func (p *Pods) total() (n int) {
 
 // Config is the configuration, as far as a verdict depends on it.
 type Config struct {
-	// RelistPeriod and RelistThreshold are those in force: while events are
-	// relied on, the evented ones.
+	// RelistPeriod and RelistThreshold are the effective ones: the evented ones while the
+	// kubelet relies on events.
 	RelistPeriod    time.Duration `json:"relist_period_seconds"`
 	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
-	// GenericPeriod is the period without events, 0 where it is the one in force.
+	// GenericPeriod is the period without events, 0 if it is the effective one.
 	GenericPeriod time.Duration `json:"generic_period_seconds,omitzero"`
 	RPCTimeout    time.Duration `json:"rpc_timeout_seconds"`
 	// ProbeTimeout is the limit of a stage of a fresh dial; 0 in facts of an older plegd.
@@ -376,8 +375,7 @@ type Probe struct {
 	ForeignAt time.Time `json:"foreign_at,omitzero"`
 }
 
-// Runtime is what the runtime says of itself; empty before the first Version
-// answer.
+// Runtime is the runtime's report about itself; empty before the first Version answer.
 type Runtime struct {
 	Name       string `json:"name"`
 	Version    string `json:"version"`

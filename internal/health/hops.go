@@ -161,9 +161,9 @@ func (w *view) callsAnswered() time.Time {
 // besideHops are the reasons that a hop that does not answer looks like.
 var besideHops = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
-// waitsForHops reports whether a reason of the runtime is not to be named before the
-// hops behind it have answered: a call that hangs or fails says nothing of the runtime
-// while a hop does not, and until a call that was sent meanwhile is answered.
+// waitsForHops reports whether a reason of the runtime must wait for the answer of the
+// hops behind it: while a hop does not answer, and until a later call is answered, a
+// call that hangs or fails is no evidence against the runtime.
 func (w *view) waitsForHops(id string) bool {
 	if s := &w.f.Status; id == RuntimeNotReady && s.Answered && !s.RuntimeReady.Good() {
 		return false // the runtime says so itself

@@ -24,9 +24,9 @@ const msgSilent = "Kubelet stopped posting node status."
 type silence struct {
 	// first is the first look that got no answer, zero while the kubelet answers.
 	first time.Time
-	// unknown is true from when the Ready condition is Unknown, whatever the phases
-	// of lease and controller are, until a kubelet that answers again has written it;
-	// back is since when that one answers.
+	// unknown is true from when the Ready condition is Unknown, for every phase of lease
+	// and controller, until a kubelet that answers again has written it; back is since
+	// when that one answers.
 	unknown bool
 	back    time.Time
 }
@@ -37,8 +37,8 @@ func (k *Kubelet) silent() bool {
 	return k != nil && !k.AnsweredAt.IsZero() && k.At.After(k.AnsweredAt)
 }
 
-// gone reports whether a silent kubelet writes nothing for certain: one that is only
-// slow to answer may.
+// gone reports whether a silent kubelet certainly writes nothing: a kubelet that is
+// only slow to answer may still write.
 func (s *silence) gone(w *view) bool {
 	k := w.f.Evidence.Kubelet
 	return k.silent() && (k.Refused || s.long(w))

@@ -45,8 +45,8 @@ type VersionCheck struct {
 // NodeStatus is what the modelled kubelet has written, and will write, into the
 // Ready condition: see NodeWriter.
 type NodeStatus struct {
-	// NotReady is true when the Ready condition in the API is False, whatever the
-	// phase of the kubelet's tick is. It changes only when that is certain.
+	// NotReady is true when the Ready condition in the API is False, for every possible
+	// phase of the kubelet's tick. It changes only when that is certain.
 	NotReady bool `json:"not_ready"`
 	// Unknown is true where the condition is, or will be, Unknown and not False: the
 	// kubelet is silent, and the node controller writes it.
@@ -133,9 +133,10 @@ func (w *view) listsKnown(since time.Time) bool {
 	return last != nil && last.End.After(since)
 }
 
-// hangingList returns the start of the list that hangs and what was answered last
-// before it: of all calls where nothing has been answered since, else of that one.
-// A fault that holds up Version as well began between the two. Zero for no list.
+// hangingList returns the start of the hanging list and the last answer before it: the
+// last answer to any call if no call has been answered since, else the last answer to
+// that list. A fault that holds up Version as well began between the two. Zero for no
+// list.
 func (w *view) hangingList() (last, start time.Time) {
 	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && in.PhaseStart.After(w.lastAnswer) {
 		return w.lastAnswer, in.PhaseStart
@@ -161,7 +162,7 @@ func failingSince(f *Facts, now time.Time) time.Time {
 	return since
 }
 
-// nodeStatusPeriod is the period in force: facts of an older plegd hold none.
+// nodeStatusPeriod is the effective period: facts of an older plegd hold none.
 func (c *Config) nodeStatusPeriod() time.Duration {
 	if c.NodeStatusPeriod > 0 {
 		return c.NodeStatusPeriod

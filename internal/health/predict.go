@@ -56,8 +56,7 @@ func (w *view) until(t time.Time) *time.Duration {
 	return &d
 }
 
-// factsAt returns the facts of t if nothing changes: what is well now is well
-// then.
+// factsAt returns the facts of t if nothing changes: healthy parts stay healthy.
 func (w *view) factsAt(t time.Time) *Facts {
 	f := *w.f
 	if !w.statusRuleCounts() && !f.Status.LastGood.IsZero() {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Layer is where a reason lies, from the cause to what follows from it. A runtime
-// that is frozen fills its accept queue, its calls hang, and its pods cannot be
-// inspected: of equally severe reasons the lowest layer is the one to repair.
+// Layer is the position of a reason between cause and consequence. A frozen runtime
+// fills its accept queue, its calls hang, and its pods cannot be inspected: of equally
+// severe reasons the lowest layer is the one to repair.
 type Layer int
 
 // The layers, the first to look at first.
@@ -57,11 +57,11 @@ func (w *view) explains(cause, symptom string) bool {
 	return cause != "" && w.chainCause() == cause && symptom == w.chainSymptom()
 }
 
-// hold keeps the primary reason of the verdict before for a moment after it last
-// matched: evidence is read at different times, and calls are answered in between.
-// Only the primary one is kept, so that what was seen for a moment beside it does not
-// outlive it; and not beside a more severe one, which says what is wrong by now. What
-// is not known is not kept, and nor is what held only before the first success: an
+// hold keeps the previous primary reason for a moment after it last matched: evidence
+// is read at different times, and calls are answered in between. It keeps only the
+// primary reason, so that a secondary reason that matched briefly does not outlive it,
+// and drops it if a more severe reason matches, which names the present fault. It does
+// not keep Unknown, nor a reason that matched only before the first success: an
 // ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()

@@ -69,7 +69,7 @@ func (w *view) busyCPUs(n *Node) string {
 	switch {
 	case n.CPUIdle >= 0 && n.CPUIdle <= w.band(NodePressure, idleMost, idleStill):
 		return fmt.Sprintf("the CPUs are idle for %.0f %%", 100*n.CPUIdle)
-	case n.CPUIdle >= idleEnough: // what holds it up is not the node: a tracer, a quota
+	case n.CPUIdle >= idleEnough: // the cause is not the node: a tracer, a quota
 	case p != nil && p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.quotaTakesTime():
 		return fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)
 	}

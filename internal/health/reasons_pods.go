@@ -11,8 +11,8 @@ const (
 	oldHelper   = 30 * time.Second
 	// failingInspections is how often in a row a pod's inspection must fail.
 	failingInspections = 2
-	// startErrors is how many calls must have failed in a row, startSlow how long
-	// one of them must have taken: what is wrong with one pod fails at once.
+	// startErrors is the number of consecutive calls that must have failed, startSlow the
+	// minimum duration of one of them: a fault of one pod fails at once.
 	startErrors = 3
 	startSlow   = 10 * time.Second
 	// startPods is how many pods must wait for a sandbox where all fail at once.

@@ -26,8 +26,8 @@ var runtimeReasons = []Reason{
 			if s := w.f.Status.LastErr; e.Undecodable && s != nil && s.Undecodable {
 				return []string{"what is answered is no message of runtime.v1, to Status neither", said}
 			}
-			// Garbage does not always look the same: what was once seen to speak
-			// another protocol may just hang up the next time.
+			// Garbage varies: a peer that has spoken another protocol may just close the next
+			// connection.
 			p := w.f.Probe
 			hangsUp := p.Cause == CauseClosed && !p.ForeignAt.IsZero()
 			if p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || hangsUp {

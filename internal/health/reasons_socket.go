@@ -217,7 +217,7 @@ func (w *view) lingering() *Process {
 	return p
 }
 
-// connectEvidence says why no connection can be made and what was last answered.
+// connectEvidence returns the reason why no connection succeeds, and the last answer.
 func (w *view) connectEvidence(detail string) []string {
 	out := []string{"connect fails: " + detail}
 	if p := w.lingering(); p != nil {
@@ -291,8 +291,8 @@ func (w *view) probedBefore(q *Queue) bool {
 	return q.At.After(w.f.Probe.At)
 }
 
-// strangerAfter is how long something else must be met at the path before that is
-// said of it: by then it is usually known whose it is (RuntimeSocketTakenOver).
+// strangerAfter delays the report of another listener at the path until its owner is
+// usually known (RuntimeSocketTakenOver).
 const strangerAfter = 2 * time.Second
 
 // queueWaits is how long the accept queue must hold something for the runtime
@@ -307,9 +307,9 @@ const (
 	// listenerFound is how soon the process behind a new socket at the path is
 	// known, on a busy node too.
 	listenerFound = 3 * time.Second
-	// acceptsAgain is how long after its descriptors were last used up a runtime
-	// may take until it accepts again: containerd waits for up to a second before
-	// it tries again (grpc-go's Serve), and what was seen is up to a second old.
+	// acceptsAgain is the time after the runtime last used up its descriptors within which
+	// it accepts again: containerd retries after up to one second (grpc-go's Serve), and
+	// the sample is up to one second old.
 	acceptsAgain = 3 * time.Second
 	// queueFalls is how long ago a queue must have fallen to count as being
 	// worked off.
@@ -377,8 +377,8 @@ func (w *view) notAccepting() bool {
 	return q != nil && q.Listening && !q.WaitingSince.IsZero() && w.age(q.WaitingSince) >= queueWaits
 }
 
-// acceptsAfterStop is how long after it was last found stopped a runtime is given to
-// accept what has been pending, and the accept queue to be looked at again.
+// acceptsAfterStop is the grace period after the runtime was last found stopped: it
+// accepts the pending connections, and plegd reads the accept queue again.
 const acceptsAfterStop = time.Second
 
 // probeTimeout is the limit of a stage of a fresh dial.

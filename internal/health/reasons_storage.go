@@ -67,8 +67,8 @@ func (w *view) storageTimes() int64 {
 	return int64(w.band(RuntimeStorageFull, 1, storageStill))
 }
 
-// storageLacking returns the file system that keeps the runtime from writing and
-// what it lacks; nil for none.
+// storageLacking returns the file system that keeps the runtime from writing and the
+// resource that it lacks; nil for none.
 func (w *view) storageLacking() (*FileSystem, string) {
 	s := w.f.Evidence.Storage
 	if s == nil {

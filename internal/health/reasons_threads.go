@@ -2,7 +2,7 @@ package health
 
 import "fmt"
 
-// threadReasons speak of single threads of the runtime that do not go on.
+// threadReasons are about single threads of the runtime that are blocked.
 var threadReasons = []Reason{
 	{
 		ID: RuntimeThreadStuck, hops: true, Layer: LayerProcess, Severity: SeverityWarning,

@@ -14,8 +14,8 @@ const (
 	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go,
 	// updateRuntimeUp runs every 5 s).
 	StatusPeriod = 5 * time.Second
-	// statusLate is the age of the last good Status from which its rule's
-	// countdown is shown: one that is only late by a call has not missed two.
+	// statusLate is the age of the last good Status from which its rule's countdown is
+	// shown: a Status that is late by one call has not missed two.
 	statusLate = 2 * StatusPeriod
 )
 

@@ -16,7 +16,7 @@ type Page struct {
 	// Next is what to do next, in one line; Steps are the commands in their order.
 	Next  string
 	Steps []string
-	// Restart says whether restarting the runtime helps, and what it risks.
+	// Restart states whether a restart of the runtime helps, and its risk.
 	Restart string
 }
 

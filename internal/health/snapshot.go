@@ -2,9 +2,9 @@ package health
 
 import "time"
 
-// Snapshot is what plegd knows at one moment: the verdict and the facts that it
-// was made from. It is what /api/v1/status returns, what an incident stores, and
-// what the page, the terminal and the metrics are made from.
+// Snapshot is plegd's state at one moment: the verdict and the facts that it was made
+// from. /api/v1/status returns it, an incident stores it, and the page, the terminal
+// and the metrics render it.
 //
 // A published snapshot is shared and never changes.
 type Snapshot struct {

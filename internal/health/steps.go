@@ -60,9 +60,8 @@ func crictl(socket string) string { return "crictl -r unix://" + socket }
 // values replaced by what a page can say of them: PID, UNIT, SOCKET.
 func Generic(step string) string { return genericSteps.Replace(step) }
 
-// nodeSteps replaces the words by the values of the node that the facts are of, and
-// of the chain of waiting that its verdict has.
-// What is not known keeps its generic word.
+// nodeSteps replaces the generic words by the node's values from the facts and the wait
+// chain. A word without a known value stays.
 func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 	var known []string
 	is := func(word, value string) {

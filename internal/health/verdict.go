@@ -47,7 +47,7 @@ const (
 	SeverityInfo     Severity = "info"
 )
 
-// Verdict is what plegd says of the node at one moment.
+// Verdict is plegd's assessment of the node at one moment.
 type Verdict struct {
 	State State `json:"state"`
 	// Since is when State last changed.
@@ -83,7 +83,7 @@ type Verdict struct {
 	LastSeenAge      time.Duration `json:"last_seen_age_seconds,omitzero"`
 	ModelledLastSeen time.Time     `json:"modelled_last_seen,omitzero"`
 	ModelledAge      time.Duration `json:"modelled_last_seen_age_seconds,omitzero"`
-	// Threshold is the PLEG threshold in force.
+	// Threshold is the effective PLEG threshold.
 	Threshold time.Duration `json:"threshold_seconds"`
 	// NotReadyIn is the earliest time until the API shows the node NotReady if
 	// nothing changes, NotReadyInLatest the latest. Both are 0 when it does, and

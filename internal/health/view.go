@@ -10,10 +10,10 @@ import (
 // stops a relist is named within 3 s: up to one period until the next relist
 // begins, HangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
-	// HangAfter is how long a list must be unanswered to count as hanging, at
-	// least. Three times the median of the last recentLists lists is needed too,
-	// and that much more than the last one, up to hangSurely, so that lists that
-	// have become slow are not said to hang. Nor is one that is arriving.
+	// HangAfter is the minimum time for which a hanging list is unanswered. The list must
+	// also take three times the median of the last recentLists lists, and that much longer
+	// than the last one, up to hangSurely, so that slow lists do not count as hanging. Nor
+	// does a list that is arriving.
 	HangAfter  = 1500 * time.Millisecond
 	hangSurely = 20 * time.Second
 	// suspectAfter is the same for suspectedList and suspectedInspection.
@@ -79,8 +79,8 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 }
 
 // firstAttemptMade reports whether the first search for an endpoint and the first
-// relist have ended, or that relist hangs. Before that, what is missing has not
-// been looked for, and no reason is named.
+// relist have ended, or that relist hangs. Before that, missing evidence proves
+// nothing, and no reason is named.
 func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
 	if w.f.Endpoint.Searching {
@@ -102,16 +102,16 @@ func (w *view) lasts(since time.Time, least time.Duration) bool {
 	return !since.IsZero() && w.age(since) >= least
 }
 
-// hang returns the list that is unanswered and since when; ok is false when no
-// list has been for long enough. What has been arriving for longer than any list
-// takes is none.
+// hang returns the unanswered list and its start; ok is false if no list has been
+// unanswered for long enough. An arriving list counts too, once it takes longer than
+// hangSurely.
 func (w *view) hang() (phase Phase, since time.Time, ok bool) {
 	return w.listUnanswered(HangAfter)
 }
 
-// suspectedList returns the list that is unanswered for longer than usual while
-// Version has been answered, before it is said to hang: whom it waits for can be
-// looked for meanwhile.
+// suspectedList returns a list that has been unanswered for longer than usual while
+// Version was answered, before it counts as hanging: plegd can follow the wait chain
+// meanwhile.
 func suspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
 	w := &view{f: f, now: now}
 	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.answeredSince(since) {
@@ -195,8 +195,7 @@ func (w *view) failed() *CallError {
 	return w.f.Relist.Last.Err
 }
 
-// refused returns why the kubelet cannot list for the size of an answer; nil when
-// nothing says so.
+// refused returns the error if a list exceeds the kubelet's message limit, else nil.
 func (w *view) refused() *CallError {
 	if e := w.failed(); e != nil && e.tooLarge() {
 		return e
@@ -267,9 +266,9 @@ func (w *view) freshDialFailure() (Stage, Cause, string) {
 }
 
 // listsAnsweredAtOnce reports whether the lists of the last two relists and of the one
-// under way were answered at once: then the runtime was able to answer all the time
-// that a fresh connection waited.
-// Just after a hang it was not, and what the queue held then says nothing.
+// in flight were answered at once: then the runtime was able to answer all the time
+// that a fresh connection waited. Just after a hang it was not, and the queue's content
+// from then proves nothing.
 func (w *view) listsAnsweredAtOnce() bool {
 	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
 		return false // a list of the relist under way has just been answered
@@ -388,8 +387,8 @@ func (w *view) answeredAtOnce(t time.Time) bool {
 }
 
 // statusFailsWhileListsSucceed reports whether Status, not good for long, has failed
-// since the lists are answered, whatever its error says. One that failed while
-// they failed too says nothing of itself.
+// since the lists are answered, with any error. A Status that failed while the lists
+// failed too is no evidence about Status.
 func (w *view) statusFailsWhileListsSucceed() bool {
 	failed := w.f.Calls[opStatus].LastFailed
 	if w.f.Status.LastErr == nil || w.age(w.f.Status.LastGood) <= statusLate {
@@ -430,8 +429,7 @@ func (w *view) settled() bool {
 	return relist && status
 }
 
-// callEvidence says what is in flight, what failed last and what was last
-// answered.
+// callEvidence lists the call in flight, the last failure and the last answer.
 func (w *view) callEvidence() []string {
 	var out []string
 	if phase, since, ok := w.hang(); ok {

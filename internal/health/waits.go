@@ -58,8 +58,8 @@ var waitChannels = []struct {
 	}},
 }
 
-// waitOf classifies a thread in D. In a lock of the kernel that many parts of it
-// share (a frozen file system is one), the system call says what it is about.
+// waitOf classifies a thread in D. For a kernel lock that many subsystems share (a
+// frozen file system is one), the system call decides.
 func waitOf(t *BlockedThread) wait {
 	if t.Channel == "" {
 		return waitUnread

@@ -15,9 +15,9 @@ import "time"
 //   - a hang that ends at r ends the update in flight: it writes at r, and the next
 //     one a period later.
 //
-// A NodeWriter belongs to one goroutine. What it keeps between two looks are some
-// moments, each of them a fact: since when the rules fail or hold, since when Version
-// hangs, when a hang ended, and when the kubelet started.
+// A NodeWriter belongs to one goroutine. Between two calls it keeps only times: since
+// when the rules fail or hold, since when Version hangs, when a hang ended, and when
+// the kubelet started.
 type NodeWriter struct {
 	fail, hold time.Time // since when the rules fail, or hold again
 	hang       hang
@@ -42,13 +42,13 @@ func (s *NodeWriter) Restart(t time.Time) {
 	s.started, s.delayed, s.hang, s.released = t, false, hang{}, t
 }
 
-// At returns what has been written and what comes. Calls come in order of now.
+// At returns the condition written and the next writes. Calls come in order of now.
 func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
 	w := newView(f, now, previous)
 	h, k := w.versionHang(), rules(f, now)
 	switch {
 	case h.hanging && s.hang.hanging:
-		h = s.hang // what has been answered since says nothing of its begin
+		h = s.hang // later answers do not show when it began
 	case h.hanging && f.Version.Ended.IsZero():
 		h = w.sinceUnknown(h)
 	case s.hang.hanging:
@@ -197,8 +197,8 @@ func (s *NodeWriter) startUp(w *view) {
 
 // unknown bounds the moment at which the rules fail of a kubelet that ran before plegd
 // did, where plegd has seen no list or no Status answered since it began and the next
-// one is known to be late: from now or from what the state of a plegd before says, until
-// what it would be had all been well up to plegd's start.
+// one is known to be late: from now, or from the stored state of a previous plegd,
+// until the moment that results if all was well up to plegd's start.
 func (w *view) unknown() (fails bounds, ok bool) {
 	f := w.f
 	if f.KubeletStarted.After(f.Started) {

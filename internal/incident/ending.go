@@ -44,7 +44,7 @@ func kubeletOf(f *health.Facts) identity {
 	return identity{}
 }
 
-// ending holds what is needed to say what changed with the end of an incident.
+// ending holds the state that describes the changes at the end of an incident.
 type ending struct {
 	runtime, kubelet identity         // from before the incident, or from its begin
 	stopped          *health.Process  // the runtime when it was last found stopped

@@ -46,7 +46,8 @@ type Recorder struct {
 	read bounded.Slot[*Incident]   // reads one file at a time
 	list atomic.Pointer[[]Summary] // replaced under mu, never changed
 
-	// mu guards what follows. It is never held over a read, a write or an encoding.
+	// mu guards the following fields. It is never held over a read, a write or an
+	// encoding.
 	mu      sync.Mutex
 	well    *health.Snapshot // the newest healthy one
 	open    *story
@@ -58,7 +59,7 @@ type Recorder struct {
 	failed logging.OnChange[string] // the last error
 }
 
-// New returns a recorder. Run reads what is stored.
+// New returns a recorder. Run reads the stored incidents.
 func New(o Options) *Recorder {
 	if o.Log == nil {
 		o.Log = zap.NewNop()

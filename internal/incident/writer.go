@@ -65,8 +65,8 @@ func (r *Recorder) stop(now time.Time) {
 	}
 }
 
-// save writes what is queued, and removes the oldest files beyond MaxFiles. It logs a
-// failure once, and that writes succeed again.
+// save writes the queued incidents, and removes the oldest files beyond MaxFiles. It
+// logs the first failure, and the recovery.
 func (r *Recorder) save() error {
 	err := r.load()
 	for doc := r.next(); err == nil && doc != nil; doc = r.next() {
@@ -124,7 +124,7 @@ func (r *Recorder) store(doc *Incident) error {
 	return nil
 }
 
-// prune removes the oldest files beyond MaxFiles. One that is gone already is no
+// prune removes the oldest files beyond MaxFiles. A file that is already gone is no
 // failure.
 func (r *Recorder) prune() error {
 	var failed error
@@ -141,8 +141,8 @@ func (r *Recorder) prune() error {
 	return failed
 }
 
-// load reads the heads of the stored incidents, once, and closes one that is open
-// there as interrupted. Files that cannot be read stay where they are.
+// load reads the heads of the stored incidents, once, and closes an open incident as
+// interrupted. Files that cannot be read stay where they are.
 func (r *Recorder) load() error {
 	if r.loaded {
 		return nil

@@ -1,5 +1,5 @@
-// Package logging builds plegd's log: zap on a writer that may block, behind a
-// bounded queue that never does. It knows nothing of what is logged.
+// Package logging builds plegd's log: zap on a writer that may block, behind a bounded
+// queue that never does. It is independent of the logged content.
 package logging
 
 import (

@@ -1,7 +1,7 @@
-// Package plain makes text from outside harmless to whoever shows it. Names and
-// messages come from the runtime, and whoever may start a pod has a say in them:
-// a log, a terminal or systemd must never take a part of one for a command or
-// for a line of plegd. It knows nothing of plegd.
+// Package plain makes text from outside harmless to every display. Names and messages
+// come from the runtime, and any user who may start a pod controls parts of them: a
+// log, a terminal or systemd must never take a part of one for a command or for a line
+// of plegd. It is independent of the rest of plegd.
 package plain
 
 import (
@@ -52,10 +52,9 @@ func ascii(s string) bool {
 	return true
 }
 
-// JSON returns encoded JSON, and whatever else holds its strings, with the
-// characters that Text writes out and JSON's encoders leave as they are written
-// as JSON's own escapes: the value stays the same. Line breaks and tabs between
-// the values stay.
+// JSON returns encoded JSON, or any text that holds its strings, with the characters
+// that Text escapes and JSON's encoders do not as JSON escapes: the value stays the
+// same. Line breaks and tabs between the values stay.
 func JSON(b []byte) []byte {
 	if !odd(b) {
 		return b

@@ -15,8 +15,8 @@ const showBeside = 500 * time.Millisecond
 // recentPods is the number of inspections that an estimate is made from.
 const recentPods = 8
 
-// Facts returns the state of the loop as of now: what plegd sees, and the relist
-// that the kubelet makes. timeout is the limit of one call.
+// Facts returns the state of the loop as of now: plegd's own relists, and the model of
+// the kubelet's. timeout is the limit of one call.
 func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, health.Modelled) {
 	r := health.Relist{
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,

@@ -26,7 +26,7 @@ const (
 	// fetchTimeout bounds a request. The daemon answers from memory; one that takes
 	// longer is stopped or stuck.
 	fetchTimeout = 3 * time.Second
-	// maxAnswer bounds what is read of an answer, in bytes.
+	// maxAnswer limits the size of an answer, in bytes.
 	maxAnswer = 8 << 20
 )
 

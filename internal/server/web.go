@@ -100,8 +100,8 @@ func SystemdListeners() ([]net.Listener, error) {
 }
 
 // ValidateWeb checks the values of --web.listen-address and --web.config.file. Its
-// errors are one line and name flag, value and what is allowed. A port that is busy
-// is no error here.
+// errors are one line and name flag, value and allowed values. A port that is busy is
+// no error here.
 func ValidateWeb(addresses []string, file string) error {
 	for i, a := range addresses {
 		host, port, err := net.SplitHostPort(a)

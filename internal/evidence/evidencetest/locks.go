@@ -1,6 +1,6 @@
 package evidencetest
 
-// Locks is a /proc/locks with locks of each kind and some who wait.
+// Locks is a /proc/locks with locks of each kind, some of them with waiters.
 const Locks = `1: POSIX  ADVISORY  WRITE 900 fe:00:77 0 EOF
 2: FLOCK  ADVISORY  WRITE 2000 fe:00:5678 0 EOF
 2: -> FLOCK  ADVISORY  WRITE 1000 fe:00:5678 0 EOF

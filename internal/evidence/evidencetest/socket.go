@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is a socket that listens and accepts only when it is told to.
+// Listener is a listening socket that accepts only on Accept.
 type Listener struct {
 	TB   testing.TB
 	Path string

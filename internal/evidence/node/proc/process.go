@@ -106,9 +106,9 @@ func ReadStat(procfs string, pid int) (Stat, error) {
 	return ParseStat(b)
 }
 
-// Dead reports whether nothing of the process is left but its entry. A first
-// thread that has ended while others go on, as of a killed runtime that the
-// kernel holds in D, is a zombie too, and the process is not dead.
+// Dead reports whether only the entry of the process is left. A main thread that has
+// exited while other threads run, as in a killed runtime that the kernel holds in D, is
+// a zombie too, and the process is not dead.
 func (s *Stat) Dead() bool {
 	return s.State == 'X' || s.State == 'Z' && s.Threads <= 1
 }

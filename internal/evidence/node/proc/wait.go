@@ -13,9 +13,8 @@ type Syscall struct {
 	Args   [6]uint64
 }
 
-// ParseSyscall decodes a /proc/PID/syscall; ok is false for a thread that runs, and
-// for one that is in the kernel without a system call ("-1 ...", as in a page
-// fault).
+// ParseSyscall decodes a /proc/PID/syscall; ok is false for a running thread, and for a
+// thread in the kernel without a system call ("-1 ...", as in a page fault).
 func ParseSyscall(line []byte) (s Syscall, ok bool) {
 	fields := strings.Fields(string(line))
 	if len(fields) < 7 {
@@ -93,8 +92,8 @@ func IdleCall(number int) string {
 	return ""
 }
 
-// FileSyscall returns the name of the system call in a /proc/PID/syscall: "" for
-// one that is not about files or mounts, and for a thread that is in none.
+// FileSyscall returns the name of the system call in a /proc/PID/syscall: "" for a call
+// that is not about files or mounts, and for a thread that is in none.
 func FileSyscall(line []byte) string {
 	number, _, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
 	n, err := strconv.Atoi(number)
