@@ -119,7 +119,7 @@ func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*
 // open incident than it has stored, which is reported; it is not asked again.
 func (f *incidentsFrom) readDisk(err error, stderr io.Writer) bool {
 	if errors.Is(err, server.ErrNoAnswer) {
-		_, _ = fmt.Fprintf(stderr, "plegd: %v; this is what it has stored\n", err)
+		_, _ = fmt.Fprintf(stderr, "plegd: %v; these are its stored incidents\n", err)
 		f.socket = ""
 		return true
 	}

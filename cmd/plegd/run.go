@@ -23,7 +23,7 @@ func newRunCommand() *cobra.Command {
 	level, format, systemd := "info", logging.JSON, false
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Watch the runtime and serve what it finds: the daemon",
+		Short: "Run the daemon: watch the runtime and serve its findings",
 		Long: `Relists the container runtime every second as the kubelet does, keeps the
 kubelet's own verdict, names the reason when something is wrong, and serves it
 as Prometheus metrics.

@@ -9,7 +9,7 @@
 
     // Label matchers for `up`, for a job that plegd shares with other programs. With the
     // default the rules take every job in which each target that answers is a plegd,
-    // whatever it is called: plegd, plegd/plegd, kube-system/plegd.
+    // under any name: plegd, plegd/plegd, kube-system/plegd.
     upSelector: '',
 
     // Labels of a cluster and of a node. Either may be missing from the metrics: then all

@@ -129,7 +129,7 @@
         lib.node + ': one of many nodes with {{ $labels.reason }}',
         lib.node + ' has the reason that many nodes have. For inhibition only.',
         lib.runbook('fleets'),
-        // Until Alertmanager has reported, every 5 min, that what it inhibits is over.
+        // Until Alertmanager has reported, every 5 min, that the inhibited alert is resolved.
         { keep_firing_for: '6m' },
       ),
     ])],

@@ -44,7 +44,7 @@ function(config) {
     local known = [r for r in std.objectFields(texts) if std.objectHas(texts[r], field)];
     std.join('{{ else ', ['if eq $labels.reason "%s" }}%s' % [r, texts[r][field]] for r in known]) + '{{ else }}' + other + '{{ end }}',
 
-  // cause is the culprit, or the runtime, and what is the matter with it.
+  // cause is the culprit, or the runtime, and its fault.
   cause:: '{{ $c := "runtime" }}{{ with ' + of('pleg_culprit') + ' }}{{ $c = or (. | first | label "id") (. | first | label "kind") }}{{ end }}{{ $c }} {{ ' + choose('cause', 'is involved'),
   nextStep:: '; next: {{ ' + choose('next', 'plegd status on the node'),
   countdown:: '{{ with ' + of('pleg_not_ready_in_seconds') + ' }}; API NotReady '

@@ -96,8 +96,8 @@ func render(config string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	recording, err := encode(m.Rules, "What a fleet's view is made of. instance: one series a node; cluster: a handful a cluster,\n"+
-		"whatever its size. Keep the cluster: ones for long, and send only them to a Prometheus that\nlooks at many clusters. The label of the cluster may be missing: then all nodes are one cluster.")
+	recording, err := encode(m.Rules, "The series of a fleet's view. instance: one series a node; cluster: a handful a cluster,\n"+
+		"independent of its size. Keep the cluster: ones for long, and send only them to a Prometheus that\nlooks at many clusters. The label of the cluster may be missing: then all nodes are one cluster.")
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func render(config string) (map[string][]byte, error) {
 		b.WriteByte('\n')
 		files["grafana/"+name] = b.Bytes()
 	}
-	// The chart can read no file outside of itself.
+	// The chart can read only files inside the chart.
 	chart := map[string][]byte{}
 	for name, b := range files {
 		chart["helm/plegd/files/"+filepath.Base(name)] = b

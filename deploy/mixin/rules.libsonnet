@@ -1,5 +1,5 @@
 // The recording rules of a fleet's view. instance: a series for each node, or only for the nodes
-// concerned; cluster: a handful for each cluster, whatever its size.
+// concerned; cluster: a handful for each cluster, independent of its size.
 {
   local config = $._config,
   local lib = (import 'lib.libsonnet')(config),

@@ -141,7 +141,7 @@ func archive(w io.Writer, folder string, made time.Time, files []file) error {
 }
 
 // errTooLong is of a part that was abandoned.
-var errTooLong = errors.New("it did not end in time and was abandoned; what it had added is here")
+var errTooLong = errors.New("it did not end in time and was abandoned; its files until then are here")
 
 // gather runs one part and returns the files that it added until it ended or was
 // abandoned.

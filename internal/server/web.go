@@ -63,7 +63,7 @@ func NewWebServer(opts WebOptions, h http.Handler, log *zap.Logger) *Server {
 			var lc net.ListenConfig
 			l, err := lc.Listen(ctx, "tcp", address)
 			if err != nil {
-				return nil, fmt.Errorf("%w; see what holds the port with ss -ltnp, or set --web.listen-address", err)
+				return nil, fmt.Errorf("%w; find the process on the port with ss -ltnp, or set --web.listen-address", err)
 			}
 			return l, nil
 		})

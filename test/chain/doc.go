@@ -1,4 +1,3 @@
-// Package chain makes processes wait for each other in every way that plegd
-// follows, for real, and compares what the walker of internal/evidence/chain says
-// with who really waits for whom.
+// Package chain builds real wait chains of every kind that plegd follows, and compares
+// the result of internal/evidence/chain with the actual one.
 package chain

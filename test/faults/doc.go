@@ -1,8 +1,8 @@
-// Package faults makes faults for real, on a real runtime with real pods, and compares
-// what plegd says of each: the primary reason and how soon, the evidence, the culprit and
-// the next step, and that all is well after it without a restart of plegd. Each fault is
-// a row of the table faults (run_test.go); what no runtime can be made to do `plegd
-// simulate` does.
+// Package faults injects faults into a real runtime with real pods, and checks plegd's
+// verdict on each: the primary reason and its delay, the evidence, the culprit and the
+// next step, and the recovery without a restart of plegd. Each fault is a row of the
+// table faults (run_test.go); `plegd simulate` injects those that a real runtime cannot
+// show.
 //
 //	make e2e-faults [CONTAINERD=2.4] [RUNS=10] [LANES=2] [CASES='SIGSTOP|list above']
 //
@@ -22,5 +22,5 @@
 //	                       all runtimes into docs/results/faults.md
 //	PLEGD_FAULTS_AT_LEAST  the share of right runs that is enough, 0 to 1
 //	PLEGD_E2E_CRICTL       crictl, for the steps that need it
-//	PLEGD_RECORD_INCIDENTS a folder for what plegd recorded: `make record-incidents`
+//	PLEGD_RECORD_INCIDENTS a folder for plegd's incidents: `make record-incidents`
 package faults

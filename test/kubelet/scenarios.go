@@ -37,8 +37,8 @@ const (
 	// statusSeen is by when plegd knows what Status says: it asks every 5 s.
 	statusSeen = 6 * second
 
-	// hold is how long a fault stands after the API's NotReady: longer than any window
-	// that plegd predicts, and longer than a page may take.
+	// hold is the duration of a fault after the API's NotReady: longer than every window
+	// that plegd predicts, and longer than the delay of a page.
 	hold = 40 * second
 )
 

@@ -150,8 +150,8 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		c.WriteCNIConfig()
 	}
 
-	// First the cgroups' removal is put off, then the namespace: what is put off
-	// last is done first.
+	// Register the cgroups' removal first, then the namespace's: cleanups run in reverse
+	// order.
 	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	namespaces := nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}}
 	if options.Node {
@@ -309,7 +309,7 @@ func (c *Containerd) Freeze() {
 	c.stopped = true
 }
 
-// Thaw lets a frozen containerd go on.
+// Thaw resumes a frozen containerd.
 func (c *Containerd) Thaw() {
 	c.t.Helper()
 	c.signal(syscall.SIGCONT)

@@ -65,7 +65,7 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		c.WriteCNIConfig()
 	}
 	t.Cleanup(func() { removeCgroup(c.Cgroup) })
-	// podman, CRI-O and CNI write below /etc and /var/lib whatever they are told.
+	// podman, CRI-O and CNI write below /etc and /var/lib with every configuration.
 	c.ns = newNamespace(t, nsConfig{
 		Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state"), "/var/lib"}, Overlay: []string{"/etc"},
 	})

@@ -33,9 +33,8 @@ type HostMount struct {
 	Follows bool
 }
 
-// RunHostPod starts one, with the seccomp profile of the runtime. It returns
-// when the container runs; what it writes is in the returned file, as the test
-// sees it.
+// RunHostPod starts one, with the seccomp profile of the runtime. It returns when the
+// container runs; its output is in the returned file, as the test sees it.
 func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 	r.t.Helper()
 	node := func(host bool) runtimeapi.NamespaceMode {

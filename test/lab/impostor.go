@@ -24,11 +24,11 @@ type Impostor string
 const (
 	// HTTPServer speaks HTTP/1.1.
 	HTTPServer Impostor = "http"
-	// Garbage writes what is no protocol at all.
+	// Garbage writes bytes of no protocol.
 	Garbage Impostor = "garbage"
 	// HangsUp accepts and closes.
 	HangsUp Impostor = "hangs up"
-	// Silent accepts and says nothing.
+	// Silent accepts and sends nothing.
 	Silent Impostor = "silent"
 	// NeverAccepts leaves everybody in its accept queue.
 	NeverAccepts Impostor = "never accepts"

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Inbox is a webhook of Alertmanager's that keeps what it is sent. The path is the
+// Inbox is a webhook of Alertmanager's that stores its notifications. The path is the
 // receiver.
 type Inbox struct {
 	mu     sync.Mutex
@@ -49,7 +49,7 @@ func (i *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// All returns what has been sent, the oldest first.
+// All returns the notifications, the oldest first.
 func (i *Inbox) All() []Notification {
 	i.mu.Lock()
 	defer i.mu.Unlock()

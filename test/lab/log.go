@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Log takes what plegd logs, line by line, and keeps it in a file too.
+// Log collects plegd's log, line by line, and copies it to a file.
 type Log struct {
 	mu      sync.Mutex
 	file    *os.File

@@ -12,9 +12,9 @@ import (
 // namespace's first process.
 var mainCalled atomic.Bool
 
-// Main runs the tests, prints what they measured, and returns the exit status
-// for os.Exit. In a process that the lab has started as the first one of a
-// containerd's namespaces it does that process's work instead.
+// Main runs the tests, prints the measured values, and returns the exit status for
+// os.Exit. In a process that the lab has started as the first one of a containerd's
+// namespaces it does that process's work instead.
 func Main(m *testing.M) int {
 	if os.Getenv(nsInitEnv) != "" {
 		return nsInitMain()

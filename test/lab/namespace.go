@@ -27,8 +27,8 @@ type namespace struct {
 	answers chan nsAnswer
 }
 
-// nsAnswer is what the first process says of a command: with a start comes the
-// end of what was started.
+// nsAnswer is the first process's answer to a command: for a start it includes the exit
+// of the started process.
 type nsAnswer struct {
 	nsEvent
 	end *exit
@@ -133,7 +133,7 @@ func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
 	if err == nil {
 		return pid, end, nil
 	}
-	select { // one that is not there any more has ended, which its parent says a moment later
+	select { // a missing process has exited, which its parent reports a moment later
 	case <-end.done:
 		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(end.status))
 	case <-time.After(10 * time.Second):

@@ -60,11 +60,11 @@ type nsEvent struct {
 	Error  string             `json:",omitempty"`
 }
 
-// nsInitMain is the first process of a containerd's pid and mount namespaces.
-// It starts what it is told to on its standard input, reaps every orphan
-// (containerd's shims outlive containerd and become its children), and ends
-// with the end of its input, whereupon the kernel kills all the rest. So
-// nothing is left even when the tests are killed.
+// nsInitMain is the first process of a containerd's pid and mount namespaces. It
+// executes the commands on its standard input, reaps every orphan (containerd's shims
+// outlive containerd and become its children), and ends with the end of its input,
+// whereupon the kernel kills all the rest. So nothing is left even when the tests are
+// killed.
 func nsInitMain() int {
 	out := json.NewEncoder(os.Stdout)
 	var config nsConfig

@@ -23,7 +23,7 @@ type Plegd struct {
 	Address string
 	// ControlSocket and StateDir are in a directory of its own.
 	ControlSocket, StateDir string
-	// Log holds what it has logged, over all its starts.
+	// Log holds the log of all its starts.
 	Log *Log
 
 	t       testing.TB
@@ -226,8 +226,8 @@ func (c Command) Run(t testing.TB, limit time.Duration) Output {
 	return Output{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String(), Took: time.Since(start)}
 }
 
-// dropping returns the start of a command line that takes capabilities from
-// what follows. setpriv replaces itself by it: the pid stays.
+// dropping returns the start of a command line that drops capabilities for the rest of
+// it. setpriv executes the rest in place: the pid stays.
 func dropping(t testing.TB, capabilities []string) []string {
 	t.Helper()
 	if len(capabilities) == 0 {
@@ -236,7 +236,7 @@ func dropping(t testing.TB, capabilities []string) []string {
 	return []string{LookPath(t, "setpriv"), "--bounding-set=-" + strings.Join(capabilities, ",-")}
 }
 
-// overlaying puts files in place of others for what follows.
+// overlaying mounts files over others for the rest of the command line.
 func overlaying(t testing.TB, files map[string]string) []string {
 	t.Helper()
 	if len(files) == 0 {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// startRead starts a process and reads what it says until its end, which is that
-// of the test.
+// startRead starts a process and reads its output until its end, which is that of the
+// test.
 func startRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()

@@ -24,7 +24,7 @@ func ReportFault(t testing.TB, fault, reason, named, healthy string) {
 	Report(t, "fault %s: named %s after %s, healthy after %s", fault, reason, named, healthy)
 }
 
-// Report adds a measured value to what is printed at the end.
+// Report adds a measured value to the report at the end.
 func Report(t testing.TB, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -34,8 +34,8 @@ func Report(t testing.TB, format string, args ...any) {
 	report.notes = append(report.notes, line)
 }
 
-// printReport prints what was measured. The go command shows it with -v, or
-// when a test fails; a file gets it always.
+// printReport prints the measured values. The go command shows them with -v, or when a
+// test fails; a file gets them always.
 func printReport() {
 	text := strings.Join(report.notes, "\n") + "\n"
 	fmt.Print("\n" + text)

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stopLimit is how long a restart waits for the runtime to end on SIGTERM before
-// it kills it. systemd's own limit is longer; what has not ended by then does not.
+// stopLimit is the grace period between SIGTERM and SIGKILL in a restart of the
+// runtime. systemd's default is longer; a runtime that has not ended by then hangs.
 const stopLimit = 20 * time.Second
 
 // Restarted is what a restart showed.

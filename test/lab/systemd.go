@@ -27,7 +27,7 @@ type Systemd struct {
 
 // SystemdFile is a file to put into systemd's file system before it boots.
 type SystemdFile struct {
-	// Path is where, From the file to copy; or Text is what is in it.
+	// Path is the destination, From the file to copy; or Text is the content.
 	Path, From, Text string
 	Mode             os.FileMode
 }
@@ -93,7 +93,7 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 			t.Fatalf("lab: move systemd into its cgroup: %v", err)
 		}
 	}
-	if err := stdin.Close(); err != nil { // go on
+	if err := stdin.Close(); err != nil { // the shell continues at the end of its input
 		t.Fatal(err)
 	}
 	Eventually(t, 30*time.Second, "systemd is up", func() error {
@@ -107,7 +107,7 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 		if strings.TrimSpace(string(comm)) != "systemd" {
 			return fmt.Errorf("the process is %q still", comm)
 		}
-		// The state is what counts: the exit code is 0 for one of them only.
+		// Use the state: the exit code is 0 for one of them only.
 		out, _ := s.run("systemctl", "is-system-running")
 		switch state := strings.TrimSpace(out); state {
 		case "running", "degraded": // degraded: some unit of the machine's own does not run here
@@ -119,8 +119,7 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	return s
 }
 
-// Run runs a program in systemd's namespaces and returns what it said, on both
-// its outputs.
+// Run runs a program in systemd's namespaces and returns its output and standard error.
 func (s *Systemd) Run(argv ...string) string {
 	s.t.Helper()
 	out, err := s.run(argv...)

@@ -69,7 +69,7 @@ func becomeSystemd() error {
 
 const quiet = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
 
-// mount is mount(2) with an error that says what was tried.
+// mount is mount(2) with an error that names the arguments.
 func mount(source, target, kind string, flags uintptr, data string) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
@@ -141,7 +141,7 @@ func mountDev(dev string) error {
 		if err := syscall.Mknod(path, syscall.S_IFCHR|0o666, d.major<<8|d.minor); err != nil {
 			return fmt.Errorf("make %s: %w", path, err)
 		}
-		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
+		if err := os.Chmod(path, 0o666); err != nil { // independent of the umask
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ function(config)
     [
       g.row('Which reasons'),
       g.stacked('Nodes by primary reason', '', 'none', [q('sum by (reason) (%s)' % recorded('cluster:pleg_primary_reason:sum'), '{{reason}}')], 24),
-      g.row('What they share'),
+      g.row('Common factors'),
       g.table('Groups by lift', 'How much more often the group has the reason than the rest of the nodes. Groups with the same nodes have the same lift.', 'topk(20, %s and %s >= %d)' % [recorded('cluster:plegd_group_lift:ratio'), recorded('cluster:plegd_group_reason:count'), config.commonCause.nodes], hidden, [], 12),
       g.table('First nodes', 'Since when the first nodes have each reason.', 'bottomk by (reason) (3, %s) * 1000' % recorded('instance:pleg_primary_reason:since'), hidden, [], 12),
       g.table('Culprits that nodes share', '', 'topk(20, %s)' % recorded('cluster:pleg_culprit_id:count'), hidden, [], 12),

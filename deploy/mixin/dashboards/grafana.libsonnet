@@ -78,7 +78,7 @@ local source = { type: 'prometheus', uid: '${datasource}' };
     h:: h,
   },
 
-  // timeline shows what was 1 and when.
+  // timeline shows which series were 1, and when.
   timeline(title, description, on, off, queries, w=12, h=7):: {
     type: 'state-timeline',
     title: title,

@@ -44,7 +44,7 @@ function(config)
       count('Never seen', 'Nodes on which no relist has ever succeeded.', g.steps('green', [[1, 'orange']]), 'sum(%s) or vector(0)' % recorded('cluster:pleg_never_seen:count'), 2),
 
       g.row('Why'),
-      g.stacked('Nodes by primary reason', 'Many at once: look for what they share.', 'none', [q('sum by (reason) (%s) > 0' % recorded('cluster:pleg_primary_reason:sum'), '{{reason}}')], 12),
+      g.stacked('Nodes by primary reason', 'Many at once: look for a common factor.', 'none', [q('sum by (reason) (%s) > 0' % recorded('cluster:pleg_primary_reason:sum'), '{{reason}}')], 12),
       g.stacked('Nodes by verdict', '', 'none', [q('sum by (state) (%s)' % recorded('cluster:pleg_verdict:sum'), '{{state}}')], 12),
       g.stacked('Nodes by kind of culprit', 'The last link of the wait chain.', 'none', [q('sum by (kind) (%s) > 0' % recorded('cluster:pleg_culprit:sum'), '{{kind}}')]),
       g.table(
