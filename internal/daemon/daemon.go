@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/exporter"
@@ -221,8 +222,11 @@ func nodeInfo(procfs, sysfs string) func() exporter.Node {
 	var node atomic.Pointer[exporter.Node]
 	node.Store(&exporter.Node{})
 	go func() {
-		n := exporter.ReadNode(procfs, sysfs)
-		node.Store(&n)
+		_ = bounded.Recovered(func() error { // without it the metric has no labels
+			n := exporter.ReadNode(procfs, sysfs)
+			node.Store(&n)
+			return nil
+		})
 	}()
 	return func() exporter.Node { return *node.Load() }
 }

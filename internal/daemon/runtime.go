@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
@@ -102,7 +103,11 @@ func (r *runtime) Run(ctx context.Context) error {
 		go func() {
 			look, cancel := context.WithTimeout(ctx, findTimeout)
 			defer cancel()
-			found <- finder.Find(look)
+			var f kubelet.Found // nothing, after a panic
+			if err := bounded.Recovered(func() error { f = finder.Find(look); return nil }); err != nil {
+				r.log.Error("the search for the runtime's socket failed", zap.Error(err))
+			}
+			found <- f
 		}()
 		wait := r.cfg.RelistPeriod
 		select {

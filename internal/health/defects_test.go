@@ -36,6 +36,11 @@ func TestNextWhereAStartWouldFail(t *testing.T) {
 			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: CauseNotSocket, Detail: "a directory", FailedSince: ago(5 * time.Second)}
 			f.Calls = map[string]Call{"version": {LastOK: t0}}
 		}, RuntimeNotListening, "the runtime runs", "Start the runtime"},
+		"another socket's file, and the held connection answers": {func(f *Facts) {
+			f.Endpoint.Path = "/run/c.sock"
+			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: CauseRefused, Detail: "nobody listens", FailedSince: ago(5 * time.Second)}
+			f.Calls = map[string]Call{"version": {LastOK: t0}}
+		}, RuntimeNotListening, "the runtime runs", "Start the runtime"},
 		"a stop that hangs, the socket's file is gone": {func(f *Facts) {
 			noConnection(f, CauseMissing)
 			f.Evidence.Process = old()

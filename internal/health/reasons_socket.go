@@ -169,12 +169,10 @@ func (w *view) hiddenEvidence() []string {
 // stands at its path, or a process that no longer serves still lives. "" elsewhere.
 func (w *view) endNext() string {
 	cause, _ := w.connect()
-	if _, c, _ := w.freshDialFailure(); cause == CauseNone {
-		cause = c
-	}
+	_, fresh, _ := w.freshDialFailure() // the held connection is still answered
 	path := w.f.Endpoint.Path
 	switch {
-	case cause == CauseNotSocket && w.lastAnswer.After(w.f.Probe.FailedSince):
+	case fresh == CauseNotSocket || fresh == CauseRefused:
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, and makes its socket again when it is restarted after that.", path, path)
 	case cause == CauseNotSocket:
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: it cannot make its socket before.", path, path)
