@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -161,13 +162,25 @@ func FreeAddress(t testing.TB) string { return freeAddress(t) }
 // freeAddress returns a loopback address that nothing listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range portRange {
+		port := firstPort + (os.Getpid()*97+int(nextPort.Add(1)))%portRange
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			closeQuietly(l)
+			return l.Addr().String()
+		}
 	}
-	defer closeQuietly(l)
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
+
+// The ports of tests are below the kernel's range for outgoing connections
+// (ip_local_port_range, 32768 to 60999), which could take a port that was just free.
+const (
+	firstPort = 20300
+	portRange = 12000
+)
+
+var nextPort atomic.Int64
 
 // cleanEnv is the environment without what would configure plegd.
 func cleanEnv() []string {
