@@ -192,37 +192,6 @@ func TestCgroupQuotaLifted(t *testing.T) {
 	}
 }
 
-// TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
-func TestCgroupThrottledAbove(t *testing.T) {
-	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
-	w := cgroupOf(t, sysfs, v2Cgroups)
-	set := func(periods int) *health.Cgroup {
-		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, periods, periods*90_000_000)})
-		return gatherCgroup(t, w)
-	}
-	set(10)
-	if v := set(20); v.Throttled == 0 || v.ThrottledPeriods != 1 || v.ThrottledTotal != 30*time.Minute+5*time.Second {
-		t.Errorf("%+v, want the slice's", v)
-	}
-}
-
-// TestCgroupFrozenAbove: on v2 too, and said of the one that is frozen.
-func TestCgroupFrozenAbove(t *testing.T) {
-	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
-	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cgroup.events": "populated 1\nfrozen 1\n"})
-	if v := gatherCgroup(t, cgroupOf(t, sysfs, v2Cgroups)); !v.Frozen || v.Path != "/system.slice" {
-		t.Errorf("%+v, want the slice frozen", v)
-	}
-	sysfs = evidencetest.CopyTree(t, "testdata/cgroup_v1")
-	file := "fs/cgroup/freezer" + runtimeCgroup + "/freezer.state"
-	for state, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "": false} {
-		evidencetest.WriteTree(t, sysfs, map[string]string{file: state})
-		if v := gatherCgroup(t, cgroupOf(t, sysfs, v1Cgroups)); v.Frozen != want || v.Path != runtimeCgroup {
-			t.Errorf("%q: %+v", state, v)
-		}
-	}
-}
-
 // TestCgroupFrozenByParent: the level that is named is the topmost one that has to be
 // thawed, also where a level below it is frozen besides.
 func TestCgroupFrozenByParent(t *testing.T) {
@@ -249,6 +218,9 @@ func TestCgroupFrozenByParent(t *testing.T) {
 			v2 + runtimeCgroup + "/cgroup.events": "populated 1\nfrozen 1\n", v2 + runtimeCgroup + "/cgroup.freeze": "0\n",
 			v2 + slice + "/cgroup.events": "populated 1\nfrozen 0\n", v2 + slice + "/cgroup.freeze": "1\n",
 		}, slice},
+		"v2, the parent, and nothing tells who froze it": {"testdata/cgroup_v2", v2Cgroups, map[string]string{
+			v2 + slice + "/cgroup.events": "populated 1\nfrozen 1\n",
+		}, slice},
 		"v2, itself": {"testdata/cgroup_v2", v2Cgroups, map[string]string{
 			v2 + runtimeCgroup + "/cgroup.events": "populated 1\nfrozen 1\n", v2 + runtimeCgroup + "/cgroup.freeze": "1\n",
 			v2 + slice + "/cgroup.events": "populated 1\nfrozen 0\n", v2 + slice + "/cgroup.freeze": "0\n",
@@ -258,6 +230,32 @@ func TestCgroupFrozenByParent(t *testing.T) {
 		evidencetest.WriteTree(t, sysfs, tt.files)
 		if v := gatherCgroup(t, cgroupOf(t, sysfs, tt.cgroups)); !v.Frozen || v.Path != tt.want {
 			t.Errorf("%s: %q is named, want %q", name, v.Path, tt.want)
+		}
+	}
+}
+
+// TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
+func TestCgroupThrottledAbove(t *testing.T) {
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	w := cgroupOf(t, sysfs, v2Cgroups)
+	set := func(n int) *health.Cgroup {
+		stat := fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", n, n, n*90_000_000)
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": stat})
+		return gatherCgroup(t, w)
+	}
+	set(10)
+	if v := set(20); v.Throttled == 0 || v.ThrottledPeriods != 1 || v.ThrottledTotal != 30*time.Minute+5*time.Second {
+		t.Errorf("%+v, want the slice's", v)
+	}
+}
+
+// TestCgroupFreezerState: a v1 freezer that is on its way freezes too.
+func TestCgroupFreezerState(t *testing.T) {
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v1")
+	for state, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "": false} {
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/freezer" + runtimeCgroup + "/freezer.state": state})
+		if v := gatherCgroup(t, cgroupOf(t, sysfs, v1Cgroups)); v.Frozen != want || v.Path != runtimeCgroup {
+			t.Errorf("%q: %+v", state, v)
 		}
 	}
 }
@@ -276,6 +274,11 @@ func TestCgroupNotThere(t *testing.T) {
 	}
 	if v, err := cgroupOf(t, "testdata/cgroup_v2", "0::/user.slice (deleted)\n").spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("a cgroup that is gone: %+v, %v", v, err)
+	}
+	for _, pid := range []int{0, 4711} {
+		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
+			t.Errorf("pid %d: %+v, %v", pid, v, err)
+		}
 	}
 }
 
@@ -318,21 +321,6 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 		if v, err := cgroupOf(t, sysfs, outside).spec.Gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%s, of another process: %+v, %v", tt.layout, v, err)
 		}
-	}
-}
-
-func TestCgroupNone(t *testing.T) {
-	for _, pid := range []int{0, 4711} {
-		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
-			t.Errorf("pid %d: %+v, %v", pid, v, err)
-		}
-	}
-	proc := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(proc, "42/cgroup"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if v, err := NewCgroup(proc, "testdata/cgroup_v2", func() int { return 42 }).spec.Gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
-		t.Errorf("%+v, %v; want an error", v, err)
 	}
 }
 
@@ -390,36 +378,6 @@ func liveCgroup(c *child) *Watch[health.Cgroup] {
 	return NewCgroup("/proc", "/sys", func() int { return c.pid })
 }
 
-// TestCgroupThrottledLive has a quota at the cgroup itself, then at the one above.
-func TestCgroupThrottledLive(t *testing.T) {
-	slice := testCgroup(t, "cpu")
-	dir := filepath.Join(slice, "below")
-	makeCgroup(t, dir)
-	c := startChild(t, "", "busy", "2")
-	w := liveCgroup(c)
-	enter(t, dir, c)
-	gatherCgroup(t, w)
-	if v := gatherCgroup(t, w); v.Throttled != 0 || v.ThrottledPeriods != 0 {
-		t.Errorf("%+v without a quota", v)
-	}
-	for _, at := range []string{dir, slice} {
-		setCgroup(t, filepath.Join(at, "cpu.cfs_period_us"), "10000")
-		setCgroup(t, filepath.Join(at, "cpu.cfs_quota_us"), "1000")
-		gatherCgroup(t, w)
-		start := time.Now()
-		eventually(t, func() bool {
-			if time.Since(start) < 300*time.Millisecond { // a sample of some length
-				return false
-			}
-			start = time.Now()
-			v := gatherCgroup(t, w)
-			return v.Throttled > .3 && v.ThrottledPeriods > .8 && v.ThrottledPeriods <= 1 && v.ThrottledTotal > 0 && strings.HasSuffix(v.Path, "/below")
-		})
-		setCgroup(t, filepath.Join(at, "cpu.cfs_quota_us"), "-1")
-		eventually(t, func() bool { return gatherCgroup(t, w).Throttled == 0 })
-	}
-}
-
 func TestCgroupFrozenLive(t *testing.T) {
 	parent := testCgroup(t, "freezer")
 	dir := filepath.Join(parent, "below")
@@ -442,45 +400,5 @@ func TestCgroupFrozenLive(t *testing.T) {
 		})
 		setCgroup(t, filepath.Join(at, "freezer.state"), "THAWED")
 		eventually(t, func() bool { return !gatherCgroup(t, w).Frozen })
-	}
-}
-
-func TestCgroupLimitsLive(t *testing.T) {
-	slice := testCgroup(t, "pids")
-	dir := filepath.Join(slice, "below")
-	makeCgroup(t, dir)
-	c := startChild(t, "", "threads", "6")
-	enter(t, dir, c)
-	w := liveCgroup(c)
-	none := gatherCgroup(t, w)
-	if none.PIDsMax != 0 || none.PIDs < 7 {
-		t.Errorf("%+v without a limit", none)
-	}
-	setCgroup(t, filepath.Join(slice, "pids.max"), "100")
-	if v := gatherCgroup(t, w); v.PIDsMax != 100 || v.PIDs < 7 {
-		t.Errorf("%+v, want the limit of the slice", v)
-	}
-	setCgroup(t, filepath.Join(dir, "pids.max"), "1000")
-	if v := gatherCgroup(t, w); v.PIDsMax != 100 {
-		t.Errorf("%+v, want the nearer limit, which is the slice's", v)
-	}
-	setCgroup(t, filepath.Join(dir, "pids.max"), "20")
-	if v := gatherCgroup(t, w); v.PIDsMax != 20 {
-		t.Errorf("%+v, want the nearer limit, which is its own", v)
-	}
-}
-
-func TestCgroupMemoryLive(t *testing.T) {
-	dir := testCgroup(t, "memory")
-	c := startChild(t, "", "threads", "1")
-	enter(t, dir, c)
-	w := liveCgroup(c)
-	if v := gatherCgroup(t, w); v.MemoryMax != 0 {
-		t.Errorf("%+v without a limit", v)
-	}
-	const limit = 512 << 20
-	setCgroup(t, filepath.Join(dir, "memory.limit_in_bytes"), fmt.Sprint(limit))
-	if v := gatherCgroup(t, w); v.MemoryMax != limit || v.Memory < 0 || v.Memory >= limit {
-		t.Errorf("%+v, want a limit of %d", v, limit)
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
@@ -172,53 +170,6 @@ func TestChildrenFrozenV2(t *testing.T) {
 		setCgroup(t, file, "0")
 		eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 		eventually(t, func() bool { return !gatherCgroup(t, own).Frozen })
-	}
-}
-
-// TestCgroupTinyQuota: 2 ms of CPU a second, as in a unit file gone wrong.
-func TestCgroupTinyQuota(t *testing.T) {
-	dir := testCgroup(t, "cpu")
-	setCgroup(t, filepath.Join(dir, "cpu.cfs_period_us"), "1000000")
-	setCgroup(t, filepath.Join(dir, "cpu.cfs_quota_us"), "2000")
-	c := startChild(t, "", "busy", "2")
-	enter(t, dir, c)
-	t.Cleanup(func() { _ = os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("-1"), 0) }) // or it ends slowly
-	w, p := liveCgroup(c), processIn("/proc", c.pid)
-	var v *health.Cgroup
-	var own *health.Process
-	start := time.Now()
-	eventually(t, func() bool {
-		if time.Since(start) < time.Second { // the pace of the source
-			return false
-		}
-		start = time.Now()
-		v, own = gatherCgroup(t, w), gatherProcess(t, p)
-		return v.Throttled > .5 && v.ThrottledPeriods > .9
-	})
-	// Throttled threads are runnable, and wait; they do not run.
-	if own.CPU > .1 || own.Threads["D"] != 0 || own.Threads["T"] != 0 {
-		t.Errorf("%+v under a quota of 2 ms/s", own)
-	}
-	t.Logf("throttled %.2f s/s in %.0f %% of its periods; CPU %.3f, delay %.2f", v.Throttled, 100*v.ThrottledPeriods, own.CPU, own.Delay)
-}
-
-// TestProcessBusy: CPU and delay of a process with more to do than it may.
-func TestProcessBusy(t *testing.T) {
-	c := startChild(t, "", "busy", "1")
-	p := processIn("/proc", c.pid)
-	start := time.Now()
-	gatherProcess(t, p)
-	eventually(t, func() bool { return time.Since(start) > 300*time.Millisecond })
-	if v := gatherProcess(t, p); v.CPU <= .05 || v.CPU > 8 || v.Delay < 0 {
-		t.Errorf("CPU %f, delay %f", v.CPU, v.Delay)
-	}
-	c.signal(syscall.SIGSTOP)
-	eventually(t, func() bool { return gatherProcess(t, p).Threads["T"] > 1 })
-	start = time.Now()
-	gatherProcess(t, p)
-	eventually(t, func() bool { return time.Since(start) > 100*time.Millisecond })
-	if v := gatherProcess(t, p); v.CPU > .02 {
-		t.Errorf("CPU %f of a stopped process", v.CPU)
 	}
 }
 

@@ -1,10 +1,8 @@
 package evidence
 
 import (
-	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -135,26 +133,18 @@ func TestChildrenAge(t *testing.T) {
 		ticks := uint64(up-ago) * proc.ClockTicks / uint64(time.Second)
 		evidencetest.WriteTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": evidencetest.StatLine(pid, "runc", 'S', 42, ticks)})
 	}
-	started(7000, 2*time.Second)
-	started(7001, 7*time.Second)
 	w := childrenOf(root, "testdata/cgroup_v1", 42)
 	w.up = func() time.Duration { return up }
+	started(7000, 2*time.Second)
+	started(7001, 7*time.Second)
 	if v := gatherChildren(t, w); len(v.Old) != 1 || v.Old[0].PID != 7001 || time.Since(v.Old[0].Since).Round(time.Second) != 7*time.Second {
 		t.Errorf("%+v, want 7001, of 7 s", v.Old)
 	}
-	var want []int
-	for i := range 20 {
+	for i := range 2 * keptChildren {
 		started(7100+i, time.Duration(500-i)*time.Second)
-		if i < keptChildren {
-			want = append(want, 7100+i)
-		}
 	}
-	var got []int
-	for _, c := range gatherChildren(t, w).Old {
-		got = append(got, c.PID)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%d, want the oldest %d", got, want)
+	if old := gatherChildren(t, w).Old; len(old) != keptChildren || old[0].PID != 7100 || old[keptChildren-1].PID != 7100+keptChildren-1 {
+		t.Errorf("%+v, want the oldest %d", old, keptChildren)
 	}
 }
 
@@ -164,11 +154,6 @@ func TestChildrenNone(t *testing.T) {
 	}
 	if v, err := childrenOf(t.TempDir(), "", 5).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v; want an error without a /proc", v, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if v, err := childrenOf("testdata/proc", "testdata/cgroup_v1", 1000).gather(ctx); err == nil {
-		t.Errorf("%+v, want an error when the time is over", v)
 	}
 }
 
@@ -203,18 +188,6 @@ func TestChildrenStoppedShim(t *testing.T) {
 	if v := gatherChildren(t, w); childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
 		t.Errorf("%+v names a zombie", v)
 	}
-}
-
-// TestChildrenFrozenShim freezes one for real, where there is a v1 freezer.
-func TestChildrenFrozenShim(t *testing.T) {
-	dir := testCgroup(t, "freezer")
-	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
-	enter(t, dir, c)
-	freeze(t, dir)
-	w := childrenOf("/proc", "/sys", os.Getpid())
-	eventually(t, func() bool { s := childPID(gatherChildren(t, w).Stuck, c.pid); return s != nil && s.State == "F" })
-	setCgroup(t, filepath.Join(dir, "freezer.state"), "THAWED")
-	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 }
 
 // TestForeignShim: a shim that serves another runtime is none of this one, nor is

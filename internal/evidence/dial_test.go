@@ -165,6 +165,8 @@ var dialFaults = []struct {
 	{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
 	{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
 	{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
+	{name: "recovering, as containerd 2.x says it", fault: version(fakeruntime.Error(codes.Unavailable, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, within: period},
+	{name: "of another API", fault: version(fakeruntime.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")), stage: health.StageRPC, cause: health.CauseUnimplemented, within: period},
 	{name: "a deadline inside", fault: version(fakeruntime.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
 	{name: "an error", fault: version(fakeruntime.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
 	{name: "a broken answer", fault: version(fakeruntime.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
@@ -242,32 +244,15 @@ func version(t fakeruntime.Term) func(*fakeruntime.Runtime) {
 	return func(rt *fakeruntime.Runtime) { rt.Set("Version", t) }
 }
 
-// TestDialOldRuntime: it answers, and not to runtime.v1.
-func TestDialOldRuntime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{OnlyV1Alpha2: true})
-		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
-		synctest.Wait()
-		if last := p.Last(); last.Stage != health.StageRPC || last.Cause != health.CauseUnimplemented || p.Version() != nil {
-			t.Errorf("%+v, version %v", last, p.Version())
-		}
-	})
-}
-
 // TestDialSpeaksFirst: CRI-O, which answers only then, is well.
 func TestDialSpeaksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{CRIO: true})
-		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+		p := probe(t, evidence.DialOptions{Dial: serve(t, fakeruntime.Options{CRIO: true}).Dialer()})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		for _, d := range p.told() {
-			if !d.OK {
-				t.Errorf("%+v", d)
-			}
-		}
-		if n := len(p.told()); n != 31 {
-			t.Errorf("%d probes in a minute", n)
+		told := p.told()
+		if len(told) != 31 || slices.ContainsFunc(told, func(d health.Probe) bool { return !d.OK }) {
+			t.Errorf("%d probes in a minute: %+v", len(told), told)
 		}
 	})
 }

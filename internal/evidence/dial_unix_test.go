@@ -4,13 +4,11 @@ import (
 	"context"
 	"net"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -61,10 +59,6 @@ func TestDialUnix(t *testing.T) {
 		cause   health.Cause
 	}{
 		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone},
-		{"nothing", func(*testing.T, string) {}, 10 * time.Second, health.StageConnect, health.CauseMissing},
-		{"stale", stale, 10 * time.Second, health.StageConnect, health.CauseRefused},
-		{"a file", file, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
-		{"a datagram socket", func(t *testing.T, path string) { bind(t, path, unix.SOCK_DGRAM, -1) }, 10 * time.Second, health.StageConnect, health.CauseNotSocket},
 		{"a full queue", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 0); fill(t, path) }, 10 * time.Second, health.StageConnect, health.CauseQueueFull},
 		{"nobody accepts", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 5) }, 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
 		{"no settings", runtimeWith(fakeruntime.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
@@ -114,54 +108,6 @@ func runtimeWith(fault ...fakeruntime.Term) func(*testing.T, string) {
 	}
 }
 
-// TestDialUnixComesAndGoes follows a runtime through its restarts, and to
-// another path.
-func TestDialUnixComesAndGoes(t *testing.T) {
-	dir := shortDir(t)
-	var path atomic.Pointer[string]
-	first, second := dir+"/1", dir+"/2"
-	path.Store(&first)
-	d, done := dialUnix(t, func() string { return *path.Load() }, 10*time.Second)
-	until := func(what string, holds func(health.Probe) bool) {
-		t.Helper()
-		d.Kick()
-		for i := 0; ; i++ {
-			p := next(t, done)
-			if holds(p) {
-				return
-			}
-			if i == 1000 {
-				t.Fatalf("%s: 1000 probes, and the last one is %+v", what, p)
-			}
-			d.Kick()
-		}
-	}
-	ok := func(p health.Probe) bool { return p.OK }
-	until("before the start", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
-	rt := fakeruntime.New(fakeruntime.Options{})
-	if err := rt.Listen(first); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(rt.Stop)
-	until("started", ok)
-	rt.Kill()
-	until("killed", func(p health.Probe) bool { return p.Cause == health.CauseRefused })
-	start(rt)
-	until("restarted", ok)
-	path.Store(&second)
-	until("another path", func(p health.Probe) bool { return p.Cause == health.CauseMissing })
-	other := fakeruntime.New(fakeruntime.Options{})
-	other.SetVersion("other", "1")
-	if err := other.Listen(second); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Stop)
-	until("there", ok)
-	if v := d.Version(); v.RuntimeName != "other" {
-		t.Errorf("version %+v", v)
-	}
-}
-
 // TestDialUnixEndsInBetween: a runtime that ends between its SETTINGS and the
 // Version call has not shown that it speaks no gRPC.
 func TestDialUnixEndsInBetween(t *testing.T) {
@@ -185,43 +131,6 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 		if !missing && p.Cause != health.CauseClosed {
 			t.Errorf("%+v, want that the path is gone or that the connection was closed", p)
 		}
-	}
-}
-
-// TestDialUnixNotInitialized: containerd 2.x says so with the code Unavailable.
-func TestDialUnixNotInitialized(t *testing.T) {
-	for _, code := range []codes.Code{codes.Unknown, codes.Unavailable} {
-		path := shortDir(t) + "/s"
-		rt := fakeruntime.New(fakeruntime.Options{})
-		rt.Set(fakeruntime.AnyRPC, fakeruntime.Error(code, "server is not initialized yet"))
-		if err := rt.Listen(path); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(rt.Stop)
-		_, done := dialUnix(t, func() string { return path }, 10*time.Second)
-		if p := next(t, done); p.Stage != health.StageRPC || p.Cause != health.CauseNotInitialized {
-			t.Errorf("%s: %+v", code, p)
-		}
-	}
-}
-
-// TestDialUnixWakes: the connection in the real queue is answered when somebody
-// accepts.
-func TestDialUnixWakes(t *testing.T) {
-	path := shortDir(t) + "/s"
-	rt := fakeruntime.New(fakeruntime.Options{})
-	rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
-	if err := rt.Listen(path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(rt.Stop)
-	_, done := dialUnix(t, func() string { return path }, 50*time.Millisecond)
-	if p := next(t, done); p.Cause != health.CauseTimeout {
-		t.Fatalf("%+v", p)
-	}
-	rt.Set(fakeruntime.Socket)
-	if p := next(t, done); p.Stage == health.StageSettings {
-		t.Errorf("%+v", p)
 	}
 }
 

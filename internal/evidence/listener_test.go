@@ -2,13 +2,14 @@ package evidence
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
@@ -39,9 +40,9 @@ func newListening(t *testing.T) *listening {
 	return l
 }
 
-// socket puts another listening socket at the path.
+// socket puts another listening socket at the path, or none.
 func (l *listening) socket(inode uint64) {
-	l.queue = &health.Queue{At: time.Now(), Listening: true, Inode: inode}
+	l.queue = &health.Queue{At: time.Now(), Listening: inode != 0, Inode: inode}
 }
 
 // connects makes a fresh connection.
@@ -56,11 +57,49 @@ func (l *listening) holds(pid int, inode uint64) {
 	}
 }
 
+// do takes steps: socket and peer change, hold has a process hold a socket, end ends one,
+// moved counts the moves, and want is the pid of the listener.
+func (l *listening) do(name, steps string) {
+	l.t.Helper()
+	for _, step := range strings.Split(steps, "; ") {
+		var what string
+		var n, inode int
+		if _, err := fmt.Sscan(step, &what, &n); err != nil {
+			l.t.Fatalf("%s: %q: %v", name, step, err)
+		}
+		switch what {
+		case "socket":
+			l.socket(uint64(n))
+		case "peer":
+			l.connects(n)
+		case "hold":
+			_, _ = fmt.Sscan(step, &what, &n, &inode)
+			l.holds(n, uint64(inode))
+		case "end":
+			if err := os.RemoveAll(filepath.Join(l.root, strconv.Itoa(n))); err != nil {
+				l.t.Fatal(err)
+			}
+		case "moved":
+			if l.moved != n {
+				l.t.Errorf("%s: %d moves, want %d", name, l.moved, n)
+			}
+		case "want":
+			l.want(n)
+		default:
+			l.t.Fatalf("%s: %q", name, step)
+		}
+		if l.t.Failed() {
+			l.t.Fatalf("%s: at %q", name, step)
+		}
+	}
+}
+
+// want samples and wants a listener, or none at -1.
 func (l *listening) want(pid int) *health.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
-		if !errors.Is(err, ErrNoData) && !proc.Gone(err) {
+		if !errors.Is(err, ErrNoData) && !errors.Is(err, errListenerEnded) && !proc.Gone(err) {
 			l.t.Errorf("%+v, %v; want nothing", v, err)
 		}
 		return nil
@@ -71,12 +110,34 @@ func (l *listening) want(pid int) *health.Listener {
 	return v
 }
 
-// TestListenerMoves: the path leads to another socket and back.
-func TestListenerMoves(t *testing.T) {
+// TestListener: who listens, out of the socket at the path and the newest connection.
+func TestListener(t *testing.T) {
+	const known = "peer 10; socket 100; want 10; "
+	for name, steps := range map[string]string{
+		// The last connection was made to the socket before; another one may be there since
+		// the next. Back: no connection has been made to it since, and it is known.
+		"moves and comes back": "want -1; " + known + "want 10; socket 200; want -1; moved 1; peer 20; want -1; socket 200; want 20; socket 100; want 10; moved 2; socket 0; want -1",
+		// A connection between two samples of the queue reached the new socket, if another
+		// process answered for it.
+		"met before it was seen":     known + "peer 20; socket 200; want 20",
+		"not met before it was seen": known + "peer 10; socket 200; want -1",
+		// It does not name the owner of the old socket while the queue still shows that one.
+		"met before the queue was read": known + "peer 20; want 10; socket 200; want 20; want 20; socket 100; want 10",
+		"ended":                         known + "peer 20; socket 200; want 20; end 20; want -1; want -1; socket 100; want 10",
+		// Where no connection tells, the owner of the socket does; 1 is systemd, which made
+		// it, 0 is in another pid namespace. It has been searched for a moment ago.
+		"by inode":             known + "hold 20 200; socket 200; want 20; peer 1; want 20; socket 300; want -1; peer 0; socket 300; want 0; hold 10 300; want 0",
+		"no sock_diag answers": "peer 10; want 10; peer 20; want 20; peer 99; want -1",
+	} {
+		l := newListening(t)
+		l.do(name, steps)
+		if name == "by inode" {
+			l.source.missed.searched = time.Now().Add(-searchInterval)
+			l.want(10)
+		}
+	}
 	l := newListening(t)
-	l.want(-1) // nothing has been looked at
-	l.connects(10)
-	l.socket(100)
+	l.do("what it is", "peer 10; socket 100")
 	first := l.want(10)
 	if first.Command != "/usr/bin/containerd" || first.Comm != "containerd" || first.Inode != 100 || first.Related {
 		t.Errorf("%+v", first)
@@ -84,104 +145,10 @@ func TestListenerMoves(t *testing.T) {
 	if again := l.want(10); !again.Since.Equal(first.Since) {
 		t.Errorf("since %s, want %s", again.Since, first.Since)
 	}
-	l.socket(200)
-	if l.want(-1); l.moved != 1 { // the last connection was made to the socket before
-		t.Errorf("%d moves", l.moved)
-	}
-	l.connects(20)
-	l.want(-1) // another one may be there since
-	l.socket(200)
-	if second := l.want(20); second.Related || !second.Since.After(first.Since) || second.Command != "/opt/containerd" {
+	l.do("another one", "peer 20; socket 200")
+	if second := l.want(20); second.Related || !second.Since.After(first.Since) || second.Command != "/opt/containerd" || second.Inode != 200 {
 		t.Errorf("%+v", second)
 	}
-	// Back: no connection has been made to it since, and it is known.
-	l.socket(100)
-	l.want(10)
-	if l.moved != 2 {
-		t.Errorf("%d moves", l.moved)
-	}
-	l.queue = &health.Queue{At: time.Now()}
-	l.want(-1)
-}
-
-// TestListenerMetBeforeItWasSeen: a connection that was made between two samples of
-// the queue reached the new socket, if another process answered for it.
-func TestListenerMetBeforeItWasSeen(t *testing.T) {
-	for peer, want := range map[int]int{20: 20, 10: -1} {
-		l := newListening(t)
-		l.connects(10)
-		l.socket(100)
-		l.want(10)
-		l.connects(peer)
-		l.socket(200)
-		l.want(want)
-	}
-}
-
-// TestListenerMetBeforeTheQueueWasRead: a connection that reached the new socket
-// while the last sample of the queue still shows the old one says nothing of that
-// one's owner.
-func TestListenerMetBeforeTheQueueWasRead(t *testing.T) {
-	l := newListening(t)
-	l.connects(10)
-	l.socket(100)
-	l.want(10)
-	l.connects(20)
-	if v := l.want(10); v.Inode != 100 {
-		t.Errorf("%+v", v)
-	}
-	l.socket(200)
-	if v := l.want(20); v.Inode != 200 {
-		t.Errorf("%+v", v)
-	}
-	l.want(20)
-	l.socket(100)
-	l.want(10)
-}
-
-// TestListenerEnded: when the process has ended and the queue has not been looked at
-// since, the sample before it stands for one more look.
-func TestListenerEnded(t *testing.T) {
-	l := newListening(t)
-	l.connects(10)
-	l.socket(100)
-	l.want(10)
-	l.connects(20)
-	l.socket(200)
-	l.want(20)
-	if err := os.RemoveAll(filepath.Join(l.root, "20")); err != nil {
-		t.Fatal(err)
-	}
-	if v, err := l.source.gather(t.Context()); !errors.Is(err, errListenerEnded) {
-		t.Errorf("%+v, %v", v, err)
-	}
-	l.want(-1)
-	l.socket(100)
-	l.want(10)
-}
-
-// TestListenerByInode: where no connection tells, the owner of the socket does.
-func TestListenerByInode(t *testing.T) {
-	l := newListening(t)
-	l.connects(10)
-	l.socket(100)
-	l.want(10)
-	l.holds(20, 200)
-	l.socket(200)
-	l.want(20) // before anybody has connected
-	l.connects(1)
-	l.want(20) // systemd made it
-	l.socket(300)
-	l.want(-1)
-	l.connects(0)
-	l.socket(300)
-	if v := l.want(0); v.Comm != "" { // in another pid namespace
-		t.Errorf("%+v", v)
-	}
-	l.holds(10, 300)
-	l.want(0) // it has been searched for a moment ago
-	l.source.missed.searched = time.Now().Add(-searchInterval)
-	l.want(10)
 }
 
 // TestListenerInOtherMounts: the path is there for the process that listens, and not
@@ -208,18 +175,6 @@ func TestListenerInOtherMounts(t *testing.T) {
 	if v := l.want(10); v.OtherMounts {
 		t.Error("it is there for both")
 	}
-}
-
-// TestListenerWithoutQueue: where sock_diag does not answer, the newest
-// connection tells.
-func TestListenerWithoutQueue(t *testing.T) {
-	l := newListening(t)
-	l.connects(10)
-	l.want(10)
-	l.connects(20)
-	l.want(20)
-	l.connects(99) // gone
-	l.want(-1)
 }
 
 // TestListenerFork: a process that the runtime has started, or that started it by
@@ -253,9 +208,6 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	l.holds(10, 100)
 	l.holds(20, 200)
 	inode, peer := uint64(100), 1
-	for _, pid := range []string{"10", "20"} {
-		evidencetest.WriteTree(t, l.root, map[string]string{pid + "/task/" + pid + "/stat": evidencetest.StatLine(number(t, pid), "containerd", 'S', 1, 100)})
-	}
 	p := NewProcess(ProcessOptions{ProcFS: l.root, Table: node.NewTable(l.root), PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
 	if v := gatherProcess(t, p); v.PID != 10 {
 		t.Fatalf("%+v", v)
@@ -268,15 +220,6 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	if v := gatherProcess(t, p); v.PID != 20 {
 		t.Errorf("%+v, want the new connection's", v)
 	}
-}
-
-func number(t *testing.T, s string) int {
-	t.Helper()
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 func TestUnitOf(t *testing.T) {

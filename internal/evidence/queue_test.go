@@ -2,11 +2,11 @@ package evidence
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,47 +29,33 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 4)
 	q := newQueueSource(at(path))
-
-	if got := sampleQueue(t, q); !got.Listening || got.Inode != l.Inode() || got.Length != 0 || got.Limit != 4 || !got.WaitingSince.IsZero() {
-		t.Errorf("nobody waits: %+v", got)
-	}
-	evidencetest.Connect(t, path, 3)
-	first := sampleQueue(t, q)
-	if first.Length != 3 || first.Limit != 4 || !first.WaitingSince.Equal(first.At) {
-		t.Errorf("three wait: %+v", first)
-	}
-	evidencetest.Connect(t, path, 2)
-	if got := sampleQueue(t, q); got.Length != 5 || got.Limit != 4 || !got.WaitingSince.Equal(first.WaitingSince) || !got.At.After(first.At) {
-		t.Errorf("full, one more than the limit: %+v, want it to wait since %v", got, first.WaitingSince)
-	}
-	// One more than that does not fit.
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("connect to a full queue: %v, want EAGAIN", err)
-	}
-	_ = unix.Close(fd)
-
-	l.Accept()
-	if got := sampleQueue(t, q); got.Length != 4 || !got.WaitingSince.Equal(got.At) || !got.FellAt.Equal(got.At) {
-		t.Errorf("one accepted: %+v, want that it fell now, and waits since", got)
-	}
-	evidencetest.Connect(t, path, 1)
-	if got := sampleQueue(t, q); got.Length != 5 || !got.FellAt.Before(got.At) || got.FellAt.IsZero() {
-		t.Errorf("one more came: %+v, want that it fell before", got)
-	}
-	l.Accept()
-	for range 4 {
-		l.Accept()
-	}
-	if got := sampleQueue(t, q); got.Length != 0 || !got.WaitingSince.IsZero() {
-		t.Errorf("all accepted: %+v", got)
-	}
-	evidencetest.Connect(t, path, 1)
-	if got := sampleQueue(t, q); got.Length != 1 || !got.WaitingSince.Equal(got.At) {
-		t.Errorf("another one: %+v, want it to wait since now", got)
+	var last health.Queue
+	for _, step := range []struct {
+		name            string
+		connect, accept int
+		length          int
+		// waits is since when somebody waits: "", "now", or "before", the sample before.
+		waits string
+		fell  bool
+	}{
+		{name: "nobody waits"},
+		{name: "three wait", connect: 3, length: 3, waits: "now"},
+		{name: "full, one more than the limit", connect: 2, length: 5, waits: "before"},
+		{name: "one accepted", accept: 1, length: 4, waits: "now", fell: true},
+		{name: "one more came", connect: 1, length: 5, waits: "before"},
+		{name: "all accepted", accept: 5, fell: true},
+		{name: "another one", connect: 1, length: 1, waits: "now"},
+	} {
+		evidencetest.Connect(t, path, step.connect)
+		for range step.accept {
+			l.Accept()
+		}
+		got := sampleQueue(t, q)
+		since := map[string]time.Time{"now": got.At, "before": last.WaitingSince}[step.waits]
+		if !got.Listening || got.Inode != l.Inode() || got.Limit != 4 || got.Length != step.length || !got.WaitingSince.Equal(since) || got.FellAt.Equal(got.At) != step.fell {
+			t.Errorf("%s: %+v, want %d waiting since %v", step.name, got, step.length, since)
+		}
+		last = got
 	}
 	l.Close()
 	if got := sampleQueue(t, q); got != (health.Queue{At: got.At}) {
@@ -77,50 +63,31 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	}
 }
 
-// TestQueueClosedClient: a client that has gone away stays in the queue, which
-// is why plegd must not probe a runtime that does not accept.
-func TestQueueClosedClient(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	evidencetest.ListenAt(t, path, 4)
-	for _, c := range evidencetest.Connect(t, path, 3) {
-		_ = c.Close()
-	}
-	if got := sampleQueue(t, newQueueSource(at(path))); got.Length != 3 {
-		t.Errorf("%+v, want 3", got)
-	}
-}
-
 func TestQueueNobody(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	q := newQueueSource(at(path))
-	if got := sampleQueue(t, q); got.Listening {
-		t.Errorf("no file: %+v", got)
-	}
-	// Only bound, never listening.
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	if got := sampleQueue(t, q); got.Listening {
-		t.Errorf("bound only: %+v", got)
-	}
-	_ = unix.Close(fd)
-	if got := sampleQueue(t, q); got.Listening {
-		t.Errorf("a stale file: %+v", got)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := sampleQueue(t, q); got.Listening {
-		t.Errorf("a file that is no socket: %+v", got)
+	var fd int
+	for _, step := range []struct {
+		name string
+		make func() error
+	}{
+		{"no file", func() error { return nil }},
+		{"bound only", func() (err error) {
+			if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+				return err
+			}
+			return unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+		}},
+		{"a stale file", func() error { return unix.Close(fd) }},
+		{"a file that is no socket", func() error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) }},
+	} {
+		if err := step.make(); err != nil {
+			t.Fatal(err)
+		}
+		if got := sampleQueue(t, q); got.Listening {
+			t.Errorf("%s: %+v", step.name, got)
+		}
 	}
 	q.path = at("")
 	if got, err := q.gather(t.Context()); !errors.Is(err, ErrNoData) {
@@ -161,28 +128,6 @@ func TestQueueRebound(t *testing.T) {
 	}
 	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.Inode() {
 		t.Errorf("and its file gone: %+v, want the first, unlinked", got)
-	}
-}
-
-// TestQueueReboundInOrder: the younger listener need not have the higher inode.
-func TestQueueReboundInOrder(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := &evidencetest.Listener{TB: t, Path: path, FD: fd} // made first, bound last
-	t.Cleanup(late.Close)
-	evidencetest.ListenAt(t, path, 3)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 9)); err != nil {
-		t.Fatal(err)
-	}
-	if got := sampleQueue(t, newQueueSource(at(path))); got.Inode != late.Inode() || got.Limit != 9 {
-		t.Errorf("%+v, want inode %d", got, late.Inode())
 	}
 }
 
@@ -238,23 +183,14 @@ func TestQueueSimilarPaths(t *testing.T) {
 		t.Errorf("%+v, want no listener", got)
 	}
 	l := evidencetest.ListenAt(t, path, 3)
-	if got := sampleQueue(t, newQueueSource(at(path))); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
+	q := newQueueSource(at(path))
+	if got := sampleQueue(t, q); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
 		t.Errorf("%+v, want inode %d of limit 3", got, l.Inode())
 	}
-}
-
-// TestQueuePathChanges: another endpoint is configured, or found.
-func TestQueuePathChanges(t *testing.T) {
-	needUnixDiag(t)
-	one, two := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1), evidencetest.ListenAt(t, evidencetest.SocketPath(t), 2)
-	evidencetest.Connect(t, one.Path, 1)
-	q := newQueueSource(at(one.Path))
-	if got := sampleQueue(t, q); got.Inode != one.Inode() || got.WaitingSince.IsZero() {
-		t.Errorf("%+v", got)
-	}
-	q.path = at(two.Path)
-	if got := sampleQueue(t, q); got.Inode != two.Inode() || !got.WaitingSince.IsZero() {
-		t.Errorf("%+v", got)
+	// Another endpoint is configured, or found.
+	q.path = at(path + "2")
+	if got := sampleQueue(t, q); got.Length != 1 || got.Limit != 9 {
+		t.Errorf("another path: %+v", got)
 	}
 }
 
@@ -288,24 +224,4 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	}
 	close(release)
 	sampleQueue(t, q)
-}
-
-// TestQueueUnprivileged: the numbers need no privilege, even where the socket
-// may not be connected to.
-func TestQueueUnprivileged(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	l := evidencetest.ListenAt(t, path, 4)
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	got := lookUnprivileged(t, path)
-	if got.UID == 0 || got.QueueErr != "" || got.Queue == nil || got.Queue.Inode != l.Inode() || got.Queue.Length != 1 || got.Queue.Limit != 4 {
-		t.Errorf("uid %d sees %+v, error %q", got.UID, got.Queue, got.QueueErr)
-	}
 }
