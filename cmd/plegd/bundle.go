@@ -67,7 +67,8 @@ sends no signal and changes nothing. It holds names of pods and containers.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, - for the standard output; empty: plegd-bundle-NODE-TIME.tar.gz in the working directory")
+	cmd.Flags().StringVarP(&output, "output", "o", "",
+		"file to write, - for the standard output; empty: plegd-bundle-NODE-TIME.tar.gz in the working directory")
 	from.flags(cmd, "make a diagnosis without a daemon")
 	watchFlags(cmd.Flags(), &cfg)
 	return cmd
@@ -88,7 +89,8 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stderr, "%s: %d files in %.1f s. It holds names of pods and containers.\n", path, len(m.Files), m.Seconds)
+	_, _ = fmt.Fprintf(stderr, "%s: %d files in %.1f s. It holds names of pods and containers.\n",
+		path, len(m.Files), m.Seconds)
 	for _, missing := range m.Missing {
 		_, _ = fmt.Fprintf(stderr, "  without %s: %.200q\n", missing.Part, missing.Error)
 	}

@@ -76,7 +76,8 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.
 	output = outputFlag(cmd, "text", "json", "nagios", "npd")
 	fs.DurationVar(&timeout, "timeout", 10*time.Second, "how long a diagnosis may take")
 	socketFlag(cmd, &client.Socket, "ask no daemon")
-	choiceFlag(cmd, "npd-problem", "", &problem, []string{npdAny, npdUnhealthy, npdCritical}, "what -o npd calls a problem")
+	choiceFlag(cmd, "npd-problem", "", &problem, []string{npdAny, npdUnhealthy, npdCritical},
+		"what -o npd calls a problem")
 	urlFlags(cmd, &client)
 	watchFlags(fs, &cfg)
 	return cmd
@@ -109,7 +110,8 @@ func ask(ctx context.Context, client server.Client) (diagnosis, error) {
 func diagnose(ctx context.Context, client server.Client, cfg daemon.Config) (diagnosis, error) {
 	if client.Socket != "" || client.URL != "" {
 		d, err := ask(ctx, client)
-		another := client.URL == "" && cfg.Given("runtime-endpoint") && err == nil && !sameSocket(d.Snapshot, cfg.RuntimeEndpoint)
+		another := client.URL == "" && cfg.Given("runtime-endpoint") && err == nil &&
+			!sameSocket(d.Snapshot, cfg.RuntimeEndpoint)
 		if !another && !errors.Is(err, server.ErrNoDaemon) {
 			return d, err
 		}

@@ -134,7 +134,8 @@ func socketFlag(cmd *cobra.Command, socket *string, empty string) {
 // curl's.
 func urlFlags(cmd *cobra.Command, c *server.Client) {
 	fs := cmd.Flags()
-	fs.StringVar(&c.URL, "url", "", "ask this daemon over HTTP, as in http://NODE:20290; it answers with the public summary unless it authenticates the client")
+	fs.StringVar(&c.URL, "url", "", "ask this daemon over HTTP, as in http://NODE:20290; it answers with the public "+
+		"summary unless it authenticates the client")
 	fs.StringVar(&c.CACert, "cacert", "", "certificates that --url's is verified with, in PEM")
 	fs.StringVar(&c.Cert, "cert", "", "client certificate for --url, in PEM")
 	fs.StringVar(&c.Key, "key", "", "its key")
@@ -154,18 +155,29 @@ func stateDirFlag(cmd *cobra.Command, dir *string, help string) {
 // watchFlags adds the flags that run, check and bundle share: the watched objects, and
 // the method.
 func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
-	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; empty: what the kubelet uses, else the first usual place that serves runtime.v1")
-	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod, "time between the end of a relist and the start of the next")
-	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold, "age of the last successful relist from which the kubelet calls PLEG unhealthy")
-	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout, "the kubelet's limit for one call to the runtime (its --runtime-request-timeout)")
-	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
-	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; half as long again while all is well, when most end with its first answer and one in 15 s asks for its Version")
+	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; "+
+		"empty: what the kubelet uses, else the first usual place that serves runtime.v1")
+	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod,
+		"time between the end of a relist and the start of the next")
+	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold,
+		"age of the last successful relist from which the kubelet calls PLEG unhealthy")
+	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout,
+		"the kubelet's limit for one call to the runtime (its --runtime-request-timeout)")
+	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod,
+		"the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
+	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; "+
+		"half as long again while all is well, when most end with its first answer and one in 15 s asks for its Version")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
-	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: disabled")
-	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: disabled")
-	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile, "file with the bearer token for the kubelet's authenticated port")
-	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile, "file with the CA of the kubelet's serving certificate, or that certificate")
-	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, probed when the runtime is cri-dockerd")
+	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL,
+		"the kubelet's healthz; empty: disabled")
+	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL,
+		"the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: disabled")
+	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile,
+		"file with the bearer token for the kubelet's authenticated port")
+	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile,
+		"file with the CA of the kubelet's serving certificate, or that certificate")
+	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket,
+		"dockerd's socket, probed when the runtime is cri-dockerd")
 	fs.StringVar(&c.ProcFS, "path.procfs", c.ProcFS, "where the node's /proc is mounted")
 	fs.StringVar(&c.SysFS, "path.sysfs", c.SysFS, "where the node's /sys is mounted")
 }

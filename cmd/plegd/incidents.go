@@ -56,7 +56,8 @@ Exit status:
 			}
 			return text.WriteIncidentText(w, one, isTerminal(w))
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (ids []cobra.Completion, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (
+			ids []cobra.Completion, _ cobra.ShellCompDirective) {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 			defer cancel()
 			if len(args) == 0 {
@@ -92,7 +93,8 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 		return nil, fmt.Errorf("%w; and the state directory (--state-dir): %w", err, readErr)
 	}
 	if len(bad) > 0 {
-		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n", len(bad), incident.Dir(f.stateDir))
+		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n",
+			len(bad), incident.Dir(f.stateDir))
 	}
 	return list, nil
 }

@@ -26,7 +26,8 @@ func newReasonsCommand() *cobra.Command {
 			if len(args) > 0 {
 				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
 				if at < 0 {
-					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)", args[0], didYouMean(similar(args[0], reasonIDs()))))
+					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)",
+						args[0], didYouMean(similar(args[0], reasonIDs()))))
 				}
 				table, text = table[at:at+1], table[at].Text()
 			}

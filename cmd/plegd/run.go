@@ -56,14 +56,20 @@ Exit status:
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	watchFlags(fs, &cfg)
-	choiceFlag(cmd, "events", "", (*string)(&cfg.Events), modes(), "use of the runtime's events, hint for an early look at the pod, evented for relists 300 s apart as kubelets 1.26 to 1.36")
-	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease, "how long an event stream lasts: the longest time a hung plegd can block the runtime")
-	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe, "subscribe to events even where that takes them from the kubelet (containerd 1.7)")
+	choiceFlag(cmd, "events", "", (*string)(&cfg.Events), modes(), "use of the runtime's events, hint for an early "+
+		"look at the pod, evented for relists 300 s apart as kubelets 1.26 to 1.36")
+	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease,
+		"how long an event stream lasts: the longest time a hung plegd can block the runtime")
+	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe,
+		"subscribe to events even where that takes them from the kubelet (containerd 1.7)")
 	stateDirFlag(cmd, &cfg.StateDir, "directory for what must survive a restart")
 	socketFlag(cmd, &cfg.ControlSocket, "none")
-	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses, "address to serve /metrics on, repeatable; empty: none")
-	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "", "exporter-toolkit's configuration file for TLS and authentication")
-	fs.BoolVar(&systemd, "web.systemd-socket", false, "use the sockets that systemd hands over instead of --web.listen-address")
+	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses,
+		"address to serve /metrics on, repeatable; empty: none")
+	fs.StringVar(&cfg.WebConfigFile, "web.config.file", "",
+		"exporter-toolkit's configuration file for TLS and authentication")
+	fs.BoolVar(&systemd, "web.systemd-socket", false,
+		"use the sockets that systemd hands over instead of --web.listen-address")
 	choiceFlag(cmd, "log.level", "", &level, []string{"debug", "info", "warn", "error"}, "lowest level that is logged")
 	choiceFlag(cmd, "log.format", "", &format, []string{logging.JSON, logging.Console}, "format of the log")
 	return cmd

@@ -56,7 +56,8 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags := cmd.Flags()
 	flags.IntVar(&opts.Pods, "pods", opts.Pods, "number of `pods`")
 	flags.IntVar(&opts.Containers, "containers", opts.Containers, "running `containers` in each pod")
-	flags.Var((*fraction)(&opts.Churn), "churn", "`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
+	flags.Var((*fraction)(&opts.Churn), "churn",
+		"`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
 
 	failpoints := &cobra.Command{

@@ -94,7 +94,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	begun := time.Now()
-	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version, Files: []File{}, Missing: []Missing{}}
+	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version, Files: []File{},
+		Missing: []Missing{}}
 	var files []file
 	left := MaxBytes
 	for _, p := range parts {
@@ -104,7 +105,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 		}
 		for _, f := range added {
 			if len(f.content) > left {
-				m.Missing = append(m.Missing, Missing{Part: f.name, Error: fmt.Sprintf("%d bytes: the archive has reached its limit of %d", len(f.content), MaxBytes)})
+				m.Missing = append(m.Missing, Missing{Part: f.name,
+					Error: fmt.Sprintf("%d bytes: the archive has reached its limit of %d", len(f.content), MaxBytes)})
 				continue
 			}
 			left -= len(f.content)
@@ -117,7 +119,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	if err != nil {
 		return nil, err
 	}
-	files = slices.Insert(files, 0, file{name: "README.txt", content: []byte(note)}, file{name: "MANIFEST.json", content: append(head, '\n')})
+	files = slices.Insert(files, 0, file{name: "README.txt", content: []byte(note)},
+		file{name: "MANIFEST.json", content: append(head, '\n')})
 	return m, archive(w, "plegd-bundle", m.Made, files)
 }
 
@@ -126,7 +129,8 @@ func archive(w io.Writer, folder string, made time.Time, files []file) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	for _, f := range files {
-		head := &tar.Header{Name: folder + "/" + f.name, Mode: 0o600, Size: int64(len(f.content)), ModTime: made, Format: tar.FormatPAX}
+		head := &tar.Header{Name: folder + "/" + f.name, Mode: 0o600, Size: int64(len(f.content)), ModTime: made,
+			Format: tar.FormatPAX}
 		if err := t.WriteHeader(head); err != nil {
 			return err
 		}

@@ -22,7 +22,8 @@ const kernelBytes = 512 << 10 // of the newest kernel messages
 func Node(procfs string) Part {
 	files := []string{
 		"version", "uptime", "loadavg", "meminfo", "vmstat", "stat", "cmdline", "locks", "1/mountinfo",
-		"pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/file-nr", "sys/kernel/pid_max", "sys/kernel/threads-max", "diskstats",
+		"pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/file-nr", "sys/kernel/pid_max",
+		"sys/kernel/threads-max", "diskstats",
 	}
 	return Part{Name: "node", Gather: func(_ context.Context, add Add) error {
 		var errs []error
@@ -112,7 +113,8 @@ func socketTable(all map[uint32]sockdiag.Socket) []byte {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.State, a.State), cmp.Compare(a.Inode, b.Inode))
 	})
 	var b bytes.Buffer
-	fmt.Fprintln(&b, "Queues of a listener: connections not accepted yet, and their limit. Of a connection: unread bytes, and memory of what the peer has not read.")
+	fmt.Fprintln(&b, "Queues of a listener: connections not accepted yet, and their limit. Of a connection: unread "+
+		"bytes, and memory of what the peer has not read.")
 	fmt.Fprintf(&b, "%-6s %10s %10s %8s %8s %s\n", "STATE", "INODE", "PEER", "RQUEUE", "WQUEUE", "NAME")
 	for _, s := range list {
 		state := "conn"

@@ -105,7 +105,8 @@ func describe(procfs string, pid int) []byte {
 		if s, err := proc.ParseStat([]byte(read(task, "stat"))); err == nil {
 			state = string(s.State)
 		}
-		fmt.Fprintf(&b, "%d %s %s wchan=%s syscall=%s\n    %s\n", tid, state, read(task, "comm"), read(task, "wchan"), read(task, "syscall"),
+		fmt.Fprintf(&b, "%d %s %s wchan=%s syscall=%s\n    %s\n", tid, state, read(task, "comm"), read(task, "wchan"),
+			read(task, "syscall"),
 			strings.ReplaceAll(read(task, "stack"), "\n", "\n    "))
 	}
 	fmt.Fprintln(&b, "\n== open files")
@@ -141,7 +142,8 @@ func cgroupFiles(tree *cgroup.Tree, paths cgroup.Paths) []byte {
 				continue
 			}
 			seen[dir] = true
-			for _, prefix := range []string{"memory.", "cpu.", "pids.", "io.", "freezer.", "cgroup.events", "cgroup.freeze", "cgroup.stat"} {
+			for _, prefix := range []string{"memory.", "cpu.", "pids.", "io.", "freezer.", "cgroup.events", "cgroup.freeze",
+				"cgroup.stat"} {
 				names, _ := filepath.Glob(filepath.Join(dir, prefix+"*")) // the pattern is valid
 				for _, name := range names {
 					content, err := os.ReadFile(name)

@@ -75,7 +75,8 @@ const (
 //
 // It returns when the stream has ended. The error is an *Error, nil unless it
 // was StreamFailed.
-func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each func(*ContainerEvent)) (StreamEnd, error) {
+func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration,
+	each func(*ContainerEvent)) (StreamEnd, error) {
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go afterRunning(waits, 2*lease, cancel)
@@ -110,7 +111,8 @@ func afterRunning(ctx context.Context, d time.Duration, f func()) {
 
 // events reads one stream to its end.
 func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
-	stream, err := c.openStream(ctx, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, &runtimeapi.GetEventsRequest{},
+	stream, err := c.openStream(ctx, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+		&runtimeapi.GetEventsRequest{},
 		grpc.MaxCallRecvMsgSize(smallBytes)) // an event holds one pod
 	if err != nil {
 		return err
@@ -147,7 +149,8 @@ type leaseContext struct {
 func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // openStream makes one request whose answers come in parts; it ends with ctx.
-func (c *Client) openStream(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) openStream(ctx context.Context, method string, req proto.Message,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	conn, err := c.connection()
 	if err != nil {
 		return nil, err

@@ -50,12 +50,14 @@ func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Conta
 	selector := map[string]string{labelPodUID: uid}
 	var s runtimeapi.ListPodSandboxResponse
 	if err := c.callBeside(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
-		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}}, into(&s)); err != nil {
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}},
+		into(&s)); err != nil {
 		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
 	}
 	var l runtimeapi.ListContainersResponse
 	if err := c.callBeside(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}}, into(&l)); err != nil {
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}},
+		into(&l)); err != nil {
 		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
 	}
 	sandboxes := make([]*Sandbox, 0, len(s.GetItems()))

@@ -31,14 +31,16 @@ func refuse(method string) error {
 	return status.Error(codes.PermissionDenied, fmt.Sprintf("plegd only reads: %s is not among its calls", method))
 }
 
-func unaryReadOnly(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func unaryReadOnly(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !readOnly(method) {
 		return refuse(method)
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-func streamReadOnly(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func streamReadOnly(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if !readOnly(method) {
 		return nil, refuse(method)
 	}

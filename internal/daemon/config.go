@@ -102,13 +102,16 @@ func (c *Config) Validate() error {
 	}
 	switch {
 	case c.RelistPeriod >= c.RelistThreshold:
-		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s", c.RelistPeriod, c.RelistThreshold)
+		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s",
+			c.RelistPeriod, c.RelistThreshold)
 	case !slices.Contains(relist.Modes(), c.Events):
 		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
 	case c.EventsLease < events.MinLease || c.EventsLease > events.MaxLease:
-		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a hung plegd can block the runtime", c.EventsLease, events.MinLease, events.MaxLease)
+		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a hung plegd can block the runtime",
+			c.EventsLease, events.MinLease, events.MaxLease)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
-		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
+		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, "+
+			"which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
 	case c.ProcFS == "":
 		return fmt.Errorf("--path.procfs: it is empty: want the path where /proc is mounted")
 	case c.SysFS == "":

@@ -79,7 +79,8 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.runtime.changed = d.loop.Relist
 	d.events = d.newEvents()
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting, Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
+		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting,
+		Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
 		Observer: metrics, Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
 			e := d.sources.facts(&p)
@@ -131,7 +132,8 @@ func (d *Daemon) Remember(version string) error {
 		Dir: incident.Dir(d.cfg.StateDir), Version: version, Log: d.log, Opened: d.metrics.IncidentOpened,
 	})
 	d.tasks = append(d.tasks, d.incidents)
-	k := &keeper{store: s, changed: d.judge.changed, facts: func() *health.Facts { return &d.judge.published.Load().Facts }}
+	k := &keeper{store: s, changed: d.judge.changed,
+		facts: func() *health.Facts { return &d.judge.published.Load().Facts }}
 	d.sources.own["state"] = k
 	d.tasks = append(d.tasks, k)
 	return nil
@@ -174,7 +176,8 @@ func (d *Daemon) Serve(build exporter.Build) {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.runtime.Close() }()
 	tasks := append([]Task{
-		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier,
+		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge,
+		d.notifier,
 		d.version,
 		&eventLog{events: d.loop.Events(), log: d.log},
 	}, d.tasks...)

@@ -185,7 +185,8 @@ func (j *judge) begin(now time.Time) {
 		},
 		Started: j.d.started, Endpoint: health.Endpoint{Searching: true},
 	}
-	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f, Verdict: *health.Judge(&f, now, nil)})
+	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f,
+		Verdict: *health.Judge(&f, now, nil)})
 }
 
 // tell says each change of verdict once, in the log and to systemd.

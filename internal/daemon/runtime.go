@@ -197,7 +197,8 @@ func (r *runtime) serves() func(context.Context, string) bool {
 			return false
 		}
 		delete(silent, path)
-		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }), RPCTimeout: servesTimeout})
+		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }),
+			RPCTimeout: servesTimeout})
 		if err != nil {
 			return false
 		}
@@ -206,7 +207,8 @@ func (r *runtime) serves() func(context.Context, string) bool {
 			return true
 		}
 		var e *health.CallError
-		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
+		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) &&
+			e.Code == cri.CodeDeadlineExceeded {
 			silent[path] = time.Now()
 		}
 		return false

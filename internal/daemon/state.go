@@ -102,7 +102,8 @@ type store struct {
 }
 
 func newStore(dir, procfs string, log *zap.Logger) *store {
-	return &store{dir: dir, log: log, clock: monotonic, bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
+	return &store{dir: dir, log: log, clock: monotonic,
+		bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
 }
 
 func monotonic() time.Duration {
@@ -126,7 +127,8 @@ func bootID(procfs string) (string, error) {
 // lock takes the directory for this process. It returns an *InUseError if another plegd
 // has it. A directory that cannot be written is no error: load and save report it.
 func (s *store) lock() error {
-	f, err := new(bounded.Slot[*os.File]).Do(context.Background(), stateTimeout, func(context.Context) (*os.File, error) { return s.takeLock() })
+	f, err := new(bounded.Slot[*os.File]).Do(context.Background(), stateTimeout,
+		func(context.Context) (*os.File, error) { return s.takeLock() })
 	var used *InUseError
 	if errors.As(err, &used) {
 		return used
@@ -160,7 +162,8 @@ func (s *store) takeLock() (*os.File, error) {
 
 // load reads the state of the plegd before. An error is logged.
 func (s *store) load() restored {
-	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout, func(context.Context) (restored, error) { return s.read() })
+	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout,
+		func(context.Context) (restored, error) { return s.read() })
 	if err != nil {
 		s.log.Warn("starting without what was last seen before the restart", zap.String("dir", s.dir), zap.Error(err))
 		return restored{}
@@ -298,7 +301,8 @@ func (k *keeper) Run(ctx context.Context) error {
 // save saves once. While an earlier save hangs, the error stays that one's.
 func (k *keeper) save(ctx context.Context, timeout time.Duration) {
 	start := time.Now()
-	_, err := k.saves.Do(ctx, timeout, func(context.Context) (struct{}, error) { return struct{}{}, k.store.save(k.facts()) })
+	_, err := k.saves.Do(ctx, timeout,
+		func(context.Context) (struct{}, error) { return struct{}{}, k.store.save(k.facts()) })
 	if errors.Is(err, bounded.ErrBusy) || ctx.Err() != nil {
 		return
 	}

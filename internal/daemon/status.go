@@ -10,16 +10,15 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// statusCheck makes the kubelet's runtime status check: Status about every 5 s, the next a period after the last one ended, one at a time, with
-// the RPC timeout (pkg/kubelet/kubelet.go, updateRuntimeUp).
+// statusCheck makes the kubelet's runtime status check: Status about every 5 s, the
+// next a period after the last one ended, one at a time, with the RPC timeout
+// (pkg/kubelet/kubelet.go, updateRuntimeUp).
 //
-// While a condition is false, or the last call failed, it asks every second
-// beside these, to see at once that all is well again. These calls move none of
-// the kubelet's: they end when the next of those is due. And of them only an
-// answer in which every condition is true is believed. So all that they change is
-// that such a node counts as Ready when the quickest kubelet would say so, up to
-// 5 s before the slowest; where in its 5 s the node's own kubelet is cannot be
-// known.
+// While a condition is false, or the last call failed, it asks every second in between,
+// to detect the recovery at once. These calls do not shift the kubelet's: they end when
+// the next of those is due, and count only if every condition is true. So they change
+// only one thing: such a node counts as Ready when the quickest kubelet would report
+// it, up to 5 s before the slowest; the phase of the node's own kubelet is unknown.
 type statusCheck struct {
 	rt *runtime
 	// failed is called after a call that failed.

@@ -94,7 +94,8 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 			t.chain.Store(nil)
 			if text := fmt.Sprint(p); text != t.said {
 				t.said = text
-				t.d.log.Error("following the chain of waiting panicked", zap.String("panic", text), zap.ByteString("stack", debug.Stack()))
+				t.d.log.Error("following the chain of waiting panicked", zap.String("panic", text),
+					zap.ByteString("stack", debug.Stack()))
 			}
 		}
 	}()

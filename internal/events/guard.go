@@ -19,13 +19,16 @@ func Unsafe(v cri.Version) string {
 	if v.RuntimeName != "containerd" {
 		return ""
 	}
-	const remedy = "--events=off ends this message, containerd 2.x ends its cause, and --events-allow-unsafe is for a node whose kubelet uses no events"
+	const remedy = "--events=off ends this message, containerd 2.x ends its cause, and --events-allow-unsafe is for a " +
+		"node whose kubelet uses no events"
 	major, minor, ok := release(v.RuntimeVersion)
 	switch {
 	case !ok:
-		return fmt.Sprintf("containerd says that it is version %q: one of 1.7 would hand plegd the kubelet's events; %s", v.RuntimeVersion, remedy)
+		return fmt.Sprintf("containerd says that it is version %q: one of 1.7 would hand plegd the kubelet's events; %s",
+			v.RuntimeVersion, remedy)
 	case major == 1 && minor >= 7:
-		return fmt.Sprintf("containerd %s hands each event to only one of its subscribers, so plegd would take the kubelet's; %s", v.RuntimeVersion, remedy)
+		return fmt.Sprintf("containerd %s hands each event to only one of its subscribers, so plegd would take the "+
+			"kubelet's; %s", v.RuntimeVersion, remedy)
 	}
 	return ""
 }

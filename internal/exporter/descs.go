@@ -21,7 +21,8 @@ func verdictDescs() []desc {
 		{MetricSyncLoopAllowed, "1 while the kubelet has no runtime error. At 0 it skips pod synchronization.", nil},
 		{MetricNodeReadyPredicted, "1 while the node's Ready condition in the API is predicted to be True, " +
 			"as far as the runtime and its network decide.", nil},
-		{MetricThreshold, "Effective age of the last successful relist from which the kubelet calls the PLEG unhealthy.", nil},
+		{MetricThreshold, "Effective age of the last successful relist from which the kubelet calls the PLEG unhealthy.",
+			nil},
 		{MetricRelistPeriod, "Effective time from the end of a relist to the start of the next.", nil},
 		{MetricVerdict, "1 for the current state, 0 for the others. " +
 			"degraded: a reason is active and the kubelet's rules hold.", []string{labelState}},

@@ -64,17 +64,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Pod lifecycle events dropped because the event channel was full, as kubelet_pleg_discard_events."),
 		inspections: newCounters(reg, MetricInspections, labelResult, "Inspections of changed pods that ended "+
 			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", results()),
-		operations: newCounters(reg, MetricOperations, labelOperation, "Calls to the runtime that ended. A call in flight shows in "+
-			MetricRelistInFlight+".", byName(cri.Operations())),
+		operations: newCounters(reg, MetricOperations, labelOperation,
+			"Calls to the runtime that ended. A call in flight shows in "+
+				MetricRelistInFlight+".", byName(cri.Operations())),
 		operationErrors: newCounters(reg, MetricOperationsErrors, labelOperation,
 			"Calls to the runtime that failed.", byName(cri.Operations())),
 		operationTime: make(map[string]prometheus.Observer),
 		probeDuration: f.summary(MetricProbeDuration,
 			"Time a fresh dial to the runtime's socket took until the server's HTTP/2 SETTINGS frame."),
-		probeFailures: newCounters(reg, MetricProbeFailures, labelStage, "Fresh dials to the runtime's socket that failed, by stage. "+
-			"If calls succeed at the same time, the runtime accepts no new connections.", byName(health.Stages())),
-		acceptFailures: newCounters(reg, MetricAcceptFailures, labelCause, "Fresh dials that failed because the runtime does not accept connections. "+
-			"fd_exhausted: it has no file descriptor left; queue_full: its accept queue is full; stalled: neither.", byName(acceptCauses())),
+		probeFailures: newCounters(reg, MetricProbeFailures, labelStage,
+			"Fresh dials to the runtime's socket that failed, by stage. "+
+				"If calls succeed at the same time, the runtime accepts no new connections.", byName(health.Stages())),
+		acceptFailures: newCounters(reg, MetricAcceptFailures, labelCause,
+			"Fresh dials that failed because the runtime does not accept connections. "+
+				"fd_exhausted: it has no file descriptor left; queue_full: its accept queue is full; stalled: neither.",
+			byName(acceptCauses())),
 		restarts: f.counter(MetricProcessRestarts, "Changes of the process behind the held connection."),
 		throttled: f.counter(MetricCPUThrottled,
 			"Time that the CPU quota of the runtime's cgroup throttled it, since the start of plegd."),

@@ -221,7 +221,8 @@ func starved(w *view) []string {
 	if w.refused() != nil { // it is refused at once
 		return nil
 	}
-	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}
+	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran "+
+		"for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}
 	for _, l := range c.CPUWeights {
 		out = append(out, fmt.Sprintf("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual))
 	}

@@ -84,9 +84,11 @@ func (w *view) frozenNext() string {
 		return firstStep(chain, chain.Culprit()) // SIGCONT does nothing
 	}
 	if c == nil || !c.Frozen {
-		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: `kill -CONT %d`.", p.name(), p.PID, p.PID)
+		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: "+
+			"`kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
-	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`)", c.Path, c.Path)
+	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
+		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`)", c.Path, c.Path)
 	if unit := c.Path[strings.LastIndexByte(c.Path, '/')+1:]; p.Unit != "" &&
 		(unit == p.Unit || unit == p.Unit+".service") {
 		thaw = fmt.Sprintf("`systemctl thaw %s`", p.Unit) // of a cgroup above it, systemd thaws nothing

@@ -52,7 +52,8 @@ var socketReasons = []Reason{
 			if w.hiddenEvidence() == nil {
 				return w.endNext()
 			}
-			return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, and the kubelet is fine.", w.f.Endpoint.Path)
+			return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, "+
+				"and the kubelet is fine.", w.f.Endpoint.Path)
 		},
 	},
 	{
@@ -173,15 +174,18 @@ func (w *view) endNext() string {
 	path := w.f.Endpoint.Path
 	switch {
 	case fresh == CauseNotSocket || fresh == CauseRefused:
-		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, and makes its socket again when it is restarted after that.", path, path)
+		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, "+
+			"and makes its socket again when it is restarted after that.", path, path)
 	case cause == CauseNotSocket:
-		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: it cannot make its socket before.", path, path)
+		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: "+
+			"it cannot make its socket before.", path, path)
 	}
 	if p := w.inheritor(); p != nil {
 		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", p.name())
 	}
 	if p := w.lingering(); p != nil {
-		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, containers are kept; then start the runtime.", p.name(), p.PID)
+		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, "+
+			"containers are kept; then start the runtime.", p.name(), p.PID)
 	}
 	return ""
 }

@@ -115,11 +115,15 @@ func storageNext(w *view) string {
 	}
 	switch lacks {
 	case lacksWrites:
-		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that is restarted now does not start.", f.Directory, f.device())
+		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that "+
+			"is restarted now does not start.", f.Directory, f.device())
 	case lacksInodes:
-		return fmt.Sprintf("Remove exited containers and unused images, or other small files: %s (%s) has %d of %d inodes free.", f.Directory, f.device(), f.FreeInodes, f.Inodes)
+		return fmt.Sprintf("Remove exited containers and unused images, or other small files: %s (%s) "+
+			"has %d of %d inodes free.", f.Directory, f.device(), f.FreeInodes, f.Inodes)
 	}
-	return fmt.Sprintf("Free space on %s (%s, %s of %s free) other than through the runtime, and do not restart the runtime before that: it would lose the running containers from its lists.", f.Directory, f.device(), sizeText(f.FreeBytes), sizeText(f.Bytes))
+	return fmt.Sprintf("Free space on %s (%s, %s of %s free) other than through the runtime, and do not restart the "+
+		"runtime before that: it would lose the running containers from its lists.", f.Directory, f.device(),
+		sizeText(f.FreeBytes), sizeText(f.Bytes))
 }
 
 func sizeText(n int64) string {

@@ -85,6 +85,7 @@ func (w *view) takenOverNext() string {
 		return ""
 	}
 	p := w.f.Evidence.Process
-	return fmt.Sprintf("Find out which of %s and %s is this node's runtime, stop the other, and put the socket back: `ls -li %s`, `findmnt -T %s`.",
+	return fmt.Sprintf("Find out which of %s and %s is this node's runtime, stop the other, and put the socket back: "+
+		"`ls -li %s`, `findmnt -T %s`.",
 		p.name(), l.name(), w.f.Endpoint.Path, w.f.Endpoint.Path)
 }

@@ -95,12 +95,14 @@ func (e *ending) explain(f *health.Facts, end time.Time) []string {
 		switch {
 		case e.runtime.replaced(now):
 			say("%s was restarted: pid %d before, pid %d since %s.", p.Comm, e.runtime.pid, now.pid, clock(p.Start))
-		case stopped != nil && both(stopped.At, p.At) && now.known() && now == e.runtime && now.pid == stopped.PID && !p.Stopped():
+		case stopped != nil && both(stopped.At, p.At) && now.known() && now == e.runtime && now.pid == stopped.PID &&
+			!p.Stopped():
 			say("%s, pid %d, was stopped and was continued. It was not restarted.", p.Comm, now.pid)
 		}
 	}
 	if now := kubeletOf(f); e.kubelet.replaced(now) {
-		say("The kubelet was restarted: pid %d before, pid %d since %s.", e.kubelet.pid, now.pid, clock(f.Evidence.KubeletProcess.Started))
+		say("The kubelet was restarted: pid %d before, pid %d since %s.", e.kubelet.pid, now.pid,
+			clock(f.Evidence.KubeletProcess.Started))
 	}
 	if was, is := e.children, f.Evidence.Children; was != nil && is != nil && both(was.At, is.At) {
 		for _, c := range was.Stuck {

@@ -38,7 +38,8 @@ func LocalOrAuthenticated(file string) Access {
 
 // forwardingHeaders are set by proxies. They are evidence of another host behind
 // the connection, and never of who that is.
-var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
+var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+	"X-Real-Ip", "Via"}
 
 // local reports whether a request comes from this host: over loopback, through no
 // proxy, and to a name of loopback. (A page of another site whose name resolves to
@@ -82,7 +83,8 @@ func (a *webAuth) demands() (users, certs bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old := a.parsed; old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) || old.Size() != now.Size() {
+	if old := a.parsed; old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) ||
+		old.Size() != now.Size() {
 		var c web.Config
 		b, err := os.ReadFile(a.file)
 		if err == nil {

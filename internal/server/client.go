@@ -82,8 +82,9 @@ func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, er
 	case err != nil:
 		return nil, nil, fmt.Errorf("ask plegd for its status: %w", err)
 	case p.SchemaVersion != health.SchemaVersion:
-		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document and this command reads %d; "+
-			"restart plegd, or use the command of its version (%s)", p.SchemaVersion, health.SchemaVersion, plain.Text(p.PlegdVersion))
+		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document "+
+			"and this command reads %d; restart plegd, or use the command of its version (%s)", p.SchemaVersion, health.SchemaVersion,
+			plain.Text(p.PlegdVersion))
 	case p.Public:
 		return nil, &p, nil
 	}
@@ -188,10 +189,11 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 // transport makes one connection for each request.
 func (c *Client) transport() (*http.Transport, error) {
 	if c.URL == "" {
-		return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", c.Socket)
-		}}, nil
+		return &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", c.Socket)
+			}}, nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} // --insecure asks for it
 	if c.CACert != "" {
@@ -226,7 +228,8 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: there is no socket at %s (systemctl status plegd, or --control-socket)", ErrNoDaemon, c.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: the socket %s has no listener; plegd died and left it (systemctl status plegd)", ErrNoDaemon, c.Socket)
+		return fmt.Errorf("%w: the socket %s has no listener; plegd died and left it (systemctl status plegd)",
+			ErrNoDaemon, c.Socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to open %s, which only its owner may: run this as root", c.Socket)
 	}

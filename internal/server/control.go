@@ -36,7 +36,8 @@ func ValidateControlSocket(path string) error {
 	case path == "":
 		return nil
 	case !filepath.IsAbs(path):
-		return fmt.Errorf("--control-socket %q: is not absolute; give an absolute path, or an empty one for no control socket", path)
+		return fmt.Errorf("--control-socket %q: is not absolute; give an absolute path, "+
+			"or an empty one for no control socket", path)
 	case len(path) > maxSocketPath:
 		return fmt.Errorf("--control-socket %q: has %d bytes; give a path of at most %d", path, len(path), maxSocketPath)
 	}
@@ -79,7 +80,8 @@ type controlListener struct {
 func listenControl(ctx context.Context, path string, check time.Duration) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make the directory of the control socket: %w; make %s writable for plegd, or set --control-socket", err, filepath.Dir(dir))
+		return nil, fmt.Errorf("make the directory of the control socket: %w; make %s writable for plegd, "+
+			"or set --control-socket", err, filepath.Dir(dir))
 	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, fmt.Errorf("make the control socket: %w", err)
@@ -97,7 +99,8 @@ func listenControl(ctx context.Context, path string, check time.Duration) (net.L
 	file, err := os.Lstat(path)
 	if err != nil || file.Mode().Perm()&^controlMode != 0 {
 		_ = l.Close()
-		return nil, fmt.Errorf("make the control socket %s: its mode cannot be set; put it on a local file system with --control-socket", path)
+		return nil, fmt.Errorf("make the control socket %s: its mode cannot be set; "+
+			"put it on a local file system with --control-socket", path)
 	}
 	out := &controlListener{Listener: l, path: path, file: file, closed: make(chan struct{})}
 	go out.watch(check)

@@ -77,7 +77,8 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	return newHandler(src, gatherer, opts, time.Now)
 }
 
-func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions, now func() time.Time) http.Handler {
+func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions,
+	now func() time.Time) http.Handler {
 	if opts.Access == nil {
 		opts.Access = func(*http.Request) bool { return false }
 	}
@@ -195,7 +196,8 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 func (h *handler) full(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !h.opts.Access(r) {
-			writeText(w, http.StatusForbidden, "incidents hold names of pods: ask on the node (plegd incidents), or with the authentication of --web.config.file")
+			writeText(w, http.StatusForbidden, "incidents hold names of pods: ask on the node (plegd incidents), or with the "+
+				"authentication of --web.config.file")
 			return
 		}
 		next(w, r)

@@ -115,7 +115,8 @@ func ValidateWeb(addresses []string, file string) error {
 			err = errors.New("it is given twice")
 		}
 		if err != nil {
-			return fmt.Errorf("--web.listen-address %q: %w; give [HOST]:PORT, such as :20290, 127.0.0.1:20290 or [::1]:20290", a, err)
+			return fmt.Errorf("--web.listen-address %q: %w; give [HOST]:PORT, such as :20290, 127.0.0.1:20290 "+
+				"or [::1]:20290", a, err)
 		}
 	}
 	return validateWebConfig(file)
@@ -126,7 +127,8 @@ var hostname = regexp.MustCompile(`^[0-9.-]*[A-Za-z][A-Za-z0-9.-]*$`).MatchStrin
 
 func validateWebConfig(file string) error {
 	if err := web.Validate(file); err != nil {
-		return fmt.Errorf("--web.config.file %q: %s; give a readable file in the format of Prometheus's exporter-toolkit", file,
+		return fmt.Errorf("--web.config.file %q: %s; give a readable file in the format of Prometheus's "+
+			"exporter-toolkit", file,
 			strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return nil

@@ -122,7 +122,8 @@ func SocketPath(tb testing.TB) string {
 func NeedUnixDiag(tb testing.TB, open func(context.Context) error) {
 	tb.Helper()
 	if err := open(tb.Context()); err != nil {
-		if strings.Contains(err.Error(), "no unix_diag") || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+		if strings.Contains(err.Error(), "no unix_diag") || errors.Is(err, unix.EPROTONOSUPPORT) ||
+			errors.Is(err, unix.EAFNOSUPPORT) {
 			tb.Skipf("SKIPPED: nothing here has been tested, this kernel cannot: %v", err)
 		}
 		tb.Fatal(err)

@@ -9,7 +9,8 @@ import (
 
 // StatLine makes a line of /proc/PID/stat.
 func StatLine(pid int, comm string, state byte, ppid int, start uint64) string {
-	return fmt.Sprintf("%d (%s) %c %d 1 1 0 -1 4194304 104 0 0 0 0 0 0 0 20 0 1 0 %d 3133440 418 18446744073709551615 0 0\n", pid, comm, state, ppid, start)
+	return fmt.Sprintf("%d (%s) %c %d 1 1 0 -1 4194304 104 0 0 0 0 0 0 0 20 0 1 0 "+
+		"%d 3133440 418 18446744073709551615 0 0\n", pid, comm, state, ppid, start)
 }
 
 // WriteTree writes files below dir, by their paths.
