@@ -108,11 +108,11 @@ func TestLargeStatuses(t *testing.T) {
 		t.Errorf("%+v", err)
 	}
 	if n := len(seen.all()); n != 2 {
-		t.Errorf("the observer was told of %d calls, want 2", n)
+		t.Errorf("the observer got %d calls, want 2", n)
 	}
 }
 
-// TestLongTextsAreCut: what is kept of an answer does not grow with its texts.
+// TestLongTextsAreCut: the memory for an answer does not grow with its texts.
 func TestLongTextsAreCut(t *testing.T) {
 	long := strings.Repeat("ä", 1<<19)
 	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 64 << 20})

@@ -37,7 +37,7 @@ func (r *recorder) last(t testing.TB) Call {
 	t.Helper()
 	calls := r.all()
 	if len(calls) == 0 {
-		t.Fatal("the observer was told of no call")
+		t.Fatal("the observer got no call")
 	}
 	return calls[len(calls)-1]
 }
@@ -51,7 +51,7 @@ func serve(t testing.TB, opts fakeruntime.Options) *fakeruntime.Runtime {
 	return rt
 }
 
-// clientOf returns a client of a runtime, and who is told of its calls.
+// clientOf returns a client of a runtime, and the recorder of its calls.
 func clientOf(t testing.TB, rt *fakeruntime.Runtime, opts Options) (*Client, *recorder) {
 	t.Helper()
 	r := &recorder{}

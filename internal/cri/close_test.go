@@ -11,8 +11,8 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// TestCloseEndsWhatHangs: calls under way end at once, at whatever they hang,
-// and later ones fail.
+// TestCloseEndsWhatHangs: calls in flight end at once, at any stage, and later ones
+// fail.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	for name, fault := range map[string]func(*fakeruntime.Runtime){
 		"a call":       func(rt *fakeruntime.Runtime) { rt.Set("ContainerStatus", fakeruntime.Hang()) },

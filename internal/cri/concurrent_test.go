@@ -9,9 +9,9 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// TestConcurrentCalls: inspections and Status go on while lists of many frames
-// come in, over one connection whose buffers are used again. Every answer is
-// the one that was asked for, whole.
+// TestConcurrentCalls: inspections and Status continue while lists of many frames
+// arrive, over one connection with reused buffers. Each call gets its own complete
+// answer.
 func TestConcurrentCalls(t *testing.T) {
 	rt, path := listen(t, fakeruntime.Options{Seed: 5})
 	pods := rt.FillPods(150, 2)

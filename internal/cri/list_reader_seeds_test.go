@@ -69,8 +69,8 @@ func entry(num protowire.Number, key, value string) []byte {
 
 func join(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
-// oddItems are encodings of one item, by what is odd about them. first is the
-// number of the item's first map, trailing that of the text behind the maps.
+// oddItems are encodings of one item, by their peculiarity. first is the number of the
+// item's first map, trailing that of the text behind the maps.
 func oddItems(item []byte, first, trailing protowire.Number) map[string][]byte {
 	fields, _ := fieldsOf(item)
 	reversed := slices.Clone(fields)
@@ -144,7 +144,7 @@ func oddItems(item []byte, first, trailing protowire.Number) map[string][]byte {
 	return odd
 }
 
-// oddLists are list answers, by what is odd about them.
+// oddLists are list answers, by their peculiarity.
 func oddLists(item []byte, odd map[string][]byte) map[string][]byte {
 	lists := map[string][]byte{
 		"empty":                  {},

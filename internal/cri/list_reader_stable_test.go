@@ -105,7 +105,7 @@ func TestListReaderSeesChanges(t *testing.T) {
 	for id, v := range byID(t, sandboxes, sandboxID, sb) {
 		switch {
 		case id == gotS && (v == s[id] || v.Ready || !s[id].Ready):
-			t.Errorf("sandbox %s: the same value %t, ready %t; want a new one that is not, and the old one as it was", id, v == s[id], v.Ready)
+			t.Errorf("sandbox %s: the same value %t, ready %t; want a new one that is not, and the old one unchanged", id, v == s[id], v.Ready)
 		case id != gotS && v != s[id]:
 			t.Errorf("sandbox %s did not change and is another value", id)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// TestCallsAreMeasured: each call is told to the observer under the kubelet's
-// name, with the bytes of its answer and the time that it took.
+// TestCallsAreMeasured: the observer gets each call under the kubelet's name, with the
+// bytes of its answer and its duration.
 func TestCallsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := serve(t, fakeruntime.Options{})
@@ -47,7 +47,7 @@ func TestCallsAreMeasured(t *testing.T) {
 			}
 		}
 		if got := len(seen.all()); got != 1+len(all) {
-			t.Errorf("the observer was told of %d calls, want %d", got, 1+len(all))
+			t.Errorf("the observer got %d calls, want %d", got, 1+len(all))
 		}
 	})
 }
@@ -84,8 +84,8 @@ func answerBytes(t *testing.T, rt *fakeruntime.Runtime, sandbox, container strin
 	return out
 }
 
-// TestEveryCallTimesOut: a call that hangs ends after the kubelet's 2 minutes,
-// whatever the caller's patience, and says so to the observer.
+// TestEveryCallTimesOut: a call that hangs ends after the kubelet's 2 minutes, even if
+// the caller's limit is longer, and the observer gets that error.
 func TestEveryCallTimesOut(t *testing.T) {
 	for _, op := range Operations() {
 		t.Run(op, func(t *testing.T) {

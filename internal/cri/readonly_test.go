@@ -41,9 +41,8 @@ func decided() map[string]bool {
 	}
 }
 
-// TestOnlyReads makes every call of runtime.v1 by the generated client on the
-// connection that plegd holds. What is not decided to be allowed does not reach
-// the runtime.
+// TestOnlyReads makes every call of runtime.v1 with the generated client on plegd's
+// connection. A call that is not on the allowlist does not reach the runtime.
 func TestOnlyReads(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
@@ -156,9 +155,9 @@ func TestReplacedConnectionOnlyReads(t *testing.T) {
 	}
 }
 
-// TestOperationsAreTheAllowedCalls: what plegd counts and what it may call are
-// the same. A streamed list counts as that list; the event stream is no call that
-// is answered, and has metrics of its own.
+// TestOperationsAreTheAllowedCalls: the counted calls and the allowed calls are the
+// same. A streamed list counts as that list; the event stream is no call with an
+// answer, and has metrics of its own.
 func TestOperationsAreTheAllowedCalls(t *testing.T) {
 	var may, counted []string
 	for name, allowed := range decided() {

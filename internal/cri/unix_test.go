@@ -130,7 +130,7 @@ func TestUnixCloseEndsACall(t *testing.T) {
 	}
 }
 
-// TestNotARuntime: what else may be at the path is Unavailable, promptly.
+// TestNotARuntime: any other object at the path is Unavailable, promptly.
 func TestNotARuntime(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

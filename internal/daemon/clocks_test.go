@@ -81,7 +81,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	return w
 }
 
-// at waits until a moment of the bubble and returns what is known then.
+// at waits until a moment of the bubble and returns the snapshot.
 func (w *watched) at(d time.Duration) health.Snapshot {
 	time.Sleep(time.Until(w.t0.Add(d)))
 	synctest.Wait()
@@ -459,7 +459,7 @@ func TestStopDuringAHang(t *testing.T) {
 	}
 }
 
-// TestNothingIsWritten: whatever happened above, no call changed the runtime.
+// TestNothingIsWritten: after all of the above, no call changed the runtime.
 func TestNothingIsWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), nil)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestSlowInspectionsKeepTheirName: while each inspection takes a second and the
-// pods change all the time, the primary reason stays what it is. RelistSlow takes
-// more than 10 s to be named: its first name is no change.
+// TestSlowInspectionsKeepTheirName: while each inspection takes a second and the pods
+// change all the time, the primary reason does not change. RelistSlow needs more than
+// 10 s of evidence: its first appearance is no change.
 func TestSlowInspectionsKeepTheirName(t *testing.T) {
 	for _, churn := range []float64{0.02, 0.5} {
 		t.Run(fmt.Sprintf("%g changing", churn), func(t *testing.T) {

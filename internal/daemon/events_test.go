@@ -35,8 +35,8 @@ func (w *watched) starts(until time.Duration) []time.Duration {
 	return out
 }
 
-// TestEventedPeriod: while a stream holds, relists are 300 s apart and the
-// threshold is 10 min, in facts and gauges; the leases go on.
+// TestEventedPeriod: while a stream holds, relists are 300 s apart and the threshold is
+// 10 min, in facts and gauges; the leases continue.
 func TestEventedPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, modern(10, 2), evented)

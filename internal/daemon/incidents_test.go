@@ -30,8 +30,8 @@ func recorded(t *testing.T, dir string) *incident.Incident {
 	return one
 }
 
-// TestIncidentIsRecorded: a hang from its onset over NotReady to its end, with
-// what it takes to judge it again.
+// TestIncidentIsRecorded: a hang from its onset over NotReady to its end, with the
+// facts to judge it again.
 func TestIncidentIsRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), remember(t))

@@ -55,7 +55,7 @@ func TestScrapesAreEqual(t *testing.T) {
 				}
 			}
 			if w.d.judge.published.Load() != published || !reflect.DeepEqual(before, *published) {
-				t.Errorf("%q: being asked has changed what is known", spec)
+				t.Errorf("%q: a query has changed the snapshot", spec)
 			}
 		}
 	})

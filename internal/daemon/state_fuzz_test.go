@@ -11,8 +11,8 @@ import (
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
-// FuzzStateFile reads any file in the place of the state: what comes of it lies
-// in the past of this boot, or is nothing.
+// FuzzStateFile reads any file in the place of the state: the result lies in the past
+// of this boot, or is empty.
 func FuzzStateFile(f *testing.F) {
 	fuzzcorpus.Add(f)
 	f.Add([]byte(`{"schema":1,"boot_id":"first","written_monotonic_ns":3599000000000,"last_seen_monotonic_ns":3590000000000,"last_good_status_monotonic_ns":3595000000000,"status_answered":true,"runtime_ready":{"status":true},"network_ready":{"status":false,"reason":"R","message":"M"}}`))

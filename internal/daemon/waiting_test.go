@@ -10,9 +10,9 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// TestSweepBeforeTheHangCounts: single containers are asked for as soon as a list
-// takes longer than usual while Version is answered. All 500 have been asked for
-// within 4 s of its start, and what they showed counts once the list hangs.
+// TestSweepBeforeTheHangCounts: plegd inspects single containers as soon as a list
+// takes longer than usual while Version is answered. It inspects all 500 within 4 s of
+// the list's start, and the results count once the list hangs.
 func TestSweepBeforeTheHangCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(250, 2), nil)
@@ -60,9 +60,9 @@ func TestSweepEndsWithTheList(t *testing.T) {
 	})
 }
 
-// TestInspectionFollowedBeforeItHangs: whom the inspection of a pod waits for is looked
-// for as soon as it takes longer than usual, and is shown from the moment at which it
-// counts as hanging. The calls that are made for it are few, and made once.
+// TestInspectionFollowedBeforeItHangs: plegd follows the wait chain of a pod's
+// inspection as soon as the inspection takes longer than usual, and shows it from the
+// moment at which it counts as hanging. It makes few calls for it, each once.
 func TestInspectionFollowedBeforeItHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 0), nil)

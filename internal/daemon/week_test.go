@@ -18,9 +18,9 @@ import (
 // days: go test ./internal/daemon -run TestWeek -days 7 -timeout 2h.
 var days = flag.Float64("days", 0.01, "how many days TestWeek plays")
 
-// TestWeek plays days with the real constants in fast forward: pods that come
-// and go, faults that come and go, hours of flapping. Whatever comes, relists go
-// on, and everything that plegd keeps stays within its bounds.
+// TestWeek plays days with the real constants in fast forward: pods that come and go,
+// faults that come and go, hours of flapping. Relists continue throughout, and all
+// stored state stays within its bounds.
 func TestWeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // not parallel: it measures the process
 		dir := t.TempDir()
@@ -98,8 +98,7 @@ func TestWeek(t *testing.T) {
 		if n := goruntime.NumGoroutine(); goroutines > 0 && n > goroutines+10 {
 			t.Errorf("%d goroutines after the first fault, %d at the end", goroutines, n)
 		}
-		// What is kept grows until it is at its bounds: the last incident, those
-		// that wait, the list.
+		// The stored state grows to its bounds: the last incident, the queue, the list.
 		if most := m0.HeapAlloc + 24<<20; goroutines > 0 && m1.HeapAlloc > most {
 			t.Errorf("the heap was %d KB after the first fault and is %d KB", m0.HeapAlloc>>10, m1.HeapAlloc>>10)
 		}

@@ -217,7 +217,7 @@ func (r *windowRun) mostlyInside() {
 	}
 }
 
-// exact compares with what was measured beside a real kubelet.
+// exact compares with measurements beside a real kubelet.
 func (r *windowRun) exact() {
 	t, api := r.t, r.api
 	var from, by, readyFrom, readyBy time.Time

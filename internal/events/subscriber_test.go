@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// runtime is a Source that ends its streams as it is told to.
+// runtime is a Source that ends its streams as scripted.
 type runtime struct {
 	t0 time.Time
 

@@ -73,7 +73,7 @@ func TestSymptomWithoutChain(t *testing.T) {
 	}
 }
 
-// TestNoStepAgainstUnknown: what is not known to be stuck is not to be ended.
+// TestNoStepAgainstUnknown: no step ends a process that is not known to be stuck.
 func TestNoStepAgainstUnknown(t *testing.T) {
 	f := hangingList()
 	f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
@@ -84,7 +84,7 @@ func TestNoStepAgainstUnknown(t *testing.T) {
 	}
 }
 
-// suspicion is a call that is unanswered for some time, and what is to be said of it.
+// suspicion is a call that is unanswered for some time, and the expected verdict.
 type suspicion struct {
 	unanswered      time.Duration
 	usual           time.Duration // of those before it
@@ -103,7 +103,7 @@ var suspicions = []suspicion{
 	{unanswered: time.Second, usual: 300 * time.Millisecond, suspected: true},
 }
 
-// answered sets what was answered beside the call.
+// answered sets the answers beside the call.
 func (s suspicion) answered(f *Facts) {
 	f.Version.Ended = t0.Add(-s.version)
 	f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}

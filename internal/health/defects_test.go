@@ -148,8 +148,8 @@ func TestLockedAtStart(t *testing.T) {
 	}
 }
 
-// TestProbeTimeoutIsTheFlags: AcceptStalled waits for a look at the process that is later
-// than the probe's own limit, whatever --probe-timeout says.
+// TestProbeTimeoutIsTheFlags: AcceptStalled waits for a sample of the process that is
+// later than the probe's own limit, for every --probe-timeout.
 func TestProbeTimeoutIsTheFlags(t *testing.T) {
 	for limit, want := range map[time.Duration]string{time.Second: AcceptStalled, 5 * time.Second: ""} {
 		f := healthyFacts(t0)
@@ -220,8 +220,9 @@ func without(fields map[string]any, depth int, do func()) {
 	}
 }
 
-// TestConstantFault: the primary reason of a fault that lasts changes once at most after the
-// first 10 s. What is younger than 2.1 s in a scenario is sampled again, the rest stays.
+// TestConstantFault: the primary reason of a fault that lasts changes once at most
+// after the first 10 s. Samples younger than 2.1 s in a scenario are repeated, the rest
+// stays.
 func TestConstantFault(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*/*.json")
 	if err != nil {

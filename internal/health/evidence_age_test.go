@@ -19,6 +19,6 @@ func TestYoungWitness(t *testing.T) {
 		t.Fatalf("the reason is %q", v.Reason)
 	}
 	if all := strings.Join(v.Active[0].Evidence, "; "); strings.Contains(all, "version") {
-		t.Errorf("the evidence tells of a version call: %s", all)
+		t.Errorf("the evidence has a version call: %s", all)
 	}
 }

@@ -46,8 +46,8 @@ func TestTraced(t *testing.T) {
 	}
 }
 
-// TestFrozenIsNoStorageStall: what a v1 freezer holds is in D, and waits for no
-// disk; what is still in D afterwards does.
+// TestFrozenIsNoStorageStall: processes in a v1 freezer are in D, and wait for no disk;
+// those still in D afterwards do.
 func TestFrozenIsNoStorageStall(t *testing.T) {
 	thread := map[string]int{"D": 9}
 	for name, tt := range map[string]struct {

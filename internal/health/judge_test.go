@@ -174,7 +174,7 @@ func TestInfoDoesNotChangeTheState(t *testing.T) {
 }
 
 // TestOnTheWayBack: once a connection can be made again, and before a relist has
-// succeeded, the reason stays what it was.
+// succeeded, the reason stays.
 func TestOnTheWayBack(t *testing.T) {
 	f := healthyFacts(t0)
 	failing(&f, 3, "Unavailable")
@@ -186,7 +186,7 @@ func TestOnTheWayBack(t *testing.T) {
 	f.Dial = Dial{At: t0.Add(time.Millisecond)}
 	f.Evidence.Process = &Process{PID: 7, Alive: true, Start: t0.Add(-time.Minute), OpenFDs: -1, MaxFDs: -1}
 	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.Reason != before.Reason || v.State != before.State {
-		t.Errorf("connected, no relist yet: %s, %q; want what it was", v.State, v.Reason)
+		t.Errorf("connected, no relist yet: %s, %q; want the previous one", v.State, v.Reason)
 	}
 	well := healthyFacts(t0.Add(holdFor))
 	if v := Judge(&well, t0.Add(holdFor), before); v.Reason != "" || v.State != StateHealthy {
@@ -194,8 +194,8 @@ func TestOnTheWayBack(t *testing.T) {
 	}
 }
 
-// TestKeptFor3Seconds: a reason whose evidence is gone while relists go on failing
-// is not carried on: after 3 s the node is judged by what is known then.
+// TestKeptFor3Seconds: a reason without evidence is not kept while relists continue to
+// fail: after 3 s the verdict depends on the present facts.
 func TestKeptFor3Seconds(t *testing.T) {
 	f := healthyFacts(t0)
 	failing(&f, 3, "Unavailable")
@@ -229,7 +229,7 @@ func TestAnsweredTooLate(t *testing.T) {
 	start := t0.Add(-185 * time.Second)
 	f.Relist.LastSeen, f.Relist.Last, f.Relist.AnsweredSince = start, &RelistResult{Start: start, End: t0}, t0
 	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
-		t.Errorf("answered just now: %s, %q, want what it was", v.State, v.Reason)
+		t.Errorf("answered just now: %s, %q, want the previous one", v.State, v.Reason)
 	}
 	if v := Judge(&f, t0.Add(4*time.Second), before); v.Reason == RuntimeListStall {
 		t.Errorf("%s later: still %s", 4*time.Second, v.Reason)
@@ -240,12 +240,11 @@ func TestAnsweredTooLate(t *testing.T) {
 	f.Relist.Last, f.Relist.AnsweredSince = &RelistResult{Start: next, End: next.Add(10 * time.Millisecond)}, t0
 	f.Modelled = Modelled{LastSeen: start}
 	if v := Judge(&f, next.Add(15*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
-		t.Errorf("after the next relist: %s, %q, want what it was", v.State, v.Reason)
+		t.Errorf("after the next relist: %s, %q, want the previous one", v.State, v.Reason)
 	}
 }
 
-// A node with many containers is looked at no more often for that, but is for
-// whatever else is wrong with it.
+// The number of containers alone does not increase the sampling rate; any fault does.
 func TestCloserLook(t *testing.T) {
 	many := func(f *Facts) { f.Pods = &Pods{Containers: map[string]int{"running": 10_000}} }
 	exhausted := func(f *Facts) { f.Evidence.Process = &Process{PID: 7, Alive: true, OpenFDs: 990, MaxFDs: 1000} }

@@ -13,8 +13,8 @@ type silentKubelet struct {
 	previous *Verdict
 }
 
-// at is what is judged at a moment: kubelet is asked every 4 s. change changes the
-// facts of a runtime that is well.
+// at is the verdict at a moment: kubelet is asked every 4 s. change changes the facts
+// of a healthy runtime.
 func (n *silentKubelet) at(now time.Time, refused bool, change func(*Facts)) *Verdict {
 	if now.Sub(n.kubelet.At) >= 4*time.Second {
 		n.kubelet.At, n.kubelet.Seen, n.kubelet.OK, n.kubelet.Refused = now, true, !refused, refused

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestFirstStep is of pairs: what is told of a culprit, and of one that looks like it.
+// TestFirstStep has pairs: the step for a culprit, and for a similar process that is
+// none.
 func TestFirstStep(t *testing.T) {
 	call := Link{Kind: KindCall, Name: "list_containers", State: LinkUnanswered}
 	shim := Link{Kind: KindShim, Name: "containerd-shim", PID: 20, State: LinkChild}
@@ -74,8 +75,8 @@ func TestStacksOnlyOfRuntimes(t *testing.T) {
 	}
 }
 
-// TestRuntimeWaitsForReader: a list hangs, and the runtime waits for a process that does
-// not read what it writes.
+// TestRuntimeWaitsForReader: a list hangs, and the runtime waits for a process that
+// does not read the runtime's output.
 func TestRuntimeWaitsForReader(t *testing.T) {
 	f := hangingList()
 	f.Evidence.Chain = chainOf(

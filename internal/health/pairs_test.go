@@ -55,7 +55,7 @@ var besides = []struct {
 var provenBy = map[[2]string]bool{{ShimStuck, PodInspectionStall}: true}
 
 // TestPairs: two things can be true at once. A critical reason stays critical and
-// primary, whatever harmless warning stands beside it.
+// primary beside every harmless warning.
 func TestPairs(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*/*.json")
 	if err != nil {

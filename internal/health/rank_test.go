@@ -42,7 +42,7 @@ func TestRank(t *testing.T) {
 		{"kept long enough", was(RuntimeThrottled, 3000*ms), nil, ""},
 		{"kept beside a milder one", was(RuntimeThrottled, time.Second), since{NodePressure: time.Minute}, RuntimeThrottled},
 		{"not beside a worse one", was(FDsRunningOut, time.Second), since{KubeletDown: 0}, KubeletDown},
-		{"what is not known is not kept", was(Unknown, time.Second), nil, ""},
+		{"unknown is not kept", was(Unknown, time.Second), nil, ""},
 
 		{"a new one of the same layer waits", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 1900 * ms}, RuntimeListStall},
 		{"and has its turn", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 2000 * ms}, RuntimeUnresponsive},
@@ -79,7 +79,7 @@ func TestUnknownBesideWarnings(t *testing.T) {
 	}
 }
 
-// TestBlind: what only plegd cannot see says nothing of the node.
+// TestBlind: a blind spot of plegd alone is no evidence about the node.
 func TestBlind(t *testing.T) {
 	f := healthyFacts(t0)
 	failing(&f, 300, "Unavailable")

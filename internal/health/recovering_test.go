@@ -109,8 +109,8 @@ func TestHangsAgain(t *testing.T) {
 	}
 }
 
-// TestEverythingHung: when a runtime that answered nothing answers again, what comes
-// a moment later than the first answer is no stalled list.
+// TestEverythingHung: when a runtime that answered nothing answers again, an answer
+// that comes a moment after the first is no stalled list.
 func TestEverythingHung(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
@@ -256,8 +256,8 @@ func TestStatusFailsFirst(t *testing.T) {
 	}
 }
 
-// TestStrangerIsGone: what a probe met at the path before another socket was there
-// says nothing of that one.
+// TestStrangerIsGone: a probe's result from before another socket was at the path is no
+// evidence about that socket.
 func TestStrangerIsGone(t *testing.T) {
 	met := t0.Add(-time.Second)
 	still := Queue{At: t0, Listening: true, Inode: 7, Length: 1, Limit: 128, ListeningSince: t0.Add(-5 * time.Second)}

@@ -30,8 +30,8 @@ func TestStatusFailedWithTheLists(t *testing.T) {
 	}
 }
 
-// TestStatusFailsBesideLists: a Status that fails while the lists are answered
-// counts down from the beginning on, whatever its error says.
+// TestStatusFailsBesideLists: a Status that fails while the lists are answered counts
+// down from the beginning on, with any error.
 func TestStatusFailsBesideLists(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code string

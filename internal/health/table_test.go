@@ -17,9 +17,9 @@ import (
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// TestPure keeps the package pure: what it may import cannot read a clock of
-// its own accord, a file or a socket, and none of its neighbours. (time is for
-// the types; Now and Since are looked for by name.)
+// TestPure keeps the package pure: its allowed imports cannot read a clock, a file or a
+// socket, and none is a neighbouring package. (time is for the types; the test looks
+// for Now and Since by name.)
 func TestPure(t *testing.T) {
 	allowed := []string{"cmp", "fmt", "maps", "math", "slices", "strconv", "strings", "time", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/plegd/plegd/docs/reasons"}
 	files, err := filepath.Glob("*.go")

@@ -8,8 +8,8 @@ import (
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
-// FuzzDecode: whatever stands in a file, it is an incident or an error, its head
-// and its whole agree, and it can be judged again.
+// FuzzDecode: any file is an incident or an error, its head and its whole agree, and it
+// can be judged again.
 func FuzzDecode(f *testing.F) {
 	fuzzcorpus.Add(f)
 	for _, path := range []string{"../../docs/api/incident.json"} {

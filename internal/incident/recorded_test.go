@@ -18,10 +18,9 @@ var update = flag.Bool("update", false, "write today's verdicts into the recorde
 // reason: `make record-incidents`.
 const recordedDir = "../health/testdata/incidents"
 
-// TestRecordedIncidents: today's classifier says of the faults of the matrix
-// what was said when they were made. Where a rule was meant to change that, run
-// go test ./internal/incident -run TestRecordedIncidents -update, and look at
-// what differs in the files.
+// TestRecordedIncidents: today's classifier gives the recorded verdicts for the faults
+// of the matrix. After an intended change of a rule, run go test ./internal/incident
+// -run TestRecordedIncidents -update, and review the diff.
 func TestRecordedIncidents(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(recordedDir, func(path string, d fs.DirEntry, err error) error {
@@ -74,7 +73,7 @@ func replayRecorded(t *testing.T, path, reason string) {
 			t.Errorf("+%.3fs was %s %v, is %s %v", d.Offset, d.Was.Reason, ids(d.Was), d.Is.Reason, ids(d.Is))
 		}
 	}
-	// Whatever is said on the way, the fault's own reason is the primary one.
+	// Intermediate reasons may differ, but the fault's own reason is the primary one.
 	if !slices.ContainsFunc(one.Timeline, func(m Moment) bool {
 		return health.Judge(&m.Snapshot.Facts, m.Snapshot.At, m.Snapshot.Previous).Reason == reason
 	}) {
