@@ -326,7 +326,7 @@ func TestEveryFlagHasItsDefault(t *testing.T) {
 	}
 	newRunCommand().Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Usage == "" {
-			t.Errorf("--%s says nothing of itself", f.Name)
+			t.Errorf("--%s has no help text", f.Name)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func readFull(t *testing.T, c net.Conn, n int) []byte {
 }
 
 // readFor reads what comes within d, which is to be nothing more; an EOF or reset
-// is told by closed.
+// sets closed.
 func readFor(t *testing.T, c net.Conn, d time.Duration) (got []byte, closed bool) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(d))

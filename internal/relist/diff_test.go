@@ -307,7 +307,7 @@ func (h *history) events(want modelRelist, got []Event, before map[EventType]int
 	}
 	for _, typ := range EventTypes() {
 		if n := h.seen.events[typ] - before[typ]; n != counted[typ] {
-			h.fail("the observer was told of %d %s, want %d", n, typ, counted[typ])
+			h.fail("the observer got %d %s, want %d", n, typ, counted[typ])
 		}
 	}
 }

@@ -17,7 +17,7 @@ type ask struct {
 	id string
 }
 
-// script is a Runtime that answers what it is told to. It fails the test when
+// script is a Runtime with scripted answers. It fails the test when
 // two lists are under way at once, or a list beside an inspection: that would
 // be two relists.
 type script struct {
@@ -48,7 +48,7 @@ func newScript(t testing.TB) *script {
 	}
 }
 
-// set changes the script while calls go on.
+// set changes the script while calls are in flight.
 func (s *script) set(change func(*script)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -83,8 +83,8 @@ func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, er
 		return nil, nil, fmt.Errorf("ask plegd for its status: %w", err)
 	case p.SchemaVersion != health.SchemaVersion:
 		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document "+
-			"and this command reads %d; restart plegd, or use the command of its version (%s)", p.SchemaVersion, health.SchemaVersion,
-			plain.Text(p.PlegdVersion))
+			"and this command reads %d; restart plegd, or use the command of its version (%s)",
+			p.SchemaVersion, health.SchemaVersion, plain.Text(p.PlegdVersion))
 	case p.Public:
 		return nil, &p, nil
 	}

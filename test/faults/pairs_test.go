@@ -13,7 +13,7 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// standing are warnings that stand for weeks beside whatever happens.
+// standing are warnings that stand for weeks beside any other fault.
 var standing = []string{"shim stopped", "descriptors nearly used up", "a list of 14 MB"}
 
 // critical are faults that each of them must not hide.

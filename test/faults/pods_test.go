@@ -52,7 +52,7 @@ var podFaults = []fault{
 		next: func(b *bench) string { return fmt.Sprint(pidOf(b.file("cni", "slow-cni"))) },
 	},
 	{
-		// Whatever its name; to end its parent would leave it with the pipe.
+		// With any name; to end its parent would leave it with the pipe.
 		name: "CNI plugin waits for its child, another program", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
 		prepare: func(b *bench) {
 			b.copyProgram("sleep", b.file("cni", "waiter"))

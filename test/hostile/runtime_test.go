@@ -110,7 +110,7 @@ func TestLists(t *testing.T) {
 }
 
 // TestEntries: entries that are encoded well and mean nothing good. The kubelet
-// would go on, and so plegd does.
+// would continue, and so does plegd.
 func TestEntries(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	for name, add := range map[string]func(rt *fakeruntime.Runtime){

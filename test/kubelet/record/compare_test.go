@@ -52,7 +52,7 @@ func TestCompareDifferent(t *testing.T) {
 		"another message":              {func(r *Recording) { r.Writes[1].Message = "container runtime is down" }, "the API's message"},
 		"Ready much later":             {func(r *Recording) { r.Writes[2].At = after(85) }, "Ready again"},
 		"the API never Ready":          {func(r *Recording) { r.Writes = r.Writes[:2] }, "the API was not"},
-		"plegd says nothing":           {silence, "plegd did not"},
+		"plegd is silent":              {silence, "plegd did not"},
 		"a reason that is never named": {func(r *Recording) { r.WantReason = "KubeletDown" }, "never the primary reason"},
 		"a countdown to nothing":       {func(r *Recording) { r.WantReady = true }, "counted down"},
 		"a wide window":                {widen, "13.0 s wide"},
