@@ -23,28 +23,26 @@ func TestVersion(t *testing.T) {
 // TestStatusConditions: a condition that the answer does not hold is nil, which
 // is not the same as false.
 func TestStatusConditions(t *testing.T) {
-	yes := func(of string) *health.Condition { return &health.Condition{Status: true} }
+	yes := &health.Condition{Status: true}
 	for _, tt := range []struct {
 		name string
 		set  func(*fakeruntime.Runtime)
 		want Status
 	}{
-		{"both true", func(*fakeruntime.Runtime) {}, Status{RuntimeReady: yes("RuntimeReady"), NetworkReady: yes("NetworkReady")}},
+		{"both true", func(*fakeruntime.Runtime) {}, Status{RuntimeReady: yes, NetworkReady: yes}},
 		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, Status{
-			RuntimeReady: yes("RuntimeReady"),
+			RuntimeReady: yes,
 			NetworkReady: &health.Condition{Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
 		}},
 		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, Status{
-			RuntimeReady: &health.Condition{Reason: "Why", Message: "because"}, NetworkReady: yes("NetworkReady"),
+			RuntimeReady: &health.Condition{Reason: "Why", Message: "because"}, NetworkReady: yes,
 		}},
-		{"runtime missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.RuntimeReady) }, Status{NetworkReady: yes("NetworkReady")}},
-		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes("RuntimeReady")}},
+		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes}},
 		{"both missing, another there", func(rt *fakeruntime.Runtime) {
 			rt.RemoveCondition(runtimeapi.RuntimeReady)
 			rt.RemoveCondition(runtimeapi.NetworkReady)
 			rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "", "")
 		}, Status{}},
-		{"nothing at all", func(rt *fakeruntime.Runtime) { rt.Set("Status", fakeruntime.Empty()) }, Status{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := serve(t, fakeruntime.Options{})
@@ -131,19 +129,5 @@ func sameLists(t *testing.T, rt *fakeruntime.Runtime, c *Client) {
 	}
 	if diff := cmp.Diff(k, gotC); diff != "" || len(containers) != len(wantC) {
 		t.Errorf("containers (-want +got):\n%s", diff)
-	}
-}
-
-// TestStateNames are the label values of running_containers.
-func TestStateNames(t *testing.T) {
-	for s, want := range map[State]string{StateCreated: "created", StateRunning: "running", StateExited: "exited", StateUnknown: "unknown", 99: "unknown"} {
-		if s.String() != want {
-			t.Errorf("state %d is %q, want %q", s, s, want)
-		}
-	}
-	for _, s := range []runtimeapi.ContainerState{-1, 3, 4, 1000} {
-		if got := stateOf(s); got != StateUnknown {
-			t.Errorf("state %d becomes %s, want unknown", s, got)
-		}
 	}
 }

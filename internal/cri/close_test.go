@@ -1,12 +1,9 @@
 package cri
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc/mem"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
@@ -103,21 +100,4 @@ func TestConnect(t *testing.T) {
 			t.Errorf("Connect made calls: %v", seen.all())
 		}
 	})
-}
-
-// TestCodecRefusesOtherTypes: nothing but this package's own requests and
-// answers pass.
-func TestCodecRefusesOtherTypes(t *testing.T) {
-	if _, err := (codec{}).Marshal("a string"); err == nil {
-		t.Error("a request that is no message: no error")
-	}
-	if err := (codec{}).Unmarshal(nil, new(string)); err == nil {
-		t.Error("an answer that is no answer: no error")
-	}
-	if err := (codec{}).Unmarshal(nil, &answer{decode: func(mem.BufferSlice) error { return errors.New("decoded") }}); err == nil || err.Error() != "decoded" {
-		t.Errorf("%v", err)
-	}
-	if name := (codec{}).Name(); name != "" {
-		t.Errorf("content subtype %q: CRI-O does not answer application/grpc+%[1]s", name)
-	}
 }

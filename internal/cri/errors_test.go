@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -56,15 +55,22 @@ func TestMessageTooLarge(t *testing.T) {
 	}
 }
 
-// TestLargestMessage: an answer of exactly the limit is accepted.
+// TestLargestMessage: an answer of exactly the limit is accepted, a larger one about one
+// container is refused too.
 func TestLargestMessage(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 80 << 20})
-	rt.FillPods(2, 2)
-	rt.Set("ListContainers", fakeruntime.Oversize(MaxMessageBytes))
+	pod := rt.FillPods(2, 2)[0]
 	c, seen := clientOf(t, rt, Options{})
-	list, err := c.ListContainers(t.Context())
-	if err != nil || len(list) != 4 || seen.last(t).Bytes != MaxMessageBytes {
-		t.Errorf("%d containers, %d bytes, %v", len(list), seen.last(t).Bytes, err)
+	all := calls(c, pod.SandboxID, pod.ContainerIDs[0])
+	for _, op := range []string{OpListContainers, OpContainerStatus} {
+		rt.Set(rpcOf(op), fakeruntime.Oversize(MaxMessageBytes))
+		if err := all[op](t.Context()); err != nil || seen.last(t).Bytes != MaxMessageBytes {
+			t.Errorf("%s: %d bytes, %v", op, seen.last(t).Bytes, err)
+		}
+		rt.Set(rpcOf(op), fakeruntime.Oversize(MaxMessageBytes+1))
+		if e := failure(t, all[op](t.Context())); e.Bytes != MaxMessageBytes+1 {
+			t.Errorf("%s: %+v", op, *e)
+		}
 	}
 }
 
@@ -135,39 +141,6 @@ func TestBrokenAnswers(t *testing.T) {
 		rt.Set(rpcOf(op))
 		if err := call(t.Context()); err != nil {
 			t.Errorf("%s: afterwards: %v", op, err)
-		}
-	}
-}
-
-// TestPanickingRuntime: the death of the other side in the middle of a call is
-// Unavailable, and the next call succeeds.
-func TestPanickingRuntime(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{})
-	c, _ := clientOf(t, rt, Options{})
-	rt.Set("ListContainers", fakeruntime.Panic())
-	_, err := c.ListContainers(t.Context())
-	if e := failure(t, err); e.Code != CodeUnavailable {
-		t.Errorf("%+v, want Unavailable", *e)
-	}
-	rt.Set("ListContainers")
-	if _, err := c.ListContainers(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestErrorOfPlainErrors: an error that is no gRPC status keeps its sense.
-func TestErrorOfPlainErrors(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		want string
-	}{
-		{context.DeadlineExceeded, CodeDeadlineExceeded},
-		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), CodeDeadlineExceeded},
-		{context.Canceled, CodeCanceled},
-		{fmt.Errorf("plain"), CodeUnknown},
-	} {
-		if e := errorOf(OpVersion, tt.err); e.Code != tt.want || e.Message == "" {
-			t.Errorf("%v: %+v, want %s", tt.err, e, tt.want)
 		}
 	}
 }

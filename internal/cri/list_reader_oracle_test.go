@@ -1,70 +1,44 @@
 package cri
 
 import (
+	"slices"
 	"strings"
+	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// listKind is one of the two lists, as the tests of the list reader see it.
+// listKind is one of the two lists with its oracle, the generated decoder.
 type listKind[T any] struct {
 	reader func() *listReader[T]
-	// list and item decode with the generated decoder.
-	list   func([]byte) ([]T, error)
-	item   func([]byte) (T, error)
-	id     func(*T) string
+	decode func([]byte) ([]T, error)
 	labels protowire.Number // the first field that is a map
 }
 
 func sandboxKind() listKind[Sandbox] {
-	return listKind[Sandbox]{
-		reader: newSandboxReader,
-		list: func(b []byte) ([]Sandbox, error) {
-			var m runtimeapi.ListPodSandboxResponse
-			if err := proto.Unmarshal(b, &m); err != nil {
-				return nil, err
-			}
-			var out []Sandbox
-			for _, p := range m.Items {
-				out = append(out, plainSandbox(p))
-			}
-			return out, nil
-		},
-		item: func(b []byte) (Sandbox, error) {
-			var p runtimeapi.PodSandbox
-			err := proto.Unmarshal(b, &p)
-			return plainSandbox(&p), err
-		},
-		id:     sandboxID,
-		labels: 5,
-	}
+	return listKind[Sandbox]{newSandboxReader, func(b []byte) (out []Sandbox, err error) {
+		var m runtimeapi.ListPodSandboxResponse
+		err = proto.Unmarshal(b, &m)
+		for _, p := range m.Items {
+			out = append(out, plainSandbox(p))
+		}
+		return out, err
+	}, 5}
 }
 
 func containerKind() listKind[Container] {
-	return listKind[Container]{
-		reader: newContainerReader,
-		list: func(b []byte) ([]Container, error) {
-			var m runtimeapi.ListContainersResponse
-			if err := proto.Unmarshal(b, &m); err != nil {
-				return nil, err
-			}
-			var out []Container
-			for _, p := range m.Containers {
-				out = append(out, plainContainer(p))
-			}
-			return out, nil
-		},
-		item: func(b []byte) (Container, error) {
-			var p runtimeapi.Container
-			err := proto.Unmarshal(b, &p)
-			return plainContainer(&p), err
-		},
-		id:     containerID,
-		labels: 8,
-	}
+	return listKind[Container]{newContainerReader, func(b []byte) (out []Container, err error) {
+		var m runtimeapi.ListContainersResponse
+		err = proto.Unmarshal(b, &m)
+		for _, p := range m.Containers {
+			out = append(out, plainContainer(p))
+		}
+		return out, err
+	}, 8}
 }
 
 func plainSandbox(p *runtimeapi.PodSandbox) Sandbox {
@@ -105,8 +79,6 @@ type remembered[T any] struct {
 	value  T
 }
 
-func newRememberer[T any](k listKind[T]) *rememberer[T] { return &rememberer[T]{kind: k} }
-
 func (r *rememberer[T]) read(b []byte) (out []T, err error) {
 	last := r.known
 	r.known = map[string]remembered[T]{}
@@ -123,11 +95,11 @@ func (r *rememberer[T]) read(b []byte) (out []T, err error) {
 				return nil, err
 			}
 			out = append(out, v)
-		} else if _, err := r.kind.list(f.raw); err != nil {
+		} else if _, err := r.kind.decode(f.raw); err != nil {
 			return nil, err
 		}
 	}
-	_, err = r.kind.list(broken)
+	_, err = r.kind.decode(broken)
 	return out, err
 }
 
@@ -148,10 +120,14 @@ func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, er
 		r.known[id] = old
 		return old.value, nil
 	}
-	if v, err = r.kind.item(raw); err == nil && stable && id != "" {
-		r.known[id] = remembered[T]{prefix, len(raw), v}
+	list, err := r.kind.decode(listOf(raw))
+	if err != nil {
+		return v, err
 	}
-	return v, err
+	if stable && id != "" && len(prefix) <= maxPrefix {
+		r.known[id] = remembered[T]{prefix, len(raw), list[0]}
+	}
+	return list[0], nil
 }
 
 // wireField is one encoded field, with its value if it has a length.
@@ -179,13 +155,42 @@ func fieldsOf(b []byte) (fields []wireField, broken []byte) {
 	return fields, nil
 }
 
-// values copies what a reader returned.
-func values[T any](items []*T) []T {
-	var out []T
-	for _, it := range items {
-		out = append(out, *it)
+// sameAsOracles compares a fresh reader with the generated decoder for each answer, and
+// one reader over all answers, whole and in pieces, with the rememberer.
+func sameAsOracles[T any](t testing.TB, k listKind[T], answers ...[]byte) {
+	t.Helper()
+	r, inPieces, oracle := k.reader(), k.reader(), &rememberer[T]{kind: k}
+	for i, b := range answers {
+		want, wantErr := k.decode(b)
+		got, err := read(k.reader(), b)
+		sameAnswer(t, "a fresh reader", b, want, wantErr, got, err)
+		want, wantErr = oracle.read(b)
+		got, err = read(r, b)
+		sameAnswer(t, "the reader", b, want, wantErr, got, err)
+		var pieces mem.BufferSlice
+		for piece := range slices.Chunk(b, 1+len(b)*(i+1)/(len(answers)+3)) {
+			pieces = append(pieces, mem.SliceBuffer(slices.Clip(piece)))
+		}
+		got, err = inPieces.read(pieces)
+		sameAnswer(t, "the reader, in pieces", b, want, wantErr, got, err)
+		if len(r.items) != len(oracle.known) {
+			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, len(r.items), len(oracle.known))
+		}
 	}
-	return out
+}
+
+func sameAnswer[T any](t testing.TB, who string, b []byte, want []T, wantErr error, got []*T, err error) {
+	t.Helper()
+	if (err != nil) != (wantErr != nil) {
+		t.Fatalf("%s of %x: %v; want %v", who, b, err, wantErr)
+	}
+	var values []T
+	for _, it := range got {
+		values = append(values, *it)
+	}
+	if diff := cmp.Diff(want, values); err == nil && diff != "" {
+		t.Fatalf("%s of %x (-want +got):\n%s", who, b, diff)
+	}
 }
 
 // read reads an answer that came in one piece.

@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,25 +151,5 @@ func TestReplacedConnectionOnlyReads(t *testing.T) {
 	}
 	if w := rt.WriteCalls(); len(w) > 0 {
 		t.Errorf("calls that would have changed the runtime: %v", w)
-	}
-}
-
-// TestOperationsAreTheAllowedCalls: the counted calls and the allowed calls are the
-// same. A streamed list counts as that list; the event stream is no call with an
-// answer, and has metrics of its own.
-func TestOperationsAreTheAllowedCalls(t *testing.T) {
-	var may, counted []string
-	for name, allowed := range decided() {
-		if allowed && name != "GetContainerEvents" && !strings.HasPrefix(name, "Stream") {
-			may = append(may, name)
-		}
-	}
-	for _, op := range Operations() {
-		counted = append(counted, rpcOf(op))
-	}
-	slices.Sort(may)
-	slices.Sort(counted)
-	if !slices.Equal(may, counted) {
-		t.Errorf("allowed are %v, counted are %v", may, counted)
 	}
 }

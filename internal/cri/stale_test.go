@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,86 +12,56 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// dyingEnv makes the test binary a runtime that dies: see dieWithConnection.
-const dyingEnv = "PLEGD_TEST_DYING_RUNTIME"
-
-// dieWithConnection listens at a path, accepts one connection, sends SETTINGS on
-// it and ends, while a child keeps the connection open: what a runtime does that
-// is killed between fork and exec.
-func dieWithConnection(path string) error {
+// queued listens at a path and accepts nothing. The listener lives on when the path is
+// removed, as a copy of its descriptor does.
+func queued(t *testing.T, path string) net.Listener {
+	t.Helper()
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	conn, err := l.Accept()
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}); err != nil {
-		return err
-	}
-	f, err := conn.(*net.UnixConn).File()
-	if err != nil {
-		return err
-	}
-	child := exec.Command("cat") // it ends with the test's end of its input
-	child.Stdin, child.ExtraFiles = os.Stdin, []*os.File{f}
-	return child.Start()
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // TestStaleAccepted: a connection that was accepted is kept, as the kubelet keeps it,
-// also after its runtime has died and another one listens at the path.
+// also after its runtime has died, while a child holds it, and another one listens.
 func TestStaleAccepted(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	dying := exec.Command(os.Args[0])
-	dying.Env = append(os.Environ(), dyingEnv+"="+path)
-	output, input, err := os.Pipe()
-	if err != nil {
+	path := filepath.Join(t.TempDir(), "s")
+	l := queued(t, path)
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_, _ = conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0})
+		}
+		accepted <- conn
+	}()
+	c := unixClient(t, path)
+	if err := c.Connect(within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	dying.Stdin = output
-	if err := dying.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = output.Close()
-	t.Cleanup(func() { _ = input.Close() })
-	c := staleClient(t, path)
-	await(t, "the runtime listens", func() bool { return c.Connect(within(t, 20*time.Second)) == nil })
-	if err := dying.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Version(within(t, 3*time.Second))
-	if failure(t, err).Code != CodeDeadlineExceeded {
-		t.Fatalf("%v before another runtime listens; the connection was to stay open", err)
-	}
+	conn := <-accepted
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = l.Close()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	_, err = c.Version(within(t, 3*time.Second))
+	queued(t, path)
+	_, err := c.Version(within(t, 3*staleEvery))
 	if failure(t, err).Code != CodeDeadlineExceeded {
 		t.Fatalf("%v; the connection was to be kept", err)
 	}
 }
 
 // TestStaleInQueue: a connection in the accept queue of a listener that is no
-// longer at the path is given up. The listener lives on, as a copy of its
-// descriptor does.
+// longer at the path is given up.
 func TestStaleInQueue(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	t.Cleanup(func() { _ = l.Close() })
-	c := staleClient(t, path)
-	_, err = c.Version(within(t, 3*time.Second))
+	path := filepath.Join(t.TempDir(), "s")
+	queued(t, path)
+	c := unixClient(t, path)
+	_, err := c.Version(within(t, 3*staleEvery))
 	if failure(t, err).Code != CodeDeadlineExceeded {
 		t.Fatal(err)
 	}
@@ -104,20 +73,11 @@ func TestStaleInQueue(t *testing.T) {
 
 // TestStaleAtOnce: the first socket comes to the path in the moment of the connection.
 func TestStaleAtOnce(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	listen := sync.OnceFunc(func() {
-		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		l.(*net.UnixListener).SetUnlinkOnClose(false)
-		t.Cleanup(func() { _ = l.Close() })
-	})
+	path := filepath.Join(t.TempDir(), "s")
+	listen := sync.OnceFunc(func() { queued(t, path) })
 	c, err := New(Options{Path: path, Dial: func(ctx context.Context) (net.Conn, error) {
 		listen()
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		return DialPath(path)(ctx)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -129,13 +89,8 @@ func TestStaleAtOnce(t *testing.T) {
 // TestStaleNot: another socket at the path is no reason to give up a connection
 // that is answered, however slowly.
 func TestStaleNot(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	rt := fakeruntime.New(fakeruntime.Options{})
-	if err := rt.Listen(path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(rt.Stop)
-	c := staleClient(t, path)
+	rt, path := listen(t, fakeruntime.Options{})
+	c := unixClient(t, path)
 	if _, err := c.Version(within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -154,17 +109,6 @@ func TestStaleNot(t *testing.T) {
 	if total, _ := other.Accepted(); total != 0 {
 		t.Errorf("%d connections to the other runtime", total)
 	}
-}
-
-// staleClient returns a client of a unix socket.
-func staleClient(t *testing.T, path string) *Client {
-	t.Helper()
-	c, err := New(Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // answersAgain has another runtime listen at the path while a call is under way.
@@ -208,15 +152,4 @@ func await(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not in 20s: %s", what)
 		}
 	}
-}
-
-// shortDir returns a directory whose name leaves room for a socket's.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a test's own directory is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }

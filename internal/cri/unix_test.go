@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // listen serves a runtime on a unix socket until the test ends.
@@ -58,14 +59,13 @@ func TestUnixSocket(t *testing.T) {
 		}
 	}
 	works()
-	works()
 	if n, _ := rt.Accepted(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
 	for _, tt := range []struct {
 		end   func()
 		errno error
-	}{{rt.Stop, syscall.ENOENT}, {rt.Kill, syscall.ECONNREFUSED}, {rt.Stop, syscall.ENOENT}} {
+	}{{rt.Stop, syscall.ENOENT}, {rt.Kill, syscall.ECONNREFUSED}} {
 		tt.end()
 		// The first call may still find the old connection, and fail with it.
 		for range 3 {
@@ -85,48 +85,47 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// TestUnixStuck: one connection waits in the real accept queue, and is served
-// when the runtime wakes.
-func TestUnixStuck(t *testing.T) {
-	rt, path := listen(t, fakeruntime.Options{})
-	rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
-	c := unixClient(t, path)
-	for range 10 {
-		_, err := c.Version(within(t, 20*time.Millisecond))
-		if failure(t, err).Code != CodeDeadlineExceeded {
-			t.Fatalf("not accepted: %v, want DeadlineExceeded", err)
-		}
-	}
-	if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.PeerPID != os.Getpid() {
-		t.Errorf("last dial %+v, want a good one to this process", dial)
-	}
-	rt.Set(fakeruntime.Socket)
-	if _, err := c.Version(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n, _ := rt.Accepted(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-}
-
-// TestUnixCloseEndsACall: in real time too.
-func TestUnixCloseEndsACall(t *testing.T) {
-	rt, path := listen(t, fakeruntime.Options{})
-	rt.Set("Version", fakeruntime.Hang())
-	c := unixClient(t, path)
-	ended := make(chan error, 1)
-	go func() { _, err := c.Version(t.Context()); ended <- err }()
-	if err := rt.AwaitCalls(within(t, 10*time.Second), "Version", 1); err != nil {
+// TestSetPath: calls fail before there is a path and work after it; after a second one
+// they go to the new socket, and the history begins again.
+func TestSetPath(t *testing.T) {
+	c, err := New(Options{NoPath: true, RPCTimeout: 20 * time.Second})
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.Close()
-	select {
-	case err := <-ended:
-		if failure(t, err).Code != CodeCanceled {
-			t.Errorf("%v, want Canceled", err)
+	t.Cleanup(func() { _ = c.Close() })
+	_, err = c.Version(t.Context())
+	if e := failure(t, err); e.Code != CodeUnavailable || c.LastDial() != nil || c.Connect(t.Context()) == nil {
+		t.Fatalf("without a path: %+v, last dial %v", *e, c.LastDial())
+	}
+	var hung chan error
+	for _, name := range []string{"containerd", "cri-o"} {
+		rt, path := listen(t, fakeruntime.Options{})
+		rt.SetVersion(name, "1.0")
+		if err := c.SetPath(path); err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(5 * time.Second):
-		t.Error("the call continues after Close")
+		if hung != nil {
+			if e := failure(t, <-hung); e.Code != CodeUnavailable {
+				t.Errorf("the call under way ended with %+v", *e)
+			}
+			if h := c.History(OpVersion); h != (health.Call{}) || c.LastDial() != nil {
+				t.Errorf("kept of the first socket: %+v, last dial %v", h, c.LastDial())
+			}
+		}
+		v, err := c.Version(t.Context())
+		if pid, up := c.Peer(); err != nil || v.RuntimeName != name || !up || pid != os.Getpid() {
+			t.Fatalf("%+v, %v; want %s", v, err, name)
+		}
+		rt.Set("Status", fakeruntime.Hang())
+		hung = make(chan error, 1)
+		go func() { _, err := c.Status(t.Context()); hung <- err }()
+		if err := rt.AwaitCalls(within(t, 10*time.Second), "Status", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = c.Close()
+	if e := failure(t, <-hung); e.Code != CodeCanceled {
+		t.Errorf("the call under way at the end: %+v", *e)
 	}
 }
 
@@ -229,7 +228,7 @@ func TestForeignServer(t *testing.T) {
 	}()
 	defer func() { _ = l.Close(); <-answered }()
 	c, err := New(Options{Path: l.Addr().String(), RPCTimeout: 20 * time.Second, Dial: func(ctx context.Context) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+		conn, err := DialPath(l.Addr().String())(ctx)
 		return &lateConn{Conn: conn, after: answered}, err
 	}})
 	if err != nil {
