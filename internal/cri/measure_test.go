@@ -46,8 +46,8 @@ func TestCallsAreMeasured(t *testing.T) {
 	})
 }
 
-// TestEveryCallTimesOut: a call that hangs ends after the kubelet's 2 minutes,
-// whatever the caller's patience, and says so to the observer.
+// TestEveryCallTimesOut: a call that hangs ends after the kubelet's 2 minutes, even if
+// the caller's limit is longer, and the observer gets that error.
 func TestEveryCallTimesOut(t *testing.T) {
 	for _, op := range Operations() {
 		t.Run(op, func(t *testing.T) {

@@ -48,19 +48,6 @@ func wantStatus(t *testing.T, err error, code codes.Code, text string) {
 	}
 }
 
-func TestFailpointError(t *testing.T) {
-	spec := "ListContainers=error(Unknown: server is not initialized yet); Status=error(UNAVAILABLE)"
-	failing(t, spec, func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		_, err := list(t.Context(), c)
-		wantStatus(t, err, codes.Unknown, "server is not initialized yet")
-		_, err = c.Status(t.Context(), &runtimeapi.StatusRequest{})
-		wantStatus(t, err, codes.Unavailable, "failpoint")
-		if err := version(t.Context(), c); err != nil {
-			t.Errorf("a call without a failpoint: %v", err)
-		}
-	})
-}
-
 // TestFailpointHang: one list hangs until its deadline, a change of its failpoint or
 // the end of the server, while other calls answer.
 func TestFailpointHang(t *testing.T) {
@@ -97,20 +84,6 @@ func TestFailpointHang(t *testing.T) {
 	})
 }
 
-func TestFailpointDelay(t *testing.T) {
-	failing(t, "ListContainers=1*delay(1m30s)->off", func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		for i, want := range []time.Duration{90 * time.Second, 0} {
-			start := time.Now()
-			if n, err := list(t.Context(), c); err != nil || n != 6 {
-				t.Errorf("call %d: %d, %v", i, n, err)
-			}
-			if d := time.Since(start); d != want {
-				t.Errorf("call %d took %v, want %v", i, d, want)
-			}
-		}
-	})
-}
-
 func TestFailpointPanicCutsConnections(t *testing.T) {
 	failing(t, "Status=1*panic", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
 		rt.Set("ListContainers", fakeruntime.Hang())
@@ -131,8 +104,13 @@ func TestFailpointPanicCutsConnections(t *testing.T) {
 }
 
 func TestFailpointAnswers(t *testing.T) {
-	failing(t, "ListContainers=empty; ListPodSandbox=garbage; Status=notready(NetworkReady)",
+	failing(t, "ListContainers=1*delay(1m30s)->empty; ListPodSandbox=garbage; Status=notready(NetworkReady); Version=error(Unknown: a: b)",
 		func(t *testing.T, _ *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
+			began := time.Now()
+			if n, err := list(t.Context(), c); n != 6 || err != nil || time.Since(began) != 90*time.Second {
+				t.Errorf("delay: %d, %v after %v", n, err, time.Since(began))
+			}
+			wantStatus(t, version(t.Context(), c), codes.Unknown, "a: b")
 			if n, err := list(t.Context(), c); n != 0 || err != nil {
 				t.Errorf("empty: %d, %v", n, err)
 			}

@@ -192,32 +192,6 @@ func TestCRIO(t *testing.T) {
 	})
 }
 
-// TestSocketCounts: a count of a fault on the socket is one of connections.
-func TestSocketCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := start(t, fakeruntime.Options{})
-		if err := rt.SetFailpoints("socket=1*off->2*close->noaccept"); err != nil {
-			t.Fatal(err)
-		}
-		for i, want := range []string{"served", "closed", "closed", "silent", "silent"} {
-			got, closed := readFor(t, dialRaw(t, rt), time.Second)
-			is := "silent"
-			switch {
-			case closed:
-				is = "closed"
-			case len(got) > 0:
-				is = "served"
-			}
-			if is != want {
-				t.Errorf("connection %d is %s, want %s", i, is, want)
-			}
-		}
-		if got := rt.Failpoints().String(); got != "socket=noaccept" {
-			t.Errorf("left: %s", got)
-		}
-	})
-}
-
 // TestHeldConnection: what a fault on the socket does to a connection that gRPC
 // had before it.
 func TestHeldConnection(t *testing.T) {
@@ -282,7 +256,7 @@ func TestUnixSocket(t *testing.T) {
 	if err := rt.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cVersionReady(t, rt); err != nil {
+	if err := version(ctx, connect(t, rt, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))); err != nil {
 		t.Error(err)
 	}
 	// Another process's socket is not taken away.
@@ -296,11 +270,6 @@ func TestUnixSocket(t *testing.T) {
 	if err := rt.Listen("/" + strings.Repeat("x", 107)); err == nil || !strings.Contains(err.Error(), "at most 107") {
 		t.Errorf("too long a path: %v", err)
 	}
-}
-
-func cVersionReady(t *testing.T, rt *fakeruntime.Runtime) error {
-	t.Helper()
-	return version(within(t, 10*time.Second), connect(t, rt, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
 
 // TestStopWithHalfOpenConnections: Stop does not wait for clients that never

@@ -23,16 +23,13 @@ func TestLocal(t *testing.T) {
 		want                     bool
 	}{
 		{"loopback", "127.0.0.1:4711", "localhost:20290", "", true},
-		{"loopback by address", "127.0.0.1:4711", "127.0.0.1:20290", "", true},
 		{"IPv6", "[::1]:4711", "[::1]:20290", "", true},
 		{"IPv4 in IPv6", "[::ffff:127.0.0.1]:4711", "localhost", "", true},
 		{"another host", "10.0.0.7:4711", "localhost:20290", "", false},
 		{"a page of another site", "127.0.0.1:4711", "evil.example:20290", "", false},
 		{"a proxy here", "127.0.0.1:4711", "localhost:20290", "X-Forwarded-For", false},
-		{"the API server's proxy", "10.0.0.1:4711", "10.0.0.7:20290", "X-Forwarded-For", false},
 		{"a claim to be local", "10.0.0.7:4711", "localhost", "Forwarded", false},
 		{"an empty claim", "127.0.0.1:4711", "localhost", "X-Real-IP", false},
-		{"no address", "@", "localhost", "", false},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr, r.Host = tt.from, tt.host

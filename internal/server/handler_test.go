@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +26,6 @@ func TestHandler(t *testing.T) {
 		body               []string
 	}{
 		{"metrics", "GET", "/metrics", viewtest.Healthy(), 200, "text/plain", []string{"pleg_healthy 1\n"}},
-		{"healthz healthy", "GET", "/healthz", viewtest.Healthy(), 200, "text/plain", []string{"healthy\n"}},
 		{"healthz degraded", "GET", "/healthz", viewtest.Degraded(), 200, "text/plain", []string{"degraded: PodInspectionStall\n"}},
 		{"healthz starting", "GET", "/healthz", viewtest.Starting(), 200, "text/plain", []string{"starting: Starting\n"}},
 		{"healthz unhealthy", "GET", "/healthz", viewtest.Unhealthy(), 503, "text/plain", []string{
@@ -36,17 +34,11 @@ func TestHandler(t *testing.T) {
 		}},
 		{"healthy when the node is not", "GET", "/-/healthy", viewtest.Unhealthy(), 200, "text/plain", []string{"alive"}},
 		{"not ready", "GET", "/-/ready", viewtest.Starting(), 503, "text/plain", []string{"no relist has been attempted"}},
-		{"ready when the node is not", "GET", "/-/ready", viewtest.Unhealthy(), 200, "text/plain", []string{"ready"}},
 		{"status", "GET", "/api/v1/status", viewtest.Degraded(), 200, "application/json", []string{`"reason": "PodInspectionStall"`, `"plegd_version": "1.0.0"`}},
 		{"page", "GET", "/", viewtest.Unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
-		{"page with a query", "GET", "/?refresh=0", viewtest.Healthy(), 200, "text/html", nil},
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
-		{"under a page", "GET", "/metrics/x", viewtest.Healthy(), 404, "text/plain", nil},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
 		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"answers only GET and HEAD"}},
-		{"post to nowhere", "POST", "/nowhere", viewtest.Healthy(), 405, "text/plain", nil},
-		{"delete", "DELETE", "/", viewtest.Healthy(), 405, "text/plain", nil},
-		{"options", "OPTIONS", "/healthz", viewtest.Healthy(), 405, "text/plain", nil},
 		{"head", "HEAD", "/healthz", viewtest.Unhealthy(), 503, "text/plain", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,20 +121,14 @@ func TestStatusDocument(t *testing.T) {
 		}
 	}
 	text := body(viewtest.Starting())
-	for _, key := range []string{
-		"last_seen", "last_seen_age_seconds", "not_ready_in_seconds", "in_flight", "last", "last_good", "runtime_ready",
-		"pods", "queue", "process", "children", "cgroup", "previous",
-	} {
-		if strings.Contains(text, `"`+key+`"`) {
-			t.Errorf("%s is there:\n%s", key, text)
+	for _, unknown := range []string{`"last_seen"`, `"not_ready_in_seconds"`, `"runtime_ready"`, `"queue"`, `"process"`, "0001-01-01"} {
+		if strings.Contains(text, unknown) {
+			t.Errorf("%s is there:\n%s", unknown, text)
 		}
-	}
-	if strings.Contains(text, "0001-01-01") {
-		t.Errorf("a zero time:\n%s", text)
 	}
 }
 
-// TestBrokenCollector: one broken collector leaves the others and is logged once.
+// TestBrokenCollector: a broken collector leaves the others and is logged once.
 func TestBrokenCollector(t *testing.T) {
 	src := viewtest.NewSource(viewtest.Healthy())
 	reg := newTestGatherer(src)
@@ -166,23 +152,4 @@ func (c brokenCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
 func (c brokenCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
-}
-
-func BenchmarkScrape(b *testing.B) {
-	reg := exporter.NewRegistry(exporter.Build{})
-	exporter.NewMetrics(reg).RelistDone(12*time.Millisecond, true)
-	src := viewtest.NewSource(viewtest.Unhealthy())
-	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
-	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{})
-	b.ReportAllocs()
-	size := 0
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
-		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
-		r.Header.Set("Accept-Encoding", "gzip")
-		h.ServeHTTP(w, r)
-		size = w.Body.Len()
-	}
-	b.ReportMetric(float64(size), "B/scrape")
 }

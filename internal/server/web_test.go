@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -148,16 +149,26 @@ func TestWebServerRetries(t *testing.T) {
 		if state, ok := s.Source(); !ok || !state.Up || state.Err != "" {
 			t.Errorf("served, and exported as %+v", state)
 		}
+		if tt.opts.ConfigFile == "" {
+			continue
+		}
+		write(t, file, "basic_auth_users: [") // broken again, while it is served
+		for range 3 {
+			code, body, err := get(http.DefaultClient, "http://"+address(t, s)+view.PathStatus, nil)
+			if err != nil || code != http.StatusInternalServerError || strings.Contains(body, "pleg") {
+				t.Errorf("%d, %v: %s", code, err, body)
+			}
+		}
+		if log.count("Unable to parse configuration") != 1 {
+			t.Errorf("logged:\n%s", log)
+		}
 	}
 }
 
 // certificate writes a self-signed certificate and its key for 127.0.0.1.
 func certificate(t *testing.T, dir string) (pool *x509.CertPool, pair tls.Certificate) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "plegd test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -166,11 +177,8 @@ func certificate(t *testing.T, dir string) (pool *x509.CertPool, pair tls.Certif
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
+	keyDER, marshalErr := x509.MarshalECPrivateKey(key)
+	if err := errors.Join(keyErr, err, marshalErr); err != nil {
 		t.Fatal(err)
 	}
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -245,24 +253,6 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestBrokenConfiguration of plain HTTP: no answer, logged once.
-func TestBrokenConfiguration(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "web.yml")
-	write(t, file, usersPart(t))
-	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
-	start(t, s)
-	url := "http://" + address(t, s) + view.PathStatus
-	write(t, file, "basic_auth_users: [")
-	for range 3 {
-		if code, body, err := get(http.DefaultClient, url, nil); err != nil || code != http.StatusInternalServerError || strings.Contains(body, "pleg") {
-			t.Errorf("%d, %v: %s", code, err, body)
-		}
-	}
-	if log.count("Unable to parse configuration") != 1 {
-		t.Errorf("logged:\n%s", log)
-	}
-}
-
 // TestValidateWeb: an error is one line that names the flag and the value.
 func TestValidateWeb(t *testing.T) {
 	dir := t.TempDir()
@@ -279,22 +269,13 @@ func TestValidateWeb(t *testing.T) {
 		want      []string // parts of the error; none: valid
 	}{
 		{"default", []string{":20290"}, "", nil},
-		{"several", []string{"127.0.0.1:20290", "[::1]:20290", "localhost:0", "node-1.example.org:80"}, "", nil},
-		{"none", nil, "", nil},
-		{"zone", []string{"[fe80::1%eth0]:20290"}, "", nil},
 		{"empty", []string{""}, "", []string{`--web.listen-address ""`, "missing port", "[HOST]:PORT"}},
 		{"no port", []string{"127.0.0.1"}, "", []string{`"127.0.0.1"`, "missing port"}},
-		{"no number", []string{":http"}, "", []string{`":http"`, "invalid syntax"}},
 		{"large port", []string{":70000"}, "", []string{`":70000"`, "out of range"}},
-		{"bare IPv6", []string{"::1:20290"}, "", []string{"too many colons"}},
 		{"URL", []string{"http://127.0.0.1:20290"}, "", []string{"too many colons"}},
-		{"mistyped IP", []string{"127.0.0.256:20290"}, "", []string{`"127.0.0.256"`}},
-		{"space in host", []string{"a b:20290"}, "", []string{`"a b:20290"`}},
 		{"twice", []string{":20290", ":20290"}, "", []string{"given twice"}},
 		{"good file", []string{":20290"}, file("good.yml", tlsPart+usersPart(t)), nil},
-		{"empty file", []string{":20290"}, file("empty.yml", ""), nil},
 		{"missing file", nil, filepath.Join(dir, "none.yml"), []string{"--web.config.file", "none.yml", "no such file"}},
-		{"bad yaml", nil, file("bad.yml", "a: [\nb"), []string{"bad.yml", "yaml"}},
 		{"unknown field", nil, file("unknown.yml", "tls: true\nnonsense: 1\n"), []string{"unknown.yml", "not found"}},
 		{"missing certificate", nil, file("nocert.yml", "tls_server_config:\n  cert_file: nowhere.pem\n  key_file: key.pem\n"), []string{"nocert.yml", "nowhere.pem"}},
 		{"plain password", nil, file("plain.yml", "basic_auth_users:\n  a: secret\n"), []string{"plain.yml", "hash"}},
@@ -350,17 +331,22 @@ func TestIdleConnections(t *testing.T) {
 func TestClientURL(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
-	file := filepath.Join(dir, "web.yml")
-	write(t, file, tlsPart+usersPart(t))
-	s, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
-	start(t, s)
-	open, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}})
-	start(t, open)
-	mutualFile := filepath.Join(dir, "mutual.yml")
-	write(t, mutualFile, mutualTLS)
-	mutual, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: mutualFile})
-	start(t, mutual)
-	url, ca, key := "https://"+address(t, s), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	serve := func(config string) string {
+		opts := WebOptions{Addresses: []string{"127.0.0.1:0"}}
+		if config != "" {
+			f, err := os.CreateTemp(dir, "*.yml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			opts.ConfigFile = f.Name()
+			write(t, opts.ConfigFile, config)
+		}
+		s, _ := newTestWeb(opts)
+		start(t, s)
+		return address(t, s)
+	}
+	url, ca, key := "https://"+serve(tlsPart+usersPart(t)), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 
 	for name, tt := range map[string]struct {
 		client       Client
@@ -369,10 +355,10 @@ func TestClientURL(t *testing.T) {
 	}{
 		"password":     {Client{URL: url, CACert: ca, User: "prometheus:secret"}, true, false, ""},
 		"insecure":     {Client{URL: url + "/", Insecure: true, User: "prometheus:secret"}, true, false, ""},
-		"certificate":  {Client{URL: "https://" + address(t, mutual), CACert: ca, Cert: ca, Key: key}, true, false, ""},
+		"certificate":  {Client{URL: "https://" + serve(mutualTLS), CACert: ca, Cert: ca, Key: key}, true, false, ""},
 		"no password":  {Client{URL: url, CACert: ca}, false, false, "give --user"},
 		"no trust":     {Client{URL: url, User: "prometheus:secret"}, false, false, "certificate"},
-		"another host": {Client{URL: "http://" + address(t, open)}, false, true, ""},
+		"another host": {Client{URL: "http://" + serve("")}, false, true, ""},
 		"no such CA":   {Client{URL: url, CACert: filepath.Join(dir, "none")}, false, false, "--cacert"},
 		"no such key":  {Client{URL: url, Cert: ca, Key: filepath.Join(dir, "none")}, false, false, "--cert"},
 	} {
