@@ -15,6 +15,14 @@ type tracker struct {
 	inFlight []time.Time // start times of the calls under way
 }
 
+func newTrackers() map[string]*tracker {
+	all := map[string]*tracker{}
+	for _, op := range Operations() {
+		all[op] = &tracker{}
+	}
+	return all
+}
+
 func (t *tracker) begin(start time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,12 +44,6 @@ func (t *tracker) end(c *Call, err *health.CallError) {
 	if c.Bytes > 0 || err == nil {
 		t.history.Bytes = c.Bytes
 	}
-}
-
-func (t *tracker) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.history = health.Call{}
 }
 
 // get returns the history as of now.

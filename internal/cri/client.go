@@ -62,16 +62,16 @@ type Options struct {
 type Client struct {
 	opts     Options
 	timeout  atomic.Int64 // of each call, in nanoseconds
-	trackers map[string]*tracker
 	lastDial atomic.Pointer[DialResult]
 	arrivals *arrivals
 	// socket is the connection that was made last, nil while one is being made.
 	socket atomic.Pointer[watchedConn]
 
-	mu     sync.Mutex // guards the following fields; never held across a call
-	path   string
-	conn   *grpc.ClientConn // nil while there is no socket
-	closed bool
+	mu       sync.Mutex // guards the following fields; never held across a call
+	path     string
+	conn     *grpc.ClientConn    // nil while there is no socket
+	trackers map[string]*tracker // by operation, of the calls to path
+	closed   bool
 
 	sandboxes  *listReader[Sandbox]
 	containers *listReader[Container]
@@ -97,13 +97,10 @@ func New(opts Options) (*Client, error) {
 		opts.RPCTimeout = DefaultRPCTimeout
 	}
 	c := &Client{
-		opts: opts, trackers: map[string]*tracker{}, arrivals: newArrivals(),
+		opts: opts, trackers: newTrackers(), arrivals: newArrivals(),
 		sandboxes: newSandboxReader(), containers: newContainerReader(),
 	}
 	c.timeout.Store(int64(opts.RPCTimeout))
-	for _, op := range Operations() {
-		c.trackers[op] = &tracker{}
-	}
 	if opts.NoPath {
 		return c, nil
 	}
@@ -125,9 +122,7 @@ func (c *Client) SetPath(path string) error {
 	c.socket.Store(nil)
 	if old != nil {
 		_ = old.Close()
-		for _, t := range c.trackers {
-			t.reset()
-		}
+		c.trackers = newTrackers() // calls that end later belong to the old path
 	}
 	return nil
 }
@@ -260,8 +255,14 @@ func (c *Client) Peer() (pid int, up bool) {
 	return dial.PeerPID, true
 }
 
+func (c *Client) tracker(op string) *tracker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trackers[op]
+}
+
 // History returns the results of the recent calls of an operation.
-func (c *Client) History(op string) health.Call { return c.trackers[op].get() }
+func (c *Client) History(op string) health.Call { return c.tracker(op).get() }
 
 var errFailed = errors.New("the connection failed")
 
@@ -333,7 +334,7 @@ func (c *Client) Close() error {
 
 // call makes one measured call. The error is a *health.CallError.
 func (c *Client) call(ctx context.Context, op, method string, req proto.Message, a *answer) error {
-	t, start := c.trackers[op], time.Now()
+	t, start := c.tracker(op), time.Now()
 	t.begin(start)
 	done, failed := c.ask(ctx, op, start, method, req, a, MaxMessageBytes)
 	t.end(&done, failed)
