@@ -62,7 +62,7 @@ var storageFaults = []fault{
 				wait()
 			}
 		},
-		culprit: func(*bench) health.Link { return frozenWait },
+		culprit: func(*bench) health.Link { return health.Link{Kind: health.KindMount, State: health.LinkFrozen} },
 		next:    func(*bench) string { return "fsfreeze -u" },
 	},
 	{
