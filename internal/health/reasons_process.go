@@ -84,7 +84,7 @@ func (w *view) frozenNext() string {
 		return firstStep(chain, chain.Culprit()) // SIGCONT does nothing
 	}
 	if c == nil || !c.Frozen {
-		return fmt.Sprintf("Find out who stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: "+
+		return fmt.Sprintf("Find out what stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: "+
 			"`kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
 	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
@@ -93,7 +93,7 @@ func (w *view) frozenNext() string {
 		(unit == p.Unit || unit == p.Unit+".service") {
 		thaw = fmt.Sprintf("`systemctl thaw %s`", p.Unit) // of a cgroup above it, systemd thaws nothing
 	}
-	return fmt.Sprintf("Find out who froze the cgroup of %s (%s), and thaw it: %s.", p.name(), c.Path, thaw)
+	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: %s.", p.name(), c.Path, thaw)
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call

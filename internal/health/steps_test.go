@@ -37,11 +37,11 @@ func TestStepsHaveTheNodesValues(t *testing.T) {
 // TestStepsOfAChain: a step that is about a shim has the pid of the chain's.
 func TestStepsOfAChain(t *testing.T) {
 	v := Verdict{Reason: ShimStuck, Chain: []Link{{Kind: KindCall}, {Kind: KindRuntime, PID: 1}, {Kind: KindShim, PID: 4711}, {Kind: KindMount}}}
-	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT 4711` where") {
+	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT 4711` if") {
 		t.Errorf("got %s", got)
 	}
 	v.Chain = v.Chain[:2]
-	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT PID` where") {
+	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT PID` if") {
 		t.Errorf("without the shim: got %s", got)
 	}
 }
