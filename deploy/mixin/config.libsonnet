@@ -43,23 +43,12 @@
     // (kube-state-metrics, --metric-labels-allowlist=nodes=[...]) by the name to show. Where
     // kube_node_labels is absent they are skipped.
     groupLabels: ['runtime_version', 'kernel_version', 'os_image', 'plegd_version', 'runtime_name', 'cgroup_version'],
-    kubeNodeLabels: {
-      zone: 'label_topology_kubernetes_io_zone',
-      instance_type: 'label_node_kubernetes_io_instance_type',
-    },
+    kubeNodeLabels: { zone: 'label_topology_kubernetes_io_zone', instance_type: 'label_node_kubernetes_io_instance_type' },
     // PLEGFleetCommonCause: at least so many nodes and this share of a group have had one
     // reason for `hold` within `window`, the group explains so much of all nodes with the
     // reason, with this lift over the rest. evidence keeps chance away: 12 is one in 160,000
     // for one group.
-    commonCause: {
-      nodes: 5,
-      share: 0.03,
-      explained: 0.8,
-      lift: 5,
-      evidence: 12,
-      window: '30m',
-      hold: '1m',
-    },
+    commonCause: { nodes: 5, share: '0.03', explained: '0.8', lift: 5, evidence: 12, window: '30m', hold: '1m' },
 
     // How long plegd must have had metrics before a node pages: a node that boots may have
     // its runtime later than plegd.
@@ -67,29 +56,14 @@
     // How long the rules remember a job or a cluster whose plegds are gone.
     memory: '6h',
 
-    // How long something must be wrong before the alert fires. '' is at once: the rule has its
-    // own times.
-    delays: {
-      PLEGUnhealthy: '',
-      PLEGReasonWarning: '15m',
-      PLEGFDsRunningOut: '30m',
-      PLEGFleetCommonCause: '',
-      PLEGNodeInFleetFault: '',
-      PlegdBlind: '5m',
-      PlegdDown: '10m',
-      PlegdAbsent: '10m',
-    },
+    // How long something must be wrong before an alert fires. The others fire at once: their
+    // rules have their own times.
+    delays: { PLEGReasonWarning: '15m', PLEGFDsRunningOut: '30m', PlegdBlind: '5m', PlegdDown: '10m', PlegdAbsent: '10m' },
 
     // Severity of each alert that is not a warning.
-    severities: {
-      PLEGUnhealthy: 'critical',
-      PLEGFleetCommonCause: 'critical',
-      PLEGNodeInFleetFault: 'none',
-    },
+    severities: { PLEGUnhealthy: 'critical', PLEGFleetCommonCause: 'critical', PLEGNodeInFleetFault: 'none' },
 
     dashboardTags: ['plegd', 'kubernetes'],
-    overviewUID: 'plegd-overview',
-    nodeUID: 'plegd-node',
-    fleetUID: 'plegd-fleet',
+    overviewUID: 'plegd-overview', nodeUID: 'plegd-node', fleetUID: 'plegd-fleet',
   },
 }

@@ -6,82 +6,80 @@
   local m = lib.metric,
   local job = lib.byJob,
   local instance = lib.byInstance,
-  local rule(record, expr) = { record: record, expr: expr },
+  local rule = lib.rule,
   local recent = 'instance:pleg_primary_reason:recent',
   local total = 'cluster:pleg_primary_reason:recent',
   local group = 'cluster:plegd_group_%s',
 
-  // Grouping labels of pleg_node_info and, joined by the node's name, of kube_node_labels.
-  local dimensions = [{ label: l, from: l, kube: false } for l in config.groupLabels]
-                     + [{ label: l, from: config.kubeNodeLabels[l], kube: true } for l in std.objectFields(config.kubeNodeLabels)],
-
-  // labelled returns a count by a dimension's label as series with the labels `label` and `value`.
-  local labelled(d, count) =
-    'sum without (%s) (label_replace(label_replace(\n  %s,\n  "value", "$1", "%s", "(.*)"), "label", "%s", "", ""))' % [d.from, count, d.from, d.label],
-  local byNode = '%s, %s' % [config.clusterLabel, config.nodeLabel],
-  local kube(d) = 'on (%s) group_left (%s) topk by (%s) (1, kube_node_labels{%s!=""})' % [byNode, d.from, byNode, d.from],
-  local nodesIn(d) = labelled(d, if d.kube
-  then 'count by (%s, %s) (%s * %s)' % [job, d.from, m('pleg_threshold_seconds'), kube(d)]
-  else 'count by (%s, %s) (%s)' % [job, d.from, m('pleg_node_info', d.from + '!=""')]),
-  // topk: a node whose label has just changed has two series for a moment.
-  local reasonsIn(d) = labelled(d, 'count by (%s, reason, %s) (%s * %s)' % [
-    job,
-    d.from,
-    recent,
-    if d.kube then kube(d)
-    else 'on (%s) group_left (%s) topk by (%s) (1, %s and on (%s) %s)' % [instance, d.from, instance, m('pleg_node_info', d.from + '!=""'), instance, recent],
+  // labelled returns a count by the label from as series with the labels `label` and `value`.
+  local labelled(label, from, count) =
+    'sum without (%s) (label_replace(label_replace(\n  %s,\n  "value", "$1", "%s", "(.*)"), "label", "%s", "", ""))' % [from, count, from, label],
+  // join gives a node's series the label from. topk: a node whose label has just changed has two
+  // series for a moment.
+  local join(by, from, series) = 'on (%s) group_left (%s) topk by (%s) (1, %s)' % [by, from, by, series],
+  // union is a count by each grouping label of pleg_node_info and, joined by the node's name,
+  // of kube_node_labels. With reason: of the nodes with a reason.
+  local union(reason) = std.join('\nor\n', [
+    labelled(l, l, if reason
+    then 'count by (%s, reason, %s) (%s * %s)' % [job, l, recent, join(instance, l, '%s and on (%s) %s' % [m('pleg_node_info', l + '!=""'), instance, recent])]
+    else 'count by (%s, %s) (%s)' % [job, l, m('pleg_node_info', l + '!=""')])
+    for l in config.groupLabels
+  ] + [
+    local from = config.kubeNodeLabels[l];
+    local node = join('%s, %s' % [config.clusterLabel, config.nodeLabel], from, 'kube_node_labels{%s!=""}' % from);
+    labelled(l, from, if reason
+    then 'count by (%s, reason, %s) (%s * %s)' % [job, from, recent, node]
+    else 'count by (%s, %s) (%s * %s)' % [job, from, m('pleg_threshold_seconds'), node])
+    for l in std.objectFields(config.kubeNodeLabels)
   ]),
-  local union(count) = std.join('\nor\n', [count(d) for d in dimensions]),
 
-  local vars = {
+  local vars = config.commonCause {
     job: job,
-    clusterLabel: config.clusterLabel,
     b: group % 'reason:count',  // nodes of the group with the reason
     n: group % 'nodes:count',  // nodes of the group
     B: total,  // nodes with the reason
     N: 'cluster:plegd_nodes:count',
+    // One value for each reason, and for each group.
+    perReason: 'on (%s, reason) group_left ()' % job,
+    perGroup: 'on (%s, label, value) group_left ()' % job,
+    recent: recent,
+    active: 'instance:pleg_primary_reason:active',
+    instance: instance,
+    node: config.nodeLabel,
+    severe: m('pleg_reason', 'severity=~"critical|warning"'),
   },
-  local c = config.commonCause,
-  // many returns the right side of a match of one value a reason.
-  local perReason = 'on (%s, reason) group_left ()' % job,
-  local perGroup = 'on (%s, label, value) group_left ()' % job,
-  // A template's query for one value of the alert's reason or group.
-  local of(name, labels) =
-    "printf \"%s{%s='%%s',job='%%s',%s}\" $labels.%s $labels.job %s | query" % [
-      name,
-      config.clusterLabel,
-      std.join(',', [l + "='%s'" for l in labels]),
-      config.clusterLabel,
-      std.join(' ', ['$labels.' + l for l in labels]),
-    ],
-  local number(name, labels) = '{{ with %s }}{{ . | first | value | printf "%%.0f" }}{{ end }}' % of(name, labels),
+  // Series of the alert's reason and group, for its message.
+  local broken = lib.of(total, ['reason']),
+  local brokenHere = lib.of(vars.b, ['reason', 'label', 'value']),
+  local here = lib.of(vars.n, ['label', 'value']),
+  local all = lib.of(vars.N, []),
 
   prometheusRules+:: {
     groups+: [lib.group('plegd-fleet', [
       // Nodes that had the reason for a while within the window, and since when.
       rule('instance:pleg_primary_reason:sustained', |||
         max by (%(instance)s, %(node)s, reason) (
-          instance:pleg_primary_reason:active
-            and on (%(instance)s, reason) instance:pleg_primary_reason:active offset %(hold)s
-            and on (%(instance)s, reason) %(severity)s
+          %(active)s
+            and on (%(instance)s, reason) %(active)s offset %(hold)s
+            and on (%(instance)s, reason) %(severe)s
         )
-      ||| % { instance: instance, node: config.nodeLabel, hold: c.hold, severity: m('pleg_reason', 'severity=~"critical|warning"') }),
-      rule(recent, 'present_over_time(instance:pleg_primary_reason:sustained[%s])' % c.window),
+      ||| % vars),
+      rule(recent, 'present_over_time(instance:pleg_primary_reason:sustained[%(window)s])' % vars),
       rule('instance:pleg_primary_reason:since', |||
         instance:pleg_primary_reason:since and %(recent)s
           or
         %(recent)s * 0 + time()
-      ||| % { recent: recent }),
-      rule(total, 'count by (%s, reason) (%s)' % [job, recent]),
-      rule(group % 'nodes:count', union(nodesIn)),
-      rule(group % 'reason:count', union(reasonsIn)),
-      rule(group % 'share:ratio', '%s / %s cluster:plegd_group_nodes:count' % [vars.b, perGroup]),
+      ||| % vars),
+      rule(total, 'count by (%(job)s, reason) (%(recent)s)' % vars),
+      rule(group % 'nodes:count', union(false)),
+      rule(group % 'reason:count', union(true)),
+      rule(group % 'share:ratio', '%(b)s / %(perGroup)s %(n)s' % vars),
       // Half a node more on both sides: a rest without nodes has no share of its own.
       rule(group % 'rest_share:ratio', |||
         (%(B)s - on (%(job)s, reason) group_right () %(b)s + 0.5)
           / %(perGroup)s
         (%(N)s - on (%(job)s) group_right () %(n)s + 0.5)
-      ||| % (vars { perGroup: perGroup })),
+      ||| % vars),
       rule(group % 'lift:ratio', 'cluster:plegd_group_share:ratio / cluster:plegd_group_rest_share:ratio'),
       // How unlikely it is by chance that so many of the broken nodes are in the group: -ln of
       // Chernoff's bound for the binomial distribution.
@@ -91,41 +89,37 @@
             clamp_min(1 - %(b)s / %(perReason)s %(B)s, 0.0001)
               / %(perGroup)s clamp_min(1 - %(n)s / on (%(job)s) group_left () %(N)s, 0.0001)
           )
-      ||| % (vars { perReason: perReason, perGroup: perGroup })),
+      ||| % vars),
     ])],
   },
 
   prometheusAlerts+:: {
     groups+: [lib.group('plegd-common-cause', [
-      $.alert(
+      lib.alert(
         'PLEGFleetCommonCause',
         |||
           topk by (%(job)s, reason) (1,
             cluster:plegd_group_evidence:nats >= %(evidence)s
-              and cluster:plegd_group_reason:count >= %(nodes)s
+              and %(b)s >= %(nodes)s
               and cluster:plegd_group_share:ratio >= %(share)s
               and cluster:plegd_group_lift:ratio >= %(lift)s
-              and cluster:plegd_group_reason:count / %(perReason)s cluster:pleg_primary_reason:recent >= %(explained)s
+              and %(b)s / %(perReason)s %(B)s >= %(explained)s
           )
-        ||| % (vars { evidence: c.evidence, nodes: c.nodes, share: c.share, lift: c.lift, explained: c.explained, perReason: perReason }),
-        number(total, ['reason']) + ' nodes {{ $labels.reason }}'
-        + '{{ with printf "time() - min(instance:pleg_primary_reason:since{%s=\'%%s\',job=\'%%s\',reason=\'%%s\'})" $labels.%s $labels.job $labels.reason | query }} in {{ . | first | value | humanizeDuration | reReplaceAll " .*" "" | reReplaceAll "m$" " min" }}{{ end }}; ' % [config.clusterLabel, config.clusterLabel]
-        + number(group % 'reason:count', ['reason', 'label', 'value']) + ' of them {{ $labels.label }}={{ $labels.value }} (of '
-        + number(group % 'nodes:count', ['label', 'value']) + ' nodes with it; '
-        + '{{ with printf "%(B)s{%(c)s=\'%%s\',job=\'%%s\',reason=\'%%s\'} - on () %(b)s{%(c)s=\'%%s\',job=\'%%s\',reason=\'%%s\',label=\'%%s\',value=\'%%s\'}" $labels.%(c)s $labels.job $labels.reason $labels.%(c)s $labels.job $labels.reason $labels.label $labels.value | query }}{{ . | first | value | printf "%%.0f" }}{{ end }} of ' % { c: config.clusterLabel, B: vars.B, b: vars.b }
-        + '{{ with printf "%(N)s{%(c)s=\'%%s\',job=\'%%s\'} - on () %(n)s{%(c)s=\'%%s\',job=\'%%s\',label=\'%%s\',value=\'%%s\'}" $labels.%(c)s $labels.job $labels.%(c)s $labels.job $labels.label $labels.value | query }}{{ . | first | value | printf "%%.0f" }}{{ end }} others)' % { c: config.clusterLabel, N: vars.N, n: vars.n },
+        ||| % vars,
+        lib.number(broken) + ' nodes {{ $labels.reason }}'
+        + lib.with(lib.of('instance:pleg_primary_reason:since', ['reason']), ' in {{ . | first | value | humanizeDuration | reReplaceAll " .*" "" | reReplaceAll "m$" " min" }}', 'time() - min(%s)')
+        + '; ' + lib.number(brokenHere) + ' of them {{ $labels.label }}={{ $labels.value }} (of ' + lib.number(here) + ' nodes with it; '
+        + lib.number(lib.minus(broken, brokenHere)) + ' of ' + lib.number(lib.minus(all, here)) + ' others)',
         'These nodes have {{ $labels.reason }} and share {{ $labels.label }}={{ $labels.value }}.'
-        + '{{ with printf "topk(1, cluster:pleg_culprit_id:count{%s=\'%%s\',job=\'%%s\',reason=\'%%s\'})" $labels.%s $labels.job $labels.reason | query }} {{ . | first | value | printf "%%.0f" }} of their culprits are the same {{ . | first | label "kind" }} {{ . | first | label "id" }}.{{ end }} Stop the rollout, or look at what this group has in common; the dashboard "What do they share?" has all groups. It is a correlation, not a proof.' % [config.clusterLabel, config.clusterLabel],
+        + lib.with(lib.of('cluster:pleg_culprit_id:count', ['reason']), ' {{ . | first | value | printf "%.0f" }} of their culprits are the same {{ . | first | label "kind" }} {{ . | first | label "id" }}.', 'topk(1, %s)')
+        + ' Stop the rollout, or look at what this group has in common; the dashboard "What do they share?" has all groups. It is a correlation, not a proof.',
         lib.runbook('fleets'),
       ),
       // No message: Alertmanager inhibits with it the alerts of the nodes that
       // PLEGFleetCommonCause counts.
-      $.alert(
+      lib.alert(
         'PLEGNodeInFleetFault',
-        |||
-          instance:pleg_primary_reason:active
-            and on (%s, reason) ALERTS{alertname="PLEGFleetCommonCause", alertstate="firing"}
-        ||| % job,
+        'instance:pleg_primary_reason:active\n  and on (%s, reason) ALERTS{alertname="PLEGFleetCommonCause", alertstate="firing"}\n' % job,
         lib.node + ': one of many nodes with {{ $labels.reason }}',
         lib.node + ' has the reason that many nodes have. For inhibition only.',
         lib.runbook('fleets'),

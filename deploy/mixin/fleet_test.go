@@ -119,7 +119,7 @@ func writeRecorded(w *writer) {
 	clusters := targets(fleetNodes/perCluster, cluster)
 	for name, more := range map[string][]string{
 		"plegd_nodes:count": {""}, "plegd_down:count": {""}, "pleg_never_seen:count": {""}, "pleg_node_ready_predicted:sum": {""},
-		"pleg_last_seen_age_seconds:max": {""}, "pleg_not_ready_in_seconds:min": {""}, "pleg_relist_duration_seconds:p99_5m": {""},
+		"pleg_last_seen_age_seconds:max": {""}, "pleg_not_ready_in_seconds:min": {""},
 		"pleg_verdict:sum": labels("state", states), "pleg_running_containers:sum": labels("container_state", containers),
 		"pleg_relist_duration_seconds_bucket:rate5m": labels("le", buckets),
 		"pleg_runtime_operations:rate5m":             labels("operation_type", operations),
@@ -127,7 +127,6 @@ func writeRecorded(w *writer) {
 		"pleg_primary_reason:sum":                    labels("reason", reasons()),
 		"pleg_primary_reason:recent":                 labels("reason", reasons()),
 		"plegd_group_nodes:count":                    labels("label", "runtime_version"),
-		"pleg_culprit:sum":                           labels("kind", "call container shim helper process mount device cgroup node kubelet"),
 	} {
 		w.each("cluster:"+name, clusters, more...)
 	}

@@ -1,5 +1,1 @@
-(import 'config.libsonnet')
-+ (import 'alerts.libsonnet')
-+ (import 'rules.libsonnet')
-+ (import 'fleet.libsonnet')
-+ (import 'dashboards.libsonnet')
+(import 'config.libsonnet') + (import 'alerts.libsonnet') + (import 'rules.libsonnet') + (import 'fleet.libsonnet') + (import 'dashboards.libsonnet')
