@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,10 +18,21 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
+// A rollout has waves of waveNodes nodes, one node a second.
+const (
+	waveNodes = 50
+	waveEvery = 2 * time.Minute
+)
+
+// updatedAt is when node n gets the new version, since the rollout's begin.
+func updatedAt(n int) time.Duration {
+	return time.Duration(n/waveNodes)*waveEvery + time.Duration(n%waveNodes)*time.Second
+}
+
 // TestRollout brings a bad runtime version to 300 of 5,000 nodes (PLEGD_FLEET_NODES sets
-// another size), one node in two seconds, and requires that a real Prometheus names the
-// version within 3 minutes of the fifth broken node. TestRulesCost in deploy/mixin measures
-// the rules.
+// another size), and requires that a real Prometheus names the version within 3 minutes of the
+// fifth broken node. TestRulesCost in deploy/mixin measures the rules. With SCREENSHOTS it
+// waits for the end of the rollout and draws the dashboard there: docs/pictures/fleet.svg.
 func TestRollout(t *testing.T) {
 	lab.RequirePrograms(t, "prometheus")
 	rolloutNodes := fleetSize(t, 5000)
@@ -32,7 +45,7 @@ func TestRollout(t *testing.T) {
 			return
 		}
 		at := began.Load()
-		updated := n < badNodes && at > 0 && time.Now().Unix() >= at+2*int64(n)
+		updated := n < badNodes && at > 0 && time.Since(time.Unix(at, 0)) >= updatedAt(n)
 		_, _ = io.WriteString(w, rolloutMetrics(n, updated))
 	}))
 	t.Cleanup(server.Close)
@@ -43,9 +56,13 @@ func TestRollout(t *testing.T) {
 	base := prometheusAt(t, address, text, rules(t))
 	is(t, base, 3*time.Minute, "the fleet is there", []expectation{{`cluster:plegd_nodes:count{cluster="test"}`, rolloutNodes}})
 
+	pictures := os.Getenv("SCREENSHOTS")
+	if pictures != "" {
+		time.Sleep(lead) // the picture shows the fleet before the rollout
+	}
 	start := time.Now()
 	began.Store(start.Unix())
-	fifth := start.Add(8 * time.Second)
+	fifth := start.Add(updatedAt(4))
 	named := `count(ALERTS{alertname="PLEGFleetCommonCause", alertstate="firing", reason="RuntimeListStall", label="runtime_version", value="2.4.2"})`
 	is(t, base, 4*time.Minute, "the version is named", []expectation{{named, 1}})
 	took := time.Since(fifth)
@@ -58,20 +75,36 @@ func TestRollout(t *testing.T) {
 	}
 	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; %.0f series, %.0f MiB",
 		rolloutNodes, badNodes, took.Round(time.Second), ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
+	if pictures != "" {
+		broken := fmt.Sprintf(`cluster:pleg_primary_reason:recent{reason=%q}`, stall)
+		is(t, base, time.Duration(badNodes/waveNodes)*waveEvery+5*time.Minute, "the rollout is over", []expectation{{broken, badNodes*9/10 + 1}})
+		drawRollout(t, base, filepath.Join(pictures, "fleet.svg"), start.Add(-lead), time.Now())
+	}
 }
 
-// rolloutMetrics is what the rules read of one node: a node with the new version hangs.
+const stall = "RuntimeListStall"
+
+// rolloutMetrics is what the rules read of one node. Of ten nodes with the new version nine
+// hang; a few others have faults of their own.
 func rolloutMetrics(n int, updated bool) string {
+	reason := ""
+	switch {
+	case updated && n%10 != 9, n == 1000:
+		reason = stall
+	case n > 1000 && n%1000 == 1:
+		reason = "NetworkNotReady"
+	}
 	version := "2.4.1"
 	if updated {
 		version = "2.4.2"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "pleg_threshold_seconds 180\npleg_relist_period_seconds 1\npleg_last_seen_age_seconds 0.5\npleg_last_seen_seconds 1700000000\npleg_node_ready_predicted 1\n")
+	fmt.Fprintf(&b, "kube_node_labels{label_topology_kubernetes_io_zone=\"%c\"} 1\n", 'a'+n%3)
 	fmt.Fprintf(&b, "pleg_node_info{runtime_name=\"containerd\",runtime_version=%q,kernel_version=\"6.1.%d\",os_image=\"Debian %d\",cgroup_version=\"2\",plegd_version=\"0.1.0\"} 1\n", version, n/7%3, 12+n%2)
 	for _, state := range []string{"starting", "healthy", "degraded", "unhealthy"} {
 		value := 0
-		if state == "degraded" && updated || state == "healthy" && !updated {
+		if state == "degraded" && reason != "" || state == "healthy" && reason == "" {
 			value = 1
 		}
 		fmt.Fprintf(&b, "pleg_verdict{state=%q} %d\n", state, value)
@@ -85,8 +118,11 @@ func rolloutMetrics(n int, updated bool) string {
 	for _, le := range []string{".005", ".025", ".1", ".5", "1", "2.5", "5", "10", "30", "60", "120", "180", "+Inf"} {
 		fmt.Fprintf(&b, "pleg_relist_duration_seconds_bucket{le=%q} 100\n", le)
 	}
-	if updated {
-		b.WriteString("pleg_reason{reason=\"RuntimeListStall\",severity=\"critical\"} 1\npleg_primary_reason{reason=\"RuntimeListStall\"} 1\npleg_culprit{kind=\"helper\",id=\"runc\"} 1\n")
+	if reason != "" {
+		fmt.Fprintf(&b, "pleg_reason{reason=%[1]q,severity=\"critical\"} 1\npleg_primary_reason{reason=%[1]q} 1\n", reason)
+	}
+	if reason == stall {
+		b.WriteString("pleg_culprit{kind=\"helper\",id=\"runc\"} 1\n")
 	}
 	return b.String()
 }
