@@ -16,6 +16,7 @@ type cgroupSource struct {
 	tree     cgroup.Tree
 	throttle throttling
 	memory   memoryWatch
+	frozenAt time.Time
 }
 
 // NewCgroup returns the source about the cgroup of the process that pid names,
@@ -61,8 +62,9 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	}
 	v := &health.Cgroup{At: time.Now(), Path: m.Main()}
 	if path, frozen := s.tree.Frozen(m); frozen {
-		v.Path, v.Frozen = path, true
+		v.Path, v.Frozen, s.frozenAt = path, true, v.At
 	}
+	v.FrozenAt = s.frozenAt
 	s.throttle.look(&s.tree, m, v)
 	tasks, most := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks), int(most)

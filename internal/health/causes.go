@@ -19,7 +19,7 @@ func (w *view) chain() *Chain {
 		return nil
 	}
 	if len(c.Links) > 0 && c.Links[0].isList() {
-		if _, hangs := w.hangSince(); !hangs {
+		if w.hungSince.IsZero() {
 			return nil
 		}
 	}

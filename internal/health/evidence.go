@@ -210,8 +210,9 @@ type Child struct {
 type Cgroup struct {
 	At   time.Time `json:"at,omitzero"`
 	Path string    `json:"path"`
-	// Frozen is true when it or one above it is frozen.
-	Frozen bool `json:"frozen"`
+	// Frozen is true when it or one above it is frozen, FrozenAt when it was last seen so.
+	Frozen   bool      `json:"frozen"`
+	FrozenAt time.Time `json:"frozen_at,omitzero"`
 	// Throttled is the time per second, over the last sample, that it was kept
 	// from running by its CPU quota; ThrottledPeriods the share of periods, 0
 	// to 1. ThrottledTotal is the time in all.

@@ -53,28 +53,32 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 	for name, tt := range map[string]struct {
 		frozen   bool
 		channels []string
-		previous *Verdict
-		looked   time.Duration // at the threads, since the cgroup was looked at
+		before   bool          // frozen until the last sample but one
+		looked   time.Duration // at the threads, since the cgroup was last seen frozen
 		want     bool
 	}{
 		"frozen":                         {frozen: true, channels: []string{"io_schedule"}},
 		"frozen, some where they waited": {frozen: true, channels: []string{refrigerator, "futex_do_wait"}},
 		"by the channel alone":           {channels: []string{refrigerator, "futex_do_wait"}},
-		"thawed, not looked at since":    {channels: []string{"io_schedule"}, previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: -time.Millisecond},
-		"thawed, and still in D":         {channels: []string{"io_schedule"}, previous: &Verdict{Reason: RuntimeFrozen, Active: []Active{{ID: RuntimeFrozen}}}, looked: time.Millisecond, want: true},
+		"thawed, not looked at since":    {channels: []string{"io_schedule"}, before: true, looked: 900 * time.Millisecond},
+		"thawed, and still in D":         {channels: []string{"io_schedule"}, before: true, looked: 2 * time.Second, want: true},
 		"a disk":                         {channels: []string{"io_schedule"}, want: true},
 	} {
 		f := healthyFacts(t0)
 		f.Relist.Lists = []time.Duration{3 * time.Second}
 		f.Evidence.Cgroup = &Cgroup{At: t0.Add(-time.Second), Frozen: tt.frozen}
 		f.Evidence.Process = &Process{
-			At: f.Evidence.Cgroup.At.Add(tt.looked), PID: 812, Comm: "containerd", Alive: true,
+			At: f.Evidence.Cgroup.At, PID: 812, Comm: "containerd", Alive: true,
 			Threads: thread,
+		}
+		if tt.before {
+			f.Evidence.Cgroup.FrozenAt = t0.Add(-3 * time.Second)
+			f.Evidence.Process.At = f.Evidence.Cgroup.FrozenAt.Add(tt.looked)
 		}
 		for i, channel := range tt.channels {
 			f.Evidence.Process.Blocked = append(f.Evidence.Process.Blocked, BlockedThread{TID: 812 + i, Since: t0.Add(-5 * time.Second), Channel: channel})
 		}
-		if got := Judge(&f, t0, tt.previous).active(RuntimeStorageStall) != nil; got != tt.want {
+		if got := Judge(&f, t0, nil).active(RuntimeStorageStall) != nil; got != tt.want {
 			t.Errorf("%s: a storage stall %v, want %v", name, got, tt.want)
 		}
 	}

@@ -50,13 +50,13 @@ func (h *Hop) name() string {
 // stand for the runtime's. The calls remain: they pass through every hop.
 func (w *view) behind(h *Hop) *view {
 	f := w.f.At(h.Socket)
-	out := newView(f, w.now, w.previous)
-	out.runtime, out.hop, out.lastAnswer = w, h, time.Time{}
+	out := *w
+	out.f, out.runtime, out.hop, out.lastAnswer, out.state = f, w, h, time.Time{}, state{}
 	if h.Answer != nil {
 		out.lastAnswer = h.Answer.AnsweredAt
 	}
-	out.kubelet, out.starting, out.verdict, out.critical = w.kubelet, w.starting, w.verdict, w.critical
-	return out
+	out.derive()
+	return &out
 }
 
 // At returns the facts with the hop at a socket in the runtime's place; f itself for
@@ -112,8 +112,7 @@ func (r *Reason) evidence(w *view) (*view, []string) {
 
 // callsFail reports whether calls to the runtime fail or hang.
 func (w *view) callsFail() bool {
-	_, _, hanging := w.hang()
-	return hanging || w.f.Relist.Failures > 0 || w.f.Status.LastErr != nil
+	return w.lists == listsHang || w.f.Relist.Failures > 0 || w.f.Status.LastErr != nil
 }
 
 // hopConnect returns why no connection to a hop behind the runtime can be made. That
@@ -142,12 +141,6 @@ func (w *view) hopSilent() bool {
 		return false
 	}
 	return w.callsFail() || w.age(p.FailedSince) >= hopFailsFor
-}
-
-// hopSuffers reports whether a hop behind the runtime answers late or not at all.
-func (w *view) hopSuffers() bool {
-	p := &w.f.Probe
-	return w.hop != nil && (p.tells() || p.RPC >= slowCall)
 }
 
 // callsAnswered returns when the runtime last answered a call.

@@ -95,8 +95,7 @@ func (v *Verdict) blind(w *view) bool {
 // blind reports whether only plegd is kept from the runtime: by a permission, or
 // because the path is missing in its own mounts.
 func (w *view) blind() bool {
-	cause, _ := w.connect()
-	return cause == CausePermissionDenied || cause == CauseMissing && w.hiddenEvidence() != nil
+	return w.cause == CausePermissionDenied || w.cause == CauseMissing && w.hidden()
 }
 
 // suffers reports whether a reason is active that is more than information.
@@ -215,10 +214,8 @@ func (w *view) statusRuleCounts() bool {
 	if w.age(orElse(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
 		return true
 	}
-	if w.statusTrouble() && w.answeredWhileStatusFails() {
-		return true
-	}
-	return w.relistTrouble() && (w.statusTrouble() || w.nothingAnswers())
+	down := w.link != linkAnswers && w.link != linkUnsettled
+	return w.status == statusAlone || w.relistTrouble() && (w.status != statusOK || down)
 }
 
 func orElse(t, other time.Time) time.Time {

@@ -78,7 +78,7 @@ func (w *view) startupCalls(started time.Time) (from, by time.Time, hanging bool
 		// them leads to the first update is not known.
 		return started.Add(limit), started.Add(3*limit + startupTakes), true
 	}
-	if _, ok := w.hangSince(); ok {
+	if !w.hungSince.IsZero() {
 		return started.Add(limit), started.Add(limit + startupTakes), true
 	}
 	return from, by, false
@@ -90,7 +90,7 @@ func (w *view) statusHangs() bool {
 	if s.LastErr != nil && s.LastErr.Code == "DeadlineExceeded" {
 		return true
 	}
-	return !s.InFlightSince.IsZero() && w.age(s.InFlightSince) >= statusHangAfter
+	return w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
 // versionHang returns whether Version hangs, and between which moments it began

@@ -147,9 +147,6 @@ func (l *MemoryLimit) events() (out []string) {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// relistSuffers reports whether relists fail, hang or are slow.
-func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.listsSuffer() }
-
 func storageStalled(w *view) []string {
 	p := w.f.Evidence.Process
 	if p == nil || !p.Alive || w.freezerHoldsThreads() {
@@ -204,7 +201,7 @@ func storageLocked(w *view) []string {
 		holder = fmt.Sprintf("pid %d (%s)", l.HolderPID, l.HolderComm)
 	}
 	return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by %s, for %s", p.PID, l.File, holder,
-		short(w.age(l.Since)))}
+		Seconds(w.age(l.Since)))}
 }
 
 func starved(w *view) []string {
@@ -222,7 +219,7 @@ func starved(w *view) []string {
 		return nil
 	}
 	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran "+
-		"for %.2gs", p.PID, p.Comm, p.Delay, short(p.DelayPerRun), p.CPU)}
+		"for %.2gs", p.PID, p.Comm, p.Delay, Seconds(p.DelayPerRun), p.CPU)}
 	for _, l := range c.CPUWeights {
 		out = append(out, fmt.Sprintf("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual))
 	}

@@ -47,17 +47,17 @@ func relistSlow(w *view) (out []string) {
 	lists, in, last := w.f.Relist.Lists, w.f.Relist.InFlight, w.f.Relist.Last
 	if n := len(lists); n > 1 && w.near(RelistSlow, min(lists[n-1], lists[n-2]).Seconds(), SlowListThreshold.Seconds(),
 		1, slowStill) {
-		out = append(out, fmt.Sprintf("the lists of the last relist took %s", short(lists[n-1])))
+		out = append(out, fmt.Sprintf("the lists of the last relist took %s", Seconds(lists[n-1])))
 	}
 	if last != nil && last.Err == nil {
 		inspections := last.Serial - last.ListPodSandbox - last.ListContainers
 		if inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes {
 			out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)",
-				short(last.Serial), count(last.Inspected, "pod", "pods")))
+				Seconds(last.Serial), Count(last.Inspected, "pod", "pods")))
 		}
 	}
 	if in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
-		out = append(out, fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, short(w.age(in.PhaseStart))))
+		out = append(out, fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, Seconds(w.age(in.PhaseStart))))
 	}
 	burst := w.inspecting() >= burstTakes && float64(w.f.Modelled.Inspecting) >= w.band(RelistSlow, burstPods, 1)
 	if burst || w.inspecting() > SlowRelistThreshold {
@@ -76,9 +76,9 @@ func (w *view) modelEvidence() []string {
 	if w.inspecting() < inspectHangAfter {
 		return nil
 	}
-	s := "the kubelet, one call after another, has been inspecting for " + short(w.inspecting())
+	s := "the kubelet, one call after another, has been inspecting for " + Seconds(w.inspecting())
 	if m.Inspecting > 0 {
-		s += fmt.Sprintf(", with %s to go", count(m.Inspecting, "pod", "pods"))
+		s += fmt.Sprintf(", with %s to go", Count(m.Inspecting, "pod", "pods"))
 	}
 	return []string{s}
 }
@@ -94,7 +94,7 @@ func (w *view) inspecting() time.Duration {
 
 func fdsRunningOut(w *view) []string {
 	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.acceptNeedsDescriptor() {
+	if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noDescriptor() {
 		return nil
 	}
 	if !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
@@ -135,7 +135,7 @@ func eventStreamBroken(w *view) []string {
 		return nil
 	}
 	out := []string{fmt.Sprintf("the event stream has failed %d times, the last %s ago", e.Failures,
-		short(w.age(e.LastFailed)))}
+		Seconds(w.age(e.LastFailed)))}
 	if e.LastErr != nil {
 		out = append(out, fmt.Sprintf("%s: %s", e.LastErr.Code, e.LastErr.Message))
 	}

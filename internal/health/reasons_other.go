@@ -30,13 +30,13 @@ var otherReasons = []Reason{
 			}
 			var out []string
 			if !k.OK && !k.FailedSince.IsZero() && w.age(k.FailedSince) >= kubeletFails {
-				out = append(out, fmt.Sprintf("healthz has failed for %s: %s", short(w.age(k.FailedSince)), k.Detail))
+				out = append(out, fmt.Sprintf("healthz has failed for %s: %s", Seconds(w.age(k.FailedSince)), k.Detail))
 			}
 			if !k.LastSeen.IsZero() && w.age(k.LastSeen) >= kubeletOld {
-				out = append(out, fmt.Sprintf("its own last seen is %s old", short(w.age(k.LastSeen))))
+				out = append(out, fmt.Sprintf("its own last seen is %s old", Seconds(w.age(k.LastSeen))))
 			}
 			if len(out) > 0 {
-				out = append(out, fmt.Sprintf("the runtime answered plegd %s ago", short(w.age(w.lastAnswer))))
+				out = append(out, fmt.Sprintf("the runtime answered plegd %s ago", Seconds(w.age(w.lastAnswer))))
 			}
 			return out
 		},
@@ -48,7 +48,7 @@ var otherReasons = []Reason{
 			if k == nil || !k.Seen || !k.Refused || k.FailedSince.IsZero() || w.age(k.FailedSince) < kubeletGone {
 				return nil
 			}
-			return []string{fmt.Sprintf("nobody has listened at its healthz for %s", short(w.age(k.FailedSince)))}
+			return []string{fmt.Sprintf("nobody has listened at its healthz for %s", Seconds(w.age(k.FailedSince)))}
 		},
 	},
 	{
@@ -58,9 +58,9 @@ var otherReasons = []Reason{
 			switch {
 			case r.InFlight != nil && r.InFlight.Phase != PhaseInspect && w.age(r.InFlight.PhaseStart) > c.RPCTimeout+loopLate:
 				return []string{fmt.Sprintf("%s has been under way for %s, and may take %s", r.InFlight.Phase,
-					short(w.age(r.InFlight.PhaseStart)), short(c.RPCTimeout))}
+					Seconds(w.age(r.InFlight.PhaseStart)), Seconds(c.RPCTimeout))}
 			case r.InFlight == nil && r.Last != nil && w.age(r.Last.End) > c.RelistPeriod+loopLate:
-				return []string{fmt.Sprintf("no relist has begun for %s", short(w.age(r.Last.End)))}
+				return []string{fmt.Sprintf("no relist has begun for %s", Seconds(w.age(r.Last.End)))}
 			}
 			return nil
 		},
@@ -72,14 +72,13 @@ var otherReasons = []Reason{
 // fault, and recovers after it. Warnings that stand beside it say nothing of this.
 func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
-	_, _, hanging := w.hang()
 	lately := func(t time.Time) bool { return !t.IsZero() && w.age(t) < kubeletFails }
-	if r.Failures > 0 || hanging || r.Last == nil || lately(r.AnsweredSince) || w.inspecting() >= kubeletFails {
+	if r.Failures > 0 || w.lists == listsHang || r.Last == nil || lately(r.AnsweredSince) || w.inspecting() >= kubeletFails {
 		return false
 	}
 	status := w.f.Calls[opStatus]
 	slow := status.LastOKDuration >= statusHangAfter && lately(status.LastOK)
-	if w.statusTrouble() || slow || lately(status.LastFailed) {
+	if w.status != statusOK || slow || lately(status.LastFailed) {
 		return false
 	}
 	return s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate

@@ -44,11 +44,11 @@ func shimStuck(w *view) []string {
 			least = blockedShim
 		}
 		if age := w.age(s.Since); age >= least {
-			out = append(out, fmt.Sprintf("pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), short(age)))
+			out = append(out, fmt.Sprintf("pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), Seconds(age)))
 		}
 	}
 	if len(out) > 0 {
-		out = append(out, count(c.Shims, "shim", "shims")+" in all")
+		out = append(out, Count(c.Shims, "shim", "shims")+" in all")
 	}
 	return out
 }
@@ -67,7 +67,7 @@ func helperStuck(w *view) []string {
 	}
 	for _, h := range c.Old {
 		if age := w.age(h.Since); age >= oldHelper {
-			out = append(out, fmt.Sprintf("pid %d (%s) has run for %s", h.PID, h.Comm, short(age)))
+			out = append(out, fmt.Sprintf("pid %d (%s) has run for %s", h.PID, h.Comm, Seconds(age)))
 		}
 	}
 	return out
@@ -81,11 +81,11 @@ func (w *view) inspectionsHang() bool {
 func inspectionStall(w *view) (out []string) {
 	hang, givenUp := w.hangingInspections()
 	if len(hang) > 0 {
-		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", short(w.age(orElse(hang[0].CallStart,
+		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(orElse(hang[0].CallStart,
 			hang[0].Start))), hang[0].Operation))
 	}
 	if givenUp > 0 {
-		out = append(out, count(givenUp, "inspection", "inspections")+" got no answer before the deadline")
+		out = append(out, Count(givenUp, "inspection", "inspections")+" got no answer before the deadline")
 	}
 	if len(out) > 0 {
 		out = append(out, w.modelEvidence()...)
@@ -99,7 +99,7 @@ func inspectionStall(w *view) (out []string) {
 	}
 	if fail > 0 {
 		out = append(out, fmt.Sprintf("%s, %d times or more in a row (%s)",
-			count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message))
+			Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message))
 	}
 	return out
 }
@@ -121,7 +121,7 @@ func podStartsFailing(w *view) (out []string) {
 	if out == nil {
 		return nil
 	}
-	return append(out, fmt.Sprintf("last answer of the runtime %s ago", short(w.age(w.lastAnswer))))
+	return append(out, fmt.Sprintf("last answer of the runtime %s ago", Seconds(w.age(w.lastAnswer))))
 }
 
 // sandboxesFail reports whether no sandbox can be started for a reason that is not
@@ -143,9 +143,9 @@ func (w *view) startsFail(c *StartCalls) bool {
 
 func (w *view) startText(operation string, c *StartCalls) string {
 	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
-		short(w.age(c.Since)))
+		Seconds(w.age(c.Since)))
 	if c.Longest >= startSlow {
-		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", short(c.Longest))
+		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", Seconds(c.Longest))
 	}
 	return text
 }

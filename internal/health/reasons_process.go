@@ -66,7 +66,7 @@ var processReasons = []Reason{
 			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled,
 				100*c.ThrottledPeriods)}
 			if l := w.f.Relist.Lists; len(l) > 0 {
-				out = append(out, "the lists of the last relist took "+short(l[len(l)-1]))
+				out = append(out, "the lists of the last relist took "+Seconds(l[len(l)-1]))
 			}
 			return out
 		},
@@ -106,7 +106,7 @@ func (w *view) unansweredSince(t time.Time) bool {
 	if w.hop != nil {
 		return w.f.Probe.waitsForSettings()
 	}
-	if e := w.failed(); e != nil && !e.answered() {
+	if w.err != nil && !w.err.answered() {
 		return true
 	}
 	under := func(since time.Time) bool { return !since.IsZero() && w.age(since) >= slowCall }
@@ -126,21 +126,6 @@ func (w *view) stoppedAgain(p *Process) bool {
 	return n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
 }
 
-// listsSuffer reports whether lists hang, fail for want of an answer, or are slow.
-func (w *view) listsSuffer() bool {
-	if w.hopSuffers() {
-		return true
-	}
-	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall {
-		return true
-	}
-	if e := w.failed(); e != nil && !e.answered() {
-		return true
-	}
-	l := w.f.Relist.Lists
-	return len(l) > 0 && l[len(l)-1] >= slowCall
-}
-
 // quotaTakes reports whether the CPU quota takes enough time; once it has, whether
 // it still takes some. A quota that is lifted takes none at once.
 func (w *view) quotaTakes(c *Cgroup) bool {
@@ -150,9 +135,9 @@ func (w *view) quotaTakes(c *Cgroup) bool {
 
 // quotaUnmeasured reports whether the CPU quota has taken time since a list began to
 // hang, and how much of the time is not known yet: that takes another look or two.
-func (w *view) quotaUnmeasured(hangs time.Time) bool {
+func (w *view) quotaUnmeasured() bool {
 	c := w.f.Evidence.Cgroup
-	return c != nil && c.ThrottledAt.After(hangs) && w.age(hangs) < quotaMeasured
+	return c != nil && !w.hungSince.IsZero() && c.ThrottledAt.After(w.hungSince) && w.age(w.hungSince) < quotaMeasured
 }
 
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a

@@ -11,7 +11,7 @@ var runtimeReasons = []Reason{
 	{
 		ID: CRIVersionUnsupported, Layer: LayerCalls, Severity: SeverityCritical,
 		match: func(w *view) []string {
-			e := w.failed()
+			e := w.err
 			if e == nil {
 				return nil
 			}
@@ -53,14 +53,14 @@ var runtimeReasons = []Reason{
 			if n < restartsMany || w.age(last) > restartsOver {
 				return nil
 			}
-			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, short(restartsWithin),
-				short(w.age(last)))}
+			return []string{fmt.Sprintf("started %d times in %s, the last time %s ago", n, Seconds(restartsWithin),
+				Seconds(w.age(last)))}
 		},
 	},
 	{
 		ID: RuntimeStarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 		match: func(w *view) []string {
-			if e := w.failed(); e != nil && e.NotInitialized {
+			if e := w.err; e != nil && e.NotInitialized {
 				return append([]string{fmt.Sprintf("%s failed: %s", e.Operation, e.Message)}, w.youngEvidence()...)
 			}
 			p := w.f.Evidence.Process
@@ -68,8 +68,7 @@ var runtimeReasons = []Reason{
 				return nil
 			}
 			q := w.f.Evidence.Queue
-			cause, _ := w.connect()
-			_, _, hanging := w.hang()
+			cause := w.cause
 			switch {
 			case (cause == CauseMissing || cause == CauseRefused) && w.justListening():
 				return append([]string{"it has just begun to listen"}, w.youngEvidence()...)
@@ -77,7 +76,7 @@ var runtimeReasons = []Reason{
 				return nil // the socket's file alone is gone
 			case cause == CauseMissing || cause == CauseRefused:
 				return append([]string{"it does not listen yet"}, w.youngEvidence()...)
-			case !hanging || w.age(p.Start) > startsFor || w.inheritor() != nil:
+			case w.lists != listsHang || w.age(p.Start) > startsFor || w.inheritor() != nil:
 				return nil
 			case q != nil && q.Listening && q.Length > 0:
 				return append([]string{fmt.Sprintf("it listens and has accepted nothing: accept queue %d of %d", q.Length,
@@ -90,10 +89,7 @@ var runtimeReasons = []Reason{
 	{
 		ID: RuntimeUnresponsive, hops: true, Layer: LayerCalls, Severity: SeverityCritical,
 		match: func(w *view) []string {
-			if c, _ := w.connect(); c != CauseNone || w.f.Endpoint.Path == "" || !w.nothingAnswers() {
-				return nil
-			}
-			if since, ok := w.hangSince(); ok && w.quotaUnmeasured(since) {
+			if w.link != linkHandshake || w.quotaUnmeasured() {
 				return nil
 			}
 			return append(w.callEvidence(), w.acceptEvidence()...)
@@ -105,8 +101,7 @@ var runtimeReasons = []Reason{
 			if out := w.chainEvidence(RuntimeListStall); out != nil {
 				return out
 			}
-			since, ok := w.hangSince()
-			if !ok || !w.otherCallAnswered(since) || w.nothingAnswers() || w.quotaUnmeasured(since) {
+			if w.hungSince.IsZero() || w.link != linkAnswers || w.quotaUnmeasured() {
 				return nil
 			}
 			return w.callEvidence()
@@ -134,7 +129,7 @@ var runtimeReasons = []Reason{
 			if s.Answered && !s.RuntimeReady.Good() {
 				return []string{w.statusSays(s.RuntimeReady.print("RuntimeReady"))}
 			}
-			if !w.statusTrouble() || !w.answeredWhileStatusFails() || w.statusFailsForDescriptors() {
+			if w.status != statusAlone || w.statusFailsForDescriptors() {
 				return nil
 			}
 			if e := s.LastErr; e != nil && strings.Contains(e.Message, "too many open files") &&
@@ -143,12 +138,12 @@ var runtimeReasons = []Reason{
 			}
 			var out []string
 			if !s.InFlightSince.IsZero() {
-				out = append(out, fmt.Sprintf("status unanswered for %s", short(w.age(s.InFlightSince))))
+				out = append(out, fmt.Sprintf("status unanswered for %s", Seconds(w.age(s.InFlightSince))))
 			}
 			if e := s.LastErr; e != nil {
 				out = append(out, fmt.Sprintf("status failed: %s: %s", e.Code, e.Message))
 			}
-			return append(out, fmt.Sprintf("other calls are answered, the last %s ago", short(w.age(w.lastAnswer))))
+			return append(out, fmt.Sprintf("other calls are answered, the last %s ago", Seconds(w.age(w.lastAnswer))))
 		},
 	},
 	{
@@ -156,8 +151,7 @@ var runtimeReasons = []Reason{
 		match: func(w *view) []string {
 			since := w.f.Version.HangsSince
 			lists := laterOf(w.f.Calls[string(PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
-			_, _, hanging := w.hang()
-			if since.IsZero() || w.age(since) < versionReasonAfter || hanging || w.statusTrouble() {
+			if !w.unanswered(since, versionReasonAfter) || w.lists == listsHang || w.status != statusOK {
 				return nil
 			}
 			if w.f.Relist.Failures > 0 || !lists.After(since.Add(answerAfterStatus)) {
@@ -167,8 +161,8 @@ var runtimeReasons = []Reason{
 				return nil // everything has hung, and the list is only the first to be answered
 			}
 			return []string{
-				fmt.Sprintf("version unanswered for %s", short(w.age(since))),
-				fmt.Sprintf("lists are answered, the last %s ago", short(w.age(lists))),
+				fmt.Sprintf("version unanswered for %s", Seconds(w.age(since))),
+				fmt.Sprintf("lists are answered, the last %s ago", Seconds(w.age(lists))),
 			}
 		},
 	},
@@ -187,7 +181,7 @@ var runtimeReasons = []Reason{
 // where a later one has failed.
 func (w *view) statusSays(condition string) string {
 	if ok := w.f.Calls[opStatus].LastOK; w.f.Status.LastErr != nil && !ok.IsZero() {
-		return fmt.Sprintf("the last Status that was answered, %s ago, says %s", short(w.age(ok)), condition)
+		return fmt.Sprintf("the last Status that was answered, %s ago, says %s", Seconds(w.age(ok)), condition)
 	}
 	return "Status says " + condition
 }
@@ -205,5 +199,5 @@ func (w *view) youngEvidence() []string {
 	if p == nil || !p.Alive {
 		return nil
 	}
-	return []string{fmt.Sprintf("pid %d was started %s ago", p.PID, short(w.age(p.Start)))}
+	return []string{fmt.Sprintf("pid %d was started %s ago", p.PID, Seconds(w.age(p.Start)))}
 }

@@ -22,7 +22,7 @@ var selfReasons = []Reason{
 // for. A warning accounts for nothing: it may have stood for days. Nor does a fault of
 // the kubelet, of a pod or of the network account for lists that fail.
 func unknown(w *view) []string {
-	if !w.firstAttemptMade() || w.answeringAgain() {
+	if !w.firstAttemptMade() || w.again {
 		return nil
 	}
 	relistsFail := w.troubleFor() >= unknownAfter && (w.critical == 0 || w.critical > LayerCalls)

@@ -129,3 +129,28 @@ func suspectedInspectionSymptom(f *Facts, _ *Verdict, now time.Time, _ Symptom) 
 	}
 	return s
 }
+
+// suspectedList returns a list that has been unanswered for longer than usual while
+// Version was answered, before it counts as hanging: plegd can follow the wait chain
+// meanwhile.
+func suspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
+	w := &view{f: f, now: now}
+	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.answeredSince(since) {
+		return "", time.Time{}, false
+	}
+	return phase, since, true
+}
+
+// suspectedInspection returns the inspection of a pod whose call is unanswered for
+// longer than the last one took while Version has been answered, before it is said to
+// hang; nil where there is none.
+func suspectedInspection(f *Facts, now time.Time) *PodInspection {
+	for i := range f.Relist.Inspecting {
+		p := &f.Relist.Inspecting[i]
+		usual := f.Calls[p.Operation].LastOKDuration
+		if now.Sub(p.CallStart) >= max(3*usual, usual+suspectAfter) && f.answeredSince(p.CallStart) {
+			return p
+		}
+	}
+	return nil
+}

@@ -126,11 +126,11 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	}
 	switch most := w.mostlyFor(&first); {
 	case first.Asleep:
-		return fmt.Sprintf("%s asleep for %s without having run, %s", who, short(w.age(first.Since)), where)
+		return fmt.Sprintf("%s asleep for %s without having run, %s", who, Seconds(w.age(first.Since)), where)
 	case most > 0:
-		return fmt.Sprintf("%s in D for most of the last %s, %s", who, short(most), where)
+		return fmt.Sprintf("%s in D for most of the last %s, %s", who, Seconds(most), where)
 	}
-	return fmt.Sprintf("%s in D for %s without having run, %s", who, short(w.age(first.Since)), where)
+	return fmt.Sprintf("%s in D for %s without having run, %s", who, Seconds(w.age(first.Since)), where)
 }
 
 // unexplainedThreads says which threads are in D without a reason that is known
@@ -148,6 +148,10 @@ func (w *view) unexplainedThreads() []string {
 	return out
 }
 
+// frozenUnseen is how long after the cgroup was last seen frozen a sample of the threads
+// may still be of that time.
+const frozenUnseen = 1500 * time.Millisecond
+
 // freezerHoldsThreads reports whether threads in D may be so because a freezer of v1
 // holds them: it does, or did when they were last looked at.
 func (w *view) freezerHoldsThreads() bool {
@@ -161,5 +165,5 @@ func (w *view) freezerHoldsThreads() bool {
 	if c == nil {
 		return false
 	}
-	return c.Frozen || w.wasActive(RuntimeFrozen) && !p.At.After(c.At)
+	return c.Frozen || p.At.Sub(c.FrozenAt) <= frozenUnseen
 }

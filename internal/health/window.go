@@ -215,8 +215,7 @@ func (w *view) unknown() (fails bounds, ok bool) {
 		ok = true
 	}
 	r := &f.Relist
-	_, hangs := w.hangSince()
-	if seen := r.LastSeen; !seen.After(f.Started) && (r.Failures > 0 || hangs) {
+	if seen := r.LastSeen; !seen.After(f.Started) && (r.Failures > 0 || !w.hungSince.IsZero()) {
 		if !seen.IsZero() {
 			seen = seen.Add(f.Config.RelistThreshold)
 		}

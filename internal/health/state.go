@@ -1,0 +1,294 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// link is how far a connection to the socket gets.
+type link string
+
+const (
+	linkAnswers   link = "answers"
+	linkUnsettled link = "unsettled"      // a list hangs, and whether any other call is answered is not known yet
+	linkHandshake link = "handshake only" // a connection can be made, and nothing is answered on it
+	linkQueueFull link = "queue full"
+	linkRefused   link = "refused"
+	linkNone      link = "none" // nothing to connect to, or plegd may not
+)
+
+// listState is how the lists of the relist under way and of the last one are answered.
+type listState string
+
+const (
+	listsOK   listState = "ok"
+	listsSlow listState = "slow"
+	listsHang listState = "hang"
+	listsFail listState = "fail"
+)
+
+// statusState is how Status is answered.
+type statusState string
+
+const (
+	statusOK statusState = "ok"
+	// statusFails fails or hangs as other calls may, statusAlone does so while other
+	// calls are answered.
+	statusFails statusState = "fails"
+	statusAlone statusState = "fails alone"
+)
+
+// state is derived from the calls and dials once per judgement, for the runtime and for
+// each hop behind it. The rows of the table match on it and on the facts about processes.
+type state struct {
+	link link
+	// cause and detail say why no connection can be made, by the newest attempt, the held
+	// connection's or a fresh one; empty while the held connection works.
+	cause  Cause
+	detail string
+	// fresh is the fresh dial that fails while the held connection still answers.
+	fresh Probe
+
+	lists listState
+	// hanging is the list that hangs. hungSince is its start, or that of the last relist
+	// where that ran into its deadline; zero for neither.
+	hanging   Phase
+	hungSince time.Time
+	// again is true while everything hung, another call has just been answered, and the
+	// list is given as much time again.
+	again bool
+	// err is why the last relist failed, nil if it succeeded.
+	err *CallError
+
+	status statusState
+}
+
+// derive sets the state. Each part depends on the ones before it.
+func (w *view) derive() {
+	r := &w.f.Relist
+	w.lists, w.status = listsOK, statusOK
+	if r.Failures > 0 && r.Last != nil {
+		w.err = r.Last.Err
+	}
+	phase, since, hanging := w.listUnanswered(HangAfter)
+	switch n := len(r.Lists); {
+	case hanging:
+		w.lists, w.hanging, w.hungSince = listsHang, phase, since
+	case r.Failures > 0:
+		w.lists = listsFail
+		if w.err != nil && w.err.Code == "DeadlineExceeded" {
+			w.hungSince = r.Last.Start
+		}
+	case w.listLate() || n > 0 && r.Lists[n-1] >= slowCall:
+		w.lists = listsSlow
+	}
+	w.again = w.answeringAgain()
+	if w.hop != nil {
+		w.cause, w.detail = w.hopConnect()
+	} else {
+		w.cause, w.detail = w.connect()
+	}
+	w.link = w.deriveLink()
+	w.fresh = w.freshFailure()
+	s := &w.f.Status
+	if s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter) {
+		w.status = statusFails
+		if w.answeredWhileStatusFails() {
+			w.status = statusAlone
+		}
+	}
+}
+
+// deriveLink returns how far a connection gets.
+func (w *view) deriveLink() link {
+	switch {
+	case w.cause == CauseRefused:
+		return linkRefused
+	case w.cause == CauseQueueFull:
+		return linkQueueFull
+	case w.cause != CauseNone || w.f.Endpoint.Path == "":
+		return linkNone
+	case w.hop != nil:
+		if w.hopSilent() {
+			return linkHandshake
+		}
+		return linkAnswers
+	case w.hungSince.IsZero():
+		return linkAnswers
+	case w.nothingAnswers():
+		return linkHandshake
+	case w.lastAnswer.After(w.hungSince) && !w.again:
+		return linkAnswers
+	}
+	return linkUnsettled
+}
+
+// nothingAnswers reports whether Version, made beside a list that hangs and after the
+// last answer, is not answered either.
+func (w *view) nothingAnswers() bool {
+	version := w.f.Calls[opVersion]
+	unanswered := w.unanswered(version.InFlightSince, hangProbeAfter) || version.LastErr != nil &&
+		!version.LastErr.answered() && version.LastFailed.After(w.lastAnswer) && version.LastFailed.After(version.LastOK)
+	if w.age(w.lastAnswer) < hangProbeAfter || !unanswered {
+		return false
+	}
+	// Another call was answered while this one waited: then Status decides.
+	since, s := w.f.Version.HangsSince, &w.f.Status
+	return since.IsZero() || since.After(w.lastAnswer) || s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter)
+}
+
+// unanswered reports whether a call that began at since is unanswered for long enough.
+func (w *view) unanswered(since time.Time, after time.Duration) bool {
+	return !since.IsZero() && w.age(since) >= after
+}
+
+// listLate reports whether the list under way is slow already.
+func (w *view) listLate() bool {
+	in := w.f.Relist.InFlight
+	return in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall
+}
+
+// listUnanswered returns the list that is unanswered for longer than it should be; usual
+// is the least time for a list that is answered at once as a rule. A list that is
+// arriving counts only once it takes longer than hangSurely.
+func (w *view) listUnanswered(usual time.Duration) (phase Phase, since time.Time, ok bool) {
+	in := w.f.Relist.InFlight
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) {
+		return "", time.Time{}, false
+	}
+	if arriving := w.age(w.f.Arriving) < usual; arriving && w.age(in.PhaseStart) < hangSurely {
+		return "", time.Time{}, false
+	}
+	return in.Phase, in.PhaseStart, true
+}
+
+// listLimit is how long a list may be unanswered, by the lists before it and the size
+// of its last answer.
+func (w *view) listLimit(usual time.Duration) time.Duration {
+	lists := w.f.Relist.Lists
+	var slow time.Duration
+	if n := len(lists); n > 0 {
+		recent := slices.Sorted(slices.Values(lists[max(0, n-recentLists):]))
+		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+usual)
+	}
+	limit := usual
+	if in := w.f.Relist.InFlight; in != nil {
+		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
+	}
+	return max(limit, min(slow, hangSurely))
+}
+
+// connect returns why no connection can be made: the last relist failed for want of an
+// answer, nothing has been answered since, and neither the held connection's dial nor a
+// fresh one has succeeded.
+func (w *view) connect() (Cause, string) {
+	if w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End) {
+		return CauseNone, ""
+	}
+	d, p := w.f.Dial, w.f.Probe
+	dialed := d.Cause != CauseNone && d.At.After(w.lastAnswer)
+	probed := p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer)
+	switch {
+	case probed && (!dialed || p.At.After(d.At)):
+		return p.Cause, p.Detail
+	case dialed:
+		return d.Cause, d.Detail
+	}
+	return CauseNone, ""
+}
+
+// freshFailure returns the fresh dial that fails while the held connection is answered.
+func (w *view) freshFailure() (none Probe) {
+	p := w.f.Probe
+	switch {
+	case w.hop != nil && p.Stage == StageConnect: // that is its cause
+		return none
+	case p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered().After(p.FailedSince):
+		return none
+	case w.lists == listsHang || p.Stage != StageConnect && !w.listsAnsweredAtOnce():
+		return none
+	}
+	// The held connection was made since: what the probe met is over.
+	if d := w.f.Dial; d.Cause == CauseNone && d.At.After(p.At) {
+		return none
+	}
+	return p
+}
+
+// listsAnsweredAtOnce reports whether the lists of the last two relists and of the one
+// in flight were answered at once: then the runtime was able to answer all the time
+// that a fresh connection waited. Just after a hang it was not, and the queue's content
+// from then proves nothing.
+func (w *view) listsAnsweredAtOnce() bool {
+	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
+		return false // a list of the relist under way has just been answered
+	}
+	lists := w.f.Relist.Lists
+	return !slices.ContainsFunc(lists[max(0, len(lists)-2):], func(d time.Duration) bool { return d >= HangAfter })
+}
+
+// answeringAgain reports whether a list hangs and another call, which took as long,
+// has just been answered.
+func (w *view) answeringAgain() bool {
+	if w.hungSince.IsZero() {
+		return false
+	}
+	for _, c := range w.f.Calls {
+		if c.LastOK.After(w.hungSince) && c.LastOKDuration >= HangAfter && w.age(c.LastOK) < HangAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// answeredWhileStatusFails reports whether other calls are answered while Status
+// fails or hangs.
+func (w *view) answeredWhileStatusFails() bool {
+	s := &w.f.Status
+	if !s.InFlightSince.IsZero() && w.listsAnsweredAtOnce() && w.answeredAtOnce(s.InFlightSince.Add(answerAfterStatus)) {
+		return true
+	}
+	// A Status that failed while the lists failed too is no evidence about Status.
+	failed := w.f.Calls[opStatus].LastFailed
+	if s.LastErr == nil || w.f.Relist.Failures > 0 || !failed.After(w.f.Relist.AnsweredSince) ||
+		w.f.Calls[string(PhaseListPodSandbox)].LastFailed.After(failed) ||
+		w.f.Calls[string(PhaseListContainers)].LastFailed.After(failed) {
+		return false
+	}
+	if s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(failed) {
+		return true
+	}
+	// One that got no answer, or met a runtime that was starting, failed with everything
+	// else: it must not have been good for long. Status may be called just after each
+	// list: an answer since it was late counts.
+	late := s.LastGood.Add(statusLate)
+	return w.now.After(late) && w.lists != listsHang && (w.lastAnswer.After(failed) || w.lastAnswer.After(late))
+}
+
+// answeredAtOnce reports whether a call has been answered after t that did not wait
+// long for it: a runtime that answers one call after seconds, as one without a CPU
+// does, answers the others as late.
+func (w *view) answeredAtOnce(t time.Time) bool {
+	for _, c := range w.f.Calls {
+		if c.LastOK.After(t) && c.LastOKDuration < HangAfter ||
+			c.LastErr != nil && c.LastErr.answered() && c.LastFailed.After(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// listsSuffer reports whether lists hang, fail for want of an answer, or are slow; at a
+// hop behind the runtime, whether that answers late or not at all.
+func (w *view) listsSuffer() bool {
+	if p := &w.f.Probe; w.hop != nil && (p.tells() || p.RPC >= slowCall) {
+		return true
+	}
+	if w.lists == listsFail && w.err.answered() {
+		return w.listLate()
+	}
+	return w.lists != listsOK
+}
+
+// relistSuffers reports whether relists fail, hang or are slow.
+func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.listsSuffer() }

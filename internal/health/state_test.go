@@ -1,0 +1,141 @@
+package health
+
+import (
+	"testing"
+	"time"
+)
+
+// at returns the moment d after t0.
+func at(d time.Duration) time.Time { return t0.Add(d) }
+
+// TestState is the truth table of the state that each judgement derives.
+func TestState(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	list := func(f *Facts, age time.Duration, lists ...time.Duration) {
+		f.Relist.InFlight = &InFlight{Start: at(-age), Phase: PhaseListContainers, PhaseStart: at(-age)}
+		f.Relist.Lists = lists
+	}
+	version := func(c Call) func(*Facts) {
+		return func(f *Facts) { list(f, 5*s); f.Calls = map[string]Call{opVersion: c} }
+	}
+	arriving := func(age, ago time.Duration, bytes int) func(*Facts) {
+		return func(f *Facts) {
+			list(f, age)
+			f.Calls = map[string]Call{"list_containers": {Bytes: bytes}, opVersion: {LastOK: at(-100 * ms)}}
+			if ago > 0 {
+				f.Arriving = at(-ago)
+			}
+		}
+	}
+	after := func(age time.Duration, lists ...time.Duration) func(*Facts) {
+		return func(f *Facts) { list(f, age, lists...); f.Calls = map[string]Call{opVersion: {LastOK: at(-100 * ms)}} }
+	}
+	dial := func(cause Cause) func(*Facts) {
+		return func(f *Facts) { failing(f, 1, "Unavailable"); f.Dial = Dial{At: t0, Cause: cause} }
+	}
+	status := func(code string, good, answered, listed time.Duration) func(*Facts) {
+		return func(f *Facts) {
+			f.Status.LastErr = &CallError{Operation: opStatus, Code: code, Message: "m"}
+			f.Status.LastGood, f.Relist.AnsweredSince = at(-good), at(-answered)
+			f.Calls = map[string]Call{"list_containers": {LastOK: at(-listed)}, opStatus: {LastFailed: at(-s), LastErr: f.Status.LastErr}}
+		}
+	}
+	statusHangs := func(took time.Duration) func(*Facts) {
+		return func(f *Facts) {
+			f.Status.InFlightSince = at(-3 * s)
+			f.Calls = map[string]Call{opVersion: {LastOK: at(-s), LastOKDuration: took}}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Facts)
+		link   link
+		lists  listState
+		status statusState
+	}{
+		{"well", func(*Facts) {}, linkAnswers, listsOK, statusOK},
+		{"the last lists were slow", func(f *Facts) { f.Relist.Lists = []time.Duration{300 * ms} }, linkAnswers, listsSlow, statusOK},
+		{"a list is late", after(400 * ms), linkAnswers, listsSlow, statusOK},
+		{"no socket is known", func(f *Facts) { f.Endpoint.Path = "" }, linkNone, listsOK, statusOK},
+
+		{"refused", dial(CauseRefused), linkRefused, listsFail, statusOK},
+		{"missing", dial(CauseMissing), linkNone, listsFail, statusOK},
+		{"not permitted", dial(CausePermissionDenied), linkNone, listsFail, statusOK},
+		{"the queue is full", dial(CauseQueueFull), linkQueueFull, listsFail, statusOK},
+		{"connected again", dial(CauseNone), linkAnswers, listsFail, statusOK},
+		{"lists fail with an answer", func(f *Facts) { failing(f, 1, "Internal"); f.Dial = Dial{At: t0, Cause: CauseRefused} }, linkAnswers, listsFail, statusOK},
+		{"refused, and answered since", func(f *Facts) {
+			dial(CauseRefused)(f)
+			f.Calls = map[string]Call{opVersion: {LastOK: at(ms)}}
+		}, linkAnswers, listsFail, statusOK},
+
+		{"a list hangs, Version is answered", version(Call{LastOK: at(-100 * ms), LastOKDuration: 5 * ms}), linkAnswers, listsHang, statusOK},
+		{"both hang", version(Call{LastOK: at(-6 * s), InFlightSince: at(-5 * s)}), linkHandshake, listsHang, statusOK},
+		{"Version has yet to be answered", version(Call{LastOK: at(-6 * s), InFlightSince: at(-500 * ms)}), linkUnsettled, listsHang, statusOK},
+		{"both hung, Version has just been answered", version(Call{LastOK: at(-20 * ms), LastOKDuration: 4900 * ms}), linkUnsettled, listsHang, statusOK},
+		{"and the list is unanswered for as long again", version(Call{LastOK: at(-1600 * ms), LastOKDuration: 2 * s}), linkAnswers, listsHang, statusOK},
+		{"a list ran into its deadline, Version too", func(f *Facts) {
+			failing(f, 1, "DeadlineExceeded")
+			f.Relist.Last.Start = at(-2 * time.Minute)
+			f.Calls = map[string]Call{opVersion: {LastOK: at(-3 * time.Minute), LastFailed: t0, LastErr: &CallError{Code: "DeadlineExceeded"}}}
+		}, linkHandshake, listsFail, statusOK},
+
+		{"a small list", arriving(1600*ms, 0, 300_000), linkAnswers, listsHang, statusOK},
+		{"12 MiB", arriving(1600*ms, 0, 12<<20), linkAnswers, listsSlow, statusOK},
+		{"12 MiB, for longer", arriving(2800*ms, 0, 12<<20), linkAnswers, listsHang, statusOK},
+		{"arriving", arriving(5*s, s, 12<<20), linkAnswers, listsSlow, statusOK},
+		{"nothing further arrives", arriving(5*s, 1600*ms, 12<<20), linkAnswers, listsHang, statusOK},
+
+		{"the list before the last hung", after(1600*ms, 20*ms, 4000*ms, 20*ms), linkAnswers, listsHang, statusOK},
+		{"the last one hung, or they have become slow", after(5400*ms, 20*ms, 20*ms, 4000*ms), linkAnswers, listsSlow, statusOK},
+		{"longer than that", after(5600*ms, 20*ms, 20*ms, 4000*ms), linkAnswers, listsHang, statusOK},
+		{"nearly each is slow", after(11900*ms, 4000*ms, 20*ms, 4000*ms), linkAnswers, listsSlow, statusOK},
+		{"the first was slow", after(2600*ms, 900*ms), linkAnswers, listsSlow, statusOK},
+		{"slow, and surely hangs", after(20*s, 19*s, 19*s), linkAnswers, listsHang, statusOK},
+
+		{"Status hangs, Version was answered at once", statusHangs(2 * ms), linkAnswers, listsOK, statusAlone},
+		{"Status hangs, Version was answered late", statusHangs(4 * s), linkAnswers, listsOK, statusFails},
+		{"Status fails beside lists", status("Unknown", 4*s, time.Hour, 0), linkAnswers, listsOK, statusAlone},
+		{"Status failed, nothing has been answered since", status("Unknown", 4*s, time.Hour, 2*s), linkAnswers, listsOK, statusFails},
+		{"Status failed while the lists did", status("Unknown", 4*s, 100*ms, 0), linkAnswers, listsOK, statusFails},
+		{"Status failed once for want of an answer", status("Unavailable", 4*s, time.Hour, 0), linkAnswers, listsOK, statusFails},
+		{"Status has failed for 11 s", status("Unavailable", 11*s, time.Hour, 0), linkAnswers, listsOK, statusAlone},
+		{"Status and lists fail", func(f *Facts) { status("Unknown", 4*s, time.Hour, 0)(f); failing(f, 2, "Internal") }, linkAnswers, listsFail, statusFails},
+	} {
+		f := healthyFacts(t0)
+		tt.change(&f)
+		w := newView(&f, t0, nil)
+		if w.link != tt.link || w.lists != tt.lists || w.status != tt.status {
+			t.Errorf("%s: link %s, lists %s, Status %s; want %s, %s, %s", tt.name, w.link, w.lists, w.status, tt.link, tt.lists, tt.status)
+		}
+	}
+}
+
+// TestStatusFailsBesideLists: a Status that fails while the lists are answered counts
+// down from the beginning on, with any error.
+func TestStatusFailsBesideLists(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code string
+		good time.Duration // age of the last good Status
+		want string
+		left time.Duration
+	}{
+		"an answer":                            {"Unknown", 4 * time.Second, RuntimeNotReady, 26 * time.Second},
+		"one failure of the connection":        {"Unavailable", 4 * time.Second, "", 0},
+		"failures of the connection, for 11 s": {"Unavailable", 11 * time.Second, RuntimeNotReady, 19 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthyFacts(t0)
+			f.Status.LastGood = t0.Add(-tt.good)
+			f.Status.LastErr = &CallError{Operation: "status", Code: tt.code, Message: "transport is closing"}
+			f.Calls = map[string]Call{"list_containers": {LastOK: t0}, "status": {LastFailed: t0.Add(-time.Second), LastErr: f.Status.LastErr}}
+			v := Judge(&f, t0, nil)
+			if v.Reason != tt.want {
+				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
+			}
+			if (v.RulesFailIn != nil) != (tt.left > 0) || v.RulesFailIn != nil && *v.RulesFailIn != tt.left {
+				t.Errorf("the rules fail in %v, want %s", v.RulesFailIn, tt.left)
+			}
+		})
+	}
+}
