@@ -126,6 +126,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 	s = chain.Symptom{
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
+		General:    of.Operation == cri.OpStatus,
 		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.pod,
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}

@@ -136,7 +136,7 @@ func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 		}
 	}
 	v.Command, v.Unit = nameOf(p.opts.Table, p.opts.ProcFS, s.ID())
-	v.Lock = p.lock(s.ID(), now)
+	v.Lock = p.lock(s.ID(), v.Start, now)
 	return v, nil
 }
 

@@ -14,6 +14,10 @@ import (
 // maxLockFDs bounds the descriptors that are searched for the file of a lock.
 const maxLockFDs = 1024
 
+// startTakes is how long a start may take: a snapshotter's database is opened after the
+// socket.
+const startTakes = 5 * time.Minute
+
 // lockKey is a lock that a process waits for; file is major:minor:inode.
 type lockKey struct {
 	pid  int
@@ -23,16 +27,17 @@ type lockKey struct {
 // lock returns the file lock that the process has waited for longest, nil for none.
 //
 // bbolt, in which containerd keeps meta.db, does not block in flock(2) but polls, so
-// /proc/locks shows no waiter. While the process does not listen, as when it starts, it
-// waits for a file that it has open and another process has locked.
-func (p *Process) lock(id proc.ID, now time.Time) *health.LockWait {
+// /proc/locks shows no waiter. A process that starts waits for a file that it has open and
+// another process has locked.
+func (p *Process) lock(id proc.ID, started, now time.Time) *health.LockWait {
 	b, err := p.reader.Read(p.opts.ProcFS + "/locks")
 	if err != nil {
 		b = nil
 	}
 	locks := strings.Clone(string(b)) // the reader's buffer is used again below
 	waits := proc.LockWaits([]byte(locks), id.PID)
-	if len(waits) == 0 && p.opts.ListenerInode() == 0 {
+	starts := now.Sub(started) < startTakes || p.opts.ListenerInode() == 0 || p.last != nil && p.last.Lock != nil
+	if len(waits) == 0 && starts {
 		waits = p.polls([]byte(locks), id.PID)
 	}
 	keys := make([]lockKey, 0, len(waits))

@@ -137,6 +137,8 @@ func (w *view) chainSymptom() string {
 		return RuntimeListStall
 	case c.Links[0].isInspection():
 		return PodInspectionStall
+	case c.Links[0].Kind == KindCall && c.Links[0].Name == opStatus:
+		return RuntimeNotReady
 	}
 	return ""
 }

@@ -65,7 +65,7 @@ func mountStep(c *Chain, culprit *Link, who string) string {
 func processStep(c *Chain, culprit, before *Link, who string) string {
 	for i := range c.Links {
 		if l := &c.Links[i]; l.State == LinkLocked && i < len(c.Links)-1 {
-			return fmt.Sprintf("See what %s does, and let it end or end it: pid %d (%s) %s.", who, l.PID, l.Name, l.Evidence)
+			return fmt.Sprintf("See what %s does, and let it end or end it: pid %d (%s): %s.", who, l.PID, l.Name, l.Evidence)
 		}
 	}
 	switch {
@@ -76,7 +76,7 @@ func processStep(c *Chain, culprit, before *Link, who string) string {
 		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
 			culprit.PID)
 	case culprit.Kind == KindProcess && before.State == LinkPeer:
-		return fmt.Sprintf("Get %s to answer: %s. pid %d (%s) waits for it: it %s.",
+		return fmt.Sprintf("Get %s to answer: %s. pid %d (%s) waits for it: %s.",
 			who, culprit.Evidence, before.PID, before.Name, before.Evidence)
 	}
 	return ""

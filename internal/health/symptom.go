@@ -36,7 +36,7 @@ func (s *Symptom) IsList() bool {
 // ok is false without a symptom.
 func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, ok bool) {
 	for _, find := range []func(*Facts, *Verdict, time.Time, Symptom) Symptom{
-		unresponsiveSymptom, listSymptom, inspectionSymptom, subjectSymptom, suspectedListSymptom, suspectedInspectionSymptom,
+		unresponsiveSymptom, listSymptom, inspectionSymptom, statusSymptom, subjectSymptom, suspectedListSymptom, suspectedInspectionSymptom,
 	} {
 		if s = find(f, v, now, last); s != (Symptom{}) {
 			return s, true
@@ -106,6 +106,20 @@ func inspectionSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Sym
 		}
 	}
 	return s
+}
+
+// statusSymptom is a Status that hangs: a network plugin may keep the runtime from it.
+func statusSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom) {
+	since, called := v.activeSince(RuntimeNotReady), f.Status.InFlightSince
+	switch {
+	case since.IsZero():
+		return s
+	case called.IsZero() || now.Sub(called) < stuckInspectionAfter:
+		if called = last.Called; last.Operation != opStatus || f.Status.LastErr == nil {
+			return s
+		} // between two attempts
+	}
+	return Symptom{Operation: opStatus, Since: last.begun(since), Called: called}
 }
 
 func subjectSymptom(f *Facts, v *Verdict, _ time.Time, _ Symptom) (s Symptom) {

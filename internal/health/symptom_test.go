@@ -22,6 +22,7 @@ func TestFindSymptom(t *testing.T) {
 	suspected := Symptom{Operation: "list_containers", Since: ago(13), Called: ago(12), Suspected: true}
 	for name, tt := range map[string]struct {
 		relist Relist
+		status Status
 		v      Verdict
 		last   Symptom
 		want   Symptom
@@ -56,9 +57,19 @@ func TestFindSymptom(t *testing.T) {
 			v:      active(PodInspectionStall),
 			want:   Symptom{Operation: "podsandbox_status", Since: ago(10), Called: ago(9), UID: "u2"},
 		},
+		"Status hangs": {
+			status: Status{InFlightSince: ago(6)}, v: active(RuntimeNotReady),
+			want: Symptom{Operation: opStatus, Since: ago(10), Called: ago(6)},
+		},
+		"between two Status that hang": {
+			status: Status{LastErr: &CallError{Code: "DeadlineExceeded"}}, v: active(RuntimeNotReady),
+			last: Symptom{Operation: opStatus, Since: ago(20), Called: ago(7)},
+			want: Symptom{Operation: opStatus, Since: ago(20), Called: ago(7)},
+		},
+		"Status says that the runtime is not ready": {v: active(RuntimeNotReady)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Facts{Relist: tt.relist}
+			f := Facts{Relist: tt.relist, Status: tt.status}
 			got, ok := FindSymptom(&f, &tt.v, now, tt.last)
 			if got != tt.want || ok != (tt.want != Symptom{}) {
 				t.Errorf("got %+v, %t\nwant %+v", got, ok, tt.want)

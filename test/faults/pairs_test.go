@@ -42,7 +42,7 @@ func TestPairs(t *testing.T) {
 				f.options.OpenFiles = max(f.options.OpenFiles, w.options.OpenFiles)
 				b := newBench(t, &f)
 				b.watch(&f)
-				t.Cleanup(w.make(b))
+				defer w.make(b)() // before the context of its calls ends
 				b.awaitActive(w.want)
 				row.took(b.beside(&f, w.want))
 			})

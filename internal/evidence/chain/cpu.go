@@ -12,49 +12,52 @@ import (
 )
 
 const (
-	// starvedAfter is how long a thread must be runnable without a CPU.
-	starvedAfter = time.Second
+	// starvedAfter is how long a thread must be runnable without a CPU: a bit more than the
+	// longest period of a quota.
+	starvedAfter = 1100 * time.Millisecond
 	// nearLimit is the share of a memory limit from which it holds tasks up.
 	nearLimit = 0.95
 )
 
-// noCPU is the wait of a process with a thread that is runnable and gets no CPU: for
-// longer, it is starved, or throttled by the topmost cgroup with a quota that took its
-// time meanwhile.
-func (w *Walker) noCPU(ctx context.Context, l looks) wait {
+// noCPU is the wait of a process whose cgroup has a CPU quota that takes the CPU from it
+// most of the time, or else with a thread that is runnable and gets none. ok is false for
+// any other process.
+func (w *Walker) noCPU(ctx context.Context, l looks) (out wait, ok bool) {
 	groups, err := w.tree.Of(l.now.stat.PID)
-	before := w.throttled(groups)
+	before := w.quotas(groups)
+	runnable := slices.ContainsFunc(l.still(), func(t thread) bool { return t.state == 'R' })
+	if err != nil || len(before) == 0 && !runnable {
+		return wait{}, false
+	}
 	if !sleep(ctx, starvedAfter) {
-		return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}
+		return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}, true
+	}
+	base, _, _ := w.tree.Base(groups, "cpu")
+	after := w.quotas(groups)
+	for dir := range w.tree.Up(groups, "cpu") { // the topmost comes last
+		periods, took := after[dir].Periods-before[dir].Periods, after[dir].Throttled-before[dir].Throttled
+		if took > 0 && 2*took >= periods {
+			out, ok = cgroupWait(cgroup.LevelPath(base, dir), health.LinkThrottled, "its CPU quota holds it up",
+				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
+		}
+	}
+	if ok || !runnable {
+		return out, ok
 	}
 	later := looks{before: l.before, now: w.once(ctx, l.now.stat)}
 	if later.now == nil || !slices.ContainsFunc(later.still(), func(t thread) bool { return t.state == 'R' }) {
-		return wait{state: health.LinkRunning, evidence: "runs now and then"}
+		return wait{state: health.LinkRunning, evidence: "runs now and then"}, true
 	}
-	evidence := fmt.Sprintf("a thread has been runnable for %s without", later.passed().Round(100*time.Millisecond))
-	out := wait{state: health.LinkStarved, evidence: evidence + " getting a CPU, and no quota holds it"}
-	if err != nil {
-		return out
-	}
-	base, _, _ := w.tree.Base(groups, "cpu")
-	after := w.throttled(groups)
-	for dir := range w.tree.Up(groups, "cpu") {
-		if n := after[dir] - before[dir]; after[dir] > before[dir] && w.tree.HasQuota(dir) {
-			out = cgroupWait(cgroup.LevelPath(base, dir), health.LinkThrottled, evidence+" running",
-				fmt.Sprintf("its CPU quota held it up in %d periods meanwhile", n))
-		}
-	}
-	return out
+	return wait{state: health.LinkStarved, evidence: fmt.Sprintf("a thread has been runnable for %s without getting a CPU, "+
+		"and no quota holds it", later.passed().Round(100*time.Millisecond))}, true
 }
 
-// throttled returns the periods in which the quota of a cgroup and of those above it
-// took the CPU, by directory.
-func (w *Walker) throttled(groups cgroup.Paths) map[string]uint64 {
-	out := map[string]uint64{}
+// quotas returns what the CPU quotas of a cgroup and of those above it did, by directory.
+func (w *Walker) quotas(groups cgroup.Paths) map[string]cgroup.CPUStat {
+	out := map[string]cgroup.CPUStat{}
 	for dir := range w.tree.Up(groups, "cpu") {
-		if b, err := proc.ReadFile(dir, "cpu.stat"); err == nil {
-			s, _ := cgroup.ParseCPUStat(b)
-			out[dir] = s.Throttled
+		if b, err := proc.ReadFile(dir, "cpu.stat"); err == nil && w.tree.HasQuota(dir) {
+			out[dir], _ = cgroup.ParseCPUStat(b)
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -28,8 +29,9 @@ type Symptom struct {
 	// began, and Called when the call under way did.
 	Operation     string
 	Since, Called time.Time
-	// Sandboxes is true for calls about sandboxes.
-	Sandboxes bool
+	// Sandboxes is true for calls about sandboxes, General for those about neither a
+	// sandbox nor a container.
+	Sandboxes, General bool
 	// Target is the container or sandbox that the call is about; zero for a list.
 	Target Target
 	// OthersAnswered reports whether the runtime answers other calls.
@@ -82,7 +84,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
 		return
 	}
-	if s.Target.ID == "" && len(e.sweep.hung) == 0 && s.OthersAnswered() {
+	if s.Target.ID == "" && !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
 		rest := min(sweepAgain, max(leastAgain, restFor*e.sweep.ended.Sub(e.sweep.began)))
 		if time.Since(e.sweep.ended) >= rest {
 			targets := e.ordered(ctx, s)
@@ -117,7 +119,7 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
 	target, unknown := s.Target, ""
-	if target.ID == "" {
+	if target.ID == "" && !s.General {
 		what := "container"
 		if s.Sandboxes {
 			what = "sandbox"
@@ -128,6 +130,13 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	case target.ID != "":
 		c.Links = append(c.Links, targetLink(target))
 		e.fromTarget(ctx, &c, s, target)
+	case s.OthersAnswered() && s.General:
+		// A helper that began before the call may have the lock that it waits for.
+		if helper := e.helperOf(ctx, ""); helper != 0 {
+			e.walker.follow(ctx, &c, helper, health.KindHelper)
+		} else {
+			c.Unknown = "the runtime has no helper, and its inside cannot be seen"
+		}
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
@@ -232,19 +241,17 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 }
 
 // helperOf finds the helper that the runtime itself has started for a container, as CRI-O
-// does, and that runs for longer than it should. 0 where there is none, or several.
-func (e *Explorer) helperOf(ctx context.Context, id string) (pid int) {
-	if id == "" || e.walker.Runtime == 0 {
-		return 0
-	}
+// does, or for anything where id is "", and that runs for longer than it should: the
+// oldest, 0 for none.
+func (e *Explorer) helperOf(ctx context.Context, id string) int {
+	var oldest proc.Stat
 	for _, p := range e.walker.processes(ctx).Children(e.walker.Runtime) {
-		if age(p.Stat) < helperAge || !slices.Contains(e.walker.table.Args(p.ID()), id) || !e.walker.isHelper(ctx, p.Stat) {
+		if age(p.Stat) < helperAge || oldest.PID != 0 && oldest.Start <= p.Start {
 			continue
 		}
-		if pid != 0 {
-			return 0
+		if (id == "" || slices.Contains(e.walker.table.Args(p.ID()), id)) && e.walker.isHelper(ctx, p.Stat) {
+			oldest = p.Stat
 		}
-		pid = p.PID
 	}
-	return pid
+	return oldest.PID
 }

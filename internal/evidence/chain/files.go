@@ -46,12 +46,6 @@ func isRemoteType(fsType string) bool {
 	return false
 }
 
-// isFanotifyChannel reports whether a thread in that kernel function waits for the
-// permission of a fanotify agent, such as a virus scanner.
-func isFanotifyChannel(channel string) bool {
-	return proc.In(channel, "fanotify_handle_event", "fanotify_get_response")
-}
-
 // isFreezeChannel reports whether a thread in that kernel function waits for a file
 // system that fsfreeze has frozen.
 func isFreezeChannel(channel string) bool {
@@ -60,7 +54,7 @@ func isFreezeChannel(channel string) bool {
 
 // isExitChannel reports whether the wait is about no file.
 func isExitChannel(channel string) bool {
-	return proc.In(channel, "do_exit", "exit_", "zap_", "coredump_", "wait_for_vfork_done", "__flush_work", "synchronize_")
+	return proc.In(channel, "do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_")
 }
 
 // fileWait is that of a thread that waits in the kernel for a file system: which file,
@@ -170,21 +164,42 @@ func (w *Walker) fuseServer(ctx context.Context, m proc.Mount) (next int, unknow
 	return next, unknown
 }
 
-// fanotifyWait is that of a thread that may not open or read a file until a fanotify
-// agent permits it.
-func (w *Walker) fanotifyWait(ctx context.Context, p place) wait {
-	out := wait{
-		key: "fanotify", state: health.LinkPeer,
-		evidence: fmt.Sprintf("thread %d waits in %s for the permission of a fanotify agent", p.tid, p.channel),
+// agents are the processes that decide about other processes' system calls, by the kernel
+// functions in which these wait and by the descriptor that an agent has.
+var agents = []struct {
+	channels   []string
+	link, what string
+	decides    func(fdinfo string) bool
+}{
+	{
+		channels: []string{"fanotify_handle_event", "fanotify_get_response"},
+		link:     "anon_inode:[fanotify]", what: "fanotify permission events", decides: permits,
+	},
+	{channels: []string{"seccomp_do_user_notification"}, link: "anon_inode:seccomp notify", what: "seccomp notifications"},
+	{channels: []string{"handle_userfault"}, link: "anon_inode:[userfaultfd]", what: "page faults (userfaultfd)"},
+}
+
+// agentWait adds the agent without whose answer a thread may not continue; false where it
+// waits for none.
+func (w *Walker) agentWait(ctx context.Context, f *waiting, p place) bool {
+	for _, a := range agents {
+		if !proc.In(p.channel, a.channels...) {
+			continue
+		}
+		out := wait{
+			key: a.link, state: health.LinkPeer,
+			evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", p.tid, p.channel, a.what),
+		}
+		if path, _, _ := w.mountOf(p); path != "" {
+			out.evidence += ", to access " + clean(path)
+		}
+		out.next, out.unknown, _ = w.holder(ctx, p.pid, a.what, func(to string, info func() []byte) bool {
+			return to == a.link && (a.decides == nil || a.decides(string(info())))
+		})
+		f.add(out)
+		return true
 	}
-	if path, _, _ := w.mountOf(p); path != "" {
-		out.evidence += " to access " + clean(path)
-	}
-	const what = "fanotify permission events"
-	out.next, out.unknown, _ = w.holder(ctx, p.pid, what, func(to string, info func() []byte) bool {
-		return to == "anon_inode:[fanotify]" && permits(string(info()))
-	})
-	return out
+	return false
 }
 
 // permits reports whether a fanotify group decides about accesses, by its fdinfo

@@ -95,6 +95,30 @@ func (w *Walker) lockWait(ctx context.Context, f *waiting, p place) {
 	f.add(out.heldBy())
 }
 
+// isVforkChannel reports whether a thread in that kernel function waits until its child has
+// begun another program.
+func isVforkChannel(channel string) bool {
+	return proc.In(channel, "wait_for_vfork_done", "kernel_clone")
+}
+
+// vforkWait follows a thread to its youngest child, which still is the same program.
+func (w *Walker) vforkWait(ctx context.Context, f *waiting, p place) {
+	var child proc.Stat
+	for _, c := range w.processes(ctx).Children(f.pid) {
+		if c.Comm == f.now.stat.Comm && c.Start >= child.Start {
+			child = c.Stat
+		}
+	}
+	if child.PID == 0 {
+		f.add(kernelWait(p))
+		return
+	}
+	f.add(wait{
+		state: health.LinkChild, next: child.PID,
+		evidence: fmt.Sprintf("thread %d waits for its child, pid %d, to begin another program", p.tid, child.PID),
+	})
+}
+
 // childWait follows a thread that sleeps in wait4(2) or waitid(2).
 func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 	var pid int

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/proc"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 )
 
 const (
@@ -36,15 +35,10 @@ type look struct {
 	stat    proc.Stat
 	tracer  int
 	threads map[int]thread
-	// sockets are its connected unix sockets, by the inode of its own end.
-	sockets map[uint32]socketPair
+	// sockets are its connected sockets, by inode.
+	sockets map[uint32]connection
 	// denied is true where something could not be read for want of a privilege.
 	denied bool
-}
-
-// socketPair is a connected unix socket: own is the process's end.
-type socketPair struct {
-	own, peer sockdiag.Socket
 }
 
 // looks are two looks at one process.
@@ -94,7 +88,7 @@ func (w *Walker) once(ctx context.Context, s proc.Stat) *look {
 	if len(l.threads) == 0 {
 		return nil
 	}
-	l.sockets, l.denied = w.sockets(ctx, s.PID)
+	l.sockets, l.denied = w.connections(ctx, s.PID)
 	return l
 }
 

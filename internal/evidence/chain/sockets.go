@@ -2,8 +2,10 @@ package chain
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,68 +17,38 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// holder returns the process, other than pid, that holds a descriptor for which keep is
-// true: where it leads and, on request, its fdinfo decide. Of several, pid 1 does not
-// count, since systemd keeps the sockets that it made; else the only one that does not run
-// counts. The text is the reason why there is none; alone is true where only pid itself
-// holds one.
-func (w *Walker) holder(
-	ctx context.Context, pid int, what string, keep func(to string, info func() []byte) bool,
-) (next int, unknown string, alone bool) {
-	var pids []int
-	hidden := false
-	all, err := proc.Numbers(w.procfs, maxProcesses)
-	for _, p := range all {
-		failed := proc.EachFD(w.procfs, p, func(fd, to string) bool {
-			if keep(to, func() []byte { return w.rawFDInfo(p, fd) }) {
-				pids = append(pids, p)
-				return false
-			}
-			return ctx.Err() == nil
-		})
-		hidden = hidden || failed != nil && !proc.Gone(failed)
-	}
-	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
-	if held := slices.DeleteFunc(slices.Clone(rest), w.runs); len(rest) > 1 && len(held) == 1 {
-		rest = held
-	}
-	switch {
-	case len(rest) == 1:
-		return rest[0], "", false
-	case len(rest) > 1:
-		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what), false
-	case err != nil, hidden, ctx.Err() != nil:
-		return 0, "the holder of the other end of " + what + " cannot be read (CAP_SYS_PTRACE)", false
-	case len(pids) > 0:
-		return 0, "only the process itself holds the other end of " + what, true
-	}
-	return 0, "no process that plegd can see holds the other end of " + what, false
+// connection is a connected unix or TCP socket of a process.
+type connection struct {
+	peer   uint32 // the inode of the other end; 0 while that is not accepted, or gone
+	name   string // path or address of the server's end, "" where it has none
+	server bool   // the process has the server's end
+	// sent is what the other end has not read, in bytes of memory for a unix socket;
+	// unread are the bytes of it that it could read, own those that the process could.
+	sent, unread, own uint32
+	// listener is where a TCP connection is accepted; remote is true on another node.
+	listener uint32
+	remote   bool
 }
 
-// maxProcesses bounds the processes whose descriptors are read.
-const maxProcesses = 32768
-
-// runs reports whether the first thread of a process is neither stopped, traced nor in D.
-func (w *Walker) runs(pid int) bool {
-	s, err := proc.ReadStat(w.procfs, pid)
-	return err != nil || strings.IndexByte("TtD", s.State) < 0
+func (c connection) text() string {
+	if c.name != "" {
+		return "socket " + clean(c.name)
+	}
+	return "a socket without a name"
 }
 
-// socketHolder is holder for a socket.
-func (w *Walker) socketHolder(
-	ctx context.Context, pid int, what string, inode uint32,
-) (next int, unknown string, alone bool) {
-	link := fmt.Sprintf("socket:[%d]", inode)
-	return w.holder(ctx, pid, what, func(to string, _ func() []byte) bool { return to == link })
+// isLog reports whether a socket is one to which logs are written: no answer is awaited.
+func (c connection) isLog() bool {
+	return strings.HasPrefix(c.name, "/run/systemd/journal/") || c.name == "/dev/log" || strings.Contains(c.name, "syslog")
 }
 
-// sockets returns the connected unix sockets of a process, by the inode of its own
-// end; denied is true where they cannot be seen.
-func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPair, denied bool) {
-	out = map[uint32]socketPair{}
-	var inodes []uint32
+// connections returns the connected sockets of a process, by inode; denied is true where
+// they cannot be seen.
+func (w *Walker) connections(ctx context.Context, pid int) (out map[uint32]connection, denied bool) {
+	out = map[uint32]connection{}
+	inodes := map[uint32]bool{}
 	err := proc.EachSocket(w.procfs, pid, func(inode uint32) bool {
-		inodes = append(inodes, inode)
+		inodes[inode] = true
 		return true
 	})
 	if err != nil && !errors.Is(err, proc.ErrManyFDs) {
@@ -85,37 +57,90 @@ func (w *Walker) sockets(ctx context.Context, pid int) (out map[uint32]socketPai
 	if len(inodes) == 0 {
 		return out, false
 	}
+	for _, file := range []string{"net/tcp", "net/tcp6"} {
+		w.tcp(proc.Path(w.procfs, pid, file), inodes, out)
+	}
 	if w.netns == "" || w.link(strconv.Itoa(pid)+"/ns/net") != w.netns {
 		return out, true // sock_diag sees the sockets of plegd's own network namespace
 	}
 	all := map[uint32]sockdiag.Socket{}
 	err = w.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s })
-	for _, inode := range inodes {
+	for inode := range inodes {
 		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
-			out[inode] = socketPair{own: own, peer: all[own.Peer]}
+			c := connection{peer: own.Peer, name: own.Name, server: own.Name != "", sent: own.WQueue, own: own.RQueue}
+			if peer := all[own.Peer]; peer.Inode != 0 {
+				c.unread = peer.RQueue
+				if peer.Name != "" {
+					c.name = peer.Name
+				}
+			}
+			out[inode] = c
 		}
 	}
 	return out, err != nil
 }
 
-// isLog reports whether a socket is one to which logs are written: no answer is awaited.
-func isLog(name string) bool {
-	return strings.HasPrefix(name, "/run/systemd/journal/") || name == "/dev/log" || strings.Contains(name, "syslog")
+// The states of /proc/net/tcp (include/net/tcp_states.h).
+const (
+	tcpEstablished = "01"
+	tcpSynSent     = "02"
+	tcpListen      = "0A"
+)
+
+// tcp adds the TCP connections of some inodes by a file like /proc/net/tcp, which is about
+// one network namespace.
+func (w *Walker) tcp(file string, inodes map[uint32]bool, out map[uint32]connection) {
+	const local, remote, state, queues, inode = 1, 2, 3, 4, 9
+	b, err := proc.ReadFile(file)
+	if err != nil {
+		return
+	}
+	port := func(address string) string { return address[strings.IndexByte(address, ':')+1:] }
+	number := func(f []string) uint32 { n, _ := strconv.ParseUint(f[inode], 10, 32); return uint32(n) }
+	unread := func(f []string) uint32 {
+		_, rx, _ := strings.Cut(f[queues], ":")
+		n, _ := strconv.ParseUint(rx, 16, 32)
+		return uint32(n)
+	}
+	ends, listeners := map[string][]string{}, map[string]uint32{}
+	for line := range strings.Lines(string(b)) {
+		switch f := strings.Fields(line); {
+		case len(f) <= inode:
+		case f[state] == tcpListen:
+			listeners[port(f[local])] = number(f)
+		case f[state] == tcpEstablished, f[state] == tcpSynSent:
+			ends[f[local]+" "+f[remote]] = f
+		}
+	}
+	for _, f := range ends {
+		if !inodes[number(f)] {
+			continue
+		}
+		c := connection{name: tcpAddress(f[remote]), own: unread(f), listener: listeners[port(f[remote])]}
+		if peer := ends[f[remote]+" "+f[local]]; peer != nil {
+			c.peer, c.unread, c.sent = number(peer), unread(peer), unread(peer)
+		} else {
+			c.remote = f[state] == tcpEstablished || c.listener == 0
+		}
+		_, c.server = listeners[port(f[local])]
+		out[number(f)] = c
+	}
 }
 
-// name is the path by which a connection was made, "" where neither end has one.
-func (p socketPair) name() string {
-	if p.peer.Name != "" {
-		return p.peer.Name
+// tcpAddress decodes "0100007F:6DCF": words of 32 bits in the machine's byte order, and
+// the port.
+func tcpAddress(s string) string {
+	text, port, _ := strings.Cut(s, ":")
+	b, err := hex.DecodeString(text)
+	n, portErr := strconv.ParseUint(port, 16, 16)
+	if err != nil || portErr != nil || len(b)%4 != 0 {
+		return clean(s)
 	}
-	return p.own.Name
-}
-
-func (p socketPair) text() string {
-	if name := p.name(); name != "" {
-		return "socket " + clean(name)
+	for i := 0; i < len(b); i += 4 {
+		slices.Reverse(b[i : i+4]) // amd64 and arm64 are little-endian
 	}
-	return "a socket without a name"
+	ip, _ := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(n)).String()
 }
 
 // fullBuffer is how much memory of a socket's usual send buffer (212,992 bytes) unread
@@ -126,51 +151,55 @@ const fullBuffer = 64 << 10
 func (w *Walker) unreadByPeers(ctx context.Context, f *waiting) {
 	for inode, now := range f.now.sockets {
 		b, ok := f.before.sockets[inode]
-		if !ok || isLog(now.name()) {
-			continue
-		}
 		switch {
-		case now.own.Name != "" && now.own.WQueue < fullBuffer:
+		case !ok || now.isLog() || now.remote || b.peer != now.peer:
+		case now.server && now.sent < fullBuffer:
 			// It is the server's end: a client that reads late holds up nobody until
 			// there is no room left for data to it.
-		case now.peer.Inode != 0 && b.peer.Cookie == now.peer.Cookie && b.peer.RQueue > 0 && now.peer.RQueue >= b.peer.RQueue:
+		case now.peer != 0 && b.unread > 0 && now.unread >= b.unread:
 			w.peerWait(ctx, f, now, fmt.Sprintf("%d bytes that it has sent wait unread at the other end of %s",
-				now.peer.RQueue, now.text()))
-		case now.own.Peer == 0 && b.own.Peer == 0 && b.own.WQueue > 0 && now.own.WQueue >= b.own.WQueue && now.own.Name == "":
-			w.acceptWait(ctx, f, now)
+				now.unread, now.text()))
+		case now.peer == 0 && !now.server && (b.sent > 0 && now.sent >= b.sent || now.listener != 0):
+			w.acceptWait(ctx, f, "a connection of it is not accepted", now.listener, false)
 		}
 	}
 }
 
-// peerWait adds the process at the other end of a socket.
-func (w *Walker) peerWait(ctx context.Context, f *waiting, p socketPair, evidence string) {
-	next, unknown, alone := w.socketHolder(ctx, f.pid, p.text(), p.own.Peer)
+// peerWait adds the process at the other end of a connection.
+func (w *Walker) peerWait(ctx context.Context, f *waiting, c connection, evidence string) {
+	next, unknown, alone := w.socketHolder(ctx, f.pid, c.text(), c.peer)
 	if !alone { // or it talks to itself
-		key := fmt.Sprintf("socket %d", p.own.Peer)
+		key := fmt.Sprintf("socket %d", c.peer)
 		f.add(wait{key: key, state: health.LinkPeer, evidence: evidence, next: next, unknown: unknown})
 	}
 }
 
 // acceptWait adds the process that does not accept a connection. sock_diag does not
-// name the listener at which it waits: it is known where only one has any waiting.
-func (w *Walker) acceptWait(ctx context.Context, f *waiting, p socketPair) {
-	var full []sockdiag.Socket
-	err := w.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
-		if s.Listens() && s.RQueue > 0 {
-			full = append(full, s)
+// name the unix listener at which it waits: it is known where only one has any waiting,
+// or more than its limit where full is true.
+func (w *Walker) acceptWait(ctx context.Context, f *waiting, evidence string, listener uint32, full bool) {
+	out := wait{key: "listener", state: health.LinkPeer, evidence: evidence}
+	at := []sockdiag.Socket{{Inode: listener}}
+	if listener == 0 {
+		at = nil
+		err := w.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
+			if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
+				at = append(at, s)
+			}
+		})
+		if err != nil || len(at) == 0 {
+			return
 		}
-	})
-	out := wait{key: "listener", state: health.LinkPeer}
-	out.evidence = fmt.Sprintf("a connection of it, with %d bytes of memory sent, is not accepted", p.own.WQueue)
-	switch {
-	case err != nil || len(full) == 0:
-		return
-	case len(full) > 1:
-		out.unknown = fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(full))
-	default:
-		name := "socket " + clean(full[0].Name)
-		out.evidence += fmt.Sprintf(" at %s, where %d wait", name, full[0].RQueue)
-		out.next, out.unknown, _ = w.socketHolder(ctx, f.pid, name, full[0].Inode)
+	}
+	if len(at) > 1 {
+		out.unknown = fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at))
+	} else {
+		name := "its listener"
+		if at[0].Name != "" {
+			name = "socket " + clean(at[0].Name)
+			out.evidence += fmt.Sprintf(" at %s, where %d wait", name, at[0].RQueue)
+		}
+		out.next, out.unknown, _ = w.socketHolder(ctx, f.pid, name, at[0].Inode)
 	}
 	f.add(out)
 }
@@ -178,27 +207,33 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, p socketPair) {
 // busNames are the sockets by which runc asks systemd for a cgroup.
 var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", "/run/systemd/private"}
 
-// services adds the service at the other end of a helper's connection to the system
-// bus, or systemd behind it, where that one is stopped, frozen or in D: it may have read
-// the request before.
-func (w *Walker) services(ctx context.Context, f *waiting) {
+// answers adds the process whose answer a helper waits for, where no thread shows it: a
+// program in Go waits in epoll(7), and the peer may have read the request. It is the one
+// at the other end of its only connection, else one that stands still; behind the system
+// bus that may be systemd.
+func (w *Walker) answers(ctx context.Context, f *waiting) {
 	if w.kindOf(ctx, f.now.stat) != health.KindHelper {
 		return
 	}
-	for _, p := range f.now.sockets {
-		if !slices.Contains(busNames, p.name()) {
+	names, still := map[int]string{}, []int{}
+	for _, c := range f.now.sockets {
+		if c.isLog() || c.server || c.name == "" || c.peer == 0 {
 			continue
 		}
-		service, _, _ := w.socketHolder(ctx, f.pid, p.text(), p.own.Peer)
-		for _, pid := range []int{service, 1} {
-			s, err := proc.ReadStat(w.procfs, pid)
-			if err == nil && pid != f.pid && w.standsStill(ctx, s) {
-				f.add(wait{
-					state: health.LinkPeer, next: pid,
-					evidence: fmt.Sprintf("has a connection to %s, and pid %d (%s) does not run", p.text(), pid, clean(s.Comm)),
-				})
-			}
+		pid, _, _ := w.socketHolder(ctx, f.pid, c.text(), c.peer)
+		names[pid] = c.text()
+		if slices.Contains(busNames, c.name) {
+			names[1] = c.text()
 		}
+	}
+	for pid := range names {
+		if s, err := proc.ReadStat(w.procfs, pid); err == nil && (len(names) == 1 || w.standsStill(ctx, s)) {
+			still = append(still, pid)
+		}
+	}
+	slices.Sort(still)
+	for _, pid := range still {
+		f.add(wait{state: health.LinkPeer, next: pid, evidence: "waits for nothing else, and has a connection to " + names[pid]})
 	}
 }
 
@@ -218,9 +253,8 @@ func (w *Walker) standsStill(ctx context.Context, s proc.Stat) bool {
 // unread returns what a process leaves unread itself, "" for nothing.
 func (l looks) unread() string {
 	for inode, n := range l.now.sockets {
-		b, ok := l.before.sockets[inode]
-		if ok && b.own.Cookie == n.own.Cookie && b.own.RQueue > 0 && n.own.RQueue >= b.own.RQueue {
-			return fmt.Sprintf("leaves %d bytes unread on %s", n.own.RQueue, n.text())
+		if b, ok := l.before.sockets[inode]; ok && b.own > 0 && n.own >= b.own {
+			return fmt.Sprintf("leaves %d bytes unread on %s", n.own, n.text())
 		}
 	}
 	return ""
@@ -244,14 +278,16 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 		w.pipeWait(ctx, f, to, text, writes)
 	case strings.HasPrefix(to, "socket:["):
 		inode, _ := proc.SocketInode(to)
-		s, ok := f.now.sockets[inode]
+		c, ok := f.now.sockets[inode]
 		switch {
 		case !ok:
-			f.doubt("%s a socket that is no unix stream", text)
-		case !writes && !f.single() || s.own.Peer == 0: // without a peer it is not accepted yet, or closed
-			f.doubt("%s %s", text, s.text())
+			f.doubt("%s a socket that is neither unix nor TCP", text)
+		case c.remote && (writes || f.single()):
+			f.add(wait{key: to, state: health.LinkPeer, evidence: text + " " + c.text() + ", on another node"})
+		case !writes && !f.single() || c.peer == 0: // without a peer it is not accepted yet, or closed
+			f.doubt("%s %s", text, c.text())
 		default:
-			w.peerWait(ctx, f, s, text+" "+s.text())
+			w.peerWait(ctx, f, c, text+" "+c.text())
 		}
 	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
 		f.calls["read of "+clean(to)]++ // a server that waits for its next request

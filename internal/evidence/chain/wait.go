@@ -84,10 +84,14 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 		w.helpers(ctx, f)
 	}
 	if len(f.found) == 0 {
-		w.services(ctx, f)
+		w.answers(ctx, f)
 	}
 	if len(f.found) == 0 && len(f.kernel) > 0 {
 		f.found = f.kernel[:1]
+	}
+	// A limit of the cgroup holds up all that the process does, and its helpers too.
+	if i := slices.IndexFunc(f.found, func(o wait) bool { return o.state == health.LinkMemory }); i >= 0 {
+		f.found = f.found[i : i+1]
 	}
 	switch {
 	case len(f.found) == 1:
@@ -166,8 +170,9 @@ func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
 		})
 	case isMemoryChannel(p.channel):
 		f.add(w.memoryWait(p))
-	case isFanotifyChannel(p.channel):
-		f.add(w.fanotifyWait(ctx, p))
+	case w.agentWait(ctx, f, p):
+	case isVforkChannel(p.channel):
+		w.vforkWait(ctx, f, p)
 	default:
 		f.add(w.fileWait(ctx, p))
 	}
@@ -177,8 +182,7 @@ func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
 func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	f.denied = f.denied || p.denied
 	switch {
-	case isFanotifyChannel(p.channel):
-		f.add(w.fanotifyWait(ctx, p))
+	case w.agentWait(ctx, f, p):
 		return
 	case remoteTypes(p.channel) != nil: // may be interrupted, and is not D
 		f.add(w.fileWait(ctx, p))
@@ -196,7 +200,7 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		w.childWait(ctx, f, p)
 	case unix.SYS_CONNECT:
-		f.doubt("thread %d connects to a socket whose queue is full", p.tid)
+		w.acceptWait(ctx, f, fmt.Sprintf("thread %d connects to a full queue", p.tid), 0, true)
 	default:
 		name := proc.IdleCall(p.call.Number)
 		switch {
@@ -225,9 +229,8 @@ func kernelWait(p place) wait {
 
 // alone is the wait of a process without a visible wait for anything outside of it.
 func (w *Walker) alone(ctx context.Context, f *waiting) wait {
-	runnable := func(t thread) bool { return t.state == 'R' }
-	if slices.ContainsFunc(f.still(), runnable) {
-		return w.noCPU(ctx, f.looks)
+	if out, ok := w.noCPU(ctx, f.looks); ok {
+		return out
 	}
 	share := f.ran().Seconds() / f.passed().Seconds()
 	if share >= busyShare || f.all("R") {
