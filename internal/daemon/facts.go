@@ -47,7 +47,7 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 	d.follow(&f, now)
 	f.Woke = d.judge.paused.woke
 	if d.nodeStatus == nil || !d.judge.paused.held {
-		status := d.kubelet.writer.At(&f, now, d.judge.last)
+		status := d.kubelet.writer.At(&f, now)
 		d.nodeStatus = &status
 	}
 	f.NodeStatus = d.nodeStatus

@@ -234,11 +234,15 @@ func (r *windowRun) exact() {
 		if d == 19*time.Second && v.NotReadyIn != nil {
 			from, by = s.At.Add(*v.NotReadyIn), s.At.Add(*v.NotReadyInLatest)
 		}
-		if d >= r.lasts && v.NodeReady && v.ReadyIn != nil {
+		if v.State == health.StateHealthy && v.NodeReady && v.ReadyIn != nil {
+			t.Fatalf("%s: a healthy verdict says that the API may show NotReady", d)
+		}
+		ns := s.Facts.NodeStatus
+		if d >= r.lasts && v.NodeReady && !ns.ReadyFrom.IsZero() {
 			open += 250 * time.Millisecond
 		}
-		if r.released && d == r.lasts+3*time.Second && v.ReadyIn != nil {
-			readyFrom, readyBy = s.At.Add(*v.ReadyIn), s.At.Add(*v.ReadyInLatest)
+		if r.released && d == r.lasts+3*time.Second {
+			readyFrom, readyBy = ns.ReadyFrom, ns.ReadyBy
 		}
 		if v.NodeReady != ready {
 			ready, predicted = v.NodeReady, append(predicted, s.At)

@@ -61,7 +61,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	default:
 		v.State = StateHealthy
 	}
-	v.predict(w, k)
+	v.predict(w)
 	v.Steps = Steps(f, v)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since

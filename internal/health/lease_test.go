@@ -32,7 +32,7 @@ func (n *silentKubelet) at(now time.Time, refused bool, change func(*Facts)) *Ve
 	if change != nil {
 		change(&f)
 	}
-	status := n.writer.At(&f, now, n.previous)
+	status := n.writer.At(&f, now)
 	f.NodeStatus = &status
 	n.previous = Judge(&f, now, n.previous)
 	return n.previous

@@ -2,35 +2,6 @@ package health
 
 import "time"
 
-// The node status update of the kubelet (pkg/kubelet/kubelet.go, Run:
-// JitterUntil of syncNodeStatus with nodeStatusUpdateFrequency, jitter 0.04,
-// sliding).
-const (
-	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
-	DefaultNodeStatusPeriod = 10 * time.Second
-	// nodeStatusJitter is the largest addition to that period, as a share of it.
-	nodeStatusJitter = 0.04
-	// writerSlack widens the predicted window on both sides: relists of plegd and
-	// the kubelet begin up to a period apart, and a patch takes time to arrive.
-	// hangSlack is the same where Version's timeout decides and not the rules.
-	writerSlack = 800 * time.Millisecond
-	hangSlack   = 300 * time.Millisecond
-	// versionHangAfter is how long a Version call must be unanswered to count as
-	// hanging.
-	versionHangAfter = 900 * time.Millisecond
-	// listHangAfter is the same of a list beside it, and besideVersion how long it
-	// is left open, where no list has ended since that call, whether one hangs too.
-	listHangAfter = 500 * time.Millisecond
-	besideVersion = 2500 * time.Millisecond
-	// releaseSettle is how long the result of an update that hung is left open
-	// after its end: the kubelet's Status call ends at the same moment, and which
-	// of the two is first decides whether the update finds the runtime down.
-	releaseSettle = time.Second
-	// startupTakes is how long a kubelet takes at most from its start to its first
-	// update where every call is answered at once: 1.4 to 4.4 s were measured.
-	startupTakes = 6 * time.Second
-)
-
 // VersionCheck is how Version calls on the held connection end. The kubelet's
 // node status update begins with such a call and waits for its end.
 type VersionCheck struct {
@@ -42,8 +13,7 @@ type VersionCheck struct {
 	Ended time.Time `json:"ended,omitzero"`
 }
 
-// NodeStatus is what the modelled kubelet has written, and will write, into the
-// Ready condition: see NodeWriter.
+// NodeStatus is the Ready condition by the model of the kubelet: see NodeWriter.
 type NodeStatus struct {
 	// NotReady is true when the Ready condition in the API is False, for every possible
 	// phase of the kubelet's tick. It changes only when that is certain.
@@ -63,114 +33,119 @@ type NodeStatus struct {
 	ReadyBy   time.Time `json:"ready_by,omitzero"`
 }
 
-// hang is a Version call that hangs: it began to between from and by.
-type hang struct {
-	hanging  bool
-	from, by time.Time
+// msgSilent is the message of a condition that the node controller has written.
+const msgSilent = "Kubelet stopped posting node status."
+
+// silent reports whether the kubelet gave no answer of any kind to the last look at
+// it. One whose check fails answers, and renews its lease.
+func (k *Kubelet) silent() bool {
+	return k != nil && !k.AnsweredAt.IsZero() && k.At.After(k.AnsweredAt)
 }
 
-// startupCalls bounds the end of the calls that a kubelet makes before its first
-// update, where one of them hangs.
-func (w *view) startupCalls(started time.Time) (from, by time.Time, hanging bool) {
-	limit := w.f.Config.RPCTimeout
-	if w.statusHangs() {
-		// Three of the kubelet's loops wait for Status one after the other; which of
-		// them leads to the first update is not known.
-		return started.Add(limit), started.Add(3*limit + startupTakes), true
-	}
-	if !w.hungSince.IsZero() {
-		return started.Add(limit), started.Add(limit + startupTakes), true
-	}
-	return from, by, false
+// gone reports whether a silent kubelet certainly writes nothing: a kubelet that is
+// only slow to answer may still write.
+func (s *NodeWriter) gone(w *view) bool {
+	k := w.f.Evidence.Kubelet
+	return k.silent() && (k.Refused || w.unanswered(s.silent, kubeletGone))
 }
 
-// statusHangs reports whether Status is unanswered, or was until its deadline.
-func (w *view) statusHangs() bool {
-	s := &w.f.Status
-	if s.LastErr != nil && s.LastErr.Code == "DeadlineExceeded" {
-		return true
+// controllerWrites changes what the kubelet alone would show by the node controller's
+// writes: a kubelet that does not run renews no lease.
+func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
+	k := w.f.Evidence.Kubelet
+	if !k.silent() {
+		s.silent = time.Time{}
+		if !s.unknown {
+			return
+		}
+		s.back = orElse(s.back, w.now)
+		readyBy := s.back.Add(w.f.Config.statusPeriod() + writerSlack)
+		if s.unknown = !s.notReady && (!w.kubelet.nodeReady || w.now.Before(readyBy)); s.unknown {
+			*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
+			if w.kubelet.nodeReady {
+				out.ReadyFrom, out.ReadyBy = w.now, readyBy
+			}
+		}
+		return
 	}
-	return w.unanswered(s.InFlightSince, statusHangAfter)
+	s.silent, s.back = orElse(s.silent, k.At), time.Time{}
+	from := k.AnsweredAt.Add(nodeMonitorGrace - jittered(leasePeriod) - writerSlack)
+	by := s.silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack)
+	s.unknown = s.unknown || !w.now.Before(by)
+	switch {
+	case s.unknown:
+		*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
+	case w.age(s.silent) < kubeletGone: // it may restart
+	case out.NotReady: // False, and then Unknown
+		out.ReadyFrom, out.ReadyBy = time.Time{}, time.Time{}
+	default:
+		*out = NodeStatus{NotReadyFrom: laterOf(from, w.now), NotReadyBy: by, Unknown: true}
+	}
 }
 
-// versionHang returns whether Version hangs, and between which moments it began
-// to.
-func (w *view) versionHang() hang {
-	v := w.f.Version
-	if v.HangsSince.IsZero() || w.age(v.HangsSince) < versionHangAfter {
-		return hang{}
+// predict sets what the API shows and will show, and when.
+func (v *Verdict) predict(w *view) {
+	if v.State == StateUnknown {
+		v.NodeReady = w.previous == nil || w.previous.NodeReady // as it was last known
+		return
 	}
-	if !w.listsKnown(v.HangsSince) {
-		return hang{}
+	holds := w.kubelet.nodeReady
+	fails, points := w.rulesFailAt()
+	if !holds && v.State != StateStarting {
+		fails, points = w.now, true
 	}
-	h := hang{hanging: true, from: v.Ended, by: v.HangsSince}
-	// Calls that began to hang within each other's bounds hang for the same reason.
-	if last, start := w.hangingList(); !start.IsZero() && last.Before(h.by) && h.from.Before(start) {
-		h.from = laterOf(h.from, last)
-		if start.Before(h.by) {
-			h.by = start
+	if points && v.State != StateHealthy {
+		v.RulesFailIn = w.until(fails)
+	}
+	ns := w.f.NodeStatus
+	if ns == nil || v.State == StateStarting {
+		// Nothing is known of the node status update but its period.
+		v.NodeReady, v.KubeletMessage = holds, w.kubelet.message
+		if v.RulesFailIn != nil {
+			v.NotReadyIn, v.NotReadyInLatest = w.until(fails), w.until(fails)
+			if holds || v.State == StateStarting {
+				v.NotReadyInLatest = w.until(fails.Add(w.f.Config.statusPeriod()))
+			}
+		}
+		return
+	}
+	v.NodeReady, v.KubeletMessage = !ns.NotReady, ns.Message
+	switch {
+	case v.State == StateHealthy:
+	case ns.NotReady:
+		v.NotReadyIn, v.NotReadyInLatest = new(time.Duration), new(time.Duration)
+	case ns.NotReadyFrom.IsZero():
+	default:
+		v.NotReadyIn, v.NotReadyInLatest = w.until(ns.NotReadyFrom), w.until(ns.NotReadyBy)
+		if v.KubeletMessage = msgSilent; !ns.Unknown {
+			from := laterOf(ns.NotReadyFrom, fails)
+			t := from.Add(ns.NotReadyBy.Sub(from) / 2)
+			v.KubeletMessage = rules(w.factsAt(t), t).message
 		}
 	}
-	if h.from.IsZero() { // since before plegd started
-		h.from = w.f.Started
-		if good := w.f.Status.LastGood; !good.IsZero() && good.Before(h.by) {
-			h.from, h.by = good, good.Add(min(StatusPeriod, h.by.Sub(good)))
-		}
+	if !holds && !ns.Unknown && !w.unanswered(w.f.Version.HangsSince, versionHangAfter) {
+		v.KubeletMessage = w.kubelet.message // each update writes it again, with its new times
 	}
-	if h.from.After(h.by) {
-		h.from = h.by
+	// A healthy verdict announces nothing that is not certain.
+	if !ns.ReadyFrom.IsZero() && (ns.NotReady || v.State != StateHealthy) {
+		v.ReadyIn, v.ReadyInLatest = w.until(ns.ReadyFrom), w.until(ns.ReadyBy)
 	}
-	return h
 }
 
-// listsKnown reports whether it is known by now if a list hangs beside a Version
-// call that began at since and is unanswered.
-func (w *view) listsKnown(since time.Time) bool {
-	if _, _, hangs := w.listUnanswered(listHangAfter); hangs || w.age(since) >= besideVersion {
-		return true
-	}
-	last := w.f.Relist.Last
-	return last != nil && last.End.After(since)
+// until is the time from now to t, at least 0.
+func (w *view) until(t time.Time) *time.Duration {
+	d := max(t.Sub(w.now), 0)
+	return &d
 }
 
-// hangingList returns the start of the hanging list and the last answer before it: the
-// last answer to any call if no call has been answered since, else the last answer to
-// that list. A fault that holds up Version as well began between the two. Zero for no
-// list.
-func (w *view) hangingList() (last, start time.Time) {
-	if in := w.f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && in.PhaseStart.After(w.lastAnswer) {
-		return w.lastAnswer, in.PhaseStart
+// factsAt returns the facts of t if nothing changes: healthy parts stay healthy.
+func (w *view) factsAt(t time.Time) *Facts {
+	f := *w.f
+	if !w.statusRuleCounts() && !f.Status.LastGood.IsZero() {
+		f.Status.LastGood = t
 	}
-	if phase, start, ok := w.listUnanswered(listHangAfter); ok {
-		return w.f.Calls[string(phase)].LastOK, start
+	if !w.relistTrouble() && !LastSeen(&f).IsZero() {
+		f.Relist.LastSeen, f.Modelled.LastSeen = t, t
 	}
-	return last, start
-}
-
-// failingSince returns since when the first of the kubelet's rules has failed;
-// now when that is not known by a time.
-func failingSince(f *Facts, now time.Time) time.Time {
-	since := now
-	if good := f.Status.LastGood; !good.IsZero() && now.Sub(good) >= RuntimeDownAfter {
-		since = good.Add(RuntimeDownAfter)
-	}
-	if seen := LastSeen(f); !seen.IsZero() && now.Sub(seen) > f.Config.RelistThreshold {
-		if t := seen.Add(f.Config.RelistThreshold); t.Before(since) {
-			since = t
-		}
-	}
-	return since
-}
-
-// nodeStatusPeriod is the effective period: facts of an older plegd hold none.
-func (c *Config) nodeStatusPeriod() time.Duration {
-	if c.NodeStatusPeriod > 0 {
-		return c.NodeStatusPeriod
-	}
-	return DefaultNodeStatusPeriod
-}
-
-// jittered is the longest time between two updates.
-func jittered(period time.Duration) time.Duration {
-	return period + time.Duration(float64(period)*nodeStatusJitter)
+	return &f
 }

@@ -2,10 +2,43 @@ package health
 
 import "time"
 
-// NodeWriter says what the kubelet's node status update has written into the Ready
-// condition, and between which moments it writes next, by bounds alone. One update
-// runs at a time; the next begins a period, plus up to 4 %, after the last ended; it
-// waits for Version first, as long as that hangs and the RPC timeout at most. So:
+// The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of
+// syncNodeStatus with nodeStatusUpdateFrequency, jitter 0.04, sliding), and the node
+// controller of the control plane (pkg/controller/nodelifecycle/
+// node_lifecycle_controller.go, tryUpdateNodeHealth): every nodeMonitorPeriod it looks for
+// a renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after it saw
+// the last one. The node cannot see its settings: these are the defaults since 1.32.
+const (
+	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
+	DefaultNodeStatusPeriod = 10 * time.Second
+	// nodeStatusJitter is the largest addition to that period, as a share of it.
+	nodeStatusJitter = 0.04
+	// leasePeriod lies between two renewals by the kubelet, plus up to 4 %
+	// (nodeLeaseDurationSeconds, 40 s, by 4).
+	leasePeriod       = 10 * time.Second
+	nodeMonitorPeriod = 5 * time.Second
+	nodeMonitorGrace  = 50 * time.Second
+	// writerSlack widens the predicted window on both sides: relists of plegd and
+	// the kubelet begin up to a period apart, and a patch takes time to arrive.
+	// hangSlack is the same where Version's timeout decides and not the rules.
+	writerSlack = 800 * time.Millisecond
+	hangSlack   = 300 * time.Millisecond
+	// versionHangAfter is how long a Version call must be unanswered to count as
+	// hanging, listHangAfter how long a list beside it.
+	versionHangAfter = 900 * time.Millisecond
+	listHangAfter    = 500 * time.Millisecond
+	// releaseSettle is how long the result of an update that hung is left open
+	// after its end: the kubelet's Status call ends at the same moment, and which
+	// of the two is first decides whether the update finds the runtime down.
+	releaseSettle = time.Second
+	// startupTakes is how long a kubelet takes at most from its start to its first
+	// update where every call is answered at once: 1.4 to 4.4 s were measured.
+	startupTakes = 6 * time.Second
+)
+
+// NodeWriter bounds the moments at which the Ready condition changes in the API. One
+// status update of the kubelet runs at a time; the next begins a period, plus up to 4 %,
+// after the last ended; it waits for Version first, for the RPC timeout at most. So:
 //
 //   - while Version is answered, rules that change at t are written from t on, a
 //     period later at the latest;
@@ -15,21 +48,22 @@ import "time"
 //   - a hang that ends at r ends the update in flight: it writes at r, and the next
 //     one a period later.
 //
-// A NodeWriter belongs to one goroutine. Between two calls it keeps only times: since
-// when the rules fail or hold, since when Version hangs, when a hang ended, and when
-// the kubelet started.
+// A NodeWriter belongs to one goroutine.
 type NodeWriter struct {
 	fail, hold time.Time // since when the rules fail, or hold again
-	hang       hang
+	hang       bounds    // of the begin of Version's hang; zero while it is answered
 	released   time.Time // end of the last hang
 	opened     bool      // NotReady may have been written since the rules last held for certain
 	first      bounds    // of the first update of a kubelet that has restarted
 	started    time.Time // of that kubelet, until its first update
-	delayed    bool      // that update waits for calls that hang
-	notReady   bool
+	notReady   bool      // what the kubelet has written for certain, and its message
 	message    string
 	rewritten  time.Time // by when the next update has written another message
-	silence    silence
+	// silent is the first look at the kubelet that got no answer, zero while it answers.
+	// unknown is true from when the node controller has certainly written Unknown until a
+	// kubelet that answers again, since back, has written the condition.
+	silent, back time.Time
+	unknown      bool
 }
 
 type bounds struct{ from, by time.Time }
@@ -39,27 +73,17 @@ func (b bounds) plus(from, by time.Duration) bounds { return bounds{b.from.Add(f
 
 // Restart begins again with a kubelet that started at t. What the API shows stays.
 func (s *NodeWriter) Restart(t time.Time) {
-	s.started, s.delayed, s.hang, s.released = t, false, hang{}, t
+	s.started, s.hang, s.released = t, bounds{}, t
 }
 
 // At returns the condition written and the next writes. Calls come in order of now.
-func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
-	w := newView(f, now, previous)
-	h, k := w.versionHang(), rules(f, now)
-	switch {
-	case h.hanging && s.hang.hanging:
-		h = s.hang // later answers do not show when it began
-	case h.hanging && f.Version.Ended.IsZero():
-		h = w.sinceUnknown(h)
-	case s.hang.hanging:
-		s.released = laterOf(f.Version.Ended, s.hang.from)
-		s.opened = s.opened || !s.fail.IsZero()
-	}
-	s.hang = h
+func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
+	w := newView(f, now, nil)
+	w.kubelet = rules(f, now)
+	s.followVersion(w)
 	s.startUp(w)
-	out := NodeStatus{}
 	if fails, points := w.unknown(); points {
-		// What the kubelet saw before plegd began counts, and nobody knows it.
+		// What the kubelet saw before plegd began counts, and is not known.
 		b := bounds{s.next(w, fails.from).from, s.next(w, fails.by).by}
 		if now.Before(b.by) {
 			s.opened = s.opened || !now.Before(b.from)
@@ -67,93 +91,163 @@ func (s *NodeWriter) At(f *Facts, now time.Time, previous *Verdict) NodeStatus {
 		}
 	}
 	if starting(w) || w.blind() {
-		*s = NodeWriter{silence: s.silence, hang: s.hang, opened: s.opened}
+		*s = NodeWriter{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened}
 		return NodeStatus{}
 	}
-	s.turn(w, k.nodeReady)
-	fails, points := s.fail, true
-	if k.nodeReady {
-		fails, points = w.rulesFailAt()
-	}
-	recovering := k.nodeReady && (s.notReady || s.open(w))
-	switch {
-	case points && !s.notReady:
-		b := s.next(w, fails)
-		known := h.hanging || !f.Version.Ended.IsZero() // whether updates wait for Version
-		certain := known && !now.Before(b.by)
-		if s.notReady = !k.nodeReady && certain && !s.silence.gone(w); !s.notReady {
-			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, now), laterOf(b.by, now)
-			s.opened = s.opened || !k.nodeReady && !now.Before(b.from)
-		}
-	case !points && recovering:
-		b := s.next(w, s.hold)
-		if s.notReady = s.notReady && now.Before(b.by); now.Before(b.by) {
-			out.ReadyFrom, out.ReadyBy = laterOf(b.from, now), b.by
-		}
-	}
-	s.write(w, k)
-	if out.NotReady = s.notReady; s.notReady {
-		out.Message = s.message
-	}
-	s.silence.look(w, s.notReady, k.nodeReady)
-	s.silence.apply(w, k.nodeReady, &out)
+	s.turn(w)
+	out := s.kubeletWrites(w)
+	s.controllerWrites(w, &out)
 	return out
 }
 
-// write notes the message of the condition: while Version hangs, no update writes
-// another one before the next of them ends.
-func (s *NodeWriter) write(w *view, k kubelet) {
+// kubeletWrites returns what the kubelet has written, and when it writes next.
+func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
+	holds := w.kubelet.nodeReady
+	fails, points := s.fail, true
+	if holds {
+		fails, points = w.rulesFailAt()
+	}
 	switch {
+	case points && !s.notReady:
+		b := s.next(w, fails)
+		// Without an answer of Version it is not known whether updates wait for it.
+		certain := (s.hangs() || !w.f.Version.Ended.IsZero()) && !w.now.Before(b.by)
+		if s.notReady = !holds && certain && !s.gone(w); !s.notReady {
+			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, w.now), laterOf(b.by, w.now)
+			s.opened = s.opened || !holds && !w.now.Before(b.from)
+		}
+	case !points && (s.notReady || s.open(w)):
+		b := s.next(w, s.hold)
+		if s.notReady = s.notReady && w.now.Before(b.by); w.now.Before(b.by) {
+			out.ReadyFrom, out.ReadyBy = laterOf(b.from, w.now), b.by
+		}
+	}
+	switch { // while Version hangs, no update writes another message before the next one ends
 	case !s.notReady:
 		s.message = ""
-	case k.nodeReady:
-	case s.message == "", !s.hang.hanging, !w.now.Before(s.rewritten):
-		s.message, s.rewritten = k.message, s.next(w, w.now).by
+	case !holds && (s.message == "" || !s.hangs() || !w.now.Before(s.rewritten)):
+		s.message, s.rewritten = w.kubelet.message, s.next(w, w.now).by
+	}
+	out.NotReady, out.Message = s.notReady, s.message
+	return out
+}
+
+func (s *NodeWriter) hangs() bool { return !s.hang.by.IsZero() }
+
+// followVersion notes when Version began to hang and when that ended. Answers that come
+// later narrow the bounds, and never widen them.
+func (s *NodeWriter) followVersion(w *view) {
+	h := w.versionHang()
+	switch {
+	case h == bounds{}:
+		if s.hangs() {
+			s.released = laterOf(w.f.Version.Ended, s.hang.from)
+			s.opened = s.opened || !s.fail.IsZero()
+		}
+		s.hang = h
+	case !s.hangs():
+		s.hang = h
+	default:
+		s.hang.from = laterOf(s.hang.from, h.from)
+		if h.by.Before(s.hang.by) {
+			s.hang.by = h.by
+		}
 	}
 }
 
+// versionHang bounds the begin of the hang of Version; zero while it is answered. Calls
+// that began to hang within each other's bounds hang for the same reason.
+func (w *view) versionHang() bounds {
+	v := w.f.Version
+	if !w.unanswered(v.HangsSince, versionHangAfter) {
+		return bounds{}
+	}
+	h := bounds{v.Ended, v.HangsSince}
+	if phase, start, ok := w.listUnanswered(listHangAfter); ok {
+		last := w.f.Calls[string(phase)].LastOK
+		if start.After(w.lastAnswer) {
+			last = w.lastAnswer
+		}
+		if last.Before(h.by) && h.from.Before(start) {
+			h.from = laterOf(h.from, last)
+			if start.Before(h.by) {
+				h.by = start
+			}
+		}
+	}
+	if v.Ended.IsZero() { // it is older than plegd, or than what the restored state says
+		h.from = w.f.Started.Add(-w.f.Config.RPCTimeout)
+		good := w.f.Status.LastGood
+		if next := good.Add(StatusPeriod); !good.IsZero() && next.Before(h.by) {
+			h.by = next
+		}
+		for _, known := range []time.Time{good, w.f.Relist.LastSeen} {
+			if known.After(h.from) && known.Before(h.by) {
+				h.from = known
+			}
+		}
+	}
+	if h.from.After(h.by) {
+		h.from = h.by
+	}
+	return h
+}
+
 // turn notes when the rules begin to fail, and to hold again.
-func (s *NodeWriter) turn(w *view, holds bool) {
-	switch {
+func (s *NodeWriter) turn(w *view) {
+	switch holds := w.kubelet.nodeReady; {
 	case !holds && s.fail.IsZero():
 		if s.notReady && !w.now.Before(s.next(w, s.hold).from) {
 			s.notReady, s.opened = false, true // an update may have written Ready meanwhile
 		}
-		s.fail, s.hold = failingSince(w.f, w.now), time.Time{}
+		s.fail, s.hold = w.failingSince(), time.Time{}
 	case holds && s.hold.IsZero():
-		if s.hold = w.now; !s.fail.IsZero() && w.now.Sub(s.released) < releaseSettle {
+		if s.hold = w.now; !s.fail.IsZero() && w.age(s.released) < releaseSettle {
 			s.opened = true // the kubelet's own Status ends at the same moment
 		}
 		s.fail = time.Time{}
 	}
 }
 
+// failingSince returns since when the first of the kubelet's rules has failed;
+// now when that is not known by a time.
+func (w *view) failingSince() time.Time {
+	since := w.now
+	for _, rule := range []bounds{{LastSeen(w.f), LastSeen(w.f).Add(w.f.Config.RelistThreshold)},
+		{w.f.Status.LastGood, w.f.Status.LastGood.Add(RuntimeDownAfter)}} {
+		if !rule.from.IsZero() && rule.by.Before(since) {
+			since = rule.by
+		}
+	}
+	return since
+}
+
 // open reports whether an update may have found the rules failing, and the next one
 // since they hold has not come for certain.
 func (s *NodeWriter) open(w *view) bool {
-	s.opened = s.opened && (s.hang.hanging || w.age(laterOf(s.hold,
-		s.released)) < jittered(w.f.Config.nodeStatusPeriod())+writerSlack)
+	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < w.f.Config.statusPeriod()+writerSlack)
 	return s.opened
 }
 
 // next bounds the end of the first update at t or later.
 func (s *NodeWriter) next(w *view, t time.Time) bounds {
-	period, timeout := w.f.Config.nodeStatusPeriod(), w.f.Config.RPCTimeout
-	longest := jittered(period)
+	longest, timeout := w.f.Config.statusPeriod(), w.f.Config.RPCTimeout
+	shortest := w.f.Config.NodeStatusPeriod
+	if shortest == 0 {
+		shortest = DefaultNodeStatusPeriod
+	}
 	if b := s.first; !b.by.IsZero() && !t.After(b.by) {
 		return bounds{laterOf(b.from, t), b.by.Add(writerSlack)}
 	}
-	if !s.hang.hanging {
+	if !s.hangs() {
 		t = laterOf(t, s.released)
+	}
+	if !s.hangs() || t.Add(longest).Before(s.hang.from) {
 		return bounds{t, t.Add(longest)}.plus(-writerSlack, writerSlack)
 	}
 	b := bounds{s.hang.from, s.hang.by.Add(longest)}.plus(timeout, timeout)
-	if t.Add(longest).Before(s.hang.from) {
-		return bounds{t, t.Add(longest)}.plus(-writerSlack, writerSlack) // before the hang
-	}
-	again := func(b bounds) bounds { return b.plus(period+timeout, longest+timeout) }
 	for b.by.Before(t) {
-		b = again(b)
+		b = b.plus(shortest+timeout, longest+timeout)
 	}
 	if b.from.Before(t) { // some of these end before t: their next ones count
 		b = bounds{t, laterOf(b.by, t.Add(longest+timeout))}
@@ -164,35 +258,43 @@ func (s *NodeWriter) next(w *view, t time.Time) bounds {
 	return b.plus(-hangSlack, hangSlack)
 }
 
-// sinceUnknown widens a hang that is older than plegd: an update of the kubelet's may
-// end from plegd's start on, or from what the state of a plegd before says.
-func (w *view) sinceUnknown(h hang) hang {
-	h.from = w.f.Started.Add(-w.f.Config.RPCTimeout)
-	for _, known := range []time.Time{w.f.Status.LastGood, w.f.Relist.LastSeen} {
-		if known.After(h.from) && known.Before(h.by) {
-			h.from = known
-		}
+// statusPeriod is the longest time between two updates; facts of an older plegd hold none.
+func (c *Config) statusPeriod() time.Duration {
+	period := c.NodeStatusPeriod
+	if period == 0 {
+		period = DefaultNodeStatusPeriod
 	}
-	return h
+	return jittered(period)
+}
+
+func jittered(period time.Duration) time.Duration {
+	return period + time.Duration(float64(period)*nodeStatusJitter)
 }
 
 // startUp bounds the first update of a kubelet that has just started: it begins after
-// the kubelet's first Status and its first lists.
+// the kubelet's first Status and its first lists. If Status hangs, three of the kubelet's
+// loops wait for it one after the other; which of them leads to the first update is not
+// known.
 func (s *NodeWriter) startUp(w *view) {
-	if s.started.IsZero() {
-		if !s.first.by.IsZero() && w.now.After(s.first.by.Add(writerSlack)) {
+	limit := w.f.Config.RPCTimeout
+	switch {
+	case s.started.IsZero():
+		if w.now.After(s.first.by.Add(writerSlack)) {
 			s.first = bounds{}
 		}
-		return
-	}
-	from, by, hanging := w.startupCalls(s.started)
-	switch {
-	case hanging:
-		s.first, s.delayed = bounds{from, by}, true
+	case w.statusHangs():
+		s.first = bounds{s.started, s.started}.plus(limit, 3*limit+startupTakes)
+	case !w.hungSince.IsZero():
+		s.first = bounds{s.started, s.started}.plus(limit, limit+startupTakes)
 	default:
-		s.first = bounds{w.now, w.now.Add(startupTakes)}
-		s.started = time.Time{}
+		s.first, s.started = bounds{w.now, w.now.Add(startupTakes)}, time.Time{}
 	}
+}
+
+// statusHangs reports whether Status is unanswered, or was until its deadline.
+func (w *view) statusHangs() bool {
+	s := &w.f.Status
+	return s.LastErr != nil && s.LastErr.Code == "DeadlineExceeded" || w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
 // unknown bounds the moment at which the rules fail of a kubelet that ran before plegd
@@ -204,7 +306,13 @@ func (w *view) unknown() (fails bounds, ok bool) {
 	if f.KubeletStarted.After(f.Started) {
 		return fails, false
 	}
-	consider := func(b bounds) {
+	// good is the last success that is known, zero for none; early is how much sooner than
+	// plegd's clock the kubelet's may run out.
+	consider := func(good time.Time, limit, early time.Duration) {
+		b := bounds{good, f.Started.Add(limit)}
+		if !good.IsZero() {
+			b.from = good.Add(limit - early)
+		}
 		b.from = laterOf(b.from, f.Started)
 		if !ok || b.from.Before(fails.from) {
 			fails.from = b.from
@@ -214,19 +322,11 @@ func (w *view) unknown() (fails bounds, ok bool) {
 		}
 		ok = true
 	}
-	r := &f.Relist
-	if seen := r.LastSeen; !seen.After(f.Started) && (r.Failures > 0 || !w.hungSince.IsZero()) {
-		if !seen.IsZero() {
-			seen = seen.Add(f.Config.RelistThreshold)
-		}
-		consider(bounds{seen, f.Started.Add(f.Config.RelistThreshold)})
+	if seen := f.Relist.LastSeen; !seen.After(f.Started) && (f.Relist.Failures > 0 || !w.hungSince.IsZero()) {
+		consider(seen, f.Config.RelistThreshold, 0)
 	}
 	if good := f.Status.LastGood; !good.After(f.Started) && (f.Status.LastErr != nil || w.statusHangs()) {
-		from := good
-		if !good.IsZero() { // the kubelet asks at other moments
-			from = good.Add(RuntimeDownAfter - StatusPeriod)
-		}
-		consider(bounds{from, f.Started.Add(RuntimeDownAfter)})
+		consider(good, RuntimeDownAfter, StatusPeriod)
 	}
 	return fails, ok
 }
