@@ -76,7 +76,7 @@ func culpritTerm(s *health.Snapshot) Row {
 			l.Pod = before.Name
 		}
 	}
-	out.Text = Say(string(l.Kind)) + " " + link(&l)
+	out.Text = strings.TrimSpace(Say(string(l.Kind)) + " " + link(&l))
 	if s.Symptom != "" {
 		out.Text += "; seen as " + Say(s.Symptom)
 	}

@@ -93,8 +93,8 @@ func terms(lines ...Row) (out []Row) {
 
 // items returns a row for each text.
 func items(texts []string) (out []Row) {
-	for _, t := range said(texts) {
-		out = append(out, Row{Text: t})
+	for _, t := range texts {
+		out = append(out, Row{Text: Say(t)})
 	}
 	return out
 }

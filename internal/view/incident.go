@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +23,8 @@ func Incidents(list []incident.Summary, now time.Time) Section {
 	for i := range list {
 		s := &list[i]
 		reason, duration := Say(s.Reason), s.Duration
-		others := slices.DeleteFunc(slices.Clone(s.Reasons), func(r incident.ReasonTimes) bool { return r.ID == s.Reason })
-		if len(others) > 0 {
-			reason += fmt.Sprintf(" +%d", len(others))
+		if others := len(s.Reasons) - 1; others > 0 {
+			reason += fmt.Sprintf(" +%d", others)
 		}
 		if s.Closed == nil && !s.Began.IsZero() {
 			duration = max(duration, now.Sub(s.Began).Seconds())

@@ -85,61 +85,47 @@ func window(earliest, latest *time.Duration) string {
 	}
 }
 
+// joined returns the parts that are not empty as one line.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")
+}
+
 // kubelet describes the node's kubelet itself.
 func kubelet(s *health.Snapshot) string {
 	p, k := s.Facts.Evidence.KubeletProcess, s.Facts.Evidence.Kubelet
-	var parts []string
+	var id, started, answers, advice, own string
 	switch {
 	case p != nil:
-		parts = append(parts, fmt.Sprintf("pid %d", p.PID))
+		id = fmt.Sprintf("pid %d", p.PID)
+		evented := s.Facts.Events != nil && s.Facts.Events.Mode == "evented"
+		if less, sure := k.RelistsLess(); p.EventedPLEG && (less || !sure) && !evented {
+			advice = "it uses EventedPLEG: one before 1.37 needs --events=evented"
+		}
+		if p.Problem != "" {
+			advice = joined(advice, "settings not read: "+Say(p.Problem))
+		}
 	case k == nil || !k.Seen:
-		parts = append(parts, "none is seen on this node")
+		id = "none is seen on this node"
 	}
 	if !s.Started.IsZero() {
-		parts = append(parts, "started "+age(s, s.Started))
+		started = "started " + age(s, s.Started)
 	}
-	switch {
-	case k == nil:
-	case k.OK:
-		parts = append(parts, "its healthz answers ok")
-	case !k.FailedSince.IsZero():
-		parts = append(parts, "its healthz fails "+since(s, k.FailedSince))
-	default:
-		parts = append(parts, "its healthz fails")
-	}
-	if k != nil && k.Detail != "" {
-		parts[len(parts)-1] += ": " + Shorten(Say(k.Detail), 160)
-	}
-	if k != nil && !k.LastSeen.IsZero() {
-		parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// settings says which of the kubelet's settings are effective and where they come
-// from; empty where only plegd's defaults are known.
-func settings(s *health.Snapshot) string {
-	c, k := &s.Facts.Config, s.Facts.Evidence.KubeletProcess
-	if len(c.From) == 0 {
-		return ""
-	}
-	part := func(what string, d time.Duration, setting string) string {
-		return what + " " + Seconds(d) + " (" + Say(c.From[setting]) + ")"
-	}
-	out := part("status update every", c.NodeStatusPeriod, health.SettingNodeStatusPeriod) + ", " +
-		part("requests of at most", c.RPCTimeout, health.SettingRequestTimeout)
-	if k != nil && k.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
-		switch relistsLess, known := s.Facts.Evidence.Kubelet.RelistsLess(); {
-		case !known:
-			out += ". The kubelet uses EventedPLEG: one before 1.37 tolerates relists 300 s apart (--events=evented)"
-		case relistsLess:
-			out += ". The kubelet uses EventedPLEG: set --events=evented"
+	if k != nil {
+		answers = "its healthz answers ok"
+		if !k.OK {
+			answers = "its healthz fails"
+			if !k.FailedSince.IsZero() {
+				answers += " " + since(s, k.FailedSince)
+			}
+		}
+		if k.Detail != "" {
+			answers += ": " + Shorten(Say(k.Detail), 160)
+		}
+		if !k.LastSeen.IsZero() {
+			own = "its own PLEG was last seen " + age(s, k.LastSeen)
 		}
 	}
-	if k != nil && k.Problem != "" {
-		out += ". Not read: " + Say(k.Problem)
-	}
-	return out
+	return joined(id, started, answers, own, advice)
 }
 
 // lastSeen says when the last successful relist started.
@@ -162,11 +148,7 @@ func inFlight(s *health.Snapshot) string {
 		return ""
 	}
 	total, phase := Seconds(s.Age(f.Start)), Seconds(s.Age(f.PhaseStart))
-	out := "under way for " + total
-	if phase != total {
-		out += ", for " + phase
-	}
-	out += " in " + Say(string(f.Phase))
+	out := strings.ReplaceAll("under way for "+total+", for "+phase, ", for "+total, "") + " in " + Say(string(f.Phase))
 	if f.Pods > 0 {
 		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, Count(f.Pods, "pod", "pods"))
 	}
@@ -181,21 +163,15 @@ func lastRelist(s *health.Snapshot) string {
 	}
 	took := Seconds(l.End.Sub(l.Start))
 	if l.Err != nil {
-		out := fmt.Sprintf("failed after %s in %s: %s", took, Say(l.Err.Operation), Say(l.Err.Code))
-		if n := s.Facts.Relist.Failures; n > 1 {
-			out += fmt.Sprintf(" (%d in a row)", n)
-		}
-		return out
+		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Say(l.Err.Operation), Say(l.Err.Code),
+			s.Facts.Relist.Failures)
 	}
 	out := fmt.Sprintf("took %s: lists %s + %s", took, Seconds(l.ListPodSandbox), Seconds(l.ListContainers))
-	if lists := slices.Sorted(slices.Values(s.Facts.Relist.Lists)); len(lists) > 0 {
-		out += ", typically " + Seconds(lists[len(lists)/2]) + " together"
-	}
 	if l.Inspected > 0 {
-		out += fmt.Sprintf(", %s inspected", Count(l.Inspected, "pod", "pods"))
-		if l.Failed > 0 {
-			out += fmt.Sprintf(" (%d failed)", l.Failed)
-		}
+		out += ", " + Count(l.Inspected, "pod", "pods") + " inspected"
+	}
+	if l.Failed > 0 {
+		out += fmt.Sprintf(" (%d failed)", l.Failed)
 	}
 	return out
 }
@@ -207,18 +183,15 @@ func errorCause(e *health.CallError) string {
 
 // statusCheck says how the runtime's Status calls went.
 func statusCheck(s *health.Snapshot) string {
-	c := &s.Facts.Status
-	parts := []string{
-		"last good " + age(s, c.LastGood),
-		condition("RuntimeReady", c.RuntimeReady), condition("NetworkReady", c.NetworkReady),
-	}
+	c, pending, failed := &s.Facts.Status, "", ""
 	if !c.InFlightSince.IsZero() {
-		parts = append(parts, "a call is under way "+since(s, c.InFlightSince))
+		pending = "a call is under way " + since(s, c.InFlightSince)
 	}
 	if c.LastErr != nil {
-		parts = append(parts, "the last call failed: "+Say(c.LastErr.Code))
+		failed = "the last call failed: " + Say(c.LastErr.Code)
 	}
-	return strings.Join(parts, "; ")
+	return joined("last good "+age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady),
+		condition("NetworkReady", c.NetworkReady), pending, failed)
 }
 
 func condition(name string, c *health.Condition) string {
@@ -228,22 +201,14 @@ func condition(name string, c *health.Condition) string {
 	case c.Status:
 		return name + " yes"
 	}
-	out := name + " no"
-	if c.Reason != "" || c.Message != "" {
-		out += " (" + strings.TrimPrefix(Say(c.Reason)+": "+Say(c.Message), ": ") + ")"
-	}
-	return out
+	return strings.TrimSuffix(name+" no ("+strings.TrimPrefix(Say(c.Reason)+": "+Say(c.Message), ": ")+")", " ()")
 }
 
-// probe says how the last fresh dial went.
-func probe(s *health.Snapshot) string {
-	if s.Facts.Probe.At.IsZero() {
+// dial says how the last fresh dial of a socket went.
+func dial(s *health.Snapshot, p *health.Probe) string {
+	if p.At.IsZero() {
 		return "none yet"
 	}
-	return dial(s, &s.Facts.Probe)
-}
-
-func dial(s *health.Snapshot, p *health.Probe) string {
 	out := "answered " + age(s, p.At) + " within " + Seconds(p.Connect+p.Settings+p.RPC)
 	if !p.OK {
 		out = "failed " + age(s, p.At) + ": " + Say(health.ProbeText(p))
@@ -256,85 +221,64 @@ func dial(s *health.Snapshot, p *health.Probe) string {
 
 // runtime says which runtime answers, and where.
 func runtime(s *health.Snapshot) string {
-	out, e := runtimeName(s.Facts.Runtime), &s.Facts.Endpoint
-	if out != "" {
-		out += " at "
-	}
+	r, e := &s.Facts.Runtime, &s.Facts.Endpoint
+	name := strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
 	if e.Path == "" {
-		out += "no socket found"
-		if len(e.Searched) > 0 {
-			out += "; looked at " + Say(strings.Join(e.Searched, ", "))
-		}
-		return out
+		return joined(name, "no socket found, looked at "+Say(strings.Join(e.Searched, ", ")))
 	}
-	out += Say(e.Path)
-	if e.Source != "" {
-		out += ", from " + Say(e.Source)
-	}
-	return out
-}
-
-func runtimeName(r health.Runtime) string {
-	return strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
+	return strings.TrimSuffix(strings.TrimPrefix(name+" at "+Say(e.Path)+", from "+Say(e.Source), " at "), ", from ")
 }
 
 // process describes the process behind the socket, and its accept queue; empty
 // while neither is known.
 func process(s *health.Snapshot) string {
-	e := &s.Facts.Evidence
-	parts := server(s, e.Process, e.Queue, e.Cgroup != nil && e.Cgroup.Frozen)
+	e, throttled, restarts := &s.Facts.Evidence, "", ""
 	if c := e.Cgroup; c != nil && c.Throttled >= 0.01 {
-		parts = append(parts, fmt.Sprintf("throttled for %.2fs a second", c.Throttled))
+		throttled = fmt.Sprintf("throttled for %.2fs a second", c.Throttled)
 	}
 	if p := e.Process; p != nil && p.RestartsTotal > 0 {
-		parts = append(parts, Count(p.RestartsTotal, "restart seen", "restarts seen"))
+		restarts = Count(p.RestartsTotal, "restart seen", "restarts seen")
 	}
-	return strings.Join(parts, "; ")
+	return joined(server(s, e.Process, e.Queue, e.Cgroup), throttled, restarts)
 }
 
 // server describes a process that serves a socket.
-func server(s *health.Snapshot, p *health.Process, q *health.Queue, frozen bool) (parts []string) {
+func server(s *health.Snapshot, p *health.Process, q *health.Queue, c *health.Cgroup) string {
+	var id, state, queue, frozen string
 	switch {
 	case p == nil:
 	case !p.Alive:
-		parts = append(parts, fmt.Sprintf("pid %d %s is gone", p.PID, Say(p.Comm)))
+		id = fmt.Sprintf("pid %d %s is gone", p.PID, Say(p.Comm))
 	default:
-		who := fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
+		id, state = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm)), health.ProcessText(p)
 		if !p.Start.IsZero() {
-			who += ", up " + Seconds(s.Age(p.Start))
-		}
-		parts = append(parts, who)
-		if text := health.ProcessText(p); text != "" {
-			parts = append(parts, text)
+			id += ", up " + Seconds(s.Age(p.Start))
 		}
 	}
 	switch {
 	case q == nil:
 	case q.Listening:
-		parts = append(parts, fmt.Sprintf("queue %d of %d", q.Length, q.Limit))
+		queue = fmt.Sprintf("queue %d of %d", q.Length, q.Limit)
 	default:
-		parts = append(parts, "nobody listens")
+		queue = "nobody listens"
 	}
-	if frozen {
-		parts = append(parts, "its cgroup is frozen")
+	if c != nil && c.Frozen {
+		frozen = "its cgroup is frozen"
 	}
-	return parts
+	return joined(id, state, queue, frozen)
 }
 
-// hops describes the processes behind the runtime that its calls pass through; empty for
-// most runtimes.
-func hops(s *health.Snapshot) string {
-	var parts []string
+// hops describes the processes behind the runtime that its calls pass through, a line for
+// each; empty for most runtimes.
+func hops(s *health.Snapshot) (out []string) {
 	for i := range s.Facts.Evidence.Hops {
-		h := &s.Facts.Evidence.Hops[i]
-		out := []string{Say(h.Socket)}
+		h, answer := &s.Facts.Evidence.Hops[i], ""
 		if h.Answer != nil {
-			out[0] += " " + dial(s, &h.Answer.Probe)
+			answer = dial(s, &h.Answer.Probe)
 		}
-		out = append(out, server(s, h.Process, h.Queue, h.Cgroup != nil && h.Cgroup.Frozen)...)
-		parts = append(parts, strings.Join(out, "; "))
+		out = append(out, joined(Say(h.Socket), answer, server(s, h.Process, h.Queue, h.Cgroup)))
 	}
-	return strings.Join(parts, " | ")
+	return out
 }
 
 // missing names the sources of evidence that do not answer, and why.
@@ -351,35 +295,4 @@ func missing(s *health.Snapshot) string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-// podCounts says what runs on the node.
-func podCounts(s *health.Snapshot) string {
-	p := s.Facts.Pods
-	if p == nil {
-		return "not counted yet"
-	}
-	out := Count(p.Running, "runs", "run")
-	for _, state := range slices.Sorted(maps.Keys(p.Containers)) {
-		if n := p.Containers[state]; n > 0 {
-			out += fmt.Sprintf("; %s %s", Count(n, "container", "containers"), Say(state))
-		}
-	}
-	if n := s.Facts.Relist.Reinspect; n > 0 {
-		out += fmt.Sprintf("; %s for reinspection", Count(n, "pod waits", "pods wait"))
-	}
-	return out
-}
-
-// events says what state the event stream is in; "" where plegd listens to none.
-func events(s *health.Snapshot) string {
-	e := s.Facts.Events
-	if e == nil || e.Phase == "" {
-		return ""
-	}
-	out := Say(e.Mode) + ": " + Say(strings.ReplaceAll(e.Phase, "_", " "))
-	if e.Detail != "" {
-		out += " (" + Say(e.Detail) + ")"
-	}
-	return out + "; last event: " + age(s, e.LastEvent)
 }

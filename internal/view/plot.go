@@ -3,11 +3,9 @@ package view
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/incident"
 )
 
 const (
@@ -30,18 +28,12 @@ type Plot struct {
 	Verdicts []Rect
 	// Ticks are times of day, evenly spaced from edge to edge.
 	Ticks []string
-	// Marks are the begins of incidents.
-	Marks []Rect
 	// Summary is the same in words.
 	Summary string
 }
 
-// Rect is a rectangle or a mark of a plot.
-type Rect struct {
-	X, Width, Y, Height string
-	// Class is a state or a bar's class, Text explains a mark.
-	Class, Text string
-}
+// Rect is a rectangle of a plot. Class is a state or a bar's class.
+type Rect struct{ X, Width, Y, Height, Class string }
 
 // The classes of bars. A bar of barNow is under way.
 const (
@@ -80,9 +72,8 @@ func (r Recent) bars(inFlight time.Duration) []bar {
 	return out
 }
 
-// newPlot draws the last minutes, with the incidents that were opened in them; nil
-// if there is nothing to draw.
-func newPlot(s *health.Snapshot, r Recent, incidents []incident.Summary) *Plot {
+// newPlot draws the last minutes; nil if there is nothing to draw.
+func newPlot(s *health.Snapshot, r Recent) *Plot {
 	if len(r.Bins) == 0 {
 		return nil
 	}
@@ -99,30 +90,11 @@ func newPlot(s *health.Snapshot, r Recent, incidents []incident.Summary) *Plot {
 			p.Bars = append(p.Bars, Rect{X: x, Width: percent(width), Y: percent(1 - h), Height: percent(h), Class: b.class})
 		}
 	}
-	var total map[health.State]time.Duration
-	p.Verdicts, total = r.verdicts()
-	var verdicts []string
-	for _, state := range health.States() {
-		if total[state] > 0 {
-			verdicts = append(verdicts, string(state)+" for "+Seconds(total[state]))
-		}
-	}
-	p.Summary += " Verdict: " + strings.Join(verdicts, ", ") + "."
+	p.Verdicts = r.verdicts()
 	for i := range plotTicks - 1 {
 		p.Ticks = append(p.Ticks, r.From.Add(length*time.Duration(i)/(plotTicks-1)).UTC().Format("15:04"))
 	}
 	p.Ticks = append(p.Ticks, "now")
-	for i := range incidents {
-		one := &incidents[i]
-		opened := one.Opened
-		if !one.Began.IsZero() {
-			opened = health.Wall(s.At, one.Began)
-		}
-		if at := float64(opened.Sub(r.From)) / float64(length); at >= 0 && at <= 1 {
-			text := Say(one.Reason) + ", opened " + opened.UTC().Format(time.TimeOnly)
-			p.Marks = append(p.Marks, Rect{X: percent(at), Text: text})
-		}
-	}
 	return p
 }
 
@@ -145,21 +117,19 @@ func (r Recent) summary(inFlight time.Duration) string {
 	return out + "."
 }
 
-// verdicts returns the states of the bins, with equal ones joined, and for how long each was so.
-func (r Recent) verdicts() (out []Rect, total map[health.State]time.Duration) {
-	total = map[health.State]time.Duration{}
-	width := 1 / float64(len(r.Bins))
-	for i := 0; i < len(r.Bins); {
-		first, state := i, r.Bins[i].State
-		for ; i < len(r.Bins) && r.Bins[i].State == state; i++ {
-			total[state] += r.Bin
+// verdicts returns the states of the bins, with equal ones joined.
+func (r Recent) verdicts() (out []Rect) {
+	for i, b := range r.Bins {
+		width := 1 / float64(len(r.Bins))
+		same := 1
+		for i+same < len(r.Bins) && r.Bins[i+same].State == b.State {
+			same++
 		}
-		if state != "" {
-			x, wide := percent(float64(first)*width), percent(float64(i-first)*width)
-			out = append(out, Rect{X: x, Width: wide, Class: string(state)})
+		if b.State != "" && (i == 0 || r.Bins[i-1].State != b.State) {
+			out = append(out, Rect{X: percent(float64(i) * width), Width: percent(float64(same) * width), Class: string(b.State)})
 		}
 	}
-	return out, total
+	return out
 }
 
 // height is the height of a duration in the plot, from 0 to 1.

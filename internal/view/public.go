@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +54,8 @@ func NewPublic(s *health.Snapshot) *Public {
 	p := &Public{
 		Public: true, SchemaVersion: s.SchemaVersion, PlegdVersion: s.PlegdVersion, At: s.At,
 		State: s.State, Since: s.Since, Symptom: known(s.Symptom), Reasons: []PublicReason{},
-		NodeReady: s.NodeReady, RulesFailIn: s.RulesFailIn, NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest,
+		NodeReady: s.NodeReady, RulesFailIn: s.RulesFailIn,
+		NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest,
 		LastSeenAge: s.LastSeenAge, Threshold: s.Threshold,
 	}
 	for i := range s.Active {
@@ -86,6 +88,9 @@ func (p *Public) Snapshot() *health.Snapshot {
 		LastSeenAge: p.LastSeenAge, Threshold: p.Threshold, NotReadyIn: p.NotReadyIn, NotReadyInLatest: p.NotReadyInLatest,
 		Predicted: health.Predicted{NodeReady: p.NodeReady, RulesFailIn: p.RulesFailIn},
 	}}
+	if p.CulpritKind != "" {
+		s.Culprit = &health.Link{Kind: p.CulpritKind}
+	}
 	for _, r := range p.Reasons {
 		s.Active = append(s.Active, health.Active{ID: r.ID, Severity: r.Severity, Since: r.Since})
 	}
@@ -98,22 +103,9 @@ const publicNote = "this is the public summary; `plegd status` on the node, its 
 
 // Document returns the summary in words.
 func (p *Public) Document() *Document {
-	s := p.Snapshot()
-	primary, others := splitReasons(&s.Verdict)
-	d := head(s, primary)
-	d.Meaning, d.Clock = p.Meaning, newClock(s)
-	d.Summary = terms(
-		Row{Label: "Culprit", Text: Say(string(p.CulpritKind))},
-		Row{Label: "Seen as", Text: Say(p.Symptom)},
-		Row{Label: "Predicted", Text: outlook(s)},
-		Row{Label: "Next", Text: p.Next},
-		Row{Label: "Note", Text: publicNote},
-	)
-	also := Section{ID: "others", Title: "Also active", Kind: Items, Column: 2}
-	for _, r := range others {
-		also.Rows = append(also.Rows, Row{Label: Say(r.ID), Text: severity(s, &r)})
-	}
-	d.Sections = filled(Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(p.Steps), Column: 1}, also)
+	d := Status(Content{Snapshot: p.Snapshot(), Note: publicNote})
+	d.Summary = slices.DeleteFunc(d.Summary, func(r Row) bool { return r.Label == "Kubelet" })
+	d.Sections = slices.DeleteFunc(d.Sections, func(s Section) bool { return s.ID != "todo" && s.ID != "others" })
 	return d
 }
 

@@ -13,6 +13,8 @@ import (
 // Content is what the status of a node is made from.
 type Content struct {
 	Snapshot *health.Snapshot
+	// Note is shown above the next step; empty: none.
+	Note string
 	// Incidents are listed, newest first.
 	Incidents []incident.Summary
 	// Recent are the last minutes; without bins there is no plot.
@@ -30,6 +32,7 @@ func Status(c Content) *Document {
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Kubelet", Text: kubelet(s)},
 		Row{Label: "Message", Text: Say(s.KubeletMessage)},
+		Row{Label: "Note", Text: c.Note},
 		Row{Label: "Next", Text: Say(s.Next)},
 	)
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
@@ -42,7 +45,7 @@ func Status(c Content) *Document {
 	for _, r := range others {
 		also.Rows = append(also.Rows, Row{Label: Say(r.ID), Text: severity(s, &r), Sub: said(r.Evidence)})
 	}
-	latency := Section{ID: "latency", Title: "The last 10 minutes", Plot: newPlot(s, c.Recent, c.Incidents)}
+	latency := Section{ID: "latency", Title: "The last 10 minutes", Plot: newPlot(s, c.Recent)}
 	d.Sections = filled(
 		todo, evidence, chain(s), latency,
 		stateSection(s), operations(s),
@@ -133,23 +136,19 @@ func newClock(s *health.Snapshot) Clock {
 
 // stateSection is the state of each part of plegd and of the runtime.
 func stateSection(s *health.Snapshot) Section {
-	last := Row{Label: "Relist", Text: lastRelist(s)}
-	now := Row{Label: "Relist", Text: inFlight(s)}
-	if now.Text != "" {
+	last, now := Row{Label: "Relist", Text: lastRelist(s)}, inFlight(s)
+	if now != "" {
 		last.Label, last.Text = "", "the last one "+last.Text
 	}
+	process := Row{Label: "Process", Text: process(s), Sub: hops(s)}
 	return Section{ID: "state", Title: "Current state", Kind: Terms, Column: 1, Rows: terms(
 		Row{Label: "Last seen", Text: lastSeen(s)},
-		now, last,
+		Row{Label: "Relist", Text: now}, last,
 		Row{Label: "Status", Text: statusCheck(s)},
-		Row{Label: "Settings", Text: settings(s)},
-		Row{Label: "Fresh dial", Text: probe(s)},
+		Row{Label: "Fresh dial", Text: dial(s, &s.Facts.Probe)},
 		Row{Label: "Runtime", Text: runtime(s)},
-		Row{Label: "Process", Text: process(s)},
-		Row{Label: "Hops", Text: hops(s)},
+		process,
 		Row{Label: "Missing", Text: missing(s)},
-		Row{Label: "Events", Text: events(s)},
-		Row{Label: "Pods", Text: podCounts(s)},
 	)}
 }
 

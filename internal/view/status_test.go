@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/incident"
 )
 
 // TestPhrases has the phrases of incomplete and of unusual snapshots.
@@ -92,7 +91,7 @@ func TestPlot(t *testing.T) {
 	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
 	s := &health.Snapshot{At: at, Verdict: health.Verdict{Threshold: 3 * time.Minute}}
 	s.Facts.Relist.InFlight = &health.InFlight{Start: at.Add(-71 * time.Second)}
-	if newPlot(s, Recent{}, nil) != nil {
+	if newPlot(s, Recent{}) != nil {
 		t.Error("a plot of nothing")
 	}
 	r := Recent{From: at.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]RelistBin, HistoryBins)}
@@ -113,13 +112,13 @@ func TestPlot(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	old, one := incident.Summary{Opened: at.Add(-11 * time.Minute)}, incident.Summary{Reason: "ShimStuck", Opened: at.Add(-5 * time.Minute)}
-	p := newPlot(s, r, []incident.Summary{one, old})
-	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s. Verdict: healthy for 5.0s, degraded for 10s."; p.Summary != want {
+	p := newPlot(s, r)
+	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s."; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
 	}
-	if len(p.Marks) != 1 || p.Marks[0].X != "50.00%" || p.Marks[0].Text != "ShimStuck, opened 02:59:05" || len(p.Verdicts) != 2 {
-		t.Errorf("marks %+v, verdicts %+v", p.Marks, p.Verdicts)
+	wantVerdicts := []Rect{{X: "41.67%", Width: "0.83%", Class: "healthy"}, {X: "50.00%", Width: "1.67%", Class: "degraded"}}
+	if diff := cmp.Diff(wantVerdicts, p.Verdicts); diff != "" {
+		t.Error(diff)
 	}
 	if got := strings.Join(p.Ticks, " "); got != "02:54 02:56 02:59 03:01 now" {
 		t.Errorf("the ticks are %s", got)

@@ -93,7 +93,7 @@ func TestPages(t *testing.T) {
 		}, `id="incidents"`},
 		"healthy": {"/", status(view.Content{Snapshot: new(viewtest.Healthy())}), []string{
 			"<title>healthy: All is well - worker-7 - plegd</title>", `<p class="node">worker-7</p>`, "<h1>All is well</h1>", `<p class="big">Ready</p>`,
-			"for 2d01h", "managing pods; the API shows Ready", "110 run", "containerd 1.7.24", `href="/metrics"`, `href="/api/v1/status"`,
+			"for 2d01h", "managing pods; the API shows Ready", "containerd 1.7.24", `href="/metrics"`, `href="/api/v1/status"`,
 		}, `id="todo"`},
 		"degraded": {"/", status(view.Content{Snapshot: stalled, Recent: recent(stalled), Incidents: slices.Repeat([]incident.Summary{one.Summary}, 15)}), []string{
 			"<h1>ShimStuck</h1>", `<p class="big">1m20s</p>`, `docs/reasons/ShimStuck.md">More</a>`, "<dt>Culprit</dt>", `<li class="culprit"><span class="kind">shim <b>culprit</b>`,
@@ -104,7 +104,7 @@ func TestPages(t *testing.T) {
 			`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "<dt>Message</dt>", "under way for 1m11s", "Updates are paused",
 		}, "data-refresh"},
 		"public": {"/", func(p *Page, w http.ResponseWriter, r *http.Request) { p.ServePublic(w, r, view.NewPublic(stalled)) }, []string{
-			"<h1>ShimStuck</h1>", "<dd class=\"\">shim</dd>", "this is the public summary", "<code>kill -CONT",
+			"<h1>ShimStuck</h1>", ">shim; seen as RuntimeListStall</dd>", "this is the public summary", "<code>kill -CONT",
 		}, "payments"},
 		"incident": {"/incidents/x", ofIncident(one), []string{
 			"<h1>ShimStuck</h1>", "NotReady for 33s by the model", "payments/api-7d9f8b6c5-x2x4v/app", "was stopped and was continued", "+48s",

@@ -157,7 +157,7 @@ func TestPublicText(t *testing.T) {
 	if err := WritePublicText(&b, view.NewPublic(&s), false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"DEGRADED: ShimStuck (critical, for ", "Culprit    shim\n", "Seen as    RuntimeListStall", "Predicted  managing pods for another", "Next ", "RuntimeListStall (critical"} {
+	for _, want := range []string{"DEGRADED: ShimStuck (critical, for ", "Culprit    shim; seen as RuntimeListStall\n", "Predicted  managing pods for another", "Next ", "RuntimeListStall (critical"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
