@@ -41,6 +41,7 @@
     N: 'cluster:plegd_nodes:count',
     // One value for each reason, and for each group.
     perReason: 'on (%s, reason) group_left ()' % job,
+    explaining: 'on (%s, reason, label) group_left () sum by (%s, reason, label) (cluster:plegd_group_reason:count)' % [job, job],
     perGroup: 'on (%s, label, value) group_left ()' % job,
     recent: recent,
     active: 'instance:pleg_primary_reason:active',
@@ -48,11 +49,12 @@
     node: config.nodeLabel,
     severe: m('pleg_reason', 'severity=~"critical|warning"'),
   },
-  // Series of the alert's reason and group, for its message.
-  local broken = lib.of(total, ['reason']),
+  // Series of the alert's reason and group, for its message. Its sums are over one series: those
+  // of two rules may be of different evaluations.
   local brokenHere = lib.of(vars.b, ['reason', 'label', 'value']),
+  local broken = lib.sum(lib.of(vars.b, ['reason', 'label'])),
   local here = lib.of(vars.n, ['label', 'value']),
-  local all = lib.of(vars.N, []),
+  local all = lib.sum(lib.of(vars.n, ['label'])),
 
   prometheusRules+:: {
     groups+: [lib.group('plegd-fleet', [
@@ -103,7 +105,7 @@
               and %(b)s >= %(nodes)s
               and cluster:plegd_group_share:ratio >= %(share)s
               and cluster:plegd_group_lift:ratio >= %(lift)s
-              and %(b)s / %(perReason)s %(B)s >= %(explained)s
+              and %(b)s / %(explaining)s >= %(explained)s
           )
         ||| % vars,
         lib.number(broken) + ' nodes {{ $labels.reason }}'

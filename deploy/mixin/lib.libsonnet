@@ -48,6 +48,7 @@ function(config) {
     format: name + braces(join([l + "='%s'" for l in all], ',')),
     args: join(['$labels.' + l for l in all], ' '),
   },
+  sum(a):: a { format: 'sum(%s)' % a.format },
   minus(a, b):: { format: a.format + ' - on () ' + b.format, args: a.args + ' ' + b.args },
   // with renders text for the series as {{ . }}, if there are any.
   with(series, text, expr='%s'):: '{{ with printf "%s" %s | query }}%s{{ end }}' % [expr % series.format, series.args, text],

@@ -4,6 +4,7 @@ package observe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"math"
@@ -42,6 +43,7 @@ type drawing struct {
 	t          *testing.T
 	base       string
 	panels     []panel
+	counted    string // part of the message
 	begin, end time.Time
 }
 
@@ -56,7 +58,7 @@ text{font:13px system-ui,sans-serif;fill:#24292f}.dim{fill:#57606a;font-size:12p
 
 const (
 	step = 15 * time.Second
-	lead = 2 * time.Minute // before the rollout
+	lead = 90 * time.Second // before the rollout
 )
 
 // colors are readable on white and on black.
@@ -64,20 +66,21 @@ var colors = []string{"#e5534b", "#4184e4", "#3fb950", "#b083f0", "#daaa3f"}
 
 // drawRollout writes fleet.svg: the panels of the dashboard over a rollout, by the
 // dashboard's own queries.
-func drawRollout(t *testing.T, base, path string, begin, end time.Time) {
+func drawRollout(t *testing.T, base, path, counted string, begin, end time.Time) {
 	t.Helper()
 	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(lab.Deployed(t, "grafana", "plegd-fleet.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	d := &drawing{t: t, base: base, panels: dashboard.Panels, begin: begin, end: end}
-	d.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 650" width="960">` + "\n" + style)
-	d.WriteString(`<rect class="page" width="960" height="650"/>` + "\n")
-	d.plot("Nodes by primary reason", 10, 180, false)
-	d.plot("Nodes by runtime version", 200, 180, true)
-	d.table("Groups by lift", 10, 390, "reason", "label", "value", "")
-	d.table("First nodes", 410, 300, "reason", "node", "")
-	d.table("Culprits that nodes share", 720, 230, "kind", "id", "")
+	d := &drawing{t: t, base: base, panels: dashboard.Panels, begin: begin, end: end, counted: counted}
+	d.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 694" width="960">` + "\n" + style)
+	d.WriteString(`<rect class="page" width="960" height="694"/>` + "\n")
+	d.card(d.message(), 10, 10, 940, 34)
+	d.plot("Nodes by primary reason", 54, 180, false)
+	d.plot("Nodes by runtime version", 244, 180, true)
+	d.table("Groups by lift", 10, 400, column{"reason", 0}, column{"label", 125}, column{"value", 245}, column{"", 0})
+	d.table("First nodes", 420, 310, column{"reason", 0}, column{"node", 130}, column{"", 0})
+	d.table("Culprits that nodes share", 740, 210, column{"kind", 0}, column{"id", 60}, column{"", 0})
 	d.WriteString("</svg>\n")
 	if err := os.WriteFile(path, []byte(d.String()), 0o644); err != nil {
 		t.Fatal(err)
@@ -111,17 +114,45 @@ func (d *drawing) query(title string) (all []series, names []string) {
 	return all, names
 }
 
-func (d *drawing) ask(path string) []series {
+// message is the summary of the alert.
+func (d *drawing) message() (summary string) {
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				Labels      map[string]string
+				Annotations struct{ Summary string }
+			}
+		}
+	}
+	// It counts all nodes one evaluation after the last series.
+	lab.Eventually(d.t, time.Minute, "the message counts all nodes", func() error {
+		d.get("/api/v1/alerts", &answer)
+		for _, a := range answer.Data.Alerts {
+			if summary = a.Annotations.Summary; a.Labels["alertname"] == "PLEGFleetCommonCause" && strings.Contains(summary, d.counted) {
+				return nil
+			}
+		}
+		return errors.New("not yet")
+	})
+	return summary
+}
+
+func (d *drawing) get(path string, to any) {
 	d.t.Helper()
 	answer, err := http.Get(d.base + path)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	var data struct{ Data struct{ Result []series } }
-	if err := json.NewDecoder(answer.Body).Decode(&data); err != nil {
+	if err := json.NewDecoder(answer.Body).Decode(to); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+func (d *drawing) ask(path string) []series {
+	d.t.Helper()
+	var data struct{ Data struct{ Result []series } }
+	d.get(path, &data)
 	return data.Data.Result
 }
 
@@ -152,6 +183,11 @@ func (d *drawing) plot(title string, top, height float64, logarithmic bool) {
 	const left, right = 60.0, 936.0
 	d.card(title, 10, top, 940, height)
 	all, names := d.query(title)
+	order := make([]int, len(all)) // by name, the newest version first
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(names[b], names[a]) })
 	n := len(d.grid(all[0]))
 	sum, base := make([]float64, n), make([]float64, n)
 	for _, s := range all {
@@ -175,9 +211,9 @@ func (d *drawing) plot(title string, top, height float64, logarithmic bool) {
 	for i := int(lead / step); i < n; i += int(2 * time.Minute / step) {
 		d.text(x(i), low+17, "dim", "middle", fmt.Sprintf("%d min", (i-int(lead/step))/4))
 	}
-	at := right
-	for k, s := range all {
-		values, color := d.grid(s), colors[k%len(colors)]
+	legend := 260.0
+	for k, i := range order {
+		values, color := d.grid(all[i]), colors[k%len(colors)]
 		var line, back []string
 		for i, v := range values {
 			if logarithmic && v > 0 {
@@ -195,10 +231,9 @@ func (d *drawing) plot(title string, top, height float64, logarithmic bool) {
 		}
 		fmt.Fprintf(d, `<path d="M%s" stroke="%s" stroke-width="2" fill="none"/><path d="M%s" fill="%s" fill-opacity=".5"/>`+"\n",
 			strings.Join(line, "L"), color, strings.Join(append(line, back...), "L"), fill)
-		d.text(at, top+22, "dim", "end", names[k])
-		at -= 7 * float64(len(names[k]))
-		fmt.Fprintf(d, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/>`+"\n", at-16, top+13, color)
-		at -= 30
+		fmt.Fprintf(d, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/>`+"\n", legend, top+13, color)
+		d.text(legend+16, top+22, "dim", "start", names[i])
+		legend += 40 + 7*float64(len(names[i]))
 	}
 	d.mark(x, high, low)
 }
@@ -211,26 +246,36 @@ func (d *drawing) mark(x func(int) float64, high, low float64) {
 	}.Encode())
 	for _, a := range alerts {
 		first := slices.IndexFunc(d.grid(a), func(v float64) bool { return v > 0 })
-		fmt.Fprintf(d, `<path class="mark" d="M%.0f %.0fV%.0f"/>`+"\n", x(first), high-6, low)
-		d.text(x(first)+6, high+6, "markText", "start", "common cause: "+a.Metric["label"]+"="+a.Metric["value"])
+		fmt.Fprintf(d, `<path class="mark" d="M%.0f %.0fV%.0f"/>`+"\n", x(first), high-4, low)
+		d.text(x(first)-6, high+12, "markText", "end", "PLEGFleetCommonCause")
 	}
 }
 
-// table draws what a panel shows at the end: these labels and, for "", the value.
-func (d *drawing) table(title string, left, width float64, columns ...string) {
-	const top, rows = 390.0, 9
+// A column of a table is a label, or the value for "", which stands at the right.
+type column struct {
+	label string
+	x     float64
+}
+
+// table draws what a panel shows at the end.
+func (d *drawing) table(title string, left, width float64, columns ...column) {
+	const top, rows = 434.0, 9
 	d.card(title, left, top, width, 250)
 	all, _ := d.query(title)
-	column := width / float64(len(columns))
 	for r, s := range all[:min(len(all), rows)] {
-		for c, name := range columns {
-			x, anchor, text := left+12+column*float64(c), "start", s.Metric[name]
-			if name == "" {
+		for _, c := range columns {
+			x, anchor, text := left+12+c.x, "start", s.Metric[c.label]
+			if c.label == "" {
 				x, anchor = left+width-12, "end"
-				text, _ = s.Value[1].(string)
-				v, _ := strconv.ParseFloat(text, 64)
-				if text = strconv.FormatFloat(v, 'f', 1, 64); v > 1e12 {
+				value, _ := s.Value[1].(string)
+				v, _ := strconv.ParseFloat(value, 64)
+				switch {
+				case v > 1e12: // milliseconds, as Grafana wants a time
 					text = time.UnixMilli(int64(v)).UTC().Format(time.TimeOnly)
+				case v >= 10:
+					text = strconv.FormatFloat(v, 'f', 0, 64)
+				default:
+					text = strconv.FormatFloat(v, 'f', 1, 64)
 				}
 			}
 			d.text(x, top+48+22*float64(r), "dim", anchor, text)

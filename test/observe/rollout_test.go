@@ -58,7 +58,7 @@ func TestRollout(t *testing.T) {
 
 	pictures := os.Getenv("SCREENSHOTS")
 	if pictures != "" {
-		time.Sleep(lead) // the picture shows the fleet before the rollout
+		time.Sleep(lead + 30*time.Second) // the picture shows the fleet before the rollout
 	}
 	start := time.Now()
 	began.Store(start.Unix())
@@ -76,9 +76,9 @@ func TestRollout(t *testing.T) {
 	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; %.0f series, %.0f MiB",
 		rolloutNodes, badNodes, took.Round(time.Second), ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
 	if pictures != "" {
-		broken := fmt.Sprintf(`cluster:pleg_primary_reason:recent{reason=%q}`, stall)
-		is(t, base, time.Duration(badNodes/waveNodes)*waveEvery+5*time.Minute, "the rollout is over", []expectation{{broken, badNodes*9/10 + 1}})
-		drawRollout(t, base, filepath.Join(pictures, "fleet.svg"), start.Add(-lead), time.Now())
+		broken := fmt.Sprintf(`cluster:plegd_group_reason:count{reason=%q, label="runtime_version", value="2.4.2"}`, stall)
+		is(t, base, time.Duration(badNodes/waveNodes)*waveEvery+5*time.Minute, "the rollout is over", []expectation{{broken, badNodes * 9 / 10}})
+		drawRollout(t, base, filepath.Join(pictures, "fleet.svg"), fmt.Sprintf("(of %d nodes", badNodes), start.Add(-lead), time.Now())
 	}
 }
 
