@@ -119,7 +119,9 @@ func (s sink) verdict(snap *health.Snapshot) {
 		s.gauge(MetricVerdictLastChange, unixSeconds(health.Wall(snap.At, v.Since)))
 	}
 	for i := range v.Active {
-		s.gauge(MetricReason, 1, v.Active[i].ID, string(v.Active[i].Severity))
+		if a := &v.Active[i]; health.Known(a.ID) { // other hosts read it: no text but the table's
+			s.gauge(MetricReason, 1, a.ID, string(a.Severity))
+		}
 	}
 	if v.Reason != "" {
 		s.gauge(MetricPrimaryReason, 1, v.Reason)

@@ -113,13 +113,14 @@ func fill(v reflect.Value) {
 }
 
 // leaking is a snapshot with the name in every text but the fixed words of states,
-// severities and kinds.
+// severities and kinds, and the runtime's name and version.
 func leaking() health.Snapshot {
 	var s health.Snapshot
 	fill(reflect.ValueOf(&s).Elem())
 	s.SchemaVersion, s.PlegdVersion, s.At, s.State = health.SchemaVersion, "1.0.0", viewtest.T0, health.StateUnhealthy
 	s.Active = append(s.Active, health.Active{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Evidence: []string{leak}})
 	s.Active[0].Severity, s.Reason = health.SeverityWarning, "RuntimeUnresponsive"
+	s.Facts.Runtime.Name, s.Facts.Runtime.Version = "containerd", "2.4.2"
 	s.Culprit = &health.Link{Kind: health.KindContainer, Name: leak}
 	s.KubeletMessage = "[container runtime is down, container runtime network not ready: NetworkReady=false reason:X message:" + leak + "]"
 	return s
@@ -140,15 +141,39 @@ func TestNoNameLeaks(t *testing.T) {
 	for _, full := range []bool{true, false} {
 		h := testHandler(src, full, func(o *HandlerOptions) { o.Incidents = leakingIncidents{one} })
 		for path, code := range map[string]int{
-			view.PathStatus: 200, "/": 200, view.PathHealthz: 503, view.PathIncidents: 403,
+			view.PathMetrics: 200, view.PathStatus: 200, "/": 200, view.PathHealthz: 503, view.PathIncidents: 403,
 			view.PathIncidents + "/" + one.ID: 403, view.PathIncidentPages + "/" + one.ID: 403,
 		} {
 			w := answer(h, path)
 			text := w.Body.String()
 			if n := strings.Count(text, leak); !full && (n > 0 || w.Code != code) {
 				t.Errorf("%s: %d with the name %d times:\n%s", path, w.Code, n, text)
-			} else if full && n == 0 && path != view.PathIncidents {
+			} else if full && n == 0 && path != view.PathIncidents && path != view.PathMetrics {
 				t.Errorf("%s does not hold the name where it may: it proves nothing", path)
+			}
+		}
+	}
+}
+
+// TestNoNameInCulprit: whatever the culprit is, /metrics and the summary say what kind of thing
+// it is, and not which container's.
+func TestNoNameInCulprit(t *testing.T) {
+	for _, l := range []health.Link{
+		{Kind: health.KindCall}, {Kind: health.KindContainer}, {Kind: health.KindPod}, {Kind: health.KindClient},
+		{Kind: health.KindMount}, {Kind: health.KindDevice}, {Kind: health.KindNode}, {Kind: health.KindKernel},
+		{Kind: health.KindKubelet}, {Kind: health.KindCgroup, Name: "/kubepods.slice/kubepods-pod" + leak + ".slice"},
+		{Kind: health.KindShim, Name: "containerd-shim"},
+	} {
+		l.Pod, l.RuntimeID, l.Evidence = leak, leak, leak
+		if l.Name == "" {
+			l.Name = leak
+		}
+		s := viewtest.Stalled()
+		s.Culprit, s.Chain = &l, []health.Link{l}
+		for _, path := range []string{view.PathMetrics, view.PathStatus, "/"} {
+			text := answer(testHandler(viewtest.NewSource(s), false), path).Body.String()
+			if strings.Contains(text, leak) || !strings.Contains(text, string(l.Kind)) {
+				t.Errorf("culprit %s: %s\n%s", l.Kind, path, text)
 			}
 		}
 	}
