@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -63,6 +65,46 @@ func owner(path string) string {
 	}
 	return fmt.Sprintf("; it is %s, owner %d, group %d", info.Mode().Perm(), st.Uid, st.Gid)
 }
+
+// connectFailed reports whether connect(2) itself was refused, rather than cut
+// short by a deadline.
+func connectFailed(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) // false for nil
+}
+
+// answerCause returns why a connection that the kernel had made came to nothing.
+// That the other end speaks no gRPC needs proof: something else that it sent.
+func answerCause(err error) (health.Cause, string) {
+	var e *health.CallError
+	if !errors.As(err, &e) {
+		if err == nil {
+			return health.CauseClosed, "the connection was closed before its SETTINGS"
+		}
+		return health.CauseError, err.Error()
+	}
+	switch {
+	case e.NotInitialized:
+		return health.CauseNotInitialized, e.Message
+	case cri.Foreign(e):
+		return health.CauseProtocol, "the other end does not speak gRPC"
+	case e.Code == cri.CodeUnimplemented:
+		return health.CauseUnimplemented, e.Message
+	case e.Code == cri.CodeDeadlineExceeded:
+		return health.CauseTimeout, "no answer to Version"
+	case e.Code == cri.CodeUnavailable && hasClosed(e.Message):
+		return health.CauseClosed, "the other end closed the connection"
+	default:
+		return health.CauseError, e.Error()
+	}
+}
+
+func hasClosed(message string) bool {
+	return slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(message, text) })
+}
+
+// closed holds what grpc-go says of a connection that has ended.
+var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}
 
 func isTimeout(err error) bool {
 	var timeout interface{ Timeout() bool }

@@ -12,17 +12,16 @@ import (
 
 // cgroupSource reads the runtime's own cgroup, on v1, hybrid and v2.
 type cgroupSource struct {
-	pid      func() int
-	tree     cgroup.Tree
-	throttle throttling
-	memory   memoryWatch
-	frozenAt time.Time
+	pid         func() int
+	tree        cgroup.Tree
+	cpu, memory window
+	throttledAt time.Time // when a quota was last seen to take time
+	frozenAt    time.Time
 }
 
-// NewCgroup returns the source about the cgroup of the process that pid names,
-// 0 for none. It looks every 3 s, every second while something may be wrong, for at
-// most 500 ms, and needs no privilege:
-// /proc/PID/cgroup below procfs says where, and below fs/cgroup of sysfs are read
+// NewCgroup returns the source about the cgroup of the process that pid names, 0 for
+// none. It needs no privilege: /proc/PID/cgroup below procfs says where, and below
+// fs/cgroup of sysfs are read
 //
 //	freezer.{state,self_freezing} (v1),
 //	cgroup.{events,freeze} (v2)                    frozen, and by which level
@@ -37,7 +36,10 @@ type cgroupSource struct {
 // the cgroup cannot be found: plegd then sees another cgroup namespace, or
 // another /sys, than the node's.
 func NewCgroup(procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
-	c := &cgroupSource{pid: pid, tree: cgroup.NewTree(procfs, sysfs)}
+	c := &cgroupSource{
+		pid: pid, tree: cgroup.NewTree(procfs, sysfs),
+		cpu: window{keep: 2, maxAge: 2500 * time.Millisecond}, memory: window{keep: 5, maxAge: 5 * time.Second},
+	}
 	return NewWatch(Spec[health.Cgroup]{
 		Name: "cgroup", Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
@@ -65,16 +67,117 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 		v.Path, v.Frozen, s.frozenAt = path, true, v.At
 	}
 	v.FrozenAt = s.frozenAt
-	s.throttle.look(&s.tree, m, v)
+	s.throttling(m, v)
 	tasks, most := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks), int(most)
-	if dir, v2 := s.tree.Dir(m, "memory"); dir == "" || v2 {
-		v.Memory, v.MemoryMax = s.tree.Fullest(m, "memory", "memory.current", "memory.max")
-	} else {
-		v.Memory, v.MemoryMax = s.tree.Fullest(m, "memory", "memory.usage_in_bytes", "memory.limit_in_bytes")
-	}
-	s.memory.look(&s.tree, m, v)
+	s.memoryLimits(m, v)
 	v.CPUWeights = lowWeights(&s.tree, m)
 	v.Pressure = cgroupPressure(&s.tree, m)
 	return v, nil
+}
+
+// counters are the counters of one level since it was made, by name.
+type counters map[string]uint64
+
+// levels are the counters of every level, by directory, at a moment.
+type levels struct {
+	at  time.Time
+	dir map[string]counters
+}
+
+// window holds the last samples, the oldest first: a limit that holds its tasks up for
+// seconds at a time counts nothing in a single one.
+type window struct {
+	keep int
+	// maxAge is the age from which a sample is not compared with where there is a
+	// younger one: samples are far apart in the steady state, and an older one would
+	// average a new fault with the time before it.
+	maxAge time.Duration
+	before []levels
+}
+
+// rise calls f with the increase of a level's counters since each of the samples that it
+// can be compared with: not those of a cgroup of the same name that has ended.
+func (w *window) rise(now levels, dir string, f func(since counters, passed time.Duration) bool) {
+	for i, sample := range w.before {
+		passed, old := now.at.Sub(sample.at), sample.dir[dir]
+		if old == nil || passed <= 0 || i+1 < len(w.before) && passed > w.maxAge {
+			continue
+		}
+		since, again := counters{}, false
+		for name, n := range now.dir[dir] {
+			since[name], again = n-old[name], again || n < old[name]
+		}
+		if !again && !f(since, passed) {
+			return
+		}
+	}
+}
+
+func (w *window) add(now levels) {
+	w.before = append(w.before, now)
+	w.before = w.before[max(0, len(w.before)-w.keep):]
+}
+
+// minThrottledPeriods is the number of fully throttled CFS periods in one sample, without
+// any accounted throttled time, that counts as throttling: the time of a single period
+// may be accounted a moment later.
+const minThrottledPeriods = 2
+
+// throttling fills in what the CPU quotas at the cgroup and above it take: that of the
+// level at which it is hardest, since a quota above is not counted below. ThrottledTotal
+// is of all levels.
+//
+// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
+// small quota by a tick may wait for many periods until then: while periods increase and
+// the time does not, it has not run in any of them. One that waited briefly, and then for
+// long, has only the first wait accounted, which looks small over two samples: the
+// younger one then counts by its periods.
+func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
+	now := levels{at: v.At, dir: map[string]counters{}}
+	for dir := range s.tree.Up(m, "cpu") {
+		b, _ := proc.ReadFile(dir, "cpu.stat") // of nothing there is no quota
+		stat, ok := cgroup.ParseCPUStat(b)
+		if !ok {
+			continue
+		}
+		v.ThrottledTotal += stat.Time
+		now.dir[dir] = counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": uint64(stat.Time)} //nolint:gosec
+		taken, periods, first := 0.0, 0.0, true
+		s.cpu.rise(now, dir, func(since counters, passed time.Duration) bool {
+			share := 0.0
+			if since["periods"] > 0 {
+				share = min(1, float64(since["throttled"])/float64(since["periods"]))
+			}
+			switch {
+			case first && since["time"] > 0:
+				taken, periods = min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()), share //nolint:gosec
+			case first, since["time"] == 0 && since["periods"] >= minThrottledPeriods && share > taken:
+				taken, periods = share, share
+			}
+			first = false
+			return true
+		})
+		if taken > v.Throttled && s.tree.HasQuota(dir) {
+			v.Throttled, v.ThrottledPeriods = taken, periods
+		}
+	}
+	if v.Throttled > 0 || s.lastThrottled(now) {
+		s.throttledAt = v.At
+	}
+	v.ThrottledAt = s.throttledAt
+	s.cpu.add(now)
+}
+
+// lastThrottled reports whether a quota has taken time since the last sample, be it
+// lifted by now.
+func (s *cgroupSource) lastThrottled(now levels) bool {
+	if n := len(s.cpu.before); n > 0 {
+		for dir, old := range s.cpu.before[n-1].dir {
+			if c := now.dir[dir]; c["throttled"] > old["throttled"] || c["time"] > old["time"] {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -4,116 +4,68 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// memoryWindow is how many samples back the events of a memory limit are compared
-// with: one that holds its tasks up for two seconds at a time may count nothing
-// in one of them.
-const memoryWindow = 5
-
-// memoryTooOld is the age from which a sample is not compared with where there is
-// a younger one: while all is well, samples are far apart.
-const memoryTooOld = memoryWindow * time.Second
-
-// memoryCounts are the counters of one level, all since it was made.
-type memoryCounts struct {
-	high, max, kills, refaults uint64
-}
-
-// memorySample are the counters of every level, by directory, at a moment.
-type memorySample struct {
-	at     time.Time
-	levels map[string]memoryCounts
-}
-
-// memoryWatch follows the memory limits at a cgroup and above it.
-type memoryWatch struct {
-	before []memorySample // at most memoryWindow, the oldest first
-}
-
-// look fills in the levels that limit the cgroup's memory.
-func (w *memoryWatch) look(tree *cgroup.Tree, m cgroup.Paths, v *health.Cgroup) {
-	base, _, v2 := tree.Base(m, "memory")
-	now := memorySample{at: v.At, levels: map[string]memoryCounts{}}
-	for dir := range tree.Up(m, "memory") {
+// memoryLimits fills in the levels that limit the cgroup's memory.
+func (s *cgroupSource) memoryLimits(m cgroup.Paths, v *health.Cgroup) {
+	base, _, v2 := s.tree.Base(m, "memory")
+	read := memoryV1
+	if v2 {
+		read = memoryV2
+	}
+	now := levels{at: v.At, dir: map[string]counters{}}
+	for dir := range s.tree.Up(m, "memory") {
 		l := health.MemoryLimit{Path: cgroup.LevelPath(base, dir)}
-		var counts memoryCounts
-		if v2 {
-			counts = memoryV2(tree, dir, &l)
-		} else {
-			counts = memoryV1(tree, dir, &l)
-		}
-		if l.High == 0 && l.Max == 0 {
+		if now.dir[dir] = read(&s.tree, dir, &l); now.dir[dir] == nil {
 			continue
 		}
-		now.levels[dir] = counts
-		w.compare(dir, now, &l)
+		s.memory.rise(now, dir, func(since counters, passed time.Duration) bool {
+			l.HighEvents, l.MaxEvents, l.OOMKills = since["high"], since["max"], since["oom_kill"]
+			l.Refaults = float64(since["refaults"]) / passed.Seconds()
+			return false // the oldest counts
+		})
 		v.MemoryLimits = append(v.MemoryLimits, l)
 	}
-	w.before = append(w.before, now)
-	w.before = w.before[max(0, len(w.before)-memoryWindow):]
+	s.memory.add(now)
 }
 
-// compare sets the increase of a level's counters since the oldest sample.
-func (w *memoryWatch) compare(dir string, now memorySample, l *health.MemoryLimit) {
-	counts := now.levels[dir]
-	for i, sample := range w.before {
-		before, ok := sample.levels[dir]
-		younger := i+1 < len(w.before)
-		if !ok || younger && now.at.Sub(sample.at) > memoryTooOld || !now.at.After(sample.at) || counts.behind(before) {
-			continue // it is a new cgroup of the same name, or too long ago
-		}
-		l.HighEvents, l.MaxEvents, l.OOMKills = counts.high-before.high, counts.max-before.max, counts.kills-before.kills
-		l.Refaults = float64(counts.refaults-before.refaults) / now.at.Sub(sample.at).Seconds()
-		return
-	}
-}
-
-// behind reports whether a counter of c is below that of b.
-func (c memoryCounts) behind(b memoryCounts) bool {
-	return c.high < b.high || c.max < b.max || c.kills < b.kills || c.refaults < b.refaults
-}
-
-// memoryV2 reads a level of the unified hierarchy. The events are those of the
-// limits of this level only; memory.events, which counts those below it too, is
-// read where there is no memory.events.local (Linux 5.2).
-func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
+// memoryV2 reads a level of the unified hierarchy, nil for one without a limit. The
+// events are those of the limits of this level only; memory.events, which counts those
+// below it too, is read where there is no memory.events.local (Linux 5.2).
+func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
 	l.High, l.Max = t.Limit(dir+"/memory.high"), t.Limit(dir+"/memory.max")
 	if l.High == 0 && l.Max == 0 {
-		return memoryCounts{}
+		return nil
 	}
 	l.Usage, _ = t.Number(dir + "/memory.current")
-	b, err := t.Reader.ReadRecord(dir + "/memory.events.local")
+	b, err := proc.ReadFile(dir + "/memory.events.local")
 	if err != nil {
-		b, err = t.Reader.ReadRecord(dir + "/memory.events")
+		b, _ = proc.ReadFile(dir + "/memory.events") // without either there are no events
 	}
-	var c memoryCounts
-	if err == nil {
-		k := cgroup.Keyed(b)
-		c.high, c.max, c.kills = k["high"], k["max"], k["oom_kill"]
+	k := cgroup.Keyed(b)
+	return counters{
+		"high": k["high"], "max": k["max"], "oom_kill": k["oom_kill"],
+		"refaults": t.Refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault"),
 	}
-	c.refaults = t.Refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault")
-	return c
 }
 
-// memoryV1 reads a level of v1's memory hierarchy.
-func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) memoryCounts {
+// memoryV1 reads a level of v1's memory hierarchy, nil for one without a limit.
+func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
 	if l.Max = t.Limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
-		return memoryCounts{}
+		return nil
 	}
 	l.Usage, _ = t.Number(dir + "/memory.usage_in_bytes")
-	var c memoryCounts
-	if n, err := t.Number(dir + "/memory.failcnt"); err == nil {
-		c.max = uint64(n)
-	}
-	if b, err := t.Reader.ReadRecord(dir + "/memory.oom_control"); err == nil {
-		k := cgroup.Keyed(b)
-		l.OOM, c.kills = k["under_oom"] == 1, k["oom_kill"]
-	}
+	failures, _ := t.Number(dir + "/memory.failcnt")   // 0 where it cannot be read
+	b, _ := proc.ReadFile(dir + "/memory.oom_control") // likewise
+	k := cgroup.Keyed(b)
+	l.OOM = k["under_oom"] == 1
 	const refault = "total_workingset_refault"
-	c.refaults = t.Refaults(dir, refault+"_anon", refault+"_file", refault)
-	return c
+	return counters{
+		"max": uint64(failures), "oom_kill": k["oom_kill"], //nolint:gosec // Number returns none below 0
+		"refaults": t.Refaults(dir, refault+"_anon", refault+"_file", refault),
+	}
 }
 
 // The weight that a cgroup has unless somebody changes it.
@@ -152,26 +104,15 @@ func cgroupPressure(t *cgroup.Tree, m cgroup.Paths) *health.CgroupPressure {
 	if base == "" || path == "/" {
 		return nil
 	}
-	p := health.CgroupPressure{CPUSome: -1, MemorySome: -1, MemoryFull: -1, IOSome: -1}
-	found := false
-	for file, to := range map[string]struct{ some, full *float64 }{
-		"cpu.pressure":    {some: &p.CPUSome},
-		"memory.pressure": {some: &p.MemorySome, full: &p.MemoryFull},
-		"io.pressure":     {some: &p.IOSome},
-	} {
-		b, err := t.Reader.ReadRecord(base + path + "/" + file)
-		if err != nil {
-			continue
-		}
-		some, full := cgroup.ParsePressure(b)
-		found = found || some >= 0
-		*to.some = some
-		if to.full != nil {
-			*to.full = full
-		}
+	read := func(resource string) (some, full float64) {
+		b, _ := proc.ReadFile(base+path, resource+".pressure") // of nothing both are -1
+		return cgroup.ParsePressure(b)
 	}
-	if !found {
+	p := &health.CgroupPressure{}
+	p.CPUSome, _ = read("cpu")
+	_, p.MemoryFull = read("memory")
+	if p.IOSome, _ = read("io"); max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil
 	}
-	return &p
+	return p
 }

@@ -62,7 +62,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 	if got := set(1021, 14, 5900); got[0].HighEvents != 21 || got[1].MaxEvents != 4 {
 		t.Errorf("%+v, want the events of the samples before", got)
 	}
-	for range memoryWindow {
+	for range 5 {
 		got = set(1021, 14, 5900)
 	}
 	if got[0].HighEvents != 0 || got[1].MaxEvents != 0 || got[0].Refaults != 0 {
@@ -135,7 +135,7 @@ func TestCgroupWeights(t *testing.T) {
 // TestCgroupPressure: the runtime's own, on v2 and beside v1; that of the root is
 // the node's.
 func TestCgroupPressure(t *testing.T) {
-	want := &health.CgroupPressure{CPUSome: 12.5, MemorySome: 98.02, MemoryFull: 91.44, IOSome: -1}
+	want := &health.CgroupPressure{CPUSome: 12.5, MemoryFull: 91.44, IOSome: -1}
 	for _, tt := range []struct{ name, sysfs, cgroups, root string }{
 		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup"},
 		{"hybrid", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups, "fs/cgroup/unified"},

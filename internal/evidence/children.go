@@ -40,11 +40,9 @@ type ChildrenOptions struct {
 
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
-	opts ChildrenOptions
-	up   func() time.Duration
-	age  func() time.Duration // the greatest age of the process table
-
-	reader  proc.Reader
+	opts    ChildrenOptions
+	up      func() time.Duration
+	age     func() time.Duration // the greatest age of the process table
 	tree    cgroup.Tree
 	owner   childrenOwner
 	stuck   map[proc.ID]condition // of the last sample, by shim
@@ -82,7 +80,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 		return familyInterval
 	}
 	return NewWatch(Spec[health.Children]{
-		Name: "children", Every: 1, Calm: 2, Timeout: time.Second, Gather: c.gather,
+		Name: "children", Every: 1, Calm: 4, Timeout: time.Second, Gather: c.gather,
 		Again: func(v *health.Children) bool { return len(c.stuck) > 0 },
 		Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})

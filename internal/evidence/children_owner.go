@@ -33,7 +33,7 @@ type childrenOwner struct {
 	sockets []string // the paths of the runtime's socket
 	crio    bool
 	docker  bool // behind cri-dockerd
-	looker  pathLooker
+	stat    pathStat
 }
 
 // update reads the runtime. The path is resolved once for each process: it may lead to
@@ -50,7 +50,7 @@ func (o *childrenOwner) update(ctx context.Context, c *childrenSource, all *node
 	if socket == "" {
 		return
 	}
-	for _, name := range o.looker.at(ctx, socket).names {
+	for _, name := range o.stat.at(ctx, socket).names {
 		o.sockets = append(o.sockets, runPath(name))
 	}
 }

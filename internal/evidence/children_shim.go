@@ -103,7 +103,7 @@ func (c *childrenSource) stuckThread(pid int) (tid int, state string) {
 // "" for any other.
 func (c *childrenSource) threadState(pid, tid int) string {
 	dir := proc.Path(c.opts.ProcFS, pid, "task")
-	b, err := c.reader.ReadRecord(dir + "/" + strconv.Itoa(tid) + "/stat")
+	b, err := proc.ReadRecord(dir + "/" + strconv.Itoa(tid) + "/stat")
 	if err != nil {
 		return ""
 	}
@@ -111,7 +111,7 @@ func (c *childrenSource) threadState(pid, tid int) string {
 	case err != nil:
 	case s.State == 'D':
 		return "D"
-	case s.State == 'S' && asleep(&c.reader, dir, tid, time.Time{}) != nil:
+	case s.State == 'S' && !idles(dir, &health.BlockedThread{TID: tid}):
 		return "S"
 	}
 	return ""

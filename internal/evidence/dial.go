@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -23,12 +20,16 @@ const (
 	// retryRefused is the time between probes while connect(2) itself fails:
 	// that leaves nothing behind, and the return is noticed at once.
 	retryRefused = 500 * time.Millisecond
+	// searchPathEvery is the time between two searches for the path of a socket.
+	searchPathEvery = 2 * time.Second
 )
 
 // DialOptions configure a Dialer.
 type DialOptions struct {
 	// Path returns the socket's path, "" while there is none.
 	Path func() string
+	// exchange is the request of a hop behind the runtime; nil: the runtime's Version.
+	exchange *exchange
 	// Dial connects to it; nil dials the unix socket.
 	Dial func(context.Context) (net.Conn, error)
 	// Looks is true when Dial waits while others wait to be accepted (LookFirst).
@@ -49,23 +50,36 @@ type DialOptions struct {
 }
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
-// for the runtime's HTTP/2 SETTINGS (having spoken first, since CRI-O answers only then)
-// and asks for its Version. The held connection stays fine while no client can connect.
+// for the first answer, of the runtime its HTTP/2 SETTINGS (having spoken first, since
+// CRI-O answers only then), and asks for its Version. A connection that was made before
+// stays fine while no client can connect.
 type Dialer struct {
 	opts    DialOptions
-	last    atomic.Pointer[health.Probe]
+	last    atomic.Pointer[health.HopProbe]
 	version atomic.Pointer[cri.Version]
 	peer    atomic.Pointer[cri.DialResult] // the last connection that was made, but for current's
-	current atomic.Pointer[cri.Client]     // of the probe under way, or of the last one
+	current atomic.Pointer[session]        // of the probe under way, or of the last one
+	path    atomic.Pointer[string]         // of the last turn
 	kick    chan struct{}
 	moved   chan struct{}
 	begun   time.Time // Run
 }
 
+// session is one fresh connection.
+type session interface {
+	// Connect makes the connection and waits for the first answer. It may be called
+	// again after it ran into its deadline.
+	Connect(ctx context.Context) error
+	// LastDial is how connect(2) ended, nil before that.
+	LastDial() *cri.DialResult
+	Close() error
+}
+
 // NewDialer returns a source that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
 	d := &Dialer{opts: opts, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
-	d.last.Store(&health.Probe{})
+	d.last.Store(&health.HopProbe{})
+	d.path.Store(new(string))
 	return d
 }
 
@@ -73,7 +87,7 @@ func NewDialer(opts DialOptions) *Dialer {
 func (d *Dialer) String() string { return "dial" }
 
 // Last returns the last probe. It never waits.
-func (d *Dialer) Last() health.Probe { return *d.last.Load() }
+func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
 
 // Version returns the runtime's last report about itself, nil before the first answer.
 func (d *Dialer) Version() *cri.Version { return d.version.Load() }
@@ -82,8 +96,8 @@ func (d *Dialer) Version() *cri.Version { return d.version.Load() }
 // that was; 0 when that cannot be told.
 func (d *Dialer) Peer() (pid int, at time.Time) {
 	p := d.peer.Load()
-	if c := d.current.Load(); c != nil && d.connected(c) { // it may wait for an answer for long
-		p = c.LastDial()
+	if c := d.current.Load(); c != nil && connected(*c) { // it may wait for an answer for long
+		p = (*c).LastDial()
 	}
 	if p == nil {
 		return 0, time.Time{}
@@ -126,12 +140,16 @@ func (d *Dialer) Run(ctx context.Context) error {
 }
 
 // turn makes a probe, if there is one to make, and returns the time until the
-// next turn.
+// next turn. What is known of one path says nothing of another.
 func (d *Dialer) turn(ctx context.Context) time.Duration {
-	wait := d.opts.Period
-	path := d.opts.Path()
+	wait, path := d.opts.Period, d.opts.Path()
+	if old := *d.path.Swap(&path); old != path && old != "" {
+		d.last.Store(&health.HopProbe{})
+		d.peer.Store(nil)
+		d.current.Store(nil)
+	}
 	if path == "" {
-		return wait
+		return max(wait, searchPathEvery)
 	}
 	if again := d.leaveToHeld(ctx); again > 0 {
 		return again
@@ -169,49 +187,63 @@ func (d *Dialer) leaveToHeld(ctx context.Context) time.Duration {
 	return heldAgain
 }
 
+// open returns a connection that has yet to be made.
+func (d *Dialer) open(path string) (session, error) {
+	if d.opts.exchange != nil {
+		return &plainSession{path: path, exchange: d.opts.exchange}, nil
+	}
+	return cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
+}
+
 // probe makes one probe. It returns early when ctx ends.
 func (d *Dialer) probe(ctx context.Context, path string) {
-	client, err := cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
+	p := health.Probe{At: time.Now()}
+	conn, err := d.open(path)
 	if err != nil {
-		p := health.Probe{At: time.Now(), Stage: health.StageConnect, Cause: health.CauseError, Detail: err.Error()}
+		p.Stage, p.Cause, p.Detail = health.StageConnect, health.CauseError, err.Error()
 		d.publish(ctx, p)
 		return
 	}
-	defer func() { _ = client.Close() }()
-	d.current.Store(client)
-
+	defer func() { _ = conn.Close() }()
+	d.current.Store(&conn)
 	select {
 	case <-d.moved: // before this probe
 	default:
 	}
-	p := health.Probe{At: time.Now()}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
-	err = client.Connect(limited)
+	err = conn.Connect(limited)
 	cancel()
-	if d.connected(client) {
-		d.peer.Store(client.LastDial())
+	if connected(conn) {
+		d.peer.Store(conn.LastDial())
 	}
-	if err != nil && ctx.Err() == nil && d.connected(client) && errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && ctx.Err() == nil && connected(conn) && errors.Is(err, context.DeadlineExceeded) {
 		// Connected and not answered: say so, and wait on with this one.
 		stuck := p
 		stuck.Stage, stuck.Cause = health.StageSettings, health.CauseTimeout
 		d.publish(ctx, stuck)
-		err = d.waitOn(ctx, client.Connect)
-		if err != nil {
+		if err = d.waitOn(ctx, conn.Connect); err != nil {
 			return // still stuck; Failures and FailedSince continue with the next
 		}
 	}
-	if dial := client.LastDial(); dial != nil {
-		p.Connect = dial.Duration
-		if dial.Err != nil {
-			p.Stage = health.StageConnect
-			p.Cause, p.Detail = ConnectCause(dial.Err, path)
-			d.publish(ctx, p)
-			return
-		}
-		p.Settings = time.Since(dial.At)
+	dial := conn.LastDial()
+	if dial != nil && dial.Err != nil {
+		p.Stage, p.Connect = health.StageConnect, dial.Duration
+		p.Cause, p.Detail = ConnectCause(dial.Err, path)
+		d.publish(ctx, p)
+		return
 	}
-	d.call(ctx, client, path, &p, err)
+	if dial != nil {
+		p.Connect, p.Settings = dial.Duration, time.Since(dial.At)
+	}
+	switch c := conn.(type) {
+	case *plainSession:
+		p.Stage = health.StageRPC
+		if p.Cause, p.Detail = c.result(err); p.Cause == health.CauseNone {
+			p.Stage, p.OK, p.RPC, p.Settings = "", true, p.Settings, 0 // its first answer is the whole
+		}
+	case *cri.Client:
+		d.call(ctx, c, path, &p, err)
+	}
 	d.publish(ctx, p)
 }
 
@@ -251,13 +283,6 @@ func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *h
 	}
 }
 
-// connectFailed reports whether connect(2) itself was refused, rather than cut
-// short by a deadline.
-func connectFailed(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno) // false for nil
-}
-
 // waitOn waits for an answer on a connection that has been made, for queuedFor at
 // most and no longer than the path leads there.
 func (d *Dialer) waitOn(ctx context.Context, answer func(context.Context) error) error {
@@ -277,7 +302,7 @@ func (d *Dialer) waitOn(ctx context.Context, answer func(context.Context) error)
 	return err
 }
 
-func (d *Dialer) connected(c *cri.Client) bool {
+func connected(c session) bool {
 	dial := c.LastDial()
 	return dial != nil && dial.Err == nil
 }
@@ -287,7 +312,15 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	if ctx.Err() != nil {
 		return // plegd is stopping: the probe is no evidence about the runtime
 	}
-	if before := d.Last(); !p.OK {
+	next := *d.last.Load()
+	before := next.Probe
+	if p.OK {
+		next.AnsweredAt = time.Now()
+		if next.OKSince.IsZero() {
+			next.OKSince = next.AnsweredAt
+		}
+	} else {
+		next.OKSince = time.Time{}
 		p.FailedSince, p.Failures = p.At, 1
 		if !before.FailedSince.IsZero() && before.Stage == p.Stage {
 			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
@@ -297,41 +330,9 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 			p.ForeignAt = p.At
 		}
 	}
-	d.last.Store(&p)
+	next.Probe = p
+	d.last.Store(&next)
 	if d.opts.Done != nil {
 		d.opts.Done(p)
 	}
 }
-
-// answerCause returns why a connection that the kernel had made came to nothing.
-// That the other end speaks no gRPC needs proof: something else that it sent.
-func answerCause(err error) (health.Cause, string) {
-	var e *health.CallError
-	if !errors.As(err, &e) {
-		if err == nil {
-			return health.CauseClosed, "the connection was closed before its SETTINGS"
-		}
-		return health.CauseError, err.Error()
-	}
-	switch {
-	case e.NotInitialized:
-		return health.CauseNotInitialized, e.Message
-	case cri.Foreign(e):
-		return health.CauseProtocol, "the other end does not speak gRPC"
-	case e.Code == cri.CodeUnimplemented:
-		return health.CauseUnimplemented, e.Message
-	case e.Code == cri.CodeDeadlineExceeded:
-		return health.CauseTimeout, "no answer to Version"
-	case e.Code == cri.CodeUnavailable && hasClosed(e.Message):
-		return health.CauseClosed, "the other end closed the connection"
-	default:
-		return health.CauseError, e.Error()
-	}
-}
-
-func hasClosed(message string) bool {
-	return slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(message, text) })
-}
-
-// closed holds what grpc-go says of a connection that has ended.
-var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}

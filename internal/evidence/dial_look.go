@@ -23,7 +23,7 @@ const lookAgain = 100 * time.Millisecond
 func LookFirst(path func() string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		at := path()
-		if err := untilEmpty(ctx, newQueueSource(func() string { return at })); err != nil {
+		if err := untilEmpty(ctx, &queueSource{path: func() string { return at }}); err != nil {
 			return nil, err
 		}
 		return cri.DialPath(at)(ctx)
@@ -33,7 +33,7 @@ func LookFirst(path func() string) func(context.Context) (net.Conn, error) {
 // untilEmpty waits until nobody is seen to wait in the queue. The error is the
 // context's.
 func untilEmpty(ctx context.Context, queue *queueSource) error {
-	defer queue.finder.diag.Close()
+	defer queue.diag.Close()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {

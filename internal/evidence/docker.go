@@ -8,7 +8,6 @@ import (
 
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -22,35 +21,6 @@ const (
 	dockerCaution = "A restart of dockerd ends every container of the node " +
 		"unless \"live-restore\": true is in /etc/docker/daemon.json."
 )
-
-// dockerPing is a request that every Docker daemon answers without doing anything.
-var dockerPing = exchange{
-	request: "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n",
-	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
-		line, _, complete := strings.Cut(string(answer), "\n")
-		rest, ok := strings.CutPrefix(line, "HTTP/1.")
-		switch ok = ok && len(rest) >= 5 && rest[1] == ' '; {
-		case !ok:
-			return complete, health.CauseProtocol, "the other end does not speak HTTP"
-		case rest[2:5] != "200":
-			return complete, health.CauseError, cut("/_ping was answered with" + strings.TrimSpace(rest[1:]))
-		}
-		return complete, health.CauseNone, ""
-	},
-}
-
-// grpcHello begins an HTTP/2 connection, which every gRPC server answers with its
-// SETTINGS. It calls nothing: the CRI plugin of dockerd's containerd may be off.
-var grpcHello = exchange{
-	request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
-		const header, settings = 9, 4 // RFC 9113, 4.1 and 6.5
-		if complete = len(answer) >= header; !complete || answer[3] != settings {
-			return complete, health.CauseProtocol, "the other end does not speak HTTP/2"
-		}
-		return true, health.CauseNone, ""
-	},
-}
 
 // docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
@@ -73,7 +43,7 @@ func (d *docker) behind() bool {
 
 // daemonSocket returns the path of dockerd's socket: that of cri-dockerd's
 // --docker-endpoint, else the default; "" where the runtime is another one.
-func (d *docker) daemonSocket(context.Context) string {
+func (d *docker) daemonSocket() string {
 	if !d.behind() {
 		return ""
 	}
@@ -83,7 +53,7 @@ func (d *docker) daemonSocket(context.Context) string {
 // containerdSocket returns the path of the socket of dockerd's containerd: that of
 // dockerd's --containerd; else of the containerd that dockerd has started, whose socket
 // is beside its configuration; else the system's. It is "" while dockerd is not seen.
-func (d *docker) containerdSocket(ctx context.Context) string {
+func (d *docker) containerdSocket() string {
 	p, err := d.table.Alive(d.daemon())
 	if err != nil || p.Comm != "dockerd" {
 		return ""
@@ -91,7 +61,7 @@ func (d *docker) containerdSocket(ctx context.Context) string {
 	if socket := socketArg(d.table, p.PID, "containerd", ""); socket != "" {
 		return socket
 	}
-	if all, err := d.table.Processes(ctx, searchInterval); err == nil {
+	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
 		for _, child := range all.Children(p.PID) {
 			config := proc.ArgValue(d.table.Args(child.ID()), "config")
 			if child.Comm == "containerd" && path.IsAbs(config) {

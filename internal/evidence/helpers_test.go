@@ -37,7 +37,7 @@ type childSees struct {
 	Process, Gone *health.Process
 	Node          *health.Node
 	Queue         *health.Queue
-	Searched      int
+	Searched      node.Process
 	Errs          map[string]string
 }
 
@@ -97,7 +97,7 @@ func lookAround(ctx context.Context, pid, goes int, socket string) childSees {
 	note("cgroup", err)
 	out.Node, _, err = readNode("/proc")
 	note("node", err)
-	out.Queue, err = newQueueSource(at(socket)).gather(ctx)
+	out.Queue, err = (&queueSource{path: at(socket)}).gather(ctx)
 	note("queue", err)
 	out.Searched, err = node.NewTable("/proc").Holder(ctx, 1) // nobody's
 	note("search", err)
@@ -152,7 +152,7 @@ func TestUnprivileged(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	v, priv := got.Process, gatherProcess(t, processIn("/proc", c.pid))
-	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/proc.ClockTicks || v.Threads["S"]+v.Threads["R"] < 4 || v.WaitChannels != nil ||
+	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/proc.ClockTicks || v.Threads["S"]+v.Threads["R"] < 4 ||
 		v.OpenFDs != -1 && v.OpenFDs != priv.OpenFDs || v.MaxFDs != -1 && v.MaxFDs != priv.MaxFDs {
 		t.Errorf("%+v, which is %+v", v, priv)
 	}
@@ -165,8 +165,8 @@ func TestUnprivileged(t *testing.T) {
 	if got.Gone.Alive || got.Gone.PID != goes.pid {
 		t.Errorf("one that is gone: %+v", got.Gone)
 	}
-	if who != nil && (got.UID != uid || got.Searched != 0 || !strings.Contains(search, "CAP_SYS_PTRACE")) {
-		t.Errorf("uid %d searches: %d, %q", got.UID, got.Searched, search)
+	if who != nil && (got.UID != uid || got.Searched.PID != 0 || !strings.Contains(search, "CAP_SYS_PTRACE")) {
+		t.Errorf("uid %d searches: %+v, %q", got.UID, got.Searched, search)
 	}
 }
 

@@ -5,14 +5,13 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
@@ -51,20 +50,16 @@ func says(text string) func(net.Conn) {
 
 const pong = "HTTP/1.1 200 OK\r\nApi-Version: 1.48\r\nContent-Length: 2\r\n\r\nOK"
 
-func proberAt(path string, e exchange) *prober {
-	return &prober{
-		find: func(context.Context) string { return path }, exchange: e, timeout: 100 * time.Millisecond, queuedFor: time.Minute,
-	}
+// hopDialerAt returns a Dialer of a hop behind the runtime that has yet to run.
+func hopDialerAt(path func() string, e exchange, timeout time.Duration) *Dialer {
+	return NewDialer(DialOptions{Path: path, exchange: &e, Period: probePeriod, Timeout: timeout})
 }
 
-func probe(t *testing.T, p *prober) *health.HopProbe {
+// probeOnce makes one probe.
+func probeOnce(t *testing.T, d *Dialer) *health.HopProbe {
 	t.Helper()
-	out, err := p.gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.drop)
-	return out
+	d.turn(t.Context())
+	return d.last.Load()
 }
 
 // TestProbeAnswers: what a hop answers, and what any program in its place may.
@@ -86,15 +81,13 @@ func TestProbeAnswers(t *testing.T) {
 		{"SETTINGS", settings, grpcHello, health.CauseNone, ""},
 		{"another protocol", pong, grpcHello, health.CauseProtocol, "does not speak HTTP/2"},
 	} {
-		p := proberAt(serveEach(t, says(tt.answer)), tt.exchange)
-		p.timeout = 5 * time.Second
-		v := probe(t, p)
-		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 || p.queued != nil {
+		d := hopDialerAt(at(serveEach(t, says(tt.answer))), tt.exchange, 5*time.Second)
+		v := probeOnce(t, d)
+		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
 			t.Errorf("%s: %+v; want %q, %q", tt.name, v, tt.cause, tt.detail)
 		}
-		pid, _ := p.newest()
-		if own := int64(os.Getpid()); int64(pid) != own || (p.server.Load() == own) != (tt.cause != health.CauseProtocol) {
-			t.Errorf("%s: listener %d, hop %d", tt.name, pid, p.server.Load())
+		if pid, _ := d.Peer(); pid != os.Getpid() {
+			t.Errorf("%s: listener %d", tt.name, pid)
 		}
 		if v.OK && (v.RPC <= 0 || v.Stage != "" || v.AnsweredAt.IsZero()) || !v.OK && (v.Stage != health.StageRPC || v.Failures != 1) {
 			t.Errorf("%s: %+v", tt.name, v)
@@ -112,37 +105,13 @@ func TestProbeGRPC(t *testing.T) {
 	s := grpc.NewServer()
 	t.Cleanup(s.Stop)
 	go func() { _ = s.Serve(l) }()
-	p := proberAt(path, grpcHello)
-	p.timeout = 5 * time.Second
-	if v := probe(t, p); !v.OK {
+	if v := probeOnce(t, hopDialerAt(at(path), grpcHello, 5*time.Second)); !v.OK {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestProbeConnect: no connection can be made.
-func TestProbeConnect(t *testing.T) {
-	dir := t.TempDir()
-	regular := filepath.Join(dir, "regular")
-	if err := os.WriteFile(regular, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	full := evidencetest.SocketPath(t)
-	evidencetest.ListenAt(t, full, 0)
-	evidencetest.Connect(t, full, 1)
-	for path, cause := range map[string]health.Cause{
-		filepath.Join(dir, "none"): health.CauseMissing, regular: health.CauseNotSocket, full: health.CauseQueueFull,
-	} {
-		p := proberAt(path, dockerPing)
-		first := probe(t, p)
-		again := probe(t, p)
-		if first.Stage != health.StageConnect || first.Cause != cause || again.Failures != 2 || !again.FailedSince.Equal(first.At) || p.queued != nil {
-			t.Errorf("%s: %+v, %+v; want %s", path, first, again, cause)
-		}
-	}
-}
-
 // TestProbeWaits: one connection goes into the queue of a hop that does not accept, and
-// shows when it is back; after a minute another one is made.
+// shows when it is back. What was known of one path says nothing of another.
 func TestProbeWaits(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l, err := net.Listen("unix", path)
@@ -150,56 +119,29 @@ func TestProbeWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	p := proberAt(path, dockerPing)
-	first := probe(t, p)
-	if first.OK || first.Stage != health.StageSettings || first.Cause != health.CauseTimeout || first.Failures != 1 {
-		t.Fatalf("not accepted: %+v", first)
-	}
-	for range 3 {
-		if v := probe(t, p); *v != *first {
-			t.Errorf("%+v; want the same probe still: %+v", v, first)
+	waits := make(chan struct{}, 1)
+	d := hopDialerAt(func() string { return path }, dockerPing, 50*time.Millisecond)
+	d.opts.Done = func(p health.Probe) {
+		if p.Stage == health.StageSettings && p.Cause == health.CauseTimeout && p.Failures == 1 {
+			waits <- struct{}{}
 		}
 	}
-	p.queuedFor = 0
-	if v := probe(t, p); v.Failures != 2 || !v.FailedSince.Equal(first.At) {
-		t.Errorf("a minute later: %+v", v)
-	}
-	p.queuedFor = time.Minute
-	var accepted atomic.Int64
 	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			go says(pong)(c)
+		<-waits
+		if c, err := l.Accept(); err == nil {
+			says(pong)(c)
 		}
 	}()
-	v := probe(t, p)
-	for until := time.Now().Add(5 * time.Second); !v.OK && time.Now().Before(until); {
-		v = probe(t, p)
+	if v := probeOnce(t, d); !v.OK || v.Failures != 0 || !v.FailedSince.IsZero() || v.OKSince.IsZero() {
+		t.Errorf("answered late: %+v", v)
 	}
-	if !v.OK || v.Failures != 0 || !v.FailedSince.IsZero() || v.OKSince.IsZero() || p.queued != nil || accepted.Load() > 2 {
-		t.Errorf("answered late: %+v, %d connections", v, accepted.Load())
-	}
-}
-
-// TestProbePath: nothing is dialed while there is no path, and what was known of one
-// path says nothing of another.
-func TestProbePath(t *testing.T) {
-	path := ""
-	p := proberAt("", dockerPing)
-	p.find = func(context.Context) string { return path }
-	if _, err := p.gather(t.Context()); err != ErrNoData { //nolint:errorlint // itself
-		t.Errorf("without a path: %v", err)
-	}
-	path = filepath.Join(t.TempDir(), "one")
-	probe(t, p)
-	probe(t, p)
 	path += "-and-another"
-	if v := probe(t, p); v.Failures != 1 || p.path() != path {
+	if v := probeOnce(t, d); v.Cause != health.CauseMissing || !v.AnsweredAt.IsZero() || v.Failures != 1 {
 		t.Errorf("at another path: %+v", v)
+	}
+	path = ""
+	if v := probeOnce(t, d); !v.At.IsZero() {
+		t.Errorf("without a path: %+v", v)
 	}
 }
 
@@ -235,10 +177,10 @@ func TestDockerSockets(t *testing.T) {
 			table: node.NewTable(root), runtime: func() int { return 7 }, daemon: func() int { return 8 },
 			path: func() string { return tt.path }, otherwise: "/default",
 		}
-		if got := d.daemonSocket(t.Context()); got != tt.daemon {
+		if got := d.daemonSocket(); got != tt.daemon {
 			t.Errorf("%s: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}
-		if got := d.containerdSocket(t.Context()); got != tt.containerd {
+		if got := d.containerdSocket(); got != tt.containerd {
 			t.Errorf("%s: containerd at %q, want %q", tt.name, got, tt.containerd)
 		}
 	}
@@ -249,13 +191,14 @@ func TestDockerSockets(t *testing.T) {
 func TestHopIsItsProcess(t *testing.T) {
 	path := serveEach(t, says(pong))
 	h := newHopBehind(hopOptions{name: "x", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc")},
-		func(context.Context) string { return path }, dockerPing)
+		at(path), &dockerPing)
 	if _, ok := h.facts(); ok {
 		t.Error("there are facts before the first sample")
 	}
 	sample := func() health.Hop {
+		h.dialer.turn(t.Context())
 		for range 2 {
-			for _, s := range h.sources {
+			for _, s := range h.sources[:4] {
 				s.(interface{ sample(context.Context) }).sample(t.Context())
 			}
 		}
@@ -268,7 +211,7 @@ func TestHopIsItsProcess(t *testing.T) {
 	if f := sample(); f.Socket != path || f.Caution != "careful" || !f.Answer.OK || f.Process.PID != os.Getpid() || f.Process.OpenFDs <= 0 {
 		t.Errorf("%+v, %+v, %+v", f, f.Answer, f.Process)
 	}
-	h.probe.server.Store(1 << 21)
+	h.dialer.peer.Store(&cri.DialResult{PeerPID: 1 << 21})
 	if f := sample(); f.Process.PID != os.Getpid() || h.source().Err != "" {
 		t.Errorf("another process at the socket: %+v, %+v", f.Process, h.source())
 	}

@@ -23,17 +23,16 @@ type listening struct {
 	peer   int
 	at     time.Time
 	held   int
-	moved  int
 	source *listenerSource
 }
 
 func newListening(t *testing.T) *listening {
 	l := &listening{t: t, root: t.TempDir(), held: 10}
-	l.source = newListenerSource(ListenerOptions{
+	l.source = &listenerSource{opts: ListenerOptions{
 		ProcFS: l.root, Table: node.NewTable(l.root), Queue: func() *health.Queue { return l.queue },
-		Peer: func() (int, time.Time) { return l.peer, l.at },
-		Held: func() int { return l.held }, Moved: func() { l.moved++ },
-	})
+		Peer: func() (int, time.Time) { return l.peer, l.at }, Path: func() string { return "" },
+		Held: func() int { return l.held },
+	}}
 	process(t, l.root, 1, 0, "systemd", 'S')
 	process(t, l.root, 10, 1, "containerd", 'S', "/usr/bin/containerd", "--config", "/etc/secret.toml")
 	process(t, l.root, 20, 1, "containerd", 'S', "/opt/containerd")
@@ -42,7 +41,8 @@ func newListening(t *testing.T) *listening {
 
 // socket puts another listening socket at the path, or none.
 func (l *listening) socket(inode uint64) {
-	l.queue = &health.Queue{At: time.Now(), Listening: inode != 0, Inode: inode}
+	now := time.Now()
+	l.queue = &health.Queue{At: now, ListeningSince: now, Listening: inode != 0, Inode: inode}
 }
 
 // connects makes a fresh connection.
@@ -57,8 +57,8 @@ func (l *listening) holds(pid int, inode uint64) {
 	}
 }
 
-// do takes steps: socket and peer change, hold has a process hold a socket, end ends one,
-// moved counts the moves, and want is the pid of the listener.
+// do takes steps: socket and peer change, hold has a process hold a socket, end ends one, and
+// want is the pid of the listener.
 func (l *listening) do(name, steps string) {
 	l.t.Helper()
 	for _, step := range strings.Split(steps, "; ") {
@@ -79,10 +79,6 @@ func (l *listening) do(name, steps string) {
 			if err := os.RemoveAll(filepath.Join(l.root, strconv.Itoa(n))); err != nil {
 				l.t.Fatal(err)
 			}
-		case "moved":
-			if l.moved != n {
-				l.t.Errorf("%s: %d moves, want %d", name, l.moved, n)
-			}
 		case "want":
 			l.want(n)
 		default:
@@ -99,7 +95,7 @@ func (l *listening) want(pid int) *health.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
-		if !errors.Is(err, ErrNoData) && !errors.Is(err, errListenerEnded) && !proc.Gone(err) {
+		if !errors.Is(err, ErrNoData) && !proc.Gone(err) {
 			l.t.Errorf("%+v, %v; want nothing", v, err)
 		}
 		return nil
@@ -114,27 +110,16 @@ func (l *listening) want(pid int) *health.Listener {
 func TestListener(t *testing.T) {
 	const known = "peer 10; socket 100; want 10; "
 	for name, steps := range map[string]string{
-		// The last connection was made to the socket before; another one may be there since
-		// the next. Back: no connection has been made to it since, and it is known.
-		"moves and comes back": "want -1; " + known + "want 10; socket 200; want -1; moved 1; peer 20; want -1; socket 200; want 20; socket 100; want 10; moved 2; socket 0; want -1",
-		// A connection between two samples of the queue reached the new socket, if another
-		// process answered for it.
-		"met before it was seen":     known + "peer 20; socket 200; want 20",
-		"not met before it was seen": known + "peer 10; socket 200; want -1",
-		// It does not name the owner of the old socket while the queue still shows that one.
-		"met before the queue was read": known + "peer 20; want 10; socket 200; want 20; want 20; socket 100; want 10",
-		"ended":                         known + "peer 20; socket 200; want 20; end 20; want -1; want -1; socket 100; want 10",
+		// The last connection was made to the socket before; the next shows who is there.
+		"moves": "want -1; " + known + "want 10; socket 200; want -1; peer 20; want 20; socket 100; want -1; peer 10; want 10; socket 0; want -1",
+		"ended": known + "socket 200; peer 20; want 20; end 20; want -1; socket 100; peer 10; want 10",
 		// Where no connection tells, the owner of the socket does; 1 is systemd, which made
-		// it, 0 is in another pid namespace. It has been searched for a moment ago.
-		"by inode":             known + "hold 20 200; socket 200; want 20; peer 1; want 20; socket 300; want -1; peer 0; socket 300; want 0; hold 10 300; want 0",
+		// it, 0 is in another pid namespace.
+		"by inode":             known + "hold 20 200; socket 200; want 20; peer 1; want 20; socket 300; want -1; peer 0; want 0",
 		"no sock_diag answers": "peer 10; want 10; peer 20; want 20; peer 99; want -1",
 	} {
 		l := newListening(t)
 		l.do(name, steps)
-		if name == "by inode" {
-			l.source.missed.searched = time.Now().Add(-searchInterval)
-			l.want(10)
-		}
 	}
 	l := newListening(t)
 	l.do("what it is", "peer 10; socket 100")
@@ -145,7 +130,7 @@ func TestListener(t *testing.T) {
 	if again := l.want(10); !again.Since.Equal(first.Since) {
 		t.Errorf("since %s, want %s", again.Since, first.Since)
 	}
-	l.do("another one", "peer 20; socket 200")
+	l.do("another one", "socket 200; peer 20")
 	if second := l.want(20); second.Related || !second.Since.After(first.Since) || second.Command != "/opt/containerd" || second.Inode != 200 {
 		t.Errorf("%+v", second)
 	}

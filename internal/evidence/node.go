@@ -57,12 +57,17 @@ func readNode(root string) (*health.Node, procfs.CPUStat, error) {
 		return fail(err)
 	}
 	n := &health.Node{At: time.Now(), CPUIdle: -1}
-	var none float64
 	for resource, to := range map[string]struct{ some, full *float64 }{
-		"cpu": {&n.CPUSome, &none}, "memory": {&n.MemorySome, &n.MemoryFull}, "io": {&n.IOSome, &n.IOFull},
+		"cpu": {some: &n.CPUSome}, "memory": {full: &n.MemoryFull}, "io": {full: &n.IOFull},
 	} {
-		if *to.some, *to.full, err = pressureOf(fs, resource); err != nil {
+		some, full, err := pressureOf(fs, resource)
+		if err != nil {
 			return fail(fmt.Errorf("read the %s pressure: %w", resource, err))
+		}
+		if to.some != nil {
+			*to.some = some
+		} else {
+			*to.full = full
 		}
 	}
 	files, err := sysctl(fs, "fs.file-nr", 3) // open, unused, most

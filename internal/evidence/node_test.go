@@ -17,7 +17,7 @@ var withoutAt = cmpopts.IgnoreFields(health.Node{}, "At")
 
 func TestNode(t *testing.T) {
 	want := health.Node{
-		CPUSome: 12.5, MemorySome: 3.25, MemoryFull: 1.5, IOSome: 40, IOFull: 33.33, CPUIdle: -1,
+		CPUSome: 12.5, MemoryFull: 1.5, IOFull: 33.33, CPUIdle: -1,
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}
 	got, _, err := readNode("testdata/proc")
@@ -35,7 +35,7 @@ func TestNode(t *testing.T) {
 	}
 	// A file of pressure that says nothing is no pressure of 0.
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
-	if got, _, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemorySome != 3.25 || got.MemoryFull != -1 {
+	if got, _, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemoryFull != -1 {
 		t.Errorf("%+v, %v; want -1 for what is not said", got, err)
 	}
 	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
@@ -45,7 +45,7 @@ func TestNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.CPUSome != -1 || got.MemorySome != -1 || got.MemoryFull != -1 || got.IOSome != -1 || got.IOFull != -1 || got.Threads != 345 {
+	if got.CPUSome != -1 || got.MemoryFull != -1 || got.IOFull != -1 || got.Threads != 345 {
 		t.Errorf("without pressure files: %+v", got)
 	}
 }

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -55,12 +56,11 @@ type Process struct {
 	pid  atomic.Int64
 
 	// The following fields belong to gather.
-	reader  proc.Reader
 	finder  processFinder
 	threads threadTimes
 	last    *health.Process
 	lastID  proc.ID
-	locks   bounded.Since[lockKey]
+	locks   bounded.Since[string] // by file
 }
 
 // NewProcess returns the source of the runtime's process. It has nothing to report
@@ -111,12 +111,9 @@ func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
-		OpenFDs: openFDs(p.opts.ProcFS, s.PID), MaxFDs: -1,
 	}
-	if b, err := p.reader.Read(proc.Path(p.opts.ProcFS, s.PID, "limits")); err == nil {
-		v.MaxFDs = proc.MaxFDs(b)
-	}
-	if err := p.threads.sample(&p.reader, p.opts.ProcFS, s.ID(), v); err != nil {
+	v.OpenFDs, v.MaxFDs = descriptors(p.opts.ProcFS, s.PID)
+	if err := p.threads.sample(p.opts.ProcFS, s.ID(), v); err != nil {
 		return nil, err
 	}
 	if v.FDsExhausted() {
@@ -135,8 +132,10 @@ func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 			p.carryOver(v)
 		}
 	}
-	v.Command, v.Unit = nameOf(p.opts.Table, p.opts.ProcFS, s.ID())
-	v.Lock = p.lock(s.ID(), v.Start, now)
+	if v.Command == "" && v.Unit == "" {
+		v.Command, v.Unit = nameOf(p.opts.Table, p.opts.ProcFS, s.ID())
+	}
+	v.Lock = p.lock(s.PID, v.Start, now)
 	return v, nil
 }
 
@@ -146,7 +145,7 @@ func (p *Process) carryOver(v *health.Process) {
 	if v.ExhaustedAt.IsZero() {
 		v.ExhaustedAt = last.ExhaustedAt
 	}
-	v.Stops = last.Stops
+	v.Stops, v.Command, v.Unit = last.Stops, last.Command, last.Unit
 	switch {
 	case !v.Stopped():
 		v.StoppedAt = last.StoppedAt
@@ -159,22 +158,25 @@ func (p *Process) carryOver(v *health.Process) {
 	}
 }
 
-// openFDs returns the number of open descriptors, by the size of /proc/PID/fd (Linux
-// 6.2) or by counting them; -1 where neither is permitted.
-func openFDs(root string, pid int) int {
+// descriptors returns the number of open descriptors, by the size of /proc/PID/fd (Linux
+// 6.2) or by counting them, and the soft limit; -1 where it may not be read.
+func descriptors(root string, pid int) (open, most int) {
+	open, most = -1, -1
 	fs, err := procfs.NewFS(root)
 	if err != nil {
-		return -1
+		return open, most
 	}
 	p, err := fs.Proc(pid)
 	if err != nil {
-		return -1
+		return open, most
 	}
-	n, err := p.FileDescriptorsLen()
-	if err != nil {
-		return -1
+	if n, err := p.FileDescriptorsLen(); err == nil {
+		open = n
 	}
-	return n
+	if l, err := p.Limits(); err == nil {
+		most = int(min(l.OpenFiles, math.MaxInt)) //nolint:gosec // not above it
+	}
+	return open, most
 }
 
 // nameOf returns the first word of a process's arguments and its systemd unit, each ""

@@ -18,43 +18,35 @@ const maxLockFDs = 1024
 // socket.
 const startTakes = 5 * time.Minute
 
-// lockKey is a lock that a process waits for; file is major:minor:inode.
-type lockKey struct {
-	pid  int
-	file string
-}
-
 // lock returns the file lock that the process has waited for longest, nil for none.
 //
 // bbolt, in which containerd keeps meta.db, does not block in flock(2) but polls, so
 // /proc/locks shows no waiter. A process that starts waits for a file that it has open and
 // another process has locked.
-func (p *Process) lock(id proc.ID, started, now time.Time) *health.LockWait {
-	b, err := p.reader.Read(p.opts.ProcFS + "/locks")
+func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWait) {
+	locks, err := proc.ReadFile(p.opts.ProcFS, "locks")
 	if err != nil {
-		b = nil
+		locks = nil
 	}
-	locks := strings.Clone(string(b)) // the reader's buffer is used again below
-	waits := proc.LockWaits([]byte(locks), id.PID)
+	waits := proc.LockWaits(locks, pid)
 	starts := now.Sub(started) < startTakes || p.opts.ListenerInode() == 0 || p.last != nil && p.last.Lock != nil
 	if len(waits) == 0 && starts {
-		waits = p.polls([]byte(locks), id.PID)
+		waits = p.polls(locks, pid)
 	}
-	keys := make([]lockKey, 0, len(waits))
+	files := make([]string, 0, len(waits))
 	for _, l := range waits {
-		keys = append(keys, lockKey{id.PID, l.File})
+		files = append(files, l.File)
 	}
-	since := p.locks.Update(now, keys...)
-	var longest *health.LockWait
-	for i, l := range waits {
-		if at := since[keys[i]]; longest == nil || at.Before(longest.Since) {
+	since := p.locks.Update(now, files...)
+	for _, l := range waits {
+		if at := since[l.File]; longest == nil || at.Before(longest.Since) {
 			longest = &health.LockWait{HolderPID: l.PID, File: l.File, Since: at}
 		}
 	}
 	if longest == nil {
 		return nil
 	}
-	if path := p.openFiles(id.PID, nil)[longest.File]; path != "" {
+	if path := p.openFiles(pid, "")[longest.File]; path != "" {
 		longest.File = path
 	}
 	if s, err := p.opts.Table.Alive(longest.HolderPID); err == nil {
@@ -66,33 +58,24 @@ func (p *Process) lock(id proc.ID, started, now time.Time) *health.LockWait {
 // polls returns the locks of other processes on databases that the process has open.
 func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
 	held := map[string]proc.Lock{}
-	own := map[string]bool{}
 	for line := range strings.Lines(string(locks)) {
 		l, ok := proc.ParseLock([]byte(line))
-		switch {
-		case !ok || l.Waiting:
-		case l.PID == pid:
-			own[l.File] = true
-		case l.PID > 0:
+		if own := held[l.File].PID == pid; ok && !l.Waiting && l.PID > 0 && !own {
 			held[l.File] = l
 		}
 	}
-	if len(held) == 0 {
-		return nil
-	}
-	open := p.openFiles(pid, func(path string) bool { return strings.HasSuffix(path, ".db") })
-	for file, l := range held {
-		if open[file] != "" && !own[file] {
+	for file := range p.openFiles(pid, ".db") {
+		if l, ok := held[file]; ok && l.PID != pid {
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// openFiles returns the paths of files that the process has open, by major:minor:inode as
-// /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be that of another file
-// system. keep nil is all. It asks the file system nothing: that may be what hangs.
-func (p *Process) openFiles(pid int, keep func(path string) bool) map[string]string {
+// openFiles returns the paths of files with a suffix that the process has open, by
+// major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
+// that of another file system. It asks the file system nothing: that may be what hangs.
+func (p *Process) openFiles(pid int, suffix string) map[string]string {
 	fds, err := proc.Numbers(proc.Path(p.opts.ProcFS, pid, "fdinfo"), maxLockFDs)
 	mounts, mountsErr := proc.ReadFile(proc.Path(p.opts.ProcFS, pid, "mountinfo"))
 	if err != nil || mountsErr != nil {
@@ -108,10 +91,10 @@ func (p *Process) openFiles(pid int, keep func(path string) bool) map[string]str
 	out := map[string]string{}
 	for _, fd := range fds {
 		link, err := os.Readlink(proc.Path(p.opts.ProcFS, pid, "fd/") + strconv.Itoa(fd))
-		if err != nil || !strings.HasPrefix(link, "/") || keep != nil && !keep(link) {
+		if err != nil || !strings.HasPrefix(link, "/") || !strings.HasSuffix(link, suffix) {
 			continue
 		}
-		b, err := p.reader.Read(proc.Path(p.opts.ProcFS, pid, "fdinfo/") + strconv.Itoa(fd))
+		b, err := proc.ReadFile(proc.Path(p.opts.ProcFS, pid, "fdinfo/") + strconv.Itoa(fd))
 		inode, device := proc.FDInode(b), devices[proc.ParseFDInfo(b).MountID]
 		if err == nil && inode != "" && device != "" {
 			out[device+":"+inode] = link

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // TestAsleepLive asks the real kernel about threads of this process, in pairs: a write to
@@ -58,10 +58,9 @@ func TestAsleepLive(t *testing.T) {
 			if b, err := os.ReadFile(fmt.Sprintf("%s/%d/wchan", dir, tid)); err != nil || string(b) == "" {
 				t.Skipf("SKIPPED: the kernel has no wait channels: %q, %v", b, err)
 			}
-			var r proc.Reader
 			stuck := false
 			for began := time.Now(); !stuck && time.Since(began) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
-				stuck = asleep(&r, dir, tid, began) != nil
+				stuck = !idles(dir, &health.BlockedThread{TID: tid})
 				if !tt.writes && time.Since(began) > 300*time.Millisecond {
 					break
 				}

@@ -52,8 +52,8 @@ func TestProcessFixture(t *testing.T) {
 	if v.PID != 1000 || v.Comm != "containerd" || !v.Alive || v.MaxFDs != 1048576 || v.OpenFDs != -1 || v.At.Sub(v.Start) != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
-	if diff := cmp.Diff([]string{"rpc_wait_bit_killable"}, v.WaitChannels); diff != "" {
-		t.Error(diff)
+	if len(v.Blocked) != 1 || v.Blocked[0].Channel != "rpc_wait_bit_killable" {
+		t.Errorf("blocked %+v", v.Blocked)
 	}
 	if v.RestartsTotal != 0 || v.Restarts != nil || v.CPU != 0 || v.Delay != 0 || v.Lock != nil {
 		t.Errorf("%+v, want nothing of before", v)
@@ -104,7 +104,7 @@ func TestProcessBlocked(t *testing.T) {
 	}
 	state(1001, 'S', 5001, 2)
 	state(1002, 'S', 5000, 9)
-	if v := gatherProcess(t, p); len(v.Blocked) != 0 || v.WaitChannels != nil {
+	if v := gatherProcess(t, p); len(v.Blocked) != 0 {
 		t.Errorf("blocked %+v with no thread in D", v.Blocked)
 	}
 	// Another process by the same pid begins again.
@@ -149,9 +149,6 @@ func TestProcessBlockedWhere(t *testing.T) {
 	}
 	evidencetest.WriteTree(t, root, map[string]string{"1000/task/1000/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT)})
 	v := gatherProcess(t, p)
-	if !slices.Equal(v.WaitChannels, []string{"a", "b", "c", "d"}) {
-		t.Errorf("wait channels %q", v.WaitChannels)
-	}
 	if len(v.Blocked) < 7 || v.Blocked[0] != (health.BlockedThread{TID: 1000, Since: v.At, Channel: "d", Syscall: "openat"}) ||
 		v.Blocked[1].Syscall != "" || v.Blocked[6].Channel != "" {
 		t.Errorf("blocked %+v", v.Blocked)
@@ -179,8 +176,7 @@ func TestProcessStuck(t *testing.T) {
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
 	}
 	v := &health.Process{At: at}
-	var r proc.Reader
-	blocked(&r, root, threads, v)
+	blocked(root, threads, v)
 	want := []health.BlockedThread{
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
@@ -222,7 +218,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}
-		if err := before.sample(&proc.Reader{}, root, id, &v); err != nil {
+		if err := before.sample(root, id, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v

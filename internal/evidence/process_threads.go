@@ -12,13 +12,18 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads of a process that are read, maxBlocked those in D
-	// that are reported.
+	// maxThreads bounds the threads of a process that are read, maxBlocked those that are
+	// reported as blocked.
 	maxThreads = 2048
 	maxBlocked = 16
 	// delayWindow is the time over which the waits for a CPU are summed: the kernel
 	// counts a wait of seconds when the thread gets a CPU.
 	delayWindow = 2 * time.Second
+	// stuckAfter is how long a sleeping thread must not have run for its wait channel to
+	// be read.
+	stuckAfter = 5 * time.Second
+	// mostShare is the share of the samples that must find a thread in D.
+	mostShare = 0.75
 )
 
 // threadSample is a thread at the moment of a sample.
@@ -47,9 +52,6 @@ type mostly struct {
 	first        time.Time
 	inD, sampled int
 }
-
-// mostShare is the share of the samples that must find a thread in D.
-const mostShare = 0.75
 
 // next returns the counts with another sample.
 func (m mostly) next(state byte, at time.Time) mostly {
@@ -84,7 +86,7 @@ type threadSum struct {
 
 // sample fills in the states of the threads of a process, which of them are blocked and
 // where, and their times per second.
-func (t *threadTimes) sample(r *proc.Reader, procfs string, id proc.ID, v *health.Process) error {
+func (t *threadTimes) sample(procfs string, id proc.ID, v *health.Process) error {
 	dir := proc.Path(procfs, id.PID, "task")
 	tids, err := proc.Numbers(dir, maxThreads)
 	if err != nil {
@@ -94,15 +96,18 @@ func (t *threadTimes) sample(r *proc.Reader, procfs string, id proc.ID, v *healt
 		*t = threadTimes{id: id}
 	}
 	threads := make(map[int]threadSample, len(tids))
-	v.Threads = map[string]int{"R": 0, "S": 0, "D": 0, "T": 0, "Z": 0, "other": 0}
-	var sum threadSum
+	v.Threads = map[string]int{}
+	for _, state := range health.ThreadStates() {
+		v.Threads[state] = 0
+	}
+	sum := threadSum{}
 	if n := len(t.sums); n > 0 {
 		sum = t.sums[n-1]
 	}
 	sum.at = v.At
 	for _, tid := range tids {
 		before := t.threads[tid] // zero of a new one: all its time is since then
-		now, err := readThread(r, dir+"/"+strconv.Itoa(tid), before, v.At)
+		now, err := readThread(dir+"/"+strconv.Itoa(tid), before, v.At)
 		if proc.Gone(err) {
 			continue // it has just ended
 		}
@@ -111,15 +116,15 @@ func (t *threadTimes) sample(r *proc.Reader, procfs string, id proc.ID, v *healt
 		}
 		threads[tid] = now
 		v.Threads[proc.ThreadState(now.state)]++
-		sum.run += risen(now.sched.Run, before.sched.Run)
-		sum.delay += risen(now.delay, before.delay)
-		sum.waits += risen(now.sched.Slices, before.sched.Slices)
-		sum.blkio += risen(now.blkio, before.blkio)
+		sum.run += rise(now.sched.Run, before.sched.Run)
+		sum.delay += rise(now.delay, before.delay)
+		sum.waits += rise(now.sched.Slices, before.sched.Slices)
+		sum.blkio += rise(now.blkio, before.blkio)
 	}
 	if len(threads) == 0 {
 		return node.ErrGone
 	}
-	blocked(r, dir, threads, v)
+	blocked(dir, threads, v)
 	t.perSecond(sum, v)
 	t.threads = threads
 	return nil
@@ -141,16 +146,19 @@ func (t *threadTimes) perSecond(sum threadSum, v *health.Process) {
 	t.sums = append(t.sums, sum)
 }
 
+// rise is how far a counter has come; 0 for one that began again.
+func rise(now, before uint64) uint64 { return max(now, before) - before }
+
 // readThread reads one thread; an error that it is gone where it has just ended.
-func readThread(r *proc.Reader, task string, before threadSample, at time.Time) (threadSample, error) {
+func readThread(task string, before threadSample, at time.Time) (threadSample, error) {
 	now := threadSample{since: at}
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	if b, err := r.ReadRecord(task + "/schedstat"); err == nil {
+	if b, err := proc.ReadRecord(task + "/schedstat"); err == nil {
 		now.sched, _ = proc.ParseSchedstat(b)
 		now.runs = now.sched.Slices
 		now.known = now.runs > 0 // 0 where the kernel does not count
 	}
-	b, err := r.ReadRecord(task + "/stat")
+	b, err := proc.ReadRecord(task + "/stat")
 	if err != nil {
 		return threadSample{}, node.ErrGone // or hidden, as the others are then
 	}
@@ -160,7 +168,7 @@ func readThread(r *proc.Reader, task string, before threadSample, at time.Time) 
 	}
 	now.start, now.state, now.blkio = s.Start, s.State, s.BlockIO
 	if !now.known && now.state == 'D' {
-		if b, err := r.Read(task + "/status"); err == nil {
+		if b, err := proc.ReadFile(task + "/status"); err == nil {
 			now.runs, now.known = proc.ContextSwitches(b)
 		}
 	}
@@ -179,73 +187,46 @@ func readThread(r *proc.Reader, task string, before threadSample, at time.Time) 
 	return now, nil
 }
 
-// stuckAfter is how long a sleeping thread must not have run for its wait channel to be
-// read.
-const stuckAfter = 5 * time.Second
-
 // blocked reports the threads in D, and those that sleep without waiting for work, the
 // longest first, and where they wait.
-func blocked(r *proc.Reader, dir string, threads map[int]threadSample, v *health.Process) {
+func blocked(dir string, threads map[int]threadSample, v *health.Process) {
 	for tid, s := range threads {
+		b := health.BlockedThread{TID: tid, Since: s.since, Asleep: s.state == 'S'}
 		switch {
 		case s.state == 'D':
-			b := health.BlockedThread{TID: tid, Since: s.since}
 			if s.first.Before(s.since) {
 				b.MostlySince = s.first
 			}
-			v.Blocked = append(v.Blocked, b)
 		case s.state == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter:
-			if b := asleep(r, dir, tid, s.since); b != nil {
-				v.Blocked = append(v.Blocked, *b)
-			} else {
-				s.idle = true
+			if s.idle = idles(dir, &b); s.idle {
 				threads[tid] = s
+				continue
 			}
+		default:
+			continue
 		}
+		v.Blocked = append(v.Blocked, b)
 	}
 	slices.SortFunc(v.Blocked, func(a, b health.BlockedThread) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
 	})
 	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
 	for i := range v.Blocked {
-		b := &v.Blocked[i]
-		where(r, dir, b)
-		if b.Channel != "" {
-			v.WaitChannels = append(v.WaitChannels, b.Channel)
-		}
+		_ = idles(dir, &v.Blocked[i])
 	}
-	slices.Sort(v.WaitChannels)
-	v.WaitChannels = slices.Compact(v.WaitChannels)
 }
 
-// asleep returns a thread that sleeps, nil where it waits for work or where that cannot
-// be read.
-func asleep(r *proc.Reader, dir string, tid int, since time.Time) *health.BlockedThread {
-	b := &health.BlockedThread{TID: tid, Since: since, Asleep: true}
-	call, inCall := where(r, dir, b)
-	if proc.IdleChannel(b.Channel) || inCall && proc.IdleCall(call.Number) != "" {
-		return nil
-	}
-	return b
-}
-
-// where reads where a thread waits in the kernel.
-func where(r *proc.Reader, dir string, b *health.BlockedThread) (call proc.Syscall, inCall bool) {
+// idles fills in where a thread waits in the kernel, and reports whether that is for
+// work; true where it cannot be read.
+func idles(dir string, b *health.BlockedThread) bool {
 	task := dir + "/" + strconv.Itoa(b.TID)
-	if channel, err := r.Read(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+	if channel, err := proc.ReadFile(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
 		b.Channel = string(channel)
 	}
-	if line, err := r.Read(task + "/syscall"); err == nil {
+	call, inCall := proc.Syscall{}, false
+	if line, err := proc.ReadFile(task + "/syscall"); err == nil {
 		b.Syscall = proc.FileSyscall(line)
 		call, inCall = proc.ParseSyscall(line)
 	}
-	return call, inCall
-}
-
-// risen is how far a counter has come; 0 for one that began again.
-func risen(now, before uint64) uint64 {
-	if now < before {
-		return 0
-	}
-	return now - before
+	return proc.IdleChannel(b.Channel) || inCall && proc.IdleCall(call.Number) != ""
 }

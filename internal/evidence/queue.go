@@ -2,7 +2,13 @@ package evidence
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
@@ -13,6 +19,9 @@ const (
 	queueTimeout = 500 * time.Millisecond
 	// newListenerFor is how long a listener is new: it is sampled at each tick.
 	newListenerFor = 2 * time.Second
+	// statTimeout limits the wait for the file system. A socket is nearly always on a
+	// tmpfs; where it is not, a disk that hangs must not hide the queue.
+	statTimeout = 50 * time.Millisecond
 )
 
 // NewQueue returns the source of the accept queue of the listener at path, which returns
@@ -20,10 +29,11 @@ const (
 // network namespace gives queue, limit, file and inode at once; it needs AF_NETLINK and
 // the kernel's unix_diag, and no privilege.
 //
-// No listener is a sample, not an error: a Queue that is not Listening.
-func NewQueue(path func() string) *Watch[health.Queue] {
+// No listener is a sample, not an error: a Queue that is not Listening. moved is called
+// when another socket than before listens at the path; it must not block, and may be nil.
+func NewQueue(path func() string, moved func()) *Watch[health.Queue] {
 	return NewWatch(Spec[health.Queue]{
-		Name: "queue", Every: 1, Timeout: queueTimeout, Gather: newQueueSource(path).gather,
+		Name: "queue", Every: 1, Timeout: queueTimeout, Gather: (&queueSource{path: path, moved: moved}).gather,
 		Again: func(v *health.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
@@ -32,50 +42,132 @@ func NewQueue(path func() string) *Watch[health.Queue] {
 }
 
 type queueSource struct {
-	path   func() string
-	finder listenerFinder
+	path  func() string
+	moved func()
+	diag  sockdiag.Conn
+	stat  pathStat
 
-	listener sockdiag.Socket // of the last sample; inode 0 where there was none
-	cookies  bounded.Since[uint64]
-	waiting  time.Time
-	fell     time.Time
+	cookie uint64 // of the last listener
+	last   health.Queue
 }
-
-func newQueueSource(path func() string) *queueSource { return &queueSource{path: path} }
 
 func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	path := q.path()
 	if path == "" {
-		q.listener, q.waiting = sockdiag.Socket{}, time.Time{}
+		q.cookie, q.last = 0, health.Queue{}
 		return nil, ErrNoData
 	}
-	s, found, err := q.finder.find(ctx, path)
+	s, found, err := q.find(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	if !found {
-		q.listener, q.waiting = sockdiag.Socket{}, time.Time{}
-		q.cookies.Clear()
-		return &health.Queue{At: now}, nil
+	v := health.Queue{At: time.Now(), Listening: found}
+	before := q.last
+	if found && s.Cookie != q.cookie {
+		if before = (health.Queue{}); q.cookie != 0 && q.moved != nil {
+			q.moved()
+		}
+		q.cookie = s.Cookie
 	}
-	same := s.Cookie == q.listener.Cookie
-	fell := same && s.RQueue < q.listener.RQueue
+	if found {
+		v.Inode, v.Length, v.Limit = uint64(s.Inode), int(s.RQueue), int(s.WQueue)
+		v.ListeningSince, v.FellAt = before.ListeningSince, before.FellAt
+		if v.ListeningSince.IsZero() {
+			v.ListeningSince = v.At
+		}
+		if v.Length < before.Length {
+			v.FellAt = v.At
+		} else {
+			v.WaitingSince = before.WaitingSince
+		}
+		switch {
+		case v.Length == 0:
+			v.WaitingSince = time.Time{}
+		case v.WaitingSince.IsZero():
+			v.WaitingSince = v.At
+		}
+	}
+	q.last = v
+	return &v, nil
+}
+
+// find finds the listening socket behind a path.
+//
+// Several listeners may be bound to one name: unlinking the file and binding again
+// leaves the first one listening, where no client can connect to it. connect(2) goes by
+// the file, so the listener whose file is at the path is the one. That also finds a
+// listener that was bound by another name, or through another mount.
+//
+// A listener of that name counts as well where its file cannot be compared: nothing is
+// at the path any more, or the file system gives stat(2) other device numbers than it
+// has itself (btrfs, some overlays). Of several, the one with the highest inode is taken.
+func (q *queueSource) find(ctx context.Context, path string) (best sockdiag.Socket, found bool, err error) {
+	p := q.stat.at(ctx, path)
+	exact := false
+	err = q.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
+		switch {
+		case !s.Listens() || exact:
+		case p.exists && s.File == p.file:
+			best, found, exact = s, true, true
+		case !slices.Contains(p.names, s.Name), p.exists && s.File.SameDevice(p.file):
+		case !found || s.Inode > best.Inode:
+			best, found = s, true
+		}
+	})
+	if err != nil {
+		return sockdiag.Socket{}, false, err
+	}
+	return best, found, nil
+}
+
+// place is what is at a socket's path.
+type place struct {
+	path string
+	// names are the spellings by which a runtime may have bound it: as configured, and
+	// with symbolic links resolved (/var/run is /run).
+	names []string
+	// file is zero where exists is false: nothing is there, or it cannot be read.
+	file   sockdiag.FileID
+	exists bool
+}
+
+// pathStat reads paths. A read that hangs is abandoned; there is one at most.
+type pathStat struct {
+	read func(path string) place // nil is readPlace
+	slot bounded.Slot[place]
+	last place
+}
+
+// at returns what is at path; if the file system does not answer, the previous state.
+func (l *pathStat) at(ctx context.Context, path string) place {
+	read := l.read
+	if read == nil {
+		read = readPlace
+	}
+	p, err := l.slot.Do(ctx, statTimeout, func(context.Context) (place, error) { return read(path), nil })
 	switch {
-	case !same:
-		q.fell = time.Time{}
-	case fell:
-		q.fell = now
+	case err == nil:
+		l.last = p
+	case l.last.path != path:
+		return place{path: path, names: []string{path}}
 	}
-	if !same || fell || s.RQueue == 0 {
-		q.waiting = time.Time{} // the connections are being accepted, or gone with the listener
+	return l.last
+}
+
+func readPlace(path string) place {
+	p := place{path: path, names: []string{path}}
+	if info, err := os.Stat(path); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			p.file = sockdiag.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}
+			p.exists = true
+		}
 	}
-	q.listener = s
-	if s.RQueue > 0 && q.waiting.IsZero() {
-		q.waiting = now
+	// The directory first: a resolved name is needed for a file that is gone, too.
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		p.names = append(p.names, filepath.Join(dir, filepath.Base(path)))
 	}
-	return &health.Queue{
-		At: now, Listening: true, Inode: uint64(s.Inode), ListeningSince: q.cookies.Update(now, s.Cookie)[s.Cookie],
-		Length: int(s.RQueue), Limit: int(s.WQueue), WaitingSince: q.waiting, FellAt: q.fell,
-	}, nil
+	if whole, err := filepath.EvalSymlinks(path); err == nil {
+		p.names = append(p.names, whole)
+	}
+	return p
 }

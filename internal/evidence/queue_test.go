@@ -28,7 +28,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 4)
-	q := newQueueSource(at(path))
+	q := &queueSource{path: at(path)}
 	var last health.Queue
 	for _, step := range []struct {
 		name            string
@@ -66,7 +66,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 func TestQueueNobody(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
-	q := newQueueSource(at(path))
+	q := &queueSource{path: at(path)}
 	var fd int
 	for _, step := range []struct {
 		name string
@@ -102,7 +102,8 @@ func TestQueueRebound(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	old := evidencetest.ListenAt(t, path, 3)
 	evidencetest.Connect(t, path, 2)
-	q := newQueueSource(at(path))
+	moved := 0
+	q := &queueSource{path: at(path), moved: func() { moved++ }}
 	before := sampleQueue(t, q)
 	if before.Inode != old.Inode() || before.Length != 2 {
 		t.Fatalf("%+v", before)
@@ -118,6 +119,9 @@ func TestQueueRebound(t *testing.T) {
 	evidencetest.Connect(t, path, 1)
 	if got := sampleQueue(t, q); got.Inode != fresh.Inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
 		t.Errorf("bound again: %+v, want the second, at once, waiting since now", got)
+	}
+	if moved != 1 {
+		t.Errorf("%d moves, want 1", moved)
 	}
 	fresh.Close()
 	if got := sampleQueue(t, q); got.Listening {
@@ -160,7 +164,7 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 		"bound by a link, configured as resolved":            {filepath.Join(dir, "s.sock"), viaLink},
 		"bound and configured by a link":                     {filepath.Join(link, "s.sock"), viaLink},
 	} {
-		q := newQueueSource(at(tt.path))
+		q := &queueSource{path: at(tt.path)}
 		for range 2 {
 			if got := sampleQueue(t, q); got.Inode != tt.want.Inode() {
 				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.Inode())
@@ -179,11 +183,11 @@ func TestQueueSimilarPaths(t *testing.T) {
 	}
 	evidencetest.ListenAt(t, path[:len(path)-1], 9)
 	evidencetest.ListenAt(t, "@"+path, 9)
-	if got := sampleQueue(t, newQueueSource(at(path))); got.Listening {
+	if got := sampleQueue(t, &queueSource{path: at(path)}); got.Listening {
 		t.Errorf("%+v, want no listener", got)
 	}
 	l := evidencetest.ListenAt(t, path, 3)
-	q := newQueueSource(at(path))
+	q := &queueSource{path: at(path)}
 	if got := sampleQueue(t, q); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
 		t.Errorf("%+v, want inode %d of limit 3", got, l.Inode())
 	}
@@ -200,13 +204,13 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 1)
-	q := newQueueSource(at(path))
+	q := &queueSource{path: at(path)}
 	sampleQueue(t, q)
 	release, looks := make(chan struct{}), new(atomic.Int32)
-	q.finder.looker.look = func(path string, last socketPlace) socketPlace {
+	q.stat.read = func(path string) place {
 		looks.Add(1)
 		<-release
-		return lookAt(path, last)
+		return readPlace(path)
 	}
 	for range 3 {
 		if got := sampleQueue(t, q); got.Inode != l.Inode() {
@@ -214,8 +218,8 @@ func TestQueueDeadFileSystem(t *testing.T) {
 		}
 	}
 	// And with nothing known from before.
-	cold := newQueueSource(at(path))
-	cold.finder.looker.look = func(string, socketPlace) socketPlace { <-release; return socketPlace{} }
+	cold := &queueSource{path: at(path)}
+	cold.stat.read = func(string) place { <-release; return place{} }
 	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
 		t.Errorf("%+v", got)
 	}

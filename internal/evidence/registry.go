@@ -54,8 +54,8 @@ func NewRegistry(o Options) (*Registry, error) {
 	d := &docker{table: table, runtime: pid(0), daemon: pid(1), path: o.Path, otherwise: o.DockerSocket}
 	r.hops = []*hop{
 		newHop(runtime),
-		newHopBehind(dockerd, d.daemonSocket, dockerPing),
-		newHopBehind(containerd, d.containerdSocket, grpcHello),
+		newHopBehind(dockerd, d.daemonSocket, &dockerPing),
+		newHopBehind(containerd, d.containerdSocket, &grpcHello),
 	}
 	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.PID))
 	r.parts = append(slices.Clone(r.hops[0].sources),
@@ -95,7 +95,7 @@ func (r *Registry) hopPIDs() (pids []int) {
 
 // shimAddress returns the path of the socket by which shims are started: the last hop's.
 func (r *Registry) shimAddress() string {
-	if socket := r.hops[2].probe.path(); socket != "" {
+	if socket := r.hops[2].dialer.socket(); socket != "" {
 		return socket
 	}
 	return r.path()

@@ -52,12 +52,10 @@ var storageMarks = []struct {
 type storage struct {
 	procfs, sysfs string
 	pids          func() []int
-
-	reader proc.Reader
-	slot   bounded.Slot[[]byte] // of reads of mountinfo
-	looked time.Time
-	of     []int
-	dirs   []storageDir
+	slot          bounded.Slot[[]byte] // of reads of mountinfo
+	looked        time.Time
+	of            []int
+	dirs          []storageDir
 }
 
 // storageDir is one directory of a runtime.
@@ -112,7 +110,7 @@ func (s *storage) gather(context.Context) (*health.Storage, error) {
 
 // look finds the directories of a process.
 func (s *storage) look(pid int) {
-	st, err := s.reader.Stat(s.procfs, pid)
+	st, err := proc.ReadStat(s.procfs, pid)
 	if err != nil {
 		return
 	}
@@ -215,7 +213,7 @@ func (s *storage) ext4(m proc.Mount, name string) string {
 	if err != nil {
 		return ""
 	}
-	b, err := s.reader.Read(filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device), name))
+	b, err := proc.ReadFile(filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device), name))
 	if err != nil {
 		return ""
 	}

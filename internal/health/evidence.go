@@ -109,9 +109,6 @@ type Process struct {
 	// Blocked are threads in D, and threads that sleep in the kernel without waiting for
 	// work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
-	// WaitChannels are the different wait channels of Blocked, where these may
-	// be read.
-	WaitChannels []string `json:"wait_channels,omitzero"`
 	// BlockIODelay is true while the time that its threads have spent in block
 	// I/O rises (the kernel counts it only with delay accounting on).
 	BlockIODelay bool `json:"block_io_delay,omitzero"`
@@ -222,11 +219,9 @@ type Cgroup struct {
 	// ThrottledAt is when its quota was last seen to take time; zero for never.
 	ThrottledAt time.Time `json:"throttled_at,omitzero"`
 	// PIDs against PIDsMax, the nearest limit at it or above; PIDsMax is 0 when
-	// there is none. Memory likewise, in bytes.
-	PIDs      int   `json:"pids"`
-	PIDsMax   int   `json:"pids_max"`
-	Memory    int64 `json:"memory_bytes"`
-	MemoryMax int64 `json:"memory_max_bytes"`
+	// there is none.
+	PIDs    int `json:"pids"`
+	PIDsMax int `json:"pids_max"`
 	// MemoryLimits are the levels of its cgroup that limit its memory, its own
 	// first.
 	MemoryLimits []MemoryLimit `json:"memory_limits,omitempty"`
@@ -273,7 +268,6 @@ type CPUWeight struct {
 // some or all tasks of a cgroup waited; -1 where the kernel does not say.
 type CgroupPressure struct {
 	CPUSome    float64 `json:"cpu_some_percent"`
-	MemorySome float64 `json:"memory_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
 	IOSome     float64 `json:"io_some_percent"`
 }
@@ -312,9 +306,7 @@ type Node struct {
 	// Pressure is the share of time, in per cent over the last 10 s, in which
 	// some (or all: full) tasks waited (/proc/pressure); -1 where there is none.
 	CPUSome    float64 `json:"cpu_some_percent"`
-	MemorySome float64 `json:"memory_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
-	IOSome     float64 `json:"io_some_percent"`
 	IOFull     float64 `json:"io_full_percent"`
 	// CPUIdle is the share of the CPUs' time, 0 to 1 since the last sample, that
 	// nobody used (/proc/stat, waiting for I/O included); -1 in the first.

@@ -16,8 +16,12 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// searchInterval is the time between two searches of all processes.
-const searchInterval = 10 * time.Second
+// searchInterval is the age of the process table that a search accepts, and firstSearch
+// while no kubelet has been seen.
+const (
+	searchInterval = 5 * time.Second
+	firstSearch    = 30 * time.Second
+)
 
 // ErrNone is returned where the node has no kubelet.
 var ErrNone = errors.New("no kubelet on this node")
@@ -44,7 +48,10 @@ func NewProcess(procfs string, table *node.Table, endpoint func() string, runtim
 // Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
 // are read once for each start.
 func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
-	maxAge := searchInterval
+	maxAge := firstSearch
+	if k.id.PID != 0 {
+		maxAge = searchInterval
+	}
 	if k.known != nil {
 		if p, err := k.table.Alive(k.id.PID); err == nil && p.ID() == k.id {
 			return k.known, nil

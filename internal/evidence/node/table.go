@@ -27,8 +27,12 @@ const (
 	slowReaders = 4
 	// maxArgs bounds the arguments of a process, in bytes.
 	maxArgs = 16 << 10
-	// holdersAge is the age of a pass that is good enough for a search of descriptors.
-	holdersAge = 2500 * time.Millisecond
+	// holdersAge is the age of a pass that is good enough for a search of descriptors,
+	// holderInterval the time between two searches for one that is not found, and
+	// maxHolders the number of sockets that are remembered.
+	holdersAge     = 2500 * time.Millisecond
+	holderInterval = 5 * time.Second
+	maxHolders     = 64
 )
 
 var (
@@ -78,13 +82,25 @@ type Table struct {
 	mu   sync.Mutex // of one pass
 	last *Processes
 
+	holdersMu sync.Mutex
+	holders   map[uint32]holder // by the socket's inode
+
 	argsMu sync.Mutex
 	args   map[proc.ID][]string // nil for those that cannot be read in time
 	slow   [slowReaders]bounded.Slot[[]byte]
 }
 
+// holder is how a search for the holder of a socket ended.
+type holder struct {
+	id  proc.ID
+	err error
+	at  time.Time
+}
+
 // NewTable returns a table of the processes below procfs.
-func NewTable(procfs string) *Table { return &Table{procfs: procfs, args: map[proc.ID][]string{}} }
+func NewTable(procfs string) *Table {
+	return &Table{procfs: procfs, args: map[proc.ID][]string{}, holders: map[uint32]holder{}}
+}
 
 // Processes returns the processes, read again if the last pass is older than
 // maxAge. Zombies are left out. The error is of /proc itself, or of ctx.
@@ -187,29 +203,51 @@ func (t *Table) forget(p *Processes) {
 
 // Holder returns the process that has a socket open; of several the one with the smallest
 // pid, and never pid 1, which keeps what systemd made. ErrGone where none has, ErrHidden
-// where the descriptors of some cannot be read.
-func (t *Table) Holder(ctx context.Context, inode uint32) (holder int, err error) {
+// where the descriptors of some cannot be read. What a search has found counts while the
+// process lives; a search that found nothing is repeated after holderInterval.
+func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
+	t.holdersMu.Lock()
+	known := t.holders[inode]
+	t.holdersMu.Unlock()
+	if known.err == nil && known.id.PID != 0 {
+		if p, err := t.Alive(known.id.PID); err == nil && p.ID() == known.id {
+			return p, nil
+		}
+	} else if known.err != nil && time.Since(known.at) < holderInterval {
+		return Process{}, known.err
+	}
+	p, err := t.search(ctx, inode)
+	t.holdersMu.Lock()
+	defer t.holdersMu.Unlock()
+	if len(t.holders) >= maxHolders {
+		clear(t.holders)
+	}
+	t.holders[inode] = holder{id: p.ID(), err: err, at: time.Now()}
+	return p, err
+}
+
+// search looks for the holder of a socket in the descriptors of all processes.
+func (t *Table) search(ctx context.Context, inode uint32) (out Process, err error) {
 	all, err := t.Processes(ctx, holdersAge)
 	if err != nil {
-		return 0, err
+		return Process{}, err
 	}
 	err = ErrGone
 	for _, pid := range all.pids {
 		if ctx.Err() != nil {
-			return 0, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
+			return Process{}, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
 		}
-		failed := proc.EachSocket(t.procfs, pid, func(found uint32) bool {
-			if found == inode && pid != 1 {
-				holder = pid
-			}
-			return holder == 0 && ctx.Err() == nil
+		found := false
+		failed := proc.EachSocket(t.procfs, pid, func(of uint32) bool {
+			found = of == inode && pid != 1
+			return !found && ctx.Err() == nil
 		})
 		switch {
-		case holder != 0:
-			return holder, nil
+		case found:
+			return t.Alive(pid)
 		case errors.Is(failed, fs.ErrPermission):
 			err = ErrHidden
 		}
 	}
-	return 0, err
+	return Process{}, err
 }

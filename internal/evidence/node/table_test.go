@@ -100,10 +100,10 @@ func TestTableArgs(t *testing.T) {
 func TestHolder(t *testing.T) {
 	l := evidencetest.ListenAt(t, evidencetest.SocketPath(t), 1)
 	table := NewTable("/proc")
-	if pid, err := table.Holder(t.Context(), uint32(l.Inode())); err != nil || pid != os.Getpid() {
-		t.Errorf("%d, %v; want %d", pid, err, os.Getpid())
+	if p, err := table.Holder(t.Context(), uint32(l.Inode())); err != nil || p.PID != os.Getpid() {
+		t.Errorf("%+v, %v; want %d", p, err, os.Getpid())
 	}
-	if pid, err := table.Holder(t.Context(), 1); pid != 0 || !errors.Is(err, ErrGone) && !errors.Is(err, ErrHidden) {
-		t.Errorf("%d, %v of a socket that no process has", pid, err)
+	if p, err := table.Holder(t.Context(), 1); p.PID != 0 || !errors.Is(err, ErrGone) && !errors.Is(err, ErrHidden) {
+		t.Errorf("%+v, %v of a socket that no process has", p, err)
 	}
 }

@@ -62,7 +62,6 @@ func (m Paths) v1(controller string) (list, path string, ok bool) {
 // Tree finds cgroups below /sys/fs/cgroup.
 type Tree struct {
 	ProcFS, Root string // Root is /sys/fs/cgroup
-	Reader       proc.Reader
 }
 
 // NewTree returns the cgroups below fs/cgroup of sysfs, of the processes below

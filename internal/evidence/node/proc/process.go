@@ -71,35 +71,49 @@ const (
 
 // ParseStat decodes "pid (comm) state ppid ...". The name may hold anything,
 // blanks and brackets included: it ends at the last bracket.
-func ParseStat(b []byte) (s Stat, err error) {
+func ParseStat(b []byte) (Stat, error) {
 	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if from < 2 || to < from {
 		return Stat{}, errors.New("not the stat file of a process")
 	}
-	f := strings.Fields(string(b[to+1:]))
-	if len(f) <= statStart || len(f[statState]) != 1 {
-		return Stat{}, errors.New("the stat file of a process is cut off")
+	s := Stat{Comm: string(b[from+1 : to])}
+	pid, err := strconv.ParseUint(string(b[:from-1]), 10, 31)
+	s.PID = int(pid)
+	last := -1
+	for field := range bytes.FieldsSeq(b[to+1:]) {
+		last++
+		var n uint64
+		var failed error
+		switch last {
+		case statState:
+			if s.State = field[0]; len(field) != 1 {
+				failed = strconv.ErrSyntax
+			}
+		case statPPID:
+			n, failed = strconv.ParseUint(string(field), 10, 31)
+			s.PPID = int(n) //nolint:gosec // 31 bits
+		case statThreads:
+			n, failed = strconv.ParseUint(string(field), 10, 31)
+			s.Threads = int(n) //nolint:gosec // 31 bits
+		case statStart:
+			s.Start, failed = strconv.ParseUint(string(field), 10, 64)
+		case statBlkIO:
+			s.BlockIO, _ = strconv.ParseUint(string(field), 10, 64)
+		}
+		err = errors.Join(err, failed)
 	}
-	pid, errPID := strconv.ParseUint(string(b[:from-1]), 10, 31)
-	parent, errPPID := strconv.ParseUint(f[statPPID], 10, 31)
-	threads, errThreads := strconv.ParseUint(f[statThreads], 10, 31)
-	start, errStart := strconv.ParseUint(f[statStart], 10, 64)
-	if err := errors.Join(errPID, errPPID, errThreads, errStart); err != nil {
+	if err == nil && last < statStart {
+		err = errors.New("the stat file of a process is cut off")
+	}
+	if err != nil {
 		return Stat{}, err
-	}
-	s = Stat{
-		PID: int(pid), PPID: int(parent), Comm: string(b[from+1 : to]), State: f[statState][0],
-		Threads: int(threads), Start: start,
-	}
-	if len(f) > statBlkIO {
-		s.BlockIO, _ = strconv.ParseUint(f[statBlkIO], 10, 64)
 	}
 	return s, nil
 }
 
 // ReadStat reads /proc/PID/stat.
 func ReadStat(procfs string, pid int) (Stat, error) {
-	b, err := ReadFile(Path(procfs, pid, "stat"))
+	b, err := ReadRecord(Path(procfs, pid, "stat"))
 	if err != nil {
 		return Stat{}, err
 	}

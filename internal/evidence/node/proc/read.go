@@ -9,11 +9,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,19 +23,18 @@ import (
 // /proc/locks ever comes near it.
 const maxProcFile = 1 << 20
 
+// readSize is the least room for one read, in bytes: a stat fits.
+const readSize = 512
+
 // Path returns the path of a file of a process.
 func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// ReadLimited reads a file; an error where it has more than limit bytes.
+// ReadLimited reads a file; an error where it has more than limit bytes. It calls the
+// kernel without os.File, which costs as much again for a small file.
 func ReadLimited(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read from
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	b, err := read(file, make([]byte, 0, readSize), func(b []byte, last int) bool { return last == 0 || int64(len(b)) > limit })
 	if err == nil && int64(len(b)) > limit {
 		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
 	}
@@ -46,6 +44,41 @@ func ReadLimited(file string, limit int64) ([]byte, error) {
 // ReadFile reads a file of /proc or of a cgroup.
 func ReadFile(path ...string) ([]byte, error) {
 	return ReadLimited(filepath.Join(path...), maxProcFile)
+}
+
+// ReadRecord reads a file that the kernel returns whole in one read, such as stat and
+// schedstat.
+func ReadRecord(file string) ([]byte, error) {
+	return read(file, make([]byte, 0, readSize), func([]byte, int) bool { return true })
+}
+
+// read appends a file to b until done, which gets what was read and the size of the last
+// read, is true.
+func read(file string, b []byte, done func(b []byte, last int) bool) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // only read from
+	for {
+		b = slices.Grow(b, readSize)
+		n, err := retry(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
+		if err != nil {
+			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+		}
+		if b = b[:len(b)+n]; done(b, n) {
+			return b, nil
+		}
+	}
+}
+
+// retry repeats a system call that a signal interrupts.
+func retry(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // Gone reports whether an error says that a process, or its file, is gone.
@@ -99,22 +132,6 @@ func ArgValue(args []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// MaxFDs returns the soft limit of "Max open files" in /proc/PID/limits; -1 where it
-// cannot be read, MaxInt for unlimited.
-func MaxFDs(limits []byte) int {
-	_, rest, _ := bytes.Cut(limits, []byte("Max open files"))
-	fields := strings.Fields(string(rest))
-	if len(fields) > 0 && fields[0] == "unlimited" {
-		return math.MaxInt
-	}
-	if len(fields) > 0 {
-		if n, err := strconv.Atoi(fields[0]); err == nil && n >= 0 {
-			return n
-		}
-	}
-	return -1
 }
 
 // Value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
