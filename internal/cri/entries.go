@@ -31,12 +31,13 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }
 
-func decodeSandbox(raw []byte) (*Sandbox, error) {
+func decodeSandbox(raw []byte) (*Sandbox, string, error) {
 	var p runtimeapi.PodSandbox
 	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, fmt.Errorf("read a sandbox: %w", err)
+		return nil, "", fmt.Errorf("read a sandbox: %w", err)
 	}
-	return sandboxOf(&p), nil
+	value := sandboxOf(&p)
+	return value, value.ID, nil
 }
 
 func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
@@ -52,12 +53,13 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 	}
 }
 
-func decodeContainer(raw []byte) (*Container, error) {
+func decodeContainer(raw []byte) (*Container, string, error) {
 	var p runtimeapi.Container
 	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, fmt.Errorf("read a container: %w", err)
+		return nil, "", fmt.Errorf("read a container: %w", err)
 	}
-	return containerOf(&p), nil
+	value := containerOf(&p)
+	return value, value.ID, nil
 }
 
 func containerOf(p *runtimeapi.Container) *Container {

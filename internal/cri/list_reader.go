@@ -1,9 +1,11 @@
 package cri
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -15,9 +17,9 @@ import (
 // kubelet's 16 MiB limit has about 15,500 entries of the usual size.
 const MaxEntries = 40_000
 
-// maxPrefix is the maximum size in bytes of a prefix that is kept. Items with a
-// longer one are decoded each time.
-const maxPrefix = 8 << 10
+// maxPartial is the size in bytes of an incomplete field from which the rest of the
+// answer is collected before it is parsed again.
+const maxPartial = 1 << 20
 
 var (
 	errWire    = errors.New("the answer is no valid protobuf message")
@@ -25,91 +27,142 @@ var (
 )
 
 // listReader decodes list answers. It decodes only items whose bytes changed
-// since the last list; an unchanged item keeps its value and its pointer.
+// since the last list; an unchanged item keeps its value and its pointer, and an
+// unchanged list is the last slice.
 //
-// Runtimes encode fields in the order of their numbers, and maps in random
-// order. So items are compared by their size and by the bytes before their
+// Runtimes encode fields in the order of their numbers, and lists and maps in random
+// order. So items are compared by their size and by a hash of the bytes before their
 // labels, the first map: id, metadata, image, state and creation time. CRI
 // changes neither labels nor annotations of an id.
 //
 // A listReader is safe for concurrent use.
 type listReader[T any] struct {
-	decode func(raw []byte) (*T, error)
+	decode func(raw []byte) (value *T, id string, err error)
 	labels protowire.Number // the first field that is a map
 
 	// last is the last list that was read; nil before the first.
 	last atomic.Pointer[[]*T]
 
-	mu    sync.Mutex
-	items map[string]listItem[T] // of the last list, by id
-	spare map[string]listItem[T] // cleared, for the next list
+	mu      sync.Mutex
+	items   map[string]*listItem[T] // of the last list, by id
+	round   uint64                  // counts the lists
+	values  []*T                    // of the list that is being read
+	changed bool                    // an item of it was decoded
 }
 
 // listItem is an item with what identifies its encoding.
 type listItem[T any] struct {
-	value  *T
-	id     string // empty if the item is to be decoded each time
-	prefix []byte // up to the labels
-	size   int
+	value *T
+	round uint64 // the last list that holds it
+	hash  uint64 // of the bytes before the labels
+	end   uint32 // the size of these bytes
+	size  uint32
 }
 
 func newSandboxReader() *listReader[Sandbox] {
-	return &listReader[Sandbox]{decode: decodeSandbox, labels: 5}
+	return &listReader[Sandbox]{decode: decodeSandbox, labels: 5, items: map[string]*listItem[Sandbox]{}}
 }
 
 func newContainerReader() *listReader[Container] {
-	return &listReader[Container]{decode: decodeContainer, labels: 8}
+	return &listReader[Container]{decode: decodeContainer, labels: 8, items: map[string]*listItem[Container]{}}
 }
 
-// read returns the items of a list in their order. The values are immutable.
-// After an error it remembers no item.
+// read returns the items of a list. The values and the slice are immutable. After an
+// error it remembers no item.
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buf.Free()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, next := r.items, r.spare
-	if next == nil {
-		next = make(map[string]listItem[T], len(last))
+	var last []*T
+	if p := r.last.Load(); p != nil {
+		last = *p
 	}
-	r.items, r.spare = nil, nil
-	out := make([]*T, 0, len(last))
-	for rest := buf.ReadOnlyData(); len(rest) > 0; {
-		num, typ, n := protowire.ConsumeTag(rest)
-		if n < 0 || !num.IsValid() {
-			return nil, errWire
-		}
-		m := protowire.ConsumeFieldValue(num, typ, rest[n:])
-		if m < 0 {
-			return nil, errWire
-		}
-		field := rest[n : n+m]
-		rest = rest[n+m:]
-		if num != 1 || typ != protowire.BytesType { // items, containers
+	r.round++
+	r.changed, r.values = false, make([]*T, 0, len(last))
+	if err := r.pieces(data); err != nil {
+		clear(r.items)
+		return nil, err
+	}
+	if !r.changed && len(r.values) == len(last) {
+		return last, nil // each item is one of the last list's, and none is there twice
+	}
+	maps.DeleteFunc(r.items, func(_ string, it *listItem[T]) bool { return it.round != r.round })
+	values := r.values
+	r.last.Store(&values)
+	return values, nil
+}
+
+// pieces reads an answer piece by piece: the whole in one piece would need a second
+// buffer of its size.
+func (r *listReader[T]) pieces(data mem.BufferSlice) error {
+	var buf []byte
+	for i, piece := range data {
+		buf = append(buf, piece.ReadOnlyData()...)
+		if len(buf) > maxPartial && i < len(data)-1 {
 			continue
 		}
-		if len(out) == MaxEntries {
-			return nil, errTooMany
+		n, err := r.fields(buf)
+		if err != nil {
+			return err
 		}
-		raw, _ := protowire.ConsumeBytes(field)
-		it, known := last[string(idOf(raw))]
-		if !known || len(raw) != it.size || !bytes.HasPrefix(raw, it.prefix) {
-			value, err := r.decode(raw)
-			if err != nil {
-				return nil, err
-			}
-			it = r.newItem(raw, value)
-		}
-		if it.id != "" {
-			next[it.id] = it
-		}
-		out = append(out, it.value)
+		buf = buf[:copy(buf, buf[n:])]
 	}
-	clear(last)
-	r.items, r.spare = next, last
-	r.last.Store(&out)
-	return out, nil
+	if len(buf) > 0 {
+		return errWire
+	}
+	return nil
 }
+
+// fields reads the complete fields at the start of b, and returns their size.
+func (r *listReader[T]) fields(b []byte) (size int, err error) {
+	for size < len(b) {
+		num, typ, n := protowire.ConsumeTag(b[size:])
+		m := 0
+		if n >= 0 {
+			m = protowire.ConsumeFieldValue(num, typ, b[size+n:])
+		}
+		switch err := protowire.ParseError(min(n, m)); {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return size, nil
+		case err != nil || !num.IsValid():
+			return 0, errWire
+		case num == 1 && typ == protowire.BytesType: // items, containers
+			raw, _ := protowire.ConsumeBytes(b[size+n:])
+			if err := r.item(raw); err != nil {
+				return 0, err
+			}
+		}
+		size += n + m
+	}
+	return size, nil
+}
+
+// item adds an item to the list. The second one with an id is decoded.
+func (r *listReader[T]) item(raw []byte) error {
+	if len(r.values) == MaxEntries {
+		return errTooMany
+	}
+	it := r.items[string(idOf(raw))]
+	if it != nil && it.round != r.round && len(raw) == int(it.size) && hash(raw[:it.end]) == it.hash {
+		it.round = r.round
+		r.values = append(r.values, it.value)
+		return nil
+	}
+	value, id, err := r.decode(raw)
+	if err != nil {
+		return err
+	}
+	r.values, r.changed = append(r.values, value), true
+	if end, ok := r.prefix(raw); ok && id == string(idOf(raw)) { // else it is clipped
+		r.items[id] = &listItem[T]{
+			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
+		}
+	}
+	return nil
+}
+
+var hashSeed = maphash.MakeSeed()
+
+func hash(b []byte) uint64 { return maphash.Bytes(hashSeed, b) }
 
 // idOf returns the id of an item, nil if its encoding does not begin with one.
 func idOf(raw []byte) []byte {
@@ -120,15 +173,15 @@ func idOf(raw []byte) []byte {
 	return nil
 }
 
-// newItem returns the item of an encoding. Its id is empty if the fields are
-// not in the order of their numbers, or one before the labels occurs twice.
-func (r *listReader[T]) newItem(raw []byte, value *T) listItem[T] {
-	it := listItem[T]{value: value, size: len(raw)}
+// prefix returns the end of the bytes before the labels. It is not ok if the item has no
+// id, or its fields are not in the order of their numbers, or one before the labels
+// occurs twice.
+func (r *listReader[T]) prefix(raw []byte) (end int, ok bool) {
 	end, last := len(raw), protowire.Number(0)
 	for at := 0; at < len(raw); {
 		num, _, n := protowire.ConsumeField(raw[at:])
 		if n < 0 || num < last || num == last && num < r.labels {
-			return it
+			return 0, false
 		}
 		if num >= r.labels {
 			end = min(end, at)
@@ -136,8 +189,5 @@ func (r *listReader[T]) newItem(raw []byte, value *T) listItem[T] {
 		last = num
 		at += n
 	}
-	if end <= maxPrefix {
-		it.id, it.prefix = string(idOf(raw)), bytes.Clone(raw[:end])
-	}
-	return it
+	return end, len(idOf(raw)) > 0
 }

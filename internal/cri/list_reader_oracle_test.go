@@ -67,7 +67,8 @@ func plainContainer(p *runtimeapi.Container) Container {
 }
 
 // rememberer is the generated decoder with one rule on top: an item keeps its
-// value while its size and its bytes up to the labels are those of the last list.
+// value while its size and its bytes up to the labels are those of the last list. The
+// second one with an id is decoded.
 type rememberer[T any] struct {
 	kind  listKind[T]
 	known map[string]remembered[T]
@@ -116,7 +117,7 @@ func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, er
 		id = string(fields[0].value)
 	}
 	old, known := last[id]
-	if known && old.size == len(raw) && strings.HasPrefix(string(raw), old.prefix) {
+	if _, again := r.known[id]; known && !again && old.size == len(raw) && strings.HasPrefix(string(raw), old.prefix) {
 		r.known[id] = old
 		return old.value, nil
 	}
@@ -124,7 +125,7 @@ func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, er
 	if err != nil {
 		return v, err
 	}
-	if stable && id != "" && len(prefix) <= maxPrefix {
+	if stable && id != "" && len(id) <= maxName {
 		r.known[id] = remembered[T]{prefix, len(raw), list[0]}
 	}
 	return list[0], nil

@@ -154,7 +154,7 @@ func oddContainers(t testing.TB) map[string][]byte {
 		"no labels":     func(c *runtimeapi.Container) { c.Labels, c.Annotations = nil, nil },
 		"other labels":  func(c *runtimeapi.Container) { c.Labels["io.kubernetes.pod.uid"] = "u2" },
 		"exited":        func(c *runtimeapi.Container) { c.State = runtimeapi.ContainerState_CONTAINER_EXITED },
-		"a long prefix": func(c *runtimeapi.Container) { c.ImageRef = strings.Repeat("i", maxPrefix) },
+		"a long prefix": func(c *runtimeapi.Container) { c.ImageRef = strings.Repeat("i", 10_000) },
 	} {
 		odd[name] = container(edit)
 	}
@@ -217,8 +217,8 @@ func FuzzListReader(f *testing.F) {
 }
 
 // TestListReaderKeepsWhatDoesNotChange: an unchanged container keeps its pointer,
-// though runtimes write lists and maps in another order each time. A changed one gets a
-// new value, and the old one stays as it was.
+// though runtimes write lists and maps in another order each time, and an unchanged list
+// is the last slice. A changed container gets a new value, and the old one stays as it was.
 func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	model := fakeruntime.New(fakeruntime.Options{Seed: 1})
 	model.FillPods(50, 2)
@@ -226,6 +226,7 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	changed := list[7].Id
 	r := newContainerReader()
 	first := map[string]*Container{}
+	var last []*Container
 	for i := range 20 {
 		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		if at := slices.IndexFunc(list, func(c *runtimeapi.Container) bool { return c.Id == changed }); i == 19 {
@@ -239,6 +240,10 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 		if err != nil || len(got) != 100 {
 			t.Fatalf("%d containers, %v", len(got), err)
 		}
+		if i > 0 && i < 19 && &got[0] != &last[0] {
+			t.Errorf("list %d: an unchanged list is another slice", i)
+		}
+		last = got
 		for _, c := range got {
 			switch was := first[c.ID]; {
 			case i == 0:

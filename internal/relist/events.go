@@ -72,6 +72,7 @@ func (l *Loop) relistPod(ctx context.Context, uid string) {
 	if err != nil {
 		return
 	}
+	l.settled = nil
 	w, ok := updatePod(l.records, uid, group(sandboxes, containers).pods[uid])
 	if !ok {
 		return

@@ -57,15 +57,19 @@ type Loop struct {
 	snap    atomic.Pointer[Snapshot]
 	beside  chan struct{} // holds one token while lists beside the relists are under way
 	group   sync.WaitGroup
+	grouped atomic.Pointer[lists] // the last pair of lists
 
-	mu      sync.Mutex
-	now     Snapshot // the next snapshot
-	asked   bool     // a relist is due now
-	hints   []string // pods to relist early
-	hinted  int      // hints since the last relist
-	again   bool     // the kubelet has restarted
-	give    context.CancelFunc
-	records map[string]*record // only used by the goroutine of Run
+	mu     sync.Mutex
+	now    Snapshot // the next snapshot
+	asked  bool     // a relist is due now
+	hints  []string // pods to relist early
+	hinted int      // hints since the last relist
+	again  bool     // the kubelet has restarted
+	give   context.CancelFunc
+
+	// Only the goroutine of Run uses these.
+	records map[string]*record
+	settled *lists // no record differs from these lists; nil if one may
 }
 
 // New returns a loop that does not run yet. obs may be nil.
@@ -184,8 +188,8 @@ func (l *Loop) set(change func(*Snapshot)) {
 	l.snap.Store(&s)
 }
 
-// list makes a pair of lists. phase is called before each.
-func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (lists, *Result) {
+// list makes a pair of lists. phase is called before each. After an error there are no lists.
+func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (*lists, *Result) {
 	timeout := time.Duration(l.timeout.Load())
 	res := &Result{RelistResult: health.RelistResult{Start: time.Now()}}
 	phase(ListingSandboxes, res.Start)
@@ -204,11 +208,16 @@ func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (lists, *
 		res.Listed = time.Now()
 		res.ListContainers = res.Listed.Sub(at)
 	}
-	if e := asError(err); e != nil {
-		res.Err = e
-	}
 	res.End = res.Listed
-	return group(sandboxes, containers), res
+	if res.Err = asError(err); res.Err != nil {
+		return nil, res
+	}
+	listed := l.grouped.Load()
+	if !listed.of(sandboxes, containers) {
+		listed = group(sandboxes, containers)
+		l.grouped.Store(listed)
+	}
+	return listed, res
 }
 
 // relist makes one relist.
@@ -233,7 +242,7 @@ func (l *Loop) relist(parent context.Context) {
 		return // plegd is stopping
 	}
 	if l.takeRestart() { // these are the new kubelet's first lists
-		l.records = map[string]*record{}
+		l.forget()
 		ctx, cancel = context.WithCancel(parent)
 		defer cancel()
 		l.mu.Lock()
@@ -253,17 +262,22 @@ func (l *Loop) relist(parent context.Context) {
 			s.LastSeen = res.Start
 		}
 	})
-	if res.Err == nil && !tooMany {
-		l.inspect(parent, ctx, update(l.records, listed), res)
+	if res.Err == nil && !tooMany && listed != l.settled {
+		l.settled = nil
+		if l.inspect(parent, ctx, update(l.records, listed), res); res.Failed == 0 {
+			l.settled = listed
+		}
 	}
 	if l.takeRestart() {
-		l.records = map[string]*record{}
+		l.forget()
 		return // the new kubelet relists now
 	}
 	if parent.Err() == nil {
 		l.end(res)
 	}
 }
+
+func (l *Loop) forget() { l.records, l.settled = map[string]*record{}, nil }
 
 // takeRestart reports whether the kubelet has restarted since it was last called.
 func (l *Loop) takeRestart() bool {
@@ -275,7 +289,7 @@ func (l *Loop) takeRestart() bool {
 }
 
 // listed notes a pair of lists that ended, in a relist or beside one.
-func (s *Snapshot) listed(now lists, res *Result, counted bool) {
+func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
 	if res.Err != nil {
 		s.AnsweredSince = time.Time{}
 		return
@@ -292,7 +306,7 @@ func (s *Snapshot) listed(now lists, res *Result, counted bool) {
 	s.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), res.ListPodSandbox+res.ListContainers)
 	s.Beside.Failures, s.Beside.Last = 0, nil
 	if counted {
-		s.Counted, s.RunningPods, s.Containers = true, now.runningPods, now.containers
+		s.Counted, s.RunningPods, s.Containers = true, now.runningPods, now.states
 	}
 }
 

@@ -86,17 +86,28 @@ func (p *pod) add(it item) {
 	}
 }
 
-// lists is one pair of lists by pod, with its counts.
+// lists is one pair of lists by pod, with its counts. It is immutable.
 type lists struct {
+	sandboxes   []*cri.Sandbox
+	containers  []*cri.Container
 	pods        map[string]*pod
 	runningPods int
-	containers  [cri.NumStates]int
+	states      [cri.NumStates]int // containers by state
+}
+
+// of reports whether l was made of these lists: an unchanged list is the last slice.
+func (l *lists) of(sandboxes []*cri.Sandbox, containers []*cri.Container) bool {
+	return l != nil && sameSlice(l.sandboxes, sandboxes) && sameSlice(l.containers, containers)
+}
+
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // group groups a pair of lists by pod. It skips entries without metadata or image,
 // as the kubelet does.
-func group(sandboxes []*cri.Sandbox, containers []*cri.Container) lists {
-	l := lists{pods: map[string]*pod{}}
+func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
+	l := &lists{sandboxes: sandboxes, containers: containers, pods: map[string]*pod{}}
 	of := func(uid, name, namespace string, createdAt int64) *pod {
 		if l.pods[uid] == nil {
 			l.pods[uid] = &pod{uid: uid, name: name, namespace: namespace, createdAt: createdAt}
@@ -116,7 +127,7 @@ func group(sandboxes []*cri.Sandbox, containers []*cri.Container) lists {
 	}
 	for _, c := range containers {
 		if c.HasMetadata && c.ID != "" && c.HasImage {
-			l.containers[c.State]++
+			l.states[c.State]++
 			p := of(c.PodUID, c.PodName, c.PodNamespace, c.CreatedAt)
 			p.add(item{c.ID, c.Name, false, containerState(c.State)})
 		}
@@ -187,7 +198,7 @@ type work struct {
 
 // update sets the records to new lists. It returns the pods with events and those
 // that wait for reinspection, newest first.
-func update(records map[string]*record, now lists) (todo []work) {
+func update(records map[string]*record, now *lists) (todo []work) {
 	for uid := range now.pods {
 		if records[uid] == nil {
 			records[uid] = &record{}

@@ -26,6 +26,9 @@ type script struct {
 	mu         sync.Mutex
 	sandboxes  []*cri.Sandbox
 	containers []*cri.Container
+
+	lastSandboxes  []*cri.Sandbox
+	lastContainers []*cri.Container
 	// listErr fails the list of an operation, and delay makes any call take its
 	// time; hang makes it take for ever.
 	listErr map[string]error
@@ -107,7 +110,15 @@ func (s *script) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.sandboxes), s.listErr[cri.OpListPodSandbox]
+	return unchanged(&s.lastSandboxes, s.sandboxes), s.listErr[cri.OpListPodSandbox]
+}
+
+// unchanged returns the last list if the list has not changed since, as package cri.
+func unchanged[T comparable](last *[]T, list []T) []T {
+	if !slices.Equal(*last, list) {
+		*last = slices.Clone(list)
+	}
+	return *last
 }
 
 func (s *script) ListContainers(ctx context.Context) ([]*cri.Container, error) {
@@ -118,7 +129,7 @@ func (s *script) ListContainers(ctx context.Context) ([]*cri.Container, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.containers), s.listErr[cri.OpListContainers]
+	return unchanged(&s.lastContainers, s.containers), s.listErr[cri.OpListContainers]
 }
 
 func (s *script) PodSandboxStatus(ctx context.Context, id string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/page"
@@ -101,15 +102,28 @@ func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 }
 
 func metricsHandler(gatherer prometheus.TransactionalGatherer, log *zap.Logger) http.Handler {
-	errorLog, _ := zap.NewStdLogAt(sampled(log), zap.WarnLevel) // fails only for an unknown level
 	return promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
-		ErrorLog: errorLog,
+		ErrorLog: &errorLog{log: log},
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
 	})
+}
+
+// errorLog logs each change of the collectors' error.
+type errorLog struct {
+	log  *zap.Logger
+	last logging.OnChange[string]
+}
+
+// Println implements promhttp.Logger.
+func (e *errorLog) Println(v ...any) {
+	text := strings.TrimSpace(fmt.Sprintln(v...))
+	if _, changed := e.last.Set(text); changed {
+		e.log.Warn(text)
+	}
 }
 
 // healthz is the node's health: 503 while the kubelet no longer manages pods by

@@ -57,7 +57,7 @@ func start(t *testing.T, socket string, o options) *plegd {
 	flags := []string{"--path.procfs=" + procfs, "--path.sysfs=" + dir, "--relist-period=100ms", "--probe-period=200ms"}
 	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, lab.PlegdOptions{
 		Flags: append(flags, o.flags...),
-		Env:   append([]string{"GOMEMLIMIT=96MiB"}, o.env...), Prepare: o.prepare, // the limit as the unit has it
+		Env:   append([]string{"GOGC=50", "GOMEMLIMIT=96MiB"}, o.env...), Prepare: o.prepare, // the limit as the unit has it
 	})}
 	t.Cleanup(p.end)
 	p.web, p.local = &http.Client{Timeout: 10 * time.Second}, p.Control(10*time.Second)
