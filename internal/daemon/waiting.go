@@ -130,6 +130,9 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.pod,
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}
+	if p := f.At(published.Verdict.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
+		s.Lock, s.LockedPID = p.Lock, p.PID
+	}
 	switch {
 	case of.Operation == health.EveryCall:
 		s.OthersAnswered = func() bool { return false }

@@ -4,20 +4,15 @@ package chain
 
 import (
 	"bufio"
-	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,140 +39,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func ready() { fmt.Println("ready") }
-
-// helper is a process with several threads, as every Go program has.
-func helper(mode string, args []string) error {
-	switch mode {
-	case "trace":
-		pid, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		runtime.LockOSThread()
-		if err := unix.PtraceAttach(pid); err != nil {
-			return err
-		}
-		if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
-			return err
-		}
-		ready()
-		select {}
-	case "flocks": // a thread of its own waits for each file
-		threads()
-		for _, file := range args {
-			f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				return err
-			}
-			go func() { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
-		}
-		ready()
-		select {}
-	case "dial": // has sent, by a socket that does not block, and waits for the answer
-		threads()
-		c, err := net.Dial("unix", args[0])
-		if err != nil {
-			return err
-		}
-		if _, err := io.WriteString(c, "a question"); err != nil {
-			return err
-		}
-		ready()
-		_, _ = c.Read(make([]byte, 1))
-		return nil
-	case "deadlock":
-		threads()
-		go func() { time.Sleep(time.Hour) }() // or the Go runtime says what it is
-		ready()
-		var a, b sync.Mutex
-		a.Lock()
-		b.Lock()
-		go a.Lock()
-		b.Lock()
-		return nil
-	case "fuse":
-		return serveNothing(args[0], false)
-	case "fusereads": // takes the requests, and waits for the next one
-		return serveNothing(args[0], true)
-	case "fanotify": // permits nothing
-		return permitNothing(args[0])
-	case "walk": // what somebody without privilege sees
-		pid, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		w := walk.NewWalker("/proc", "/sys")
-		defer w.Close()
-		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid, ""))
-	}
-	return fmt.Errorf("unknown mode")
-}
-
-// threads makes some threads that wait.
-func threads() {
-	for range 8 {
-		go func() {
-			runtime.LockOSThread()
-			var fds [2]int
-			_ = unix.Pipe2(fds[:], unix.O_CLOEXEC)
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fds[0]), Events: unix.POLLIN}}, -1)
-		}()
-	}
-}
-
-// permitNothing is a fanotify agent that reads the events of a directory and answers none.
-func permitNothing(dir string) error {
-	threads()
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	const events = unix.FAN_OPEN_PERM | unix.FAN_EVENT_ON_CHILD
-	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, events, unix.AT_FDCWD, dir); err != nil {
-		return err
-	}
-	ready()
-	for b := make([]byte, 4096); ; {
-		if _, err := unix.Read(fd, b); err != nil {
-			return err
-		}
-	}
-}
-
-// serveNothing mounts a FUSE file system and answers only the kernel's greeting; with
-// reads it reads the requests.
-func serveNothing(dir string, reads bool) error {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount("plegd-test", dir, "fuse", unix.MS_NODEV|unix.MS_NOSUID, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
-		return err
-	}
-	b := make([]byte, 1<<16)
-	n, err := unix.Read(fd, b)
-	if err != nil || n < 40 {
-		return fmt.Errorf("read the greeting: %d bytes, %w", n, err)
-	}
-	out := make([]byte, 16+64)
-	binary.NativeEndian.PutUint32(out, uint32(len(out)))
-	copy(out[8:], b[8:16]) // the request's number
-	binary.NativeEndian.PutUint32(out[16:], 7)
-	binary.NativeEndian.PutUint32(out[20:], 31)
-	binary.NativeEndian.PutUint32(out[36:], 4096)
-	if _, err := unix.Write(fd, out); err != nil {
-		return err
-	}
-	ready()
-	for reads {
-		if _, err := unix.Read(fd, b); err != nil {
-			return err
-		}
-	}
-	select {}
-}
-
 // process is one that a test started.
 type process struct {
 	pid int
@@ -189,17 +50,11 @@ type process struct {
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	p := &process{pid: cmd.Process.Pid, in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -231,9 +86,7 @@ func (p *process) endFirst(t *testing.T) { t.Cleanup(func() { _ = unix.Kill(p.pi
 
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := unix.Kill(p.pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(p.pid, unix.SIGSTOP))
 	eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "T") })
 }
 
@@ -275,9 +128,7 @@ func eventually(t *testing.T, ok func() bool) {
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chain") //nolint:usetesting // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -307,28 +158,28 @@ func text(c health.Chain) string {
 func unprivileged(t *testing.T, pid int) (c health.Chain) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	exe := filepath.Join(filepath.Dir(socketPath(t)), "walk")
-	if err := os.WriteFile(exe, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Dir(exe), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(exe, self, 0o755))
+	must(t, os.Chmod(filepath.Dir(exe), 0o755))
 	cmd := exec.Command(exe, strconv.Itoa(pid))
 	cmd.Env = append(os.Environ(), modeEnv+"=walk")
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	b, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := json.Unmarshal(b, &c); err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}
 	t.Log(text(c))
 	return c
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	_, port, _ := strings.Cut(lab.FreeAddress(t), ":")
+	n, err := strconv.Atoi(port)
+	must(t, err)
+	return n
 }

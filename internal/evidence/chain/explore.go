@@ -43,6 +43,10 @@ type Symptom struct {
 	// RuntimePID is the runtime's process, DaemonPID that of dockerd behind cri-dockerd;
 	// 0 while it is not known.
 	RuntimePID, DaemonPID int
+	// Lock is the file lock that the process LockedPID waits for, by other evidence; nil for
+	// none.
+	Lock      *health.LockWait
+	LockedPID int
 	// Pod returns the namespace and name of the pod of a sandbox or container, "" where
 	// it is not known.
 	Pod func(id string) string
@@ -77,6 +81,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.of, e.begun, e.sweep, e.walker.Begun = s, true, sweep{}, s.Since
 	}
 	e.walker.Runtime, e.walker.Pod = s.RuntimePID, s.Pod
+	e.walker.polled = polledLock{s.LockedPID, s.Lock}
 	if s.DaemonPID != 0 {
 		e.walker.Runtime = s.DaemonPID
 	}

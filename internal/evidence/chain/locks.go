@@ -10,89 +10,75 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// The values of linux/fcntl.h, and of wait4(2) and waitid(2).
-	ofdSetLockWait = 38
-	waitForPID     = 1
-	waitForPIDFD   = 3
+	// The values of waitid(2).
+	waitForPID   = 1
+	waitForPIDFD = 3
 	// oldChild is how much older than the fault a child may be that a process with
 	// several threads waits for: the kubelet's deadline for a pod, and some.
 	oldChild = 5 * time.Minute
 )
 
-// fileLocks adds the holders of the locks for which the process waits by /proc/locks.
+// fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
+// wait for a lock of an open file stands there without a process: threads show the file.
 func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 	b, err := proc.ReadFile(w.procfs, "locks")
 	if err != nil {
 		return
 	}
-	for _, l := range proc.LockWaits(b, f.pid) {
+	inode := func(file string) string { return file[strings.LastIndexByte(file, ':')+1:] }
+	waits := proc.LockWaits(b, f.pid)
+	for line := range strings.Lines(string(b)) {
+		l, ok := proc.ParseLock([]byte(line))
+		if ok && l.Waiting && l.PID < 0 && f.lockPaths[inode(l.File)] != "" {
+			waits = append(waits, proc.Lock{File: l.File})
+		}
+	}
+	for _, l := range waits {
 		name := "file " + clean(l.File)
-		if len(f.lockPaths) == 1 {
-			name = f.lockPaths[0]
+		if path := f.lockPaths[inode(l.File)]; path != "" {
+			name = path
 		}
 		out := wait{key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.PID}
 		if l.PID == 0 {
-			out.next, out.unknown = w.lockHolder(ctx, f.pid, l.File)
+			out.next, out.unknown, _ = w.holder(ctx, f.pid, "the lock", holdsLock(l.File))
 		}
-		f.add(out.heldBy())
+		if out.next != 0 {
+			out.evidence += fmt.Sprintf(", which pid %d has", out.next)
+		}
+		f.add(out)
+	}
+	if l := w.polled.lock; l != nil && w.polled.pid == f.pid && len(f.found) == 0 {
+		f.add(wait{
+			state: health.LinkLocked, next: l.HolderPID,
+			evidence: fmt.Sprintf("waits for the lock of %s, which pid %d has", clean(l.File), l.HolderPID),
+		})
 	}
 }
 
-// heldBy names the holder of a lock.
-func (out wait) heldBy() wait {
-	if out.next != 0 {
-		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
-	}
-	return out
-}
-
-// lockHolder finds the holder of a lock of an open file, which /proc/locks shows without
-// a process: the fdinfo of the descriptor that holds it has it.
-func (w *Walker) lockHolder(ctx context.Context, pid int, file string) (next int, unknown string) {
-	next, unknown, _ = w.holder(ctx, pid, "the lock", func(to string, info func() []byte) bool {
+// holdsLock finds the descriptor that has a lock, which /proc/locks shows without a
+// process where it is one of an open file.
+func holdsLock(file string) func(to string, info func() []byte) bool {
+	return func(to string, info func() []byte) bool {
 		return strings.HasPrefix(to, "/") && slices.ContainsFunc(proc.ParseFDInfo(info()).Locks, func(l proc.Lock) bool {
 			return l.File == file && !l.Waiting
 		})
-	})
-	return next, unknown
+	}
 }
 
-// lockWait follows a thread that sleeps in fcntl(2) or flock(2): one that
-// /proc/locks does not show by its process is a lock of an open file.
-func (w *Walker) lockWait(ctx context.Context, f *waiting, p place) {
+// lockWait notes the file in whose fcntl(2) or flock(2) a thread sleeps, by inode.
+func (w *Walker) lockWait(f *waiting, p place) {
 	path := w.fd(f.pid, p.call.Args[0])
-	switch {
-	case path == "":
+	if path == "" {
 		f.denied = true
 		return
-	case !slices.Contains(f.lockPaths, clean(path)):
-		f.lockPaths = append(f.lockPaths, clean(path))
 	}
-	if p.call.Number != unix.SYS_FCNTL || p.call.Args[1] != ofdSetLockWait {
-		return
-	}
-	out := wait{key: "lock " + path, state: health.LinkLocked}
-	out.evidence = fmt.Sprintf("thread %d waits for the lock of %s", p.tid, clean(path))
-	inode := proc.FDInode(w.rawFDInfo(f.pid, strconv.FormatUint(p.call.Args[0], 10)))
-	b, err := proc.ReadFile(w.procfs, "locks")
-	var files []string
-	for line := range strings.Lines(string(b)) {
-		l, ok := proc.ParseLock([]byte(line))
-		if ok && l.Waiting && strings.HasSuffix(l.File, ":"+inode) && !slices.Contains(files, l.File) {
-			files = append(files, l.File)
-		}
-	}
-	if err != nil || inode == "" || len(files) != 1 {
-		out.unknown = "which lock it is cannot be seen"
-	} else {
-		out.next, out.unknown = w.lockHolder(ctx, f.pid, files[0])
-	}
-	f.add(out.heldBy())
+	f.lockPaths[proc.FDInode(w.rawFDInfo(f.pid, strconv.FormatUint(p.call.Args[0], 10)))] = clean(path)
 }
 
 // isVforkChannel reports whether a thread in that kernel function waits until its child has
@@ -133,24 +119,36 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 			return
 		}
 	}
-	if pid <= 0 {
-		children := w.processes(ctx).Children(f.pid)
-		if len(children) != 1 {
-			f.doubt("thread %d waits for any of %d children", p.tid, len(children))
-			return
-		}
-		pid = children[0].PID
+	children := slices.Clone(w.processes(ctx).Children(f.pid))
+	if pid > 0 {
+		children = slices.DeleteFunc(children, func(c node.Process) bool { return c.PID != pid && w.innerPID(c.PID) != pid })
 	}
-	s, err := proc.ReadStat(w.procfs, pid)
-	if err != nil || s.PPID != f.pid || s.Comm == "containerd" {
+	if len(children) != 1 {
+		f.doubt("thread %d waits for any of %d children", p.tid, len(children))
+		return
+	}
+	s := children[0].Stat
+	if s.Comm == "containerd" {
 		return // dockerd's containerd runs for as long as its parent
 	}
 	if !f.single() && !w.Begun.IsZero() && time.Since(w.Begun)+oldChild < age(s) {
-		f.doubt("thread %d waits for its child, pid %d, which has run since long before", p.tid, pid)
+		f.doubt("thread %d waits for its child, pid %d, which has run since long before", p.tid, s.PID)
 		return
 	}
 	f.add(wait{
-		state: health.LinkChild, next: pid,
-		evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, pid, clean(s.Comm)),
+		state: health.LinkChild, next: s.PID,
+		evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, s.PID, clean(s.Comm)),
 	})
+}
+
+// innerPID returns the pid of a process in its own pid namespace: wait4(2) has that of a
+// runtime in a container.
+func (w *Walker) innerPID(pid int) int {
+	b, err := proc.ReadFile(proc.Path(w.procfs, pid, "status"))
+	all := strings.Fields(proc.Value(b, "NSpid"))
+	if err != nil || len(all) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(all[len(all)-1])
+	return n
 }

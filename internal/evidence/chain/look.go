@@ -24,8 +24,6 @@ type thread struct {
 	tid   int
 	start uint64
 	state byte
-	// runs is how often it left a CPU, sched its times.
-	runs  uint64
 	sched proc.Schedstat
 }
 
@@ -102,12 +100,6 @@ func readThread(task string, tid int) (t thread, ok bool) {
 	if b, err := proc.ReadFile(proc.Path(task, tid, "schedstat")); err == nil {
 		t.sched, _ = proc.ParseSchedstat(b)
 	}
-	if t.sched.Slices > 0 { // else a kernel without CONFIG_SCHED_INFO
-		return t, true
-	}
-	if b, err := proc.ReadFile(proc.Path(task, tid, "status")); err == nil {
-		t.runs, _ = proc.ContextSwitches(b)
-	}
 	return t, true
 }
 
@@ -117,7 +109,7 @@ func (l looks) still() (out []thread) {
 	for tid, t := range l.now.threads {
 		b, ok := l.before.threads[tid]
 		same := ok && b.start == t.start && b.state == t.state
-		if same && b.runs == t.runs && b.sched.Run == t.sched.Run && b.sched.Slices == t.sched.Slices {
+		if same && b.sched.Run == t.sched.Run && b.sched.Slices == t.sched.Slices {
 			out = append(out, t)
 		}
 	}

@@ -38,8 +38,8 @@ type waiting struct {
 	denied bool
 	// calls counts the idle threads by their system call.
 	calls map[string]int
-	// lockPaths are the files that threads wait in fcntl(2) or flock(2) for.
-	lockPaths []string
+	// lockPaths are the files in whose fcntl(2) or flock(2) threads sleep, by inode.
+	lockPaths map[string]string
 }
 
 func (f *waiting) add(w wait) {
@@ -76,7 +76,7 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 	if held, ok := w.held(l); ok {
 		return held
 	}
-	f := &waiting{looks: l, pid: s.PID, denied: l.now.denied, calls: map[string]int{}}
+	f := &waiting{looks: l, pid: s.PID, denied: l.now.denied, calls: map[string]int{}, lockPaths: map[string]string{}}
 	w.threadWaits(ctx, f)
 	w.fileLocks(ctx, f)
 	w.unreadByPeers(ctx, f)
@@ -196,7 +196,7 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		w.descriptorWait(ctx, f, p, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		w.lockWait(ctx, f, p)
+		w.lockWait(f, p)
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		w.childWait(ctx, f, p)
 	case unix.SYS_CONNECT:

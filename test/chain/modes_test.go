@@ -1,0 +1,213 @@
+//go:build e2e
+
+package chain
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	walk "github.com/plegd/plegd/internal/evidence/chain"
+)
+
+func ready() { fmt.Println("ready") }
+
+// helper is a process with several threads, as every Go program has.
+func helper(mode string, args []string) error {
+	switch mode {
+	case "trace":
+		pid, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		runtime.LockOSThread()
+		if err := unix.PtraceAttach(pid); err != nil {
+			return err
+		}
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
+			return err
+		}
+		ready()
+		select {}
+	case "flocks": // a thread of its own waits for each file
+		threads()
+		for _, file := range args {
+			f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+			if err != nil {
+				return err
+			}
+			go func() { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+		}
+		ready()
+		select {}
+	case "dial": // has sent, by a socket that does not block, and waits for the answer
+		threads()
+		c, err := net.Dial("unix", args[0])
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(c, "a question"); err != nil {
+			return err
+		}
+		ready()
+		_, _ = c.Read(make([]byte, 1))
+		return nil
+	case "deadlock":
+		threads()
+		go func() { time.Sleep(time.Hour) }() // or the Go runtime says what it is
+		ready()
+		var a, b sync.Mutex
+		a.Lock()
+		b.Lock()
+		go a.Lock()
+		b.Lock()
+		return nil
+	case "agent": // passes its seccomp listener's work on to nobody
+		return agent(args[0])
+	case "notified":
+		return notified(args[0])
+	case "vfork":
+		ready()
+		return exec.Command(args[0]).Run()
+	case "fuse":
+		return serveNothing(args[0], false)
+	case "fusereads": // takes the requests, and waits for the next one
+		return serveNothing(args[0], true)
+	case "fanotify": // permits nothing
+		return permitNothing(args[0])
+	case "walk": // what somebody without privilege sees
+		pid, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		w := walk.NewWalker("/proc", "/sys")
+		defer w.Close()
+		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid, ""))
+	}
+	return fmt.Errorf("unknown mode")
+}
+
+// threads makes some threads that wait.
+func threads() {
+	for range 8 {
+		go func() {
+			runtime.LockOSThread()
+			var fds [2]int
+			_ = unix.Pipe2(fds[:], unix.O_CLOEXEC)
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fds[0]), Events: unix.POLLIN}}, -1)
+		}()
+	}
+}
+
+// permitNothing is a fanotify agent that reads the events of a directory and answers none.
+func permitNothing(dir string) error {
+	threads()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	const events = unix.FAN_OPEN_PERM | unix.FAN_EVENT_ON_CHILD
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, events, unix.AT_FDCWD, dir); err != nil {
+		return err
+	}
+	ready()
+	for b := make([]byte, 4096); ; {
+		if _, err := unix.Read(fd, b); err != nil {
+			return err
+		}
+	}
+}
+
+// serveNothing mounts a FUSE file system and answers only the kernel's greeting; with
+// reads it reads the requests.
+func serveNothing(dir string, reads bool) error {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("plegd-test", dir, "fuse", unix.MS_NODEV|unix.MS_NOSUID, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		return err
+	}
+	b := make([]byte, 1<<16)
+	n, err := unix.Read(fd, b)
+	if err != nil || n < 40 {
+		return fmt.Errorf("read the greeting: %d bytes, %w", n, err)
+	}
+	out := make([]byte, 16+64)
+	binary.NativeEndian.PutUint32(out, uint32(len(out)))
+	copy(out[8:], b[8:16]) // the request's number
+	binary.NativeEndian.PutUint32(out[16:], 7)
+	binary.NativeEndian.PutUint32(out[20:], 31)
+	binary.NativeEndian.PutUint32(out[36:], 4096)
+	if _, err := unix.Write(fd, out); err != nil {
+		return err
+	}
+	ready()
+	for reads {
+		if _, err := unix.Read(fd, b); err != nil {
+			return err
+		}
+	}
+	select {}
+}
+
+// agent receives the listener of a seccomp filter by a socket, and answers nothing.
+func agent(path string) error {
+	threads()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	ready()
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	oob := make([]byte, unix.CmsgSpace(4))
+	if _, _, _, _, err = c.(*net.UnixConn).ReadMsgUnix(make([]byte, 1), oob); err == nil {
+		_ = c.Close()
+		select {}
+	}
+	return err
+}
+
+// notified asks an agent for the permission to make a directory.
+func notified(path string) error {
+	runtime.LockOSThread()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_MKDIRAT},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_USER_NOTIF},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return errno
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return err
+	}
+	if _, _, err = c.(*net.UnixConn).WriteMsgUnix([]byte("x"), unix.UnixRights(int(fd)), nil); err != nil {
+		return err
+	}
+	_, _ = c.Close(), unix.Close(int(fd))
+	ready()
+	return unix.Mkdir(path+".dir", 0o700)
+}
