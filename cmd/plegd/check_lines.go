@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -117,16 +116,5 @@ func oneLine(s *health.Snapshot, room int) string {
 			out += ": " + evidence[0]
 		}
 	}
-	return printable(out)
-}
-
-// printable makes one line of plain text of messages that come from a runtime; |
-// would begin Nagios's performance data.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == '|' || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, text)
+	return strings.ReplaceAll(plain.Text(out), "|", " ") // | begins Nagios's performance data
 }

@@ -71,6 +71,7 @@ func flagError(err error) error {
 	switch want := map[string]string{
 		"duration": "a duration such as 500ms, 1s or 3m",
 		"int":      "a whole number",
+		"float64":  "a fraction, 0 to 1, such as 0.01",
 		"bool":     "true or false",
 	}[f.Value.Type()]; {
 	case want != "":

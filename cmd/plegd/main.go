@@ -77,13 +77,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	code := 1
-	var wrong *usageError
 	var exit *exitError
-	switch {
-	case errors.As(err, &wrong):
-		code = usageCode(cmd, args)
-	case errors.As(err, &exit):
-		code = exit.code
+	if errors.As(err, &exit) {
+		if code = exit.code; code == codeOfUsage {
+			code = usageCode(cmd, args)
+		}
 	}
 	if text := err.Error(); text != "" {
 		_, _ = fmt.Fprintf(stderr, "plegd: %s\n", text)

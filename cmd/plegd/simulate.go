@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +54,7 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	flags := cmd.Flags()
 	flags.IntVar(&opts.Pods, "pods", opts.Pods, "number of `pods`")
 	flags.IntVar(&opts.Containers, "containers", opts.Containers, "running `containers` in each pod")
-	flags.Var((*fraction)(&opts.Churn), "churn",
+	flags.Float64Var(&opts.Churn, "churn", opts.Churn,
 		"`fraction` of the pods, 0 to 1, in which each second a container exits and a new one takes its place")
 	flags.StringVar(&opts.Failpoints, "failpoints", "", "failpoints to begin with, as `NAME=TYPE;...`")
 
@@ -88,23 +86,3 @@ prints what stands then.`,
 	cmd.AddCommand(failpoints)
 	return cmd
 }
-
-// fraction is a flag's value with an error that lists the allowed values. The range is
-// checked where it is used.
-type fraction float64
-
-// String returns the value as it is typed.
-func (f *fraction) String() string { return strconv.FormatFloat(float64(*f), 'g', -1, 64) }
-
-// Set reads a number.
-func (f *fraction) Set(s string) error {
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return errors.New("want a fraction, 0 to 1, such as 0.01")
-	}
-	*f = fraction(v)
-	return nil
-}
-
-// Type names the value's type in the help.
-func (f *fraction) Type() string { return "fraction" }

@@ -14,21 +14,15 @@ import (
 const (
 	exitUsage    = 4
 	exitRunUsage = 2
+	codeOfUsage  = -1 // usageCode has the command's
 )
 
-// usageError is a wrong command, flag or argument: nothing was started.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-func (e *usageError) Unwrap() error { return e.err }
-
-// usage marks err as a wrong flag or argument; nil stays nil.
+// usage marks err as a wrong flag or argument: nothing was started. nil stays nil.
 func usage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &usageError{err}
+	return &exitError{codeOfUsage, err}
 }
 
 // usageCode is the exit code of a wrong flag or argument of a command. The
@@ -54,7 +48,7 @@ func usageCode(cmd *cobra.Command, args []string) int {
 }
 
 // setUsage makes every wrong flag and argument of cmd and of the commands below
-// it a usageError of one line, with a suggestion for a mistyped name.
+// it a usage error of one line, with a suggestion for a mistyped name.
 func setUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w%s (see %s --help)", flagError(err), suggestFlag(cmd, err), cmd.CommandPath()))

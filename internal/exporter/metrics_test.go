@@ -163,7 +163,6 @@ func TestSeriesBudget(t *testing.T) {
 	for _, name := range []string{"dockerd", "dockerd_containerd", "storage"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true}
 	}
-	s.Facts.Events = nil
 	reg.MustRegister(newCollector(viewtest.NewSource(s), testNode, "1.0.0", viewtest.Clock))
 	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
 	first := countSeries(scrape(t, h, "text/plain").Body.String())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -43,12 +42,12 @@ type Options struct {
 type Recorder struct {
 	o    Options
 	wake chan struct{}
-	read bounded.Slot[*Incident]   // reads one file at a time
-	list atomic.Pointer[[]Summary] // replaced under mu, never changed
+	read bounded.Slot[*Incident] // reads one file at a time
 
 	// mu guards the following fields. It is never held over a read, a write or an
 	// encoding.
 	mu      sync.Mutex
+	list    []Summary        // newest first
 	well    *health.Snapshot // the newest healthy one
 	open    *story
 	unsaved []*Incident // the versions that are to be written, oldest first
@@ -67,16 +66,18 @@ func New(o Options) *Recorder {
 	if o.write == nil {
 		o.write = writeFile
 	}
-	r := &Recorder{o: o, wake: make(chan struct{}, 1)}
-	r.list.Store(&[]Summary{})
-	return r
+	return &Recorder{o: o, wake: make(chan struct{}, 1)}
 }
 
 // String names the task.
 func (r *Recorder) String() string { return "incidents" }
 
-// List returns the incidents, newest first. Callers must not change the slice.
-func (r *Recorder) List() []Summary { return *r.list.Load() }
+// List returns the incidents, newest first.
+func (r *Recorder) List() []Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
 
 // Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *health.Snapshot) {
@@ -172,20 +173,14 @@ func (r *Recorder) queue(doc *Incident) {
 
 // enter puts an incident in the list.
 func (r *Recorder) enter(s Summary) {
-	list := append(r.without(s.ID), s)
-	newestFirst(list)
-	r.list.Store(&list)
+	r.forget(s.ID)
+	r.list = append(r.list, s)
+	newestFirst(r.list)
 }
 
 // forget removes an incident from the list.
 func (r *Recorder) forget(id string) {
-	list := r.without(id)
-	r.list.Store(&list)
-}
-
-// without returns a copy of the list without an incident.
-func (r *Recorder) without(id string) []Summary {
-	return slices.DeleteFunc(slices.Clone(r.List()), func(s Summary) bool { return s.ID == id })
+	r.list = slices.DeleteFunc(r.list, func(s Summary) bool { return s.ID == id })
 }
 
 // Get returns one incident. The error wraps ErrUnknown if there is none with this id.

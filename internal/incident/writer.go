@@ -115,7 +115,7 @@ func (r *Recorder) store(doc *Incident) error {
 	if r.open != nil && r.open.ID == doc.ID {
 		r.open.Stored = true
 	}
-	for _, s := range r.List() { // a newer version may have been queued meanwhile
+	for _, s := range slices.Clone(r.list) { // a newer version may have been queued meanwhile
 		if s.ID == doc.ID {
 			s.Stored = true
 			r.enter(s)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,9 +18,6 @@ import (
 const (
 	// maxControlConns is the number of open connections of the control socket.
 	maxControlConns = 8
-	// controlCheckInterval is how often the server checks that its socket is still in
-	// the file system.
-	controlCheckInterval = 10 * time.Second
 	// maxSocketPath is the longest path of a unix socket: sun_path less its
 	// final 0.
 	maxSocketPath = 107
@@ -45,17 +41,12 @@ func ValidateControlSocket(path string) error {
 }
 
 // NewControlServer returns a server of h on a unix socket at path, which only its
-// owner can open. The path has been validated. A socket that is removed while it is
-// served is made again.
+// owner can open. The path has been validated.
 func NewControlServer(path string, h http.Handler, log *zap.Logger) *Server {
-	return newControlServer(path, h, log, controlCheckInterval)
-}
-
-func newControlServer(path string, h http.Handler, log *zap.Logger, check time.Duration) *Server {
 	s := newServer("control socket", maxControlConns, h, log)
 	s.endpoints = []endpoint{{
 		name:   path,
-		listen: func(ctx context.Context) (net.Listener, error) { return listenControl(ctx, path, check) },
+		listen: func(ctx context.Context) (net.Listener, error) { return listenControl(ctx, path) },
 		serve:  func(server *http.Server, l net.Listener) error { return server.Serve(l) },
 	}}
 	return s
@@ -64,10 +55,8 @@ func newControlServer(path string, h http.Handler, log *zap.Logger, check time.D
 // controlListener is a listening unix socket and the file that it is bound to.
 type controlListener struct {
 	net.Listener
-	path   string
-	file   os.FileInfo
-	once   sync.Once
-	closed chan struct{}
+	path string
+	file os.FileInfo
 }
 
 // listenControl makes the control socket. It removes a socket without a listener, and
@@ -77,7 +66,7 @@ type controlListener struct {
 // the mode of the socket's own inode less the umask, and fchmod(2) sets that
 // mode before. (Setting the umask instead would change it for every thread of
 // the process; a chmod(2) after bind leaves a moment in between.)
-func listenControl(ctx context.Context, path string, check time.Duration) (net.Listener, error) {
+func listenControl(ctx context.Context, path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the directory of the control socket: %w; make %s writable for plegd, "+
@@ -102,40 +91,16 @@ func listenControl(ctx context.Context, path string, check time.Duration) (net.L
 		return nil, fmt.Errorf("make the control socket %s: its mode cannot be set; "+
 			"put it on a local file system with --control-socket", path)
 	}
-	out := &controlListener{Listener: l, path: path, file: file, closed: make(chan struct{})}
-	go out.watch(check)
-	return out, nil
-}
-
-// watch closes the listener once its path leads to another file.
-func (l *controlListener) watch(interval time.Duration) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for l.stillThere() {
-		select {
-		case <-l.closed:
-			return
-		case <-tick.C:
-		}
-	}
-	_ = l.Close()
-}
-
-func (l *controlListener) stillThere() bool {
-	now, err := os.Lstat(l.path)
-	return err == nil && os.SameFile(now, l.file)
+	return &controlListener{Listener: l, path: path, file: file}, nil
 }
 
 // Close removes the socket, unless its path leads to another file. It is removed
 // while it still accepts: no other plegd takes it for stale and makes its own in
 // between.
 func (l *controlListener) Close() error {
-	l.once.Do(func() {
-		close(l.closed)
-		if l.stillThere() {
-			_ = os.Remove(l.path)
-		}
-	})
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
+		_ = os.Remove(l.path)
+	}
 	return l.Listener.Close()
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,7 +107,7 @@ func ValidateWeb(addresses []string, file string) error {
 		if err == nil {
 			_, err = strconv.ParseUint(port, 10, 16)
 		}
-		if err == nil && host != "" && !hostname(host) {
+		if mistyped := strings.Trim(host, "0123456789.-") == ""; err == nil && host != "" && mistyped {
 			_, err = netip.ParseAddr(host)
 		}
 		if err == nil && slices.Contains(addresses[:i], a) {
@@ -121,9 +120,6 @@ func ValidateWeb(addresses []string, file string) error {
 	}
 	return validateWebConfig(file)
 }
-
-// hostname matches names, which have a letter, and no mistyped IP address.
-var hostname = regexp.MustCompile(`^[0-9.-]*[A-Za-z][A-Za-z0-9.-]*$`).MatchString
 
 func validateWebConfig(file string) error {
 	if err := web.Validate(file); err != nil {
