@@ -255,6 +255,9 @@ type Modelled struct {
 	Inspecting int `json:"inspecting,omitzero"`
 	// EndsBy is the latest end of that relist, zero while its lists are under way.
 	EndsBy time.Time `json:"ends_by,omitzero"`
+	// LastSeenBefore136 is the last seen of a kubelet before 1.36, which lists again in
+	// each inspection: zero where the kubelet's version is known or makes no difference.
+	LastSeenBefore136 time.Time `json:"last_seen_before_1_36,omitzero"`
 }
 
 // Status is what the Status calls said.

@@ -63,6 +63,10 @@ func relistSlow(w *view) (out []string) {
 	if burst || w.inspecting() > SlowRelistThreshold {
 		out = append(out, w.modelEvidence()...)
 	}
+	if t := w.f.Modelled.LastSeenBefore136; out != nil && !t.IsZero() {
+		out = append(out, fmt.Sprintf("a kubelet before 1.36 lists again for each changed pod, and was last seen %s ago; "+
+			"this one's version is not known", Seconds(w.age(t))))
+	}
 	return out
 }
 

@@ -64,6 +64,7 @@ type NodeWriter struct {
 	// kubelet that answers again, since back, has written the condition.
 	silent, back time.Time
 	unknown      bool
+	newer, older rounds // of kubelets since 1.36, and before
 }
 
 type bounds struct{ from, by time.Time }
@@ -73,11 +74,13 @@ func (b bounds) plus(from, by time.Duration) bounds { return bounds{b.from.Add(f
 
 // Restart begins again with a kubelet that started at t. What the API shows stays.
 func (s *NodeWriter) Restart(t time.Time) {
-	s.started, s.hang, s.released = t, bounds{}, t
+	s.started, s.hang, s.released, s.newer, s.older = t, bounds{}, t, rounds{}, rounds{}
 }
 
-// At returns the condition written and the next writes. Calls come in order of now.
+// At returns the condition written and the next writes, and corrects f.Modelled by the
+// kubelet's version. Calls come in order of now.
 func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
+	s.followRounds(f, now)
 	w := newView(f, now, nil)
 	w.kubelet = rules(f, now)
 	s.followVersion(w)
@@ -91,7 +94,8 @@ func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 		}
 	}
 	if starting(w) || w.blind() {
-		*s = NodeWriter{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened}
+		*s = NodeWriter{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened,
+			newer: s.newer, older: s.older}
 		return NodeStatus{}
 	}
 	s.turn(w)
@@ -107,14 +111,20 @@ func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
 	if holds {
 		fails, points = w.rulesFailAt()
 	}
+	earliest := fails
+	if t := w.f.before136FailsAt(); !t.IsZero() && (!points || t.Before(fails)) {
+		if earliest = t; !points {
+			fails, points = t, true
+		}
+	}
 	switch {
 	case points && !s.notReady:
-		b := s.next(w, fails)
+		b := bounds{s.next(w, earliest).from, s.next(w, fails).by}
 		// Without an answer of Version it is not known whether updates wait for it.
 		certain := (s.hangs() || !w.f.Version.Ended.IsZero()) && !w.now.Before(b.by)
 		if s.notReady = !holds && certain && !s.gone(w); !s.notReady {
 			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, w.now), laterOf(b.by, w.now)
-			s.opened = s.opened || !holds && !w.now.Before(b.from)
+			s.opened = s.opened || w.now.After(earliest) && !w.now.Before(b.from)
 		}
 	case !points && (s.notReady || s.open(w)):
 		b := s.next(w, s.hold)

@@ -1,0 +1,83 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// rounds models the relists of the kubelet where its lists are slow: up to 1.35 each
+// inspection lists again, filtered by the pod; since 1.36 the kubelet relists a changed
+// pod on demand, once a round (PLEGOnDemandRelist, measured with 1.35.4 and 1.37.2). plegd
+// lists once a round, so its own last seen is younger.
+type rounds struct {
+	counted time.Time // start of the last relist of plegd's that was counted
+	seen    time.Time // start of the kubelet's last round, zero where it is as plegd's
+	busy    time.Time // its end
+	changed int       // pods that have changed since
+}
+
+// follow counts the relist that has ended last.
+func (k *rounds) follow(last *RelistResult, before136 bool) {
+	if last == nil || last.Err != nil || !last.Start.After(k.counted) {
+		return
+	}
+	if first := k.counted.IsZero(); !first { // the first one inspects all pods, the kubelet did long ago
+		k.changed += last.Inspected
+	}
+	k.counted = last.Start
+	if last.Start.Before(k.busy) {
+		return
+	}
+	lists, again := last.ListPodSandbox+last.ListContainers, k.changed
+	if lists < slowCall {
+		again = 0
+	} else if !before136 {
+		again = min(again, 1)
+	}
+	if k.seen, k.busy, k.changed = last.Start, last.End.Add(time.Duration(again)*lists), 0; again == 0 {
+		k.seen = time.Time{}
+	}
+}
+
+// correct makes the modelled relist as old as this round. It returns the facts unchanged
+// where plegd's own are older.
+func (k *rounds) correct(m Modelled, now time.Time) Modelled {
+	if k.seen.IsZero() || !k.seen.Before(m.LastSeen) {
+		return m
+	}
+	m.LastSeen, m.BusySince, m.EndsBy = k.seen, k.busy, time.Time{} // its next lists are under way
+	if now.Before(k.busy) {
+		m.BusySince, m.EndsBy = k.seen, k.busy
+	}
+	return m
+}
+
+// followRounds corrects the facts of the kubelet's relists by its version. Where that is
+// not known, the facts are those of a newer kubelet, which is NotReady later, and
+// Modelled.LastSeenBefore136 is that of an older one.
+func (s *NodeWriter) followRounds(f *Facts, now time.Time) {
+	version, known := []int(nil), false
+	if k := f.Evidence.Kubelet; k != nil {
+		version, known = parseVersion(k.Version)
+	}
+	s.newer.follow(f.Relist.Last, false)
+	s.older.follow(f.Relist.Last, true)
+	older := s.older.correct(f.Modelled, now)
+	switch m := s.newer.correct(f.Modelled, now); {
+	case known && slices.Compare(version, []int{1, 36}) < 0:
+		f.Modelled = older
+	case !known && older.LastSeen.Before(m.LastSeen):
+		f.Modelled, f.Modelled.LastSeenBefore136 = m, older.LastSeen
+	default:
+		f.Modelled = m
+	}
+}
+
+// before136FailsAt returns when the relist rule fails of a kubelet before 1.36, where the
+// kubelet's version is not known; zero where that makes no difference.
+func (f *Facts) before136FailsAt() time.Time {
+	if f.Modelled.LastSeenBefore136.IsZero() {
+		return time.Time{}
+	}
+	return f.Modelled.LastSeenBefore136.Add(f.Config.RelistThreshold)
+}
