@@ -215,7 +215,7 @@ func TestNPDProblems(t *testing.T) {
 func TestNagios(t *testing.T) {
 	var out bytes.Buffer
 	code, err := printNagios(&out, document(nil))
-	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23-34s: list_podsandbox unanswered for 9s   and \\x1b[31m more\\n | last_seen_age=12.500s;30;180;0\n"
+	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23-34s: list_podsandbox unanswered for 9s   and\\x1b[31m more\\n | last_seen_age=12.500s;30;180;0\n"
 	if err != nil || code != 1 || out.String() != want {
 		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
 	}
