@@ -95,6 +95,8 @@ func (c *watchedConn) begin(now time.Duration) {
 	c.began, c.bytes, c.single = now, 0, c.arrivals.single.Load()
 }
 
-// Arriving is when many bytes of an answer last came in, 64 KiB within half a
-// second; zero for never.
-func (c *Client) Arriving() time.Time { return c.arrivals.at() }
+// Close closes the connection.
+func (c *watchedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}

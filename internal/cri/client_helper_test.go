@@ -111,7 +111,7 @@ func failure(t testing.TB, err error) *health.CallError {
 func awaitFailed(t testing.TB, c *Client) {
 	t.Helper()
 	c.mu.Lock()
-	conn := c.conn
+	conn := c.session.Load().conn
 	c.mu.Unlock()
 	ctx := within(t, 20*time.Second)
 	for s := conn.GetState(); s != connectivity.TransientFailure; s = conn.GetState() {

@@ -151,7 +151,7 @@ func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
 // openStream makes one request whose answers come in parts; it ends with ctx.
 func (c *Client) openStream(ctx context.Context, method string, req proto.Message,
 	opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	conn, err := c.connection()
+	conn, err := c.session.Load().connection()
 	if err != nil {
 		return nil, err
 	}

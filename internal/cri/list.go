@@ -11,8 +11,9 @@ import (
 // ListPodSandbox lists all sandboxes. The values are immutable, and the same as
 // last time where nothing changed.
 func (c *Client) ListPodSandbox(ctx context.Context) (out []*Sandbox, err error) {
-	a := &answer{decode: func(b mem.BufferSlice) error { out, err = c.sandboxes.read(b); return err }}
-	err = c.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+	s := c.session.Load()
+	a := &answer{decode: func(b mem.BufferSlice) error { out, err = s.sandboxes.read(b); return err }}
+	err = s.call(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
 		&runtimeapi.ListPodSandboxRequest{}, a)
 	if err != nil {
 		return nil, err
@@ -23,8 +24,9 @@ func (c *Client) ListPodSandbox(ctx context.Context) (out []*Sandbox, err error)
 // ListContainers lists all containers, exited ones too. The values are
 // immutable, and the same as last time where nothing changed.
 func (c *Client) ListContainers(ctx context.Context) (out []*Container, err error) {
-	a := &answer{decode: func(b mem.BufferSlice) error { out, err = c.containers.read(b); return err }}
-	err = c.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
+	s := c.session.Load()
+	a := &answer{decode: func(b mem.BufferSlice) error { out, err = s.containers.read(b); return err }}
+	err = s.call(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
 		&runtimeapi.ListContainersRequest{}, a)
 	if err != nil {
 		return nil, err
@@ -35,10 +37,11 @@ func (c *Client) ListContainers(ctx context.Context) (out []*Container, err erro
 // LastLists returns the last lists of sandboxes and of containers that were answered. They
 // may be of different times.
 func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
-	if l := c.sandboxes.last.Load(); l != nil {
+	s := c.session.Load()
+	if l := s.sandboxes.last.Load(); l != nil {
 		sandboxes = *l
 	}
-	if l := c.containers.last.Load(); l != nil {
+	if l := s.containers.last.Load(); l != nil {
 		containers = *l
 	}
 	return sandboxes, containers
@@ -49,13 +52,13 @@ func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
 func (c *Client) PodLists(ctx context.Context, uid string) ([]*Sandbox, []*Container, error) {
 	selector := map[string]string{labelPodUID: uid}
 	var s runtimeapi.ListPodSandboxResponse
-	if err := c.callBeside(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+	if err := c.session.Load().callBeside(ctx, OpListPodSandbox, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}},
 		into(&s)); err != nil {
 		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
 	}
 	var l runtimeapi.ListContainersResponse
-	if err := c.callBeside(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
+	if err := c.session.Load().callBeside(ctx, OpListContainers, runtimeapi.RuntimeService_ListContainers_FullMethodName,
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}},
 		into(&l)); err != nil {
 		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)

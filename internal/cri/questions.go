@@ -13,7 +13,7 @@ import (
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var m runtimeapi.VersionResponse
 	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
-	if err := c.call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName,
+	if err := c.session.Load().call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName,
 		&runtimeapi.VersionRequest{Version: "0.1.0"}, into(&m)); err != nil {
 		return Version{}, err
 	}
@@ -26,7 +26,7 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 // Status asks for the runtime's conditions.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var m runtimeapi.StatusResponse
-	if err := c.call(ctx, OpStatus, runtimeapi.RuntimeService_Status_FullMethodName,
+	if err := c.session.Load().call(ctx, OpStatus, runtimeapi.RuntimeService_Status_FullMethodName,
 		&runtimeapi.StatusRequest{}, into(&m)); err != nil {
 		return Status{}, err
 	}
@@ -47,7 +47,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // PodSandboxStatus asks for one sandbox, as the kubelet's inspection does.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) error {
-	return c.call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+	return c.session.Load().call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&runtimeapi.PodSandboxStatusResponse{}))
 }
 
@@ -55,7 +55,7 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) error {
 // the exit code.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (exitCode int32, err error) {
 	var m runtimeapi.ContainerStatusResponse
-	err = c.call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
+	err = c.session.Load().call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
 		&runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m))
 	return m.GetStatus().GetExitCode(), err
 }
@@ -71,7 +71,8 @@ func (c *Client) Answers(ctx context.Context, sandbox bool, id string) error {
 		req, m = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, &runtimeapi.PodSandboxStatusResponse{}
 	}
 	a := into(m)
-	err := c.callBeside(ctx, op, method, req, a)
-	c.arrivals.single.Add(int64(a.bytes))
+	s := c.session.Load()
+	err := s.callBeside(ctx, op, method, req, a)
+	s.arrivals.single.Add(int64(a.bytes))
 	return err
 }

@@ -53,8 +53,8 @@ func TestOnlyReads(t *testing.T) {
 		desc   grpc.ServiceDesc
 		client any
 	}{
-		{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.NewRuntimeServiceClient(c.conn)},
-		{runtimeapi.ImageService_ServiceDesc, runtimeapi.NewImageServiceClient(c.conn)},
+		{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.NewRuntimeServiceClient(c.session.Load().conn)},
+		{runtimeapi.ImageService_ServiceDesc, runtimeapi.NewImageServiceClient(c.session.Load().conn)},
 	} {
 		var names []string
 		for _, m := range service.desc.Methods {
@@ -112,10 +112,10 @@ func TestOtherServicesAreRefused(t *testing.T) {
 		"/runtime.v1alpha2.RuntimeService/ListContainers", "/grpc.health.v1.Health/Check",
 		"/containerd.services.containers.v1.Containers/List", "/runtime.v1.ImageService/Version", "runtime.v1.RuntimeService/Version", "",
 	} {
-		if err := c.conn.Invoke(t.Context(), method, &runtimeapi.VersionRequest{}, into(&runtimeapi.VersionResponse{})); status.Code(err) != codes.PermissionDenied {
+		if err := c.session.Load().conn.Invoke(t.Context(), method, &runtimeapi.VersionRequest{}, into(&runtimeapi.VersionResponse{})); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%q: %v, want PermissionDenied", method, err)
 		}
-		if _, err := c.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method); status.Code(err) != codes.PermissionDenied {
+		if _, err := c.session.Load().conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("stream %q: %v, want PermissionDenied", method, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestOtherServicesAreRefused(t *testing.T) {
 func TestReplacedConnectionOnlyReads(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
 	c, _ := clientOf(t, rt, Options{})
-	first := c.conn
+	first := c.session.Load().conn
 	rt.Stop()
 	for range 3 {
 		if _, err := c.Version(t.Context()); err == nil {
@@ -143,10 +143,10 @@ func TestReplacedConnectionOnlyReads(t *testing.T) {
 	if _, err := c.Version(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c.conn == first {
+	if c.session.Load().conn == first {
 		t.Fatal("the connection was not replaced: this test tests nothing")
 	}
-	if err := invoke(t.Context(), runtimeapi.NewRuntimeServiceClient(c.conn), "StopPodSandbox"); status.Code(err) != codes.PermissionDenied {
+	if err := invoke(t.Context(), runtimeapi.NewRuntimeServiceClient(c.session.Load().conn), "StopPodSandbox"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("StopPodSandbox: %v", err)
 	}
 	if w := rt.WriteCalls(); len(w) > 0 {

@@ -118,7 +118,7 @@ func answersAgain(t *testing.T, c *Client, path string) {
 	ended := make(chan error, 1)
 	go func() { _, err := c.Version(t.Context()); ended <- err }()
 	await(t, "the call is under way", func() bool { // on a connection whose socket is known
-		return c.socket.Load() != nil && !c.History(OpVersion).InFlightSince.IsZero()
+		return c.session.Load().socket.Load() != nil && !c.History(OpVersion).InFlightSince.IsZero()
 	})
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

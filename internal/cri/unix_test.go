@@ -86,7 +86,7 @@ func TestUnixSocket(t *testing.T) {
 }
 
 // TestSetPath: calls fail before there is a path and work after it; after a second one
-// they go to the new socket, and the history begins again.
+// they go to the new socket, and the history and the last lists begin again.
 func TestSetPath(t *testing.T) {
 	c, err := New(Options{NoPath: true, RPCTimeout: 20 * time.Second})
 	if err != nil {
@@ -101,12 +101,16 @@ func TestSetPath(t *testing.T) {
 	for _, name := range []string{"containerd", "cri-o"} {
 		rt, path := listen(t, fakeruntime.Options{})
 		rt.SetVersion(name, "1.0")
+		rt.FillPods(1, 1)
 		if err := c.SetPath(path); err != nil {
 			t.Fatal(err)
 		}
 		if hung != nil {
 			if e := failure(t, <-hung); e.Code != CodeUnavailable {
 				t.Errorf("the call under way ended with %+v", *e)
+			}
+			if sandboxes, _ := c.LastLists(); len(sandboxes) > 0 {
+				t.Errorf("%d sandboxes of the first socket are kept", len(sandboxes))
 			}
 			if h := c.History(OpVersion); h != (health.Call{}) || c.LastDial() != nil {
 				t.Errorf("kept of the first socket: %+v, last dial %v", h, c.LastDial())
@@ -115,6 +119,9 @@ func TestSetPath(t *testing.T) {
 		v, err := c.Version(t.Context())
 		if pid, up := c.Peer(); err != nil || v.RuntimeName != name || !up || pid != os.Getpid() {
 			t.Fatalf("%+v, %v; want %s", v, err, name)
+		}
+		if _, err := c.ListPodSandbox(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		rt.Set("Status", fakeruntime.Hang())
 		hung = make(chan error, 1)
@@ -126,6 +133,10 @@ func TestSetPath(t *testing.T) {
 	_ = c.Close()
 	if e := failure(t, <-hung); e.Code != CodeCanceled {
 		t.Errorf("the call under way at the end: %+v", *e)
+	}
+	before := c.session.Load()
+	if err := c.SetPath("/other"); err != nil || c.session.Load() != before {
+		t.Errorf("SetPath after Close makes a connection, %v", err)
 	}
 }
 
@@ -201,7 +212,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		if err := c.Connect(ctx); ctx.Err() != nil {
 			t.Fatalf("Connect waited for a connection that was gone: %v", err)
 		}
-		if s := c.conn.GetState(); s == connectivity.Connecting {
+		if s := c.session.Load().conn.GetState(); s == connectivity.Connecting {
 			t.Errorf("after Connect: %s", s)
 		}
 		_ = c.Close()

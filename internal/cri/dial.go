@@ -1,0 +1,258 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/plegd/plegd/internal/bounded"
+)
+
+const (
+	// lostEvery is how often Connect looks whether the connection came up and
+	// was lost again before anybody could see it up.
+	lostEvery = 250 * time.Millisecond
+	// staleEvery is the time between two checks of a connection that waits to be
+	// accepted.
+	staleEvery = time.Second
+)
+
+// DialResult is the outcome of a connect(2) to the runtime's socket.
+type DialResult struct {
+	// At is when it ended, Duration how long it took.
+	At       time.Time
+	Duration time.Duration
+	// Err is nil when the connection was made, which does not prove yet that the peer
+	// reads from it.
+	Err error
+	// PeerPID is the process that called listen(2) on the socket (SO_PEERCRED);
+	// 0 when the connection failed, or when that is in another pid namespace.
+	// For a socket that systemd made it is 1.
+	PeerPID int
+}
+
+// DialPath returns a dial of the unix socket at path, for Options.Dial.
+func DialPath(path string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+}
+
+// newConn returns a connection that is not made yet.
+func (s *session) newConn() (*grpc.ClientConn, error) {
+	var conn *grpc.ClientConn
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		// gRPC continues to try by itself, but the next call makes a connection of
+		// its own: this one would only be left behind in the accept queue.
+		if conn.GetState() == connectivity.TransientFailure {
+			return nil, errFailed
+		}
+		return s.dial(ctx, conn)
+	}
+	limit := s.client.opts.RPCTimeout
+	conn, err := grpc.NewClient("passthrough:///runtime",
+		// The windows are as large as the largest answer: the runtime never waits for
+		// permission to send more, and gRPC does not measure the connection with pings.
+		grpc.WithInitialWindowSize(MaxMessageBytes),
+		grpc.WithInitialConnWindowSize(MaxMessageBytes),
+		grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithUnaryInterceptor(unaryReadOnly),
+		grpc.WithStreamInterceptor(streamReadOnly),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.ForceCodecV2(codec{})),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			// The kubelet's connection tries again by itself, after 100 ms to 3 s.
+			// Here every call replaces a connection that has failed (see
+			// connection), so gRPC's own attempts would only race with it.
+			Backoff: backoff.Config{BaseDelay: limit, Multiplier: 1, MaxDelay: limit},
+			// The kubelet gives up a connection that stays silent after 5 s and
+			// makes another one. Each of these would stay in the accept queue of
+			// a stuck runtime, so plegd waits with one, for as long as a call
+			// may take: it is answered the moment the runtime is back.
+			MinConnectTimeout: limit,
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("set up a connection to %s: %w", s.path, err)
+	}
+	return conn, nil
+}
+
+// dial makes the connection of a grpc.ClientConn.
+func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error) {
+	connect := s.client.opts.Dial
+	if connect == nil {
+		connect = DialPath(s.path)
+	}
+	start := time.Now()
+	s.socket.Store(nil)
+	file := statSocket(s.path) // before the connection: a newer one is another socket
+	conn, err := connect(ctx)
+	now, pid := time.Now(), PeerPID(conn)
+	s.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
+	if err != nil {
+		return nil, err
+	}
+	if file == nil { // it has come in between
+		file = statSocket(s.path)
+	}
+	watched := s.arrivals.watch(conn)
+	s.socket.Store(watched)
+	if _, unix := conn.(*net.UnixConn); unix {
+		go func() {
+			_ = bounded.Recovered(func() error { s.endStale(of, watched, file); return nil })
+		}()
+	}
+	return watched, nil
+}
+
+// PeerPID returns the process that called listen(2) on the unix socket at the other
+// end (SO_PEERCRED), 0 where that is not known, as of a process in another pid
+// namespace. It needs nothing of the other end: a stopped process is named too.
+func PeerPID(conn net.Conn) int {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
+
+var errFailed = errors.New("the connection failed")
+
+// connection returns the connection to call on. One that failed to connect is
+// replaced by a fresh one: the call then waits for a connect of its own instead
+// of inheriting an old failure and its backoff, and so finds a runtime that is
+// back at once.
+func (s *session) connection() (*grpc.ClientConn, error) {
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	if s.client.closed {
+		return nil, status.Error(codes.Canceled, "plegd is stopping")
+	}
+	if s.conn == nil {
+		return nil, status.Error(codes.Unavailable, "no runtime socket has been found")
+	}
+	if s.conn.GetState() == connectivity.TransientFailure {
+		if err := s.replace(); err != nil { // nothing is under way on a connection that is not up
+			return nil, err
+		}
+	}
+	return s.conn, nil
+}
+
+// replace replaces the connection by a fresh one; the client's mu is held.
+func (s *session) replace() error {
+	fresh, err := s.newConn()
+	if err != nil {
+		return err
+	}
+	old := s.conn
+	s.socket.Store(nil)
+	s.conn = fresh
+	_ = old.Close()
+	return nil
+}
+
+// Connect makes the connection where it is not up and waits until the runtime
+// has sent its HTTP/2 SETTINGS, the connection has failed, or ctx ends.
+func (c *Client) Connect(ctx context.Context) error {
+	s := c.session.Load()
+	conn, err := s.connection()
+	if err != nil {
+		return err
+	}
+	before := s.lastDial.Load()
+	conn.Connect()
+	for begun := false; ; {
+		switch state := conn.GetState(); {
+		case state == connectivity.Ready:
+			return nil
+		case state == connectivity.TransientFailure, state == connectivity.Shutdown,
+			state == connectivity.Idle && (begun || s.lastDial.Load() != before): // it was up, and is lost already
+			return errFailed
+		default:
+			limited, cancel := context.WithTimeout(ctx, lostEvery)
+			begun = conn.WaitForStateChange(limited, state) || begun
+			cancel()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// endStale gives up a connection that can never be accepted: it is in the accept queue
+// of a listener whose path now leads to another socket. The kernel usually ends such
+// connections when the runtime dies, but not while another process holds a copy of
+// the listener's descriptor, as a child does between fork and exec. The kubelet gives up
+// any connection that is not answered for 5 s; plegd replaces only this one, so a runtime
+// that is stuck gets no second one. It returns when the connection is accepted or closed:
+// the kubelet keeps an accepted connection, and so does plegd.
+func (s *session) endStale(conn *grpc.ClientConn, socket *watchedConn, file os.FileInfo) {
+	timer := time.NewTicker(staleEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-socket.closed:
+			return
+		case <-timer.C:
+		}
+		if socket.received.Load() {
+			return
+		}
+		if !replaced(s.path, file) {
+			continue
+		}
+		s.client.mu.Lock()
+		defer s.client.mu.Unlock()
+		if !s.client.closed && s.conn == conn {
+			_ = s.replace() // its calls end with Unavailable
+		}
+		return
+	}
+}
+
+// replaced reports whether another socket is at the path now. A path without a
+// socket does not count: there is nothing to connect to instead.
+func replaced(path string, file os.FileInfo) bool {
+	if file == nil {
+		return false
+	}
+	now, err := os.Stat(path)
+	return err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now)
+}
+
+// statSocket returns the file of a socket, nil where there is none.
+func statSocket(path string) os.FileInfo {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info
+}
