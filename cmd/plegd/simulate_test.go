@@ -58,6 +58,7 @@ func TestSimulateCommandWrongFlags(t *testing.T) {
 	for args, wants := range map[string][]string{
 		"--pods=many":        {"--pods", `"many"`, "whole number"},
 		"--pods=-3":          {"--pods -3", "0 to 100000"},
+		"--containers=-1":    {"--containers -1", "0 to 1000000"},
 		"--churn=often":      {"--churn", `"often"`, "0 to 1"},
 		"--churn=7":          {"--churn 7", "0 to 1"},
 		"--failpoints=x":     {"--failpoints", `"x"`, "name=term"},

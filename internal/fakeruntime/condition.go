@@ -67,13 +67,9 @@ func without(conditions []*cri.RuntimeCondition, conditionType string) []*cri.Ru
 // notReady is a false condition as containerd reports it.
 func notReady(conditionType string) *cri.RuntimeCondition {
 	if conditionType == cri.NetworkReady {
-		return &cri.RuntimeCondition{
-			Type: conditionType, Reason: ReasonNetworkNotReady, Message: MessageNetworkNotReady,
-		}
+		return &cri.RuntimeCondition{Type: conditionType, Reason: ReasonNetworkNotReady, Message: MessageNetworkNotReady}
 	}
-	return &cri.RuntimeCondition{
-		Type: conditionType, Reason: "SimulatedRuntimeNotReady", Message: "the simulated runtime is not ready",
-	}
+	return &cri.RuntimeCondition{Type: conditionType, Reason: "SimulatedRuntimeNotReady", Message: "the simulated runtime is not ready"}
 }
 
 func (m *Model) versionResponse() *cri.VersionResponse {
@@ -93,10 +89,7 @@ func (m *Model) statusResponse(verbose bool) *cri.StatusResponse {
 		Features:        &cri.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	if verbose {
-		resp.Info = map[string]string{
-			"golang":            `"go1.26"`,
-			"lastCNILoadStatus": "OK",
-		}
+		resp.Info = map[string]string{"golang": `"go1.26"`, "lastCNILoadStatus": "OK"}
 	}
 	return resp
 }

@@ -47,43 +47,36 @@ func (m *Model) suffix(n int) string {
 	return string(b)
 }
 
-// fillLabels gives a pod the labels and annotations of an ordinary deployment
-// where it has none of its own.
+// fillLabels gives a pod the labels and annotations of an ordinary deployment.
 func (m *Model) fillLabels(p *pod) {
-	p.spec.Labels = maps.Clone(p.spec.Labels)
-	if p.spec.Labels == nil {
-		p.spec.Labels = map[string]string{
-			"app.kubernetes.io/name":     "service",
-			"app.kubernetes.io/instance": "production",
-			"app.kubernetes.io/version":  "v1.27.3",
-			"pod-template-hash":          m.suffix(10),
-		}
+	p.spec.labels = map[string]string{
+		"app.kubernetes.io/name":     "service",
+		"app.kubernetes.io/instance": "production",
+		"app.kubernetes.io/version":  "v1.27.3",
+		"pod-template-hash":          m.suffix(10),
 	}
-	p.spec.Annotations = maps.Clone(p.spec.Annotations)
-	if p.spec.Annotations == nil {
-		p.spec.Annotations = map[string]string{
-			"checksum/config":                         m.newID(),
-			"kubectl.kubernetes.io/default-container": "server",
-			"kubectl.kubernetes.io/restartedAt":       "2026-11-20T08:15:30Z",
-			"prometheus.io/scrape":                    "true",
-			"prometheus.io/port":                      "8080",
-		}
+	p.spec.annotations = map[string]string{
+		"checksum/config":                         m.newID(),
+		"kubectl.kubernetes.io/default-container": "server",
+		"kubectl.kubernetes.io/restartedAt":       "2026-11-20T08:15:30Z",
+		"prometheus.io/scrape":                    "true",
+		"prometheus.io/port":                      "8080",
 	}
 }
 
 func (m *Model) sandboxEntry(p *pod, attempt uint32) *cri.PodSandbox {
-	labels := maps.Clone(p.spec.Labels)
+	labels := maps.Clone(p.spec.labels)
 	labels[labelPodName] = p.spec.Name
 	labels[labelPodNamespace] = p.spec.Namespace
-	labels[labelPodUID] = p.spec.UID
+	labels[labelPodUID] = p.spec.uid
 
-	annotations := maps.Clone(p.spec.Annotations)
+	annotations := maps.Clone(p.spec.annotations)
 	annotations[annotationConfigSeen] = p.seen
 	annotations["kubernetes.io/config.source"] = "api"
 	return &cri.PodSandbox{
 		Id: m.newID(),
 		Metadata: &cri.PodSandboxMetadata{
-			Name: p.spec.Name, Uid: p.spec.UID, Namespace: p.spec.Namespace, Attempt: attempt,
+			Name: p.spec.Name, Uid: p.spec.uid, Namespace: p.spec.Namespace, Attempt: attempt,
 		},
 		State:       cri.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   m.tick(),
@@ -114,7 +107,7 @@ func (m *Model) containerEntry(p *pod, name string, attempt uint32) *cri.Contain
 			labelContainerName: name,
 			labelPodName:       p.spec.Name,
 			labelPodNamespace:  p.spec.Namespace,
-			labelPodUID:        p.spec.UID,
+			labelPodUID:        p.spec.uid,
 		},
 		Annotations: map[string]string{
 			annotationRestartCount:                             strconv.Itoa(int(attempt)),

@@ -59,8 +59,8 @@ type Term struct {
 	size  int
 }
 
-// Off lets calls pass.
-func Off() Term { return Term{kind: kindOff} }
+// off lets calls pass.
+var off = Term{kind: kindOff}
 
 // Error answers with a gRPC status. An empty message becomes "failpoint".
 func Error(code codes.Code, message string) Term {

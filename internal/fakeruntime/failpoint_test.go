@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -131,27 +130,6 @@ func TestFailpointAnswers(t *testing.T) {
 		})
 }
 
-func TestFailpointOversize(t *testing.T) {
-	failing(t, "ListContainers=oversize(5MiB)", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		for _, size := range []int{100, 10_000, 100_000, 5 << 20} {
-			rt.Set("ListContainers", fakeruntime.Oversize(size))
-			resp, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := proto.Size(resp); got != size && size > 10_000 {
-				t.Errorf("oversize(%d) is %d bytes", size, got)
-			}
-			if len(resp.Containers) != 6 {
-				t.Errorf("oversize(%d) holds %d containers", size, len(resp.Containers))
-			}
-		}
-		rt.Set("ListContainers", fakeruntime.Oversize(17<<20))
-		_, err := list(t.Context(), c)
-		wantStatus(t, err, codes.ResourceExhausted, "trying to send message larger than max (17825792 vs. 16777216)")
-	})
-}
-
 func TestFailpointSequence(t *testing.T) {
 	spec := "*=1*off->2*error(Unknown)->1*error(Internal);Version=off"
 	failing(t, spec, func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
@@ -198,21 +176,14 @@ func TestWriteCallsAreRefusedAndCounted(t *testing.T) {
 func TestHookAndCounts(t *testing.T) {
 	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
 		release := make(chan struct{})
-		rt.SetHook("ContainerStatus", func(ctx context.Context, req any) error {
-			if req.(*runtimeapi.ContainerStatusRequest).ContainerId != "wanted" {
-				t.Errorf("hook got %v", req)
-			}
-			select {
-			case <-release:
-				return status.Error(codes.DataLoss, "from the hook")
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		rt.SetHook("ContainerStatus", func(context.Context, any) error {
+			<-release
+			return status.Error(codes.DataLoss, "from the hook")
 		})
 		errs := make(chan error, 5)
 		for range 5 {
 			go func() {
-				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "wanted"})
+				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "any"})
 				errs <- err
 			}()
 		}
@@ -228,9 +199,6 @@ func TestHookAndCounts(t *testing.T) {
 		if got := rt.AllCalls()["ContainerStatus"]; got != want {
 			t.Errorf("counts %+v, want %+v", got, want)
 		}
-		rt.SetHook("ContainerStatus", nil)
-		_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "wanted"})
-		wantStatus(t, err, codes.NotFound, "wanted")
 	})
 }
 

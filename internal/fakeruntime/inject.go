@@ -85,7 +85,7 @@ func (in *injector) take(rpc string) (*point, Term) {
 	defer in.mu.Unlock()
 	p := in.lookup(rpc)
 	if p == nil {
-		return nil, Off()
+		return nil, off
 	}
 	return p, useUp(&p.terms)
 }
@@ -100,7 +100,7 @@ func useUp(terms *[]Term) Term {
 	case t.count == 1 && len(*terms) > 1:
 		*terms = (*terms)[1:]
 	case t.count == 1:
-		*terms = []Term{Off()}
+		*terms = []Term{off}
 	}
 	t.count = 0
 	return t
@@ -133,7 +133,7 @@ type failpointPanic struct{ rpc string }
 func (in *injector) enter(ctx context.Context, rpc string, req any) (Term, error) {
 	if h := in.hook(rpc); h != nil {
 		if err := h(ctx, req); err != nil {
-			return Off(), err
+			return off, err
 		}
 	}
 	for {
@@ -144,19 +144,19 @@ func (in *injector) enter(ctx context.Context, rpc string, req any) (Term, error
 			if message == "" {
 				message = "failpoint"
 			}
-			return Off(), status.Error(t.code, message)
+			return off, status.Error(t.code, message)
 		case kindDelay:
 			timer := time.NewTimer(t.pause)
 			defer timer.Stop()
 			select {
 			case <-timer.C:
-				return Off(), nil
+				return off, nil
 			case <-ctx.Done():
-				return Off(), status.FromContextError(ctx.Err()).Err()
+				return off, status.FromContextError(ctx.Err()).Err()
 			}
 		case kindHang:
 			if err := in.outlived(ctx, rpc, p); err != nil {
-				return Off(), err
+				return off, err
 			}
 		case kindPanic:
 			panic(failpointPanic{rpc})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (l *faultListener) pump() {
 		raw, err := l.base.Accept()
 		switch {
 		case err == nil:
-		case isTimeout(err): // interrupted by a fault
+		case errors.Is(err, os.ErrDeadlineExceeded): // interrupted by a fault
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return

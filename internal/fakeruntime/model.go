@@ -20,17 +20,16 @@ type Pod struct {
 	ContainerIDs []string
 }
 
-// PodSpec says what a pod is to be like. Every zero field is filled in.
+// PodSpec describes a pod. Every zero field is filled in.
 type PodSpec struct {
-	// UID, Name and Namespace identify the pod.
-	UID, Name, Namespace string
+	Name, Namespace string
 	// Containers are the names of the pod's containers; they are running.
 	Containers []string
 	// IPs are the sandbox's addresses, the primary one first.
 	IPs []string
-	// Labels and Annotations are the pod's own, in place of the usual ones;
-	// those that the kubelet adds are added to them.
-	Labels, Annotations map[string]string
+
+	uid                 string
+	labels, annotations map[string]string // without the kubelet's
 }
 
 // Model is what the fake runtime knows: sandboxes and containers, their
@@ -132,12 +131,7 @@ func (m *Model) FillPods(pods, containers int) []Pod {
 
 func (m *Model) addPod(spec PodSpec) Pod {
 	n := len(m.pods)
-	if spec.UID == "" {
-		spec.UID = m.newUID()
-	}
-	if _, ok := m.byUID[spec.UID]; ok {
-		panic(fmt.Sprintf("fakeruntime: pod %s exists", spec.UID))
-	}
+	spec.uid = m.newUID()
 	if spec.Namespace == "" {
 		spec.Namespace = []string{"default", "kube-system", "monitoring", "payments"}[n%4]
 	}
@@ -150,9 +144,9 @@ func (m *Model) addPod(spec PodSpec) Pod {
 	p := &pod{spec: spec, seen: time.Now().UTC().Format(time.RFC3339Nano)}
 	m.fillLabels(p)
 	m.pods = append(m.pods, p)
-	m.byUID[spec.UID] = p
+	m.byUID[spec.uid] = p
 
-	out := Pod{UID: spec.UID, Name: p.spec.Name, Namespace: p.spec.Namespace}
+	out := Pod{UID: spec.uid, Name: p.spec.Name, Namespace: p.spec.Namespace}
 	out.SandboxID = m.addSandbox(p).entry.Id
 	for _, name := range spec.Containers {
 		c := m.addContainer(p, name)
@@ -179,7 +173,7 @@ func (m *Model) addSandbox(p *pod) *sandbox {
 func (m *Model) AddContainer(podUID, name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.addContainer(m.pod(podUID), name).entry.Id
+	return m.addContainer(find(m.byUID, "pod", podUID), name).entry.Id
 }
 
 func (m *Model) addContainer(p *pod, name string) *container {
@@ -200,7 +194,7 @@ func (m *Model) addContainer(p *pod, name string) *container {
 func (m *Model) StartContainer(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.startContainer(m.container(id))
+	m.startContainer(find(m.containers, "container", id))
 }
 
 func (m *Model) startContainer(c *container) {
@@ -215,7 +209,7 @@ func (m *Model) startContainer(c *container) {
 func (m *Model) ExitContainer(id string, code int32, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.exitContainer(m.container(id), code, reason)
+	m.exitContainer(find(m.containers, "container", id), code, reason)
 }
 
 func (m *Model) exitContainer(c *container, code int32, reason string) {
@@ -235,7 +229,7 @@ func (m *Model) exitContainer(c *container, code int32, reason string) {
 func (m *Model) RemoveContainer(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.removeContainer(m.container(id))
+	m.removeContainer(find(m.containers, "container", id))
 }
 
 func (m *Model) removeContainer(c *container) {
@@ -250,7 +244,7 @@ func (m *Model) removeContainer(c *container) {
 func (m *Model) StopSandbox(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stopSandbox(m.sandbox(id))
+	m.stopSandbox(find(m.sandboxes, "sandbox", id))
 }
 
 func (m *Model) stopSandbox(s *sandbox) {
@@ -276,7 +270,7 @@ func (m *Model) removeSandbox(s *sandbox) {
 func (m *Model) RemovePod(podUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.pod(podUID)
+	p := find(m.byUID, "pod", podUID)
 	for _, c := range slices.Clone(p.containers) {
 		m.removeContainer(c)
 	}
@@ -293,28 +287,11 @@ func (m *Model) Snapshot() ([]*cri.PodSandbox, []*cri.Container) {
 	return m.listSandboxes(nil), m.listContainers(nil)
 }
 
-// The lookups below are called with the lock held.
-
-func (m *Model) pod(uid string) *pod {
-	p, ok := m.byUID[uid]
+// find returns an entry, which must exist. Called with the lock held.
+func find[T any](all map[string]T, kind, id string) T {
+	v, ok := all[id]
 	if !ok {
-		panic("fakeruntime: no pod " + uid)
+		panic("fakeruntime: no " + kind + " " + id)
 	}
-	return p
-}
-
-func (m *Model) sandbox(id string) *sandbox {
-	s, ok := m.sandboxes[id]
-	if !ok {
-		panic("fakeruntime: no sandbox " + id)
-	}
-	return s
-}
-
-func (m *Model) container(id string) *container {
-	c, ok := m.containers[id]
-	if !ok {
-		panic("fakeruntime: no container " + id)
-	}
-	return c
+	return v
 }

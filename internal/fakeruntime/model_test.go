@@ -3,11 +3,9 @@ package fakeruntime_test
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -72,21 +70,6 @@ func sortSandboxes(l []*runtimeapi.PodSandbox) {
 
 func sortContainers(l []*runtimeapi.Container) {
 	slices.SortFunc(l, func(a, b *runtimeapi.Container) int { return cmp.Compare(a.Id, b.Id) })
-}
-
-func TestSeedDetermines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		build := func(seed uint64) string {
-			rt := fakeruntime.New(fakeruntime.Options{Seed: seed})
-			rt.FillPods(10, 2)
-			rt.Churn(0.35)
-			sandboxes, containers := rt.Snapshot()
-			return fmt.Sprint(sandboxes[0].Id, containers[5].Id)
-		}
-		if a, b, other := build(7), build(7), build(8); a != b || a == other {
-			t.Errorf("seed 7: %s and %s; seed 8: %s", a, b, other)
-		}
-	})
 }
 
 func TestLifeOfAPod(t *testing.T) {

@@ -26,8 +26,8 @@ func TestParseFailpoints(t *testing.T) {
 	}
 }
 
-// TestParseFailpointsErrors holds each message to one line that names the term,
-// the value and what is allowed.
+// TestParseFailpointsErrors requires one line that names the term, the value and the
+// allowed values.
 func TestParseFailpointsErrors(t *testing.T) {
 	for spec, want := range map[string]string{
 		"hang":                           `failpoint "hang": want name=term, as in ListContainers=hang`,
@@ -37,7 +37,7 @@ func TestParseFailpointsErrors(t *testing.T) {
 		"Status=hung":                    `failpoint Status: type "hung": want one of off, error, delay, hang, panic,`,
 		"Status=0*hang":                  `term "0*hang": count: want a whole number, 1 or more`,
 		"Status=hang->off":               `failpoint Status: "hang" has no count, so "off" would never come: write 1*hang`,
-		"Status=error(Nope)":             `failpoint "Status": term "error(Nope)": code "Nope": want one of Canceled, Unknown,`,
+		"Status=error(Nope)":             `failpoint "Status": term "error(Nope)": code "Nope": want one of gRPC's, such as Unavailable`,
 		"Status=delay(soon)":             `failpoint "Status": term "delay(soon)": duration "soon": want one such as 150ms, 2s or 3m, 0 or more`,
 		"Status=hang(1s)":                `failpoint "Status": term "hang(1s)": argument "1s": hang takes none`,
 		"Status=oversize(17MB)":          `size "17MB": want a number of bytes, or with MiB, 0 to 1024MiB`,
@@ -78,7 +78,7 @@ func FuzzParseFailpoints(f *testing.F) {
 			}
 			return
 		}
-		// What is printed is read back as the same.
+		// The text is read back as the same.
 		again, err := fakeruntime.ParseFailpoints(points.String())
 		if err != nil {
 			t.Fatalf("%q prints as %q: %v", spec, points, err)

@@ -231,7 +231,7 @@ func (r *Runtime) SetFailpoints(spec string) error {
 // Failpoints returns the remaining failpoints.
 func (r *Runtime) Failpoints() Failpoints {
 	f := r.inject.current()
-	if terms := r.sock.current(); !slices.Equal(terms, []Term{Off()}) {
+	if terms := r.sock.current(); !slices.Equal(terms, []Term{off}) {
 		f[Socket] = terms
 	}
 	return f

@@ -107,15 +107,10 @@ func Simulate(ctx context.Context, opts SimulateOptions, logTo io.Writer) error 
 
 // churn changes pods each second until the context ends.
 func churn(ctx context.Context, rt *Runtime, fraction float64) {
-	if fraction == 0 {
-		<-ctx.Done()
-		return
-	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
+	tick := time.Tick(time.Second)
 	for {
 		select {
-		case <-ticker.C:
+		case <-tick:
 			rt.Churn(fraction)
 		case <-ctx.Done():
 			return

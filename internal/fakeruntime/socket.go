@@ -1,9 +1,7 @@
 package fakeruntime
 
 import (
-	"errors"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,11 +38,11 @@ type deadliner interface{ SetDeadline(t time.Time) error }
 
 func newSocketFaults() *socketFaults {
 	f := &socketFaults{
-		terms: []Term{Off()},
+		terms: []Term{off},
 		reset: make(chan struct{}),
 		conns: make(map[*faultConn]struct{}),
 	}
-	f.state.Store(&socketState{term: Off(), changed: make(chan struct{})})
+	f.state.Store(&socketState{term: off, changed: make(chan struct{})})
 	return f
 }
 
@@ -52,7 +50,7 @@ func newSocketFaults() *socketFaults {
 // that held connections stay held.
 func (f *socketFaults) set(terms []Term) {
 	if len(terms) == 0 {
-		terms = []Term{Off()}
+		terms = []Term{off}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,9 +193,4 @@ func (c *faultConn) Close() error {
 		c.faults.mu.Unlock()
 	})
 	return c.Conn.Close()
-}
-
-func isTimeout(err error) bool {
-	var ne net.Error
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
 }
