@@ -66,29 +66,24 @@ func TestNothingIsStarted(t *testing.T) {
 	}
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	trace := filepath.Join(lab.Dir(t), "trace")
-	p := start(t, socket, options{flags: []string{"--path.procfs=/proc", "--path.sysfs=/sys"}, prepare: func(c *exec.Cmd) {
+	p := start(t, socket, prepared(func(c *exec.Cmd) {
 		// A child of strace's would not be the process that the rest looks at:
 		// with -D it is strace that is the child.
 		c.Args = append([]string{strace, "-D", "-f", "-qq", "-o", trace, "-e", "signal=none",
 			"-e", "trace=execve,execveat,fork,vfork,clone,clone3,kill,tkill,tgkill,rt_sigqueueinfo,rt_tgsigqueueinfo,pidfd_send_signal,ptrace,process_vm_readv,process_vm_writev,mount,setns,unshare,bind,open,openat,openat2"}, append([]string{c.Path}, c.Args[1:]...)...)
 		c.Path = strace
-	}})
-	p.await("a relist", func(d *document) bool { return d.LastSeen != nil })
-	if err := rt.SetFailpoints("ListContainers=hang;socket=freeze"); err != nil {
-		t.Fatal(err)
-	}
-	p.await("the fault", func(d *document) bool { return d.State == "degraded" })
+	}, "--path.procfs=/proc", "--path.sysfs=/sys"))
+	p.await("a relist", func(s lab.Status) bool { return s.LastSeen != nil })
+	must(t, rt.SetFailpoints("ListContainers=hang;socket=freeze"))
+	p.await("the fault", func(s lab.Status) bool { return s.State == "degraded" })
 	run(t, "status", "--control-socket="+p.ControlSocket)
 	for _, path := range []string{"/", "/metrics", "/api/v1/status", "/healthz", "/api/v1/incidents"} {
-		if _, _, err := p.get(p.web, path); err != nil {
+		if _, _, err := p.Get(path); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := rt.SetFailpoints(""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rt.SetFailpoints(""))
 	time.Sleep(6 * time.Second) // a save, and every source of evidence
-	p.used.stop()
 	p.stop()
 	b, err := os.ReadFile(trace)
 	if err != nil {

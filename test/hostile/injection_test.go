@@ -3,10 +3,11 @@
 package hostile
 
 import (
-	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,10 +38,13 @@ func TestInjection(t *testing.T) {
 	rt, socket := serve(t, fakeruntime.Options{}, 0)
 	for i, text := range evil {
 		uid := fmt.Sprint("uid", i, text)
-		s := sandboxOf(fmt.Sprint("s", i, text), uid)
-		s.Metadata.Name, s.Metadata.Namespace = text, text
-		c := containerOf(fmt.Sprint("c", i, text), uid, text)
-		c.Labels["io.kubernetes.pod.name"], c.Labels["io.kubernetes.pod.namespace"] = text, text
+		s, c := podOf("")
+		s.Id, s.Metadata.Uid, s.Metadata.Name, s.Metadata.Namespace = fmt.Sprint("s", i, text), uid, text, text
+		c.Id, c.PodSandboxId, c.Metadata.Name = fmt.Sprint("c", i, text), uid, text
+		for label, value := range map[string]string{"uid": uid, "name": text, "namespace": text} {
+			c.Labels["io.kubernetes.pod."+label] = value
+		}
+		c.Labels["io.kubernetes.container.name"] = text
 		rt.AddRawSandbox(s)
 		rt.AddRawContainer(c)
 	}
@@ -49,117 +53,111 @@ func TestInjection(t *testing.T) {
 	rt.Set("ContainerStatus", fakeruntime.Error(codes.Unknown, all))
 	dir := lab.Dir(t)
 	notify := listenNotify(t, filepath.Join(dir, "notify"))
-	p := start(t, socket, options{env: []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}})
+	p := start(t, socket, lab.PlegdOptions{Env: []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}})
 	p.awaitReason("PodInspectionStall")
 	p.look(t)
 	rt.SetCondition(runtimeapi.NetworkReady, false, all, all)
 	p.awaitReason("NetworkNotReady")
 	p.look(t)
 	rt.Set("ListContainers", fakeruntime.Error(codes.Unknown, all))
-	p.await("the lists fail", func(d *document) bool { return d.Relist.Failures > 5 })
+	p.await("the lists fail", func(d lab.Status) bool { return d.Relist.Failures > 5 })
 	p.look(t)
 	rt.Set("ListContainers")
 	rt.Set("ContainerStatus")
 	rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
-	p.awaitReason("")
+	p.awaitReason()
 	p.stop()
 	for _, m := range notify() {
 		for line := range strings.Lines(m) {
-			if name, _, ok := strings.Cut(line, "="); !ok || name != "READY" && name != "STATUS" && name != "STOPPING" && name != "WATCHDOG" {
-				t.Errorf("systemd was told %q", line)
+			if name, _, ok := strings.Cut(line, "="); !ok || !slices.Contains([]string{"READY", "STATUS", "STOPPING", "WATCHDOG"}, name) {
+				t.Errorf("systemd got %q", line)
 			}
-			if strings.IndexFunc(strings.TrimSuffix(line, "\n"), commands) >= 0 {
-				t.Errorf("systemd was told %q", line)
-			}
+			noCommands(t, "a message to systemd", strings.TrimSuffix(line, "\n"))
 		}
 	}
 }
 
-// forwarded asks with the header of a proxy.
-var forwarded = &http.Client{Timeout: 10 * time.Second, Transport: forwardedTransport{}}
+// listenNotify stands in for systemd: messages ends it and returns what it has received.
+func listenNotify(t *testing.T, path string) (messages func() []string) {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	must(t, err)
+	received := make(chan []string)
+	go func() {
+		var all []string
+		for b := make([]byte, 1<<20); ; {
+			n, err := conn.Read(b)
+			if err != nil {
+				received <- all
+				return
+			}
+			all = append(all, string(b[:n]))
+		}
+	}()
+	return func() []string {
+		_ = conn.Close()
+		return <-received
+	}
+}
 
-type forwardedTransport struct{}
+// forwarded asks with the header of a proxy: for a client on another host.
+type forwarded struct{}
 
-func (forwardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (forwarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("X-Forwarded-For", "203.0.113.9")
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// look asks for everything that plegd shows, and looks for what has got out of
-// its text.
+// look reads every output of plegd, and searches it for text that has got out of its place.
 func (p *plegd) look(t *testing.T) {
 	t.Helper()
 	id := p.incident(t)
-	for _, c := range []struct {
-		name string
-		get  func(path string) (int, string, error)
-	}{
-		{"loopback", func(path string) (int, string, error) { return p.get(p.web, path) }},
-		// As a proxy asks for a client on another host.
-		{"another host", func(path string) (int, string, error) { return p.get(forwarded, path) }},
-		{"control socket", func(path string) (int, string, error) { return p.get(p.local, path) }},
+	for name, client := range map[string]*http.Client{
+		"loopback": http.DefaultClient, "control socket": p.local,
+		"another host": {Timeout: 10 * time.Second, Transport: forwarded{}},
 	} {
 		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz", "/api/v1/incidents", "/api/v1/incidents/" + id} {
-			_, body, err := c.get(path)
+			_, body, err := p.get(client, path)
 			if err != nil {
-				t.Errorf("%s over %s: %v", path, c.name, err)
-				continue
+				t.Errorf("%s over %s: %v", path, name, err)
 			}
 			// The exposition format and HTML have no escape for these, nor need one.
 			if path == "/healthz" || strings.HasPrefix(path, "/api/") {
-				noCommands(t, path+" over "+c.name, body)
+				noCommands(t, path+" over "+name, body)
 			}
 			for _, s := range []string{"<script>alert", "<img src=x", "<a href=\"javascript", "\nHTTP/1.1 200", "\n{\"level\""} {
 				if strings.Contains(body, s) && path != "/healthz" { // that is text/plain, nosniff
-					t.Errorf("%s over %s has %q in it", path, c.name, s)
+					t.Errorf("%s over %s has %q in it", path, name, s)
 				}
 			}
-			if c.name == "another host" && path != "/metrics" && strings.Contains(body, "uid0a") {
+			if name == "another host" && path != "/metrics" && strings.Contains(body, "uid0a") {
 				t.Errorf("%s names pods to another host", path)
 			}
 		}
 	}
-	for _, args := range [][]string{
-		{"status", "--control-socket=" + p.ControlSocket},
-		{"status", "-o", "json", "--control-socket=" + p.ControlSocket},
-		{"check", "--control-socket=" + p.ControlSocket},
-		{"check", "-o", "json", "--control-socket=" + p.ControlSocket},
-		{"check", "-o", "nagios", "--control-socket=" + p.ControlSocket},
-		{"check", "-o", "npd", "--control-socket=" + p.ControlSocket},
-		{"incidents", "--control-socket=" + p.ControlSocket},
-		{"incidents", id, "--control-socket=" + p.ControlSocket},
-		{"incidents", id, "-o", "json", "--control-socket=" + p.ControlSocket},
+	for _, command := range []string{
+		"status", "status -o json", "check", "check -o json", "check -o nagios", "check -o npd",
+		"incidents", "incidents " + id, "incidents -o json " + id,
 	} {
-		out := run(t, args...)
-		what := "plegd " + strings.Join(args[:len(args)-1], " ")
-		noCommands(t, what, out)
+		out := run(t, append(strings.Fields(command), "--control-socket="+p.ControlSocket)...)
+		noCommands(t, "plegd "+command, out)
 		if out == "" || strings.Contains(out, "\n{\"level\"") {
-			t.Errorf("%s printed %q", what, clip(out, 500))
+			t.Errorf("plegd %s printed %q", command, clip(out, 500))
 		}
 	}
 }
 
-// incident is the id of the newest incident, which holds what the runtime says.
+// incident is the id of the newest incident, which holds the runtime's texts.
 func (p *plegd) incident(t *testing.T) string {
 	t.Helper()
-	_, body, err := p.get(p.local, "/api/v1/incidents")
 	var list []struct{ ID string }
-	if err == nil {
-		err = json.Unmarshal([]byte(body), &list)
+	if err := lab.GetJSON(p.local, "http://plegd/api/v1/incidents", &list); err != nil || len(list) == 0 {
+		t.Fatalf("%d incidents, %v", len(list), err)
 	}
-	if err != nil || len(list) == 0 {
-		t.Fatalf("%d incidents, %v: %s", len(list), err, clip(body, 500))
-	}
-	if _, body, err := p.get(p.local, "/api/v1/incidents/"+list[0].ID); err != nil || !strings.Contains(body, "uid0a") && !strings.Contains(body, forged) {
-		t.Errorf("the incident %s does not hold what this test looks for: %v %s", list[0].ID, err, clip(body, 500))
+	_, body, err := p.get(p.local, "/api/v1/incidents/"+list[0].ID)
+	if err != nil || !strings.Contains(body, "uid0a") && !strings.Contains(body, forged) {
+		t.Errorf("the incident %s does not hold the hostile texts: %v %s", list[0].ID, err, clip(body, 500))
 	}
 	return list[0].ID
-}
-
-func noCommands(t *testing.T, what, text string) {
-	t.Helper()
-	if i := strings.IndexFunc(text, commands); i >= 0 {
-		t.Errorf("%s has %+q in it: %q", what, []rune(text[i:])[0], clip(text[max(0, i-60):], 120))
-	}
 }

@@ -23,318 +23,207 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// goesOn checks that monitoring continues: relists do, the verdict is right, and
-// the next fault is named.
-func (p *plegd) goesOn(rt *fakeruntime.Runtime) {
-	p.t.Helper()
-	p.awaitReason("")
-	p.relists(5)
-	if err := rt.SetFailpoints("ListContainers=hang"); err != nil {
-		p.t.Fatal(err)
-	}
-	p.awaitReason("RuntimeListStall")
-	if err := rt.SetFailpoints(""); err != nil {
-		p.t.Fatal(err)
-	}
-	p.awaitReason("")
-}
-
-// saidOnce checks that something stands in the log, and once.
-func (p *plegd) saidOnce(what string) {
-	p.t.Helper()
-	if n := strings.Count(p.log(), what); n != 1 {
-		p.t.Errorf("%q is said %d times in the log, want once", what, n)
-	}
-}
-
-// awaitMetric waits for the value of a series.
-func (p *plegd) awaitMetric(series, want string) {
-	p.t.Helper()
-	p.await(series+" "+want, func(*document) bool { return p.metric(series) == want })
-}
-
-// TestStateDirectory: the state directory cannot be used, in one way or another.
-// That is said once and exported, and everything else continues.
+// TestStateDirectory makes the state directory unusable in one way or another: that is
+// logged once and exported, and everything else continues. Broken files in it are
+// TestBrokenState's in internal/daemon.
 func TestStateDirectory(t *testing.T) {
+	const cannot = "cannot save what was last seen"
 	for name, tt := range map[string]struct {
-		prepare func(t *testing.T, dir string)
-		flags   func(dir string) []string
-		// writable tells that it can be written all the same.
-		writable bool
-		said     string
+		spoil func(t *testing.T, dir string)
+		said  string
 	}{
-		"missing, and cannot be made": {
-			flags: func(string) []string { return []string{"--state-dir=/proc/none/plegd"} },
-			said:  "cannot save what was last seen",
-		},
-		"a file": {
-			prepare: func(t *testing.T, dir string) { remake(t, dir, "", "") },
-			said:    "cannot save what was last seen",
-		},
-		"full": {
-			prepare: func(t *testing.T, dir string) { link(t, "/dev/full", dir+"/last-seen.json.tmp") },
-			said:    "no space left on device",
-		},
-		"hangs": {
-			// Nobody ever opens the other end.
-			prepare: func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json.tmp") },
-			said:    "no answer within 10s",
-		},
-		"read-only": {
-			prepare: func(t *testing.T, dir string) { readOnly(t, dir) },
-			said:    "cannot save what was last seen",
-		},
-		"a corrupt file": {prepare: func(t *testing.T, dir string) { remake(t, dir, "last-seen.json", "{\"schema\":1,\x00\xff") }, writable: true, said: "starting without what was last seen"},
-		"a foreign file": {prepare: func(t *testing.T, dir string) { remake(t, dir, "last-seen.json", `[1,2,"three"]`) }, writable: true, said: "starting without what was last seen"},
-		"a file of the future": {prepare: func(t *testing.T, dir string) {
-			remake(t, dir, "last-seen.json", `{"schema":1,"boot_id":"a-boot","written_monotonic_ns":9223372036854775807,"last_seen_monotonic_ns":9223372036854775807}`)
-		}, writable: true, said: "starting without what was last seen"},
-		"a file of 1 TB": {
-			prepare: func(t *testing.T, dir string) {
-				remake(t, dir, "last-seen.json", "")
-				if err := os.Truncate(dir+"/last-seen.json", 1<<40); err != nil {
-					t.Skip(err)
-				}
-			},
-			writable: true, said: "starting without what was last seen",
-		},
-		"a FIFO in the file's place": {prepare: func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json") }, writable: true, said: "starting without what was last seen"},
+		"missing, and cannot be made": {nil, cannot},
+		"a file":                      {func(t *testing.T, dir string) { must(t, os.Remove(dir)); write(t, dir, "") }, cannot},
+		"full":                        {func(t *testing.T, dir string) { must(t, os.Symlink("/dev/full", dir+"/last-seen.json.tmp")) }, "no space left on device"},
+		// The other end is never opened.
+		"hangs":     {func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json.tmp") }, "no answer within 10s"},
+		"read-only": {func(t *testing.T, dir string) { must(t, os.Chmod(dir, 0o555)) }, cannot}, //nolint:gosec // the subject
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
-			var o options
 			base := lab.Dir(t)
 			dir := filepath.Join(base, "state")
-			write(t, filepath.Join(dir, "keep"), "")
-			if tt.prepare != nil {
-				tt.prepare(t, dir)
+			must(t, os.Mkdir(dir, 0o755))
+			t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // or it could not be removed
+			if tt.spoil != nil {
+				tt.spoil(t, dir)
+			} else {
+				dir = "/proc/none/plegd"
 			}
-			o.flags = []string{"--state-dir=" + dir}
-			if tt.flags != nil {
-				o.flags = tt.flags(base)
-			}
+			o := lab.PlegdOptions{Flags: []string{"--state-dir=" + dir}}
 			if name == "read-only" && os.Geteuid() == 0 {
-				// Root writes where nobody may: as somebody else, whom the socket lets in.
-				o.prepare = asNobody(t, socket, base)
+				o.Prepare = asNobody(t, socket, base) // root writes everywhere
 			}
 			p := start(t, socket, o)
-			up := "0"
-			if tt.writable {
-				up = "1"
-			}
-			p.goesOn(rt)
-			p.awaitMetric(`pleg_evidence_up{source="state"}`, up)
-			p.await("it is said", func(*document) bool { return strings.Contains(p.log(), tt.said) })
+			p.worksOn(rt)
+			p.awaitMetric(`pleg_evidence_up{source="state"}`, "0")
+			p.await("it is logged", func(lab.Status) bool { return strings.Contains(p.log(), tt.said) })
 			time.Sleep(6 * time.Second) // until it has been tried again
-			p.saidOnce(tt.said)
+			if n := strings.Count(p.log(), tt.said); n != 1 {
+				t.Errorf("%q is %d times in the log, want once", tt.said, n)
+			}
 		})
 	}
 }
 
-// remake makes a directory that holds one file; without a name, a file in its
-// place.
-func remake(t *testing.T, dir, name, text string) {
-	t.Helper()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, name), text)
-}
-
-func link(t *testing.T, to, path string) {
-	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
+// fifo puts a FIFO at a path.
 func fifo(t *testing.T, path string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	_ = os.Remove(path)
-	if err := unix.Mkfifo(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(path, 0o666))
 }
 
-func readOnly(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Chmod(dir, 0o555); err != nil { //nolint:gosec // read-only is the subject
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })
-}
-
-// asNobody makes plegd run as somebody who is not root.
+// asNobody makes plegd run as a user without rights, whom the socket lets in.
 func asNobody(t *testing.T, socket, dir string) func(*exec.Cmd) {
 	t.Helper()
-	open(t, filepath.Dir(socket), 0o777)
-	open(t, dir, 0o777)
-	open(t, socket, 0o777)
+	open := func(path string) { // and the directory above
+		must(t, os.Chmod(path, 0o777)) //nolint:gosec // nobody else is in it
+		if above := filepath.Dir(path); above != "/tmp" {
+			_ = os.Chmod(above, 0o777) //nolint:gosec // nobody else is in it
+		}
+	}
+	open(filepath.Dir(socket))
+	open(dir)
+	open(socket)
 	program, err := os.ReadFile(lab.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	copied := filepath.Join(dir, "plegd")
-	if err := os.WriteFile(copied, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(copied, program, 0o755))
 	return func(c *exec.Cmd) {
 		c.Path = copied
 		for _, arg := range c.Args {
 			if path, ok := strings.CutPrefix(arg, "--control-socket="); ok {
-				open(t, filepath.Dir(path), 0o777)
+				open(filepath.Dir(path))
 			}
 			if path, ok := strings.CutPrefix(arg, "--path.procfs="); ok {
 				_ = filepath.WalkDir(path, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o755) })
 			}
 		}
-		c.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 }
 
-// open changes the mode of a file, and lets everybody into the directory above.
-func open(t *testing.T, path string, mode os.FileMode) {
-	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
-	if above := filepath.Dir(path); above != "/tmp" {
-		_ = os.Chmod(above, 0o777) //nolint:gosec // nobody else is in it
-	}
-}
+const nobody = 65534
 
-// TestProc: the files of /proc hang, cannot be read, or hold nonsense. The
-// sources that need them fail, each for itself.
+// TestProc makes files of /proc hang, unreadable, or nonsense. The sources that need them
+// fail, each for itself.
 func TestProc(t *testing.T) {
-	files := []string{"net/unix", "loadavg", "locks", "pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/file-nr", "sys/kernel/pid_max", "sys/kernel/threads-max", "self/stat"}
+	pid := strconv.Itoa(os.Getpid()) // the runtime's
+	files := []string{
+		"net/unix", "loadavg", "locks", "pressure/cpu", "pressure/io", "pressure/memory", "sys/fs/file-nr", "sys/kernel/pid_max",
+		"sys/kernel/threads-max", "self/stat", "sys/kernel/random/boot_id", pid + "/stat", pid + "/limits", pid + "/cgroup", pid + "/cmdline", "1/stat", "1/comm",
+	}
 	for name, put := range map[string]func(t *testing.T, path string){
 		"hang":            fifo,
 		"are directories": func(t *testing.T, path string) { write(t, path+"/x", "") },
 		"are garbage":     func(t *testing.T, path string) { write(t, path, strings.Repeat("\x00\xff9999999999999999999 ", 1000)) },
-		"are endless":     func(t *testing.T, path string) { write(t, path, ""); _ = os.Remove(path); link(t, "/dev/zero", path) },
-		"are empty":       func(t *testing.T, path string) { write(t, path, "") },
+		"are endless": func(t *testing.T, path string) {
+			must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			must(t, os.Symlink("/dev/zero", path))
+		},
+		"are empty": func(t *testing.T, path string) { write(t, path, "") },
 	} {
 		t.Run("they "+name, func(t *testing.T) {
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			proc := filepath.Join(lab.Dir(t), "proc")
-			pid := strconv.Itoa(os.Getpid()) // the runtime's
-			for _, f := range append(files, "sys/kernel/random/boot_id", pid+"/stat", pid+"/limits", pid+"/cgroup", pid+"/cmdline", "1/stat", "1/comm") {
+			for _, f := range files {
 				put(t, filepath.Join(proc, f))
 			}
-			p := start(t, socket, options{flags: []string{"--path.procfs=" + proc}})
-			p.goesOn(rt)
+			p := start(t, socket, lab.PlegdOptions{Flags: []string{"--path.procfs=" + proc}})
+			p.worksOn(rt)
 			p.awaitMetric(`pleg_evidence_up{source="node"}`, "0")
-			if n := threads(t, p.Pid()); n > 64 {
-				t.Errorf("%d threads", n)
+			tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid()))
+			if must(t, err); len(tasks) > 64 {
+				t.Errorf("%d threads", len(tasks))
 			}
 		})
 	}
 }
 
-func threads(t *testing.T, pid int) int {
-	t.Helper()
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(tasks)
+// limit sets a limit of plegd's.
+func (p *plegd) limit(resource int, cur, max uint64) {
+	p.t.Helper()
+	must(p.t, unix.Prlimit(p.Pid(), resource, &unix.Rlimit{Cur: cur, Max: max}, nil))
 }
 
-// TestDescriptorsUsedUp: plegd itself has no descriptor left. What it holds goes
-// on, and what it could not open is opened when it can be.
+// TestDescriptorsUsedUp leaves plegd without a descriptor. Its open connections continue,
+// and what it could not open is opened when it can be.
 func TestDescriptorsUsedUp(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
-	pid := p.Pid()
-	var old unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: 1024}, &old); err != nil {
-		t.Fatal(err)
-	}
+	p := start(t, socket, lab.PlegdOptions{})
+	p.awaitReason()
+	p.limit(unix.RLIMIT_NOFILE, 3, 1024)
 	// The connections of this test are held, and so are answered all along.
-	d := p.relists(20)
-	if d.State != "healthy" || d.Relist.Failures != 0 {
-		t.Errorf("it says %v of a runtime that is well", d)
+	if s := p.relists(20); s.State != "healthy" || s.Relist.Failures != 0 {
+		t.Errorf("a runtime that is well is %s", describe(s))
 	}
-	if err := rt.SetFailpoints("ListContainers=hang"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rt.SetFailpoints("ListContainers=hang"))
 	p.awaitReason("RuntimeListStall")
-	if err := rt.SetFailpoints(""); err != nil {
-		t.Fatal(err)
-	}
-	p.await("healthy, or what a fresh dial has to say", func(d *document) bool { return d.Relist.Failures == 0 && d.State != "unhealthy" })
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 1024}, nil); err != nil {
-		t.Fatal(err)
-	}
-	p.goesOn(rt)
+	must(t, rt.SetFailpoints(""))
+	p.await("healthy, or the failure of a fresh dial", func(s lab.Status) bool { return s.Relist.Failures == 0 && s.State != "unhealthy" })
+	p.limit(unix.RLIMIT_NOFILE, 1024, 1024)
+	p.worksOn(rt)
 }
 
-// TestFileSizeLimit: files may not be written at all, by a limit that the kernel
-// enforces with a signal.
-func TestFileSizeLimit(t *testing.T) {
-	t.Parallel()
-	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
-	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
-		t.Fatal(err)
+// TestPlegd restricts plegd in other ways.
+func TestPlegd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		options lab.PlegdOptions
+		during  func(t *testing.T, p *plegd, rt *fakeruntime.Runtime)
+	}{
+		"the garbage collector's limit is far below the need": {lab.PlegdOptions{Env: []string{"GOMEMLIMIT=6MiB"}}, nil},
+		// The kernel enforces this limit with a signal.
+		"files may not be written": {lab.PlegdOptions{}, func(_ *testing.T, p *plegd, rt *fakeruntime.Runtime) {
+			p.limit(unix.RLIMIT_FSIZE, 0, unix.RLIM_INFINITY)
+			p.awaitMetric(`pleg_evidence_up{source="state"}`, "0")
+			p.worksOn(rt)
+			p.limit(unix.RLIMIT_FSIZE, unix.RLIM_INFINITY, unix.RLIM_INFINITY)
+			p.awaitMetric(`pleg_evidence_up{source="state"}`, "1")
+		}},
+		// As by a debugger or with a virtual machine.
+		"stopped": {lab.PlegdOptions{Flags: []string{"--relist-threshold=5s", "--relist-period=1s"}}, func(t *testing.T, p *plegd, _ *fakeruntime.Runtime) {
+			lab.Freeze(t, p.Pid())
+			time.Sleep(7 * time.Second)
+			lab.Thaw(t, p.Pid())
+			p.awaitReason()
+			if log := p.log(); strings.Contains(log, `"state":"unhealthy"`) || strings.Contains(log, `"state":"degraded"`) {
+				t.Errorf("the verdict changed for the worse:\n%s", log)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rt, socket := serve(t, fakeruntime.Options{}, 20)
+			p := start(t, socket, tt.options)
+			p.awaitReason()
+			if tt.during != nil {
+				tt.during(t, p, rt)
+			}
+			p.worksOn(rt)
+		})
 	}
-	p.awaitMetric(`pleg_evidence_up{source="state"}`, "0")
-	p.goesOn(rt)
-	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitMetric(`pleg_evidence_up{source="state"}`, "1")
 }
 
-// TestWebPortTaken: somebody else has the port, and lets go of it later.
-func TestWebPortTaken(t *testing.T) {
-	t.Parallel()
-	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	address := l.Addr().String()
-	p := start(t, socket, options{flags: []string{"--web.listen-address=" + address}})
-	p.goesOn(rt)
-	p.saidOnce("the web address cannot be served")
-	_ = l.Close()
-	p.await("the port is served", func(*document) bool {
-		resp, err := p.web.Get("http://" + address + "/-/healthy")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-}
-
-// TestClients: thousands of connections that say nothing, and hundreds that ask
-// and do not read the answer. Other clients are still answered.
+// TestClients opens thousands of connections that send nothing, and hundreds that ask and
+// do not read the answer. Other clients are still answered.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
+	p := start(t, socket, lab.PlegdOptions{})
+	p.awaitReason()
 	var conns []net.Conn
 	t.Cleanup(func() {
 		for _, c := range conns {
 			_ = c.Close()
 		}
 	})
-	little := func(_, _ string, c syscall.RawConn) error {
+	dialer := net.Dialer{Timeout: patience, Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2048) })
-	}
-	dialer := net.Dialer{Timeout: patience, Control: little}
+	}}
 	dial := func(network, address, say string) {
 		c, err := dialer.DialContext(t.Context(), network, address)
 		if err != nil {
@@ -356,89 +245,74 @@ func TestClients(t *testing.T) {
 		dial("tcp", p.Address, strings.Repeat(scrape, 200))
 		_, _ = conns[len(conns)-1].Read(make([]byte, 1))
 	}
-	// A further scrape waits for a place, and gets its metrics once the stuck ones
-	// have run into plegd's timeouts.
+	// A further scrape waits for a place, and gets its metrics once the stuck ones have
+	// run into plegd's timeouts.
 	fresh := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	p.await("three scrapes beside them", func(*document) bool {
+	p.await("three scrapes beside them", func(lab.Status) bool {
 		for range 3 {
-			code, _, err := p.get(fresh, "/metrics")
-			if err != nil || code != http.StatusOK {
+			if code, _, err := p.get(fresh, "/metrics"); err != nil || code != http.StatusOK {
 				return false
 			}
 		}
 		return true
 	})
-	p.goesOn(rt)
+	p.worksOn(rt)
 }
 
-// TestLogReader: nobody reads the log, and then its reader is gone.
+// TestLogReader: the log's reader reads nothing, and then is gone.
 func TestLogReader(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 50)
-	var r, w *os.File
-	p := start(t, socket, options{prepare: func(c *exec.Cmd) {
-		var err error
-		if r, w, err = os.Pipe(); err != nil {
-			t.Fatal(err)
-		}
-		c.Stderr, c.Stdout = w, w
-	}})
-	_ = w.Close()
+	r, w, err := os.Pipe()
+	must(t, err)
 	defer r.Close()
-	// Each restart is a line: far more than a pipe holds, and than waits.
+	p := start(t, socket, prepared(func(c *exec.Cmd) { c.Stderr, c.Stdout = w, w }))
+	_ = w.Close()
+	// Each restart is a line: far more than a pipe and plegd's queue hold.
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		rt.Churn(0.5)
 	}
 	p.relists(5)
-	p.goesOn(rt)
+	p.worksOn(rt)
 	found := make(chan bool, 1)
 	go func() {
-		lines, dropped := bufio.NewScanner(r), false
-		for lines.Scan() && !dropped {
-			dropped = strings.Contains(lines.Text(), "log lines were dropped")
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if strings.Contains(lines.Text(), "log lines were dropped") {
+				found <- true
+				return
+			}
 		}
-		found <- dropped
+		found <- false
 	}()
 	select {
 	case ok := <-found:
 		if !ok {
-			t.Error("the log ended without a word on the lines that were dropped")
+			t.Error("the log ended without the number of dropped lines")
 		}
 	case <-time.After(patience):
-		t.Error("the log does not say how many lines were dropped")
+		t.Error("the log does not hold the number of dropped lines")
 	}
 	_ = r.Close()
-	rt.Churn(1) // lines for nobody
+	rt.Churn(1) // lines without a reader
 	p.relists(5)
-	p.goesOn(rt)
+	p.worksOn(rt)
 }
 
-// TestLittleMemory: the garbage collector's limit is far below the need.
-func TestLittleMemory(t *testing.T) {
-	t.Parallel()
-	rt, socket := serve(t, fakeruntime.Options{}, 100)
-	p := start(t, socket, options{env: []string{"GOMEMLIMIT=6MiB"}})
-	p.awaitReason("")
-	p.goesOn(rt)
-}
-
-// TestStopped: plegd is stopped for a while, as by a debugger or with a virtual
-// machine, and continues as if nothing had been.
-func TestStopped(t *testing.T) {
-	t.Parallel()
-	rt, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, options{flags: []string{"--relist-threshold=5s", "--relist-period=1s"}})
-	p.awaitReason("")
-	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+// TestOtherPIDNamespace: in a container that does not share the node's process ids the
+// kernel reports no pid behind the socket. With the node's /proc mounted elsewhere the
+// process is found by its socket all the same.
+func TestOtherPIDNamespace(t *testing.T) {
+	lab.RequireRoot(t)
+	_, socket := serve(t, fakeruntime.Options{}, 5)
+	proc := lab.Dir(t) + "/host-proc"
+	must(t, os.Symlink("/proc", proc))
+	p := start(t, socket, prepared(func(c *exec.Cmd) { c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID }, "--path.procfs="+proc))
+	p.awaitMetric(`pleg_evidence_up{source="process"}`, "1")
+	p.awaitMetric(`pleg_evidence_up{source="queue"}`, "1")
+	p.awaitMetric(`pleg_verdict{state="healthy"}`, "1")
+	outside, err := os.Readlink("/proc/self/ns/pid")
+	must(t, err)
+	if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.Pid()) + "/ns/pid"); err != nil || ns == outside {
+		t.Errorf("plegd's pid namespace is %s, %v: the test's is %s", ns, err, outside)
 	}
-	time.Sleep(7 * time.Second)
-	if err := syscall.Kill(p.Pid(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitReason("")
-	if n := strings.Count(p.log(), `"state":"unhealthy"`) + strings.Count(p.log(), `"state":"degraded"`); n > 0 {
-		t.Errorf("the verdict changed for the worse %d times:\n%s", n, p.log())
-	}
-	p.goesOn(rt)
 }

@@ -18,83 +18,57 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// TestReplaced: another runtime takes the path while the first one lives on, and
-// then the first one dies.
+func running(n int) func(lab.Status) bool {
+	return func(s lab.Status) bool { return s.Pods.Running != nil && *s.Pods.Running == n }
+}
+
+// TestReplaced: another runtime takes the path while the first one lives on, and then the
+// first one dies.
 func TestReplaced(t *testing.T) {
 	t.Parallel()
 	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
+	p := start(t, socket, lab.PlegdOptions{})
+	p.awaitReason()
 	p.await("the first runtime's pods", running(20))
-	second := fakeruntime.New(fakeruntime.Options{Seed: 2})
+	must(t, os.Remove(socket))
+	second := serveAt(t, socket, fakeruntime.Options{Seed: 2}, 7)
 	second.SetVersion("another", "9.9")
-	second.FillPods(7, 1)
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Listen(socket); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(second.Stop)
 	// The held connection is the first one's, as the kubelet's is.
-	d := p.relists(20)
-	if d.State != "healthy" || d.Pods.Running == nil || *d.Pods.Running != 20 {
-		t.Errorf("with the held connection answered it says %v", d)
+	if s := p.relists(20); s.State != "healthy" || !running(20)(s) {
+		t.Errorf("with the held connection answered it is %s", describe(s))
 	}
 	first.Kill() // it must not take the second one's socket along
 	p.await("the second runtime's pods", running(7))
-	p.awaitReason("")
-	d = p.await("the second runtime's name", func(d *document) bool { return d.Runtime != nil && d.Runtime.Name == "another" })
-	t.Log(d)
-}
-
-func running(n int) func(*document) bool {
-	return func(d *document) bool { return d.Pods.Running != nil && *d.Pods.Running == n }
+	p.awaitReason()
+	p.await("the second runtime's name", func(s lab.Status) bool { return s.Runtime.Name == "another" })
 }
 
 // TestOtherRuntime: after a restart a different runtime listens at the path.
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
+	p := start(t, socket, lab.PlegdOptions{})
+	p.awaitReason()
 	for i, n := range []int{3, 0, 30} {
 		first.Stop()
 		p.awaitReason("RuntimeSocketMissing")
-		next := fakeruntime.New(fakeruntime.Options{Seed: uint64(i + 2), CRIO: i == 1})
-		next.SetVersion("runtime", string(rune('a'+i)))
-		next.FillPods(n, 2)
-		if err := next.Listen(socket); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(next.Stop)
-		p.awaitReason("")
+		first = serveAt(t, socket, fakeruntime.Options{Seed: uint64(i + 2), CRIO: i == 1}, n)
+		p.awaitReason()
 		p.await("its pods", running(n))
-		p.await("its version", func(d *document) bool { return d.Runtime != nil && d.Runtime.Version == string(rune('a'+i)) })
-		first = next
 	}
 }
 
-// TestImpostor: somebody else's garbage takes the path while the runtime lives on.
+// TestImpostor: another program's garbage takes the path while the runtime lives on.
 func TestImpostor(t *testing.T) {
 	t.Parallel()
 	_, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, options{})
-	p.awaitReason("")
-	impostor := fakeruntime.New(fakeruntime.Options{})
-	if err := impostor.SetFailpoints("socket=garbage"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	if err := impostor.Listen(socket); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(impostor.Stop)
-	t.Log(p.awaitReason("RuntimeSocketUnlinked"))
-	if d := p.relists(10); d.State != "degraded" || d.Pods.Running == nil || *d.Pods.Running != 20 {
-		t.Errorf("with the held connection answered it says %v", d)
+	p := start(t, socket, lab.PlegdOptions{})
+	p.awaitReason()
+	must(t, os.Remove(socket))
+	fail("socket=garbage")(serveAt(t, socket, fakeruntime.Options{}, 0))
+	p.awaitReason("RuntimeSocketUnlinked")
+	if s := p.relists(10); s.State != "degraded" || !running(20)(s) {
+		t.Errorf("with the held connection answered it is %s", describe(s))
 	}
 }
 
@@ -122,14 +96,13 @@ func TestFloods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket := listenFlood(t, flood)
-			p := start(t, socket, options{})
-			named := func(d *document) bool { return d.Reason != "" && d.Reason != "Starting" }
-			p.await("a reason", named)
-			time.Sleep(2 * time.Second)
-			d := p.await("a reason", named)
-			t.Log(d)
-			if d.State == "healthy" || d.LastSeen != nil {
-				t.Errorf("it says %v of what never answers", d)
+			p := start(t, socket, lab.PlegdOptions{})
+			for range 2 {
+				s := p.await("a reason", func(s lab.Status) bool { return s.Reason != "" && s.Reason != "Starting" })
+				if s.State == "healthy" || s.LastSeen != nil {
+					t.Errorf("a runtime that never answers is %s", describe(s))
+				}
+				time.Sleep(2 * time.Second)
 			}
 		})
 	}

@@ -81,17 +81,6 @@ func (m Metrics) Labels(name, label string) []string {
 	return values
 }
 
-// Series counts the series of the scrape, a histogram's classic ones each.
-func (m Metrics) Series() int {
-	n := 0
-	for line := range strings.Lines(m.Text) {
-		if !strings.HasPrefix(line, "#") {
-			n++
-		}
-	}
-	return n
-}
-
 func hasLabels(metric *dto.Metric, labels []string) bool {
 	for i := 0; i+1 < len(labels); i += 2 {
 		found := false

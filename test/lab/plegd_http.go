@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"testing"
 	"time"
 )
 
@@ -49,11 +50,41 @@ type Facts struct {
 	} `json:"pods"`
 	// Events is the runtime's event stream.
 	Events struct {
-		Phase    string `json:"phase"`
-		InUse    bool   `json:"in_use"`
-		FellBack bool   `json:"fell_back"`
-		Opened   uint64 `json:"opened"`
+		Phase string `json:"phase"`
 	} `json:"events"`
+	Config struct {
+		From map[string]string `json:"from"`
+	} `json:"config"`
+	Endpoint struct {
+		Path string `json:"path"`
+	} `json:"endpoint"`
+	Runtime struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	} `json:"runtime"`
+	Evidence struct {
+		Sources map[string]struct {
+			Up  bool   `json:"up"`
+			Err string `json:"error"`
+		} `json:"sources"`
+		Queue struct {
+			Listening bool `json:"listening"`
+		} `json:"queue"`
+	} `json:"evidence"`
+}
+
+// AwaitSources waits until sources of evidence are up, or are not.
+func AwaitSources(t testing.TB, limit time.Duration, status func() (Status, error), up bool, names ...string) {
+	t.Helper()
+	Eventually(t, limit, fmt.Sprintf("the sources %q are up: %t", names, up), func() error {
+		s, err := status()
+		for _, name := range names {
+			if source, ok := s.Evidence.Sources[name]; err == nil && (!ok || source.Up != up) {
+				err = fmt.Errorf("%s is there: %t, and %+v; all: %+v", name, ok, source, s.Evidence.Sources)
+			}
+		}
+		return err
+	})
 }
 
 // Reason is an active reason.
@@ -94,16 +125,24 @@ func get(client *http.Client, url string) (code int, body string, err error) {
 }
 
 // Status fetches the status.
-func (p *Plegd) Status() (Status, error) {
-	var s Status
-	code, body, err := p.Get("/api/v1/status")
+func (p *Plegd) Status() (Status, error) { return GetStatus(p.http, "http://"+p.Address) }
+
+// GetStatus fetches the status of the plegd that serves at an address.
+func GetStatus(client *http.Client, base string) (s Status, err error) {
+	err = GetJSON(client, base+"/api/v1/status", &s)
+	return s, err
+}
+
+// GetJSON fetches a document.
+func GetJSON(client *http.Client, url string, into any) error {
+	code, body, err := get(client, url)
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("%s: %d %s", url, code, body)
+	}
 	if err != nil {
-		return s, err
+		return err
 	}
-	if code != http.StatusOK {
-		return s, fmt.Errorf("/api/v1/status: %d %s", code, body)
-	}
-	return s, json.Unmarshal([]byte(body), &s)
+	return json.Unmarshal([]byte(body), into)
 }
 
 // AwaitState waits until the verdict's state is one of these.

@@ -7,10 +7,37 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
+
+// StartProgram starts a program, which is killed when the test ends. It returns a channel
+// that is closed when the program has ended.
+func StartProgram(t testing.TB, name string, argv ...string) (ended <-chan struct{}) {
+	t.Helper()
+	path := filepath.Join(Dir(t), name+".log")
+	log, err := os.Create(path)
+	must(t, err)
+	t.Cleanup(func() { KeepLog(t, path, name) })
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	must(t, cmd.Start())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		closeQuietly(log)
+	})
+	return done
+}
 
 // startRead starts a process and reads its output until its end, which is that of the
 // test.

@@ -10,11 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -42,65 +41,48 @@ type Sample struct {
 	Value float64
 }
 
-// NewPrometheusOn starts one on a node, with the files of its directory by their
-// names, prometheus.yml among them, and more flags, and waits until it is ready.
-func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...string) *Prometheus {
-	n.t.Helper()
-	RequirePrograms(n.t, "prometheus")
-	dir := Dir(n.t)
-	for name, text := range files {
-		must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	log := filepath.Join(dir, "prometheus.log")
-	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
-	p := &Prometheus{t: n.t, base: "http://" + address, http: n.Client(5 * time.Second)}
-	argv := append([]string{LookPath(n.t, "prometheus")}, prometheusFlags(dir, address)...)
-	process := n.Start(log, append(argv, flags...)...)
-	p.awaitReady(process.end.done)
+// NewPrometheus starts one with the files of its directory by their names, prometheus.yml
+// among them, and more flags, and waits until it is ready.
+func NewPrometheus(t testing.TB, address string, files map[string]string, flags ...string) *Prometheus {
+	t.Helper()
+	p := &Prometheus{t: t, base: "http://" + address, http: &http.Client{Timeout: 30 * time.Second}}
+	t.Cleanup(p.http.CloseIdleConnections)
+	p.awaitReady(StartProgram(t, "prometheus", p.argv(files, flags)...))
 	return p
 }
 
-func prometheusFlags(dir, address string) []string {
-	return []string{
-		"--config.file=" + filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path=" + filepath.Join(dir, "data"),
-		"--web.listen-address=" + address,
-		"--log.level=warn",
-	}
+// NewPrometheusOn starts one on a node.
+func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...string) *Prometheus {
+	n.t.Helper()
+	p := &Prometheus{t: n.t, base: "http://" + address, http: n.Client(5 * time.Second)}
+	log := filepath.Join(Dir(n.t), "prometheus.log")
+	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
+	p.awaitReady(n.Start(log, p.argv(files, flags)...).end.done)
+	return p
 }
 
-// run starts Prometheus with the configuration in dir, behind a prefix of its
-// command line, and waits until it is ready.
-func (p *Prometheus) run(dir, address string, prefix ...string) {
-	t := p.t
-	t.Helper()
-	path := filepath.Join(dir, "prometheus.log")
-	log, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
+// URL is where it serves.
+func (p *Prometheus) URL() string { return p.base }
+
+// AgentMode is the flag of a Prometheus that scrapes and sends, and stores nothing.
+const AgentMode = "--enable-feature=agent"
+
+// argv is the command line of one with these files.
+func (p *Prometheus) argv(files map[string]string, flags []string) []string {
+	p.t.Helper()
+	RequirePrograms(p.t, "prometheus")
+	dir := Dir(p.t)
+	for name, text := range files {
+		must(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	t.Cleanup(func() { KeepLog(t, path, "prometheus") })
-	t.Cleanup(func() { closeQuietly(log) })
-	argv := append(prefix, LookPath(t, "prometheus"))
-	argv = append(argv, prometheusFlags(dir, address)...)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start prometheus: %v", err)
+	storage := "--storage.tsdb.path="
+	if slices.Contains(flags, AgentMode) {
+		storage = "--storage.agent.path="
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-done
-		p.http.CloseIdleConnections()
-	})
-	p.awaitReady(done)
-	p.awaitScrape(t)
+	return append([]string{
+		LookPath(p.t, "prometheus"), "--config.file=" + filepath.Join(dir, "prometheus.yml"), storage + filepath.Join(dir, "data"),
+		"--web.listen-address=" + strings.TrimPrefix(p.base, "http://"), "--log.level=warn",
+	}, flags...)
 }
 
 // awaitReady waits until Prometheus is ready; ended is closed when it has ended.
@@ -139,12 +121,24 @@ func (p *Prometheus) Query(query string) ([]map[string]string, error) {
 	return out, nil
 }
 
-// awaitScrape waits until the target has been scraped: a new Prometheus takes
-// some seconds until it looks at its targets.
-func (p *Prometheus) awaitScrape(t testing.TB) {
-	t.Helper()
-	Eventually(t, 30*time.Second, "prometheus has scraped", func() error {
-		scraped, err := p.Range("up == 1", time.Now().Add(-10*time.Second))
+// Value returns the value of the one series that an instant query selects.
+func (p *Prometheus) Value(query string) (float64, error) {
+	series, err := p.Query(query)
+	if err == nil && len(series) != 1 {
+		err = fmt.Errorf("%d results", len(series))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(series[0][""], 64)
+}
+
+// awaitScrape waits until the target has been scraped: a new Prometheus takes some
+// seconds until it looks at its targets.
+func (p *Prometheus) awaitScrape() {
+	p.t.Helper()
+	Eventually(p.t, 30*time.Second, "prometheus has scraped", func() error {
+		scraped, err := p.Query("up == 1")
 		if err == nil && len(scraped) == 0 {
 			err = errors.New("it has not")
 		}
@@ -159,17 +153,6 @@ func (p *Prometheus) Alerts() ([]Alert, error) {
 	}
 	err := p.query("/api/v1/alerts", nil, &data)
 	return data.Alerts, err
-}
-
-// Firing reports whether an alert of this name fires.
-func (p *Prometheus) Firing(name string) (bool, error) {
-	alerts, err := p.Alerts()
-	for _, a := range alerts {
-		if a.Labels["alertname"] == name && a.State == "firing" {
-			return true, err
-		}
-	}
-	return false, err
 }
 
 // Range returns the samples of all series that a query selects, one per scrape

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -36,28 +35,19 @@ func (s *Systemd) Get(path string) (code int, body string, err error) {
 // port, and has the project's own rules.
 func (s *Systemd) NewPrometheus(ruleFiles ...string) *Prometheus {
 	s.t.Helper()
-	RequirePrograms(s.t, "prometheus")
-	dir := Dir(s.t)
-	for i, file := range ruleFiles {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		ruleFiles[i] = path
+	files := map[string]string{}
+	for _, file := range ruleFiles {
+		b, err := os.ReadFile(file)
+		must(s.t, err)
+		files[filepath.Base(file)] = string(b)
 	}
-	config := fmt.Sprintf(`global:
-  scrape_interval: %[1]s
-  evaluation_interval: %[1]s
-rule_files: [%[2]s]
-scrape_configs:
-  - job_name: plegd
-    static_configs:
-      - targets: ["127.0.0.1:20290"]
-`, ScrapeInterval, strings.Join(ruleFiles, ", "))
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	files["prometheus.yml"] = fmt.Sprintf(`global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}
+rule_files: ["*.rules.yml", "*.recording.yml"]
+scrape_configs: [{job_name: plegd, static_configs: [{targets: ["127.0.0.1:20290"]}]}]
+`, ScrapeInterval)
 	p := &Prometheus{t: s.t, base: "http://127.0.0.1:9090", http: s.HTTP()}
-	p.run(dir, "127.0.0.1:9090", "nsenter", fmt.Sprintf("--target=%d", s.pid), "--net", "--")
+	argv := append([]string{"nsenter", fmt.Sprintf("--target=%d", s.pid), "--net", "--"}, p.argv(files, nil)...)
+	p.awaitReady(StartProgram(s.t, "prometheus", argv...))
+	p.awaitScrape()
 	return p
 }

@@ -3,36 +3,42 @@
 package lab
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the time between two checks of a condition.
 const pollInterval = 50 * time.Millisecond
 
-// Eventually waits until a condition holds, that is, until it returns no error,
-// and returns how long that took. A condition that does not come to hold within
-// the limit ends the test with its last error.
-func Eventually(t testing.TB, limit time.Duration, what string, condition func() error) time.Duration {
-	t.Helper()
-	start := time.Now()
+// Within polls a condition until it returns no error; past the limit it returns the
+// condition's last error.
+func Within(limit time.Duration, condition func() error) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
+	for start := time.Now(); ; <-tick.C {
 		err := condition()
-		took := time.Since(start)
 		if err == nil {
-			return took
+			return nil
 		}
-		if took > limit {
-			t.Fatalf("not within %s: %s: %v", limit, what, err)
+		if time.Since(start) > limit {
+			return fmt.Errorf("not within %s: %w", limit, err)
 		}
-		<-tick.C
 	}
 }
 
-// Throughout looks at a condition again and again for a while, and ends the
-// test as soon as it does not hold.
+// Eventually waits until a condition returns no error, and returns how long that took. A
+// condition that fails past the limit ends the test with its last error.
+func Eventually(t testing.TB, limit time.Duration, what string, condition func() error) time.Duration {
+	t.Helper()
+	start := time.Now()
+	if err := Within(limit, condition); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	return time.Since(start)
+}
+
+// Throughout polls a condition for a time, and ends the test as soon as it fails.
 func Throughout(t testing.TB, span time.Duration, what string, condition func() error) {
 	t.Helper()
 	start := time.Now()

@@ -39,9 +39,9 @@ func (s *Sight) Active(id string) bool {
 
 // Watch asks for plegd's verdict every 50 ms and reads the changes that it logs.
 type Watch struct {
-	t     testing.TB
-	plegd *Plegd
-	end   func()
+	t   testing.TB
+	log *Log // nil: the log is not read
+	end func()
 
 	mu     sync.Mutex
 	sights []Sight
@@ -51,14 +51,22 @@ type Watch struct {
 
 // NewWatch begins to watch; it ends with the test, or with End.
 func NewWatch(t testing.TB, p *Plegd) *Watch {
-	w := &Watch{t: t, plegd: p, lines: p.Log.Len()}
+	return NewWatchOf(t, p.Log, pollInterval, p.Status)
+}
+
+// NewWatchOf watches a plegd that the lab has not started.
+func NewWatchOf(t testing.TB, log *Log, period time.Duration, status func() (Status, error)) *Watch {
+	w := &Watch{t: t, log: log}
+	if log != nil {
+		w.lines = log.Len()
+	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(pollInterval)
+		tick := time.NewTicker(period)
 		defer tick.Stop()
 		for {
-			if s, err := p.Status(); err == nil {
+			if s, err := status(); err == nil {
 				w.mu.Lock()
 				w.busy = CPUPressure() >= Pressed
 				// By plegd's own time, which is this machine's: the way there and back
@@ -88,7 +96,10 @@ func (w *Watch) End() { w.end() }
 func (w *Watch) Sights(from time.Time) []Sight {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lines := w.plegd.Log.Since(w.lines)
+	var lines []Line
+	if w.log != nil {
+		lines = w.log.Since(w.lines)
+	}
 	w.lines += len(lines)
 	for _, l := range lines {
 		if l.Message() == "verdict changed" {
