@@ -19,8 +19,8 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// daemonSet is what the kubelet would make of deploy/kubernetes/base. The strict
-// test of the manifest is beside it; here it runs.
+// daemonSet is as much of deploy/kubernetes/base as the kubelet hands to the runtime. The
+// strict test of the manifest is beside it; here it runs.
 type daemonSet struct {
 	Spec struct {
 		Template struct {
@@ -65,16 +65,18 @@ type probe struct {
 	} `yaml:"httpGet"`
 }
 
+const podImage = "localhost/plegd:e2e"
+
 // hostPod reads a manifest, and makes the directories that it wants made.
-func hostPod(t *testing.T, s *lab.Systemd, manifest string) (pod lab.HostPod, liveness, readiness string) {
-	t.Helper()
+func (n *node) hostPod(manifest string) (pod lab.HostPod, liveness, readiness string) {
+	n.t.Helper()
 	var ds daemonSet
 	if err := yaml.Unmarshal([]byte(manifest), &ds); err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	spec := ds.Spec.Template.Spec
 	if len(spec.Containers) != 1 {
-		t.Fatalf("the manifest has %d containers, want 1", len(spec.Containers))
+		n.t.Fatalf("the manifest has %d containers, want 1", len(spec.Containers))
 	}
 	c := spec.Containers[0]
 	pod = lab.HostPod{
@@ -93,7 +95,7 @@ func hostPod(t *testing.T, s *lab.Systemd, manifest string) (pod lab.HostPod, li
 				continue
 			}
 			if v.HostPath.Type == "DirectoryOrCreate" {
-				s.Run("mkdir", "-p", v.HostPath.Path)
+				n.Run("mkdir", "-p", v.HostPath.Path)
 			}
 			pod.Mounts = append(pod.Mounts, lab.HostMount{
 				Host: v.HostPath.Path, Container: m.MountPath, ReadOnly: m.ReadOnly, Follows: m.MountPropagation == "HostToContainer",
@@ -103,21 +105,61 @@ func hostPod(t *testing.T, s *lab.Systemd, manifest string) (pod lab.HostPod, li
 	return pod, c.LivenessProbe.HTTPGet.Path, c.ReadinessProbe.HTTPGet.Path
 }
 
-const podImage = "localhost/plegd:e2e"
+// newPodNode boots a node with a containerd that has plegd's image and two pods.
+func newPodNode(t *testing.T, files ...lab.SystemdFile) (*node, *lab.CRI) {
+	t.Helper()
+	files = append(files, lab.SystemdFile{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})
+	n := bareNode(t, append(lab.ContainerdFiles(t), files...)...)
+	r := n.StartContainerd()
+	words := strings.Fields(n.ImportImage("/root/plegd.tar"))
+	i := slices.IndexFunc(words, func(s string) bool { return strings.HasPrefix(s, "localhost/plegd:") })
+	if i < 0 {
+		t.Fatalf("no image is imported: %q", words)
+	}
+	n.Run("ctr", "--namespace", "k8s.io", "images", "tag", words[i], podImage)
+	r.RunPods(2, 1)
+	return n, r
+}
 
-// TestPod imports the image into a real containerd and runs it there as the
-// DaemonSet specifies: it watches the containerd that runs it. Its privileges are the
-// subject of TestPodPrivileges.
-func TestPod(t *testing.T) {
-	t.Parallel()
-	if err := runPod(t, readDeploy(t, "kubernetes/base/daemonset.yaml")); err != nil {
-		t.Error(err)
+// logsOf shows the log of a pod when the test has failed.
+func logsOf(t *testing.T, log string) {
+	if b, err := os.ReadFile(log); err == nil && t.Failed() {
+		t.Logf("the log of plegd in its pod:\n%s", b)
 	}
 }
 
-// TestChartPod runs the pod of the Helm chart as it comes: nobody tells it which runtime the
-// node has.
-func TestChartPod(t *testing.T) {
+// seesWithin waits until a line of /metrics is there with the value 1.
+func (n *node) seesWithin(limit time.Duration, line string) {
+	n.t.Helper()
+	lab.Eventually(n.t, limit, line+" is 1", func() error { return n.sees(line) })
+}
+
+func (n *node) sees(line string) error {
+	code, body, err := n.Get("/metrics")
+	if err != nil || code != http.StatusOK {
+		return fmt.Errorf("/metrics: %d %w", code, err)
+	}
+	if !strings.Contains(body, line+" 1\n") {
+		return errors.New("active: " + strings.Join(active(body), " "))
+	}
+	return nil
+}
+
+// active lists the state sets that are 1, and the evidence that is not.
+func active(metrics string) (out []string) {
+	for line := range strings.Lines(metrics) {
+		line = strings.TrimSpace(line)
+		set := strings.HasPrefix(line, "pleg_verdict{") || strings.HasPrefix(line, "pleg_reason{") || strings.HasPrefix(line, "pleg_primary_reason{")
+		if set && strings.HasSuffix(line, " 1") || strings.HasPrefix(line, "pleg_evidence_up{") && strings.HasSuffix(line, " 0") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestPod runs the image in a real containerd as the DaemonSet says, and as the Helm chart
+// does as it comes, without a runtime's name: it watches the containerd that runs it.
+func TestPod(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("HELM")
 	if program == "" {
@@ -128,140 +170,60 @@ func TestChartPod(t *testing.T) {
 		t.Fatalf("%s template: %v", program, err)
 	}
 	if strings.Contains(string(out), "--runtime-endpoint") {
-		t.Fatal("the chart names a runtime by itself")
+		t.Error("the chart names a runtime by itself")
 	}
-	if err := runPod(t, string(out)); err != nil {
-		t.Error(err)
-	}
-}
-
-// runPod returns the first error of plegd in a pod.
-func runPod(t *testing.T, manifest string) error {
-	t.Helper()
-	s := bareSystem(t, append(lab.ContainerdFiles(t), lab.SystemdFile{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})...)
-	r := s.StartContainerd()
-	out := s.ImportImage("/root/plegd.tar")
-	name, ok := imported(out)
-	if !ok {
-		t.Fatalf("import the image: %s", out)
-	}
-	s.Run("ctr", "--namespace", "k8s.io", "images", "tag", name, podImage)
-	r.RunPods(2, 1)
-	pod, liveness, readiness := hostPod(t, s, manifest)
-	_, log := r.RunHostPod(s, pod)
-	t.Cleanup(func() {
-		if b, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("the log of plegd in its pod:\n%s", b)
-		}
-	})
-	answers := func(path string) error {
-		code, body, err := s.Get(path)
-		if err == nil && code != http.StatusOK {
-			err = fmt.Errorf("%d %s", code, body)
-		}
-		return err
-	}
-	sees := func(limit time.Duration, want string) error {
-		return within(limit, func() error {
-			code, body, err := s.Get("/metrics")
-			if err != nil || code != http.StatusOK {
-				return fmt.Errorf("/metrics: %d %w", code, err)
-			}
-			if !strings.Contains(body, want+" 1\n") {
-				return fmt.Errorf("/metrics has no %s 1; active: %s", want, strings.Join(active(body), " "))
-			}
-			return nil
+	for name, manifest := range map[string]string{"DaemonSet": readFile(t, "deploy/kubernetes/base/daemonset.yaml"), "chart": string(out)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runPod(t, manifest)
 		})
 	}
-	if err := within(20*time.Second, func() error { return answers(readiness) }); err != nil {
-		return fmt.Errorf("readiness: %w", err)
-	}
-	if err := sees(20*time.Second, `pleg_verdict{state="healthy"}`); err != nil {
-		return err
-	}
-	// The evidence: what plegd needs of the node it can read; what it may not
-	// read shows.
-	for _, source := range []string{"dial", "queue", "process", "cgroup", "connections", "children", "node"} {
-		if err := sees(15*time.Second, fmt.Sprintf("pleg_evidence_up{source=%q}", source)); err != nil {
-			return fmt.Errorf("source %s: %w", source, err)
+}
+
+func runPod(t *testing.T, manifest string) {
+	n, r := newPodNode(t)
+	pod, liveness, readiness := n.hostPod(manifest)
+	_, log := r.RunHostPod(n.Systemd, pod)
+	t.Cleanup(func() { logsOf(t, log) })
+	answers := func(path string) error {
+		code, body, err := n.Get(path)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%s: %d %s", path, code, body)
 		}
-	}
-	_, body, err := s.Get("/metrics")
-	if err != nil {
 		return err
 	}
+	n.await("readiness", func() error { return answers(readiness) })
+	n.seesWithin(20*time.Second, `pleg_verdict{state="healthy"}`)
+	for _, source := range []string{"dial", "queue", "process", "cgroup", "children", "node"} {
+		n.seesWithin(15*time.Second, fmt.Sprintf("pleg_evidence_up{source=%q}", source))
+	}
+	_, body, err := n.Get("/metrics")
 	for _, gauge := range []string{"pleg_socket_accept_queue_limit ", "pleg_runtime_process_open_fds ", "pleg_runtime_process_max_fds "} {
 		if i := strings.Index(body, "\n"+gauge); i < 0 || strings.HasPrefix(body[i+1+len(gauge):], "0\n") {
-			return fmt.Errorf("%s is 0 or not there", gauge)
+			t.Errorf("%s is 0 or not there (%v)", gauge, err)
 		}
 	}
 
-	// A fault of the runtime that runs plegd itself.
-	s.Signal("containerd.service", syscall.SIGSTOP)
-	if err := sees(20*time.Second, `pleg_primary_reason{reason="`+frozen+`"}`); err != nil {
-		return err
-	}
-	if err := sees(60*time.Second, `pleg_verdict{state="unhealthy"}`); err != nil {
-		return err
-	}
-	// The kubelet would now ask whether plegd is alive.
+	// A fault of the runtime that runs plegd itself. A kubelet would restart a pod that
+	// is not alive.
+	n.Signal("containerd.service", syscall.SIGSTOP)
+	n.seesWithin(20*time.Second, `pleg_primary_reason{reason="`+frozen+`"}`)
+	n.seesWithin(60*time.Second, `pleg_verdict{state="unhealthy"}`)
 	if err := answers(liveness); err != nil {
-		return fmt.Errorf("liveness while the node is NotReady: %w", err)
+		t.Errorf("liveness while the node is NotReady: %v", err)
 	}
-	s.Signal("containerd.service", syscall.SIGCONT)
-	if err := sees(20*time.Second, `pleg_verdict{state="healthy"}`); err != nil {
-		return err
-	}
+	n.Signal("containerd.service", syscall.SIGCONT)
+	n.seesWithin(20*time.Second, `pleg_verdict{state="healthy"}`)
 
 	// A restart makes a new socket; plegd's pod continues.
-	s.Run("systemctl", "restart", "containerd.service")
+	n.Run("systemctl", "restart", "containerd.service")
 	restarted := time.Now()
-	if err := within(20*time.Second, func() error { return seenSince(s, restarted) }); err != nil {
-		return fmt.Errorf("after the restart of containerd: %w", err)
-	}
-	return nil
-}
-
-// seenSince reports whether plegd has had an answer since a moment.
-func seenSince(s *lab.Systemd, since time.Time) error {
-	_, body, err := s.Get("/metrics")
-	if err != nil {
+	n.await("a relist has succeeded after the restart of containerd", func() error {
+		s, err := lab.GetStatus(n.HTTP(), "http://127.0.0.1:20290")
+		if err == nil && (s.LastSeen == nil || s.LastSeen.Before(restarted)) {
+			err = fmt.Errorf("%s %s, last seen %v", s.State, s.Reason, s.LastSeen)
+		}
 		return err
-	}
-	var seen float64
-	for line := range strings.Lines(body) {
-		if rest, ok := strings.CutPrefix(line, "pleg_last_seen_seconds "); ok {
-			if _, err := fmt.Sscan(rest, &seen); err != nil {
-				return err
-			}
-		}
-	}
-	if seen <= float64(since.UnixMilli())/1000 {
-		return errors.New("no relist has succeeded; active: " + strings.Join(active(body), " "))
-	}
-	return nil
-}
-
-// active lists the state sets that are 1, and the evidence that is not.
-func active(metrics string) []string {
-	var out []string
-	for line := range strings.Lines(metrics) {
-		line = strings.TrimSpace(line)
-		set := strings.HasPrefix(line, "pleg_verdict{") || strings.HasPrefix(line, "pleg_reason{") || strings.HasPrefix(line, "pleg_primary_reason{")
-		if set && strings.HasSuffix(line, " 1") || strings.HasPrefix(line, "pleg_evidence_up{") && strings.HasSuffix(line, " 0") {
-			out = append(out, line)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// imported finds the name of the image in what ctr says.
-func imported(out string) (name string, ok bool) {
-	for word := range strings.FieldsSeq(out) {
-		if strings.HasPrefix(word, "localhost/plegd:") {
-			return word, true
-		}
-	}
-	return "", false
+	})
+	n.seesWithin(20*time.Second, `pleg_verdict{state="healthy"}`)
 }

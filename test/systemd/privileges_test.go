@@ -3,8 +3,10 @@
 package systemd
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,167 +14,241 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// TestUnitPrivileges takes each privilege that the unit leaves to plegd from it,
-// one at a time, and shows what breaks: none of them is there for nothing.
-func TestUnitPrivileges(t *testing.T) {
-	t.Parallel()
-	s := newSystemdWithPlegd(t, install{Files: activated})
-	startFake(s, "fake")
-	s.Run("systemctl", "start", "activated.socket")
-	sources := []string{"queue", "cgroup", "children", "connections", "node", "process", "state"}
-
-	p := &privileges{Systemd: s}
-	if err := p.start(""); err != nil {
-		t.Fatal(err)
-	}
-	statusText(t, s, healthy)
-	for _, source := range sources {
-		p.awaitSource(t, source, true)
-	}
-	s.Run("curl", "-sSf", "-o", "/dev/null", "http://127.0.0.1:20290/metrics")
-	s.Run("curl", "-sSf", "-o", "/dev/null", "http://[::1]:20290/metrics")
-
-	// The process behind a socket that systemd made is found among all processes.
-	if err := p.start(watchActivated); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSource(t, "process", true)
-
-	families := func(left string) string { return "RestrictAddressFamilies=\nRestrictAddressFamilies=" + left + "\n" }
-	for _, tt := range []struct {
-		name, dropIn string
-		// What breaks: the start; a source of evidence; or what the journal says.
-		start   bool
-		source  string
-		journal string
-		status  string
-	}{
-		{name: "root", dropIn: "User=nobody\n", status: "RuntimeSocketPermissionDenied"},
-		{name: "the view into other processes", dropIn: watchActivated + "CapabilityBoundingSet=\n", source: "process"},
-		{name: "unix sockets", dropIn: families("AF_INET AF_INET6 AF_NETLINK"), start: true},
-		{name: "internet sockets", dropIn: families("AF_UNIX AF_NETLINK"), journal: "the web address cannot be served"},
-		{name: "netlink sockets", dropIn: families("AF_UNIX AF_INET AF_INET6"), source: "queue"},
-		{name: "its state directory", dropIn: "StateDirectory=\n", source: "state"},
-		{name: "execution of itself", dropIn: "ExecPaths=\n", start: true},
-		{name: "the rest of /proc", dropIn: "ProcSubset=pid\n", source: "node"},
-		{name: "the node's network namespace", dropIn: "PrivateNetwork=yes\n", journal: "no listener"},
-		{name: "system calls on files", dropIn: "SystemCallFilter=~@file-system\n", start: true},
-		{name: "system calls on the network", dropIn: "SystemCallFilter=~@network-io\n", start: true},
-		{name: "system calls on events", dropIn: "SystemCallFilter=~@io-event\n", start: true},
-		{name: "threads", dropIn: "SystemCallFilter=~@process\n", start: true},
-	} {
-		began := time.Now()
-		err := p.start("[Service]\nRestart=no\n" + tt.dropIn)
-		switch {
-		case tt.start && err == nil:
-			t.Errorf("without %s plegd starts", tt.name)
-		case tt.start:
-		case err != nil:
-			t.Errorf("without %s plegd does not start: %v", tt.name, err)
-		case tt.source != "":
-			p.awaitSource(t, tt.source, false)
-		case tt.status != "":
-			statusText(t, s, tt.status)
-		case tt.name == "the node's network namespace":
-			p.awaitListening(t, false)
-		default:
-			if err := within(10*time.Second, func() error {
-				out := s.Run("journalctl", "--unit="+plegdUnit, "--no-pager", "--output=cat", fmt.Sprintf("--since=@%d", began.Unix()))
-				if !strings.Contains(out, tt.journal) {
-					return fmt.Errorf("it says %s", out)
-				}
-				return nil
-			}); err != nil {
-				t.Errorf("without %s the journal does not say %q: %v", tt.name, tt.journal, err)
-			}
-		}
-	}
-	if err := p.start(""); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitListening(t, true)
-}
-
-// activated is a runtime's socket that systemd holds. What the kernel reports of
-// its connections is systemd, so the process behind it is only found by looking
-// into the descriptors of all processes, which takes CAP_SYS_PTRACE.
-var activated = []lab.SystemdFile{
-	{Path: "/etc/systemd/system/activated.socket", Text: "[Socket]\nListenStream=/run/fake/activated.sock\nSocketMode=0660\n"},
-	{Path: "/etc/systemd/system/activated.service", Text: "[Service]\nExecStart=/lib/systemd/systemd-socket-proxyd " + fakeRuntime + "\n"},
-}
-
-// watchActivated is a drop-in that has plegd watch that socket.
-const watchActivated = "[Service]\nEnvironmentFile=\nEnvironment=PLEGD_RUNTIME_ENDPOINT=unix:///run/fake/activated.sock\n"
-
-// privileges is a systemd whose plegd is started again and again with other
-// settings.
-type privileges struct{ *lab.Systemd }
-
-// start starts plegd again with a drop-in.
-func (p *privileges) start(dropIn string) error {
-	_, _ = p.TryRun("systemctl", "stop", plegdUnit)
-	_, _ = p.TryRun("systemctl", "reset-failed", plegdUnit)
-	p.Run("sh", "-c", `mkdir -p "$1" && printf %s "$2" >"$1/privilege.conf" && rm -rf /var/lib/plegd /var/lib/private/plegd /run/plegd`, "sh", "/etc/systemd/system/"+plegdUnit+".d", dropIn)
-	p.Run("systemctl", "daemon-reload")
-	out, err := p.TryRun("systemctl", "start", plegdUnit)
+// restart starts plegd again with a drop-in and empty directories.
+func (n *node) restart(dropIn string) error {
+	_, _ = n.TryRun("systemctl", "stop", plegdUnit)
+	_, _ = n.TryRun("systemctl", "reset-failed", plegdUnit)
+	n.Run("sh", "-c", `mkdir -p "$1" && printf %s "$2" >"$1/privilege.conf" && rm -rf /var/lib/plegd /var/lib/private/plegd /run/plegd`,
+		"sh", "/etc/systemd/system/"+plegdUnit+".d", dropIn)
+	n.Run("systemctl", "daemon-reload")
+	out, err := n.TryRun("systemctl", "start", plegdUnit)
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
 }
 
-// evidence is the state of plegd's sources.
-func (p *privileges) evidence() (e struct {
-	Sources map[string]struct {
-		Up  bool
-		Err string
+// TestUnitPrivileges takes each privilege that the unit leaves to plegd from it, one at a
+// time, and shows what breaks: none of them is there for nothing.
+func TestUnitPrivileges(t *testing.T) {
+	t.Parallel()
+	// A runtime's socket that systemd holds. By the kernel its connections are systemd's,
+	// so its process is found only in the descriptors of all processes: CAP_SYS_PTRACE.
+	n := newNode(t, unitFile(t), endpoint,
+		lab.SystemdFile{Path: "/etc/systemd/system/activated.socket", Text: "[Socket]\nListenStream=/run/fake/activated.sock\nSocketMode=0660\n"},
+		lab.SystemdFile{Path: "/etc/systemd/system/activated.service", Text: "[Service]\nExecStart=/lib/systemd/systemd-socket-proxyd " + fakeRuntime + "\n"})
+	const watchActivated = "[Service]\nEnvironmentFile=\nEnvironment=PLEGD_RUNTIME_ENDPOINT=unix:///run/fake/activated.sock\n"
+	n.startFake("fake")
+	n.Run("systemctl", "start", "activated.socket")
+	start := func(dropIn string) {
+		t.Helper()
+		if err := n.restart(dropIn); err != nil {
+			t.Fatal(err)
+		}
 	}
-	Queue *struct{ Listening bool }
-}, err error) {
-	out, _ := p.TryRun("plegd", "status", "-o", "json")
-	var doc struct {
-		Facts struct{ Evidence *json.RawMessage }
+	start("")
+	n.awaitText(healthy)
+	n.awaitSources(true, "queue", "cgroup", "children", "node", "process", "state")
+	n.Run("curl", "-sSf", "-o", "/dev/null", "http://127.0.0.1:20290/metrics")
+	n.Run("curl", "-sSf", "-o", "/dev/null", "http://[::1]:20290/metrics")
+	start(watchActivated)
+	n.awaitSources(true, "process")
+
+	families := func(left string) string { return "RestrictAddressFamilies=\nRestrictAddressFamilies=" + left + "\n" }
+	source := func(name string) func() { return func() { n.awaitSources(false, name) } }
+	for _, tt := range []struct {
+		name, dropIn string
+		breaks       func() // nil: the start
+	}{
+		{"root", "User=nobody\n", func() { n.awaitText("RuntimeSocketPermissionDenied") }},
+		{"the view into other processes", watchActivated + "CapabilityBoundingSet=\n", source("process")},
+		{"unix sockets", families("AF_INET AF_INET6 AF_NETLINK"), nil},
+		{"internet sockets", families("AF_UNIX AF_NETLINK"), func() {
+			n.await("the journal has it", func() error {
+				if out := n.journal("--lines=30"); !strings.Contains(out, "the web address cannot be served") {
+					return errors.New(out)
+				}
+				return nil
+			})
+		}},
+		{"netlink sockets", families("AF_UNIX AF_INET AF_INET6"), source("queue")},
+		{"its state directory", "StateDirectory=\n", source("state")},
+		{"execution of itself", "ExecPaths=\n", nil},
+		{"the rest of /proc", "ProcSubset=pid\n", source("node")},
+		{"the node's network namespace", "PrivateNetwork=yes\n", func() { n.awaitListening(false) }},
+		{"system calls on files", "SystemCallFilter=~@file-system\n", nil},
+		{"system calls on the network", "SystemCallFilter=~@network-io\n", nil},
+		{"system calls on events", "SystemCallFilter=~@io-event\n", nil},
+		{"threads", "SystemCallFilter=~@process\n", nil},
+	} {
+		err := n.restart("[Service]\nRestart=no\n" + tt.dropIn)
+		switch {
+		case tt.breaks == nil && err == nil:
+			t.Errorf("without %s plegd starts", tt.name)
+		case tt.breaks != nil && err != nil:
+			t.Errorf("without %s plegd does not start: %v", tt.name, err)
+		case tt.breaks != nil:
+			t.Log("without", tt.name)
+			tt.breaks()
+		}
 	}
-	if err := json.Unmarshal([]byte(out), &doc); err != nil {
-		return e, fmt.Errorf("plegd status: %w: %s", err, out)
-	}
-	if doc.Facts.Evidence == nil {
-		return e, fmt.Errorf("plegd status has no evidence: %s", out)
-	}
-	err = json.Unmarshal(*doc.Facts.Evidence, &e)
-	return e, err
+	start("")
+	n.awaitListening(true)
 }
 
-func (p *privileges) awaitSource(t *testing.T, name string, up bool) {
-	t.Helper()
-	err := within(20*time.Second, func() error {
-		e, err := p.evidence()
-		if err != nil {
-			return err
+func (n *node) awaitListening(want bool) {
+	n.t.Helper()
+	n.await(fmt.Sprintf("the runtime's listener is seen: %t", want), func() error {
+		s, err := n.status()
+		if err == nil && s.Evidence.Queue.Listening != want {
+			err = fmt.Errorf("it is not: %+v", s.Evidence)
 		}
-		if s, ok := e.Sources[name]; !ok || s.Up != up {
-			return fmt.Errorf("it is there %t, and %+v; all: %+v", ok, s, e.Sources)
-		}
-		return nil
+		return err
 	})
-	if err != nil {
-		t.Errorf("the source %s is to be up %t: %v", name, up, err)
+}
+
+// nobody is a user of the node that owns nothing.
+const nobody = 65534
+
+// podPlugin stands in for the network plugin that a pod outside the node's network needs.
+// It makes no network, and says that it has.
+const podPlugin = `#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "0.3.1", "supportedVersions": ["0.3.1"]}' ;;
+ADD) echo '{"cniVersion": "0.3.1", "interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}], "ips": [{"version": "4", "interface": 0, "address": "192.0.2.2/24"}]}' ;;
+esac
+`
+
+// podTry takes a privilege from the pod; breaks must be in the error.
+type podTry struct {
+	name   string
+	take   func(*lab.HostPod)
+	breaks string
+}
+
+// TestPodPrivileges does the same to the DaemonSet's pod. Not tried is the SELinux type
+// spc_t, which needs a node with SELinux. What only takes something away (no capability,
+// a group that is not root's, read-only mounts, seccomp) is no privilege.
+func TestPodPrivileges(t *testing.T) {
+	t.Parallel()
+	n, r := newPodNode(t, lab.SystemdFile{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+		lab.SystemdFile{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
+	own, _, _ := n.hostPod(readFile(t, "deploy/kubernetes/base/daemonset.yaml"))
+	if own.Group == 0 {
+		t.Error("the pod has root's group, which it does not need")
+	}
+	tries := []podTry{
+		{"the node's pid namespace", func(pod *lab.HostPod) { pod.HostPID = false }, "source process"},
+		{"the node's network namespace", func(pod *lab.HostPod) { pod.HostNetwork = false }, "listener"},
+		{"root", func(pod *lab.HostPod) { pod.User = nobody }, "RuntimeSocketPermissionDenied"},
+		// The socket is open to root's group as well, the directories are not.
+		{"root, with root's group", func(pod *lab.HostPod) { pod.User, pod.Group = nobody, 0 }, "control socket"},
+	}
+	breaks := map[string]string{ // of each mount that the manifest gives
+		"mount /run/containerd": "RuntimeSocketMissing", "follow /run/containerd": "busy",
+		"mount /host/sys/fs/cgroup": "source cgroup",
+		"mount /var/lib/plegd":      "source state", "write /var/lib/plegd": "source state",
+		"mount /run/plegd": "control socket", "write /run/plegd": "control socket",
+	}
+	for i, m := range own.Mounts {
+		add := func(kind string, take func(*lab.HostPod)) {
+			name := kind + " " + m.Container
+			if breaks[name] == "" {
+				t.Errorf("this test does not say what breaks without: %s", name)
+			}
+			tries = append(tries, podTry{name, take, breaks[name]})
+		}
+		add("mount", func(pod *lab.HostPod) { pod.Mounts = slices.Delete(pod.Mounts, i, i+1) })
+		if !m.ReadOnly {
+			add("write", func(pod *lab.HostPod) { pod.Mounts[i].ReadOnly = true })
+		}
+		if m.Follows {
+			add("follow", func(pod *lab.HostPod) { pod.Mounts[i].Follows = false })
+		}
+	}
+	if err := n.tryPod(r, own); err != nil {
+		t.Fatalf("the pod as it is: %v", err)
+	}
+	for _, try := range tries {
+		pod := own
+		pod.Mounts = slices.Clone(own.Mounts)
+		try.take(&pod)
+		if err := n.tryPod(r, pod); err == nil || !strings.Contains(err.Error(), try.breaks) {
+			t.Errorf("without %s the error is %v, want %q", try.name, err, try.breaks)
+		}
 	}
 }
 
-func (p *privileges) awaitListening(t *testing.T, want bool) {
-	t.Helper()
-	err := within(10*time.Second, func() error {
-		e, err := p.evidence()
-		if err != nil {
+// tryPod makes the pod, returns its first failure, and removes it.
+func (n *node) tryPod(r *lab.CRI, pod lab.HostPod) error {
+	n.t.Helper()
+	n.Run("sh", "-c", "rm -rf /var/lib/plegd/* /run/plegd/*")
+	doomed := r.RunPod()
+	doomed.RunContainer("app")
+	defer doomed.Remove()
+	c, log := r.RunHostPod(n.Systemd, pod)
+	defer func() {
+		logsOf(n.t, log)
+		c.Pod.Stop()
+		c.Pod.Remove()
+		_ = os.Remove(log)
+	}()
+	type check struct {
+		name string
+		is   func() error
+	}
+	var checks []check
+	if pod.HostNetwork { // over the network: the control socket is among what may be missing
+		checks = append(checks, check{"metrics", func() error { return n.sees(`pleg_verdict{state="healthy"}`) }})
+	}
+	checks = append(checks, check{"control socket", func() error { _, err := n.status(); return err }})
+	for _, source := range []string{"dial", "process", "cgroup", "children", "node", "state", "queue"} {
+		checks = append(checks, check{"source " + source, func() error {
+			s, err := n.status()
+			if got, ok := s.Evidence.Sources[source]; err == nil && !got.Up {
+				err = fmt.Errorf("it is there: %t, %s", ok, got.Err)
+			}
 			return err
+		}})
+	}
+	checks = append(checks, check{"the runtime's listener", func() error {
+		s, err := n.status()
+		if err == nil && !s.Evidence.Queue.Listening {
+			err = errors.New("it is not seen")
 		}
-		if got := e.Queue != nil && e.Queue.Listening; got != want {
-			return fmt.Errorf("it is seen: %t, %+v", got, e.Sources["queue"])
+		return err
+	}}, check{"the node's /var/lib/plegd", func() error { // where the next pod finds it
+		out, err := n.TryRun("find", "/var/lib/plegd", "-type", "f", "-size", "+0")
+		if err == nil && strings.TrimSpace(out) == "" {
+			err = errors.New("it is empty")
+		}
+		return err
+	}})
+	for _, c := range checks {
+		if err := lab.Within(12*time.Second, c.is); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	// A container ends while plegd runs: its file system must not live on in plegd's view.
+	doomed.Stop()
+	return n.holds(c, doomed)
+}
+
+// holds returns an error if a container sees a mount of a pod that has ended.
+func (n *node) holds(c *lab.Container, dead *lab.Pod) error {
+	n.t.Helper()
+	out := n.Run("ctr", "--namespace", "k8s.io", "tasks", "ls")
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != c.ID {
+			continue
+		}
+		for mount := range strings.Lines(n.Run("cat", "/proc/"+fields[1]+"/mountinfo")) {
+			if strings.Contains(mount, dead.ID) {
+				return fmt.Errorf("plegd's view keeps the file system of a dead container busy: %s", mount)
+			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Errorf("the runtime's listener is to be seen %t: %v", want, err)
 	}
+	return fmt.Errorf("the task of plegd's container %s is not there: %s", c.ID, out)
 }
