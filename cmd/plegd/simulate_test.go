@@ -52,37 +52,3 @@ func TestSimulateCommand(t *testing.T) {
 		t.Error("the socket is left behind")
 	}
 }
-
-func TestSimulateCommandWrongFlags(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	for args, wants := range map[string][]string{
-		"--pods=many":        {"--pods", `"many"`, "whole number"},
-		"--pods=-3":          {"--pods -3", "0 to 100000"},
-		"--containers=-1":    {"--containers -1", "0 to 1000000"},
-		"--churn=often":      {"--churn", `"often"`, "0 to 1"},
-		"--churn=7":          {"--churn 7", "0 to 1"},
-		"--failpoints=x":     {"--failpoints", `"x"`, "name=term"},
-		"--nonsense":         {"--nonsense"},
-		"extra":              {`"extra"`},
-		"--socket=/dev/null": {"--socket /dev/null", "no socket"},
-	} {
-		var errOut bytes.Buffer
-		line := []string{"simulate"}
-		if !strings.HasPrefix(args, "--socket") {
-			line = append(line, "--socket", socket)
-		}
-		code := execute(t.Context(), append(line, args), io.Discard, &errOut)
-		want := exitUsage
-		if strings.HasPrefix(args, "--socket") {
-			want = 1 // the path is taken
-		}
-		if code != want || strings.Count(errOut.String(), "\n") != 1 {
-			t.Errorf("%s: exit %d, %q; want %d and one line", args, code, errOut.String(), want)
-		}
-		for _, want := range wants {
-			if !strings.Contains(errOut.String(), want) {
-				t.Errorf("%s: %q does not say %q", args, errOut.String(), want)
-			}
-		}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,18 +34,4 @@ func TestWatch(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", &out, want)
 		}
 	})
-}
-
-func TestTerminal(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = r.Close(), w.Close() }()
-	if onTerminal(w) {
-		t.Error("a pipe counts as a terminal")
-	}
-	if head := watchHead(w)(); strings.ContainsRune(head, '\x1b') {
-		t.Errorf("a pipe gets %q", head)
-	}
 }

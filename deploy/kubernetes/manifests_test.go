@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
@@ -48,24 +47,11 @@ func objects(manifests map[string]string, dir string) ([]runtime.Object, error) 
 	if err != nil {
 		return nil, fmt.Errorf("kustomize build %s: %w", dir, err)
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
+	text, err := built.AsYaml()
+	if err != nil {
 		return nil, err
 	}
-	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	var out []runtime.Object
-	for _, r := range built.Resources() {
-		b, err := r.AsYAML()
-		if err != nil {
-			return nil, err
-		}
-		object, _, err := decoder.Decode(b, nil, nil)
-		if err != nil {
-			return nil, fmt.Errorf("decode %s %s: %w", r.GetKind(), r.GetName(), err)
-		}
-		out = append(out, object)
-	}
-	return out, nil
+	return decode(string(text))
 }
 
 // runtimes are the kustomizations, each with the socket that it watches.
@@ -75,48 +61,23 @@ var runtimes = map[string]string{
 	"k3s":  "/run/k3s/containerd/containerd.sock",
 }
 
-// check returns the errors of the manifests.
-func check(manifests map[string]string) error {
-	var errs []error
+func TestManifests(t *testing.T) {
 	for dir, socket := range runtimes {
-		if err := checkOne(manifests, dir, socket); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+		all, err := objects(files(t), dir)
+		if err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		if len(all) != 3 {
+			t.Errorf("%s: %d objects, want a Namespace, a ServiceAccount and a DaemonSet", dir, len(all))
+		}
+		ds, ns, account := one[*appsv1.DaemonSet](t, all), one[*corev1.Namespace](t, all), one[*corev1.ServiceAccount](t, all)
+		if ns.Name != ds.Namespace || account.Namespace != ns.Name || ns.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
+			t.Errorf("%s: the namespace does not admit the pod", dir)
+		}
+		if err := checkDaemonSet(ds, account, socket); err != nil {
+			t.Errorf("%s: %v", dir, err)
 		}
 	}
-	return errors.Join(errs...)
-}
-
-func checkOne(manifests map[string]string, dir, socket string) error {
-	all, err := objects(manifests, dir)
-	if err != nil {
-		return err
-	}
-	var ds *appsv1.DaemonSet
-	var ns *corev1.Namespace
-	var account *corev1.ServiceAccount
-	for _, o := range all {
-		switch o := o.(type) {
-		case *appsv1.DaemonSet:
-			ds = o
-		case *corev1.Namespace:
-			ns = o
-		case *corev1.ServiceAccount:
-			account = o
-		default:
-			return fmt.Errorf("there is a %T, and plegd needs none", o)
-		}
-	}
-	if ds == nil || ns == nil || account == nil {
-		return errors.New("want a Namespace, a ServiceAccount and a DaemonSet")
-	}
-	var errs []error
-	want := func(ok bool, what string) {
-		if !ok {
-			errs = append(errs, errors.New(what))
-		}
-	}
-	want(ns.Name == ds.Namespace && account.Namespace == ns.Name && ns.Labels["pod-security.kubernetes.io/enforce"] == "privileged", "the namespace does not admit the pod")
-	return errors.Join(append(errs, checkDaemonSet(ds, account, socket))...)
 }
 
 // checkDaemonSet returns the errors of the DaemonSet, which watches the given socket;
@@ -222,10 +183,4 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string, at ...stri
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func TestManifests(t *testing.T) {
-	if err := check(files(t)); err != nil {
-		t.Error(err)
-	}
 }

@@ -88,8 +88,12 @@ func rules(t *testing.T, name string) []rule {
 
 func TestRules(t *testing.T) {
 	need(t, "promtool")
-	for _, check := range []func(string) error{checkRules, checkAlerts, checkQuiet, checkKubelet} {
-		if err := check("."); err != nil {
+	for _, args := range [][]string{
+		{"check", "rules", alertRules, recordingRules},
+		{"test", "rules", "plegd.rules.test.yml"}, {"test", "rules", "plegd.quiet.test.yml"},
+		{"test", "rules", "plegd.kubelet.test.yml"}, // metrics that plegd exported beside a real kubelet
+	} {
+		if err := run(".", "promtool", args...); err != nil {
 			t.Error(err)
 		}
 	}

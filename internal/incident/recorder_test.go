@@ -296,19 +296,3 @@ func TestUnknown(t *testing.T) {
 		}
 	})
 }
-
-// TestClockStep: the times of a snapshot are on the wall clock of its moment.
-func TestClockStep(t *testing.T) {
-	now := time.Now()
-	b, err := health.Marshal(&health.Snapshot{At: now, Facts: health.Facts{Started: now.Add(-time.Minute)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got health.Snapshot
-	if err := health.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
-	if !got.At.Equal(now) || got.At.Sub(got.Facts.Started) != time.Minute || !got.Facts.Woke.IsZero() {
-		t.Errorf("at %s, started %s", got.At, got.Facts.Started)
-	}
-}

@@ -166,17 +166,6 @@ func TestControlServerRetries(t *testing.T) {
 	}
 }
 
-func TestValidateControlSocket(t *testing.T) {
-	for path, want := range map[string]string{
-		"": "", "/run/plegd/plegd.sock": "", "plegd.sock": "absolute", "/" + strings.Repeat("x", 107): "at most 107",
-	} {
-		err := ValidateControlSocket(path)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%.20q: %v", path, err)
-		}
-	}
-}
-
 // TestClientErrors: each says what to do, and whether no daemon runs or it does not answer.
 func TestClientErrors(t *testing.T) {
 	served := func(h http.HandlerFunc) string {

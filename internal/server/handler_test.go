@@ -2,16 +2,13 @@ package server
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/viewtest"
@@ -126,30 +123,4 @@ func TestStatusDocument(t *testing.T) {
 			t.Errorf("%s is there:\n%s", unknown, text)
 		}
 	}
-}
-
-// TestBrokenCollector: a broken collector leaves the others and is logged once.
-func TestBrokenCollector(t *testing.T) {
-	src := viewtest.NewSource(viewtest.Healthy())
-	reg := newTestGatherer(src)
-	desc := prometheus.NewDesc("broken", "Broken.", nil, nil)
-	reg.MustRegister(brokenCollector{desc})
-	log := newLogRecorder()
-	h := NewHandler(src, prometheus.ToTransactionalGatherer(reg), HandlerOptions{Log: log.log})
-	for range 3 {
-		if w := answer(h, view.PathMetrics); w.Code != 200 || !strings.Contains(w.Body.String(), exporter.MetricRelists) {
-			t.Errorf("the other metrics are gone: %s", w.Body)
-		}
-	}
-	if log.count("out of order") != 1 {
-		t.Errorf("logged:\n%s", log)
-	}
-}
-
-type brokenCollector struct{ desc *prometheus.Desc }
-
-func (c brokenCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-func (c brokenCollector) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
 }
