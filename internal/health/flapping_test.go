@@ -6,11 +6,8 @@ import (
 	"time"
 )
 
-// mostChanges is how often a flickering fault may change its name in two minutes.
-const mostChanges = 20
-
-// TestFlapping counts how often the primary reason changes in two minutes in which one
-// fault lasts, whose evidence flickers. The judge looks every 250 ms, evidence and calls
+// TestFlapping counts how often the primary reason changes after the first 10 s of two
+// minutes of one fault with evidence that flickers: once at most, or with each burst. The judge looks every 250 ms, evidence and calls
 // change once a second.
 func TestFlapping(t *testing.T) {
 	const ms = time.Millisecond
@@ -36,36 +33,37 @@ func TestFlapping(t *testing.T) {
 		return &Process{At: now, PID: 1, Alive: true, Start: now.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
 	}
 	for _, tt := range []struct {
-		name string
-		want string
-		step func(f facts, r *rand.Rand, now time.Time, s int)
+		name   string
+		want   string
+		bursts int // begins and ends of the fault itself
+		step   func(f facts, r *rand.Rand, now time.Time, s int)
 	}{
-		{"a CPU quota, samples vary", RuntimeThrottled, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"a CPU quota, samples vary", RuntimeThrottled, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			lists(f, r, .4, 600*ms)
 			f.Evidence.Cgroup = &Cgroup{At: now, Throttled: uniform(r, .05, .9), ThrottledPeriods: uniform(r, .1, 1)}
 		}},
-		{"starved of CPU, samples vary", RuntimeStarved, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"starved of CPU, samples vary", RuntimeStarved, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			lists(f, r, .6, 600*ms)
 			p := pod(now)
 			p.Delay, p.CPU, p.DelayPerRun = uniform(r, .3, 1.5), uniform(r, 0, .2), time.Duration(uniform(r, 60, 300))*ms
 			f.Evidence.Process, f.Evidence.Cgroup = p, &Cgroup{At: now}
 		}},
-		{"node short of CPU, around the threshold", NodePressure, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"node short of CPU, around the threshold", NodePressure, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			f.Relist.Lists = append(f.Relist.Lists, 600*ms)
 			f.Evidence.Node = &Node{CPUSome: uniform(r, 70, 90), CPUIdle: uniform(r, .12, .28)}
 		}},
-		{"memory limit, answered in between", RuntimeMemoryLimited, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"memory limit, answered in between", RuntimeMemoryLimited, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			lists(f, r, .5, 600*ms)
 			f.Evidence.Process = pod(now)
 			f.Evidence.Cgroup = &Cgroup{At: now, MemoryLimits: []MemoryLimit{{Path: "/x", Usage: 99, Max: 100, MaxEvents: 10}}, Pressure: &CgroupPressure{MemoryFull: uniform(r, 15, 40), CPUSome: -1, IOSome: -1}}
 		}},
-		{"200 pods change every 40 s", "", func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"200 pods change every 40 s", "", 6, func(f facts, r *rand.Rand, now time.Time, s int) {
 			if at := s % 40; at < 25 {
 				f.Modelled.InspectingSince, f.Modelled.BusySince, f.Modelled.Inspecting = now.Add(-time.Duration(at)*time.Second), now.Add(-time.Duration(at)*time.Second), 200-8*at
 				f.Modelled.LastSeen = now.Add(-time.Duration(at) * time.Second)
 			}
 		}},
-		{"garbage, or hung up at once", CRIVersionUnsupported, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"garbage, or hung up at once", CRIVersionUnsupported, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			failing(f, 10+s, "Unavailable")
 			f.Relist.LastSeen = now.Add(-time.Duration(10+s) * time.Second)
 			f.Modelled.LastSeen = f.Relist.LastSeen
@@ -76,16 +74,16 @@ func TestFlapping(t *testing.T) {
 				f.Probe.Cause = CauseClosed
 			}
 		}},
-		{"containers and descriptors around their limits", "", func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"containers and descriptors around their limits", "", 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			p := pod(now)
 			p.OpenFDs = int(uniform(r, 790, 850))
 			f.Evidence.Process = p
 			f.Pods = &Pods{Containers: map[string]int{"exited": int(uniform(r, 4900, 5100))}}
 		}},
-		{"relists around the slow threshold", RelistSlow, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"relists around the slow threshold", RelistSlow, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			f.Relist.Lists = append(f.Relist.Lists, time.Duration(uniform(r, 1500, 2700))*ms)
 		}},
-		{"hangs now this way, now that", "", func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"hangs now this way, now that", "", 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			switch r.IntN(4) {
 			case 0:
 				hangs(f, now, 3*time.Second, true)
@@ -93,14 +91,14 @@ func TestFlapping(t *testing.T) {
 				hangs(f, now, 3*time.Second, false)
 			}
 		}},
-		{"stopped for a part of every second", RuntimeFrozen, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"stopped for a part of every second", RuntimeFrozen, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			p := pod(now)
 			p.Threads = map[string]int{"S": 9}
 			p.StoppedAt = now.Add(-time.Duration(uniform(r, 0, 1200)) * ms)
 			p.Stops = []time.Time{p.StoppedAt.Add(-time.Second), p.StoppedAt}
 			f.Evidence.Process = p
 		}},
-		{"Status fails, lists at the edge", RuntimeNotReady, func(f facts, r *rand.Rand, now time.Time, s int) {
+		{"Status fails, lists at the edge", RuntimeNotReady, 0, func(f facts, r *rand.Rand, now time.Time, s int) {
 			f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "x"}
 			f.Status.LastGood = t0
 			lists(f, r, .3, 1700*ms)
@@ -122,7 +120,7 @@ func TestFlapping(t *testing.T) {
 			for q := range 4 {
 				now := at.Add(time.Duration(q) * 250 * ms)
 				v := Judge(&f, now, previous)
-				if previous != nil && previous.Reason != v.Reason {
+				if previous != nil && previous.Reason != v.Reason && s >= 10 {
 					changes++
 				}
 				if previous != nil && hasCritical(previous) != hasCritical(v) {
@@ -135,8 +133,8 @@ func TestFlapping(t *testing.T) {
 				}
 			}
 		}
-		if changes > mostChanges {
-			t.Errorf("%s: the primary reason changes %d times, at most %d", tt.name, changes, mostChanges)
+		if most := max(1, tt.bursts); changes > most {
+			t.Errorf("%s: the primary reason changes %d times, at most %d", tt.name, changes, most)
 		}
 		t.Logf("%-48s %3d changes, critical comes or goes %d times  %v", tt.name, changes, alerts, seen)
 	}

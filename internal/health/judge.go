@@ -128,7 +128,10 @@ func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
 func activated(w *view, r *Reason, evidence []string) Active {
 	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
 	if was := w.previous.active(r.ID); was != nil {
-		a.Since = was.Since
+		a.Since, a.Missed = was.Since, was.Missed
+		if gap := w.age(was.Seen); gap > gapCounts && !r.gradual {
+			a.Missed += gap
+		}
 	}
 	return a
 }

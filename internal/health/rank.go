@@ -24,8 +24,13 @@ const (
 )
 
 const (
-	// holdFor is how long the primary reason stays after it last matched.
-	holdFor = 3 * time.Second
+	// holdFor is how long the primary reason stays after it last matched, and holdMost how
+	// long one stays that flickers: the longer its evidence was missing before, the longer.
+	holdFor  = 3 * time.Second
+	holdMost = 10 * time.Second
+	// gapCounts is the least gap in a reason's evidence that counts as missing: the judge
+	// looks several times a second while a reason is active.
+	gapCounts = time.Second
 	// settleFor is how long another reason of the same severity must have been active
 	// before it takes the primary one's place.
 	settleFor = 2 * time.Second
@@ -70,10 +75,13 @@ func (v *Verdict) hold(w *view) {
 		return
 	}
 	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
-	if v.active(before.ID) == nil && !worse && w.age(before.Seen) < holdFor {
+	if v.active(before.ID) == nil && !worse && w.age(before.Seen) < before.hold() {
 		v.Active = append(v.Active, *before)
 	}
 }
+
+// hold is how long the reason stays after it last matched.
+func (a *Active) hold() time.Duration { return min(holdFor+a.Missed, holdMost) }
 
 // primaryBefore is the primary reason of the verdict before, nil for none.
 func (w *view) primaryBefore() *Active {
@@ -106,7 +114,11 @@ func (v *Verdict) rank(w *view) {
 // severe: a cause that is found for it does so at once, and so does one of a lower
 // layer.
 func (w *view) displaces(a, primary *Active) bool {
-	return w.age(a.Since) >= settleFor || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
+	settle := settleFor
+	if primary.Missed > 0 {
+		settle = primary.hold()
+	}
+	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
 }
 
 // causeOf returns the active reason that is the cause of a symptom, or the symptom

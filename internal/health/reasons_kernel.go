@@ -98,7 +98,7 @@ func memoryLimited(w *view) []string {
 // limit is met, although no thread is seen to wait for memory. One that did may
 // suffer on while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
-	return w.relistSuffers() && (l.OOM || w.thrashes(l))
+	return (w.relistSuffers() || w.listsSlowLately(RuntimeMemoryLimited)) && (l.OOM || w.thrashes(l))
 }
 
 // thrashes reports whether a limit that is met again and again makes the runtime's
@@ -108,7 +108,7 @@ func (w *view) thrashes(l *MemoryLimit) bool {
 		return false
 	}
 	if pr := w.f.Evidence.Cgroup.Pressure; pr != nil && pr.MemoryFull >= 0 {
-		return pr.MemoryFull >= memoryPressure
+		return w.near(RuntimeMemoryLimited, pr.MemoryFull, memoryPressure, 1, calmShare)
 	}
 	return l.Refaults >= refaultsMany
 }
@@ -212,7 +212,7 @@ func starved(w *view) []string {
 	if c == nil || w.quotaTakesTime() { // the wait may be its own quota's
 		return nil
 	}
-	if !w.listsSuffer() && !w.listsSlowLately() && !w.notAccepting() {
+	if !w.listsSuffer() && !w.listsSlowLately(RuntimeStarved) && !w.notAccepting() {
 		return nil
 	}
 	if w.refused() != nil { // it is refused at once

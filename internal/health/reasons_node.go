@@ -41,16 +41,17 @@ func kernelLimits(w *view) (out []string) {
 }
 
 // nodeReasons speak of the node's pressure. A busy node is no fault: the lists must be
-// slow too. A list that hangs is not its effect: pressure makes slow, it does not stop.
+// slow too, or connections must wait. A list that hangs is not its effect: pressure makes slow, it does not stop.
 var nodeReasons = []Reason{{ID: NodePressure, Layer: LayerNode, Severity: SeverityWarning, match: nodePressure}}
 
 func nodePressure(w *view) (out []string) {
 	n := w.f.Evidence.Node
-	if n == nil || !w.listsSlow() {
+	slow := w.listsSlow()
+	if n == nil || !slow && w.link != linkQueueFull && !w.queueFull() && !w.notAccepting() {
 		return nil
 	}
 	above := func(value, limit float64) bool { return w.near(NodePressure, value, limit, 1, calmShare) }
-	if busy := w.busyCPUs(n); above(n.CPUSome, cpuSome) && busy != "" {
+	if busy := w.busyCPUs(n); slow && above(n.CPUSome, cpuSome) && busy != "" {
 		out = append(out, fmt.Sprintf("CPU pressure: some %.0f %% of the last 10s", n.CPUSome), busy)
 	}
 	if above(n.MemoryFull, memFull) {

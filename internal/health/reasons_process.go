@@ -59,7 +59,7 @@ var processReasons = []Reason{
 		match: func(w *view) []string {
 			c := w.f.Evidence.Cgroup
 			// The kernel adds up the time only when it lets the process run again.
-			slow := w.listsSuffer() || w.listsSlowLately()
+			slow := w.listsSuffer() || w.listsSlowLately(RuntimeThrottled)
 			if c == nil || !w.quotaTakes(c) || !slow {
 				return nil
 			}
@@ -130,7 +130,13 @@ func (w *view) stoppedAgain(p *Process) bool {
 // it still takes some. A quota that is lifted takes none at once.
 func (w *view) quotaTakes(c *Cgroup) bool {
 	share := w.band(RuntimeThrottled, throttledShare, throttledStill)
-	return c.Throttled >= share || share == throttledStill && c.ThrottledPeriods >= share
+	if share != throttledStill {
+		return c.Throttled >= share
+	}
+	// The last list was slow in a time in which the quota still took some.
+	last := w.f.Relist.Last
+	slow := w.lists == listsSlow && last != nil && c.ThrottledAt.After(last.Start)
+	return c.Throttled >= share || c.ThrottledPeriods >= share || slow
 }
 
 // quotaUnmeasured reports whether the CPU quota has taken time since a list began to
@@ -141,9 +147,9 @@ func (w *view) quotaUnmeasured() bool {
 }
 
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a
-// quota a list that meets a fresh period is quick.
-func (w *view) listsSlowLately() bool {
-	lists, n := w.f.Relist.Lists, int(w.band(RuntimeThrottled, recentLists, throttledLists))
+// quota a list that meets a fresh period is quick. A reason that stands looks further back.
+func (w *view) listsSlowLately(id string) bool {
+	lists, n := w.f.Relist.Lists, int(w.band(id, recentLists, throttledLists))
 	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })
 }
 

@@ -130,7 +130,7 @@ func acceptNeedsDescriptor(w *view) []string {
 
 func acceptStalled(w *view) []string {
 	p := w.f.Evidence.Process
-	switch {
+	switch ran := w.ranAgain(); {
 	case w.link == linkQueueFull:
 		return append(w.connectFails(CauseQueueFull), w.acceptEvidence()...)
 	case w.queueFull():
@@ -139,8 +139,8 @@ func acceptStalled(w *view) []string {
 		return nil
 	case w.f.Probe.waitsForSettings() && !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
 		return nil // it may only get no CPU
-	case p != nil && !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < acceptsAfterStop:
-		return nil // the queue is yet to be looked at since it runs again
+	case !ran.IsZero() && (w.now.Before(ran) || w.sampledAccept().Before(ran)):
+		return nil // what is known of queue and dial is of the time in which it did not run
 	}
 	out := w.acceptEvidence()
 	if w.fresh.Stage == StageSettings {
@@ -148,6 +148,30 @@ func acceptStalled(w *view) []string {
 			Seconds(w.age(w.fresh.FailedSince))))
 	}
 	return append(out, w.lastAnswerText())
+}
+
+// ranAgain returns when the runtime has had its time to accept what waits since it was
+// last found stopped or frozen, zero for never.
+func (w *view) ranAgain() (t time.Time) {
+	if p := w.f.Evidence.Process; p != nil {
+		t = p.StoppedAt
+	}
+	if c := w.f.Evidence.Cgroup; c != nil {
+		t = laterOf(t, c.FrozenAt)
+	}
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(acceptsAfterStop)
+}
+
+// sampledAccept returns the time of the newest look at the accept queue, or of the newest
+// dial where the queue is not seen.
+func (w *view) sampledAccept() time.Time {
+	if q := w.f.Evidence.Queue; q != nil {
+		return q.At
+	}
+	return w.f.Probe.At
 }
 
 // queueFull reports whether the accept queue is full while the runtime's listener is at

@@ -99,6 +99,31 @@ func TestAcceptsAfterStop(t *testing.T) {
 	}
 }
 
+// TestThawedHopAccepts: until the accept queue of a hop has been looked at a second after
+// the hop was last found stopped or frozen, it proves nothing.
+func TestThawedHopAccepts(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		stopped, queue time.Duration // ago
+		frozen         bool
+		want           string
+	}{
+		{3000 * ms, 2500 * ms, false, ""}, {3000 * ms, 2500 * ms, true, ""}, {3000 * ms, 100 * ms, false, AcceptStalled},
+		{3000 * ms, 100 * ms, true, AcceptStalled},
+	} {
+		f := behindDocker(t0)
+		h := &f.Evidence.Hops[0]
+		h.fails(StageSettings, CauseTimeout, 2900*ms)
+		h.Queue = &Queue{At: t0.Add(-tt.queue), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: t0.Add(-5 * time.Second)}
+		if h.Process.StoppedAt = t0.Add(-tt.stopped); tt.frozen {
+			h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, t0.Add(-tt.stopped)
+		}
+		if v := Judge(&f, t0, nil); v.Reason != tt.want {
+			t.Errorf("%+v: %q: %v", tt, v.Reason, v.Active)
+		}
+	}
+}
+
 // TestAnswersAgainBeforeItAccepts: the first list after a freeze is answered before
 // the accept queue is looked at again.
 func TestAnswersAgainBeforeItAccepts(t *testing.T) {

@@ -82,3 +82,23 @@ func TestHangUnderQuota(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaIsLifted: the list that was slow under a quota is still the quota's when that
+// takes no time any more.
+func TestQuotaIsLifted(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Relist.Lists = []time.Duration{6 * time.Second, 4 * time.Second}
+	f.Relist.Last = &RelistResult{Start: t0.Add(-5 * time.Second), End: t0.Add(-time.Second)}
+	f.Evidence.Cgroup = &Cgroup{At: t0, Throttled: 0.9, ThrottledPeriods: 1, ThrottledAt: t0}
+	v := Judge(&f, t0, nil)
+	f.Evidence.Cgroup = &Cgroup{At: t0.Add(holdMost), ThrottledAt: t0}
+	f.Relist.Last.End = t0.Add(9 * time.Second)
+	if v = Judge(&f, t0.Add(holdMost), v); v.Reason != RuntimeThrottled {
+		t.Errorf("lifted: %s", listed(v))
+	}
+	f.Relist.Lists, f.Relist.Last = []time.Duration{4 * time.Second, time.Millisecond}, &RelistResult{Start: t0.Add(2 * holdMost), End: t0.Add(2 * holdMost)}
+	f.Relist.LastSeen, f.Modelled.LastSeen, f.Status.LastGood = f.Relist.Last.Start, f.Relist.Last.Start, f.Relist.Last.Start
+	if v = Judge(&f, t0.Add(2*holdMost), v); v.Reason != "" {
+		t.Errorf("quick again: %s", listed(v))
+	}
+}

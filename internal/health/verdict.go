@@ -125,6 +125,9 @@ type Active struct {
 	// Seen is when its evidence was last true: earlier than the verdict for a
 	// reason that is kept for a moment.
 	Seen time.Time `json:"seen,omitzero"`
+	// Missed is how long its evidence has been missing in between since then, in gaps
+	// above gapCounts: a reason that flickers is kept for longer.
+	Missed time.Duration `json:"missed_seconds,omitzero"`
 	// Hop is the socket of the hop behind the runtime that it holds for, empty for the
 	// runtime.
 	Hop string `json:"hop,omitzero"`
