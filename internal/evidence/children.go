@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -40,23 +41,20 @@ type ChildrenOptions struct {
 
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
-	opts    ChildrenOptions
-	up      func() time.Duration
-	age     func() time.Duration // the greatest age of the process table
+	opts ChildrenOptions
+	up   func() time.Duration
+
 	tree    cgroup.Tree
 	owner   childrenOwner
 	stuck   map[proc.ID]condition // of the last sample, by shim
 	since   bounded.Since[condition]
-	turn    int // of the closer look
+	turn    int // of the shim whose threads are read
 	runtime int // of this sample
 
-	table   *node.Processes // from which found is
-	found   family
-	changed uint64
+	table          *node.Processes // from which shims and helpers are
+	shims, helpers []node.Process
+	changed        uint64
 }
-
-// family are the runtime's processes of one pass.
-type family struct{ shims, helpers []node.Process }
 
 // NewChildren returns the source about shims, conmons and the runtime's helpers. It
 // needs no privilege.
@@ -73,13 +71,8 @@ type family struct{ shims, helpers []node.Process }
 // name; processes that live long by design do not count (node.IsHelper).
 func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts)
-	c.age = func() time.Duration {
-		if opts.Calm != nil && opts.Calm() && c.changes() == c.changed {
-			return familyCalm
-		}
-		return familyInterval
-	}
 	return NewWatch(Spec[health.Children]{
+		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 4, Timeout: time.Second, Gather: c.gather,
 		Again: func(v *health.Children) bool { return len(c.stuck) > 0 },
 		Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
@@ -87,17 +80,10 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 }
 
 func newChildrenSource(opts ChildrenOptions) *childrenSource {
-	return &childrenSource{
-		opts: opts, up: proc.Uptime, age: func() time.Duration { return 0 },
-		tree: cgroup.NewTree(opts.ProcFS, opts.SysFS),
+	if opts.Changes == nil {
+		opts.Changes = func() uint64 { return 0 }
 	}
-}
-
-func (c *childrenSource) changes() uint64 {
-	if c.opts.Changes == nil {
-		return 0
-	}
-	return c.opts.Changes()
+	return &childrenSource{opts: opts, up: proc.Uptime, tree: cgroup.NewTree(opts.ProcFS, opts.SysFS)}
 }
 
 func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
@@ -105,12 +91,12 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	changed, age := c.changes(), c.age()
-	if runtime != c.runtime {
+	changed, age := c.opts.Changes(), familyInterval
+	switch {
+	case runtime != c.runtime || c.opts.Calm == nil:
 		age = 0
+	case c.opts.Calm() && changed == c.changed:
+		age = familyCalm
 	}
 	all, err := c.opts.Table.Processes(ctx, age)
 	if err != nil {
@@ -119,11 +105,19 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	c.runtime = runtime
 	if all != c.table {
 		c.table, c.changed = all, changed
-		c.found = c.family(ctx, all)
+		c.findFamily(ctx, all)
 	} else {
-		c.found.shims, c.found.helpers = c.alive(c.found.shims), c.alive(c.found.helpers)
+		c.shims, c.helpers = c.alive(c.shims), c.alive(c.helpers)
 	}
-	return c.judge(), nil
+	now, up := time.Now(), c.up()
+	v := &health.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
+	for _, s := range c.helpers {
+		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
+			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
+		}
+	}
+	v.Old = longest(v.Old)
+	return v, nil
 }
 
 // alive returns the processes that have not ended, as they are now.
@@ -140,53 +134,37 @@ func (c *childrenSource) alive(all []node.Process) []node.Process {
 // ended reports whether the first thread of a process has ended.
 func ended(p node.Process) bool { return p.State == 'Z' || p.State == 'X' }
 
-// family finds the runtime's shims and helpers.
-func (c *childrenSource) family(ctx context.Context, all *node.Processes) (f family) {
+// findFamily finds the runtime's shims and helpers.
+func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 	c.owner.update(ctx, c, all)
+	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
 			if s.Kind == node.KindShim && s.PID != c.runtime && !ended(s) && c.owner.owns(s.Comm, c.opts.Table.Args(s.ID())) {
-				f.shims = append(f.shims, s)
+				c.shims = append(c.shims, s)
 			}
 		}
 	}
 	runtime := all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	parents := append(slices.Clone(f.shims), runtime)
+	parents := append(slices.Clone(c.shims), runtime)
 	for len(parents) > 0 { // a helper has helpers
 		parent := parents[0]
 		parents = parents[1:]
 		for _, s := range all.Children(parent.PID) {
 			beside := parent.PID == c.runtime || node.SharesNamespaces(c.opts.ProcFS, s.PID, c.runtime)
 			if s.Kind != node.KindShim && beside && !ended(s) && node.IsHelper(s.Stat, parent.Stat, c.opts.Table.Args(s.ID())) {
-				f.helpers = append(f.helpers, s)
+				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
 		}
 	}
-	return f
-}
-
-// judge returns which of the runtime's children are stuck or old.
-func (c *childrenSource) judge() *health.Children {
-	now, up := time.Now(), c.up()
-	v := &health.Children{At: now, Shims: len(c.found.shims), Stuck: c.stuckShims(now)}
-	for _, s := range c.found.helpers {
-		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
-			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
-		}
-	}
-	v.Stuck, v.Old = longest(v.Stuck), longest(v.Old)
-	return v
 }
 
 // longest returns the few children that have been in their state for longest.
 func longest(all []health.Child) []health.Child {
 	slices.SortFunc(all, func(a, b health.Child) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return a.PID - b.PID
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.PID, b.PID))
 	})
 	return all[:min(len(all), keptChildren)]
 }

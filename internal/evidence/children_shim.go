@@ -3,7 +3,6 @@ package evidence
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
@@ -25,17 +24,17 @@ type condition struct {
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
 func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
-	if n := len(c.found.shims); n > 0 {
+	if n := len(c.shims); n > 0 {
 		c.turn = (c.turn + 1) % n
 	}
 	next := map[proc.ID]condition{}
-	for i, s := range c.found.shims {
+	for i, s := range c.shims {
 		if is := c.conditionOf(s.Stat, i == c.turn); is.state != "" {
 			next[s.ID()] = is
 		}
 	}
 	since := c.since.Update(now, slices.Collect(maps.Values(next))...)
-	for _, s := range c.found.shims {
+	for _, s := range c.shims {
 		is, stuck := next[s.ID()]
 		if !stuck || is.tid != 0 && is != c.stuck[s.ID()] {
 			continue
@@ -49,31 +48,27 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 
 func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
 	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
-	frozen := func(by func(cgroup.Paths) (string, bool)) bool { return c.isFrozen(s.PID, by) }
-	switch state := proc.ThreadState(s.State); {
+	closely = closely || known.state == "F" || known.tid != 0
+	state, freezer := proc.ThreadState(s.State), c.tree.FrozenV2 // whose tasks look asleep
+	if state == "D" {
+		freezer = c.tree.FrozenV1
+	}
+	switch {
 	case state == "T":
 		is.state = "T"
-	case state == "D" && frozen(c.tree.FrozenV1):
-		is.state = c.frozenState(c.tree.FrozenV1)
+	case (state == "D" || closely) && c.isFrozen(s.PID, freezer):
+		if !c.isFrozen(c.runtime, freezer) { // a service's freezer holds both, and the shim is not the cause
+			is.state = "F"
+		}
 	case state == "D":
 		is.state, is.tid = "D", s.PID
-	case (closely || known.state == "F") && frozen(c.tree.FrozenV2):
-		is.state = c.frozenState(c.tree.FrozenV2)
-	case known.tid != 0 && c.threadState(s.PID, known.tid) != "":
-		is.state, is.tid = c.threadState(s.PID, known.tid), known.tid
 	case closely:
-		is.tid, is.state = c.stuckThread(s.PID)
+		is.state, is.tid = c.threadState(s.PID, known.tid), known.tid
+		if is.state == "" {
+			is.state, is.tid = c.stuckThread(s.PID)
+		}
 	}
 	return is
-}
-
-// frozenState is the state of a shim in a frozen cgroup: "" while the runtime is frozen
-// too. A service's freezer holds both, and the shim is not the cause.
-func (c *childrenSource) frozenState(by func(cgroup.Paths) (string, bool)) string {
-	if c.isFrozen(c.runtime, by) {
-		return ""
-	}
-	return "F"
 }
 
 func (c *childrenSource) isFrozen(pid int, by func(cgroup.Paths) (string, bool)) bool {
@@ -81,33 +76,27 @@ func (c *childrenSource) isFrozen(pid int, by func(cgroup.Paths) (string, bool))
 	if err != nil {
 		return false
 	}
-	_, is := by(m)
-	return is
+	_, frozen := by(m)
+	return frozen
 }
 
-// stuckThread returns a thread that is stuck and its state, 0 for none.
-func (c *childrenSource) stuckThread(pid int) (tid int, state string) {
-	tids, err := proc.Numbers(proc.Path(c.opts.ProcFS, pid, "task"), maxShimThreads)
-	if err != nil {
-		return 0, ""
-	}
+// stuckThread returns the state of a thread that is stuck, "" for none.
+func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
+	tids, _ := proc.Numbers(proc.Path(c.opts.ProcFS, pid, "task"), maxShimThreads) // none of one that has ended
 	for _, tid := range tids {
 		if state := c.threadState(pid, tid); state != "" {
-			return tid, state
+			return state, tid
 		}
 	}
-	return 0, ""
+	return "", 0
 }
 
 // threadState is D for a thread in D, S for one that sleeps without waiting for work,
 // "" for any other.
 func (c *childrenSource) threadState(pid, tid int) string {
 	dir := proc.Path(c.opts.ProcFS, pid, "task")
-	b, err := proc.ReadRecord(dir + "/" + strconv.Itoa(tid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	switch s, err := proc.ParseStat(b); {
+	s, err := proc.ReadStat(dir, tid)
+	switch {
 	case err != nil:
 	case s.State == 'D':
 		return "D"

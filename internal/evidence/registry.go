@@ -63,7 +63,7 @@ func NewRegistry(o Options) (*Registry, error) {
 			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.PID, Socket: r.shimAddress, Changes: o.Changes,
 			Calm: func() bool { return !r.alert.Load() },
 		}),
-		NewStorage(o.ProcFS, o.SysFS, r.hopPIDs),
+		NewStorage(o.ProcFS, o.SysFS, table, r.hopPIDs),
 		NewNode(o.ProcFS),
 		kubeletProcess,
 	)

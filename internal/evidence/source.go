@@ -58,12 +58,11 @@ type Spec[T any] struct {
 // After one failure the sample before it counts until the next one.
 type Watch[T any] struct {
 	spec   Spec[T]
-	slot   bounded.Slot[answer[T]]
+	slot   bounded.Slot[sample[T]]
 	notify func() // may be nil
 
 	last   atomic.Pointer[sample[T]]
 	state  atomic.Pointer[health.Source]
-	again  atomic.Bool
 	inside atomic.Bool // a sample is awaited
 	// sampled is the tick of the last sample, -1 before the first. news is true after
 	// a failure or an answer that asks for another.
@@ -71,15 +70,11 @@ type Watch[T any] struct {
 	news    bool
 }
 
-// sample is an answer. until is when it ceases to count after a failure, else zero.
+// sample is what a source has gathered. until is when it ceases to count after a failure,
+// else zero. again is true where another one is due at the next tick.
 type sample[T any] struct {
 	value *T
 	until time.Time
-}
-
-// answer is a value, and whether another one is due at the next tick.
-type answer[T any] struct {
-	value *T
 	again bool
 }
 
@@ -92,9 +87,6 @@ func (w *Watch[T]) String() string { return w.spec.Name }
 // Notify has f called when the source fails or asks to be sampled again at once, and
 // when that ends.
 func (w *Watch[T]) Notify(f func()) { w.notify = f }
-
-// Run samples this source alone until ctx ends.
-func (w *Watch[T]) Run(ctx context.Context) error { return newSampler(w).Run(ctx) }
 
 // Value returns the last sample; nil where there is none or the source has failed twice
 // since.
@@ -132,15 +124,15 @@ func (w *Watch[T]) end() {
 
 // tick takes a sample in the background where one is due.
 func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
-	every := w.spec.Every
-	state := w.state.Load()
+	every, state, last := w.spec.Every, w.state.Load(), w.last.Load()
 	switch {
-	case w.again.Load():
+	case last != nil && last.again:
 		every = 1
 	case !alert && (state == nil || state.Up):
 		every = max(every, w.spec.Calm)
 	}
-	if w.spec.Idle != nil && w.spec.Idle() || w.sampled >= 0 && n-w.sampled < every || !w.inside.CompareAndSwap(false, true) {
+	due := w.sampled < 0 || n-w.sampled >= every
+	if !due || w.spec.Idle != nil && w.spec.Idle() || !w.inside.CompareAndSwap(false, true) {
 		return
 	}
 	w.sampled = n
@@ -150,7 +142,7 @@ func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
 	}()
 }
 
-func (w *Watch[T]) gather(ctx context.Context) (out answer[T], err error) {
+func (w *Watch[T]) gather(ctx context.Context) (out sample[T], err error) {
 	out.value, err = w.spec.Gather(ctx)
 	out.again = err == nil && w.spec.Again != nil && w.spec.Again(out.value)
 	return out, err
@@ -158,35 +150,31 @@ func (w *Watch[T]) gather(ctx context.Context) (out answer[T], err error) {
 
 func (w *Watch[T]) sample(ctx context.Context) {
 	start := time.Now()
-	answer, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
+	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
 	if ctx.Err() != nil || errors.Is(err, bounded.ErrBusy) {
 		return // the failure of the call that still hangs has been published
 	}
 	state := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
-	switch {
+	switch last := w.last.Load(); {
+	case err == nil:
+		w.last.Store(&next)
 	case errors.Is(err, ErrNoData):
 		w.last.Store(nil)
 		state = nil
-	case err != nil:
-		state.Err = err.Error()
-		w.last.Store(w.last.Load().missed(start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)))
 	default:
-		w.last.Store(&sample[T]{value: answer.value})
+		state.Err = err.Error()
+		if last != nil && last.until.IsZero() {
+			until := start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)
+			w.last.Store(&sample[T]{value: last.value, until: until})
+		} else {
+			w.last.Store(nil)
+		}
 	}
-	w.again.Store(answer.again)
 	w.state.Store(state)
-	news := answer.again || state != nil && !state.Up
-	if w.notify != nil && news != w.news {
-		w.notify()
+	if news := next.again || state != nil && !state.Up; news != w.news {
+		w.news = news
+		if w.notify != nil {
+			w.notify()
+		}
 	}
-	w.news = news
-}
-
-// missed returns the sample that counts after a failure: the one before until then,
-// none after the second failure.
-func (s *sample[T]) missed(until time.Time) *sample[T] {
-	if s == nil || !s.until.IsZero() {
-		return nil
-	}
-	return &sample[T]{value: s.value, until: until}
 }

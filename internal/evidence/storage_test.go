@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -56,7 +57,7 @@ func TestStorage(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable,
 		"/data/io.containerd.metadata.v1.bolt/meta.db", "/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", "/state/io.containerd.runtime.v2.task/k8s.io/2b0c/log", "socket:[12]")
 	pids := []int{1000, 0}
-	s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return pids }}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return pids }}
 	all := gatherStorage(t, s)
 	if len(all) != 2 {
 		t.Fatalf("%+v; want root and state", all)
@@ -111,7 +112,7 @@ func TestStorageCRIO(t *testing.T) {
 `
 	for comm, want := range map[string]int{"crio": 2, "containerd": 0} {
 		procfs, sysfs := storageTree(t, comm, mounts)
-		s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return []int{1000} }}
+		s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return []int{1000} }}
 		v, err := s.gather(t.Context())
 		if want == 0 {
 			if !errors.Is(err, ErrNoData) {
@@ -128,7 +129,7 @@ func TestStorageCRIO(t *testing.T) {
 // TestStorageLooksAgain: the state directory shows once there is a pod.
 func TestStorageLooksAgain(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
-	s := &storage{procfs: procfs, sysfs: sysfs, pids: func() []int { return []int{1000} }}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return []int{1000} }}
 	if all := gatherStorage(t, s); len(all) != 1 {
 		t.Fatalf("%+v", all)
 	}
@@ -138,7 +139,7 @@ func TestStorageLooksAgain(t *testing.T) {
 	if all := gatherStorage(t, s); len(all) != 1 {
 		t.Errorf("it looked again at once: %+v", all)
 	}
-	s.looked = s.looked.Add(-storageLook - time.Second)
+	s.searched = s.searched.Add(-storageInterval - time.Second)
 	if all := gatherStorage(t, s); len(all) != 2 {
 		t.Errorf("%+v", all)
 	}
