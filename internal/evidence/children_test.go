@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -121,30 +120,6 @@ func TestChildrenSince(t *testing.T) {
 		if c := state(byte(s), 7000); c != nil {
 			t.Errorf("%c: %+v", s, c)
 		}
-	}
-}
-
-// TestChildrenAge tells a helper of 5 s from a younger one, and keeps the
-// longest ones of many.
-func TestChildrenAge(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	const up = 1000 * time.Second
-	started := func(pid int, ago time.Duration) {
-		ticks := uint64(up-ago) * proc.ClockTicks / uint64(time.Second)
-		evidencetest.WriteTree(t, root, map[string]string{strconv.Itoa(pid) + "/stat": evidencetest.StatLine(pid, "runc", 'S', 42, ticks)})
-	}
-	w := childrenOf(root, "testdata/cgroup_v1", 42)
-	w.up = func() time.Duration { return up }
-	started(7000, 2*time.Second)
-	started(7001, 7*time.Second)
-	if v := gatherChildren(t, w); len(v.Old) != 1 || v.Old[0].PID != 7001 || time.Since(v.Old[0].Since).Round(time.Second) != 7*time.Second {
-		t.Errorf("%+v, want 7001, of 7 s", v.Old)
-	}
-	for i := range 2 * keptChildren {
-		started(7100+i, time.Duration(500-i)*time.Second)
-	}
-	if old := gatherChildren(t, w).Old; len(old) != keptChildren || old[0].PID != 7100 || old[keptChildren-1].PID != 7100+keptChildren-1 {
-		t.Errorf("%+v, want the oldest %d", old, keptChildren)
 	}
 }
 

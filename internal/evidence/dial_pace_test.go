@@ -66,64 +66,6 @@ func TestDialStuck(t *testing.T) {
 	}
 }
 
-// TestDialStuckAndGone: the connection that waits is cut, and what is there now
-// is seen with the next probe.
-func TestDialStuckAndGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{})
-		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
-		p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
-		time.Sleep(10 * time.Second)
-		killed := time.Now()
-		rt.Kill()
-		time.Sleep(period)
-		synctest.Wait()
-		// What fails otherwise than before fails since then.
-		if last := p.Last(); last.Stage != health.StageConnect || last.Cause != health.CauseRefused || last.FailedSince.Before(killed) {
-			t.Errorf("%v after its end: %+v", period, last)
-		}
-		rt.Set(fakeruntime.Socket)
-		start(rt)
-		time.Sleep(500 * time.Millisecond)
-		synctest.Wait()
-		if !p.Last().OK {
-			t.Errorf("back for 500ms: %+v", p.Last())
-		}
-	})
-}
-
-// TestDialRefused: a connect that fails leaves nothing behind, so it is tried
-// every 500 ms, and the runtime's return is seen as soon.
-func TestDialRefused(t *testing.T) {
-	for name, end := range map[string]func(*fakeruntime.Runtime){"missing": (*fakeruntime.Runtime).Stop, "refused": (*fakeruntime.Runtime).Kill} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, fakeruntime.Options{})
-				end(rt)
-				begin := time.Now()
-				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
-				time.Sleep(10*time.Second + 100*time.Millisecond)
-				synctest.Wait()
-				told := p.told()
-				if len(told) != 21 || rt.Dials() != 21 {
-					t.Errorf("%d probes and %d connects in 10 s, want 21", len(told), rt.Dials())
-				}
-				for i, d := range told {
-					if !d.At.Equal(begin.Add(time.Duration(i) * 500 * time.Millisecond)) {
-						t.Errorf("probe %d at %v", i, d.At.Sub(begin))
-					}
-				}
-				start(rt)
-				time.Sleep(400 * time.Millisecond)
-				synctest.Wait()
-				if last := p.Last(); !last.OK || !last.At.Equal(begin.Add(10500*time.Millisecond)) {
-					t.Errorf("%+v", last)
-				}
-			})
-		})
-	}
-}
-
 // TestDialKick: a probe at once, however many ask for it, and one at a time.
 func TestDialKick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -169,5 +169,3 @@ func (d *hopDialer) tick(ctx context.Context, _ int, _ bool) {
 		}()
 	})
 }
-
-func (d *hopDialer) end() {}

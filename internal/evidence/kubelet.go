@@ -26,7 +26,7 @@ func NewKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
 		return nil, err
 	}
 	return NewWatch(Spec[health.Kubelet]{
-		Name: "kubelet", Every: 4, Timeout: k.Limit(), End: k.Close,
+		Name: "kubelet", Every: 4, Timeout: k.Limit(),
 		Gather: func(ctx context.Context) (*health.Kubelet, error) { return noKubelet(k.Sample(ctx)) },
 		Store:  func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
 	}), nil

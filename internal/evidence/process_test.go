@@ -326,26 +326,6 @@ func TestProcessGone(t *testing.T) {
 	}
 }
 
-// TestProcessKeepsNoFile: a sample leaves no file open, as docs/security.md says.
-func TestProcessKeepsNoFile(t *testing.T) {
-	files := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
-	p := processIn("/proc", os.Getpid())
-	gatherProcess(t, p)
-	before := files()
-	for range 3 {
-		gatherProcess(t, p)
-	}
-	if after := files(); after > before {
-		t.Errorf("%d descriptors, %d before", after, before)
-	}
-}
-
 // TestProcessLeaderEnded: a runtime that was killed while one of its threads is
 // in the kernel is not gone: it has its listener still.
 func TestProcessLeaderEnded(t *testing.T) {
@@ -356,26 +336,6 @@ func TestProcessLeaderEnded(t *testing.T) {
 	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line, "1000/task/1000/schedstat": "1000000000 500000000 43\n"})
 	if v := gatherProcess(t, p); !v.Alive || v.RestartsTotal != 0 || v.Threads["Z"] != 1 || v.Threads["D"] != 1 || len(v.Blocked) != len(first.Blocked) {
 		t.Errorf("%+v, want it alive", v)
-	}
-}
-
-// TestProcessRestartsKept counts all restarts and remembers the last.
-func TestProcessRestartsKept(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	p := processIn(root, 1000)
-	before := gatherProcess(t, p)
-	var moments []time.Time
-	for i := range 25 {
-		evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, uint64(6000+i))})
-		v := gatherProcess(t, p)
-		moments = append(moments, v.At)
-		want := moments[max(0, len(moments)-keptRestarts):]
-		if v.RestartsTotal != i+1 || !slices.Equal(v.Restarts, want) {
-			t.Fatalf("restart %d: %d, %v", i+1, v.RestartsTotal, v.Restarts)
-		}
-		if len(before.Restarts) > i {
-			t.Fatal("a value that was published has changed")
-		}
 	}
 }
 

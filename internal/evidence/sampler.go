@@ -49,9 +49,6 @@ func (s *Sampler) Run(ctx context.Context) error {
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
-			for _, source := range s.sources {
-				source.end()
-			}
 			return nil
 		case <-timer.C:
 		case <-s.wake:

@@ -27,7 +27,6 @@ type Source interface {
 	Notify(f func())
 
 	tick(ctx context.Context, n int, alert bool)
-	end()
 }
 
 // Spec describes a source.
@@ -48,8 +47,6 @@ type Spec[T any] struct {
 	Gather func(context.Context) (*T, error)
 	// Store puts a sample into the facts; nil where it is read by Value only.
 	Store func(*health.Evidence, *T)
-	// End is called when the sampler ends; a sample may still be under way. May be nil.
-	End func()
 }
 
 // Watch samples one source and keeps the last sample. A sample that exceeds its limit
@@ -114,12 +111,6 @@ func (w *Watch[T]) Source() (s health.Source, ok bool) {
 	s = *p
 	s.Kept = !s.Up && w.Value() != nil
 	return s, true
-}
-
-func (w *Watch[T]) end() {
-	if w.spec.End != nil {
-		w.spec.End()
-	}
 }
 
 // tick takes a sample in the background where one is due.

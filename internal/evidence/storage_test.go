@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -123,24 +122,5 @@ func TestStorageCRIO(t *testing.T) {
 		if err != nil || len(v.FileSystems) != 2 || v.FileSystems[0].Directory != "/data" || v.FileSystems[0].Use != "root" || v.FileSystems[1].Directory != "/state" {
 			t.Errorf("%s: %+v, %v", comm, v, err)
 		}
-	}
-}
-
-// TestStorageLooksAgain: the state directory shows once there is a pod.
-func TestStorageLooksAgain(t *testing.T) {
-	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
-	s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return []int{1000} }}
-	if all := gatherStorage(t, s); len(all) != 1 {
-		t.Fatalf("%+v", all)
-	}
-	if err := os.Symlink("/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", filepath.Join(procfs, "1000/fd/9")); err != nil {
-		t.Fatal(err)
-	}
-	if all := gatherStorage(t, s); len(all) != 1 {
-		t.Errorf("it looked again at once: %+v", all)
-	}
-	s.searched = s.searched.Add(-storageInterval - time.Second)
-	if all := gatherStorage(t, s); len(all) != 2 {
-		t.Errorf("%+v", all)
 	}
 }

@@ -69,15 +69,6 @@ func New(opts Options) (*Client, error) {
 	return &Client{opts: opts, healthz: healthz, metrics: metrics}, nil
 }
 
-// Close closes the idle connections.
-func (k *Client) Close() {
-	for _, e := range []*endpoint{k.healthz, k.metrics} {
-		if e != nil {
-			e.client.CloseIdleConnections()
-		}
-	}
-}
-
 // Limit is the longest time that a sample takes.
 func (k *Client) Limit() time.Duration { return 2*k.opts.Timeout + time.Second }
 

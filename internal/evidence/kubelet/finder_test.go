@@ -193,16 +193,6 @@ func TestFinderFindsNothing(t *testing.T) {
 	}
 }
 
-// TestFinderWithoutProc: no /proc is no reason to fail.
-func TestFinderWithoutProc(t *testing.T) {
-	n := newFixture(t)
-	n.socket("/run/crio/crio.sock")
-	f := &Finder{ProcFS: n.root + "/nowhere", Root: n.root, Serves: func(context.Context, string) bool { return true }}
-	if got := f.Find(t.Context()); got.Path != n.root+"/run/crio/crio.sock" || !got.Serves {
-		t.Errorf("found %+v", got)
-	}
-}
-
 // TestFinderOtherKubelets: a pod's process that calls itself kubelet, and a kubelet in a
 // network namespace of its own as of kind, do not name the socket of the node's runtime.
 func TestFinderOtherKubelets(t *testing.T) {

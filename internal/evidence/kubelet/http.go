@@ -84,7 +84,7 @@ func newEndpoint(address string, opts *Options) *endpoint {
 	e.client = &http.Client{
 		Timeout: opts.Timeout,
 		Transport: &http.Transport{
-			TLSClientConfig: config, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+			TLSClientConfig: config, MaxIdleConnsPerHost: 1, IdleConnTimeout: 20 * time.Second, MaxResponseHeaderBytes: 64 << 10,
 			DisableCompression: true, // over loopback compressing costs more than it saves
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

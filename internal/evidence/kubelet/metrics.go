@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -81,19 +80,15 @@ func parseMetrics(r io.Reader) (m metrics, err error) {
 	for name, family := range families {
 		for _, sample := range family.GetMetric() {
 			if v := sample.GetUntyped().GetValue(); !math.IsNaN(v) && v < maxValue {
-				m.take(name, labels(sample), max(v, 0))
+				labels := map[string]string{}
+				for _, l := range sample.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+				m.take(name, labels, max(v, 0))
 			}
 		}
 	}
 	return m, nil
-}
-
-func labels(m *dto.Metric) map[string]string {
-	out := map[string]string{}
-	for _, l := range m.GetLabel() {
-		out[l.GetName()] = l.GetValue()
-	}
-	return out
 }
 
 func (m *metrics) take(name string, labels map[string]string, v float64) {

@@ -60,7 +60,7 @@ func ReadSettings(root string, args []string) (Settings, error) {
 		}
 	}
 	gates := map[string]bool{}
-	for gate := range strings.SplitSeq(strings.Join(flagValues(args, "feature-gates"), ","), ",") {
+	for gate := range strings.SplitSeq(strings.Join(proc.ArgValues(args, "feature-gates"), ","), ",") {
 		name, on, _ := strings.Cut(gate, "=")
 		gates[name] = strings.EqualFold(on, "true")
 	}
@@ -155,7 +155,7 @@ func Args(comm string, args []string) []string {
 	switch {
 	case strings.HasPrefix(comm, "k3s"):
 		out := []string{args[0], "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns}
-		for _, arg := range flagValues(args, "kubelet-arg") {
+		for _, arg := range proc.ArgValues(args, "kubelet-arg") {
 			out = append(out, "--"+strings.TrimLeft(arg, "-"))
 		}
 		if endpoint := flagValue(args, "container-runtime-endpoint"); endpoint != "" {
@@ -174,27 +174,9 @@ func Args(comm string, args []string) []string {
 	return args
 }
 
-// flagValues returns the values of a flag, written as --name=value or --name value, with
-// one dash or two.
-func flagValues(args []string, name string) (out []string) {
-	for i, arg := range args {
-		flag, ok := strings.CutPrefix(arg, "-")
-		if !ok {
-			continue
-		}
-		flag = strings.TrimPrefix(flag, "-")
-		if v, ok := strings.CutPrefix(flag, name+"="); ok {
-			out = append(out, v)
-		} else if flag == name && i+1 < len(args) {
-			out = append(out, args[i+1])
-		}
-	}
-	return out
-}
-
 // flagValue returns the last value of a flag, "" where it is not given.
 func flagValue(args []string, name string) (last string) {
-	for _, v := range flagValues(args, name) {
+	for _, v := range proc.ArgValues(args, name) {
 		last = v
 	}
 	return last

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"math"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,25 +27,6 @@ func TestReadFile(t *testing.T) {
 	}
 	if _, err := ReadFile(dir); err == nil || Gone(err) {
 		t.Errorf("a directory: %v", err)
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	dir := t.TempDir()
-	for i := 1; i <= 600; i++ {
-		evidencetest.WriteTree(t, dir, map[string]string{strconv.Itoa(i): ""})
-	}
-	evidencetest.WriteTree(t, dir, map[string]string{"self": "", "0": "", "-3": "", "+4": "", "1x": "", "99999999999999999999": ""})
-	got, err := Numbers(dir, 10_000)
-	slices.Sort(got)
-	if err != nil || len(got) != 600 || got[0] != 1 || got[599] != 600 {
-		t.Errorf("%d numbers, %v", len(got), err)
-	}
-	if got, err := Numbers(dir, 255); err != nil || len(got) != 255 {
-		t.Errorf("%d numbers at a limit of 255, %v", len(got), err)
-	}
-	if _, err := Numbers(filepath.Join(dir, "none"), 1); err == nil {
-		t.Error("no error for no directory")
 	}
 }
 

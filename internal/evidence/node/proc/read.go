@@ -115,21 +115,28 @@ func SplitArgs(b []byte) []string {
 	return strings.Split(string(b), "\x00")
 }
 
-// ArgValue returns the value of the first "-name value", "--name value" or
-// "-name=value" among the arguments.
-func ArgValue(args []string, name string) string {
+// ArgValues returns the values of a flag among the arguments, written as --name=value or
+// --name value, with one dash or two.
+func ArgValues(args []string, name string) (out []string) {
 	for i, arg := range args {
-		bare, ok := strings.CutPrefix(arg, "-")
-		if !ok {
-			continue
+		flag, ok := strings.CutPrefix(arg, "-")
+		flag = strings.TrimPrefix(flag, "-")
+		value, joined := strings.CutPrefix(flag, name+"=")
+		switch {
+		case !ok:
+		case joined:
+			out = append(out, value)
+		case flag == name && i+1 < len(args):
+			out = append(out, args[i+1])
 		}
-		bare = strings.TrimPrefix(bare, "-")
-		if bare == name && i+1 < len(args) {
-			return args[i+1]
-		}
-		if value, ok := strings.CutPrefix(bare, name+"="); ok {
-			return value
-		}
+	}
+	return out
+}
+
+// ArgValue returns the first value of a flag, "" where it is not given.
+func ArgValue(args []string, name string) string {
+	if all := ArgValues(args, name); len(all) > 0 {
+		return all[0]
 	}
 	return ""
 }
