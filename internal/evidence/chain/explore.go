@@ -3,11 +3,9 @@ package chain
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -81,7 +79,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.of, e.begun, e.sweep, e.walker.Begun = s, true, sweep{}, s.Since
 	}
 	e.walker.Runtime, e.walker.Pod = s.RuntimePID, s.Pod
-	e.walker.polled = polledLock{s.LockedPID, s.Lock}
+	e.walker.lock, e.walker.locked = s.Lock, s.LockedPID
 	if s.DaemonPID != 0 {
 		e.walker.Runtime = s.DaemonPID
 	}
@@ -100,21 +98,25 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 	e.publish(e.chain(ctx, s))
 }
 
-// ordered returns the targets, those that a helper of the runtime works on first.
+// ordered returns the targets, those that a helper works on first.
 func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
-	all := s.Targets()
-	busy := map[string]bool{}
-	processes := e.walker.processes(ctx)
-	for _, p := range processes.ByPID {
-		if parent := processes.ByPID[p.PPID]; p.Kind == node.KindOCI || parent.Kind == node.KindShim {
+	all, busy, idle := s.Targets(), []Target(nil), []Target(nil)
+	args := map[string]bool{}
+	for _, p := range e.walker.processes(ctx).ByPID {
+		if e.walker.isHelper(ctx, p.Stat) {
 			for _, arg := range e.walker.table.Args(p.ID()) {
-				busy[arg] = true
+				args[arg] = true
 			}
 		}
 	}
-	rank := map[bool]int{true: 0, false: 1}
-	slices.SortStableFunc(all, func(a, b Target) int { return rank[busy[a.ID]] - rank[busy[b.ID]] })
-	return all
+	for _, t := range all {
+		if args[t.ID] {
+			busy = append(busy, t)
+		} else {
+			idle = append(idle, t)
+		}
+	}
+	return append(busy, idle...)
 }
 
 // chain returns the chain as far as it is known.
@@ -137,8 +139,8 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 		e.fromTarget(ctx, &c, s, target)
 	case s.OthersAnswered() && s.General:
 		// A helper that began before the call may have the lock that it waits for.
-		if helper := e.helperOf(ctx, ""); helper != 0 {
-			e.walker.follow(ctx, &c, helper, health.KindHelper)
+		if helpers := e.walker.helpersOf(ctx, e.walker.Runtime, ""); len(helpers) > 0 {
+			e.walker.follow(ctx, &c, helpers[0].PID, health.KindHelper)
 		} else {
 			c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 		}
@@ -168,50 +170,41 @@ func targetLink(t Target) health.Link {
 	}
 }
 
-// fromTarget continues with the helper, shim or conmon of a container or sandbox. A shim
-// that sleeps with nothing unread and no helper waits for its next request, like any
-// other: the lock is held inside the runtime then.
+// fromTarget continues with the helper, shim or conmon of a container or sandbox. Where
+// that is idle the lock is held inside the runtime, by a thread that may wait for a mount.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
-	if helper := e.helperOf(ctx, t.ID); helper != 0 {
-		e.walker.follow(ctx, c, helper, health.KindHelper)
+	if helpers := e.walker.helpersOf(ctx, e.walker.Runtime, t.ID); len(helpers) > 0 && t.ID != "" {
+		e.walker.follow(ctx, c, helpers[0].PID, health.KindHelper)
 		return
 	}
 	pid, why := e.shimOf(ctx, t)
-	if n := len(c.Links); pid != 0 {
+	if pid != 0 {
 		if e.walker.about = t.ID; t.Sandbox {
 			e.walker.about = ""
 		}
-		e.walker.follow(ctx, c, pid, health.KindShim)
-		idle := len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning)
-		if !idle {
+		if e.leads(ctx, c, pid, health.KindShim) {
 			return
 		}
-		c.Links = c.Links[:n]
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
-	if !e.mountOfRuntime(ctx, c, s) {
-		c.Unknown = why
-	}
-}
-
-// mountOfRuntime continues at the runtime where that waits for a file on a mount and
-// for nothing else: the holder of the lock of a container without a shim, or with an
-// idle one, is the runtime itself.
-func (e *Explorer) mountOfRuntime(ctx context.Context, c *health.Chain, s Symptom) bool {
 	pid, kind := s.RuntimePID, health.KindRuntime
 	if s.DaemonPID != 0 {
 		pid, kind = s.DaemonPID, health.KindProcess
 	}
-	if pid == 0 {
-		return false
+	if n := len(c.Links); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
+		c.Links, c.Unknown = c.Links[:n], why
 	}
+}
+
+// leads appends the chain from a process. False, and nothing appended, where that is idle.
+func (e *Explorer) leads(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) bool {
 	n := len(c.Links)
 	e.walker.follow(ctx, c, pid, kind)
-	if len(c.Links) >= n+2 && c.Links[n+1].Kind == health.KindMount {
-		return true
+	if len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning) {
+		c.Links = c.Links[:n]
+		return false
 	}
-	c.Links, c.Unknown = c.Links[:n], ""
-	return false
+	return true
 }
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
@@ -243,20 +236,4 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
 	}
 	return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
-}
-
-// helperOf finds the helper that the runtime itself has started for a container, as CRI-O
-// does, or for anything where id is "", and that runs for longer than it should: the
-// oldest, 0 for none.
-func (e *Explorer) helperOf(ctx context.Context, id string) int {
-	var oldest proc.Stat
-	for _, p := range e.walker.processes(ctx).Children(e.walker.Runtime) {
-		if age(p.Stat) < helperAge || oldest.PID != 0 && oldest.Start <= p.Start {
-			continue
-		}
-		if (id == "" || slices.Contains(e.walker.table.Args(p.ID()), id)) && e.walker.isHelper(ctx, p.Stat) {
-			oldest = p.Stat
-		}
-	}
-	return oldest.PID
 }

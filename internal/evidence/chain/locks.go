@@ -53,7 +53,7 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 		}
 		f.add(out)
 	}
-	if l := w.polled.lock; l != nil && w.polled.pid == f.pid && len(f.found) == 0 {
+	if l := w.lock; l != nil && w.locked == f.pid && len(f.found) == 0 {
 		f.add(wait{
 			state: health.LinkLocked, next: l.HolderPID,
 			evidence: fmt.Sprintf("waits for the lock of %s, which pid %d has", clean(l.File), l.HolderPID),

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -279,26 +280,31 @@ func (f *waiting) asleepText() string {
 // helpers adds the helpers of a shim: children that are to end soon. Of several, the one
 // that works on the container in question.
 func (w *Walker) helpers(ctx context.Context, f *waiting) {
-	var all, about []wait
-	for _, c := range w.processes(ctx).Children(f.pid) {
-		ran := age(c.Stat)
-		if ran < helperAge || !w.isHelper(ctx, c.Stat) {
-			continue
-		}
-		found := wait{
-			state: health.LinkChild, next: c.PID,
-			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
-				c.PID, clean(c.Comm), ran.Round(100*time.Millisecond)),
-		}
-		all = append(all, found)
-		if w.about != "" && slices.Contains(w.table.Args(c.ID()), w.about) {
-			about = append(about, found)
-		}
-	}
-	if len(about) > 0 {
-		all = about
+	all := w.helpersOf(ctx, f.pid, w.about)
+	if len(all) == 0 {
+		all = w.helpersOf(ctx, f.pid, "")
 	}
 	for _, c := range all {
-		f.add(c)
+		f.add(wait{
+			state: health.LinkChild, next: c.PID,
+			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
+				c.PID, clean(c.Comm), age(c.Stat).Round(100*time.Millisecond)),
+		})
 	}
+}
+
+// helpersOf returns the helpers that are children of a process and run for longer than
+// they should, the oldest first; only those that work on a container, unless id is "".
+func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []node.Process) {
+	if parent == 0 {
+		return nil
+	}
+	for _, c := range w.processes(ctx).Children(parent) {
+		about := id == "" || slices.Contains(w.table.Args(c.ID()), id)
+		if about && age(c.Stat) >= helperAge && w.isHelper(ctx, c.Stat) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
+	return out
 }

@@ -56,16 +56,10 @@ type Walker struct {
 	diag          sockdiag.Conn
 	looks         map[proc.ID]*look
 	since         bounded.Since[string]
-	polled        polledLock
+	lock          *health.LockWait // that the process locked asks for again and again, unseen in /proc/locks
+	locked        int
 	about         string // the container in question, "" where none is known
 	netns         string // of this process, whose sockets sock_diag shows
-}
-
-// polledLock is a lock that a process asks for again and again, so that /proc/locks does not
-// show the wait.
-type polledLock struct {
-	pid  int
-	lock *health.LockWait
 }
 
 // NewWalker returns a walker over the processes below procfs. Close it.
