@@ -19,16 +19,16 @@ import (
 // within a relist period and is named within 3 s, Status within 8 s.
 var callFaults = []fault{
 	{
-		name: "no CNI configuration", on: onContainerd, why: "its NetworkReady stays true",
+		name: "no CNI configuration", on: onContainerd,
 		want: health.NetworkNotReady, goal: 8 * time.Second, phase: 5 * time.Second, make: withoutNetwork,
 		steps: []pasted{{holds: "lastCNILoadStatus", want: "cni"}},
 	},
 	{
-		name: "list above the server's limit", on: []string{"containerd", "cri-dockerd"}, why: "its limit is 80 MiB",
+		name: "list above the server's limit", on: []string{"containerd", "cri-dockerd"},
 		want: health.ListResponseTooLarge, goal: 3 * time.Second, onTheWay: []string{health.TooManyContainers}, prepare: manyHeavy, make: oneTooHeavy,
 	},
 	{
-		name: "list above the client's limit", on: []string{"containerd", "CRI-O"}, why: "its own limit is the same, and fixed",
+		name: "list above the client's limit", on: []string{"containerd", "CRI-O"},
 		want: health.ListResponseTooLarge, goal: 3 * time.Second, onTheWay: []string{health.TooManyContainers},
 		configure: func(b *bench) { b.LiftListLimit() }, prepare: manyHeavy, make: oneTooHeavy,
 		steps: []pasted{
@@ -154,7 +154,7 @@ func fakeKubelet(b *bench) {
 // twoFaults are faults that stand beside another one.
 var twoFaults = []fault{
 	{
-		name: "400 idle connections, and no CNI configuration", on: onContainerd, why: "its NetworkReady stays true",
+		name: "400 idle connections, and no CNI configuration", on: onContainerd,
 		want: health.AcceptFDExhausted, goal: 4 * time.Second, also: []string{health.NetworkNotReady}, options: lab.ContainerdOptions{OpenFiles: 256},
 		onTheWay: append([]string{health.NetworkNotReady}, noDescriptor...),
 		// In this order: from 1.7 on Status fails without a descriptor, and then the
@@ -173,8 +173,8 @@ var twoFaults = []fault{
 	},
 	{
 		name: "accept queue full, and memory pressure", want: health.AcceptStalled, goal: 4 * time.Second, also: []string{health.NodePressure},
-		onTheWay: []string{health.NodePressure}, onTheWayBack: []string{health.NodePressure},
-		back:     12 * time.Second, // pressure is read every 5 s
+		onTheWay: []string{health.NodePressure}, onTheWayBack: []string{health.NodePressure, health.RelistSlow},
+		back:     20 * time.Second, // pressure is read every 5 s
 		simulate: fewPods,
 		start: func(b *bench) {
 			b.pressure = filepath.Join(lab.Dir(b.t), "memory")
@@ -183,7 +183,7 @@ var twoFaults = []fault{
 		},
 		make: func(b *bench) func() {
 			b.press(80)
-			undo := noAccept(b)
+			undo := noAccept(b, ";ListContainers=delay(1500ms)")
 			return func() {
 				undo()
 				b.press(0)

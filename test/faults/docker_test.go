@@ -10,9 +10,6 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// notDocker is why they are not made elsewhere.
-const notDocker = "there is no dockerd behind it"
-
 // dockerFaults are the faults behind cri-dockerd, on a real dockerd: the reasons are those
 // of the runtime, about another process on the call's way.
 var dockerFaults = []fault{
@@ -22,7 +19,7 @@ var dockerFaults = []fault{
 			return health.Link{Kind: health.KindProcess, PID: b.dockerd.Pid(), Name: "dockerd"}
 		},
 		next: func(b *bench) string { return fmt.Sprintf("At pid %d (", b.dockerd.Pid()) },
-		on:   onDocker, why: notDocker,
+		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(b *bench) string {
 			return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid())
@@ -39,7 +36,7 @@ var dockerFaults = []fault{
 	{
 		// What the page says first: it ends no container.
 		name: "dockerd without a descriptor, prlimit ends it", steps: []pasted{{holds: "prlimit --nofile", repairs: true, values: hardLimit}},
-		on: onDocker, why: notDocker,
+		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		make: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(200)
@@ -49,13 +46,13 @@ var dockerFaults = []fault{
 	},
 	{
 		name: "dockerd stopped", steps: []pasted{{holds: "kill -CONT", repairs: true}},
-		on: onDocker, why: notDocker,
+		on:   onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second,
 		evidence: func(b *bench) string { return fmt.Sprintf("pid %d (dockerd): all", b.dockerd.Pid()) },
 		make:     func(b *bench) func() { return stopProcess(b, b.dockerd.Pid()) },
 	},
 	{
-		name: "dockerd frozen", on: onDocker, why: notDocker,
+		name: "dockerd frozen", on: onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second,
 		evidence: func(*bench) string { return "is frozen: " },
 		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.dockerd.Pid()) },
@@ -65,7 +62,7 @@ var dockerFaults = []fault{
 		},
 	},
 	{
-		name: "dockerd killed", on: onDocker, why: notDocker,
+		name: "dockerd killed", on: onDocker,
 		want: health.RuntimeNotListening, goal: 5 * time.Second,
 		evidence: func(*bench) string { return "nobody listens" },
 		make: func(b *bench) func() {
@@ -74,7 +71,7 @@ var dockerFaults = []fault{
 		},
 	},
 	{
-		name: "dockerd accepts nobody, accept queue filled", on: onDocker, why: notDocker,
+		name: "dockerd accepts nobody, accept queue filled", on: onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(*bench) string { return "accept queue 4097 of 4096" },
 		make: func(b *bench) func() {
@@ -88,7 +85,7 @@ var dockerFaults = []fault{
 	},
 	{
 		name: "dockerd's containerd stopped", steps: []pasted{{holds: "kill -CONT", repairs: true}},
-		on: onDocker, why: notDocker,
+		on:   onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second,
 		evidence: func(b *bench) string {
 			return fmt.Sprintf("pid %d (containerd): all", b.dockerd.ContainerdPid())
@@ -96,7 +93,7 @@ var dockerFaults = []fault{
 		make: func(b *bench) func() { return stopProcess(b, b.dockerd.ContainerdPid()) },
 	},
 	{
-		name: "dockerd's containerd stopped, a pod is stopped", on: onDocker, why: notDocker,
+		name: "dockerd's containerd stopped, a pod is stopped", on: onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second, fresh: true, hold: 20 * time.Second,
 		make: func(b *bench) func() {
 			cont := lab.StopProcess(b.t, b.dockerd.ContainerdPid())
@@ -108,13 +105,13 @@ var dockerFaults = []fault{
 		},
 	},
 	{
-		name: "dockerd stopped and continued in turn", on: onDocker, why: notDocker,
+		name: "dockerd stopped and continued in turn", on: onDocker,
 		want: health.RuntimeFrozen, goal: 6 * time.Second, limit: 20 * time.Second,
 		onTheWayBack: []string{health.RelistSlow},
 		make:         func(b *bench) func() { return lab.StopInTurn(b.t, b.dockerd.Pid(), 1200*time.Millisecond) },
 	},
 	{
-		name: "a CPU quota of dockerd", on: onDocker, why: notDocker,
+		name: "a CPU quota of dockerd", on: onDocker,
 		want: health.RuntimeThrottled, goal: 5 * time.Second, limit: 20 * time.Second,
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "cpu", b.dockerd.Pid()) },
 		make: func(b *bench) func() {
@@ -125,14 +122,14 @@ var dockerFaults = []fault{
 	},
 	{
 		// Nobody connects to it but plegd: a client waits only once its probe does.
-		name: "dockerd's containerd without a descriptor", on: onDocker, why: notDocker,
+		name: "dockerd's containerd without a descriptor", on: onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second, onTheWay: []string{health.FDsRunningOut},
 		evidence:     func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.ContainerdPid()) },
 		onTheWayBack: []string{health.FDsRunningOut},
 		make:         func(b *bench) func() { return lab.LimitFiles(b.t, b.dockerd.ContainerdPid(), 8) },
 	},
 	{
-		name: "a shim of Docker's stopped", on: onDocker, why: notDocker,
+		name: "a shim of Docker's stopped", on: onDocker,
 		want: health.ShimStuck, goal: 5 * time.Second,
 		evidence: func(b *bench) string { return fmt.Sprintf("pid %d (containerd-shim) stopped", b.Shim(b.pods[0])) },
 		make:     func(b *bench) func() { return stopProcess(b, b.Shim(b.pods[0])) },

@@ -47,9 +47,8 @@ type fault struct {
 	// hold is how long the fault lasts after it was named; 0: 1 to 4 s.
 	hold time.Duration
 	// on are the runtimes that the row is made on, as RuntimeColumn names them or a
-	// prefix of that; nil: all. why says why not on the others.
-	on  []string
-	why string
+	// prefix of that; nil: all.
+	on []string
 
 	options lab.ContainerdOptions
 	plegd   lab.PlegdOptions

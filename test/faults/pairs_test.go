@@ -33,18 +33,14 @@ func TestPairs(t *testing.T) {
 			}
 			t.Run(f.test()+" beside "+w.test(), func(t *testing.T) {
 				t.Parallel()
-				row := newRow(len(faults), &fault{name: name + ", beside: " + warning, want: f.want, goal: f.goal}, 1)
-				t.Cleanup(func() {
-					if len(row.results) == 0 {
-						row.took(result{named: -1, back: -1, wrong: "it broke off"})
-					}
-				})
+				pair := &fault{name: name + ", beside: " + warning, want: f.want, goal: f.goal}
+				pair.tookNothing(t, len(faults))
 				f.options.OpenFiles = max(f.options.OpenFiles, w.options.OpenFiles)
 				b := newBench(t, &f)
 				b.watch(&f)
 				defer w.make(b)() // before the context of its calls ends
 				b.awaitActive(w.want)
-				row.took(b.beside(&f, w.want))
+				pair.took(len(faults), b.beside(&f, w.want))
 			})
 		}
 	}

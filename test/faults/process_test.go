@@ -84,7 +84,6 @@ var processFaults = []fault{
 	},
 	{
 		name: "memory limit, out of memory", fresh: true, on: []string{"containerd 1.", "CRI-O"},
-		why:      "accept(2) fails for want of memory, and it exits: rightly RuntimeSocketMissing",
 		incident: "9 memory limit of the runtime's cgroup", want: health.RuntimeMemoryLimited, goal: 5 * time.Second, limit: 20 * time.Second,
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
 		// Until the limit is reached; its server may end by an accept(2) that fails.
@@ -103,7 +102,7 @@ var processFaults = []fault{
 		next:    func(*bench) string { return "aise the" },
 	},
 	{
-		name: "start held up by 3 stopped shims", on: onContainerd, why: "its start waits for no shim", fresh: true,
+		name: "start held up by 3 stopped shims", on: onContainerd, fresh: true,
 		want: health.RuntimeStarting, goal: 4 * time.Second,
 		onTheWay: append([]string{health.ShimStuck}, starting...),
 		make: func(b *bench) func() {
@@ -120,7 +119,7 @@ var processFaults = []fault{
 	},
 	{
 		// Its start takes as long as that process holds the lock.
-		name: "another process has the lock of the metadata at the start", on: onContainerd, why: "it has no such file", fresh: true, restarts: true,
+		name: "another process has the lock of the metadata at the start", on: onContainerd, fresh: true, restarts: true,
 		want: health.RuntimeStorageLocked, goal: 8 * time.Second, onTheWay: starting, onTheWayBack: starting,
 		make: func(b *bench) func() {
 			b.Kill()

@@ -41,27 +41,14 @@ func (b *bench) record(f *fault, began time.Time) {
 	one, err := incident.ReadOne(dir, list[i].ID)
 	b.must(err)
 	one.PlegdVersion = "recorded"
-	text := recorded(b, one)
+	text, err := health.Marshal(one)
+	b.must(err)
 	for from, to := range map[string]string{b.socket: "/run/containerd/containerd.sock", filepath.Dir(b.socket): "/run/containerd"} {
 		text = bytes.ReplaceAll(text, []byte(from), []byte(to))
 	}
 	path := filepath.Join(root, f.want, slug(f.name)+".json")
 	b.must(os.MkdirAll(filepath.Dir(path), 0o755))
 	b.must(os.WriteFile(path, text, 0o644))
-}
-
-// recorded is an incident with a line a moment, so that a change can be read.
-func recorded(b *bench, one *incident.Incident) []byte {
-	moments := one.Timeline
-	one.Timeline = []incident.Moment{}
-	head, err := health.Marshal(one)
-	b.must(err)
-	lines := make([][]byte, len(moments))
-	for i := range moments {
-		lines[i], err = health.Marshal(moments[i])
-		b.must(err)
-	}
-	return slices.Concat(bytes.TrimSuffix(head, []byte("]}")), []byte("\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]}\n"))
 }
 
 // slug is a fault's name as a file's.

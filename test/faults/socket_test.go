@@ -50,11 +50,11 @@ var socketFaults = []fault{
 		},
 	},
 	{
-		name: "SIGTERM", on: []string{"containerd", "CRI-O"}, why: "its socket's file stays", restarts: true,
+		name: "SIGTERM", on: []string{"containerd", "CRI-O"}, restarts: true,
 		want: health.RuntimeSocketMissing, goal: 3 * time.Second, onTheWayBack: starting, make: terminate,
 	},
 	{
-		name: "SIGTERM, the socket's file stays", on: onDocker, why: "it removes its socket", restarts: true,
+		name: "SIGTERM, the socket's file stays", on: onDocker, restarts: true,
 		want: health.RuntimeNotListening, goal: 3 * time.Second, onTheWayBack: starting, make: terminate,
 	},
 	{
@@ -85,7 +85,7 @@ var socketFaults = []fault{
 	},
 	{
 		name: "nobody accepts, accept queue filled", want: health.AcceptStalled, goal: 4 * time.Second, simulate: fewPods,
-		make: noAccept,
+		make: func(b *bench) func() { return noAccept(b, "") },
 	},
 	{
 		name: "chmod 000", want: health.RuntimeSocketPermissionDenied, goal: 4 * time.Second, plegd: unprivileged,
@@ -117,8 +117,8 @@ func terminate(b *bench) func() {
 	return func() { b.Restart() }
 }
 
-func noAccept(b *bench) func() {
-	undo := b.failpoints("socket=noaccept")
+func noAccept(b *bench, besides string) func() {
+	undo := b.failpoints("socket=noaccept" + besides)
 	end := b.connect(10000)
 	return func() {
 		end()
@@ -147,7 +147,7 @@ func inTheWay(what string, put func(path string) error) fault {
 // takeOvers lead the path to another process while the runtime lives.
 var takeOvers = []fault{
 	secondAt(fault{
-		name: "a second runtime takes the socket", on: []string{"containerd", "cri-dockerd"}, why: "it starts beside no other that answers",
+		name: "a second runtime takes the socket", on: []string{"containerd", "cri-dockerd"},
 		incident: "12 a second runtime on the socket's path",
 		prepare:  secondAtPath,
 		make: func(b *bench) func() {
@@ -161,7 +161,7 @@ var takeOvers = []fault{
 	}),
 	secondAt(fault{
 		// EAGAIN looks to CRI-O like a socket that a dead one has left behind.
-		name: "a second CRI-O takes a full accept queue for a stale socket", on: onCRIO, why: "its start looks at no accept queue",
+		name: "a second CRI-O takes a full accept queue for a stale socket", on: onCRIO,
 		incident: "12c [cri-o](https://github.com/cri-o/cri-o): EAGAIN taken for a stale socket",
 		prepare:  secondAtPath,
 		onTheWay: append([]string{health.AcceptFDExhausted, health.AcceptStalled}, noDescriptor...),

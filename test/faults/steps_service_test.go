@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -77,11 +76,11 @@ var serviceSteps = []service{
 		{holds: "kill -CONT"},
 	}},
 	{health.RuntimeRestarting, func(b *bench, s *lab.Systemd) func() {
-		for statusInside(b.t, s).Reason != health.RuntimeRestarting { // those of the faults before count, too
+		for reason := ""; reason != health.RuntimeRestarting; { // those of the faults before count, too
 			s.Signal(unit, syscall.SIGKILL)
-			awaitAny(b.t, s, health.RuntimeNotListening, health.RuntimeRestarting)
+			awaitInside(b.t, s, health.RuntimeNotListening, health.RuntimeRestarting)
 			s.Run("systemctl", "start", unit)
-			awaitAny(b.t, s, "", health.RuntimeRestarting)
+			reason = awaitInside(b.t, s, "", health.RuntimeRestarting).Reason
 		}
 		return func() {}
 	}, []pasted{
@@ -123,75 +122,38 @@ func TestServiceSteps(t *testing.T) {
 	b := &bench{t: t, cri: r, pods: pods, victim: pods[0].RunContainer("victim")}
 	s.Run("systemd-run", "--quiet", "--unit=plegd", "--property=Restart=always", "--property=RuntimeDirectory=plegd", "--property=StateDirectory=plegd",
 		"plegd", "run", "--runtime-endpoint=/run/containerd/containerd.sock", "--kubelet-healthz-url=", "--log.level=info")
-	healthy := func() { awaitInside(t, s, time.Minute, func(e *explained) string { return e.Reason }) }
 	for _, c := range serviceSteps {
 		t.Run(c.reason, func(t *testing.T) {
-			healthy()
+			awaitInside(t, s, "")
 			b.t = t
 			defer c.inject(b, s)()
-			v := reasonInside(t, s, c.reason)
+			v := awaitInside(t, s, c.reason)
 			sh := &shell{t: t, inside: s}
 			for _, p := range c.commands {
 				sh.try(p, b, stepsFor(v))
 				if p.repairs {
-					healthy()
+					awaitInside(t, s, "")
 				}
 			}
 		})
 	}
 }
 
-// awaitAny waits until plegd in a systemd names one of some reasons.
-func awaitAny(t *testing.T, s *lab.Systemd, reasons ...string) {
-	t.Helper()
-	lab.Eventually(t, 30*time.Second, fmt.Sprintf("the reason is one of %q", reasons), func() error {
-		if e := statusInside(t, s); !slices.Contains(reasons, e.Reason) {
-			return fmt.Errorf("%s %s", e.State, e.Reason)
-		}
-		return nil
-	})
-}
-
-// reasonInside waits until plegd in a systemd names a reason.
-func reasonInside(t *testing.T, s *lab.Systemd, reason string) *health.Snapshot {
+// awaitInside waits until plegd in a systemd names one of some reasons; "" is a healthy
+// verdict.
+func awaitInside(t *testing.T, s *lab.Systemd, reasons ...string) *health.Snapshot {
 	t.Helper()
 	var v health.Snapshot
-	lab.Eventually(t, 30*time.Second, "plegd names "+reason, func() error {
+	lab.Eventually(t, time.Minute, fmt.Sprintf("the reason is one of %q", reasons), func() error {
 		out, _ := s.TryRun("plegd", "status", "-o", "json") // the exit code is the verdict
 		v = health.Snapshot{}
 		if err := health.Unmarshal([]byte(out), &v); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if v.Reason != reason {
+		if !slices.Contains(reasons, v.Reason) || v.Reason == "" && v.State != health.StateHealthy {
 			return fmt.Errorf("%s %s", v.State, v.Reason)
 		}
 		return nil
 	})
 	return &v
-}
-
-// statusInside asks the plegd in a systemd, over its control socket.
-func statusInside(t *testing.T, s *lab.Systemd) (e explained) {
-	t.Helper()
-	out, _ := s.TryRun("plegd", "status", "-o", "json") // the exit code is the verdict
-	if err := json.Unmarshal([]byte(out), &e); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return e
-}
-
-// awaitInside waits until something of the status is "".
-func awaitInside(t *testing.T, s *lab.Systemd, limit time.Duration, wrong func(*explained) string) {
-	t.Helper()
-	lab.Eventually(t, limit, "plegd in the systemd says so", func() error {
-		out, _ := s.TryRun("plegd", "status", "-o", "json")
-		var e explained
-		if err := json.Unmarshal([]byte(out), &e); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		if text := wrong(&e); text != "" || e.State != string(health.StateHealthy) {
-			return fmt.Errorf("%s %s", e.State, text)
-		}
-		return nil
-	})
 }

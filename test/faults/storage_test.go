@@ -104,7 +104,7 @@ var storageFaults = []fault{
 // full is a fault of the root's file system.
 func full(name, kind, evidence string, fill func(*lab.FileSystem) func(), steps ...pasted) fault {
 	return fault{
-		name: name, on: onContainerd, why: "made on containerd alone", want: health.RuntimeStorageFull, goal: 5 * time.Second, steps: steps,
+		name: name, on: onContainerd, want: health.RuntimeStorageFull, goal: 5 * time.Second, steps: steps,
 		configure: func(b *bench) { b.disk = b.SmallRoot(kind) },
 		evidence:  func(*bench) string { return evidence },
 		make: func(b *bench) func() {
