@@ -70,7 +70,7 @@ func TestNextWhereAStartWouldFail(t *testing.T) {
 }
 
 // TestInheritedListener: a child of a runtime that is gone keeps its listener. It does not
-// start.
+// start, and may have lived for long beside the runtime.
 func TestInheritedListener(t *testing.T) {
 	for comm, want := range map[string]string{"python3": RuntimeNotListening, "containerd": RuntimeStarting} {
 		f := healthyFacts(t0)
@@ -83,6 +83,10 @@ func TestInheritedListener(t *testing.T) {
 		v := Judge(&f, t0, nil)
 		if v.Reason != want || (want == RuntimeNotListening) != strings.Contains(v.Next, "End pid 90 (python3)") {
 			t.Errorf("%s: %s, %q, want %s", comm, v.Reason, v.Next, want)
+		}
+		f.Evidence.Process.Start, f.Evidence.Process.Restarts = ago(time.Hour-time.Second), []time.Time{ago(6 * time.Second)}
+		if v := Judge(&f, t0, nil); comm == "python3" && v.Reason != want {
+			t.Errorf("%s, older than the last answer: %s, want %s", comm, v.Reason, want)
 		}
 	}
 }

@@ -111,7 +111,14 @@ func (w *view) endNext() string {
 // systemd starts socket-activated runtimes in the same way.
 func (w *view) inheritor() *Process {
 	p, q := w.f.Evidence.Process, w.f.Evidence.Queue
-	if p == nil || q == nil || !p.Alive || !q.Listening || q.ListeningSince.IsZero() || w.lastAnswer.After(p.Start) {
+	if p == nil || q == nil || !p.Alive || !q.Listening || q.ListeningSince.IsZero() {
+		return nil
+	}
+	since := p.Start // the runtime may have answered while this one lived beside it
+	if n := len(p.Restarts); n > 0 {
+		since = p.Restarts[n-1]
+	}
+	if w.lastAnswer.After(since) {
 		return nil
 	}
 	if !q.ListeningSince.Before(p.Start) || writesStacks[p.Comm] || p.Comm == "cri-dockerd" {
