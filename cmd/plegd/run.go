@@ -111,10 +111,6 @@ func run(ctx context.Context, cfg daemon.Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Remember(build().Version); err != nil {
-		return err
-	}
-	d.Serve(build())
 	log.Info("plegd started", zap.String("version", version.Version), zap.String("revision", version.Revision),
 		zap.String("runtime_endpoint", cfg.RuntimeEndpoint), zap.Strings("listen", cfg.WebListenAddresses),
 		zap.String("control_socket", cfg.ControlSocket))

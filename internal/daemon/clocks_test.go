@@ -46,7 +46,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
 	cfg.jitter = func(d time.Duration) time.Duration { return d }
-	cfg.ControlSocket, cfg.WebListenAddresses = "", nil
+	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses = "", "", nil
 	// Nothing real may be waited for in a bubble, nor judged: the machine that
 	// runs the tests may itself be short of something.
 	cfg.KubeletHealthzURL = ""
@@ -57,11 +57,6 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	d, err := New(cfg, exporter.Build{}, log)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if cfg.StateDir != DefaultConfig().StateDir {
-		if err := d.Remember("1.2.3"); err != nil {
-			t.Fatal(err)
-		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

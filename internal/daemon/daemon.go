@@ -23,8 +23,7 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-// Task is a part of plegd that runs: until its context ends, and then returns
-// nil soon.
+// Task is a part of plegd that runs until its context ends, and then returns nil soon.
 type Task interface {
 	Run(context.Context) error
 	String() string
@@ -32,14 +31,20 @@ type Task interface {
 
 // Daemon is plegd, put together.
 type Daemon struct {
-	cfg      Config
-	log      *zap.Logger
-	registry *prometheus.Registry
-	gatherer prometheus.TransactionalGatherer
-	web      *server.Server
-	tasks    []Task
-	readies  []<-chan struct{}
+	*parts
 
+	judge     *judge
+	metrics   *exporter.Metrics
+	gatherer  prometheus.TransactionalGatherer
+	notifier  *notifier
+	incidents *incident.Recorder // nil unless the daemon remembers
+	tasks     []Task
+	readies   []<-chan struct{}
+}
+
+// parts are what the facts are gathered from.
+type parts struct {
+	cfg      Config
 	started  time.Time
 	restored restored
 	runtime  *runtime
@@ -48,126 +53,132 @@ type Daemon struct {
 	version  *versionCheck
 	dialer   *evidence.Dialer
 	sources  *sources
-	waiting  *waiting
-	events   *events.Subscriber // nil without --events
-	kubelet  kubeletModel       // the judge's alone
-	// nodeStatus is what the writer last said. It is the judge's alone.
-	nodeStatus *health.NodeStatus
-	judge      *judge
-	notifier   *notifier
-	metrics    *exporter.Metrics
-	// incidents is nil unless the daemon remembers.
-	incidents *incident.Recorder
+	events   *events.Subscriber           // nil without --events
+	chain    atomic.Pointer[health.Chain] // nil while no call hangs
 }
 
-// New puts a daemon together: the watch without the servers. cfg has been
-// validated.
-func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: log, registry: exporter.NewRegistry(build), started: time.Now(), notifier: newNotifier()}
-	metrics := exporter.NewMetrics(d.registry)
-	d.metrics = metrics
-	d.registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
-	d.gatherer = prometheus.ToTransactionalGatherer(d.registry)
+// signal asks for something to be done soon; it holds one request.
+type signal chan struct{}
 
-	var err error
-	if d.runtime, err = newRuntime(&d.cfg, metrics, log); err != nil {
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// New puts a daemon together. cfg has been validated. Without a state directory it
+// remembers nothing. The error is an *InUseError if another plegd uses that directory.
+func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
+	registry := exporter.NewRegistry(build)
+	metrics, news, changed := exporter.NewMetrics(registry), make(signal, 1), make(signal, 1)
+	d := &Daemon{
+		parts: &parts{cfg: cfg, started: time.Now()}, metrics: metrics, notifier: newNotifier(),
+		gatherer: prometheus.ToTransactionalGatherer(registry),
+	}
+	var state *store
+	if cfg.StateDir != "" {
+		state = newStore(cfg.StateDir, cfg.ProcFS, log)
+		if err := state.lock(); err != nil {
+			return nil, err
+		}
+		d.restored = state.load()
+		metrics.Restore(d.restored.written, d.restored.recent)
+		d.incidents = incident.New(incident.Options{
+			Dir: incident.Dir(cfg.StateDir), Version: build.Version, Log: log, Opened: metrics.IncidentOpened,
+		})
+	}
+	if err := d.watch(metrics, news, log); err != nil {
 		return nil, err
+	}
+	d.judge = newJudge(d.parts, judgeOptions{
+		log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents, news: news, changed: changed,
+	})
+	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
+	d.run(
+		&search{runtime: d.runtime, loop: d.loop}, afterSearch{d.loop, d.runtime.search},
+		afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier, d.version, d.sources,
+		&waiting{parts: d.parts, log: log, published: d.Published, news: news},
+		&eventLog{events: d.loop.Events(), log: log},
+	)
+	d.readies = append(d.readies, d.loop.Ready())
+	if d.events != nil {
+		d.run(d.events)
+	}
+	if state != nil {
+		state.recent = func() []view.RelistBin { return metrics.Recent(time.Now()).Bins }
+		k := &keeper{store: state, changed: changed, facts: func() *health.Facts { return &d.Published().Facts }}
+		d.sources.own["state"] = k
+		d.run(d.incidents, k)
+	}
+	d.serve(build, log)
+	return d, nil
+}
+
+// watch makes the parts that call the runtime and sample the node.
+func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) (err error) {
+	cfg := &d.cfg
+	if d.runtime, err = newRuntime(cfg, metrics, log); err != nil {
+		return err
 	}
 	d.loop = relist.New(d.runtime, relist.Config{
 		Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout, KubeletRuns: true,
 	}, metrics)
-	d.runtime.changed = d.loop.Relist
-	d.events = d.newEvents()
+	d.status = newStatusCheck(d.runtime, d.restored.status, news.send)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting,
-		Serves: d.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout,
-		Observer: metrics, Done: func(p health.Probe) {
+		Serves: d.runtime.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: metrics,
+		Done: func(p health.Probe) {
 			metrics.ProbeDone(p)
-			e := d.sources.facts(&p)
-			if cause := exporter.AcceptFailure(p, &e); cause != "" {
-				metrics.AcceptFailed(cause)
-			}
 			if !p.OK {
-				d.judge.poke()
+				news.send()
 			}
 		},
 	})
-	if d.sources, err = d.newSources(); err != nil {
-		return nil, err
-	}
-	d.waiting = &waiting{d: d}
-	d.tasks = append(d.tasks, d.waiting)
-	d.judge = &judge{
-		d: d, news: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-	}
-	for _, s := range d.sources.Sources() {
-		s.Notify(d.judge.poke)
-	}
-	d.judge.begin(d.started)
-	d.begin(restored{})
-	d.readies = append(d.readies, d.loop.Ready())
-	return d, nil
-}
-
-// begin sets the start of the watch: empty, or the stored state from before a restart.
-func (d *Daemon) begin(r restored) {
-	d.restored = r
-	d.status = newStatusCheck(d.runtime, r.status, d.judge.poke)
 	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer}
-	d.kubelet = kubeletModel{timeout: d.cfg.RPCTimeout}
-}
-
-// Remember makes the daemon store its last state and its incidents in its state
-// directory, and start from the stored state. version is plegd's own. The error is an
-// *InUseError if another plegd uses that directory.
-func (d *Daemon) Remember(version string) error {
-	s := newStore(d.cfg.StateDir, d.cfg.ProcFS, d.log)
-	if err := s.lock(); err != nil {
+	if d.sources, err = newSources(d.parts, log); err != nil {
 		return err
 	}
-	d.begin(s.load())
-	d.metrics.Restore(d.restored.written, d.restored.recent)
-	s.recent = func() []view.RelistBin { return d.metrics.Recent(time.Now()).Bins }
-	d.incidents = incident.New(incident.Options{
-		Dir: incident.Dir(d.cfg.StateDir), Version: version, Log: d.log, Opened: d.metrics.IncidentOpened,
-	})
-	d.tasks = append(d.tasks, d.incidents)
-	k := &keeper{store: s, changed: d.judge.changed,
-		facts: func() *health.Facts { return &d.judge.published.Load().Facts }}
-	d.sources.own["state"] = k
-	d.tasks = append(d.tasks, k)
+	for _, s := range d.sources.Sources() {
+		s.Notify(news.send)
+	}
+	if cfg.Events != relist.Off {
+		d.events = events.New(events.Options{
+			Source: d.runtime, Loop: d.loop, Lease: cfg.EventsLease, AllowUnsafe: cfg.EventsAllowUnsafe,
+			Rely: cfg.Events == relist.Evented,
+		})
+	}
 	return nil
 }
 
-// Serve adds the web server and the control socket.
-func (d *Daemon) Serve(build exporter.Build) {
-	node, err := os.Hostname()
-	if err != nil {
-		node = "" // not known: nothing depends on it
+func (d *Daemon) run(tasks ...Task) { d.tasks = append(d.tasks, tasks...) }
+
+// serve adds the web server and the control socket.
+func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
+	opts := server.HandlerOptions{
+		Build: build, Recent: d.metrics.Recent, Log: log, Judged: func() time.Time { return d.Published().At },
+	}
+	opts.Node, _ = os.Hostname() // only for the page's title
+	if d.incidents != nil {
+		opts.Incidents = d.incidents
 	}
 	handler := func(access server.Access) http.Handler {
-		opts := server.HandlerOptions{
-			Build: build, Node: node, Recent: d.metrics.Recent, Access: access, Log: d.log,
-			Judged: func() time.Time { return d.judge.published.Load().At },
-		}
-		if d.incidents != nil {
-			opts.Incidents = d.incidents
-		}
-		return server.NewHandler(d, d.gatherer, opts)
+		with := opts
+		with.Access = access
+		return server.NewHandler(d, d.gatherer, with)
+	}
+	add := func(name string, s *server.Server) {
+		d.sources.own[name] = s
+		d.run(s)
+		d.readies = append(d.readies, s.Ready())
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
-		d.web = server.NewWebServer(server.WebOptions{
+		add("web", server.NewWebServer(server.WebOptions{
 			Addresses: d.cfg.WebListenAddresses, Listeners: d.cfg.WebListeners, ConfigFile: d.cfg.WebConfigFile,
-		}, handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log)
-		d.sources.own["web"] = d.web
-		d.tasks = append(d.tasks, d.web)
-		d.readies = append(d.readies, d.web.Ready())
+		}, handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), log))
 	}
 	if d.cfg.ControlSocket != "" {
-		control := server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log)
-		d.sources.own["control"] = control
-		d.tasks = append(d.tasks, control)
-		d.readies = append(d.readies, control.Ready())
+		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), log))
 	}
 }
 
@@ -175,18 +186,8 @@ func (d *Daemon) Serve(build exporter.Build) {
 // of the task that failed.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.runtime.Close() }()
-	tasks := append([]Task{
-		d.runtime, afterSearch{d.loop, d.runtime.search}, afterSearch{d.status, d.runtime.search}, d.dialer, d.judge,
-		d.notifier,
-		d.version,
-		&eventLog{events: d.loop.Events(), log: d.log},
-	}, d.tasks...)
-	if d.events != nil {
-		tasks = append(tasks, d.events)
-	}
-	tasks = append(tasks, d.sources)
 	group, ctx := errgroup.WithContext(ctx)
-	for _, t := range tasks {
+	for _, t := range d.tasks {
 		group.Go(func() error {
 			if err := t.Run(ctx); err != nil {
 				return fmt.Errorf("%s: %w", t, err)
@@ -208,8 +209,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// Published returns the newest snapshot.
+func (d *Daemon) Published() *health.Snapshot { return d.judge.published.Load() }
+
 // Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
-func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.judge.published.Load().AsOf(now) }
+func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.Published().AsOf(now) }
 
 // Incidents returns the heads of the incidents, newest first.
 func (d *Daemon) Incidents() []incident.Summary {
@@ -250,18 +254,7 @@ func (e *eventLog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case ev := <-e.events:
-			if !e.log.Core().Enabled(zap.DebugLevel) {
-				continue
-			}
-			fields := []zap.Field{
-				zap.String("type", string(ev.Type)), zap.String("pod_uid", ev.PodUID), zap.String("pod", ev.PodName),
-				zap.String("namespace", ev.PodNamespace), zap.String("container_id", ev.ID), zap.Bool("sandbox", ev.Sandbox),
-				zap.String("container", ev.Name),
-			}
-			if ev.HasExitCode {
-				fields = append(fields, zap.Int32("exit_code", ev.ExitCode))
-			}
-			e.log.Debug("pod lifecycle event", fields...)
+			e.log.Debug("pod lifecycle event", zap.Inline(ev))
 		}
 	}
 }

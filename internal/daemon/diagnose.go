@@ -20,6 +20,7 @@ const settleAfter = time.Second
 // so leaves no connection in an accept queue that holds one already.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Snapshot, error) {
 	cfg.lookFirst = true
+	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.WebListeners = "", "", nil, nil
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
 		return health.Snapshot{}, err

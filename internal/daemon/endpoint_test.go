@@ -19,7 +19,8 @@ import (
 // first search has ended.
 func TestNoReasonBeforeTheSearch(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.KubeletHealthzURL = ""
+	cfg.StateDir = ""
+	cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", nil, ""
 	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
 	d, err := New(cfg, exporter.Build{}, zap.NewNop())
 	if err != nil {
@@ -63,7 +64,7 @@ func TestGuessedEndpoint(t *testing.T) {
 		procFS := ""
 		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
 		time.Sleep(time.Second)
-		if err := w.d.runtime.take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true}); err != nil {
+		if err := (&search{w.d.runtime, w.d.loop}).take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

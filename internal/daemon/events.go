@@ -9,19 +9,8 @@ import (
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// newEvents returns the subscription, nil if events are disabled.
-func (d *Daemon) newEvents() *events.Subscriber {
-	if d.cfg.Events == relist.Off {
-		return nil
-	}
-	return events.New(events.Options{
-		Source: d.runtime, Loop: d.loop, Lease: d.cfg.EventsLease, AllowUnsafe: d.cfg.EventsAllowUnsafe,
-		Rely: d.cfg.Events == relist.Evented,
-	})
-}
-
 // eventFacts returns the state of the event stream, nil without one.
-func (d *Daemon) eventFacts() *health.Events {
+func (d *parts) eventFacts() *health.Events {
 	if d.events == nil {
 		return nil
 	}
@@ -47,7 +36,7 @@ func (j *judge) tellEvents(f *health.Facts) {
 		return
 	}
 	j.eventsBegun = true
-	was, changed := j.events.Set(eventStream{phase: e.Phase, inUse: e.InUse})
+	was, changed := j.eventsLogged.Set(eventStream{phase: e.Phase, inUse: e.InUse})
 	if !changed {
 		return
 	}
@@ -75,7 +64,7 @@ func (j *judge) tellEvents(f *health.Facts) {
 	if e.Detail != "" {
 		fields = append(fields, zap.String("detail", e.Detail))
 	}
-	j.d.log.Log(level, text, fields...)
+	j.log.Log(level, text, fields...)
 }
 
 // eventStream is the state of the event stream as it is logged.

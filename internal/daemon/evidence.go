@@ -19,6 +19,8 @@ type shown interface {
 // sources are the sources of evidence beside the fresh dial.
 type sources struct {
 	*evidence.Registry
+
+	log *zap.Logger
 	// own are parts of plegd that are shown like a source and are none, by name:
 	// the state directory, the web server and the control socket, where there is
 	// one.
@@ -26,12 +28,12 @@ type sources struct {
 	failed map[string]*logging.OnChange[string] // the last error of each source
 }
 
-func (d *Daemon) newSources() (*sources, error) {
+func newSources(d *parts, log *zap.Logger) (*sources, error) {
 	cfg := &d.cfg
 	registry, err := evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.runtime.path, DockerSocket: cfg.DockerSocket,
 		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved,
-		Changes: func() uint64 { return d.judge.changes.Load() },
+		Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
@@ -41,12 +43,14 @@ func (d *Daemon) newSources() (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sources{Registry: registry, own: map[string]shown{}, failed: map[string]*logging.OnChange[string]{}}, nil
+	return &sources{
+		Registry: registry, log: log, own: map[string]shown{}, failed: map[string]*logging.OnChange[string]{},
+	}, nil
 }
 
 // heldPeer returns the process at the other end of the held connection; where
 // none could be made, the one that listened when the newest connection was.
-func (d *Daemon) heldPeer() int {
+func (d *parts) heldPeer() int {
 	if held := d.runtime.LastDial(); held != nil && held.Err == nil {
 		return held.PeerPID
 	}
@@ -54,16 +58,9 @@ func (d *Daemon) heldPeer() int {
 	return pid
 }
 
-// mayServe reports whether a process may be the runtime behind the held
-// connection.
-func (d *Daemon) mayServe(pid int) bool {
-	held := d.runtime.dial()
-	return !held.Up || pid == 0 || held.PeerPID == 0 || pid == held.PeerPID
-}
-
 // newestPeer returns the process that listened at the path when the newest
 // connection was made, the held one or a fresh one, and when that was.
-func (d *Daemon) newestPeer() (pid int, at time.Time) {
+func (d *parts) newestPeer() (pid int, at time.Time) {
 	pid, at = d.dialer.Peer()
 	if held := d.runtime.LastDial(); held != nil && held.Err == nil && held.At.After(at) {
 		return held.PeerPID, held.At
@@ -86,16 +83,16 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 }
 
 // tell logs each source that fails, and each that recovers.
-func (s *sources) tell(log *zap.Logger) {
+func (s *sources) tell() {
 	for _, src := range s.Sources() {
 		if state, ok := src.Source(); ok && !state.Kept {
-			s.note(log, src.String(), &state)
+			s.note(src.String(), &state)
 		}
 	}
 }
 
 // note logs a source if its error has changed.
-func (s *sources) note(log *zap.Logger, name string, state *health.Source) {
+func (s *sources) note(name string, state *health.Source) {
 	failed := s.failed[name]
 	if failed == nil {
 		failed = &logging.OnChange[string]{}
@@ -104,9 +101,9 @@ func (s *sources) note(log *zap.Logger, name string, state *health.Source) {
 	switch _, changed := failed.Set(state.Err); {
 	case !changed:
 	case state.Err == "":
-		log.Info("a source of evidence answers again", zap.String("source", name))
+		s.log.Info("a source of evidence answers again", zap.String("source", name))
 	default:
-		log.Info("a source of evidence does not answer; reasons that need it are not named",
+		s.log.Info("a source of evidence does not answer; reasons that need it are not named",
 			zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 	}
 }

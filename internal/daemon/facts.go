@@ -7,9 +7,9 @@ import (
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// facts gathers what the parts of plegd know into plain values. It waits for
-// none of them.
-func (d *Daemon) facts(now time.Time) health.Facts {
+// facts gathers the facts. It waits for none of the parts. timeout is the kubelet's limit
+// of one call.
+func (d *parts) facts(now time.Time, timeout time.Duration) health.Facts {
 	s := d.loop.Snapshot()
 	f := health.Facts{
 		Config: health.Config{
@@ -30,26 +30,13 @@ func (d *Daemon) facts(now time.Time) health.Facts {
 		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
 	}
 	f.Events = d.eventFacts()
-	f.Relist, f.Modelled = s.Facts(now, d.kubelet.timeout)
+	f.Relist, f.Modelled = s.Facts(now, timeout)
 	f.Evidence = d.sources.facts(&f.Probe)
 	f.Evidence.Children = d.runtime.withPods(f.Evidence.Children)
-	f.Evidence.Chain = d.waiting.chain.Load()
+	f.Evidence.Chain = d.chain.Load()
 	f.Pods = s.Pods()
-	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
-		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
-		if d.kubelet.started.Before(d.started) {
-			f.Modelled.LastSeen = d.restored.lastSeen
-		}
-	}
 	if v := d.dialer.Version(); v != nil {
 		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
 	}
-	d.follow(&f, now)
-	f.Woke = d.judge.paused.woke
-	if d.nodeStatus == nil || !d.judge.paused.held {
-		status := d.kubelet.writer.At(&f, now)
-		d.nodeStatus = &status
-	}
-	f.NodeStatus = d.nodeStatus
 	return f
 }

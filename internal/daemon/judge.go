@@ -10,7 +10,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -32,24 +34,47 @@ const (
 // snapshot, which never changes afterwards. It logs changes, and is plegd's supervisor:
 // it feeds systemd's watchdog.
 type judge struct {
-	d *Daemon
+	*parts
+	judgeOptions
+
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
 	published atomic.Pointer[health.Snapshot]
 	last      *health.Verdict
+	kubelet   kubeletModel
 	paused    pauses
+	probed    time.Time // the last probe that was counted
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
 	alert   atomic.Bool
 	alerted time.Time
-	changes atomic.Uint64 // relists that found a pod changed
-	// news asks for a judgement; it holds one.
-	news   chan struct{}
-	logged logging.OnChange[loggedVerdict]
-	// changed receives each change of verdict; its capacity is 1.
-	changed chan struct{}
+	logged  logging.OnChange[loggedVerdict]
 
-	events      logging.OnChange[eventStream]
-	eventsBegun bool
+	eventsLogged logging.OnChange[eventStream]
+	eventsBegun  bool
+}
+
+type judgeOptions struct {
+	log       *zap.Logger
+	metrics   *exporter.Metrics
+	notifier  *notifier
+	incidents *incident.Recorder // nil for none
+	news      signal             // asks for a judgement
+	changed   signal             // receives each change of verdict
+}
+
+// newJudge returns a judge that has published a first snapshot: plegd is starting.
+func newJudge(p *parts, opts judgeOptions) *judge {
+	j := &judge{parts: p, judgeOptions: opts, kubelet: kubeletModel{timeout: p.cfg.RPCTimeout}}
+	f := health.Facts{
+		Config: health.Config{
+			RelistPeriod: p.cfg.RelistPeriod, RelistThreshold: p.cfg.RelistThreshold,
+			RPCTimeout: p.cfg.RPCTimeout, NodeStatusPeriod: p.cfg.NodeStatusPeriod,
+		},
+		Started: p.started, Endpoint: health.Endpoint{Searching: true},
+	}
+	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: p.started, Facts: f,
+		Verdict: *health.Judge(&f, p.started, nil)})
+	return j
 }
 
 // loggedVerdict is the part of a verdict that is logged when it changes.
@@ -73,38 +98,35 @@ func (j *judge) Run(ctx context.Context) error {
 		case <-tick.C:
 			if now := time.Now(); j.quiet(now) {
 				j.paused.note(now)
-				j.d.notifier.beat(now)
+				j.notifier.beat(now)
 				continue
 			}
 		case <-j.news:
 			if !j.ready() {
 				continue // the first relist has yet to be tried
 			}
-		case r := <-j.d.loop.Results():
-			if r.Changed > 0 {
-				j.changes.Add(1)
-			}
+		case r := <-j.loop.Results():
 			if r.Err != nil {
-				j.d.dialer.Kick() // a fresh connection knows more
+				j.dialer.Kick() // a fresh connection knows more
 			}
 		}
 		now := time.Now()
 		s := j.judge(now)
 		j.tell(&s.Facts, &s.Verdict, now)
-		if j.d.incidents != nil {
-			j.d.incidents.Judged(s)
+		if j.incidents != nil {
+			j.incidents.Judged(s)
 		}
 		j.tellEvents(&s.Facts)
-		j.d.sources.tell(j.d.log)
+		j.sources.tell()
 		j.setAlert(s, now)
-		j.d.notifier.beat(now)
+		j.notifier.beat(now)
 	}
 }
 
 // quiet reports whether there is nothing to judge: nothing may be wrong, and the last
 // judgement is recent. Ages are computed when they are read.
 func (j *judge) quiet(now time.Time) bool {
-	return !j.alert.Load() && !unanswered(j.d.loop.Snapshot().Start, now) &&
+	return !j.alert.Load() && !unanswered(j.loop.Snapshot().Start, now) &&
 		now.Sub(j.published.Load().At) < quietInterval
 }
 
@@ -121,9 +143,9 @@ func (j *judge) setAlert(s *health.Snapshot, now time.Time) {
 	if j.alert.Swap(on) == on {
 		return
 	}
-	j.d.sources.Alert(on)
+	j.sources.Alert(on)
 	if on {
-		j.d.dialer.Kick()
+		j.dialer.Kick()
 	}
 }
 
@@ -149,57 +171,43 @@ func alarming(f *health.Facts, now time.Time) bool {
 // ready reports whether the first relist has been attempted.
 func (j *judge) ready() bool {
 	select {
-	case <-j.d.loop.Ready():
+	case <-j.loop.Ready():
 		return true
 	default:
 		return false
 	}
 }
 
-// poke asks for a judgement now.
-func (j *judge) poke() {
-	select {
-	case j.news <- struct{}{}:
-	default:
-	}
-}
-
 // judge gathers the facts of now, judges them, and publishes the result.
 func (j *judge) judge(now time.Time) *health.Snapshot {
 	j.paused.note(now)
-	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: j.d.facts(now), Previous: j.last}
+	f := j.facts(now, j.kubelet.timeout)
+	f.Woke = j.paused.woke
+	j.kubelet.complete(j.parts, &f, now, j.paused.held)
+	s := &health.Snapshot{
+		SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: j.last, Ready: j.ready(),
+	}
 	j.last = j.paused.judged(now, &s.Facts, health.Judge(&s.Facts, now, j.last), j.last)
 	s.Verdict = *j.last
-	s.Ready = j.ready()
-	j.d.metrics.Observe(s)
+	if !f.Probe.At.Equal(j.probed) {
+		j.probed = f.Probe.At
+		if cause := exporter.AcceptFailure(f.Probe, &s.Facts.Evidence); cause != "" {
+			j.metrics.AcceptFailed(cause)
+		}
+	}
+	j.metrics.Observe(s)
 	j.published.Store(s)
 	return s
-}
-
-// begin publishes a snapshot before the first judgement: plegd is starting.
-func (j *judge) begin(now time.Time) {
-	f := health.Facts{
-		Config: health.Config{
-			RelistPeriod: j.d.cfg.RelistPeriod, RelistThreshold: j.d.cfg.RelistThreshold,
-			RPCTimeout: j.d.cfg.RPCTimeout, NodeStatusPeriod: j.d.cfg.NodeStatusPeriod,
-		},
-		Started: j.d.started, Endpoint: health.Endpoint{Searching: true},
-	}
-	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f,
-		Verdict: *health.Judge(&f, now, nil)})
 }
 
 // tell says each change of verdict once, in the log and to systemd.
 func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 	from, changed := j.logged.Set(loggedVerdict{v.State, v.Reason})
-	j.d.notifier.say(statusLine(v), changed, now)
+	j.notifier.say(statusLine(v), changed, now)
 	if !changed {
 		return
 	}
-	select {
-	case j.changed <- struct{}{}:
-	default:
-	}
+	j.changed.send()
 	fields := []zap.Field{
 		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
 		zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason),
@@ -227,7 +235,7 @@ func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
 	if v.Next != "" {
 		fields = append(fields, zap.String("next", v.Next))
 	}
-	j.d.log.Log(levelOf(v.State), "verdict changed", fields...)
+	j.log.Log(levelOf(v.State), "verdict changed", fields...)
 }
 
 func levelOf(s health.State) zapcore.Level {

@@ -19,6 +19,24 @@ type kubeletModel struct {
 	writer  health.NodeWriter
 	started time.Time // of the kubelet's process, zero while none has been seen
 	timeout time.Duration
+	status  *health.NodeStatus // the last one
+}
+
+// complete adds to the facts what depends on the node's kubelet. held keeps its last node
+// status: plegd was paused.
+func (k *kubeletModel) complete(d *parts, f *health.Facts, now time.Time, held bool) {
+	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
+		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
+		if k.started.Before(d.started) {
+			f.Modelled.LastSeen = d.restored.lastSeen
+		}
+	}
+	k.follow(d, f, now)
+	if k.status == nil || !held {
+		status := k.writer.At(f, now)
+		k.status = &status
+	}
+	f.NodeStatus = k.status
 }
 
 // settings are the kubelet's, as far as known, or plegd's flags: a flag that the
@@ -47,27 +65,27 @@ func (c *Config) settings(k *health.KubeletProcess) (timeout, period time.Durati
 
 // follow takes over the settings of the node's kubelet, and begins again when
 // that has restarted.
-func (d *Daemon) follow(f *health.Facts, now time.Time) {
-	k := f.Evidence.KubeletProcess
-	f.Config.RPCTimeout, f.Config.NodeStatusPeriod, f.Config.From = d.cfg.settings(k)
-	if f.Config.RPCTimeout != d.kubelet.timeout {
-		d.kubelet.timeout = f.Config.RPCTimeout
+func (k *kubeletModel) follow(d *parts, f *health.Facts, now time.Time) {
+	process := f.Evidence.KubeletProcess
+	f.Config.RPCTimeout, f.Config.NodeStatusPeriod, f.Config.From = d.cfg.settings(process)
+	if f.Config.RPCTimeout != k.timeout {
+		k.timeout = f.Config.RPCTimeout
 		d.runtime.SetRPCTimeout(f.Config.RPCTimeout)
 		d.loop.SetRPCTimeout(f.Config.RPCTimeout)
 	}
 	// Until another one has begun its work the model is that of the last kubelet,
 	// also where its process is gone.
-	f.KubeletStarted = d.kubelet.started
-	if k == nil || now.Sub(k.Started) < kubeletSeenAfter {
+	f.KubeletStarted = k.started
+	if process == nil || now.Sub(process.Started) < kubeletSeenAfter {
 		return
 	}
-	last := orElse(d.kubelet.started, d.started)
-	if k.Started.After(last.Add(sameStart)) {
+	last := orElse(k.started, d.started)
+	if process.Started.After(last.Add(sameStart)) {
 		d.loop.Restart()
-		d.kubelet.writer.Restart(k.Started)
+		k.writer.Restart(process.Started)
 	}
-	if d.kubelet.started.IsZero() || k.Started.After(last.Add(sameStart)) {
-		d.kubelet.started = k.Started
+	if k.started.IsZero() || process.Started.After(last.Add(sameStart)) {
+		k.started = process.Started
 	}
-	f.KubeletStarted = d.kubelet.started
+	f.KubeletStarted = k.started
 }

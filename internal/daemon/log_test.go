@@ -81,9 +81,9 @@ func TestEventsAreLogged(t *testing.T) {
 // comes again.
 func TestSourcesAreLogged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	log, s := zap.New(core), sources{failed: map[string]*logging.OnChange[string]{}}
+	s := sources{log: zap.New(core), failed: map[string]*logging.OnChange[string]{}}
 	for _, err := range []string{"", "boom", "boom", "", "", "boom"} {
-		s.note(log, "cgroup", &health.Source{Up: err == "", Err: err})
+		s.note("cgroup", &health.Source{Up: err == "", Err: err})
 	}
 	var got []string
 	for _, e := range logged.All() {

@@ -60,6 +60,7 @@ func TestQueueOfAStuckRuntime(t *testing.T) {
 func TestCheckLeavesOneConnection(t *testing.T) {
 	dir := t.TempDir()
 	cfg := DefaultConfig()
+	cfg.StateDir = ""
 	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
 	cfg.ControlSocket = filepath.Join(dir, "control.sock")
 	cfg.WebListenAddresses, cfg.KubeletHealthzURL = nil, ""
@@ -107,7 +108,6 @@ func TestCheckLeavesOneConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Serve(exporter.Build{})
 	run, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(run) }()

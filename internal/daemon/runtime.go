@@ -15,6 +15,7 @@ import (
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
@@ -45,8 +46,6 @@ type runtime struct {
 	// and Status calls wait for it.
 	search    chan struct{}
 	endSearch func()
-	// changed is called when another socket is watched than before.
-	changed func()
 }
 
 // dialCause is a connect(2) with its cause, which takes a look at the socket's file.
@@ -58,7 +57,7 @@ type dialCause struct {
 // newRuntime returns the runtime of cfg; with an endpoint that was given it
 // has its socket from the start.
 func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
-	r := &runtime{cfg: cfg, log: log, search: make(chan struct{}), changed: func() {}}
+	r := &runtime{cfg: cfg, log: log, search: make(chan struct{})}
 	r.endSearch = sync.OnceFunc(func() { close(r.search) })
 	var err error
 	r.Client, err = cri.New(cri.Options{
@@ -88,12 +87,19 @@ func (r *runtime) path() string {
 	return ""
 }
 
-// String names the task of Run.
-func (r *runtime) String() string { return "endpoint" }
+// search is the task that finds the runtime's socket where no endpoint was given.
+type search struct {
+	runtime *runtime
+	loop    *relist.Loop
+}
 
-// Run looks for the runtime's socket until it is certain, and then returns nil.
-// A look that blocks is left behind, and another is made only when it is back.
-func (r *runtime) Run(ctx context.Context) error {
+// String names the task.
+func (s *search) String() string { return "endpoint" }
+
+// Run looks for the socket until it is certain, and then returns nil. A look that
+// blocks is abandoned, and another is made only when it has returned.
+func (s *search) Run(ctx context.Context) error {
+	r := s.runtime
 	if r.cfg.RuntimeEndpoint != "" {
 		return nil
 	}
@@ -114,19 +120,13 @@ func (r *runtime) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case f := <-found:
-			if err := r.take(&f); err != nil {
+			if err := s.take(&f); err != nil || f.Certain {
 				return err
-			}
-			if f.Certain {
-				return nil
-			}
-			if f.Path != "" {
-				wait = findAgain
 			}
 			if f.Serves { // only the kubelet or a configuration names another one
 				finder.Serves = nil
 			}
-			if f.Path == "" && r.path() != "" {
+			if r.path() != "" {
 				wait = findAgain
 			}
 		}
@@ -139,7 +139,8 @@ func (r *runtime) Run(ctx context.Context) error {
 }
 
 // take watches the socket that a search has found.
-func (r *runtime) take(f *kubelet.Found) error {
+func (s *search) take(f *kubelet.Found) error {
+	r := s.runtime
 	defer r.endSearch()
 	if f.Path == "" {
 		r.searched.Store(&f.Searched)
@@ -152,7 +153,7 @@ func (r *runtime) take(f *kubelet.Found) error {
 		return err
 	}
 	r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
-	r.changed()
+	s.loop.Relist()
 	return nil
 }
 
@@ -213,6 +214,13 @@ func (r *runtime) serves() func(context.Context, string) bool {
 		}
 		return false
 	}
+}
+
+// mayServe reports whether a process may be the runtime behind the held
+// connection.
+func (r *runtime) mayServe(pid int) bool {
+	held := r.dial()
+	return !held.Up || pid == 0 || held.PeerPID == 0 || pid == held.PeerPID
 }
 
 // answered reports whether any call has succeeded.

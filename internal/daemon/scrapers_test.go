@@ -8,10 +8,22 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
 )
+
+// gathered is a gatherer without transactions.
+type gathered struct {
+	prometheus.TransactionalGatherer
+}
+
+func (g gathered) Gather() ([]*dto.MetricFamily, error) {
+	families, done, err := g.TransactionalGatherer.Gather()
+	defer done()
+	return families, err
+}
 
 // TestScrapersDelayNoRelist: relists begin at every second while ten scrapers
 // ask all the time, ten more are stuck with an answer that nobody reads, and a
@@ -27,7 +39,7 @@ func TestScrapersDelayNoRelist(t *testing.T) {
 		hung := &hungCollector{release: make(chan struct{}), desc: prometheus.NewDesc("hung", "Never comes.", nil, nil)}
 		reg.MustRegister(hung)
 		plain := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{})
-		hanging := server.NewHandler(w.d, prometheus.ToTransactionalGatherer(prometheus.Gatherers{w.d.registry, reg}), server.HandlerOptions{})
+		hanging := server.NewHandler(w.d, prometheus.ToTransactionalGatherer(prometheus.Gatherers{reg, gathered{w.d.gatherer}}), server.HandlerOptions{})
 		scrape := func(h http.Handler, to http.ResponseWriter) {
 			r := httptest.NewRequest(http.MethodGet, view.PathMetrics, http.NoBody)
 			r.Header.Set("Accept-Encoding", "gzip")

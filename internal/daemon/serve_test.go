@@ -27,6 +27,7 @@ func TestWeatherOfServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
+	cfg.StateDir = ""
 	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
 	cfg.ControlSocket = filepath.Join(blocker, "plegd", "plegd.sock")
 	cfg.WebListenAddresses, cfg.KubeletHealthzURL = []string{busy.Addr().String()}, ""
@@ -34,14 +35,13 @@ func TestWeatherOfServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Serve(exporter.Build{})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
 	for _, ready := range d.readies {
 		<-ready
 	}
-	for tried := time.Now(); d.judge.published.Load().At.Before(tried); { // judged again since
+	for tried := time.Now(); d.Published().At.Before(tried); { // judged again since
 		time.Sleep(time.Millisecond)
 	}
 	for _, name := range []string{"web", "control"} {

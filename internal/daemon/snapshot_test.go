@@ -47,14 +47,14 @@ func TestScrapesAreEqual(t *testing.T) {
 		for _, spec := range []string{"", "ListContainers=hang", "socket=freeze"} {
 			w.fail(spec)
 			w.at(time.Since(w.t0) + 40*time.Second + 113*time.Millisecond)
-			published := w.d.judge.published.Load()
+			published := w.d.Published()
 			before := *published
 			for _, path := range []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"} {
 				if first, second := answer(h, path), answer(h, path); first != second || first == "" {
 					t.Errorf("%q: two answers of %s differ:\n%s\n%s", spec, path, first, second)
 				}
 			}
-			if w.d.judge.published.Load() != published || !reflect.DeepEqual(before, *published) {
+			if w.d.Published() != published || !reflect.DeepEqual(before, *published) {
 				t.Errorf("%q: a query has changed the snapshot", spec)
 			}
 		}
@@ -69,7 +69,7 @@ func TestAgesWithoutJudge(t *testing.T) {
 		w.at(fault)
 		w.fail("ListContainers=hang")
 		s := w.at(30 * time.Second)
-		published := w.d.judge.published.Load()
+		published := w.d.Published()
 		later := published.AsOf(s.At.Add(20 * time.Second))
 		if got := later.Verdict.LastSeenAge - s.Verdict.LastSeenAge; got != 20*time.Second {
 			t.Errorf("last seen is %s older, want 20s", got)

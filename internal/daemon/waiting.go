@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,10 +30,13 @@ const (
 // waiting follows the chain of waiting while a call hangs. While none does it looks
 // at the last verdict and at nothing else.
 type waiting struct {
-	d     *Daemon
-	chain atomic.Pointer[health.Chain]
-	last  health.Symptom // zero for none
-	said  string
+	*parts
+
+	log       *zap.Logger
+	published func() *health.Snapshot
+	news      signal
+	last      health.Symptom // zero for none
+	said      string
 }
 
 // String names the task.
@@ -72,7 +74,7 @@ func (t *waiting) Run(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 		default:
 			if e == nil {
-				e = chain.NewExplorer(t.d.cfg.ProcFS, t.d.cfg.SysFS, asker{t.d.runtime}, func(c health.Chain) { t.publish(&c) })
+				e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, func(c health.Chain) { t.publish(&c) })
 			}
 			next = time.Now().Add(exploreEvery)
 			if time.Since(s.Since) > oldFault {
@@ -94,7 +96,7 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 			t.chain.Store(nil)
 			if text := fmt.Sprint(p); text != t.said {
 				t.said = text
-				t.d.log.Error("following the chain of waiting panicked", zap.String("panic", text),
+				t.log.Error("following the chain of waiting panicked", zap.String("panic", text),
 					zap.ByteString("stack", debug.Stack()))
 			}
 		}
@@ -107,18 +109,15 @@ func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Sympto
 func (t *waiting) publish(c *health.Chain) {
 	was, is := t.chain.Swap(c).Culprit(), c.Culprit()
 	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
-		t.d.judge.poke()
+		t.news.send()
 	}
 }
 
 // symptom returns where the chain begins, by the last verdict.
 func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
-	published := t.d.judge.published.Load()
-	if published == nil {
-		return s, false
-	}
+	published := t.published()
 	f := published.Facts
-	f.Version = t.d.version.facts() // the judgement may be older than the answer to Version
+	f.Version = t.version.facts() // the judgement may be older than the answer to Version
 	if t.last, ok = health.FindSymptom(&f, &published.Verdict, now, t.last); !ok {
 		return s, false
 	}
@@ -127,7 +126,7 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
-		RuntimePID: t.d.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.d.runtime.pod,
+		RuntimePID: t.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.runtime.pod,
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}
 	if p := f.At(published.Verdict.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
@@ -147,19 +146,19 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			first = append(first, child.Sandbox)
 		}
 	}
-	s.Targets = func() []chain.Target { return t.d.runtime.targets(s.Sandboxes, of.UID, first) }
+	s.Targets = func() []chain.Target { return t.runtime.targets(s.Sandboxes, of.UID, first) }
 	return s, true
 }
 
 // listing reports whether the list that began at a moment is still under way.
 func (t *waiting) listing(began time.Time) bool {
-	s := t.d.loop.Snapshot()
+	s := t.loop.Snapshot()
 	return s.PhaseStart.Equal(began) || s.Beside.PhaseStart.Equal(began)
 }
 
 // inspecting reports whether the call of a pod's inspection is still under way.
 func (t *waiting) inspecting(uid string, called time.Time) bool {
-	return slices.ContainsFunc(t.d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
+	return slices.ContainsFunc(t.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
 		now, _, _ := i.State()
 		return now.UID == uid && now.CallStart.Equal(called)
 	})
@@ -167,7 +166,7 @@ func (t *waiting) inspecting(uid string, called time.Time) bool {
 
 // othersAnswered reports whether Version is answered beside a call that hangs.
 func (t *waiting) othersAnswered() bool {
-	v := t.d.version.facts()
+	v := t.version.facts()
 	return !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
 }
 

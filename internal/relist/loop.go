@@ -314,6 +314,9 @@ func (l *Loop) end(res *Result) {
 	res.End = time.Now()
 	res.Serial = res.End.Sub(res.Start)
 	l.set(func(s *Snapshot) {
+		if res.Changed > 0 {
+			s.Changes++
+		}
 		if res.Err == nil {
 			s.Failures, s.First = 0, false
 		} else {

@@ -51,6 +51,8 @@ type Snapshot struct {
 	// AnsweredSince is the end of the first lists that succeeded after a failure,
 	// or of the last ones that hung. Zero while lists fail, or never failed.
 	AnsweredSince time.Time
+	// Changes counts the relists that found a pod changed.
+	Changes uint64
 	// Last is the last relist that ended, nil before the first.
 	Last *Result
 	// Failures counts the failed relists since the last successful one.
