@@ -5,16 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -171,44 +167,5 @@ func TestSocketFaults(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestUnixSocket checks the socket's mode, a restart in place, and the file afterwards.
-func TestUnixSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "runtime.sock")
-	rt := fakeruntime.New(fakeruntime.Options{})
-	if err := rt.Listen(path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(rt.Stop)
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("socket: %v, %v", info.Mode(), err)
-	}
-	c := connect(t, rt)
-	ctx := within(t, 20*time.Second)
-	if err := version(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	rt.Kill()
-	if _, err := rt.Dialer()(ctx); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dial after Kill: %v", err)
-	}
-	if err := rt.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	if err := version(ctx, connect(t, rt, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))); err != nil {
-		t.Error(err)
-	}
-	// Another process's socket is not taken away.
-	if err := fakeruntime.New(fakeruntime.Options{}).Listen(path); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("listen where another process listens: %v", err)
-	}
-	rt.Stop()
-	if _, err := rt.Dialer()(ctx); !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("dial after Stop: %v", err)
-	}
-	if err := rt.Listen("/" + strings.Repeat("x", 107)); err == nil || !strings.Contains(err.Error(), "at most 107") {
-		t.Errorf("too long a path: %v", err)
 	}
 }
