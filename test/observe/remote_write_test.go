@@ -7,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,16 +36,15 @@ func TestRemoteWrite(t *testing.T) {
 		t.Fatalf("%d nodes are not two clusters with one node in %d for each fault: use a multiple of %d", size, group, 2*group)
 	}
 	ill := size / group // with each of two faults
-	nodes, _ := nodes(t, group)
-	address := freeAddress(t)
-	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\nrule_files: [plegd.rules.yml, plegd.recording.yml]\nscrape_configs:\n", interval) + self(address)
-	base := prometheusAt(t, address, config, rulesFor(t, interval), "--web.enable-remote-write-receiver")
+	nodes, address := serveNodes(t, group), lab.FreeAddress(t)
+	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\n"+ruleFiles+"scrape_configs:\n", interval) + self(address)
+	base := lab.NewPrometheus(t, address, rulesFor(t, interval, config), "--web.enable-remote-write-receiver")
 	for i, cluster := range []string{"east", "west"} {
-		agent := freeAddress(t)
+		agent := lab.FreeAddress(t)
 		config := scraping(interval, nodes, cluster, i*size/2, (i+1)*size/2) +
 			fmt.Sprintf("  - job_name: agent\n    scrape_interval: 15s\n    static_configs: [{targets: [%q], labels: {cluster: %s}}]\n", agent, cluster) +
-			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"}]\n", base)
-		prometheusAt(t, agent, config, nil, agentMode)
+			fmt.Sprintf("remote_write: [{url: \"%s/api/v1/write\"}]\n", base.URL())
+		lab.NewPrometheus(t, agent, map[string]string{"prometheus.yml": config}, lab.AgentMode)
 	}
 	began := time.Now()
 	// The alerts have their delays, and one of them compares with two and a half minutes ago.
@@ -82,74 +79,34 @@ func TestRemoteWrite(t *testing.T) {
 	per := func(metric, job string) float64 {
 		return ask(fmt.Sprintf(`sum(rate(%s{job=%q}[%s]))`, metric, job, window))
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		t.Error(err)
-	}
 	lab.Report(t, "remote write: %d nodes every %s, %d of them ill: all there with their alerts after %s; %.0f series, %.0f samples/s; "+
 		"two agents: %.2f of a core, %.0f MiB together, %.0f kB/s sent; "+
-		"the receiver: %.2f of a core, %.0f MiB; evaluating the rules: %.2f s for all groups, %.2f s for the slowest, %.0f evaluations came too late for their turn; load of the machine %s",
+		"the receiver: %.2f of a core, %.0f MiB; evaluating the rules: %.2f s for all groups, %.2f s for the slowest, %.0f evaluations came too late for their turn",
 		size, interval, 2*ill, arrived.Round(time.Second), ask(`prometheus_tsdb_head_series`), per("prometheus_remote_storage_samples_total", "agent"),
 		per("process_cpu_seconds_total", "agent"), ask(`sum(process_resident_memory_bytes{job="agent"})`)/mib, per("prometheus_remote_storage_bytes_total", "agent")/1000,
 		per("process_cpu_seconds_total", "self"), ask(`process_resident_memory_bytes{job="self"}`)/mib,
 		ask(`sum(prometheus_rule_group_last_duration_seconds)`), ask(`max(prometheus_rule_group_last_duration_seconds)`),
-		ask(`sum(prometheus_rule_group_iterations_missed_total)`), strings.TrimSpace(string(load)))
+		ask(`sum(prometheus_rule_group_iterations_missed_total)`))
 }
 
-// fleetSize returns PLEGD_FLEET_NODES, or a default.
-func fleetSize(t *testing.T, nodes int) int {
+// rulesFor are a configuration and the deployed rules, or for scrapes that are rarer than
+// every 30 s those that the mixin makes for them.
+func rulesFor(t *testing.T, interval time.Duration, config string) map[string]string {
 	t.Helper()
-	if s := os.Getenv("PLEGD_FLEET_NODES"); s != "" {
-		var err error
-		if nodes, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return nodes
-}
-
-// An expectation is what an expression must be.
-type expectation struct {
-	expr string
-	want int
-}
-
-// is waits until all expressions have their values.
-func is(t *testing.T, base string, limit time.Duration, what string, all []expectation) {
-	t.Helper()
-	lab.Eventually(t, limit, what, func() error {
-		for _, e := range all {
-			got, err := value(base, e.expr)
-			if err != nil {
-				return fmt.Errorf("%s: %w", e.expr, err)
-			}
-			if got != float64(e.want) {
-				return fmt.Errorf("%s is %v, want %d", e.expr, got, e.want)
-			}
-		}
-		return nil
-	})
-}
-
-// rulesFor are the deployed rules, or for scrapes that are rarer than every 30 s those
-// that the mixin makes for them.
-func rulesFor(t *testing.T, interval time.Duration) map[string]string {
-	t.Helper()
+	files := withRules(t, config)
 	if interval <= 30*time.Second {
-		return rules(t)
+		return files
 	}
-	dir := lab.Dir(t)
-	config := fmt.Sprintf("{lookback: '%.0fs'}", 2*interval.Seconds())
-	if out, err := exec.Command("go", "run", "-C", filepath.Join("..", "..", "deploy", "mixin"), ".", "-dir", dir, "-config", config).CombinedOutput(); err != nil {
-		t.Fatalf("the mixin with %s: %v\n%s", config, err, out)
+	dir, settings := lab.Dir(t), fmt.Sprintf("{lookback: '%.0fs'}", 2*interval.Seconds())
+	if out, err := exec.Command("go", "run", "-C", "../../deploy/mixin", ".", "-dir", dir, "-config", settings).CombinedOutput(); err != nil {
+		t.Fatalf("the mixin with %s: %v\n%s", settings, err, out)
 	}
-	files := map[string]string{}
-	for name := range rules(t) {
-		b, err := os.ReadFile(filepath.Join(dir, "prometheus", name))
-		if err != nil {
+	for name := range files {
+		if b, err := os.ReadFile(filepath.Join(dir, "prometheus", name)); err == nil {
+			files[name] = string(b)
+		} else if name != "prometheus.yml" {
 			t.Fatal(err)
 		}
-		files[name] = string(b)
 	}
 	return files
 }

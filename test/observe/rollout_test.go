@@ -34,7 +34,6 @@ func updatedAt(n int) time.Duration {
 // fifth broken node. TestRulesCost in deploy/mixin measures the rules. With SCREENSHOTS it
 // waits for the end of the rollout and draws the dashboard there: docs/pictures/fleet.svg.
 func TestRollout(t *testing.T) {
-	lab.RequirePrograms(t, "prometheus")
 	rolloutNodes := fleetSize(t, 5000)
 	badNodes := rolloutNodes * 6 / 100
 	var began atomic.Int64 // Unix time at which the rollout begins; 0: not yet
@@ -49,11 +48,11 @@ func TestRollout(t *testing.T) {
 		_, _ = io.WriteString(w, rolloutMetrics(n, updated))
 	}))
 	t.Cleanup(server.Close)
-	address := freeAddress(t)
+	address := lab.FreeAddress(t)
 	const interval = 15 * time.Second
 	text := scraping(interval, strings.TrimPrefix(server.URL, "http://"), "test", 0, rolloutNodes) + self(address) +
-		"rule_files: [plegd.rules.yml, plegd.recording.yml]\n"
-	base := prometheusAt(t, address, text, rules(t))
+		ruleFiles
+	base := lab.NewPrometheus(t, address, withRules(t, text))
 	is(t, base, 3*time.Minute, "the fleet is there", []expectation{{`cluster:plegd_nodes:count{cluster="test"}`, rolloutNodes}})
 
 	pictures := os.Getenv("SCREENSHOTS")
@@ -78,7 +77,7 @@ func TestRollout(t *testing.T) {
 	if pictures != "" {
 		broken := fmt.Sprintf(`cluster:plegd_group_reason:count{reason=%q, label="runtime_version", value="2.4.2"}`, stall)
 		is(t, base, time.Duration(badNodes/waveNodes)*waveEvery+5*time.Minute, "the rollout is over", []expectation{{broken, badNodes * 9 / 10}})
-		drawRollout(t, base, filepath.Join(pictures, "fleet.svg"), fmt.Sprintf("(of %d nodes", badNodes), start.Add(-lead), time.Now())
+		drawRollout(t, base.URL(), filepath.Join(pictures, "fleet.svg"), fmt.Sprintf("(of %d nodes", badNodes), start.Add(-lead), time.Now())
 	}
 }
 
