@@ -7,7 +7,7 @@
 //
 // There is one machine for all tests. It runs in qemu without hardware support,
 // so everything in it takes about ten times as long as on the host: the tests
-// assert what is reported and in which order, with generous time limits. The
+// assert the reports and their order, with generous time limits. The
 // machine has no network but two ports that qemu forwards from 127.0.0.1.
 package vm
 
@@ -20,6 +20,11 @@ import (
 
 func TestMain(m *testing.M) {
 	code := lab.Main(m)
-	shared.close()
+	if m := shared.m; m != nil {
+		if m.qemu != nil {
+			m.powerOff()
+		}
+		_ = os.RemoveAll(m.dir)
+	}
 	os.Exit(code)
 }
