@@ -58,7 +58,7 @@ type node struct {
 func (n *node) adapt(line string) string {
 	line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
 	line = strings.TrimPrefix(strings.TrimPrefix(line, "sudo "), "build/")
-	line, _, _ = strings.Cut(line, "  ") // The rest says what it is for.
+	line, _, _ = strings.Cut(line, "  ") // without the explanation
 	line = strings.TrimSuffix(line, " &")
 	if strings.HasPrefix(line, "plegd run") || strings.HasPrefix(line, "plegd simulate --socket") {
 		return ""

@@ -98,6 +98,29 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestNames finds the tests that a page, the Makefile or CI names.
+func TestNames(t *testing.T) {
+	out, err := exec.Command("git", "-C", root, "grep", "-hoE", "^func Test[A-Za-z]+", "--", "*_test.go").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: no git checkout: %v", err)
+	}
+	texts := pages(t)
+	for _, file := range []string{"Makefile", ".ci/run"} {
+		b, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[file] = string(b)
+	}
+	for page, text := range texts {
+		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(text, -1) {
+			if !strings.Contains(string(out)+"\n", "func "+name+"\n") {
+				t.Errorf("%s: there is no %s", page, name)
+			}
+		}
+	}
+}
+
 var inline = regexp.MustCompile("`plegd ([a-z]+)([^`]*)`")
 
 // TestFlags finds every command and flag that a page names in that command's help.

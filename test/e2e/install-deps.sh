@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the end-to-end tests need beside Go, from Debian's packages, and
 # nothing where nothing is missing. Needs root only when something is. With
-# `observe` what test/observe and test/page need instead, with `vm` what test/vm
-# needs, with `cluster` what test/cluster needs besides.
+# `observe` those of test/observe and test/page instead, with `vm` those of test/vm,
+# with `cluster` those of test/cluster and test/kubelet besides.
 set -euo pipefail
 
 # A package and the program, or file, that shows that it is there: on other systems, or

@@ -20,6 +20,7 @@ case $2 in
   1.34) version=1.34.4 ;;
   1.35) version=1.35.4 ;;
   1.36) version=1.36.2 ;;
+  1.37) version=1.37.2 ;;
   *.*.*) version=$2 ;;
   *) echo "kubernetes.sh: no release is known for Kubernetes $2: give a full version, for example 1.36.2" >&2; exit 1 ;;
 esac
