@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -67,45 +66,11 @@ func (c *cluster) pod() string {
 	return strings.TrimSpace(c.run("kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=plegd", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
-// status is as much of /api/v1/status as the tests look at.
-type status struct {
-	State    string   `json:"state"`
-	Reason   string   `json:"reason"`
-	NotReady *float64 `json:"not_ready_in_seconds"`
-	Facts    struct {
-		Config struct {
-			From map[string]string `json:"from"`
-		} `json:"config"`
-		Endpoint struct {
-			Path string `json:"path"`
-		} `json:"endpoint"`
-		Evidence struct {
-			Sources map[string]struct {
-				Up  bool   `json:"up"`
-				Err string `json:"error"`
-			} `json:"sources"`
-		} `json:"evidence"`
-	} `json:"facts"`
-}
-
-func getStatus(client *http.Client, url string) (*status, error) {
-	resp, err := client.Get(url + "/api/v1/status")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("/api/v1/status: %s", resp.Status)
-	}
-	var s status
-	return &s, json.NewDecoder(resp.Body).Decode(&s)
-}
-
 // awaitReason waits until plegd's primary reason is this one; "": it is healthy.
 func awaitReason(t testing.TB, client *http.Client, limit time.Duration, reason string) time.Duration {
 	t.Helper()
 	return lab.Eventually(t, limit, fmt.Sprintf("plegd's reason is %q", reason), func() error {
-		s, err := getStatus(client, podURL)
+		s, err := lab.GetStatus(client, podURL)
 		if err == nil && (s.Reason != reason || reason == "" && s.State != "healthy") {
 			err = fmt.Errorf("it says %s %s", s.State, s.Reason)
 		}
@@ -114,26 +79,17 @@ func awaitReason(t testing.TB, client *http.Client, limit time.Duration, reason 
 }
 
 // awaitSources waits until every source of evidence is up.
-func awaitSources(t testing.TB, client *http.Client) *status {
+func awaitSources(t testing.TB, client *http.Client) (s lab.Status) {
 	t.Helper()
-	var s *status
-	lab.Eventually(t, 30*time.Second, "every source of evidence is up", func() (err error) {
-		if s, err = getStatus(client, podURL); err != nil {
-			return err
+	lab.AwaitSources(t, 30*time.Second, func() (_ lab.Status, err error) {
+		s, err = lab.GetStatus(client, podURL)
+		return s, err
+	}, true, "queue", "process", "children", "cgroup", "node", "kubelet", "kubelet_process")
+	for name, source := range s.Evidence.Sources {
+		if !source.Up {
+			t.Errorf("source %s is not up: %s", name, source.Err)
 		}
-		sources := s.Facts.Evidence.Sources
-		for _, name := range []string{"queue", "connections", "process", "children", "cgroup", "node", "kubelet", "kubelet_process"} {
-			if _, ok := sources[name]; !ok {
-				return fmt.Errorf("source %s has nothing to say", name)
-			}
-		}
-		for name, source := range sources {
-			if !source.Up {
-				return fmt.Errorf("source %s is not up: %s", name, source.Err)
-			}
-		}
-		return nil
-	})
+	}
 	return s
 }
 

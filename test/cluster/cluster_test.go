@@ -11,15 +11,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
 )
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
 const frozen = "RuntimeFrozen"
 
@@ -40,15 +40,13 @@ func TestWalk(t *testing.T) {
 	scraped := time.Since(installed)
 	lab.Report(t, "chart: ready %s after helm install began, scraped by both jobs after %s", round(ready), round(scraped))
 	s := awaitSources(t, client)
-	if path := s.Facts.Endpoint.Path; path != lab.DefaultSocket {
+	if path := s.Endpoint.Path; path != lab.DefaultSocket {
 		t.Errorf("plegd found the runtime at %q, want %s", path, lab.DefaultSocket)
 	}
 	if text := c.run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
 		t.Errorf("plegd status in the pod:\n%s", text)
 	}
 	c.startService()
-
-	c.stopShim(client)
 	// The alerts leave a plegd that has just come in peace for a while.
 	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)
 	c.freezeAndPage(api, m)
@@ -57,47 +55,6 @@ func TestWalk(t *testing.T) {
 }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
-
-const webPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}, "spec": {
-  "hostNetwork": true, "terminationGracePeriodSeconds": 0,
-  "containers": [{"name": "web", "image": "` + lab.PauseImage + `", "imagePullPolicy": "Never"}]}}`
-
-// stopShim stops the shim of one of the cluster's pods.
-func (c *cluster) stopShim(client *http.Client) {
-	c.t.Helper()
-	c.must(os.WriteFile(c.path("web.json"), []byte(webPod), 0o644))
-	c.run("kubectl", "apply", "-f", c.path("web.json"))
-	c.run("kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod/web")
-	id := c.run("kubectl", "get", "pod", "web", "-o", "jsonpath={.status.containerStatuses[0].containerID}")
-	shim := c.parentOf(strings.TrimPrefix(strings.TrimSpace(id), "containerd://"))
-	awaitReason(c.t, client, 30*time.Second, "")
-	c.must(syscall.Kill(shim, syscall.SIGSTOP))
-	named := awaitReason(c.t, client, 10*time.Second, "ShimStuck")
-	c.must(syscall.Kill(shim, syscall.SIGCONT))
-	gone := awaitReason(c.t, client, 10*time.Second, "")
-	lab.Report(c.t, "a stopped shim of a pod: ShimStuck after %s, gone %s after the recovery", round(named), round(gone))
-}
-
-// parentOf returns the parent of the process in a container: its shim.
-func (c *cluster) parentOf(container string) int {
-	c.t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	c.must(err)
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil || !strings.Contains(string(b), container) {
-			continue // it has ended meanwhile, or is another's
-		}
-		stat, err := os.ReadFile(filepath.Join(filepath.Dir(f), "stat"))
-		c.must(err)
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		parent, err := strconv.Atoi(fields[1])
-		c.must(err)
-		return parent
-	}
-	c.t.Fatalf("no process is in the container %s", container)
-	return 0
-}
 
 // freezeAndPage stops containerd for 150 s: the page must come before the API server
 // shows the node NotReady, with the reason and its runbook, and be resolved after
@@ -152,8 +109,8 @@ func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 		c.t.Errorf("the pod is still %s after the upgrade", before)
 	}
 	s := awaitSources(c.t, client)
-	if from := s.Facts.Config.From["nodeStatusUpdateFrequency"]; from != kubeletConfig {
-		c.t.Errorf("nodeStatusUpdateFrequency comes from %q after the upgrade, want %s: %v", from, kubeletConfig, s.Facts.Config.From)
+	if from := s.Config.From["nodeStatusUpdateFrequency"]; from != kubeletConfig {
+		c.t.Errorf("nodeStatusUpdateFrequency comes from %q after the upgrade, want %s: %v", from, kubeletConfig, s.Config.From)
 	}
 	if incidents := c.run("kubectl", "-n", namespace, "exec", after, "--", "plegd", "incidents"); !strings.Contains(incidents, frozen) {
 		c.t.Errorf("the incident from before the upgrade is gone:\n%s", incidents)
@@ -185,7 +142,7 @@ func (c *cluster) uninstall() {
 	})
 	client := c.node.Client(time.Second)
 	var refused *net.OpError
-	if _, err := getStatus(client, podURL); err == nil {
+	if _, err := lab.GetStatus(client, podURL); err == nil {
 		c.t.Error("after helm uninstall something still serves at plegd's port")
 	} else if !errors.As(err, &refused) || refused.Op != "dial" {
 		c.t.Errorf("plegd's port after helm uninstall: %v", err)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -247,27 +246,4 @@ func (m *monitoring) selects(t testing.TB, limit time.Duration, query string) ti
 		}
 		return nil
 	})
-}
-
-// TestConfigs has the programs' own tools check their configurations.
-func TestConfigs(t *testing.T) {
-	lab.RequirePrograms(t, "promtool", "vmagent")
-	dir := t.TempDir()
-	prometheus, agent := configs(t)
-	for name, text := range map[string]string{
-		"prometheus.yml": prometheus, "agent.yml": agent,
-		"plegd.rules.yml": lab.Deployed(t, "prometheus", "plegd.rules.yml"), "plegd.recording.yml": lab.Deployed(t, "prometheus", "plegd.recording.yml"),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, argv := range [][]string{
-		{"promtool", "check", "config", filepath.Join(dir, "prometheus.yml")},
-		{"vmagent", "-dryRun", "-remoteWrite.url=http://127.0.0.1/", "-promscrape.config=" + filepath.Join(dir, "agent.yml"), "-promscrape.config.strictParse"},
-	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Errorf("%q: %v\n%s", argv, err, out)
-		}
-	}
 }

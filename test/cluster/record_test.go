@@ -86,16 +86,7 @@ func (c *cluster) compare(api *conditions, place int, s scenario) *comparison {
 			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule, PredictedAfter: s.predicted, Deviation: s.deviation,
 			Fault: x.fault, Recovery: x.recovery, End: time.Now(), Writes: writes, Skips: skips, Samples: samples[i],
 		}
-		if dir := os.Getenv(resultsEnv); dir != "" {
-			c.must(r.Save(dir))
-		}
-		result := record.Compare(r)
-		c.t.Logf("%s, plegd as %s: %s", s.name, p.name, result)
-		for _, problem := range result.Problems {
-			if s.deviation != "" {
-				c.t.Logf("known deviation (%s): %s", s.deviation, problem)
-				continue
-			}
+		for _, problem := range r.Judge(c.t, os.Getenv(resultsEnv)) {
 			c.t.Errorf("%s, plegd as %s: %s", s.name, p.name, problem)
 		}
 	}

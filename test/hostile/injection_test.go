@@ -77,7 +77,7 @@ func TestInjection(t *testing.T) {
 	}
 }
 
-// listenNotify stands in for systemd: messages ends it and returns what it has received.
+// listenNotify stands in for systemd: messages ends it and returns the received messages.
 func listenNotify(t *testing.T, path string) (messages func() []string) {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

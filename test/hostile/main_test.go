@@ -56,7 +56,7 @@ type plegd struct {
 	local   *http.Client // over the control socket, one connection for all requests
 	stopped bool
 	quit    chan struct{}
-	used    chan usage // what it has used at most, once quit is closed
+	used    chan usage // the peak, once quit is closed
 }
 
 // usage is the use of resources.

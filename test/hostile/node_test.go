@@ -150,7 +150,7 @@ func (p *plegd) limit(resource int, cur, max uint64) {
 }
 
 // TestDescriptorsUsedUp leaves plegd without a descriptor. Its open connections continue,
-// and what it could not open is opened when it can be.
+// and the others are opened as soon as they can be.
 func TestDescriptorsUsedUp(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)

@@ -132,19 +132,7 @@ func predict(t *testing.T, l *lane, place, run int) {
 	l.Sleep(calm)
 	s.run(l)
 	l.Settle(3 * minute)
-	r := l.Finish()
-	if dir := os.Getenv(resultsEnv); dir != "" {
-		if err := r.Save(dir); err != nil {
-			t.Error(err)
-		}
-	}
-	c := record.Compare(r)
-	t.Log(c)
-	for _, problem := range c.Problems {
-		if s.deviation != "" {
-			t.Logf("known deviation (%s): %s", s.deviation, problem)
-			continue
-		}
+	for _, problem := range l.Finish().Judge(t, os.Getenv(resultsEnv)) {
 		t.Error(problem)
 	}
 }

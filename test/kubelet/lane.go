@@ -4,11 +4,9 @@ package kubelet
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -180,13 +178,7 @@ func (l *lane) startPlegd() {
 			"--kubelet-token-file="+l.path("token"), "--kubelet-ca-file="+l.path("certs/kubelet.crt"))
 	}
 	l.node.Start(l.path("plegd.log"), argv...)
-	l.control = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", l.path("plegd.sock"))
-		},
-	}}
-	l.Cleanup(l.control.CloseIdleConnections)
+	l.control = lab.UnixClient(l.path("plegd.sock"), 5*time.Second)
 }
 
 func (l *lane) get(path string) (io.ReadCloser, error) {

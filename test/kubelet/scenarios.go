@@ -48,51 +48,15 @@ var scenarios = []scenario{
 	killed(5*second, false), killed(28*second, true), killed(45*second, true),
 	failing("ListPodSandbox hangs", "ListPodSandbox=hang", 200*second, scenario{minor: true, loopSilent: true}),
 	failing("ListContainers hangs", "ListContainers=hang", 200*second, scenario{loopSilent: true}),
-	{
-		name: "ListContainers takes 110 s", loopSilent: true, predicted: 130 * second, length: 330 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("ListContainers=delay(110s)")
-			// The second relist ends 221 s after the fault: by then the first one's start
-			// is too old, and then it is not.
-			l.Sleep(260 * second)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
-	},
+	// The second relist ends 221 s after the fault: by then the first one's start is too old,
+	// and then it is not.
+	lasting("ListContainers takes 110 s", "ListContainers=delay(110s)", 260*second, scenario{loopSilent: true, predicted: 130 * second}),
 	failing("Version and both lists hang", "Version=hang;ListPodSandbox=hang;ListContainers=hang", 320*second, scenario{loopSilent: true}),
-	{
-		name: "Version hangs", minor: true, wantReady: true, length: 150 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("Version=hang")
-			l.Sleep(140 * second)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
-	},
+	lasting("Version hangs", "Version=hang", 140*second, scenario{minor: true, wantReady: true}),
 	failing("Status hangs", "Status=hang", 60*second, scenario{minor: true, statusRule: true}),
 	failing("Status fails", "Status=error(Unknown: failed to get runtime status)", 60*second, scenario{statusRule: true}),
-	{
-		name: "Status takes 20 s", statusRule: true, length: 90 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("Status=delay(20s)")
-			l.Sleep(90 * second)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
-	},
-	{
-		name: "Status takes 40 s", statusRule: true, length: 120 * second,
-		run: func(l *lane) {
-			l.Fault()
-			l.simulated.Fail("Status=delay(40s)")
-			l.Sleep(110 * second)
-			l.Recovery()
-			l.simulated.Fail("")
-		},
-	},
+	lasting("Status takes 20 s", "Status=delay(20s)", 90*second, scenario{statusRule: true}),
+	lasting("Status takes 40 s", "Status=delay(40s)", 110*second, scenario{statusRule: true}),
 	failing("RuntimeReady is false", "Status=notready(RuntimeReady)", 40*second, scenario{minor: true, statusRule: true, predicted: statusSeen}),
 	failing("NetworkReady is false", "Status=notready(NetworkReady)", 40*second, scenario{minor: true, loopSilent: true, predicted: statusSeen}),
 	{
@@ -212,6 +176,19 @@ func failing(name, failpoints string, length time.Duration, s scenario) scenario
 		l.simulated.Fail(failpoints)
 		l.AwaitReady("False", length+2*minute)
 		l.Sleep(hold)
+		l.Recovery()
+		l.simulated.Fail("")
+	}
+	return s
+}
+
+// lasting sets failpoints for a time.
+func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
+	s.name, s.length = name, d+70*second
+	s.run = func(l *lane) {
+		l.Fault()
+		l.simulated.Fail(failpoints)
+		l.Sleep(d)
 		l.Recovery()
 		l.simulated.Fail("")
 	}

@@ -57,13 +57,7 @@ type simulated struct {
 func newSimulated(t testing.TB, node *lab.Node, dir string) *simulated {
 	t.Helper()
 	s := &simulated{t: t, Socket: filepath.Join(dir, "runtime.sock")}
-	s.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", controlSocket(s.Socket))
-		},
-	}}
+	s.http = lab.UnixClient(controlSocket(s.Socket), 5*time.Second)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -31,8 +31,6 @@ type Containerd struct {
 	CNIConfig string
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
-	// Metrics is where it serves metrics; "" where no test asked for them.
-	Metrics string
 
 	t       testing.TB
 	ns      *namespace
@@ -69,12 +67,8 @@ type ContainerdOptions struct {
 	OpenFiles int
 	// AtDefault makes it listen at DefaultSocket, in its namespaces.
 	AtDefault bool
-	// NoCNI leaves it without a network configuration.
-	NoCNI bool
 	// NotStarted leaves it to the test to call Start.
 	NotStarted bool
-	// Metrics has it serve metrics: see Containerd.Metrics.
-	Metrics bool
 	// Node gives it a whole node's namespaces, for a kubelet: see Containerd.Node.
 	Node bool
 }
@@ -140,15 +134,8 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	if options.AtDefault {
 		listen = DefaultSocket
 	}
-	metrics := ""
-	if options.Metrics {
-		metrics = freeAddress(t)
-		c.Metrics = "http://" + metrics + "/v1/metrics"
-	}
-	writeContainerdConfig(t, version, dir, config, listen, metrics)
-	if !options.NoCNI {
-		c.WriteCNIConfig()
-	}
+	writeContainerdConfig(t, version, dir, config, listen)
+	c.WriteCNIConfig()
 
 	// Register the cgroups' removal first, then the namespace's: cleanups run in reverse
 	// order.

@@ -9,27 +9,17 @@ import (
 	"testing"
 )
 
-// writeContainerdConfig writes the smallest configuration that runs pods here; with
-// metrics an address, it serves its own there, and none of its pods, for which it would
-// ask every shim.
-func writeContainerdConfig(t testing.TB, version, dir, config, socket, metrics string) {
+// writeContainerdConfig writes the smallest configuration that runs pods here.
+func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
 	t.Helper()
 	for _, sub := range []string{"root", "state", "opt", "cni"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
-	format, monitor := containerdConfig1, "io.containerd.monitor.v1.cgroups"
+	format := containerdConfig1
 	if usesConfigVersion3(version) {
-		format, monitor = containerdConfig2, "io.containerd.monitor.task.v1.cgroups"
+		format = containerdConfig2
 	}
-	text := fmt.Sprintf(format, dir, socket, PauseImage)
-	if metrics != "" {
-		text += fmt.Sprintf("[metrics]\n  address = %q\n[plugins.%q]\n  no_prometheus = true\n", metrics, monitor)
-	}
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, fmt.Appendf(nil, format, dir, socket, PauseImage), 0o644))
 }
 
 // restrict_oom_score_adj: root without CAP_SYS_RESOURCE, as in many CI

@@ -4,7 +4,6 @@ package lab
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,12 +45,6 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	}
 	wrapper := filepath.Join(dir, "runc")
 	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
-	if options.Metrics {
-		address := freeAddress(t)
-		c.Metrics = "http://" + address + "/metrics"
-		host, port, _ := net.SplitHostPort(address)
-		settings += fmt.Sprintf("[crio.metrics]\nenable_metrics = true\nmetrics_host = %q\nmetrics_port = %s\n", host, port)
-	}
 	for path, text := range map[string]string{
 		config:                                settings,
 		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
@@ -61,9 +54,7 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	} {
 		must(t, os.WriteFile(path, []byte(text), 0o755))
 	}
-	if !options.NoCNI {
-		c.WriteCNIConfig()
-	}
+	c.WriteCNIConfig()
 	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	// podman, CRI-O and CNI write below /etc and /var/lib with every configuration.
 	c.ns = newNamespace(t, nsConfig{

@@ -67,9 +67,7 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
-	if !options.NoCNI {
-		c.WriteCNIConfig()
-	}
+	c.WriteCNIConfig()
 	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	c.ns = newNamespace(t, nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
 	c.docker = newDockerd(t, c.ns, dir, c.Cgroup)

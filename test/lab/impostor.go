@@ -17,20 +17,16 @@ import (
 	"time"
 )
 
-// Impostor is something that listens on a runtime's socket and is no runtime.
+// Impostor is a process that listens on a runtime's socket and is no runtime.
 type Impostor string
 
 // The impostors.
 const (
 	// HTTPServer speaks HTTP/1.1.
 	HTTPServer Impostor = "http"
-	// Garbage writes bytes of no protocol.
-	Garbage Impostor = "garbage"
-	// HangsUp accepts and closes.
-	HangsUp Impostor = "hangs up"
 	// Silent accepts and sends nothing.
 	Silent Impostor = "silent"
-	// NeverAccepts leaves everybody in its accept queue.
+	// NeverAccepts leaves each client in its accept queue.
 	NeverAccepts Impostor = "never accepts"
 )
 
@@ -44,7 +40,7 @@ type impostorConfig struct {
 }
 
 // Start has the impostor listen on a path until stop is called or the test ends.
-// It is a process of its own, as a runtime is: plegd looks at who listens.
+// It is a process of its own, as a runtime is: plegd looks for the listening process.
 func (i Impostor) Start(t testing.TB, path string) (pid int, stop func()) {
 	t.Helper()
 	if !mainCalled.Load() {
@@ -128,13 +124,7 @@ func impostorMain() int {
 		}
 		go func() {
 			defer closeQuietly(c)
-			if config.Kind == Silent {
-				_, _ = io.Copy(io.Discard, c)
-			}
-			if config.Kind == Garbage {
-				_, _ = io.WriteString(c, strings.Repeat("garbage\x00\xff\n", 100))
-				_, _ = c.Read(make([]byte, 1<<16))
-			}
+			_, _ = io.Copy(io.Discard, c)
 		}()
 	}
 }

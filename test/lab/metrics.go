@@ -14,8 +14,6 @@ import (
 
 // Metrics is one scrape.
 type Metrics struct {
-	// Text is the exposition as it came.
-	Text     string
 	families map[string]*dto.MetricFamily
 }
 
@@ -30,7 +28,7 @@ func (p *Plegd) Metrics() (Metrics, error) {
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	return Metrics{Text: body, families: families}, err
+	return Metrics{families: families}, err
 }
 
 // MustMetrics scrapes /metrics, or ends the test.

@@ -56,7 +56,7 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	t.Helper()
 	dir := Dir(t)
 	p := &Plegd{
-		Address:       freeAddress(t),
+		Address:       FreeAddress(t),
 		ControlSocket: filepath.Join(dir, "plegd.sock"),
 		StateDir:      filepath.Join(dir, "state"),
 		t:             t,
@@ -157,10 +157,7 @@ func (p *Plegd) Stop() (code int, took time.Duration) {
 }
 
 // FreeAddress returns a loopback address that nothing listens on.
-func FreeAddress(t testing.TB) string { return freeAddress(t) }
-
-// freeAddress returns a loopback address that nothing listens on.
-func freeAddress(t testing.TB) string {
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range portRange {
 		port := firstPort + (os.Getpid()*97+int(nextPort.Add(1)))%portRange
@@ -197,28 +194,21 @@ func cleanEnv() []string {
 type Output struct {
 	Code           int
 	Stdout, Stderr string
-	Took           time.Duration
 }
 
-// Command is a command of plegd that ends by itself.
+// Command is a command of plegd that ends alone.
 type Command struct {
 	Args []string
-	// Env is added to an environment without anything that configures plegd.
-	Env []string
-	// DropCapabilities are taken from it, by their names without cap_.
-	DropCapabilities []string
 }
 
 // Run runs the command to its end, which must come within the limit.
 func (c Command) Run(t testing.TB, limit time.Duration) Output {
 	t.Helper()
-	argv := append(dropping(t, c.DropCapabilities), Binary(t))
-	argv = append(argv, c.Args...)
+	argv := append([]string{Binary(t)}, c.Args...)
 	var stdout, stderr strings.Builder
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(cleanEnv(), c.Env...), &stdout, &stderr
+	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	start := time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
 	}
@@ -236,7 +226,7 @@ func (c Command) Run(t testing.TB, limit time.Duration) Output {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
 	}
-	return Output{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String(), Took: time.Since(start)}
+	return Output{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 }
 
 // dropping returns the start of a command line that drops capabilities for the rest of

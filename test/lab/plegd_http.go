@@ -106,10 +106,15 @@ func (p *Plegd) GetControl(path string) (code int, body string, err error) {
 
 // Control returns a client of the control socket.
 func (p *Plegd) Control(timeout time.Duration) *http.Client {
+	return UnixClient(p.ControlSocket, timeout)
+}
+
+// UnixClient returns a client of a unix socket, with a connection for each request.
+func UnixClient(path string, timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", p.ControlSocket)
+			return new(net.Dialer).DialContext(ctx, "unix", path)
 		},
 	}}
 }

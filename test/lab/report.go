@@ -18,12 +18,6 @@ var report struct {
 	notes []string
 }
 
-// ReportFault reports how a fault was named.
-func ReportFault(t testing.TB, fault, reason, named, healthy string) {
-	t.Helper()
-	Report(t, "fault %s: named %s after %s, healthy after %s", fault, reason, named, healthy)
-}
-
 // Report adds a measured value to the report at the end.
 func Report(t testing.TB, format string, args ...any) {
 	t.Helper()

@@ -96,6 +96,23 @@ func Compare(r *Recording) *Comparison {
 	return c
 }
 
+// Judge saves the recording in a directory, unless that is empty, logs the comparison and
+// returns its problems, without those of a known deviation.
+func (r *Recording) Judge(log interface{ Log(...any) }, dir string) []string {
+	c := Compare(r)
+	log.Log(r.Scenario, r.Runtime, c)
+	if dir != "" {
+		if err := r.Save(dir); err != nil {
+			return append(c.Problems, err.Error())
+		}
+	}
+	if r.Deviation != "" {
+		log.Log("known deviation:", r.Deviation, c.Problems)
+		return nil
+	}
+	return c.Problems
+}
+
 func (c *Comparison) problem(format string, args ...any) {
 	c.Problems = append(c.Problems, fmt.Sprintf(format, args...))
 }
