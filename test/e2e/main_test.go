@@ -22,7 +22,6 @@ const (
 	healthy   = string(health.StateHealthy)
 	degraded  = string(health.StateDegraded)
 	unhealthy = string(health.StateUnhealthy)
-	unknown   = string(health.StateUnknown)
 )
 
 const (
@@ -44,7 +43,7 @@ func well(s lab.Status) bool {
 	return s.State == healthy || s.State == degraded && slices.Contains(machine, s.Reason)
 }
 
-// subject is a runtime, a plegd that watches it, and what plegd said.
+// subject is a runtime, and a plegd that watches it and is watched.
 type subject struct {
 	runtime *lab.Containerd
 	plegd   *lab.Plegd
@@ -52,27 +51,20 @@ type subject struct {
 }
 
 // newSubject starts a containerd with three pods and a plegd that is healthy.
-func newSubject(t *testing.T, flags ...string) *subject {
+func newSubject(t *testing.T) *subject {
 	t.Helper()
 	runtime := lab.NewContainerd(t, lab.ContainerdOptions{})
 	runtime.CRI(t).RunPods(3, 1)
-	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{Flags: flags})
-	plegd.AwaitState(10*time.Second, healthy)
-	plegd.AwaitRelists(10*time.Second, 2) // the first one inspects every pod
-	return &subject{runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
+	return watched(t, runtime)
 }
 
-// freeze freezes the runtime until during returns, and waits until all is well.
-func (s *subject) freeze(t *testing.T, during func(injected time.Time)) {
+// watched starts a plegd on a runtime and waits until it is healthy.
+func watched(t *testing.T, runtime *lab.Containerd) *subject {
 	t.Helper()
-	injected := time.Now()
-	s.runtime.Freeze()
-	s.watch.Await(injected, 3*time.Second, "the freeze is named", func(sight lab.Sight) bool {
-		return sight.Reason == health.RuntimeFrozen && sight.State == degraded
-	})
-	during(injected)
-	s.runtime.Thaw()
-	s.recovers(t, time.Now(), recovery)
+	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
+	plegd.AwaitState(30*time.Second, healthy)
+	plegd.AwaitRelists(30*time.Second, 2) // the first one inspects every pod
+	return &subject{runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
 }
 
 // recovers waits until all is well, and looks that it stays so.
@@ -81,17 +73,8 @@ func (s *subject) recovers(t *testing.T, from time.Time, limit time.Duration) {
 	back := s.watch.Await(from, limit, "all is well again", func(sight lab.Sight) bool {
 		return well(sight.Status) && sight.Relist.Failures == 0
 	})
-	lab.Throughout(t, calm, "all stays well", func() error {
-		status, err := s.plegd.Status()
-		if err == nil && !well(status) {
-			err = fmt.Errorf("%s, %s: %+v", status.State, status.Reason, status.Reasons)
-		}
-		return err
-	})
+	lab.Throughout(t, calm, "all stays well", s.isWell)
 	lab.Report(t, "%s: healthy %s after the end of the fault", t.Name(), seconds(back.At.Sub(from)))
-	if status, err := s.plegd.Status(); err != nil || status.Pods.Running == nil || *status.Pods.Running != 3 {
-		t.Errorf("pods are %+v %v, want 3 that run", status.Pods, err)
-	}
 }
 
 // onlyNamed checks the primary reasons since a moment.
@@ -119,6 +102,13 @@ func (s *subject) checkMetrics(t *testing.T, want map[string]float64) {
 		if got, ok := m.Value(name); !ok || got != value {
 			t.Errorf("%s is %v (exists: %t), want %v", name, got, ok, value)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
