@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -149,6 +150,46 @@ var podFaults = []fault{
 		next:  func(b *bench) string { return fmt.Sprintf("`kill %d`", b.updating()) },
 		steps: []pasted{{holds: "ps -o pid", want: "update"}},
 	}),
+	behindList(fault{
+		// Its helper is in the same cgroup, and waits as well.
+		name: "a shim out of memory holds up the list", on: onContainerd2, want: health.ShimStuck,
+		make: func(b *bench) func() {
+			b.group = lab.NewControlGroup(b.t, "memory", b.Shim(b.pods[0]))
+			lift := b.group.LimitMemory(4096)
+			end := b.holdList()
+			return func() {
+				lift()
+				end()
+			}
+		},
+		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
+	}),
+	{
+		// A changed configuration waits for the plugin, and Status for that.
+		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck, symptom: health.RuntimeNotReady,
+		goal: 10 * time.Second, limit: 25 * time.Second, onTheWay: []string{health.RuntimeNotReady}, onTheWayBack: []string{health.RuntimeNotReady},
+		prepare: func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
+		make: func(b *bench) func() {
+			b.must(os.WriteFile(b.file("cni", "slow-cni.hang"), nil, 0o644))
+			wait := b.startPod()
+			lab.Eventually(b.t, 20*time.Second, "the plugin runs", func() error {
+				if pidOf(b.file("cni", "slow-cni")) < 0 {
+					return errors.New("it does not")
+				}
+				return nil
+			})
+			b.WriteCNIConfig()
+			b.injected = time.Now()
+			return func() {
+				b.must(os.Remove(b.file("cni", "slow-cni.hang")))
+				wait()
+			}
+		},
+		culprit: func(b *bench) health.Link {
+			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "slow-cni"))}
+		},
+	},
 	{
 		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: lab.ContainerdOptions{OpenFiles: 256},
 		restart: true,

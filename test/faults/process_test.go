@@ -132,6 +132,8 @@ var processFaults = []fault{
 			}
 		},
 		evidence: func(b *bench) string { return fmt.Sprintf("held by pid %d", b.other) },
+		culprit:  func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		next:     func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
 	},
 	{
 		// Connections wait in its queue; another start would fail or take the path.
