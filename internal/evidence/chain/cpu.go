@@ -48,8 +48,9 @@ func (w *Walker) noCPU(ctx context.Context, l looks) (out wait, ok bool) {
 	if later.now == nil || !slices.ContainsFunc(later.still(), func(t thread) bool { return t.state == 'R' }) {
 		return wait{state: health.LinkRunning, evidence: "runs now and then"}, true
 	}
-	return wait{state: health.LinkStarved, evidence: fmt.Sprintf("a thread has been runnable for %s without getting a CPU, "+
-		"and no quota holds it", later.passed().Round(100*time.Millisecond))}, true
+	passed := later.passed().Round(100 * time.Millisecond)
+	return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
+		"a thread has been runnable for %s without getting a CPU, and no quota holds it", passed)}, true
 }
 
 // quotas returns what the CPU quotas of a cgroup and of those above it did, by directory.

@@ -233,7 +233,9 @@ func (w *Walker) answers(ctx context.Context, f *waiting) {
 	}
 	slices.Sort(still)
 	for _, pid := range still {
-		f.add(wait{state: health.LinkPeer, next: pid, evidence: "waits for nothing else, and has a connection to " + names[pid]})
+		f.add(wait{
+			state: health.LinkPeer, next: pid, evidence: "waits for nothing else, and has a connection to " + names[pid],
+		})
 	}
 }
 
