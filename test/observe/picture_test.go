@@ -4,7 +4,6 @@ package observe
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html"
 	"math"
@@ -43,7 +42,6 @@ type drawing struct {
 	t          *testing.T
 	base       string
 	panels     []panel
-	counted    string // part of the message
 	begin, end time.Time
 }
 
@@ -66,18 +64,17 @@ var colors = []string{"#e5534b", "#4184e4", "#3fb950", "#b083f0", "#daaa3f"}
 
 // drawRollout writes fleet.svg: the panels of the dashboard over a rollout, by the
 // dashboard's own queries.
-func drawRollout(t *testing.T, base, path, counted string, begin, end time.Time) {
+func drawRollout(t *testing.T, base, path string, begin, end time.Time) {
 	t.Helper()
 	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(lab.Deployed(t, "grafana", "plegd-fleet.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	d := &drawing{t: t, base: base, panels: dashboard.Panels, begin: begin, end: end, counted: counted}
-	d.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 694" width="960">` + "\n" + style)
-	d.WriteString(`<rect class="page" width="960" height="694"/>` + "\n")
-	d.card(d.message(), 10, 10, 940, 34)
-	d.plot("Nodes by primary reason", 54, 180, false)
-	d.plot("Nodes by runtime version", 244, 180, true)
+	d := &drawing{t: t, base: base, panels: dashboard.Panels, begin: begin, end: end}
+	d.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 650" width="960">` + "\n" + style)
+	d.WriteString(`<rect class="page" width="960" height="650"/>` + "\n")
+	d.plot("Nodes by primary reason", 10, 180, false)
+	d.plot("Nodes by runtime version", 200, 180, true)
 	d.table("Groups by lift", 10, 400, column{"reason", 0}, column{"label", 125}, column{"value", 245}, column{"", 0})
 	d.table("First nodes", 420, 310, column{"reason", 0}, column{"node", 130}, column{"", 0})
 	d.table("Culprits that nodes share", 740, 210, column{"kind", 0}, column{"id", 60}, column{"", 0})
@@ -112,29 +109,6 @@ func (d *drawing) query(title string) (all []series, names []string) {
 		d.t.Errorf("the panel %q is empty", title)
 	}
 	return all, names
-}
-
-// message is the summary of the alert.
-func (d *drawing) message() (summary string) {
-	var answer struct {
-		Data struct {
-			Alerts []struct {
-				Labels      map[string]string
-				Annotations struct{ Summary string }
-			}
-		}
-	}
-	// It counts all nodes one evaluation after the last series.
-	lab.Eventually(d.t, time.Minute, "the message counts all nodes", func() error {
-		d.get("/api/v1/alerts", &answer)
-		for _, a := range answer.Data.Alerts {
-			if summary = a.Annotations.Summary; a.Labels["alertname"] == "PLEGFleetCommonCause" && strings.Contains(summary, d.counted) {
-				return nil
-			}
-		}
-		return errors.New("not yet")
-	})
-	return summary
 }
 
 func (d *drawing) get(path string, to any) {
@@ -247,7 +221,7 @@ func (d *drawing) mark(x func(int) float64, high, low float64) {
 	for _, a := range alerts {
 		first := slices.IndexFunc(d.grid(a), func(v float64) bool { return v > 0 })
 		fmt.Fprintf(d, `<path class="mark" d="M%.0f %.0fV%.0f"/>`+"\n", x(first), high-4, low)
-		d.text(x(first)-6, high+12, "markText", "end", "PLEGFleetCommonCause")
+		d.text(936, high-18, "markText", "end", "PLEGFleetCommonCause fires") // beside the legend
 	}
 }
 
@@ -259,7 +233,7 @@ type column struct {
 
 // table draws what a panel shows at the end.
 func (d *drawing) table(title string, left, width float64, columns ...column) {
-	const top, rows = 434.0, 9
+	const top, rows = 390.0, 9
 	d.card(title, left, top, width, 250)
 	all, _ := d.query(title)
 	for r, s := range all[:min(len(all), rows)] {
