@@ -155,8 +155,8 @@ func TestNoNameLeaks(t *testing.T) {
 	}
 }
 
-// TestNoNameInCulprit: whatever the culprit is, /metrics and the summary say what kind of thing
-// it is, and not which container's.
+// TestNoNameInCulprit: /metrics and the summary name the kind of any culprit
+// and no container.
 func TestNoNameInCulprit(t *testing.T) {
 	for _, l := range []health.Link{
 		{Kind: health.KindCall}, {Kind: health.KindContainer}, {Kind: health.KindPod}, {Kind: health.KindClient},
