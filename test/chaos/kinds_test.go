@@ -64,52 +64,52 @@ func (b *bench) must(err error) {
 	}
 }
 
+// soon and status are the limits until a reason must stand; status where Status shows it.
+const soon, status = 3 * time.Second, 8 * time.Second
+
 // kinds are all ways.
-func kinds() []kind {
-	const soon, status = 3 * time.Second, 8 * time.Second
-	return []kind{
-		{name: unlinked, reason: health.RuntimeSocketUnlinked, onset: soon, with: []string{shim, noCNI}, inject: func(b *bench) func() {
-			b.must(os.Rename(b.Socket, b.Socket+".kept"))
-			return func() { b.must(os.Rename(b.Socket+".kept", b.Socket)) }
-		}},
-		{name: killed, reason: health.RuntimeNotListening, onset: soon, restarts: true, inject: func(b *bench) func() {
-			b.Kill()
-			return b.start
-		}},
-		{name: ended, reason: health.RuntimeSocketMissing, onset: soon, restarts: true, inject: func(b *bench) func() {
-			b.Terminate()
-			return b.start
-		}},
-		{name: stopped, reason: health.RuntimeFrozen, onset: soon, with: []string{shim}, inject: func(b *bench) func() {
-			b.Freeze()
-			return b.Thaw
-		}},
-		{name: frozen, reason: health.RuntimeFrozen, onset: soon, with: []string{shim}, inject: func(b *bench) func() {
-			g := lab.NewControlGroup(b.t, "freezer", b.Pid())
-			g.Freeze(true)
-			return func() { g.Freeze(false) }
-		}},
-		{name: noFiles, reason: health.AcceptFDExhausted, onset: soon, with: []string{shim}, inject: func(b *bench) func() { return b.LimitFiles(8) }},
-		{name: throttled, reason: health.RuntimeThrottled, onset: soon, inject: func(b *bench) func() {
-			b.cpu.Enter()
-			b.cpu.Quota(time.Millisecond)
-			return func() { b.cpu.Quota(0) }
-		}},
-		{name: noCNI, reason: health.NetworkNotReady, onset: status, with: []string{shim, unlinked}, inject: func(b *bench) func() {
-			b.must(os.Remove(b.CNIConfig))
-			return b.WriteCNIConfig
-		}},
-		{name: shim, reason: health.ShimStuck, onset: soon, with: []string{unlinked, stopped, frozen, noFiles, noCNI}, inject: func(b *bench) func() {
-			pid := b.Shim(b.pods[0])
-			b.must(syscall.Kill(pid, syscall.SIGSTOP))
-			return func() { b.must(syscall.Kill(pid, syscall.SIGCONT)) }
-		}},
-	}
+var kinds = []kind{
+	{name: unlinked, reason: health.RuntimeSocketUnlinked, onset: soon, with: []string{shim, noCNI}, inject: func(b *bench) func() {
+		b.must(os.Rename(b.Socket, b.Socket+".kept"))
+		return func() { b.must(os.Rename(b.Socket+".kept", b.Socket)) }
+	}},
+	{name: killed, reason: health.RuntimeNotListening, onset: soon, restarts: true, inject: func(b *bench) func() {
+		b.Kill()
+		return b.start
+	}},
+	{name: ended, reason: health.RuntimeSocketMissing, onset: soon, restarts: true, inject: func(b *bench) func() {
+		b.Terminate()
+		return b.start
+	}},
+	{name: stopped, reason: health.RuntimeFrozen, onset: soon, with: []string{shim}, inject: func(b *bench) func() {
+		b.Freeze()
+		return b.Thaw
+	}},
+	{name: frozen, reason: health.RuntimeFrozen, onset: soon, with: []string{shim}, inject: func(b *bench) func() {
+		g := lab.NewControlGroup(b.t, "freezer", b.Pid())
+		g.Freeze(true)
+		return func() { g.Freeze(false) }
+	}},
+	{name: noFiles, reason: health.AcceptFDExhausted, onset: soon, with: []string{shim}, inject: func(b *bench) func() { return b.LimitFiles(8) }},
+	{name: throttled, reason: health.RuntimeThrottled, onset: soon, inject: func(b *bench) func() {
+		b.cpu.Enter()
+		b.cpu.Quota(time.Millisecond)
+		return func() { b.cpu.Quota(0) }
+	}},
+	{name: noCNI, reason: health.NetworkNotReady, onset: status, with: []string{shim, unlinked}, inject: func(b *bench) func() {
+		b.must(os.Remove(b.CNIConfig))
+		return b.WriteCNIConfig
+	}},
+	{name: shim, reason: health.ShimStuck, onset: soon, with: []string{unlinked, stopped, frozen, noFiles, noCNI}, inject: func(b *bench) func() {
+		pid := b.Shim(b.pods[0])
+		b.must(syscall.Kill(pid, syscall.SIGSTOP))
+		return func() { b.must(syscall.Kill(pid, syscall.SIGCONT)) }
+	}},
 }
 
 // fits reports whether a kind may stand beside others.
-func (k *kind) fits(others []kind) bool {
-	return !slices.ContainsFunc(others, func(o kind) bool {
+func (k *kind) fits(others []*injection) bool {
+	return !slices.ContainsFunc(others, func(o *injection) bool {
 		return o.name == k.name || !slices.Contains(o.with, k.name) || !slices.Contains(k.with, o.name)
 	})
 }

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,17 +12,20 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // injection is a fault that was made.
 type injection struct {
-	kind
-	from, to time.Time
+	*kind
+	// after is when it begins, from the begin of the episode; lasts is how long it stands.
+	after, lasts time.Duration
+	from, to     time.Time
 	// alone is true when no other one stood at any time of it.
 	alone bool
 
-	// What came of it: the incident, when its reason first stood and last did,
-	// and what is wrong.
+	// The incident, when its reason first stood and last did after the begin and the end,
+	// and the fault of plegd in it.
 	in         *incident.Incident
 	onset, end time.Duration
 	wrong      string
@@ -33,6 +37,9 @@ const (
 	// counted is how long a fault must last to count.
 	counted = 10 * time.Second
 )
+
+// counts reports whether it lasted for long enough.
+func (j *injection) counts() bool { return j.to.Sub(j.from) >= counted }
 
 // span is a time in which a reason stood.
 type span struct{ from, to time.Time }
@@ -128,85 +135,101 @@ func beside(injected []*injection, all []*incident.Incident) {
 	}
 }
 
-// outside returns the incidents, and for how long, that no injection explains.
-// Reasons of the machine's own load are separate: they are expected.
-func outside(all []*incident.Incident, injected []*injection) (out, machine []*incident.Incident) {
-	for _, one := range all {
+// outside returns the incidents that no injection explains. Reasons of the machine's own
+// load are expected.
+func outside(all []*incident.Incident, injected []*injection) []*incident.Incident {
+	return slices.DeleteFunc(slices.Clone(all), func(one *incident.Incident) bool {
 		explained := slices.ContainsFunc(injected, func(j *injection) bool {
 			return !one.Opened.Before(j.from.Add(-time.Second)) && !one.Opened.After(j.to.Add(endWithin))
 		})
-		switch {
-		case explained:
-		case !slices.ContainsFunc(one.Reasons, func(r incident.ReasonTimes) bool {
-			return !strings.HasPrefix(r.ID, "Node") || !strings.HasSuffix(r.ID, "Stall")
-		}):
-			machine = append(machine, one)
-		default:
-			out = append(out, one)
-		}
-	}
-	return out, machine
+		return explained || !slices.ContainsFunc(one.Reasons, func(r incident.ReasonTimes) bool { return r.ID != health.NodePressure })
+	})
 }
 
-// table compares injected faults with reported ones.
+// table is a line for each kind of the counted injections: how many are right, and why the
+// others are not.
 func table(injected []*injection) string {
 	type row struct {
-		n, right       int
-		said           map[string]int
-		onsets, ends   []time.Duration
-		reason, wrongs string
+		n, right   int
+		wrong      string
+		named, end time.Duration // at most
 	}
 	rows := map[string]*row{}
 	for _, j := range injected {
-		if j.to.Sub(j.from) < counted {
+		if !j.counts() {
 			continue
 		}
 		r := rows[j.name]
 		if r == nil {
-			r = &row{reason: j.reason, said: map[string]int{}}
+			r = &row{}
 			rows[j.name] = r
 		}
 		r.n++
+		r.named, r.end = max(r.named, j.onset), max(r.end, j.end)
 		if j.wrong == "" {
 			r.right++
 		} else {
-			r.wrongs += " " + j.wrong
-		}
-		if j.in == nil {
-			r.said["nothing"]++
-			continue
-		}
-		r.onsets, r.ends = append(r.onsets, j.onset), append(r.ends, j.end)
-		if j.alone {
-			r.said[j.in.Reason]++
-		} else {
-			var ids []string
-			for _, x := range j.in.Reasons {
-				if x.Active >= 1 {
-					ids = append(ids, x.ID)
-				}
-			}
-			slices.Sort(ids)
-			r.said["with others: "+strings.Join(ids, "+")]++
+			r.wrong += "; " + j.wrong
 		}
 	}
 	var b strings.Builder
-	b.WriteString("| injected, at least 10 s | reason | right | the incident's main reason, or all of several at once | named after, s: median, most | gone after, s: median, most |\n|---|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
-		var said []string
-		for _, s := range slices.Sorted(maps.Keys(r.said)) {
-			said = append(said, fmt.Sprintf("%s %d", s, r.said[s]))
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d of %d%s | %s | %s | %s |\n", name, r.reason, r.right, r.n, r.wrongs, strings.Join(said, ", "), spread(r.onsets), spread(r.ends))
+		fmt.Fprintf(&b, "%s: %d of %d right, named after %.1f s and gone after %.1f s at most%s\n", name, r.right, r.n, r.named.Seconds(), r.end.Seconds(), r.wrong)
 	}
 	return b.String()
 }
 
-func spread(d []time.Duration) string {
-	if len(d) == 0 {
-		return "never"
+// judge compares the injections with the incidents.
+func (c *chaos) judge() {
+	t := c.t
+	dir := incident.Dir(c.plegd.StateDir)
+	list, bad, err := incident.Read(dir)
+	if err != nil || len(bad) > 0 {
+		t.Fatalf("read %s: %v, unreadable: %v", dir, err, bad)
 	}
-	slices.Sort(d)
-	return fmt.Sprintf("%.1f, %.1f", d[len(d)/2].Seconds(), d[len(d)-1].Seconds())
+	var all []*incident.Incident
+	for _, s := range list {
+		one, err := incident.ReadOne(dir, s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+		if different, _ := incident.Replay(one); len(different) > 0 {
+			t.Errorf("%s is judged differently now, at +%.1fs: was %s, is %s", s.ID, different[0].Offset, different[0].Was.Reason, different[0].Is.Reason)
+		}
+		if s.Outcome == incident.Open {
+			t.Errorf("%s is open for ever: %s", s.ID, s.Reason)
+		}
+	}
+	// The running daemon reports the same.
+	var told []incident.Summary
+	out := lab.Command{Args: []string{"incidents", "-o", "json", "--control-socket=" + c.plegd.ControlSocket}}.Run(t, 10*time.Second)
+	if err := json.Unmarshal([]byte(out.Stdout), &told); err != nil || out.Code != 0 || len(told) != len(list) {
+		t.Errorf("plegd incidents: exit %d, %d incidents, want %d: %v %s", out.Code, len(told), len(list), err, out.Stderr)
+	}
+	n, right := 0, 0
+	for _, j := range c.injected {
+		j.match(all, c.up)
+	}
+	beside(c.injected, all)
+	for _, j := range c.injected {
+		if !j.counts() {
+			continue
+		}
+		if n++; j.wrong == "" {
+			right++
+			continue
+		}
+		t.Logf("%s at %s for %s: %s", j.name, j.from.Format(time.TimeOnly), j.to.Sub(j.from).Round(time.Second), j.wrong)
+	}
+	unexplained := outside(all, c.injected)
+	for _, one := range unexplained {
+		t.Errorf("outside every fault: %s at %s for %.1f s: %s", one.ID, one.Opened.Local().Format(time.TimeOnly), one.Duration, one.Reason)
+	}
+	lab.Report(t, "%s%d faults, %d of them counted, %d right; %d incidents, %d outside every fault; plegd killed %d times",
+		table(c.injected), len(c.injected), n, right, len(all), len(unexplained), len(c.up))
+	if float64(right) < rightShare*float64(n) {
+		t.Errorf("%d of %d are right, want %.0f %%", right, n, 100*rightShare)
+	}
 }

@@ -3,11 +3,16 @@
 package soak
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,42 +20,121 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
 const (
 	// near is how close to an action a degraded interval must lie.
 	near = 3 * time.Second
-	// quiet is the time between two actions, longer than near: an interval then
-	// belongs to one of them.
-	quiet = 5 * time.Second
+	// pause is the time between two actions, longer than near: an interval then belongs to
+	// one of them.
+	pause = 5 * time.Second
+	// watchPeriod is how often plegd is asked: a soak may last for days.
+	watchPeriod = 250 * time.Millisecond
 )
 
-// node is a containerd with pods, and a plegd that watches it.
+// slow are the reasons that are true of a node whose cores are all busy: lists take long,
+// and so do the inspections of many pods.
+var slow = []string{health.NodePressure, health.RelistSlow}
+
+// node is a containerd with pods.
 type node struct {
 	t          *testing.T
 	containerd *lab.Containerd
 	cri        *lab.CRI
 	pods       []*lab.Pod
 	began      time.Time
-
-	mu   sync.Mutex
-	done []made
-	busy bool
 }
 
-// made is an action that was made.
-type made struct {
-	name       string
-	allowed    []string
-	start, end time.Time // end is zero while it is under way
-}
-
-// foreign is what somebody else does to the machine that the test runs on.
-var foreign = made{name: "something else keeps the cores busy", allowed: slow}
-
-// interval is a time in which plegd did not say healthy.
-type interval struct {
+// action is something that a node's owner does.
+type action struct {
+	name string
+	// allowed are the reasons that plegd may name from the action's start to 3 s after its
+	// end.
+	allowed []string
+	// at is the part of the whole time after which it is made, once; 0: it is made again
+	// and again.
+	at float64
+	do func(*node)
+	// start and end are when it was made.
 	start, end time.Time
-	states     []string
-	reasons    []string
+}
+
+// actions are those of an ordinary day.
+var actions = []action{
+	{name: "pods come and go", do: func(n *node) {
+		for _, p := range n.cri.RunPods(3, 2) {
+			p.Stop()
+			p.Remove()
+		}
+	}},
+	{name: "a container crashes in a loop", do: func(n *node) {
+		for range 5 {
+			c := n.pods[0].RunContainer("crasher", "--exit-code=1", "--after=500ms")
+			lab.Eventually(n.t, 20*time.Second, "the container has exited", func() error {
+				if c.FinishedAt().IsZero() {
+					return errors.New("it runs")
+				}
+				return nil
+			})
+			c.Remove()
+		}
+	}},
+	{name: "an image is imported", do: func(n *node) { n.containerd.ImportImage() }},
+	{name: "a container is restarted in every pod", do: func(n *node) {
+		for _, p := range n.pods {
+			c := p.RunContainer("brief")
+			c.Stop()
+			c.Remove()
+		}
+	}},
+	// A hundred sandboxes and containers in one go keep every core busy, and are more
+	// changes at once than a kubelet inspects in 5 s.
+	{name: "100 pods at once", at: .2, allowed: slow, do: func(n *node) {
+		n.cri.AtOnce(10, 100, func(int) {
+			p := n.cri.RunPod()
+			p.RunContainer("app")
+			p.Stop()
+			p.Remove()
+		})
+		awaitCalm()
+	}},
+	// Gone, not listening yet, recovering: each for a moment.
+	{name: "containerd is restarted", at: .45, allowed: []string{health.RuntimeSocketMissing, health.RuntimeNotListening, health.RuntimeStarting},
+		do: func(n *node) {
+			n.containerd.Terminate()
+			n.containerd.Start()
+		}},
+	{name: "the cores are busy", at: .65, allowed: slow, do: func(n *node) {
+		n.burn(20 * time.Second)
+		awaitCalm()
+	}},
+}
+
+// burn keeps every core busy with two processes each.
+func (n *node) burn(d time.Duration) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), d)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 2 * runtime.NumCPU() {
+		all.Go(func() {
+			cmd := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			_ = cmd.Run() // ended by ctx
+		})
+	}
+	all.Wait()
+}
+
+// awaitCalm returns when the kernel no longer reports that the machine is short of CPU, a
+// minute later at most: it reports the last 10 s.
+func awaitCalm() {
+	_ = lab.Within(time.Minute, func() error {
+		if lab.CPUPressure() < lab.Pressed {
+			return nil
+		}
+		return errors.New("the machine is short of CPU")
+	})
 }
 
 func TestSoak(t *testing.T) {
@@ -62,205 +146,88 @@ func TestSoak(t *testing.T) {
 		}
 		whole = d
 	}
-	n := &node{t: t}
-	n.containerd = lab.NewContainerd(t, lab.ContainerdOptions{})
+	n := &node{t: t, containerd: lab.NewContainerd(t, lab.ContainerdOptions{})}
 	n.cri = n.containerd.CRI(t)
 	n.pods = n.cri.RunPods(10, 1)
 	plegd := lab.NewPlegd(t, n.containerd.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 	plegd.AwaitState(time.Minute, string(health.StateHealthy))
 	n.began = time.Now()
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	var seen []interval
-	go func() {
-		defer close(stopped)
-		seen = n.watch(plegd, stop)
-	}()
-
-	n.live(whole)
-	time.Sleep(quiet)
-	close(stop)
-	<-stopped
-	n.judge(seen)
+	watch := lab.NewWatchOf(t, plegd.Log, watchPeriod, func() (lab.Status, error) {
+		s, err := plegd.Status()
+		s.Facts = lab.Facts{} // not needed, and large
+		return s, err
+	})
+	done := n.live(whole)
+	n.judge(watch.Sights(n.began), done)
 }
 
-// live makes the actions.
-func (n *node) live(whole time.Duration) {
-	var again []action
-	due := map[string]time.Time{}
-	for _, a := range actions {
-		if a.at == 0 {
-			again = append(again, a)
-		} else {
-			due[a.name] = n.began.Add(time.Duration(a.at * float64(whole)))
+// live makes the actions and returns them.
+func (n *node) live(whole time.Duration) (done []action) {
+	again, once := slices.Clone(actions), slices.Clone(actions)
+	again = slices.DeleteFunc(again, func(a action) bool { return a.at > 0 })
+	once = slices.DeleteFunc(once, func(a action) bool { return a.at == 0 })
+	for time.Since(n.began) < whole || len(once) > 0 {
+		next := again[len(done)%len(again)]
+		if len(once) > 0 && time.Since(n.began).Seconds() > once[0].at*whole.Seconds() {
+			next, once = once[0], once[1:]
 		}
-	}
-	for i := 0; time.Since(n.began) < whole || len(due) > 0; i++ {
-		next := again[i%len(again)]
-		for _, a := range actions {
-			if at, waits := due[a.name]; waits && time.Now().After(at) {
-				next = a
-				delete(due, a.name)
-				break
-			}
-		}
-		n.log(made{name: next.name, allowed: next.allowed, start: time.Now()})
+		next.start = time.Now()
+		n.t.Logf("%7.1fs %s", next.start.Sub(n.began).Seconds(), next.name)
 		next.do(n)
-		n.finish(next.name)
-		time.Sleep(quiet)
+		next.end = time.Now()
+		done = append(done, next)
+		time.Sleep(pause)
 	}
+	return done
 }
 
-// log notes that an action begins.
-func (n *node) log(m made) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.done = append(n.done, m)
-	n.t.Logf("%7.1fs %s", m.start.Sub(n.began).Seconds(), m.name)
-}
-
-// finish notes that it has ended.
-func (n *node) finish(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i := range n.done {
-		if m := &n.done[i]; m.name == name && m.end.IsZero() {
-			m.end = time.Now()
-			n.t.Logf("%7.1fs %s: done", m.end.Sub(n.began).Seconds(), name)
+// judge compares the intervals in which plegd was not healthy with the actions.
+func (n *node) judge(sights []lab.Sight, done []action) {
+	n.t.Helper()
+	isHealthy := func(s lab.Sight) bool { return s.State == string(health.StateHealthy) }
+	for len(sights) > 0 {
+		if isHealthy(sights[0]) {
+			sights = sights[1:]
+			continue
 		}
-	}
-}
-
-// watch looks at plegd four times a second and in its log, and returns the
-// intervals in which it did not say healthy. It notes what others do to the
-// machine, too.
-func (n *node) watch(p *lab.Plegd, stop <-chan struct{}) []interval {
-	var all []interval
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	read, open := 0, false
-	take := func(at time.Time, state string, reasons []string) {
-		if state == string(health.StateHealthy) {
-			if open {
-				all[len(all)-1].end = at
-			}
-			open = false
-			return
+		end := slices.IndexFunc(sights, isHealthy)
+		if end < 0 {
+			end = len(sights) - 1
 		}
-		if !open {
-			all = append(all, interval{start: at})
-			open = true
-		}
-		i := &all[len(all)-1]
-		i.end = at
-		if !slices.Contains(i.states, state) {
-			i.states = append(i.states, state)
-		}
-		for _, r := range reasons {
-			if r != "" && !slices.Contains(i.reasons, r) {
-				i.reasons = append(i.reasons, r)
-			}
-		}
-	}
-	for {
-		for _, l := range p.Log.Since(read) {
-			read++
-			if l.Message() == "verdict changed" {
-				take(l.At, l.String("state"), []string{l.String("reason")})
-			}
-		}
-		if s, err := p.Status(); err == nil && s.State != string(health.StateHealthy) {
-			var reasons []string
-			for _, r := range s.Reasons {
-				if r.Severity != string(health.SeverityInfo) {
+		interval := sights[:end+1]
+		sights = sights[end+1:]
+		text, reasons, busy := lab.Story(interval, n.began), []string{}, false
+		for _, s := range interval[:end] {
+			busy = busy || s.Busy
+			for _, r := range append(s.Reasons, lab.Reason{ID: s.Reason}) {
+				if r.ID != "" && r.Severity != string(health.SeverityInfo) {
 					reasons = append(reasons, r.ID)
 				}
 			}
-			if open { // the log tells when it begins and ends
-				take(s.Now, s.State, reasons)
+			if s.State != string(health.StateDegraded) {
+				n.t.Errorf("%s: want degraded at most", text)
 			}
 		}
-		switch busy := lab.CPUPressure() >= lab.Pressed; {
-		case busy && !n.busy:
-			m := foreign
-			m.start = time.Now()
-			n.log(m)
-			n.busy = true
-		case !busy && n.busy:
-			n.finish(foreign.name)
-			n.busy = false
+		within := func(allowed []string) bool {
+			return !slices.ContainsFunc(reasons, func(r string) bool { return !slices.Contains(allowed, r) })
 		}
-		select {
-		case <-stop:
-			return all
-		case <-tick.C:
+		var explained []string
+		for _, a := range done {
+			if !interval[0].At.Before(a.start) && !interval[end].At.After(a.end.Add(near)) && within(a.allowed) {
+				explained = append(explained, a.name)
+			}
 		}
-	}
-}
-
-// judge compares the degraded intervals with the actions.
-func (n *node) judge(seen []interval) {
-	n.t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	now := time.Now()
-	counts := map[string]int{}
-	for _, m := range n.done {
-		counts[m.name]++
-	}
-	n.t.Logf("%s: %v; %d intervals that were not healthy", now.Sub(n.began).Round(time.Second), counts, len(seen))
-	for _, i := range seen {
-		text := fmt.Sprintf("%.1fs to %.1fs: %s, %s", i.start.Sub(n.began).Seconds(), i.end.Sub(n.began).Seconds(), strings.Join(i.states, ", "), strings.Join(i.reasons, ", "))
-		if !slices.Equal(i.states, []string{string(health.StateDegraded)}) {
-			n.t.Errorf("%s: want degraded at most", text)
-			continue
+		if busy && within(slow) {
+			explained = append(explained, "something else kept the cores busy")
 		}
-		belongs := i.belongs(n.done, now)
-		if len(belongs) == 0 {
+		if len(explained) == 0 {
 			n.t.Errorf("%s: no action explains it", text)
-			continue
 		}
-		n.t.Logf("%s: %s", text, strings.Join(belongs, ", "))
+		n.t.Logf("%s: %s", text, strings.Join(explained, ", "))
 	}
-}
-
-// belongs names the actions that explain an interval: it lies within near of
-// them, and every reason in it was allowed.
-func (i *interval) belongs(done []made, now time.Time) (names []string) {
-	for _, m := range done {
-		if m.end.IsZero() {
-			m.end = now
-		}
-		if i.start.Before(m.start) || i.end.After(m.end.Add(near)) {
-			continue
-		}
-		if !slices.ContainsFunc(i.reasons, func(r string) bool { return !slices.Contains(m.allowed, r) }) {
-			names = append(names, m.name)
-		}
+	counts := map[string]int{}
+	for _, a := range done {
+		counts[a.name]++
 	}
-	return names
-}
-
-// TestBelongs: what the soak would complain of.
-func TestBelongs(t *testing.T) {
-	t0 := time.Now()
-	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
-	done := []made{
-		{name: "restart", allowed: []string{health.RuntimeStarting}, start: at(10), end: at(12)},
-		{name: "busy", allowed: slow, start: at(30)},
-	}
-	for name, tt := range map[string]struct {
-		i    interval
-		want string
-	}{
-		"during it":          {interval{start: at(10.1), end: at(12.5), reasons: []string{health.RuntimeStarting}}, "restart"},
-		"until 3 s later":    {interval{start: at(13), end: at(14.9), reasons: []string{health.RuntimeStarting}}, "restart"},
-		"for too long":       {interval{start: at(11), end: at(15.1), reasons: []string{health.RuntimeStarting}}, ""},
-		"before it":          {interval{start: at(9.9), end: at(11), reasons: []string{health.RuntimeStarting}}, ""},
-		"another reason":     {interval{start: at(11), end: at(12), reasons: []string{health.RuntimeStarting, health.Unknown}}, ""},
-		"one that continues": {interval{start: at(31), end: at(40), reasons: []string{health.RelistSlow}}, "busy"},
-	} {
-		if got := strings.Join(tt.i.belongs(done, at(60)), ", "); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
+	n.t.Log(fmt.Sprint(counts))
 }

@@ -60,8 +60,8 @@ func newNode(t *testing.T, unit, text string, files ...lab.SystemdFile) *node {
 	}, files...)...)}
 }
 
-// bareNode boots a systemd without plegd, in which packages may start what they install:
-// other tests of this machine may have forbidden that by policy-rc.d.
+// bareNode boots a systemd without plegd, in which packages may start their services: other
+// tests of this machine may have forbidden that by policy-rc.d.
 func bareNode(t *testing.T, files ...lab.SystemdFile) *node {
 	t.Helper()
 	policy := lab.SystemdFile{Path: "/usr/sbin/policy-rc.d", Text: "#!/bin/sh\nexit 0\n", Mode: 0o755}
