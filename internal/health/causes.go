@@ -85,13 +85,6 @@ func HopPID(f *Facts) int {
 	return f.Evidence.Hops[0].Process.pid()
 }
 
-func (p *Process) pid() int {
-	if p == nil || !p.Alive {
-		return 0
-	}
-	return p.PID
-}
-
 // chainCause returns the reason that the chain proves, "" for none: the one of its
 // last link that waits for nobody.
 func (w *view) chainCause() string {

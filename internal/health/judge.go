@@ -184,10 +184,10 @@ func (w *view) rulesFailAt() (at time.Time, ok bool) {
 		}
 	}
 	if w.relistTrouble() && !w.relistEndsInTime() {
-		consider(orElse(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
+		consider(cmp.Or(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
 	}
 	if w.statusRuleCounts() {
-		consider(orElse(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
+		consider(cmp.Or(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
 	}
 	return at, ok
 }
@@ -214,16 +214,9 @@ func (w *view) relistEndsInTime() bool {
 // calls that are answered, or the relist is in trouble and nothing speaks for the
 // next Status.
 func (w *view) statusRuleCounts() bool {
-	if w.age(orElse(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
+	if w.age(cmp.Or(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
 		return true
 	}
 	down := w.link != linkAnswers && w.link != linkUnsettled
 	return w.status == statusAlone || w.relistTrouble() && (w.status != statusOK || down)
-}
-
-func orElse(t, other time.Time) time.Time {
-	if t.IsZero() {
-		return other
-	}
-	return t
 }

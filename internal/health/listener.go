@@ -206,15 +206,3 @@ func (l *Listener) name() string {
 	}
 	return processName(l.PID, l.Comm, l.Command, l.Unit)
 }
-
-func (p *Process) name() string { return processName(p.PID, p.Comm, p.Command, p.Unit) }
-
-func processName(pid int, comm, command, unit string) string {
-	if command == "" {
-		command = comm
-	}
-	if unit != "" {
-		command += ", " + unit
-	}
-	return fmt.Sprintf("pid %d (%s)", pid, command)
-}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -23,7 +24,7 @@ func firstStep(c *Chain, culprit *Link) string {
 	switch culprit.State {
 	case LinkStopped:
 		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.",
-			culprit.PID, kindText(culprit.Kind), culprit.Name)
+			culprit.PID, culprit.Kind, culprit.Name)
 	case LinkTraced, LinkLoop:
 		return fmt.Sprintf("Look at %s: it %s.", who, culprit.Evidence)
 	case LinkFrozen:
@@ -32,7 +33,7 @@ func firstStep(c *Chain, culprit *Link) string {
 		}
 		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
 	case LinkBlocked:
-		return fmt.Sprintf("Look at the %s %s: %s.", kindText(culprit.Kind), culprit.Name, culprit.Evidence)
+		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
 	case LinkMemory, LinkThrottled:
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}
@@ -82,13 +83,6 @@ func processStep(c *Chain, culprit, before *Link, who string) string {
 	return ""
 }
 
-func kindText(k LinkKind) string {
-	if k == KindMount {
-		return "mount"
-	}
-	return string(k)
-}
-
 // ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: false
 // where both pods are known, and another pod's shim is stuck.
 func (w *view) ofHangingPod(s *Child) bool {
@@ -97,7 +91,7 @@ func (w *view) ofHangingPod(s *Child) bool {
 	}
 	known := false
 	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		hangs := p.Err == nil && w.age(orElse(p.CallStart, p.Start)) >= inspectHangAfter
+		hangs := p.Err == nil && w.age(cmp.Or(p.CallStart, p.Start)) >= inspectHangAfter
 		if !hangs && (p.Err == nil || p.Err.Code != "DeadlineExceeded") {
 			continue
 		}

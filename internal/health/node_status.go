@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // VersionCheck is how Version calls on the held connection end. The kubelet's
 // node status update begins with such a call and waits for its end.
@@ -58,7 +61,7 @@ func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
 		if !s.unknown {
 			return
 		}
-		s.back = orElse(s.back, w.now)
+		s.back = cmp.Or(s.back, w.now)
 		readyBy := s.back.Add(w.f.Config.statusPeriod() + writerSlack)
 		if s.unknown = !s.notReady && (!w.kubelet.nodeReady || w.now.Before(readyBy)); s.unknown {
 			*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
@@ -68,7 +71,7 @@ func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
 		}
 		return
 	}
-	s.silent, s.back = orElse(s.silent, k.At), time.Time{}
+	s.silent, s.back = cmp.Or(s.silent, k.At), time.Time{}
 	from := k.AnsweredAt.Add(nodeMonitorGrace - jittered(leasePeriod) - writerSlack)
 	by := s.silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack)
 	s.unknown = s.unknown || !w.now.Before(by)

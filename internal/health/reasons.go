@@ -127,5 +127,10 @@ func reasonOf(id string) *Reason {
 
 // table is every reason that plegd can name. Its order decides between reasons of
 // the same severity and layer.
-var table = withPages(processReasons, kernelReasons, threadReasons, nodeLimitReasons, socketReasons, runtimeReasons,
+var table = withPages(processReasons, kernelReasons, nodeLimitReasons, socketReasons, runtimeReasons,
 	chainReasons, storageReasons, podReasons, loadReasons, nodeReasons, otherReasons, selfReasons)
+
+// Known reports whether the table has a reason of this id.
+func Known(id string) bool {
+	return slices.ContainsFunc(table, func(r Reason) bool { return r.ID == id })
+}

@@ -62,6 +62,11 @@ var kernelReasons = []Reason{
 		ID: RuntimeStarved, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
 		match: starved,
 	},
+	{
+		ID: RuntimeThreadStuck, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
+		criticalWhile: (*view).listsSuffer,
+		match:         threadStuck,
+	},
 }
 
 // memoryLimited finds the level of the cgroup whose memory limit holds the
@@ -79,8 +84,8 @@ func memoryLimited(w *view) []string {
 	for i := range c.MemoryLimits {
 		l := &c.MemoryLimits[i]
 		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.memoryStalls(l)) {
-			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, mebibytes(l.Usage), name,
-				mebibytes(limit))}, l.events()...)
+			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, sizeText(l.Usage), name,
+				sizeText(limit))}, l.events()...)
 			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
 				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s",
 					pr.MemoryFull))
@@ -144,8 +149,6 @@ func (l *MemoryLimit) events() (out []string) {
 	}
 	return out
 }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 func storageStalled(w *view) []string {
 	p := w.f.Evidence.Process
@@ -255,4 +258,18 @@ func (w *view) quotaTakesTime() bool {
 	}
 	lately := !c.ThrottledAt.IsZero() && p.At.Sub(c.ThrottledAt) <= throttledLately
 	return c.Throttled > 0 || lately || p.At.Sub(c.At) > throttledUnseen
+}
+
+func threadStuck(w *view) []string {
+	if out := w.chainEvidence(RuntimeThreadStuck); out != nil && w.hop == nil {
+		return out
+	}
+	if w.freezerHoldsThreads() {
+		return nil
+	}
+	if threads := w.blockedIn(waitOther, blockedWhileServing); len(threads) > 0 {
+		p := w.f.Evidence.Process
+		return []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
+	}
+	return nil
 }

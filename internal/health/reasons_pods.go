@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -81,7 +82,7 @@ func (w *view) inspectionsHang() bool {
 func inspectionStall(w *view) (out []string) {
 	hang, givenUp := w.hangingInspections()
 	if len(hang) > 0 {
-		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(orElse(hang[0].CallStart,
+		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(cmp.Or(hang[0].CallStart,
 			hang[0].Start))), hang[0].Operation))
 	}
 	if givenUp > 0 {

@@ -152,11 +152,3 @@ func (w *view) listsSlowLately(id string) bool {
 	lists, n := w.f.Relist.Lists, int(w.band(id, recentLists, throttledLists))
 	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })
 }
-
-func threads(p *Process) int {
-	n := 0
-	for _, c := range p.Threads {
-		n += c
-	}
-	return n
-}

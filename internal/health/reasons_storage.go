@@ -62,25 +62,17 @@ func (f *FileSystem) device() string {
 	return f.Type + " on " + f.Device
 }
 
-// storageTimes is how many times the limits a file system must have to be well.
-func (w *view) storageTimes() int64 {
-	return int64(w.band(RuntimeStorageFull, 1, storageStill))
-}
-
-// storageLacking returns the file system that keeps the runtime from writing and the
-// resource that it lacks; nil for none.
-func (w *view) storageLacking() (*FileSystem, string) {
-	s := w.f.Evidence.Storage
-	if s == nil {
-		return nil, ""
-	}
-	times := w.storageTimes()
-	for i := range s.FileSystems {
-		if lacks := s.FileSystems[i].lacks(times); lacks != "" {
-			return &s.FileSystems[i], lacks
+// storageLacking returns the file systems that keep the runtime from writing.
+func (w *view) storageLacking() (out []FileSystem) {
+	if s := w.f.Evidence.Storage; s != nil {
+		times := int64(w.band(RuntimeStorageFull, 1, storageStill))
+		for _, f := range s.FileSystems {
+			if f.lacks(times) != "" {
+				out = append(out, f)
+			}
 		}
 	}
-	return nil, ""
+	return out
 }
 
 // storageReasons speak of what the runtime writes to.
@@ -92,28 +84,20 @@ var storageReasons = []Reason{
 	},
 }
 
-func storageFull(w *view) []string {
-	s := w.f.Evidence.Storage
-	if s == nil {
-		return nil
-	}
-	times := w.storageTimes()
-	var out []string
-	for i := range s.FileSystems {
-		f := &s.FileSystems[i]
-		if f.lacks(times) != "" {
-			out = append(out, f.String())
-		}
+func storageFull(w *view) (out []string) {
+	for _, f := range w.storageLacking() {
+		out = append(out, f.String())
 	}
 	return out
 }
 
 func storageNext(w *view) string {
-	f, lacks := w.storageLacking()
-	if f == nil {
+	lacking := w.storageLacking()
+	if len(lacking) == 0 {
 		return ""
 	}
-	switch lacks {
+	f := &lacking[0]
+	switch f.lacks(storageStill) {
 	case lacksWrites:
 		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that "+
 			"is restarted now does not start.", f.Directory, f.device())

@@ -2,6 +2,12 @@ package health
 
 import "time"
 
+// SchemaVersion is the version of Snapshot in JSON: of /api/v1/status, and of the
+// files of incidents. Fields may be added under one version, and plegd ignores
+// fields that it does not know; the version grows when a field is renamed, removed
+// or changes its meaning. 1 had durations in nanoseconds.
+const SchemaVersion = 2
+
 // Snapshot is plegd's state at one moment: the verdict and the facts that it was made
 // from. /api/v1/status returns it, an incident stores it, and the page, the terminal
 // and the metrics render it.

@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // EveryCall is the operation of a symptom in which the runtime answers nothing.
 const EveryCall = "every call"
@@ -47,10 +50,8 @@ func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, 
 
 // activeSince returns since when a reason is active, zero if it is not.
 func (v *Verdict) activeSince(id string) time.Time {
-	for _, a := range v.Active {
-		if a.ID == id {
-			return a.Since
-		}
+	if a := v.active(id); a != nil {
+		return a.Since
 	}
 	return time.Time{}
 }
@@ -96,12 +97,12 @@ func inspectionSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Sym
 		if p.Err != nil {
 			return p.Err.Code == "DeadlineExceeded"
 		}
-		return now.Sub(orElse(p.CallStart, p.Start)) >= stuckInspectionAfter
+		return now.Sub(cmp.Or(p.CallStart, p.Start)) >= stuckInspectionAfter
 	}
 	for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
 		for i := range of {
 			if p := &of[i]; stuck(p) {
-				return Symptom{Operation: p.Operation, Since: last.begun(since), Called: orElse(p.CallStart, p.Start), UID: p.UID}
+				return Symptom{Operation: p.Operation, Since: last.begun(since), Called: cmp.Or(p.CallStart, p.Start), UID: p.UID}
 			}
 		}
 	}

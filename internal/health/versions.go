@@ -83,3 +83,7 @@ func (w *view) statusFailsForDescriptors() bool {
 	failed := w.f.Calls[opStatus].LastFailed
 	return w.age(p.ExhaustedAt) <= acceptsAgain && failed.Sub(p.ExhaustedAt) <= time.Second
 }
+
+// CheckedKubelets are the kubelet versions against which the model's predictions were
+// tested (make e2e-kubelet).
+func CheckedKubelets() []string { return []string{"1.34.4", "1.36.2"} }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -107,7 +108,7 @@ func (f *Facts) answeredSince(t time.Time) bool {
 // hang.
 func (w *view) hangingInspections() (hang []PodInspection, givenUp int) {
 	for _, p := range w.f.Relist.Inspecting {
-		if w.age(orElse(p.CallStart, p.Start)) >= inspectHangAfter {
+		if w.age(cmp.Or(p.CallStart, p.Start)) >= inspectHangAfter {
 			hang = append(hang, p)
 		}
 	}

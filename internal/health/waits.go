@@ -65,7 +65,7 @@ func waitOf(t *BlockedThread) wait {
 		return waitUnread
 	}
 	for _, w := range waitChannels {
-		if slices.ContainsFunc(w.names, func(name string) bool { return isChannel(t.Channel, name) }) {
+		if slices.ContainsFunc(w.names, func(name string) bool { return matches(name, t.Channel) }) {
 			return w.wait
 		}
 	}
@@ -75,21 +75,15 @@ func waitOf(t *BlockedThread) wait {
 	return waitOther
 }
 
-func isChannel(channel, name string) bool {
-	if prefix, ok := strings.CutSuffix(name, "*"); ok {
-		return strings.HasPrefix(channel, prefix)
-	}
-	return channel == name
+func matches(pattern, channel string) bool {
+	prefix, family := strings.CutSuffix(pattern, "*")
+	return channel == pattern || family && strings.HasPrefix(channel, prefix)
 }
 
 // blockedIn returns the threads of the runtime that have been in D for a time,
 // without having run, and wait for that; longest first.
-func (w *view) blockedIn(what wait, least time.Duration) []BlockedThread {
-	return w.blockedOf(w.f.Evidence.Process, what, least)
-}
-
-// blockedOf is blockedIn for another process.
-func (w *view) blockedOf(p *Process, what wait, least time.Duration) (out []BlockedThread) {
+func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
+	p := w.f.Evidence.Process
 	if p == nil || !p.Alive {
 		return nil
 	}
