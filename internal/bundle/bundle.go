@@ -8,6 +8,7 @@ package bundle
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -153,46 +155,29 @@ func gather(ctx context.Context, p Part) ([]file, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("not begun: the time for all parts is over: %w", err)
 	}
-	limit := p.Time
-	if limit == 0 {
-		limit = partTime
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Time, partTime))
 	defer cancel()
-	type added struct {
-		file *file
-		err  error // with a nil file: the part has ended
-	}
-	all := make(chan added)
+	var mu sync.Mutex
+	var out []file
+	done := make(chan error, 1)
 	go func() {
-		send := func(a added) {
-			select {
-			case all <- a:
-			case <-ctx.Done():
-			}
-		}
-		err := p.Gather(ctx, func(name string, content []byte, limit int) {
-			if limit == 0 {
-				limit = partBytes
-			}
-			f := &file{name: name, content: bytes.Clone(content)}
-			if len(content) > limit {
+		done <- p.Gather(ctx, func(name string, content []byte, limit int) {
+			f := file{name: name, content: bytes.Clone(content)}
+			if limit = cmp.Or(limit, partBytes); len(content) > limit {
 				f.content, f.cutFrom = f.content[:limit], len(content)
 			}
-			send(added{file: f})
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, f)
 		})
-		send(added{err: err})
 	}()
-	var out []file
-	for {
-		select {
-		case a := <-all:
-			if a.file == nil {
-				return out, a.err
-			}
-			out = append(out, *a.file)
-		case <-ctx.Done():
-			return out, errTooLong
-		}
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = errTooLong
 	}
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Clone(out), err // an abandoned part may still add
 }
