@@ -145,7 +145,7 @@ func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) 
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{
 			Source: d.runtime, Loop: d.loop, Lease: cfg.EventsLease, AllowUnsafe: cfg.EventsAllowUnsafe,
-			Rely: cfg.Events == relist.Evented,
+			Mode: string(cfg.Events), Rely: cfg.Events == relist.Evented,
 		})
 	}
 	return nil

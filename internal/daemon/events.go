@@ -3,28 +3,10 @@ package daemon
 import (
 	"go.uber.org/zap"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
-
-// eventFacts returns the state of the event stream, nil without one.
-func (d *parts) eventFacts() *health.Events {
-	if d.events == nil {
-		return nil
-	}
-	st := d.events.State()
-	e := &health.Events{
-		Mode: string(d.cfg.Events), Phase: string(st.Phase), Since: st.Since, Detail: st.Detail, InUse: st.InUse,
-		FellBack: st.FellBack, Failures: st.Failures, LastFailed: st.LastFailed, LastErr: st.LastErr,
-		LastEvent: st.LastEvent, Opened: st.Opened, Errors: st.Errors, Received: map[string]uint64{},
-	}
-	for kind, n := range st.Events {
-		e.Received[cri.EventType(kind).String()] = n
-	}
-	return e
-}
 
 // tellEvents says each change of the event stream once.
 func (j *judge) tellEvents(f *health.Facts) {
@@ -32,7 +14,7 @@ func (j *judge) tellEvents(f *health.Facts) {
 	if e == nil {
 		return
 	}
-	if e.Phase == string(events.Waiting) && !j.eventsBegun {
+	if e.Phase == events.Waiting && !j.eventsBegun {
 		return
 	}
 	j.eventsBegun = true
@@ -42,7 +24,7 @@ func (j *judge) tellEvents(f *health.Facts) {
 	}
 	level := zap.InfoLevel
 	var text string
-	switch events.Phase(e.Phase) {
+	switch e.Phase {
 	case events.Streaming:
 		text = "the runtime's event stream holds"
 	case events.Broken:

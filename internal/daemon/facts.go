@@ -29,7 +29,9 @@ func (d *parts) facts(now time.Time, timeout time.Duration) health.Facts {
 	if s.Evented {
 		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
 	}
-	f.Events = d.eventFacts()
+	if d.events != nil {
+		f.Events = d.events.State()
+	}
 	f.Relist, f.Modelled = s.Facts(now, timeout)
 	f.Evidence = d.sources.facts(&f.Probe)
 	f.Evidence.Children = d.runtime.withPods(f.Evidence.Children)

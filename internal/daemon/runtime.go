@@ -104,31 +104,25 @@ func (s *search) Run(ctx context.Context) error {
 		return nil
 	}
 	finder := &kubelet.Finder{ProcFS: r.cfg.ProcFS, Serves: r.serves()}
+	var look bounded.Slot[kubelet.Found]
 	for {
-		found := make(chan kubelet.Found, 1)
-		go func() {
-			look, cancel := context.WithTimeout(ctx, findTimeout)
-			defer cancel()
-			var f kubelet.Found // nothing, after a panic
-			if err := bounded.Recovered(func() error { f = finder.Find(look); return nil }); err != nil {
-				r.log.Error("the search for the runtime's socket failed", zap.Error(err))
-			}
-			found <- f
-		}()
-		wait := r.cfg.RelistPeriod
-		select {
-		case <-ctx.Done():
+		f, err := look.Do(ctx, findTimeout, func(ctx context.Context) (kubelet.Found, error) { return finder.Find(ctx), nil })
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		case f := <-found:
+		case err == nil:
 			if err := s.take(&f); err != nil || f.Certain {
 				return err
 			}
 			if f.Serves { // only the kubelet or a configuration names another one
 				finder.Serves = nil
 			}
-			if r.path() != "" {
-				wait = findAgain
-			}
+		case !errors.Is(err, bounded.ErrBusy) && !errors.Is(err, bounded.ErrLate): // a panic
+			r.log.Error("the search for the runtime's socket failed", zap.Error(err))
+		}
+		wait := r.cfg.RelistPeriod
+		if r.path() != "" {
+			wait = findAgain
 		}
 		select {
 		case <-ctx.Done():

@@ -3,16 +3,17 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -36,7 +37,6 @@ type waiting struct {
 	published func() *health.Snapshot
 	news      signal
 	last      health.Symptom // zero for none
-	said      string
 }
 
 // String names the task.
@@ -45,63 +45,50 @@ func (t *waiting) String() string { return "waiting" }
 // Run follows until ctx ends, and then returns nil. A round that hangs in a read of
 // /proc is waited for by nobody: no other begins until it has ended.
 func (t *waiting) Run(ctx context.Context) error {
-	var e *chain.Explorer
-	var round chan struct{} // closed when the round under way has ended; nil between two
+	var e *chain.Explorer // nil while no call hangs
+	var busy atomic.Bool  // a round is under way
+	var panicked logging.OnChange[string]
 	tick := time.NewTicker(waitingTick)
 	defer tick.Stop()
-	var next time.Time
-	for {
+	for next := (time.Time{}); ; {
 		select {
 		case <-ctx.Done():
-			if round == nil && e != nil {
+			if e != nil && !busy.Load() {
 				e.Close()
 			}
 			return nil
-		case <-round:
-			round = nil
-			continue
 		case <-tick.C:
 		}
-		if round != nil {
+		if busy.Load() {
 			continue
 		}
 		s, ok := t.symptom(time.Now())
-		switch {
-		case !ok && e != nil:
+		if !ok && e != nil {
 			e.Close()
 			e = nil
 			t.chain.Store(nil)
-		case !ok || time.Now().Before(next):
-		default:
-			if e == nil {
-				e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, func(c health.Chain) { t.publish(&c) })
-			}
-			next = time.Now().Add(exploreEvery)
-			if time.Since(s.Since) > oldFault {
-				next = time.Now().Add(exploreLess)
-			}
-			round = make(chan struct{})
-			go func(e *chain.Explorer, done chan<- struct{}) {
-				defer close(done)
-				t.explore(ctx, e, s)
-			}(e, round)
 		}
+		if !ok || time.Now().Before(next) {
+			continue
+		}
+		if e == nil {
+			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, func(c health.Chain) { t.publish(&c) })
+		}
+		next = time.Now().Add(exploreEvery)
+		if time.Since(s.Since) > oldFault {
+			next = time.Now().Add(exploreLess)
+		}
+		busy.Store(true)
+		go func(e *chain.Explorer) {
+			defer busy.Store(false)
+			if err := bounded.Recovered(func() error { e.Explore(ctx, s); return nil }); err != nil {
+				t.chain.Store(nil)
+				if _, changed := panicked.Set(err.Error()); changed {
+					t.log.Error("the wait chain cannot be followed", zap.Error(err))
+				}
+			}
+		}(e)
 	}
-}
-
-// explore makes one round; a panic in it is its own failure and nobody else's.
-func (t *waiting) explore(ctx context.Context, e *chain.Explorer, s chain.Symptom) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.chain.Store(nil)
-			if text := fmt.Sprint(p); text != t.said {
-				t.said = text
-				t.log.Error("following the chain of waiting panicked", zap.String("panic", text),
-					zap.ByteString("stack", debug.Stack()))
-			}
-		}
-	}()
-	e.Explore(ctx, s)
 }
 
 // publish keeps a chain for the next judgement, which is made at once where the chain

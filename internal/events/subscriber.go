@@ -72,51 +72,29 @@ type Options struct {
 	Lease time.Duration
 	// AllowUnsafe subscribes even to a runtime that Unsafe names.
 	AllowUnsafe bool
-	// Rely lengthens the relist period while a stream holds.
+	// Mode names the use of the events. Rely lengthens the relist period while a stream
+	// holds.
+	Mode string
 	Rely bool
-	// Delay receives the age of each event; it must not block.
-	Delay func(time.Duration)
 }
 
-// Phase is the state of the subscription.
-type Phase string
-
-// The phases of the subscription.
+// The phases of the subscription (health.Events).
 const (
-	Waiting     Phase = "waiting"      // no stream has held yet
-	Streaming   Phase = "streaming"    // a stream holds
-	Broken      Phase = "broken"       // the last stream failed; it is retried
-	Refused     Phase = "refused"      // a subscription would harm this runtime
-	Unsupported Phase = "unsupported"  // the runtime has no event stream
-	EndsAtOnce  Phase = "ends_at_once" // the runtime ends every stream at once
+	Waiting     = "waiting"      // no stream has held yet
+	Streaming   = "streaming"    // a stream holds
+	Broken      = "broken"       // the last stream failed; it is retried
+	Refused     = "refused"      // a subscription would harm this runtime
+	Unsupported = "unsupported"  // the runtime has no event stream
+	EndsAtOnce  = "ends_at_once" // the runtime ends every stream at once
 )
-
-// State is a snapshot of the subscription. Zero times mean never.
-type State struct {
-	Phase Phase
-	// Since is the start of Phase, Detail explains it.
-	Since  time.Time
-	Detail string
-	// InUse is true while the loop relies on events. FellBack is true from the
-	// fallback to the generic loop until a stream holds again.
-	InUse, FellBack bool
-	// Failures counts the failed streams since one last held.
-	Failures   int
-	LastFailed time.Time
-	LastErr    *health.CallError
-	LastEvent  time.Time
-	// Opened and Errors count the streams, and those that failed, since plegd started.
-	Opened, Errors uint64
-	// Events counts the events by type.
-	Events [cri.NumEventTypes]uint64
-}
 
 // Subscriber keeps the subscription.
 type Subscriber struct {
 	opts Options
 
-	mu    sync.Mutex // guards state
-	state State
+	mu       sync.Mutex // guards state and received
+	state    health.Events
+	received [cri.NumEventTypes]uint64
 
 	quiet   time.Time // the time of the last event, or of plegd's start
 	held    bool      // a stream has held: a runtime that ends one at once has failed
@@ -128,27 +106,26 @@ func New(opts Options) *Subscriber {
 	if opts.Lease == 0 {
 		opts.Lease = DefaultLease
 	}
-	if opts.Delay == nil {
-		opts.Delay = func(time.Duration) {}
-	}
 	now := time.Now()
-	return &Subscriber{opts: opts, quiet: now, state: State{Phase: Waiting, Since: now}}
+	return &Subscriber{
+		opts: opts, quiet: now,
+		state: health.Events{Mode: opts.Mode, Phase: Waiting, Since: now},
+	}
 }
 
 // String returns the name of the task.
 func (s *Subscriber) String() string { return "event stream" }
 
 // State returns the state of the subscription. It never blocks.
-func (s *Subscriber) State() State {
+func (s *Subscriber) State() *health.Events {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state
-}
-
-func (s *Subscriber) update(change func(*State)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.state)
+	out := s.state
+	out.Received = map[string]uint64{}
+	for kind, n := range s.received {
+		out.Received[cri.EventType(kind).String()] = n
+	}
+	return &out
 }
 
 // Run keeps the subscription until ctx ends, and then returns nil.
@@ -177,12 +154,17 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	if why := Unsafe(version); why != "" && !s.opts.AllowUnsafe {
 		return s.without(Refused, why, retryNone)
 	}
-	s.update(func(st *State) { st.Opened++ })
-	began, events := time.Now(), s.State().Events
+	s.mu.Lock()
+	s.state.Opened++
+	before := s.received
+	s.mu.Unlock()
+	began := time.Now()
 	holds := time.AfterFunc(s.holdsAfter(), s.holds)
 	end, err := s.opts.Source.ContainerEvents(ctx, s.lease(), s.receive)
 	holds.Stop()
-	early := time.Since(began) < holdsAfter && s.State().Events == events
+	s.mu.Lock()
+	early := time.Since(began) < holdsAfter && s.received == before
+	s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
 		return 0
@@ -241,12 +223,11 @@ func (s *Subscriber) holdsAfter() time.Duration {
 // receive takes an event.
 func (s *Subscriber) receive(e *cri.ContainerEvent) {
 	s.mu.Lock()
-	if int(e.Type) < len(s.state.Events) {
-		s.state.Events[e.Type]++
+	if int(e.Type) < len(s.received) {
+		s.received[e.Type]++
 	}
 	s.state.LastEvent, s.quiet = e.Received, e.Received
 	s.mu.Unlock()
-	s.opts.Delay(max(0, time.Duration(e.Received.UnixNano()-e.CreatedAt)))
 	if e.PodUID != "" && e.Type != cri.EventCreated { // the generic PLEG has no event for a creation
 		s.opts.Loop.Hint(e.PodUID)
 	}
@@ -297,11 +278,11 @@ func (s *Subscriber) failed(e *health.CallError) time.Duration {
 }
 
 // without continues without events. It returns the delay until the next attempt.
-func (s *Subscriber) without(p Phase, why string, delay time.Duration) time.Duration {
+func (s *Subscriber) without(phase, why string, delay time.Duration) time.Duration {
 	s.mu.Lock()
 	used := s.state.InUse
-	if s.state.Phase != p {
-		s.state.Phase, s.state.Since = p, time.Now()
+	if s.state.Phase != phase {
+		s.state.Phase, s.state.Since = phase, time.Now()
 	}
 	s.state.Detail, s.state.Failures, s.state.InUse, s.state.FellBack = why, 0, false, false
 	s.held, s.unended = false, 0

@@ -153,7 +153,7 @@ func TestLeases(t *testing.T) {
 			pause(time.Second)
 		}
 		st := s.State()
-		if r.most != 1 || st.Opened != 7 || st.Errors != 0 || st.Phase != Streaming || st.Events[cri.EventStopped] != 60 {
+		if r.most != 1 || st.Opened != 7 || st.Errors != 0 || st.Phase != Streaming || st.Received[cri.EventStopped.String()] != 60 {
 			t.Errorf("%d streams at once; %+v", r.most, st)
 		}
 		if len(l.hints) != 60 || slices.Contains(l.hints, "b") || len(l.uses) != 0 {
@@ -235,7 +235,7 @@ func TestNoSubscription(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*runtime)
-		phase  Phase
+		phase  string
 		most   int // streams in a minute
 	}{
 		"containerd 1.7": {func(r *runtime) { r.version.RuntimeVersion = "1.7.2" }, Refused, 0},
