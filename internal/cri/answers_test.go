@@ -10,16 +10,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-func TestVersion(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{})
-	rt.SetVersion("containerd", "2.4.2")
-	c, _ := clientOf(t, rt, Options{})
-	got, err := c.Version(t.Context())
-	if want := (Version{"containerd", "2.4.2", "v1"}); err != nil || got != want {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-}
-
 // TestStatusConditions: a condition that the answer does not hold is nil, which
 // is not the same as false.
 func TestStatusConditions(t *testing.T) {
@@ -78,23 +68,6 @@ func TestSingleQuestions(t *testing.T) {
 	rt.Set("PodSandboxStatus", fakeruntime.Empty())
 	if err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil {
 		t.Errorf("an empty answer: %v", err)
-	}
-}
-
-// TestListsHoldEverything compares both lists with the model behind them.
-func TestListsHoldEverything(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{})
-	pods := rt.FillPods(30, 2)
-	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
-	rt.StopSandbox(pods[1].SandboxID)
-	rt.RemovePod(pods[2].UID)
-	rt.AddContainer(pods[3].UID, "late")
-	rt.AddRawContainer(&runtimeapi.Container{Id: "odd"})
-	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "odd"})
-	c, _ := clientOf(t, rt, Options{})
-	for range 3 {
-		sameLists(t, rt, c)
-		rt.Churn(0.3)
 	}
 }
 

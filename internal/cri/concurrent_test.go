@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -15,6 +17,10 @@ import (
 func TestConcurrentCalls(t *testing.T) {
 	rt, path := listen(t, fakeruntime.Options{Seed: 5})
 	pods := rt.FillPods(150, 2)
+	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")
+	rt.StopSandbox(pods[0].SandboxID)
+	rt.AddRawContainer(&runtimeapi.Container{Id: "odd"})
+	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: "odd"})
 	c := unixClient(t, path)
 	stop := make(chan struct{})
 	var others sync.WaitGroup

@@ -23,7 +23,7 @@ const maxPartial = 1 << 20
 
 var (
 	errWire    = errors.New("the answer is no valid protobuf message")
-	errTooMany = fmt.Errorf("the list holds more than %d entries: plegd reads no more of it", MaxEntries)
+	errTooMany = fmt.Errorf("the list holds more than %d entries, the maximum that plegd reads", MaxEntries)
 )
 
 // listReader decodes list answers. It decodes only items whose bytes changed

@@ -144,37 +144,6 @@ func TestOneConnectionToAStuckRuntime(t *testing.T) {
 	}
 }
 
-// TestHoursAtAStuckRuntime relists as the loop does, for an hour: every call
-// takes its 2 minutes, and a connection is given as long.
-func TestHoursAtAStuckRuntime(t *testing.T) {
-	for name, fault := range stuck() {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, fakeruntime.Options{})
-				rt.Set(fakeruntime.Socket, fault)
-				c, _ := clientOf(t, rt, Options{})
-				for range 29 {
-					_, err := c.ListPodSandbox(t.Context())
-					if e := failure(t, err); e.Code != CodeDeadlineExceeded && e.Code != CodeUnavailable {
-						t.Fatalf("%+v", *e)
-					}
-					time.Sleep(time.Second)
-				}
-				if n := rt.Dials(); n > 30 {
-					t.Errorf("%d connections in an hour, want at most one in 2 minutes", n)
-				}
-				rt.Set(fakeruntime.Socket)
-				if name == "nosettings" { // the fake runtime closes the one that waits
-					synctest.Wait()
-				}
-				if _, err := c.Version(t.Context()); err != nil {
-					t.Errorf("when it wakes: %v", err)
-				}
-			})
-		})
-	}
-}
-
 // TestFrozenInTheMiddle: a runtime that is stopped while a call is under way
 // keeps its connection, and answers on it when it continues.
 func TestFrozenInTheMiddle(t *testing.T) {

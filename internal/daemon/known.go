@@ -12,40 +12,35 @@ import (
 // for: those of the sandboxes named first at first, then the newest. uid limits
 // them to one pod, "" for all.
 func (r *runtime) targets(sandboxes bool, uid string, first []string) []chain.Target {
-	type entry struct {
-		chain.Target
-		created int64
+	var out []chain.Target
+	created := map[string]int64{}
+	add := func(t chain.Target, pod string, at int64) {
+		if uid == "" || pod == uid {
+			out = append(out, t)
+			created[t.ID] = at
+		}
 	}
-	var all []entry
-	listedSandboxes, listedContainers := r.LastLists()
+	pods, containers := r.LastLists()
 	if sandboxes {
-		for _, s := range listedSandboxes {
-			if uid == "" || s.PodUID == uid {
-				t := chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}
-				all = append(all, entry{t, s.CreatedAt})
-			}
+		for _, s := range pods {
+			t := chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}
+			add(t, s.PodUID, s.CreatedAt)
 		}
 	} else {
-		for _, c := range listedContainers {
-			if uid == "" || c.PodUID == uid {
-				t := chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}
-				all = append(all, entry{t, c.CreatedAt})
-			}
+		for _, c := range containers {
+			t := chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}
+			add(t, c.PodUID, c.CreatedAt)
 		}
 	}
-	rank := func(e entry) int {
-		if slices.Contains(first, e.SandboxID) || slices.Contains(first, e.ID) {
+	rank := func(t chain.Target) int {
+		if slices.Contains(first, t.SandboxID) {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(all, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.created, a.created))
+	slices.SortStableFunc(out, func(a, b chain.Target) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(created[b.ID], created[a.ID]))
 	})
-	out := make([]chain.Target, 0, len(all))
-	for _, e := range all {
-		out = append(out, e.Target)
-	}
 	return out
 }
 

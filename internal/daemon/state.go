@@ -165,7 +165,7 @@ func (s *store) load() restored {
 	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout,
 		func(context.Context) (restored, error) { return s.read() })
 	if err != nil {
-		s.log.Warn("starting without what was last seen before the restart", zap.String("dir", s.dir), zap.Error(err))
+		s.log.Warn("starting without the state before the restart", zap.String("dir", s.dir), zap.Error(err))
 		return restored{}
 	}
 	s.kubeletSeen.Store(r.kubeletSeen)
@@ -314,7 +314,7 @@ func (k *keeper) save(ctx context.Context, timeout time.Duration) {
 	switch _, changed := k.logged.Set(s.Err); {
 	case !changed:
 	case err != nil:
-		k.store.log.Warn("cannot save what was last seen: plegd will start without it", zap.Error(err))
+		k.store.log.Warn("cannot save the state: plegd will start without it", zap.Error(err))
 	default:
 		k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
 	}
