@@ -127,12 +127,6 @@ const minThrottledPeriods = 2
 // throttling fills in what the CPU quotas at the cgroup and above it take: that of the
 // level at which it is hardest, since a quota above is not counted below. ThrottledTotal
 // is of all levels.
-//
-// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
-// small quota by a tick may wait for many periods until then: while periods increase and
-// the time does not, it has not run in any of them. One that waited briefly, and then for
-// long, has only the first wait accounted, which looks small over two samples: the
-// younger one then counts by its periods.
 func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
 	now := levels{at: v.At, dir: map[string]counters{}}
 	for dir := range s.tree.Up(m, "cpu") {
@@ -142,24 +136,11 @@ func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
 			continue
 		}
 		v.ThrottledTotal += stat.Time
-		now.dir[dir] = counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": uint64(stat.Time)} //nolint:gosec
-		taken, periods, first := 0.0, 0.0, true
-		s.cpu.rise(now, dir, func(since counters, passed time.Duration) bool {
-			share := 0.0
-			if since["periods"] > 0 {
-				share = min(1, float64(since["throttled"])/float64(since["periods"]))
-			}
-			switch {
-			case first && since["time"] > 0:
-				taken, periods = min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()), share //nolint:gosec
-			case first, since["time"] == 0 && since["periods"] >= minThrottledPeriods && share > taken:
-				taken, periods = share, share
-			}
-			first = false
-			return true
-		})
-		if taken > v.Throttled && s.tree.HasQuota(dir) {
-			v.Throttled, v.ThrottledPeriods = taken, periods
+		taken := uint64(stat.Time) //nolint:gosec // not negative
+		now.dir[dir] = counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
+		share, periods := s.takenShare(now, dir)
+		if share > v.Throttled && s.tree.HasQuota(dir) {
+			v.Throttled, v.ThrottledPeriods = share, periods
 		}
 	}
 	if v.Throttled > 0 || s.lastThrottled(now) {
@@ -167,6 +148,34 @@ func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
 	}
 	v.ThrottledAt = s.throttledAt
 	s.cpu.add(now)
+}
+
+// takenShare returns the share of the time that a level's quota took lately, and the
+// share of periods in which it took some.
+//
+// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
+// small quota by a tick may wait for many periods until then: while periods increase and
+// the time does not, it has not run in any of them. One that waited briefly, and then for
+// long, has only the first wait accounted, which looks small over two samples: the
+// younger one then counts by its periods.
+func (s *cgroupSource) takenShare(now levels, dir string) (taken, periods float64) {
+	first := true
+	s.cpu.rise(now, dir, func(since counters, passed time.Duration) bool {
+		share := 0.0
+		if since["periods"] > 0 {
+			share = min(1, float64(since["throttled"])/float64(since["periods"]))
+		}
+		switch {
+		case first && since["time"] > 0:
+			// v1 counts the time of each CPU.
+			taken, periods = min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()), share //nolint:gosec // see above
+		case first, since["time"] == 0 && since["periods"] >= minThrottledPeriods && share > taken:
+			taken, periods = share, share
+		}
+		first = false
+		return true
+	})
+	return taken, periods
 }
 
 // lastThrottled reports whether a quota has taken time since the last sample, be it

@@ -140,7 +140,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 }
 
 // turn makes a probe, if there is one to make, and returns the time until the
-// next turn. What is known of one path says nothing of another.
+// next turn. A result for one path does not apply to another.
 func (d *Dialer) turn(ctx context.Context) time.Duration {
 	wait, path := d.opts.Period, d.opts.Path()
 	if old := *d.path.Swap(&path); old != path && old != "" {

@@ -120,7 +120,7 @@ func (q *queueSource) find(ctx context.Context, path string) (best sockdiag.Sock
 	return best, found, nil
 }
 
-// place is what is at a socket's path.
+// place is the file at a socket's path.
 type place struct {
 	path string
 	// names are the spellings by which a runtime may have bound it: as configured, and
@@ -138,7 +138,7 @@ type pathStat struct {
 	last place
 }
 
-// at returns what is at path; if the file system does not answer, the previous state.
+// at returns the place at path; if the file system does not answer, the previous state.
 func (l *pathStat) at(ctx context.Context, path string) place {
 	read := l.read
 	if read == nil {

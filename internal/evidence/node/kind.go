@@ -40,36 +40,26 @@ func KindOf(comm string) Kind {
 
 // SharesNamespaces reports whether a process is in the PID and mount namespaces of
 // another. A container's process has a mount namespace of its own, also in a pod with
-// the node's PIDs. Without CAP_SYS_PTRACE only the depth of the PID namespace is known.
+// the node's PIDs.
 func SharesNamespaces(procfs string, pid, other int) bool {
-	return namespaceDepth(procfs, pid) == namespaceDepth(procfs, other) &&
-		sameNamespace(procfs, "pid", pid, other) != differs && sameNamespace(procfs, "mnt", pid, other) != differs
+	return shares(procfs, pid, other, "pid", "mnt")
 }
 
 // SharesNetwork reports whether a process is in the network namespace of another.
-// Without CAP_SYS_PTRACE only the depth of the PID namespace is compared.
-func SharesNetwork(procfs string, pid, other int) bool {
-	same := sameNamespace(procfs, "net", pid, other)
-	return same == equal || same == unknown && namespaceDepth(procfs, pid) == namespaceDepth(procfs, other)
-}
+func SharesNetwork(procfs string, pid, other int) bool { return shares(procfs, pid, other, "net") }
 
-const (
-	unknown = iota
-	equal
-	differs
-)
-
-// sameNamespace compares one namespace of two processes.
-func sameNamespace(procfs, kind string, pid, other int) int {
-	a, errA := os.Readlink(proc.Path(procfs, pid, "ns/"+kind))
-	b, errB := os.Readlink(proc.Path(procfs, other, "ns/"+kind))
-	switch {
-	case errA != nil || errB != nil:
-		return unknown
-	case a == b:
-		return equal
+// shares compares namespaces of two processes. Without CAP_SYS_PTRACE only the depth of
+// the PID namespace is known.
+func shares(procfs string, pid, other int, kinds ...string) bool {
+	for _, kind := range kinds {
+		a, errA := os.Readlink(proc.Path(procfs, pid, "ns/"+kind))
+		b, errB := os.Readlink(proc.Path(procfs, other, "ns/"+kind))
+		if known := errA == nil && errB == nil; known && a != b ||
+			!known && namespaceDepth(procfs, pid) != namespaceDepth(procfs, other) {
+			return false
+		}
 	}
-	return differs
+	return true
 }
 
 // namespaceDepth is the number of PID namespaces that a process is seen in, 0 where

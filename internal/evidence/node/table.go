@@ -28,7 +28,7 @@ const (
 	// maxArgs bounds the arguments of a process, in bytes.
 	maxArgs = 16 << 10
 	// holdersAge is the age of a pass that is good enough for a search of descriptors,
-	// holderInterval the time between two searches for one that is not found, and
+	// holderInterval the time between two failed searches for a socket, and
 	// maxHolders the number of sockets that are remembered.
 	holdersAge     = 2500 * time.Millisecond
 	holderInterval = 5 * time.Second

@@ -52,8 +52,8 @@ func ReadRecord(file string) ([]byte, error) {
 	return read(file, make([]byte, 0, readSize), func([]byte, int) bool { return true })
 }
 
-// read appends a file to b until done, which gets what was read and the size of the last
-// read, is true.
+// read appends a file to b until done is true. done gets the bytes so far and the size of
+// the last read.
 func read(file string, b []byte, done func(b []byte, last int) bool) ([]byte, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
