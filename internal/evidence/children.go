@@ -73,7 +73,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts)
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
-		Name: "children", Every: 1, Calm: 4, Timeout: time.Second, Gather: c.gather,
+		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
 		Again: func(v *health.Children) bool { return len(c.stuck) > 0 },
 		Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
 	})
