@@ -167,7 +167,7 @@ var podFaults = []fault{
 	}),
 	{
 		// A changed configuration waits for the plugin, and Status for that.
-		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck, symptom: health.RuntimeNotReady,
+		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck,
 		goal: 10 * time.Second, limit: 25 * time.Second, onTheWay: []string{health.RuntimeNotReady}, onTheWayBack: []string{health.RuntimeNotReady},
 		prepare: func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
 		make: func(b *bench) func() {
