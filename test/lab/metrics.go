@@ -17,28 +17,18 @@ type Metrics struct {
 	families map[string]*dto.MetricFamily
 }
 
-// Metrics scrapes /metrics.
-func (p *Plegd) Metrics() (Metrics, error) {
-	code, body, err := p.Get("/metrics")
-	if err != nil {
-		return Metrics{}, err
-	}
-	if code != http.StatusOK {
-		return Metrics{}, fmt.Errorf("/metrics: %d %s", code, body)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	return Metrics{families: families}, err
-}
-
 // MustMetrics scrapes /metrics, or ends the test.
 func (p *Plegd) MustMetrics() Metrics {
 	p.t.Helper()
-	m, err := p.Metrics()
-	if err != nil {
-		p.t.Fatal(err)
+	code, body, err := p.Get("/metrics")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("/metrics: %d %s", code, body)
 	}
-	return m
+	must(p.t, err)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	must(p.t, err)
+	return Metrics{families: families}
 }
 
 // Value returns the value of a counter or gauge with these labels, given as
@@ -60,23 +50,6 @@ func (m Metrics) Value(name string, labels ...string) (value float64, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// Labels returns the values that a label of a metric has where the metric's
-// value is 1, as in a state set.
-func (m Metrics) Labels(name, label string) []string {
-	var values []string
-	for _, metric := range m.families[name].GetMetric() {
-		if metric.GetGauge().GetValue() != 1 {
-			continue
-		}
-		for _, l := range metric.GetLabel() {
-			if l.GetName() == label {
-				values = append(values, l.GetValue())
-			}
-		}
-	}
-	return values
 }
 
 func hasLabels(metric *dto.Metric, labels []string) bool {
