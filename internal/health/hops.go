@@ -120,7 +120,7 @@ func (w *view) callsFail() bool {
 // fail: the path may be another than the one that the runtime uses.
 func (w *view) hopConnect() (Cause, string) {
 	p := &w.f.Probe
-	if p.Stage != StageConnect || !p.tells() {
+	if p.Stage != StageConnect || !p.failsForAll() {
 		return CauseNone, ""
 	}
 	proven := !w.lastAnswer.IsZero() && w.age(p.FailedSince) >= hopFailsFor
@@ -130,8 +130,10 @@ func (w *view) hopConnect() (Cause, string) {
 	return p.Cause, p.Detail
 }
 
-// tells reports whether a probe failed for another reason than plegd's own permissions.
-func (p *Probe) tells() bool { return !p.FailedSince.IsZero() && p.Cause != CausePermissionDenied }
+// failsForAll reports whether a probe failed for another reason than plegd's own permissions.
+func (p *Probe) failsForAll() bool {
+	return !p.FailedSince.IsZero() && p.Cause != CausePermissionDenied
+}
 
 // hopSilent reports whether a hop behind the runtime accepts connections and leaves
 // them unanswered.

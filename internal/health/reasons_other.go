@@ -73,7 +73,8 @@ var otherReasons = []Reason{
 func (w *view) runtimeGood() bool {
 	r, s := &w.f.Relist, &w.f.Status
 	lately := func(t time.Time) bool { return !t.IsZero() && w.age(t) < kubeletFails }
-	if r.Failures > 0 || w.lists == listsHang || r.Last == nil || lately(r.AnsweredSince) || w.inspecting() >= kubeletFails {
+	if r.Failures > 0 || w.lists == listsHang || r.Last == nil || lately(r.AnsweredSince) ||
+		w.inspecting() >= kubeletFails {
 		return false
 	}
 	status := w.f.Calls[opStatus]

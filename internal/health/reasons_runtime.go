@@ -24,7 +24,7 @@ var runtimeReasons = []Reason{
 			}
 			// One list that cannot be read may be one entry's fault.
 			if s := w.f.Status.LastErr; e.Undecodable && s != nil && s.Undecodable {
-				return []string{"what is answered is no message of runtime.v1, to Status neither", said}
+				return []string{"no answer is a message of runtime.v1, to Status neither", said}
 			}
 			// Garbage varies: a peer that has spoken another protocol may just close the next
 			// connection.

@@ -140,7 +140,7 @@ func acceptStalled(w *view) []string {
 	case w.f.Probe.waitsForSettings() && !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
 		return nil // it may only get no CPU
 	case !ran.IsZero() && (w.now.Before(ran) || w.sampledAccept().Before(ran)):
-		return nil // what is known of queue and dial is of the time in which it did not run
+		return nil // the samples of queue and dial are from before it ran again
 	}
 	out := w.acceptEvidence()
 	if w.fresh.Stage == StageSettings {

@@ -134,7 +134,8 @@ func (w *view) nothingAnswers() bool {
 	}
 	// Another call was answered while this one waited: then Status decides.
 	since, s := w.f.Version.HangsSince, &w.f.Status
-	return since.IsZero() || since.After(w.lastAnswer) || s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter)
+	return since.IsZero() || since.After(w.lastAnswer) || s.LastErr != nil ||
+		w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
 // unanswered reports whether a call that began at since is unanswered for long enough.
@@ -281,7 +282,7 @@ func (w *view) answeredAtOnce(t time.Time) bool {
 // listsSuffer reports whether lists hang, fail for want of an answer, or are slow; at a
 // hop behind the runtime, whether that answers late or not at all.
 func (w *view) listsSuffer() bool {
-	if p := &w.f.Probe; w.hop != nil && (p.tells() || p.RPC >= slowCall) {
+	if p := &w.f.Probe; w.hop != nil && (p.failsForAll() || p.RPC >= slowCall) {
 		return true
 	}
 	if w.lists == listsFail && w.err.answered() {

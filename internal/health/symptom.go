@@ -39,7 +39,8 @@ func (s *Symptom) IsList() bool {
 // ok is false without a symptom.
 func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, ok bool) {
 	for _, find := range []func(*Facts, *Verdict, time.Time, Symptom) Symptom{
-		unresponsiveSymptom, listSymptom, inspectionSymptom, statusSymptom, subjectSymptom, suspectedListSymptom, suspectedInspectionSymptom,
+		unresponsiveSymptom, listSymptom, inspectionSymptom,
+		statusSymptom, subjectSymptom, suspectedListSymptom, suspectedInspectionSymptom,
 	} {
 		if s = find(f, v, now, last); s != (Symptom{}) {
 			return s, true
