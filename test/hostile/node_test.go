@@ -27,7 +27,7 @@ import (
 // logged once and exported, and everything else continues. Broken files in it are
 // TestBrokenState's in internal/daemon.
 func TestStateDirectory(t *testing.T) {
-	const cannot = "cannot save what was last seen"
+	const cannot = "cannot save the state"
 	for name, tt := range map[string]struct {
 		spoil func(t *testing.T, dir string)
 		said  string
