@@ -180,7 +180,7 @@ func (w *view) queueFull() bool {
 	q := w.f.Evidence.Queue
 	listening := q != nil && q.Listening
 	full := listening && q.Length > q.Limit
-	probed := w.fresh.Cause == CauseQueueFull && !(listening && q.At.After(w.f.Probe.At))
+	probed := w.fresh.Cause == CauseQueueFull && (!listening || !q.At.After(w.f.Probe.At))
 	return w.elsewhere() == nil && (full || probed)
 }
 

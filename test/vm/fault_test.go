@@ -142,10 +142,11 @@ func (b *bench) do(script string) string {
 func (b *bench) undo(script string) func() {
 	done := false
 	b.t.Cleanup(func() {
-		if out, err := "", error(nil); !done {
-			if out, err = b.try(script); err != nil {
-				b.t.Logf("undo: %s: %v\n%s", script, err, out)
-			}
+		if done {
+			return
+		}
+		if out, err := b.try(script); err != nil {
+			b.t.Logf("undo: %s: %v\n%s", script, err, out)
 		}
 	})
 	return func() {

@@ -173,10 +173,6 @@ func TestKubeletHangs(t *testing.T) {
 	}
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // TestKubeletAnswers: the status is the answer, in any shape of the rest.
 func TestKubeletAnswers(t *testing.T) {
 	drips := func(code int) http.HandlerFunc {
