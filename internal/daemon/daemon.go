@@ -108,7 +108,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	if state != nil {
 		state.recent = func() []view.RelistBin { return metrics.Recent(time.Now()).Bins }
 		k := &keeper{store: state, changed: changed, facts: func() *health.Facts { return &d.Published().Facts }}
-		d.sources.own["state"] = k
+		d.sources.self["state"] = k
 		d.run(d.incidents, k)
 	}
 	d.serve(build, log)
@@ -168,7 +168,7 @@ func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
 		return server.NewHandler(d, d.gatherer, with)
 	}
 	add := func(name string, s *server.Server) {
-		d.sources.own[name] = s
+		d.sources.self[name] = s
 		d.run(s)
 		d.readies = append(d.readies, s.Ready())
 	}

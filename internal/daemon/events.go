@@ -8,8 +8,8 @@ import (
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// tellEvents says each change of the event stream once.
-func (j *judge) tellEvents(f *health.Facts) {
+// logEvents logs each change of the event stream once.
+func (j *judge) logEvents(f *health.Facts) {
 	e := f.Events
 	if e == nil {
 		return

@@ -21,10 +21,10 @@ type sources struct {
 	*evidence.Registry
 
 	log *zap.Logger
-	// own are parts of plegd that are shown like a source and are none, by name:
+	// self are parts of plegd that are shown like a source and are none, by name:
 	// the state directory, the web server and the control socket, where there is
 	// one.
-	own    map[string]shown
+	self   map[string]shown
 	failed map[string]*logging.OnChange[string] // the last error of each source
 }
 
@@ -44,7 +44,7 @@ func newSources(d *parts, log *zap.Logger) (*sources, error) {
 		return nil, err
 	}
 	return &sources{
-		Registry: registry, log: log, own: map[string]shown{}, failed: map[string]*logging.OnChange[string]{},
+		Registry: registry, log: log, self: map[string]shown{}, failed: map[string]*logging.OnChange[string]{},
 	}, nil
 }
 
@@ -71,7 +71,7 @@ func (d *parts) newestPeer() (pid int, at time.Time) {
 // facts are what the sources last said.
 func (s *sources) facts(probe *health.Probe) health.Evidence {
 	e := s.Facts()
-	for name, part := range s.own {
+	for name, part := range s.self {
 		if state, ok := part.Source(); ok {
 			e.Sources[name] = state
 		}
@@ -82,8 +82,8 @@ func (s *sources) facts(probe *health.Probe) health.Evidence {
 	return e
 }
 
-// tell logs each source that fails, and each that recovers.
-func (s *sources) tell() {
+// logChanges logs each source that fails, and each that recovers.
+func (s *sources) logChanges() {
 	for _, src := range s.Sources() {
 		if state, ok := src.Source(); ok && !state.Kept {
 			s.note(src.String(), &state)

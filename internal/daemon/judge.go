@@ -98,7 +98,7 @@ func (j *judge) Run(ctx context.Context) error {
 		case <-tick.C:
 			if now := time.Now(); j.quiet(now) {
 				j.paused.note(now)
-				j.notifier.beat(now)
+				j.notifier.feedWatchdog(now)
 				continue
 			}
 		case <-j.news:
@@ -107,19 +107,19 @@ func (j *judge) Run(ctx context.Context) error {
 			}
 		case r := <-j.loop.Results():
 			if r.Err != nil {
-				j.dialer.Kick() // a fresh connection knows more
+				j.dialer.ProbeNow() // a fresh connection knows more
 			}
 		}
 		now := time.Now()
 		s := j.judge(now)
-		j.tell(&s.Facts, &s.Verdict, now)
+		j.logVerdict(&s.Facts, &s.Verdict, now)
 		if j.incidents != nil {
 			j.incidents.Judged(s)
 		}
-		j.tellEvents(&s.Facts)
-		j.sources.tell()
+		j.logEvents(&s.Facts)
+		j.sources.logChanges()
 		j.setAlert(s, now)
-		j.notifier.beat(now)
+		j.notifier.feedWatchdog(now)
 	}
 }
 
@@ -145,7 +145,7 @@ func (j *judge) setAlert(s *health.Snapshot, now time.Time) {
 	}
 	j.sources.Alert(on)
 	if on {
-		j.dialer.Kick()
+		j.dialer.ProbeNow()
 	}
 }
 
@@ -200,10 +200,10 @@ func (j *judge) judge(now time.Time) *health.Snapshot {
 	return s
 }
 
-// tell says each change of verdict once, in the log and to systemd.
-func (j *judge) tell(f *health.Facts, v *health.Verdict, now time.Time) {
+// logVerdict reports each change of verdict once, in the log and to systemd.
+func (j *judge) logVerdict(f *health.Facts, v *health.Verdict, now time.Time) {
 	from, changed := j.logged.Set(loggedVerdict{v.State, v.Reason})
-	j.notifier.say(statusLine(v), changed, now)
+	j.notifier.setStatus(statusLine(v), changed, now)
 	if !changed {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 type notifier struct {
 	messages chan string
 	interval time.Duration // of the watchdog, 0 when there is none
-	beaten   time.Time
+	fed      time.Time
 	status   string
 	sent     time.Time
 }
@@ -60,17 +60,17 @@ func (n *notifier) send(m string) {
 
 func (n *notifier) ready() { n.send(sd.SdNotifyReady) }
 
-// beat is called by the supervisor as long as it is alive: from the judge,
+// feedWatchdog is called by the supervisor as long as it is alive: from the judge,
 // never from the relist loop, or a hung runtime would get plegd killed.
-func (n *notifier) beat(now time.Time) {
-	if n.interval > 0 && now.Sub(n.beaten) >= n.interval {
-		n.beaten = now
+func (n *notifier) feedWatchdog(now time.Time) {
+	if n.interval > 0 && now.Sub(n.fed) >= n.interval {
+		n.fed = now
 		n.send(sd.SdNotifyWatchdog)
 	}
 }
 
-// say sets the STATUS= line: at once when changed is true, else now and then.
-func (n *notifier) say(status string, changed bool, now time.Time) {
+// setStatus sets the STATUS= line: at once when changed is true, else now and then.
+func (n *notifier) setStatus(status string, changed bool, now time.Time) {
 	if status == n.status || !changed && now.Sub(n.sent) < statusEvery {
 		return
 	}

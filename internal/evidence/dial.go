@@ -105,8 +105,8 @@ func (d *Dialer) Peer() (pid int, at time.Time) {
 	return p.PeerPID, p.At
 }
 
-// Kick asks for a probe now rather than at the end of the period.
-func (d *Dialer) Kick() {
+// ProbeNow asks for a probe now rather than at the end of the period.
+func (d *Dialer) ProbeNow() {
 	select {
 	case d.kick <- struct{}{}:
 	default:
@@ -120,7 +120,7 @@ func (d *Dialer) Moved() {
 	case d.moved <- struct{}{}:
 	default:
 	}
-	d.Kick()
+	d.ProbeNow()
 }
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.

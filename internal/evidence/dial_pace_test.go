@@ -79,11 +79,11 @@ func TestDialKick(t *testing.T) {
 		rt.Set("Version", fakeruntime.Delay(500*time.Millisecond))
 		kicked := time.Now()
 		for range 10 {
-			p.Kick()
+			p.ProbeNow()
 		}
 		synctest.Wait()
 		for range 10 { // while the probe is under way
-			p.Kick()
+			p.ProbeNow()
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -56,7 +56,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 		v.State = StateStarting
 	case !k.nodeReady:
 		v.State = StateUnhealthy
-	case v.suffers():
+	case v.hasReason():
 		v.State = StateDegraded
 	default:
 		v.State = StateHealthy
@@ -98,8 +98,8 @@ func (w *view) blind() bool {
 	return w.cause == CausePermissionDenied || w.cause == CauseMissing && w.hidden()
 }
 
-// suffers reports whether a reason is active that is more than information.
-func (v *Verdict) suffers() bool {
+// hasReason reports whether a reason is active that is more than information.
+func (v *Verdict) hasReason() bool {
 	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
 }
 

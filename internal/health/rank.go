@@ -132,16 +132,16 @@ func (v *Verdict) causeOf(w *view, symptom Active) Active {
 	return symptom
 }
 
-// suffered are the reasons that say what the kubelet suffers, the first one first.
-var suffered = []string{RuntimeUnresponsive, RuntimeListStall, PodInspectionStall}
+// symptoms are the reasons that describe what the kubelet sees, in order of preference.
+var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
-// symptomOf is what the kubelet suffers for the primary reason, "" where that is the
+// symptomOf is what the kubelet sees of the primary reason, "" where that is the
 // primary reason itself or where nothing is seen of it.
 func (v *Verdict) symptomOf(primary *Active) string {
-	if primary.Severity != SeverityCritical || slices.Contains(suffered, primary.ID) {
+	if primary.Severity != SeverityCritical || slices.Contains(symptoms, primary.ID) {
 		return ""
 	}
-	for _, id := range suffered {
+	for _, id := range symptoms {
 		if v.active(id) != nil {
 			return id
 		}

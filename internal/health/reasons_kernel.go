@@ -7,7 +7,7 @@ import (
 
 const (
 	// blockedAfter is how long a thread must be in D, without having run, while
-	// calls suffer; blockedWhileServing while the lists are answered.
+	// calls are slow or hang; blockedWhileServing while the lists are answered.
 	blockedAfter        = 2 * time.Second
 	blockedWhileServing = 10 * time.Second
 	// lockedAfter and lockedWhileServing are the same of a file lock that is waited for.
@@ -99,9 +99,9 @@ func memoryLimited(w *view) []string {
 	return nil
 }
 
-// memoryStalls reports whether relists suffer from a level of the cgroup whose
+// memoryStalls reports whether relists are slow because of a level of the cgroup whose
 // limit is met, although no thread is seen to wait for memory. One that did may
-// suffer on while a call is answered in between.
+// stay slow while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
 	return (w.relistSuffers() || w.listsSlowLately(RuntimeMemoryLimited)) && (l.OOM || w.thrashes(l))
 }

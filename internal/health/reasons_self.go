@@ -10,7 +10,7 @@ var selfReasons = []Reason{
 		ID: Starting, Layer: LayerHints, Severity: SeverityInfo, fallback: true,
 		match: func(w *view) []string {
 			early := !w.firstAttemptMade() && !w.kubelet.nodeReady
-			if w.verdict.suffers() || !w.starting && !early {
+			if w.verdict.hasReason() || !w.starting && !early {
 				return nil
 			}
 			return w.startingEvidence()

@@ -92,7 +92,7 @@ func (r *Reason) Text() string {
 	var b strings.Builder
 	severity := string(r.Severity)
 	if r.criticalWhile != nil {
-		severity += "; critical while calls suffer"
+		severity += "; critical while calls are slow or hang"
 	}
 	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity,
 		r.Meaning, r.Evidence, r.Restart, r.Next)

@@ -57,7 +57,7 @@ type Verdict struct {
 	// Hop is the socket of the hop behind the runtime that the reason holds for, empty
 	// for the runtime.
 	Hop string `json:"hop,omitzero"`
-	// Symptom is the reason that says what the kubelet suffers, where it is active
+	// Symptom is the reason that describes what the kubelet sees, where it is active
 	// beside a primary reason that says why. Chain leads from the call that hangs to
 	// the one that does not wait for anybody, Culprit is its last link; ChainEnd says
 	// why it ends before that one. All are empty while no call hangs.

@@ -56,7 +56,7 @@ func ascii(s string) bool {
 // that Text escapes and JSON's encoders do not as JSON escapes: the value stays the
 // same. Line breaks and tabs between the values stay.
 func JSON(b []byte) []byte {
-	if !odd(b) {
+	if !hasUnsafe(b) {
 		return b
 	}
 	out := make([]byte, 0, len(b)+len(b)/8)
@@ -76,7 +76,7 @@ func JSON(b []byte) []byte {
 	return out
 }
 
-func odd(b []byte) bool {
+func hasUnsafe(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\n' && c != '\t' || c > '~' {
 			return true
