@@ -69,7 +69,9 @@ func notReady(conditionType string) *cri.RuntimeCondition {
 	if conditionType == cri.NetworkReady {
 		return &cri.RuntimeCondition{Type: conditionType, Reason: ReasonNetworkNotReady, Message: MessageNetworkNotReady}
 	}
-	return &cri.RuntimeCondition{Type: conditionType, Reason: "SimulatedRuntimeNotReady", Message: "the simulated runtime is not ready"}
+	return &cri.RuntimeCondition{
+		Type: conditionType, Reason: "SimulatedRuntimeNotReady", Message: "the simulated runtime is not ready",
+	}
 }
 
 func (m *Model) versionResponse() *cri.VersionResponse {

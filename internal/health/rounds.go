@@ -10,7 +10,7 @@ import (
 // pod on demand, once a round (PLEGOnDemandRelist, measured with 1.35.4 and 1.37.2). plegd
 // lists once a round, so its own last seen is younger.
 type rounds struct {
-	counted time.Time // start of the last relist of plegd's that was counted
+	counted time.Time // start of plegd's last relist that was counted
 	seen    time.Time // start of the kubelet's last round, zero where it is as plegd's
 	busy    time.Time // its end
 	changed int       // pods that have changed since

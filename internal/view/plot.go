@@ -126,7 +126,9 @@ func (r Recent) verdicts() (out []Rect) {
 			same++
 		}
 		if b.State != "" && (i == 0 || r.Bins[i-1].State != b.State) {
-			out = append(out, Rect{X: percent(float64(i) * width), Width: percent(float64(same) * width), Class: string(b.State)})
+			out = append(out, Rect{
+				X: percent(float64(i) * width), Width: percent(float64(same) * width), Class: string(b.State),
+			})
 		}
 	}
 	return out

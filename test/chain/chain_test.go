@@ -18,7 +18,7 @@ import (
 )
 
 // want is the expected end of a chain: the pids in it, the kind and state of its last
-// link, and part of that link's name and of the reason why no more is known.
+// link, and part of that link's name and of the reason why the rest is unknown.
 type want struct {
 	pids          []int
 	kind          health.LinkKind // "": a process

@@ -143,7 +143,7 @@ func TestProc(t *testing.T) {
 	}
 }
 
-// limit sets a limit of plegd's.
+// limit sets one of plegd's resource limits.
 func (p *plegd) limit(resource int, cur, max uint64) {
 	p.t.Helper()
 	must(p.t, unix.Prlimit(p.Pid(), resource, &unix.Rlimit{Cur: cur, Max: max}, nil))

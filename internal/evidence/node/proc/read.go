@@ -34,7 +34,9 @@ func Path(procfs string, pid int, name string) string {
 // ReadLimited reads a file; an error where it has more than limit bytes. It calls the
 // kernel without os.File, which costs as much again for a small file.
 func ReadLimited(file string, limit int64) ([]byte, error) {
-	b, err := read(file, make([]byte, 0, readSize), func(b []byte, last int) bool { return last == 0 || int64(len(b)) > limit })
+	b, err := read(file, make([]byte, 0, readSize), func(b []byte, last int) bool {
+		return last == 0 || int64(len(b)) > limit
+	})
 	if err == nil && int64(len(b)) > limit {
 		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
 	}
