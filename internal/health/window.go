@@ -152,7 +152,8 @@ func (s *NodeWriter) followVersion(w *view) {
 	case h == bounds{}:
 		if s.hangs() {
 			s.released = laterOf(w.f.Version.Ended, s.hang.from)
-			s.opened = s.opened || !s.fail.IsZero()
+			// The kubelet's own Status ends at the same moment, before or after this.
+			s.opened = s.opened || !s.fail.IsZero() || !s.hold.IsZero() && w.age(s.hold) < releaseSettle
 		}
 		s.hang = h
 	case !s.hangs():
