@@ -121,3 +121,32 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 		}
 	}
 }
+
+// TestReleasedTogether: when Status and Version are answered at one moment, in either
+// order, an update that waited for Version may have found the rules failing.
+func TestReleasedTogether(t *testing.T) {
+	for name, versionFirst := range map[string]bool{"Version first": true, "Status first": false} {
+		t.Run(name, func(t *testing.T) {
+			var writer NodeWriter
+			at := func(after time.Duration, status, version bool) NodeStatus {
+				now := t0.Add(after)
+				f := healthyFacts(now)
+				f.Started = t0.Add(-time.Hour)
+				if !status {
+					f.Status.LastGood, f.Status.InFlightSince = t0, t0.Add(5*time.Second)
+				}
+				f.Version = VersionCheck{Ended: now}
+				if !version {
+					f.Version = VersionCheck{Ended: t0, HangsSince: t0.Add(2 * time.Second)}
+				}
+				return writer.At(&f, now)
+			}
+			at(0, true, true)
+			at(33*time.Second, false, false)
+			at(33100*time.Millisecond, !versionFirst, versionFirst)
+			if s := at(33200*time.Millisecond, true, true); s.ReadyFrom.IsZero() || s.NotReady {
+				t.Errorf("the condition is certain: %+v", s)
+			}
+		})
+	}
+}
