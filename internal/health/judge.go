@@ -129,7 +129,7 @@ func activated(w *view, r *Reason, evidence []string) Active {
 	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
 	if was := w.previous.active(r.ID); was != nil {
 		a.Since, a.Missed = was.Since, was.Missed
-		if gap := w.age(was.Seen); gap > gapCounts && !r.gradual {
+		if gap := w.age(was.Seen); gap > gapCounts && !r.gradual && !r.event {
 			a.Missed += gap
 		}
 	}

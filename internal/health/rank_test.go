@@ -94,3 +94,16 @@ func TestBlind(t *testing.T) {
 		t.Errorf("may not connect, and the kubelet is down: %s", listed(v))
 	}
 }
+
+// TestMissedEvidence: evidence that is missing for a moment lengthens the hold of a reason,
+// but not of one that is an event: each start of the runtime is another one.
+func TestMissedEvidence(t *testing.T) {
+	now := t0.Add(time.Minute)
+	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {
+		before := Active{ID: id, Severity: SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
+		w := &view{f: &Facts{}, now: now, previous: &Verdict{Active: []Active{before}}}
+		if got := activated(w, reasonOf(id), nil).Missed; got != want {
+			t.Errorf("%s: missed for %s, want %s", id, got, want)
+		}
+	}
+}

@@ -68,6 +68,8 @@ type Reason struct {
 	// gradual is true of what grows over hours and shows in every list: looking at the
 	// rest of the node more often adds nothing.
 	gradual bool
+	// event is true of what happens once and passes: that it matches again later is no flicker.
+	event bool
 	// fallback is true of a row that matches only where no other reason says enough: it
 	// is asked last.
 	fallback bool

@@ -58,7 +58,7 @@ var runtimeReasons = []Reason{
 		},
 	},
 	{
-		ID: RuntimeStarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
+		ID: RuntimeStarting, hops: true, Layer: LayerProcess, Severity: SeverityCritical, event: true,
 		match: func(w *view) []string {
 			if e := w.err; e != nil && e.NotInitialized {
 				return append([]string{fmt.Sprintf("%s failed: %s", e.Operation, e.Message)}, w.youngEvidence()...)

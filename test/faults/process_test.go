@@ -79,7 +79,7 @@ var processFaults = []fault{
 			}
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindRuntime, PID: b.Pid()} },
-		next:    func(*bench) string { return "share of the CPUs" },
+		next:    func(*bench) string { return "Reserve CPU" },
 		steps:   []pasted{{holds: "ps -eLo cls", want: " sh"}},
 	},
 	{
