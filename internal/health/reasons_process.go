@@ -27,7 +27,7 @@ const (
 	// stopsMany stops within stopsWithin are one fault, however quick the answers
 	// in between; it ends stopsOver after the last moment of one.
 	stopsMany   = 2
-	stopsWithin = 5 * time.Second
+	stopsWithin = 10 * time.Second
 	stopsOver   = 1250 * time.Millisecond
 )
 
