@@ -27,10 +27,8 @@ const (
 	slowReaders = 4
 	// maxArgs bounds the arguments of a process, in bytes.
 	maxArgs = 16 << 10
-	// holdersAge is the age of a pass that is good enough for a search of descriptors,
-	// holderInterval the time between two failed searches for a socket, and
+	// holderInterval is the time between two failed searches for a socket, and
 	// maxHolders the number of sockets that are remembered.
-	holdersAge     = 2500 * time.Millisecond
 	holderInterval = 5 * time.Second
 	maxHolders     = 64
 )
@@ -228,7 +226,7 @@ func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
 
 // search looks for the holder of a socket in the descriptors of all processes.
 func (t *Table) search(ctx context.Context, inode uint32) (out Process, err error) {
-	all, err := t.Processes(ctx, holdersAge)
+	all, err := t.Processes(ctx, 0) // a runtime that has just started is in no earlier pass
 	if err != nil {
 		return Process{}, err
 	}
