@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -79,7 +80,7 @@ func (k *kubeletModel) follow(d *parts, f *health.Facts, now time.Time) {
 	if process == nil || now.Sub(process.Started) < kubeletSeenAfter {
 		return
 	}
-	last := orElse(k.started, d.started)
+	last := cmp.Or(k.started, d.started)
 	if process.Started.After(last.Add(sameStart)) {
 		d.loop.Restart()
 		k.writer.Restart(process.Started)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -94,7 +95,7 @@ func (c *versionCheck) call(ctx context.Context) {
 	c.since = time.Time{}
 	var e *health.CallError
 	if errors.As(err, &e) && e.Code == cri.CodeDeadlineExceeded {
-		c.check.HangsSince = orElse(c.check.HangsSince, start)
+		c.check.HangsSince = cmp.Or(c.check.HangsSince, start)
 		return
 	}
 	c.check = health.VersionCheck{Ended: time.Now()}
@@ -105,13 +106,6 @@ func (c *versionCheck) facts() health.VersionCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.check
-	out.HangsSince = orElse(out.HangsSince, c.since)
+	out.HangsSince = cmp.Or(out.HangsSince, c.since)
 	return out
-}
-
-func orElse(t, other time.Time) time.Time {
-	if t.IsZero() {
-		return other
-	}
-	return t
 }

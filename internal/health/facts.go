@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Facts is the input of a verdict. It holds plain values only, so that a verdict can be
 // computed from a file as well as on a running node. A zero time means "never". The
@@ -199,6 +202,9 @@ type PodInspection struct {
 	// Failures counts this pod's failed inspections in a row.
 	Failures int `json:"failures,omitzero"`
 }
+
+// called returns when the call under way was made, or the inspection where there is none.
+func (p *PodInspection) called() time.Time { return cmp.Or(p.CallStart, p.Start) }
 
 // Modelled is the relist that the kubelet makes: lists, and then one inspection
 // after another, each with the RPC timeout. plegd makes its own in the same way.

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -91,7 +90,7 @@ func (w *view) ofHangingPod(s *Child) bool {
 	}
 	known := false
 	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		hangs := p.Err == nil && w.age(cmp.Or(p.CallStart, p.Start)) >= inspectHangAfter
+		hangs := p.Err == nil && w.age(p.called()) >= inspectHangAfter
 		if !hangs && (p.Err == nil || p.Err.Code != "DeadlineExceeded") {
 			continue
 		}

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
@@ -82,8 +81,8 @@ func (w *view) inspectionsHang() bool {
 func inspectionStall(w *view) (out []string) {
 	hang, givenUp := w.hangingInspections()
 	if len(hang) > 0 {
-		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(cmp.Or(hang[0].CallStart,
-			hang[0].Start))), hang[0].Operation))
+		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(hang[0].called())),
+			hang[0].Operation))
 	}
 	if givenUp > 0 {
 		out = append(out, Count(givenUp, "inspection", "inspections")+" got no answer before the deadline")

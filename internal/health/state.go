@@ -88,15 +88,14 @@ func (w *view) derive() {
 	} else {
 		w.cause, w.detail = w.connect()
 	}
-	w.link = w.deriveLink()
-	w.fresh = w.freshFailure()
-	s := &w.f.Status
-	if s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter) {
+	if s := &w.f.Status; s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter) {
 		w.status = statusFails
 		if w.answeredWhileStatusFails() {
 			w.status = statusAlone
 		}
 	}
+	w.link = w.deriveLink()
+	w.fresh = w.freshFailure()
 }
 
 // deriveLink returns how far a connection gets.
@@ -133,9 +132,8 @@ func (w *view) nothingAnswers() bool {
 		return false
 	}
 	// Another call was answered while this one waited: then Status decides.
-	since, s := w.f.Version.HangsSince, &w.f.Status
-	return since.IsZero() || since.After(w.lastAnswer) || s.LastErr != nil ||
-		w.unanswered(s.InFlightSince, statusHangAfter)
+	since := w.f.Version.HangsSince
+	return since.IsZero() || since.After(w.lastAnswer) || w.status != statusOK
 }
 
 // unanswered reports whether a call that began at since is unanswered for long enough.

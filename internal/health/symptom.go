@@ -1,9 +1,6 @@
 package health
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // EveryCall is the operation of a symptom in which the runtime answers nothing.
 const EveryCall = "every call"
@@ -98,12 +95,12 @@ func inspectionSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Sym
 		if p.Err != nil {
 			return p.Err.Code == "DeadlineExceeded"
 		}
-		return now.Sub(cmp.Or(p.CallStart, p.Start)) >= stuckInspectionAfter
+		return now.Sub(p.called()) >= stuckInspectionAfter
 	}
 	for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
 		for i := range of {
 			if p := &of[i]; stuck(p) {
-				return Symptom{Operation: p.Operation, Since: last.begun(since), Called: cmp.Or(p.CallStart, p.Start), UID: p.UID}
+				return Symptom{Operation: p.Operation, Since: last.begun(since), Called: p.called(), UID: p.UID}
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
@@ -108,7 +107,7 @@ func (f *Facts) answeredSince(t time.Time) bool {
 // hang.
 func (w *view) hangingInspections() (hang []PodInspection, givenUp int) {
 	for _, p := range w.f.Relist.Inspecting {
-		if w.age(cmp.Or(p.CallStart, p.Start)) >= inspectHangAfter {
+		if w.age(p.called()) >= inspectHangAfter {
 			hang = append(hang, p)
 		}
 	}
@@ -177,7 +176,7 @@ func (w *view) callEvidence() []string {
 	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
 		out = append(out, fmt.Sprintf("version got no answer %s ago", Seconds(w.age(c.LastFailed))))
 	}
-	if !w.f.Status.InFlightSince.IsZero() && w.age(w.f.Status.InFlightSince) >= statusHangAfter {
+	if w.unanswered(w.f.Status.InFlightSince, statusHangAfter) {
 		out = append(out, fmt.Sprintf("status unanswered for %s", Seconds(w.age(w.f.Status.InFlightSince))))
 	}
 	if p := w.f.Probe; !p.FailedSince.IsZero() {

@@ -153,7 +153,7 @@ func (s *NodeWriter) followVersion(w *view) {
 		if s.hangs() {
 			s.released = laterOf(w.f.Version.Ended, s.hang.from)
 			// The kubelet's own Status ends at the same moment, before or after this.
-			s.opened = s.opened || !s.fail.IsZero() || !s.hold.IsZero() && w.age(s.hold) < releaseSettle
+			s.opened = s.opened || !s.fail.IsZero() || w.age(s.hold) < releaseSettle
 		}
 		s.hang = h
 	case !s.hangs():
@@ -336,7 +336,7 @@ func (w *view) unknown() (fails bounds, ok bool) {
 	if seen := f.Relist.LastSeen; !seen.After(f.Started) && (f.Relist.Failures > 0 || !w.hungSince.IsZero()) {
 		consider(seen, f.Config.RelistThreshold, 0)
 	}
-	if good := f.Status.LastGood; !good.After(f.Started) && (f.Status.LastErr != nil || w.statusHangs()) {
+	if good := f.Status.LastGood; !good.After(f.Started) && w.status != statusOK {
 		consider(good, RuntimeDownAfter, StatusPeriod)
 	}
 	return fails, ok

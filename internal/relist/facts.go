@@ -1,6 +1,7 @@
 package relist
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -93,7 +94,7 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 	if n == 0 {
 		return 0, by
 	}
-	call := orElse(current.CallStart, now)
+	call := cmp.Or(current.CallStart, now)
 	if len(recent) == 0 || now.Sub(call) >= stuckAfter {
 		return n, call.Add(time.Duration(n) * timeout)
 	}
@@ -103,15 +104,8 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 		sum += d
 	}
 	mean := sum / time.Duration(len(recent))
-	first := orElse(current.Start, now).Add(max(mean, now.Sub(orElse(current.Start, now))))
+	first := cmp.Or(current.Start, now).Add(max(mean, now.Sub(cmp.Or(current.Start, now))))
 	return n, first.Add(time.Duration(n-1) * mean)
-}
-
-func orElse(t, other time.Time) time.Time {
-	if t.IsZero() {
-		return other
-	}
-	return t
 }
 
 // Pods counts the pods and containers of the last lists, nil before the first.

@@ -149,7 +149,7 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 // healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
 	if h.opts.Judged != nil && h.now().Sub(h.opts.Judged()) > judgeTimeout {
-		writeText(w, http.StatusServiceUnavailable, "plegd is stuck: nothing was judged for "+view.Seconds(judgeTimeout))
+		writeText(w, http.StatusServiceUnavailable, "plegd is stuck: nothing was judged for "+health.Seconds(judgeTimeout))
 		return
 	}
 	writeText(w, http.StatusOK, "plegd is alive")

@@ -16,19 +16,13 @@ import (
 // runtime may say more; /api/v1/status has all of it.
 const maxText = 700
 
-// Seconds prints a duration as the evidence of reasons has it.
-func Seconds(d time.Duration) string { return health.Seconds(d) }
-
 // Left prints a countdown in whole seconds, rounded up: 0 is over.
 func Left(d time.Duration) string {
 	if s := math.Ceil(d.Seconds()); s > 0 && s < 60 {
 		return fmt.Sprintf("%.0fs", s)
 	}
-	return Seconds((d + time.Second - 1).Truncate(time.Second))
+	return health.Seconds((d + time.Second - 1).Truncate(time.Second))
 }
-
-// Count prints a number with its noun.
-func Count(n int, one, many string) string { return health.Count(n, one, many) }
 
 // Shorten cuts s to at most n characters, the last of them dots.
 func Shorten(s string, n int) string {

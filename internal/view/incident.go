@@ -13,7 +13,7 @@ import (
 const wallTime = "2006-01-02 15:04:05 MST"
 
 // Float prints a number of seconds as Seconds prints a duration.
-func Float(seconds float64) string { return Seconds(time.Duration(seconds * float64(time.Second))) }
+func Float(seconds float64) string { return health.Seconds(time.Duration(seconds * float64(time.Second))) }
 
 // Incidents returns a table of incidents. now is the present, up to which open ones have
 // lasted by the monotonic clock; zero where it is not known.
@@ -168,7 +168,7 @@ func reasonTimes(one *incident.Incident) Section {
 func timeline(one *incident.Incident) Section {
 	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}
 	if one.TimelineDropped > 0 {
-		out.Note = Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
+		out.Note = health.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
 	}
 	for i := range one.Timeline {
 		m := &one.Timeline[i]

@@ -18,11 +18,11 @@ func age(s *health.Snapshot, t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	return Seconds(s.Age(t)) + " ago"
+	return health.Seconds(s.Age(t)) + " ago"
 }
 
 // since says for how long something has been so.
-func since(s *health.Snapshot, t time.Time) string { return "for " + Seconds(s.Age(t)) }
+func since(s *health.Snapshot, t time.Time) string { return "for " + health.Seconds(s.Age(t)) }
 
 // outlook is the prediction: whether the kubelet manages pods, and what the API
 // shows for how long.
@@ -130,13 +130,13 @@ func kubelet(s *health.Snapshot) string {
 
 // lastSeen says when the last successful relist started.
 func lastSeen(s *health.Snapshot) string {
-	threshold := "threshold " + Seconds(s.Threshold)
+	threshold := "threshold " + health.Seconds(s.Threshold)
 	if s.LastSeen.IsZero() {
 		return "never; " + threshold
 	}
-	out := Seconds(s.LastSeenAge) + " ago; " + threshold
+	out := health.Seconds(s.LastSeenAge) + " ago; " + threshold
 	if !s.ModelledLastSeen.IsZero() && s.ModelledAge > s.LastSeenAge+s.Facts.Config.RelistPeriod {
-		out += "; the kubelet's own pace: " + Seconds(s.ModelledAge) + " ago"
+		out += "; the kubelet's own pace: " + health.Seconds(s.ModelledAge) + " ago"
 	}
 	return out
 }
@@ -147,10 +147,10 @@ func inFlight(s *health.Snapshot) string {
 	if f == nil {
 		return ""
 	}
-	total, phase := Seconds(s.Age(f.Start)), Seconds(s.Age(f.PhaseStart))
+	total, phase := health.Seconds(s.Age(f.Start)), health.Seconds(s.Age(f.PhaseStart))
 	out := strings.ReplaceAll("under way for "+total+", for "+phase, ", for "+total, "") + " in " + Say(string(f.Phase))
 	if f.Pods > 0 {
-		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, Count(f.Pods, "pod", "pods"))
+		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, health.Count(f.Pods, "pod", "pods"))
 	}
 	return out
 }
@@ -161,14 +161,14 @@ func lastRelist(s *health.Snapshot) string {
 	if l == nil {
 		return "none has ended yet"
 	}
-	took := Seconds(l.End.Sub(l.Start))
+	took := health.Seconds(l.End.Sub(l.Start))
 	if l.Err != nil {
 		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Say(l.Err.Operation), Say(l.Err.Code),
 			s.Facts.Relist.Failures)
 	}
-	out := fmt.Sprintf("took %s: lists %s + %s", took, Seconds(l.ListPodSandbox), Seconds(l.ListContainers))
+	out := fmt.Sprintf("took %s: lists %s + %s", took, health.Seconds(l.ListPodSandbox), health.Seconds(l.ListContainers))
 	if l.Inspected > 0 {
-		out += ", " + Count(l.Inspected, "pod", "pods") + " inspected"
+		out += ", " + health.Count(l.Inspected, "pod", "pods") + " inspected"
 	}
 	if l.Failed > 0 {
 		out += fmt.Sprintf(" (%d failed)", l.Failed)
@@ -209,7 +209,7 @@ func dial(s *health.Snapshot, p *health.Probe) string {
 	if p.At.IsZero() {
 		return "none yet"
 	}
-	out := "answered " + age(s, p.At) + " within " + Seconds(p.Connect+p.Settings+p.RPC)
+	out := "answered " + age(s, p.At) + " within " + health.Seconds(p.Connect+p.Settings+p.RPC)
 	if !p.OK {
 		out = "failed " + age(s, p.At) + ": " + Say(health.ProbeText(p))
 		if p.Failures > 1 {
@@ -237,7 +237,7 @@ func process(s *health.Snapshot) string {
 		throttled = fmt.Sprintf("throttled for %.2fs a second", c.Throttled)
 	}
 	if p := e.Process; p != nil && p.RestartsTotal > 0 {
-		restarts = Count(p.RestartsTotal, "restart seen", "restarts seen")
+		restarts = health.Count(p.RestartsTotal, "restart seen", "restarts seen")
 	}
 	return joined(server(s, e.Process, e.Queue, e.Cgroup), throttled, restarts)
 }
@@ -252,7 +252,7 @@ func server(s *health.Snapshot, p *health.Process, q *health.Queue, c *health.Cg
 	default:
 		id, state = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm)), health.ProcessText(p)
 		if !p.Start.IsZero() {
-			id += ", up " + Seconds(s.Age(p.Start))
+			id += ", up " + health.Seconds(s.Age(p.Start))
 		}
 	}
 	switch {

@@ -104,15 +104,15 @@ func (r Recent) summary(inFlight time.Duration) string {
 	for _, b := range r.Bins {
 		ended, failed, slowest = ended+b.Relists, failed+b.Failed, max(slowest, b.Slowest)
 	}
-	out := Count(ended, "relist", "relists") + " ended"
+	out := health.Count(ended, "relist", "relists") + " ended"
 	if failed > 0 {
 		out += fmt.Sprintf(", %d of them failed", failed)
 	}
 	if slowest > 0 {
-		out += "; the slowest took " + Seconds(slowest)
+		out += "; the slowest took " + health.Seconds(slowest)
 	}
 	if inFlight > 0 {
-		out += "; one is under way for " + Seconds(inFlight)
+		out += "; one is under way for " + health.Seconds(inFlight)
 	}
 	return out + "."
 }

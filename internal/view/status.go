@@ -129,7 +129,8 @@ func newClock(s *health.Snapshot) Clock {
 	}
 	c.Small = []string{small}
 	if c.Limit > 0 {
-		c.Small = append(c.Small, fmt.Sprintf("%s of %s since the last %s", Seconds(c.Age), Seconds(c.Limit), c.Of))
+		c.Small = append(c.Small,
+			fmt.Sprintf("%s of %s since the last %s", health.Seconds(c.Age), health.Seconds(c.Limit), c.Of))
 	}
 	return c
 }
@@ -160,10 +161,10 @@ func operations(s *health.Snapshot) Section {
 		c := s.Facts.Calls[name]
 		row := Row{Cells: []string{Shorten(Say(name), 24), age(s, c.LastOK), "", "", ""}}
 		if !c.LastOK.IsZero() {
-			row.Cells[2] = Seconds(c.LastOKDuration)
+			row.Cells[2] = health.Seconds(c.LastOKDuration)
 		}
 		if !c.InFlightSince.IsZero() {
-			row.Cells[3] = Seconds(s.Age(c.InFlightSince))
+			row.Cells[3] = health.Seconds(s.Age(c.InFlightSince))
 		}
 		if c.LastErr != nil {
 			row.Cells[4] = Shorten(Say(c.LastErr.Code), 20)
@@ -193,7 +194,7 @@ func pods(s *health.Snapshot) Section {
 		case took == 0:
 			took, result = s.Age(p.Start), "under way"
 		case p.Err != nil:
-			result = "failed " + Count(max(1, p.Failures), "time", "times")
+			result = "failed " + health.Count(max(1, p.Failures), "time", "times")
 		}
 		if key := p.UID + result; took < slowAfter && p.Err == nil || seen[key] {
 			continue
@@ -201,7 +202,7 @@ func pods(s *health.Snapshot) Section {
 			seen[key] = true
 		}
 		name := Shorten(Say(p.Namespace+"/"+p.Name), 48)
-		row := Row{Cells: []string{name, Seconds(took), Shorten(Say(p.Operation), 18), result}}
+		row := Row{Cells: []string{name, health.Seconds(took), Shorten(Say(p.Operation), 18), result}}
 		if p.Err != nil {
 			row.Mark, row.Sub = MarkBad, []string{errorCause(p.Err)}
 		}
