@@ -13,7 +13,9 @@ import (
 const wallTime = "2006-01-02 15:04:05 MST"
 
 // Float prints a number of seconds as Seconds prints a duration.
-func Float(seconds float64) string { return health.Seconds(time.Duration(seconds * float64(time.Second))) }
+func Float(seconds float64) string {
+	return health.Seconds(time.Duration(seconds * float64(time.Second)))
+}
 
 // Incidents returns a table of incidents. now is the present, up to which open ones have
 // lasted by the monotonic clock; zero where it is not known.
