@@ -32,7 +32,7 @@ func plegd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// TestBadInput: one line that names the flag, the value and what is allowed; an
+// TestBadInput: one line that names the flag, the value and the allowed values; an
 // exit code that is no verdict, and nothing is started.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()

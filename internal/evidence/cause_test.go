@@ -29,9 +29,9 @@ func connect(ctx context.Context, path string) error {
 	return err
 }
 
-// TestConnectCause makes each failure for real and asks what it was.
+// TestConnectCause makes each failure on a real socket and checks its cause.
 func TestConnectCause(t *testing.T) {
-	// What is made in dir before the connect; the path to connect to is dir/s.
+	// make prepares dir before the connect to dir/s.
 	for _, tt := range []struct {
 		name   string
 		make   func(t *testing.T, dir, path string)

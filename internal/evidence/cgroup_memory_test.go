@@ -58,7 +58,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 	if diff := cmp.Diff(want, got, withoutRefaults); diff != "" || got[0].Refaults < 100 || got[1].Refaults != 0 {
 		t.Errorf("%s; refaults %+v", diff, got)
 	}
-	// What was met a moment ago still counts, for a few samples.
+	// A limit that was reached a moment ago counts for a few samples.
 	if got := set(1021, 14, 5900); got[0].HighEvents != 21 || got[1].MaxEvents != 4 {
 		t.Errorf("%+v, want the events of the samples before", got)
 	}

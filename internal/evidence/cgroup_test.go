@@ -102,7 +102,7 @@ func TestCgroupThrottled(t *testing.T) {
 			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000001*time.Microsecond {
 				t.Errorf("%+v, want %f and half of the periods", v, want)
 			}
-			// A quota may tell of itself only every other sample: two are looked at.
+			// Only every other sample may show a quota: two are read.
 			if v := set(1020, 205, 5_000_001); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
 				t.Errorf("%+v, want a quarter of the periods", v)
 			}

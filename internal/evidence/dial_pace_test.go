@@ -39,7 +39,7 @@ func TestDialStuck(t *testing.T) {
 				}
 				last, told := p.Last(), p.told()
 				if !last.FailedSince.Equal(begin) || last.Failures != len(told) || last.Failures != rt.Dials() || last.OK {
-					t.Errorf("%d connections, told of %d: %+v", rt.Dials(), len(told), last)
+					t.Errorf("%d connections, %d results: %+v", rt.Dials(), len(told), last)
 				}
 				if name == "nosettings" {
 					return // the fake runtime hangs up on those that wait when it wakes
@@ -59,7 +59,7 @@ func TestDialStuck(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				if n := rt.Dials(); len(p.told()) < len(told)+5 || !p.Last().OK || n > 66 {
-					t.Errorf("it does not go on every %v: told of %d, %d connections", period, len(p.told())-len(told), n)
+					t.Errorf("no probe every %v: %d results, %d connections", period, len(p.told())-len(told), n)
 				}
 			})
 		})
@@ -89,7 +89,7 @@ func TestDialKick(t *testing.T) {
 		synctest.Wait()
 		told := p.told()
 		if len(told) != 3 || !told[1].At.Equal(kicked) || !told[2].At.Equal(kicked.Add(500*time.Millisecond)) {
-			t.Errorf("told of %d: %+v; want one at once and one after it", len(told)-1, told[1:])
+			t.Errorf("%d results: %+v; want one at once and one after it", len(told)-1, told[1:])
 		}
 		if n := rt.Calls("Version").MaxInFlight; n != 1 {
 			t.Errorf("%d probes at once", n)
@@ -125,7 +125,7 @@ func TestDialStopsPromptly(t *testing.T) {
 				last, told, stopped := p.Last(), len(p.told()), time.Now()
 				p.stop()
 				if d := time.Since(stopped); d != 0 || p.Last() != last || len(p.told()) != told {
-					t.Errorf("%s, %s: Run went on for %v, told of %+v", name, after, d, p.Last())
+					t.Errorf("%s, %s: Run continued for %v, last result %+v", name, after, d, p.Last())
 				}
 			})
 		}

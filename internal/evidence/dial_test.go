@@ -112,7 +112,7 @@ func TestDialSucceeds(t *testing.T) {
 		time.Sleep(10 * time.Second) // one at 0, 2.5, 4.8, 7.1 and 9.4 s
 		synctest.Wait()
 		if told := p.told(); len(told) != 5 || told[0] != want || !told[4].At.Equal(start.Add(9400*time.Millisecond)) || told[4] != p.Last() {
-			t.Errorf("told of %d: %+v", len(told), told)
+			t.Errorf("%d results: %+v", len(told), told)
 		}
 		if n := rt.Dials(); n != 5 {
 			t.Errorf("%d connections for 5 probes", n)
@@ -123,7 +123,7 @@ func TestDialSucceeds(t *testing.T) {
 		p.stop()
 		for _, c := range p.calls {
 			if c.Operation != cri.OpVersion || c.Code != cri.CodeOK || c.Duration != 300*time.Millisecond {
-				t.Errorf("the observer was told of %+v", c)
+				t.Errorf("the observer received %+v", c)
 			}
 		}
 		if len(p.calls) != 5 || len(rt.WriteCalls()) > 0 {
@@ -200,11 +200,11 @@ func TestDialFailures(t *testing.T) {
 					t.Errorf("%+v, want %s and %s (%s)", last, tt.stage, tt.cause, tt.detail)
 				}
 				if !last.FailedSince.Equal(begin) || last.Failures != len(p.told()) {
-					t.Errorf("%d failures since %v, told of %d since %v", last.Failures, last.FailedSince, len(p.told()), begin)
+					t.Errorf("%d failures since %v, %d results since %v", last.Failures, last.FailedSince, len(p.told()), begin)
 				}
 				for i, d := range p.told() {
 					if d.Stage != tt.stage || d.Cause != tt.cause || d.OK || d.Failures != i+1 || !d.FailedSince.Equal(begin) {
-						t.Errorf("told of %+v", d)
+						t.Errorf("result %+v", d)
 					}
 				}
 
@@ -218,7 +218,7 @@ func TestDialFailures(t *testing.T) {
 				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != health.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
 					t.Errorf("%v after it was fixed: %+v", time.Since(fixed), last)
 				}
-				// What comes after it is counted again.
+				// Later failures are counted from 1.
 				tt.fault(rt)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()

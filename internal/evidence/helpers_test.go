@@ -163,7 +163,7 @@ func TestUnprivileged(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	if got.Gone.Alive || got.Gone.PID != goes.pid {
-		t.Errorf("one that is gone: %+v", got.Gone)
+		t.Errorf("a process that is gone: %+v", got.Gone)
 	}
 	if who != nil && (got.UID != uid || got.Searched.PID != 0 || !strings.Contains(search, "CAP_SYS_PTRACE")) {
 		t.Errorf("uid %d searches: %+v, %q", got.UID, got.Searched, search)

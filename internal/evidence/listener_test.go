@@ -110,7 +110,7 @@ func (l *listening) want(pid int) *health.Listener {
 func TestListener(t *testing.T) {
 	const known = "peer 10; socket 100; want 10; "
 	for name, steps := range map[string]string{
-		// The last connection was made to the socket before; the next shows who is there.
+		// The last connection was made to the socket before; the next one shows the process.
 		"moves": "want -1; " + known + "want 10; socket 200; want -1; peer 20; want 20; socket 100; want -1; peer 10; want 10; socket 0; want -1",
 		"ended": known + "socket 200; peer 20; want 20; end 20; want -1; socket 100; peer 10; want 10",
 		// Where no connection tells, the owner of the socket does; 1 is systemd, which made

@@ -31,7 +31,7 @@ func TestLockWait(t *testing.T) {
 	if other := gatherProcess(t, p); other.Lock == nil || !other.Lock.Since.Equal(other.At) || other.Lock.File != "fe:00:8765" {
 		t.Errorf("another file: %+v at %s", other.Lock, other.At)
 	}
-	// Of two locks the one with the longest wait is reported, in whatever order they stand.
+	// Of two locks the one with the longest wait is reported, in any order of the lines.
 	both := "1: FLOCK  ADVISORY  WRITE 7 a:1:1 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 1000 a:1:1 0 EOF\n" + strings.ReplaceAll(evidencetest.Locks, "5678", "8765")
 	evidencetest.WriteTree(t, root, map[string]string{"locks": both})
 	if v := gatherProcess(t, p); v.Lock == nil || v.Lock.File != "fe:00:8765" {

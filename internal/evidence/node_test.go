@@ -33,10 +33,10 @@ func TestNode(t *testing.T) {
 	if got, _, err := readNode(root); err != nil || got.ThreadsMax != 62000 {
 		t.Errorf("%+v, %v; want the limit of threads-max", got, err)
 	}
-	// A file of pressure that says nothing is no pressure of 0.
+	// A pressure file without numbers is not a pressure of 0.
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
 	if got, _, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemoryFull != -1 {
-		t.Errorf("%+v, %v; want -1 for what is not said", got, err)
+		t.Errorf("%+v, %v; want -1 for a missing number", got, err)
 	}
 	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
 		t.Fatal(err)

@@ -278,7 +278,7 @@ func TestProcessSuccessor(t *testing.T) {
 	for range 2 {
 		gone := gatherProcess(t, p)
 		if gone.Alive || gone.PID != 1000 || gone.MaxFDs != known.MaxFDs || gone.Threads["S"] != 3 || gone.RestartsTotal != 0 || p.PID() != 0 || !gone.At.After(known.At) {
-			t.Fatalf("%+v, want 1000 gone, with what it was", gone)
+			t.Fatalf("%+v, want 1000 gone, with its last facts", gone)
 		}
 	}
 	process(5006, "containerd", 'S', 100_060, cgroup)
@@ -371,7 +371,7 @@ func TestProcessFDs(t *testing.T) {
 	if v.MaxFDs != limit || v.OpenFDs != open || open < limit {
 		t.Errorf("%d of %d, want %d of %d", v.OpenFDs, v.MaxFDs, open, limit)
 	}
-	// Lowered from outside below what is open.
+	// Lowered from outside below the number of open descriptors.
 	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func TestMetricsGolden(t *testing.T) {
 		feed bool
 	}{
 		// What a scrape before the first relist shows: all that is known to be
-		// 0, and nothing of what is not known.
+		// 0, and no value that is not known.
 		{"metrics-first-scrape.golden", viewtest.Starting(), false},
 		{"metrics.golden", viewtest.Unhealthy(), true},
 	} {

@@ -70,9 +70,9 @@ type history struct {
 	loop    *Loop
 	seen    *watcher
 	model   *model
-	tame    bool // few odd entries, so that what has changed can be told
+	tame    bool // few unusual entries, so that changes are visible
 	ids     int
-	steps   []string // what was done, shown with a failure
+	steps   []string // shown with a failure
 }
 
 func newHistory(t *testing.T, program []byte) *history {

@@ -22,7 +22,7 @@ type kubelet struct {
 	rt      Runtime
 	mu      sync.Mutex
 	seen    time.Time
-	settled []string // "time pod: what it was settled with"
+	settled []string // "time pod: its result"
 	old     map[string]string
 	again   map[string]bool
 }

@@ -127,7 +127,7 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 	return out
 }
 
-// isFailure: what was removed between list and inspection is none.
+// isFailure: a pod that was removed between list and inspection is no failure.
 func isFailure(err error) bool { return err != nil && asError(err).Code != cri.CodeNotFound }
 
 // ids are those of the old and the current pod, containers first.

@@ -105,7 +105,7 @@ func randomHistory(t *testing.T, seed uint64) {
 		for key, at := range releases {
 			if time.Now().After(at) {
 				w.release(key)
-				synctest.Wait() // both have what it was until now
+				synctest.Wait() // both have the state until now
 				delete(releases, key)
 			}
 		}

@@ -95,7 +95,7 @@ func state(pid int) string {
 	return strings.TrimSpace(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 }
 
-// asleep waits until a process has done what it was to do, and sleeps.
+// asleep waits until a process has done its work and sleeps.
 func (p *process) asleep(t *testing.T) *process {
 	t.Helper()
 	same := 0

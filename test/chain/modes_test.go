@@ -66,7 +66,7 @@ func helper(mode string, args []string) error {
 		return nil
 	case "deadlock":
 		threads()
-		go func() { time.Sleep(time.Hour) }() // or the Go runtime says what it is
+		go func() { time.Sleep(time.Hour) }() // or the Go runtime reports a deadlock
 		ready()
 		var a, b sync.Mutex
 		a.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// fault is a row of the table: what is made, and what plegd must say of it.
+// fault is a row of the table: the injected fault, and the verdict that plegd must reach.
 type fault struct {
 	name string
 	// incident is the public incident that the row makes again, as

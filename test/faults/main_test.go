@@ -115,7 +115,7 @@ func (f *fault) tookNothing(t *testing.T, place int) {
 	})
 }
 
-// commit is what is tested, as the tree was when the tests began.
+// commit is the tested commit, as of the start of the tests.
 var commit = sync.OnceValue(func() string {
 	out, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude", "*").Output()
 	return strings.TrimSpace(string(out))
