@@ -87,15 +87,10 @@ func newest(b []byte) []byte {
 // Sockets is the part of the unix sockets that have a name, or a peer with one.
 func Sockets() Part {
 	return Part{Name: "unix sockets", Gather: func(ctx context.Context, add Add) error {
-		var d sockdiag.Conn
-		defer d.Close()
-		if err := d.Open(ctx); err != nil {
-			return fmt.Errorf("sock_diag: %w", err)
-		}
 		all := map[uint32]sockdiag.Socket{}
 		states := uint32(1<<sockdiag.Established | 1<<sockdiag.Listening)
-		if err := d.All(ctx, states, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s }); err != nil {
-			return fmt.Errorf("sock_diag: %w", err)
+		if err := sockdiag.Each(ctx, states, func(s sockdiag.Socket) { all[s.Inode] = s }); err != nil {
+			return err
 		}
 		add("node/unix-sockets.txt", socketTable(all), 2*partBytes)
 		return nil

@@ -53,9 +53,6 @@ func (t *waiting) Run(ctx context.Context) error {
 	for next := (time.Time{}); ; {
 		select {
 		case <-ctx.Done():
-			if e != nil && !busy.Load() {
-				e.Close()
-			}
 			return nil
 		case <-tick.C:
 		}
@@ -64,7 +61,6 @@ func (t *waiting) Run(ctx context.Context) error {
 		}
 		s, ok := t.symptom(time.Now())
 		if !ok && e != nil {
-			e.Close()
 			e = nil
 			t.chain.Store(nil)
 		}

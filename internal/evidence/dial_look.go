@@ -33,7 +33,6 @@ func LookFirst(path func() string) func(context.Context) (net.Conn, error) {
 // untilEmpty waits until nobody is seen to wait in the queue. The error is the
 // context's.
 func untilEmpty(ctx context.Context, queue *queueSource) error {
-	defer queue.diag.Close()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {

@@ -153,12 +153,12 @@ func rise(now, before uint64) uint64 { return max(now, before) - before }
 func readThread(task string, before threadSample, at time.Time) (threadSample, error) {
 	now := threadSample{since: at}
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	if b, err := proc.ReadRecord(task + "/schedstat"); err == nil {
+	if b, err := proc.ReadFile(task + "/schedstat"); err == nil {
 		now.sched, _ = proc.ParseSchedstat(b)
 		now.runs = now.sched.Slices
 		now.known = now.runs > 0 // 0 where the kernel does not count
 	}
-	b, err := proc.ReadRecord(task + "/stat")
+	b, err := proc.ReadFile(task + "/stat")
 	if err != nil {
 		return threadSample{}, node.ErrGone // or hidden, as the others are then
 	}
@@ -167,11 +167,6 @@ func readThread(task string, before threadSample, at time.Time) (threadSample, e
 		return threadSample{}, err
 	}
 	now.start, now.state, now.blkio = s.Start, s.State, s.BlockIO
-	if !now.known && now.state == 'D' {
-		if b, err := proc.ReadFile(task + "/status"); err == nil {
-			now.runs, now.known = proc.ContextSwitches(b)
-		}
-	}
 	same := before.start == now.start && before.state == now.state && now.known && before.known
 	if same && now.runs == before.runs && now.sched.Run == before.sched.Run {
 		now.since, now.idle = before.since, before.idle
@@ -223,10 +218,10 @@ func idles(dir string, b *health.BlockedThread) bool {
 	if channel, err := proc.ReadFile(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
 		b.Channel = string(channel)
 	}
-	call, inCall := proc.Syscall{}, false
-	if line, err := proc.ReadFile(task + "/syscall"); err == nil {
-		b.Syscall = proc.FileSyscall(line)
-		call, inCall = proc.ParseSyscall(line)
+	line, _ := proc.ReadFile(task + "/syscall") // without a privilege there is none
+	call, inCall := proc.ParseSyscall(line)
+	if inCall {
+		b.Syscall = proc.FileCall(call.Number)
 	}
 	return proc.IdleChannel(b.Channel) || inCall && proc.IdleCall(call.Number) != ""
 }

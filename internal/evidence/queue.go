@@ -44,7 +44,6 @@ func NewQueue(path func() string, moved func()) *Watch[health.Queue] {
 type queueSource struct {
 	path  func() string
 	moved func()
-	diag  sockdiag.Conn
 	stat  pathStat
 
 	cookie uint64 // of the last listener
@@ -104,7 +103,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 func (q *queueSource) find(ctx context.Context, path string) (best sockdiag.Socket, found bool, err error) {
 	p := q.stat.at(ctx, path)
 	exact := false
-	err = q.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
+	err = sockdiag.Each(ctx, 1<<sockdiag.Listening, func(s sockdiag.Socket) {
 		switch {
 		case !s.Listens() || exact:
 		case p.exists && s.File == p.file:

@@ -137,7 +137,6 @@ func socketPath(t *testing.T) string {
 func walked(t *testing.T, pid int) health.Chain {
 	t.Helper()
 	w := walk.NewWalker("/proc", "/sys")
-	defer w.Close()
 	c := w.Process(t.Context(), pid, "")
 	t.Log(text(c))
 	return c

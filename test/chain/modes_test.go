@@ -93,7 +93,6 @@ func helper(mode string, args []string) error {
 			return err
 		}
 		w := walk.NewWalker("/proc", "/sys")
-		defer w.Close()
 		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid, ""))
 	}
 	return fmt.Errorf("unknown mode")

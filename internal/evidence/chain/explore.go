@@ -69,9 +69,6 @@ func NewExplorer(procfs, sysfs string, asker Asker, publish func(health.Chain)) 
 	return &Explorer{walker: NewWalker(procfs, sysfs), asker: asker, publish: publish}
 }
 
-// Close closes the walker.
-func (e *Explorer) Close() { e.walker.Close() }
-
 // Explore makes one round.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 	if !e.begun || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation || e.of.Process != s.Process {

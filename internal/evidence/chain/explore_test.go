@@ -28,7 +28,6 @@ func TestMountOfRuntime(t *testing.T) {
 			s.DaemonPID = 10
 		}
 		e.Explore(t.Context(), s)
-		e.Close()
 		switch last := c.Links[len(c.Links)-1]; {
 		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
 			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
@@ -69,7 +68,6 @@ func TestShimOfTarget(t *testing.T) {
 			Operation: "container_status", Target: Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"},
 			OthersAnswered: always, Lasts: always, Pod: func(id string) string { return "pod-of-" + id },
 		})
-		e.Close()
 		last := c.Links[len(c.Links)-1]
 		switch {
 		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):

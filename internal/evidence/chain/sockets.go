@@ -64,7 +64,7 @@ func (w *Walker) connections(ctx context.Context, pid int) (out map[uint32]conne
 		return out, true // sock_diag sees the sockets of plegd's own network namespace
 	}
 	all := map[uint32]sockdiag.Socket{}
-	err = w.diag.All(ctx, 1<<sockdiag.Established, sockdiag.ShowEnd, func(s sockdiag.Socket) { all[s.Inode] = s })
+	err = sockdiag.Each(ctx, 1<<sockdiag.Established, func(s sockdiag.Socket) { all[s.Inode] = s })
 	for inode := range inodes {
 		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
 			c := connection{peer: own.Peer, name: own.Name, server: own.Name != "", sent: own.WQueue, own: own.RQueue}
@@ -182,7 +182,7 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, evidence string, li
 	at := []sockdiag.Socket{{Inode: listener}}
 	if listener == 0 {
 		at = nil
-		err := w.diag.All(ctx, 1<<sockdiag.Listening, sockdiag.ShowListener, func(s sockdiag.Socket) {
+		err := sockdiag.Each(ctx, 1<<sockdiag.Listening, func(s sockdiag.Socket) {
 			if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
 				at = append(at, s)
 			}

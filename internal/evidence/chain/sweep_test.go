@@ -114,7 +114,6 @@ func TestSweepResults(t *testing.T) {
 func TestExploreSurvivesAPanic(t *testing.T) {
 	var last health.Chain
 	e := NewExplorer(t.TempDir(), t.TempDir(), panics{}, func(c health.Chain) { last = c })
-	defer e.Close()
 	e.Explore(t.Context(), Symptom{
 		Operation: "list_containers", OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets(3) },
 	})

@@ -22,7 +22,6 @@ import (
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -53,7 +52,6 @@ type Walker struct {
 	procfs, sysfs string
 	table         *node.Table
 	tree          cgroup.Tree
-	diag          sockdiag.Conn
 	looks         map[proc.ID]*look
 	since         bounded.Since[string]
 	lock          *health.LockWait // that the process locked asks for again and again, unseen in /proc/locks
@@ -62,7 +60,7 @@ type Walker struct {
 	netns         string // of this process, whose sockets sock_diag shows
 }
 
-// NewWalker returns a walker over the processes below procfs. Close it.
+// NewWalker returns a walker over the processes below procfs.
 func NewWalker(procfs, sysfs string) *Walker {
 	w := &Walker{
 		procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs),
@@ -71,9 +69,6 @@ func NewWalker(procfs, sysfs string) *Walker {
 	w.netns = w.link("self/ns/net")
 	return w
 }
-
-// Close closes the netlink socket.
-func (w *Walker) Close() { w.diag.Close() }
 
 // Forget drops the looks at processes: the next walk begins a new fault.
 func (w *Walker) Forget() {

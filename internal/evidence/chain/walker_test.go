@@ -46,7 +46,6 @@ func TestLongChain(t *testing.T) {
 	root := procTree(t, states)
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
 	w := NewWalker(root, t.TempDir())
-	defer w.Close()
 	c := w.Process(t.Context(), 10, "")
 	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
 		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
@@ -62,7 +61,6 @@ func TestLongChain(t *testing.T) {
 func TestSince(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'T'})
 	w := NewWalker(root, t.TempDir())
-	defer w.Close()
 	first := w.Process(t.Context(), 10, health.KindShim)
 	again := w.Process(t.Context(), 10, health.KindShim)
 	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
@@ -88,7 +86,6 @@ func TestHostileProc(t *testing.T) {
 		evidencetest.WriteTree(t, root, files)
 		w := NewWalker(root, root)
 		c := w.Process(t.Context(), 10, "")
-		w.Close()
 		if c.Unknown == "" || len(c.Links) > 1 {
 			t.Errorf("%s: %+v", name, c)
 		}

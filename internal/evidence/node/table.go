@@ -156,7 +156,7 @@ func (t *Table) Alive(pid int) (Process, error) {
 // ReadSlow reads a file that blocks while its process is wedged, as cmdline, syscall and
 // mountinfo do while the memory map is locked. A read that does not return in time is
 // abandoned: the error is bounded.ErrLate then, and bounded.ErrBusy while too many hang.
-func (t *Table) ReadSlow(path string, limit int64) ([]byte, error) {
+func (t *Table) ReadSlow(path string, limit int) ([]byte, error) {
 	for i := range t.slow {
 		b, err := t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
 			return proc.ReadLimited(path, limit)

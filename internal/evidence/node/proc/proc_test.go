@@ -95,18 +95,6 @@ func TestParseSyscall(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
-	status := []byte("Name:\tx\nTracerPid:\t42\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n")
-	n, ok := ContextSwitches(status)
-	if TracerPID(status) != 42 || n != 7 || !ok {
-		t.Errorf("tracer %d, %d switches, %t", TracerPID(status), n, ok)
-	}
-	none := []byte("TracerPid:\t-3\nTracerPid\n")
-	if _, ok := ContextSwitches(none); ok || TracerPID(none) != 0 {
-		t.Errorf("tracer %d of none", TracerPID(none))
-	}
-}
-
 const someFDInfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t5678\n" +
 	"lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF\nPid:\t77\nfuse_connection:\t43\n"
 
@@ -117,6 +105,9 @@ func TestParseFDInfo(t *testing.T) {
 	}
 	if n := FDInode([]byte(someFDInfo)); n != "5678" {
 		t.Errorf("inode %q", n)
+	}
+	if TracerPID([]byte("Name:\tx\nTracerPid:\t42\n")) != 42 || TracerPID([]byte("TracerPid:\t-3\nTracerPid\n")) != 0 {
+		t.Error("the tracer is read wrongly")
 	}
 	if got := ParseFDInfo([]byte("flags:\tx\nPid:\t-1\nlock:\tx\n")); got.Flags != 0 || got.PID != 0 || got.FuseConnection != -1 || got.Locks != nil {
 		t.Errorf("%+v", got)

@@ -2,7 +2,9 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -11,27 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime is the time since boot, in the clock of the start times of
-// /proc/PID/stat.
+// Uptime is the time since boot, in the clock of the start times of /proc/PID/stat.
 func Uptime() time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // never on a kernel that Go runs on
-	}
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails on no kernel that Go runs on
 	return time.Duration(t.Nano())
 }
 
-// StartedAt converts a start time of /proc/PID/stat: now is the wall clock's,
-// up the time since boot. The age counts, and not btime of /proc/stat:
-// so the result keeps now's monotonic reading, and a process that was started
-// before the clock was set right is as old as it is.
+// StartedAt converts a start time of /proc/PID/stat: now is the wall clock's, up the time
+// since boot. It goes by the age, so the result keeps now's monotonic reading, and a
+// process that was started before the clock was set right is as old as it is.
 func StartedAt(now time.Time, up time.Duration, ticks uint64) time.Time {
 	return now.Add(-max(0, up-TicksToDuration(ticks)))
 }
 
-// ClockTicks is USER_HZ, the unit of the times in /proc/PID/stat: 100 on every
-// platform that Go runs on, for any HZ of the kernel (it is the value that
-// sysconf(_SC_CLK_TCK) returns; include/uapi/asm-generic/param.h).
+// ClockTicks is USER_HZ, the unit of the times in /proc/PID/stat: 100 on every platform
+// that Go runs on, for any HZ of the kernel (include/uapi/asm-generic/param.h).
 const ClockTicks = 100
 
 // TicksToDuration converts clock ticks.
@@ -69,51 +66,37 @@ const (
 	statBlkIO   = 39
 )
 
-// ParseStat decodes "pid (comm) state ppid ...". The name may hold anything,
-// blanks and brackets included: it ends at the last bracket.
+// ParseStat decodes "pid (comm) state ppid ...". The name may hold anything, blanks and
+// brackets included: it ends at the last bracket.
 func ParseStat(b []byte) (Stat, error) {
 	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if from < 2 || to < from {
 		return Stat{}, errors.New("not the stat file of a process")
 	}
-	s := Stat{Comm: string(b[from+1 : to])}
-	pid, err := strconv.ParseUint(string(b[:from-1]), 10, 31)
-	s.PID = int(pid)
-	last := -1
-	for field := range bytes.FieldsSeq(b[to+1:]) {
-		last++
-		var n uint64
-		var failed error
-		switch last {
-		case statState:
-			if s.State = field[0]; len(field) != 1 {
-				failed = strconv.ErrSyntax
-			}
-		case statPPID:
-			n, failed = strconv.ParseUint(string(field), 10, 31)
-			s.PPID = int(n) //nolint:gosec // 31 bits
-		case statThreads:
-			n, failed = strconv.ParseUint(string(field), 10, 31)
-			s.Threads = int(n) //nolint:gosec // 31 bits
-		case statStart:
-			s.Start, failed = strconv.ParseUint(string(field), 10, 64)
-		case statBlkIO:
-			s.BlockIO, _ = strconv.ParseUint(string(field), 10, 64)
-		}
-		err = errors.Join(err, failed)
+	fields := strings.Fields(string(b[to+1:]))
+	if len(fields) <= statStart || len(fields[statState]) != 1 {
+		return Stat{}, errors.New("the stat file of a process is cut off")
 	}
-	if err == nil && last < statStart {
-		err = errors.New("the stat file of a process is cut off")
-	}
-	if err != nil {
+	pid, failed := strconv.ParseUint(string(b[:from-1]), 10, 31)
+	ppid, noParent := strconv.ParseUint(fields[statPPID], 10, 31)
+	threads, noThreads := strconv.ParseUint(fields[statThreads], 10, 31)
+	start, noStart := strconv.ParseUint(fields[statStart], 10, 64)
+	if err := cmp.Or(failed, noParent, noThreads, noStart); err != nil {
 		return Stat{}, err
+	}
+	s := Stat{
+		PID: int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[statState][0], //nolint:gosec // 31 bits
+		Threads: int(threads), Start: start, //nolint:gosec // likewise
+	}
+	if len(fields) > statBlkIO {
+		s.BlockIO, _ = strconv.ParseUint(fields[statBlkIO], 10, 64)
 	}
 	return s, nil
 }
 
 // ReadStat reads /proc/PID/stat.
 func ReadStat(procfs string, pid int) (Stat, error) {
-	b, err := ReadRecord(Path(procfs, pid, "stat"))
+	b, err := ReadFile(Path(procfs, pid, "stat"))
 	if err != nil {
 		return Stat{}, err
 	}
@@ -144,17 +127,6 @@ func ThreadState(s byte) string {
 // TracerPID returns the process that traces one, by its /proc/PID/status, 0 for none.
 func TracerPID(status []byte) int { return number(status, "TracerPid", 10, 0) }
 
-// ContextSwitches returns the number of context switches of a /proc/PID/status;
-// ok is false where it has none.
-func ContextSwitches(status []byte) (n uint64, ok bool) {
-	for _, name := range []string{"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"} {
-		if m, err := strconv.ParseUint(Value(status, name), 10, 64); err == nil {
-			n, ok = n+m, true
-		}
-	}
-	return n, ok
-}
-
 // Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,
 // nanoseconds runnable without one, and how often it was put on one.
 type Schedstat struct{ Run, Delay, Slices uint64 }
@@ -162,16 +134,8 @@ type Schedstat struct{ Run, Delay, Slices uint64 }
 // ParseSchedstat decodes "run delay slices"; ok is false for anything else. The
 // parser of procfs takes a regular expression to it, for every thread.
 func ParseSchedstat(b []byte) (s Schedstat, ok bool) {
-	f := strings.Fields(string(b))
-	if len(f) != 3 {
+	if _, err := fmt.Sscan(string(b), &s.Run, &s.Delay, &s.Slices); err != nil {
 		return Schedstat{}, false
-	}
-	for i, to := range []*uint64{&s.Run, &s.Delay, &s.Slices} {
-		n, err := strconv.ParseUint(f[i], 10, 64)
-		if err != nil {
-			return Schedstat{}, false
-		}
-		*to = n
 	}
 	return s, true
 }

@@ -33,54 +33,30 @@ func Path(procfs string, pid int, name string) string {
 
 // ReadLimited reads a file; an error where it has more than limit bytes. It calls the
 // kernel without os.File, which costs as much again for a small file.
-func ReadLimited(file string, limit int64) ([]byte, error) {
-	b, err := read(file, make([]byte, 0, readSize), func(b []byte, last int) bool {
-		return last == 0 || int64(len(b)) > limit
-	})
-	if err == nil && int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
+func ReadLimited(file string, limit int) ([]byte, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
 	}
-	return b, err
+	defer func() { _ = unix.Close(fd) }() // only read from
+	for b := make([]byte, 0, readSize); ; {
+		b = slices.Grow(b, readSize)
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		switch {
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+		case n == 0:
+			return b, nil
+		case len(b)+n > limit:
+			return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
+		}
+		b = b[:len(b)+n]
+	}
 }
 
 // ReadFile reads a file of /proc or of a cgroup.
 func ReadFile(path ...string) ([]byte, error) {
 	return ReadLimited(filepath.Join(path...), maxProcFile)
-}
-
-// ReadRecord reads a file that the kernel returns whole in one read, such as stat and
-// schedstat.
-func ReadRecord(file string) ([]byte, error) {
-	return read(file, make([]byte, 0, readSize), func([]byte, int) bool { return true })
-}
-
-// read appends a file to b until done is true. done gets the bytes so far and the size of
-// the last read.
-func read(file string, b []byte, done func(b []byte, last int) bool) ([]byte, error) {
-	fd, err := retry(func() (int, error) { return unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }() // only read from
-	for {
-		b = slices.Grow(b, readSize)
-		n, err := retry(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
-		if err != nil {
-			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
-		}
-		if b = b[:len(b)+n]; done(b, n) {
-			return b, nil
-		}
-	}
-}
-
-// retry repeats a system call that a signal interrupts.
-func retry(call func() (int, error)) (n int, err error) {
-	for {
-		if n, err = call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
 }
 
 // Gone reports whether an error says that a process, or its file, is gone.

@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,92 +22,56 @@ func ParseSyscall(line []byte) (s Syscall, ok bool) {
 	if len(fields) < 7 {
 		return Syscall{}, false
 	}
-	n, err := strconv.Atoi(fields[0])
-	if err != nil || n < 0 {
-		return Syscall{}, false
-	}
-	s.Number = n
+	n, err := strconv.ParseUint(fields[0], 10, 31)
 	for i := range s.Args {
 		hex, found := strings.CutPrefix(fields[1+i], "0x")
-		v, err := strconv.ParseUint(hex, 16, 64)
-		if !found || err != nil {
+		v, failed := strconv.ParseUint(hex, 16, 64)
+		if s.Args[i] = v; err != nil || !found || failed != nil {
 			return Syscall{}, false
 		}
-		s.Args[i] = v
 	}
+	s.Number = int(n) //nolint:gosec // 31 bits
 	return s, true
 }
 
-// callKind is what a thread waits for in a system call.
-type callKind int
+// idleCalls are the system calls in which a thread waits for work.
+var idleCalls = map[int]string{
+	unix.SYS_FUTEX: "futex", unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_PWAIT2: "epoll_pwait2",
+	unix.SYS_PPOLL: "ppoll", unix.SYS_PSELECT6: "pselect6", unix.SYS_NANOSLEEP: "nanosleep",
+	unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep", unix.SYS_ACCEPT: "accept", unix.SYS_ACCEPT4: "accept4",
+	unix.SYS_RT_SIGTIMEDWAIT: "rt_sigtimedwait", unix.SYS_RT_SIGSUSPEND: "rt_sigsuspend",
+	unix.SYS_RESTART_SYSCALL: "restart_syscall", unix.SYS_WAITID: "waitid", unix.SYS_WAIT4: "wait4",
+}
 
-const (
-	// callIdle is one in which it waits for work.
-	callIdle callKind = iota + 1
-	// callFD is on a file: its first argument is a descriptor of it, or of the directory
-	// that a path is relative to. The path itself lies in the memory of the process.
-	callFD
-	// callPath is on a file or mount that its memory names.
-	callPath
-)
-
-// calls are the system calls of which something is known.
-var calls = map[int]struct {
-	kind callKind
-	name string
-}{
-	unix.SYS_FUTEX: {callIdle, "futex"}, unix.SYS_EPOLL_PWAIT: {callIdle, "epoll_pwait"},
-	unix.SYS_EPOLL_PWAIT2: {callIdle, "epoll_pwait2"}, unix.SYS_PPOLL: {callIdle, "ppoll"},
-	unix.SYS_PSELECT6: {callIdle, "pselect6"}, unix.SYS_NANOSLEEP: {callIdle, "nanosleep"},
-	unix.SYS_CLOCK_NANOSLEEP: {callIdle, "clock_nanosleep"}, unix.SYS_ACCEPT: {callIdle, "accept"},
-	unix.SYS_ACCEPT4: {callIdle, "accept4"}, unix.SYS_RT_SIGTIMEDWAIT: {callIdle, "rt_sigtimedwait"},
-	unix.SYS_RT_SIGSUSPEND: {callIdle, "rt_sigsuspend"}, unix.SYS_RESTART_SYSCALL: {callIdle, "restart_syscall"},
-	unix.SYS_WAITID: {callIdle, "waitid"}, unix.SYS_WAIT4: {callIdle, "wait4"},
-
-	unix.SYS_READ: {callFD, "read"}, unix.SYS_READV: {callFD, "readv"}, unix.SYS_PREAD64: {callFD, "pread64"},
-	unix.SYS_WRITE: {callFD, "write"}, unix.SYS_WRITEV: {callFD, "writev"}, unix.SYS_PWRITE64: {callFD, "pwrite64"},
-	unix.SYS_FSYNC: {callFD, "fsync"}, unix.SYS_FDATASYNC: {callFD, "fdatasync"}, unix.SYS_SYNCFS: {callFD, "syncfs"},
-	unix.SYS_FTRUNCATE: {callFD, "ftruncate"}, unix.SYS_FALLOCATE: {callFD, "fallocate"},
-	unix.SYS_FSTAT: {callFD, "fstat"}, unix.SYS_FSTATFS: {callFD, "fstatfs"}, unix.SYS_CLOSE: {callFD, "close"},
-	unix.SYS_GETDENTS64: {callFD, "getdents64"}, unix.SYS_FSETXATTR: {callFD, "fsetxattr"},
-	unix.SYS_FCHMOD: {callFD, "fchmod"}, unix.SYS_FCHOWN: {callFD, "fchown"}, unix.SYS_FCHDIR: {callFD, "fchdir"},
-	unix.SYS_OPENAT: {callFD, "openat"}, unix.SYS_OPENAT2: {callFD, "openat2"}, unix.SYS_MKDIRAT: {callFD, "mkdirat"},
-	unix.SYS_MKNODAT: {callFD, "mknodat"}, unix.SYS_UNLINKAT: {callFD, "unlinkat"},
-	unix.SYS_RENAMEAT: {callFD, "renameat"}, unix.SYS_RENAMEAT2: {callFD, "renameat2"},
-	unix.SYS_LINKAT: {callFD, "linkat"}, unix.SYS_READLINKAT: {callFD, "readlinkat"},
-	unix.SYS_NEWFSTATAT: {callFD, "newfstatat"}, unix.SYS_STATX: {callFD, "statx"},
-	unix.SYS_FCHMODAT: {callFD, "fchmodat"}, unix.SYS_FCHOWNAT: {callFD, "fchownat"},
-	unix.SYS_UTIMENSAT: {callFD, "utimensat"}, unix.SYS_FACCESSAT: {callFD, "faccessat"},
-	unix.SYS_FACCESSAT2: {callFD, "faccessat2"},
-
-	unix.SYS_SYNC: {callPath, "sync"}, unix.SYS_SYMLINKAT: {callPath, "symlinkat"},
-	unix.SYS_LSETXATTR: {callPath, "lsetxattr"}, unix.SYS_LGETXATTR: {callPath, "lgetxattr"},
-	unix.SYS_STATFS: {callPath, "statfs"}, unix.SYS_MOUNT: {callPath, "mount"}, unix.SYS_UMOUNT2: {callPath, "umount2"},
+// fileCalls are system calls on files and mounts. The first argument is a descriptor, of
+// the directory that a path is relative to for some, or a path in the process's memory.
+var fileCalls = map[int]string{
+	unix.SYS_READ: "read", unix.SYS_READV: "readv", unix.SYS_PREAD64: "pread64", unix.SYS_WRITE: "write",
+	unix.SYS_WRITEV: "writev", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync",
+	unix.SYS_FDATASYNC: "fdatasync", unix.SYS_SYNCFS: "syncfs", unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_FSTAT: "fstat", unix.SYS_FSTATFS: "fstatfs", unix.SYS_CLOSE: "close",
+	unix.SYS_GETDENTS64: "getdents64", unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FCHMOD: "fchmod",
+	unix.SYS_FCHOWN: "fchown", unix.SYS_FCHDIR: "fchdir", unix.SYS_OPENAT: "openat", unix.SYS_OPENAT2: "openat2",
+	unix.SYS_MKDIRAT: "mkdirat", unix.SYS_MKNODAT: "mknodat", unix.SYS_UNLINKAT: "unlinkat",
+	unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat",
+	unix.SYS_READLINKAT: "readlinkat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_STATX: "statx",
+	unix.SYS_FCHMODAT: "fchmodat", unix.SYS_FCHOWNAT: "fchownat", unix.SYS_UTIMENSAT: "utimensat",
+	unix.SYS_FACCESSAT: "faccessat", unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_SYMLINKAT: "symlinkat",
+	unix.SYS_LSETXATTR: "lsetxattr", unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_STATFS: "statfs",
+	unix.SYS_MOUNT: "mount", unix.SYS_UMOUNT2: "umount2",
 }
 
 // IdleCall returns the name of a system call in which a thread waits for work, "" for
 // any other. Reads are missing: they may be of a file.
-func IdleCall(number int) string {
-	if c := calls[number]; c.kind == callIdle {
-		return c.name
-	}
-	return ""
-}
+func IdleCall(number int) string { return idleCalls[number] }
 
-// FileSyscall returns the name of the system call in a /proc/PID/syscall: "" for a call
-// that is not about files or mounts, and for a thread that is in none.
-func FileSyscall(line []byte) string {
-	number, _, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-	n, err := strconv.Atoi(number)
-	if err != nil || calls[n].kind == callIdle {
-		return ""
-	}
-	return calls[n].name
-}
+// FileCall returns the name of a system call on a file or mount, "" for any other.
+func FileCall(number int) string { return fileCalls[number] }
 
-// FD returns the descriptor of a system call on a file; ok is false where it has none.
+// FD returns the descriptor of a system call on a file; ok is false where it has none,
+// but AT_FDCWD or a pointer.
 func (s *Syscall) FD() (fd uint64, ok bool) {
-	return s.Args[0], calls[s.Number].kind == callFD && int32(s.Args[0]) >= 0 //nolint:gosec // AT_FDCWD is negative
+	return s.Args[0], fileCalls[s.Number] != "" && s.Args[0] <= math.MaxInt32
 }
 
 // idleChannels are the kernel functions in which a thread waits for work, by the
@@ -132,10 +98,5 @@ func IdleChannel(channel string) bool {
 
 // In reports whether a kernel function's name begins with one of the names.
 func In(channel string, names ...string) bool {
-	for _, name := range names {
-		if strings.HasPrefix(channel, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(channel, name) })
 }

@@ -19,27 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What linux/sock_diag.h and linux/unix_diag.h define. UDIAG_SHOW_ICONS is left
-// out on purpose: the kernel walks the whole accept queue under its lock for it.
 const (
-	showName  = 0x01 // UDIAG_SHOW_NAME
-	showVFS   = 0x02 // UDIAG_SHOW_VFS
-	showPeer  = 0x04 // UDIAG_SHOW_PEER
-	showRQLen = 0x10 // UDIAG_SHOW_RQLEN
+	// The kernel keeps the states of TCP for unix sockets as well.
+	Established = 1
+	Listening   = 10
 
-	// ShowListener and ShowEnd are the attributes of a listener and of one end of
-	// a connection.
-	ShowListener = showName | showVFS | showRQLen
-	ShowEnd      = showName | showVFS | showPeer | showRQLen
+	// The attributes of linux/unix_diag.h: name, file, peer and queues. UDIAG_SHOW_ICONS is
+	// left out on purpose: the kernel walks the whole accept queue under its lock for it.
+	showAll = 0x01 | 0x02 | 0x04 | 0x10
 
 	attrName  = 0 // UNIX_DIAG_NAME
 	attrVFS   = 1 // UNIX_DIAG_VFS
 	attrPeer  = 2 // UNIX_DIAG_PEER
 	attrRQLen = 4 // UNIX_DIAG_RQLEN
-
-	// The kernel keeps the states of TCP for unix sockets as well.
-	Established = 1
-	Listening   = 10
 
 	diagRequestLen = 24 // struct unix_diag_req
 	diagMessageLen = 16 // struct unix_diag_msg
@@ -50,8 +42,7 @@ const (
 
 var errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
 
-// Socket is one unix socket. Attributes that were not asked for, or that it has not, are
-// zero.
+// Socket is one unix socket. Attributes that it has not are zero.
 type Socket struct {
 	Inode uint32
 	Kind  uint8 // unix.SOCK_STREAM and so on
@@ -86,69 +77,29 @@ type FileID struct {
 // SameDevice reports whether two files are on the same device.
 func (f FileID) SameDevice(o FileID) bool { return f.Major == o.Major && f.Minor == o.Minor }
 
-// Conn asks sock_diag over one netlink socket that it keeps, and opens again after an
-// error: an answer that came too late would otherwise be taken for the next one's. Not
-// for several goroutines at once.
-type Conn struct {
-	conn *netlink.Conn
-}
-
-// All calls found for each socket in one of the states of the mask.
-func (d *Conn) All(ctx context.Context, states, show uint32, found func(Socket)) error {
-	err := d.Open(ctx)
-	if err != nil {
-		return err
-	}
-	if err = d.exchange(ctx, netlink.Request|netlink.Dump, diagRequest(states, show), found); err != nil {
-		d.Close()
-	}
-	return err
-}
-
-// Open makes the netlink socket. It asks for inode 0, which unix_diag refuses
-// with EINVAL: a kernel without unix_diag answers ENOENT to everything, which must
-// not pass for a socket that is gone.
-func (d *Conn) Open(ctx context.Context) error {
-	if d.conn != nil {
-		return nil
-	}
+// Each calls found for each unix socket in one of the states of the mask.
+func Each(ctx context.Context, states uint32, found func(Socket)) error {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
 	if err != nil {
 		return fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
 	}
-	d.conn = conn
-	err = d.exchange(ctx, netlink.Request, diagRequest(0, 0), func(Socket) {})
-	if errors.Is(err, unix.EINVAL) {
-		return nil
-	}
-	d.Close()
-	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
-	}
-	return fmt.Errorf("sock_diag: try the netlink socket: %w", err)
-}
-
-func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []byte, found func(Socket)) error {
+	defer func() { _ = conn.Close() }() // nothing is written
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(time.Second)
 	}
-	if err := d.conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(deadline); err != nil {
 		return fmt.Errorf("sock_diag: %w", err)
 	}
-	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: flags}
-	sent, err := d.conn.Send(netlink.Message{Header: header, Data: req})
-	if err != nil {
-		return fmt.Errorf("sock_diag: send the request: %w", err)
+	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}
+	answers, err := conn.Execute(netlink.Message{Header: header, Data: diagRequest(states)})
+	if errors.Is(err, unix.ENOENT) {
+		return errors.New("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
 	}
-	for m, err := range d.conn.ReceiveIter() {
-		if err != nil {
-			return fmt.Errorf("sock_diag: %w", err)
-		}
-		if m.Header.Sequence != sent.Header.Sequence || m.Header.Type != unix.SOCK_DIAG_BY_FAMILY {
-			return fmt.Errorf("sock_diag: an answer of type %d to request %d, asked %d",
-				m.Header.Type, m.Header.Sequence, sent.Header.Sequence)
-		}
+	if err != nil {
+		return fmt.Errorf("sock_diag: %w", err)
+	}
+	for _, m := range answers {
 		s, err := parseDiag(m.Data)
 		if err != nil {
 			return err
@@ -158,22 +109,12 @@ func (d *Conn) exchange(ctx context.Context, flags netlink.HeaderFlags, req []by
 	return nil
 }
 
-// Close closes the netlink socket; the next question opens another.
-func (d *Conn) Close() {
-	if d.conn != nil {
-		_ = d.conn.Close()
-		d.conn = nil
-	}
-}
-
-// diagRequest encodes struct unix_diag_req: in a dump for all sockets in the states of the
-// mask, else for inode 0.
-func diagRequest(states, show uint32) []byte {
+// diagRequest encodes struct unix_diag_req.
+func diagRequest(states uint32) []byte {
 	b := make([]byte, diagRequestLen)
 	b[0] = unix.AF_UNIX
 	binary.NativeEndian.PutUint32(b[4:], states)
-	binary.NativeEndian.PutUint32(b[12:], show)
-	binary.NativeEndian.PutUint64(b[16:], ^uint64(0))
+	binary.NativeEndian.PutUint32(b[12:], showAll)
 	return b
 }
 

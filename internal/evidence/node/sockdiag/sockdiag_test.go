@@ -1,14 +1,67 @@
 package sockdiag
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
+
+// TestEach asks the kernel about sockets of its own, also more than fit into one piece.
+func TestEach(t *testing.T) {
+	path := evidencetest.SocketPath(t)
+	for i := range 300 {
+		evidencetest.ListenAt(t, path+strings.Repeat("x", i%30)+string(rune('a'+i/30)), i)
+	}
+	l := evidencetest.ListenAt(t, path, 7)
+	clients := evidencetest.Connect(t, path, 2)
+	end := l.Accept()
+	if _, err := clients[0].Write(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	all := map[uint32]Socket{}
+	listeners := 0
+	err := Each(t.Context(), 1<<Established|1<<Listening, func(s Socket) {
+		all[s.Inode] = s
+		if s.Listens() && strings.HasPrefix(s.Name, path) {
+			listeners++
+		}
+	})
+	evidencetest.NeedUnixDiag(t, err)
+	if listeners != 301 {
+		t.Errorf("%d listeners, want 301", listeners)
+	}
+	s := all[uint32(l.Inode())]
+	if !s.Listens() || s.Name != path || s.RQueue != 1 || s.WQueue != 7 {
+		t.Errorf("listener: %+v", s)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	if file := (FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}); s.File != file {
+		t.Errorf("stat says %+v, sock_diag %+v: the same file, compared wrongly (or a file system that numbers it twice)", file, s.File)
+	}
+	e := all[uint32(evidencetest.InodeOf(t, end))]
+	if e.State != Established || e.Name != path || e.File != s.File || e.RQueue != 100 || e.WQueue != 0 {
+		t.Errorf("the server's end: %+v", e)
+	}
+	if c := all[e.Peer]; c.Peer != e.Inode || c.Name != "" || c.WQueue < 100 {
+		t.Errorf("the client's end: %+v: want at least 100 unsent", c)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	if err := Each(late, 1<<Listening, func(Socket) {}); err == nil {
+		t.Error("out of time, and yet an answer")
+	}
+}
 
 // TestParseDiag decodes answers as Linux 6.18 gives them.
 func TestParseDiag(t *testing.T) {
