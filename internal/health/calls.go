@@ -29,6 +29,14 @@ type CallError struct {
 // Error returns the error as text.
 func (e *CallError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Operation, e.Code, e.Message) }
 
+// text is the error as evidence.
+func (e *CallError) text() string {
+	return fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)
+}
+
+// timedOut reports whether the call got no answer before its deadline; false for nil.
+func (e *CallError) timedOut() bool { return e != nil && e.Code == "DeadlineExceeded" }
+
 // tooLarge reports whether an answer was refused for its size.
 func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
 

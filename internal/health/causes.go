@@ -1,7 +1,6 @@
 package health
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,15 +17,9 @@ func (w *view) chain() *Chain {
 	if c == nil || w.age(c.At) > chainValid {
 		return nil
 	}
-	if len(c.Links) > 0 && c.Links[0].isList() {
-		if w.hungSince.IsZero() {
-			return nil
-		}
-	}
-	if len(c.Links) > 0 && c.Links[0].isInspection() {
-		if hang, givenUp := w.hangingInspections(); len(hang)+givenUp == 0 {
-			return nil
-		}
+	if len(c.Links) > 0 && (c.Links[0].isList() && w.hungSince.IsZero() ||
+		c.Links[0].isInspection() && !w.inspectionsHang()) {
+		return nil
 	}
 	return c
 }
@@ -138,38 +131,27 @@ func (w *view) chainSymptom() string {
 
 // chainEvidence is the wait chain as the evidence of the reason that it proves; nil for
 // other reasons. It names no pod.
-func (w *view) chainEvidence(id string) []string {
+func (w *view) chainEvidence(id string) (out lines) {
 	if w.chainCause() != id {
 		return nil
 	}
-	var out []string
 	c := w.chain()
-	for i := len(c.Links) - 1; i >= 0; i-- {
-		l := &c.Links[i]
-		switch l.Kind {
-		case KindCall:
-			out = append(out, l.Name+" "+l.Evidence)
-		case KindContainer, KindPod:
-			out = append(out, fmt.Sprintf("%s of one %s alone hangs too", statusCall(l.Kind), l.Kind))
+	for _, l := range slices.Backward(c.Links) {
+		switch {
+		case l.Kind == KindCall:
+			out.add("%s %s", l.Name, l.Evidence)
+		case l.Kind == KindContainer:
+			out.add("ContainerStatus of one container alone hangs too")
+		case l.Kind == KindPod:
+			out.add("PodSandboxStatus of one pod alone hangs too")
+		case l.PID != 0:
+			out.add("%s pid %d (%s): %s", l.Kind, l.PID, l.Name, l.Evidence)
 		default:
-			who := string(l.Kind)
-			if l.PID != 0 {
-				who = fmt.Sprintf("%s pid %d (%s)", l.Kind, l.PID, l.Name)
-			}
-			out = append(out, who+": "+l.Evidence)
+			out.add("%s: %s", l.Kind, l.Evidence)
 		}
 	}
-	if c.Unknown != "" {
-		out = append(out, "no further: "+c.Unknown)
-	}
+	out.when(c.Unknown != "", "no further: %s", c.Unknown)
 	return out
-}
-
-func statusCall(kind LinkKind) string {
-	if kind == KindPod {
-		return "PodSandboxStatus"
-	}
-	return "ContainerStatus"
 }
 
 // explain fills in what the chain says of the verdict.
@@ -218,13 +200,4 @@ func (w *view) restartRisk(id string) string {
 		return "A restart of the runtime does not help."
 	}
 	return ""
-}
-
-// chainReasons are those that only a chain of waiting proves.
-var chainReasons = []Reason{
-	{
-		ID: SystemBusStalled, Layer: LayerPods, Severity: SeverityCritical,
-		match: func(w *view) []string { return w.chainEvidence(SystemBusStalled) },
-		next:  func(w *view) string { return w.chainNext(SystemBusStalled) },
-	},
 }

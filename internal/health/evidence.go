@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Evidence is the node's view of the runtime, from outside the calls. A part is nil
 // until its source has a sample, and while that sample does not apply to the process
@@ -176,6 +179,11 @@ type CgroupPressure struct {
 	CPUSome    float64 `json:"cpu_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
 	IOSome     float64 `json:"io_some_percent"`
+}
+
+// pressure returns the cgroup's own pressure, -1 where the kernel has none.
+func (c *Cgroup) pressure() CgroupPressure {
+	return *cmp.Or(c.Pressure, &CgroupPressure{CPUSome: -1, MemoryFull: -1, IOSome: -1})
 }
 
 // Storage are the file systems on which the runtime, or dockerd behind cri-dockerd,

@@ -151,6 +151,9 @@ type Relist struct {
 	Slowest []PodInspection `json:"slowest,omitempty"`
 }
 
+// recent returns the times of the last n lists, fewer where there are fewer.
+func (r *Relist) recent(n int) []time.Duration { return r.Lists[max(0, len(r.Lists)-n):] }
+
 // MaxPods is the most pods that facts name one by one.
 const MaxPods = 5
 

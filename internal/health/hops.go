@@ -95,7 +95,7 @@ func (w *view) at(socket string) *view {
 
 // evidence returns what a row finds, at the first hop where it finds something, and
 // that hop's view.
-func (r *Reason) evidence(w *view) (*view, []string) {
+func (r *Reason) evidence(w *view) (*view, lines) {
 	if out := r.match(w); out != nil && !w.waitsForHops(r.ID) {
 		return w, out
 	}

@@ -43,7 +43,10 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	if r := v.Reason; r != "" {
 		at := w.at(v.Hop)
 		general := at.f.nodeSteps(nil).Replace(reasonOf(r).Next)
-		v.Next = cmp.Or(reasonOf(r).nextHere(at), w.chainNext(r), general)
+		if next := reasonOf(r).next; next != nil {
+			v.Next = next(at)
+		}
+		v.Next = cmp.Or(v.Next, w.chainNext(r), general)
 		if at.hop != nil {
 			v.Next = at.hop.next(v.Next)
 		}
@@ -125,7 +128,7 @@ func (v *Verdict) CloserLook() bool {
 func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
 
 // activated returns a reason that is active now.
-func activated(w *view, r *Reason, evidence []string) Active {
+func activated(w *view, r *Reason, evidence lines) Active {
 	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
 	if was := w.previous.active(r.ID); was != nil {
 		a.Since, a.Missed = was.Since, was.Missed
@@ -214,7 +217,7 @@ func (w *view) relistEndsInTime() bool {
 // calls that are answered, or the relist is in trouble and nothing speaks for the
 // next Status.
 func (w *view) statusRuleCounts() bool {
-	if w.age(cmp.Or(w.f.Status.LastGood, w.f.Started)) > statusLate || statusWillFail(w.f) {
+	if w.age(cmp.Or(w.f.Status.LastGood, w.f.Started)) > statusLate || w.statusWillFail() {
 		return true
 	}
 	down := w.link != linkAnswers && w.link != linkUnsettled

@@ -81,31 +81,3 @@ func processStep(c *Chain, culprit, before *Link, who string) string {
 	}
 	return ""
 }
-
-// ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: false
-// where both pods are known, and another pod's shim is stuck.
-func (w *view) ofHangingPod(s *Child) bool {
-	if s.PodUID == "" {
-		return true
-	}
-	known := false
-	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		hangs := p.Err == nil && w.age(p.called()) >= inspectHangAfter
-		if !hangs && (p.Err == nil || p.Err.Code != "DeadlineExceeded") {
-			continue
-		}
-		if p.UID == s.PodUID {
-			return true
-		}
-		known = known || p.UID != ""
-	}
-	return !known
-}
-
-// shimHoldsUp reports whether a stuck shim may be why an inspection hangs: the chain of
-// waiting says so, or a shim of that pod is stuck.
-func (w *view) shimHoldsUp() bool {
-	c := w.f.Evidence.Children
-	ofPod := func(s Child) bool { return w.ofHangingPod(&s) }
-	return w.chainCause() == ShimStuck || c != nil && slices.ContainsFunc(c.Stuck, ofPod)
-}

@@ -42,6 +42,28 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// lines are the evidence of a reason.
+type lines []string
+
+// line returns evidence of one line.
+func line(format string, args ...any) lines { return lines{fmt.Sprintf(format, args...)} }
+
+// add appends a line, when appends it if cond is true, text appends lines as they are
+// without empty ones.
+func (l *lines) add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
+
+func (l *lines) when(cond bool, format string, args ...any) {
+	if cond {
+		l.add(format, args...)
+	}
+}
+
+func (l *lines) text(texts ...string) {
+	for _, t := range texts {
+		l.when(t != "", "%s", t)
+	}
+}
+
 // ProbeText describes why a fresh dial failed.
 func ProbeText(p *Probe) string {
 	switch {
@@ -63,7 +85,7 @@ func ProcessText(p *Process) string {
 		parts = append(parts, fmt.Sprintf("descriptors %d of %d", p.OpenFDs, p.MaxFDs))
 	}
 	if p.Stopped() {
-		parts = append(parts, fmt.Sprintf("all %d threads are stopped", threads(p)))
+		parts = append(parts, fmt.Sprintf("all %d threads are stopped", p.threads()))
 	} else if text := threadsText(p); text != "" {
 		parts = append(parts, text)
 	}
@@ -72,7 +94,7 @@ func ProcessText(p *Process) string {
 
 // threadsText describes the threads of a process in a word or two.
 func threadsText(p *Process) string {
-	switch n := threads(p); {
+	switch n := p.threads(); {
 	case n == 0:
 		return ""
 	case p.Threads["T"] == n:

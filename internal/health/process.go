@@ -85,7 +85,7 @@ func (p *Process) FDsExhausted() bool {
 
 // Stopped reports whether every thread of the process is stopped.
 func (p *Process) Stopped() bool {
-	n := threads(p)
+	n := p.threads()
 	return p.Alive && n > 0 && p.Threads["T"] == n
 }
 
@@ -118,8 +118,11 @@ func processName(pid int, comm, command, unit string) string {
 	return fmt.Sprintf("pid %d (%s)", pid, command)
 }
 
-func threads(p *Process) int {
-	n := 0
+// short names the process by its comm.
+func (p *Process) short() string { return processName(p.PID, p.Comm, "", "") }
+
+// threads returns the number of threads.
+func (p *Process) threads() (n int) {
 	for _, c := range p.Threads {
 		n += c
 	}

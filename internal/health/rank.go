@@ -51,11 +51,6 @@ func compare(a, b Active) int {
 	)
 }
 
-// place is a reason's place in the table.
-func place(id string) int {
-	return slices.IndexFunc(table, func(r Reason) bool { return r.ID == id })
-}
-
 // explains reports whether the chain of waiting proves one reason to be the cause of
 // another.
 func (w *view) explains(cause, symptom string) bool {

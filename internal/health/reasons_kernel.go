@@ -6,13 +6,12 @@ import (
 )
 
 const (
-	// blockedAfter is how long a thread must be in D, without having run, while
-	// calls are slow or hang; blockedWhileServing while the lists are answered.
-	blockedAfter        = 2 * time.Second
-	blockedWhileServing = 10 * time.Second
-	// lockedAfter and lockedWhileServing are the same of a file lock that is waited for.
-	lockedAfter        = time.Second
-	lockedWhileServing = 10 * time.Second
+	// blockedAfter is how long a thread must be in D, without having run, while calls are
+	// slow or hang, lockedAfter how long a file lock must be waited for; whileServing is
+	// the same for both while the lists are answered.
+	blockedAfter = 2 * time.Second
+	lockedAfter  = time.Second
+	whileServing = 10 * time.Second
 	// ioPressure is the share of time, in per cent, that the cgroup must wait
 	// for I/O where the wait channels cannot be read.
 	ioPressure = 20
@@ -40,236 +39,153 @@ const (
 	throttledUnseen = 2 * time.Second
 )
 
-// kernelReasons speak of what the kernel makes the runtime wait for: memory, a
-// CPU, a disk or mount, a file lock.
-var kernelReasons = []Reason{
-	{
-		ID: RuntimeMemoryLimited, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
-		criticalWhile: (*view).relistSuffers,
-		match:         memoryLimited,
-	},
-	{
-		ID: RuntimeStorageStall, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
-		criticalWhile: (*view).relistSuffers,
-		match:         storageStalled,
-	},
-	{
-		ID: RuntimeStorageLocked, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
-		criticalWhile: (*view).relistSuffers,
-		match:         storageLocked,
-	},
-	{
-		ID: RuntimeStarved, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-		match: starved,
-	},
-	{
-		ID: RuntimeThreadStuck, hops: true, Layer: LayerProcess, Severity: SeverityWarning,
-		criticalWhile: (*view).listsSuffer,
-		match:         threadStuck,
-	},
+// patience is how long something must last while relists suffer, or else whileServing.
+func (w *view) patience(suffering time.Duration) time.Duration {
+	if w.relistSuffers() {
+		return suffering
+	}
+	return whileServing
 }
 
-// memoryLimited finds the level of the cgroup whose memory limit holds the
-// runtime up.
-func memoryLimited(w *view) []string {
-	c, p := w.f.Evidence.Cgroup, w.f.Evidence.Process
-	if c == nil || p == nil || !p.Alive {
-		return nil
-	}
-	least := time.Duration(0)
-	if !w.relistSuffers() {
-		least = blockedWhileServing
-	}
-	waiting := w.blockedIn(waitMemory, least)
-	for i := range c.MemoryLimits {
-		l := &c.MemoryLimits[i]
-		if name, limit, met := l.met(); met && (len(waiting) > 0 || w.memoryStalls(l)) {
-			out := append([]string{fmt.Sprintf("cgroup %s uses %s of %s %s", l.Path, sizeText(l.Usage), name,
-				sizeText(limit))}, l.events()...)
-			if pr := c.Pressure; pr != nil && pr.MemoryFull >= 0 {
-				out = append(out, fmt.Sprintf("memory pressure of the runtime's cgroup: full %.0f %% of the last 10s",
-					pr.MemoryFull))
-			}
-			if len(waiting) > 0 {
-				out = append(out, w.blockedText(waiting))
-			}
-			return append(out, w.callEvidence()...)
+// memoryLimited finds the level of the cgroup whose memory limit holds the runtime up.
+func memoryLimited(w *view) (out lines) {
+	waiting := w.blockedIn(waitMemory, w.patience(0))
+	for i := range w.cgroup.MemoryLimits {
+		l := &w.cgroup.MemoryLimits[i]
+		name, limit := l.met()
+		if name == "" || !w.process.Alive || len(waiting) == 0 && !w.memoryStalls(l) {
+			continue
 		}
+		out.add("cgroup %s uses %s of %s %s", l.Path, sizeText(l.Usage), name, sizeText(limit))
+		out.when(l.OOM, "its tasks are out of memory and wait (under_oom 1)")
+		out.when(l.HighEvents > 0, "memory.high was met %d times within seconds", l.HighEvents)
+		out.when(l.MaxEvents > 0, "the limit was met %d times within seconds", l.MaxEvents)
+		out.when(l.OOMKills > 0, "%d killed for it", l.OOMKills)
+		full := w.cgroup.pressure().MemoryFull
+		out.when(full >= 0, "memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", full)
+		out.text(w.blockedText(waiting))
+		return append(out, w.callEvidence()...)
 	}
 	return nil
 }
 
 // memoryStalls reports whether relists are slow because of a level of the cgroup whose
-// limit is met, although no thread is seen to wait for memory. One that did may
-// stay slow while a call is answered in between.
+// limit is met, although no thread is seen to wait for memory: its tasks are out of memory,
+// or the limit is met again and again and makes them wait. A relist that was slow may
+// stay so while a call is answered in between.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
-	return (w.relistSuffers() || w.listsSlowLately(RuntimeMemoryLimited)) && (l.OOM || w.thrashes(l))
-}
-
-// thrashes reports whether a limit that is met again and again makes the runtime's
-// cgroup wait for memory.
-func (w *view) thrashes(l *MemoryLimit) bool {
-	if l.HighEvents+l.MaxEvents == 0 {
+	if !w.relistSuffers() && !w.listsSlowLately(RuntimeMemoryLimited) {
 		return false
 	}
-	if pr := w.f.Evidence.Cgroup.Pressure; pr != nil && pr.MemoryFull >= 0 {
-		return w.near(RuntimeMemoryLimited, pr.MemoryFull, memoryPressure, 1, calmShare)
+	thrashes := l.Refaults >= refaultsMany
+	if full := w.cgroup.pressure().MemoryFull; full >= 0 {
+		thrashes = w.near(RuntimeMemoryLimited, full, memoryPressure, 1, calmShare)
 	}
-	return l.Refaults >= refaultsMany
+	return l.OOM || l.HighEvents+l.MaxEvents > 0 && thrashes
 }
 
-// met returns which of a level's limits its usage has come to: just now, or within
-// the last samples. What the kernel takes back at once is more than a twentieth of
+// met returns which of a level's limits its usage has come to, "" for none: just now, or
+// within the last samples. What the kernel takes back at once is more than a twentieth of
 // a small limit, and tasks that are out of memory wait on below it.
-func (l *MemoryLimit) met() (name string, limit int64, met bool) {
-	near := func(limit int64) bool { return limit > 0 && float64(l.Usage) >= memoryNear*float64(limit) }
-	lately := l.MaxEvents > 0 || l.OOM
+func (l *MemoryLimit) met() (name string, limit int64) {
+	near := func(limit int64, lately bool) bool {
+		return limit > 0 && (lately || float64(l.Usage) >= memoryNear*float64(limit))
+	}
 	switch {
-	case near(l.Max) || l.Max > 0 && lately:
-		return "its limit (max)", l.Max, true
-	case near(l.High) || l.High > 0 && l.HighEvents > 0:
-		return "its throttling limit (high)", l.High, true
+	case near(l.Max, l.MaxEvents > 0 || l.OOM):
+		return "its limit (max)", l.Max
+	case near(l.High, l.HighEvents > 0):
+		return "its throttling limit (high)", l.High
 	}
-	return "", 0, false
+	return "", 0
 }
 
-// events says how often a limit was met within the last samples.
-func (l *MemoryLimit) events() (out []string) {
-	if l.OOM {
-		out = append(out, "its tasks are out of memory and wait (under_oom 1)")
-	}
-	if n := l.HighEvents; n > 0 {
-		out = append(out, fmt.Sprintf("memory.high was met %d times within seconds", n))
-	}
-	if n := l.MaxEvents; n > 0 {
-		out = append(out, fmt.Sprintf("the limit was met %d times within seconds", n))
-	}
-	if n := l.OOMKills; n > 0 {
-		out = append(out, fmt.Sprintf("%d killed for it", n))
-	}
-	return out
-}
-
-func storageStalled(w *view) []string {
-	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || w.freezerHoldsThreads() {
-		return nil
-	}
-	least := blockedAfter
-	if !w.relistSuffers() {
-		least = blockedWhileServing
-	}
-	because := ""
-	threads := w.blockedIn(waitStorage, least)
+func storageStalled(w *view) (out lines) {
+	because, threads := "", w.blockedIn(waitStorage, w.patience(blockedAfter))
 	if len(threads) == 0 && w.relistSuffers() {
-		threads, because = w.blockedIn(waitUnread, blockedAfter), w.blockIO()
+		if because = w.blockIO(); because != "" {
+			threads = w.blockedIn(waitUnread, blockedAfter)
+		}
 	}
-	if len(threads) == 0 || waitOf(&threads[0]) == waitUnread && because == "" {
+	if len(threads) == 0 || w.freezerHoldsThreads() {
 		return nil
 	}
-	out := []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
-	if because != "" {
-		out = append(out, because)
-	}
+	out.add("%s: %s", w.process.short(), w.blockedText(threads))
+	out.text(because)
 	return append(out, w.callEvidence()...)
 }
 
 // blockIO says what speaks for a wait for the disk where the wait channels cannot
 // be read; "" for nothing.
 func (w *view) blockIO() string {
-	if w.f.Evidence.Process.BlockIODelay {
+	if w.process.BlockIODelay {
 		return "its time in block I/O rises"
 	}
-	if c := w.f.Evidence.Cgroup; c != nil && c.Pressure != nil && c.Pressure.IOSome >= ioPressure {
-		return fmt.Sprintf("I/O pressure of the runtime's cgroup: some %.0f %% of the last 10s", c.Pressure.IOSome)
+	if some := w.cgroup.pressure().IOSome; some >= ioPressure {
+		return fmt.Sprintf("I/O pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)
 	}
 	return ""
 }
 
-func storageLocked(w *view) []string {
-	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || p.Lock == nil {
-		return nil
-	}
-	least := lockedAfter
-	if !w.relistSuffers() {
-		least = lockedWhileServing
-	}
-	l := p.Lock
-	if w.age(l.Since) < least {
+func storageLocked(w *view) lines {
+	p := w.process
+	if !p.Alive || p.Lock == nil || w.age(p.Lock.Since) < w.patience(lockedAfter) {
 		return nil
 	}
 	holder := "a process that /proc/locks does not name"
-	if l.HolderPID > 0 {
-		holder = fmt.Sprintf("pid %d (%s)", l.HolderPID, l.HolderComm)
+	if p.Lock.HolderPID > 0 {
+		holder = processName(p.Lock.HolderPID, p.Lock.HolderComm, "", "")
 	}
-	return []string{fmt.Sprintf("pid %d waits for a lock on %s, held by %s, for %s", p.PID, l.File, holder,
-		Seconds(w.age(l.Since)))}
+	return line("pid %d waits for a lock on %s, held by %s, for %s", p.PID, p.Lock.File, holder, w.ago(p.Lock.Since))
 }
 
-func starved(w *view) []string {
-	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-	if p == nil || !p.Alive || !w.waitsForCPU() {
-		return nil
-	}
-	if c == nil || w.quotaTakesTime() { // the wait may be its own quota's
+func starved(w *view) (out lines) {
+	p, c, n := w.process, w.cgroup, w.node
+	// A wait for the runtime's own quota is RuntimeThrottled. A list that exceeds a limit is refused at once.
+	if !p.Alive || !w.waitsForCPU() || w.f.Evidence.Cgroup == nil || w.quotaTakesTime() || w.refused() != nil {
 		return nil
 	}
 	if !w.listsSuffer() && !w.listsSlowLately(RuntimeStarved) && !w.notAccepting() {
 		return nil
 	}
-	if w.refused() != nil { // it is refused at once
-		return nil
-	}
-	out := []string{fmt.Sprintf("pid %d (%s): its threads waited for a CPU for %.2gs a second, %s each time, and ran "+
-		"for %.2gs", p.PID, p.Comm, p.Delay, Seconds(p.DelayPerRun), p.CPU)}
+	out.add("%s: its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.short(), p.Delay,
+		Seconds(p.DelayPerRun), p.CPU)
 	for _, l := range c.CPUWeights {
-		out = append(out, fmt.Sprintf("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual))
+		out.add("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual)
 	}
-	if pr := c.Pressure; pr != nil && pr.CPUSome >= 0 {
-		out = append(out, fmt.Sprintf("CPU pressure of the runtime's cgroup: some %.0f %% of the last 10s", pr.CPUSome))
-	}
-	if n := w.f.Evidence.Node; n != nil && n.CPUIdle >= 0 {
-		out = append(out, fmt.Sprintf("the node's CPUs are idle for %.0f %%", 100*n.CPUIdle))
-	}
+	some := c.pressure().CPUSome
+	out.when(some >= 0, "CPU pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)
+	out.when(n.CPUIdle >= 0, "the node's CPUs are idle for %.0f %%", 100*n.CPUIdle)
 	return append(out, w.callEvidence()...)
 }
 
 // waitsForCPU reports whether the runtime waits for a CPU most of the time that it
-// could run, and for long each time.
+// could run, and for long each time. The kernel counts a pause of the node as a wait.
 func (w *view) waitsForCPU() bool {
-	p := w.f.Evidence.Process
-	if p == nil {
-		return false
-	}
-	if woke := w.f.Woke; !woke.IsZero() && p.At.Sub(woke) < timesWithoutPause {
-		return false // the kernel counts the pause as a wait
-	}
-	return p.Delay >= starvedDelay && p.Delay >= starvedShare*(p.Delay+p.CPU) && p.DelayPerRun >= starvedWait
+	p, woke := w.process, w.f.Woke
+	return (woke.IsZero() || p.At.Sub(woke) >= timesWithoutPause) &&
+		p.Delay >= starvedDelay && p.Delay >= starvedShare*(p.Delay+p.CPU) && p.DelayPerRun >= starvedWait
 }
 
 // quotaTakesTime reports whether the runtime's own quota takes time from it, has just
 // done so, or may have: the cgroup was last read before the wait that the process
 // shows, as on a node where reads are late.
 func (w *view) quotaTakesTime() bool {
-	c, p := w.f.Evidence.Cgroup, w.f.Evidence.Process
-	if c == nil || p == nil {
+	c, p := w.f.Evidence.Cgroup, w.process
+	if c == nil {
 		return false
 	}
 	lately := !c.ThrottledAt.IsZero() && p.At.Sub(c.ThrottledAt) <= throttledLately
 	return c.Throttled > 0 || lately || p.At.Sub(c.At) > throttledUnseen
 }
 
-func threadStuck(w *view) []string {
+func threadStuck(w *view) lines {
 	if out := w.chainEvidence(RuntimeThreadStuck); out != nil && w.hop == nil {
 		return out
 	}
-	if w.freezerHoldsThreads() {
+	threads := w.blockedIn(waitOther, whileServing)
+	if len(threads) == 0 || w.freezerHoldsThreads() {
 		return nil
 	}
-	if threads := w.blockedIn(waitOther, blockedWhileServing); len(threads) > 0 {
-		p := w.f.Evidence.Process
-		return []string{fmt.Sprintf("pid %d (%s): %s", p.PID, p.Comm, w.blockedText(threads))}
-	}
-	return nil
+	return line("%s: %s", w.process.short(), w.blockedText(threads))
 }

@@ -31,42 +31,49 @@ const (
 	// streamFailures is how often the event stream must have failed: as often as the
 	// kubelet tries (eventedPlegMaxStreamRetries).
 	streamFailures = 5
-	phaseBroken    = "broken"
+
+	cpuSome   = 80 // per cent over 10 s
+	memFull   = 20
+	ioFull    = 40
+	calmShare = 0.75 // NodePressure ends below this share of its numbers
+	idleMost  = 0.2  // of the CPUs' time: a node with more is not short of CPU
+	idleStill = 0.3
+	// idleEnough is the share of idle time at which no process waits for the node's CPUs.
+	idleEnough = 0.5
+	// waitMost is the time a second that the runtime waits for a CPU on a node
+	// that is short of them, more than it runs.
+	waitMost = 0.2
+
+	// storageBytes is the free space below which a file system counts as full,
+	// storageInodes the free inodes below which it has none left: a pod takes about
+	// 20. It ends above storageStill times as much.
+	storageBytes  = 1 << 20
+	storageInodes = 32
+	storageStill  = 2
 )
 
-// loadReasons speak of load and of limits that come near.
-var loadReasons = []Reason{
-	{ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning, criticalWhile: (*view).relistRuleFails,
-		match: relistSlow},
-	{ID: FDsRunningOut, hops: true, Layer: LayerHints, Severity: SeverityWarning, match: fdsRunningOut},
-	{ID: TooManyContainers, Layer: LayerHints, Severity: SeverityWarning, gradual: true, match: tooMany},
-	{ID: EventStreamBroken, Layer: LayerHints, Severity: SeverityWarning, match: eventStreamBroken},
-}
-
-func relistSlow(w *view) (out []string) {
-	lists, in, last := w.f.Relist.Lists, w.f.Relist.InFlight, w.f.Relist.Last
-	if n := len(lists); n > 1 && w.near(RelistSlow, min(lists[n-1], lists[n-2]).Seconds(), SlowListThreshold.Seconds(),
-		1, slowStill) {
-		out = append(out, fmt.Sprintf("the lists of the last relist took %s", Seconds(lists[n-1])))
+func relistSlow(w *view) (out lines) {
+	in, last, lists := w.f.Relist.InFlight, w.f.Relist.Last, w.f.Relist.recent(2)
+	if len(lists) == 2 &&
+		w.near(RelistSlow, min(lists[0], lists[1]).Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
+		out.add("the lists of the last relist took %s", Seconds(lists[1]))
 	}
 	if last != nil && last.Err == nil {
 		inspections := last.Serial - last.ListPodSandbox - last.ListContainers
-		if inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes {
-			out = append(out, fmt.Sprintf("the last relist's calls take %s one after another (%s inspected)",
-				Seconds(last.Serial), Count(last.Inspected, "pod", "pods")))
-		}
+		out.when(inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes,
+			"the last relist's calls take %s one after another (%s inspected)", Seconds(last.Serial),
+			Count(last.Inspected, "pod", "pods"))
 	}
 	if in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
-		out = append(out, fmt.Sprintf("%d of %d pods inspected in %s", in.Inspected, in.Pods, Seconds(w.age(in.PhaseStart))))
+		out.add("%d of %d pods inspected in %s", in.Inspected, in.Pods, w.ago(in.PhaseStart))
 	}
 	burst := w.inspecting() >= burstTakes && float64(w.f.Modelled.Inspecting) >= w.band(RelistSlow, burstPods, 1)
 	if burst || w.inspecting() > SlowRelistThreshold {
-		out = append(out, w.modelEvidence()...)
+		out.text(w.modelText())
 	}
-	if t := w.f.Modelled.LastSeenBefore136; out != nil && !t.IsZero() {
-		out = append(out, fmt.Sprintf("a kubelet before 1.36 lists again for each changed pod, and was last seen %s ago; "+
-			"this one's version is not known", Seconds(w.age(t))))
-	}
+	t := w.f.Modelled.LastSeenBefore136
+	out.when(out != nil && !t.IsZero(), "a kubelet before 1.36 lists again for each changed pod, and was last seen "+
+		"%s ago; this one's version is not known", w.ago(t))
 	return out
 }
 
@@ -74,17 +81,16 @@ func relistSlow(w *view) (out []string) {
 // turned the node NotReady.
 func (w *view) relistRuleFails() bool { return !w.starting && !w.kubelet.plegHealthy }
 
-// modelEvidence says how long the kubelet's relist takes by now.
-func (w *view) modelEvidence() []string {
-	m := w.f.Modelled
+// modelText says how long the kubelet's relist takes by now, "" while that is not long.
+func (w *view) modelText() string {
 	if w.inspecting() < inspectHangAfter {
-		return nil
+		return ""
 	}
 	s := "the kubelet, one call after another, has been inspecting for " + Seconds(w.inspecting())
-	if m.Inspecting > 0 {
-		s += fmt.Sprintf(", with %s to go", Count(m.Inspecting, "pod", "pods"))
+	if n := w.f.Modelled.Inspecting; n > 0 {
+		s += fmt.Sprintf(", with %s to go", Count(n, "pod", "pods"))
 	}
-	return []string{s}
+	return s
 }
 
 // inspecting is how long the modelled kubelet has been inspecting pods in its
@@ -96,55 +102,179 @@ func (w *view) inspecting() time.Duration {
 	return w.age(w.f.Modelled.InspectingSince)
 }
 
-func fdsRunningOut(w *view) []string {
-	p := w.f.Evidence.Process
-	if p == nil || !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noDescriptor() {
+func fdsRunningOut(w *view) lines {
+	p := w.process
+	if !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noDescriptor() ||
+		!w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 		return nil
 	}
-	if !w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
-		return nil
-	}
-	return []string{fmt.Sprintf("fds %d of %d", p.OpenFDs, p.MaxFDs)}
+	return line("fds %d of %d", p.OpenFDs, p.MaxFDs)
 }
 
-func tooMany(w *view) (out []string) {
+func tooMany(w *view) (out lines) {
 	n := w.f.Pods.total()
 	for _, op := range []Phase{PhaseListPodSandbox, PhaseListContainers} {
 		c := w.f.Calls[string(op)]
 		if c.LastErr != nil && c.LastErr.TooMany && c.LastFailed.After(c.LastOK) {
-			return []string{fmt.Sprintf("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes),
-				"what runs here is as plegd last knew it"}
+			return append(line("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes), "what runs here is as plegd last knew it")
 		}
 		if c.Bytes > messageLimit || !w.near(TooManyContainers, float64(c.Bytes), messageLimit, limitNear, limitCalm) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s is %d of %d bytes", op, c.Bytes, messageLimit))
+		out.add("%s is %d of %d bytes", op, c.Bytes, messageLimit)
 		if op == PhaseListContainers && n > 0 {
-			out = append(out, fmt.Sprintf("%d containers of %d bytes; %d more fit", n, c.Bytes/n,
-				(messageLimit-c.Bytes)/max(c.Bytes/n, 1)))
+			out.add("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1))
 		}
 	}
-	if w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill) {
-		out = append(out, fmt.Sprintf("%d containers", n))
+	out.when(w.near(TooManyContainers, float64(n), tooManyContainers, 1, tooManyStill), "%d containers", n)
+	return out
+}
+
+func eventStreamBroken(w *view) (out lines) {
+	e := w.f.Events
+	if e == nil || e.Phase != "broken" || w.f.Relist.Failures > 0 || !e.FellBack && e.Failures < streamFailures {
+		return nil
+	}
+	out.add("the event stream has failed %d times, the last %s ago", e.Failures, w.ago(e.LastFailed))
+	if e.LastErr != nil {
+		out.add("%s: %s", e.LastErr.Code, e.LastErr.Message)
+	}
+	out.when(e.FellBack, "plegd relists every %s until a stream holds", w.f.Config.RelistPeriod)
+	return out
+}
+
+// nodePressure names the node's pressure. A busy node is no fault: the lists must be slow
+// too, or connections must wait. A list that hangs is not its effect: pressure makes slow,
+// it does not stop.
+func nodePressure(w *view) (out lines) {
+	n, lists := w.node, w.f.Relist.recent(2)
+	slow := len(lists) == 2 && min(lists[0], lists[1]) >= slowCall
+	if !slow && w.link != linkQueueFull && !w.queueFull() && !w.notAccepting() {
+		return nil
+	}
+	above := func(value, limit float64) bool { return w.near(NodePressure, value, limit, 1, calmShare) }
+	if busy := w.busyCPUs(); slow && above(n.CPUSome, cpuSome) && busy != "" {
+		out.add("CPU pressure: some %.0f %% of the last 10s", n.CPUSome)
+		out.text(busy)
+	}
+	out.when(above(n.MemoryFull, memFull), "memory pressure: full %.0f %% of the last 10s", n.MemoryFull)
+	out.when(above(n.IOFull, ioFull), "I/O pressure: full %.0f %% of the last 10s", n.IOFull)
+	return out
+}
+
+// busyCPUs returns what shows that the node is short of CPUs, "" for nothing: CPU
+// pressure also counts containers at their own quotas on an idle node.
+func (w *view) busyCPUs() string {
+	p, idle := w.process, w.node.CPUIdle
+	switch {
+	case idle >= 0 && idle <= w.band(NodePressure, idleMost, idleStill):
+		return fmt.Sprintf("the CPUs are idle for %.0f %%", 100*idle)
+	case idle >= idleEnough: // the cause is not the node: a tracer, a quota
+	case p.Alive && p.Delay >= waitMost && p.Delay > p.CPU && !w.quotaTakesTime():
+		return fmt.Sprintf("the runtime waited for a CPU for %.2gs a second, and ran for %.2gs", p.Delay, p.CPU)
+	}
+	return ""
+}
+
+// Unwritable reports whether a file system is full, out of inodes or read-only.
+func (s *Storage) Unwritable() bool { return s.lacking(1) != nil }
+
+// lacking returns the first file system that lacks something, nil for none; times is how
+// many times the limits it must have.
+func (s *Storage) lacking(times int64) *FileSystem {
+	for i := range s.FileSystems {
+		if f := &s.FileSystems[i]; f.lacks(times) != "" {
+			return f
+		}
+	}
+	return nil
+}
+
+// What a file system lacks.
+const (
+	lacksBytes  = "bytes"
+	lacksInodes = "inodes"
+	lacksWrites = "writes"
+)
+
+// lacks returns what the file system lacks, "" for nothing; times is how many times
+// the limits it must have.
+func (f *FileSystem) lacks(times int64) string {
+	switch {
+	case f.ReadOnly:
+		return lacksWrites
+	case f.Bytes > 0 && f.FreeBytes < times*storageBytes:
+		return lacksBytes
+	case f.Inodes > 0 && f.FreeInodes < times*storageInodes:
+		return lacksInodes
+	}
+	return ""
+}
+
+// String returns the file system's state in words.
+func (f *FileSystem) String() string {
+	what := fmt.Sprintf("%s of %s free", sizeText(f.FreeBytes), sizeText(f.Bytes))
+	switch {
+	case f.Option == "emergency_ro":
+		what = "read-only since an error of the file system (emergency_ro)"
+	case f.ReadOnly:
+		what = "read-only"
+	case f.lacks(storageStill) == lacksInodes:
+		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
+	}
+	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())
+}
+
+// device is the file system's type and where it is from.
+func (f *FileSystem) device() string {
+	if f.Type == f.Device || f.Device == "" {
+		return f.Type
+	}
+	return f.Type + " on " + f.Device
+}
+
+// storageTimes is how many times the limits a file system must have.
+func (w *view) storageTimes() int64 { return int64(w.band(RuntimeStorageFull, 1, storageStill)) }
+
+func storageFull(w *view) (out lines) {
+	if w.f.Evidence.Storage == nil {
+		return nil
+	}
+	for _, f := range w.f.Evidence.Storage.FileSystems {
+		if f.lacks(w.storageTimes()) != "" {
+			out.text(f.String())
+		}
 	}
 	return out
 }
 
-func eventStreamBroken(w *view) []string {
-	e := w.f.Events
-	if e == nil || e.Phase != phaseBroken || w.f.Relist.Failures > 0 {
-		return nil
+func storageNext(w *view) string {
+	if w.f.Evidence.Storage == nil {
+		return ""
 	}
-	if !e.FellBack && e.Failures < streamFailures {
-		return nil
+	f := w.f.Evidence.Storage.lacking(w.storageTimes())
+	if f == nil {
+		return ""
 	}
-	out := []string{fmt.Sprintf("the event stream has failed %d times, the last %s ago", e.Failures,
-		Seconds(w.age(e.LastFailed)))}
-	if e.LastErr != nil {
-		out = append(out, fmt.Sprintf("%s: %s", e.LastErr.Code, e.LastErr.Message))
+	switch f.lacks(storageStill) {
+	case lacksWrites:
+		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that "+
+			"is restarted now does not start.", f.Directory, f.device())
+	case lacksInodes:
+		return fmt.Sprintf("Remove exited containers and unused images, or other small files: %s (%s) "+
+			"has %d of %d inodes free.", f.Directory, f.device(), f.FreeInodes, f.Inodes)
 	}
-	if e.FellBack {
-		out = append(out, fmt.Sprintf("plegd relists every %s until a stream holds", w.f.Config.RelistPeriod))
+	return fmt.Sprintf("Free space on %s (%s, %s of %s free) other than through the runtime, and do not restart the "+
+		"runtime before that: it would lose the running containers from its lists.", f.Directory, f.device(),
+		sizeText(f.FreeBytes), sizeText(f.Bytes))
+}
+
+func sizeText(n int64) string {
+	switch {
+	case n < 1<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	case n < 10<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
-	return out
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -22,19 +23,8 @@ const (
 	startRetried = time.Minute
 )
 
-// podReasons speak of single pods and the processes that serve them.
-var podReasons = []Reason{
-	{ID: ShimStuck, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).holdsUpCalls, match: shimStuck},
-	{ID: RuntimeHelperStuck, Layer: LayerPods, Severity: SeverityWarning, match: helperStuck,
-		criticalWhile: func(w *view) bool { return w.chainCause() == RuntimeHelperStuck }},
-	{ID: PodInspectionStall, Layer: LayerPods, Severity: SeverityWarning, criticalWhile: (*view).inspectionsHang,
-		match: inspectionStall},
-	{ID: PodStartsFailing, Layer: LayerPods, Severity: SeverityWarning, match: podStartsFailing},
-}
-
-func shimStuck(w *view) []string {
-	out := w.chainEvidence(ShimStuck)
-	c := w.f.Evidence.Children
+func shimStuck(w *view) lines {
+	out, c := w.chainEvidence(ShimStuck), w.f.Evidence.Children
 	if c == nil || out != nil {
 		return out
 	}
@@ -43,98 +33,114 @@ func shimStuck(w *view) []string {
 		if s.State != "T" && s.State != "F" {
 			least = blockedShim
 		}
-		if age := w.age(s.Since); age >= least {
-			out = append(out, fmt.Sprintf("pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), Seconds(age)))
-		}
+		out.when(w.age(s.Since) >= least, "pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), w.ago(s.Since))
 	}
-	if len(out) > 0 {
-		out = append(out, Count(c.Shims, "shim", "shims")+" in all")
-	}
+	out.when(out != nil, "%s in all", Count(c.Shims, "shim", "shims"))
 	return out
 }
 
 // holdsUpCalls reports whether a stuck shim makes a call hang: the wait chain proves
 // it, or an inspection hangs and a shim of that pod is stuck.
 func (w *view) holdsUpCalls() bool {
-	return w.chainCause() == ShimStuck || w.inspectionsHang() && w.shimHoldsUp()
+	c := w.f.Evidence.Children
+	return w.chainCause() == ShimStuck ||
+		w.inspectionsHang() && c != nil && slices.ContainsFunc(c.Stuck, w.ofHangingPod)
 }
 
-func helperStuck(w *view) []string {
-	out := w.chainEvidence(RuntimeHelperStuck)
-	c := w.f.Evidence.Children
+// ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: false
+// where both pods are known, and another pod's shim is stuck.
+func (w *view) ofHangingPod(s Child) bool {
+	known := false
+	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
+		hangs := p.Err == nil && w.age(p.called()) >= inspectHangAfter
+		if !hangs && !p.Err.timedOut() {
+			continue
+		}
+		if p.UID == s.PodUID {
+			return true
+		}
+		known = known || p.UID != ""
+	}
+	return s.PodUID == "" || !known
+}
+
+func helperStuck(w *view) lines {
+	out, c := w.chainEvidence(RuntimeHelperStuck), w.f.Evidence.Children
 	if c == nil || out != nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
 		return out
 	}
 	for _, h := range c.Old {
-		if age := w.age(h.Since); age >= oldHelper {
-			out = append(out, fmt.Sprintf("pid %d (%s) has run for %s", h.PID, h.Comm, Seconds(age)))
-		}
+		out.when(w.age(h.Since) >= oldHelper, "pid %d (%s) has run for %s", h.PID, h.Comm, w.ago(h.Since))
 	}
 	return out
+}
+
+func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuck }
+
+func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
+
+// hangingInspections returns the longest inspection that is unanswered for long enough, nil
+// for none, and how many were given up for it. Several calls that are each answered slowly
+// are no hang.
+func (w *view) hangingInspections() (hang *PodInspection, givenUp int) {
+	hangs := func(p PodInspection) bool { return w.age(p.called()) >= inspectHangAfter }
+	if i := slices.IndexFunc(w.f.Relist.Inspecting, hangs); i >= 0 {
+		hang = &w.f.Relist.Inspecting[i]
+	}
+	for _, p := range w.f.Relist.Failing {
+		if p.Err.timedOut() {
+			givenUp++
+		}
+	}
+	return hang, givenUp
 }
 
 func (w *view) inspectionsHang() bool {
 	hang, givenUp := w.hangingInspections()
-	return len(hang)+givenUp > 0
+	return hang != nil || givenUp > 0
 }
 
-func inspectionStall(w *view) (out []string) {
+func inspectionStall(w *view) (out lines) {
 	hang, givenUp := w.hangingInspections()
-	if len(hang) > 0 {
-		out = append(out, fmt.Sprintf("an inspection unanswered for %s (%s)", Seconds(w.age(hang[0].called())),
-			hang[0].Operation))
+	if hang != nil {
+		out.add("an inspection unanswered for %s (%s)", w.ago(hang.called()), hang.Operation)
 	}
-	if givenUp > 0 {
-		out = append(out, Count(givenUp, "inspection", "inspections")+" got no answer before the deadline")
-	}
-	if len(out) > 0 {
-		out = append(out, w.modelEvidence()...)
+	out.when(givenUp > 0, "%s got no answer before the deadline", Count(givenUp, "inspection", "inspections"))
+	if out != nil {
+		out.text(w.modelText())
 	}
 	fail, message := 0, ""
 	for _, p := range w.f.Relist.Failing {
-		if p.Err != nil && p.Err.Code != "DeadlineExceeded" && p.Failures >= failingInspections {
+		if p.Err != nil && !p.Err.timedOut() && p.Failures >= failingInspections {
 			fail++
 			message = fmt.Sprintf("%s: %s", p.Operation, p.Err.Code)
 		}
 	}
-	if fail > 0 {
-		out = append(out, fmt.Sprintf("%s, %d times or more in a row (%s)",
-			Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message))
-	}
+	out.when(fail > 0, "%s, %d times or more in a row (%s)",
+		Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message)
 	return out
 }
 
-func podStartsFailing(w *view) (out []string) {
+// podStartsFailing names the calls that start pods and fail for a reason that is not one
+// pod's own.
+func podStartsFailing(w *view) (out lines) {
 	k := w.f.Evidence.Kubelet
 	if k == nil {
 		return nil
 	}
-	if waiting, fails := w.sandboxesFail(k); fails {
-		out = append(out, w.startText("run_podsandbox", k.Sandboxes))
-		if waiting >= startPods {
-			out = append(out, fmt.Sprintf("%d pods wait for a sandbox", waiting))
-		}
-	}
-	if c := k.Containers; w.startsFail(c) && c.Longest >= startSlow {
-		out = append(out, w.startText("create_container", c))
-	}
-	if out == nil {
-		return nil
-	}
-	return append(out, fmt.Sprintf("last answer of the runtime %s ago", Seconds(w.age(w.lastAnswer))))
-}
-
-// sandboxesFail reports whether no sandbox can be started for a reason that is not
-// one pod's own, and how many pods wait for one, as far as that is known.
-func (w *view) sandboxesFail(k *Kubelet) (waiting int, fails bool) {
-	known := k.WaitingPods != nil
+	waiting, known := 0, k.WaitingPods != nil
 	if known {
 		waiting = *k.WaitingPods
 	}
-	if !w.startsFail(k.Sandboxes) || known && waiting == 0 {
-		return waiting, false
+	if s := k.Sandboxes; w.startsFail(s) && (!known || waiting > 0) && (waiting >= startPods || s.Longest >= startSlow) {
+		out.text(w.startText("run_podsandbox", s))
+		out.when(waiting >= startPods, "%d pods wait for a sandbox", waiting)
 	}
-	return waiting, waiting >= startPods || k.Sandboxes.Longest >= startSlow
+	if c := k.Containers; w.startsFail(c) && c.Longest >= startSlow {
+		out.text(w.startText("create_container", c))
+	}
+	out.when(out != nil, "last answer of the runtime %s ago", w.ago(w.lastAnswer))
+	return out
 }
 
 func (w *view) startsFail(c *StartCalls) bool {
@@ -143,7 +149,7 @@ func (w *view) startsFail(c *StartCalls) bool {
 
 func (w *view) startText(operation string, c *StartCalls) string {
 	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
-		Seconds(w.age(c.Since)))
+		w.ago(c.Since))
 	if c.Longest >= startSlow {
 		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", Seconds(c.Longest))
 	}

@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// throttledShare is the time a second that a quota must take away, and
-	// slowCall what a list must take, for a quota to count as the cause.
+	// throttledShare is the time a second that a quota must take away, throttledStill the
+	// share of time or of periods where it has been throttled before.
 	throttledShare = 0.3
-	throttledStill = 0.1 // of the time or of the periods, where it has been throttled before
-	slowCall       = 300 * time.Millisecond
-	// throttledLists is how many relists' lists must be quick for a quota that
-	// still throttles to count as the cause no longer.
+	throttledStill = 0.1
+	// slowCall is the duration from which a list is slow.
+	slowCall = 300 * time.Millisecond
+	// throttledLists is how many relists' lists must be quick until a quota that still
+	// throttles no longer counts as the cause.
 	throttledLists = 10
 	// quotaMeasured is how long after a list began to hang it is known whether the
 	// quota takes enough time to be the cause.
@@ -24,66 +25,46 @@ const (
 	restartsWithin = 5 * time.Minute
 	restartsMany   = 3
 	restartsOver   = time.Minute
+	// youngFor is how long after its start a runtime that does not serve yet counts as
+	// starting: recovering hundreds of pods takes minutes at worst. startsFor is the same for
+	// one that accepts and answers nothing: containerd 2.x with 80 pods took 9 s on a busy node.
+	youngFor  = 5 * time.Minute
+	startsFor = 30 * time.Second
 	// stopsMany stops within stopsWithin are one fault, however quick the answers
 	// in between; it ends stopsOver after the last moment of one.
 	stopsMany   = 2
 	stopsWithin = 10 * time.Second
 	stopsOver   = 1250 * time.Millisecond
+
+	pidsFull = 0.98 // of pids.max
+	nodeFull = 0.95 // of the kernel's tables
 )
 
-// processReasons speak of the process behind the socket.
-var processReasons = []Reason{
-	{
-		ID: RuntimeFrozen, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-		match: func(w *view) []string {
-			p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-			if p == nil || !p.Alive {
-				return nil
-			}
-			n := threads(p)
-			if c != nil && c.Frozen && w.unansweredSince(c.At) {
-				return []string{fmt.Sprintf("the cgroup of pid %d is frozen: %s", p.PID, c.Path)}
-			}
-			if n > 0 && p.Threads["T"] == n && w.unansweredSince(p.At) {
-				return []string{fmt.Sprintf("pid %d (%s): all %d threads are stopped", p.PID, p.Comm, n)}
-			}
-			if w.stoppedAgain(p) {
-				return []string{fmt.Sprintf("pid %d (%s): all threads are stopped and continued, again and again", p.PID, p.Comm)}
-			}
-			return nil
-		},
-		next: (*view).frozenNext,
-	},
-	{
-		ID: RuntimeThrottled, hops: true, Layer: LayerProcess, Severity: SeverityCritical,
-		match: func(w *view) []string {
-			c := w.f.Evidence.Cgroup
-			// The kernel adds up the time only when it lets the process run again.
-			slow := w.listsSuffer() || w.listsSlowLately(RuntimeThrottled)
-			if c == nil || !w.quotaTakes(c) || !slow {
-				return nil
-			}
-			out := []string{fmt.Sprintf("throttled for %.2gs a second, in %.0f %% of its periods", c.Throttled,
-				100*c.ThrottledPeriods)}
-			if l := w.f.Relist.Lists; len(l) > 0 {
-				out = append(out, "the lists of the last relist took "+Seconds(l[len(l)-1]))
-			}
-			return out
-		},
-	},
+func frozen(w *view) lines {
+	p, c := w.process, w.cgroup
+	switch {
+	case !p.Alive:
+	case c.Frozen && w.unansweredSince(c.At):
+		return line("the cgroup of pid %d is frozen: %s", p.PID, c.Path)
+	case p.Stopped() && w.unansweredSince(p.At):
+		return line("%s: all %d threads are stopped", p.short(), p.threads())
+	case w.stoppedAgain():
+		return line("%s: all threads are stopped and continued, again and again", p.short())
+	}
+	return nil
 }
 
 // frozenNext says how to let the runtime run again.
 func (w *view) frozenNext() string {
-	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-	if p == nil {
+	p, c := w.process, w.cgroup
+	if w.f.Evidence.Process == nil {
 		return ""
 	}
 	traced := func(l Link) bool { return l.PID == p.PID && l.State == LinkTraced }
 	if chain := w.chain(); chain.Culprit() != nil && slices.ContainsFunc(chain.Links, traced) {
 		return firstStep(chain, chain.Culprit()) // SIGCONT does nothing
 	}
-	if c == nil || !c.Frozen {
+	if !c.Frozen {
 		return fmt.Sprintf("Find out what stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: "+
 			"`kill -CONT %d`.", p.name(), p.PID, p.PID)
 	}
@@ -97,58 +78,113 @@ func (w *view) frozenNext() string {
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call
-// is unanswered now: one is under way, or the last one failed for want of an
-// answer.
+// is unanswered now: one is under way, or the last one failed for want of an answer.
 func (w *view) unansweredSince(t time.Time) bool {
-	if w.lastAnswer.After(t) {
+	in := w.f.Relist.InFlight
+	switch {
+	case w.lastAnswer.After(t):
 		return false
-	}
-	if w.hop != nil {
+	case w.hop != nil:
 		return w.f.Probe.waitsForSettings()
-	}
-	if w.err != nil && !w.err.answered() {
+	case w.err != nil && !w.err.answered(), in != nil && w.unanswered(in.PhaseStart, slowCall):
 		return true
 	}
-	under := func(since time.Time) bool { return !since.IsZero() && w.age(since) >= slowCall }
-	if in := w.f.Relist.InFlight; in != nil && under(in.PhaseStart) {
-		return true
-	}
-	return under(w.f.Calls[opVersion].InFlightSince) || under(w.f.Status.InFlightSince)
+	return w.unanswered(w.f.Calls[opVersion].InFlightSince, slowCall) || w.unanswered(w.f.Status.InFlightSince, slowCall)
 }
 
 // stoppedAgain reports whether the process is stopped again and again, and runs in
 // between: its answers are late or not, as they fall.
-func (w *view) stoppedAgain(p *Process) bool {
-	if p.StoppedAt.IsZero() || w.age(p.StoppedAt) >= stopsOver {
-		return false
-	}
+func (w *view) stoppedAgain() bool {
+	p := w.process
 	n := len(p.Stops)
-	return n >= stopsMany && w.age(p.Stops[n-stopsMany]) <= stopsWithin
+	return !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < stopsOver && n >= stopsMany &&
+		w.age(p.Stops[n-stopsMany]) <= stopsWithin
+}
+
+func throttled(w *view) (out lines) {
+	// The kernel adds up the time only when it lets the process run again.
+	if !w.quotaTakes() || !w.listsSuffer() && !w.listsSlowLately(RuntimeThrottled) {
+		return nil
+	}
+	out.add("throttled for %.2gs a second, in %.0f %% of its periods", w.cgroup.Throttled, 100*w.cgroup.ThrottledPeriods)
+	for _, last := range w.f.Relist.recent(1) {
+		out.add("the lists of the last relist took %s", Seconds(last))
+	}
+	return out
 }
 
 // quotaTakes reports whether the CPU quota takes enough time; once it has, whether
 // it still takes some. A quota that is lifted takes none at once.
-func (w *view) quotaTakes(c *Cgroup) bool {
-	share := w.band(RuntimeThrottled, throttledShare, throttledStill)
-	if share != throttledStill {
-		return c.Throttled >= share
+func (w *view) quotaTakes() bool {
+	c := w.cgroup
+	if !w.wasActive(RuntimeThrottled) {
+		return c.Throttled >= throttledShare
 	}
 	// The last list was slow in a time in which the quota still took some.
 	last := w.f.Relist.Last
 	slow := w.lists == listsSlow && last != nil && c.ThrottledAt.After(last.Start)
-	return c.Throttled >= share || c.ThrottledPeriods >= share || slow
+	return c.Throttled >= throttledStill || c.ThrottledPeriods >= throttledStill || slow
 }
 
 // quotaUnmeasured reports whether the CPU quota has taken time since a list began to
 // hang, and how much of the time is not known yet: that takes another look or two.
 func (w *view) quotaUnmeasured() bool {
-	c := w.f.Evidence.Cgroup
-	return c != nil && !w.hungSince.IsZero() && c.ThrottledAt.After(w.hungSince) && w.age(w.hungSince) < quotaMeasured
+	return !w.hungSince.IsZero() && w.cgroup.ThrottledAt.After(w.hungSince) && w.age(w.hungSince) < quotaMeasured
 }
 
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick. A reason that stands looks further back.
 func (w *view) listsSlowLately(id string) bool {
-	lists, n := w.f.Relist.Lists, int(w.band(id, recentLists, throttledLists))
-	return slices.ContainsFunc(lists[max(0, len(lists)-n):], func(d time.Duration) bool { return d >= slowCall })
+	n := int(w.band(id, recentLists, throttledLists))
+	return slices.ContainsFunc(w.f.Relist.recent(n), func(d time.Duration) bool { return d >= slowCall })
+}
+
+func restarting(w *view) lines {
+	starts, n := w.process.Restarts, 0
+	for _, at := range starts {
+		if w.age(at) <= restartsWithin {
+			n++
+		}
+	}
+	if n < restartsMany || w.age(starts[len(starts)-1]) > restartsOver {
+		return nil
+	}
+	return line("started %d times in %s, the last time %s ago", n, Seconds(restartsWithin), w.ago(starts[len(starts)-1]))
+}
+
+func runtimeStarting(w *view) (out lines) {
+	p, q := w.process, w.queue
+	absent := w.cause == CauseMissing || w.cause == CauseRefused
+	switch e := w.err; {
+	case e != nil && e.NotInitialized:
+		out.add("%s failed: %s", e.Operation, e.Message)
+	case !p.Alive || w.age(p.Start) > youngFor || !w.lastAnswer.Before(p.Start):
+		return nil
+	case absent && w.justListening():
+		out.add("it has just begun to listen")
+	case w.cause == CauseMissing && w.listensSince(w.f.Probe.FailedSince):
+		return nil // the socket's file alone is gone
+	case absent:
+		out.add("it does not listen yet")
+	case w.lists != listsHang || w.age(p.Start) > startsFor || w.inheritor() != nil:
+		return nil
+	case q.Listening && q.Length > 0:
+		out.add("it listens and has accepted nothing: accept queue %d of %d", q.Length, q.Limit)
+	default:
+		out.add("it listens and has answered nothing yet")
+	}
+	out.when(p.Alive, "pid %d was started %s ago", p.PID, w.ago(p.Start))
+	return out
+}
+
+// kernelLimits names the limits of tasks and open files that are reached.
+func kernelLimits(w *view) (out lines) {
+	full := func(what string, n, limit, share float64) {
+		out.when(limit > 0 && n >= share*limit, "%s: %.0f of %.0f", what, n, limit)
+	}
+	c, n := w.cgroup, w.node
+	full("tasks of the runtime's cgroup", float64(c.PIDs), float64(c.PIDsMax), pidsFull)
+	full("threads of the node", float64(n.Threads), float64(n.ThreadsMax), nodeFull)
+	full("open files of the node", float64(n.Files), float64(n.FilesMax), nodeFull)
+	return out
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -65,7 +66,9 @@ type state struct {
 
 // derive sets the state. Each part depends on the ones before it.
 func (w *view) derive() {
-	r := &w.f.Relist
+	r, e := &w.f.Relist, &w.f.Evidence
+	w.process, w.cgroup = cmp.Or(e.Process, &Process{}), cmp.Or(e.Cgroup, &Cgroup{})
+	w.queue, w.node = cmp.Or(e.Queue, &Queue{}), cmp.Or(e.Node, &Node{CPUIdle: -1})
 	w.lists, w.status = listsOK, statusOK
 	if r.Failures > 0 && r.Last != nil {
 		w.err = r.Last.Err
@@ -76,7 +79,7 @@ func (w *view) derive() {
 		w.lists, w.hanging, w.hungSince = listsHang, phase, since
 	case r.Failures > 0:
 		w.lists = listsFail
-		if w.err != nil && w.err.Code == "DeadlineExceeded" {
+		if w.err.timedOut() {
 			w.hungSince = r.Last.Start
 		}
 	case w.listLate() || n > 0 && r.Lists[n-1] >= slowCall:
@@ -222,8 +225,7 @@ func (w *view) listsAnsweredAtOnce() bool {
 	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
 		return false // a list of the relist under way has just been answered
 	}
-	lists := w.f.Relist.Lists
-	return !slices.ContainsFunc(lists[max(0, len(lists)-2):], func(d time.Duration) bool { return d >= HangAfter })
+	return !slices.ContainsFunc(w.f.Relist.recent(2), func(d time.Duration) bool { return d >= HangAfter })
 }
 
 // answeringAgain reports whether a list hangs and another call, which took as long,

@@ -92,10 +92,7 @@ func inspectionSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Sym
 		return s
 	}
 	stuck := func(p *PodInspection) bool {
-		if p.Err != nil {
-			return p.Err.Code == "DeadlineExceeded"
-		}
-		return now.Sub(p.called()) >= stuckInspectionAfter
+		return p.Err.timedOut() || p.Err == nil && now.Sub(p.called()) >= stuckInspectionAfter
 	}
 	for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
 		for i := range of {

@@ -68,20 +68,16 @@ func (r Runtime) statusNeedsFile() bool {
 // statusWillFail reports whether the next Status fails for want of a file
 // descriptor. The kubelet's 30-s rule then runs from the last good Status on, however
 // well the lists are answered.
-func statusWillFail(f *Facts) bool {
-	p := f.Evidence.Process
-	return p != nil && p.FDsExhausted() && f.Runtime.statusNeedsFile()
+func (w *view) statusWillFail() bool {
+	return w.process.FDsExhausted() && w.f.Runtime.statusNeedsFile()
 }
 
 // statusFailsForDescriptors reports whether Status last failed for want of a file
 // descriptor, and has not been answered since one is free again.
 func (w *view) statusFailsForDescriptors() bool {
-	p, e := w.f.Evidence.Process, w.f.Status.LastErr
-	if p == nil || e == nil || p.ExhaustedAt.IsZero() || !w.f.Runtime.statusNeedsFile() {
-		return false
-	}
-	failed := w.f.Calls[opStatus].LastFailed
-	return w.age(p.ExhaustedAt) <= acceptsAgain && failed.Sub(p.ExhaustedAt) <= time.Second
+	exhausted, failed := w.process.ExhaustedAt, w.f.Calls[opStatus].LastFailed
+	return !exhausted.IsZero() && w.f.Status.LastErr != nil && w.f.Runtime.statusNeedsFile() &&
+		w.age(exhausted) <= acceptsAgain && failed.Sub(exhausted) <= time.Second
 }
 
 // CheckedKubelets are the kubelet versions against which the model's predictions were

@@ -50,6 +50,12 @@ type view struct {
 	// lastAnswer is when the runtime last answered anything on the held
 	// connection, an error included; zero for never.
 	lastAnswer time.Time
+	// The runtime's process, cgroup, accept queue and node, without values where the node
+	// does not show them.
+	process *Process
+	cgroup  *Cgroup
+	queue   *Queue
+	node    *Node
 	state
 	// What the kubelet's rules say, whether it is too early for a verdict, the reasons
 	// found so far, and the lowest layer that has a critical one.
@@ -96,27 +102,13 @@ func (w *view) wasActive(id string) bool {
 
 func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 
+// ago is the age of t in words.
+func (w *view) ago(t time.Time) string { return Seconds(w.age(t)) }
+
 // answeredSince reports whether Version has been answered since a moment, on the held
 // connection or on a fresh one.
 func (f *Facts) answeredSince(t time.Time) bool {
 	return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t)
-}
-
-// hangingInspections returns the inspections that are unanswered for long enough, and
-// how many were given up for it. Several calls that are each answered slowly are no
-// hang.
-func (w *view) hangingInspections() (hang []PodInspection, givenUp int) {
-	for _, p := range w.f.Relist.Inspecting {
-		if w.age(p.called()) >= inspectHangAfter {
-			hang = append(hang, p)
-		}
-	}
-	for _, p := range w.f.Relist.Failing {
-		if p.Err != nil && p.Err.Code == "DeadlineExceeded" {
-			givenUp++
-		}
-	}
-	return hang, givenUp
 }
 
 // refused returns the error if a list exceeds the kubelet's message limit, else nil.
@@ -163,60 +155,38 @@ func (w *view) settled() bool {
 }
 
 // callEvidence lists the call in flight, the last failure and the last answer.
-func (w *view) callEvidence() []string {
-	var out []string
+func (w *view) callEvidence() (out lines) {
+	r, c, s, p := &w.f.Relist, w.f.Calls[opVersion], &w.f.Status, &w.f.Probe
 	if w.lists == listsHang {
-		out = append(out, fmt.Sprintf("%s unanswered for %s", w.hanging, Seconds(w.age(w.hungSince))))
-	} else if e := w.err; e != nil {
-		out = append(out, fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message))
+		out.add("%s unanswered for %s", w.hanging, w.ago(w.hungSince))
+	} else if w.err != nil {
+		out.text(w.err.text())
 	}
-	out = append(out, w.againEvidence()...)
-	if c := w.f.Calls[opVersion]; !c.InFlightSince.IsZero() && w.age(c.InFlightSince) >= hangProbeAfter/2 {
-		out = append(out, fmt.Sprintf("version unanswered for %s", Seconds(w.age(c.InFlightSince))))
+	// A list that hangs is given up after --rpc-timeout and called again, and its age starts again.
+	if r.Failures > 1 || r.Failures == 1 && w.lists == listsHang {
+		since := "yet"
+		if !r.LastSeen.IsZero() {
+			since = "for " + w.ago(r.LastSeen)
+		}
+		out.add("no relist has succeeded %s (%d failed)", since, r.Failures)
+	}
+	if w.unanswered(c.InFlightSince, hangProbeAfter/2) {
+		out.add("version unanswered for %s", w.ago(c.InFlightSince))
 	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
-		out = append(out, fmt.Sprintf("version got no answer %s ago", Seconds(w.age(c.LastFailed))))
+		out.add("version got no answer %s ago", w.ago(c.LastFailed))
 	}
-	if w.unanswered(w.f.Status.InFlightSince, statusHangAfter) {
-		out = append(out, fmt.Sprintf("status unanswered for %s", Seconds(w.age(w.f.Status.InFlightSince))))
-	}
-	if p := w.f.Probe; !p.FailedSince.IsZero() {
-		out = append(out, "a fresh connection: "+ProbeText(&p))
-	}
-	out = append(out, w.unexplainedThreads()...)
+	out.when(w.unanswered(s.InFlightSince, statusHangAfter), "status unanswered for %s", w.ago(s.InFlightSince))
+	out.when(!p.FailedSince.IsZero(), "a fresh connection: %s", ProbeText(p))
+	out.text(w.unexplainedThreads()...)
 	return append(out, w.lastAnswerText())
 }
 
 // lastAnswerText says when the runtime last answered a call.
 func (w *view) lastAnswerText() string {
-	answered := w.callsAnswered()
-	if answered.IsZero() {
+	if w.callsAnswered().IsZero() {
 		return "nothing has been answered since plegd started"
 	}
-	return fmt.Sprintf("last answer %s ago", Seconds(w.age(answered)))
-}
-
-// againEvidence says since when no relist has succeeded, where that is more than
-// the present call or the last failure shows: a list that hangs is given up
-// after --rpc-timeout and called again, and its age starts again.
-func (w *view) againEvidence() []string {
-	r := &w.f.Relist
-	if r.Failures == 0 || r.Failures == 1 && w.lists != listsHang {
-		return nil
-	}
-	since := "yet"
-	if !r.LastSeen.IsZero() {
-		since = "for " + Seconds(w.age(r.LastSeen))
-	}
-	return []string{fmt.Sprintf("no relist has succeeded %s (%d failed)", since, r.Failures)}
-}
-
-func (w *view) startingEvidence() []string {
-	if w.f.Endpoint.Searching {
-		return []string{fmt.Sprintf("plegd started %s ago and is looking for the runtime's socket",
-			Seconds(w.age(w.f.Started)))}
-	}
-	return []string{fmt.Sprintf("plegd started %s ago; no relist and Status have both succeeded yet",
-		Seconds(w.age(w.f.Started)))}
+	return fmt.Sprintf("last answer %s ago", w.ago(w.callsAnswered()))
 }
 
 func laterOf(a, b time.Time) time.Time {

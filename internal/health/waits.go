@@ -83,14 +83,9 @@ func matches(pattern, channel string) bool {
 // blockedIn returns the threads of the runtime that have been in D for a time,
 // without having run, and wait for that; longest first.
 func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
-	p := w.f.Evidence.Process
-	if p == nil || !p.Alive {
-		return nil
-	}
-	for i := range p.Blocked {
-		t := &p.Blocked[i]
-		if waitOf(t) == what && (w.age(t.Since) >= least || w.mostlyFor(t) >= blockedWhileServing) {
-			out = append(out, *t)
+	for _, t := range w.process.Blocked {
+		if w.process.Alive && waitOf(&t) == what && (w.age(t.Since) >= least || w.mostlyFor(&t) >= whileServing) {
+			out = append(out, t)
 		}
 	}
 	return out
@@ -104,8 +99,11 @@ func (w *view) mostlyFor(t *BlockedThread) time.Duration {
 	return w.age(t.MostlySince)
 }
 
-// blockedText says which threads are in D, for how long and where.
+// blockedText says which threads are in D, for how long and where; "" for none.
 func (w *view) blockedText(threads []BlockedThread) string {
+	if len(threads) == 0 {
+		return ""
+	}
 	first := threads[0]
 	who := fmt.Sprintf("thread %d", first.TID)
 	if n := len(threads); n > 1 {
@@ -120,23 +118,19 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	}
 	switch most := w.mostlyFor(&first); {
 	case first.Asleep:
-		return fmt.Sprintf("%s asleep for %s without having run, %s", who, Seconds(w.age(first.Since)), where)
+		return fmt.Sprintf("%s asleep for %s without having run, %s", who, w.ago(first.Since), where)
 	case most > 0:
 		return fmt.Sprintf("%s in D for most of the last %s, %s", who, Seconds(most), where)
 	}
-	return fmt.Sprintf("%s in D for %s without having run, %s", who, Seconds(w.age(first.Since)), where)
+	return fmt.Sprintf("%s in D for %s without having run, %s", who, w.ago(first.Since), where)
 }
 
 // unexplainedThreads says which threads are in D without a reason that is known
 // for it.
-func (w *view) unexplainedThreads() []string {
-	if w.freezerHoldsThreads() {
-		return nil
-	}
-	var out []string
+func (w *view) unexplainedThreads() (out lines) {
 	for _, what := range []wait{waitUnread, waitOther, waitExit} {
-		if threads := w.blockedIn(what, blockedAfter); len(threads) > 0 {
-			out = append(out, w.blockedText(threads))
+		if !w.freezerHoldsThreads() {
+			out.text(w.blockedText(w.blockedIn(what, blockedAfter)))
 		}
 	}
 	return out
@@ -149,15 +143,7 @@ const frozenUnseen = 1500 * time.Millisecond
 // freezerHoldsThreads reports whether threads in D may be so because a freezer of v1
 // holds them: it does, or did when they were last looked at.
 func (w *view) freezerHoldsThreads() bool {
-	p, c := w.f.Evidence.Process, w.f.Evidence.Cgroup
-	if p == nil {
-		return false
-	}
-	if slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) {
-		return true
-	}
-	if c == nil {
-		return false
-	}
-	return c.Frozen || p.At.Sub(c.FrozenAt) <= frozenUnseen
+	p, c := w.process, w.cgroup
+	return slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) ||
+		c.Frozen || p.At.Sub(c.FrozenAt) <= frozenUnseen
 }

@@ -305,7 +305,7 @@ func (s *NodeWriter) startUp(w *view) {
 // statusHangs reports whether Status is unanswered, or was until its deadline.
 func (w *view) statusHangs() bool {
 	s := &w.f.Status
-	return s.LastErr != nil && s.LastErr.Code == "DeadlineExceeded" || w.unanswered(s.InFlightSince, statusHangAfter)
+	return s.LastErr.timedOut() || w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
 // unknown bounds the moment at which the rules fail of a kubelet that ran before plegd
