@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/daemon"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
@@ -90,11 +92,13 @@ func validate(cfg *daemon.Config, systemd bool) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := server.ValidateControlSocket(cfg.ControlSocket); err != nil {
-		return err
+	var err error
+	if cfg.ControlSocket != "" {
+		if cfg.ControlSocket, err = kubelet.ParseEndpoint(cfg.ControlSocket); err != nil {
+			return fmt.Errorf("--control-socket: %w", err)
+		}
 	}
 	if systemd {
-		var err error
 		cfg.WebListenAddresses = nil
 		if cfg.WebListeners, err = server.SystemdListeners(); err != nil {
 			return err

@@ -160,7 +160,7 @@ func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
 	}
 	opts.Node, _ = os.Hostname() // only for the page's title
 	if d.incidents != nil {
-		opts.Incidents = d.incidents
+		opts.Incident = d.incidents.Get
 	}
 	handler := func(access server.Access) http.Handler {
 		with := opts
@@ -173,9 +173,8 @@ func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
 		d.readies = append(d.readies, s.Ready())
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
-		add("web", server.NewWebServer(server.WebOptions{
-			Addresses: d.cfg.WebListenAddresses, Listeners: d.cfg.WebListeners, ConfigFile: d.cfg.WebConfigFile,
-		}, handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), log))
+		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
+			handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), log))
 	}
 	if d.cfg.ControlSocket != "" {
 		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), log))

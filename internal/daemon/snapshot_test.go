@@ -94,7 +94,7 @@ func TestScrapersAndJudge(t *testing.T) {
 		c.RelistPeriod = 20 * time.Millisecond // each relist is judged
 		c.StateDir = dir
 	})
-	h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Incidents: w.d.incidents})
+	h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Incident: w.d.incidents.Get})
 	paths := []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"}
 	relists := func() uint64 { return w.d.loop.Snapshot().Attempts }
 	until := relists() + 1

@@ -2,9 +2,9 @@ package server
 
 import (
 	"io/fs"
-	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -29,23 +29,16 @@ func LocalOrAuthenticated(file string) Access {
 			return true
 		}
 		users, certs := config.demands()
-		if _, _, ok := r.BasicAuth(); users && ok {
-			return true
-		}
-		return certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+		_, _, password := r.BasicAuth()
+		return users && password || certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	}
 }
-
-// forwardingHeaders are set by proxies. They are evidence of another host behind
-// the connection, and never of who that is.
-var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
-	"X-Real-Ip", "Via"}
 
 // local reports whether a request comes from this host: over loopback, through no
 // proxy, and to a name of loopback. (A page of another site whose name resolves to
 // loopback has that name as its host.)
 func local(r *http.Request) bool {
-	for _, h := range forwardingHeaders {
+	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
 		if len(r.Header.Values(h)) > 0 {
 			return false
 		}
@@ -54,11 +47,7 @@ func local(r *http.Request) bool {
 	if err != nil || !from.Addr().Unmap().IsLoopback() {
 		return false
 	}
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
+	host := (&url.URL{Host: r.Host}).Hostname()
 	to, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && to.Unmap().IsLoopback()
 }
@@ -87,12 +76,10 @@ func (a *webAuth) demands() (users, certs bool) {
 		old.Size() != now.Size() {
 		var c web.Config
 		b, err := os.ReadFile(a.file)
-		if err == nil {
-			err = yaml.UnmarshalStrict(b, &c)
+		if err != nil || yaml.UnmarshalStrict(b, &c) != nil {
+			c = web.Config{}
 		}
-		a.users = err == nil && len(c.Users) > 0
-		a.certs = err == nil && c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
-		a.parsed = now
+		a.parsed, a.users, a.certs = now, len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
 	}
 	return a.users, a.certs
 }

@@ -126,10 +126,6 @@ func leaking() health.Snapshot {
 	return s
 }
 
-type leakingIncidents struct{ one *incident.Incident }
-
-func (l leakingIncidents) Get(context.Context, string) (*incident.Incident, error) { return l.one, nil }
-
 // TestNoNameLeaks looks for a name that is in every text of a snapshot in every
 // answer to another host.
 func TestNoNameLeaks(t *testing.T) {
@@ -139,7 +135,9 @@ func TestNoNameLeaks(t *testing.T) {
 	src := viewtest.NewSource(s)
 	src.List = []incident.Summary{one.Summary}
 	for _, full := range []bool{true, false} {
-		h := testHandler(src, full, func(o *HandlerOptions) { o.Incidents = leakingIncidents{one} })
+		h := testHandler(src, full, func(o *HandlerOptions) {
+			o.Incident = func(context.Context, string) (*incident.Incident, error) { return one, nil }
+		})
 		for path, code := range map[string]int{
 			view.PathMetrics: 200, view.PathStatus: 200, "/": 200, view.PathHealthz: 503, view.PathIncidents: 403,
 			view.PathIncidents + "/" + one.ID: 403, view.PathIncidentPages + "/" + one.ID: 403,

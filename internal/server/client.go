@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/common/config"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
@@ -35,6 +34,8 @@ var (
 	ErrNoDaemon = errors.New("no plegd runs here")
 	ErrNoAnswer = errors.New("no answer")
 )
+
+var errNotFound = errors.New("404 Not Found")
 
 // Client asks a daemon over its control socket, or over HTTP if URL is set. The fields
 // below URL are named as curl's options.
@@ -70,17 +71,10 @@ func (c *Client) Validate() error {
 // authenticated answers with its public summary; the snapshot is nil then.
 func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, error) {
 	var p view.Public
-	var s health.Snapshot
-	body, err := c.Get(ctx, view.PathStatus)
-	if err == nil {
-		err = c.decode(body, &p)
-	}
-	if err == nil && !p.Public {
-		err = c.decode(body, &s)
-	}
+	body, err := c.ask(ctx, "its status", view.PathStatus, &p)
 	switch {
 	case err != nil:
-		return nil, nil, fmt.Errorf("ask plegd for its status: %w", err)
+		return nil, nil, err
 	case p.SchemaVersion != health.SchemaVersion:
 		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document "+
 			"and this command reads %d; restart plegd, or use the command of its version (%s)",
@@ -88,46 +82,42 @@ func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, er
 	case p.Public:
 		return nil, &p, nil
 	}
-	return &s, nil, nil
+	s := new(health.Snapshot)
+	return s, nil, health.Unmarshal(body, s)
 }
 
 // Incidents asks for the heads of the incidents, newest first.
 func (c *Client) Incidents(ctx context.Context) (list []incident.Summary, err error) {
-	body, err := c.Get(ctx, view.PathIncidents)
-	if err == nil {
-		err = c.decode(body, &list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask plegd for its incidents: %w", err)
-	}
-	return list, nil
+	_, err = c.ask(ctx, "its incidents", view.PathIncidents, &list)
+	return list, err
 }
 
 // Incident asks for one incident. The error wraps incident.ErrUnknown if the daemon has
 // none with this id.
 func (c *Client) Incident(ctx context.Context, id string) (*incident.Incident, error) {
+	one := new(incident.Incident)
 	if !incident.ValidID(id) {
 		return nil, fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
 	}
-	var one incident.Incident
-	body, err := c.Get(ctx, view.PathIncidents+"/"+id)
-	if err == nil {
-		err = c.decode(body, &one)
-	}
+	_, err := c.ask(ctx, "an incident", view.PathIncidents+"/"+id, one)
 	if errors.Is(err, errNotFound) {
-		err = incident.ErrUnknown
+		err = fmt.Errorf("%s: %w", id, incident.ErrUnknown)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ask plegd for the incident %s: %w", id, err)
-	}
-	return &one, nil
+	return one, err
 }
 
-func (c *Client) decode(body []byte, v any) error {
-	if err := health.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s answers with something else than plegd's JSON (%w): is it plegd?", c.name(), err)
+// ask decodes the answer for a path into v, and returns it.
+func (c *Client) ask(ctx context.Context, what, path string, v any) ([]byte, error) {
+	body, err := c.Get(ctx, path)
+	if err == nil {
+		if err = health.Unmarshal(body, v); err != nil {
+			err = fmt.Errorf("%s answers with something else than plegd's JSON (%w): is it plegd?", c.name(), err)
+		}
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("ask plegd for %s: %w", what, err)
+	}
+	return body, nil
 }
 
 // name is where the daemon is asked.
@@ -138,8 +128,6 @@ func (c *Client) name() string {
 	return c.Socket
 }
 
-var errNotFound = errors.New("404 Not Found")
-
 // Get returns the answer for a path.
 func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if c.name() == "" {
@@ -149,7 +137,6 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer tr.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	base := "http://plegd"
@@ -160,8 +147,7 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.User != "" {
-		name, password, _ := strings.Cut(c.User, ":")
+	if name, password, ok := strings.Cut(c.User, ":"); ok {
 		req.SetBasicAuth(name, password)
 	}
 	resp, err := (&http.Client{Transport: tr}).Do(req)
@@ -180,10 +166,9 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s wants a password: give --user NAME:PASSWORD", c.name())
 	case http.StatusNotFound:
 		return nil, fmt.Errorf("%s answers %w: is it a plegd of this version?", c.name(), errNotFound)
-	case http.StatusServiceUnavailable:
-		return nil, fmt.Errorf("%s answers: %.200s", c.name(), plain.Text(strings.TrimSpace(string(body))))
 	}
-	return nil, fmt.Errorf("%s answers %s: is it plegd?", c.name(), plain.Text(resp.Status))
+	return nil, fmt.Errorf("%s answers %s: %.200s", c.name(), plain.Text(resp.Status),
+		plain.Text(strings.TrimSpace(string(body))))
 }
 
 // transport makes one connection for each request.
@@ -195,43 +180,24 @@ func (c *Client) transport() (*http.Transport, error) {
 				return d.DialContext(ctx, "unix", c.Socket)
 			}}, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} // --insecure asks for it
-	if c.CACert != "" {
-		pem, err := os.ReadFile(c.CACert)
-		if err != nil {
-			return nil, fmt.Errorf("--cacert: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--cacert %q: holds no certificate in PEM", c.CACert)
-		}
+	tls, err := config.NewTLSConfig(&config.TLSConfig{
+		CAFile: c.CACert, CertFile: c.Cert, KeyFile: c.Key, InsecureSkipVerify: c.Insecure,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--cacert, --cert and --key: %w", err)
 	}
-	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert and --key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: config}, nil
+	return &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: tls}, nil
 }
 
 // explain adds what to do about a failed request.
 func (c *Client) explain(err error) error {
 	switch {
-	case errors.Is(err, context.Canceled):
-		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w from %s in time: plegd is stopped or stuck (systemctl status plegd)", ErrNoAnswer, c.name())
-	case c.URL != "":
-		return err
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no socket at %s (systemctl status plegd, or --control-socket)", ErrNoDaemon, c.Socket)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: the socket %s has no listener; plegd died and left it (systemctl status plegd)",
-			ErrNoDaemon, c.Socket)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no permission to open %s, which only its owner may: run this as root", c.Socket)
+	case c.URL == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
+		return fmt.Errorf("%w: %w (systemctl status plegd, or --control-socket)", ErrNoDaemon, err)
+	case c.URL == "" && errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: only its owner may open the control socket, run this as root", err)
 	}
-	return fmt.Errorf("%s: %w: is it plegd's control socket?", c.Socket, err)
+	return err
 }

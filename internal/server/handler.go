@@ -15,7 +15,6 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/internal/view/page"
@@ -26,8 +25,7 @@ const (
 	// maxScrapes is the number of concurrent scrapes; further ones get 503.
 	maxScrapes    = 16
 	scrapeTimeout = 8 * time.Second
-	// judgeTimeout is the age of the newest judgement at which plegd counts as
-	// stuck.
+	// judgeTimeout is the age of the newest judgement at which plegd counts as stuck.
 	judgeTimeout = 30 * time.Second
 )
 
@@ -41,175 +39,152 @@ type Source interface {
 	Incidents() []incident.Summary
 }
 
-// Incidents has whole incidents.
-type Incidents interface {
-	// Get may read a file. Its error wraps incident.ErrUnknown for an unknown id.
-	Get(ctx context.Context, id string) (*incident.Incident, error)
-}
-
-// HandlerOptions are what a handler needs besides the source.
+// HandlerOptions are what a handler needs besides the source. Fields may be nil.
 type HandlerOptions struct {
 	Build exporter.Build
 	// Node is the host's name.
 	Node string
-	// Recent returns the relists and verdicts of the last minutes for the page's
-	// plot; nil: no plot.
+	// Recent returns the relists and verdicts of the last minutes for the page's plot.
 	Recent func(now time.Time) view.Recent
 	// Access says which requests may see more than the public summary; nil: none.
 	Access Access
-	// Judged returns the time of the newest judgement; nil: it is not checked.
+	// Judged returns the time of the newest judgement, which is not checked without it.
 	Judged func() time.Time
-	// Incidents answers for one incident; nil: none is kept.
-	Incidents Incidents
-	// Log takes the errors of collectors; nil discards them.
+	// Incident reads an incident. Its error wraps incident.ErrUnknown for an unknown id.
+	Incident func(ctx context.Context, id string) (*incident.Incident, error)
+	// Log takes the errors of collectors.
 	Log *zap.Logger
+
+	now func() time.Time
 }
 
 type handler struct {
-	src     Source
-	opts    HandlerOptions
-	page    *page.Page
-	now     func() time.Time
-	reading chan struct{} // holds a value while an incident is read and sent
+	HandlerOptions
+	src  Source
+	page *page.Page
 }
 
 // NewHandler returns the handler of all paths. It accepts GET and HEAD.
 func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
-	return newHandler(src, gatherer, opts, time.Now)
-}
-
-func newHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions,
-	now func() time.Time) http.Handler {
-	if opts.Access == nil {
-		opts.Access = func(*http.Request) bool { return false }
+	if opts.now == nil {
+		opts.now = time.Now
 	}
-	if opts.Log == nil {
-		opts.Log = zap.NewNop()
-	}
-	h := &handler{src: src, opts: opts, page: page.New(), now: now, reading: make(chan struct{}, 1)}
+	h := &handler{HandlerOptions: opts, src: src, page: page.New()}
 	mux := http.NewServeMux()
-	mux.Handle(view.PathMetrics, metricsHandler(gatherer, opts.Log))
-	mux.HandleFunc(view.PathHealthz, h.healthz)
-	mux.HandleFunc(view.PathHealthy, h.healthy)
-	mux.HandleFunc(view.PathReady, h.ready)
-	mux.HandleFunc(view.PathStatus, h.status)
-	mux.HandleFunc(view.PathIncidents, h.full(h.incidents))
-	mux.HandleFunc(view.PathIncidents+"/{id}", h.full(h.incident))
-	mux.HandleFunc(view.PathIncidentPages+"/{id}", h.full(h.incidentPage))
-	mux.HandleFunc("/{$}", h.index)
-	mux.HandleFunc("/", h.notFound)
+	mux.Handle("GET "+view.PathMetrics, metricsHandler(gatherer, opts.Log))
+	mux.HandleFunc("GET "+view.PathHealthz, h.healthz)
+	mux.HandleFunc("GET "+view.PathHealthy, h.healthy)
+	mux.HandleFunc("GET "+view.PathReady, h.ready)
+	mux.HandleFunc("GET "+view.PathStatus, h.status)
+	mux.HandleFunc("GET "+view.PathIncidents, h.onlyFull(h.incidents))
+	if opts.Incident != nil {
+		mux.HandleFunc("GET "+view.PathIncidents+"/{id}", h.onlyFull(h.oneIncident))
+		mux.HandleFunc("GET "+view.PathIncidentPages+"/{id}", h.onlyFull(h.oneIncident))
+	}
+	mux.HandleFunc("GET /{$}", h.index)
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		h.missing(w, r, "no such page; / lists what there is")
+	})
 	return secure(h.page.Csp, mux)
 }
 
 func metricsHandler(gatherer prometheus.TransactionalGatherer, log *zap.Logger) http.Handler {
-	return promhttp.HandlerForTransactional(gatherer, promhttp.HandlerOpts{
-		ErrorLog: &errorLog{log: log},
+	opts := promhttp.HandlerOpts{
 		// One broken collector must not take the others with it.
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,
 		EnableOpenMetrics:   true,
-	})
-}
-
-// errorLog logs each change of the collectors' error.
-type errorLog struct {
-	log  *zap.Logger
-	last logging.OnChange[string]
-}
-
-// Println implements promhttp.Logger.
-func (e *errorLog) Println(v ...any) {
-	text := strings.TrimSpace(fmt.Sprintln(v...))
-	if _, changed := e.last.Set(text); changed {
-		e.log.Warn(text)
 	}
+	if log != nil {
+		opts.ErrorLog, _ = zap.NewStdLogAt(sampled(log), zap.WarnLevel) // fails only for an unknown level
+	}
+	return promhttp.HandlerForTransactional(gatherer, opts)
 }
 
 // healthz is the node's health: 503 while the kubelet no longer manages pods by
 // its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	v := h.snapshot().Verdict
-	code, line, message := http.StatusOK, string(v.State), v.KubeletMessage
-	if v.State == health.StateUnhealthy {
-		code = http.StatusServiceUnavailable
-	}
+	line, message := string(v.State), v.KubeletMessage
 	if v.Reason != "" {
 		line += ": " + v.Reason
 	}
-	if !h.opts.Access(r) {
+	if !h.full(r) {
 		message = view.PublicMessage(message)
 	}
 	if message != "" {
 		line += "\nkubelet: " + plain.Text(message)
 	}
-	writeText(w, code, line)
+	writeProbe(w, v.State != health.StateUnhealthy, line, line)
 }
 
 // healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
-	if h.opts.Judged != nil && h.now().Sub(h.opts.Judged()) > judgeTimeout {
-		writeText(w, http.StatusServiceUnavailable, "plegd is stuck: nothing was judged for "+health.Seconds(judgeTimeout))
-		return
-	}
-	writeText(w, http.StatusOK, "plegd is alive")
+	writeProbe(w, h.Judged == nil || h.now().Sub(h.Judged()) <= judgeTimeout, "plegd is alive",
+		"plegd is stuck: nothing was judged for "+health.Seconds(judgeTimeout))
 }
 
 // ready reports whether the first relist has been attempted.
 func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
-	if !h.src.Snapshot(h.now()).Ready {
-		writeText(w, http.StatusServiceUnavailable, "plegd is starting: no relist has been attempted yet")
-		return
+	writeProbe(w, h.snapshot().Ready, "plegd is ready", "plegd is starting: no relist has been attempted yet")
+}
+
+// writeProbe answers 200 if ok, else 503.
+func writeProbe(w http.ResponseWriter, ok bool, yes, no string) {
+	if ok {
+		writeText(w, http.StatusOK, yes)
+	} else {
+		writeText(w, http.StatusServiceUnavailable, no)
 	}
-	writeText(w, http.StatusOK, "plegd is ready")
 }
 
 func (h *handler) snapshot() *health.Snapshot {
 	s := h.src.Snapshot(h.now())
-	s.PlegdVersion, s.Node, s.Previous = h.opts.Build.Version, h.opts.Node, nil
+	s.PlegdVersion, s.Node, s.Previous = h.Build.Version, h.Node, nil
 	return &s
 }
 
 // status answers with JSON, or with ?o=text or ?o=line for a terminal.
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 	s := h.snapshot()
-	full, pub := h.opts.Access(r), view.NewPublic(s)
-	switch r.URL.Query().Get("o") {
-	case "line": // has no text of the node
-		writeText(w, http.StatusOK, view.Line(pub.Snapshot()))
-	case "text":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if full {
-			_ = text.WriteStatusText(w, s, false)
-			return
-		}
-		_ = text.WritePublicText(w, pub, false)
+	full, public := h.full(r), view.NewPublic(s)
+	switch o := r.URL.Query().Get("o"); {
+	case o == "line": // has no text of the node
+		writeText(w, http.StatusOK, view.Line(public.Snapshot()))
+	case o == "text" && full:
+		w.Header().Set("Content-Type", textType)
+		_ = text.WriteStatusText(w, s, false)
+	case o == "text":
+		w.Header().Set("Content-Type", textType)
+		_ = text.WritePublicText(w, public, false)
+	case full:
+		writeJSON(w, s)
 	default:
-		if full {
-			writeJSON(w, s)
-			return
-		}
-		writeJSON(w, pub)
+		writeJSON(w, public)
 	}
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 	s := h.snapshot()
-	if !h.opts.Access(r) {
+	if !h.full(r) {
 		h.page.ServePublic(w, r, view.NewPublic(s))
 		return
 	}
 	var recent view.Recent
-	if h.opts.Recent != nil {
-		recent = h.opts.Recent(h.now())
+	if h.Recent != nil {
+		recent = h.Recent(h.now())
 	}
 	h.page.Serve(w, r, view.Content{Snapshot: s, Incidents: h.src.Incidents(), Recent: recent})
 }
 
-// full answers 403 to requests that may see only the public summary.
-func (h *handler) full(next http.HandlerFunc) http.HandlerFunc {
+// full reports whether a request may see more than the public summary.
+func (h *handler) full(r *http.Request) bool { return h.Access != nil && h.Access(r) }
+
+// onlyFull answers 403 to requests that may see only the public summary.
+func (h *handler) onlyFull(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !h.opts.Access(r) {
+		if !h.full(r) {
 			writeText(w, http.StatusForbidden, "incidents hold names of pods: ask on the node (plegd incidents), or with the "+
 				"authentication of --web.config.file")
 			return
@@ -222,40 +197,20 @@ func (h *handler) incidents(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, append([]incident.Summary{}, h.src.Incidents()...)) // [] for none
 }
 
-func (h *handler) incident(w http.ResponseWriter, r *http.Request) {
-	h.withIncident(w, r, func(one *incident.Incident) { writeJSON(w, one) })
-}
-
-func (h *handler) incidentPage(w http.ResponseWriter, r *http.Request) {
-	h.withIncident(w, r, func(one *incident.Incident) { h.page.ServeIncident(w, r, one, h.snapshot()) })
-}
-
-// withIncident calls answer with the incident of the path, or answers why there is
-// none. An incident may be megabytes, so only one is held at once.
-func (h *handler) withIncident(w http.ResponseWriter, r *http.Request, answer func(*incident.Incident)) {
-	select {
-	case h.reading <- struct{}{}:
-		defer func() { <-h.reading }()
-	case <-r.Context().Done():
-		return
-	}
-	id, err := r.PathValue("id"), incident.ErrUnknown
-	var one *incident.Incident
-	if h.opts.Incidents != nil {
-		one, err = h.opts.Incidents.Get(r.Context(), id)
-	}
+// oneIncident answers with an incident as JSON or as a page, by the path.
+func (h *handler) oneIncident(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	one, err := h.Incident(r.Context(), id)
 	switch {
 	case errors.Is(err, incident.ErrUnknown):
 		h.missing(w, r, "no incident has the id "+plain.Text(id)+"; "+view.PathIncidents+" lists them")
 	case err != nil:
 		writeText(w, http.StatusServiceUnavailable, plain.Text(err.Error()))
+	case strings.HasPrefix(r.URL.Path, view.PathIncidentPages):
+		h.page.ServeIncident(w, r, one, h.snapshot())
 	default:
-		answer(one)
+		writeJSON(w, one)
 	}
-}
-
-func (h *handler) notFound(w http.ResponseWriter, r *http.Request) {
-	h.missing(w, r, "no such page; / lists what there is")
 }
 
 // missing answers 404: a page to a browser, a line to a program.
@@ -267,9 +222,8 @@ func (h *handler) missing(w http.ResponseWriter, r *http.Request, line string) {
 	writeText(w, http.StatusNotFound, line)
 }
 
-// secure refuses methods that could be meant to change something, and sets the
-// headers that keep a browser from doing more with an answer than showing it. A
-// header of --web.config.file takes precedence.
+// secure sets the headers that keep a browser from doing more with an answer than
+// showing it. A header of --web.config.file takes precedence.
 func secure(csp string, next http.Handler) http.Handler {
 	headers := map[string]string{
 		"Content-Security-Policy":      csp,
@@ -285,17 +239,14 @@ func secure(csp string, next http.Handler) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			writeText(w, http.StatusMethodNotAllowed, "plegd answers only GET and HEAD: nothing can be changed over HTTP")
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+const textType = "text/plain; charset=utf-8"
+
 func writeText(w http.ResponseWriter, code int, line string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", textType)
 	w.WriteHeader(code)
 	_, _ = fmt.Fprintln(w, line)
 }

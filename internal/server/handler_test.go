@@ -35,7 +35,7 @@ func TestHandler(t *testing.T) {
 		{"page", "GET", "/", viewtest.Unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
-		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"answers only GET and HEAD"}},
+		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"Method Not Allowed"}},
 		{"head", "HEAD", "/healthz", viewtest.Unhealthy(), 503, "text/plain", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,22 +15,17 @@ import (
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-type fakeIncidents struct{ err error }
-
-func (f fakeIncidents) Get(_ context.Context, id string) (*incident.Incident, error) {
-	if f.err != nil {
-		return nil, f.err
-	}
-	if id != viewtest.IncidentID {
-		return nil, fmt.Errorf("%s: %w", id, incident.ErrUnknown)
-	}
-	return viewtest.Incident(), nil
-}
-
 func incidentHandler(err error) http.Handler {
 	src := viewtest.NewSource(viewtest.Healthy())
 	src.List = []incident.Summary{viewtest.Incident().Summary}
-	return testHandler(src, true, func(o *HandlerOptions) { o.Incidents = fakeIncidents{err} })
+	return testHandler(src, true, func(o *HandlerOptions) {
+		o.Incident = func(_ context.Context, id string) (*incident.Incident, error) {
+			if err == nil && id != viewtest.IncidentID {
+				return nil, fmt.Errorf("%s: %w", id, incident.ErrUnknown)
+			}
+			return viewtest.Incident(), err
+		}
+	})
 }
 
 // TestIncidentExamples keeps the examples in the documentation true.
@@ -73,40 +65,4 @@ func TestIncidentAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s %s", tt.path, w.Code, w.Header(), w.Body)
 		}
 	}
-}
-
-// held answers when it is released.
-type held chan struct{}
-
-func (h held) Get(context.Context, string) (*incident.Incident, error) {
-	<-h
-	return nil, incident.ErrUnknown
-}
-
-// TestIncidentTurns: one incident is held at once, and a client that gives up no longer
-// waits.
-func TestIncidentTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(held)
-		h := testHandler(viewtest.NewSource(viewtest.Starting()), true, func(o *HandlerOptions) { o.Incidents = gate })
-		ask := func(ctx context.Context) int {
-			w := httptest.NewRecorder()
-			path := view.PathIncidents + "/20261121T030405Z-00000a"
-			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
-			return w.Code
-		}
-		first := make(chan int, 1)
-		go func() { first <- ask(t.Context()) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		if ask(ctx); time.Since(began) != time.Second {
-			t.Errorf("a client that gives up after 1 s is released after %s", time.Since(began))
-		}
-		close(gate)
-		if codes := [2]int{<-first, ask(t.Context())}; codes != [2]int{404, 404} {
-			t.Errorf("answers: %d", codes)
-		}
-	})
 }

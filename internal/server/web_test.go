@@ -1,15 +1,14 @@
 package server
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -26,10 +25,21 @@ import (
 	"github.com/plegd/plegd/internal/view/viewtest"
 )
 
-// newTestWeb returns a server that clients on other hosts ask.
-func newTestWeb(opts WebOptions) (*Server, *logRecorder) {
-	log := newLogRecorder()
-	access := LocalOrAuthenticated(opts.ConfigFile)
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// startWeb starts a server that clients on other hosts ask.
+func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Listener) (stop func(), s *Server, log *logRecorder) {
+	t.Helper()
+	log = newLogRecorder()
+	access := LocalOrAuthenticated(file)
 	h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) {
 		o.Access = func(r *http.Request) bool {
 			r = r.Clone(r.Context())
@@ -37,126 +47,89 @@ func newTestWeb(opts WebOptions) (*Server, *logRecorder) {
 			return access(r)
 		}
 	})
-	s := NewWebServer(opts, h, log.log)
+	s = NewWebServer(addresses, listeners, file, h, log.log)
 	s.retry = 20 * time.Millisecond
-	return s, log
+	return start(t, s), s, log
 }
 
-// address is the only one that is served.
-func address(t *testing.T, s *Server) string {
+// seen is the client's status: "full", "public", or an error.
+func seen(t *testing.T, c Client) string {
 	t.Helper()
-	eventually(t, "served", func() bool { return len(s.Addrs()) == 1 })
-	return s.Addrs()[0].String()
-}
-
-// get fetches a URL and returns the status and the body.
-func get(client *http.Client, url string, edit func(*http.Request)) (int, string, error) {
-	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 0, "", err
+	full, _, err := c.Status(t.Context())
+	switch {
+	case err != nil:
+		return err.Error()
+	case full == nil:
+		return "public"
 	}
-	req.Close = true
-	if edit != nil {
-		edit(req)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(body), err
+	return "full"
 }
 
 func TestWebServer(t *testing.T) {
-	handed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0", "[::1]:0"}, Listeners: []net.Listener{handed}})
-	stop := start(t, s)
-	eventually(t, "three addresses are served", func() bool { return len(s.Addrs()) == 3 })
-	for _, addr := range s.Addrs() {
-		for path, want := range map[string]int{view.PathMetrics: 200, view.PathHealthz: 200, "/nothing": 404} {
-			code, body, err := get(http.DefaultClient, "http://"+addr.String()+path, nil)
-			if err != nil || code != want {
-				t.Errorf("%s%s: %d, %v: %s", addr, path, code, err, body)
+	handed, free := listen(t), listen(t)
+	address := free.Addr().String()
+	_ = free.Close()
+	stop, _, log := startWeb(t, "", []string{address}, handed)
+	for _, host := range []string{address, handed.Addr().String()} {
+		// Credentials open nothing unless the configuration demands them.
+		c := Client{URL: "http://" + host, User: "a:b"}
+		if got := seen(t, c); got != "public" {
+			t.Errorf("%s: %s", host, got)
+		}
+		for path, ok := range map[string]bool{view.PathMetrics: true, view.PathHealthz: true, "/nothing": false} {
+			if _, err := c.Get(t.Context(), path); (err == nil) != ok {
+				t.Errorf("%s%s: %v", host, path, err)
 			}
 		}
 	}
-	// Credentials open nothing unless the configuration demands them.
-	_, body, err := get(http.DefaultClient, "http://"+s.Addrs()[0].String()+view.PathStatus, func(r *http.Request) { r.SetBasicAuth("a", "b") })
-	if err != nil || strings.Contains(body, "nightly-report") {
-		t.Errorf("names without authentication: %v", err)
+	stop()
+	if got := seen(t, Client{URL: "http://" + address}); !strings.Contains(got, "refused") {
+		t.Errorf("after the end: %s", got)
 	}
-	if d := stop(); d > time.Second || len(s.Addrs()) != 0 {
-		t.Errorf("stopping took %v, still served: %v", d, s.Addrs())
-	}
-	if log.count("serving the web address") != 3 || log.count("level=warn") != 0 {
+	if log.count("serving the web address") != 2 || log.count("level=warn") != 0 {
 		t.Errorf("logged:\n%s", log)
 	}
-}
-
-// TestWebServerStopsInTime in spite of an answer in flight.
-func TestWebServerStopsInTime(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	defer close(release)
-	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(entered)
-		<-release
-	})
-	s := NewWebServer(WebOptions{Addresses: []string{"127.0.0.1:0"}}, h, newLogRecorder().log)
-	stop := start(t, s)
-	url := "http://" + address(t, s) + "/"
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _, _ = get(http.DefaultClient, url, nil)
-	}()
-	<-entered
-	if d := stop(); d > shutdownGrace+400*time.Millisecond {
-		t.Errorf("stopping took %v", d)
-	}
-	<-done
 }
 
 // TestWebServerRetries: a busy port and a broken configuration are transient: logged
 // once, exported, and served once they are fixed. Another address is served meanwhile.
 func TestWebServerRetries(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "web.yml")
 	write(t, file, "nonsense: 1")
-	for want, tt := range map[string]struct {
-		opts  WebOptions
-		fix   func()
-		total int
-	}{
-		"address already in use": {WebOptions{Addresses: []string{busy.Addr().String(), "127.0.0.1:0"}}, func() { _ = busy.Close() }, 2},
-		"nonsense":               {WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file}, func() { write(t, file, usersPart(t)) }, 1},
-	} {
-		s, log := newTestWeb(tt.opts)
-		start(t, s) // ready in spite of it
+	for want, config := range map[string]string{"address already in use": "", "nonsense": file} {
+		busy, other := listen(t), listen(t)
+		address := busy.Addr().String()
+		if config != "" {
+			_ = busy.Close()
+		}
+		_, s, log := startWeb(t, config, []string{address}, other) // ready in spite of it
 		first, _ := s.Source()
 		eventually(t, "a second attempt", func() bool { now, _ := s.Source(); return now.At.After(first.At) })
-		if log.count("level=warn") != 1 || log.count(want) != 1 || first.Up || !strings.Contains(first.Err, want) || len(s.Addrs()) != tt.total-1 {
+		if log.count(want) == 0 || log.count("level=warn") != log.count(want) || log.count("address:"+address) != 1 || first.Up || !strings.Contains(first.Err, want) {
 			t.Errorf("%s: exported as %+v, logged:\n%s", want, first, log)
 		}
-		tt.fix()
-		eventually(t, "served", func() bool { return len(s.Addrs()) == tt.total })
+		fixed := "public"
+		if config == "" {
+			if got := seen(t, Client{URL: "http://" + other.Addr().String()}); got != fixed {
+				t.Errorf("the other address: %s", got)
+			}
+			_ = busy.Close()
+		} else {
+			write(t, file, usersPart(t))
+			fixed = "full"
+		}
+		c := Client{URL: "http://" + address, User: "prometheus:secret"}
+		eventually(t, "served", func() bool { return seen(t, c) == fixed })
 		if state, ok := s.Source(); !ok || !state.Up || state.Err != "" {
 			t.Errorf("served, and exported as %+v", state)
 		}
-		if tt.opts.ConfigFile == "" {
+		if config == "" {
 			continue
 		}
 		write(t, file, "basic_auth_users: [") // broken again, while it is served
 		for range 3 {
-			code, body, err := get(http.DefaultClient, "http://"+address(t, s)+view.PathStatus, nil)
-			if err != nil || code != http.StatusInternalServerError || strings.Contains(body, "pleg") {
-				t.Errorf("%d, %v: %s", code, err, body)
+			if got := seen(t, c); !strings.Contains(got, "500 Internal Server Error") {
+				t.Error(got)
 			}
 		}
 		if log.count("Unable to parse configuration") != 1 {
@@ -166,7 +139,7 @@ func TestWebServerRetries(t *testing.T) {
 }
 
 // certificate writes a self-signed certificate and its key for 127.0.0.1.
-func certificate(t *testing.T, dir string) (pool *x509.CertPool, pair tls.Certificate) {
+func certificate(t *testing.T, dir string) {
 	t.Helper()
 	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	tmpl := &x509.Certificate{
@@ -185,13 +158,6 @@ func certificate(t *testing.T, dir string) (pool *x509.CertPool, pair tls.Certif
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 	write(t, filepath.Join(dir, "cert.pem"), string(certPEM))
 	write(t, filepath.Join(dir, "key.pem"), string(keyPEM))
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	pair, err = tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pool, pair
 }
 
 const (
@@ -212,44 +178,44 @@ func usersPart(t *testing.T) string {
 // certificate, and the configuration is followed while plegd runs.
 func TestAuthentication(t *testing.T) {
 	dir := t.TempDir()
-	pool, pair := certificate(t, dir)
-	file := filepath.Join(dir, "web.yml")
+	certificate(t, dir)
+	file, ca, key := filepath.Join(dir, "web.yml"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	write(t, file, tlsPart+usersPart(t))
-	s, log := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}, ConfigFile: file})
-	start(t, s)
-	host := address(t, s)
-	client := func(certs ...tls.Certificate) *http.Client {
-		return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs}}}
-	}
-	login := func(user, password string) func(*http.Request) {
-		return func(r *http.Request) { r.SetBasicAuth(user, password) }
-	}
+	l := listen(t)
+	_, _, log := startWeb(t, file, nil, l)
 	for i, tt := range []struct {
 		config string // written before it, if not empty
-		client *http.Client
-		edit   func(*http.Request)
-		code   int // 0: no answer
-		names  bool
+		client Client
+		want   string
 	}{
-		{"", client(), login("prometheus", "secret"), 200, true},
-		{"", client(), nil, 401, false},
-		{"", client(), login("prometheus", "wrong"), 401, false},
-		{"", client(), login("root", "secret"), 401, false},
-		{tlsPart, client(), login("prometheus", "secret"), 200, false}, // nothing demands the password
-		{mutualTLS, client(pair), nil, 200, true},
-		{"", client(), nil, 0, false},
-		{"basic_auth_users: [", client(pair), nil, 0, false},
+		{"", Client{CACert: ca, User: "prometheus:secret"}, "full"},
+		{"", Client{Insecure: true, User: "prometheus:secret"}, "full"},
+		{"", Client{User: "prometheus:secret"}, "certificate"},
+		{"", Client{CACert: ca}, "give --user"},
+		{"", Client{CACert: ca, User: "prometheus:wrong"}, "give --user"},
+		{"", Client{CACert: ca, User: "root:secret"}, "give --user"},
+		{"", Client{CACert: filepath.Join(dir, "none")}, "--cacert"},
+		{"", Client{Cert: ca, Key: filepath.Join(dir, "none")}, "--cert"},
+		{tlsPart, Client{CACert: ca, User: "prometheus:secret"}, "public"}, // nothing demands the password
+		{mutualTLS, Client{CACert: ca, Cert: ca, Key: key}, "full"},
+		{"", Client{CACert: ca}, "certificate"},
+		{"basic_auth_users: [", Client{CACert: ca, Cert: ca, Key: key}, "ask plegd"},
 	} {
 		if tt.config != "" {
 			write(t, file, tt.config)
 		}
-		code, body, err := get(tt.client, "https://"+host+view.PathStatus, tt.edit)
-		if code != tt.code || (err == nil) != (tt.code > 0) || strings.Contains(body, "nightly-report") != tt.names || code == 401 && strings.Contains(body, "plegd") {
-			t.Errorf("%d: %d, %v: %s", i, code, err, body)
+		tt.client.URL = "https://" + l.Addr().String() + "/"
+		if got := seen(t, tt.client); !strings.Contains(got, tt.want) {
+			t.Errorf("%d: %s, want %s", i, got, tt.want)
 		}
 	}
 	if log.count("level=info") != 1 {
 		t.Errorf("logged:\n%s", log)
+	}
+	for _, bad := range []Client{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
 	}
 }
 
@@ -311,65 +277,25 @@ func TestSystemdListeners(t *testing.T) {
 // TestIdleConnections: connections that send nothing are closed in time for a
 // scrape that waits for a place.
 func TestIdleConnections(t *testing.T) {
-	s, _ := newTestWeb(WebOptions{Addresses: []string{"127.0.0.1:0"}})
-	start(t, s)
-	host := address(t, s)
+	l := listen(t)
+	startWeb(t, "", nil, l)
 	for range maxWebConns {
-		c, err := net.Dial("tcp", host)
+		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	client := &http.Client{Timeout: 2 * readTimeout}
-	if code, _, err := get(client, "http://"+host+view.PathMetrics, nil); err != nil || code != http.StatusOK {
-		t.Errorf("a scrape beside %d idle connections: %d, %v", maxWebConns, code, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*readTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+view.PathMetrics, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestClientURL: an authenticated client gets the status, another one the summary.
-func TestClientURL(t *testing.T) {
-	dir := t.TempDir()
-	certificate(t, dir)
-	serve := func(config string) string {
-		opts := WebOptions{Addresses: []string{"127.0.0.1:0"}}
-		if config != "" {
-			f, err := os.CreateTemp(dir, "*.yml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = f.Close()
-			opts.ConfigFile = f.Name()
-			write(t, opts.ConfigFile, config)
-		}
-		s, _ := newTestWeb(opts)
-		start(t, s)
-		return address(t, s)
+	r.Close = true
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("a scrape beside %d idle connections: %v", maxWebConns, err)
 	}
-	url, ca, key := "https://"+serve(tlsPart+usersPart(t)), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-
-	for name, tt := range map[string]struct {
-		client       Client
-		full, public bool
-		err          string
-	}{
-		"password":     {Client{URL: url, CACert: ca, User: "prometheus:secret"}, true, false, ""},
-		"insecure":     {Client{URL: url + "/", Insecure: true, User: "prometheus:secret"}, true, false, ""},
-		"certificate":  {Client{URL: "https://" + serve(mutualTLS), CACert: ca, Cert: ca, Key: key}, true, false, ""},
-		"no password":  {Client{URL: url, CACert: ca}, false, false, "give --user"},
-		"no trust":     {Client{URL: url, User: "prometheus:secret"}, false, false, "certificate"},
-		"another host": {Client{URL: "http://" + serve("")}, false, true, ""},
-		"no such CA":   {Client{URL: url, CACert: filepath.Join(dir, "none")}, false, false, "--cacert"},
-		"no such key":  {Client{URL: url, Cert: ca, Key: filepath.Join(dir, "none")}, false, false, "--cert"},
-	} {
-		full, public, err := tt.client.Status(t.Context())
-		if (full != nil) != tt.full || (public != nil) != tt.public || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: %v, %v, %v", name, full != nil, public != nil, err)
-		}
-	}
-	for _, bad := range []Client{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: url, Cert: "x"}, {User: "a:b"}} {
-		if bad.Validate() == nil {
-			t.Errorf("%+v is accepted", bad)
-		}
-	}
+	_ = answer.Body.Close()
 }
