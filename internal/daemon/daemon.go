@@ -84,9 +84,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		}
 		d.restored = state.load()
 		metrics.Restore(d.restored.written, d.restored.recent)
-		d.incidents = incident.New(incident.Options{
-			Dir: incident.Dir(cfg.StateDir), Version: build.Version, Log: log, Opened: metrics.IncidentOpened,
-		})
+		d.incidents = incident.New(incident.Dir(cfg.StateDir), build.Version, log, metrics.IncidentOpened)
 	}
 	if err := d.watch(metrics, news, log); err != nil {
 		return nil, err

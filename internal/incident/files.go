@@ -31,6 +31,9 @@ func path(dir, id string) string { return filepath.Join(dir, id+suffix) }
 // writeFile replaces a file by rename. The content is on disk if it returns nil.
 func writeFile(path string, content []byte) error {
 	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
 	temp := filepath.Join(dir, draft)
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -57,15 +60,14 @@ func encode(doc *Incident) ([]byte, error) {
 	for {
 		b, err := health.Marshal(doc)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("encode the incident %s: %w", doc.ID, err)
 		}
 		b = append(plain.JSON(b), '\n')
-		moments := len(doc.Timeline)
-		if len(b) <= MaxFileBytes || moments <= 2 {
+		if len(b) <= MaxFileBytes || len(doc.Timeline) <= 2 {
 			return b, nil
 		}
 		shorter := *doc
-		shorter.shorten(max(2, min(moments-1, moments*MaxFileBytes/len(b))))
+		shorter.shorten(max(2, min(len(doc.Timeline)-1, len(doc.Timeline)*MaxFileBytes/len(b))))
 		doc = &shorter
 	}
 }
@@ -73,29 +75,21 @@ func encode(doc *Incident) ([]byte, error) {
 // Decode reads an incident from its JSON. Unknown fields are ignored.
 func Decode(r io.Reader) (*Incident, error) {
 	var one Incident
-	return &one, decode(r, &one, &one.Summary)
-}
-
-// decode reads JSON into v, of which head is the head.
-func decode(r io.Reader, v any, head *Summary) error {
-	b, err := io.ReadAll(io.LimitReader(r, maxRead+1))
+	b, err := io.ReadAll(io.LimitReader(r, maxRead))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(b) > maxRead {
-		return fmt.Errorf("not an incident of plegd: larger than %d bytes", maxRead)
-	}
-	err = health.Unmarshal(b, v)
+	err = health.Unmarshal(b, &one)
 	switch {
 	case err != nil:
-		return fmt.Errorf("not an incident of plegd: %w", err)
-	case head.SchemaVersion == 0 || !ValidID(head.ID):
-		return errors.New("not an incident of plegd: no schema_version and id of one")
-	case head.SchemaVersion != SchemaVersion:
-		return fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
-			head.SchemaVersion, SchemaVersion, head.PlegdVersion)
+		return nil, fmt.Errorf("not an incident of plegd: %w", err)
+	case one.SchemaVersion == 0 || !ValidID(one.ID):
+		return nil, errors.New("not an incident of plegd: no schema_version and id of one")
+	case one.SchemaVersion != health.SchemaVersion:
+		return nil, fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
+			one.SchemaVersion, health.SchemaVersion, one.PlegdVersion)
 	}
-	return nil
+	return &one, nil
 }
 
 // Read reads the heads of the incidents in a directory, newest first. bad holds an
@@ -111,21 +105,14 @@ func Read(dir string) (list []Summary, bad []error, err error) {
 		if !ok || !ValidID(id) {
 			continue
 		}
-		var head Summary
-		err := readFile(dir, id, &head, &head)
-		switch {
-		case err == nil:
-			list = append(list, head)
-		case !errors.Is(err, ErrUnknown): // else removed meanwhile
+		if one, err := ReadOne(dir, id); err == nil {
+			list = append(list, one.Summary)
+		} else if !errors.Is(err, ErrUnknown) { // else removed meanwhile
 			bad = append(bad, err)
 		}
 	}
-	newestFirst(list)
-	return list, bad, nil
-}
-
-func newestFirst(list []Summary) {
 	slices.SortStableFunc(list, func(a, b Summary) int { return b.Opened.Compare(a.Opened) })
+	return list, bad, nil
 }
 
 // ReadOne reads one incident of a directory. The error wraps ErrUnknown if there is
@@ -134,36 +121,20 @@ func ReadOne(dir, id string) (*Incident, error) {
 	if !ValidID(id) {
 		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
 	}
-	var one Incident
-	if err := readFile(dir, id, &one, &one.Summary); err != nil {
+	f, err := os.Open(path(dir, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", id, ErrUnknown)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return &one, nil
-}
-
-// readFile decodes the file of an incident. It opens regular files only: a pipe would
-// block.
-func readFile(dir, id string, v any, head *Summary) error {
-	name := path(dir, id)
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w", id, ErrUnknown)
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: not a regular file", name)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
 	defer func() { _ = f.Close() }()
-	if err := decode(f, v, head); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	one, err := Decode(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	if head.ID != id {
-		return fmt.Errorf("%s: holds the incident %.40q", name, head.ID)
+	if one.ID != id {
+		return nil, fmt.Errorf("%s: holds the incident %.40q", f.Name(), one.ID)
 	}
-	return nil
+	return one, nil
 }

@@ -54,14 +54,14 @@ func (n *node) start() {
 	core, logged := observer.New(zap.InfoLevel)
 	n.logged, n.last = logged, nil
 	n.killed.Store(false)
-	n.Recorder = New(Options{Dir: n.dir, Version: "1.2.3", Log: zap.New(core), Opened: func() { n.opened++ },
-		write: func(path string, content []byte) error {
-			if n.killed.Load() {
-				return errors.New("plegd was killed")
-			}
-			n.writes.Add(1)
-			return n.disk(path, content)
-		}})
+	n.Recorder = New(n.dir, "1.2.3", zap.New(core), func() { n.opened++ })
+	n.writeFile = func(path string, content []byte) error {
+		if n.killed.Load() {
+			return errors.New("plegd was killed")
+		}
+		n.writes.Add(1)
+		return n.disk(path, content)
+	}
 	ctx, cancel := context.WithCancel(n.t.Context())
 	n.cancel, n.ended = cancel, make(chan error, 1)
 	go func() { n.ended <- n.Run(ctx) }()

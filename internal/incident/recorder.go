@@ -1,8 +1,12 @@
 package incident
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -21,52 +25,59 @@ const (
 )
 
 const (
-	maxUnsaved  = 8 // incidents that wait for the disk
-	readTimeout = 2 * time.Second
+	maxUnsaved = 8  // incidents that wait for the disk; older ones are lost
+	maxMoments = 64 // of a timeline; the first and the newest stay
+	// sampleWait is how long a recovered incident waits for samples of the time after its
+	// end.
+	sampleWait = 5 * time.Second
 	// rewriteInterval is the least time between two versions of an open incident.
 	rewriteInterval = 10 * time.Second
+	saveInterval    = time.Second
+	readTimeout     = 2 * time.Second
+	stopTimeout     = 500 * time.Millisecond
 )
-
-// Options configure a Recorder.
-type Options struct {
-	Dir     string // directory of the files, created if missing
-	Version string // plegd's own
-	Log     *zap.Logger
-	// Opened is called for each new incident. It must not block; nil is allowed.
-	Opened func()
-
-	write func(path string, content []byte) error // for tests
-}
 
 // Recorder records incidents. It is a task.
 type Recorder struct {
-	o    Options
-	wake chan struct{}
-	read bounded.Slot[*Incident] // reads one file at a time
+	dir, version string
+	log          *zap.Logger
+	opened       func()
+	read         bounded.Slot[*Incident] // reads one file at a time
+	writeFile    func(path string, content []byte) error
 
 	// mu guards the following fields. It is never held over a read, a write or an
 	// encoding.
-	mu      sync.Mutex
-	list    []Summary        // newest first
-	well    *health.Snapshot // the newest healthy one
-	open    *story
-	unsaved []*Incident // the versions that are to be written, oldest first
-	stopped bool
+	mu   sync.Mutex
+	all  []*record        // newest first
+	well *health.Snapshot // the newest healthy one
+	open *story
 
-	// Of the writing goroutine alone.
-	loaded bool
-	failed logging.OnChange[string] // the last error
+	failed logging.OnChange[bool]
 }
 
-// New returns a recorder. Run reads the stored incidents.
-func New(o Options) *Recorder {
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
-	if o.write == nil {
-		o.write = writeFile
-	}
-	return &Recorder{o: o, wake: make(chan struct{}, 1)}
+// record is an incident that is listed. whole is its newest version, which never changes,
+// or nil for one that is in its file only; due: it is to be written.
+type record struct {
+	Summary
+	whole *Incident
+	due   bool
+}
+
+// story is the open incident. Its times have their monotonic readings.
+type story struct {
+	Incident
+	recovered time.Time // since when the verdict has been healthy; zero while it is not
+	noted     string    // the newest moment without its numbers
+	culprit   string
+	// written is when a version was last due, writtenReason the primary reason then.
+	written       time.Time
+	writtenReason string
+}
+
+// New returns a recorder for the files in dir, which is created if missing. version is
+// plegd's own. opened is called for each new incident; it must not block.
+func New(dir, version string, log *zap.Logger, opened func()) *Recorder {
+	return &Recorder{dir: dir, version: version, log: log, opened: opened, writeFile: writeFile}
 }
 
 // String names the task.
@@ -76,137 +87,241 @@ func (r *Recorder) String() string { return "incidents" }
 func (r *Recorder) List() []Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.list)
+	out := make([]Summary, len(r.all))
+	for i, one := range r.all {
+		out[i] = one.Summary
+	}
+	return out
 }
 
 // Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *health.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch state := s.State; {
-	case r.stopped:
-	case r.open == nil && (state == health.StateDegraded || state == health.StateUnhealthy):
-		r.begin(s)
-	case r.open == nil && state == health.StateHealthy:
+	switch o := r.open; {
+	case o != nil && s.State == health.StateHealthy:
+		r.recover(o, s)
+	case o != nil:
+		o.recovered = time.Time{}
+		r.add(o, s)
+	case s.State == health.StateHealthy:
 		r.well = s
-	case r.open == nil:
-	case state == health.StateHealthy:
-		r.recover(s)
-	default:
-		r.open.recovered = time.Time{}
-		r.add(s)
+	case s.State == health.StateDegraded || s.State == health.StateUnhealthy:
+		r.open = &story{Incident: Incident{Ending: []string{}, Summary: Summary{
+			SchemaVersion: health.SchemaVersion, PlegdVersion: r.version, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC(),
+		}}}
+		r.add(r.open, s)
+		r.opened()
 	}
 }
 
-func (r *Recorder) begin(s *health.Snapshot) {
-	r.open = &story{Incident: Incident{
-		Summary: Summary{
-			SchemaVersion: SchemaVersion, PlegdVersion: r.o.Version, ID: newID(s.At), Outcome: Open,
-			Opened: s.At.UTC().Round(0), Began: s.At,
-		},
-		Ending: []string{},
-	}}
-	if r.well != nil {
-		r.open.ending.begin(&r.well.Facts)
+// add adds a judgement to the open incident, which is written at its begin and when its
+// primary reason changes.
+func (r *Recorder) add(o *story, s *health.Snapshot) {
+	o.add(s)
+	due := o.written.IsZero() || s.Reason != o.writtenReason && s.At.Sub(o.written) >= rewriteInterval
+	if due {
+		o.written, o.writtenReason = s.At, s.Reason
 	}
-	r.add(s)
-	if r.o.Opened != nil {
-		r.o.Opened()
-	}
-}
-
-// add adds a judgement to the open incident, and queues it if it is due.
-func (r *Recorder) add(s *health.Snapshot) {
-	o := r.open
-	changed := o.add(s)
-	if o.queued.IsZero() || s.Reason != o.queuedReason && s.At.Sub(o.queued) >= rewriteInterval {
-		o.queued, o.queuedReason = s.At, s.Reason
-		r.queue(o.document())
-	} else if changed {
-		r.enter(o.document().Summary)
-	}
+	r.put(o.document(), due)
 }
 
 // recover closes the open incident once the evidence was sampled after its end.
-func (r *Recorder) recover(s *health.Snapshot) {
-	o := r.open
-	waited := !o.recovered.IsZero()
-	if !waited {
-		o.recovered, o.queuedReason = s.At, s.Reason // the version without a reason is the closed one
-		r.add(s)
+func (r *Recorder) recover(o *story, s *health.Snapshot) {
+	if o.recovered.IsZero() {
+		o.recovered = s.At.UTC()
+		o.add(s)
 	}
-	if !sampled(&s.Facts, o.recovered) && s.At.Sub(o.recovered) < sampleWait {
-		return
+	over := sampled(&s.Facts.Evidence, o.recovered) || s.At.Sub(o.recovered) >= sampleWait
+	if over {
+		if s.At.After(o.recovered) {
+			o.note(s)
+		}
+		was := recall(cmp.Or(r.well, o.Timeline[0].Snapshot), o.Timeline, o.recovered)
+		o.Ending, o.Outcome, o.Closed = was.explain(&s.Facts.Evidence, o.recovered), Recovered, &o.recovered
+		r.well, r.open = s, nil
 	}
-	if waited {
-		o.note(s)
-	}
-	o.Ending = o.ending.explain(&s.Facts, o.recovered)
-	r.well = s
-	r.close(o.recovered, Recovered)
+	r.put(o.document(), over)
 }
 
-// close closes the open incident and queues it.
-func (r *Recorder) close(at time.Time, how Outcome) {
-	closed := at.UTC().Round(0)
-	r.open.Outcome, r.open.Closed = how, &closed
-	doc := r.open.document()
-	r.open = nil
-	r.queue(doc)
-}
-
-// queue puts a version of an incident in line to be written, in place of an older one.
-func (r *Recorder) queue(doc *Incident) {
-	r.unsaved = slices.DeleteFunc(r.unsaved, func(d *Incident) bool { return d.ID == doc.ID })
-	r.unsaved = append(r.unsaved, doc)
-	r.enter(doc.Summary)
-	if len(r.unsaved) > maxUnsaved {
-		r.o.Log.Warn("an incident is lost: it could not be stored", zap.String("id", r.unsaved[0].ID))
-		r.forget(r.unsaved[0].ID)
-		r.unsaved = r.unsaved[1:]
+// put lists a version of an incident in place of an older one; due: it is to be written.
+func (r *Recorder) put(doc *Incident, due bool) {
+	at := slices.IndexFunc(r.all, func(one *record) bool { return one.ID == doc.ID })
+	if at < 0 {
+		at, r.all = 0, slices.Insert(r.all, 0, &record{})
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	one := r.all[at]
+	doc.Stored = one.Stored
+	one.Summary, one.whole, one.due = doc.Summary, doc, one.due || due
+	if waiting := r.waiting(); len(waiting) > maxUnsaved {
+		r.forget(waiting[maxUnsaved].ID)
 	}
 }
 
-// enter puts an incident in the list.
-func (r *Recorder) enter(s Summary) {
-	r.forget(s.ID)
-	r.list = append(r.list, s)
-	newestFirst(r.list)
+// waiting returns the incidents that are due, newest first.
+func (r *Recorder) waiting() (out []*record) {
+	for _, one := range r.all {
+		if one.due {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
-// forget removes an incident from the list.
 func (r *Recorder) forget(id string) {
-	r.list = slices.DeleteFunc(r.list, func(s Summary) bool { return s.ID == id })
+	r.all = slices.DeleteFunc(r.all, func(one *record) bool { return one.ID == id })
 }
 
 // Get returns one incident. The error wraps ErrUnknown if there is none with this id.
 // It waits at most 2 s for the disk, and fails while another read waits for it.
 func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
-	if doc := r.inMemory(id); doc != nil {
-		return doc, nil
+	r.mu.Lock()
+	for _, one := range r.all {
+		if one.ID == id && one.whole != nil {
+			defer r.mu.Unlock()
+			doc := *one.whole
+			doc.Summary = one.Summary
+			return &doc, nil
+		}
 	}
-	if !slices.ContainsFunc(r.List(), func(s Summary) bool { return s.ID == id }) {
-		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
-	}
-	doc, err := r.read.Do(ctx, readTimeout, func(context.Context) (*Incident, error) { return ReadOne(r.o.Dir, id) })
-	if err != nil {
-		return nil, fmt.Errorf("read the incident %s in %s: %w", id, r.o.Dir, err)
-	}
-	return doc, nil
+	r.mu.Unlock()
+	return r.read.Do(ctx, readTimeout, func(context.Context) (*Incident, error) { return ReadOne(r.dir, id) })
 }
 
-func (r *Recorder) inMemory(id string) *Incident {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.open != nil && r.open.ID == id {
-		return r.open.document()
+// add adds a moment to the timeline if more than numbers changed.
+func (s *story) add(snapshot *health.Snapshot) {
+	v := &snapshot.Verdict
+	s.Updated = snapshot.At.UTC()
+	if c := v.Culprit; c != nil { // a chain that is lost for a moment is no change
+		s.culprit = fmt.Sprint(c.Kind, c.PID, c.Name)
 	}
-	if i := slices.IndexFunc(r.unsaved, func(doc *Incident) bool { return doc.ID == id }); i >= 0 {
-		return r.unsaved[i]
+	now := fmt.Sprint(v.State, v.Reason, v.PLEGHealthy, v.SyncLoopAllowed, v.RulesOK, v.NodeReady, ids(v), s.culprit)
+	if now != s.noted {
+		s.noted = now
+		s.note(snapshot)
+	}
+}
+
+// note adds a moment to the timeline.
+func (s *story) note(snapshot *health.Snapshot) {
+	s.Timeline = append(s.Timeline, Moment{Offset: snapshot.At.Sub(s.Opened).Seconds(), Snapshot: snapshot})
+	s.shorten(maxMoments)
+}
+
+// document returns the incident as of now, which later judgements do not change.
+func (s *story) document() *Incident {
+	d, end := s.Incident, cmp.Or(s.recovered, s.Updated)
+	d.Duration, d.Timeline = end.Sub(s.Opened).Seconds(), slices.Clone(s.Timeline)
+	d.summarize()
+	return &d
+}
+
+// Run stores incidents until ctx is done. Then it writes once more and returns nil,
+// without waiting for a disk that does not answer.
+func (r *Recorder) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.load()
+		tick := time.NewTicker(saveInterval)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			r.save()
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+		r.mu.Lock()
+		if r.open != nil {
+			r.put(r.open.document(), true)
+		}
+		r.mu.Unlock()
+		r.save()
+	}()
+	<-ctx.Done()
+	select {
+	case <-done:
+	case <-time.After(stopTimeout):
 	}
 	return nil
+}
+
+// save writes the incidents that are due, and removes the oldest files beyond MaxFiles.
+// It logs the first failure, and the recovery. Only the goroutine of Run calls it.
+func (r *Recorder) save() {
+	more, err := r.store()
+	for err == nil && more {
+		more, err = r.store()
+	}
+	switch _, changed := r.failed.Set(err != nil); {
+	case !changed:
+	case err == nil:
+		r.log.Info("incidents can be stored again", zap.String("dir", r.dir))
+	default:
+		r.log.Warn("incidents cannot be stored; the newest stay in memory and plegd tries again", zap.Error(err),
+			zap.Int("newest", maxUnsaved), zap.String("dir", r.dir), zap.Duration("every", saveInterval))
+	}
+}
+
+// store writes the oldest incident that is due. If none is, it removes the oldest file
+// beyond MaxFiles. It reports whether there was something to do.
+func (r *Recorder) store() (more bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.waiting()
+	switch {
+	case len(waiting) > 0:
+		one := waiting[len(waiting)-1]
+		doc := *one.whole
+		doc.Stored = true
+		one.due = false // until a newer version is
+		r.mu.Unlock()
+		content, err := encode(&doc)
+		if err == nil {
+			err = r.writeFile(path(r.dir, doc.ID), content)
+		}
+		r.mu.Lock()
+		one.due, one.Stored = one.due || err != nil, one.Stored || err == nil
+		if !one.due && one.Outcome != Open {
+			one.whole = nil
+		}
+		return true, err
+	case len(r.all) > MaxFiles:
+		id := r.all[len(r.all)-1].ID
+		r.mu.Unlock()
+		err := os.Remove(path(r.dir, id))
+		r.mu.Lock()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return true, err
+		}
+		r.forget(id)
+		return true, nil
+	}
+	return false, nil
+}
+
+// load reads the heads of the stored incidents and closes an open incident as
+// interrupted. Files that cannot be read stay where they are.
+func (r *Recorder) load() {
+	list, bad, err := Read(r.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		bad = append(bad, err)
+	}
+	if len(bad) > 0 {
+		r.log.Warn("files in the directory of the incidents cannot be used; they are left alone",
+			zap.Int("files", len(bad)), zap.Error(bad[0]))
+	}
+	for _, s := range list {
+		one := &record{Summary: s}
+		if s.Outcome == Open {
+			if doc, err := ReadOne(r.dir, s.ID); err == nil {
+				doc.Outcome, doc.Closed = Interrupted, &doc.Updated
+				one.Summary, one.whole, one.due = doc.Summary, doc, true
+			}
+		}
+		r.mu.Lock()
+		r.all = append(r.all, one)
+		r.mu.Unlock()
+	}
 }

@@ -2,17 +2,15 @@ package incident
 
 import (
 	"slices"
-	"time"
 
 	"github.com/plegd/plegd/internal/health"
 )
 
 // Difference is a moment of an incident that today's classifier judges differently.
 type Difference struct {
-	// Index is the moment's place in the timeline, At and Offset its time.
-	Index  int       `json:"index"`
-	At     time.Time `json:"at"`
-	Offset float64   `json:"offset_seconds"`
+	// Index is the moment's place in the timeline, Offset its time.
+	Index  int     `json:"index"`
+	Offset float64 `json:"offset_seconds"`
 	// Was is the recorded verdict, Is today's.
 	Was *health.Verdict `json:"was"`
 	Is  *health.Verdict `json:"is"`
@@ -31,23 +29,19 @@ func Replay(i *Incident) (different []Difference, judged int) {
 		judged++
 		was, is := &s.Verdict, health.Judge(&s.Facts, s.At, known(s.Previous))
 		if was.State != is.State || was.Reason != is.Reason || !slices.Equal(ids(was), ids(is)) {
-			different = append(different, Difference{Index: n, At: s.At, Offset: i.Timeline[n].Offset, Was: was, Is: is})
+			different = append(different, Difference{Index: n, Offset: i.Timeline[n].Offset, Was: was, Is: is})
 		}
 	}
 	return different, judged
 }
 
-// known returns a verdict without reasons that the present classifier does not have.
+// known returns a verdict, or nil for one with reasons that the present classifier does
+// not have.
 func known(v *health.Verdict) *health.Verdict {
-	if v == nil {
+	if v != nil && slices.ContainsFunc(v.Active, func(a health.Active) bool { return !health.Known(a.ID) }) {
 		return nil
 	}
-	out := *v
-	out.Active = slices.DeleteFunc(slices.Clone(v.Active), func(a health.Active) bool { return !health.Known(a.ID) })
-	if !slices.Contains(ids(&out), v.Reason) {
-		out.Reason = ""
-	}
-	return &out
+	return v
 }
 
 // ids returns the active reasons, sorted by name.

@@ -17,23 +17,19 @@ func Float(seconds float64) string {
 	return health.Seconds(time.Duration(seconds * float64(time.Second)))
 }
 
-// Incidents returns a table of incidents. now is the present, up to which open ones have
-// lasted by the monotonic clock; zero where it is not known.
-func Incidents(list []incident.Summary, now time.Time) Section {
+// Incidents returns a table of incidents.
+func Incidents(list []incident.Summary) Section {
 	out := Section{ID: "incidents", Title: "Incidents", Kind: Table}
 	out.Heads = []string{"ID", "Opened", "Lasted", "State", "Reason", "Outcome"}
 	for i := range list {
 		s := &list[i]
-		reason, duration := Say(s.Reason), s.Duration
+		reason := Say(s.Reason)
 		if others := len(s.Reasons) - 1; others > 0 {
 			reason += fmt.Sprintf(" +%d", others)
 		}
-		if s.Closed == nil && !s.Began.IsZero() {
-			duration = max(duration, now.Sub(s.Began).Seconds())
-		}
 		out.Rows = append(out.Rows, Row{
 			Cells: []string{
-				Say(s.ID), s.Opened.UTC().Format(wallTime), Float(duration), Say(string(s.State)), reason, outcome(s),
+				Say(s.ID), s.Opened.UTC().Format(wallTime), Float(s.Duration), Say(string(s.State)), reason, outcome(s),
 			},
 			Link: PathIncidentPages + "/" + s.ID,
 		})
@@ -72,7 +68,7 @@ func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 	ended := Section{ID: "ending", Title: "What ended it", Kind: Items, Rows: ending(one), Column: 1}
 	best := explaining(one)
 	if best == nil {
-		d.Sections = filled(ended, reasonTimes(one))
+		d.Sections = []Section{ended}
 		return d
 	}
 	at := " at " + best.At.UTC().Format(time.TimeOnly)
@@ -81,7 +77,7 @@ func Incident(one *incident.Incident, now *health.Snapshot) *Document {
 	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
 	d.Sections = filled(
 		ended, Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1},
-		links, reasonTimes(one), timeline(one), state,
+		links, timeline(one), state,
 	)
 	return d
 }
@@ -152,18 +148,6 @@ func ending(one *incident.Incident) []Row {
 		return []Row{{Text: "The record does not show what ended it."}}
 	}
 	return items(one.Ending)
-}
-
-// reasonTimes says when each reason was active.
-func reasonTimes(one *incident.Incident) Section {
-	out := Section{ID: "reasons", Title: "Reasons", Kind: Table, Column: 2}
-	out.Heads = []string{"Reason", "Severity", "From", "To", "Active", "Primary"}
-	for _, r := range one.Reasons {
-		out.Rows = append(out.Rows, Row{Cells: []string{
-			Say(r.ID), Say(string(r.Severity)), "+" + Float(r.First), "+" + Float(r.Last), Float(r.Active), Float(r.Primary),
-		}})
-	}
-	return out
 }
 
 // timeline is the moments of an incident.

@@ -49,7 +49,7 @@ func Status(c Content) *Document {
 	d.Sections = filled(
 		todo, evidence, chain(s), latency,
 		stateSection(s), operations(s),
-		pods(s), also, Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)], s.At),
+		pods(s), also, Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
 	)
 	return d
 }

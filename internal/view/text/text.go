@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/health"
@@ -41,7 +40,7 @@ func WriteIncidentText(w io.Writer, one *incident.Incident, color bool) error {
 // WriteIncidentsText writes a list of incidents.
 func WriteIncidentsText(w io.Writer, list []incident.Summary, color bool) error {
 	t := &writer{color: color}
-	s := view.Incidents(list, time.Time{})
+	s := view.Incidents(list)
 	if t.table(&s); len(list) == 0 {
 		t.buf.Reset()
 		t.buf.WriteString("no incidents\n")

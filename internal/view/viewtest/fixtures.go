@@ -97,17 +97,16 @@ func Incident() *incident.Incident {
 	closed := T0
 	one := &incident.Incident{
 		Summary: incident.Summary{
-			SchemaVersion: incident.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID,
+			SchemaVersion: health.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID,
 			Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
 			Duration: 80, State: health.StateUnhealthy, Reason: bad.Reason, Stored: true,
 			Reasons: []incident.ReasonTimes{
-				{ID: bad.Reason, Severity: health.SeverityCritical, Last: 47.25, Active: 47.5, Primary: 47.5},
-				{ID: worse.Reason, Severity: health.SeverityCritical, First: 47.5, Last: 79.75, Active: 32.5, Primary: 32.5},
+				{ID: bad.Reason, Primary: 47.5}, {ID: worse.Reason, Primary: 32.5},
 			},
 		},
 		Updated:        T0,
-		KubeletMessage: worse.KubeletMessage, Runtime: worse.Facts.Runtime,
-		Ending: []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
+		KubeletMessage: worse.KubeletMessage,
+		Ending:         []string{"containerd, pid 812, was stopped and was continued. It was not restarted."},
 	}
 	one.Timeline = []incident.Moment{{Snapshot: &bad}, {Offset: 47.5, Snapshot: &worse}, {Offset: 80, Snapshot: &after}}
 	for _, m := range one.Timeline {
