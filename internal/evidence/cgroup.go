@@ -68,8 +68,8 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	}
 	v.FrozenAt = s.frozenAt
 	s.throttling(m, v)
-	tasks, most := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
-	v.PIDs, v.PIDsMax = int(tasks), int(most)
+	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
+	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
 	s.memoryLimits(m, v)
 	v.CPUWeights = lowWeights(&s.tree, m)
 	v.Pressure = cgroupPressure(&s.tree, m)

@@ -10,14 +10,14 @@ import (
 
 // memoryLimits fills in the levels that limit the cgroup's memory.
 func (s *cgroupSource) memoryLimits(m cgroup.Paths, v *health.Cgroup) {
-	base, _, v2 := s.tree.Base(m, "memory")
+	_, _, v2 := s.tree.Base(m, "memory")
 	read := memoryV1
 	if v2 {
 		read = memoryV2
 	}
 	now := levels{at: v.At, dir: map[string]counters{}}
-	for dir := range s.tree.Up(m, "memory") {
-		l := health.MemoryLimit{Path: cgroup.LevelPath(base, dir)}
+	for dir, path := range s.tree.Up(m, "memory") {
+		l := health.MemoryLimit{Path: path}
 		if now.dir[dir] = read(&s.tree, dir, &l); now.dir[dir] == nil {
 			continue
 		}
@@ -76,12 +76,12 @@ const (
 
 // lowWeights returns the levels that have less than the usual CPU weight.
 func lowWeights(t *cgroup.Tree, m cgroup.Paths) (out []health.CPUWeight) {
-	base, _, v2 := t.Base(m, "cpu")
+	_, _, v2 := t.Base(m, "cpu")
 	file, usual := "/cpu.shares", usualShares
 	if v2 {
 		file, usual = "/cpu.weight", usualWeight
 	}
-	for dir := range t.Up(m, "cpu") {
+	for dir, path := range t.Up(m, "cpu") {
 		weight, err := t.Number(dir + file)
 		if err != nil {
 			continue // the root of v2 has none
@@ -90,7 +90,7 @@ func lowWeights(t *cgroup.Tree, m cgroup.Paths) (out []health.CPUWeight) {
 			weight = 0
 		}
 		if int(weight) < usual {
-			out = append(out, health.CPUWeight{Path: cgroup.LevelPath(base, dir), Weight: int(weight), Usual: usual})
+			out = append(out, health.CPUWeight{Path: path, Weight: int(weight), Usual: usual})
 		}
 	}
 	return out

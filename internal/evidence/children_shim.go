@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -49,9 +48,9 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
 	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
 	closely = closely || known.state == "F" || known.tid != 0
-	state, freezer := proc.ThreadState(s.State), c.tree.FrozenV2 // whose tasks look asleep
+	state, freezer := proc.ThreadState(s.State), "" // v2's, whose tasks look asleep
 	if state == "D" {
-		freezer = c.tree.FrozenV1
+		freezer = "freezer"
 	}
 	switch {
 	case state == "T":
@@ -71,12 +70,12 @@ func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
 	return is
 }
 
-func (c *childrenSource) isFrozen(pid int, by func(cgroup.Paths) (string, bool)) bool {
+func (c *childrenSource) isFrozen(pid int, freezer string) bool {
 	m, err := c.tree.Of(pid)
 	if err != nil {
 		return false
 	}
-	_, frozen := by(m)
+	_, frozen := c.tree.FrozenBy(m, freezer)
 	return frozen
 }
 

@@ -32,12 +32,11 @@ func (w *Walker) noCPU(ctx context.Context, l looks) (out wait, ok bool) {
 	if !sleep(ctx, starvedAfter) {
 		return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}, true
 	}
-	base, _, _ := w.tree.Base(groups, "cpu")
 	after := w.quotas(groups)
-	for dir := range w.tree.Up(groups, "cpu") { // the topmost comes last
+	for dir, path := range w.tree.Up(groups, "cpu") { // the topmost comes last
 		periods, took := after[dir].Periods-before[dir].Periods, after[dir].Throttled-before[dir].Throttled
 		if took > 0 && 2*took >= periods {
-			out, ok = cgroupWait(cgroup.LevelPath(base, dir), health.LinkThrottled, "its CPU quota holds it up",
+			out, ok = cgroupWait(path, health.LinkThrottled, "its CPU quota holds it up",
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
 		}
 	}
@@ -84,22 +83,12 @@ func (w *Walker) memoryWait(p place) wait {
 		out.unknown = "its cgroup cannot be read"
 		return out
 	}
-	base, _, v2 := w.tree.Base(groups, "memory")
-	usage, limits := "memory.usage_in_bytes", []string{"memory.limit_in_bytes"}
-	if v2 {
-		usage, limits = "memory.current", []string{"memory.high", "memory.max"}
-	}
-	share := nearLimit
-	for dir := range w.tree.Up(groups, "memory") {
-		used, err := w.tree.Number(dir + "/" + usage)
-		for _, file := range limits {
-			limit := w.tree.Limit(dir + "/" + file)
-			if err != nil || limit == 0 || float64(used)/float64(limit) < share {
-				continue
-			}
-			share = float64(used) / float64(limit)
-			out = cgroupWait(cgroup.LevelPath(base, dir), health.LinkMemory, evidence,
-				fmt.Sprintf("%d of %d bytes (%s)", used, limit, file))
+	for _, files := range [][]string{
+		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
+	} {
+		u := w.tree.Fullest(groups, "memory", files[0], files[1:]...)
+		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
+			out = cgroupWait(u.Path, health.LinkMemory, evidence, fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File))
 		}
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
@@ -17,19 +18,9 @@ import (
 func (w *Walker) holder(
 	ctx context.Context, pid int, what string, keep func(to string, info func() []byte) bool,
 ) (next int, unknown string, alone bool) {
-	var pids []int
-	hidden := false
-	all, err := proc.Numbers(w.procfs, maxProcesses)
-	for _, p := range all {
-		failed := proc.EachFD(w.procfs, p, func(fd, to string) bool {
-			if keep(to, func() []byte { return w.rawFDInfo(p, fd) }) {
-				pids = append(pids, p)
-				return false
-			}
-			return ctx.Err() == nil
-		})
-		hidden = hidden || failed != nil && !proc.Gone(failed)
-	}
+	pids, err := node.Holders(ctx, w.procfs, func(p int, fd, to string) bool {
+		return keep(to, func() []byte { return w.rawFDInfo(p, fd) })
+	})
 	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
 	if held := slices.DeleteFunc(slices.Clone(rest), w.runs); len(rest) > 1 && len(held) == 1 {
 		rest = held
@@ -39,16 +30,13 @@ func (w *Walker) holder(
 		return rest[0], "", false
 	case len(rest) > 1:
 		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what), false
-	case err != nil, hidden, ctx.Err() != nil:
+	case err != nil:
 		return 0, "the holder of the other end of " + what + " cannot be read (CAP_SYS_PTRACE)", false
 	case len(pids) > 0:
 		return 0, "only the process itself holds the other end of " + what, true
 	}
 	return 0, "no process that plegd can see holds the other end of " + what, false
 }
-
-// maxProcesses bounds the processes whose descriptors are read.
-const maxProcesses = 32768
 
 // runs reports whether the first thread of a process is neither stopped, traced nor in D.
 func (w *Walker) runs(pid int) bool {

@@ -13,10 +13,8 @@ import (
 // Kind is what a process is, by its name.
 type Kind string
 
-// The kinds of processes.
+// The kinds of processes; "" is any other.
 const (
-	KindOther   Kind = ""
-	KindRuntime Kind = "runtime" // containerd, CRI-O, cri-dockerd, dockerd
 	KindShim    Kind = "shim"    // containerd's shims, conmon
 	KindOCI     Kind = "oci"     // runc, crun, youki
 	KindKubelet Kind = "kubelet" // also k3s and microk8s, which have it built in
@@ -24,7 +22,6 @@ const (
 
 // kinds are the kinds by name, of which the kernel keeps 15 bytes.
 var kinds = map[string]Kind{
-	"containerd": KindRuntime, "crio": KindRuntime, "cri-dockerd": KindRuntime, "dockerd": KindRuntime,
 	"conmon": KindShim, "conmonrs": KindShim,
 	"runc": KindOCI, "crun": KindOCI, "youki": KindOCI,
 	"kubelet": KindKubelet, "k3s-server": KindKubelet, "k3s-agent": KindKubelet, "kubelite": KindKubelet,
@@ -82,9 +79,9 @@ var lasting = []string{
 	"containerd", "dockerd", "buildkitd",
 }
 
-// RunsLong reports whether a child of the runtime may run for long by design: those
+// runsLong reports whether a child of the runtime may run for long by design: those
 // above, NRI plugins, and an OCI runtime while somebody uses exec.
-func RunsLong(comm string, args []string) bool {
+func runsLong(comm string, args []string) bool {
 	return slices.Contains(lasting, comm) || slices.Contains(args, "exec") ||
 		slices.ContainsFunc(args[:min(len(args), 2)], func(arg string) bool {
 			return path.IsAbs(arg) && strings.Contains(arg, "/nri/")
@@ -106,7 +103,7 @@ func IsHelper(s, parent proc.Stat, args []string) bool {
 	if KindOf(s.Comm) == KindOCI {
 		return !slices.Contains(args, "exec")
 	}
-	if KindOf(s.Comm) == KindShim || strings.HasPrefix(s.Comm, "runc:[") || RunsLong(s.Comm, args) {
+	if KindOf(s.Comm) == KindShim || strings.HasPrefix(s.Comm, "runc:[") || runsLong(s.Comm, args) {
 		return false
 	}
 	if KindOf(parent.Comm) == KindShim && s.Start <= parent.Start+setup {

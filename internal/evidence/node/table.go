@@ -1,11 +1,10 @@
-// Package node shows the processes of the node: one table that all sources of
-// evidence share, with the arguments of processes and the holders of sockets on
-// request. Its subpackages read the kernel's interfaces: proc, cgroup, sockdiag.
-//
-// It judges nothing: it knows kinds of processes by their names, and no reason.
+// Package node shows the processes of the node: one table that all sources of evidence
+// share, with the arguments of processes and the holders of descriptors on request. Its
+// subpackages read the kernel's interfaces: proc, cgroup, sockdiag. It judges nothing.
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +49,6 @@ type Process struct {
 type Processes struct {
 	At    time.Time
 	ByPID map[int]Process
-	pids  []int // ascending
 	// children are pids by their parent's, ascending.
 	children map[int][]int
 }
@@ -129,19 +127,13 @@ func (t *Table) pass(ctx context.Context) (*Processes, error) {
 	}
 	slices.Sort(pids)
 	p := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
-	for i, pid := range pids {
-		if i%256 == 0 && ctx.Err() != nil {
-			return nil, fmt.Errorf("%w after %d", ctx.Err(), i)
+	for _, pid := range pids {
+		if one, err := t.Alive(pid); err == nil { // or it has just ended
+			p.ByPID[pid] = one
+			p.children[one.PPID] = append(p.children[one.PPID], pid)
 		}
-		s, err := proc.ReadStat(t.procfs, pid)
-		if err != nil || s.Dead() {
-			continue // it has just ended
-		}
-		p.pids = append(p.pids, pid)
-		p.ByPID[pid] = Process{Stat: s, Kind: KindOf(s.Comm)}
-		p.children[s.PPID] = append(p.children[s.PPID], pid)
 	}
-	return p, nil
+	return p, ctx.Err()
 }
 
 // Alive returns a process as it is now; an error that it is gone where it has ended.
@@ -207,11 +199,10 @@ func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
 	t.holdersMu.Lock()
 	known := t.holders[inode]
 	t.holdersMu.Unlock()
-	if known.err == nil && known.id.PID != 0 {
-		if p, err := t.Alive(known.id.PID); err == nil && p.ID() == known.id {
-			return p, nil
-		}
-	} else if known.err != nil && time.Since(known.at) < holderInterval {
+	if p, err := t.Alive(known.id.PID); err == nil && p.ID() == known.id {
+		return p, nil
+	}
+	if known.err != nil && time.Since(known.at) < holderInterval {
 		return Process{}, known.err
 	}
 	p, err := t.search(ctx, inode)
@@ -224,28 +215,33 @@ func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
 	return p, err
 }
 
-// search looks for the holder of a socket in the descriptors of all processes.
-func (t *Table) search(ctx context.Context, inode uint32) (out Process, err error) {
-	all, err := t.Processes(ctx, 0) // a runtime that has just started is in no earlier pass
-	if err != nil {
-		return Process{}, err
-	}
-	err = ErrGone
-	for _, pid := range all.pids {
-		if ctx.Err() != nil {
-			return Process{}, fmt.Errorf("look for the process of a socket: %w", ctx.Err())
+func (t *Table) search(ctx context.Context, inode uint32) (Process, error) {
+	link := fmt.Sprintf("socket:[%d]", inode)
+	pids, err := Holders(ctx, t.procfs, func(_ int, _, to string) bool { return to == link })
+	for _, pid := range pids {
+		if pid != 1 {
+			return t.Alive(pid)
 		}
-		found := false
-		failed := proc.EachSocket(t.procfs, pid, func(of uint32) bool {
-			found = of == inode && pid != 1
+	}
+	return Process{}, cmp.Or(err, ErrGone)
+}
+
+// Holders returns the processes that have a descriptor for which keep is true, by where it
+// leads; ascending. ErrHidden where the descriptors of some cannot be read.
+func Holders(ctx context.Context, procfs string, keep func(pid int, fd, to string) bool) (out []int, err error) {
+	pids, err := proc.Numbers(procfs, maxProcesses)
+	slices.Sort(pids)
+	for _, pid := range pids {
+		failed := proc.EachFD(procfs, pid, func(fd, to string) bool {
+			found := keep(pid, fd, to)
+			if found {
+				out = append(out, pid)
+			}
 			return !found && ctx.Err() == nil
 		})
-		switch {
-		case found:
-			return t.Alive(pid)
-		case errors.Is(failed, fs.ErrPermission):
+		if failed != nil && !proc.Gone(failed) {
 			err = ErrHidden
 		}
 	}
-	return Process{}, err
+	return out, cmp.Or(ctx.Err(), err)
 }

@@ -33,7 +33,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[int]Kind{1: KindOther, 10: KindRuntime, 11: KindShim, 12: KindOCI}
+	kinds := map[int]Kind{1: "", 10: "", 11: KindShim, 12: KindOCI}
 	for pid, kind := range kinds {
 		if got, ok := p.ByPID[pid]; !ok || got.Kind != kind {
 			t.Errorf("%d: %+v, want %q", pid, got, kind)

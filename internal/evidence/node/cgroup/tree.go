@@ -1,12 +1,10 @@
-// Package cgroup finds the cgroups of a process below /sys/fs/cgroup, of v1, hybrid
-// and v2, and reads the files of each level up to the root: freezer, CPU quota,
-// limits, pressure.
-//
-// It parses and does not judge: which level holds a process up is for its callers
-// to decide. It writes nothing and changes no cgroup.
+// Package cgroup finds the cgroups of a process below /sys/fs/cgroup, of v1, hybrid and
+// v2, and reads the files of each level up to the root: freezer, CPU quota, limits,
+// pressure. It does not judge, and writes nothing.
 package cgroup
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"iter"
@@ -19,9 +17,8 @@ import (
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
-// Paths are the cgroups of one process: by the controllers of a v1 hierarchy
-// as /proc/PID/cgroup lists them ("cpu,cpuacct"), and by "" that of the unified
-// hierarchy, v2's.
+// Paths are the cgroups of one process: by the controllers of a v1 hierarchy as
+// /proc/PID/cgroup lists them ("cpu,cpuacct"), and by "" that of v2's.
 type Paths map[string]string
 
 // ParsePaths decodes /proc/PID/cgroup: "4:cpu,cpuacct:/path" for v1, "0::/path"
@@ -37,8 +34,7 @@ func ParsePaths(b []byte) Paths {
 	return m
 }
 
-// Main is the cgroup by which a person knows the process: where a service
-// manager has put it.
+// Main is the cgroup by which a person knows the process: where a service manager put it.
 func (m Paths) Main() string {
 	_, cpu, _ := m.v1("cpu")
 	for _, p := range []string{m[""], m["name=systemd"], cpu} {
@@ -64,8 +60,7 @@ type Tree struct {
 	ProcFS, Root string // Root is /sys/fs/cgroup
 }
 
-// NewTree returns the cgroups below fs/cgroup of sysfs, of the processes below
-// procfs.
+// NewTree returns the cgroups below fs/cgroup of sysfs, of the processes below procfs.
 func NewTree(procfs, sysfs string) Tree {
 	return Tree{ProcFS: procfs, Root: filepath.Join(sysfs, "fs/cgroup")}
 }
@@ -90,11 +85,10 @@ func (t *Tree) Of(pid int) (Paths, error) {
 	return m, nil
 }
 
-// outside returns the path from the root of the hierarchy of a cgroup that is
-// outside plegd's cgroup namespace, as the runtime's is for a pod that is not
-// privileged. The kernel gives it relative to that namespace ("/../../system.slice/x"),
-// and not how deep that is. If it is in another branch from the root on, the rest
-// is the path, and its list of processes holds pid.
+// outside returns the path from the root of the hierarchy of a cgroup that is outside
+// plegd's cgroup namespace, as the runtime's is for a pod that is not privileged. The
+// kernel gives it relative to that namespace ("/../../system.slice/x"). If it is in another
+// branch from the root on, the rest is the path, and its list of processes holds pid.
 func (t *Tree) outside(m Paths, list string, pid int) (string, error) {
 	rest := m[list]
 	for rest == "/.." || strings.HasPrefix(rest, "/../") {
@@ -117,9 +111,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Base returns where the hierarchy of a controller is mounted, and the path of
-// the cgroup in it; "" for neither. The v1 hierarchy comes before the unified one, which
-// is also that of the controller "".
+// Base returns where the hierarchy of a controller is mounted, and the path of the cgroup
+// in it; "" for neither. The v1 hierarchy comes before the unified one, which is also that
+// of the controller "".
 func (t *Tree) Base(m Paths, controller string) (base, path string, v2 bool) {
 	if list, path, ok := m.v1(controller); ok {
 		for _, name := range []string{list, controller} {
@@ -139,38 +133,24 @@ func (t *Tree) Base(m Paths, controller string) (base, path string, v2 bool) {
 	return "", "", true
 }
 
-// Dir returns the directory of the cgroup for a controller, "" when there is none.
-func (t *Tree) Dir(m Paths, controller string) (dir string, v2 bool) {
-	base, path, v2 := t.Base(m, controller)
-	return strings.TrimSuffix(base+path, "/"), v2
-}
-
-// Up goes from the directory of the cgroup to the root of its hierarchy.
-func (t *Tree) Up(m Paths, controller string) iter.Seq[string] {
-	return func(yield func(string) bool) {
+// Up goes from the cgroup to the root of a controller's hierarchy: directories and paths.
+func (t *Tree) Up(m Paths, controller string) iter.Seq2[string, string] {
+	return func(yield func(dir, path string) bool) {
 		base, path, _ := t.Base(m, controller)
 		if base == "" {
 			return
 		}
-		for path = strings.TrimSuffix(path, "/"); yield(base+path) && path != ""; {
+		for path = strings.TrimSuffix(path, "/"); yield(base+path, cmp.Or(path, "/")) && path != ""; {
 			path = path[:strings.LastIndexByte(path, '/')]
 		}
 	}
-}
-
-// LevelPath is the path of a level in its hierarchy.
-func LevelPath(base, dir string) string {
-	if path := strings.TrimPrefix(dir, base); path != "" {
-		return path
-	}
-	return "/"
 }
 
 // Shows reports whether any of the cgroups is there.
 func (t *Tree) Shows(m Paths) bool {
 	for list := range m {
 		name, _, _ := strings.Cut(list, ",")
-		if dir, _ := t.Dir(m, name); dir != "" && exists(dir) {
+		if base, path, _ := t.Base(m, name); base != "" && exists(base+path) {
 			return true
 		}
 	}

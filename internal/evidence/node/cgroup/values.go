@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -80,27 +81,31 @@ func (t *Tree) Limit(path string) int64 {
 	return max(n, 1) // a limit of 0 is one
 }
 
-// Fullest returns the usage and the limit of the level, of a cgroup and those above it,
-// that is nearest to its limit. Where none has one, the usage of the cgroup and 0.
-func (t *Tree) Fullest(m Paths, controller, current, limit string) (used, most int64) {
-	own, first := int64(0), true
-	for dir := range t.Up(m, controller) {
-		n, err := t.Number(dir + "/" + current)
+// Usage is what a level of a cgroup uses, and its limit: 0 for none.
+type Usage struct {
+	Path, File  string // of the level, and of the limit
+	Used, Limit int64
+}
+
+// Fullest returns the level, of a cgroup and those above it, that is nearest to one of its
+// limits. Where none has one, it is the cgroup itself.
+func (t *Tree) Fullest(m Paths, controller, current string, limits ...string) (out Usage) {
+	for dir, path := range t.Up(m, controller) {
+		used, err := t.Number(dir + "/" + current)
 		if err != nil {
 			continue // the root of a hierarchy counts nothing
 		}
-		if first {
-			own, first = n, false
+		if out.Path == "" {
+			out = Usage{Path: path, Used: used}
 		}
-		l := t.Limit(dir + "/" + limit)
-		if l > 0 && (most == 0 || float64(n)*float64(most) > float64(used)*float64(l)) {
-			used, most = n, l
+		for _, file := range limits {
+			l := t.Limit(dir + "/" + file)
+			if l > 0 && (out.Limit == 0 || float64(used)*float64(out.Limit) > float64(out.Used)*float64(l)) {
+				out = Usage{Path: path, File: file, Used: used, Limit: l}
+			}
 		}
 	}
-	if most == 0 {
-		return own, 0
-	}
-	return used, most
+	return out
 }
 
 // Refaults adds up some counters of memory.stat.
@@ -123,63 +128,44 @@ func (t *Tree) Refaults(dir string, names ...string) (n uint64) {
 func ParsePressure(b []byte) (some, full float64) {
 	some, full = -1, -1
 	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		value, ok := strings.CutPrefix(f[1], "avg10=")
-		n, err := strconv.ParseFloat(value, 64)
+		var kind string
+		var share float64
+		_, err := fmt.Sscanf(line, "%s avg10=%f", &kind, &share)
 		switch {
-		case !ok, err != nil, !(n >= 0 && n <= 100): // not NaN either
-		case f[0] == "some":
-			some = n
-		case f[0] == "full":
-			full = n
+		case err != nil || !(share >= 0 && share <= 100): // not NaN either
+		case kind == "some":
+			some = share
+		case kind == "full":
+			full = share
 		}
 	}
 	return some, full
 }
 
-// Frozen reports whether a process in these cgroups is frozen, and by which level:
-// the topmost one that has to be thawed. To thaw a level below a frozen one has no
-// effect.
+// Frozen reports whether a process in these cgroups is frozen, and by which level: the
+// topmost one that has to be thawed. To thaw a level below a frozen one has no effect.
 func (t *Tree) Frozen(m Paths) (path string, frozen bool) {
-	if path, frozen := t.FrozenV1(m); frozen {
+	if path, frozen = t.FrozenBy(m, "freezer"); frozen {
 		return path, true
 	}
-	return t.FrozenV2(m)
+	return t.FrozenBy(m, "")
 }
 
-// FrozenV1 reads freezer.state, which includes the levels above, and looks for the
-// topmost level with freezer.self_freezing. FREEZING lasts while one of the processes
-// waits for a disk; the others are frozen. Such a process is in state D.
-func (t *Tree) FrozenV1(m Paths) (path string, frozen bool) {
-	base, path, v2 := t.Base(m, "freezer")
-	if base == "" || v2 {
-		return "", false
-	}
-	b, err := proc.ReadFile(base, path, "freezer.state")
-	if state := strings.TrimSpace(string(b)); err != nil || state != "FROZEN" && state != "FREEZING" {
-		return "", false
-	}
-	for dir := range t.Up(m, "freezer") {
-		if n, err := t.Number(dir + "/freezer.self_freezing"); err == nil && n == 1 {
-			path = LevelPath(base, dir)
+// FrozenBy is Frozen for one hierarchy: "freezer" for v1's, where there is one, "" for
+// v2's. In v1 FREEZING lasts while one of the processes waits for a disk: the others are
+// frozen. Such a process is in D; one that v2 has frozen looks asleep.
+func (t *Tree) FrozenBy(m Paths, controller string) (path string, frozen bool) {
+	for dir, level := range t.Up(m, controller) {
+		b, _ := proc.ReadFile(dir, "freezer.state") // v1; without a file there is no freezer
+		state := strings.TrimSpace(string(b))
+		b, _ = proc.ReadFile(dir, "cgroup.events") // v2
+		if state == "FROZEN" || state == "FREEZING" || Keyed(b)["frozen"] == 1 {
+			path, frozen = level, true
 		}
-	}
-	return path, true
-}
-
-// FrozenV2 reads cgroup.events, of the cgroup or one above it, and looks for the
-// topmost level with cgroup.freeze. A process that is frozen so looks asleep.
-func (t *Tree) FrozenV2(m Paths) (path string, frozen bool) {
-	base, _, _ := t.Base(m, "")
-	for dir := range t.Up(m, "") {
-		if b, err := proc.ReadFile(dir, "cgroup.events"); err == nil && Keyed(b)["frozen"] == 1 {
-			path, frozen = LevelPath(base, dir), true
-		}
-		if n, err := t.Number(dir + "/cgroup.freeze"); frozen && err == nil && n == 1 {
-			path = LevelPath(base, dir)
+		for _, file := range []string{"freezer.self_freezing", "cgroup.freeze"} {
+			if n, err := t.Number(dir + "/" + file); frozen && err == nil && n == 1 {
+				path = level
+			}
 		}
 	}
 	return path, frozen
