@@ -161,7 +161,7 @@ func alarming(f *health.Facts, now time.Time) bool {
 		unanswered(f.Status.InFlightSince, now) || unanswered(f.Version.HangsSince, now) {
 		return true
 	}
-	if p := e.Process; p != nil && (!p.Alive || p.Stopped()) {
+	if p := e.Process; p != nil && (!p.Alive || now.Sub(p.StoppedAt) <= quietInterval) {
 		return true
 	}
 	q := e.Queue

@@ -31,23 +31,25 @@ type docker struct {
 	path            func() string
 	// otherwise is dockerd's socket where no argument names it.
 	otherwise string
-}
-
-// behind reports whether the runtime is cri-dockerd.
-func (d *docker) behind() bool {
-	if p, err := d.table.Alive(d.runtime()); err == nil {
-		return strings.HasPrefix(p.Comm, "cri-dockerd")
-	}
-	return path.Base(d.path()) == "cri-dockerd.sock"
+	// socket is dockerd's by the arguments of the last cri-dockerd; it belongs to
+	// daemonSocket.
+	socket string
 }
 
 // daemonSocket returns the path of dockerd's socket: that of cri-dockerd's
-// --docker-endpoint, else the default; "" where the runtime is another one.
+// --docker-endpoint, else the default; "" where the runtime is another one. While the
+// runtime has no process it is the path of before.
 func (d *docker) daemonSocket() string {
-	if !d.behind() {
-		return ""
+	p, err := d.table.Alive(d.runtime())
+	switch {
+	case err == nil && strings.HasPrefix(p.Comm, "cri-dockerd"):
+		d.socket = socketArg(d.table, p.PID, "docker-endpoint", d.otherwise)
+	case err == nil:
+		d.socket = ""
+	case d.socket == "" && path.Base(d.path()) == "cri-dockerd.sock":
+		return d.otherwise
 	}
-	return socketArg(d.table, d.runtime(), "docker-endpoint", d.otherwise)
+	return d.socket
 }
 
 // containerdSocket returns the path of the socket of dockerd's containerd: that of

@@ -180,6 +180,12 @@ func TestDockerSockets(t *testing.T) {
 		if got := d.daemonSocket(); got != tt.daemon {
 			t.Errorf("%s: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}
+		if err := os.RemoveAll(root + "/7"); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.daemonSocket(); d.socket != "" && got != tt.daemon {
+			t.Errorf("%s: the runtime has ended: dockerd at %q, want %q", tt.name, got, tt.daemon)
+		}
 		if got := d.containerdSocket(); got != tt.containerd {
 			t.Errorf("%s: containerd at %q, want %q", tt.name, got, tt.containerd)
 		}

@@ -68,7 +68,7 @@ type Process struct {
 func NewProcess(opts ProcessOptions) *Process {
 	p := &Process{opts: opts, up: proc.Uptime, finder: processFinder{opts: opts}}
 	p.Watch = NewWatch(Spec[health.Process]{
-		Name: "process", Every: 1, Calm: 3, Timeout: 500 * time.Millisecond, Gather: p.gather,
+		Name: "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
 			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
 			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped

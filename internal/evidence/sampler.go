@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// tick is the longest time between two ticks. Each is up to a quarter shorter: samples
-// at a fixed period could be in phase with a fault that comes and goes.
+// tick is the mean time between two ticks while no alert is on.
 const tick = time.Second
 
 // Sampler samples the sources, each when it is due, until it is stopped.
@@ -16,15 +15,15 @@ type Sampler struct {
 	sources []Source
 	alert   atomic.Bool
 	wake    chan struct{}
-	jitter  func(time.Duration) time.Duration
+	jitter  func(least, most time.Duration) time.Duration
 }
 
 func newSampler(sources ...Source) *Sampler {
 	return &Sampler{sources: sources, wake: make(chan struct{}, 1), jitter: jitter}
 }
 
-func jitter(d time.Duration) time.Duration {
-	return d - time.Duration(rand.Float64()*float64(d/4)) //nolint:gosec // no secret
+func jitter(least, most time.Duration) time.Duration {
+	return least + rand.N(most-least) //nolint:gosec // no secret
 }
 
 // String names the task.
@@ -56,10 +55,11 @@ func (s *Sampler) Run(ctx context.Context) error {
 		for _, source := range s.sources {
 			source.tick(ctx, n, s.alert.Load())
 		}
-		next := s.jitter(tick)
-		if s.alert.Load() { // a mean of about 0.77 s drifts through a fault that comes and goes each second
-			next = s.jitter(next)
+		// A fault that comes and goes each second must not stay in phase with the ticks.
+		if s.alert.Load() {
+			timer.Reset(s.jitter(tick/2, tick))
+		} else {
+			timer.Reset(s.jitter(tick*3/4, tick*5/4))
 		}
-		timer.Reset(next)
 	}
 }

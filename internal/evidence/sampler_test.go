@@ -20,7 +20,7 @@ import (
 const testTimeout = 500 * time.Millisecond
 
 // exactly is no jitter.
-func exactly(d time.Duration) time.Duration { return d }
+func exactly(time.Duration, time.Duration) time.Duration { return tick }
 
 // later lets time pass, and everything happen that is due then.
 func later(d time.Duration) {

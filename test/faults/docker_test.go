@@ -63,7 +63,7 @@ var dockerFaults = []fault{
 	},
 	{
 		name: "dockerd killed", on: onDocker,
-		want: health.RuntimeNotListening, goal: 5 * time.Second,
+		want: health.RuntimeNotListening, goal: 5 * time.Second, onTheWayBack: starting,
 		evidence: func(*bench) string { return "nobody listens" },
 		make: func(b *bench) func() {
 			b.dockerd.Kill()

@@ -193,8 +193,12 @@ var podFaults = []fault{
 	{
 		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: lab.ContainerdOptions{OpenFiles: 256},
 		restart: true,
-		make:    func(b *bench) func() { return b.connect(150) },
-		steps:   []pasted{{holds: "ls -l /proc/", want: "socket"}},
+		make: func(b *bench) func() {
+			open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", b.Pid()))
+			b.must(err)
+			return b.connect(256*9/10 - len(open))
+		},
+		steps: []pasted{{holds: "ls -l /proc/", want: "socket"}},
 	},
 	{
 		name: "FUSE server does not answer", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -75,11 +76,8 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) {
 		e.walker.Forget()
 		e.of, e.begun, e.sweep, e.walker.Begun = s, true, sweep{}, s.Since
 	}
-	e.walker.Runtime, e.walker.Pod = s.RuntimePID, s.Pod
+	e.walker.Runtime, e.walker.front, e.walker.Pod = cmp.Or(s.DaemonPID, s.RuntimePID), s.RuntimePID, s.Pod
 	e.walker.lock, e.walker.locked = s.Lock, s.LockedPID
-	if s.DaemonPID != 0 {
-		e.walker.Runtime = s.DaemonPID
-	}
 	if s.Process != 0 {
 		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
 		return

@@ -39,8 +39,10 @@ const (
 
 // Walker follows processes. Not for several goroutines at once.
 type Walker struct {
-	// Runtime is the runtime's process, 0 while it is not known: its children are helpers.
-	Runtime int
+	// Runtime is the process that runs the containers: the runtime's, or dockerd's behind
+	// cri-dockerd; front is the one that serves the CRI. Each is 0 while it is not known.
+	// Their children are helpers.
+	Runtime, front int
 	// Begun is when the fault began, zero where that is not known. A process with several
 	// threads may always wait for a child: a child much older than the fault does not
 	// count.
@@ -206,7 +208,7 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 		if !ok || parent.PID <= 1 {
 			break
 		}
-		if parent.PID == w.Runtime || parent.Kind == node.KindShim {
+		if parent.PID == w.Runtime || parent.PID == w.front || parent.Kind == node.KindShim {
 			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) &&
 				node.SharesNamespaces(w.procfs, s.PID, parent.PID)
 		}
