@@ -33,10 +33,9 @@ type Observer interface {
 
 // Options configure a Client.
 type Options struct {
-	// Path is the absolute path of the runtime's unix socket.
+	// Path is the absolute path of the runtime's unix socket, "" while there is none:
+	// every call fails until SetPath.
 	Path string
-	// NoPath makes a client without a socket: every call fails until SetPath.
-	NoPath bool
 	// Dial connects to the runtime; nil dials the path.
 	Dial func(context.Context) (net.Conn, error)
 	// RPCTimeout limits each call; 0 means DefaultRPCTimeout.
@@ -86,7 +85,7 @@ func New(opts Options) (*Client, error) {
 	c := &Client{opts: opts}
 	c.timeout.Store(int64(opts.RPCTimeout))
 	c.session.Store(newSession(c, ""))
-	if opts.NoPath {
+	if opts.Path == "" {
 		return c, nil
 	}
 	return c, c.SetPath(opts.Path)

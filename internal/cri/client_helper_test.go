@@ -55,7 +55,7 @@ func serve(t testing.TB, opts fakeruntime.Options) *fakeruntime.Runtime {
 func clientOf(t testing.TB, rt *fakeruntime.Runtime, opts Options) (*Client, *recorder) {
 	t.Helper()
 	r := &recorder{}
-	opts.Observer = r
+	opts.Observer, opts.Path = r, "/run/fake.sock"
 	if opts.Dial == nil {
 		opts.Dial = rt.Dialer()
 	}

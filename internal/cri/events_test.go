@@ -22,11 +22,7 @@ func stream(t *testing.T, during func(*fakeruntime.Runtime)) (end StreamEnd, too
 		rt := fakeruntime.New(fakeruntime.Options{Seed: 1})
 		rt.Start()
 		defer rt.Stop()
-		c, err2 := New(Options{Dial: rt.Dialer()})
-		if err2 != nil {
-			t.Fatal(err2)
-		}
-		defer func() { _ = c.Close() }()
+		c, _ := clientOf(t, rt, Options{})
 		go func() {
 			time.Sleep(time.Second)
 			during(rt)

@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 func encode(t testing.TB, m proto.Message) []byte {
@@ -200,7 +199,6 @@ func readOddLists[T any](t *testing.T, k listKind[T], lists map[string][]byte) {
 
 // FuzzListReader reads any bytes, then the same with one byte changed, and again.
 func FuzzListReader(f *testing.F) {
-	fuzzcorpus.Add(f)
 	for _, lists := range []map[string][]byte{oddSandboxes(f), oddContainers(f)} {
 		for _, name := range slices.Sorted(maps.Keys(lists)) {
 			f.Add(lists[name])

@@ -88,7 +88,7 @@ func TestUnixSocket(t *testing.T) {
 // TestSetPath: calls fail before there is a path and work after it; after a second one
 // they go to the new socket, and the history and the last lists begin again.
 func TestSetPath(t *testing.T) {
-	c, err := New(Options{NoPath: true, RPCTimeout: 20 * time.Second})
+	c, err := New(Options{RPCTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

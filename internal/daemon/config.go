@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -97,7 +96,7 @@ func (c *Config) Validate() error {
 		{"--probe-timeout", c.ProbeTimeout, minPeriod, time.Minute},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return fmt.Errorf("%s: %s: want %s to %s", d.flag, d.value, short(d.min), short(d.max))
+			return fmt.Errorf("%s: %s: want %s to %s", d.flag, d.value, d.min, d.max)
 		}
 	}
 	switch {
@@ -125,17 +124,6 @@ func (c *Config) Validate() error {
 	return kubelet.Validate(c.KubeletHealthzURL, c.KubeletMetricsURL, c.KubeletTokenFile, c.KubeletCAFile)
 }
 
-// short prints a limit without its zeros: 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
-}
-
 // jittered returns a period of about d.
 func (c *Config) jittered(d time.Duration) time.Duration {
 	if c.jitter != nil {
@@ -143,9 +131,6 @@ func (c *Config) jittered(d time.Duration) time.Duration {
 	}
 	return d*9/10 + rand.N(d/5)
 }
-
-// given reports whether the user gave a flag a value.
-func (c *Config) given(flag string) bool { return c.Given != nil && c.Given(flag) }
 
 // dialer returns how to connect to the runtime's socket at path; nil: plainly.
 func (c *Config) dialer(path func() string) func(context.Context) (net.Conn, error) {

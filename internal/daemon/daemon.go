@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -23,11 +23,8 @@ import (
 	"github.com/plegd/plegd/internal/view"
 )
 
-// Task is a part of plegd that runs until its context ends, and then returns nil soon.
-type Task interface {
-	Run(context.Context) error
-	String() string
-}
+// task is a part of plegd that runs until its context ends, and then returns nil soon.
+type task func(context.Context) error
 
 // Daemon is plegd, put together.
 type Daemon struct {
@@ -38,7 +35,7 @@ type Daemon struct {
 	gatherer  prometheus.TransactionalGatherer
 	notifier  *notifier
 	incidents *incident.Recorder // nil unless the daemon remembers
-	tasks     []Task
+	tasks     []task
 	readies   []<-chan struct{}
 }
 
@@ -68,7 +65,7 @@ func (s signal) send() {
 }
 
 // New puts a daemon together. cfg has been validated. Without a state directory it
-// remembers nothing. The error is an *InUseError if another plegd uses that directory.
+// remembers nothing. It fails if another plegd uses that directory.
 func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	registry := exporter.NewRegistry(build)
 	metrics, news, changed := exporter.NewMetrics(registry), make(signal, 1), make(signal, 1)
@@ -76,38 +73,41 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		parts: &parts{cfg: cfg, started: time.Now()}, metrics: metrics, notifier: newNotifier(),
 		gatherer: prometheus.ToTransactionalGatherer(registry),
 	}
-	var state *store
+	state := &store{
+		dir: cfg.StateDir, procfs: cfg.ProcFS, log: log, clock: monotonic, changed: changed,
+		facts:  func() *health.Facts { return &d.Published().Facts },
+		recent: func() []view.RelistBin { return metrics.Recent(time.Now()).Bins },
+	}
+	var err error
 	if cfg.StateDir != "" {
-		state = newStore(cfg.StateDir, cfg.ProcFS, log)
-		if err := state.lock(); err != nil {
+		if d.restored, err = state.open(); err != nil {
 			return nil, err
 		}
-		d.restored = state.load()
 		metrics.Restore(d.restored.written, d.restored.recent)
 		d.incidents = incident.New(incident.Dir(cfg.StateDir), build.Version, log, metrics.IncidentOpened)
 	}
 	if err := d.watch(metrics, news, log); err != nil {
 		return nil, err
 	}
-	d.judge = newJudge(d.parts, judgeOptions{
-		log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents, news: news, changed: changed,
-	})
+	if cfg.StateDir != "" {
+		d.sources.self["state"] = state
+		d.run(d.incidents.Run, state.Run)
+	}
+	d.judge = &judge{
+		parts: d.parts, log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents, news: news, changed: changed,
+	}
+	d.judge.begin()
 	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
+	wait := &waiting{parts: d.parts, log: log, published: d.Published, news: news}
 	d.run(
-		&search{runtime: d.runtime, loop: d.loop}, afterSearch{d.loop, d.runtime.search},
-		afterSearch{d.status, d.runtime.search}, d.dialer, d.judge, d.notifier, d.version, d.sources,
-		&waiting{parts: d.parts, log: log, published: d.Published, news: news},
-		&eventLog{events: d.loop.Events(), log: log},
+		func(ctx context.Context) error { return d.runtime.find(ctx, d.loop.Relist) },
+		d.runtime.afterSearch(d.loop.Run), d.runtime.afterSearch(d.status.Run), d.dialer.Run, d.judge.Run,
+		d.notifier.Run, d.version.Run, d.sources.Run, wait.Run,
+		func(ctx context.Context) error { return logEvents(ctx, d.loop.Events(), log) },
 	)
 	d.readies = append(d.readies, d.loop.Ready())
 	if d.events != nil {
-		d.run(d.events)
-	}
-	if state != nil {
-		state.recent = func() []view.RelistBin { return metrics.Recent(time.Now()).Bins }
-		k := &keeper{store: state, changed: changed, facts: func() *health.Facts { return &d.Published().Facts }}
-		d.sources.self["state"] = k
-		d.run(d.incidents, k)
+		d.run(d.events.Run)
 	}
 	d.serve(build, log)
 	return d, nil
@@ -120,7 +120,7 @@ func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) 
 		return err
 	}
 	d.loop = relist.New(d.runtime, relist.Config{
-		Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout, KubeletRuns: true,
+		Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout,
 	}, metrics)
 	d.status = newStatusCheck(d.runtime, d.restored.status, news.send)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
@@ -149,7 +149,7 @@ func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) 
 	return nil
 }
 
-func (d *Daemon) run(tasks ...Task) { d.tasks = append(d.tasks, tasks...) }
+func (d *Daemon) run(tasks ...task) { d.tasks = append(d.tasks, tasks...) }
 
 // serve adds the web server and the control socket.
 func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
@@ -167,7 +167,7 @@ func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
 	}
 	add := func(name string, s *server.Server) {
 		d.sources.self[name] = s
-		d.run(s)
+		d.run(s.Run)
 		d.readies = append(d.readies, s.Ready())
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
@@ -184,13 +184,8 @@ func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.runtime.Close() }()
 	group, ctx := errgroup.WithContext(ctx)
-	for _, t := range d.tasks {
-		group.Go(func() error {
-			if err := t.Run(ctx); err != nil {
-				return fmt.Errorf("%s: %w", t, err)
-			}
-			return nil
-		})
+	for _, run := range d.tasks {
+		group.Go(func() error { return run(ctx) })
 	}
 	group.Go(func() error {
 		for _, r := range d.readies {
@@ -200,7 +195,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-r:
 			}
 		}
-		d.notifier.ready()
+		d.notifier.send(sd.SdNotifyReady)
 		return nil
 	})
 	return group.Wait()
@@ -235,23 +230,15 @@ func nodeInfo(procfs, sysfs string) func() exporter.Node {
 	return func() exporter.Node { return *node.Load() }
 }
 
-// eventLog reads the events, so that the channel does not fill, and logs them.
-type eventLog struct {
-	events <-chan relist.Event
-	log    *zap.Logger
-}
-
-// String names the task.
-func (e *eventLog) String() string { return "events" }
-
-// Run reads until ctx ends, and then returns nil.
-func (e *eventLog) Run(ctx context.Context) error {
+// logEvents reads the events, so that the channel does not fill, and logs them. It
+// returns nil when ctx ends.
+func logEvents(ctx context.Context, events <-chan relist.Event, log *zap.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case ev := <-e.events:
-			e.log.Debug("pod lifecycle event", zap.Inline(ev))
+		case ev := <-events:
+			log.Debug("pod lifecycle event", zap.Inline(ev))
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestGuessedEndpoint(t *testing.T) {
 		procFS := ""
 		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
 		time.Sleep(time.Second)
-		if err := (&search{w.d.runtime, w.d.loop}).take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true}); err != nil {
+		if err := w.d.runtime.take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

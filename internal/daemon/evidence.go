@@ -8,7 +8,6 @@ import (
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging"
 )
 
 // shown is any part that is displayed like a source.
@@ -25,7 +24,7 @@ type sources struct {
 	// the state directory, the web server and the control socket, where there is
 	// one.
 	self   map[string]shown
-	failed map[string]*logging.OnChange[string] // the last error of each source
+	failed map[string]string // the last error of each source
 }
 
 func newSources(d *parts, log *zap.Logger) (*sources, error) {
@@ -43,9 +42,7 @@ func newSources(d *parts, log *zap.Logger) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sources{
-		Registry: registry, log: log, self: map[string]shown{}, failed: map[string]*logging.OnChange[string]{},
-	}, nil
+	return &sources{Registry: registry, log: log, self: map[string]shown{}, failed: map[string]string{}}, nil
 }
 
 // heldPeer returns the process at the other end of the held connection; where
@@ -69,15 +66,12 @@ func (d *parts) newestPeer() (pid int, at time.Time) {
 }
 
 // facts are what the sources last said.
-func (s *sources) facts(probe *health.Probe) health.Evidence {
+func (s *sources) facts() health.Evidence {
 	e := s.Facts()
 	for name, part := range s.self {
 		if state, ok := part.Source(); ok {
 			e.Sources[name] = state
 		}
-	}
-	if !probe.At.IsZero() { // that a dial fails is an answer
-		e.Sources["dial"] = health.Source{Up: true, At: probe.At, Duration: probe.Connect + probe.Settings + probe.RPC}
 	}
 	return e
 }
@@ -93,17 +87,14 @@ func (s *sources) logChanges() {
 
 // note logs a source if its error has changed.
 func (s *sources) note(name string, state *health.Source) {
-	failed := s.failed[name]
-	if failed == nil {
-		failed = &logging.OnChange[string]{}
-		s.failed[name] = failed
+	if s.failed[name] == state.Err {
+		return
 	}
-	switch _, changed := failed.Set(state.Err); {
-	case !changed:
-	case state.Err == "":
+	s.failed[name] = state.Err
+	if state.Err == "" {
 		s.log.Info("a source of evidence answers again", zap.String("source", name))
-	default:
-		s.log.Info("a source of evidence does not answer; reasons that need it are not named",
-			zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
+		return
 	}
+	s.log.Info("a source of evidence does not answer; reasons that need it are not named",
+		zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 }

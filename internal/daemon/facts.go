@@ -13,18 +13,19 @@ func (d *parts) facts(now time.Time, timeout time.Duration) health.Facts {
 	s := d.loop.Snapshot()
 	f := health.Facts{
 		Config: health.Config{
-			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold,
-			RPCTimeout: d.cfg.RPCTimeout, ProbeTimeout: d.cfg.ProbeTimeout, NodeStatusPeriod: d.cfg.NodeStatusPeriod,
+			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold, ProbeTimeout: d.cfg.ProbeTimeout,
 		},
 		Started:       d.started,
 		UnobservedGap: d.restored.gap,
-		Endpoint:      d.runtime.endpoint(),
-		Status:        d.status.facts(),
+		Endpoint:      *d.runtime.endpoint.Load(),
+		Status:        *d.status.state.Load(),
 		Version:       d.version.facts(),
 		Calls:         d.runtime.calls(),
 		Arriving:      d.runtime.Arriving(),
 		Dial:          d.runtime.dial(),
 		Probe:         d.dialer.Last(),
+		Pods:          s.Pods(),
+		Evidence:      d.sources.facts(),
 	}
 	if s.Evented {
 		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
@@ -33,10 +34,11 @@ func (d *parts) facts(now time.Time, timeout time.Duration) health.Facts {
 		f.Events = d.events.State()
 	}
 	f.Relist, f.Modelled = s.Facts(now, timeout)
-	f.Evidence = d.sources.facts(&f.Probe)
+	if p := &f.Probe; !p.At.IsZero() { // that a dial fails is an answer
+		f.Evidence.Sources["dial"] = health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}
+	}
 	f.Evidence.Children = d.runtime.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
-	f.Pods = s.Pods()
 	if v := d.dialer.Version(); v != nil {
 		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
 	}

@@ -22,7 +22,7 @@ const (
 	// may be wrong. A relist that ends and a source with news are judged at once.
 	judgeEvery = 250 * time.Millisecond
 	// quietInterval is the maximum evaluation interval otherwise.
-	quietInterval = 2 * time.Second
+	quietInterval = time.Second
 	// unansweredAfter is the age of a call from which something may be wrong.
 	unansweredAfter = 250 * time.Millisecond
 	// alertFor is the time for which the alert lasts after its last cause.
@@ -35,7 +35,13 @@ const (
 // it feeds systemd's watchdog.
 type judge struct {
 	*parts
-	judgeOptions
+
+	log       *zap.Logger
+	metrics   *exporter.Metrics
+	notifier  *notifier
+	incidents *incident.Recorder // nil for none
+	news      signal             // asks for a judgement
+	changed   signal             // receives each change of verdict
 
 	// published is the newest snapshot. Only the goroutine of Run replaces it.
 	published atomic.Pointer[health.Snapshot]
@@ -45,36 +51,24 @@ type judge struct {
 	probed    time.Time // the last probe that was counted
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
-	alert   atomic.Bool
-	alerted time.Time
-	logged  logging.OnChange[loggedVerdict]
-
+	alert        bool
+	alerted      time.Time
+	logged       logging.OnChange[loggedVerdict]
 	eventsLogged logging.OnChange[eventStream]
-	eventsBegun  bool
 }
 
-type judgeOptions struct {
-	log       *zap.Logger
-	metrics   *exporter.Metrics
-	notifier  *notifier
-	incidents *incident.Recorder // nil for none
-	news      signal             // asks for a judgement
-	changed   signal             // receives each change of verdict
-}
-
-// newJudge returns a judge that has published a first snapshot: plegd is starting.
-func newJudge(p *parts, opts judgeOptions) *judge {
-	j := &judge{parts: p, judgeOptions: opts, kubelet: kubeletModel{timeout: p.cfg.RPCTimeout}}
+// begin publishes a first snapshot: plegd is starting.
+func (j *judge) begin() {
+	j.kubelet.timeout = j.cfg.RPCTimeout
 	f := health.Facts{
 		Config: health.Config{
-			RelistPeriod: p.cfg.RelistPeriod, RelistThreshold: p.cfg.RelistThreshold,
-			RPCTimeout: p.cfg.RPCTimeout, NodeStatusPeriod: p.cfg.NodeStatusPeriod,
+			RelistPeriod: j.cfg.RelistPeriod, RelistThreshold: j.cfg.RelistThreshold,
+			RPCTimeout: j.cfg.RPCTimeout, NodeStatusPeriod: j.cfg.NodeStatusPeriod,
 		},
-		Started: p.started, Endpoint: health.Endpoint{Searching: true},
+		Started: j.started, Endpoint: health.Endpoint{Searching: true},
 	}
-	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: p.started, Facts: f,
-		Verdict: *health.Judge(&f, p.started, nil)})
-	return j
+	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: j.started, Facts: f,
+		Verdict: *health.Judge(&f, j.started, nil)})
 }
 
 // loggedVerdict is the part of a verdict that is logged when it changes.
@@ -82,9 +76,6 @@ type loggedVerdict struct {
 	state  health.State
 	reason string
 }
-
-// String names the task.
-func (j *judge) String() string { return "judge" }
 
 // Run judges until ctx ends, and then returns nil.
 func (j *judge) Run(ctx context.Context) error {
@@ -96,37 +87,35 @@ func (j *judge) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if now := time.Now(); j.quiet(now) {
-				j.paused.note(now)
-				j.notifier.feedWatchdog(now)
+			now := time.Now()
+			if j.paused.note(now); j.quiet(now) {
 				continue
 			}
 		case <-j.news:
 			if !j.ready() {
 				continue // the first relist has yet to be tried
 			}
-		case r := <-j.loop.Results():
-			if r.Err != nil {
+		case <-j.loop.Ended():
+			if j.loop.Snapshot().Failures > 0 {
 				j.dialer.ProbeNow() // a fresh connection knows more
 			}
 		}
 		now := time.Now()
 		s := j.judge(now)
-		j.logVerdict(&s.Facts, &s.Verdict, now)
+		j.notifier.judged(&s.Verdict, j.logVerdict(&s.Verdict), now)
 		if j.incidents != nil {
 			j.incidents.Judged(s)
 		}
 		j.logEvents(&s.Facts)
 		j.sources.logChanges()
 		j.setAlert(s, now)
-		j.notifier.feedWatchdog(now)
 	}
 }
 
 // quiet reports whether there is nothing to judge: nothing may be wrong, and the last
 // judgement is recent. Ages are computed when they are read.
 func (j *judge) quiet(now time.Time) bool {
-	return !j.alert.Load() && !unanswered(j.loop.Snapshot().Start, now) &&
+	return !j.alert && !unanswered(j.loop.Snapshot().Start, now) &&
 		now.Sub(j.published.Load().At) < quietInterval
 }
 
@@ -140,9 +129,10 @@ func (j *judge) setAlert(s *health.Snapshot, now time.Time) {
 		j.alerted = now
 	}
 	on := now.Sub(j.alerted) < alertFor
-	if j.alert.Swap(on) == on {
+	if j.alert == on {
 		return
 	}
+	j.alert = on
 	j.sources.Alert(on)
 	if on {
 		j.dialer.ProbeNow()
@@ -200,42 +190,46 @@ func (j *judge) judge(now time.Time) *health.Snapshot {
 	return s
 }
 
-// logVerdict reports each change of verdict once, in the log and to systemd.
-func (j *judge) logVerdict(f *health.Facts, v *health.Verdict, now time.Time) {
+// logVerdict logs each change of verdict once. It reports whether it has changed.
+func (j *judge) logVerdict(v *health.Verdict) bool {
 	from, changed := j.logged.Set(loggedVerdict{v.State, v.Reason})
-	j.notifier.setStatus(statusLine(v), changed, now)
 	if !changed {
-		return
+		return false
 	}
 	j.changed.send()
 	fields := []zap.Field{
 		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
 		zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason),
 	}
-	if len(v.Active) > 0 {
-		fields = append(fields, zap.Strings("evidence", v.Active[0].Evidence))
-	}
-	if len(v.Active) > 1 {
-		var also []string
-		for _, a := range v.Active[1:] {
-			also = append(also, a.ID)
+	var also []string
+	for i, a := range v.Active {
+		if i == 0 {
+			fields = append(fields, zap.Strings("evidence", a.Evidence))
+			continue
 		}
+		also = append(also, a.ID)
+	}
+	if also != nil {
 		fields = append(fields, zap.Strings("also", also))
 	}
-	if v.RulesFailIn != nil {
-		fields = append(fields, zap.Float64("rules_fail_in_seconds", v.RulesFailIn.Seconds()))
+	for _, countdown := range []struct {
+		name string
+		in   *time.Duration
+	}{
+		{"rules_fail_in_seconds", v.RulesFailIn}, {"not_ready_in_seconds", v.NotReadyIn},
+		{"not_ready_in_latest_seconds", v.NotReadyInLatest},
+	} {
+		if countdown.in != nil {
+			fields = append(fields, zap.Float64(countdown.name, countdown.in.Seconds()))
+		}
 	}
-	if v.NotReadyIn != nil {
-		fields = append(fields, zap.Float64("not_ready_in_seconds", v.NotReadyIn.Seconds()),
-			zap.Float64("not_ready_in_latest_seconds", v.NotReadyInLatest.Seconds()))
-	}
-	if v.KubeletMessage != "" {
-		fields = append(fields, zap.String("kubelet_message", v.KubeletMessage))
-	}
-	if v.Next != "" {
-		fields = append(fields, zap.String("next", v.Next))
+	for _, text := range []zap.Field{zap.String("kubelet_message", v.KubeletMessage), zap.String("next", v.Next)} {
+		if text.String != "" {
+			fields = append(fields, text)
+		}
 	}
 	j.log.Log(levelOf(v.State), "verdict changed", fields...)
+	return true
 }
 
 func levelOf(s health.State) zapcore.Level {
@@ -272,9 +266,6 @@ func statusLine(v *health.Verdict) string {
 		fmt.Fprintf(&b, "; NotReady in %s to %s", v.NotReadyIn.Round(time.Second), v.NotReadyInLatest.Round(time.Second))
 	}
 	// systemd refuses invalid UTF-8, and a line break would begin another message to it.
-	s := plain.Text(b.String())
-	if len(s) > maxStatusLine {
-		s = strings.ToValidUTF8(s[:maxStatusLine], "") + "..."
-	}
-	return s
+	text := plain.Text(b.String())
+	return strings.ToValidUTF8(text[:min(len(text), maxStatusLine)], "")
 }

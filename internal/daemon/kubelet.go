@@ -40,53 +40,47 @@ func (k *kubeletModel) complete(d *parts, f *health.Facts, now time.Time, held b
 	f.NodeStatus = k.status
 }
 
-// settings are the kubelet's, as far as known, or plegd's flags: a flag that the
-// user gave wins. from says for each where it comes from.
-func (c *Config) settings(k *health.KubeletProcess) (timeout, period time.Duration, from map[string]string) {
-	timeout, period = c.RPCTimeout, c.NodeStatusPeriod
-	from = map[string]string{}
+// settings takes over the kubelet's settings as far as they are known: a flag that the
+// user gave wins.
+func (c *Config) settings(k *health.KubeletProcess, to *health.Config) {
+	if k == nil {
+		k = &health.KubeletProcess{}
+	}
+	to.From = map[string]string{}
 	choose := func(value *time.Duration, flag, setting string, own time.Duration) {
+		to.From[setting] = "default"
 		switch {
-		case c.given(flag):
-			from[setting] = "--" + flag
-		case k != nil && own > 0:
-			*value, from[setting] = own, k.From[setting]
-		default:
-			from[setting] = "default"
+		case c.Given != nil && c.Given(flag):
+			to.From[setting] = "--" + flag
+		case own > 0:
+			*value, to.From[setting] = max(own, minPeriod), k.From[setting]
 		}
 	}
-	var ownTimeout, ownPeriod time.Duration
-	if k != nil {
-		ownTimeout, ownPeriod = k.RequestTimeout, k.NodeStatusPeriod
-	}
-	choose(&timeout, "rpc-timeout", health.SettingRequestTimeout, ownTimeout)
-	choose(&period, "node-status-period", health.SettingNodeStatusPeriod, ownPeriod)
-	return max(timeout, minPeriod), max(period, minPeriod), from
+	to.RPCTimeout, to.NodeStatusPeriod = c.RPCTimeout, c.NodeStatusPeriod
+	choose(&to.RPCTimeout, "rpc-timeout", health.SettingRequestTimeout, k.RequestTimeout)
+	choose(&to.NodeStatusPeriod, "node-status-period", health.SettingNodeStatusPeriod, k.NodeStatusPeriod)
 }
 
 // follow takes over the settings of the node's kubelet, and begins again when
-// that has restarted.
+// that has restarted. Until another one has begun its work the model is that of the
+// last kubelet, also where its process is gone.
 func (k *kubeletModel) follow(d *parts, f *health.Facts, now time.Time) {
 	process := f.Evidence.KubeletProcess
-	f.Config.RPCTimeout, f.Config.NodeStatusPeriod, f.Config.From = d.cfg.settings(process)
+	d.cfg.settings(process, &f.Config)
 	if f.Config.RPCTimeout != k.timeout {
 		k.timeout = f.Config.RPCTimeout
-		d.runtime.SetRPCTimeout(f.Config.RPCTimeout)
-		d.loop.SetRPCTimeout(f.Config.RPCTimeout)
+		d.runtime.SetRPCTimeout(k.timeout)
+		d.loop.SetRPCTimeout(k.timeout)
 	}
-	// Until another one has begun its work the model is that of the last kubelet,
-	// also where its process is gone.
-	f.KubeletStarted = k.started
-	if process == nil || now.Sub(process.Started) < kubeletSeenAfter {
-		return
-	}
-	last := cmp.Or(k.started, d.started)
-	if process.Started.After(last.Add(sameStart)) {
-		d.loop.Restart()
-		k.writer.Restart(process.Started)
-	}
-	if k.started.IsZero() || process.Started.After(last.Add(sameStart)) {
-		k.started = process.Started
+	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {
+		again := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))
+		if again {
+			d.loop.Restart()
+			k.writer.Restart(process.Started)
+		}
+		if again || k.started.IsZero() {
+			k.started = process.Started
+		}
 	}
 	f.KubeletStarted = k.started
 }

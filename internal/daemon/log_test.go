@@ -11,7 +11,6 @@ import (
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging"
 )
 
 // TestTheLogIsQuiet while all is well, says each change of verdict once, and
@@ -81,7 +80,7 @@ func TestEventsAreLogged(t *testing.T) {
 // comes again.
 func TestSourcesAreLogged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	s := sources{log: zap.New(core), failed: map[string]*logging.OnChange[string]{}}
+	s := sources{log: zap.New(core), failed: map[string]string{}}
 	for _, err := range []string{"", "boom", "boom", "", "", "boom"} {
 		s.note("cgroup", &health.Source{Up: err == "", Err: err})
 	}

@@ -5,38 +5,30 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/plegd/plegd/internal/health"
 )
+
+// statusEvery is the most time between two messages to systemd.
+const statusEvery = 5 * time.Second
 
 // notifier tells systemd how plegd is. It writes from a goroutine of its own: a
 // systemd that does not read must not hold up the judge.
 type notifier struct {
 	messages chan string
-	interval time.Duration // of the watchdog, 0 when there is none
-	fed      time.Time
-	status   string
+	interval time.Duration // between two messages
 	sent     time.Time
 }
 
-// statusEvery is the least time between two STATUS= lines that differ only in
-// their numbers.
-const statusEvery = 5 * time.Second
-
-// watchdogEvery is the most time between two notifications of the watchdog.
-const watchdogEvery = 10 * time.Second
-
 func newNotifier() *notifier {
-	n := &notifier{messages: make(chan string, 16)}
+	n := &notifier{messages: make(chan string, 16), interval: statusEvery}
 	// systemd wants a notification at least every WATCHDOG_USEC. Three in that
-	// time leave room for a late one; more, where that is minutes, leave nearly
-	// all of it to a pause of the machine.
-	if every, err := sd.SdWatchdogEnabled(false); err == nil {
-		n.interval = min(every/3, watchdogEvery)
+	// time leave room for a late one.
+	if every, err := sd.SdWatchdogEnabled(false); err == nil && every > 0 {
+		n.interval = min(every/3, statusEvery)
 	}
 	return n
 }
-
-// String names the task.
-func (n *notifier) String() string { return "notify" }
 
 // Run writes until ctx ends, says so, and returns nil.
 func (n *notifier) Run(ctx context.Context) error {
@@ -58,22 +50,12 @@ func (n *notifier) send(m string) {
 	}
 }
 
-func (n *notifier) ready() { n.send(sd.SdNotifyReady) }
-
-// feedWatchdog is called by the supervisor as long as it is alive: from the judge,
-// never from the relist loop, or a hung runtime would get plegd killed.
-func (n *notifier) feedWatchdog(now time.Time) {
-	if n.interval > 0 && now.Sub(n.fed) >= n.interval {
-		n.fed = now
-		n.send(sd.SdNotifyWatchdog)
+// judged feeds the watchdog and sets the STATUS= line: at once when changed is true, else
+// when the interval has passed. The judge calls it, never the relist loop, or a hung
+// runtime would get plegd killed.
+func (n *notifier) judged(v *health.Verdict, changed bool, now time.Time) {
+	if changed || now.Sub(n.sent) >= n.interval {
+		n.sent = now
+		n.send(sd.SdNotifyWatchdog + "\nSTATUS=" + statusLine(v))
 	}
-}
-
-// setStatus sets the STATUS= line: at once when changed is true, else now and then.
-func (n *notifier) setStatus(status string, changed bool, now time.Time) {
-	if status == n.status || !changed && now.Sub(n.sent) < statusEvery {
-		return
-	}
-	n.status, n.sent = status, now
-	n.send("STATUS=" + status)
 }

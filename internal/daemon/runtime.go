@@ -15,7 +15,6 @@ import (
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
@@ -36,70 +35,52 @@ const (
 type runtime struct {
 	*cri.Client
 
-	cfg *Config
-	log *zap.Logger
-	// watched is nil while no socket has been found.
-	watched  atomic.Pointer[health.Endpoint]
-	searched atomic.Pointer[[]string]
-	cause    atomic.Pointer[dialCause]
-	// search is closed when the first search for the socket has ended. Relists
-	// and Status calls wait for it.
-	search    chan struct{}
+	cfg      *Config
+	log      *zap.Logger
+	endpoint atomic.Pointer[health.Endpoint]
+	// searched is closed when the first search for the socket has ended.
+	searched  chan struct{}
 	endSearch func()
-}
-
-// dialCause is a connect(2) with its cause, which takes a look at the socket's file.
-type dialCause struct {
-	of   *cri.DialResult
-	dial health.Dial
 }
 
 // newRuntime returns the runtime of cfg; with an endpoint that was given it
 // has its socket from the start.
 func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, error) {
-	r := &runtime{cfg: cfg, log: log, search: make(chan struct{})}
-	r.endSearch = sync.OnceFunc(func() { close(r.search) })
+	r := &runtime{cfg: cfg, log: log, searched: make(chan struct{})}
+	r.endSearch = sync.OnceFunc(func() { close(r.searched) })
+	r.endpoint.Store(&health.Endpoint{Searching: true})
 	var err error
-	r.Client, err = cri.New(cri.Options{
-		NoPath: true, Dial: cfg.dialer(r.path), RPCTimeout: cfg.RPCTimeout, Observer: observer,
-	})
+	r.Client, err = cri.New(cri.Options{Dial: cfg.dialer(r.path), RPCTimeout: cfg.RPCTimeout, Observer: observer})
 	if err != nil || cfg.RuntimeEndpoint == "" {
 		return r, err
 	}
-	r.endSearch()
 	path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
 	}
-	return r, r.watch(path, "--runtime-endpoint")
-}
-
-func (r *runtime) watch(path, source string) error {
-	r.watched.Store(&health.Endpoint{Path: path, Source: source})
-	return r.SetPath(path)
+	return r, r.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
 }
 
 // path is the socket's path, "" while none has been found.
-func (r *runtime) path() string {
-	if w := r.watched.Load(); w != nil {
-		return w.Path
+func (r *runtime) path() string { return r.endpoint.Load().Path }
+
+// take watches the socket that a search has found.
+func (r *runtime) take(f *kubelet.Found) error {
+	defer r.endSearch()
+	if f.Path == "" && r.path() == "" {
+		r.endpoint.Store(&health.Endpoint{Searched: f.Searched})
 	}
-	return ""
+	if f.Path == "" || f.Path == r.path() {
+		return nil
+	}
+	r.endpoint.Store(&health.Endpoint{Path: f.Path, Source: f.Source})
+	return r.SetPath(f.Path)
 }
 
-// search is the task that finds the runtime's socket where no endpoint was given.
-type search struct {
-	runtime *runtime
-	loop    *relist.Loop
-}
-
-// String names the task.
-func (s *search) String() string { return "endpoint" }
-
-// Run looks for the socket until it is certain, and then returns nil. A look that
-// blocks is abandoned, and another is made only when it has returned.
-func (s *search) Run(ctx context.Context) error {
-	r := s.runtime
+// find looks for the socket until it is certain, and then returns nil. taken is called
+// for each one that is watched from then on. A look that blocks is abandoned, and another
+// is made only when it has returned.
+func (r *runtime) find(ctx context.Context, taken func()) error {
 	if r.cfg.RuntimeEndpoint != "" {
 		return nil
 	}
@@ -107,12 +88,19 @@ func (s *search) Run(ctx context.Context) error {
 	var look bounded.Slot[kubelet.Found]
 	for {
 		f, err := look.Do(ctx, findTimeout, func(ctx context.Context) (kubelet.Found, error) { return finder.Find(ctx), nil })
-		switch {
+		switch before := r.path(); {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			if err := s.take(&f); err != nil || f.Certain {
+			if err := r.take(&f); err != nil {
 				return err
+			}
+			if r.path() != before {
+				r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
+				taken()
+			}
+			if f.Certain {
+				return nil
 			}
 			if f.Serves { // only the kubelet or a configuration names another one
 				finder.Serves = nil
@@ -132,50 +120,16 @@ func (s *search) Run(ctx context.Context) error {
 	}
 }
 
-// take watches the socket that a search has found.
-func (s *search) take(f *kubelet.Found) error {
-	r := s.runtime
-	defer r.endSearch()
-	if f.Path == "" {
-		r.searched.Store(&f.Searched)
-		return nil
-	}
-	if f.Path == r.path() {
-		return nil
-	}
-	if err := r.watch(f.Path, f.Source); err != nil {
-		return err
-	}
-	r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
-	s.loop.Relist()
-	return nil
-}
-
-// searching reports whether the first search for the socket is still under way.
-func (r *runtime) searching() bool {
-	select {
-	case <-r.search:
-		return false
-	default:
-		return true
-	}
-}
-
-// afterSearch is a task that begins when the first search for the socket has
+// afterSearch returns a task that begins when the first search for the socket has
 // ended: before that there is nobody to call.
-type afterSearch struct {
-	Task
-
-	search <-chan struct{}
-}
-
-// Run waits for the search and runs the task.
-func (a afterSearch) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-a.search:
-		return a.Task.Run(ctx)
+func (r *runtime) afterSearch(run task) task {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.searched:
+			return run(ctx)
+		}
 	}
 }
 
@@ -186,54 +140,35 @@ func (r *runtime) serves() func(context.Context, string) bool {
 	silent := map[string]time.Time{}
 	return func(ctx context.Context, path string) bool {
 		if path == r.path() {
-			return r.answered()
+			return slices.ContainsFunc(cri.Operations(), func(op string) bool { return !r.History(op).LastOK.IsZero() })
 		}
-		if at, ok := silent[path]; ok && time.Since(at) < askSilentAgain {
+		if time.Since(silent[path]) < askSilentAgain {
 			return false
 		}
-		delete(silent, path)
 		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }),
 			RPCTimeout: servesTimeout})
 		if err != nil {
 			return false
 		}
 		defer func() { _ = client.Close() }()
-		if _, err = client.Version(ctx); err == nil {
-			return true
-		}
+		_, err = client.Version(ctx)
 		var e *health.CallError
 		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) &&
 			e.Code == cri.CodeDeadlineExceeded {
 			silent[path] = time.Now()
 		}
-		return false
+		return err == nil
 	}
 }
 
 // mayServe reports whether a process may be the runtime behind the held
 // connection.
 func (r *runtime) mayServe(pid int) bool {
-	held := r.dial()
-	return !held.Up || pid == 0 || held.PeerPID == 0 || pid == held.PeerPID
+	held, up := r.Peer()
+	return !up || pid == 0 || held == 0 || pid == held
 }
 
-// answered reports whether any call has succeeded.
-func (r *runtime) answered() bool {
-	return slices.ContainsFunc(cri.Operations(), func(op string) bool { return !r.History(op).LastOK.IsZero() })
-}
-
-// endpoint, calls and dial are the runtime's part of the facts.
-func (r *runtime) endpoint() health.Endpoint {
-	if w := r.watched.Load(); w != nil {
-		return *w
-	}
-	e := health.Endpoint{Searching: r.searching()}
-	if s := r.searched.Load(); s != nil {
-		e.Searched = *s
-	}
-	return e
-}
-
+// calls and dial are the runtime's part of the facts.
 func (r *runtime) calls() map[string]health.Call {
 	calls := map[string]health.Call{}
 	if r.path() == "" {
@@ -245,25 +180,18 @@ func (r *runtime) calls() map[string]health.Call {
 	return calls
 }
 
+func (r *runtime) dial() (d health.Dial) {
+	if last := r.LastDial(); last != nil {
+		d.At = last.At
+		d.Cause, d.Detail = evidence.ConnectCause(last.Err, r.path())
+		d.PeerPID, d.Up = r.Peer()
+	}
+	return d
+}
+
 // waiting reports whether the held connection waits to be accepted and since when;
 // made is false before it has been tried.
 func (r *runtime) waiting() (since time.Time, waiting, made bool) {
 	since, waiting = r.Waiting()
 	return since, waiting, r.LastDial() != nil
-}
-
-func (r *runtime) dial() health.Dial {
-	last := r.LastDial()
-	if last == nil {
-		return health.Dial{}
-	}
-	known := r.cause.Load()
-	if known == nil || known.of != last {
-		known = &dialCause{of: last, dial: health.Dial{At: last.At}}
-		known.dial.Cause, known.dial.Detail = evidence.ConnectCause(last.Err, r.path())
-		r.cause.Store(known)
-	}
-	out := known.dial
-	out.PeerPID, out.Up = r.Peer()
-	return out
 }

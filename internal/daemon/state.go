@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +24,7 @@ import (
 // a file that a crash of the node loses would be of another boot anyway.
 const (
 	stateFile     = "last-seen.json"
-	stateSchema   = 1
 	maxStateBytes = 64 << 10
-	maxBootID     = 64 // bytes; more than a UUID
 
 	saveEvery = 10 * time.Second
 	// stateTimeout limits reading and locking at the start, saveTimeout one save, and
@@ -43,22 +39,15 @@ const (
 )
 
 // savedState is the content of the file. Moments are on CLOCK_MONOTONIC, which all
-// processes of one boot share and no clock step moves; -1 means never.
+// processes of one boot share and no clock step moves; 0 means never.
 type savedState struct {
-	Schema   int    `json:"schema"`
-	BootID   string `json:"boot_id"`
-	Written  int64  `json:"written_monotonic_ns"`
-	LastSeen int64  `json:"last_seen_monotonic_ns"`
-	LastGood int64  `json:"last_good_status_monotonic_ns"`
-
-	Answered     bool              `json:"status_answered"`
-	RuntimeReady *health.Condition `json:"runtime_ready,omitempty"`
-	NetworkReady *health.Condition `json:"network_ready,omitempty"`
-
-	KubeletSeen bool `json:"kubelet_seen,omitempty"`
-
-	// Recent are the bins of the page's plot, the last of which is of Written.
-	Recent []view.RelistBin `json:"recent,omitempty"`
+	BootID      string           `json:"boot_id"`
+	Written     int64            `json:"written_monotonic_ns"`
+	LastSeen    int64            `json:"last_seen_monotonic_ns"`
+	LastGood    int64            `json:"last_good_status_monotonic_ns"`
+	Status      health.Status    `json:"status"`
+	KubeletSeen bool             `json:"kubelet_seen"`
+	Recent      []view.RelistBin `json:"recent"`
 }
 
 // restored is the state of the plegd before.
@@ -73,37 +62,24 @@ type restored struct {
 	written time.Time
 }
 
-// InUseError is returned for a state directory that another plegd uses.
-type InUseError struct {
-	Dir string
-	// PID is the other plegd's, 0 if it is in another pid namespace.
-	PID int
-}
+// errInUse is returned for a state directory that another plegd uses.
+var errInUse = errors.New("uses it")
 
-func (e *InUseError) Error() string {
-	holder := "another plegd, in another pid namespace, uses it"
-	if e.PID > 0 {
-		holder = fmt.Sprintf("plegd with pid %d uses it", e.PID)
-	}
-	return fmt.Sprintf("--state-dir: %s: %s: want a directory of its own for each plegd", e.Dir, holder)
-}
-
-// store keeps the state in a directory. No call waits for a disk that hangs.
+// store keeps the state in a directory: it saves every saveEvery, at each change of the
+// verdict, and at the end. No call waits for a disk that hangs.
 type store struct {
-	dir    string
-	log    *zap.Logger
-	clock  func() time.Duration // CLOCK_MONOTONIC
-	bootID func() (string, error)
-	locked *os.File // nil without the lock; closing it releases the lock
-	// kubeletSeen is as in restored; once set it stays.
-	kubeletSeen atomic.Bool
-	// recent returns the bins of the page's plot; nil for none.
-	recent func() []view.RelistBin
-}
+	dir, procfs string
+	log         *zap.Logger
+	clock       func() time.Duration // CLOCK_MONOTONIC
+	changed     <-chan struct{}
+	facts       func() *health.Facts
+	recent      func() []view.RelistBin
 
-func newStore(dir, procfs string, log *zap.Logger) *store {
-	return &store{dir: dir, log: log, clock: monotonic,
-		bootID: sync.OnceValues(func() (string, error) { return bootID(procfs) })}
+	locked      *os.File // closing it releases the lock
+	kubeletSeen bool     // once set it stays
+	saves       bounded.Slot[struct{}]
+	last        atomic.Pointer[health.Source] // nil before the first save
+	logged      logging.OnChange[string]      // the last error
 }
 
 func monotonic() time.Duration {
@@ -114,68 +90,53 @@ func monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-func bootID(procfs string) (string, error) {
-	f, err := os.Open(filepath.Join(procfs, "sys/kernel/random/boot_id"))
-	if err != nil {
-		return "", fmt.Errorf("read the boot id: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxBootID))
+func (s *store) bootID() (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.procfs, "sys/kernel/random/boot_id"))
 	return strings.TrimSpace(string(b)), err
 }
 
-// lock takes the directory for this process. It returns an *InUseError if another plegd
-// has it. A directory that cannot be written is no error: load and save report it.
-func (s *store) lock() error {
-	f, err := new(bounded.Slot[*os.File]).Do(context.Background(), stateTimeout,
-		func(context.Context) (*os.File, error) { return s.takeLock() })
-	var used *InUseError
-	if errors.As(err, &used) {
-		return used
+// open locks the directory and reads the state of the plegd before. It returns errInUse
+// if another plegd has the directory; any other error is logged.
+func (s *store) open() (restored, error) {
+	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout,
+		func(context.Context) (restored, error) {
+			if err := s.lock(); errors.Is(err, errInUse) {
+				return restored{}, err
+			}
+			return s.read()
+		})
+	if errors.Is(err, errInUse) {
+		return r, err
 	}
-	s.locked = f
-	return nil
+	if err != nil {
+		s.log.Warn("starting without the state before the restart", zap.String("dir", s.dir), zap.Error(err))
+	}
+	s.kubeletSeen = r.kubeletSeen
+	return r, nil
 }
 
-func (s *store) takeLock() (*os.File, error) {
+func (s *store) lock() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-	if err == nil {
-		return f, nil
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		s.locked = f // on a file system without locks too
+		return nil
 	}
 	defer func() { _ = f.Close() }()
-	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
-		return nil, err // the file system has no locks
+	holder, lock := "another plegd, in another pid namespace,", unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err == nil && lock.Pid > 0 {
+		holder = fmt.Sprintf("plegd with pid %d", lock.Pid)
 	}
-	holder := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &holder); err != nil || holder.Type == unix.F_UNLCK {
-		return nil, &InUseError{Dir: s.dir}
-	}
-	return nil, &InUseError{Dir: s.dir, PID: int(holder.Pid)}
-}
-
-// load reads the state of the plegd before. An error is logged.
-func (s *store) load() restored {
-	r, err := new(bounded.Slot[restored]).Do(context.Background(), stateTimeout,
-		func(context.Context) (restored, error) { return s.read() })
-	if err != nil {
-		s.log.Warn("starting without the state before the restart", zap.String("dir", s.dir), zap.Error(err))
-		return restored{}
-	}
-	s.kubeletSeen.Store(r.kubeletSeen)
-	return r
+	return fmt.Errorf("--state-dir: %s: %s %w: want a directory of its own for each plegd", s.dir, holder, errInUse)
 }
 
 func (s *store) read() (restored, error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return restored{}, err
-	}
 	path := filepath.Join(s.dir, stateFile)
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -196,35 +157,30 @@ func (s *store) read() (restored, error) {
 		return restored{}, fmt.Errorf("%s: %w", path, err)
 	}
 	boot, err := s.bootID()
-	if err != nil {
+	if err != nil || saved.BootID != boot {
 		return restored{}, err
 	}
-	if saved.Schema != stateSchema || saved.BootID != boot {
-		return restored{}, nil // of an older plegd, or of another boot
-	}
 	now, mono := time.Now(), s.clock()
-	if saved.Written < 0 || saved.Written > int64(mono) {
+	if saved.Written <= 0 || saved.Written > int64(mono) {
 		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
 	}
 	moment := func(ns int64) time.Time {
-		if ns < 0 || ns > int64(mono) {
+		if ns <= 0 || ns > int64(mono) {
 			return time.Time{}
 		}
-		return now.Add(-(mono - time.Duration(ns)))
+		return now.Add(time.Duration(ns) - mono)
 	}
 	r := restored{kubeletSeen: saved.KubeletSeen, recent: saved.Recent, written: moment(saved.Written)}
-	if lastSeen := moment(saved.LastSeen); !lastSeen.IsZero() {
-		r.lastSeen, r.gap = lastSeen, mono-time.Duration(saved.Written)
-		r.status = health.Status{
-			Answered: saved.Answered, LastGood: moment(saved.LastGood), Restored: true,
-			RuntimeReady: saved.RuntimeReady, NetworkReady: saved.NetworkReady,
-		}
+	if r.lastSeen = moment(saved.LastSeen); !r.lastSeen.IsZero() {
+		r.gap, r.status = mono-time.Duration(saved.Written), saved.Status
+		r.status.LastGood, r.status.Restored = moment(saved.LastGood), true
 	}
 	return r, nil
 }
 
 // save writes the state, in one piece or not at all.
-func (s *store) save(f *health.Facts) error {
+func (s *store) save() error {
+	f := s.facts()
 	boot, err := s.bootID()
 	if err != nil {
 		return err
@@ -232,23 +188,18 @@ func (s *store) save(f *health.Facts) error {
 	now, mono := time.Now(), s.clock()
 	moment := func(t time.Time) int64 {
 		if t.IsZero() {
-			return -1
+			return 0
 		}
 		return int64(mono - now.Sub(t))
 	}
-	if k := f.Evidence.Kubelet; k != nil && k.Seen {
-		s.kubeletSeen.Store(true)
-	}
-	saved := savedState{
-		Schema: stateSchema, BootID: boot, Written: int64(mono),
-		LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
-		Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
-		KubeletSeen: s.kubeletSeen.Load(),
-	}
-	if s.recent != nil {
-		saved.Recent = s.recent()
-	}
-	b, err := json.Marshal(saved)
+	s.kubeletSeen = s.kubeletSeen || f.Evidence.Kubelet != nil && f.Evidence.Kubelet.Seen
+	b, err := json.Marshal(savedState{
+		BootID: boot, Written: int64(mono), LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
+		Status: health.Status{
+			Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
+		},
+		KubeletSeen: s.kubeletSeen, Recent: s.recent(),
+	})
 	if err != nil {
 		return err
 	}
@@ -259,63 +210,48 @@ func (s *store) save(f *health.Facts) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// keeper saves the state every saveEvery, at each change of the verdict, and at the end.
-type keeper struct {
-	store   *store
-	facts   func() *health.Facts
-	changed <-chan struct{}
-
-	saves  bounded.Slot[struct{}]
-	last   atomic.Pointer[health.Source] // nil before the first save
-	logged logging.OnChange[string]      // the last error
-}
-
 // Source reports whether the state directory can be written; ok is false before the
 // first save.
-func (k *keeper) Source() (s health.Source, ok bool) {
-	if p := k.last.Load(); p != nil {
+func (s *store) Source() (state health.Source, ok bool) {
+	if p := s.last.Load(); p != nil {
 		return *p, true
 	}
-	return s, false
+	return state, false
 }
 
-// String returns the name of the task.
-func (k *keeper) String() string { return "state" }
-
 // Run saves until ctx ends, and then returns nil.
-func (k *keeper) Run(ctx context.Context) error {
+func (s *store) Run(ctx context.Context) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-k.changed:
+		case <-s.changed:
 		case <-ctx.Done():
-			k.save(context.WithoutCancel(ctx), lastSaveTimeout)
+			s.keep(context.WithoutCancel(ctx), lastSaveTimeout)
 			return nil
 		}
-		k.save(ctx, saveTimeout)
+		s.keep(ctx, saveTimeout)
 	}
 }
 
-// save saves once. While an earlier save hangs, the error stays that one's.
-func (k *keeper) save(ctx context.Context, timeout time.Duration) {
+// keep saves once. While an earlier save hangs, the error stays that one's.
+func (s *store) keep(ctx context.Context, timeout time.Duration) {
 	start := time.Now()
-	_, err := k.saves.Do(ctx, timeout,
-		func(context.Context) (struct{}, error) { return struct{}{}, k.store.save(k.facts()) })
+	_, err := s.saves.Do(ctx, timeout, func(context.Context) (struct{}, error) { return struct{}{}, s.save() })
 	if errors.Is(err, bounded.ErrBusy) || ctx.Err() != nil {
 		return
 	}
-	s := health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	state := health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	if err != nil {
-		s.Err = fmt.Sprintf("save the state in %s: %v", k.store.dir, err)
+		state.Err = fmt.Sprintf("save the state in %s: %v", s.dir, err)
 	}
-	k.last.Store(&s)
-	switch _, changed := k.logged.Set(s.Err); {
+	s.last.Store(&state)
+	switch _, changed := s.logged.Set(state.Err); {
 	case !changed:
 	case err != nil:
-		k.store.log.Warn("cannot save the state: plegd will start without it", zap.Error(err))
+		s.log.Warn("cannot save the state: plegd will start without it", zap.Error(err))
 	default:
-		k.store.log.Info("the state directory can be written again", zap.String("dir", k.store.dir))
+		s.log.Info("the state directory can be written again", zap.String("dir", s.dir))
 	}
 }

@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,38 +22,29 @@ import (
 
 // boot is a node's /proc and state directory, with a clock of its own.
 type boot struct {
-	procfs, dir string
-	mono        time.Duration
-	logged      *observer.ObservedLogs
-	store       *store
+	*store
+
+	id     string // the file of the boot id
+	mono   time.Duration
+	saved  health.Facts
+	logged *observer.ObservedLogs
 }
 
 func newBoot(t *testing.T) *boot {
 	t.Helper()
-	b := &boot{procfs: t.TempDir(), dir: filepath.Join(t.TempDir(), "plegd"), mono: time.Hour}
 	core, logged := observer.New(zap.DebugLevel)
-	b.logged = logged
-	b.start(t, "first", zap.New(core))
-	return b
-}
-
-// start is one of plegd, in the boot that has this id.
-func (b *boot) start(t *testing.T, id string, log *zap.Logger) {
-	t.Helper()
-	path := filepath.Join(b.procfs, "sys/kernel/random")
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
+	b := &boot{mono: time.Hour, logged: logged}
+	b.store = &store{
+		dir: filepath.Join(t.TempDir(), "plegd"), procfs: t.TempDir(), log: zap.New(core),
+		clock: func() time.Duration { return b.mono }, facts: func() *health.Facts { return &b.saved },
+		recent: func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: health.StateHealthy}} },
 	}
-	if err := os.WriteFile(filepath.Join(path, "boot_id"), []byte(id+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.store = newStore(b.dir, b.procfs, log)
-	b.store.clock = func() time.Duration { return b.mono }
-}
-
-func savedFacts() health.Facts {
+	mkdir(t, b.dir)
+	mkdir(t, filepath.Join(b.procfs, "sys/kernel/random"))
+	b.id = filepath.Join(b.procfs, "sys/kernel/random/boot_id")
+	write(t, b.id, "first\n")
 	now := time.Now()
-	return health.Facts{
+	b.saved = health.Facts{
 		Evidence: health.Evidence{Kubelet: &health.Kubelet{Seen: true}},
 		Relist:   health.Relist{LastSeen: now.Add(-10 * time.Second)},
 		// The older of the two decides, and is kept.
@@ -58,122 +54,23 @@ func savedFacts() health.Facts {
 			NetworkReady: &health.Condition{Reason: "R", Message: "M"},
 		},
 	}
+	return b
 }
 
-func near(t *testing.T, what string, got time.Time, wantAge time.Duration) {
+func (b *boot) mustSave(t *testing.T) {
 	t.Helper()
-	if age := time.Since(got); age < wantAge || age > wantAge+5*time.Second {
-		t.Errorf("%s is %s old, want about %s", what, age, wantAge)
+	if err := b.save(); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestLastSeenSurvivesARestart, with the time that nobody watched.
-func TestLastSeenSurvivesARestart(t *testing.T) {
-	b := newBoot(t)
-	if r := b.store.load(); !r.lastSeen.IsZero() || b.logged.Len() != 0 {
-		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
-	}
-	f := savedFacts()
-	b.store.recent = func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: health.StateHealthy}} }
-	if err := b.store.save(&f); err != nil {
+func (b *boot) load(t *testing.T) restored {
+	t.Helper()
+	r, err := b.open()
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.mono += 3 * time.Second
-	r := b.store.load()
-	near(t, "last seen", r.lastSeen, 23*time.Second)
-	near(t, "the last good Status", r.status.LastGood, 10*time.Second)
-	near(t, "the plot", r.written, 3*time.Second)
-	if len(r.recent) != 1 || r.recent[0].Relists != 5 || r.recent[0].State != health.StateHealthy {
-		t.Errorf("the plot's bins are %+v", r.recent)
-	}
-	if r.gap != 3*time.Second || !r.status.Restored || !r.status.Answered || !r.kubeletSeen {
-		t.Errorf("gap %s, status %+v, the kubelet has answered: %t", r.gap, r.status, r.kubeletSeen)
-	}
-	// A kubelet that is down is not forgotten by the next save.
-	f.Evidence.Kubelet = nil
-	if err := b.store.save(&f); err != nil {
-		t.Fatal(err)
-	}
-	if r := b.store.load(); !r.kubeletSeen {
-		t.Error("that the kubelet has answered is lost with the second save")
-	}
-	if r.status.RuntimeReady == nil || !r.status.RuntimeReady.Status || r.status.NetworkReady == nil || r.status.NetworkReady.Message != "M" {
-		t.Errorf("conditions %+v, %+v", r.status.RuntimeReady, r.status.NetworkReady)
-	}
-	info, err := os.Stat(filepath.Join(b.dir, stateFile))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v; want mode 0600", info, err)
-	}
-}
-
-// TestAnotherBootBeginsAnew: moments of another boot mean nothing.
-func TestAnotherBootBeginsAnew(t *testing.T) {
-	b := newBoot(t)
-	f := savedFacts()
-	mkdir(t, b.dir)
-	if err := b.store.save(&f); err != nil {
-		t.Fatal(err)
-	}
-	b.start(t, "second", b.store.log)
-	if r := b.store.load(); !r.lastSeen.IsZero() || r.status.Answered || r.kubeletSeen {
-		t.Errorf("restored %+v from another boot", r)
-	}
-}
-
-// TestBrokenState: plegd starts without it, and says so in one line.
-func TestBrokenState(t *testing.T) {
-	for name, spoil := range map[string]func(*testing.T, *boot, string){
-		"garbage":     func(t *testing.T, _ *boot, path string) { write(t, path, "garbage") },
-		"empty":       func(t *testing.T, _ *boot, path string) { write(t, path, "") },
-		"huge":        func(t *testing.T, _ *boot, path string) { write(t, path, strings.Repeat(" ", maxStateBytes+1)) },
-		"a directory": func(t *testing.T, _ *boot, path string) { mkdir(t, path) },
-		"no boot id": func(t *testing.T, b *boot, _ string) {
-			b.store.bootID = func() (string, error) { return "", os.ErrNotExist }
-		},
-		"from tomorrow":  func(_ *testing.T, b *boot, _ string) { b.mono = time.Minute },
-		"dir is no dir":  func(t *testing.T, b *boot, path string) { b.store.dir = path },
-		"another schema": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBoot(t)
-			f := savedFacts()
-			mkdir(t, b.dir)
-			if err := b.store.save(&f); err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(b.dir, stateFile)
-			lines := 1
-			if spoil != nil {
-				if name == "a directory" {
-					if err := os.Remove(path); err != nil {
-						t.Fatal(err)
-					}
-				}
-				spoil(t, b, path)
-			} else {
-				write(t, path, `{"schema":99}`)
-				lines = 0
-			}
-			if r := b.store.load(); !r.lastSeen.IsZero() {
-				t.Errorf("restored %+v", r)
-			}
-			if n := b.logged.Len(); n != lines {
-				t.Errorf("%d log lines, want %d: %v", n, lines, b.logged.All())
-			}
-		})
-	}
-}
-
-// TestNeverSeenIsNotSaved as seen: zero times come back as zero.
-func TestNeverSeenIsNotSaved(t *testing.T) {
-	b := newBoot(t)
-	mkdir(t, b.dir)
-	if err := b.store.save(&health.Facts{}); err != nil {
-		t.Fatal(err)
-	}
-	if r := b.store.load(); !r.lastSeen.IsZero() || !r.status.LastGood.IsZero() || r.gap != 0 {
-		t.Errorf("restored %+v, want nothing", r)
-	}
+	return r
 }
 
 func write(t *testing.T, path, text string) {
@@ -190,18 +87,90 @@ func mkdir(t *testing.T, path string) {
 	}
 }
 
+// TestStateSurvivesARestart: last seen with the time that nobody watched, Status, and
+// that the kubelet has answered; moments of another boot mean nothing.
+func TestStateSurvivesARestart(t *testing.T) {
+	b := newBoot(t)
+	near := func(what string, got time.Time, age time.Duration) {
+		t.Helper()
+		if is := time.Since(got); is < age || is > age+5*time.Second {
+			t.Errorf("%s is %s old, want about %s", what, is, age)
+		}
+	}
+	if r := b.load(t); !r.lastSeen.IsZero() || b.logged.Len() != 0 {
+		t.Fatalf("the first start ever found %+v and said %v", r, b.logged.All())
+	}
+	b.mustSave(t)
+	b.mono += 3 * time.Second
+	r := b.load(t)
+	near("last seen", r.lastSeen, 23*time.Second)
+	near("the last good Status", r.status.LastGood, 10*time.Second)
+	near("the plot", r.written, 3*time.Second)
+	if len(r.recent) != 1 || r.recent[0].Relists != 5 || r.recent[0].State != health.StateHealthy {
+		t.Errorf("the plot's bins are %+v", r.recent)
+	}
+	if s := r.status; r.gap != 3*time.Second || !s.Restored || !s.Answered || !r.kubeletSeen || !s.RuntimeReady.Status || s.NetworkReady.Message != "M" {
+		t.Errorf("gap %s, status %+v, the kubelet has answered: %t", r.gap, s, r.kubeletSeen)
+	}
+	// A kubelet that is down is not forgotten by the next save.
+	b.saved.Evidence.Kubelet = nil
+	b.mustSave(t)
+	if r := b.load(t); !r.kubeletSeen {
+		t.Error("that the kubelet has answered is lost with the second save")
+	}
+	if info, err := os.Stat(filepath.Join(b.dir, stateFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v; want mode 0600", info, err)
+	}
+	b.saved = health.Facts{}
+	b.mustSave(t)
+	if r := b.load(t); !r.lastSeen.IsZero() || !r.status.LastGood.IsZero() || r.gap != 0 {
+		t.Errorf("restored %+v of a runtime that was never seen", r)
+	}
+	b.saved = newBoot(t).saved
+	b.mustSave(t)
+	write(t, b.id, "second\n")
+	if r := b.load(t); !r.lastSeen.IsZero() || r.status.Answered || r.kubeletSeen {
+		t.Errorf("restored %+v from another boot", r)
+	}
+}
+
+// TestBrokenState: plegd starts without it, and says so in one line.
+func TestBrokenState(t *testing.T) {
+	for name, spoil := range map[string]func(*testing.T, *boot, string){
+		"garbage": func(t *testing.T, _ *boot, path string) { write(t, path, "garbage") },
+		"empty":   func(t *testing.T, _ *boot, path string) { write(t, path, "") },
+		"huge":    func(t *testing.T, _ *boot, path string) { write(t, path, strings.Repeat(" ", maxStateBytes+1)) },
+		"a directory": func(t *testing.T, _ *boot, path string) {
+			_ = os.Remove(path)
+			mkdir(t, path)
+		},
+		"no boot id":    func(_ *testing.T, b *boot, _ string) { _ = os.Remove(b.id) },
+		"from tomorrow": func(_ *testing.T, b *boot, _ string) { b.mono = time.Minute },
+		"dir is no dir": func(_ *testing.T, b *boot, path string) { b.dir = path },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBoot(t)
+			b.mustSave(t)
+			spoil(t, b, filepath.Join(b.dir, stateFile))
+			if r := b.load(t); !r.lastSeen.IsZero() {
+				t.Errorf("restored %+v", r)
+			}
+			if n := b.logged.Len(); n != 1 {
+				t.Errorf("%d log lines, want 1: %v", n, b.logged.All())
+			}
+		})
+	}
+}
+
 // TestChangeIsSaved: at a change of verdict, not only every few seconds.
 func TestChangeIsSaved(t *testing.T) {
 	b := newBoot(t)
 	changed, facts := make(chan struct{}, 1), make(chan struct{}, 8)
-	k := &keeper{store: b.store, changed: changed, facts: func() *health.Facts {
-		facts <- struct{}{}
-		f := savedFacts()
-		return &f
-	}}
+	b.changed = changed
+	b.facts = func() *health.Facts { facts <- struct{}{}; return &b.saved }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- k.Run(ctx) }()
+	go func() { done <- b.Run(ctx) }()
 	changed <- struct{}{}
 	select {
 	case <-facts:
@@ -217,24 +186,107 @@ func TestChangeIsSaved(t *testing.T) {
 // TestStateDirHangs: a save that hangs is reported once, and so is its end.
 func TestStateDirHangs(t *testing.T) {
 	b := newBoot(t)
-	mkdir(t, b.dir)
 	release := make(chan struct{})
-	k := &keeper{store: b.store, facts: func() *health.Facts { <-release; return &health.Facts{} }}
+	b.facts = func() *health.Facts { <-release; return &b.saved }
 	for range 2 { // the second one while the first still hangs
-		k.save(t.Context(), 10*time.Millisecond)
+		b.keep(t.Context(), 10*time.Millisecond)
 	}
-	if s, ok := k.Source(); !ok || s.Up || !strings.Contains(s.Err, "no answer within 10ms") {
+	if s, ok := b.Source(); !ok || s.Up || !strings.Contains(s.Err, "no answer within 10ms") {
 		t.Errorf("%+v, %t", s, ok)
 	}
 	close(release)
-	for k.saves.Busy() {
+	for b.saves.Busy() {
 		time.Sleep(time.Millisecond)
 	}
-	k.save(t.Context(), saveTimeout)
-	if s, ok := k.Source(); !ok || !s.Up {
+	b.keep(t.Context(), saveTimeout)
+	if s, ok := b.Source(); !ok || !s.Up {
 		t.Errorf("%+v, %t", s, ok)
 	}
 	if n := b.logged.Len(); n != 2 {
 		t.Errorf("%d log lines, want one of the hang and one of its end: %v", n, b.logged.All())
 	}
+}
+
+// holdStateDir names the directory that a child of TestStateDirInUse holds.
+const holdStateDir = "PLEGD_TEST_HOLD_STATE_DIR"
+
+// TestStateDirInUse: a second plegd on the same state directory is refused and
+// learns the pid of the first; when that has ended, the directory is free, and one
+// that cannot be written is no reason not to run.
+func TestStateDirInUse(t *testing.T) {
+	open := func(dir string) error {
+		_, err := (&store{dir: dir, procfs: "/proc", log: zap.NewNop(), clock: monotonic}).open()
+		return err
+	}
+	if dir := os.Getenv(holdStateDir); dir != "" {
+		s := &store{dir: dir, procfs: "/proc", log: zap.NewNop(), clock: monotonic}
+		_, err := s.open()
+		fmt.Println(err)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = s.locked.Close()
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	first := exec.Command(os.Args[0], "-test.run=^TestStateDirInUse$")
+	first.Env = append(os.Environ(), holdStateDir+"="+dir)
+	stdin, err := first.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "<nil>\n" {
+		t.Fatalf("the first plegd: %q, %v", line, err)
+	}
+	if err := open(dir); !errors.Is(err, errInUse) || !strings.Contains(err.Error(), fmt.Sprint(dir, ": plegd with pid ", first.Process.Pid, " uses it")) {
+		t.Errorf("while pid %d has it: %v", first.Process.Pid, err)
+	}
+	_ = stdin.Close()
+	if err := first.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(dir); err != nil {
+		t.Errorf("when the first has ended: %v", err)
+	}
+	if err := open(filepath.Join(dir, lockFile, "below-a-file")); err != nil {
+		t.Errorf("a directory that cannot be made: %v", err)
+	}
+}
+
+// FuzzStateFile reads any file in the place of the state: the result lies in the past
+// of this boot, or is empty.
+func FuzzStateFile(f *testing.F) {
+	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":3599000000000,"last_seen_monotonic_ns":3590000000000,"last_good_status_monotonic_ns":3595000000000,"status":{"answered":true,"runtime_ready":{"status":true}}}`))
+	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":-9223372036854775808,"last_seen_monotonic_ns":9223372036854775807}`))
+	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":1,"last_seen_monotonic_ns":-9223372036854775808}`))
+	f.Add([]byte(`[{}]`))
+	f.Add([]byte{})
+	root := f.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "sys/kernel/random"), 0o700); err != nil {
+		f.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "sys/kernel/random/boot_id"), []byte("first\n"), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	s := &store{dir: root, procfs: root, clock: func() time.Duration { return time.Hour }}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		write(t, filepath.Join(root, stateFile), string(b))
+		r, err := s.read()
+		if err != nil && (!r.lastSeen.IsZero() || r.gap != 0) {
+			t.Errorf("%q: %v, and yet %+v", b, err, r)
+		}
+		for _, at := range []time.Time{r.lastSeen, r.status.LastGood} {
+			if !at.IsZero() && (at.After(time.Now()) || time.Since(at) > time.Hour+time.Minute) {
+				t.Errorf("%q: %s is no moment of this boot", b, at)
+			}
+		}
+		if r.gap < 0 || r.gap > time.Hour {
+			t.Errorf("%q: nobody watched for %s", b, r.gap)
+		}
+	})
 }

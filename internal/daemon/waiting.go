@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,6 +25,11 @@ const (
 	// for 3 s.
 	exploreLess = 2 * time.Second
 	oldFault    = 10 * time.Second
+	// roundTimeout is the time after which a round that hangs is reported.
+	roundTimeout = 10 * time.Minute
+	// sweepGrace is how long the Version call under way may be unanswered while single
+	// containers are asked for.
+	sweepGrace = 500 * time.Millisecond
 )
 
 // waiting follows the chain of waiting while a call hangs. While none does it looks
@@ -39,58 +43,49 @@ type waiting struct {
 	last      health.Symptom // zero for none
 }
 
-// String names the task.
-func (t *waiting) String() string { return "waiting" }
-
 // Run follows until ctx ends, and then returns nil. A round that hangs in a read of
-// /proc is waited for by nobody: no other begins until it has ended.
+// /proc keeps nothing from ending.
 func (t *waiting) Run(ctx context.Context) error {
 	var e *chain.Explorer // nil while no call hangs
-	var busy atomic.Bool  // a round is under way
-	var panicked logging.OnChange[string]
-	tick := time.NewTicker(waitingTick)
-	defer tick.Stop()
-	for next := (time.Time{}); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if busy.Load() {
-			continue
+	var round bounded.Slot[struct{}]
+	var failed logging.OnChange[string]
+	var next time.Time
+	return every(ctx, waitingTick, func() {
+		if round.Busy() {
+			return
 		}
 		s, ok := t.symptom(time.Now())
-		if !ok && e != nil {
+		switch {
+		case !ok && e != nil:
 			e = nil
 			t.chain.Store(nil)
-		}
-		if !ok || time.Now().Before(next) {
-			continue
-		}
-		if e == nil {
-			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, func(c health.Chain) { t.publish(&c) })
+			return
+		case !ok || time.Now().Before(next):
+			return
+		case e == nil:
+			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, t.publish)
 		}
 		next = time.Now().Add(exploreEvery)
 		if time.Since(s.Since) > oldFault {
 			next = time.Now().Add(exploreLess)
 		}
-		busy.Store(true)
-		go func(e *chain.Explorer) {
-			defer busy.Store(false)
-			if err := bounded.Recovered(func() error { e.Explore(ctx, s); return nil }); err != nil {
-				t.chain.Store(nil)
-				if _, changed := panicked.Set(err.Error()); changed {
-					t.log.Error("the wait chain cannot be followed", zap.Error(err))
-				}
+		_, err := round.Do(ctx, roundTimeout, func(context.Context) (struct{}, error) {
+			e.Explore(ctx, s)
+			return struct{}{}, nil
+		})
+		if err != nil && ctx.Err() == nil {
+			t.chain.Store(nil)
+			if _, changed := failed.Set(err.Error()); changed {
+				t.log.Error("the wait chain cannot be followed", zap.Error(err))
 			}
-		}(e)
-	}
+		}
+	})
 }
 
 // publish keeps a chain for the next judgement, which is made at once where the chain
 // leads to somebody else than before.
-func (t *waiting) publish(c *health.Chain) {
-	was, is := t.chain.Swap(c).Culprit(), c.Culprit()
+func (t *waiting) publish(c health.Chain) {
+	was, is := t.chain.Swap(&c).Culprit(), c.Culprit()
 	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
 		t.news.send()
 	}
@@ -109,7 +104,8 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
-		RuntimePID: t.sources.PID(), DaemonPID: health.HopPID(&f), Pod: t.runtime.pod,
+		RuntimePID: t.sources.PID(), DaemonPID: health.HopPID(&f),
+		Pod:   func(id string) string { name, _ := t.runtime.podOf(id); return name },
 		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
 	}
 	if p := f.At(published.Verdict.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
@@ -152,10 +148,6 @@ func (t *waiting) othersAnswered() bool {
 	v := t.version.facts()
 	return !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
 }
-
-// sweepGrace is how long the Version call under way may be unanswered while single
-// containers are asked for.
-const sweepGrace = 500 * time.Millisecond
 
 // asker asks the held connection for single containers.
 type asker struct{ rt *runtime }

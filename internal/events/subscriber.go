@@ -113,9 +113,6 @@ func New(opts Options) *Subscriber {
 	}
 }
 
-// String returns the name of the task.
-func (s *Subscriber) String() string { return "event stream" }
-
 // State returns the state of the subscription. It never blocks.
 func (s *Subscriber) State() *health.Events {
 	s.mu.Lock()

@@ -8,13 +8,11 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 	"github.com/plegd/plegd/internal/health"
 )
 
 // FuzzPressure reads a PSI file, of the node or of a cgroup.
 func FuzzPressure(f *testing.F) {
-	fuzzcorpus.Add(f)
 	f.Add([]byte("some avg10=1.00 avg60=0.50 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
 	f.Add([]byte("some avg10=NaN avg60=-1 avg300=1e400 total=-1\n"))
 	f.Add([]byte("full\nsome avg10\n"))

@@ -29,7 +29,7 @@ func TestPanicBeside(t *testing.T) {
 		w := newWorld(t)
 		w.add(3)
 		p := &panics{world: w}
-		p.l = New(p, Config{Period: time.Second, RPCTimeout: 2 * time.Minute}, nil)
+		p.l = New(p, Config{Period: time.Second, RPCTimeout: 2 * time.Minute}, newWatcher())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- p.l.Run(ctx) }()

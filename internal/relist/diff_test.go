@@ -10,14 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // FuzzRelistDiff plays random histories of pods and containers, odd entries
 // included, to the loop and to the model, relist by relist, with inspections
 // and lists that fail, and compares what both make of it.
 func FuzzRelistDiff(f *testing.F) {
-	fuzzcorpus.Add(f)
 	f.Add([]byte{})
 	f.Add([]byte("\x05abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
 	for seed := range byte(24) {
@@ -85,7 +83,8 @@ func newHistory(t *testing.T, program []byte) *history {
 // on makes the loop, on a runtime that answers as the script says.
 func (h *history) on(rt Runtime) {
 	// One inspection after the other, so that the calls of one pod stand together.
-	h.loop = New(rt, Config{RPCTimeout: 1 << 40, EventCapacity: 100_000}, h.seen)
+	h.loop = New(rt, Config{RPCTimeout: 1 << 40}, h.seen)
+	h.loop.events = make(chan Event, 100_000)
 }
 
 // next makes a choice out of the fuzzer's bytes; at their end it chooses 0.

@@ -59,41 +59,10 @@ func TestEventTable(t *testing.T) {
 	}
 }
 
-// TestSandboxesCountAsContainers: READY is running, everything else exited.
-func TestSandboxesCountAsContainers(t *testing.T) {
-	rt := newScript(t)
-	l := New(rt, Config{}, nil)
-	for _, step := range []struct {
-		list []*cri.Sandbox
-		want []EventType
-	}{
-		{[]*cri.Sandbox{sandbox("u", "s", true)}, []EventType{ContainerStarted}},
-		{[]*cri.Sandbox{sandbox("u", "s", true)}, nil},
-		{[]*cri.Sandbox{sandbox("u", "s", false)}, []EventType{ContainerDied}},
-		{[]*cri.Sandbox{sandbox("u", "s", true)}, []EventType{ContainerStarted}},
-		{nil, []EventType{ContainerDied, ContainerRemoved}},
-		{[]*cri.Sandbox{sandbox("u", "s", false)}, []EventType{ContainerDied}},
-		{nil, []EventType{ContainerRemoved}},
-	} {
-		rt.sandboxes = step.list
-		l.relist(t.Context())
-		var got []EventType
-		for _, e := range drain(l) {
-			got = append(got, e.Type)
-			if !e.Sandbox || e.ID != "s" || e.PodUID != "u" || e.PodName != "pod-u" || e.PodNamespace != "ns" || e.HasExitCode {
-				t.Errorf("event %+v", e)
-			}
-		}
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	}
-}
-
 // TestEventsOfOnePod: containers before sandboxes.
 func TestEventsOfOnePod(t *testing.T) {
 	rt := newScript(t)
-	l := New(rt, Config{}, nil)
+	l := New(rt, Config{}, newWatcher())
 	rt.sandboxes = []*cri.Sandbox{sandbox("u", "s", true)}
 	rt.containers = []*cri.Container{container("u", "c1", cri.StateRunning), container("u", "c2", cri.StateExited)}
 	l.relist(t.Context())
@@ -102,39 +71,6 @@ func TestEventsOfOnePod(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %s %t", e.Type, e.ID, e.Name, e.Sandbox))
 	}
 	want := []string{"ContainerStarted c1 name-c1 false", "ContainerDied c2 name-c2 false", "ContainerStarted s  true"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// TestExitCodes: a died container's exit code is the one that its inspection
-// told, and unknown where it told none.
-func TestExitCodes(t *testing.T) {
-	rt := newScript(t)
-	l := New(rt, Config{}, nil)
-	rt.containers = []*cri.Container{
-		container("u", "ends", cri.StateRunning), container("u", "gone", cri.StateRunning),
-		container("u", "vanishes", cri.StateRunning), container("u", "stays", cri.StateRunning),
-	}
-	l.relist(t.Context())
-	for _, e := range drain(l) {
-		if e.HasExitCode {
-			t.Errorf("%+v: a started container has no exit code", e)
-		}
-	}
-	rt.containers = []*cri.Container{
-		container("u", "ends", cri.StateExited), container("u", "vanishes", cri.StateExited), container("u", "stays", cri.StateRunning),
-	}
-	rt.exit = map[string]int32{"ends": 137, "gone": 1, "vanishes": 2, "stays": 3}
-	rt.fails[ask{cri.OpContainerStatus, "vanishes"}] = failed(cri.OpContainerStatus, cri.CodeNotFound)
-	l.relist(t.Context())
-	got := map[string]string{}
-	for _, e := range drain(l) {
-		got[string(e.Type)+" "+e.ID] = fmt.Sprint(e.HasExitCode, e.ExitCode)
-	}
-	want := map[string]string{
-		"ContainerDied ends": "true 137", "ContainerDied vanishes": "false 0", "ContainerDied gone": "false 0", "ContainerRemoved gone": "false 0",
-	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

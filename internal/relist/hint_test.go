@@ -16,7 +16,7 @@ func TestHint(t *testing.T) {
 		rt := newScript(t)
 		rt.containers = []*cri.Container{container("a", "ca", cri.StateRunning), container("b", "cb", cri.StateRunning)}
 		rt.exit["ca"] = 3
-		l := New(rt, Config{Period: time.Second, RPCTimeout: time.Minute}, nil)
+		l := New(rt, Config{Period: time.Second, RPCTimeout: time.Minute}, newWatcher())
 		run(t, l)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
@@ -50,7 +50,7 @@ func TestHint(t *testing.T) {
 // on beside them for diagnosis, and a relist follows at once when that ends.
 func TestRelyOnEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(newScript(t), Config{Period: time.Second, RPCTimeout: time.Minute}, nil)
+		l := New(newScript(t), Config{Period: time.Second, RPCTimeout: time.Minute}, newWatcher())
 		begin := time.Now()
 		run(t, l)
 		time.Sleep(1500 * time.Millisecond)

@@ -154,6 +154,5 @@ func (l *Loop) deliver(e Event) {
 	case l.events <- e:
 	default:
 		l.obs.EventDiscarded()
-		l.set(func(s *Snapshot) { s.Discarded, s.LastDiscard = s.Discarded+1, time.Now() })
 	}
 }

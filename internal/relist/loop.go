@@ -10,13 +10,8 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-const (
-	// DefaultEventCapacity is the kubelet's (pkg/kubelet/kubelet.go: plegChannelCapacity).
-	DefaultEventCapacity = 1000
-	// resultBacklog is the number of ended relists that wait for Results to be
-	// read. Older ones are dropped.
-	resultBacklog = 256
-)
+// eventCapacity is the kubelet's (pkg/kubelet/kubelet.go: plegChannelCapacity).
+const eventCapacity = 1000
 
 // Runtime is the runtime that the loop calls. Every call must return soon after
 // its context ends. Two pairs of lists and two inspections may be under way at once.
@@ -34,10 +29,6 @@ type Config struct {
 	Period time.Duration
 	// RPCTimeout is the kubelet's limit for one call.
 	RPCTimeout time.Duration
-	// KubeletRuns tells that the kubelet runs longer than this loop.
-	KubeletRuns bool
-	// EventCapacity is the event channel's; 0 means DefaultEventCapacity.
-	EventCapacity int
 }
 
 // Loop is the generic PLEG. Its relists are the kubelet's: lists, and then one
@@ -51,7 +42,7 @@ type Loop struct {
 	timeout atomic.Int64 // of one call, in nanoseconds
 
 	events  chan Event
-	results chan *Result
+	ended   chan struct{}
 	ready   chan struct{}
 	wake    chan struct{} // holds one token while asked or hints are set
 	snap    atomic.Pointer[Snapshot]
@@ -72,26 +63,17 @@ type Loop struct {
 	settled *lists // no record differs from these lists; nil if one may
 }
 
-// New returns a loop that does not run yet. obs may be nil.
+// New returns a loop that does not run yet.
 func New(rt Runtime, cfg Config, obs Observer) *Loop {
-	if cfg.EventCapacity == 0 {
-		cfg.EventCapacity = DefaultEventCapacity
-	}
-	if obs == nil {
-		obs = noObserver{}
-	}
 	l := &Loop{
 		rt: rt, cfg: cfg, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
-		events: make(chan Event, cfg.EventCapacity), results: make(chan *Result, resultBacklog),
+		events: make(chan Event, eventCapacity), ended: make(chan struct{}, 1),
 		ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
 	}
 	l.timeout.Store(int64(cfg.RPCTimeout))
-	l.set(func(s *Snapshot) { s.Period, s.First = cfg.Period, cfg.KubeletRuns })
+	l.set(func(s *Snapshot) { s.Period = cfg.Period })
 	return l
 }
-
-// String returns the name of the task.
-func (l *Loop) String() string { return "relist" }
 
 // Ready is closed when the first relist has ended, or has been under way for two
 // periods.
@@ -101,11 +83,8 @@ func (l *Loop) Ready() <-chan struct{} { return l.ready }
 // counted.
 func (l *Loop) Events() <-chan Event { return l.events }
 
-// Waiting returns the number of events that wait for a reader.
-func (l *Loop) Waiting() int { return len(l.events) }
-
-// Results delivers every relist that ended, in order.
-func (l *Loop) Results() <-chan *Result { return l.results }
+// Ended receives when relists have ended.
+func (l *Loop) Ended() <-chan struct{} { return l.ended }
 
 // Snapshot returns the latest snapshot. It never blocks.
 func (l *Loop) Snapshot() *Snapshot { return l.snap.Load() }
@@ -133,7 +112,7 @@ func (l *Loop) request(change func()) {
 // way become the new kubelet's first ones.
 func (l *Loop) Restart() {
 	l.request(func() { l.asked, l.again = true, true; l.give() })
-	l.set(func(s *Snapshot) { s.LastSeen, s.First = time.Time{}, false })
+	l.set(func(s *Snapshot) { s.LastSeen = time.Time{} })
 }
 
 // Run relists until ctx ends, and then returns nil once the calls under way have
@@ -227,13 +206,11 @@ func (l *Loop) relist(parent context.Context) {
 	l.mu.Lock()
 	l.asked, l.hints, l.hinted, l.give = false, nil, 0, cancel
 	l.mu.Unlock()
-	var seq uint64
 	l.set(func(s *Snapshot) {
 		if s.Attempts++; !s.LastSeen.IsZero() {
 			l.obs.RelistInterval(time.Since(s.LastSeen))
 		}
 		s.Start, s.Inspections, s.Extra = time.Now(), nil, nil
-		seq = s.Attempts
 	})
 	listed, res := l.list(parent, func(p Phase, at time.Time) {
 		l.set(func(s *Snapshot) { s.Phase, s.PhaseStart = p, at })
@@ -249,7 +226,6 @@ func (l *Loop) relist(parent context.Context) {
 		l.give = cancel
 		l.mu.Unlock()
 	}
-	res.Seq = seq
 	tooMany := res.Err != nil && res.Err.TooMany
 	if tooMany {
 		// The kubelet would read this list: it is no failure of the runtime.
@@ -318,7 +294,7 @@ func (l *Loop) end(res *Result) {
 			s.Changes++
 		}
 		if res.Err == nil {
-			s.Failures, s.First = 0, false
+			s.Failures = 0
 		} else {
 			s.Failures++
 		}
@@ -326,15 +302,8 @@ func (l *Loop) end(res *Result) {
 		s.Phase, s.Start, s.PhaseStart, s.Inspections, s.Extra = Idle, time.Time{}, time.Time{}, nil, nil
 	})
 	l.obs.RelistDone(res.End.Sub(res.Start), res.Err == nil)
-	for {
-		select {
-		case l.results <- res:
-			return
-		default:
-		}
-		select { // the oldest is dropped
-		case <-l.results:
-		default:
-		}
+	select {
+	case l.ended <- struct{}{}:
+	default:
 	}
 }

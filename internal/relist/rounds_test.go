@@ -31,7 +31,7 @@ type both struct {
 // watchBoth runs both until the test ends. later is how much later the kubelet begins.
 func watchBoth(t *testing.T, w *world, later time.Duration, cfg Config) *both {
 	cfg.Period, cfg.RPCTimeout = time.Second, 2*time.Minute
-	b := &both{world: w, k: &kubelet{rt: w}, l: New(w, cfg, nil), begin: time.Now()}
+	b := &both{world: w, k: &kubelet{rt: w}, l: New(w, cfg, newWatcher()), begin: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = b.l.Run(ctx) })
@@ -322,26 +322,6 @@ func TestRestart(t *testing.T) {
 		synctest.Wait()
 		if b.age() > 2*time.Second {
 			t.Error(b.age())
-		}
-	})
-}
-
-// TestBeganWithinAHang: the first relist of a loop that began while the kubelet hung
-// in an inspection is marked.
-func TestBeganWithinAHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add(10)
-		w.hang("pod003")
-		b := watchBoth(t, w, 0, Config{KubeletRuns: true})
-		b.to(40*time.Second, time.Second)
-		if s := b.l.Snapshot(); !s.First || !s.LastSeen.Equal(b.begin) {
-			t.Errorf("%+v", s)
-		}
-		w.release("pod003")
-		b.to(45*time.Second, time.Second)
-		if s := b.l.Snapshot(); s.First {
-			t.Errorf("%+v", s)
 		}
 	})
 }

@@ -17,12 +17,12 @@ func TestWithARuntime(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{Seed: 3})
 		rt.Start()
 		t.Cleanup(rt.Stop)
-		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
+		client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.Close() })
-		l := New(client, Config{Period: time.Second, RPCTimeout: 10 * time.Second}, nil)
+		l := New(client, Config{Period: time.Second, RPCTimeout: 10 * time.Second}, newWatcher())
 
 		pods := rt.FillPods(20, 2)
 		run(t, l)
@@ -98,13 +98,13 @@ func TestRuntimeRestart(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{})
 		rt.Start()
 		t.Cleanup(rt.Stop)
-		client, err := cri.New(cri.Options{Dial: rt.Dialer()})
+		client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.Close() })
 		pods := rt.FillPods(3, 1)
-		l := New(client, Config{Period: time.Second, RPCTimeout: time.Second}, nil)
+		l := New(client, Config{Period: time.Second, RPCTimeout: time.Second}, newWatcher())
 		begin := time.Now()
 		run(t, l)
 		synctest.Wait()

@@ -41,9 +41,6 @@ type Snapshot struct {
 	// LastSeen is the start of the last relist whose lists succeeded: the time that
 	// the kubelet's health check uses.
 	LastSeen time.Time
-	// First is true until the loop's first relist has ended, where a kubelet was
-	// running before: the kubelet inspected these pods long ago.
-	First bool
 	// Beside are the lists made for diagnosis while no relist lists.
 	Beside Listing
 	// Listed is the start of the last lists that succeeded, in a relist or beside.
@@ -62,10 +59,6 @@ type Snapshot struct {
 	Lists []time.Duration
 	// Reinspect counts the pods that wait for reinspection.
 	Reinspect int
-	// Discarded counts the events dropped because the channel was full.
-	// LastDiscard is the time of the last one.
-	Discarded   uint64
-	LastDiscard time.Time
 	// Counted is true once lists have succeeded; the counts are the last ones'.
 	Counted     bool
 	RunningPods int
@@ -86,8 +79,6 @@ type Listing struct {
 type Result struct {
 	health.RelistResult
 
-	// Seq numbers the relists from 1.
-	Seq uint64
 	// Listed is the end of its lists.
 	Listed time.Time
 	// Inspections holds every inspection of the relist.

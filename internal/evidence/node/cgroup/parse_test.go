@@ -3,13 +3,10 @@ package cgroup
 import (
 	"strings"
 	"testing"
-
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 // FuzzParse gives any content to each parser.
 func FuzzParse(f *testing.F) {
-	fuzzcorpus.Add(f)
 	for _, s := range []string{
 		"12:pids:/a\n10:freezer:/a\n1:name=systemd:/a\n", "0::/a/b\n", "1:a,,b:/:/\n", ":::", "1:name=systemd:/a:b\n",
 		"nr_periods 5\nnr_throttled 3\nthrottled_time 100\n", "nr_periods 5\nthrottled_usec 18446744073709551615\n",

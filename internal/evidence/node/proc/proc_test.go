@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
-	"github.com/plegd/plegd/internal/fuzzcorpus"
 )
 
 func TestReadFile(t *testing.T) {
@@ -141,7 +140,6 @@ func TestMounts(t *testing.T) {
 // FuzzParse gives any content to each parser: none panics or returns a number that
 // cannot be.
 func FuzzParse(f *testing.F) {
-	fuzzcorpus.Add(f)
 	for _, s := range []string{
 		evidencetest.StatLine(4242, "a) S 1 (b", 'S', 1, 99), ")(", "1 () \x00 0                0  0", "1000 2000 3\n",
 		"72 0x3 0x7 0x7ffd1e2c 0x0 0x0 0x0 0x7ffd 0x7f01\n", someFDInfo, someMounts, "1 1 1:1 / /a\\040\\9 rw - x \\",
