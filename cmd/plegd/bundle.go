@@ -92,7 +92,7 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 	_, _ = fmt.Fprintf(stderr, "%s: %d files in %.1f s. It holds names of pods and containers.\n",
 		path, len(m.Files), m.Seconds)
 	for _, missing := range m.Missing {
-		_, _ = fmt.Fprintf(stderr, "  without %s: %.200q\n", missing.Part, missing.Error)
+		_, _ = fmt.Fprintf(stderr, "  without %.200q\n", missing)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []b
 				var out bytes.Buffer
 				if err == nil {
 					_, err = d.print(&out, format, "")
-					add("plegd/status."+format, out.Bytes(), 0)
+					add("plegd/status."+format, out.Bytes())
 				}
 			}
 			return err
@@ -120,11 +120,10 @@ func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []b
 		bundle.Processes(cfg.ProcFS, cfg.SysFS, pids),
 		bundle.Sockets(),
 		bundle.Node(cfg.ProcFS),
-		bundle.Kernel(),
 		{Name: "metrics", Gather: func(ctx context.Context, add bundle.Add) error {
 			client := server.Client{Socket: from.socket}
 			b, err := client.Get(ctx, view.PathMetrics)
-			add("plegd/metrics.txt", b, 4<<20)
+			add("plegd/metrics.txt", b)
 			return err
 		}},
 		{Name: "incidents", Gather: func(ctx context.Context, add bundle.Add) error {
@@ -135,7 +134,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []b
 				if oneErr == nil {
 					oneErr = view.WriteJSON(&doc, one)
 				}
-				add("plegd/incidents/"+summary.ID+".json", doc.Bytes(), 4<<20)
+				add("plegd/incidents/"+summary.ID+".json", doc.Bytes())
 				err = errors.Join(err, oneErr)
 			}
 			return err

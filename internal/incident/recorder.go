@@ -55,8 +55,8 @@ type Recorder struct {
 	failed logging.OnChange[bool]
 }
 
-// record is an incident that is listed. whole is its newest version, which never changes,
-// or nil for one that is in its file only; due: it is to be written.
+// record is a listed incident. whole is its newest version, which never changes, and nil if
+// only the file has it. due: the disk lacks it.
 type record struct {
 	Summary
 	whole *Incident
