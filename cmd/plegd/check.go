@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,19 +41,16 @@ node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Given = cmd.Flags().Changed
-			wrong := cfg.Validate()
-			if wrong == nil {
-				wrong = client.Validate()
-			}
+			err := cmp.Or(cfg.Validate(), client.Validate())
 			switch {
-			case wrong != nil:
+			case err != nil:
 			case timeout <= 0:
-				wrong = fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout)
+				err = fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout)
 			case problem != npdAny && *output != "npd":
-				wrong = fmt.Errorf("--npd-problem: %q: only -o npd has it", problem)
+				err = fmt.Errorf("--npd-problem: %q: only -o npd has it", problem)
 			}
-			if wrong != nil {
-				return usage(wrong)
+			if err != nil {
+				return usage(err)
 			}
 			unknown := exitUnknown
 			if *output == "npd" {
@@ -110,8 +108,11 @@ func ask(ctx context.Context, client server.Client) (diagnosis, error) {
 func diagnose(ctx context.Context, client server.Client, cfg daemon.Config) (diagnosis, error) {
 	if client.Socket != "" || client.URL != "" {
 		d, err := ask(ctx, client)
-		another := client.URL == "" && cfg.Given("runtime-endpoint") && err == nil &&
-			!sameSocket(d.Snapshot, cfg.RuntimeEndpoint)
+		another := false
+		if client.URL == "" && cfg.Given("runtime-endpoint") && err == nil {
+			path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // it has been validated
+			another = path != d.Facts.Endpoint.Path
+		}
 		if !another && !errors.Is(err, server.ErrNoDaemon) {
 			return d, err
 		}
@@ -119,12 +120,6 @@ func diagnose(ctx context.Context, client server.Client, cfg daemon.Config) (dia
 	s, err := daemon.Diagnose(ctx, cfg, build())
 	s.PlegdVersion = build().Version
 	return diagnosis{Snapshot: &s}, err
-}
-
-// sameSocket reports whether a diagnosis is of the runtime at this endpoint.
-func sameSocket(s *health.Snapshot, endpoint string) bool {
-	path, err := kubelet.ParseEndpoint(endpoint)
-	return err == nil && path == s.Facts.Endpoint.Path
 }
 
 // exitCode is check's and status's. While plegd is starting a named reason is

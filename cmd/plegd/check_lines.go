@@ -37,8 +37,7 @@ func printNagios(w io.Writer, s *health.Snapshot) (int, error) {
 	if slices.ContainsFunc(s.Active, func(r health.Active) bool { return r.Severity == health.SeverityCritical }) {
 		code = exitUnhealthy
 	}
-	const noLimit = 1 << 20
-	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(s, noLimit)
+	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(s, true)
 	if !s.LastSeen.IsZero() {
 		threshold := s.Threshold.Seconds()
 		line += fmt.Sprintf(" | last_seen_age=%.3fs;%g;%g;0", s.LastSeenAge.Seconds(), threshold/6, threshold)
@@ -50,7 +49,7 @@ func printNagios(w io.Writer, s *health.Snapshot) (int, error) {
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them. Half a
 // number must not pass for a whole one: a line that is cut ends with three dots.
 func printNPD(w io.Writer, s *health.Snapshot, problem string) (int, error) {
-	line := oneLine(s, npdMaxBytes)
+	line := oneLine(s, false)
 	if len(line) > npdMaxBytes {
 		line = strings.ToValidUTF8(line[:npdMaxBytes-len("...")], "") + "..."
 	}
@@ -86,9 +85,8 @@ func ofRuntime(a health.Active) bool {
 }
 
 // oneLine is the verdict, the primary reason and the time left; then, each after a
-// colon, the culprit and the first piece of evidence. The culprit is left out, or at
-// first its name, where the line would have more than room bytes with it.
-func oneLine(s *health.Snapshot, room int) string {
+// colon, the culprit, with its name or without, and the first piece of evidence.
+func oneLine(s *health.Snapshot, names bool) string {
 	out := string(s.State)
 	if s.Reason != "" {
 		out += ": " + s.Reason
@@ -102,14 +100,8 @@ func oneLine(s *health.Snapshot, room int) string {
 	default:
 		out += fmt.Sprintf(", NotReady in %.0fs", in.Seconds())
 	}
-	for _, names := range []bool{true, false} {
-		if s.Culprit == nil {
-			break
-		}
-		if with := out + ": " + view.Culprit(s.Culprit, names); len(with) <= room {
-			out = with
-			break
-		}
+	if s.Culprit != nil {
+		out += ": " + view.Culprit(s.Culprit, names)
 	}
 	if len(s.Active) > 0 {
 		if evidence := view.BesideChain(s, s.Active[0].Evidence); len(evidence) > 0 {

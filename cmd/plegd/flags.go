@@ -43,41 +43,21 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return err
 }
 
-// unknownVariables returns the PLEGD_ variables that no flag has: a typing
-// error, most likely. Those that Kubernetes sets for a service named plegd are
-// left out.
-func unknownVariables(flags *pflag.FlagSet, environ []string) []string {
-	known := map[string]bool{}
-	flags.VisitAll(func(f *pflag.Flag) { known[envName(f.Name)] = true })
-	var out []string
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		service := strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT")
-		if strings.HasPrefix(name, envPrefix) && !service && !known[name] {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// flagError adds the allowed values to pflag's error about a wrong value.
+// flagError adds the allowed values to pflag's error about a wrong value. plegd's own
+// types list them already.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	f := invalid.GetFlag()
-	switch want := map[string]string{
+	want := map[string]string{
 		"duration": "a duration such as 500ms, 1s or 3m",
 		"int":      "a whole number",
 		"float64":  "a fraction, 0 to 1, such as 0.01",
 		"bool":     "true or false",
-	}[f.Value.Type()]; {
-	case want != "":
-		return fmt.Errorf("--%s: %q: want %s", f.Name, invalid.GetValue(), want)
-	case errors.Unwrap(invalid) != nil: // plegd's own value types list the allowed values
-		return fmt.Errorf("--%s: %q: %w", f.Name, invalid.GetValue(), errors.Unwrap(invalid))
+	}[invalid.GetFlag().Value.Type()]
+	if want != "" {
+		return fmt.Errorf("%w: want %s", err, want)
 	}
 	return err
 }
@@ -105,9 +85,6 @@ func (c *choice) Type() string { return "word" }
 // words lists words: "a, b or c".
 func words(list []string) string {
 	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
 	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 

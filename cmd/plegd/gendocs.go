@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// buildTimeCommands are what packages are built with. They exist with the build
-// tag gendocs only, so that the plegd that is shipped carries no generator.
-func buildTimeCommands() []*cobra.Command {
-	return []*cobra.Command{{
+// Packages are built with gendocs. The plegd that is shipped carries no generator.
+func init() {
+	buildTimeCommands = []*cobra.Command{{
 		Use:    "gendocs DIR",
 		Short:  "Write the man pages to DIR, dated SOURCE_DATE_EPOCH",
 		Hidden: true,

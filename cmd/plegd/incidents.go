@@ -103,12 +103,7 @@ func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*
 	client := server.Client{Socket: f.socket}
 	one, err := client.Incident(ctx, id)
 	if err != nil && f.readDisk(err, stderr) {
-		if one, err = incident.ReadOne(incident.Dir(f.stateDir), id); errors.Is(err, incident.ErrUnknown) {
-			// Without a directory that is what to report.
-			if _, listErr := f.list(ctx, io.Discard); listErr != nil {
-				return nil, listErr
-			}
-		}
+		one, err = incident.ReadOne(incident.Dir(f.stateDir), id)
 	}
 	if errors.Is(err, incident.ErrUnknown) {
 		return nil, fmt.Errorf("%.40q: unknown incident: `plegd incidents` lists them", id)

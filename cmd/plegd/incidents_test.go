@@ -18,7 +18,7 @@ const example = "../../docs/api/incident.json"
 
 func readExample(t *testing.T) *incident.Incident {
 	t.Helper()
-	one, err := readIncident(example, nil)
+	one, err := readIncident(example)
 	if err != nil {
 		t.Fatal(err)
 	}

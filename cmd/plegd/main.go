@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/prometheus/common/version"
@@ -20,8 +19,6 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // The exit codes of check and status. Other commands end with 0 or 1, and a wrong
@@ -33,28 +30,18 @@ const (
 	exitUnknown   = 3
 )
 
-// exitError ends plegd with an exit code. err may be nil: then nothing more is
-// printed.
+// exitError ends plegd with an exit code. Without an error nothing more is printed.
 type exitError struct {
+	error
 	code int
-	err  error
 }
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
 
 // exit returns the error that ends plegd with a code.
 func exit(code int, err error) error {
 	if code == 0 && err == nil {
 		return nil
 	}
-	return &exitError{code, err}
+	return &exitError{err, code}
 }
 
 func main() {
@@ -71,7 +58,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	addCompletion(root)
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" { // as cobra makes it, it accepts an unknown shell
+			c.RunE, c.ValidArgsFunction = func(c *cobra.Command, _ []string) error { return c.Help() }, nil
+		}
+	}
+	setUsage(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -79,15 +72,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	code := 1
 	var exit *exitError
 	if errors.As(err, &exit) {
-		if code = exit.code; code == codeOfUsage {
+		if code, err = exit.code, exit.error; code == codeOfUsage {
 			code = usageCode(cmd, args)
 		}
 	}
-	if text := err.Error(); text != "" {
-		_, _ = fmt.Fprintf(stderr, "plegd: %s\n", text)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "plegd: %s\n", err)
 	}
 	return code
 }
+
+// buildTimeCommands exist with the build tag gendocs only.
+var buildTimeCommands []*cobra.Command
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -110,53 +106,28 @@ func newRootCommand() *cobra.Command {
 		newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(),
 		newReplayCommand(), newBundleCommand(), newSimulateCommand(), newVersionCommand(),
 	)
-	root.AddCommand(buildTimeCommands()...)
-	setUsage(root)
+	root.AddCommand(buildTimeCommands...)
 	return root
 }
 
-// addCompletion adds cobra's completion command, and makes an unknown shell an error.
-// The output of root must be set.
-func addCompletion(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	cmd, _, err := root.Find([]string{"completion"})
-	if err != nil {
-		return
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // without it all arguments are accepted
-	cmd.ValidArgsFunction = nil
-	setUsage(cmd)
-}
-
 func newVersionCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, and with -o json the kubelet versions that the model was checked against",
+		Short: "Print the version",
 		Args:  cobra.NoArgs,
-	}
-	output := outputFlag(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *output == "text" {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
 			return err
-		}
-		return view.WriteJSON(cmd.OutOrStdout(), map[string]any{
-			"version": version.Version, "branch": version.Branch, "revision": version.GetRevision(),
-			"build_date": version.BuildDate, "go_version": version.GoVersion, "platform": platform(),
-			"checked_kubelets": health.CheckedKubelets(),
-		})
+		},
 	}
-	return cmd
 }
-
-func platform() string { return version.GoOS + "/" + version.GoArch }
 
 // versionText is the output of version and --version.
 func versionText() string {
-	return strings.Join([]string{
-		fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)", version.Version, version.Branch, version.GetRevision()),
-		"  build date:  " + version.BuildDate, "  go version:  " + version.GoVersion, "  platform:    " + platform(), "",
-	}, "\n")
+	return fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)\n"+
+		"  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
+		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion,
+		version.GoOS, version.GoArch)
 }
 
 func build() exporter.Build {

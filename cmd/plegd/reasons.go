@@ -27,7 +27,7 @@ func newReasonsCommand() *cobra.Command {
 				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
 				if at < 0 {
 					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)",
-						args[0], didYouMean(similar(args[0], reasonIDs()))))
+						args[0], similar(args[0], reasonIDs())))
 				}
 				table, text = table[at:at+1], table[at].Text()
 			}
@@ -69,14 +69,13 @@ type reasonDocument struct {
 func reasonDocuments(table []health.Reason) []reasonDocument {
 	out := make([]reasonDocument, 0, len(table))
 	for _, r := range table {
-		steps := make([]string, 0, len(r.Steps))
-		for _, s := range r.Steps {
-			steps = append(steps, health.Generic(s))
-		}
 		out = append(out, reasonDocument{
 			ID: r.ID, Severities: r.Severities(), Layer: r.Layer, Meaning: r.Meaning, Evidence: r.Evidence,
-			Next: health.Generic(r.Next), Steps: steps, Restart: r.Restart, Runbook: r.Runbook(),
+			Next: health.Generic(r.Next), Steps: []string{}, Restart: r.Restart, Runbook: r.Runbook(),
 		})
+		for _, s := range r.Steps {
+			out[len(out)-1].Steps = append(out[len(out)-1].Steps, health.Generic(s))
+		}
 	}
 	return out
 }

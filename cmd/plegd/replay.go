@@ -32,7 +32,7 @@ Exit status:
   plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			one, err := readIncident(args[0], cmd.InOrStdin())
+			one, err := readIncident(args[0])
 			if err != nil {
 				return exit(exitUnknown, err)
 			}
@@ -61,11 +61,6 @@ func writeReplay(w io.Writer, id string, different []incident.Difference, judged
 	var b strings.Builder
 	for _, d := range different {
 		fmt.Fprintf(&b, "moment %d, +%.3fs\n  was %s\n  is  %s\n", d.Index+1, d.Offset, verdictLine(d.Was), verdictLine(d.Is))
-		for _, a := range d.Is.Active {
-			for _, e := range a.Evidence {
-				fmt.Fprintf(&b, "      %s: %s\n", a.ID, plain.Text(e))
-			}
-		}
 	}
 	summary := fmt.Sprintf("%d verdicts, all the same", judged)
 	if len(different) > 0 {
@@ -75,34 +70,27 @@ func writeReplay(w io.Writer, id string, different []incident.Difference, judged
 	return err
 }
 
-func readIncident(path string, stdin io.Reader) (*incident.Incident, error) {
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		stdin = f
+func readIncident(path string) (*incident.Incident, error) {
+	if path == "-" {
+		path = "/dev/stdin"
 	}
-	one, err := incident.Decode(stdin)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	one, err := incident.Decode(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return one, nil
 }
 
-// verdictLine is a verdict in one line.
+// verdictLine is a verdict with its active reasons in one line.
 func verdictLine(v *health.Verdict) string {
 	line := string(v.State)
-	if v.Reason != "" {
-		line += ": " + v.Reason
-	}
-	separator := ", also "
-	for _, a := range v.Active {
-		if a.ID != v.Reason {
-			line += separator + a.ID
-			separator = ", "
-		}
+	for i, a := range v.Active {
+		line += [...]string{": ", ", "}[min(i, 1)] + a.ID
 	}
 	return plain.Text(line)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -49,9 +48,6 @@ Exit status:
 			l, _ := zapcore.ParseLevel(level) // the flag has checked it
 			log := logging.New(l, format, cmd.ErrOrStderr())
 			defer func() { _ = log.Sync() }()
-			for _, name := range unknownVariables(cmd.Flags(), os.Environ()) {
-				log.Warn("unknown environment variable, it has no effect", zap.String("variable", name))
-			}
 			return run(cmd.Context(), cfg, log)
 		},
 	}

@@ -10,15 +10,8 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// defaultSimulateSocket is in the working directory: where its user sees it, and
-// in nobody else's way.
-const defaultSimulateSocket = "plegd-simulate.sock"
-
-// failpointsTimeout bounds the call to a simulate that does not answer.
-const failpointsTimeout = 5 * time.Second
-
 func newSimulateCommand() *cobra.Command {
-	opts := fakeruntime.SimulateOptions{Socket: defaultSimulateSocket, Pods: 110, Containers: 2}
+	opts := fakeruntime.SimulateOptions{Socket: "plegd-simulate.sock", Pods: 110, Containers: 2}
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Serve a fake container runtime that fails on demand",
@@ -66,7 +59,7 @@ serves at --socket. With it, puts SPEC in place of all of them ('' for none) and
 prints what stands then.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), failpointsTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
 			var now string
 			var err error

@@ -32,22 +32,17 @@ func newStatusCommand() *cobra.Command {
 			if err := client.Validate(); err != nil {
 				return usage(err)
 			}
-			w := cmd.OutOrStdout()
 			show := func() (int, error) {
 				d, err := ask(cmd.Context(), client)
 				if err != nil {
 					return exitUnknown, err
 				}
-				return d.print(w, *output, "")
+				return d.print(cmd.OutOrStdout(), *output, "")
 			}
-			if !repeat {
-				return exit(show())
+			if repeat {
+				return watch(cmd.Context(), cmd.OutOrStdout(), *output == "json", show)
 			}
-			head := watchHead(w)
-			if *output == "json" { // a stream of documents
-				head = func() string { return "" }
-			}
-			return watch(cmd.Context(), w, head, func() error { _, err := show(); return err })
+			return exit(show())
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
@@ -59,12 +54,18 @@ func newStatusCommand() *cobra.Command {
 
 // watch prints the status every second until ctx is done. An error is printed in
 // its place, and the next attempt follows.
-func watch(ctx context.Context, out io.Writer, head func() string, show func() error) error {
+func watch(ctx context.Context, out io.Writer, stream bool, show func() (int, error)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		_, _ = io.WriteString(out, head())
-		if err := show(); err != nil && ctx.Err() == nil {
+		switch {
+		case stream: // of documents
+		case onTerminal(out):
+			_, _ = io.WriteString(out, "\x1b[H\x1b[J") // cursor home, clear below it
+		default:
+			_, _ = fmt.Fprintf(out, "--- %s\n", time.Now().UTC().Format(time.RFC3339))
+		}
+		if _, err := show(); err != nil && ctx.Err() == nil {
 			_, _ = fmt.Fprintln(out, err)
 		}
 		select {
@@ -73,15 +74,6 @@ func watch(ctx context.Context, out io.Writer, head func() string, show func() e
 		case <-tick.C:
 		}
 	}
-}
-
-// watchHead returns what separates two prints: a cleared screen on a terminal,
-// the time elsewhere.
-func watchHead(out io.Writer) func() string {
-	if onTerminal(out) {
-		return func() string { return "\x1b[H\x1b[J" } // cursor home, clear below it
-	}
-	return func() string { return "--- " + time.Now().UTC().Format(time.RFC3339) + "\n" }
 }
 
 func onTerminal(w io.Writer) bool {

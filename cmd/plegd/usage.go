@@ -22,26 +22,24 @@ func usage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &exitError{codeOfUsage, err}
+	return &exitError{err, codeOfUsage}
 }
 
 // usageCode is the exit code of a wrong flag or argument of a command. The
-// format is read from the command line as it was typed: the error may be in a
-// flag before -o.
+// format is read from the words that were typed: the error may be in a flag
+// before -o.
 func usageCode(cmd *cobra.Command, args []string) int {
 	switch cmd.CommandPath() {
 	case "plegd run", "plegd completion":
 		return exitRunUsage
 	case "plegd check":
-		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-		fs.ParseErrorsWhitelist.UnknownFlags = true
-		output := fs.StringP("output", "o", "", "")
-		_ = fs.Parse(args) // as far as it can be parsed
-		switch *output {
-		case "npd":
-			return npdUnknown
-		case "nagios":
-			return exitUnknown
+		for _, arg := range args {
+			switch {
+			case strings.HasSuffix(arg, "npd"):
+				return npdUnknown
+			case strings.HasSuffix(arg, "nagios"):
+				return exitUnknown
+			}
 		}
 	}
 	return exitUsage
@@ -83,22 +81,18 @@ func suggestFlag(cmd *cobra.Command, err error) string {
 		return ""
 	}
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	flags := similar(unknown.GetSpecifiedName(), names)
-	for i := range flags {
-		flags[i] = "--" + flags[i]
-	}
-	return didYouMean(flags)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	return similar("--"+unknown.GetSpecifiedName(), names)
 }
 
 // similar returns the names that a mistyped one may have meant, by cobra's own
 // measure: it suggests commands, so the names are made some.
-func similar(typed string, names []string) []string {
+func similar(typed string, names []string) string {
 	parent := &cobra.Command{SuggestionsMinimumDistance: suggestDistance}
 	for _, n := range names {
 		parent.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	return parent.SuggestionsFor(typed)
+	return didYouMean(parent.SuggestionsFor(typed))
 }
 
 func didYouMean(names []string) string {

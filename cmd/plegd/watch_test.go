@@ -15,16 +15,15 @@ func TestWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out strings.Builder
 		shown := 0
-		err := watch(ctx, &out, watchHead(&out), func() error {
+		err := watch(ctx, &out, false, func() (int, error) {
 			shown++
 			switch shown {
 			case 2:
-				return errors.New("asking plegd: connection refused")
+				return 0, errors.New("asking plegd: connection refused")
 			case 3:
 				cancel()
 			}
-			_, err := io.WriteString(&out, "HEALTHY\n")
-			return err
+			return io.WriteString(&out, "HEALTHY\n")
 		})
 		if err != nil {
 			t.Fatal(err)

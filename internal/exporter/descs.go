@@ -1,74 +1,85 @@
 package exporter
 
-// desc describes a metric of the Collector.
-type desc struct {
-	name, help string
-	labels     []string
-}
+import "github.com/prometheus/client_golang/prometheus"
 
-// verdictDescs describes the metrics of the verdict, the relist and the runtime.
-func verdictDescs() []desc {
-	return []desc{
-		{MetricLastSeen, "Unix time at which the last successful relist started; 0 before the first. " +
-			"In custom rules add > 0.", nil},
-		{MetricLastSeenAge, "Time since the last successful relist started, by the monotonic clock.", nil},
-		{MetricNotReadyIn, "Earliest time until the API shows the node NotReady if nothing changes; 0 when it does. " +
-			"Absent while no rule of the kubelet is about to fail.", nil},
-		{MetricRulesFailIn, "Time until the kubelet stops managing pods by its own rules if nothing changes; " +
-			"0 when it has. Absent while no rule is about to fail.", nil},
-		{MetricHealthy, "1 while the kubelet's PLEG rule holds: the last successful relist is younger than " +
-			MetricThreshold + ".", nil},
-		{MetricSyncLoopAllowed, "1 while the kubelet has no runtime error. At 0 it skips pod synchronization.", nil},
-		{MetricNodeReadyPredicted, "1 while the node's Ready condition in the API is predicted to be True, " +
-			"as far as the runtime and its network decide.", nil},
-		{MetricThreshold, "Effective age of the last successful relist from which the kubelet calls the PLEG unhealthy.",
-			nil},
-		{MetricRelistPeriod, "Effective time from the end of a relist to the start of the next.", nil},
-		{MetricVerdict, "1 for the current state, 0 for the others. " +
-			"degraded: a reason is active and the kubelet's rules hold.", []string{labelState}},
-		{MetricVerdictLastChange, "Unix time at which the state last changed.", nil},
-		{MetricReason, "Active reasons, always 1. The one to act on is in " + MetricPrimaryReason + ".",
-			[]string{labelReason, labelSeverity}},
-		{MetricPrimaryReason, "The primary reason, always 1; absent when healthy. Explained by plegd reasons ID.",
-			[]string{labelReason}},
-		{MetricCulprit, "The last link of the wait chain, always 1; absent without a chain. id is a fingerprint " +
-			"that nodes with the same culprit share: file server, driver, device model or cgroup slice.",
-			[]string{labelKind, labelID}},
-		{MetricNodeInfo, "Versions of the node's parts. Always 1. A label is empty while its value is not known.",
-			[]string{"runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version"}},
+// The metrics of the Collector.
+var (
+	lastSeen = desc("pleg_last_seen_seconds",
+		"Unix time at which the last successful relist started; 0 before the first. In custom rules add > 0.")
+	lastSeenAge = desc("pleg_last_seen_age_seconds",
+		"Time since the last successful relist started, by the monotonic clock.")
+	notReadyIn = desc("pleg_not_ready_in_seconds",
+		"Earliest time until the API shows the node NotReady if nothing changes; 0 when it does. Absent while no "+
+			"rule of the kubelet is about to fail.")
+	rulesFailIn = desc("pleg_rules_fail_in_seconds",
+		"Time until the kubelet stops managing pods by its own rules if nothing changes; 0 when it has. Absent "+
+			"while no rule is about to fail.")
+	healthy = desc("pleg_healthy",
+		"1 while the kubelet's PLEG rule holds: the last successful relist is younger than pleg_threshold_seconds.")
+	syncLoopAllowed = desc("pleg_sync_loop_allowed",
+		"1 while the kubelet has no runtime error. At 0 it skips pod synchronization.")
+	nodeReadyPredicted = desc("pleg_node_ready_predicted",
+		"1 while the node's Ready condition in the API is predicted to be True, as far as the runtime and its "+
+			"network decide.")
+	threshold = desc("pleg_threshold_seconds",
+		"Effective age of the last successful relist from which the kubelet calls the PLEG unhealthy.")
+	relistPeriod = desc("pleg_relist_period_seconds",
+		"Effective time from the end of a relist to the start of the next.")
+	verdictState = desc("pleg_verdict",
+		"1 for the current state, 0 for the others. degraded: a reason is active and the kubelet's rules hold.", "state")
+	verdictLastChange = desc("pleg_verdict_last_change_timestamp_seconds",
+		"Unix time at which the state last changed.")
+	reason = desc("pleg_reason",
+		"Active reasons, always 1. The one to act on is in pleg_primary_reason.", "reason", "severity")
+	primaryReason = desc("pleg_primary_reason",
+		"The primary reason, always 1; absent when healthy. Explained by plegd reasons ID.", "reason")
+	culprit = desc("pleg_culprit",
+		"The last link of the wait chain, always 1; absent without a chain. id is a fingerprint that nodes with "+
+			"the same culprit share: file server, driver, device model or cgroup slice.", "kind", "id")
+	nodeInfo = desc("pleg_node_info",
+		"Versions of the node's parts. Always 1. A label is empty while its value is not known.",
+		"runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version")
+	relistInFlight = desc("pleg_relist_inflight_seconds",
+		"Age of the current phase of the relist in flight; 0 for the other phases. Grows during a hang.", "phase")
+	runningPods = desc("pleg_running_pods",
+		"Pods with a running sandbox at the last successful relist, as kubelet_running_pods.")
+	runningContainers = desc("pleg_running_containers",
+		"Containers at the last successful relist by state, as kubelet_running_containers.", "container_state")
+	responseBytes = desc("pleg_runtime_response_bytes",
+		"Size of the last response to each list, including refused ones.", "operation_type")
+	responseLimit = desc("pleg_runtime_response_limit_bytes",
+		"Largest response that the kubelet accepts. A larger list fails every relist.")
+	statusLastSeen = desc("pleg_runtime_status_last_seen_seconds",
+		"Unix time of the last good Status response (RuntimeReady=true); 0 before the first. The kubelet stops "+
+			"managing pods 30 s later.")
+	runtimeCondition = desc("pleg_runtime_condition",
+		"1 if the condition was true in the last Status response, 0 if false.", "type")
+	eventedInUse = desc("pleg_evented_in_use",
+		"1 while plegd uses an event stream of the runtime, 0 while it relies on relists alone.")
+	eventedErrors = desc("pleg_evented_connection_errors_total",
+		"Event streams that failed, as kubelet_evented_pleg_connection_error_count.")
+	eventedSuccess = desc("pleg_evented_connection_success_total",
+		"Event streams opened, as kubelet_evented_pleg_connection_success_count. plegd opens one for each "+
+			"--events-lease.")
+	eventedEvents = desc("pleg_evented_events_total", "Events received from the runtime, by type.", "type")
+	queueLength   = desc("pleg_socket_accept_queue_length",
+		"Pending connections in the accept queue of the runtime's socket.")
+	queueLimit     = desc("pleg_socket_accept_queue_limit", "Accept queue limit (listen backlog).")
+	processOpenFDs = desc("pleg_runtime_process_open_fds",
+		"Open file descriptors of the process behind the held connection. At pleg_runtime_process_max_fds it "+
+			"accepts no connection.")
+	processMaxFDs = desc("pleg_runtime_process_max_fds", "Soft limit of its open file descriptors (RLIMIT_NOFILE).")
+	processStart  = desc("pleg_runtime_process_start_time_seconds",
+		"Unix time at which the process behind the held connection started.")
+	evidenceUp = desc("pleg_evidence_up",
+		"1 while a source of evidence answers, 0 while it fails. Of plegd itself: state, its state directory is "+
+			"writable; web and control, its addresses and control socket are served.", "source")
+	kubeletUp = desc("pleg_kubelet_up",
+		"1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused.")
+	kubeletLastSeen = desc("pleg_kubelet_last_seen_seconds",
+		"The kubelet's own kubelet_pleg_last_seen_seconds, with --kubelet-metrics-url.")
+)
 
-		{MetricRelistInFlight, "Age of the current phase of the relist in flight; 0 for the other phases. " +
-			"Grows during a hang.", []string{labelPhase}},
-		{MetricRunningPods, "Pods with a running sandbox at the last successful relist, as kubelet_running_pods.", nil},
-		{MetricRunningContainers, "Containers at the last successful relist by state, as kubelet_running_containers.",
-			[]string{labelContainerState}},
-
-		{MetricResponseBytes, "Size of the last response to each list, including refused ones.", []string{labelOperation}},
-		{MetricResponseLimit, "Largest response that the kubelet accepts. A larger list fails every relist.", nil},
-		{MetricRuntimeStatusLastSeen, "Unix time of the last good Status response (RuntimeReady=true); " +
-			"0 before the first. The kubelet stops managing pods 30 s later.", nil},
-		{MetricRuntimeCondition, "1 if the condition was true in the last Status response, 0 if false.", []string{labelType}},
-
-		{MetricEventedInUse, "1 while plegd uses an event stream of the runtime, 0 while it relies on relists alone.", nil},
-		{MetricEventedErrors, "Event streams that failed, as kubelet_evented_pleg_connection_error_count.", nil},
-		{MetricEventedSuccess, "Event streams opened, as kubelet_evented_pleg_connection_success_count. " +
-			"plegd opens one for each --events-lease.", nil},
-		{MetricEventedEvents, "Events received from the runtime, by type.", []string{labelType}},
-	}
-}
-
-// evidenceDescs describes the metrics of evidence from outside the calls.
-func evidenceDescs() []desc {
-	return []desc{
-		{MetricQueueLength, "Pending connections in the accept queue of the runtime's socket.", nil},
-		{MetricQueueLimit, "Accept queue limit (listen backlog).", nil},
-		{MetricProcessOpenFDs, "Open file descriptors of the process behind the held connection. At " +
-			MetricProcessMaxFDs + " it accepts no connection.", nil},
-		{MetricProcessMaxFDs, "Soft limit of its open file descriptors (RLIMIT_NOFILE).", nil},
-		{MetricProcessStart, "Unix time at which the process behind the held connection started.", nil},
-		{MetricEvidenceUp, "1 while a source of evidence answers, 0 while it fails. Of plegd itself: state, its state " +
-			"directory is writable; web and control, its addresses and control socket are served.", []string{labelSource}},
-		{MetricKubeletUp, "1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused.", nil},
-		{MetricKubeletLastSeen, "The kubelet's own kubelet_pleg_last_seen_seconds, with --kubelet-metrics-url.", nil},
-	}
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
 }

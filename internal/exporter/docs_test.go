@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plegd/plegd/internal/health"
@@ -32,32 +31,32 @@ func metricSections() []struct {
 				"Alert on `pleg_last_seen_age_seconds` against `pleg_threshold_seconds`, the effective threshold; " +
 				"`pleg_last_seen_seconds` is what the kubelet has under the same name, and wants `> 0` as a guard.",
 			[]string{
-				MetricLastSeen, MetricLastSeenAge, MetricNotReadyIn, MetricRulesFailIn, MetricThreshold, MetricRelistPeriod,
-				MetricHealthy, MetricSyncLoopAllowed, MetricNodeReadyPredicted,
-				MetricVerdict, MetricVerdictLastChange, MetricReason, MetricPrimaryReason, MetricCulprit, MetricNodeInfo,
+				"pleg_last_seen_seconds", "pleg_last_seen_age_seconds", "pleg_not_ready_in_seconds", "pleg_rules_fail_in_seconds", "pleg_threshold_seconds", "pleg_relist_period_seconds",
+				"pleg_healthy", "pleg_sync_loop_allowed", "pleg_node_ready_predicted",
+				"pleg_verdict", "pleg_verdict_last_change_timestamp_seconds", "pleg_reason", "pleg_primary_reason", "pleg_culprit", "pleg_node_info",
 			},
 		},
 		{
 			"The relist",
 			"A relist that hangs is in no histogram and no counter: see `pleg_relist_inflight_seconds` and the ages above.",
 			[]string{
-				MetricRelists, MetricRelistDuration, MetricRelistInterval, MetricRelistInFlight,
-				MetricEvents, MetricDiscardEvents, MetricInspections, MetricRunningPods, MetricRunningContainers,
+				"pleg_relists_total", "pleg_relist_duration_seconds", "pleg_relist_interval_seconds", "pleg_relist_inflight_seconds",
+				"pleg_events_total", "pleg_discard_events_total", "pleg_inspections_total", "pleg_running_pods", "pleg_running_containers",
 			},
 		},
 		{
 			"The runtime",
 			"Calls use a connection that plegd holds; each fresh dial is a new connection.",
 			[]string{
-				MetricOperations, MetricOperationsDuration, MetricOperationsErrors, MetricResponseBytes, MetricResponseLimit,
-				MetricRuntimeStatusLastSeen, MetricRuntimeCondition, MetricProbeDuration, MetricProbeFailures,
+				"pleg_runtime_operations_total", "pleg_runtime_operations_duration_seconds", "pleg_runtime_operations_errors_total", "pleg_runtime_response_bytes", "pleg_runtime_response_limit_bytes",
+				"pleg_runtime_status_last_seen_seconds", "pleg_runtime_condition", "pleg_socket_probe_duration_seconds", "pleg_socket_probe_failures_total",
 			},
 		},
 		{
 			"The event stream",
 			"Only with `--events=hint` or `evented`; see [events](operating.md#events).",
 			[]string{
-				MetricEventedInUse, MetricEventedErrors, MetricEventedSuccess, MetricEventedEvents,
+				"pleg_evented_in_use", "pleg_evented_connection_errors_total", "pleg_evented_connection_success_total", "pleg_evented_events_total",
 			},
 		},
 		{
@@ -65,15 +64,15 @@ func metricSections() []struct {
 			"Read from the node, so that it is there while the runtime hangs. A gauge is absent while its source fails: " +
 				"see `pleg_evidence_up`. Restarts and throttling are counted from the start of plegd.",
 			[]string{
-				MetricAcceptFailures, MetricQueueLength, MetricQueueLimit,
-				MetricProcessOpenFDs, MetricProcessMaxFDs, MetricProcessStart, MetricProcessRestarts,
-				MetricCPUThrottled, MetricKubeletUp, MetricKubeletLastSeen, MetricEvidenceUp,
+				"pleg_socket_accept_failures_total", "pleg_socket_accept_queue_length", "pleg_socket_accept_queue_limit",
+				"pleg_runtime_process_open_fds", "pleg_runtime_process_max_fds", "pleg_runtime_process_start_time_seconds", "pleg_runtime_process_restarts_total",
+				"pleg_runtime_cpu_throttled_seconds_total", "pleg_kubelet_up", "pleg_kubelet_last_seen_seconds", "pleg_evidence_up",
 			},
 		},
 		{
 			"plegd itself",
 			"And `process_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
-			[]string{MetricIncidents, MetricBuildInfo},
+			[]string{"pleg_incidents_total", "plegd_build_info"},
 		},
 	}
 }
@@ -107,10 +106,9 @@ func TestMetricsReference(t *testing.T) {
 	s.Culprit = &health.Link{Kind: health.KindMount, Fingerprint: "ext4"}
 	reg, m := newPedantic(viewtest.NewSource(s))
 	exercise(m)
-	self := prometheus.NewRegistry()
-	registerSelf(self, Build{Version: "1.0.0", Revision: "abc"})
+	self := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
 	families := gather(t, reg)
-	families[MetricBuildInfo] = gather(t, self)[MetricBuildInfo]
+	families["plegd_build_info"] = gather(t, self)["plegd_build_info"]
 
 	var b strings.Builder
 	b.WriteString(metricsIntro)
@@ -160,11 +158,11 @@ func describeLabels(f *dto.MetricFamily) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
-		case name == labelReason:
+		case name == "reason":
 			out = append(out, "`reason`: each of `plegd reasons`")
-		case name == labelSeverity:
+		case name == "severity":
 			out = append(out, "`severity`: critical, warning, info")
-		case name == labelKind:
+		case name == "kind":
 			var kinds []string
 			for _, kind := range health.CulpritKinds() {
 				kinds = append(kinds, string(kind))

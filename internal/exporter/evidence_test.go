@@ -51,23 +51,23 @@ func TestEvidenceAbsent(t *testing.T) {
 	src := viewtest.NewSource(s)
 	reg, _ := newPedantic(src)
 	families := gather(t, reg)
-	for _, name := range []string{MetricQueueLength, MetricQueueLimit, MetricProcessOpenFDs, MetricProcessStart, MetricKubeletLastSeen} {
+	for _, name := range []string{"pleg_socket_accept_queue_length", "pleg_socket_accept_queue_limit", "pleg_runtime_process_open_fds", "pleg_runtime_process_start_time_seconds", "pleg_kubelet_last_seen_seconds"} {
 		if families[name] != nil {
 			t.Errorf("%s is there and not known: %v", name, families[name])
 		}
 	}
-	if v, ok := value(families, MetricKubeletUp); !ok || v != 0 {
-		t.Errorf("%s = %v, %v; want 0", MetricKubeletUp, v, ok)
+	if v, ok := value(families, "pleg_kubelet_up"); !ok || v != 0 {
+		t.Errorf("%s = %v, %v; want 0", "pleg_kubelet_up", v, ok)
 	}
-	if v, ok := value(families, MetricProcessMaxFDs); !ok || v != 1<<20 {
-		t.Errorf("%s = %v, %v", MetricProcessMaxFDs, v, ok)
+	if v, ok := value(families, "pleg_runtime_process_max_fds"); !ok || v != 1<<20 {
+		t.Errorf("%s = %v, %v", "pleg_runtime_process_max_fds", v, ok)
 	}
-	if v, ok := value(families, MetricEvidenceUp, "dockerd"); ok {
+	if v, ok := value(families, "pleg_evidence_up", "dockerd"); ok {
 		t.Errorf("a source that is not configured is up=%v", v)
 	}
 
 	e.Process.Alive, e.Process.OpenFDs = false, 12
-	if f := gather(t, reg)[MetricProcessOpenFDs]; f != nil {
+	if f := gather(t, reg)["pleg_runtime_process_open_fds"]; f != nil {
 		t.Errorf("%v is there and its process is gone", f)
 	}
 }
@@ -100,10 +100,10 @@ func TestEvidenceCounters(t *testing.T) {
 		s.Facts.Evidence.Cgroup, s.Facts.Evidence.Process = tt.cgroup, tt.process
 		m.Observe(&s)
 		families := gather(t, reg)
-		if v, ok := value(families, MetricCPUThrottled); !ok || v != tt.throttled {
+		if v, ok := value(families, "pleg_runtime_cpu_throttled_seconds_total"); !ok || v != tt.throttled {
 			t.Errorf("%d: throttled %v, %v; want %v", i, v, ok, tt.throttled)
 		}
-		if v, ok := value(families, MetricProcessRestarts); !ok || v != tt.restarts {
+		if v, ok := value(families, "pleg_runtime_process_restarts_total"); !ok || v != tt.restarts {
 			t.Errorf("%d: restarts %v, %v; want %v", i, v, ok, tt.restarts)
 		}
 	}

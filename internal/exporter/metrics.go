@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
@@ -16,16 +17,16 @@ import (
 type Metrics struct {
 	relistDuration  prometheus.Histogram
 	relistInterval  prometheus.Summary
-	relists         counters[bool]
-	events          counters[relist.EventType]
+	relists         *prometheus.CounterVec
+	events          *prometheus.CounterVec
 	discards        prometheus.Counter
-	inspections     counters[bool]
-	operations      counters[string]
-	operationErrors counters[string]
-	operationTime   map[string]prometheus.Observer
+	inspections     *prometheus.CounterVec
+	operations      *prometheus.CounterVec
+	operationErrors *prometheus.CounterVec
+	operationTime   *prometheus.SummaryVec
 	probeDuration   prometheus.Summary
-	probeFailures   counters[health.Stage]
-	acceptFailures  counters[string]
+	probeFailures   *prometheus.CounterVec
+	acceptFailures  *prometheus.CounterVec
 	restarts        prometheus.Counter
 	throttled       prometheus.Counter
 	incidents       prometheus.Counter
@@ -41,54 +42,50 @@ var _ relist.Observer = (*Metrics)(nil)
 // NewMetrics returns metrics that are registered with reg. All their series exist
 // from the first scrape.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	f := factory{reg}
-	operationTime := prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: MetricOperationsDuration,
-		Help: "Duration of calls to the runtime, including failed ones."}, []string{labelOperation})
+	f := factory{promauto.With(reg)}
 	m := &Metrics{
-		relistDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: MetricRelistDuration,
+		relistDuration: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "pleg_relist_duration_seconds",
 			Help: "Duration of relists, including failed ones. A relist in flight is not observed: see " +
-				MetricRelistInFlight + ".",
+				"pleg_relist_inflight_seconds.",
 			Buckets:                         []float64{.005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 180},
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  160,
 			NativeHistogramMinResetDuration: time.Hour,
 		}),
-		relistInterval: f.summary(MetricRelistInterval,
+		relistInterval: f.summary("pleg_relist_interval_seconds",
 			"Time from the start of the last successful relist to the start of the next relist."),
-		relists: newCounters(reg, MetricRelists, labelResult,
-			"Relists that ended. A failed list fails a relist, a failed inspection does not.", results()),
-		events: newCounters(reg, MetricEvents, labelType, "Pod lifecycle events, by type, before delivery. "+
-			"ContainerChanged is internal and never delivered.", byName(relist.EventTypes())),
-		discards: f.counter(MetricDiscardEvents,
+		relists: counters(f, "pleg_relists_total",
+			"Relists that ended. A failed list fails a relist, a failed inspection does not.", "result", results()),
+		events: counters(f, "pleg_events_total", "Pod lifecycle events, by type, before delivery. "+
+			"ContainerChanged is internal and never delivered.", "type", relist.EventTypes()),
+		discards: f.counter("pleg_discard_events_total",
 			"Pod lifecycle events dropped because the event channel was full, as kubelet_pleg_discard_events."),
-		inspections: newCounters(reg, MetricInspections, labelResult, "Inspections of changed pods that ended "+
-			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", results()),
-		operations: newCounters(reg, MetricOperations, labelOperation,
-			"Calls to the runtime that ended. A call in flight shows in "+
-				MetricRelistInFlight+".", byName(cri.Operations())),
-		operationErrors: newCounters(reg, MetricOperationsErrors, labelOperation,
-			"Calls to the runtime that failed.", byName(cri.Operations())),
-		operationTime: make(map[string]prometheus.Observer),
-		probeDuration: f.summary(MetricProbeDuration,
+		inspections: counters(f, "pleg_inspections_total", "Inspections of changed pods that ended "+
+			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", "result", results()),
+		operations: counters(f, "pleg_runtime_operations_total",
+			"Calls to the runtime that ended. A call in flight shows in pleg_relist_inflight_seconds.",
+			"operation_type", cri.Operations()),
+		operationErrors: counters(f, "pleg_runtime_operations_errors_total", "Calls to the runtime that failed.",
+			"operation_type", cri.Operations()),
+		operationTime: f.NewSummaryVec(prometheus.SummaryOpts{Name: "pleg_runtime_operations_duration_seconds",
+			Help: "Duration of calls to the runtime, including failed ones."}, []string{"operation_type"}),
+		probeDuration: f.summary("pleg_socket_probe_duration_seconds",
 			"Time a fresh dial to the runtime's socket took until the server's HTTP/2 SETTINGS frame."),
-		probeFailures: newCounters(reg, MetricProbeFailures, labelStage,
+		probeFailures: counters(f, "pleg_socket_probe_failures_total",
 			"Fresh dials to the runtime's socket that failed, by stage. "+
-				"If calls succeed at the same time, the runtime accepts no new connections.", byName(health.Stages())),
-		acceptFailures: newCounters(reg, MetricAcceptFailures, labelCause,
-			"Fresh dials that failed because the runtime does not accept connections. "+
-				"fd_exhausted: it has no file descriptor left; queue_full: its accept queue is full; stalled: neither.",
-			byName(acceptCauses())),
-		restarts: f.counter(MetricProcessRestarts, "Changes of the process behind the held connection."),
-		throttled: f.counter(MetricCPUThrottled,
+				"If calls succeed at the same time, the runtime accepts no new connections.", "stage", health.Stages()),
+		acceptFailures: counters(f, "pleg_socket_accept_failures_total",
+			"Fresh dials that failed because the runtime does not accept connections. fd_exhausted: it has no file "+
+				"descriptor left; queue_full: its accept queue is full; stalled: neither.", "cause", acceptCauses()),
+		restarts: f.counter("pleg_runtime_process_restarts_total", "Changes of the process behind the held connection."),
+		throttled: f.counter("pleg_runtime_cpu_throttled_seconds_total",
 			"Time that the CPU quota of the runtime's cgroup throttled it, since the start of plegd."),
-		incidents: f.counter(MetricIncidents,
-			"Incidents opened."),
-		history: view.NewHistory(time.Now()),
+		incidents: f.counter("pleg_incidents_total", "Incidents opened."),
+		history:   view.NewHistory(time.Now()),
 	}
-	reg.MustRegister(m.relistDuration, operationTime)
 	for _, op := range cri.Operations() {
-		m.operationTime[op] = operationTime.WithLabelValues(op)
+		m.operationTime.WithLabelValues(op)
 	}
 	return m
 }
@@ -96,7 +93,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // RelistDone observes a relist that ended.
 func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 	m.relistDuration.Observe(duration.Seconds())
-	m.relists.inc(ok)
+	m.relists.WithLabelValues(result(ok)).Inc()
 	m.history.Add(time.Now(), duration, ok)
 }
 
@@ -111,22 +108,20 @@ func (m *Metrics) Restore(written time.Time, bins []view.RelistBin) { m.history.
 func (m *Metrics) RelistInterval(d time.Duration) { m.relistInterval.Observe(d.Seconds()) }
 
 // EventGenerated counts an event before its delivery.
-func (m *Metrics) EventGenerated(t relist.EventType) { m.events.inc(t) }
+func (m *Metrics) EventGenerated(t relist.EventType) { m.events.WithLabelValues(string(t)).Inc() }
 
 // EventDiscarded counts an event dropped because the channel was full.
 func (m *Metrics) EventDiscarded() { m.discards.Inc() }
 
 // InspectionDone counts an inspection of a pod that ended.
-func (m *Metrics) InspectionDone(ok bool) { m.inspections.inc(ok) }
+func (m *Metrics) InspectionDone(ok bool) { m.inspections.WithLabelValues(result(ok)).Inc() }
 
 // CallDone observes a call to the runtime that ended.
 func (m *Metrics) CallDone(c cri.Call) {
-	m.operations.inc(c.Operation)
-	if o, ok := m.operationTime[c.Operation]; ok {
-		o.Observe(c.Duration.Seconds())
-	}
+	m.operations.WithLabelValues(c.Operation).Inc()
+	m.operationTime.WithLabelValues(c.Operation).Observe(c.Duration.Seconds())
 	if c.Code != cri.CodeOK {
-		m.operationErrors.inc(c.Operation)
+		m.operationErrors.WithLabelValues(c.Operation).Inc()
 	}
 }
 
@@ -136,12 +131,12 @@ func (m *Metrics) ProbeDone(p health.Probe) {
 		m.probeDuration.Observe((p.Connect + p.Settings).Seconds())
 	}
 	if !p.OK {
-		m.probeFailures.inc(p.Stage)
+		m.probeFailures.WithLabelValues(string(p.Stage)).Inc()
 	}
 }
 
 // AcceptFailed counts a result of AcceptFailure.
-func (m *Metrics) AcceptFailed(cause string) { m.acceptFailures.inc(cause) }
+func (m *Metrics) AcceptFailed(cause string) { m.acceptFailures.WithLabelValues(cause).Inc() }
 
 // IncidentOpened counts an incident.
 func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
@@ -169,48 +164,32 @@ func (m *Metrics) Observe(s *health.Snapshot) {
 	}
 }
 
-// counters are the counters of one metric by the value of its label.
-type counters[K comparable] map[K]prometheus.Counter
-
-func newCounters[K comparable](reg prometheus.Registerer, name, label, help string, values map[K]string) counters[K] {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	reg.MustRegister(v)
-	out := make(counters[K], len(values))
-	for key, value := range values {
-		out[key] = v.WithLabelValues(value)
+func result(ok bool) string {
+	if ok {
+		return "success"
 	}
-	return out
+	return "failure"
 }
 
-// inc increments the counter of key; an unknown key is ignored.
-func (c counters[K]) inc(key K) {
-	if counter, ok := c[key]; ok {
-		counter.Inc()
-	}
-}
+func results() []string { return []string{result(true), result(false)} }
 
-func results() map[bool]string { return map[bool]string{true: "success", false: "failure"} }
-
-func byName[K ~string](keys []K) map[K]string {
-	out := make(map[K]string, len(keys))
-	for _, k := range keys {
-		out[k] = string(k)
-	}
-	return out
-}
-
-// factory makes registered metrics without labels.
-type factory struct{ reg prometheus.Registerer }
+// factory makes registered metrics.
+type factory struct{ promauto.Factory }
 
 func (f factory) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	f.reg.MustRegister(c)
-	return c
+	return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 // summary returns a metric that has a sum and a count, and no quantiles.
 func (f factory) summary(name, help string) prometheus.Summary {
-	s := prometheus.NewSummary(prometheus.SummaryOpts{Name: name, Help: help})
-	f.reg.MustRegister(s)
-	return s
+	return f.NewSummary(prometheus.SummaryOpts{Name: name, Help: help})
+}
+
+// counters returns a counter for each value of a label.
+func counters[V ~string](f factory, name, help, label string, values []V) *prometheus.CounterVec {
+	vec := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, v := range values {
+		vec.WithLabelValues(string(v))
+	}
+	return vec
 }

@@ -47,7 +47,6 @@ func exercise(m *Metrics) {
 	for _, cause := range acceptCauses() {
 		m.AcceptFailed(cause)
 	}
-	m.AcceptFailed("another")
 	m.IncidentOpened()
 	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Hop: health.Hop{Process: &health.Process{RestartsTotal: 1}}}}})
 }
@@ -56,11 +55,17 @@ func testNode() Node {
 	return Node{Kernel: "6.1.0-42-amd64", OSImage: "Debian GNU/Linux 12 (bookworm)", CgroupVersion: "2"}
 }
 
+func testCollector(src Source, now func() time.Time) *Collector {
+	c := NewCollector(src, testNode, "1.0.0")
+	c.now = now
+	return c
+}
+
 // newPedantic returns a registry over src that checks every metric.
 func newPedantic(src Source) (*prometheus.Registry, *Metrics) {
 	reg := prometheus.NewPedanticRegistry()
 	m := NewMetrics(reg)
-	reg.MustRegister(newCollector(src, testNode, "1.0.0", viewtest.Clock))
+	reg.MustRegister(testCollector(src, viewtest.Clock))
 	return reg, m
 }
 
@@ -163,7 +168,7 @@ func TestSeriesBudget(t *testing.T) {
 	for _, name := range []string{"dockerd", "dockerd_containerd", "storage"} {
 		s.Facts.Evidence.Sources[name] = health.Source{Up: true}
 	}
-	reg.MustRegister(newCollector(viewtest.NewSource(s), testNode, "1.0.0", viewtest.Clock))
+	reg.MustRegister(testCollector(viewtest.NewSource(s), viewtest.Clock))
 	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
 	first := countSeries(scrape(t, h, "text/plain").Body.String())
 	exercise(m)
@@ -201,16 +206,16 @@ func TestEachKnownAlone(t *testing.T) {
 		labels []string
 		want   float64
 	}{
-		{MetricResponseBytes, []string{"list_containers"}, 17 << 20},
-		{MetricRuntimeCondition, []string{"NetworkReady"}, 0},
-		{MetricLastSeenAge, nil, 2},
-		{MetricLastSeen, nil, float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3},
+		{"pleg_runtime_response_bytes", []string{"list_containers"}, 17 << 20},
+		{"pleg_runtime_condition", []string{"NetworkReady"}, 0},
+		{"pleg_last_seen_age_seconds", nil, 2},
+		{"pleg_last_seen_seconds", nil, float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3},
 	} {
 		if v, ok := value(families, tt.name, tt.labels...); !ok || math.Abs(v-tt.want) > 1e-6 {
 			t.Errorf("%s%v = %v, %v; want %v", tt.name, tt.labels, v, ok, tt.want)
 		}
 	}
-	for _, tt := range [][]string{{MetricResponseBytes, "list_podsandbox"}, {MetricRuntimeCondition, "RuntimeReady"}} {
+	for _, tt := range [][]string{{"pleg_runtime_response_bytes", "list_podsandbox"}, {"pleg_runtime_condition", "RuntimeReady"}} {
 		if v, ok := value(families, tt[0], tt[1:]...); ok {
 			t.Errorf("%v = %v; want it absent", tt, v)
 		}
@@ -222,22 +227,22 @@ func TestEachKnownAlone(t *testing.T) {
 func TestInFlightMoves(t *testing.T) {
 	now := viewtest.T0
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newCollector(viewtest.NewSource(viewtest.Unhealthy()), testNode, "1.0.0", func() time.Time { return now }))
-	before, _ := value(gather(t, reg), MetricRelistInFlight, "list_podsandbox")
+	reg.MustRegister(testCollector(viewtest.NewSource(viewtest.Unhealthy()), func() time.Time { return now }))
+	before, _ := value(gather(t, reg), "pleg_relist_inflight_seconds", "list_podsandbox")
 	now = now.Add(1500 * time.Millisecond)
 	families := gather(t, reg)
-	after, _ := value(families, MetricRelistInFlight, "list_podsandbox")
+	after, _ := value(families, "pleg_relist_inflight_seconds", "list_podsandbox")
 	if before != 71 || after != 72.5 {
 		t.Errorf("in flight for %v, then %v; want 71, 72.5", before, after)
 	}
-	if v, ok := value(families, MetricRelistInFlight, "inspect"); !ok || v != 0 {
+	if v, ok := value(families, "pleg_relist_inflight_seconds", "inspect"); !ok || v != 0 {
 		t.Errorf("phase inspect: %v, %v; want 0", v, ok)
 	}
 	// A phase that began after the scrape read the clock.
 	s := viewtest.Healthy()
 	s.Facts.Relist.InFlight = &health.InFlight{Start: viewtest.T0, Phase: health.PhaseInspect, PhaseStart: viewtest.T0.Add(time.Millisecond)}
 	reg, _ = newPedantic(viewtest.NewSource(s))
-	if v, ok := value(gather(t, reg), MetricRelistInFlight, "inspect"); !ok || v != 0 {
+	if v, ok := value(gather(t, reg), "pleg_relist_inflight_seconds", "inspect"); !ok || v != 0 {
 		t.Errorf("%v, %v; want 0", v, ok)
 	}
 }
@@ -260,8 +265,8 @@ func TestNativeHistograms(t *testing.T) {
 			}
 		}
 	}
-	if !native[MetricRelistDuration] || len(native) != 1 {
-		t.Errorf("native histograms: %v, want only %s", native, MetricRelistDuration)
+	if !native["pleg_relist_duration_seconds"] || len(native) != 1 {
+		t.Errorf("native histograms: %v, want only %s", native, "pleg_relist_duration_seconds")
 	}
 }
 
@@ -270,7 +275,7 @@ func TestHostileRuntimeInfo(t *testing.T) {
 	s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
 	reg, _ := newPedantic(viewtest.NewSource(s))
 	families := gather(t, reg)
-	for _, l := range families[MetricNodeInfo].GetMetric()[0].GetLabel() {
+	for _, l := range families["pleg_node_info"].GetMetric()[0].GetLabel() {
 		if len(l.GetValue()) > maxLabel {
 			t.Errorf("label %s has %d bytes", l.GetName(), len(l.GetValue()))
 		}
@@ -282,7 +287,7 @@ func TestActiveRows(t *testing.T) {
 	s := viewtest.Healthy()
 	reg, _ := newPedantic(viewtest.NewSource(s))
 	families := gather(t, reg)
-	for _, name := range []string{MetricReason, MetricPrimaryReason, MetricCulprit} {
+	for _, name := range []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"} {
 		if f := families[name]; f != nil {
 			t.Errorf("a healthy node has %v", f)
 		}
@@ -293,11 +298,11 @@ func TestActiveRows(t *testing.T) {
 	reg, _ = newPedantic(viewtest.NewSource(s))
 	families = gather(t, reg)
 	for _, tt := range [][]string{
-		{MetricReason, "RuntimeListStall", "critical"},
-		{MetricReason, "FDsRunningOut", "warning"},
-		{MetricPrimaryReason, "RuntimeListStall"},
-		{MetricCulprit, "nfs4:1c2d3e4f", "mount"},
-		{MetricNodeInfo, "2", "6.1.0-42-amd64", "Debian GNU/Linux 12 (bookworm)", "1.0.0", s.Facts.Runtime.Name, s.Facts.Runtime.Version},
+		{"pleg_reason", "RuntimeListStall", "critical"},
+		{"pleg_reason", "FDsRunningOut", "warning"},
+		{"pleg_primary_reason", "RuntimeListStall"},
+		{"pleg_culprit", "nfs4:1c2d3e4f", "mount"},
+		{"pleg_node_info", "2", "6.1.0-42-amd64", "Debian GNU/Linux 12 (bookworm)", "1.0.0", s.Facts.Runtime.Name, s.Facts.Runtime.Version},
 	} {
 		if v, ok := value(families, tt[0], tt[1:]...); !ok || v != 1 {
 			t.Errorf("%v = %v, %v; want 1: %v", tt, v, ok, families[tt[0]])

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Build describes the binary, for plegd_build_info and the status document.
@@ -17,24 +18,15 @@ type Build struct {
 // NewRegistry returns a registry with the metrics of plegd's own process.
 func NewRegistry(b Build) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	registerSelf(reg, b)
-	return reg
-}
-
-func registerSelf(reg prometheus.Registerer, b Build) {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: MetricBuildInfo,
+	promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+		Name: "plegd_build_info",
 		Help: "Version of plegd. Always 1.",
 		ConstLabels: prometheus.Labels{
-			"version":   b.Version,
-			"revision":  b.Revision,
-			"goversion": runtime.Version(),
-			"goos":      runtime.GOOS,
-			"goarch":    runtime.GOARCH,
+			"version": b.Version, "revision": b.Revision, "goversion": runtime.Version(),
+			"goos": runtime.GOOS, "goarch": runtime.GOARCH,
 		},
-	})
-	info.Set(1)
-	reg.MustRegister(info,
+	}).Set(1)
+	reg.MustRegister(
 		collectors.NewGoCollector(
 			collectors.WithGoCollectorMemStatsMetricsDisabled(),
 			collectors.WithoutGoCollectorRuntimeMetrics(regexp.MustCompile("^/")),
@@ -43,4 +35,5 @@ func registerSelf(reg prometheus.Registerer, b Build) {
 			}),
 		),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
 }

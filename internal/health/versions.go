@@ -79,7 +79,3 @@ func (w *view) statusFailsForDescriptors() bool {
 	return !exhausted.IsZero() && w.f.Status.LastErr != nil && w.f.Runtime.statusNeedsFile() &&
 		w.age(exhausted) <= acceptsAgain && failed.Sub(exhausted) <= time.Second
 }
-
-// CheckedKubelets are the kubelet versions against which the model's predictions were
-// tested (make e2e-kubelet).
-func CheckedKubelets() []string { return []string{"1.34.4", "1.36.2"} }
