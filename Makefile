@@ -81,7 +81,7 @@ e2e: build ## Run the end-to-end tests on a real containerd and Prometheus (root
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
 	@[ -d test/e2e ] || { echo "make e2e: there is no test/e2e" >&2; exit 1; }
 	@[ ! -e test/e2e/install-deps.sh ] || bash test/e2e/install-deps.sh
-	$(GO) test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e/...
+	$(GO) test -tags e2e -count=1 -timeout 30m -parallel 5 -v $(E2EFLAGS) ./test/e2e/
 
 .PHONY: e2e-systemd
 e2e-systemd: packages image-oci $(HELM_TOOL) ## Run the unit, the packages and the image on a real systemd beside a real containerd service (root; installs Debian packages)

@@ -34,7 +34,7 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 	}
 	// Of its own, since a released one has no symbols.
 	path := filepath.Join(t.TempDir(), "plegd")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/plegd/plegd/cmd/plegd")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/plegd/plegd/cmd/plegd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -118,7 +118,7 @@ func (p *plegd) look(t *testing.T) {
 		"another host": {Timeout: 10 * time.Second, Transport: forwarded{}},
 	} {
 		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/healthz", "/api/v1/incidents", "/api/v1/incidents/" + id} {
-			_, body, err := p.get(client, path)
+			_, body, err := lab.Get(client, "http://"+p.Address+path)
 			if err != nil {
 				t.Errorf("%s over %s: %v", path, name, err)
 			}
@@ -155,7 +155,7 @@ func (p *plegd) incident(t *testing.T) string {
 	if err := lab.GetJSON(p.local, "http://plegd/api/v1/incidents", &list); err != nil || len(list) == 0 {
 		t.Fatalf("%d incidents, %v", len(list), err)
 	}
-	_, body, err := p.get(p.local, "/api/v1/incidents/"+list[0].ID)
+	_, body, err := lab.Get(p.local, "http://plegd/api/v1/incidents/"+list[0].ID)
 	if err != nil || !strings.Contains(body, "uid0a") && !strings.Contains(body, forged) {
 		t.Errorf("the incident %s does not hold the hostile texts: %v %s", list[0].ID, err, clip(body, 500))
 	}

@@ -5,7 +5,6 @@ package hostile
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,11 +55,8 @@ type plegd struct {
 	local   *http.Client // over the control socket, one connection for all requests
 	stopped bool
 	quit    chan struct{}
-	used    chan usage // the peak, once quit is closed
+	peaks   chan [2]int // of goroutines and descriptors, once quit is closed
 }
-
-// usage is the use of resources.
-type usage struct{ rss, goroutines, fds int }
 
 // start starts plegd on a socket, beside a /proc in which nothing is wrong. The flags in
 // the options come after the usual ones, and win.
@@ -71,13 +67,20 @@ func start(t *testing.T, socket string, o lab.PlegdOptions) *plegd {
 	write(t, filepath.Join(procfs, "sys/kernel/random/boot_id"), "a-boot\n")
 	o.Flags = append([]string{"--path.procfs=" + procfs, "--path.sysfs=" + dir, "--relist-period=100ms", "--probe-period=200ms"}, o.Flags...)
 	o.Env = append([]string{"GOGC=50", "GOMEMLIMIT=96MiB"}, o.Env...) // as in the unit
-	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, o), quit: make(chan struct{}), used: make(chan usage, 1)}
-	p.local = p.Control(patience) // a connection that times out cannot be replaced without a descriptor
-	p.local.Transport.(*http.Transport).DisableKeepAlives = false
-	t.Cleanup(p.local.CloseIdleConnections)
+	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, o), quit: make(chan struct{}), peaks: make(chan [2]int, 1)}
+	p.local = p.held()
 	t.Cleanup(p.stop)
-	go p.watch()
+	go p.watch(p.held())
 	return p
+}
+
+// held is a client for one request at a time, whose connection is held: without a
+// descriptor plegd accepts no other.
+func (p *plegd) held() *http.Client {
+	c := p.Control(patience)
+	c.Transport.(*http.Transport).DisableKeepAlives = false
+	p.t.Cleanup(c.CloseIdleConnections)
+	return c
 }
 
 // stop ends plegd by SIGTERM and checks what must hold of every one.
@@ -87,48 +90,45 @@ func (p *plegd) stop() {
 	}
 	p.stopped = true
 	close(p.quit)
-	u := <-p.used
+	peak := <-p.peaks
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
+	rss := number(string(status), `\nVmHWM:\s+(\d+) kB`) << 10 // at its peak
 	if !p.Running() {
 		p.t.Error("plegd ended by itself")
 	} else if code, _ := p.Stop(); code != 0 {
 		p.t.Errorf("plegd ended with %d", code)
 	}
-	p.t.Logf("at its peak: %.1f MiB resident, %d goroutines, %d descriptors", float64(u.rss)/(1<<20), u.goroutines, u.fds)
-	if u.rss == 0 || u.rss > maxRSS || u.goroutines > maxGoroutines || u.fds > maxFDs {
+	p.t.Logf("at its peak: %.1f MiB resident, %d goroutines, %d descriptors", float64(rss)/(1<<20), peak[0], peak[1])
+	if rss == 0 || rss > maxRSS || peak[0] > maxGoroutines || peak[1] > maxFDs {
 		p.t.Errorf("more than %d MiB, %d goroutines or %d descriptors", maxRSS>>20, maxGoroutines, maxFDs)
 	}
 	checkLog(p.t, p.log())
 }
 
-// watch samples the use of resources until quit is closed.
-func (p *plegd) watch() {
-	var u usage
-	number := func(text, pattern string) int {
-		m := regexp.MustCompile(pattern).FindStringSubmatch("\n" + text)
-		if m == nil {
-			return 0
-		}
-		n, _ := strconv.Atoi(m[1])
-		return n
-	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for n := 0; ; n++ {
+// watch samples the goroutines and descriptors until quit is closed.
+func (p *plegd) watch(client *http.Client) {
+	var peak [2]int
+	for {
 		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
-		u.fds, u.rss = max(u.fds, len(fds)), max(u.rss, number(string(status), `\nVmHWM:\s+(\d+) kB`)<<10)
-		if n%5 == 0 {
-			if _, body, err := p.get(p.local, "/metrics"); err == nil {
-				u.goroutines = max(u.goroutines, number(body, `\ngo_goroutines (\d+)`))
-			}
-		}
+		_, body, _ := lab.Get(client, "http://plegd/metrics")
+		peak = [2]int{max(peak[0], number(body, `\ngo_goroutines (\d+)`)), max(peak[1], len(fds))}
 		select {
 		case <-p.quit:
-			p.used <- u
+			p.peaks <- peak
 			return
-		case <-tick.C:
+		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// number is the number that a pattern finds in a text, 0 where there is none.
+func number(text, pattern string) int {
+	m := regexp.MustCompile(pattern).FindStringSubmatch("\n" + text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
 }
 
 // log is all that plegd has logged.
@@ -138,16 +138,6 @@ func (p *plegd) log() string {
 		b.WriteString(l.Text + "\n")
 	}
 	return b.String()
-}
-
-func (p *plegd) get(c *http.Client, path string) (int, string, error) {
-	resp, err := c.Get("http://" + p.Address + path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), err
 }
 
 // await waits until the status is as wanted, and returns it.

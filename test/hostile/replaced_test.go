@@ -58,20 +58,6 @@ func TestOtherRuntime(t *testing.T) {
 	}
 }
 
-// TestImpostor: another program's garbage takes the path while the runtime lives on.
-func TestImpostor(t *testing.T) {
-	t.Parallel()
-	_, socket := serve(t, fakeruntime.Options{}, 20)
-	p := start(t, socket, lab.PlegdOptions{})
-	p.awaitReason()
-	must(t, os.Remove(socket))
-	fail("socket=garbage")(serveAt(t, socket, fakeruntime.Options{}, 0))
-	p.awaitReason("RuntimeSocketUnlinked")
-	if s := p.relists(10); s.State != "degraded" || !running(20)(s) {
-		t.Errorf("with the held connection answered it is %s", describe(s))
-	}
-}
-
 // TestFloods: what listens speaks HTTP/2 well enough to begin with, and then does
 // not stop.
 func TestFloods(t *testing.T) {

@@ -53,8 +53,8 @@ func TestRuntime(t *testing.T) {
 		"answers with nothing in them":  {fail("*=empty"), []string{"RuntimeNotReady"}},
 		"lists of 15 MiB":               {fail("ListPodSandbox=oversize(15MiB);ListContainers=oversize(15MiB)"), []string{"TooManyContainers"}},
 		"answers that are all too long": {fail("*=oversize(17MiB)"), []string{"ListResponseTooLarge"}},
-		"a million sandboxes":           {raw(entries(million, number), nil), []string{"TooManyContainers"}},
-		"a million containers":          {raw(nil, entries(million, number)), []string{"TooManyContainers"}},
+		"a million sandboxes":           {raw(entries(million, hex), nil), []string{"TooManyContainers"}},
+		"a million containers":          {raw(nil, entries(million, hex)), []string{"TooManyContainers"}},
 		"six million empty entries":     {raw(bytes.Repeat([]byte{0x0a, 0}, 6<<20), nil), []string{"TooManyContainers"}},
 		"a million times the same id":   {raw(entries(million, func(int) string { return "same" }), nil), []string{"TooManyContainers"}},
 		"text that is no UTF-8":         {raw(entries(3, func(int) string { return "\xff\xfe\x80" }), nil), []string{"Unknown"}},
@@ -109,7 +109,7 @@ func entries(n int, id func(int) string) []byte {
 	return b
 }
 
-func number(i int) string { return fmt.Sprintf("%07x", i) }
+func hex(i int) string { return fmt.Sprintf("%07x", i) }
 
 var big = strings.Repeat("x", 1<<20)
 
@@ -178,7 +178,7 @@ func TestFatLists(t *testing.T) {
 	fill := func(rt *fakeruntime.Runtime, generation string, most int) {
 		rt.ClearRaw()
 		name := func(kind string, i int) string {
-			return (generation + kind + number(i) + strings.Repeat("n", 1<<10))[:1<<10]
+			return (generation + kind + hex(i) + strings.Repeat("n", 1<<10))[:1<<10]
 		}
 		other := map[string]string{"a": strings.Repeat("x", 3000)}
 		for i := range most / (4 << 10) {

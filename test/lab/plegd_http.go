@@ -96,12 +96,12 @@ type Reason struct {
 
 // Get fetches a path over TCP.
 func (p *Plegd) Get(path string) (code int, body string, err error) {
-	return get(p.http, "http://"+p.Address+path)
+	return Get(p.http, "http://"+p.Address+path)
 }
 
 // GetControl fetches a path over the control socket.
 func (p *Plegd) GetControl(path string) (code int, body string, err error) {
-	return get(p.Control(5*time.Second), "http://plegd"+path)
+	return Get(p.Control(5*time.Second), "http://plegd"+path)
 }
 
 // Control returns a client of the control socket.
@@ -119,7 +119,8 @@ func UnixClient(path string, timeout time.Duration) *http.Client {
 	}}
 }
 
-func get(client *http.Client, url string) (code int, body string, err error) {
+// Get fetches a URL.
+func Get(client *http.Client, url string) (code int, body string, err error) {
 	answer, err := client.Get(url)
 	if err != nil {
 		return 0, "", err
@@ -140,7 +141,7 @@ func GetStatus(client *http.Client, base string) (s Status, err error) {
 
 // GetJSON fetches a document.
 func GetJSON(client *http.Client, url string, into any) error {
-	code, body, err := get(client, url)
+	code, body, err := Get(client, url)
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("%s: %d %s", url, code, body)
 	}

@@ -92,7 +92,7 @@ func (p *Prometheus) awaitReady(ended <-chan struct{}) {
 		if isClosed(ended) {
 			p.t.Fatal("prometheus has ended")
 		}
-		code, body, err := get(p.http, p.base+"/-/ready")
+		code, body, err := Get(p.http, p.base+"/-/ready")
 		if err == nil && code != http.StatusOK {
 			err = errors.New(body)
 		}
@@ -191,7 +191,7 @@ func (p *Prometheus) Range(query string, from time.Time) ([]Sample, error) {
 }
 
 func (p *Prometheus) query(path string, values url.Values, data any) error {
-	code, body, err := get(p.http, p.base+path+"?"+values.Encode())
+	code, body, err := Get(p.http, p.base+path+"?"+values.Encode())
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (s *Systemd) HTTP() *http.Client {
 
 // Get fetches a path of plegd, at its usual port.
 func (s *Systemd) Get(path string) (code int, body string, err error) {
-	return get(s.HTTP(), "http://127.0.0.1:20290"+path)
+	return Get(s.HTTP(), "http://127.0.0.1:20290"+path)
 }
 
 // NewPrometheus starts a real Prometheus in systemd's network namespace, and in
