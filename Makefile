@@ -191,13 +191,13 @@ e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus a
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make record-incidents: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	PLEGD_RECORD_INCIDENTS="$(CURDIR)/internal/health/testdata/incidents" $(GO) test -tags e2e -count=1 -timeout 4h -v $(E2EFLAGS) ./test/faults/
+	PLEGD_RECORD_INCIDENTS="$(CURDIR)/internal/health/testdata/incidents" $(GO) test -tags e2e -count=1 -timeout 4h -v -run TestFaults $(E2EFLAGS) ./test/faults/
 
 .PHONY: soak-chaos
 soak-chaos: build ## Break a real containerd at random, kill plegd now and then, compare its incidents: make soak-chaos [DURATION=30m] [SEED=1] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make soak-chaos: needs root: it starts a containerd and stops, kills and starves it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	DURATION="$(or $(DURATION),30m)" SEED="$(SEED)" $(GO) test -tags e2e -count=1 -timeout 12h -v $(E2EFLAGS) ./test/chaos/
+	DURATION="$(or $(DURATION),30m)" SEED="$(SEED)" $(GO) test -tags e2e -count=1 -timeout 12h -v -run TestChaos $(E2EFLAGS) ./test/faults/
 
 .PHONY: soak-week
 soak-week: ## Play a week of relists, faults and flapping in fast forward: make soak-week [DAYS=7]
@@ -238,11 +238,12 @@ build/tools/actionlint-%:
 
 .PHONY: generate
 generate: ## Write what comes from code: docs (reasons, metrics, examples), rules and dashboards
-	$(GO) generate ./...
+	$(GO) test ./internal/exporter ./internal/server ./internal/view/text -update
 	$(GO) run -C deploy/mixin .
 
 .PHONY: verify
-verify: generate ## Check that generated files, formatting and go.mod are committed as they should be
+verify: ## Check that rules and dashboards, formatting and go.mod are committed as they should be; make test checks documents
+	$(GO) run -C deploy/mixin .
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "make verify: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	for m in $(MODULES); do $(GO) mod tidy -C $$m -diff; done

@@ -1,6 +1,6 @@
 // Package e2e tests plegd from outside, beside a real containerd with real pods: what
 // it reports of pods, a runtime frozen until the kubelet's rules fail, starts and
-// restarts, commands, metrics. Package faults names faults.
+// restarts. Package faults names faults; the commands' tests are in cmd/plegd.
 //
 //	make e2e [E2EFLAGS='-run TestPodsTruth']
 //

@@ -18,7 +18,6 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
 // The states of a verdict.
 const (
-	starting  = string(health.StateStarting)
 	healthy   = string(health.StateHealthy)
 	degraded  = string(health.StateDegraded)
 	unhealthy = string(health.StateUnhealthy)
@@ -31,8 +30,6 @@ const (
 	// recovery is the time from the end of a fault to a healthy verdict: the primary
 	// reason is held for 3 s, and a relist period passes on a busy machine.
 	recovery = 5 * time.Second
-	// firstStatus is the time to a healthy verdict where no Status was good before.
-	firstStatus = 7 * time.Second
 )
 
 // machine are the reasons about the machine that the tests run on.

@@ -18,26 +18,6 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// TestRuntimeComesLater starts plegd on a node whose runtime is not there yet.
-func TestRuntimeComesLater(t *testing.T) {
-	t.Parallel()
-	s := &subject{runtime: lab.NewContainerd(t, lab.ContainerdOptions{NotStarted: true})}
-	s.plegd = lab.NewPlegd(t, s.runtime.Socket, lab.PlegdOptions{})
-	s.watch = lab.NewWatch(t, s.plegd)
-	begun := time.Now()
-	s.watch.Await(begun, 3*time.Second, "the missing socket is named", func(sight lab.Sight) bool {
-		return sight.State == starting && sight.Reason == health.RuntimeSocketMissing
-	})
-	for _, path := range []string{"/healthz", "/-/ready"} {
-		if code, body, err := s.plegd.Get(path); err != nil || code != http.StatusOK {
-			t.Errorf("%s of a plegd that starts: %d %q %v, want 200", path, code, body, err)
-		}
-	}
-	s.runtime.Start()
-	s.recovers(t, time.Now(), firstStatus)
-	s.onlyNamed(t, begun, "Starting", health.RuntimeSocketMissing, health.RuntimeStarting)
-}
-
 // TestRestarts restarts each version of containerd with 80 pods, by SIGTERM as its upgrade
 // does and by SIGKILL. No pod may seem to change, and only the restart may be named.
 func TestRestarts(t *testing.T) {

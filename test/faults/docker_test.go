@@ -27,10 +27,7 @@ var dockerFaults = []fault{
 		make: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(200)
 			end := connectTo(b.dockerd.Socket, 400)
-			return func() {
-				end()
-				undo()
-			}
+			return inTurn(end, undo)
 		},
 	},
 	{
@@ -77,10 +74,7 @@ var dockerFaults = []fault{
 		make: func(b *bench) func() {
 			undo := b.dockerd.LimitFiles(8)
 			end := connectTo(b.dockerd.Socket, 10000)
-			return func() {
-				end()
-				undo()
-			}
+			return inTurn(end, undo)
 		},
 	},
 	{
@@ -98,10 +92,7 @@ var dockerFaults = []fault{
 		make: func(b *bench) func() {
 			cont := lab.StopProcess(b.t, b.dockerd.ContainerdPid())
 			wait := inBackground(b.pods[0].Stop) // its inspection hangs with it
-			return func() {
-				cont()
-				wait()
-			}
+			return inTurn(cont, wait)
 		},
 	},
 	{

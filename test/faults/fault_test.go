@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -210,6 +211,15 @@ func (b *bench) unwatch() {
 	b.plegd = nil
 }
 
+// inTurn calls functions one after another.
+func inTurn(all ...func()) func() {
+	return func() {
+		for _, f := range all {
+			f()
+		}
+	}
+}
+
 // inBackground makes a call that hangs, and returns a function that waits for its end.
 func inBackground(call func()) (wait func()) {
 	done := make(chan struct{})
@@ -225,7 +235,7 @@ func inBackground(call func()) (wait func()) {
 func pidOf(words ...string) int {
 	oldest := -1
 	for pid, text := range commandLines() {
-		missing := slices.ContainsFunc(words, func(w string) bool { return !contains(text, w) })
+		missing := slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 		if !missing && (oldest < 0 || pid < oldest) {
 			oldest = pid
 		}

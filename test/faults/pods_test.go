@@ -94,10 +94,7 @@ var podFaults = []fault{
 		make: func(b *bench) func() {
 			cont := b.stopShims(1)
 			end := b.holdList()
-			return func() {
-				cont()
-				end()
-			}
+			return inTurn(cont, end)
 		},
 		culprit: stoppedShim, next: continueShim,
 	}),
@@ -110,10 +107,7 @@ var podFaults = []fault{
 			end := b.holdList()
 			cont := b.stopShims(1)
 			b.must(os.Remove(b.RuncFlag()))
-			return func() {
-				cont()
-				end()
-			}
+			return inTurn(cont, end)
 		},
 		culprit: stoppedShim, next: continueShim,
 	}),
@@ -124,10 +118,7 @@ var podFaults = []fault{
 		make: func(b *bench) func() {
 			thaw := b.disk.Freeze()
 			end := b.holdList()
-			return func() {
-				thaw()
-				end()
-			}
+			return inTurn(thaw, end)
 		},
 		culprit: func(*bench) health.Link { return frozenWait },
 		next:    func(*bench) string { return "fsfreeze -u" },
@@ -157,10 +148,7 @@ var podFaults = []fault{
 			b.group = lab.NewControlGroup(b.t, "memory", b.Shim(b.pods[0]))
 			lift := b.group.LimitMemory(4096)
 			end := b.holdList()
-			return func() {
-				lift()
-				end()
-			}
+			return inTurn(lift, end)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
 		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
@@ -212,10 +200,7 @@ var podFaults = []fault{
 				mount := &runtimeapi.Mount{HostPath: filepath.Join(dir, "volume"), ContainerPath: "/volume"}
 				_ = b.pods[0].TryContainer(context.Background(), mount)
 			})
-			return func() {
-				end()
-				wait()
-			}
+			return inTurn(end, wait)
 		},
 		steps: []pasted{
 			{holds: "/stack", want: "fuse"},
@@ -230,10 +215,7 @@ var podFaults = []fault{
 			end := b.helper("fanotify", b.file("bin"))
 			time.Sleep(time.Second)
 			wait := b.startHostPod()
-			return func() {
-				end()
-				wait()
-			}
+			return inTurn(end, wait)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
 	},
@@ -253,10 +235,7 @@ var podFaults = []fault{
 					}
 				}
 			})
-			return func() {
-				cont()
-				wait()
-			}
+			return inTurn(cont, wait)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.LogReader()} },
 	},

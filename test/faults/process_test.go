@@ -92,11 +92,7 @@ var processFaults = []fault{
 		make: func(b *bench) func() {
 			lift := b.group.LimitMemory(1 << 20)
 			end := b.connect(1000) // each costs the runtime some kilobytes
-			return func() {
-				lift()
-				end()
-				b.restartIfGone()
-			}
+			return inTurn(lift, end, b.restartIfGone)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
 		next:    func(*bench) string { return "aise the" },
@@ -110,10 +106,7 @@ var processFaults = []fault{
 			b.Kill()
 			b.injected = time.Now()
 			b.Launch()
-			return func() {
-				cont()
-				b.AwaitAnswer()
-			}
+			return inTurn(cont, b.AwaitAnswer)
 		},
 		steps: []pasted{{holds: "grep '[s]him'", want: "T"}},
 	},
@@ -126,10 +119,7 @@ var processFaults = []fault{
 			holder, release := b.HoldLock("flock", b.file("root", "io.containerd.metadata.v1.bolt", "meta.db"))
 			b.other, b.injected = holder, time.Now()
 			b.Launch()
-			return func() {
-				release()
-				b.AwaitAnswer()
-			}
+			return inTurn(release, b.AwaitAnswer)
 		},
 		evidence: func(b *bench) string { return fmt.Sprintf("held by pid %d", b.other) },
 		culprit:  func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
@@ -145,10 +135,7 @@ var processFaults = []fault{
 			time.Sleep(time.Second)
 			b.injected = time.Now()
 			b.Kill()
-			return func() {
-				end()
-				b.Start()
-			}
+			return inTurn(end, b.Start)
 		},
 		next: func(b *bench) string { return fmt.Sprintf("End pid %d", b.other) },
 	},

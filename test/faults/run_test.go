@@ -184,9 +184,10 @@ func (f *fault) compare(b *bench, w *lab.Watch) (wrong []string) {
 	if f.culprit != nil || f.next != nil {
 		last := ""
 		for time.Since(b.injected) < f.limit+10*time.Second {
-			e := explain(b.t, b.plegd)
-			if last = f.explained(b, &e); last == "" {
-				b.t.Logf("explained after %s: %s", seconds(time.Since(b.injected)), e)
+			s, err := b.verdict()
+			b.must(err)
+			if last = f.explained(b, &s); last == "" {
+				b.t.Logf("explained after %s: %s", seconds(time.Since(b.injected)), cause(&s))
 				return wrong
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -197,30 +198,35 @@ func (f *fault) compare(b *bench, w *lab.Watch) (wrong []string) {
 }
 
 // explained says what is wrong with the cause, "" when nothing is.
-func (f *fault) explained(b *bench, e *explained) string {
-	if e.Reason != f.want {
-		return "the reason is " + e.Reason
-	}
-	if f.symptom != "" && e.Symptom != f.symptom {
-		return fmt.Sprintf("the symptom is %q: %s", e.Symptom, e)
-	}
-	if f.culprit != nil {
-		if want := f.culprit(b); e.Culprit == nil || !isLike(e.Culprit, &want) {
-			return fmt.Sprintf("the culprit is not %+v: %s", want, e)
+func (f *fault) explained(b *bench, s *health.Snapshot) string {
+	switch {
+	case s.Reason != f.want:
+		return "the reason is " + s.Reason
+	case f.symptom != "" && s.Symptom != f.symptom:
+		return fmt.Sprintf("the symptom is %q: %s", s.Symptom, cause(s))
+	case f.next != nil && !strings.Contains(s.Next, f.next(b)):
+		return fmt.Sprintf("the next step has no %q: %s", f.next(b), cause(s))
+	case f.culprit != nil:
+		if want := f.culprit(b); s.Culprit == nil || !isLike(s.Culprit, &want) {
+			return fmt.Sprintf("the culprit is not %+v: %s", want, cause(s))
 		}
-	}
-	if f.next != nil && !strings.Contains(e.Next, f.next(b)) {
-		return fmt.Sprintf("the next step has no %q: %s", f.next(b), e)
 	}
 	return ""
 }
 
-func isLike(got, want *health.Link) bool {
-	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
-		contains(got.Name, want.Name) && contains(got.Evidence, want.Evidence)
+// cause prints the chain of a verdict.
+func cause(s *health.Snapshot) string {
+	text := s.Reason + " behind " + s.Symptom
+	for _, l := range s.Chain {
+		text += fmt.Sprintf("\n  %s %s (pid %d) %s: %s", l.Kind, l.Name, l.PID, l.State, l.Evidence)
+	}
+	return text + "\n  " + s.ChainEnd + "\n  " + s.Next
 }
 
-func contains(text, part string) bool { return strings.Contains(text, part) }
+func isLike(got, want *health.Link) bool {
+	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
+		strings.Contains(got.Name, want.Name)
+}
 
 // number is a number from 1 that the environment may say; 1.
 func number(t *testing.T, name string) int {

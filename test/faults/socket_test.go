@@ -77,10 +77,7 @@ var socketFaults = []fault{
 		make: func(b *bench) func() {
 			undo := b.LimitFiles(8)
 			end := b.connect(10000)
-			return func() {
-				end()
-				undo()
-			}
+			return inTurn(end, undo)
 		},
 	},
 	{
@@ -120,10 +117,7 @@ func terminate(b *bench) func() {
 func noAccept(b *bench, besides string) func() {
 	undo := b.failpoints("socket=noaccept" + besides)
 	end := b.connect(10000)
-	return func() {
-		end()
-		undo()
-	}
+	return inTurn(end, undo)
 }
 
 // inTheWay puts something else at the path of a runtime that answers on the held
@@ -153,10 +147,7 @@ var takeOvers = []fault{
 		make: func(b *bench) func() {
 			back := b.keepSocket()
 			b.launchSecond()
-			return func() {
-				back()
-				b.second.Kill()
-			}
+			return inTurn(back, b.second.Kill)
 		},
 	}),
 	secondAt(fault{
@@ -172,10 +163,7 @@ var takeOvers = []fault{
 			b.launchSecond()
 			end()
 			undo()
-			return func() {
-				back()
-				b.second.Kill()
-			}
+			return inTurn(back, b.second.Kill)
 		},
 	}),
 	secondAt(fault{
@@ -226,10 +214,7 @@ func impostorFault(name string, kind lab.Impostor, options lab.PlegdOptions) fau
 			pid, stop := kind.Start(b.t, draft)
 			b.other, b.injected = pid, time.Now()
 			b.must(os.Rename(draft, b.socket))
-			return func() {
-				back()
-				stop()
-			}
+			return inTurn(back, stop)
 		},
 	}
 }

@@ -70,20 +70,25 @@ type pasted struct {
 // await waits for the fault's reason and returns the verdict.
 func (b *bench) await(f *fault) (s health.Snapshot) {
 	b.t.Helper()
-	lab.Eventually(b.t, f.limit, "plegd names "+f.want, func() error {
-		code, body, err := b.plegd.GetControl("/api/v1/status")
-		if err == nil && code != http.StatusOK {
-			err = fmt.Errorf("status %d", code)
-		}
-		if err == nil {
-			err = health.Unmarshal([]byte(body), &s)
-		}
-		if err == nil && s.Reason != f.want {
+	lab.Eventually(b.t, f.limit, "plegd names "+f.want, func() (err error) {
+		if s, err = b.verdict(); err == nil && s.Reason != f.want {
 			err = fmt.Errorf("%s %s", s.State, s.Reason)
 		}
 		return err
 	})
 	return s
+}
+
+// verdict asks plegd for everything that it knows.
+func (b *bench) verdict() (s health.Snapshot, err error) {
+	code, body, err := b.plegd.GetControl("/api/v1/status")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("status %d", code)
+	}
+	if err == nil {
+		err = health.Unmarshal([]byte(body), &s)
+	}
+	return s, err
 }
 
 // awaitGone waits until a reason is no longer active. Others may be: a machine that is

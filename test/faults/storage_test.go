@@ -31,12 +31,7 @@ var storageFaults = []fault{
 		make: func(b *bench) func() {
 			b.disk.Fail()
 			b.cannotStart()
-			return func() {
-				b.Kill()
-				b.disk.Replace()
-				b.Start()
-				b.ImportImage()
-			}
+			return inTurn(b.Kill, b.disk.Replace, b.Start, b.ImportImage)
 		},
 	},
 	{
@@ -57,10 +52,7 @@ var storageFaults = []fault{
 		make: func(b *bench) func() {
 			thaw := b.disk.Freeze()
 			wait := b.startPod()
-			return func() {
-				thaw()
-				wait()
-			}
+			return inTurn(thaw, wait)
 		},
 		culprit: func(*bench) health.Link { return health.Link{Kind: health.KindMount, State: health.LinkFrozen} },
 		next:    func(*bench) string { return "fsfreeze -u" },
@@ -87,10 +79,7 @@ var storageFaults = []fault{
 			holder, release := b.HoldLock("lockf", b.file("root", "overlay-images", "images.lock"))
 			b.other = holder
 			wait := b.startPod()
-			return func() {
-				release()
-				wait()
-			}
+			return inTurn(release, wait)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
 		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -31,8 +29,7 @@ func updatedAt(n int) time.Duration {
 
 // TestRollout brings a bad runtime version to 300 of 5,000 nodes (PLEGD_FLEET_NODES sets
 // another size), and requires that a real Prometheus names the version within 3 minutes of the
-// fifth broken node. TestRulesCost in deploy/mixin measures the rules. With SCREENSHOTS it
-// waits for the end of the rollout and draws the dashboard there: docs/pictures/fleet.svg.
+// fifth broken node. TestRulesCost in deploy/mixin measures the rules.
 func TestRollout(t *testing.T) {
 	rolloutNodes := fleetSize(t, 5000)
 	badNodes := rolloutNodes * 6 / 100
@@ -55,10 +52,6 @@ func TestRollout(t *testing.T) {
 	base := lab.NewPrometheus(t, address, withRules(t, text))
 	is(t, base, 3*time.Minute, "the fleet is there", []expectation{{`cluster:plegd_nodes:count{cluster="test"}`, rolloutNodes}})
 
-	pictures := os.Getenv("SCREENSHOTS")
-	if pictures != "" {
-		time.Sleep(lead + 30*time.Second) // the picture shows the fleet before the rollout
-	}
 	start := time.Now()
 	began.Store(start.Unix())
 	fifth := start.Add(updatedAt(4))
@@ -74,11 +67,6 @@ func TestRollout(t *testing.T) {
 	}
 	lab.Report(t, "rollout: %d nodes, %d get a bad version: named %s after the fifth broken node; %.0f series, %.0f MiB",
 		rolloutNodes, badNodes, took.Round(time.Second), ask(`prometheus_tsdb_head_series`), ask(`process_resident_memory_bytes{job="self"}`)/(1<<20))
-	if pictures != "" {
-		broken := fmt.Sprintf(`cluster:plegd_group_reason:count{reason=%q, label="runtime_version", value="2.4.2"}`, stall)
-		is(t, base, time.Duration(badNodes/waveNodes)*waveEvery+5*time.Minute, "the rollout is over", []expectation{{broken, badNodes * 9 / 10}})
-		drawRollout(t, base.URL(), filepath.Join(pictures, "fleet.svg"), start.Add(-lead), time.Now())
-	}
 }
 
 const stall = "RuntimeListStall"

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package chaos
+package faults
 
 import (
 	"encoding/json"
@@ -15,9 +15,10 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// injection is a fault that was made.
+// injection is a fault that TestChaos has made.
 type injection struct {
 	*kind
+	reason string
 	// after is when it begins, from the begin of the episode; lasts is how long it stands.
 	after, lasts time.Duration
 	from, to     time.Time
@@ -146,9 +147,9 @@ func outside(all []*incident.Incident, injected []*injection) []*incident.Incide
 	})
 }
 
-// table is a line for each kind of the counted injections: how many are right, and why the
+// tally is a line for each kind of the counted injections: how many are right, and why the
 // others are not.
-func table(injected []*injection) string {
+func tally(injected []*injection) string {
 	type row struct {
 		n, right   int
 		wrong      string
@@ -209,11 +210,11 @@ func (c *chaos) judge() {
 		t.Errorf("plegd incidents: exit %d, %d incidents, want %d: %v %s", out.Code, len(told), len(list), err, out.Stderr)
 	}
 	n, right := 0, 0
-	for _, j := range c.injected {
+	for _, j := range c.made {
 		j.match(all, c.up)
 	}
-	beside(c.injected, all)
-	for _, j := range c.injected {
+	beside(c.made, all)
+	for _, j := range c.made {
 		if !j.counts() {
 			continue
 		}
@@ -223,12 +224,12 @@ func (c *chaos) judge() {
 		}
 		t.Logf("%s at %s for %s: %s", j.name, j.from.Format(time.TimeOnly), j.to.Sub(j.from).Round(time.Second), j.wrong)
 	}
-	unexplained := outside(all, c.injected)
+	unexplained := outside(all, c.made)
 	for _, one := range unexplained {
 		t.Errorf("outside every fault: %s at %s for %.1f s: %s", one.ID, one.Opened.Local().Format(time.TimeOnly), one.Duration, one.Reason)
 	}
 	lab.Report(t, "%s%d faults, %d of them counted, %d right; %d incidents, %d outside every fault; plegd killed %d times",
-		table(c.injected), len(c.injected), n, right, len(all), len(unexplained), len(c.up))
+		tally(c.made), len(c.made), n, right, len(all), len(unexplained), len(c.up))
 	if float64(right) < rightShare*float64(n) {
 		t.Errorf("%d of %d are right, want %.0f %%", right, n, 100*rightShare)
 	}

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package chaos
+package faults
 
 import (
 	"math/rand/v2"
@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	podCount = 5
 	// atOnce is the most faults at one time.
 	atOnce = 3
 	// apart lies between two runtime restarts: two at most in five minutes.
@@ -28,10 +27,68 @@ const (
 	settle = 20 * time.Second
 )
 
-func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+// kind is a row of the table that TestChaos makes.
+type kind struct {
+	name string
+	// onset is how soon the reason must stand.
+	onset time.Duration
+	// with are the kinds that may stand beside it: those whose evidence it does not hide. A
+	// frozen runtime answers no Status, so nobody can tell of its network.
+	with []string
+	// restarts is true where the runtime ends: the third time within five minutes would
+	// rightly be RuntimeRestarting.
+	restarts bool
+}
 
-// TestChaos breaks the runtime and compares.
+const (
+	unlinked  = "socket unlinked"
+	stopped   = "SIGSTOP"
+	frozen    = "cgroup frozen"
+	noFiles   = "prlimit to 8 fds"
+	throttled = "CPU quota of 2 ms a second"
+	noCNI     = "no CNI configuration"
+	stuckShim = "shim stopped"
+)
+
+var kinds = []kind{
+	{name: unlinked, onset: 3 * time.Second, with: []string{stuckShim, noCNI}},
+	{name: "kill -9", onset: 3 * time.Second, restarts: true},
+	{name: "SIGTERM", onset: 3 * time.Second, restarts: true},
+	{name: stopped, onset: 3 * time.Second, with: []string{stuckShim}},
+	{name: frozen, onset: 3 * time.Second, with: []string{stuckShim}},
+	{name: noFiles, onset: 3 * time.Second, with: []string{stuckShim}},
+	{name: throttled, onset: 3 * time.Second},
+	{name: noCNI, onset: 8 * time.Second, with: []string{stuckShim, unlinked}},
+	{name: stuckShim, onset: 3 * time.Second, with: []string{unlinked, stopped, frozen, noFiles, noCNI}},
+}
+
+// fits reports whether a kind may stand beside others.
+func (k *kind) fits(others []*injection) bool {
+	return !slices.ContainsFunc(others, func(o *injection) bool {
+		return o.name == k.name || !slices.Contains(o.with, k.name) || !slices.Contains(k.with, o.name)
+	})
+}
+
+// inject makes a fault and returns what fixes it. The runtime is in the cgroup of b all the
+// time: a quota comes to where it is, not the runtime to a quota.
+func (b *bench) inject(k *kind) (fix func()) {
+	f, own := faultNamed(b.t, k.name), *b
+	if k.name == throttled {
+		b.group.Enter()
+	} else if f.prepare != nil {
+		f.prepare(&own)
+	}
+	fix = f.make(&own)
+	if k.restarts {
+		return inTurn(fix, func() { b.group = lab.NewControlGroup(b.t, "cpu", b.Pid()) })
+	}
+	return fix
+}
+
+// TestChaos breaks the runtime at random for DURATION, kills plegd now and then, and compares
+// the faults with the recorded incidents. `make soak-chaos` runs it.
 func TestChaos(t *testing.T) {
+	needContainerd(t)
 	length, seed := 5*time.Minute, rand.Uint64N(1<<32)
 	if s := os.Getenv("DURATION"); s != "" {
 		d, err := time.ParseDuration(s)
@@ -49,21 +106,19 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("SEED=%d DURATION=%s", seed, length)
 
-	b := &bench{t: t, Containerd: lab.NewContainerd(t, lab.ContainerdOptions{})}
-	b.pods = b.CRI(t).RunPods(podCount, 1)
+	b := newBench(t, &fault{})
 	lab.Two(100, func(int) { b.pods[1].CreateHeavyContainer(1000) }) // or a throttled runtime would still answer at once
-	b.cpu = lab.NewControlGroup(t, "cpu", b.Pid())
-	p := lab.NewPlegd(t, b.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
-	p.AwaitState(time.Minute, string(health.StateHealthy))
+	b.group = lab.NewControlGroup(t, "cpu", b.Pid())
+	b.watch(&fault{})
 	time.Sleep(settle)
-	before := measure(t, p)
+	before := b.measure()
 
-	c := &chaos{t: t, bench: b, plegd: p, r: rand.New(rand.NewPCG(seed, 0))}
+	c := &chaos{bench: b, r: rand.New(rand.NewPCG(seed, 0))}
 	c.run(time.Now().Add(length))
 
-	p.AwaitState(time.Minute, string(health.StateHealthy))
+	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
 	time.Sleep(settle)
-	after := measure(t, p)
+	after := b.measure()
 	t.Logf("plegd before and after: %+v, %+v", before, after)
 	if after.goroutines > before.goroutines+8 || after.fds > before.fds+4 || after.rss > before.rss*3/2+(8<<20) {
 		t.Errorf("plegd has grown: %+v, then %+v", before, after)
@@ -73,14 +128,12 @@ func TestChaos(t *testing.T) {
 
 // chaos is a run.
 type chaos struct {
-	t     *testing.T
-	bench *bench
-	plegd *lab.Plegd
-	r     *rand.Rand
+	*bench
+	r *rand.Rand
 
-	injected []*injection
-	up       []time.Time // from when a killed plegd served again
-	restart  time.Time   // the last time that the runtime was ended
+	made    []*injection
+	up      []time.Time // from when a killed plegd served again
+	restart time.Time   // the last time that the runtime was ended
 }
 
 // run makes episodes until a moment: one fault or several that overlap, and
@@ -106,7 +159,7 @@ func (c *chaos) plans() (out []*injection) {
 		if len(out) == n || !k.fits(out) || k.restarts && time.Since(c.restart) < apart {
 			continue
 		}
-		j := &injection{kind: k, lasts: c.span(12, 25)}
+		j := &injection{kind: k, reason: faultNamed(c.t, k.name).want, lasts: c.span(12, 25)}
 		if c.r.IntN(6) == 0 {
 			j.lasts = c.span(4, 9) // named, and not counted
 		}
@@ -142,7 +195,7 @@ func (c *chaos) episode() {
 		var fix func()
 		events = append(events, event{j.after, func() {
 			j.from = time.Now()
-			fix = j.inject(c.bench)
+			fix = c.inject(j.kind)
 		}}, event{j.after + j.lasts, func() {
 			fix()
 			j.to = time.Now()
@@ -166,25 +219,19 @@ func (c *chaos) episode() {
 		e.do()
 	}
 	killing.Wait()
-	c.injected = append(c.injected, plans...)
+	c.made = append(c.made, plans...)
 }
 
 // size is the memory, threads and files of plegd.
 type size struct {
-	goroutines, fds float64
-	rss             int64
+	goroutines, fds, rss float64
 }
 
-func measure(t *testing.T, p *lab.Plegd) size {
-	t.Helper()
-	m := p.MustMetrics()
-	var s size
+func (b *bench) measure() (s size) {
+	b.t.Helper()
+	m := b.plegd.MustMetrics()
 	s.goroutines, _ = m.Value("go_goroutines")
 	s.fds, _ = m.Value("process_open_fds")
-	rss, err := lab.ResidentBytes(p.Pid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.rss = rss
+	s.rss, _ = m.Value("process_resident_memory_bytes")
 	return s
 }
