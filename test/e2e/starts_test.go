@@ -52,12 +52,7 @@ func TestStartsDiscovered(t *testing.T) {
 	runtime.CRI(t).RunPods(3, 1)
 	lab.Binary(t) // built before the machine is busy
 	for range 10 {
-		cmd := exec.Command("sh", "-c", "while :; do :; done")
-		must(t, cmd.Start())
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
+		lab.StartCommand(t, exec.Command("sh", "-c", "while :; do :; done"))
 	}
 	const times = 4
 	state := t.TempDir()

@@ -25,7 +25,7 @@ var dockerFaults = []fault{
 			return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid())
 		},
 		make: func(b *bench) func() {
-			undo := b.dockerd.LimitFiles(200)
+			undo := lab.LimitFiles(b.t, b.dockerd.Pid(), 200)
 			end := connectTo(b.dockerd.Socket, 400)
 			return inTurn(end, undo)
 		},
@@ -36,7 +36,7 @@ var dockerFaults = []fault{
 		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		make: func(b *bench) func() {
-			undo := b.dockerd.LimitFiles(200)
+			undo := lab.LimitFiles(b.t, b.dockerd.Pid(), 200)
 			b.t.Cleanup(connectTo(b.dockerd.Socket, 400))
 			return undo
 		},
@@ -72,7 +72,7 @@ var dockerFaults = []fault{
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(*bench) string { return "accept queue 4097 of 4096" },
 		make: func(b *bench) func() {
-			undo := b.dockerd.LimitFiles(8)
+			undo := lab.LimitFiles(b.t, b.dockerd.Pid(), 8)
 			end := connectTo(b.dockerd.Socket, 10000)
 			return inTurn(end, undo)
 		},

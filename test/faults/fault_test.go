@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -138,12 +137,7 @@ func (b *bench) simulated(args []string) {
 	b.t.Helper()
 	cmd := exec.Command(lab.Binary(b.t), append([]string{"simulate", "--socket=" + b.socket}, args...)...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	b.must(cmd.Start())
-	b.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	lab.StartCommand(b.t, cmd)
 	lab.Eventually(b.t, 10*time.Second, "plegd simulate serves", func() error {
 		_, err := fakeruntime.ReadFailpoints(b.t.Context(), b.socket)
 		return err

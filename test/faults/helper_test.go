@@ -10,10 +10,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // helperEnv makes the test binary a process of a fault: "trace PID", "fanotify DIR" or
@@ -26,13 +27,9 @@ func (b *bench) helper(kind, argument string) (end func()) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), helperEnv+"="+kind+" "+argument)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	b.must(cmd.Start())
+	_, end = lab.StartCommand(b.t, cmd)
 	b.other = cmd.Process.Pid
-	return func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
+	return end
 }
 
 // helperMain is the process.

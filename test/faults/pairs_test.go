@@ -125,12 +125,7 @@ var harmless = []struct {
 		// Its threads wait for the tracer, and not for a CPU.
 		"strace on the runtime", 30 * time.Second,
 		func(b *bench) {
-			cmd := exec.Command(lab.LookPath(b.t, "strace"), "-f", "-q", "-o", "/dev/null", "-p", fmt.Sprint(b.Pid()))
-			b.must(cmd.Start())
-			b.t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-			})
+			lab.StartCommand(b.t, exec.Command(lab.LookPath(b.t, "strace"), "-f", "-q", "-o", "/dev/null", "-p", fmt.Sprint(b.Pid())))
 		}, []string{health.RelistSlow},
 	},
 	{
@@ -138,8 +133,7 @@ var harmless = []struct {
 		"eight pods at CPU quotas of their own", 30 * time.Second,
 		func(b *bench) {
 			for range 8 {
-				pid, end := b.hog()
-				b.t.Cleanup(end)
+				pid, _ := b.hog()
 				lab.NewControlGroup(b.t, "cpu", pid).Quota(25 * time.Millisecond)
 			}
 		}, nil,

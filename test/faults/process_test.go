@@ -71,12 +71,7 @@ var processFaults = []fault{
 				_, end := b.hog()
 				ends = append(ends, end)
 			}
-			return func() {
-				for _, end := range ends {
-					end()
-				}
-				b.group.Shares(0)
-			}
+			return inTurn(append(ends, func() { b.group.Shares(0) })...)
 		},
 		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindRuntime, PID: b.Pid()} },
 		next:    func(*bench) string { return "Reserve CPU" },
@@ -179,12 +174,7 @@ func (b *bench) heavyList(controller string) {
 func (b *bench) hog() (pid int, end func()) {
 	b.t.Helper()
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	b.must(cmd.Start())
-	end = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
+	_, end = lab.StartCommand(b.t, cmd)
 	return cmd.Process.Pid, end
 }
 

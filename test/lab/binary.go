@@ -16,42 +16,35 @@ const modulePath = "github.com/plegd/plegd"
 // binaryEnv names a plegd to test instead of one built from this tree.
 const binaryEnv = "PLEGD_BINARY"
 
-var binary struct {
-	sync.Once
-	dir, path string
-	err       error
-}
+// runDir is a directory for what all tests of a run share. Main removes it.
+var runDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "plegd-e2e-run-") })
+
+var plegdBinary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(binaryEnv); path != "" {
+		return filepath.Abs(path)
+	}
+	return goBuild("cmd/plegd")
+})
 
 // Binary returns the path of the plegd under test, building it the first time.
 func Binary(t testing.TB) string {
 	t.Helper()
-	binary.Do(func() { binary.err = buildBinary() })
-	if binary.err != nil {
-		t.Fatal(binary.err)
-	}
-	return binary.path
+	path, err := plegdBinary()
+	must(t, err)
+	return path
 }
 
-// buildBinary builds plegd into a directory that all tests of the run share.
-func buildBinary() (err error) {
-	if path := os.Getenv(binaryEnv); path != "" {
-		binary.path, err = filepath.Abs(path)
-		return err
-	}
-	if binary.dir, err = os.MkdirTemp("", "plegd-e2e-bin-"); err != nil {
-		return err
-	}
-	binary.path = filepath.Join(binary.dir, "plegd")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary.path, modulePath+"/cmd/plegd")
+// goBuild builds a static program of this module and returns its path.
+func goBuild(pkg string) (string, error) {
+	dir, err := runDir()
+	path := filepath.Join(dir, filepath.Base(pkg))
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, modulePath+"/"+pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build plegd: %w\n%s", err, out)
+	if err == nil {
+		var out []byte
+		if out, err = build.CombinedOutput(); err != nil {
+			err = fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
 	}
-	return nil
-}
-
-func removeBinaries() {
-	if binary.dir != "" {
-		_ = os.RemoveAll(binary.dir)
-	}
+	return path, err
 }

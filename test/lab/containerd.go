@@ -3,13 +3,11 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,22 +30,15 @@ type Containerd struct {
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
 
-	t       testing.TB
-	ns      *namespace
-	argv    []string
-	env     []string
-	ctr     string
-	pid     int
-	end     *exit
-	stopped bool
+	process
+	ctr string
 	// importImage imports the pause image; nil: by ctr.
 	importImage func()
 	// monitor is the program that keeps a pod's containers: "" for shims.
 	monitor string
 	// docker is the Docker daemon behind it, nil where it is no cri-dockerd.
 	docker *Dockerd
-	// logPipe is a named pipe that it logs to, logReader the process that reads it.
-	logPipe   string
+	// logReader is the process that reads a named pipe that it logs to.
 	logReader *exec.Cmd
 }
 
@@ -99,16 +90,13 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		Socket:    filepath.Join(dir, "containerd.sock"),
 		Log:       filepath.Join(dir, "containerd.log"),
 		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
-		Cgroup:    newCgroupName(),
-		t:         t,
-		env:       os.Environ(),
 		ctr:       programs.ctr,
 	}
+	c.setProcess(t, "containerd")
 	if programs.dir != "" {
 		// Where containerd finds its shim. Of two values the first would count.
 		c.env = append([]string{"PATH=" + programs.dir + string(os.PathListSeparator) + os.Getenv("PATH")}, c.env...)
 	}
-	t.Cleanup(func() { KeepLog(t, c.Log, "containerd") })
 	config := filepath.Join(dir, "config.toml")
 	c.argv = []string{programs.containerd, "--config", config}
 	if options.RuncHangsOn != "" {
@@ -126,10 +114,7 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
 	}
-	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
-		// prlimit replaces itself by the program: the pid is containerd's own.
-		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
-	}
+	c.limitFiles(options.OpenFiles)
 	listen := c.Socket
 	if options.AtDefault {
 		listen = DefaultSocket
@@ -137,9 +122,6 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	writeContainerdConfig(t, version, dir, config, listen)
 	c.WriteCNIConfig()
 
-	// Register the cgroups' removal first, then the namespace's: cleanups run in reverse
-	// order.
-	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	namespaces := nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}}
 	if options.Node {
 		namespaces = nodeNamespaces(namespaces.Tmpfs...)
@@ -161,21 +143,33 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	return c
 }
 
+// setProcess completes a new runtime. The removal of its cgroups is registered before the
+// namespace's: cleanups run in reverse order.
+func (c *Containerd) setProcess(t testing.TB, name string) {
+	c.Cgroup = newCgroupName()
+	c.process = process{t: t, name: name, env: os.Environ(), log: c.Log, cgroup: filepath.Join(c.Cgroup, "service")}
+	t.Cleanup(func() { KeepLog(t, c.Log, name) })
+	t.Cleanup(func() { removeCgroup(c.Cgroup) })
+}
+
+// limitFiles has the program started with so many open files. prlimit replaces itself by
+// the program: the pid is the program's own.
+func (c *Containerd) limitFiles(n int) {
+	if n > 0 {
+		c.argv = append([]string{LookPath(c.t, "prlimit"), fmt.Sprintf("--nofile=%[1]d:%[1]d", n)}, c.argv...)
+	}
+}
+
 // LogReader is the process that reads the runtime's log, as journald does.
 func (c *Containerd) LogReader() int { return c.logReader.Process.Pid }
 
 // readLog has the runtime log to a pipe whose reader is a process of its own.
 func (c *Containerd) readLog() {
 	c.t.Helper()
-	c.logPipe = c.Log + ".pipe"
-	must(c.t, syscall.Mkfifo(c.logPipe, 0o600))
-	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.logPipe, c.Log)
-	c.logReader.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(c.t, c.logReader.Start())
-	c.t.Cleanup(func() {
-		_ = c.logReader.Process.Kill()
-		_ = c.logReader.Wait()
-	})
+	c.pipe = c.Log + ".pipe"
+	must(c.t, syscall.Mkfifo(c.pipe, 0o600))
+	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.pipe, c.Log)
+	StartCommand(c.t, c.logReader)
 }
 
 // hangingRunc is a runc that hangs on one of its commands while a file is there.
@@ -196,12 +190,8 @@ func (c *Containerd) WriteCNIConfig() {
 	conflist := `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`
 	// Renamed into its place: a half-written one would be taken for broken.
 	draft := c.CNIConfig + ".draft"
-	if err := os.WriteFile(draft, []byte(conflist), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Rename(draft, c.CNIConfig); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, os.WriteFile(draft, []byte(conflist), 0o644))
+	must(c.t, os.Rename(draft, c.CNIConfig))
 }
 
 // Start starts containerd, after its death or for the first time, and waits
@@ -210,12 +200,7 @@ func (c *Containerd) Start() {
 	c.t.Helper()
 	first := c.end == nil
 	c.Launch()
-	Eventually(c.t, startLimit, "containerd answers", func() error {
-		if isClosed(c.end.done) {
-			c.t.Fatalf("containerd ended: %s\n%s", describe(c.end.status), Tail(c.Log, 20))
-		}
-		return VersionAnswers(c.Socket)
-	})
+	c.AwaitAnswer()
 	if first {
 		c.ImportImage()
 	}
@@ -256,83 +241,35 @@ func (c *Containerd) images(args ...string) string {
 }
 
 // Launch starts containerd and does not wait until it answers.
-func (c *Containerd) Launch() {
+func (c *Containerd) Launch() { c.t.Helper(); c.launch() }
+
+// AwaitAnswer waits until containerd answers, after Launch.
+func (c *Containerd) AwaitAnswer() {
 	c.t.Helper()
-	if c.end != nil && !isClosed(c.end.done) {
-		c.t.Fatal("lab: containerd runs already")
-	}
-	var err error
-	c.pid, c.end, err = c.ns.start(nsCommand{Argv: c.argv, Env: c.env, Log: cmp.Or(c.logPipe, c.Log)})
-	if err != nil {
-		c.t.Fatalf("start containerd: %v\n%s", err, Tail(c.Log, 20))
-	}
-	c.stopped = false
-	if err := joinCgroup(filepath.Join(c.Cgroup, "service"), c.pid); err != nil {
-		c.t.Fatalf("give containerd a cgroup of its own: %v", err)
-	}
+	c.await(func() error { return VersionAnswers(c.Socket) })
 }
 
-// Pid is containerd's process id.
-func (c *Containerd) Pid() int { return c.pid }
-
-// Kill ends containerd by SIGKILL: its socket's file stays behind.
-func (c *Containerd) Kill() {
-	c.t.Helper()
-	c.signal(syscall.SIGKILL)
-	c.awaitEnd()
-}
-
-// Terminate ends containerd by SIGTERM: it removes its socket.
+// Terminate ends containerd by SIGTERM: it removes its socket. By Kill it stays behind.
 func (c *Containerd) Terminate() {
 	c.t.Helper()
-	c.signal(syscall.SIGTERM)
-	c.awaitEnd()
+	c.finish(syscall.SIGTERM, endLimit)
 }
 
-// Freeze stops every thread of containerd, and returns when they have stopped.
-func (c *Containerd) Freeze() {
-	c.t.Helper()
-	Freeze(c.t, c.pid)
-	c.stopped = true
-}
-
-// Thaw resumes a frozen containerd.
-func (c *Containerd) Thaw() {
-	c.t.Helper()
-	c.signal(syscall.SIGCONT)
-	c.stopped = false
-}
-
-func (c *Containerd) signal(s syscall.Signal) {
-	c.t.Helper()
-	if c.end == nil || isClosed(c.end.done) {
-		c.t.Fatalf("lab: no containerd to send %s to", s)
-	}
-	if err := syscall.Kill(c.pid, s); err != nil {
-		c.t.Fatalf("lab: send %s to containerd: %v", s, err)
-	}
-}
-
-func (c *Containerd) awaitEnd() {
-	c.t.Helper()
-	select {
-	case <-c.end.done:
-	case <-time.After(20 * time.Second):
-		c.t.Fatalf("containerd does not end\n%s", Tail(c.Log, 20))
-	}
-}
-
-// VersionAnswers asks a socket for its version on a connection of its own.
-func VersionAnswers(socket string) error {
+// ask makes a call to a socket on a connection of its own.
+func ask(socket string, limit time.Duration, call func(context.Context, *CRI) error) error {
 	r, err := dialCRI(socket)
 	if err != nil {
 		return err
 	}
 	defer closeQuietly(r.conn)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	_, err = r.version(ctx)
-	return err
+	return call(ctx, r)
+}
+
+// VersionAnswers asks a socket for its version.
+func VersionAnswers(socket string) error {
+	return ask(socket, time.Second, func(ctx context.Context, r *CRI) error { _, err := r.version(ctx); return err })
 }
 
 // LookPath returns the path of a program that the test needs.

@@ -84,20 +84,15 @@ func (r *CRI) version(ctx context.Context) (*runtimeapi.VersionResponse, error) 
 	return r.runtime.Version(ctx, &runtimeapi.VersionRequest{})
 }
 
-// hasImage asks a socket for an image, on a connection of its own.
+// hasImage asks a socket for an image.
 func hasImage(socket, image string) error {
-	r, err := dialCRI(socket)
-	if err != nil {
+	return ask(socket, 2*time.Second, func(ctx context.Context, r *CRI) error {
+		answer, err := runtimeapi.NewImageServiceClient(r.conn).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+		if err == nil && answer.GetImage() == nil {
+			err = fmt.Errorf("no image %s", image)
+		}
 		return err
-	}
-	defer closeQuietly(r.conn)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	answer, err := runtimeapi.NewImageServiceClient(r.conn).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	if err == nil && answer.GetImage() == nil {
-		err = fmt.Errorf("no image %s", image)
-	}
-	return err
+	})
 }
 
 // podCount makes the names of pods differ over all the tests of a run.
@@ -194,15 +189,12 @@ func namespaces() *runtimeapi.NamespaceOption {
 func (r *CRI) RunPods(pods, containers int) []*Pod {
 	r.t.Helper()
 	made := make([]*Pod, pods)
-	Two(pods, func(i int) {
+	r.AtOnce(2, pods, func(i int) {
 		made[i] = r.RunPod()
 		for range containers {
 			made[i].RunContainer("app")
 		}
 	})
-	if r.t.Failed() { // in another goroutine, which ended that one only
-		r.t.FailNow()
-	}
 	return made
 }
 
@@ -359,15 +351,11 @@ func (c *Container) FinishedAt() time.Time {
 // pleg_running_containers names it.
 func (r *CRI) Containers() map[string]int {
 	r.t.Helper()
-	ctx, cancel := r.call()
-	defer cancel()
-	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		r.t.Fatalf("list the containers: %v", err)
-	}
+	states, err := r.States(callLimit)
+	must(r.t, err)
 	counts := map[string]int{}
-	for _, c := range list.GetContainers() {
-		counts[strings.ToLower(strings.TrimPrefix(c.GetState().String(), "CONTAINER_"))]++
+	for _, state := range states {
+		counts[strings.ToLower(state)]++
 	}
 	return counts
 }

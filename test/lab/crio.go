@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,17 +28,13 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		Socket:    filepath.Join(dir, "crio.sock"),
 		Log:       filepath.Join(dir, "crio.log"),
 		CNIConfig: filepath.Join(dir, "cni", "lab.conflist"),
-		Cgroup:    newCgroupName(),
-		t:         t,
-		env:       append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf")),
 		monitor:   "conmon",
 	}
-	t.Cleanup(func() { KeepLog(t, c.Log, "crio") })
+	c.setProcess(t, "crio")
+	c.env = append(c.env, "CONTAINERS_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf"))
 	config := filepath.Join(dir, "config.toml")
 	c.argv = []string{program, "--config", config, "--config-dir", ""}
-	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
-		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
-	}
+	c.limitFiles(options.OpenFiles)
 	for _, sub := range []string{"root", "state", "cni", "log", "hooks"} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
@@ -55,7 +50,6 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		must(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	c.WriteCNIConfig()
-	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	// podman, CRI-O and CNI write below /etc and /var/lib with every configuration.
 	c.ns = newNamespace(t, nsConfig{
 		Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state"), "/var/lib"}, Overlay: []string{"/etc"},
@@ -162,13 +156,6 @@ done
   sed -i 's/"oomScoreAdj": *-[0-9][0-9]*/"oomScoreAdj":0/' "$bundle/config.json"
 exec %s "$@"
 `
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // isMonitorOf reports whether a command line is that of a pod's shim, or of the
 // conmon of one of its containers, whose name holds the pod's.

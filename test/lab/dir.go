@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"errors"
 	"os"
 	"testing"
 )
@@ -15,35 +14,22 @@ const (
 	socketRoom    = 32
 )
 
-// Dir makes a directory that is removed when the test ends. It is short enough
-// for the paths of unix sockets in it.
+// Dir makes a directory that is removed when the test ends. It is short enough for the
+// paths of unix sockets in it, which t.TempDir, with the test's name in it, is not.
 func Dir(t testing.TB) string {
 	t.Helper()
-	if dir := t.TempDir(); len(dir)+socketRoom <= maxSocketPath {
-		return dir
-	}
-	// TempDir puts the test's name into the path.
-	dir, err := shortDir()
-	if dir != "" {
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	}
-	if err != nil {
-		t.Fatal(err)
+	dir, err := os.MkdirTemp("", "plegd-e2e-") //nolint:usetesting // see above
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if len(dir)+socketRoom > maxSocketPath {
+		t.Fatalf("%s is too long for a unix socket: set TMPDIR to a shorter directory", dir)
 	}
 	return dir
 }
 
-func shortDir() (dir string, err error) {
-	for _, parent := range []string{os.TempDir(), "/tmp"} {
-		if dir, err = os.MkdirTemp(parent, "plegd-e2e-"); err != nil {
-			return "", err
-		}
-		if len(dir)+socketRoom <= maxSocketPath {
-			return dir, nil
-		}
-		if err := os.Remove(dir); err != nil {
-			return "", err
-		}
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return "", errors.New("no directory is short enough for a unix socket: set TMPDIR to a shorter one")
 }

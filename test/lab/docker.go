@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -25,17 +24,9 @@ import (
 // Dockerd is a private Docker daemon behind a private cri-dockerd, with a
 // containerd that it starts itself. It can be frozen, killed and started again.
 type Dockerd struct {
-	// Socket is the path of its API, Log of its log.
-	Socket, Log string
-
-	t    testing.TB
-	ns   *namespace
-	argv []string
-	env  []string
-	// cgroup is the parent of its pods' cgroups and of its own.
-	cgroup string
-	pid    int
-	end    *exit
+	// Socket is the path of its API.
+	Socket string
+	process
 }
 
 // dockerdPrograms is the directory of dockerd and its containerd, had once.
@@ -57,18 +48,14 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 		Socket:      filepath.Join(dir, "cri-dockerd.sock"),
 		Log:         filepath.Join(dir, "cri-dockerd.log"),
 		CNIConfig:   filepath.Join(dir, "cni", "lab.conflist"),
-		Cgroup:      newCgroupName(),
-		t:           t,
-		env:         os.Environ(),
 		importImage: func() {}, // dockerd has it before
 	}
-	t.Cleanup(func() { KeepLog(t, c.Log, "cri-dockerd") })
+	c.setProcess(t, "cri-dockerd")
 	for _, sub := range []string{"root", "cni", "state"} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
 	c.WriteCNIConfig()
-	t.Cleanup(func() { removeCgroup(c.Cgroup) })
 	c.ns = newNamespace(t, nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
 	c.docker = newDockerd(t, c.ns, dir, c.Cgroup)
 	c.argv = []string{
@@ -77,9 +64,7 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 		"--network-plugin", "cni", "--cni-conf-dir", filepath.Join(dir, "cni"), "--cni-bin-dir", filepath.Join(dir, "cni"),
 		"--cni-cache-dir", filepath.Join(dir, "state", "cni"), "--streaming-bind-addr", "127.0.0.1:0",
 	}
-	if n := strconv.Itoa(options.OpenFiles); options.OpenFiles > 0 {
-		c.argv = append([]string{LookPath(t, "prlimit"), "--nofile=" + n + ":" + n}, c.argv...)
-	}
+	c.limitFiles(options.OpenFiles)
 	if !options.NotStarted {
 		c.Start()
 	}
@@ -100,21 +85,18 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 	wrapper, config := filepath.Join(dir, "runc"), filepath.Join(dir, "daemon.json")
 	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, LookPath(t, "runc")), 0o755))
 	must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
-	exec, err := shortDir()                                                // the sockets below it are long
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(exec) })
-	d := &Dockerd{
-		Socket: filepath.Join(dir, "docker.sock"), Log: filepath.Join(dir, "dockerd.log"), t: t, ns: ns, cgroup: cgroup,
+	d := &Dockerd{Socket: filepath.Join(dir, "docker.sock"), process: process{
+		t: t, ns: ns, name: "dockerd", log: filepath.Join(dir, "dockerd.log"), cgroup: filepath.Join(cgroup, "docker"),
 		env: append([]string{"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir}, os.Environ()...),
 		argv: []string{
 			filepath.Join(programs, "dockerd"), "--config-file", config, "--host", "unix://" + filepath.Join(dir, "docker.sock"), "--group", "root",
-			"--data-root", filepath.Join(dir, "root"), "--exec-root", exec, "--pidfile", filepath.Join(dir, "docker.pid"),
+			"--data-root", filepath.Join(dir, "root"), "--exec-root", Dir(t), "--pidfile", filepath.Join(dir, "docker.pid"),
 			"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false",
 			"--storage-driver", "overlay2", "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + cgroup,
 			"--add-runtime", "lab=" + wrapper, "--default-runtime", "lab",
 		},
-	}
-	t.Cleanup(func() { KeepLog(t, d.Log, "dockerd") })
+	}}
+	t.Cleanup(func() { KeepLog(t, d.log, "dockerd") })
 	d.Start()
 	d.importImage()
 	return d
@@ -136,14 +118,11 @@ func (d *Dockerd) importImage() {
 func (d *Dockerd) call(ctx context.Context, method, path string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.Socket)
-	}}
 	request, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	answer, err := transport.RoundTrip(request)
+	answer, err := UnixClient(d.Socket, 0).Do(request)
 	if err != nil {
 		return err
 	}
@@ -156,35 +135,12 @@ func (d *Dockerd) call(ctx context.Context, method, path string, body []byte) er
 }
 
 // Start starts dockerd, after its death or for the first time, and waits until it
-// answers.
+// answers. Its end is that of its containerd.
 func (d *Dockerd) Start() {
 	d.t.Helper()
-	d.Launch()
-	Eventually(d.t, startLimit, "dockerd answers", func() error {
-		if isClosed(d.end.done) {
-			d.t.Fatalf("dockerd ended: %s\n%s", describe(d.end.status), Tail(d.Log, 20))
-		}
-		return d.call(d.t.Context(), http.MethodGet, "/_ping", nil)
-	})
+	d.launch()
+	d.await(func() error { return d.call(d.t.Context(), http.MethodGet, "/_ping", nil) })
 }
-
-// Launch starts dockerd and does not wait until it answers.
-func (d *Dockerd) Launch() {
-	d.t.Helper()
-	if d.end != nil && !isClosed(d.end.done) {
-		d.t.Fatal("lab: dockerd runs already")
-	}
-	var err error
-	if d.pid, d.end, err = d.ns.start(nsCommand{Argv: d.argv, Env: d.env, Log: d.Log}); err != nil {
-		d.t.Fatalf("start dockerd: %v\n%s", err, Tail(d.Log, 20))
-	}
-	if err := joinCgroup(filepath.Join(d.cgroup, "docker"), d.pid); err != nil {
-		d.t.Fatalf("give dockerd a cgroup of its own: %v", err)
-	}
-}
-
-// Pid is dockerd's process id.
-func (d *Dockerd) Pid() int { return d.pid }
 
 // ContainerdPid is the process id of the containerd that dockerd has started.
 func (d *Dockerd) ContainerdPid() int {
@@ -210,24 +166,6 @@ func (d *Dockerd) ContainerdPid() int {
 		return fmt.Errorf("dockerd's children are %q", children)
 	})
 	return pid
-}
-
-// Kill ends dockerd by SIGKILL, and its containerd with it.
-func (d *Dockerd) Kill() {
-	d.t.Helper()
-	must(d.t, syscall.Kill(d.pid, syscall.SIGKILL))
-	select {
-	case <-d.end.done:
-	case <-time.After(20 * time.Second):
-		d.t.Fatalf("dockerd does not end\n%s", Tail(d.Log, 20))
-	}
-}
-
-// LimitFiles sets the soft limit of dockerd's open files, and returns what undoes
-// it.
-func (d *Dockerd) LimitFiles(soft uint64) (undo func()) {
-	d.t.Helper()
-	return LimitFiles(d.t, d.pid, soft)
 }
 
 // LimitFiles sets the soft limit of a process's open files, and returns what undoes it.

@@ -13,15 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	sys "golang.org/x/sys/unix"
 )
-
-// AwaitAnswer waits until containerd answers, after Launch.
-func (c *Containerd) AwaitAnswer() {
-	c.t.Helper()
-	Eventually(c.t, startLimit, "containerd answers", func() error { return VersionAnswers(c.Socket) })
-}
 
 // ReplaceInConfig changes a containerd's configuration before it is started.
 func (c *Containerd) ReplaceInConfig(old, new string) {
@@ -34,9 +26,7 @@ func (c *Containerd) ReplaceInConfig(old, new string) {
 	if err == nil {
 		err = os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(new), 1), 0o644)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // ListenAt makes a runtime that has not been started yet listen at another path.
@@ -60,30 +50,12 @@ func (c *Containerd) LiftListLimit() {
 	}
 }
 
-// SetFileLimit sets the soft limit of containerd's open files, as prlimit does, and
-// returns what undoes it.
-func (c *Containerd) SetFileLimit(soft uint64) (undo func()) {
-	c.t.Helper()
-	var was sys.Rlimit
-	if err := sys.Prlimit(c.pid, sys.RLIMIT_NOFILE, nil, &was); err != nil {
-		c.t.Fatalf("lab: read containerd's limits: %v", err)
-	}
-	set := func(l sys.Rlimit) {
-		c.t.Helper()
-		if err := sys.Prlimit(c.pid, sys.RLIMIT_NOFILE, &l, nil); err != nil {
-			c.t.Fatalf("lab: limit containerd's open files: %v", err)
-		}
-	}
-	set(sys.Rlimit{Cur: soft, Max: was.Max})
-	return func() { set(was) }
-}
-
-// LimitFiles is SetFileLimit with all descriptors below the limit in use: it limits
-// their numbers, and of low ones some may be free by then, or become so, so idle
-// connections take these.
+// LimitFiles sets the soft limit of containerd's open files, as prlimit does, and returns
+// what undoes it. All descriptors below the limit are in use: it limits their numbers, and
+// of low ones some may be free by then, or become so, so idle connections take these.
 func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 	c.t.Helper()
-	reset := c.SetFileLimit(soft)
+	reset := LimitFiles(c.t, c.pid, soft)
 	var idle []net.Conn
 	for range soft {
 		if conn, err := net.Dial("unix", c.Socket); err == nil {
@@ -102,9 +74,7 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 func (c *Containerd) Shim(p *Pod) int {
 	c.t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
@@ -112,9 +82,7 @@ func (c *Containerd) Shim(p *Pod) int {
 		}
 		if c.isMonitorOf(p, string(b)) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			must(c.t, err)
 			return pid
 		}
 	}

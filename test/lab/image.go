@@ -8,9 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -21,50 +19,29 @@ import (
 // PauseImage is the reference of the image with test/images/pause.
 const PauseImage = "localhost/plegd-e2e-pause:1"
 
-var image struct {
-	sync.Once
-	dir, tar string
-	err      error
-}
-
-// ImageTar returns the path of the pause image as an OCI layout in a tar,
-// building it the first time. No registry is asked.
-func ImageTar(t testing.TB) string {
-	t.Helper()
-	image.Do(func() { image.err = buildImage() })
-	if image.err != nil {
-		t.Fatal(image.err)
-	}
-	return image.tar
-}
-
-// buildImage builds the image into a directory that all tests of the run share.
-func buildImage() (err error) {
-	if image.dir, err = os.MkdirTemp("", "plegd-e2e-image-"); err != nil {
-		return err
-	}
-	bin := filepath.Join(image.dir, "pause")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, modulePath+"/test/images/pause")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the pause image's program: %w\n%s", err, out)
+var imageTar = sync.OnceValues(func() (string, error) {
+	bin, err := goBuild("test/images/pause")
+	if err != nil {
+		return "", err
 	}
 	program, err := os.ReadFile(bin)
 	if err != nil {
-		return err
+		return "", err
 	}
 	b, err := packImage(PauseImage, "/pause", program)
 	if err != nil {
-		return err
+		return "", err
 	}
-	image.tar = filepath.Join(image.dir, "pause.tar")
-	return os.WriteFile(image.tar, b, 0o644)
-}
+	return bin + ".tar", os.WriteFile(bin+".tar", b, 0o644)
+})
 
-func removeImage() {
-	if image.dir != "" {
-		_ = os.RemoveAll(image.dir)
-	}
+// ImageTar returns the path of the pause image as an OCI layout in a tar, building it
+// the first time. No registry is asked. The program pause is beside it.
+func ImageTar(t testing.TB) string {
+	t.Helper()
+	path, err := imageTar()
+	must(t, err)
+	return path
 }
 
 // packImage packs one static program as an OCI image layout in a tar, as

@@ -9,10 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -43,29 +40,9 @@ type impostorConfig struct {
 // It is a process of its own, as a runtime is: plegd looks for the listening process.
 func (i Impostor) Start(t testing.TB, path string) (pid int, stop func()) {
 	t.Helper()
-	if !mainCalled.Load() {
-		t.Fatal("lab: TestMain must call lab.Main")
-	}
-	config, err := json.Marshal(impostorConfig{Kind: i, Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), impostorEnv+"="+string(config))
+	cmd := again(t, impostorEnv, impostorConfig{Kind: i, Path: path})
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	t.Cleanup(stop)
+	_, stop = StartCommand(t, cmd)
 	Eventually(t, 5*time.Second, "the impostor listens", func() error {
 		if i == NeverAccepts { // a connection would stay in its queue
 			return listensAt(path)

@@ -28,8 +28,9 @@ func Main(m *testing.M) int {
 	mainCalled.Store(true)
 	sweepCgroups()
 	code := m.Run()
-	removeImage()
-	removeBinaries()
+	if dir, err := runDir(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
 	printReport()
 	return code
 }

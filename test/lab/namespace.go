@@ -43,20 +43,7 @@ type exit struct {
 // newNamespace starts one; it ends, with everything in it, when the test does.
 func newNamespace(t testing.TB, config nsConfig) *namespace {
 	t.Helper()
-	if !mainCalled.Load() {
-		t.Fatal("lab: TestMain must call lab.Main")
-	}
-	env, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &namespace{answers: make(chan nsAnswer, 1)}
-	ns.cmd = exec.Command(self)
-	ns.cmd.Env = append(os.Environ(), nsInitEnv+"="+string(env))
+	ns := &namespace{answers: make(chan nsAnswer, 1), cmd: again(t, nsInitEnv, config)}
 	flags := uintptr(syscall.CLONE_NEWNS | syscall.CLONE_NEWPID)
 	if config.Loopback {
 		flags |= syscall.CLONE_NEWNET
@@ -68,9 +55,9 @@ func newNamespace(t testing.TB, config nsConfig) *namespace {
 	}
 	var stderr bytes.Buffer
 	ns.cmd.Stderr = &stderr
-	if ns.stdin, err = ns.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
+	var err error
+	ns.stdin, err = ns.cmd.StdinPipe()
+	must(t, err)
 	// The first process's death takes every other with it, and Wait returns when
 	// the last of them is gone.
 	startRead(t, ns.cmd, ns.read)

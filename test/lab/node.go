@@ -55,10 +55,7 @@ func nodeNamespaces(tmpfs ...string) nsConfig {
 type NodeProcess struct {
 	// Pid is its process id outside the node.
 	Pid int
-
-	t    testing.TB
-	name string
-	end  *exit
+	process
 }
 
 // Start starts a program on the node; its output is appended to a file.
@@ -70,11 +67,10 @@ func (n *Node) Start(log string, argv ...string) *NodeProcess {
 // StartWith starts a program with a certain environment.
 func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess {
 	n.t.Helper()
-	pid, end, err := n.ns.start(nsCommand{Argv: argv, Env: env, Log: log})
-	if err != nil {
-		n.t.Fatalf("start %s: %v\n%s", argv[0], err, Tail(log, 20))
-	}
-	return &NodeProcess{Pid: pid, t: n.t, name: argv[0], end: end}
+	p := &NodeProcess{process: process{t: n.t, ns: n.ns, name: argv[0], argv: argv, env: env, log: log}}
+	p.launch()
+	p.Pid = p.pid
+	return p
 }
 
 // Run runs a program on the node to its end and returns its output, with that of
@@ -180,49 +176,11 @@ func inNetworkOf(pid int, f func() error) error {
 }
 
 // Running reports whether the process has not ended.
-func (p *NodeProcess) Running() bool { return !isClosed(p.end.done) }
+func (p *NodeProcess) Running() bool { return p.running() }
 
 // Terminate ends the process by SIGTERM and returns its exit status.
 func (p *NodeProcess) Terminate(limit time.Duration) (status int) {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.end.done:
-	case <-time.After(limit):
-		p.t.Fatalf("%s does not end within %s", p.name, limit)
-	}
+	p.finish(syscall.SIGTERM, limit)
 	return p.end.status.ExitStatus()
-}
-
-// Kill ends the process by SIGKILL and waits for its end.
-func (p *NodeProcess) Kill() {
-	p.t.Helper()
-	p.signal(syscall.SIGKILL)
-	select {
-	case <-p.end.done:
-	case <-time.After(20 * time.Second):
-		p.t.Fatalf("%s does not end", p.name)
-	}
-}
-
-// Freeze stops every thread of the process, and returns when they have stopped.
-func (p *NodeProcess) Freeze() {
-	p.t.Helper()
-	Freeze(p.t, p.Pid)
-}
-
-// Thaw lets a frozen process continue.
-func (p *NodeProcess) Thaw() {
-	p.t.Helper()
-	p.signal(syscall.SIGCONT)
-}
-
-func (p *NodeProcess) signal(s syscall.Signal) {
-	p.t.Helper()
-	if !p.Running() {
-		p.t.Fatalf("lab: %s has ended: %s", p.name, describe(p.end.status))
-	}
-	if err := syscall.Kill(p.Pid, s); err != nil {
-		p.t.Fatalf("lab: send %s to %s: %v", s, p.name, err)
-	}
 }

@@ -31,18 +31,14 @@ func (c *Containerd) Restart() (r Restarted) {
 	c.t.Helper()
 	c.signalIfAlive(syscall.SIGTERM)
 	c.signalIfAlive(syscall.SIGCONT)
-	select {
-	case <-c.end.done:
-	case <-time.After(stopLimit):
-		r.Killed = true
-		c.signalIfAlive(syscall.SIGKILL)
-		c.awaitEnd()
+	if r.Killed = !c.ends(stopLimit); r.Killed {
+		c.finish(syscall.SIGKILL, endLimit)
 	}
 	c.Launch()
 	start := time.Now()
 	r.Listed = -1
 	for time.Since(start) < time.Minute {
-		if err := listAnswers(c.Socket); err == nil {
+		if ask(c.Socket, 2*time.Second, func(ctx context.Context, r *CRI) error { return r.List(ctx) }) == nil {
 			r.Listed = time.Since(start)
 			return r
 		}
@@ -52,22 +48,9 @@ func (c *Containerd) Restart() (r Restarted) {
 }
 
 func (c *Containerd) signalIfAlive(s syscall.Signal) {
-	if !isClosed(c.end.done) {
+	if c.running() {
 		_ = syscall.Kill(c.pid, s)
 	}
-}
-
-// listAnswers asks a socket for its containers on a connection of its own.
-func listAnswers(socket string) error {
-	r, err := dialCRI(socket)
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(r.conn)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_, err = r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	return err
 }
 
 // States are the states of the runtime's containers by their id, where it answers

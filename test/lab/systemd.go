@@ -4,7 +4,6 @@ package lab
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,24 +36,12 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	t.Helper()
 	RequireRoot(t)
 	RequirePrograms(t, systemdPath, "nsenter", "systemctl", "journalctl")
-	if !mainCalled.Load() {
-		t.Fatal("lab: TestMain must call lab.Main")
-	}
 	dir := Dir(t)
 	group := newCgroupName()
 	t.Cleanup(func() { removeCgroup(group) })
 	makeSystemdCgroups(t, group)
 
-	config, err := json.Marshal(systemdConfig{Dir: dir, Files: files})
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), systemdInitEnv+"="+string(config))
+	cmd := again(t, systemdInitEnv, systemdConfig{Dir: dir, Files: files})
 	// The cgroup namespace is made by the process itself, once it has been moved
 	// to where that namespace's root is to be.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -65,12 +52,8 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("lab: start a process in new namespaces: %v", err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	s := &Systemd{t: t, pid: cmd.Process.Pid}
 	done := make(chan struct{})
 	go func() {
@@ -89,13 +72,9 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	})
 	for _, hierarchy := range cgroupHierarchies() {
 		procs := filepath.Join(hierarchy, group, "cgroup.procs")
-		if err := os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644); err != nil {
-			t.Fatalf("lab: move systemd into its cgroup: %v", err)
-		}
+		must(t, os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644))
 	}
-	if err := stdin.Close(); err != nil { // the shell continues at the end of its input
-		t.Fatal(err)
-	}
+	must(t, stdin.Close()) // the process continues at the end of its input
 	Eventually(t, 30*time.Second, "systemd is up", func() error {
 		if isClosed(done) {
 			t.Fatalf("systemd ended: %s\n%s", cmd.ProcessState, output.String())
@@ -150,17 +129,11 @@ func makeSystemdCgroups(t testing.TB, group string) {
 	t.Helper()
 	for _, hierarchy := range cgroupHierarchies() {
 		dir := filepath.Join(hierarchy, group)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o755))
 		// In v1 a new cpuset has no CPU and no memory, and takes no process.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			b, err := os.ReadFile(filepath.Join(hierarchy, file))
-			if err != nil {
-				continue
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), b, 0o644); err != nil {
-				t.Fatal(err)
+			if b, err := os.ReadFile(filepath.Join(hierarchy, file)); err == nil {
+				must(t, os.WriteFile(filepath.Join(dir, file), b, 0o644))
 			}
 		}
 	}

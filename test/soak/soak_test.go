@@ -3,7 +3,6 @@
 package soak
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,17 +110,11 @@ var actions = []action{
 // burn keeps every core busy with two processes each.
 func (n *node) burn(d time.Duration) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), d)
-	defer cancel()
-	var all sync.WaitGroup
 	for range 2 * runtime.NumCPU() {
-		all.Go(func() {
-			cmd := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			_ = cmd.Run() // ended by ctx
-		})
+		_, end := lab.StartCommand(n.t, exec.Command("sh", "-c", "while :; do :; done"))
+		defer end()
 	}
-	all.Wait()
+	time.Sleep(d)
 }
 
 // awaitCalm returns when the kernel no longer reports that the machine is short of CPU, a
