@@ -5,9 +5,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -147,40 +145,6 @@ func outside(all []*incident.Incident, injected []*injection) []*incident.Incide
 	})
 }
 
-// tally is a line for each kind of the counted injections: how many are right, and why the
-// others are not.
-func tally(injected []*injection) string {
-	type row struct {
-		n, right   int
-		wrong      string
-		named, end time.Duration // at most
-	}
-	rows := map[string]*row{}
-	for _, j := range injected {
-		if !j.counts() {
-			continue
-		}
-		r := rows[j.name]
-		if r == nil {
-			r = &row{}
-			rows[j.name] = r
-		}
-		r.n++
-		r.named, r.end = max(r.named, j.onset), max(r.end, j.end)
-		if j.wrong == "" {
-			r.right++
-		} else {
-			r.wrong += "; " + j.wrong
-		}
-	}
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		r := rows[name]
-		fmt.Fprintf(&b, "%s: %d of %d right, named after %.1f s and gone after %.1f s at most%s\n", name, r.right, r.n, r.named.Seconds(), r.end.Seconds(), r.wrong)
-	}
-	return b.String()
-}
-
 // judge compares the injections with the incidents.
 func (c *chaos) judge() {
 	t := c.t
@@ -228,8 +192,7 @@ func (c *chaos) judge() {
 	for _, one := range unexplained {
 		t.Errorf("outside every fault: %s at %s for %.1f s: %s", one.ID, one.Opened.Local().Format(time.TimeOnly), one.Duration, one.Reason)
 	}
-	lab.Report(t, "%s%d faults, %d of them counted, %d right; %d incidents, %d outside every fault; plegd killed %d times",
-		tally(c.made), len(c.made), n, right, len(all), len(unexplained), len(c.up))
+	lab.Report(t, "%d faults, %d of them counted, %d right; %d incidents, %d outside every fault; plegd killed %d times", len(c.made), n, right, len(all), len(unexplained), len(c.up))
 	if float64(right) < rightShare*float64(n) {
 		t.Errorf("%d of %d are right, want %.0f %%", right, n, 100*rightShare)
 	}

@@ -5,14 +5,13 @@ package observe
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,72 +72,36 @@ func self(address string) string {
 
 // serveNodes serves a fleet's metrics, of node n at /node/n. Three real plegds answer: of
 // each `group` nodes the second has a list that hangs, the third has no network, and the
-// others have 110 pods that come and go.
+// others have 110 pods that come and go. Each is asked once a second: the machine that plays
+// a fleet has not the cores that the fleet's plegds have.
 func serveNodes(t *testing.T, group int) (address string) {
 	t.Helper()
-	var pages []*page
-	for _, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
+	var pages [3]atomic.Value // of string
+	for i, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
 		r := newRuntime(t, "--pods=110", "--churn=0.02")
 		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 		p.AwaitState(time.Minute, "healthy")
 		r.fail(fault)
-		pages = append(pages, &page{url: "http://" + p.Address + "/metrics"})
+		pages[i].Store("")
+		go func() {
+			for t.Context().Err() == nil {
+				if _, body, err := p.Get("/metrics"); err == nil {
+					pages[i].Store(body)
+				}
+				time.Sleep(time.Second)
+			}
+		}()
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))
 		if n %= group; n >= len(pages) {
 			n = 0
 		}
-		pages[n].ServeHTTP(w, r)
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = io.WriteString(w, pages[n].Load().(string))
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
-}
-
-// page is the metrics of one plegd, asked for at most once a second: the machine that
-// plays a fleet has not the cores that the fleet's plegds have.
-type page struct {
-	url string
-
-	mu     sync.Mutex
-	at     time.Time
-	header http.Header
-	body   []byte
-}
-
-func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.at) > time.Second {
-		if err := p.ask(r); err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-	}
-	maps.Copy(w.Header(), p.header)
-	_, _ = w.Write(p.body)
-}
-
-// ask asks the plegd as the scraper asks, which accepts gzip.
-func (p *page) ask(r *http.Request) error {
-	ask, err := http.NewRequest(http.MethodGet, p.url, nil)
-	if err != nil {
-		return err
-	}
-	ask.Header = r.Header.Clone()
-	answer, err := (&http.Client{Timeout: 15 * time.Second}).Do(ask)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", p.url, answer.Status)
-	}
-	if err == nil {
-		p.at, p.header, p.body = time.Now(), answer.Header, body
-	}
-	return err
 }
 
 // expectation is what an expression must be.
