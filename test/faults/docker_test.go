@@ -21,9 +21,7 @@ var dockerFaults = []fault{
 		next: func(b *bench) string { return fmt.Sprintf("At pid %d (", b.dockerd.Pid()) },
 		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
-		evidence: func(b *bench) string {
-			return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid())
-		},
+		evidence: func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid()) },
 		make: func(b *bench) func() {
 			undo := lab.LimitFiles(b.t, b.dockerd.Pid(), 200)
 			end := connectTo(b.dockerd.Socket, 400)
@@ -81,10 +79,8 @@ var dockerFaults = []fault{
 		name: "dockerd's containerd stopped", steps: []pasted{{holds: "kill -CONT", repairs: true}},
 		on:   onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second,
-		evidence: func(b *bench) string {
-			return fmt.Sprintf("pid %d (containerd): all", b.dockerd.ContainerdPid())
-		},
-		make: func(b *bench) func() { return stopProcess(b, b.dockerd.ContainerdPid()) },
+		evidence: func(b *bench) string { return fmt.Sprintf("pid %d (containerd): all", b.dockerd.ContainerdPid()) },
+		make:     func(b *bench) func() { return stopProcess(b, b.dockerd.ContainerdPid()) },
 	},
 	{
 		name: "dockerd's containerd stopped, a pod is stopped", on: onDocker,

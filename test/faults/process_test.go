@@ -34,13 +34,11 @@ var processFaults = []fault{
 	{
 		// To thaw the cgroup of the process does nothing.
 		name: "parent cgroup frozen", want: health.RuntimeFrozen, goal: 3 * time.Second,
-		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.Pid()).Above() },
-		make:    func(b *bench) func() { return freezeGroup(b.group) },
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
-		evidence: func(b *bench) string {
-			return b.group.Path()
-		},
-		steps: []pasted{{holds: "echo THAWED", repairs: true}},
+		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.Pid()).Above() },
+		make:     func(b *bench) func() { return freezeGroup(b.group) },
+		culprit:  func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		evidence: func(b *bench) string { return b.group.Path() },
+		steps:    []pasted{{holds: "echo THAWED", repairs: true}},
 	},
 	{
 		// To continue it does nothing: its tracer has it.
