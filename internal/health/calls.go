@@ -8,22 +8,15 @@ import (
 // CallError is why a call failed.
 type CallError struct {
 	Operation string `json:"operation"`
-	// Code is the gRPC code's name.
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	// Bytes and Limit are set when a message was refused for its size;
-	// ByServer is true for the server's limit.
-	Bytes    int  `json:"bytes,omitzero"`
-	Limit    int  `json:"limit,omitzero"`
-	ByServer bool `json:"by_server,omitzero"`
-	// NotInitialized is set when the runtime answered that it is still
-	// recovering its state.
-	NotInitialized bool `json:"not_initialized,omitzero"`
-	// Undecodable is set when an answer came and is no message of runtime.v1.
-	Undecodable bool `json:"undecodable,omitzero"`
-	// TooMany is set when a list holds more entries, or longer names, than plegd
-	// reads.
-	TooMany bool `json:"too_many,omitzero"`
+	Code      string `json:"code"` // the gRPC code's name
+	Message   string `json:"message"`
+	// Bytes and Limit are set when a message was refused for its size, by the server or here.
+	Bytes          int  `json:"bytes,omitzero"`
+	Limit          int  `json:"limit,omitzero"`
+	ByServer       bool `json:"by_server,omitzero"`
+	NotInitialized bool `json:"not_initialized,omitzero"` // the runtime recovers its state
+	Undecodable    bool `json:"undecodable,omitzero"`     // the answer is no message of runtime.v1
+	TooMany        bool `json:"too_many,omitzero"`        // a list holds more than plegd reads
 }
 
 // Error returns the error as text.
@@ -53,16 +46,12 @@ func (e *CallError) answered() bool {
 
 // Call is the recent history of one operation on the held connection.
 type Call struct {
-	// LastOK is when the last successful call ended; LastOKDuration its time.
-	LastOK         time.Time     `json:"last_ok,omitzero"`
+	LastOK         time.Time     `json:"last_ok,omitzero"` // end of the last successful call
 	LastOKDuration time.Duration `json:"last_ok_duration_seconds,omitzero"`
-	// LastFailed is when the last failed call ended, LastErr why.
-	LastFailed time.Time  `json:"last_failed,omitzero"`
-	LastErr    *CallError `json:"last_error,omitzero"`
-	// InFlightSince is the start of the oldest call under way.
-	InFlightSince time.Time `json:"in_flight_since,omitzero"`
-	// Bytes is the size of the last answer, or of the one refused for it.
-	Bytes int `json:"bytes,omitzero"`
+	LastFailed     time.Time     `json:"last_failed,omitzero"` // end of the last failed call
+	LastErr        *CallError    `json:"last_error,omitzero"`
+	InFlightSince  time.Time     `json:"in_flight_since,omitzero"` // start of the oldest call under way
+	Bytes          int           `json:"bytes,omitzero"`           // of the last answer, or of the refused one
 }
 
 // Answered reports whether the size of an answer is known: of an empty list it is
@@ -88,21 +77,13 @@ const (
 	CauseError            Cause = "error"             // anything else
 )
 
-// Causes lists every cause of a failed dial.
-func Causes() []Cause {
-	return []Cause{CauseMissing, CauseNotSocket, CauseRefused, CausePermissionDenied, CauseQueueFull, CauseTimeout,
-		CauseClosed, CauseProtocol, CauseUnimplemented, CauseNotInitialized, CauseError}
-}
-
 // Dial is the held connection's last connect(2).
 type Dial struct {
-	At    time.Time `json:"at,omitzero"`
-	Cause Cause     `json:"cause,omitzero"`
-	// Detail is the error in words, or the mode and owner of the socket.
-	Detail string `json:"detail,omitzero"`
-	// Up is true while the held connection is up, and PeerPID the process at its
-	// other end by SO_PEERCRED: 1 where systemd made the socket, 0 where that
-	// process is in another pid namespace.
+	At     time.Time `json:"at,omitzero"`
+	Cause  Cause     `json:"cause,omitzero"`
+	Detail string    `json:"detail,omitzero"` // the error in words, or the socket's mode and owner
+	// Up is true while the held connection is up. PeerPID is the process at its other end
+	// by SO_PEERCRED: 1 where systemd made the socket, 0 in another pid namespace.
 	Up      bool `json:"up,omitzero"`
 	PeerPID int  `json:"peer_pid,omitzero"`
 }
@@ -123,20 +104,18 @@ func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 // Probe is the last fresh dial: connect, HTTP/2 SETTINGS and, while all is well only now
 // and then, one Version call.
 type Probe struct {
-	// At is when it began; zero before the first.
-	At time.Time `json:"at,omitzero"`
+	At time.Time `json:"at,omitzero"` // its begin
 	// OK is true when it got an answer to Version, or, where it made no call, the SETTINGS.
-	OK bool `json:"ok"`
-	// Stage is where it failed, and Cause why.
-	Stage  Stage  `json:"stage,omitzero"`
+	OK     bool   `json:"ok"`
+	Stage  Stage  `json:"stage,omitzero"` // where it failed
 	Cause  Cause  `json:"cause,omitzero"`
 	Detail string `json:"detail,omitzero"`
-	// Connect, Settings and RPC are the stages' times, 0 where not reached.
+	// The stages' times, 0 where not reached.
 	Connect  time.Duration `json:"connect_seconds,omitzero"`
 	Settings time.Duration `json:"settings_seconds,omitzero"`
 	RPC      time.Duration `json:"rpc_seconds,omitzero"`
-	// FailedSince is the start of the first of the probes in a row that failed at
-	// this stage, zero when the last one succeeded; Failures is their number.
+	// FailedSince is the start of the first of Failures probes in a row that failed at this
+	// stage, zero when the last one succeeded.
 	FailedSince time.Time `json:"failed_since,omitzero"`
 	Failures    int       `json:"failures,omitzero"`
 	// ForeignAt is when the other end last spoke another protocol; zero once a probe

@@ -190,11 +190,11 @@ func (w *view) chainNext(id string) string {
 
 // restartRisk is what a restart of the runtime would do in this case.
 func (w *view) restartRisk(id string) string {
-	version, isContainerd := w.f.Runtime.containerd()
+	before2, since2 := w.f.Runtime.containerdBefore(2, 0)
 	switch {
-	case id == ShimStuck && isContainerd && slices.Compare(version, containerd20) < 0:
+	case id == ShimStuck && before2:
 		return "A restart of containerd now would take 15 to 19 s and call this pod's running containers EXITED."
-	case id == ShimStuck && isContainerd:
+	case id == ShimStuck && since2:
 		return "A restart of containerd now would not end: it does not stop on SIGTERM while the shim is stuck."
 	case id == SystemBusStalled:
 		return "A restart of the runtime does not help."

@@ -120,8 +120,8 @@ func TestChainBeforeTheHang(t *testing.T) {
 		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
 		tt.answered(&f)
 		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"})
-		if phase, since, ok := suspectedList(&f, t0); ok != tt.suspected || ok && (phase != PhaseListContainers || !since.Equal(in.PhaseStart)) {
-			t.Errorf("%+v: %s since %s, %t", tt, phase, since, ok)
+		if s := suspected(&f, t0); s.Suspected != tt.suspected || s.Suspected && (s.Operation != "list_containers" || !s.Called.Equal(in.PhaseStart)) {
+			t.Errorf("%+v: %+v", tt, s)
 		}
 		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
 			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
@@ -189,8 +189,8 @@ func TestChainBeforeTheInspectionHangs(t *testing.T) {
 			{Kind: KindCall, Name: "container_status"}, {Kind: KindContainer, Name: "a/b/c"},
 			{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"},
 		}}
-		if p := suspectedInspection(&f, t0); (p != nil) != tt.suspected {
-			t.Errorf("%+v: suspected: %+v", tt, p)
+		if s := suspected(&f, t0); s.Suspected != tt.suspected {
+			t.Errorf("%+v: suspected: %+v", tt, s)
 		}
 		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
 			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)

@@ -9,8 +9,7 @@ import (
 // until its source has a sample, and while that sample does not apply to the process
 // behind the socket.
 type Evidence struct {
-	// Sources is the state of each source by name.
-	Sources map[string]Source `json:"sources,omitempty"`
+	Sources map[string]Source `json:"sources,omitempty"` // by name
 
 	// Hop is the runtime, Hops are the processes behind it that calls pass through.
 	Hop
@@ -20,77 +19,61 @@ type Evidence struct {
 	Storage  *Storage  `json:"storage,omitzero"`
 	Node     *Node     `json:"node,omitzero"`
 	Kubelet  *Kubelet  `json:"kubelet,omitzero"`
-	// KubeletProcess is the node's kubelet where its process is seen.
+
 	KubeletProcess *KubeletProcess `json:"kubelet_process,omitzero"`
-	// Chain is the chain of waiting from the call that hangs; nil while none does.
-	Chain *Chain `json:"chain,omitzero"`
+	Chain          *Chain          `json:"chain,omitzero"` // nil while no call hangs
 }
 
-// Source is how a source of evidence is.
+// Source is the state of a source of evidence.
 type Source struct {
-	// Up is true when it answered last time, at At, after Duration.
-	Up       bool          `json:"up"`
+	Up       bool          `json:"up"` // it answered last time, at At, after Duration
 	At       time.Time     `json:"at,omitzero"`
 	Duration time.Duration `json:"duration_seconds"`
-	// Err is the reason why the read failed. Kept is true while the previous sample is
-	// still valid.
-	Err  string `json:"error,omitzero"`
-	Kept bool   `json:"kept,omitzero"`
+	Err      string        `json:"error,omitzero"` // why the read failed
+	Kept     bool          `json:"kept,omitzero"`  // the previous sample is still valid
 }
 
 // Queue is the accept queue of the runtime's listener, by sock_diag.
 type Queue struct {
 	At time.Time `json:"at,omitzero"`
-	// Listening is false when no listening socket is bound to the path; the
-	// numbers are 0 then.
-	Listening bool `json:"listening"`
-	// Inode is the listener's.
-	Inode uint64 `json:"inode,omitzero"`
-	// ListeningSince is when a sample first showed this listener; zero in facts
-	// recorded without it.
+	// Listening is false when no listening socket is bound to the path; the numbers are 0 then.
+	Listening bool   `json:"listening"`
+	Inode     uint64 `json:"inode,omitzero"` // the listener's
+	// ListeningSince is when a sample first showed this listener.
 	ListeningSince time.Time `json:"listening_since,omitzero"`
-	// Length is the number of connections not yet accepted, Limit the most that
-	// fit (one more does).
-	Length int `json:"length"`
-	Limit  int `json:"limit"`
-	// WaitingSince is since when Length has been above 0 in every sample and has
-	// not fallen; zero when it was 0 in the last.
+	Length         int       `json:"length"` // connections not yet accepted
+	Limit          int       `json:"limit"`  // the most that fit; one more does
+	// WaitingSince is since when Length has been above 0 in every sample and has not fallen.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
-	// FellAt is when Length was last lower than the sample before: connections
-	// leave the queue only by being accepted. Zero for never.
+	// FellAt is when Length was last lower than in the sample before: connections
+	// leave the queue only by being accepted.
 	FellAt time.Time `json:"fell_at,omitzero"`
 }
 
 // Listener is the process that a new connection to the runtime's path reaches.
 // Usually it is the process behind the held connection (Process).
 type Listener struct {
-	At time.Time `json:"at,omitzero"`
-	// Inode is the listening socket's, 0 where sock_diag does not answer.
-	Inode uint64 `json:"inode,omitzero"`
-	// PID is 0 for a process in another pid namespace. Comm is its name, Command
-	// its first argument, "" where it cannot be read; Unit its systemd unit, ""
-	// where it has none.
-	PID     int    `json:"pid"`
-	Comm    string `json:"comm,omitzero"`
-	Command string `json:"command,omitzero"`
-	Unit    string `json:"unit,omitzero"`
-	// Since is when it was first found at the path.
-	Since time.Time `json:"since,omitzero"`
+	At    time.Time `json:"at,omitzero"`
+	Inode uint64    `json:"inode,omitzero"` // the socket's, 0 where sock_diag does not answer
+	PID   int       `json:"pid"`            // 0 for a process in another pid namespace
+	Comm  string    `json:"comm,omitzero"`
+	// Command is its first argument, Unit its systemd unit; "" where these are not known.
+	Command string    `json:"command,omitzero"`
+	Unit    string    `json:"unit,omitzero"`
+	Since   time.Time `json:"since,omitzero"` // when it was first found at the path
 	// Related is true for an ancestor or a descendant of the process behind the
 	// held connection that has the same name: a fork of the same runtime.
 	Related bool `json:"related,omitzero"`
-	// OtherMounts is true where the path's file is there for that process and not
-	// for plegd: it is missing in plegd's own mounts, as in a pod without the volume.
+	// OtherMounts is true where the path's file exists for that process and not in plegd's
+	// own mounts, as in a pod without the volume.
 	OtherMounts bool `json:"other_mounts,omitzero"`
 }
 
 // Children are the processes that the runtime leaves its work to.
 type Children struct {
-	At time.Time `json:"at,omitzero"`
-	// Shims is the number of shims and conmons.
-	Shims int `json:"shims"`
-	// Stuck are the shims and conmons that are stopped, frozen or in D,
-	// longest first, a few.
+	At    time.Time `json:"at,omitzero"`
+	Shims int       `json:"shims"` // conmons too
+	// Stuck are the shims and conmons that are stopped, frozen or in D, longest first, a few.
 	Stuck []Child `json:"stuck,omitempty"`
 	// Old are helpers (runc, crun, CNI plugins) that have run for unusually
 	// long, longest first, a few.
@@ -103,9 +86,8 @@ type Child struct {
 	Comm string `json:"comm"`
 	// State is T (stopped), D (uninterruptible), S (a thread sleeps without waiting for
 	// work), F (frozen cgroup), or any other state of /proc/PID/stat.
-	State string `json:"state"`
-	// Since is since when it has been in that state; for Old, its start.
-	Since time.Time `json:"since,omitzero"`
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"` // begin of that state; for Old, its start
 	// Sandbox is the id of the sandbox or container that it serves, where its arguments
 	// name one; PodUID is that pod's, where the last lists have it.
 	Sandbox string `json:"sandbox,omitzero"`
@@ -119,47 +101,38 @@ type Cgroup struct {
 	// Frozen is true when it or one above it is frozen, FrozenAt when it was last seen so.
 	Frozen   bool      `json:"frozen"`
 	FrozenAt time.Time `json:"frozen_at,omitzero"`
-	// Throttled is the time per second, over the last sample, that it was kept
-	// from running by its CPU quota; ThrottledPeriods the share of periods, 0
-	// to 1. ThrottledTotal is the time in all.
+	// Throttled is the time per second, over the last sample, that its CPU quota took,
+	// ThrottledPeriods the share of periods, 0 to 1, ThrottledAt when that was last seen.
 	Throttled        float64       `json:"throttled"`
 	ThrottledPeriods float64       `json:"throttled_periods"`
 	ThrottledTotal   time.Duration `json:"throttled_total_seconds"`
-	// ThrottledAt is when its quota was last seen to take time; zero for never.
-	ThrottledAt time.Time `json:"throttled_at,omitzero"`
-	// PIDs against PIDsMax, the nearest limit at it or above; PIDsMax is 0 when
-	// there is none.
+	ThrottledAt      time.Time     `json:"throttled_at,omitzero"`
+	// PIDsMax is the nearest limit of PIDs at it or above, 0 for none.
 	PIDs    int `json:"pids"`
 	PIDsMax int `json:"pids_max"`
-	// MemoryLimits are the levels of its cgroup that limit its memory, its own
-	// first.
-	MemoryLimits []MemoryLimit `json:"memory_limits,omitempty"`
-	// CPUWeights are the levels with less than the usual CPU weight.
-	CPUWeights []CPUWeight `json:"cpu_weights,omitempty"`
-	// Pressure is the cgroup's own pressure, nil where the kernel has none of
-	// a cgroup.
-	Pressure *CgroupPressure `json:"pressure,omitzero"`
+	// MemoryLimits are the levels that limit its memory, its own first, CPUWeights those
+	// with less than the usual CPU weight.
+	MemoryLimits []MemoryLimit   `json:"memory_limits,omitempty"`
+	CPUWeights   []CPUWeight     `json:"cpu_weights,omitempty"`
+	Pressure     *CgroupPressure `json:"pressure,omitzero"` // nil where the kernel has none
 }
 
 // MemoryLimit is one level of the runtime's cgroup that limits its memory.
 type MemoryLimit struct {
 	Path  string `json:"path"`
 	Usage int64  `json:"usage_bytes"`
-	// High is memory.high, above which the kernel slows its tasks down; Max is
-	// memory.max or memory.limit_in_bytes, above which they get none. 0 for
-	// none.
+	// High is memory.high, above which the kernel slows its tasks down; Max is memory.max
+	// or memory.limit_in_bytes, above which they get none. 0 for no limit.
 	High int64 `json:"high_bytes,omitzero"`
 	Max  int64 `json:"max_bytes,omitzero"`
-	// HighEvents and MaxEvents are how often these limits were met within the
-	// last samples (memory.events.local; memory.failcnt), Refaults how many
-	// pages had to be read again that were pushed out for want of memory, per
-	// second.
+	// HighEvents and MaxEvents are how often these limits were met within the last samples
+	// (memory.events.local; memory.failcnt), Refaults how many evicted pages were read again
+	// per second.
 	HighEvents uint64  `json:"high_events,omitzero"`
 	MaxEvents  uint64  `json:"max_events,omitzero"`
 	Refaults   float64 `json:"refaults,omitzero"`
-	// OOM is true while its tasks wait for memory that nobody frees
-	// (memory.oom_control of v1), OOMKills how many tasks were killed for it
-	// within the last samples.
+	// OOM is true while its tasks wait for memory that nobody frees (memory.oom_control of
+	// v1), OOMKills how many were killed for it within the last samples.
 	OOM      bool   `json:"oom,omitzero"`
 	OOMKills uint64 `json:"oom_kills,omitzero"`
 }
@@ -195,77 +168,64 @@ type Storage struct {
 
 // FileSystem is one of them.
 type FileSystem struct {
-	// Directory is the runtime's, as it sees it. Use is "root" for data that survive a
-	// reboot, "state" for the others.
-	Directory string `json:"directory"`
-	Use       string `json:"use"`
-	// Device is the file system's source, Type its type, as in the mount table.
-	Device string `json:"device,omitzero"`
-	Type   string `json:"type,omitzero"`
+	Directory string `json:"directory"` // the runtime's, as it sees it
+	Use       string `json:"use"`       // root for data that survive a reboot, else state
+	Device    string `json:"device,omitzero"`
+	Type      string `json:"type,omitzero"`
 	// FreeBytes of Bytes can still be written by root, FreeInodes of Inodes made.
 	// Bytes and Inodes are 0 for a file system without that limit.
 	Bytes      int64 `json:"bytes"`
 	FreeBytes  int64 `json:"free_bytes"`
 	Inodes     int64 `json:"inodes"`
 	FreeInodes int64 `json:"free_inodes"`
-	// ReadOnly is true where nothing can be written. Option is the mount option that
-	// says so: "ro", or "emergency_ro" after an error (Linux 6.15).
-	ReadOnly bool   `json:"read_only,omitzero"`
-	Option   string `json:"option,omitzero"`
+	ReadOnly   bool  `json:"read_only,omitzero"`
+	// Option is the mount option for that: "ro", or "emergency_ro" after an error (Linux 6.15).
+	Option string `json:"option,omitzero"`
 }
 
 // Node is the node as a whole.
 type Node struct {
 	At time.Time `json:"at,omitzero"`
-	// Pressure is the share of time, in per cent over the last 10 s, in which
-	// some (or all: full) tasks waited (/proc/pressure); -1 where there is none.
+	// The share of time, in per cent over the last 10 s, in which some or all (full) tasks
+	// waited (/proc/pressure); -1 where there is none.
 	CPUSome    float64 `json:"cpu_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
 	IOFull     float64 `json:"io_full_percent"`
 	// CPUIdle is the share of the CPUs' time, 0 to 1 since the last sample, that
 	// nobody used (/proc/stat, waiting for I/O included); -1 in the first.
-	CPUIdle float64 `json:"cpu_idle"`
-	// Files against FilesMax (/proc/sys/fs/file-nr).
-	Files    uint64 `json:"files"`
-	FilesMax uint64 `json:"files_max"`
-	// Threads against ThreadsMax: the smaller of pid_max and threads-max.
-	Threads    int `json:"threads"`
-	ThreadsMax int `json:"threads_max"`
+	CPUIdle    float64 `json:"cpu_idle"`
+	Files      uint64  `json:"files"` // /proc/sys/fs/file-nr
+	FilesMax   uint64  `json:"files_max"`
+	Threads    int     `json:"threads"`
+	ThreadsMax int     `json:"threads_max"` // the smaller of pid_max and threads-max
 }
 
 // Kubelet is the kubelet's report about itself.
 type Kubelet struct {
-	At time.Time `json:"at,omitzero"`
-	// Seen is true once its healthz has ever answered.
-	Seen bool `json:"seen"`
-	// OK is true when healthz answered 200. Refused is true when nobody listens.
-	OK      bool `json:"ok"`
-	Refused bool `json:"refused,omitzero"`
+	At      time.Time `json:"at,omitzero"`
+	Seen    bool      `json:"seen"`             // its healthz has ever answered
+	OK      bool      `json:"ok"`               // healthz answered 200
+	Refused bool      `json:"refused,omitzero"` // nobody listens
 	// AnsweredAt is the time of the last healthz answer, with any status: At while the
-	// kubelet answers. Zero for never.
-	AnsweredAt time.Time `json:"answered_at,omitzero"`
-	// Detail is the failing checks, or the error.
-	Detail string `json:"detail,omitzero"`
-	// FailedSince is since when it has not been OK, zero while it is.
-	FailedSince time.Time `json:"failed_since,omitzero"`
-	// LastSeen is kubelet_pleg_last_seen_seconds, zero where not configured.
-	LastSeen time.Time `json:"last_seen,omitzero"`
-	// Sandboxes and Containers are its calls run_podsandbox and create_container that
-	// have failed since one last succeeded, nil for none; WaitingPods is how many pods
-	// that are to run have no sandbox that does. By its metrics, where configured.
+	// kubelet answers.
+	AnsweredAt  time.Time `json:"answered_at,omitzero"`
+	Detail      string    `json:"detail,omitzero"`       // the failing checks, or the error
+	FailedSince time.Time `json:"failed_since,omitzero"` // zero while it is OK
+	// By its metrics, where configured. Sandboxes and Containers are its calls run_podsandbox
+	// and create_container that have failed since one last succeeded, nil for none;
+	// WaitingPods is how many pods that are to run have no sandbox that does.
+	LastSeen    time.Time   `json:"last_seen,omitzero"` // kubelet_pleg_last_seen_seconds
 	Sandboxes   *StartCalls `json:"sandboxes,omitzero"`
 	Containers  *StartCalls `json:"containers,omitzero"`
 	WaitingPods *int        `json:"waiting_pods,omitzero"`
-	// Version is the kubelet's, as in "v1.35.4", by its metrics.
-	Version string `json:"version,omitzero"`
+	Version     string      `json:"version,omitzero"` // as in "v1.35.4"
 }
 
 // StartCalls are calls in a row that failed.
 type StartCalls struct {
-	Errors int `json:"errors"`
-	// Since is when the first of them was seen, LastError when the last was.
-	Since     time.Time `json:"since,omitzero"`
-	LastError time.Time `json:"last_error,omitzero"`
+	Errors    int       `json:"errors"`
+	Since     time.Time `json:"since,omitzero"`      // when the first of them was seen
+	LastError time.Time `json:"last_error,omitzero"` // when the last was
 	// Longest is what the longest of them took, as the mean of those seen at once.
 	Longest time.Duration `json:"longest_seconds"`
 }
@@ -281,17 +241,14 @@ const (
 // KubeletProcess is the kubelet's process and its settings, as far as the model
 // depends on them.
 type KubeletProcess struct {
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started,omitzero"`
-	// StartTicks is Started in clock ticks since boot, 0 if unknown.
-	StartTicks uint64 `json:"start_ticks,omitzero"`
-	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
-	// runtimeRequestTimeout; 0 where it uses the default.
+	PID        int       `json:"pid"`
+	Started    time.Time `json:"started,omitzero"`
+	StartTicks uint64    `json:"start_ticks,omitzero"` // since boot, 0 if unknown
+	// The settings are 0 where it uses the default.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	RequestTimeout   time.Duration `json:"request_timeout_seconds,omitzero"`
 	EventedPLEG      bool          `json:"evented_pleg,omitzero"`
-	// From says where each setting was made, by its name in the kubelet's
-	// configuration file. Problem says what could not be read.
+	// From says where each setting was made, by its name; Problem what could not be read.
 	From    map[string]string `json:"from,omitzero"`
 	Problem string            `json:"problem,omitzero"`
 }

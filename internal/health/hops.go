@@ -10,12 +10,9 @@ import (
 // it. The runtime is the first hop; behind cri-dockerd, dockerd and its containerd
 // follow. A part is nil while the node does not show it.
 type Hop struct {
-	// Socket is the path that a hop behind the runtime is reached by, "" for the
-	// runtime. Caution is what a restart of the hop does to its containers.
-	Socket  string `json:"socket,omitzero"`
-	Caution string `json:"caution,omitzero"`
-	// Answer is the last fresh connection to a hop behind the runtime and the answer to
-	// a request there; nil for the runtime, of which Facts has the probe.
+	Socket  string `json:"socket,omitzero"`  // the path of a hop behind the runtime
+	Caution string `json:"caution,omitzero"` // what a restart of the hop does to its containers
+	// Answer is the last probe of a hop behind the runtime, of which Facts has the probe.
 	Answer   *HopProbe `json:"answer,omitzero"`
 	Queue    *Queue    `json:"queue,omitzero"`
 	Listener *Listener `json:"listener,omitzero"`
@@ -26,8 +23,7 @@ type Hop struct {
 // HopProbe is a fresh connection to a hop's socket and a request on it.
 type HopProbe struct {
 	Probe
-	// AnsweredAt is when a request was last answered, zero for never; OKSince is since
-	// when every one has been, zero while one is not.
+	// AnsweredAt is when a request was last answered, OKSince since when every one has been.
 	AnsweredAt time.Time `json:"answered_at,omitzero"`
 	OKSince    time.Time `json:"ok_since,omitzero"`
 }
@@ -183,14 +179,6 @@ func (w *view) unsettled(h Hop) bool {
 		return !a.AnsweredAt.IsZero()
 	}
 	return true
-}
-
-// steps returns the steps with what a restart of this hop does.
-func (h *Hop) steps(out []string) []string {
-	if h.Caution == "" {
-		return out
-	}
-	return append(out, h.Caution)
 }
 
 // next returns what to do next at this hop.

@@ -65,7 +65,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 		v.State = StateHealthy
 	}
 	v.predict(w)
-	v.Steps = Steps(f, v)
+	v.Steps = v.steps(f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
 	}

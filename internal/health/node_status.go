@@ -8,32 +8,26 @@ import (
 // VersionCheck is how Version calls on the held connection end. The kubelet's
 // node status update begins with such a call and waits for its end.
 type VersionCheck struct {
-	// HangsSince is the start of the first of the calls in a row that got no
-	// answer; zero while calls are answered or fail at once.
+	// HangsSince is the start of the first of the calls in a row that got no answer; Ended is
+	// when a call last ended otherwise: with an answer, or with an error at once.
 	HangsSince time.Time `json:"hangs_since,omitzero"`
-	// Ended is when a call last ended otherwise: with an answer, or with an error
-	// that did not take the whole timeout.
-	Ended time.Time `json:"ended,omitzero"`
+	Ended      time.Time `json:"ended,omitzero"`
 }
 
 // NodeStatus is the Ready condition by the model of the kubelet: see NodeWriter.
 type NodeStatus struct {
-	// NotReady is true when the Ready condition in the API is False, for every possible
-	// phase of the kubelet's tick. It changes only when that is certain.
+	// NotReady is true when the Ready condition in the API is certainly False.
 	NotReady bool `json:"not_ready"`
 	// Unknown is true where the condition is, or will be, Unknown and not False: the
 	// kubelet is silent, and the node controller writes it.
-	Unknown bool `json:"unknown,omitzero"`
-	// Message is the message of the condition as last written, "" while Ready.
-	Message string `json:"message,omitzero"`
-	// NotReadyFrom and NotReadyBy bound the moment at which the condition turns
-	// False if nothing changes. Zero: nothing points that way.
+	Unknown bool   `json:"unknown,omitzero"`
+	Message string `json:"message,omitzero"` // of the condition as last written, "" while Ready
+	// These bound the moments at which the condition turns False if nothing changes, and
+	// True again. Zero: nothing points that way.
 	NotReadyFrom time.Time `json:"not_ready_from,omitzero"`
 	NotReadyBy   time.Time `json:"not_ready_by,omitzero"`
-	// ReadyFrom and ReadyBy bound the moment at which it turns True again. Zero:
-	// it is True, or the kubelet's rules do not hold.
-	ReadyFrom time.Time `json:"ready_from,omitzero"`
-	ReadyBy   time.Time `json:"ready_by,omitzero"`
+	ReadyFrom    time.Time `json:"ready_from,omitzero"`
+	ReadyBy      time.Time `json:"ready_by,omitzero"`
 }
 
 // msgSilent is the message of a condition that the node controller has written.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -8,51 +9,42 @@ import (
 // Process is the runtime's process: the one behind the held connection. Where no
 // connection has been made it is the one that listens at the path.
 type Process struct {
-	At   time.Time `json:"at,omitzero"`
-	PID  int       `json:"pid"`
-	Comm string    `json:"comm"`
-	// Command is its first argument, "" where it cannot be read; Unit its systemd
-	// unit, "" where it has none.
-	Command string `json:"command,omitzero"`
-	Unit    string `json:"unit,omitzero"`
-	// Alive is false when the last known process has exited; the other fields then hold
-	// its last sample.
-	Alive bool `json:"alive"`
-	// Start is when it was started. StartTicks is the same in clock ticks since boot
-	// (/proc/PID/stat), 0 if unknown: with the pid it identifies the process.
-	Start      time.Time `json:"start,omitzero"`
-	StartTicks uint64    `json:"start_ticks,omitzero"`
-	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it
-	// may not be read. OpenFDs can exceed the limit by an inherited descriptor.
-	OpenFDs int `json:"open_fds"`
-	MaxFDs  int `json:"max_fds"`
-	// ExhaustedAt is when they were last seen to be used up; zero for never.
-	ExhaustedAt time.Time `json:"exhausted_at,omitzero"`
-	// Threads counts the threads by state: R, S, D, T, Z, other.
-	Threads map[string]int `json:"threads,omitzero"`
+	At      time.Time `json:"at,omitzero"`
+	PID     int       `json:"pid"`
+	Comm    string    `json:"comm"`
+	Command string    `json:"command,omitzero"` // first argument, "" where it cannot be read
+	Unit    string    `json:"unit,omitzero"`    // systemd's, "" for none
+	// Alive is false when it has exited; the other fields then hold its last sample.
+	Alive bool      `json:"alive"`
+	Start time.Time `json:"start,omitzero"`
+	// StartTicks is Start in clock ticks since boot (/proc/PID/stat), 0 if unknown: with the
+	// pid it identifies the process.
+	StartTicks uint64 `json:"start_ticks,omitzero"`
+	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it may not be
+	// read. OpenFDs can exceed the limit by an inherited descriptor.
+	OpenFDs     int            `json:"open_fds"`
+	MaxFDs      int            `json:"max_fds"`
+	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
+	Threads     map[string]int `json:"threads,omitzero"`      // by state: see ThreadStates
 	// Blocked are threads in D, and threads that sleep in the kernel without waiting for
 	// work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// BlockIODelay is true while the time that its threads have spent in block
 	// I/O rises (the kernel counts it only with delay accounting on).
 	BlockIODelay bool `json:"block_io_delay,omitzero"`
-	// CPU is the CPU time used, per second since the last sample. Delay is the
-	// time spent runnable and waiting for a CPU, per second over the last two
-	// (schedstat, all threads; also of those that still wait).
-	CPU   float64 `json:"cpu"`
-	Delay float64 `json:"delay"`
-	// DelayPerRun is how long a thread waited for a CPU each time, on average.
-	// On a busy node threads wait often and briefly.
+	// CPU is the CPU time used, per second since the last sample. Delay is the time spent
+	// runnable and waiting for a CPU, per second over the last two samples (schedstat, all
+	// threads), DelayPerRun the mean of each wait: on a busy node these are many and brief.
+	CPU         float64       `json:"cpu"`
+	Delay       float64       `json:"delay"`
 	DelayPerRun time.Duration `json:"delay_per_run_seconds,omitzero"`
-	// StoppedAt is when all threads were last found stopped (T); zero for never.
-	// Stops are the moments at which they were first found so, having run before:
-	// the last few.
+	// StoppedAt is when all threads were last found stopped (T). Stops are the last few
+	// moments at which they were first found so, having run before.
 	StoppedAt time.Time   `json:"stopped_at,omitzero"`
 	Stops     []time.Time `json:"stops,omitempty"`
-	// Lock is a file lock that it waits for, nil when it waits for none.
-	Lock *LockWait `json:"lock,omitzero"`
-	// Restarts are the moments at which another process was found behind the held
-	// connection, the last few; RestartsTotal counts them all.
+	Lock      *LockWait   `json:"lock,omitzero"` // nil when it waits for none
+	// Restarts are the last few moments at which another process was found behind the held
+	// connection; RestartsTotal counts them all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
 }
@@ -63,17 +55,14 @@ func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"}
 // BlockedThread is a thread in D (uninterruptible sleep), or one that sleeps in a wait
 // channel that is not idle: a FUSE request, a pipe or socket that nobody reads.
 type BlockedThread struct {
-	TID int `json:"tid"`
-	// Since is when it was first seen in this state; it has not run since then.
-	Since time.Time `json:"since,omitzero"`
+	TID   int       `json:"tid"`
+	Since time.Time `json:"since,omitzero"` // when it was first seen so; it has not run since
 	// MostlySince is since when it has been in D in most samples, and has run in between;
 	// zero for a thread that has not.
 	MostlySince time.Time `json:"mostly_since,omitzero"`
-	// Asleep is true of one that sleeps (S) and is not in D.
-	Asleep bool `json:"asleep,omitzero"`
-	// Channel is the kernel function in which it waits (/proc/PID/wchan), ""
-	// where that cannot be read. Syscall is the system call that it is in, ""
-	// for one that plegd does not know, or in none, as in a page fault.
+	Asleep      bool      `json:"asleep,omitzero"` // in S, and not in D
+	// Channel is the kernel function in which it waits (/proc/PID/wchan), "" where that
+	// cannot be read; Syscall its system call, "" for none or one that plegd does not know.
 	Channel string `json:"channel,omitzero"`
 	Syscall string `json:"syscall,omitzero"`
 }
@@ -91,12 +80,10 @@ func (p *Process) Stopped() bool {
 
 // LockWait is a file lock that a process waits for (/proc/locks).
 type LockWait struct {
-	// HolderPID has it; HolderComm is its name.
-	HolderPID  int    `json:"holder_pid"`
-	HolderComm string `json:"holder_comm,omitzero"`
-	// File is device:inode, or the path where it is known.
-	File  string    `json:"file"`
-	Since time.Time `json:"since,omitzero"`
+	HolderPID  int       `json:"holder_pid"`
+	HolderComm string    `json:"holder_comm,omitzero"`
+	File       string    `json:"file"` // device:inode, or the path where it is known
+	Since      time.Time `json:"since,omitzero"`
 }
 
 func (p *Process) pid() int {
@@ -109,13 +96,11 @@ func (p *Process) pid() int {
 func (p *Process) name() string { return processName(p.PID, p.Comm, p.Command, p.Unit) }
 
 func processName(pid int, comm, command, unit string) string {
-	if command == "" {
-		command = comm
-	}
+	name := cmp.Or(command, comm)
 	if unit != "" {
-		command += ", " + unit
+		name += ", " + unit
 	}
-	return fmt.Sprintf("pid %d (%s)", pid, command)
+	return fmt.Sprintf("pid %d (%s)", pid, name)
 }
 
 // short names the process by its comm.

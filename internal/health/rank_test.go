@@ -96,7 +96,7 @@ func TestBlind(t *testing.T) {
 }
 
 // TestMissedEvidence: evidence that is missing for a moment lengthens the hold of a reason,
-// but not of one that is an event: each start of the runtime is a new event.
+// but not of an event: each start of the runtime is a new event.
 func TestMissedEvidence(t *testing.T) {
 	now := t0.Add(time.Minute)
 	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {

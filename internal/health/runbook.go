@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/plegd/plegd/docs/reasons"
@@ -20,62 +19,42 @@ type Page struct {
 	Restart string
 }
 
-// headings are the headings of a page, in their order.
-var headings = []string{"Meaning", "Evidence", "Next", "Steps", "Restart"}
-
-// readPage returns the parsed page of a reason. Every binary embeds the same pages, so a
-// page that is missing or lacks a heading is a programming error.
-func readPage(id string) Page {
-	b, err := reasons.Pages.ReadFile(id + ".md")
-	if err != nil {
-		panic(err)
-	}
-	p, err := parsePage(string(b))
-	if err != nil {
-		panic(fmt.Sprintf("docs/reasons/%s.md: %v", id, err))
+// parsePage splits a page at its headings. Steps are numbered lines.
+func parsePage(text string) (p Page) {
+	for _, part := range strings.Split(text, "\n## ")[1:] {
+		heading, body, _ := strings.Cut(part, "\n")
+		flat := strings.Join(strings.Fields(body), " ")
+		switch heading {
+		case "Meaning":
+			p.Meaning = flat
+		case "Evidence":
+			p.Evidence = flat
+		case "Next":
+			p.Next = flat
+		case "Restart":
+			p.Restart = flat
+		case "Steps":
+			for line := range strings.Lines(body) {
+				if _, step, ok := strings.Cut(strings.TrimSpace(line), ". "); ok {
+					p.Steps = append(p.Steps, step)
+				}
+			}
+		}
 	}
 	return p
 }
 
-// parsePage splits a page at its headings.
-func parsePage(text string) (Page, error) {
-	sections := map[string]string{}
-	var found []string
-	for _, part := range strings.Split(text, "\n## ")[1:] {
-		heading, body, _ := strings.Cut(part, "\n")
-		found = append(found, heading)
-		sections[heading] = strings.TrimSpace(body)
-	}
-	if !slices.Equal(found, headings) {
-		return Page{}, fmt.Errorf("headings %q, want %q", found, headings)
-	}
-	p := Page{Meaning: flat(sections["Meaning"]), Evidence: flat(sections["Evidence"]), Next: flat(sections["Next"]),
-		Restart: flat(sections["Restart"])}
-	for line := range strings.SplitSeq(sections["Steps"], "\n") {
-		if number, step, ok := strings.Cut(line, ". "); ok && strings.Trim(number, "0123456789") == "" {
-			p.Steps = append(p.Steps, step)
-		} else if line != "" {
-			return Page{}, fmt.Errorf("step %q has no number", line)
+// withPages returns the rows with their pages. Every binary embeds the same pages, so a
+// missing one is a programming error.
+func withPages(rows []Reason) []Reason {
+	for i := range rows {
+		b, err := reasons.Pages.ReadFile(rows[i].ID + ".md")
+		if err != nil {
+			panic(err)
 		}
+		rows[i].Page = parsePage(string(b))
 	}
-	for _, h := range headings {
-		if sections[h] == "" {
-			return Page{}, fmt.Errorf("%s is empty", h)
-		}
-	}
-	return p, nil
-}
-
-// flat joins the lines of a section.
-func flat(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// withPages returns the rows with their pages.
-func withPages(rows ...[]Reason) []Reason {
-	table := slices.Concat(rows...)
-	for i := range table {
-		table[i].Page = readPage(table[i].ID)
-	}
-	return table
+	return rows
 }
 
 // List is the table as `plegd reasons` prints it: one line a reason.

@@ -2,30 +2,23 @@ package health
 
 import "time"
 
-// SchemaVersion is the version of Snapshot in JSON: of /api/v1/status, and of the
-// files of incidents. Fields may be added under one version, and plegd ignores
-// fields that it does not know; the version grows when a field is renamed, removed
-// or changes its meaning. 1 had durations in nanoseconds.
+// SchemaVersion is the version of Snapshot in JSON. Fields may be added under one version;
+// it grows when a field is renamed, removed or changes its meaning. 1 had durations in
+// nanoseconds.
 const SchemaVersion = 2
 
 // Snapshot is plegd's state at one moment: the verdict and the facts that it was made
-// from. /api/v1/status returns it, an incident stores it, and the page, the terminal
-// and the metrics render it.
-//
-// A published snapshot is shared and never changes.
+// from. A published snapshot is shared and never changes.
 type Snapshot struct {
 	SchemaVersion int    `json:"schema_version"`
 	PlegdVersion  string `json:"plegd_version,omitzero"`
-	// Node is the host's name; empty when it has none.
-	Node string `json:"node,omitzero"`
+	Node          string `json:"node,omitzero"` // the host's name
 	// At is the moment that the ages and countdowns belong to.
-	At time.Time `json:"at"`
-	// Ready is true once the first relist has been attempted.
-	Ready bool `json:"ready"`
+	At    time.Time `json:"at"`
+	Ready bool      `json:"ready"` // the first relist has been attempted
 	Verdict
 	Facts Facts `json:"facts"`
-	// Previous is the verdict before this one, which Judge takes as its
-	// hysteresis. Only incidents keep it.
+	// Previous is the verdict before this one. Only incidents keep it.
 	Previous *Verdict `json:"previous,omitzero"`
 }
 

@@ -1,103 +1,70 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// A step of a reason may hold these words, which stand for the node's own values:
-// a step can then be pasted as it is, also where two runtimes run.
-const (
-	wordPID    = "{pid}"    // of the process behind the held connection
-	wordUnit   = "{unit}"   // its systemd unit
-	wordSocket = "{socket}" // the path that plegd watches
-	wordCrictl = "{crictl}" // crictl with that socket: its default may be another runtime's
-	wordCgroup = "{cgroup}" // the runtime's cgroup, or the one above it that is frozen
-	wordStacks = "{stacks}" // the process that writes its goroutine stacks on SIGUSR1: cri-dockerd writes none
+// wordStacks stands for the process that writes its goroutine stacks on SIGUSR1:
+// cri-dockerd writes none.
+const wordStacks = "{stacks}"
 
-	wordOther   = "{other}"   // the process that took the socket over
-	wordHolder  = "{holder}"  // the one that holds a file lock
-	wordBlocked = "{blocked}" // a thread in D, as a path below /proc
-
-	wordStorage = "{storage}" // the runtime's directory whose file system lacks something
-
-	wordShim   = "{shim}" // the process that the reason is about, of that kind
-	wordHelper = "{helper}"
-)
-
-// subjectWords are the words that stand for the process that a reason is about: the
-// one of that kind in the chain of waiting, else the reason's subject.
-var subjectWords = []struct {
-	word, reason string
-	kind         LinkKind
-}{{wordShim, ShimStuck, KindShim}, {wordHelper, RuntimeHelperStuck, KindHelper}, {wordOther, RuntimeSocketTakenOver,
-	""}}
-
-// usualUnits are the units of runtimes by the names that they give themselves,
-// for a runtime whose cgroup names none.
-var usualUnits = map[string]string{runtimeContainerd: "containerd", runtimeCRIO: "crio", "docker": "docker"}
-
-// genericWords are the words, each with what a page can say of it, which is about no
-// node in particular.
-var genericWords = []string{
-	wordPID, "PID", wordUnit, "UNIT", wordSocket, "SOCKET", wordCrictl, crictl("SOCKET"), wordCgroup, "/CGROUP",
-	wordStacks, "DAEMON", wordOther, "OTHER", wordHolder, "HOLDER", wordBlocked, "PID/task/TID", wordStorage, "DIRECTORY",
-	wordShim, "PID", wordHelper, "PID",
+// words stand for this node's values in a step, so that it can be pasted as it is, also
+// where two runtimes run. A page, which is about no node in particular, has generic instead,
+// and so has a step whose value is not known.
+var words = []struct {
+	word, generic string
+	value         func(f *Facts, chain []Link) string
+}{
+	{"{pid}", "PID", func(f *Facts, _ []Link) string { return pidText(f.Evidence.Process.pid()) }},
+	{"{unit}", "UNIT", func(f *Facts, _ []Link) string { return f.unit() }},
+	{"{socket}", "SOCKET", func(f *Facts, _ []Link) string { return f.Endpoint.Path }},
+	// crictl with that socket: its default may be another runtime's.
+	{"{crictl}", "crictl -r unix://SOCKET", func(f *Facts, _ []Link) string {
+		if f.Endpoint.Path == "" {
+			return ""
+		}
+		return "crictl -r unix://" + f.Endpoint.Path
+	}},
+	{"{cgroup}", "/CGROUP", func(f *Facts, _ []Link) string { // the runtime's, or the frozen one above it
+		if c := f.Evidence.Cgroup; c != nil && c.Path != "/" {
+			return c.Path
+		}
+		return ""
+	}},
+	{wordStacks, "DAEMON", func(f *Facts, _ []Link) string { return pidText(f.stacksPID()) }},
+	{"{other}", "OTHER", subject(RuntimeSocketTakenOver, "")}, // took the socket over
+	{"{holder}", "HOLDER", func(f *Facts, _ []Link) string { // of the file lock
+		if p := f.Evidence.Process; p != nil && p.Lock != nil {
+			return pidText(p.Lock.HolderPID)
+		}
+		return ""
+	}},
+	{"{blocked}", "PID/task/TID", func(f *Facts, _ []Link) string { return f.blockedThread() }},
+	{"{storage}", "DIRECTORY", func(f *Facts, _ []Link) string { // whose file system lacks something
+		if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
+			return cmp.Or(s.lacking(storageStill), &s.FileSystems[0]).Directory
+		}
+		return ""
+	}},
+	{"{shim}", "PID", subject(ShimStuck, KindShim)},
+	{"{helper}", "PID", subject(RuntimeHelperStuck, KindHelper)},
 }
 
-var genericSteps = strings.NewReplacer(genericWords...)
-
-// writesStacks are the programs that write their goroutine stacks on SIGUSR1. It ends
-// others, such as a proxy in front of the socket.
-var writesStacks = map[string]bool{runtimeContainerd: true, "crio": true, "dockerd": true}
-
-// crictl is crictl as it asks the runtime behind a socket.
-func crictl(socket string) string { return "crictl -r unix://" + socket }
-
-// Generic returns a step or a Next with the words that stand for this node's
-// values replaced by what a page can say of them: PID, UNIT, SOCKET.
-func Generic(step string) string { return genericSteps.Replace(step) }
-
-// nodeSteps replaces the generic words by the node's values from the facts and the wait
-// chain. A word without a known value stays.
-func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
-	var known []string
-	is := func(word, value string) {
-		if value != "" {
-			known = append(known, word, value)
+// subject returns the process of that kind in the wait chain, else the reason's subject.
+func subject(reason string, kind LinkKind) func(*Facts, []Link) string {
+	return func(f *Facts, chain []Link) string {
+		for _, l := range chain {
+			if l.Kind == kind && l.PID > 0 {
+				return pidText(l.PID)
+			}
 		}
+		pid, _ := Subject(f, reason)
+		return pidText(pid)
 	}
-	process := f.Evidence.Process
-	if process != nil && process.Alive {
-		is(wordPID, pidText(process.PID))
-	}
-	is(wordStacks, pidText(f.stacksPID()))
-	is(wordUnit, f.unit())
-	if f.Endpoint.Path != "" {
-		is(wordSocket, f.Endpoint.Path)
-		is(wordCrictl, crictl(f.Endpoint.Path))
-	}
-	if c := f.Evidence.Cgroup; c != nil && c.Path != "/" {
-		is(wordCgroup, c.Path)
-	}
-	if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
-		is(wordStorage, s.FileSystems[max(0, slices.IndexFunc(s.FileSystems,
-			func(f FileSystem) bool { return f.lacks(storageStill) != "" }))].Directory)
-	}
-	if process != nil && process.Lock != nil {
-		is(wordHolder, pidText(process.Lock.HolderPID))
-	}
-	is(wordBlocked, f.blockedThread())
-	for _, w := range subjectWords {
-		pid, _ := Subject(f, w.reason)
-		if i := slices.IndexFunc(chain, func(l Link) bool { return w.kind != "" && l.Kind == w.kind && l.PID > 0 }); i >= 0 {
-			pid = chain[i].PID
-		}
-		is(w.word, pidText(pid))
-	}
-	return strings.NewReplacer(slices.Concat(known, genericWords)...)
 }
 
 // pidText is a pid as a step has it, "" where it is not known.
@@ -106,6 +73,33 @@ func pidText(pid int) string {
 		return ""
 	}
 	return strconv.Itoa(pid)
+}
+
+// nodeSteps replaces the words by the node's values from the facts and the wait chain.
+func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
+	var pairs []string
+	for _, w := range words {
+		pairs = append(pairs, w.word, cmp.Or(w.value(f, chain), w.generic))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// Generic returns a step or a Next with generic values, as a page has it: PID, UNIT, SOCKET.
+func Generic(step string) string { return new(Facts).nodeSteps(nil).Replace(step) }
+
+// writesStacks are the programs that write their goroutine stacks on SIGUSR1. It ends
+// others, such as a proxy in front of the socket.
+var writesStacks = map[string]bool{"containerd": true, "crio": true, "dockerd": true}
+
+// stacksPID returns the first process on a call's way that writes its goroutine stacks on
+// SIGUSR1, 0 for none.
+func (f *Facts) stacksPID() int {
+	for _, h := range append([]Hop{f.Evidence.Hop}, f.Evidence.Hops...) {
+		if h.Process.pid() != 0 && writesStacks[h.Process.Comm] {
+			return h.Process.PID
+		}
+	}
+	return 0
 }
 
 // blockedThread is the thread in D that RuntimeStorageStall is about, as a path below
@@ -119,16 +113,9 @@ func (f *Facts) blockedThread() string {
 	return fmt.Sprintf("%d/task/%d", p.PID, longest.TID)
 }
 
-// stacksPID returns the first process on a call's way that writes its goroutine stacks on
-// SIGUSR1, 0 for none.
-func (f *Facts) stacksPID() int {
-	for _, h := range append([]Hop{f.Evidence.Hop}, f.Evidence.Hops...) {
-		if h.Process.pid() != 0 && writesStacks[h.Process.Comm] {
-			return h.Process.PID
-		}
-	}
-	return 0
-}
+// usualUnits are the units of runtimes by the names that they report, for a runtime whose
+// cgroup names none.
+var usualUnits = map[string]string{"containerd": "containerd", "cri-o": "crio", "docker": "docker"}
 
 // unit is the runtime's systemd unit, "" while that is not known.
 func (f *Facts) unit() string {
@@ -142,21 +129,21 @@ func (f *Facts) unit() string {
 	return usualUnits[f.Runtime.Name]
 }
 
-// Steps are the steps of the verdict's primary reason with the node's own values;
+// steps are the steps of the verdict's primary reason with the node's own values;
 // nil where there is none.
-func Steps(f *Facts, v *Verdict) []string {
+func (v *Verdict) steps(f *Facts) []string {
 	if v.Reason == "" {
 		return nil
 	}
-	row := reasonOf(v.Reason)
 	f = f.At(v.Hop)
-	words := f.nodeSteps(v.Chain)
-	out := make([]string, 0, len(row.Steps))
-	for _, s := range row.Steps {
-		if strings.Contains(s, wordStacks) && f.Evidence.Process.pid() != 0 && f.stacksPID() == 0 {
-			continue
+	node, out := f.nodeSteps(v.Chain), []string{}
+	for _, s := range reasonOf(v.Reason).Steps {
+		if !strings.Contains(s, wordStacks) || f.Evidence.Process.pid() == 0 || f.stacksPID() != 0 {
+			out = append(out, node.Replace(s))
 		}
-		out = append(out, words.Replace(s))
 	}
-	return f.Evidence.Hop.steps(out)
+	if h := &f.Evidence.Hop; h.Caution != "" {
+		out = append(out, h.Caution)
+	}
+	return out
 }

@@ -37,11 +37,11 @@ func TestStepsHaveTheNodesValues(t *testing.T) {
 // TestStepsOfAChain: a step that is about a shim has the pid of the chain's.
 func TestStepsOfAChain(t *testing.T) {
 	v := Verdict{Reason: ShimStuck, Chain: []Link{{Kind: KindCall}, {Kind: KindRuntime, PID: 1}, {Kind: KindShim, PID: 4711}, {Kind: KindMount}}}
-	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT 4711` if") {
+	if got := v.steps(&Facts{})[1]; !strings.HasPrefix(got, "`kill -CONT 4711` if") {
 		t.Errorf("got %s", got)
 	}
 	v.Chain = v.Chain[:2]
-	if got := Steps(&Facts{}, &v)[1]; !strings.HasPrefix(got, "`kill -CONT PID` if") {
+	if got := v.steps(&Facts{})[1]; !strings.HasPrefix(got, "`kill -CONT PID` if") {
 		t.Errorf("without the shim: got %s", got)
 	}
 }
@@ -52,7 +52,7 @@ func TestStepsOfASubject(t *testing.T) {
 		Children: &Children{Stuck: []Child{{PID: 11}}, Old: []Child{{PID: 12}}},
 	}}
 	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`"} {
-		if got := Steps(&f, &Verdict{Reason: reason})[0]; !strings.Contains(got, want) {
+		if got := (&Verdict{Reason: reason}).steps(&f)[0]; !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", reason, got, want)
 		}
 	}

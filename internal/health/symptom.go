@@ -5,8 +5,8 @@ import "time"
 // EveryCall is the operation of a symptom in which the runtime answers nothing.
 const EveryCall = "every call"
 
-// stuckInspectionAfter is the age from which the call of an inspection is a symptom of
-// PodInspectionStall.
+// stuckInspectionAfter is the age from which the call of an inspection, or a Status, is a
+// symptom.
 const stuckInspectionAfter = time.Second
 
 // Symptom is a call that hangs, or a process: the begin of the wait chain.
@@ -15,12 +15,9 @@ type Symptom struct {
 	// is the begin of the fault, Called that of the call under way.
 	Operation     string
 	Since, Called time.Time
-	// UID is the pod of an inspection.
-	UID string
-	// Suspected is true for a call that does not count as hanging yet.
-	Suspected bool
-	// Process is the process that the primary reason is about, 0 for a call; Kind is its
-	// kind.
+	UID           string // the pod of an inspection
+	Suspected     bool   // the call does not count as hanging yet
+	// Process is the process that the primary reason is about, 0 for a call.
 	Process int
 	Kind    LinkKind
 }
@@ -28,30 +25,6 @@ type Symptom struct {
 // IsList reports whether the symptom is a list.
 func (s *Symptom) IsList() bool {
 	return s.Operation == string(PhaseListPodSandbox) || s.Operation == string(PhaseListContainers)
-}
-
-// FindSymptom returns the call that hangs by a verdict, or else the process that its
-// primary reason is about, or else a call that is suspected to hang. last is the symptom
-// found before, zero for none: a call that is suspected, and then hangs, is one fault.
-// ok is false without a symptom.
-func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, ok bool) {
-	for _, find := range []func(*Facts, *Verdict, time.Time, Symptom) Symptom{
-		unresponsiveSymptom, listSymptom, inspectionSymptom,
-		statusSymptom, subjectSymptom, suspectedListSymptom, suspectedInspectionSymptom,
-	} {
-		if s = find(f, v, now, last); s != (Symptom{}) {
-			return s, true
-		}
-	}
-	return Symptom{}, false
-}
-
-// activeSince returns since when a reason is active, zero if it is not.
-func (v *Verdict) activeSince(id string) time.Time {
-	if a := v.active(id); a != nil {
-		return a.Since
-	}
-	return time.Time{}
 }
 
 // begun returns the begin of the fault: that of the last symptom, if it was a single call.
@@ -62,105 +35,70 @@ func (s *Symptom) begun(since time.Time) time.Time {
 	return s.Since
 }
 
-func unresponsiveSymptom(_ *Facts, v *Verdict, _ time.Time, _ Symptom) (s Symptom) {
-	if since := v.activeSince(RuntimeUnresponsive); !since.IsZero() {
-		s = Symptom{Operation: EveryCall, Since: since, Called: since}
+// FindSymptom returns the call that hangs by a verdict, or else the process that its
+// primary reason is about, or else a call that is suspected to hang. last is the symptom
+// found before, zero for none: a call that is suspected, and then hangs, is one fault.
+// ok is false without a symptom.
+func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, ok bool) {
+	if s = hanging(f, v, now, last); s.Operation != "" {
+		return s, true
 	}
-	return s
+	if pid, kind := Subject(f.At(v.Hop), v.Reason); pid != 0 {
+		return Symptom{Process: pid, Kind: kind, Since: v.Active[0].Since}, true
+	}
+	s = suspected(f, now)
+	return s, s.Operation != ""
 }
 
-func listSymptom(f *Facts, v *Verdict, _ time.Time, last Symptom) (s Symptom) {
-	since := v.activeSince(RuntimeListStall)
-	if since.IsZero() {
-		return s
+// hanging returns the call that hangs by a verdict.
+func hanging(f *Facts, v *Verdict, now time.Time, last Symptom) Symptom {
+	if a := v.active(RuntimeUnresponsive); a != nil {
+		return Symptom{Operation: EveryCall, Since: a.Since, Called: a.Since}
 	}
-	s.Since = last.begun(since)
-	if in := f.Relist.InFlight; in != nil && in.Phase != PhaseInspect {
-		s.Operation, s.Called = string(in.Phase), in.PhaseStart
-		return s
+	if a := v.active(RuntimeListStall); a != nil {
+		since, in := last.begun(a.Since), f.Relist.InFlight
+		switch {
+		case in != nil && in.Phase != PhaseInspect:
+			return Symptom{Operation: string(in.Phase), Since: since, Called: in.PhaseStart}
+		case last.IsList(): // between two attempts
+			return Symptom{Operation: last.Operation, Since: since, Called: last.Called}
+		}
 	}
-	if !last.IsList() {
-		return Symptom{}
-	}
-	s.Operation, s.Called = last.Operation, last.Called // between two attempts
-	return s
-}
-
-func inspectionSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom) {
-	since := v.activeSince(PodInspectionStall)
-	if since.IsZero() {
-		return s
-	}
-	stuck := func(p *PodInspection) bool {
-		return p.Err.timedOut() || p.Err == nil && now.Sub(p.called()) >= stuckInspectionAfter
-	}
-	for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
-		for i := range of {
-			if p := &of[i]; stuck(p) {
-				return Symptom{Operation: p.Operation, Since: last.begun(since), Called: p.called(), UID: p.UID}
+	if a := v.active(PodInspectionStall); a != nil {
+		for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
+			for _, p := range of {
+				if p.Err.timedOut() || p.Err == nil && now.Sub(p.called()) >= stuckInspectionAfter {
+					return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
+				}
 			}
 		}
 	}
-	return s
-}
-
-// statusSymptom is a Status that hangs: a network plugin may keep the runtime from it.
-func statusSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom) {
-	since, called := v.activeSince(RuntimeNotReady), f.Status.InFlightSince
-	switch {
-	case since.IsZero():
-		return s
-	case called.IsZero() || now.Sub(called) < stuckInspectionAfter:
-		if called = last.Called; last.Operation != opStatus || f.Status.LastErr == nil {
-			return s
-		} // between two attempts
-	}
-	return Symptom{Operation: opStatus, Since: last.begun(since), Called: called}
-}
-
-func subjectSymptom(f *Facts, v *Verdict, _ time.Time, _ Symptom) (s Symptom) {
-	if s.Process, s.Kind = Subject(f.At(v.Hop), v.Reason); s.Process == 0 {
-		return Symptom{}
-	}
-	s.Since = v.Active[0].Since
-	return s
-}
-
-func suspectedListSymptom(f *Facts, _ *Verdict, now time.Time, _ Symptom) (s Symptom) {
-	if phase, since, ok := suspectedList(f, now); ok {
-		s = Symptom{Operation: string(phase), Since: since, Called: since, Suspected: true}
-	}
-	return s
-}
-
-func suspectedInspectionSymptom(f *Facts, _ *Verdict, now time.Time, _ Symptom) (s Symptom) {
-	if p := suspectedInspection(f, now); p != nil {
-		s = Symptom{Operation: p.Operation, Since: p.CallStart, Called: p.CallStart, UID: p.UID, Suspected: true}
-	}
-	return s
-}
-
-// suspectedList returns a list that has been unanswered for longer than usual while
-// Version was answered, before it counts as hanging: plegd can follow the wait chain
-// meanwhile.
-func suspectedList(f *Facts, now time.Time) (phase Phase, since time.Time, ok bool) {
-	w := &view{f: f, now: now}
-	if phase, since, ok = w.listUnanswered(suspectAfter); !ok || !f.answeredSince(since) {
-		return "", time.Time{}, false
-	}
-	return phase, since, true
-}
-
-// suspectedInspection returns the inspection of a pod whose call is unanswered for
-// longer than the last one took while Version has been answered, before it is said to
-// hang; nil where there is none.
-func suspectedInspection(f *Facts, now time.Time) *PodInspection {
-	for i := range f.Relist.Inspecting {
-		p := &f.Relist.Inspecting[i]
-		usual := f.Calls[p.Operation].LastOKDuration
-		if now.Sub(p.CallStart) >= max(3*usual, usual+suspectAfter) && f.answeredSince(p.CallStart) {
-			return p
+	if a := v.active(RuntimeNotReady); a != nil { // a network plugin may keep the runtime from answering Status
+		since, called := last.begun(a.Since), f.Status.InFlightSince
+		switch {
+		case !called.IsZero() && now.Sub(called) >= stuckInspectionAfter:
+			return Symptom{Operation: opStatus, Since: since, Called: called}
+		case last.Operation == opStatus && f.Status.LastErr != nil: // between two attempts
+			return Symptom{Operation: opStatus, Since: since, Called: last.Called}
 		}
 	}
-	return nil
+	return Symptom{}
+}
+
+// suspected returns a list or the call of an inspection that has been unanswered for
+// longer than usual while Version was answered, before it counts as hanging: plegd can
+// follow the wait chain meanwhile.
+func suspected(f *Facts, now time.Time) Symptom {
+	w := &view{f: f, now: now}
+	answeredSince := func(t time.Time) bool { return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t) }
+	if phase, since, ok := w.listUnanswered(suspectAfter); ok && answeredSince(since) {
+		return Symptom{Operation: string(phase), Since: since, Called: since, Suspected: true}
+	}
+	for _, p := range f.Relist.Inspecting {
+		usual := f.Calls[p.Operation].LastOKDuration
+		if w.age(p.CallStart) >= max(3*usual, usual+suspectAfter) && answeredSince(p.CallStart) {
+			return Symptom{Operation: p.Operation, Since: p.CallStart, Called: p.CallStart, UID: p.UID, Suspected: true}
+		}
+	}
+	return Symptom{}
 }

@@ -7,45 +7,32 @@ import (
 	"time"
 )
 
-// The names that runtimes report in the answer to Version.
-const (
-	runtimeContainerd = "containerd"
-	runtimeCRIO       = "cri-o"
-)
-
-// The tried versions of containerd (1.6.20, 1.7.24, 2.1.9, 2.4.2) differ at these.
-var (
-	containerd17 = []int{1, 7}
-	containerd20 = []int{2, 0}
-)
-
-// containerd returns the major and minor version of a containerd; ok is false for
-// another runtime and for a version that cannot be parsed.
-func (r Runtime) containerd() (majorMinor []int, ok bool) {
-	if r.Name != runtimeContainerd {
-		return nil, false
+// containerdBefore reports whether the runtime is a containerd of a version before
+// major.minor, and whether it is one of that version or later; neither for another runtime
+// and for a version that cannot be parsed. The tried ones (1.6.20, 1.7.24, 2.1.9, 2.4.2)
+// differ at 1.7 and at 2.0.
+func (r Runtime) containerdBefore(major, minor int) (before, since bool) {
+	v, ok := parseVersion(r.Version)
+	if !ok || r.Name != "containerd" {
+		return false, false
 	}
-	return parseVersion(r.Version)
+	before = slices.Compare(v, []int{major, minor}) < 0
+	return before, !before
 }
 
 // parseVersion returns the major and the minor version of "1.7.24", "v2.4.2",
 // "1.6.20~ds1" or "v1.7.23-k3s2". A pre-release counts as its release.
 func parseVersion(s string) (majorMinor []int, ok bool) {
-	parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
-	if len(parts) < 2 {
-		return nil, false
-	}
-	for i, part := range parts[:2] {
-		if i == 1 {
-			part = part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
-		}
+	major, rest, ok := strings.Cut(strings.TrimPrefix(s, "v"), ".")
+	minor := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	for _, part := range []string{major, minor} {
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
 			return nil, false
 		}
 		majorMinor = append(majorMinor, int(n))
 	}
-	return majorMinor, true
+	return majorMinor, ok
 }
 
 // RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it
@@ -61,8 +48,8 @@ func (k *Kubelet) RelistsLess() (less, known bool) {
 // statusNeedsFile reports whether the runtime opens a file for each Status, as
 // containerd does since 1.7.
 func (r Runtime) statusNeedsFile() bool {
-	v, ok := r.containerd()
-	return ok && slices.Compare(v, containerd17) >= 0
+	_, since := r.containerdBefore(1, 7)
+	return since
 }
 
 // statusWillFail reports whether the next Status fails for want of a file

@@ -15,7 +15,7 @@ const (
 	// does a list that is arriving.
 	HangAfter  = 1500 * time.Millisecond
 	hangSurely = 20 * time.Second
-	// suspectAfter is the same for suspectedList and suspectedInspection.
+	// suspectAfter is the same for a call that is suspected to hang.
 	suspectAfter = 500 * time.Millisecond
 	hangPerMiB   = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
 	recentLists  = 3
@@ -104,12 +104,6 @@ func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 
 // ago is the age of t in words.
 func (w *view) ago(t time.Time) string { return Seconds(w.age(t)) }
-
-// answeredSince reports whether Version has been answered since a moment, on the held
-// connection or on a fresh one.
-func (f *Facts) answeredSince(t time.Time) bool {
-	return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t)
-}
 
 // refused returns the error if a list exceeds the kubelet's message limit, else nil.
 func (w *view) refused() *CallError {
