@@ -66,8 +66,6 @@ type session struct {
 	trackers   map[string]*tracker // by operation
 	arrivals   *arrivals
 	lastDial   atomic.Pointer[DialResult]
-	// socket is the connection that was made last, nil while one is being made.
-	socket atomic.Pointer[watchedConn]
 }
 
 func newSession(c *Client, path string) *session {
@@ -112,17 +110,6 @@ func (c *Client) SetPath(path string) error {
 
 // LastDial returns the last connect(2), nil before the first.
 func (c *Client) LastDial() *DialResult { return c.session.Load().lastDial.Load() }
-
-// Waiting reports whether the connection has been made and the runtime has sent
-// nothing on it yet, as while it waits in the accept queue; and since when.
-func (c *Client) Waiting() (since time.Time, waiting bool) {
-	s := c.session.Load()
-	socket, dial := s.socket.Load(), s.lastDial.Load()
-	if socket == nil || dial == nil || dial.Err != nil || socket.received.Load() {
-		return time.Time{}, false
-	}
-	return dial.At, s.state() == connectivity.Connecting
-}
 
 // Peer returns the process at the other end of the connection that is up, as
 // DialResult.PeerPID; up is false while there is none.

@@ -101,7 +101,6 @@ func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, erro
 		connect = DialPath(s.path)
 	}
 	start := time.Now()
-	s.socket.Store(nil)
 	file := statSocket(s.path) // before the connection: a newer one is another socket
 	conn, err := connect(ctx)
 	now, pid := time.Now(), PeerPID(conn)
@@ -113,7 +112,6 @@ func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, erro
 		file = statSocket(s.path)
 	}
 	watched := s.arrivals.watch(conn)
-	s.socket.Store(watched)
 	if _, unix := conn.(*net.UnixConn); unix {
 		go func() {
 			_ = bounded.Recovered(func() error { s.endStale(of, watched, file); return nil })
@@ -173,7 +171,6 @@ func (s *session) replace() error {
 		return err
 	}
 	old := s.conn
-	s.socket.Store(nil)
 	s.conn = fresh
 	_ = old.Close()
 	return nil

@@ -48,8 +48,6 @@ type Config struct {
 	// jitter spreads a period, so that plegd's calls stay in no phase with the
 	// kubelet's: nil for a tenth to both sides. For tests.
 	jitter func(time.Duration) time.Duration
-	// lookFirst has plegd connect only while nobody waits in the accept queue.
-	lookFirst bool
 }
 
 // DefaultConfig returns the defaults of `plegd run`.
@@ -130,12 +128,4 @@ func (c *Config) jittered(d time.Duration) time.Duration {
 		return c.jitter(d)
 	}
 	return d*9/10 + rand.N(d/5)
-}
-
-// dialer returns how to connect to the runtime's socket at path; nil: plainly.
-func (c *Config) dialer(path func() string) func(context.Context) (net.Conn, error) {
-	if c.Dial == nil && c.lookFirst {
-		return evidence.LookFirst(path)
-	}
-	return c.Dial
 }

@@ -124,7 +124,7 @@ func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) 
 	}, metrics)
 	d.status = newStatusCheck(d.runtime, d.restored.status, news.send)
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.dialer(d.runtime.path), Looks: cfg.lookFirst, Held: d.runtime.waiting,
+		Path: d.runtime.path, Dial: cfg.Dial,
 		Serves: d.runtime.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: metrics,
 		Done: func(p health.Probe) {
 			metrics.ProbeDone(p)

@@ -16,10 +16,8 @@ const settleAfter = time.Second
 
 // Diagnose watches the runtime for a short while and returns what there is to
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
-// serves nothing and writes nothing. It cannot know how often it is called, and
-// so leaves no connection in an accept queue that holds one already.
+// serves nothing and writes nothing.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Snapshot, error) {
-	cfg.lookFirst = true
 	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.WebListeners = "", "", nil, nil
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {

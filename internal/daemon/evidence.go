@@ -20,9 +20,8 @@ type sources struct {
 	*evidence.Registry
 
 	log *zap.Logger
-	// self are parts of plegd that are shown like a source and are none, by name:
-	// the state directory, the web server and the control socket, where there is
-	// one.
+	// self are parts of plegd that are shown like a source and are none, by name: the
+	// fresh dial, the state directory, the web server and the control socket.
 	self   map[string]shown
 	failed map[string]string // the last error of each source
 }
@@ -42,7 +41,8 @@ func newSources(d *parts, log *zap.Logger) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sources{Registry: registry, log: log, self: map[string]shown{}, failed: map[string]string{}}, nil
+	self := map[string]shown{"dial": d.dialer}
+	return &sources{Registry: registry, log: log, self: self, failed: map[string]string{}}, nil
 }
 
 // heldPeer returns the process at the other end of the held connection; where

@@ -34,9 +34,6 @@ func (d *parts) facts(now time.Time, timeout time.Duration) health.Facts {
 		f.Events = d.events.State()
 	}
 	f.Relist, f.Modelled = s.Facts(now, timeout)
-	if p := &f.Probe; !p.At.IsZero() { // that a dial fails is an answer
-		f.Evidence.Sources["dial"] = health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}
-	}
 	f.Evidence.Children = d.runtime.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
 	if v := d.dialer.Version(); v != nil {

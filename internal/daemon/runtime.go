@@ -50,7 +50,7 @@ func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, 
 	r.endSearch = sync.OnceFunc(func() { close(r.searched) })
 	r.endpoint.Store(&health.Endpoint{Searching: true})
 	var err error
-	r.Client, err = cri.New(cri.Options{Dial: cfg.dialer(r.path), RPCTimeout: cfg.RPCTimeout, Observer: observer})
+	r.Client, err = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: observer})
 	if err != nil || cfg.RuntimeEndpoint == "" {
 		return r, err
 	}
@@ -145,8 +145,7 @@ func (r *runtime) serves() func(context.Context, string) bool {
 		if time.Since(silent[path]) < askSilentAgain {
 			return false
 		}
-		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.dialer(func() string { return path }),
-			RPCTimeout: servesTimeout})
+		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.Dial, RPCTimeout: servesTimeout})
 		if err != nil {
 			return false
 		}
@@ -187,11 +186,4 @@ func (r *runtime) dial() (d health.Dial) {
 		d.PeerPID, d.Up = r.Peer()
 	}
 	return d
-}
-
-// waiting reports whether the held connection waits to be accepted and since when;
-// made is false before it has been tried.
-func (r *runtime) waiting() (since time.Time, waiting, made bool) {
-	since, waiting = r.Waiting()
-	return since, waiting, r.LastDial() != nil
 }

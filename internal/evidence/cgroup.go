@@ -19,7 +19,7 @@ type cgroupSource struct {
 	frozenAt    time.Time
 }
 
-// NewCgroup returns the source about the cgroup of the process that pid names, 0 for
+// newCgroup returns the source about the cgroup of the process that pid names, 0 for
 // none. It needs no privilege: /proc/PID/cgroup below procfs says where, and below
 // fs/cgroup of sysfs are read
 //
@@ -35,13 +35,13 @@ type cgroupSource struct {
 // A controller that is not there leaves its numbers at 0. It is an error when
 // the cgroup cannot be found: plegd then sees another cgroup namespace, or
 // another /sys, than the node's.
-func NewCgroup(procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
+func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{
 		pid: pid, tree: cgroup.NewTree(procfs, sysfs),
 		cpu: window{keep: 2, maxAge: 2500 * time.Millisecond}, memory: window{keep: 5, maxAge: 5 * time.Second},
 	}
 	return NewWatch(Spec[health.Cgroup]{
-		Name: "cgroup", Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
+		Name: name, Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
 	})
 }

@@ -29,7 +29,7 @@ func cgroupOf(t *testing.T, sysfs, content string) *Watch[health.Cgroup] {
 	t.Helper()
 	proc := t.TempDir()
 	evidencetest.WriteTree(t, proc, map[string]string{"42/cgroup": strings.ReplaceAll(content, "P\n", runtimeCgroup+"\n")})
-	return NewCgroup(proc, sysfs, func() int { return 42 })
+	return newCgroup("cgroup", proc, sysfs, func() int { return 42 })
 }
 
 func gatherCgroup(t *testing.T, w *Watch[health.Cgroup]) *health.Cgroup {
@@ -254,7 +254,7 @@ func TestCgroupNotThere(t *testing.T) {
 		t.Errorf("a cgroup that is gone: %+v, %v", v, err)
 	}
 	for _, pid := range []int{0, 4711} {
-		if v, err := NewCgroup("testdata/proc", "testdata/cgroup_v2", func() int { return pid }).spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
+		if v, err := newCgroup("cgroup", "testdata/proc", "testdata/cgroup_v2", func() int { return pid }).spec.Gather(t.Context()); !errors.Is(err, ErrNoData) {
 			t.Errorf("pid %d: %+v, %v", pid, v, err)
 		}
 	}
@@ -353,7 +353,7 @@ func freeze(t *testing.T, dir string) {
 }
 
 func liveCgroup(c *child) *Watch[health.Cgroup] {
-	return NewCgroup("/proc", "/sys", func() int { return c.pid })
+	return newCgroup("cgroup", "/proc", "/sys", func() int { return c.pid })
 }
 
 func TestCgroupFrozenLive(t *testing.T) {

@@ -25,8 +25,8 @@ const (
 	familyCalm     = 30 * time.Second
 )
 
-// ChildrenOptions configure the source about the runtime's children.
-type ChildrenOptions struct {
+// childrenOptions configure the source about the runtime's children.
+type childrenOptions struct {
 	ProcFS, SysFS string
 	Table         *node.Table
 	// PID returns the runtime's process, 0 for none; Socket the path by which shims are
@@ -41,7 +41,7 @@ type ChildrenOptions struct {
 
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
-	opts ChildrenOptions
+	opts childrenOptions
 	up   func() time.Duration
 
 	tree    cgroup.Tree
@@ -56,7 +56,7 @@ type childrenSource struct {
 	changed        uint64
 }
 
-// NewChildren returns the source about shims, conmons and the runtime's helpers. It
+// newChildren returns the source about shims, conmons and the runtime's helpers. It
 // needs no privilege.
 //
 // A shim counts when the runtime, or a process that the runtime descends from, is its
@@ -69,7 +69,7 @@ type childrenSource struct {
 //
 // A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
 // name; processes that live long by design do not count (node.IsHelper).
-func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
+func newChildren(opts childrenOptions) *Watch[health.Children] {
 	c := newChildrenSource(opts)
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
@@ -79,7 +79,7 @@ func NewChildren(opts ChildrenOptions) *Watch[health.Children] {
 	})
 }
 
-func newChildrenSource(opts ChildrenOptions) *childrenSource {
+func newChildrenSource(opts childrenOptions) *childrenSource {
 	if opts.Changes == nil {
 		opts.Changes = func() uint64 { return 0 }
 	}

@@ -23,7 +23,7 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
-	c := newChildrenSource(ChildrenOptions{
+	c := newChildrenSource(childrenOptions{
 		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: func() string { return "" },
 	})
 	if procfs != "/proc" {
@@ -262,7 +262,7 @@ func TestChildrenSearch(t *testing.T) {
 		process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
 		shim(60, 'S')
 		changes, calm := uint64(0), true
-		w := NewChildren(ChildrenOptions{
+		w := newChildren(childrenOptions{
 			ProcFS: root, SysFS: t.TempDir(), Table: node.NewTable(root), PID: func() int { return 5 }, Socket: func() string { return socket },
 			Changes: func() uint64 { return changes }, Calm: func() bool { return calm },
 		})

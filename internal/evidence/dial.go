@@ -1,21 +1,22 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// queuedFor is how long a fresh connection that nobody answers is held
-	// open. Whether closed or not it stays in the runtime's accept queue, so
-	// one a minute is what a stuck runtime gets; held open, it tells the moment
-	// at which the runtime is back.
+	// queuedFor is how long a connection that nobody answers is held open. Closed or
+	// not it stays in the runtime's accept queue, so a stuck runtime gets one a minute.
 	queuedFor = time.Minute
 	// retryRefused is the time between probes while connect(2) itself fails:
 	// that leaves nothing behind, and the return is noticed at once.
@@ -28,16 +29,8 @@ const (
 type DialOptions struct {
 	// Path returns the socket's path, "" while there is none.
 	Path func() string
-	// exchange is the request of a hop behind the runtime; nil: the runtime's Version.
-	exchange *exchange
 	// Dial connects to it; nil dials the unix socket.
 	Dial func(context.Context) (net.Conn, error)
-	// Looks is true when Dial waits while others wait to be accepted (LookFirst).
-	Looks bool
-	// Held reports whether the held connection itself has been made and waits in
-	// the accept queue, and since when; made is false before it has been tried.
-	// While it waits no other one is sent to wait beside it. nil: there is none.
-	Held func() (since time.Time, waiting, made bool)
 	// Serves reports whether a process may be the watched runtime, by its pid from
 	// SO_PEERCRED; the Version of any other process is ignored. nil: any may.
 	Serves func(pid int) bool
@@ -47,22 +40,26 @@ type DialOptions struct {
 	// for a probe that stays unanswered. Both may be nil.
 	Observer cri.Observer
 	Done     func(health.Probe)
+
+	// exchange is the request of a hop behind the runtime; nil: the runtime's Version.
+	exchange *exchange
+	name     string // of the task and source; "": dial
 }
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
 // for the first answer, of the runtime its HTTP/2 SETTINGS (having spoken first, since
 // CRI-O answers only then), and asks for its Version. A connection that was made before
-// stays fine while no client can connect.
+// stays fine while no client can connect. The Dialer of a hop behind the runtime is a
+// Source.
 type Dialer struct {
 	opts    DialOptions
 	last    atomic.Pointer[health.HopProbe]
 	version atomic.Pointer[cri.Version]
-	peer    atomic.Pointer[cri.DialResult] // the last connection that was made, but for current's
-	current atomic.Pointer[session]        // of the probe under way, or of the last one
+	peer    atomic.Pointer[cri.DialResult] // the last connection that was made
 	path    atomic.Pointer[string]         // of the last turn
 	kick    chan struct{}
-	moved   chan struct{}
-	begun   time.Time // Run
+	moved   atomic.Bool
+	start   sync.Once
 }
 
 // session is one fresh connection.
@@ -77,14 +74,14 @@ type session interface {
 
 // NewDialer returns a source that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
-	d := &Dialer{opts: opts, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	d := &Dialer{opts: opts, kick: make(chan struct{}, 1)}
 	d.last.Store(&health.HopProbe{})
 	d.path.Store(new(string))
 	return d
 }
 
-// String names the task.
-func (d *Dialer) String() string { return "dial" }
+// String names the task and the source.
+func (d *Dialer) String() string { return cmp.Or(d.opts.name, "dial") }
 
 // Last returns the last probe. It never waits.
 func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
@@ -92,17 +89,50 @@ func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
 // Version returns the runtime's last report about itself, nil before the first answer.
 func (d *Dialer) Version() *cri.Version { return d.version.Load() }
 
+// Source returns its state as that of a source: that a probe fails is an answer.
+func (d *Dialer) Source() (s health.Source, ok bool) {
+	p := d.Last()
+	return health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}, !p.At.IsZero()
+}
+
+// Facts stores the last probe of a hop behind the runtime.
+func (d *Dialer) Facts(e *health.Evidence) {
+	if p := d.last.Load(); !p.At.IsZero() {
+		e.Answer = p
+	}
+}
+
+// Notify has f called for each probe of a hop that fails.
+func (d *Dialer) Notify(f func()) {
+	d.opts.Done = func(p health.Probe) {
+		if !p.OK {
+			f()
+		}
+	}
+}
+
+func (d *Dialer) tick(ctx context.Context, _ int, _ bool) {
+	d.start.Do(func() {
+		go func() {
+			for ctx.Err() == nil {
+				if err := bounded.Recovered(func() error { return d.Run(ctx) }); err != nil {
+					d.publish(ctx, health.Probe{
+						At: time.Now(), Stage: health.StageRPC, Cause: health.CauseError, Detail: cut(err.Error()),
+					})
+					time.Sleep(d.opts.Period)
+				}
+			}
+		}()
+	})
+}
+
 // Peer is the process that listened when the last connection was made, and when
 // that was; 0 when that cannot be told.
 func (d *Dialer) Peer() (pid int, at time.Time) {
-	p := d.peer.Load()
-	if c := d.current.Load(); c != nil && connected(*c) { // it may wait for an answer for long
-		p = (*c).LastDial()
+	if p := d.peer.Load(); p != nil {
+		return p.PeerPID, p.At
 	}
-	if p == nil {
-		return 0, time.Time{}
-	}
-	return p.PeerPID, p.At
+	return 0, time.Time{}
 }
 
 // ProbeNow asks for a probe now rather than at the end of the period.
@@ -116,16 +146,12 @@ func (d *Dialer) ProbeNow() {
 // Moved says that another socket than before listens at the path: a connection
 // that waits for the one before is given up, and the new one is probed now.
 func (d *Dialer) Moved() {
-	select {
-	case d.moved <- struct{}{}:
-	default:
-	}
+	d.moved.Store(true)
 	d.ProbeNow()
 }
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	d.begun = time.Now()
 	timer := time.NewTimer(d.turn(ctx))
 	defer timer.Stop()
 	for {
@@ -142,49 +168,19 @@ func (d *Dialer) Run(ctx context.Context) error {
 // turn makes a probe, if there is one to make, and returns the time until the
 // next turn. A result for one path does not apply to another.
 func (d *Dialer) turn(ctx context.Context) time.Duration {
-	wait, path := d.opts.Period, d.opts.Path()
+	path := d.opts.Path()
 	if old := *d.path.Swap(&path); old != path && old != "" {
 		d.last.Store(&health.HopProbe{})
 		d.peer.Store(nil)
-		d.current.Store(nil)
 	}
 	if path == "" {
-		return max(wait, searchPathEvery)
-	}
-	if again := d.leaveToHeld(ctx); again > 0 {
-		return again
+		return max(d.opts.Period, searchPathEvery)
 	}
 	d.probe(ctx, path)
 	if d.Last().Stage == health.StageConnect {
-		wait = min(wait, retryRefused)
+		return min(d.opts.Period, retryRefused)
 	}
-	return wait
-}
-
-// heldAgain is the time between two looks at a held connection that waits.
-const heldAgain = 100 * time.Millisecond
-
-// leaveToHeld returns after how long to look again while the held connection
-// waits to be accepted, 0 while it does not. What a fresh one would meet it meets
-// itself: that it has waited for Timeout is published as a probe's failure.
-func (d *Dialer) leaveToHeld(ctx context.Context) time.Duration {
-	if d.opts.Held == nil {
-		return 0
-	}
-	since, waiting, made := d.opts.Held()
-	switch {
-	case !made && time.Since(d.begun) < d.opts.Timeout:
-		return min(heldAgain, d.opts.Timeout) / 10 // it is about to be tried
-	case !made || !waiting:
-		return 0
-	}
-	if left := d.opts.Timeout - time.Since(since); left > 0 {
-		return min(left, heldAgain)
-	}
-	if !d.Last().At.Equal(since) {
-		d.publish(ctx, health.Probe{At: since, Stage: health.StageSettings, Cause: health.CauseTimeout})
-	}
-	return heldAgain
+	return d.opts.Period
 }
 
 // open returns a connection that has yet to be made.
@@ -205,25 +201,10 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	d.current.Store(&conn)
-	select {
-	case <-d.moved: // before this probe
-	default:
-	}
-	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
-	err = conn.Connect(limited)
-	cancel()
-	if connected(conn) {
-		d.peer.Store(conn.LastDial())
-	}
-	if err != nil && ctx.Err() == nil && connected(conn) && errors.Is(err, context.DeadlineExceeded) {
-		// Connected and not answered: say so, and wait on with this one.
-		stuck := p
-		stuck.Stage, stuck.Cause = health.StageSettings, health.CauseTimeout
-		d.publish(ctx, stuck)
-		if err = d.waitOn(ctx, conn.Connect); err != nil {
-			return // still stuck; Failures and FailedSince continue with the next
-		}
+	d.moved.Store(false)
+	answered, err := d.connect(ctx, conn, p)
+	if !answered {
+		return // still stuck; Failures and FailedSince continue with the next
 	}
 	dial := conn.LastDial()
 	if dial != nil && dial.Err != nil {
@@ -247,6 +228,32 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 	d.publish(ctx, p)
 }
 
+// connect makes a connection and waits for its answer, for queuedFor at most and no
+// longer than the path leads there. It publishes p once as unanswered after Timeout.
+func (d *Dialer) connect(ctx context.Context, conn session, p health.Probe) (answered bool, err error) {
+	for published := false; ; published = true {
+		limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+		err = conn.Connect(limited)
+		cancel()
+		dial := conn.LastDial()
+		if dial == nil || dial.Err != nil {
+			return true, err
+		}
+		d.peer.Store(dial)
+		if err == nil || ctx.Err() != nil {
+			return true, err
+		}
+		over := published && (d.moved.Load() || time.Since(p.At) >= queuedFor)
+		if over || !errors.Is(err, context.DeadlineExceeded) {
+			return !published, err
+		}
+		if !published {
+			p.Stage, p.Cause = health.StageSettings, health.CauseTimeout
+			d.publish(ctx, p)
+		}
+	}
+}
+
 // call asks for the Version on a connection and fills in the answer; err is that of the
 // wait for its SETTINGS.
 func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *health.Probe, err error) {
@@ -256,9 +263,6 @@ func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *h
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.Cause = health.CauseTimeout
-		if d.opts.Looks && client.LastDial() == nil {
-			p.Detail = "none is made while others wait to be accepted"
-		}
 		return
 	}
 	// After a connection that failed before its SETTINGS, a call returns how.
@@ -281,30 +285,6 @@ func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *h
 	default:
 		p.Cause, p.Detail = answerCause(err)
 	}
-}
-
-// waitOn waits for an answer on a connection that has been made, for queuedFor at
-// most and no longer than the path leads there.
-func (d *Dialer) waitOn(ctx context.Context, answer func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, queuedFor)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-d.moved:
-			cancel()
-		case <-limited.Done():
-		}
-	}()
-	err := answer(limited)
-	cancel()
-	<-ended
-	return err
-}
-
-func connected(c session) bool {
-	dial := c.LastDial()
-	return dial != nil && dial.Err == nil
 }
 
 // publish stores a probe as the last one and passes it to Done.

@@ -2,5 +2,5 @@
 // is one file, has a time limit of its own and may fail alone.
 //
 // A source only reads: it starts no process, signals nobody, and leaves at most
-// one connection in the queue of a runtime that does not accept.
+// one connection a minute in the queue of a runtime that does not accept.
 package evidence

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,29 +14,31 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// maxAnswer is more than a probe reads of any answer, in bytes.
-const maxAnswer = 4 << 10
+// maxAnswer is how much of an answer a probe reads, in bytes.
+const maxAnswer = 256
 
-// exchange is a request and the check of its answer: whether that is complete, and the
-// fault that it shows.
+// exchange is a request, the length from which an answer can be checked, and the check:
+// the fault that it shows.
 type exchange struct {
 	request string
-	check   func(answer []byte) (complete bool, cause health.Cause, detail string)
+	length  int
+	check   func(answer string) (cause health.Cause, detail string)
 }
 
 // dockerPing is a request that every Docker daemon answers without doing anything.
 var dockerPing = exchange{
 	request: "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n",
-	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
-		line, _, complete := strings.Cut(string(answer), "\n")
-		rest, ok := strings.CutPrefix(line, "HTTP/1.")
+	length:  len("HTTP/1.1 200"),
+	check: func(answer string) (cause health.Cause, detail string) {
+		rest, ok := strings.CutPrefix(answer, "HTTP/1.")
 		switch ok = ok && len(rest) >= 5 && rest[1] == ' '; {
 		case !ok:
-			return complete, health.CauseProtocol, "the other end does not speak HTTP"
+			return health.CauseProtocol, "the other end does not speak HTTP"
 		case rest[2:5] != "200":
-			return complete, health.CauseError, cut("/_ping was answered with" + strings.TrimSpace(rest[1:]))
+			status, _, _ := strings.Cut(rest[2:], "\r\n")
+			return health.CauseError, cut("/_ping was answered with " + status)
 		}
-		return complete, health.CauseNone, ""
+		return health.CauseNone, ""
 	},
 }
 
@@ -45,12 +46,12 @@ var dockerPing = exchange{
 // SETTINGS. It calls nothing: the CRI plugin of dockerd's containerd may be off.
 var grpcHello = exchange{
 	request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-	check: func(answer []byte) (complete bool, cause health.Cause, detail string) {
-		const header, settings = 9, 4 // RFC 9113, 4.1 and 6.5
-		if complete = len(answer) >= header; !complete || answer[3] != settings {
-			return complete, health.CauseProtocol, "the other end does not speak HTTP/2"
+	length:  9, // of a frame's header, RFC 9113, 4.1
+	check: func(answer string) (cause health.Cause, detail string) {
+		if len(answer) < 9 || answer[3] != 4 { // SETTINGS, 6.5
+			return health.CauseProtocol, "the other end does not speak HTTP/2"
 		}
-		return true, health.CauseNone, ""
+		return health.CauseNone, ""
 	},
 }
 
@@ -63,7 +64,7 @@ type plainSession struct {
 	answer   []byte
 }
 
-// Connect makes the connection, sends the request and reads until the answer is complete.
+// Connect makes the connection, sends the request and reads the beginning of the answer.
 func (s *plainSession) Connect(ctx context.Context) error {
 	if s.conn == nil {
 		start := time.Now()
@@ -81,19 +82,17 @@ func (s *plainSession) Connect(ctx context.Context) error {
 	_ = s.conn.SetReadDeadline(time.Time{}) // that of the call before has passed
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for buf := make([]byte, maxAnswer); ; {
+	for buf := make([]byte, maxAnswer); len(s.answer) < s.exchange.length; {
 		n, err := s.conn.Read(buf)
 		s.answer = append(s.answer, buf[:n]...)
-		complete, _, _ := s.exchange.check(s.answer)
-		switch {
-		case complete, len(s.answer) >= maxAnswer:
-			return nil
-		case ctx.Err() != nil:
+		if err != nil && ctx.Err() != nil {
 			return ctx.Err()
-		case err != nil:
+		}
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // LastDial implements session.
@@ -109,12 +108,11 @@ func (s *plainSession) Close() error {
 
 // result is what the exchange came to; err is Connect's.
 func (s *plainSession) result(err error) (health.Cause, string) {
-	ends := []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrClosed}
+	ends := []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE}
 	switch {
 	case err == nil || len(s.answer) > 0:
-		_, cause, detail := s.exchange.check(s.answer)
-		return cause, detail
-	case isTimeout(err):
+		return s.exchange.check(string(s.answer))
+	case errors.Is(err, context.DeadlineExceeded):
 		return health.CauseTimeout, ""
 	case slices.ContainsFunc(ends, func(end error) bool { return errors.Is(err, end) }):
 		return health.CauseClosed, "the other end closed the connection"

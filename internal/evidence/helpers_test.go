@@ -93,11 +93,11 @@ func lookAround(ctx context.Context, pid, goes int, socket string) childSees {
 	note("process", err)
 	_, err = childrenOf("/proc", "/sys", pid).gather(ctx)
 	note("children", err)
-	_, err = NewCgroup("/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
+	_, err = newCgroup("cgroup", "/proc", "/sys", func() int { return pid }).spec.Gather(ctx)
 	note("cgroup", err)
 	out.Node, _, err = readNode("/proc")
 	note("node", err)
-	out.Queue, err = (&queueSource{path: at(socket)}).gather(ctx)
+	out.Queue, err = queueAt(at(socket)).gather(ctx)
 	note("queue", err)
 	out.Searched, err = node.NewTable("/proc").Holder(ctx, 1) // nobody's
 	note("search", err)

@@ -1,77 +1,56 @@
 package evidence
 
 import (
-	"context"
-	"sync"
+	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// hop has the sources of one process that serves a socket on a call's way: the accept
-// queue, the listener, the process and its cgroup. One behind the runtime has a Dialer
-// too; the runtime's is the daemon's.
+// hop is a process that serves a socket on a call's way, with the sources that show it:
+// the accept queue, the listener, the process and its cgroup. One behind the runtime has
+// a Dialer too; the runtime's is the daemon's.
 type hop struct {
-	name, caution string
-	dialer        *hopDialer // nil for the runtime
-	process       *Process
-	sources       []Source
-}
-
-// hopOptions configure a hop.
-type hopOptions struct {
-	// name is the prefix of its sources' names, "" for the runtime.
-	name, caution string
-	procfs, sysfs string
-	table         *node.Table
-	path          func() string
-	// held returns the process at the other end of a connection to the socket, and peer
+	// prefix begins the names of its sources, "" for the runtime; caution is what a
+	// restart of it does.
+	prefix, caution string
+	procfs, sysfs   string
+	table           *node.Table
+	path            func() string
+	// held returns the process at the other end of a connection to the socket, by
+	// SO_PEERCRED: 0 while it is not known, 1 where systemd made the socket. newest returns
 	// the one that listened when the newest connection was made, and when that was.
-	held func() int
-	peer func() (pid int, at time.Time)
-	// moved is called when the path leads to another socket; nil: nothing.
+	held   func() int
+	newest func() (pid int, at time.Time)
+	// moved is called when the path leads to another socket.
 	moved func()
+
+	dialer  *Dialer // nil for the runtime
+	queue   func() *health.Queue
+	process *Process
+	sources []Source
 }
 
-func newHop(o hopOptions) *hop {
-	h := &hop{name: o.name, caution: o.caution}
-	queue := NewQueue(o.path, o.moved)
-	inode := func() uint64 {
-		if q := queue.Value(); q != nil {
-			return q.Inode
-		}
-		return 0
-	}
-	h.process = NewProcess(ProcessOptions{ProcFS: o.procfs, Table: o.table, PeerPID: o.held, ListenerInode: inode})
-	listener := NewListener(ListenerOptions{
-		ProcFS: o.procfs, Table: o.table, Path: o.path, Queue: queue.Value, Peer: o.peer,
-		Held: h.process.PID,
-	})
-	cgroup := NewCgroup(o.procfs, o.sysfs, h.process.PID)
-	if o.name != "" {
-		idle := func() bool { return o.path() == "" }
-		queue.spec.Idle, listener.spec.Idle, h.process.spec.Idle, cgroup.spec.Idle = idle, idle, idle, idle
-		for _, name := range []*string{&queue.spec.Name, &listener.spec.Name, &h.process.spec.Name, &cgroup.spec.Name} {
-			*name = o.name + "_" + *name
-		}
-	}
-	h.sources = []Source{queue, listener, h.process, cgroup}
-	return h
+// watch makes the sources.
+func (h *hop) watch() {
+	queue := newQueue(h)
+	h.queue = queue.Value
+	h.process = newProcess(h)
+	cgroup := newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)
+	h.sources = []Source{queue, newListener(h), h.process, cgroup}
 }
 
-// newHopBehind returns a hop behind the runtime. find returns the path of its socket, ""
-// where there is none; it is called by one goroutine at a time and may block for as
-// long as a source may.
-func newHopBehind(o hopOptions, find func() string, e *exchange) *hop {
-	d := &hopDialer{name: o.name + "_probe"}
-	d.Dialer = NewDialer(DialOptions{
-		Path: find, Period: probePeriod, Timeout: probeTimeout, exchange: e, Done: d.done,
+// watchBehind makes the sources of a hop behind the runtime. find returns the path of its
+// socket, "" where there is none; it is called by one goroutine at a time and may block
+// for as long as a source may.
+func (h *hop) watchBehind(find func() string, e *exchange) {
+	d := NewDialer(DialOptions{
+		name: h.prefix + "probe", Path: find, Period: probePeriod, Timeout: probeTimeout, exchange: e,
 	})
-	o.path, o.peer, o.moved = d.socket, d.Peer, d.Moved
-	var h *hop
-	o.held = func() int {
+	h.dialer, h.newest, h.moved = d, d.Peer, d.Moved
+	h.path = func() string { return *d.path.Load() }
+	h.held = func() int {
 		if pid := h.process.PID(); pid != 0 {
 			return pid // what takes its socket over is not the hop
 		}
@@ -81,36 +60,36 @@ func newHopBehind(o hopOptions, find func() string, e *exchange) *hop {
 		pid, _ := d.Peer()
 		return pid
 	}
-	h = newHop(o)
-	h.dialer = d
+	h.watch()
 	h.sources = append(h.sources, d)
-	return h
 }
 
-// facts returns the last samples of a hop behind the runtime; ok is false while it has
-// no socket.
-func (h *hop) facts() (out health.Hop, ok bool) {
+// inode returns the inode of the listening socket, 0 while it is not known.
+func (h *hop) inode() uint64 {
+	if q := h.queue(); q != nil {
+		return q.Inode
+	}
+	return 0
+}
+
+// facts stores the last samples of a hop behind the runtime, if it has a socket, and the
+// state of its sources as that of one: the first one that fails.
+func (h *hop) facts(out *health.Evidence) {
 	if h.dialer == nil {
-		return health.Hop{}, false
+		return // the runtime's are stored themselves
 	}
 	e := health.Evidence{}
-	for _, s := range h.sources {
-		s.Facts(&e)
-	}
-	e.Hop.Socket, e.Caution = h.dialer.socket(), h.caution
-	return e.Hop, e.Hop.Socket != ""
-}
-
-// source returns the state of a hop's sources as that of one: the first one that fails.
-func (h *hop) source() (out health.Source) {
+	var state health.Source
 	for i, s := range h.sources {
-		if state, ok := s.Source(); ok && (i == 0 || !state.Up) {
-			if out = state; !state.Up {
-				return out
-			}
+		s.Facts(&e)
+		if is, ok := s.Source(); ok && (i == 0 || !is.Up && state.Err == "") {
+			state = is
 		}
 	}
-	return out
+	if e.Hop.Socket, e.Caution = h.path(), h.caution; e.Hop.Socket != "" {
+		out.Hops = append(out.Hops, e.Hop)
+		out.Sources[strings.TrimSuffix(h.prefix, "_")] = state
+	}
 }
 
 const (
@@ -119,53 +98,3 @@ const (
 	probePeriod  = time.Second
 	probeTimeout = time.Second
 )
-
-// hopDialer is the Dialer of a hop behind the runtime as a source. The hop before it
-// keeps connections open, and answers while this one accepts nobody.
-type hopDialer struct {
-	*Dialer
-	name   string
-	notify func()
-	start  sync.Once
-}
-
-func (d *hopDialer) String() string { return d.name }
-
-// Source implements Source: that a probe fails is an answer.
-func (d *hopDialer) Source() (s health.Source, ok bool) {
-	p := d.Last()
-	return health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings}, !p.At.IsZero()
-}
-
-// Facts implements Source.
-func (d *hopDialer) Facts(e *health.Evidence) {
-	if p := d.last.Load(); !p.At.IsZero() {
-		e.Answer = p
-	}
-}
-
-// Notify implements Source: f is called for each probe that fails.
-func (d *hopDialer) Notify(f func()) { d.notify = f }
-
-func (d *hopDialer) done(p health.Probe) {
-	if !p.OK && d.notify != nil {
-		d.notify()
-	}
-}
-
-// socket returns the path of the hop's socket, "" while there is none. It never waits.
-func (d *hopDialer) socket() string { return *d.path.Load() }
-
-func (d *hopDialer) tick(ctx context.Context, _ int, _ bool) {
-	d.start.Do(func() {
-		go func() {
-			for ctx.Err() == nil {
-				if err := bounded.Recovered(func() error { return d.Run(ctx) }); err != nil {
-					now := time.Now()
-					d.publish(ctx, health.Probe{At: now, Stage: health.StageRPC, Cause: health.CauseError, Detail: cut(err.Error())})
-					time.Sleep(probePeriod)
-				}
-			}
-		}()
-	})
-}

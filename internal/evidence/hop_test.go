@@ -196,9 +196,10 @@ func TestDockerSockets(t *testing.T) {
 // the hop, while the hop's process lives.
 func TestHopIsItsProcess(t *testing.T) {
 	path := serveEach(t, says(pong))
-	h := newHopBehind(hopOptions{name: "x", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc")},
-		at(path), &dockerPing)
-	if _, ok := h.facts(); ok {
+	h := &hop{prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc")}
+	h.watchBehind(at(path), &dockerPing)
+	e := health.Evidence{Sources: map[string]health.Source{}}
+	if h.facts(&e); len(e.Hops) > 0 {
 		t.Error("there are facts before the first sample")
 	}
 	sample := func() health.Hop {
@@ -208,17 +209,14 @@ func TestHopIsItsProcess(t *testing.T) {
 				s.(interface{ sample(context.Context) }).sample(t.Context())
 			}
 		}
-		facts, ok := h.facts()
-		if !ok {
-			t.Fatal("no facts")
-		}
-		return facts
+		h.facts(&e)
+		return e.Hops[len(e.Hops)-1]
 	}
 	if f := sample(); f.Socket != path || f.Caution != "careful" || !f.Answer.OK || f.Process.PID != os.Getpid() || f.Process.OpenFDs <= 0 {
 		t.Errorf("%+v, %+v, %+v", f, f.Answer, f.Process)
 	}
 	h.dialer.peer.Store(&cri.DialResult{PeerPID: 1 << 21})
-	if f := sample(); f.Process.PID != os.Getpid() || h.source().Err != "" {
-		t.Errorf("another process at the socket: %+v, %+v", f.Process, h.source())
+	if f := sample(); f.Process.PID != os.Getpid() || e.Sources["x"].Err != "" {
+		t.Errorf("another process at the socket: %+v, %+v", f.Process, e.Sources)
 	}
 }

@@ -17,10 +17,10 @@ func noKubelet[T any](v *T, err error) (*T, error) {
 	return v, err
 }
 
-// NewKubelet returns the source of the kubelet's healthz and metrics. A kubelet that
+// newKubelet returns the source of the kubelet's healthz and metrics. A kubelet that
 // stops is reported within 15 s: 4 s until the next sample, and 10 s in which it must
 // have failed. The error is of a wrong option.
-func NewKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
+func newKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
 	k, err := kubelet.New(opts)
 	if err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func NewKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
 	}), nil
 }
 
-// NewKubeletProcess returns the source of the kubelet's process and settings.
-func NewKubeletProcess(p *kubelet.Process) *Watch[health.KubeletProcess] {
+// newKubeletProcess returns the source of the kubelet's process and settings.
+func newKubeletProcess(p *kubelet.Process) *Watch[health.KubeletProcess] {
 	return NewWatch(Spec[health.KubeletProcess]{
 		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second,
 		Gather: func(ctx context.Context) (*health.KubeletProcess, error) { return noKubelet(p.Sample(ctx)) },

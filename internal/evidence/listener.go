@@ -8,47 +8,32 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// ListenerOptions configure the source about the process that listens at a path.
-type ListenerOptions struct {
-	ProcFS string
-	Table  *node.Table
-	Path   func() string
-	// Queue returns the last sample of the accept queue, nil while there is none.
-	Queue func() *health.Queue
-	// Peer returns the process that listened when the newest connection to the path was
-	// made, by SO_PEERCRED, and when that was; a zero time before the first.
-	Peer func() (pid int, at time.Time)
-	// Held returns the process behind the held connection, 0 while it is not known.
-	Held func() int
-}
-
 // listenerSource finds the process that a new connection to the path reaches.
 type listenerSource struct {
-	opts     ListenerOptions
+	hop      *hop
 	inode    uint64
 	replaced bool // an earlier socket has been at the path
 	last     *health.Listener
 	lastID   proc.ID
 }
 
-// NewListener returns the source about the process that listens at the runtime's path.
+// newListener returns the source about the process that listens at a hop's path.
 // It is found by SO_PEERCRED of a connection made since the listening socket was first
 // seen there; where that is systemd, or no such connection was made, by the socket's
 // inode, which takes CAP_SYS_PTRACE. It has nothing to report while nothing listens.
-func NewListener(opts ListenerOptions) *Watch[health.Listener] {
+func newListener(h *hop) *Watch[health.Listener] {
 	return NewWatch(Spec[health.Listener]{
-		Name: "listener", Every: 1, Timeout: 2 * time.Second, Gather: (&listenerSource{opts: opts}).gather,
+		Name: h.prefix + "listener", Every: 1, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
 		Store: func(e *health.Evidence, v *health.Listener) { e.Listener = v },
 	})
 }
 
 func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
-	q := l.opts.Queue()
+	q := l.hop.queue()
 	switch {
 	case q == nil:
 		q = &health.Queue{}
@@ -66,7 +51,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 	if last := l.last; last != nil && l.lastID == s.ID() {
 		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
 	} else if s.PID != 0 {
-		v.Command, v.Unit = nameOf(l.opts.Table, l.opts.ProcFS, s.ID())
+		v.Command, v.Unit = nameOf(l.hop.table, l.hop.procfs, s.ID())
 	}
 	if s.PID != 0 {
 		v.Related = l.related(ctx, s)
@@ -78,17 +63,17 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 
 // find returns the process that listens; one in another pid namespace has no pid.
 func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Stat, error) {
-	peer, at := l.opts.Peer()
+	peer, at := l.hop.newest()
 	met := !at.IsZero() && (!l.replaced || at.After(q.ListeningSince))
 	if met && peer > 1 {
-		if s, err := l.opts.Table.Alive(peer); err == nil {
+		if s, err := l.hop.table.Alive(peer); err == nil {
 			return s.Stat, nil
 		}
 	}
 	if q.Inode == 0 {
 		return proc.Stat{}, ErrNoData
 	}
-	s, err := l.opts.Table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
+	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	switch {
 	case err == nil:
 		return s.Stat, nil
@@ -103,11 +88,11 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Stat, 
 // otherMounts reports whether the path's file exists in the mounts of a process, which
 // takes CAP_SYS_PTRACE to see, and not in plegd's.
 func (l *listenerSource) otherMounts(pid int) bool {
-	path := l.opts.Path()
+	path := l.hop.path()
 	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	_, err := os.Lstat(proc.Path(l.opts.ProcFS, pid, "root") + path)
+	_, err := os.Lstat(proc.Path(l.hop.procfs, pid, "root") + path)
 	return err == nil
 }
 
@@ -115,11 +100,11 @@ func (l *listenerSource) otherMounts(pid int) bool {
 // connection: started by it, or its ancestor of the same name. Containers descend from
 // their shims or conmons, which leave the runtime.
 func (l *listenerSource) related(ctx context.Context, s proc.Stat) bool {
-	held := l.opts.Held()
+	held := l.hop.process.PID()
 	if held <= 1 || held == s.PID {
 		return false
 	}
-	all, err := l.opts.Table.Processes(ctx, searchInterval)
+	all, err := l.hop.table.Processes(ctx, searchInterval)
 	if err != nil {
 		return false
 	}

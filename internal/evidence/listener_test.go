@@ -22,17 +22,16 @@ type listening struct {
 	queue  *health.Queue
 	peer   int
 	at     time.Time
-	held   int
 	source *listenerSource
 }
 
 func newListening(t *testing.T) *listening {
-	l := &listening{t: t, root: t.TempDir(), held: 10}
-	l.source = &listenerSource{opts: ListenerOptions{
-		ProcFS: l.root, Table: node.NewTable(l.root), Queue: func() *health.Queue { return l.queue },
-		Peer: func() (int, time.Time) { return l.peer, l.at }, Path: func() string { return "" },
-		Held: func() int { return l.held },
+	l := &listening{t: t, root: t.TempDir()}
+	l.source = &listenerSource{hop: &hop{
+		procfs: l.root, table: node.NewTable(l.root), queue: func() *health.Queue { return l.queue },
+		newest: func() (int, time.Time) { return l.peer, l.at }, path: at(""), process: &Process{},
 	}}
+	l.source.hop.process.pid.Store(10)
 	process(t, l.root, 1, 0, "systemd", 'S')
 	process(t, l.root, 10, 1, "containerd", 'S', "/usr/bin/containerd", "--config", "/etc/secret.toml")
 	process(t, l.root, 20, 1, "containerd", 'S', "/opt/containerd")
@@ -141,7 +140,7 @@ func TestListener(t *testing.T) {
 func TestListenerInOtherMounts(t *testing.T) {
 	l := newListening(t)
 	path := filepath.Join(t.TempDir(), "containerd.sock")
-	l.source.opts.Path = func() string { return path }
+	l.source.hop.path = at(path)
 	l.connects(10)
 	l.socket(100)
 	if v := l.want(10); v.OtherMounts {
@@ -177,7 +176,7 @@ func TestListenerFork(t *testing.T) {
 	}{
 		{10, 10, false}, {10, 20, false}, {10, 11, true}, {10, 12, true}, {13, 20, true}, {31, 30, false}, {0, 20, false},
 	} {
-		l.held = tt.held
+		l.source.hop.process.pid.Store(int64(tt.held))
 		l.connects(tt.listens)
 		if v := l.want(tt.listens); v.Related != tt.want {
 			t.Errorf("pid %d holds, %d listens: related %v", tt.held, tt.listens, v.Related)
@@ -193,7 +192,8 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	l.holds(10, 100)
 	l.holds(20, 200)
 	inode, peer := uint64(100), 1
-	p := NewProcess(ProcessOptions{ProcFS: l.root, Table: node.NewTable(l.root), PeerPID: func() int { return peer }, ListenerInode: func() uint64 { return inode }})
+	p := processOf(l.root, func() int { return peer })
+	p.hop.queue = func() *health.Queue { return &health.Queue{Inode: inode} }
 	if v := gatherProcess(t, p); v.PID != 10 {
 		t.Fatalf("%+v", v)
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// NewNode returns the source of the node as a whole: pressure, the idle time of the
+// newNode returns the source of the node as a whole: pressure, the idle time of the
 // CPUs, open files, threads. It needs no privilege.
-func NewNode(root string) *Watch[health.Node] {
+func newNode(root string) *Watch[health.Node] {
 	var before procfs.CPUStat
 	return NewWatch(Spec[health.Node]{
 		Name: "node", Every: 5, Calm: 10, Timeout: time.Second,

@@ -53,7 +53,7 @@ func TestNode(t *testing.T) {
 // TestNodeIdle compares the CPUs' times of two samples.
 func TestNodeIdle(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
-	w := NewNode(root)
+	w := newNode(root)
 	look := func() float64 {
 		t.Helper()
 		v, err := w.spec.Gather(t.Context())

@@ -29,19 +29,6 @@ const (
 	maxCommand = 100
 )
 
-// ProcessOptions configure a source about the process of a socket.
-type ProcessOptions struct {
-	ProcFS string
-	Table  *node.Table
-	// PeerPID returns the process at the other end of a connection to the socket, by
-	// SO_PEERCRED: 0 while it is not known, 1 where systemd made the socket.
-	PeerPID func() int
-	// ListenerInode returns the inode of the listening socket, 0 while it is not known.
-	// It finds the process where PeerPID does not, once: from then on it is that process
-	// until it ends or PeerPID changes, wherever the path leads.
-	ListenerInode func() uint64
-}
-
 // Process samples the process of a socket: descriptors, threads, start, and the file
 // lock that it waits for.
 //
@@ -51,9 +38,9 @@ type ProcessOptions struct {
 // cmdline, once, with a limit.
 type Process struct {
 	*Watch[health.Process]
-	opts ProcessOptions
-	up   func() time.Duration
-	pid  atomic.Int64
+	hop *hop
+	up  func() time.Duration
+	pid atomic.Int64
 
 	// The following fields belong to gather.
 	finder  processFinder
@@ -63,12 +50,12 @@ type Process struct {
 	locks   bounded.Since[string] // by file
 }
 
-// NewProcess returns the source of the runtime's process. It has nothing to report
-// before it has found one.
-func NewProcess(opts ProcessOptions) *Process {
-	p := &Process{opts: opts, up: proc.Uptime, finder: processFinder{opts: opts}}
+// newProcess returns the source of a hop's process. It has nothing to report before it
+// has found one.
+func newProcess(h *hop) *Process {
+	p := &Process{hop: h, up: proc.Uptime, finder: processFinder{hop: h}}
 	p.Watch = NewWatch(Spec[health.Process]{
-		Name: "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
+		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
 			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
 			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
@@ -112,8 +99,8 @@ func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
 	}
-	v.OpenFDs, v.MaxFDs = descriptors(p.opts.ProcFS, s.PID)
-	if err := p.threads.sample(p.opts.ProcFS, s.ID(), v); err != nil {
+	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
+	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return nil, err
 	}
 	if v.FDsExhausted() {
@@ -133,7 +120,7 @@ func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
 		}
 	}
 	if v.Command == "" && v.Unit == "" {
-		v.Command, v.Unit = nameOf(p.opts.Table, p.opts.ProcFS, s.ID())
+		v.Command, v.Unit = nameOf(p.hop.table, p.hop.procfs, s.ID())
 	}
 	v.Lock = p.lock(s.PID, v.Start, now)
 	return v, nil

@@ -20,11 +20,11 @@ const (
 
 // processFinder settles which process is the one of a socket.
 type processFinder struct {
-	opts ProcessOptions
+	hop *hop
 
-	named    proc.Stat // the process that PeerPID named
+	named    proc.Stat // the process that held named
 	known    proc.Stat // the process that was settled last
-	peerPID  int       // the value of PeerPID when it was
+	peerPID  int       // the value of held when it was
 	cgroup   string    // its /proc/PID/cgroup
 	seenAt   time.Time
 	seenUp   time.Duration // the same moment, since boot
@@ -36,11 +36,11 @@ func (f *processFinder) seen(s proc.Stat, up time.Duration) {
 	if s.ID() != f.known.ID() {
 		f.cgroup = f.cgroupOf(s.PID)
 	}
-	f.known, f.seenAt, f.seenUp, f.peerPID = s, time.Now(), up, f.opts.PeerPID()
+	f.known, f.seenAt, f.seenUp, f.peerPID = s, time.Now(), up, f.hop.held()
 }
 
 func (f *processFinder) cgroupOf(pid int) string {
-	b, err := proc.ReadFile(proc.Path(f.opts.ProcFS, pid, "cgroup"))
+	b, err := proc.ReadFile(proc.Path(f.hop.procfs, pid, "cgroup"))
 	if err != nil {
 		return ""
 	}
@@ -52,26 +52,26 @@ func (f *processFinder) cgroupOf(pid int) string {
 // listener open; else the one that was there last; else its successor, which does not
 // listen yet. The error is that it is gone, or why it cannot be found.
 func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
-	pid := f.opts.PeerPID()
+	pid := f.hop.held()
 	if pid > 1 {
 		s, err := f.peer(pid)
 		if err == nil {
 			return s, nil
 		}
-		if _, first := proc.ReadStat(f.opts.ProcFS, 1); errors.Is(err, fs.ErrPermission) || first != nil {
+		if _, first := proc.ReadStat(f.hop.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
 			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
-				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.opts.ProcFS)
+				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.hop.procfs)
 		}
 	}
-	known, err := f.opts.Table.Alive(f.known.PID)
+	known, err := f.hop.table.Alive(f.known.PID)
 	alive := err == nil && known.ID() == f.known.ID()
 	if alive && pid <= 1 && pid == f.peerPID {
 		return known.Stat, nil // the listener may be another process's; the connection is not
 	}
 	err = node.ErrGone
-	if inode := f.opts.ListenerInode(); inode != 0 {
+	if inode := f.hop.inode(); inode != 0 {
 		var holder node.Process
-		if holder, err = f.opts.Table.Holder(ctx, uint32(inode)); err == nil { //nolint:gosec // of a socket: 32 bits
+		if holder, err = f.hop.table.Holder(ctx, uint32(inode)); err == nil { //nolint:gosec // of a socket: 32 bits
 			return holder.Stat, nil
 		}
 	}
@@ -87,7 +87,7 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 // peer returns the process that SO_PEERCRED named. The number remains when the process
 // has ended, and may be given to another one: that counts only with the same name.
 func (f *processFinder) peer(pid int) (proc.Stat, error) {
-	s, err := f.opts.Table.Alive(pid)
+	s, err := f.hop.table.Alive(pid)
 	if err != nil {
 		return proc.Stat{}, err
 	}
@@ -108,7 +108,7 @@ func (f *processFinder) successor(ctx context.Context) (best proc.Stat, err erro
 		return proc.Stat{}, node.ErrGone
 	}
 	f.searched = time.Now()
-	all, err := f.opts.Table.Processes(ctx, 0)
+	all, err := f.hop.table.Processes(ctx, 0)
 	if err != nil {
 		return proc.Stat{}, err
 	}

@@ -24,12 +24,12 @@ const startTakes = 5 * time.Minute
 // /proc/locks shows no waiter. A process that starts waits for a file that it has open and
 // another process has locked.
 func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWait) {
-	locks, err := proc.ReadFile(p.opts.ProcFS, "locks")
+	locks, err := proc.ReadFile(p.hop.procfs, "locks")
 	if err != nil {
 		locks = nil
 	}
 	waits := proc.LockWaits(locks, pid)
-	starts := now.Sub(started) < startTakes || p.opts.ListenerInode() == 0 || p.last != nil && p.last.Lock != nil
+	starts := now.Sub(started) < startTakes || p.hop.inode() == 0 || p.last != nil && p.last.Lock != nil
 	if len(waits) == 0 && starts {
 		waits = p.polls(locks, pid)
 	}
@@ -49,7 +49,7 @@ func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWai
 	if path := p.openFiles(pid, "")[longest.File]; path != "" {
 		longest.File = path
 	}
-	if s, err := p.opts.Table.Alive(longest.HolderPID); err == nil {
+	if s, err := p.hop.table.Alive(longest.HolderPID); err == nil {
 		longest.HolderComm = s.Comm
 	}
 	return longest
@@ -76,8 +76,8 @@ func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
 // major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
 // that of another file system. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(pid int, suffix string) map[string]string {
-	fds, err := proc.Numbers(proc.Path(p.opts.ProcFS, pid, "fdinfo"), maxLockFDs)
-	mounts, mountsErr := proc.ReadFile(proc.Path(p.opts.ProcFS, pid, "mountinfo"))
+	fds, err := proc.Numbers(proc.Path(p.hop.procfs, pid, "fdinfo"), maxLockFDs)
+	mounts, mountsErr := proc.ReadFile(proc.Path(p.hop.procfs, pid, "mountinfo"))
 	if err != nil || mountsErr != nil {
 		return nil
 	}
@@ -90,11 +90,11 @@ func (p *Process) openFiles(pid int, suffix string) map[string]string {
 	}
 	out := map[string]string{}
 	for _, fd := range fds {
-		link, err := os.Readlink(proc.Path(p.opts.ProcFS, pid, "fd/") + strconv.Itoa(fd))
+		link, err := os.Readlink(proc.Path(p.hop.procfs, pid, "fd/") + strconv.Itoa(fd))
 		if err != nil || !strings.HasPrefix(link, "/") || !strings.HasSuffix(link, suffix) {
 			continue
 		}
-		b, err := proc.ReadFile(proc.Path(p.opts.ProcFS, pid, "fdinfo/") + strconv.Itoa(fd))
+		b, err := proc.ReadFile(proc.Path(p.hop.procfs, pid, "fdinfo/") + strconv.Itoa(fd))
 		inode, device := proc.FDInode(b), devices[proc.ParseFDInfo(b).MountID]
 		if err == nil && inode != "" && device != "" {
 			out[device+":"+inode] = link

@@ -28,7 +28,7 @@ func processIn(procfs string, pid int) *Process {
 }
 
 func processOf(procfs string, peer func() int) *Process {
-	return NewProcess(ProcessOptions{ProcFS: procfs, Table: node.NewTable(procfs), PeerPID: peer, ListenerInode: func() uint64 { return 0 }})
+	return newProcess(&hop{procfs: procfs, table: node.NewTable(procfs), held: peer, queue: func() *health.Queue { return nil }})
 }
 
 func gatherProcess(t *testing.T, p *Process) *health.Process {

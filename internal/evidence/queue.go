@@ -24,16 +24,14 @@ const (
 	statTimeout = 50 * time.Millisecond
 )
 
-// NewQueue returns the source of the accept queue of the listener at path, which returns
-// "" while there is none. One netlink dump of the listening unix sockets in plegd's
+// newQueue returns the source of the accept queue of the listener at a hop's path. One netlink dump of the listening unix sockets in plegd's
 // network namespace gives queue, limit, file and inode at once; it needs AF_NETLINK and
 // the kernel's unix_diag, and no privilege.
 //
-// No listener is a sample, not an error: a Queue that is not Listening. moved is called
-// when another socket than before listens at the path; it must not block, and may be nil.
-func NewQueue(path func() string, moved func()) *Watch[health.Queue] {
+// No listener is a sample, not an error: a Queue that is not Listening.
+func newQueue(h *hop) *Watch[health.Queue] {
 	return NewWatch(Spec[health.Queue]{
-		Name: "queue", Every: 1, Timeout: queueTimeout, Gather: (&queueSource{path: path, moved: moved}).gather,
+		Name: h.prefix + "queue", Every: 1, Timeout: queueTimeout, Gather: (&queueSource{hop: h}).gather,
 		Again: func(v *health.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
@@ -42,16 +40,15 @@ func NewQueue(path func() string, moved func()) *Watch[health.Queue] {
 }
 
 type queueSource struct {
-	path  func() string
-	moved func()
-	stat  pathStat
+	hop  *hop
+	stat pathStat
 
 	cookie uint64 // of the last listener
 	last   health.Queue
 }
 
 func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
-	path := q.path()
+	path := q.hop.path()
 	if path == "" {
 		q.cookie, q.last = 0, health.Queue{}
 		return nil, ErrNoData
@@ -63,8 +60,8 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	v := health.Queue{At: time.Now(), Listening: found}
 	before := q.last
 	if found && s.Cookie != q.cookie {
-		if before = (health.Queue{}); q.cookie != 0 && q.moved != nil {
-			q.moved()
+		if before = (health.Queue{}); q.cookie != 0 {
+			q.hop.moved()
 		}
 		q.cookie = s.Cookie
 	}

@@ -14,6 +14,11 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
+// queueAt is the source about the queue at a path.
+func queueAt(path func() string) *queueSource {
+	return &queueSource{hop: &hop{path: path, moved: func() {}}}
+}
+
 func sampleQueue(t *testing.T, q *queueSource) health.Queue {
 	t.Helper()
 	got, err := q.gather(t.Context())
@@ -28,7 +33,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 4)
-	q := &queueSource{path: at(path)}
+	q := queueAt(at(path))
 	var last health.Queue
 	for _, step := range []struct {
 		name            string
@@ -66,7 +71,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 func TestQueueNobody(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
-	q := &queueSource{path: at(path)}
+	q := queueAt(at(path))
 	var fd int
 	for _, step := range []struct {
 		name string
@@ -89,7 +94,7 @@ func TestQueueNobody(t *testing.T) {
 			t.Errorf("%s: %+v", step.name, got)
 		}
 	}
-	q.path = at("")
+	q.hop.path = at("")
 	if got, err := q.gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("no path: %+v, %v, want ErrNoData", got, err)
 	}
@@ -103,7 +108,8 @@ func TestQueueRebound(t *testing.T) {
 	old := evidencetest.ListenAt(t, path, 3)
 	evidencetest.Connect(t, path, 2)
 	moved := 0
-	q := &queueSource{path: at(path), moved: func() { moved++ }}
+	q := queueAt(at(path))
+	q.hop.moved = func() { moved++ }
 	before := sampleQueue(t, q)
 	if before.Inode != old.Inode() || before.Length != 2 {
 		t.Fatalf("%+v", before)
@@ -164,7 +170,7 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 		"bound by a link, configured as resolved":            {filepath.Join(dir, "s.sock"), viaLink},
 		"bound and configured by a link":                     {filepath.Join(link, "s.sock"), viaLink},
 	} {
-		q := &queueSource{path: at(tt.path)}
+		q := queueAt(at(tt.path))
 		for range 2 {
 			if got := sampleQueue(t, q); got.Inode != tt.want.Inode() {
 				t.Errorf("%s: %+v, want inode %d", name, got, tt.want.Inode())
@@ -183,16 +189,16 @@ func TestQueueSimilarPaths(t *testing.T) {
 	}
 	evidencetest.ListenAt(t, path[:len(path)-1], 9)
 	evidencetest.ListenAt(t, "@"+path, 9)
-	if got := sampleQueue(t, &queueSource{path: at(path)}); got.Listening {
+	if got := sampleQueue(t, queueAt(at(path))); got.Listening {
 		t.Errorf("%+v, want no listener", got)
 	}
 	l := evidencetest.ListenAt(t, path, 3)
-	q := &queueSource{path: at(path)}
+	q := queueAt(at(path))
 	if got := sampleQueue(t, q); got.Inode != l.Inode() || got.Length != 0 || got.Limit != 3 {
 		t.Errorf("%+v, want inode %d of limit 3", got, l.Inode())
 	}
 	// Another endpoint is configured, or found.
-	q.path = at(path + "2")
+	q.hop.path = at(path + "2")
 	if got := sampleQueue(t, q); got.Length != 1 || got.Limit != 9 {
 		t.Errorf("another path: %+v", got)
 	}
@@ -204,7 +210,7 @@ func TestQueueDeadFileSystem(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 1)
-	q := &queueSource{path: at(path)}
+	q := queueAt(at(path))
 	sampleQueue(t, q)
 	release, looks := make(chan struct{}), new(atomic.Int32)
 	q.stat.read = func(path string) place {
@@ -218,7 +224,7 @@ func TestQueueDeadFileSystem(t *testing.T) {
 		}
 	}
 	// And with nothing known from before.
-	cold := &queueSource{path: at(path)}
+	cold := queueAt(at(path))
 	cold.stat.read = func(string) place { <-release; return place{} }
 	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
 		t.Errorf("%+v", got)

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -38,44 +39,44 @@ type Registry struct {
 	// the sources of the runtime and of the node.
 	hops  []*hop
 	parts []Source
-	path  func() string
 }
 
 // NewRegistry returns the sources: one line each. Their order is that in which facts are
 // stored. The error is of a wrong option.
 func NewRegistry(o Options) (*Registry, error) {
-	r := &Registry{path: o.Path}
+	r := &Registry{}
 	table := node.NewTable(o.ProcFS)
-	common := hopOptions{procfs: o.ProcFS, sysfs: o.SysFS, table: table}
-	runtime, dockerd, containerd := common, common, common
-	runtime.path, runtime.held, runtime.peer, runtime.moved = o.Path, o.HeldPeer, o.NewestPeer, o.Moved
-	dockerd.name, dockerd.caution, containerd.name = "dockerd", dockerCaution, "dockerd_containerd"
-	pid := func(hop int) func() int { return func() int { return r.hops[hop].process.PID() } }
-	d := &docker{table: table, runtime: pid(0), daemon: pid(1), path: o.Path, otherwise: o.DockerSocket}
-	r.hops = []*hop{
-		newHop(runtime),
-		newHopBehind(dockerd, d.daemonSocket, &dockerPing),
-		newHopBehind(containerd, d.containerdSocket, &grpcHello),
+	newHop := func() *hop { return &hop{procfs: o.ProcFS, sysfs: o.SysFS, table: table} }
+	runtime, dockerd, containerd := newHop(), newHop(), newHop()
+	r.hops = []*hop{runtime, dockerd, containerd}
+	runtime.path, runtime.held, runtime.newest, runtime.moved = o.Path, o.HeldPeer, o.NewestPeer, o.Moved
+	runtime.watch()
+	dockerd.prefix, dockerd.caution, containerd.prefix = "dockerd_", dockerCaution, "dockerd_containerd_"
+	d := &docker{
+		table: table, path: o.Path, otherwise: o.DockerSocket,
+		runtime: r.PID, daemon: func() int { return dockerd.process.PID() },
 	}
-	kubeletProcess := NewKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.PID))
-	r.parts = append(slices.Clone(r.hops[0].sources),
-		NewChildren(ChildrenOptions{
+	dockerd.watchBehind(d.daemonSocket, &dockerPing)
+	containerd.watchBehind(d.containerdSocket, &grpcHello)
+	kubeletProcess := newKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.PID))
+	r.parts = append(slices.Clone(runtime.sources),
+		newChildren(childrenOptions{
 			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.PID, Socket: r.shimAddress, Changes: o.Changes,
 			Calm: func() bool { return !r.alert.Load() },
 		}),
-		NewStorage(o.ProcFS, o.SysFS, table, r.hopPIDs),
-		NewNode(o.ProcFS),
+		newStorage(o.ProcFS, o.SysFS, table, r.hopPIDs),
+		newNode(o.ProcFS),
 		kubeletProcess,
 	)
 	if o.Kubelet.HealthzURL != "" || o.Kubelet.MetricsURL != "" {
 		o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
-		health, err := NewKubelet(o.Kubelet)
+		health, err := newKubelet(o.Kubelet)
 		if err != nil {
 			return nil, err
 		}
 		r.parts = append(r.parts, health)
 	}
-	r.Sampler = newSampler(slices.Concat(r.parts, r.hops[1].sources, r.hops[2].sources)...)
+	r.Sampler = newSampler(slices.Concat(r.parts, dockerd.sources, containerd.sources)...)
 	return r, nil
 }
 
@@ -95,10 +96,7 @@ func (r *Registry) hopPIDs() (pids []int) {
 
 // shimAddress returns the path of the socket by which shims are started: the last hop's.
 func (r *Registry) shimAddress() string {
-	if socket := r.hops[2].dialer.socket(); socket != "" {
-		return socket
-	}
-	return r.path()
+	return cmp.Or(r.hops[2].path(), r.hops[0].path())
 }
 
 // Facts returns the last samples. It waits for no source.
@@ -106,17 +104,12 @@ func (r *Registry) Facts() health.Evidence {
 	e := health.Evidence{Sources: map[string]health.Source{}}
 	for _, s := range r.parts {
 		s.Facts(&e)
-	}
-	for _, s := range r.parts {
 		if state, ok := s.Source(); ok {
 			e.Sources[s.String()] = state
 		}
 	}
 	for _, h := range r.hops {
-		if facts, ok := h.facts(); ok {
-			e.Hops = append(e.Hops, facts)
-			e.Sources[h.name] = h.source()
-		}
+		h.facts(&e)
 	}
 	return e
 }

@@ -38,8 +38,6 @@ type Spec[T any] struct {
 	// last sample, the source is due at each tick.
 	Every, Calm int
 	Again       func(*T) bool
-	// Idle reports whether there is nothing to sample yet; nil: there is.
-	Idle func() bool
 	// Timeout limits one sample.
 	Timeout time.Duration
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
@@ -123,7 +121,7 @@ func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
 		every = max(every, w.spec.Calm)
 	}
 	due := w.sampled < 0 || n-w.sampled >= every
-	if !due || w.spec.Idle != nil && w.spec.Idle() || !w.inside.CompareAndSwap(false, true) {
+	if !due || !w.inside.CompareAndSwap(false, true) {
 		return
 	}
 	w.sampled = n

@@ -56,14 +56,14 @@ type storageDir struct {
 	errors int64
 }
 
-// NewStorage returns the source about the file systems on which the processes keep
+// newStorage returns the source about the file systems on which the processes keep
 // containers' data, each second while one is full or read-only. statfs(2) can hang on a
 // dead mount: it is abandoned then.
 //
 // The directories are those in which a process has its databases open or its
 // containers mounted. Reading that, and statfs through /proc/PID/root, takes
 // CAP_SYS_PTRACE: without it the source has nothing to report.
-func NewStorage(procfs, sysfs string, table *node.Table, pids func() []int) *Watch[health.Storage] {
+func newStorage(procfs, sysfs string, table *node.Table, pids func() []int) *Watch[health.Storage] {
 	s := &storage{procfs: procfs, sysfs: sysfs, table: table, pids: pids}
 	return NewWatch(Spec[health.Storage]{
 		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*health.Storage).Unwritable,
