@@ -123,8 +123,7 @@ func (v *Verdict) predict(w *view) {
 	if !holds && !ns.Unknown && !w.unanswered(w.f.Version.HangsSince, versionHangAfter) {
 		v.KubeletMessage = w.kubelet.message // each update writes it again, with its new times
 	}
-	// A healthy verdict announces nothing that is not certain.
-	if !ns.ReadyFrom.IsZero() && (ns.NotReady || v.State != StateHealthy) {
+	if !ns.ReadyFrom.IsZero() {
 		v.ReadyIn, v.ReadyInLatest = w.until(ns.ReadyFrom), w.until(ns.ReadyBy)
 	}
 }
