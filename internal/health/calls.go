@@ -118,7 +118,6 @@ type Probe struct {
 	// stage, zero when the last one succeeded.
 	FailedSince time.Time `json:"failed_since,omitzero"`
 	Failures    int       `json:"failures,omitzero"`
-	// ForeignAt is when the other end last spoke another protocol; zero once a probe
-	// succeeded.
+	// ForeignAt is when the other end last spoke another protocol; zero once a probe succeeded.
 	ForeignAt time.Time `json:"foreign_at,omitzero"`
 }

@@ -9,9 +9,8 @@ import (
 // chainValid is how long a chain counts after its last look.
 const chainValid = 3 * time.Second
 
-// chain returns the chain of waiting that the evidence holds, nil where it has none
-// or where it is too old to be true still. That of a call is looked for before the
-// call counts as hanging, and counts from then on.
+// chain returns the wait chain, nil for none and for an old one. That of a call is looked for
+// before the call counts as hanging, and counts from then on.
 func (w *view) chain() *Chain {
 	c := w.f.Evidence.Chain
 	if c == nil || w.age(c.At) > chainValid {
@@ -30,9 +29,8 @@ func (l *Link) isList() bool { return l.Kind == KindCall && strings.HasPrefix(l.
 // isInspection reports whether a link is a call for the status of a pod or container.
 func (l *Link) isInspection() bool { return l.Kind == KindCall && strings.HasSuffix(l.Name, "_status") }
 
-// containerStalledAfter is how long a list must be unanswered until a container is
-// blamed for it of which nobody is seen who holds its lock: a runtime that gets no CPU
-// answers some calls late and others in time.
+// containerStalledAfter is how long a list must be unanswered until a container whose lock's
+// holder is not seen counts as the cause: a runtime without a CPU answers some calls late.
 const containerStalledAfter = 5 * time.Second
 
 // busServices are the names of the processes without which systemd makes no cgroup.

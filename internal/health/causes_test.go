@@ -60,19 +60,6 @@ func TestSeverityAsCause(t *testing.T) {
 	}
 }
 
-// TestSymptomWithoutChain: the hang is the symptom also where no chain leads from it
-// to the cause.
-func TestSymptomWithoutChain(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseInspect, PhaseStart: t0.Add(-6 * time.Second), Pods: 1}
-	f.Relist.Inspecting = []PodInspection{{UID: "u", Start: t0.Add(-6 * time.Second), Operation: "container_status"}}
-	f.Evidence.Children = &Children{Shims: 5, Stuck: []Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: t0.Add(-5 * time.Second)}}}
-	v := Judge(&f, t0, nil)
-	if v.Reason != ShimStuck || v.Symptom != PodInspectionStall || v.Active[0].Severity != SeverityCritical {
-		t.Errorf("%s behind %q: %+v", v.Reason, v.Symptom, v.Active)
-	}
-}
-
 // TestNoStepAgainstUnknown: no step ends a process that is not known to be stuck.
 func TestNoStepAgainstUnknown(t *testing.T) {
 	f := hangingList()

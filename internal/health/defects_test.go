@@ -2,6 +2,7 @@ package health
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,21 +92,6 @@ func TestInheritedListener(t *testing.T) {
 	}
 }
 
-// TestStartThatHangs: a runtime that listens and answers nothing for a minute does not
-// start any more.
-func TestStartThatHangs(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Endpoint.Path = "/run/c.sock"
-	at := ago(50 * time.Second)
-	f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
-	f.Calls = map[string]Call{"version": {LastOK: ago(70 * time.Second), InFlightSince: at}}
-	f.Evidence.Process = &Process{At: t0, PID: 90, Comm: "containerd", Alive: true, Start: ago(time.Minute), OpenFDs: -1}
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: at, WaitingSince: at}
-	if v := Judge(&f, t0, nil); v.active(RuntimeStarting) != nil || v.Reason == "" {
-		t.Errorf("%s: %v", v.Reason, v.Active)
-	}
-}
-
 // TestThawsWhatIsFrozen: the step thaws the cgroup that is frozen, which may be above the
 // runtime's unit.
 func TestThawsWhatIsFrozen(t *testing.T) {
@@ -131,9 +117,7 @@ func TestSlowOnAnIdleNode(t *testing.T) {
 		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, OpenFDs: -1, Delay: 0.4, CPU: 0.1, DelayPerRun: time.Millisecond}
 		f.Evidence.Cgroup = &Cgroup{At: t0}
 		f.Evidence.Node = &Node{At: t0, CPUSome: 90, CPUIdle: idle}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("CPUs idle for %.1f: %q, want %q", idle, v.Reason, want)
-		}
+		named(t, fmt.Sprintf("CPUs idle for %.1f", idle), &f, want)
 	}
 }
 
@@ -163,9 +147,7 @@ func TestProbeTimeoutIsTheFlags(t *testing.T) {
 		f.Calls = map[string]Call{"version": {LastOK: t0}}
 		f.Evidence.Process = &Process{At: ago(time.Second), PID: 812, Comm: "containerd", Alive: true, OpenFDs: 20, MaxFDs: 1024}
 		f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 4096, WaitingSince: ago(3 * time.Second)}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("limit %s: %q, want %q: %v", limit, v.Reason, want, v.Active)
-		}
+		named(t, fmt.Sprintf("limit %s", limit), &f, want)
 	}
 }
 

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Evidence is the node's view of the runtime, from outside the calls. A part is nil
-// until its source has a sample, and while that sample does not apply to the process
-// behind the socket.
+// Evidence is the node's view of the runtime, from outside the calls. A part is nil until its
+// source has a sample, and while that sample does not apply to the process behind the socket.
 type Evidence struct {
 	Sources map[string]Source `json:"sources,omitempty"` // by name
 
@@ -159,8 +158,7 @@ func (c *Cgroup) pressure() CgroupPressure {
 	return *cmp.Or(c.Pressure, &CgroupPressure{CPUSome: -1, MemoryFull: -1, IOSome: -1})
 }
 
-// Storage are the file systems on which the runtime, or dockerd behind cri-dockerd,
-// keeps its data.
+// Storage are the file systems on which the runtime, or dockerd behind cri-dockerd, keeps its data.
 type Storage struct {
 	At          time.Time    `json:"at,omitzero"`
 	FileSystems []FileSystem `json:"file_systems,omitempty"`
@@ -238,8 +236,7 @@ const (
 	SettingEventedPLEG      = "featureGates.EventedPLEG"
 )
 
-// KubeletProcess is the kubelet's process and its settings, as far as the model
-// depends on them.
+// KubeletProcess is the kubelet's process and its settings, as far as the model depends on them.
 type KubeletProcess struct {
 	PID        int       `json:"pid"`
 	Started    time.Time `json:"started,omitzero"`

@@ -2,9 +2,8 @@ package health
 
 import "strings"
 
-// ID returns a fingerprint of the link without names of pods, containers, hosts or
-// paths: links of different nodes with the same cause have the same one. Empty if
-// the link has none.
+// ID returns a fingerprint of the link without names of pods, containers, hosts or paths:
+// links of different nodes with the same cause have the same one. Empty for none.
 func (l *Link) ID() string {
 	switch l.Kind {
 	case KindRuntime, KindShim, KindHelper, KindProcess:

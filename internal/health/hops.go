@@ -28,9 +28,8 @@ type HopProbe struct {
 	OKSince    time.Time `json:"ok_since,omitzero"`
 }
 
-// hopFailsFor is how long a hop behind the runtime must refuse connections, or leave
-// them unanswered, while the runtime's calls do not fail: dockerd starts its own
-// containerd again within that time.
+// hopFailsFor is how long a hop must refuse connections, or leave them unanswered, while the
+// runtime's calls do not fail: dockerd starts its own containerd again within that time.
 const hopFailsFor = 3 * time.Second
 
 // name identifies a hop behind the runtime by its process and its socket. The process
@@ -89,23 +88,6 @@ func (w *view) at(socket string) *view {
 	return w
 }
 
-// evidence returns what a row finds, at the first hop where it finds something, and
-// that hop's view.
-func (r *Reason) evidence(w *view) (*view, lines) {
-	if out := r.match(w); out != nil && !w.waitsForHops(r.ID) {
-		return w, out
-	}
-	if !r.hops {
-		return w, nil
-	}
-	for _, h := range w.behindRuntime {
-		if out := r.match(h); out != nil {
-			return h, slices.Insert(out, 0, "behind the runtime: "+h.hop.name())
-		}
-	}
-	return w, nil
-}
-
 // callsFail reports whether calls to the runtime fail or hang.
 func (w *view) callsFail() bool {
 	return w.lists == listsHang || w.f.Relist.Failures > 0 || w.f.Status.LastErr != nil
@@ -116,11 +98,8 @@ func (w *view) callsFail() bool {
 // fail: the path may be another than the one that the runtime uses.
 func (w *view) hopConnect() (Cause, string) {
 	p := &w.f.Probe
-	if p.Stage != StageConnect || !p.failsForAll() {
-		return CauseNone, ""
-	}
 	proven := !w.lastAnswer.IsZero() && w.age(p.FailedSince) >= hopFailsFor
-	if !proven && !w.callsFail() {
+	if p.Stage != StageConnect || !p.failsForAll() || !proven && !w.callsFail() {
 		return CauseNone, ""
 	}
 	return p.Cause, p.Detail
@@ -135,10 +114,8 @@ func (p *Probe) failsForAll() bool {
 // them unanswered.
 func (w *view) hopSilent() bool {
 	p := &w.f.Probe
-	if p.FailedSince.IsZero() || p.Stage == StageConnect || p.Cause == CauseProtocol {
-		return false
-	}
-	return w.callsFail() || w.age(p.FailedSince) >= hopFailsFor
+	return !p.FailedSince.IsZero() && p.Stage != StageConnect && p.Cause != CauseProtocol &&
+		(w.callsFail() || w.age(p.FailedSince) >= hopFailsFor)
 }
 
 // callsAnswered returns when the runtime last answered a call.
@@ -149,9 +126,6 @@ func (w *view) callsAnswered() time.Time {
 	return w.lastAnswer
 }
 
-// besideHops are the reasons that a hop that does not answer looks like.
-var besideHops = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
-
 // waitsForHops reports whether a reason of the runtime must wait for the answer of the
 // hops behind it: while a hop does not answer, and until a later call is answered, a
 // call that hangs or fails is no evidence against the runtime.
@@ -159,7 +133,7 @@ func (w *view) waitsForHops(id string) bool {
 	if s := &w.f.Status; id == RuntimeNotReady && s.Answered && !s.RuntimeReady.Good() {
 		return false // the runtime says so itself
 	}
-	return slices.Contains(besideHops, id) && slices.ContainsFunc(w.f.Evidence.Hops, w.unsettled)
+	return slices.Contains(symptoms, id) && slices.ContainsFunc(w.f.Evidence.Hops, w.unsettled)
 }
 
 // unsettled reports whether a hop does not answer, has just answered again, or was
@@ -171,20 +145,10 @@ func (w *view) unsettled(h Hop) bool {
 		return false
 	case a.OK:
 		failed := w.f.Calls[opStatus].LastFailed
-		if w.f.Status.LastErr != nil && failed.After(a.At) && w.age(failed) < HangAfter {
-			return true
-		}
-		return w.age(a.At) > HangAfter || w.age(a.OKSince) < HangAfter
+		before := w.f.Status.LastErr != nil && failed.After(a.At) && w.age(failed) < HangAfter
+		return before || w.age(a.At) > HangAfter || w.age(a.OKSince) < HangAfter
 	case a.Stage == StageConnect:
 		return !a.AnsweredAt.IsZero()
 	}
 	return true
-}
-
-// next returns what to do next at this hop.
-func (h *Hop) next(text string) string {
-	if h.Caution != "" {
-		text += " " + h.Caution
-	}
-	return fmt.Sprintf("At %s: %s", h.name(), text)
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The JSON of this package's types: durations are seconds, times RFC 3339 in UTC.
-// The package is the one that Go's encoding/json/v2 comes from: encoding/json can
-// write a time.Duration as nanoseconds only. Snapshot has the methods that make
-// encoding/json do the same.
+// In the JSON of this package's types durations are seconds, times RFC 3339 in UTC:
+// encoding/json can write a time.Duration as nanoseconds only. Snapshot has the methods that
+// make encoding/json do the same.
 
 // maxText is the most bytes of one string in a snapshot's JSON: a runtime may put
 // anything into its messages.
@@ -31,8 +30,7 @@ func Unmarshal(b []byte, v any) error {
 
 var common = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.EscapeForHTML(true), json.Deterministic(true))
 
-// MarshalJSON writes the times of s as the wall clock of At has them, and bounds
-// its texts.
+// MarshalJSON writes the times of s as the wall clock of At has them, and bounds its texts.
 func (s Snapshot) MarshalJSON() ([]byte, error) {
 	type plain Snapshot // without this method
 	at := s.At

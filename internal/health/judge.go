@@ -2,36 +2,30 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// reliableGap is how long plegd may have been away for restored times to be
-// taken as they are. After a longer absence nothing is concluded from them
-// until plegd has seen for itself how the runtime answers.
+// reliableGap is how long plegd may have been away for restored times to count. After a longer
+// absence it waits until it has seen how the runtime answers.
 const reliableGap = 10 * time.Second
 
 // Judge makes the verdict of the facts at now. previous is the verdict before
 // it, nil for the first: it has since when a state or a reason is active, and
 // keeps a reason from flapping at its threshold.
 func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
-	k := rules(f, now)
+	w, at := newView(f, now, previous), Snapshot{At: now}
+	k := w.kubelet
 	v := &Verdict{
 		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed,
 		Predicted: Predicted{RulesOK: k.nodeReady, Started: f.KubeletStarted},
-		LastSeen:  f.Relist.LastSeen, ModelledLastSeen: f.Modelled.LastSeen, Threshold: f.Config.RelistThreshold,
-		Since: now, Active: []Active{},
+		LastSeen:  f.Relist.LastSeen, LastSeenAge: at.Age(f.Relist.LastSeen),
+		ModelledLastSeen: f.Modelled.LastSeen, ModelledAge: at.Age(f.Modelled.LastSeen),
+		Threshold: f.Config.RelistThreshold, Since: now, Active: []Active{},
 	}
-	if !v.LastSeen.IsZero() {
-		v.LastSeenAge = now.Sub(v.LastSeen)
-	}
-	if !v.ModelledLastSeen.IsZero() {
-		v.ModelledAge = now.Sub(v.ModelledLastSeen)
-	}
-
-	w := newView(f, now, previous)
-	w.kubelet, w.starting, w.verdict = k, starting(w), v
-	w.behindRuntime = w.hops()
+	w.starting, w.verdict, w.behindRuntime = starting(w), v, w.hops()
 	if w.firstAttemptMade() {
 		v.match(w, false)
 		v.hold(w)
@@ -40,17 +34,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	v.match(w, true)
 	v.rank(w)
 	v.explain(w)
-	if r := v.Reason; r != "" {
-		at := w.at(v.Hop)
-		general := at.f.nodeSteps(nil).Replace(reasonOf(r).Next)
-		if next := reasonOf(r).next; next != nil {
-			v.Next = next(at)
-		}
-		v.Next = cmp.Or(v.Next, w.chainNext(r), general)
-		if at.hop != nil {
-			v.Next = at.hop.next(v.Next)
-		}
-	}
+	v.Next = v.next(w)
 
 	switch {
 	case v.blind(w):
@@ -72,16 +56,41 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	return v
 }
 
-// match activates the reasons that the rows of the table find: those that stand for
-// themselves, or the fallbacks.
+// next is what to do next: the row's with this node's own values, the wait chain's, or the
+// general one of the page.
+func (v *Verdict) next(w *view) (next string) {
+	if v.Reason == "" {
+		return ""
+	}
+	at, r := w.at(v.Hop), reasonOf(v.Reason)
+	if r.next != nil {
+		next = r.next(at)
+	}
+	next = cmp.Or(next, w.chainNext(r.ID), at.f.nodeSteps(nil).Replace(r.Next))
+	if h := at.hop; h != nil {
+		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.name(), next, h.Caution))
+	}
+	return next
+}
+
+// match activates the reasons that the rows of the table find, at the first hop where they
+// find something: those that stand for themselves, or the fallbacks.
 func (v *Verdict) match(w *view, fallback bool) {
 	for i := range table {
 		r := &table[i]
-		if r.fallback != fallback {
-			continue
-		}
-		if at, evidence := r.evidence(w); evidence != nil {
+		for _, at := range append([]*view{w}, w.behindRuntime...) {
+			if r.fallback != fallback || at.hop == nil && w.waitsForHops(r.ID) || at.hop != nil && !r.hops {
+				continue
+			}
+			evidence := r.match(at)
+			if evidence == nil {
+				continue
+			}
+			if at.hop != nil {
+				evidence = slices.Insert(evidence, 0, "behind the runtime: "+at.hop.name())
+			}
 			v.Active = append(v.Active, activated(at, r, evidence))
+			break
 		}
 	}
 }
@@ -124,9 +133,6 @@ func (v *Verdict) CloserLook() bool {
 	}))
 }
 
-// first makes a reason active before those that only inform.
-func (v *Verdict) first(a Active) { v.Active = slices.Insert(v.Active, 0, a) }
-
 // activated returns a reason that is active now.
 func activated(w *view, r *Reason, evidence lines) Active {
 	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
@@ -150,28 +156,19 @@ func (v *Verdict) active(id string) *Active {
 	return nil
 }
 
-// starting reports whether it is too early for a verdict: until the first
-// success, or until one of the kubelet's rules has had its full time since
-// plegd started.
+// starting reports whether it is too early for a verdict: until the first success, or until
+// one of the kubelet's rules has had its full time since plegd started.
 func starting(w *view) bool {
-	f := w.f
-	age := w.now.Sub(f.Started)
-	seen := LastSeen(f)
+	f, age, seen := w.f, w.age(w.f.Started), LastSeen(w.f)
 	if f.KubeletStarted.After(f.Started) {
 		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
 	}
-	if !w.firstAttemptMade() && LastSeen(f).IsZero() {
-		return true
-	}
-	if f.UnobservedGap > reliableGap && !w.settled() {
-		return true
-	}
 	switch {
+	case !w.firstAttemptMade() && LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !w.settled():
+		return true
 	case f.Status.Answered && (!f.Status.RuntimeReady.Good() || !f.Status.NetworkReady.Good()):
 		return false // these rules take no time
-	case seen.IsZero() && age > f.Config.RelistThreshold:
-		return false
-	case f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
+	case seen.IsZero() && age > f.Config.RelistThreshold, f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
 		return false
 	}
 	return seen.IsZero() || f.Status.LastGood.IsZero()
@@ -206,16 +203,15 @@ func (w *view) relistEndsInTime() bool {
 		return false
 	}
 	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)
-	if n := len(f.Relist.Lists); n > 0 {
-		next = next.Add(f.Relist.Lists[n-1])
+	for _, last := range f.Relist.recent(1) {
+		next = next.Add(last)
 	}
 	return next.Before(LastSeen(f).Add(f.Config.RelistThreshold))
 }
 
-// statusRuleCounts reports whether the 30 s of the Status rule are running out: its
-// last good answer is late, the next one is known to fail, it fails or hangs beside
-// calls that are answered, or the relist is in trouble and nothing speaks for the
-// next Status.
+// statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good
+// answer is late, the next one is known to fail, it fails or hangs beside calls that are answered,
+// or the relist is in trouble and nothing speaks for the next Status.
 func (w *view) statusRuleCounts() bool {
 	if w.age(cmp.Or(w.f.Status.LastGood, w.f.Started)) > statusLate || w.statusWillFail() {
 		return true

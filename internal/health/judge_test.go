@@ -13,6 +13,14 @@ func failing(f *Facts, n int, code string) {
 	f.Relist.Last.Err = &CallError{Operation: "list_podsandbox", Code: code, Message: "m"}
 }
 
+// named reports a primary reason of the facts that is not the wanted one.
+func named(t *testing.T, name string, f *Facts, want string) {
+	t.Helper()
+	if v := Judge(f, t0, nil); v.Reason != want {
+		t.Errorf("%s: %q, want %q: %v", name, v.Reason, want, v.Active)
+	}
+}
+
 func TestRulesFailIn(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -166,34 +174,6 @@ func TestRelistSlowDoesNotFlap(t *testing.T) {
 	}
 }
 
-// TestInfoDoesNotChangeTheState, however the table may grow.
-func TestInfoDoesNotChangeTheState(t *testing.T) {
-	if r := reasonOf(Starting); r.Severity != SeverityInfo {
-		t.Errorf("Starting is %s: a verdict that only says so must not be degraded", r.Severity)
-	}
-}
-
-// TestOnTheWayBack: once a connection can be made again, and before a relist has
-// succeeded, the reason stays.
-func TestOnTheWayBack(t *testing.T) {
-	f := healthyFacts(t0)
-	failing(&f, 3, "Unavailable")
-	f.Dial = Dial{At: t0, Cause: CausePermissionDenied, Detail: "permission denied"}
-	before := Judge(&f, t0, nil)
-	if before.Reason != RuntimeSocketPermissionDenied {
-		t.Fatalf("forbidden: %q", before.Reason)
-	}
-	f.Dial = Dial{At: t0.Add(time.Millisecond)}
-	f.Evidence.Process = &Process{PID: 7, Alive: true, Start: t0.Add(-time.Minute), OpenFDs: -1, MaxFDs: -1}
-	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.Reason != before.Reason || v.State != before.State {
-		t.Errorf("connected, no relist yet: %s, %q; want the previous one", v.State, v.Reason)
-	}
-	well := healthyFacts(t0.Add(holdFor))
-	if v := Judge(&well, t0.Add(holdFor), before); v.Reason != "" || v.State != StateHealthy {
-		t.Errorf("a relist has succeeded: %s, %q", v.State, v.Reason)
-	}
-}
-
 // TestKeptFor3Seconds: a reason without evidence is not kept while relists continue to
 // fail: after 3 s the verdict depends on the present facts.
 func TestKeptFor3Seconds(t *testing.T) {
@@ -217,30 +197,6 @@ func TestKeptFor3Seconds(t *testing.T) {
 		if kept := v.active(want); want != Unknown && !kept.Seen.Equal(t0) {
 			t.Fatalf("%d ms: seen at %s, want %s", ms, kept.Seen, t0)
 		}
-	}
-}
-
-// TestAnsweredTooLate: a list that is answered past the threshold leaves the node
-// NotReady until the next relist, for the reason for which it was late, and for
-// no longer than that.
-func TestAnsweredTooLate(t *testing.T) {
-	f := healthyFacts(t0)
-	before := &Verdict{State: StateUnhealthy, Reason: RuntimeListStall, Active: []Active{{ID: RuntimeListStall, Severity: SeverityCritical, Since: t0.Add(-3 * time.Minute), Seen: t0}}}
-	start := t0.Add(-185 * time.Second)
-	f.Relist.LastSeen, f.Relist.Last, f.Relist.AnsweredSince = start, &RelistResult{Start: start, End: t0}, t0
-	if v := Judge(&f, t0.Add(100*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
-		t.Errorf("answered just now: %s, %q, want the previous one", v.State, v.Reason)
-	}
-	if v := Judge(&f, t0.Add(4*time.Second), before); v.Reason == RuntimeListStall {
-		t.Errorf("%s later: still %s", 4*time.Second, v.Reason)
-	}
-	// The next relist is back, and the kubelet's, modelled, not quite yet.
-	next := t0.Add(time.Second)
-	f = healthyFacts(next)
-	f.Relist.Last, f.Relist.AnsweredSince = &RelistResult{Start: next, End: next.Add(10 * time.Millisecond)}, t0
-	f.Modelled = Modelled{LastSeen: start}
-	if v := Judge(&f, next.Add(15*time.Millisecond), before); v.State != StateUnhealthy || v.Reason != RuntimeListStall {
-		t.Errorf("after the next relist: %s, %q, want the previous one", v.State, v.Reason)
 	}
 }
 

@@ -27,28 +27,8 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 			f := f
 			f.Calls = map[string]Call{"version": {LastOK: t0}}
 			tt.change(&f)
-			if v := Judge(&f, t0, nil); v.Reason != tt.want {
-				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
-			}
+			named(t, name, &f, tt.want)
 		})
-	}
-}
-
-// TestKubeletBesideWarning: a kubelet that fails is named beside a warning that has
-// stood for weeks.
-func TestKubeletBesideWarning(t *testing.T) {
-	var previous *Verdict
-	for s := range 30 {
-		now := t0.Add(time.Duration(s) * time.Second)
-		f := healthyFacts(now)
-		f.Pods = &Pods{Containers: map[string]int{"exited": 10_000}}
-		if s > 12 {
-			f.Evidence.Kubelet = &Kubelet{Seen: true, FailedSince: now.Add(-time.Minute), Detail: "syncloop"}
-		}
-		previous = Judge(&f, now, previous)
-	}
-	if previous.Reason != KubeletStalled {
-		t.Errorf("%q, want %s: %v", previous.Reason, KubeletStalled, previous.Active)
 	}
 }
 

@@ -53,8 +53,7 @@ func takenOver(w *view) (out lines) {
 	return out
 }
 
-// hidden reports whether the socket is there for the runtime and missing in plegd's own
-// mounts.
+// hidden reports whether the socket is there for the runtime and missing in plegd's own mounts.
 func (w *view) hidden() bool { l := w.f.Evidence.Listener; return l != nil && l.OtherMounts }
 
 // inheritor returns the process that listens at the path where it is younger than the
@@ -87,10 +86,8 @@ func (w *view) lingering() *Process {
 	return p
 }
 
-// listensUnlinked reports whether no connection can be made because the path has
-// no file, although the runtime's process listens on a socket of that name. A
-// connect that failed before the listener was first seen proves nothing: the
-// runtime may have bound its socket since.
+// listensUnlinked reports whether the path has no file although the runtime's process listens
+// on a socket of that name. A connect that failed before the listener was seen proves nothing.
 func (w *view) listensUnlinked() bool {
 	p, l, failed := w.process, w.f.Evidence.Listener, w.f.Probe.FailedSince
 	if w.cause != CauseMissing || l == nil || w.hidden() || w.justListening() || !w.listensSince(failed) {
@@ -105,9 +102,7 @@ func (w *view) listensSince(failed time.Time) bool {
 	return w.queue.Listening && !failed.IsZero() && w.f.Probe.Stage == StageConnect && w.queue.At.After(failed)
 }
 
-// justListening reports whether no fresh connect has begun since the listener was
-// first seen. Only the fresh dial's start counts: the time of the held
-// connection's connect is that of its end.
+// justListening reports whether no fresh connect has begun since the listener was first seen.
 func (w *view) justListening() bool {
 	q := w.queue
 	return q.Listening && !q.ListeningSince.IsZero() && !w.f.Probe.At.After(q.ListeningSince)
@@ -121,8 +116,7 @@ func (w *view) listenerUnknown() bool {
 		(l == nil || q.Inode != l.Inode && q.ListeningSince.After(l.At))
 }
 
-// listenerChanged reports whether another socket or process is at the path than
-// the last probe met.
+// listenerChanged reports whether another socket or process is at the path than the last probe met.
 func (w *view) listenerChanged() bool {
 	l := w.f.Evidence.Listener
 	return w.probedBefore() || l != nil &&

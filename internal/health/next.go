@@ -6,8 +6,7 @@ import (
 )
 
 // firstStep is what to do about the culprit of a chain. It ends no process that the chain
-// calls idle, and of several helpers the last one: the end of a helper whose child has
-// the pipe releases nobody.
+// calls idle, and of several helpers the last one, which has the pipe.
 func firstStep(c *Chain, culprit *Link) string {
 	who := fmt.Sprintf("pid %d (%s)", culprit.PID, culprit.Name)
 	if c.Unknown != "" { // it may be as well as any other: nothing that ends it

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Layer is the position of a reason between cause and consequence. A frozen runtime
-// fills its accept queue, its calls hang, and its pods cannot be inspected: of equally
-// severe reasons the lowest layer is the one to repair.
+// Layer is the position of a reason between cause and consequence: of equally severe reasons
+// the lowest layer is the one to repair.
 type Layer int
 
 // The layers, the first to look at first.
@@ -51,22 +50,19 @@ func compare(a, b Active) int {
 	)
 }
 
-// explains reports whether the chain of waiting proves one reason to be the cause of
-// another.
+// explains reports whether the chain of waiting proves one reason to be the cause of another.
 func (w *view) explains(cause, symptom string) bool {
 	return cause != "" && w.chainCause() == cause && symptom == w.chainSymptom()
 }
 
-// hold keeps the previous primary reason for a moment after it last matched: evidence
-// is read at different times, and calls are answered in between. It keeps only the
-// primary reason, so that a secondary reason that matched briefly does not outlive it,
-// and drops it if a more severe reason matches, which names the present fault. It does
-// not keep Unknown, nor a reason that matched only before the first success: an
+// hold keeps the previous primary reason for a moment after it last matched, unless a more
+// severe one matches: evidence is read at different times, and calls are answered in between.
+// It does not keep Unknown, nor a reason that matched only before the first success: an
 // ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()
-	if before == nil || w.previous.State == StateStarting &&
-		!w.starting || before.Severity == SeverityInfo || reasonOf(before.ID).fallback {
+	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).fallback ||
+		w.previous.State == StateStarting && !w.starting {
 		return
 	}
 	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
@@ -101,13 +97,12 @@ func (v *Verdict) rank(w *view) {
 	}
 	v.Active = slices.DeleteFunc(v.Active, func(a Active) bool { return a.ID == best.ID })
 	slices.SortStableFunc(v.Active, func(a, b Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
-	v.first(best)
+	v.Active = slices.Insert(v.Active, 0, best)
 	v.Reason, v.Hop, v.Symptom = best.ID, best.Hop, v.symptomOf(&best)
 }
 
-// displaces reports whether a reason takes the place of the primary one, which is as
-// severe: a cause that is found for it does so at once, and so does one of a lower
-// layer.
+// displaces reports whether a reason takes the place of the primary one, which is as severe:
+// its cause does so at once, and so does one of a lower layer.
 func (w *view) displaces(a, primary *Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
@@ -116,8 +111,7 @@ func (w *view) displaces(a, primary *Active) bool {
 	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
 }
 
-// causeOf returns the active reason that is the cause of a symptom, or the symptom
-// itself.
+// causeOf returns the active reason that is the cause of a symptom, or the symptom itself.
 func (v *Verdict) causeOf(w *view, symptom Active) Active {
 	for _, a := range v.Active {
 		if a.ID != symptom.ID && w.explains(a.ID, symptom.ID) {
@@ -127,7 +121,8 @@ func (v *Verdict) causeOf(w *view, symptom Active) Active {
 	return symptom
 }
 
-// symptoms are the reasons that describe what the kubelet sees, in order of preference.
+// symptoms are the reasons that describe what the kubelet sees, in order of preference. A hop
+// behind the runtime that does not answer looks like these.
 var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
 // symptomOf is what the kubelet sees of the primary reason, "" where that is the

@@ -28,8 +28,7 @@ const (
 	starvedDelay = 0.5
 	starvedShare = 0.8
 	starvedWait  = 100 * time.Millisecond
-	// timesWithoutPause is how long after a pause the waits for a CPU are those of
-	// the time since.
+	// timesWithoutPause is how long after a pause the waits for a CPU are those of the time since.
 	timesWithoutPause = 5 * time.Second
 	// throttledLately is how long after its quota took time the runtime's waits
 	// for a CPU are its quota's.
@@ -69,10 +68,8 @@ func memoryLimited(w *view) (out lines) {
 	return nil
 }
 
-// memoryStalls reports whether relists are slow because of a level of the cgroup whose
-// limit is met, although no thread is seen to wait for memory: its tasks are out of memory,
-// or the limit is met again and again and makes them wait. A relist that was slow may
-// stay so while a call is answered in between.
+// memoryStalls reports whether relists are slow, now or lately, because the tasks of a level
+// whose limit is met are out of memory, or meet it again and again and wait.
 func (w *view) memoryStalls(l *MemoryLimit) bool {
 	if !w.relistSuffers() && !w.listsSlowLately(RuntimeMemoryLimited) {
 		return false
@@ -167,9 +164,8 @@ func (w *view) waitsForCPU() bool {
 		p.Delay >= starvedDelay && p.Delay >= starvedShare*(p.Delay+p.CPU) && p.DelayPerRun >= starvedWait
 }
 
-// quotaTakesTime reports whether the runtime's own quota takes time from it, has just
-// done so, or may have: the cgroup was last read before the wait that the process
-// shows, as on a node where reads are late.
+// quotaTakesTime reports whether the runtime's own quota takes time from it, has just done so,
+// or may have: the cgroup was last read before the wait that the process shows.
 func (w *view) quotaTakesTime() bool {
 	c, p := w.f.Evidence.Cgroup, w.process
 	if c == nil {

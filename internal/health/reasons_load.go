@@ -13,8 +13,7 @@ const (
 	// SlowRelistThreshold is what a relist may take call after call: the usual
 	// alert on the kubelet's relist duration is at 10 s.
 	SlowRelistThreshold = 10 * time.Second
-	// burstPods pods that changed at once make a relist slow once their inspections
-	// take burstTakes.
+	// burstPods pods that changed at once make a relist slow once their inspections take burstTakes.
 	burstPods  = 50
 	burstTakes = 5 * time.Second
 
@@ -24,8 +23,7 @@ const (
 	// the one below which that ends.
 	limitNear = 0.8
 	limitCalm = 0.75
-	// messageLimit is the largest answer that the kubelet accepts
-	// (k8s.io/cri-client, maxMsgSize).
+	// messageLimit is the largest answer that the kubelet accepts (k8s.io/cri-client, maxMsgSize).
 	messageLimit = 16 << 20
 
 	// streamFailures is how often the event stream must have failed: as often as the
@@ -93,8 +91,7 @@ func (w *view) modelText() string {
 	return s
 }
 
-// inspecting is how long the modelled kubelet has been inspecting pods in its
-// relist under way.
+// inspecting is how long the modelled kubelet has been inspecting pods in its relist under way.
 func (w *view) inspecting() time.Duration {
 	if w.f.Modelled.InspectingSince.IsZero() {
 		return 0
@@ -143,9 +140,8 @@ func eventStreamBroken(w *view) (out lines) {
 	return out
 }
 
-// nodePressure names the node's pressure. A busy node is no fault: the lists must be slow
-// too, or connections must wait. A list that hangs is not its effect: pressure makes slow,
-// it does not stop.
+// nodePressure names the node's pressure where lists are slow too, or connections wait: a busy
+// node is no fault, and a list that hangs is not its effect.
 func nodePressure(w *view) (out lines) {
 	n, lists := w.node, w.f.Relist.recent(2)
 	slow := len(lists) == 2 && min(lists[0], lists[1]) >= slowCall

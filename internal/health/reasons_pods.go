@@ -79,9 +79,8 @@ func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuc
 
 func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
 
-// hangingInspections returns the longest inspection that is unanswered for long enough, nil
-// for none, and how many were given up for it. Several calls that are each answered slowly
-// are no hang.
+// hangingInspections returns the longest inspection with a call that is unanswered for long
+// enough, nil for none, and how many were given up for it.
 func (w *view) hangingInspections() (hang *PodInspection, givenUp int) {
 	hangs := func(p PodInspection) bool { return w.age(p.called()) >= inspectHangAfter }
 	if i := slices.IndexFunc(w.f.Relist.Inspecting, hangs); i >= 0 {
@@ -121,8 +120,7 @@ func inspectionStall(w *view) (out lines) {
 	return out
 }
 
-// podStartsFailing names the calls that start pods and fail for a reason that is not one
-// pod's own.
+// podStartsFailing names the calls that start pods and fail for a reason that is not one pod's own.
 func podStartsFailing(w *view) (out lines) {
 	k := w.f.Evidence.Kubelet
 	if k == nil {

@@ -10,9 +10,8 @@ const (
 	// was good, kubeletGone how long nobody must have listened.
 	kubeletFails = 10 * time.Second
 	kubeletGone  = 10 * time.Second
-	// kubeletOld is the age of the kubelet's own last seen beside a runtime
-	// that answers: above the 300 s between two relists of a kubelet that uses
-	// events (KEP-3386, 1.26 to 1.36).
+	// kubeletOld is the age of the kubelet's own last seen beside a runtime that answers: above the
+	// 300 s between two relists of a kubelet that uses events (KEP-3386, 1.26 to 1.36).
 	kubeletOld = 330 * time.Second
 	// loopLate is how much longer than it may take a relist or a period must
 	// take for the loop to count as stalled.
@@ -24,8 +23,7 @@ func unsupported(w *view) lines {
 	if e == nil {
 		return nil
 	}
-	// Garbage varies: a peer that has spoken another protocol may just close the next
-	// connection.
+	// Garbage varies: a peer that has spoken another protocol may just close the next connection.
 	hangsUp := p.Cause == CauseClosed && !p.ForeignAt.IsZero()
 	switch said := e.text(); {
 	case e.Code == "Unimplemented":
@@ -139,9 +137,8 @@ func kubeletDown(w *view) lines {
 	return line("nobody has listened at its healthz for %s", w.ago(k.FailedSince))
 }
 
-// runtimeGood reports whether all that plegd asks of the runtime itself is answered,
-// and has been for a while: the kubelet's own check fails minutes into a runtime's
-// fault, and recovers after it. Warnings that stand beside it say nothing of this.
+// runtimeGood reports whether the runtime answers all calls of plegd, and has done so for a
+// while: the kubelet's own check fails minutes into a runtime's fault, and recovers after it.
 func (w *view) runtimeGood() bool {
 	r, s, status := &w.f.Relist, &w.f.Status, w.f.Calls[opStatus]
 	lately := func(t time.Time) bool { return !t.IsZero() && w.age(t) < kubeletFails }
@@ -166,9 +163,8 @@ func loopStalled(w *view) lines {
 	return nil
 }
 
-// unknown is the evidence that something is wrong that no critical reason accounts
-// for. A warning accounts for nothing: it may have stood for days. Nor does a fault of
-// the kubelet, of a pod or of the network account for lists that fail.
+// unknown is the evidence of a fault that no critical reason accounts for. A warning may have
+// stood for days; a fault of the kubelet, a pod or the network does not make lists fail.
 func unknown(w *view) lines {
 	relistsFail := w.troubleFor() >= unknownAfter && (w.critical == 0 || w.critical > LayerCalls)
 	rulesFail := !w.starting && !w.kubelet.nodeReady && w.critical == 0

@@ -13,8 +13,7 @@ const (
 	// the queue is not seen: two probes and more have had no answer by then.
 	queueWaits       = 2 * time.Second
 	queueUnseenWaits = 4 * time.Second
-	// queueFalls is how long ago a queue must have fallen to count as being
-	// worked off.
+	// queueFalls is how long ago a queue must have fallen to count as being worked off.
 	queueFalls = time.Second
 	// acceptsAgain is the time after the runtime last used up its descriptors within which
 	// it accepts again: containerd retries after up to one second (grpc-go's Serve), and
@@ -152,8 +151,7 @@ func (w *view) descriptorsFreed() bool {
 	return p.Alive && !p.FDsExhausted() && !p.ExhaustedAt.IsZero() && w.age(p.ExhaustedAt) <= acceptsAgain
 }
 
-// noDescriptor reports whether a connection waits while the runtime has no descriptor to
-// accept it.
+// noDescriptor reports whether a connection waits while the runtime has no descriptor to accept it.
 func (w *view) noDescriptor() bool {
 	if !w.process.FDsExhausted() && (!w.descriptorsFreed() || w.acceptQueueDrains()) {
 		return false
@@ -168,8 +166,7 @@ func (w *view) acceptQueueDrains() bool {
 	return q.Listening && !q.FellAt.IsZero() && w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
 }
 
-// notAccepting reports whether a connection waits to be accepted for longer than
-// it should.
+// notAccepting reports whether a connection waits to be accepted for longer than it should.
 func (w *view) notAccepting() bool {
 	if w.acceptQueueDrains() || w.elsewhere() != nil || w.listenerUnknown() {
 		return false

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -42,9 +43,7 @@ func TestAcceptsAgain(t *testing.T) {
 			f.Evidence.Process, f.Evidence.Queue = p, q
 			// A probe still waits in it.
 			f.Probe = Probe{At: t0.Add(-5 * time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: t0.Add(-5 * time.Second), Failures: 1}
-			if v := Judge(&f, t0, nil); v.Reason != tt.want {
-				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
-			}
+			named(t, tt.name, &f, tt.want)
 		})
 	}
 }
@@ -57,22 +56,16 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Delay: 1.9, CPU: .05, DelayPerRun: 300 * time.Millisecond}
 	f.Evidence.Cgroup = &Cgroup{At: t0}
 	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-3 * time.Second)}
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
-		t.Errorf("%q, want %s: %v", v.Reason, RuntimeStarved, v.Active)
-	}
+	named(t, "judged", &f, RuntimeStarved)
 	f.Woke = t0.Add(-3 * time.Second)
 	if v := Judge(&f, t0, nil); v.Reason == RuntimeStarved {
 		t.Errorf("the pause counts as a wait for a CPU: %v", v.Active)
 	}
 	f.Woke = t0.Add(-time.Minute)
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeStarved {
-		t.Errorf("a minute after a pause: %q, want %s", v.Reason, RuntimeStarved)
-	}
+	named(t, "a minute after a pause", &f, RuntimeStarved)
 	f.Woke = time.Time{}
 	f.Evidence.Process.Delay = 0
-	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled {
-		t.Errorf("with a CPU: %q, want %s: %v", v.Reason, AcceptStalled, v.Active)
-	}
+	named(t, "with a CPU", &f, AcceptStalled)
 	// What the process shows is of before the dial ran into its time limit.
 	f.Probe = Probe{At: t0.Add(-1200 * time.Millisecond), FailedSince: t0.Add(-1200 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
 	f.Evidence.Process.At = t0.Add(-800 * time.Millisecond)
@@ -93,9 +86,7 @@ func TestAcceptsAfterStop(t *testing.T) {
 		if ago > time.Second {
 			f.Evidence.Process.Threads = map[string]int{"S": 9}
 		}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("stopped %s ago: %q, want %q: %v", ago, v.Reason, want, v.Active)
-		}
+		named(t, fmt.Sprintf("stopped %s ago", ago), &f, want)
 	}
 }
 
@@ -118,9 +109,7 @@ func TestThawedHopAccepts(t *testing.T) {
 		if h.Process.StoppedAt = t0.Add(-tt.stopped); tt.frozen {
 			h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, t0.Add(-tt.stopped)
 		}
-		if v := Judge(&f, t0, nil); v.Reason != tt.want {
-			t.Errorf("%+v: %q: %v", tt, v.Reason, v.Active)
-		}
+		named(t, fmt.Sprintf("%+v", tt), &f, tt.want)
 	}
 }
 
@@ -136,9 +125,7 @@ func TestAnswersAgainBeforeItAccepts(t *testing.T) {
 			f.Probe = Probe{At: t0.Add(-4500 * time.Millisecond), FailedSince: t0.Add(-4500 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
 			f.Evidence.Queue = &Queue{At: t0.Add(-100 * time.Millisecond), Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-4 * time.Second)}
 			f.Evidence.Process = &Process{At: t0.Add(-100 * time.Millisecond), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
-			if v := Judge(&f, t0, nil); v.Reason != want {
-				t.Errorf("%s, the list before it took %s: %q, want %q: %v", phase, held, v.Reason, want, v.Active)
-			}
+			named(t, fmt.Sprintf("%s, the list before it took %s", phase, held), &f, want)
 		}
 	}
 }
@@ -152,9 +139,7 @@ func TestAcceptWithQueueUnseen(t *testing.T) {
 			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
 			f.Probe = Probe{At: t0.Add(-waits), FailedSince: t0.Add(-waits), Stage: StageSettings, Cause: CauseTimeout}
 			f.Evidence.Queue = queue
-			if v := Judge(&f, t0, nil); v.Reason != want {
-				t.Errorf("queue %+v, for %s: %q, want %q", queue, waits, v.Reason, want)
-			}
+			named(t, fmt.Sprintf("queue %+v, for %s", queue, waits), &f, want)
 		}
 	}
 }
@@ -171,9 +156,7 @@ func TestNewListenerIsLookedAtFirst(t *testing.T) {
 			f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
 			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
 			f.Evidence.Listener = known
-			if v := Judge(&f, t0, nil); v.Reason != want {
-				t.Errorf("a new socket for %s, known %+v: %q, want %q", since, known, v.Reason, want)
-			}
+			named(t, fmt.Sprintf("a new socket for %s, known %+v", since, known), &f, want)
 		}
 	}
 }
@@ -187,9 +170,7 @@ func TestStatusFailsFirst(t *testing.T) {
 		f.Calls = map[string]Call{opStatus: {LastFailed: t0.Add(-100 * ms)}, "list_containers": {LastOK: t0.Add(-20 * ms)}}
 		f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
 		f.Evidence.Process = &Process{At: t0.Add(-seen), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("looked at %s ago: %q, want %q: %v", seen, v.Reason, want, v.Active)
-		}
+		named(t, fmt.Sprintf("looked at %s ago", seen), &f, want)
 	}
 }
 
@@ -215,9 +196,7 @@ func TestStrangerIsGone(t *testing.T) {
 		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
 		f.Probe = Probe{At: met, Stage: StageSettings, Cause: tt.cause, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
 		f.Evidence.Queue = &tt.queue
-		if v := Judge(&f, t0, nil); v.Reason != tt.want {
-			t.Errorf("%s: %q, want %q: %v", tt.name, v.Reason, tt.want, v.Active)
-		}
+		named(t, tt.name, &f, tt.want)
 	}
 }
 
@@ -236,9 +215,7 @@ func TestStartsBeforeItAnswers(t *testing.T) {
 		f.Status.LastGood = lastAnswer
 		f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-age), OpenFDs: 20, MaxFDs: 1024}
 		f.Evidence.Queue = &Queue{At: t0, Listening: true, Limit: 128}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("started %s ago: %q, want %q: %+v", age, v.Reason, want, v.Active)
-		}
+		named(t, fmt.Sprintf("started %s ago", age), &f, want)
 	}
 }
 
@@ -251,8 +228,6 @@ func TestVersionLastToBeAnswered(t *testing.T) {
 		f.Calls = map[string]Call{string(PhaseListContainers): {LastOK: answered, LastOKDuration: took}}
 		f.Relist.Lists = append(f.Relist.Lists, took)
 		f.Version = VersionCheck{HangsSince: t0.Add(-6800 * time.Millisecond)}
-		if v := Judge(&f, t0, nil); v.Reason != want {
-			t.Errorf("the list took %s: %q, want %q: %v", took, v.Reason, want, v.Active)
-		}
+		named(t, fmt.Sprintf("the list took %s", took), &f, want)
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// rounds models the relists of the kubelet where its lists are slow: up to 1.35 each
-// inspection lists again, filtered by the pod; since 1.36 the kubelet relists a changed
-// pod on demand, once a round (PLEGOnDemandRelist, measured with 1.35.4 and 1.37.2). plegd
-// lists once a round, so its own last seen is younger.
+// rounds models the relists of the kubelet where its lists are slow: up to 1.35 each inspection
+// lists again; since 1.36 the kubelet relists a changed pod on demand, once a round
+// (PLEGOnDemandRelist). plegd lists once a round, so its own last seen is younger.
 type rounds struct {
 	counted time.Time // start of plegd's last relist that was counted
 	seen    time.Time // start of the kubelet's last round, zero where it is as plegd's
@@ -52,9 +51,8 @@ func (k *rounds) correct(m Modelled, now time.Time) Modelled {
 	return m
 }
 
-// followRounds corrects the facts of the kubelet's relists by its version. Where that is
-// not known, the facts are those of a newer kubelet, which is NotReady later, and
-// Modelled.LastSeenBefore136 is that of an older one.
+// followRounds corrects the kubelet's relists by its version. Where that is not known they are
+// those of a newer kubelet, which is NotReady later, and LastSeenBefore136 of an older one.
 func (s *NodeWriter) followRounds(f *Facts, now time.Time) {
 	version, known := []int(nil), false
 	if k := f.Evidence.Kubelet; k != nil {

@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	// RuntimeDownAfter is how long the kubelet goes without a good Status
-	// before it calls the runtime down (pkg/kubelet/kubelet.go,
-	// maxWaitForContainerRuntime).
+	// RuntimeDownAfter is how long the kubelet goes without a good Status before it calls the runtime
+	// down (pkg/kubelet/kubelet.go, maxWaitForContainerRuntime).
 	RuntimeDownAfter = 30 * time.Second
 	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go,
 	// updateRuntimeUp runs every 5 s).
@@ -19,29 +18,21 @@ const (
 	statusLate = 2 * StatusPeriod
 )
 
-// The kubelet's messages, word for word (pkg/kubelet/runtime.go,
-// pkg/kubelet/pleg/generic.go, pkg/kubelet/kubelet.go, 1.36).
-const (
-	msgNeverStatus    = "container runtime status check may not have completed yet"
-	msgRuntimeDown    = "container runtime is down"
-	msgNeverRelisted  = "pleg has yet to be successful"
-	msgNetworkUnknown = "network state unknown"
-)
-
-// kubelet is what the kubelet's own rules say.
+// kubelet is the result of the kubelet's own rules.
 type kubelet struct {
 	plegHealthy, syncLoopAllowed, nodeReady bool
 	message                                 string
 }
 
-// rules applies the kubelet's three nested rules.
+// rules applies the kubelet's three nested rules, with its messages word for word
+// (pkg/kubelet/runtime.go, pkg/kubelet/pleg/generic.go, pkg/kubelet/kubelet.go, 1.36).
 func rules(f *Facts, now time.Time) kubelet {
 	var runtime, network []string
 	switch {
 	case f.Status.LastGood.IsZero() || f.statusBeforeKubelet(now):
-		runtime = append(runtime, msgNeverStatus)
+		runtime = append(runtime, "container runtime status check may not have completed yet")
 	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
-		runtime = append(runtime, msgRuntimeDown)
+		runtime = append(runtime, "container runtime is down")
 	}
 	pleg := plegMessage(f, now)
 	if pleg != "" {
@@ -52,7 +43,7 @@ func rules(f *Facts, now time.Time) kubelet {
 	}
 	switch {
 	case !f.Status.Answered || f.statusBeforeKubelet(now):
-		network = append(network, msgNetworkUnknown)
+		network = append(network, "network state unknown")
 	case !f.Status.NetworkReady.Good():
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
 	}
@@ -74,11 +65,10 @@ func (f *Facts) statusBeforeKubelet(now time.Time) bool {
 
 // plegMessage is the error of the kubelet's PLEG health check, "" when healthy.
 func plegMessage(f *Facts, now time.Time) string {
-	seen := LastSeen(f)
-	if seen.IsZero() {
-		return msgNeverRelisted
-	}
-	if age := now.Sub(seen); age > f.Config.RelistThreshold {
+	switch age := now.Sub(LastSeen(f)); {
+	case LastSeen(f).IsZero():
+		return "pleg has yet to be successful"
+	case age > f.Config.RelistThreshold:
 		return fmt.Sprintf("pleg was last seen active %v ago; threshold is %v", age, f.Config.RelistThreshold)
 	}
 	return ""
@@ -105,24 +95,12 @@ func (c *Condition) print(kind string) string {
 	return fmt.Sprintf("%s=%t reason:%s message:%s", kind, c.Status, c.Reason, c.Message)
 }
 
-// aggregate prints several errors as the kubelet does (k8s.io/apimachinery
-// pkg/util/errors, aggregate.Error): repeated ones fall away, one stands for
-// itself, more are put in brackets.
+// aggregate prints errors, which are distinct, as the kubelet does (k8s.io/apimachinery
+// pkg/util/errors, aggregate.Error): several in brackets.
 func aggregate(messages []string) string {
-	var distinct []string
-	seen := map[string]bool{}
-	for _, m := range messages {
-		if !seen[m] {
-			seen[m] = true
-			distinct = append(distinct, m)
-		}
+	text := strings.Join(messages, ", ")
+	if len(messages) > 1 {
+		text = "[" + text + "]"
 	}
-	switch len(distinct) {
-	case 0:
-		return ""
-	case 1:
-		return distinct[0]
-	default:
-		return "[" + strings.Join(distinct, ", ") + "]"
-	}
+	return text
 }

@@ -90,21 +90,3 @@ func TestKubeletRules(t *testing.T) {
 		})
 	}
 }
-
-// TestAggregate: as k8s.io/apimachinery prints an aggregate of errors.
-func TestAggregate(t *testing.T) {
-	for _, tt := range []struct {
-		in   []string
-		want string
-	}{
-		{nil, ""},
-		{[]string{"a"}, "a"},
-		{[]string{"a", "b"}, "[a, b]"},
-		{[]string{"a", "a"}, "a"},
-		{[]string{"a", "b", "a"}, "[a, b]"},
-	} {
-		if got := aggregate(tt.in); got != tt.want {
-			t.Errorf("%q: got %q, want %q", tt.in, got, tt.want)
-		}
-	}
-}

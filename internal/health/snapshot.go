@@ -2,9 +2,8 @@ package health
 
 import "time"
 
-// SchemaVersion is the version of Snapshot in JSON. Fields may be added under one version;
-// it grows when a field is renamed, removed or changes its meaning. 1 had durations in
-// nanoseconds.
+// SchemaVersion is the version of Snapshot in JSON. Fields may be added under one version; it grows
+// when a field is renamed, removed or changes its meaning. 1 had durations in nanoseconds.
 const SchemaVersion = 2
 
 // Snapshot is plegd's state at one moment: the verdict and the facts that it was made

@@ -47,8 +47,7 @@ type state struct {
 	// connection's or a fresh one; empty while the held connection works.
 	cause  Cause
 	detail string
-	// fresh is the fresh dial that fails while the held connection still answers.
-	fresh Probe
+	fresh  Probe // the fresh dial that fails while the held connection still answers
 
 	lists listState
 	// hanging is the list that hangs. hungSince is its start, or that of the last relist
@@ -58,8 +57,7 @@ type state struct {
 	// again is true while everything hung, another call has just been answered, and the
 	// list is given as much time again.
 	again bool
-	// err is why the last relist failed, nil if it succeeded.
-	err *CallError
+	err   *CallError // why the last relist failed, nil if it succeeded
 
 	status statusState
 }
@@ -74,7 +72,8 @@ func (w *view) derive() {
 		w.err = r.Last.Err
 	}
 	phase, since, hanging := w.listUnanswered(HangAfter)
-	switch n := len(r.Lists); {
+	slow := func(d time.Duration) bool { return d >= slowCall }
+	switch {
 	case hanging:
 		w.lists, w.hanging, w.hungSince = listsHang, phase, since
 	case r.Failures > 0:
@@ -82,7 +81,7 @@ func (w *view) derive() {
 		if w.err.timedOut() {
 			w.hungSince = r.Last.Start
 		}
-	case w.listLate() || n > 0 && r.Lists[n-1] >= slowCall:
+	case w.listLate() || slices.ContainsFunc(r.recent(1), slow):
 		w.lists = listsSlow
 	}
 	w.again = w.answeringAgain()
@@ -150,39 +149,31 @@ func (w *view) listLate() bool {
 	return in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall
 }
 
-// listUnanswered returns the list that is unanswered for longer than it should be; usual
-// is the least time for a list that is answered at once as a rule. A list that is
+// listUnanswered returns the list that is unanswered for longer than listLimit. A list that is
 // arriving counts only once it takes longer than hangSurely.
 func (w *view) listUnanswered(usual time.Duration) (phase Phase, since time.Time, ok bool) {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) {
-		return "", time.Time{}, false
-	}
-	if arriving := w.age(w.f.Arriving) < usual; arriving && w.age(in.PhaseStart) < hangSurely {
+	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) ||
+		w.age(w.f.Arriving) < usual && w.age(in.PhaseStart) < hangSurely {
 		return "", time.Time{}, false
 	}
 	return in.Phase, in.PhaseStart, true
 }
 
-// listLimit is how long a list may be unanswered, by the lists before it and the size
-// of its last answer.
+// listLimit is how long a list may be unanswered, by the lists before it and the size of its
+// last answer; usual is the least.
 func (w *view) listLimit(usual time.Duration) time.Duration {
-	lists := w.f.Relist.Lists
 	var slow time.Duration
-	if n := len(lists); n > 0 {
-		recent := slices.Sorted(slices.Values(lists[max(0, n-recentLists):]))
-		slow = max(3*recent[(len(recent)-1)/2], lists[n-1]+usual)
+	if lists := w.f.Relist.recent(recentLists); len(lists) > 0 {
+		median := slices.Sorted(slices.Values(lists))[(len(lists)-1)/2]
+		slow = max(3*median, lists[len(lists)-1]+usual)
 	}
-	limit := usual
-	if in := w.f.Relist.InFlight; in != nil {
-		limit += time.Duration(w.f.Calls[string(in.Phase)].Bytes) * hangPerMiB / (1 << 20)
-	}
-	return max(limit, min(slow, hangSurely))
+	bytes := w.f.Calls[string(w.f.Relist.InFlight.Phase)].Bytes
+	return max(usual+time.Duration(bytes)*hangPerMiB/(1<<20), min(slow, hangSurely))
 }
 
-// connect returns why no connection can be made: the last relist failed for want of an
-// answer, nothing has been answered since, and neither the held connection's dial nor a
-// fresh one has succeeded.
+// connect returns why no connection can be made: the last relist failed, nothing has been
+// answered since, and neither the held connection's dial nor a fresh one has succeeded.
 func (w *view) connect() (Cause, string) {
 	if w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End) {
 		return CauseNone, ""
@@ -201,26 +192,20 @@ func (w *view) connect() (Cause, string) {
 
 // freshFailure returns the fresh dial that fails while the held connection is answered.
 func (w *view) freshFailure() (none Probe) {
-	p := w.f.Probe
+	p, d := w.f.Probe, w.f.Dial
 	switch {
 	case w.hop != nil && p.Stage == StageConnect: // that is its cause
-		return none
 	case p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered().After(p.FailedSince):
-		return none
 	case w.lists == listsHang || p.Stage != StageConnect && !w.listsAnsweredAtOnce():
-		return none
+	case d.Cause == CauseNone && d.At.After(p.At): // the held connection was made since
+	default:
+		return p
 	}
-	// The held connection was made since: what the probe met is over.
-	if d := w.f.Dial; d.Cause == CauseNone && d.At.After(p.At) {
-		return none
-	}
-	return p
+	return none
 }
 
-// listsAnsweredAtOnce reports whether the lists of the last two relists and of the one
-// in flight were answered at once: then the runtime was able to answer all the time
-// that a fresh connection waited. Just after a hang it was not, and the queue's content
-// from then proves nothing.
+// listsAnsweredAtOnce reports whether the lists of the last two relists and of the one in
+// flight were answered at once: just after a hang a connection that waits proves nothing.
 func (w *view) listsAnsweredAtOnce() bool {
 	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
 		return false // a list of the relist under way has just been answered
@@ -231,19 +216,16 @@ func (w *view) listsAnsweredAtOnce() bool {
 // answeringAgain reports whether a list hangs and another call, which took as long,
 // has just been answered.
 func (w *view) answeringAgain() bool {
-	if w.hungSince.IsZero() {
-		return false
-	}
 	for _, c := range w.f.Calls {
-		if c.LastOK.After(w.hungSince) && c.LastOKDuration >= HangAfter && w.age(c.LastOK) < HangAfter {
+		if !w.hungSince.IsZero() && c.LastOK.After(w.hungSince) && c.LastOKDuration >= HangAfter &&
+			w.age(c.LastOK) < HangAfter {
 			return true
 		}
 	}
 	return false
 }
 
-// answeredWhileStatusFails reports whether other calls are answered while Status
-// fails or hangs.
+// answeredWhileStatusFails reports whether other calls are answered while Status fails or hangs.
 func (w *view) answeredWhileStatusFails() bool {
 	s := &w.f.Status
 	if !s.InFlightSince.IsZero() && w.listsAnsweredAtOnce() && w.answeredAtOnce(s.InFlightSince.Add(answerAfterStatus)) {
@@ -266,9 +248,8 @@ func (w *view) answeredWhileStatusFails() bool {
 	return w.now.After(late) && w.lists != listsHang && (w.lastAnswer.After(failed) || w.lastAnswer.After(late))
 }
 
-// answeredAtOnce reports whether a call has been answered after t that did not wait
-// long for it: a runtime that answers one call after seconds, as one without a CPU
-// does, answers the others as late.
+// answeredAtOnce reports whether a call has been answered quickly after t: a runtime that
+// answers one call after seconds answers the others as late.
 func (w *view) answeredAtOnce(t time.Time) bool {
 	for _, c := range w.f.Calls {
 		if c.LastOK.After(t) && c.LastOKDuration < HangAfter ||

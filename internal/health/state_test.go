@@ -110,32 +110,3 @@ func TestState(t *testing.T) {
 		}
 	}
 }
-
-// TestStatusFailsBesideLists: a Status that fails while the lists are answered counts
-// down from the beginning on, with any error.
-func TestStatusFailsBesideLists(t *testing.T) {
-	for name, tt := range map[string]struct {
-		code string
-		good time.Duration // age of the last good Status
-		want string
-		left time.Duration
-	}{
-		"an answer":                            {"Unknown", 4 * time.Second, RuntimeNotReady, 26 * time.Second},
-		"one failure of the connection":        {"Unavailable", 4 * time.Second, "", 0},
-		"failures of the connection, for 11 s": {"Unavailable", 11 * time.Second, RuntimeNotReady, 19 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			f.Status.LastGood = t0.Add(-tt.good)
-			f.Status.LastErr = &CallError{Operation: "status", Code: tt.code, Message: "transport is closing"}
-			f.Calls = map[string]Call{"list_containers": {LastOK: t0}, "status": {LastFailed: t0.Add(-time.Second), LastErr: f.Status.LastErr}}
-			v := Judge(&f, t0, nil)
-			if v.Reason != tt.want {
-				t.Errorf("%q, want %q: %v", v.Reason, tt.want, v.Active)
-			}
-			if (v.RulesFailIn != nil) != (tt.left > 0) || v.RulesFailIn != nil && *v.RulesFailIn != tt.left {
-				t.Errorf("the rules fail in %v, want %s", v.RulesFailIn, tt.left)
-			}
-		})
-	}
-}

@@ -5,8 +5,7 @@ import "time"
 // EveryCall is the operation of a symptom in which the runtime answers nothing.
 const EveryCall = "every call"
 
-// stuckInspectionAfter is the age from which the call of an inspection, or a Status, is a
-// symptom.
+// stuckInspectionAfter is the age from which the call of an inspection, or a Status, is a symptom.
 const stuckInspectionAfter = time.Second
 
 // Symptom is a call that hangs, or a process: the begin of the wait chain.
@@ -35,10 +34,9 @@ func (s *Symptom) begun(since time.Time) time.Time {
 	return s.Since
 }
 
-// FindSymptom returns the call that hangs by a verdict, or else the process that its
-// primary reason is about, or else a call that is suspected to hang. last is the symptom
-// found before, zero for none: a call that is suspected, and then hangs, is one fault.
-// ok is false without a symptom.
+// FindSymptom returns the call that hangs by a verdict, or else the process that its primary reason
+// is about, or else a call that is suspected to hang. last is the symptom found before, zero for
+// none: a call that is suspected, and then hangs, is one fault. ok is false without a symptom.
 func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, ok bool) {
 	if s = hanging(f, v, now, last); s.Operation != "" {
 		return s, true

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// containerdBefore reports whether the runtime is a containerd of a version before
-// major.minor, and whether it is one of that version or later; neither for another runtime
-// and for a version that cannot be parsed. The tried ones (1.6.20, 1.7.24, 2.1.9, 2.4.2)
-// differ at 1.7 and at 2.0.
+// containerdBefore reports whether the runtime is a containerd of a version before major.minor, and
+// whether it is one of that version or later; neither for another runtime and for a version that
+// cannot be parsed. The tried ones (1.6.20, 1.7.24, 2.1.9, 2.4.2) differ at 1.7 and at 2.0.
 func (r Runtime) containerdBefore(major, minor int) (before, since bool) {
 	v, ok := parseVersion(r.Version)
 	if !ok || r.Name != "containerd" {
@@ -52,9 +51,7 @@ func (r Runtime) statusNeedsFile() bool {
 	return since
 }
 
-// statusWillFail reports whether the next Status fails for want of a file
-// descriptor. The kubelet's 30-s rule then runs from the last good Status on, however
-// well the lists are answered.
+// statusWillFail reports whether the next Status fails for want of a file descriptor.
 func (w *view) statusWillFail() bool {
 	return w.process.FDsExhausted() && w.f.Runtime.statusNeedsFile()
 }

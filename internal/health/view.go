@@ -9,10 +9,9 @@ import (
 // stops a relist is named within 3 s: up to one period until the next relist
 // begins, HangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
-	// HangAfter is the minimum time for which a hanging list is unanswered. The list must
-	// also take three times the median of the last recentLists lists, and that much longer
-	// than the last one, up to hangSurely, so that slow lists do not count as hanging. Nor
-	// does a list that is arriving.
+	// HangAfter is the minimum time for which a hanging list is unanswered. The list must also
+	// take three times the median of the last recentLists lists, and that much longer than the
+	// last one, up to hangSurely. A list that is arriving does not hang.
 	HangAfter  = 1500 * time.Millisecond
 	hangSurely = 20 * time.Second
 	// suspectAfter is the same for a call that is suspected to hang.
@@ -23,14 +22,12 @@ const (
 	hangProbeAfter = 900 * time.Millisecond
 	// unknownAfter is how long something may be wrong without a name.
 	unknownAfter = 3 * time.Second
-	// versionReasonAfter is how long Version must be unanswered beside lists that
-	// are answered.
+	// versionReasonAfter is how long Version must be unanswered beside lists that are answered,
+	// statusHangAfter the same for Status.
 	versionReasonAfter = 5 * time.Second
-	// statusHangAfter is the same for Status beside lists that answer.
-	statusHangAfter = 2 * time.Second
-	// answerAfterStatus is how long after the start of a Status that hangs another
-	// call must be answered, to distinguish a Status that hangs from a runtime that has
-	// just stopped answering at all.
+	statusHangAfter    = 2 * time.Second
+	// answerAfterStatus is how long after the start of a Status that hangs another call must be
+	// answered: the runtime has not just stopped answering at all.
 	answerAfterStatus = time.Second
 	// inspectHangAfter is how long a pod's inspection must be unanswered.
 	inspectHangAfter = 3 * time.Second
@@ -63,16 +60,15 @@ type view struct {
 	starting bool
 	verdict  *Verdict
 	critical Layer
-	// hop is the hop behind the runtime that this view is of, nil for the runtime's
-	// own; runtime is the runtime's view there, nil here. behindRuntime are the views
-	// of those hops.
+	// hop is the hop behind the runtime that this view is of, nil for the runtime's own; runtime is
+	// the runtime's view there, nil here. behindRuntime are the views of those hops.
 	hop           *Hop
 	runtime       *view
 	behindRuntime []*view
 }
 
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
-	w := &view{f: f, now: now, previous: previous}
+	w := &view{f: f, now: now, previous: previous, kubelet: rules(f, now)}
 	for _, c := range f.Calls {
 		w.lastAnswer = laterOf(w.lastAnswer, c.LastOK)
 		if c.LastErr != nil && c.LastErr.answered() {
@@ -83,15 +79,12 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	return w
 }
 
-// firstAttemptMade reports whether the first search for an endpoint and the first
-// relist have ended, or that relist hangs. Before that, missing evidence proves
-// nothing, and no reason is named.
+// firstAttemptMade reports whether the first search for an endpoint and the first relist have
+// ended, or that relist hangs. Before that no reason is named.
 func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
-	if w.f.Endpoint.Searching {
-		return false
-	}
-	return r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= HangAfter
+	return !w.f.Endpoint.Searching &&
+		(r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= HangAfter)
 }
 
 // wasActive reports whether a reason stood in the verdict before.
@@ -116,17 +109,14 @@ func (w *view) refused() *CallError {
 // relistTrouble reports whether a relist has failed, or one has been under way
 // for more than two periods, plegd's own or the modelled kubelet's.
 func (w *view) relistTrouble() bool {
-	r := &w.f.Relist
-	long := w.f.Config.long()
-	underWay := r.InFlight != nil && w.age(r.InFlight.Start) > long
-	modelled := !w.f.Modelled.BusySince.IsZero() && w.age(w.f.Modelled.BusySince) > long
-	return r.Failures > 0 || underWay || modelled
+	in, long := w.f.Relist.InFlight, w.f.Config.long()
+	busy := w.f.Modelled.BusySince
+	return w.f.Relist.Failures > 0 || in != nil && w.age(in.Start) > long || !busy.IsZero() && w.age(busy) > long
 }
 
 // troubleFor is how long the relist has been failing or hanging.
-func (w *view) troubleFor() time.Duration {
+func (w *view) troubleFor() (d time.Duration) {
 	r := &w.f.Relist
-	var d time.Duration
 	if w.lists == listsHang {
 		d = w.age(w.hungSince)
 	}
@@ -136,16 +126,12 @@ func (w *view) troubleFor() time.Duration {
 	return d
 }
 
-// settled reports whether plegd has seen for itself how the runtime answers: the
-// first relist and the first Status have ended, or have been in flight for more
-// than two periods.
+// settled reports whether the first relist and the first Status have ended, or have been in
+// flight for more than two periods.
 func (w *view) settled() bool {
-	long := w.f.Config.long()
-	relist := w.f.Relist.Last != nil || w.f.Relist.InFlight != nil && w.age(w.f.Relist.InFlight.Start) > long
-	s := &w.f.Status
-	answered, hangs := s.Answered && !s.Restored, w.unanswered(s.InFlightSince, long)
-	status := answered || hangs || s.LastErr != nil
-	return relist && status
+	r, s, long := &w.f.Relist, &w.f.Status, w.f.Config.long()
+	return (r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) > long) &&
+		(s.Answered && !s.Restored || w.unanswered(s.InFlightSince, long) || s.LastErr != nil)
 }
 
 // callEvidence lists the call in flight, the last failure and the last answer.

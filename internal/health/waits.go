@@ -16,8 +16,7 @@ const (
 	waitExit    wait = "exit"
 	waitFreezer wait = "freezer"
 	waitLock    wait = "lock"
-	// waitOther is a wait channel that says none of these, waitUnread one that
-	// cannot be read.
+	// waitOther is a wait channel that says none of these, waitUnread one that cannot be read.
 	waitOther  wait = "other"
 	waitUnread wait = "unread"
 )
@@ -125,8 +124,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	return fmt.Sprintf("%s in D for %s without having run, %s", who, w.ago(first.Since), where)
 }
 
-// unexplainedThreads says which threads are in D without a reason that is known
-// for it.
+// unexplainedThreads says which threads are in D without a reason that is known for it.
 func (w *view) unexplainedThreads() (out lines) {
 	for _, what := range []wait{waitUnread, waitOther, waitExit} {
 		if !w.freezerHoldsThreads() {

@@ -64,9 +64,7 @@ func waitingIn(channel string) Facts {
 func TestOutOfMemoryBelowTheLimit(t *testing.T) {
 	f := waitingIn("mem_cgroup_oom_synchronize")
 	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 1847296, Max: 2064384, OOM: true}}}
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeMemoryLimited {
-		t.Errorf("%q: %v", v.Reason, v.Active)
-	}
+	named(t, "judged", &f, RuntimeMemoryLimited)
 }
 
 // TestMemoryLimitKeepsItsName: while the usage stands at the limit and calls suffer,
@@ -93,9 +91,7 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("a list was answered in between: %q: %v", v.Reason, v.Active)
 	}
-	if v := Judge(&f, t0, nil); v.Reason != "" {
-		t.Errorf("a limit that is met while lists are answered: %q: %v", v.Reason, v.Active)
-	}
+	named(t, "a limit that is met while lists are answered", &f, "")
 	f.Evidence.Cgroup.MemoryLimits[0].High = 0
 	if v = Judge(&f, t0.Add(holdFor), v); v.Reason == RuntimeMemoryLimited {
 		t.Error("the limit is lifted")
@@ -125,24 +121,6 @@ func TestThreadStuck(t *testing.T) {
 		f := healthyFacts(t0)
 		tt.thread.TID = 813
 		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, Blocked: []BlockedThread{tt.thread}}
-		if v := Judge(&f, t0, nil); v.Reason != tt.want {
-			t.Errorf("%s: %q, want %q: %v", name, v.Reason, tt.want, v.Active)
-		}
-	}
-}
-
-// TestNextOfStuckThread: the step is about the process at the end of the chain.
-func TestNextOfStuckThread(t *testing.T) {
-	f := waitingIn("anon_pipe_write")
-	f.Relist.Lists = nil
-	p := f.Evidence.Process
-	p.Blocked[0].Since, p.Blocked[0].Asleep = t0.Add(-15*time.Second), true
-	f.Evidence.Chain = &Chain{At: t0, Links: []Link{
-		{Kind: KindRuntime, Name: "containerd", PID: 812, State: LinkPeer, Evidence: "thread 813 writes to pipe:[1]"},
-		{Kind: KindProcess, Name: "logger", PID: 900, State: LinkStopped, Evidence: "stopped"},
-	}}
-	v := Judge(&f, t0, nil)
-	if v.Reason != RuntimeThreadStuck || v.Culprit == nil || v.Culprit.PID != 900 || !contains(v.Next, "kill -CONT 900") {
-		t.Errorf("%s, culprit %+v, %q", v.Reason, v.Culprit, v.Next)
+		named(t, name, &f, tt.want)
 	}
 }

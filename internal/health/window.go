@@ -3,11 +3,10 @@ package health
 import "time"
 
 // The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of
-// syncNodeStatus with nodeStatusUpdateFrequency, jitter 0.04, sliding), and the node
-// controller of the control plane (pkg/controller/nodelifecycle/
-// node_lifecycle_controller.go, tryUpdateNodeHealth): every nodeMonitorPeriod it looks for
-// a renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after it saw
-// the last one. The node cannot see its settings: these are the defaults since 1.32.
+// syncNodeStatus, sliding), and the node controller (pkg/controller/nodelifecycle/
+// node_lifecycle_controller.go, tryUpdateNodeHealth): every nodeMonitorPeriod it looks for a
+// renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after the last one.
+// The node cannot see its settings: these are the defaults since 1.32.
 const (
 	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
 	DefaultNodeStatusPeriod = 10 * time.Second
@@ -40,13 +39,10 @@ const (
 // status update of the kubelet runs at a time; the next begins a period, plus up to 4 %,
 // after the last ended; it waits for Version first, for the RPC timeout at most. So:
 //
-//   - while Version is answered, rules that change at t are written from t on, a
-//     period later at the latest;
+//   - while Version is answered, a change of the rules is written within a period;
 //   - while it hangs since h, updates end from h + timeout on, a period later at the
-//     latest, and again every timeout and period after that. The first of them that
-//     ends after the rules have changed writes it;
-//   - a hang that ends at r ends the update in flight: it writes at r, and the next
-//     one a period later.
+//     latest, and again every timeout and period after that;
+//   - a hang that ends at r ends the update in flight: it writes at r.
 //
 // A NodeWriter belongs to one goroutine.
 type NodeWriter struct {
@@ -82,7 +78,6 @@ func (s *NodeWriter) Restart(t time.Time) {
 func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 	s.followRounds(f, now)
 	w := newView(f, now, nil)
-	w.kubelet = rules(f, now)
 	s.followVersion(w)
 	s.startUp(w)
 	if fails, points := w.unknown(); points {
@@ -282,10 +277,8 @@ func jittered(period time.Duration) time.Duration {
 	return period + time.Duration(float64(period)*nodeStatusJitter)
 }
 
-// startUp bounds the first update of a kubelet that has just started: it begins after
-// the kubelet's first Status and its first lists. If Status hangs, three of the kubelet's
-// loops wait for it one after the other; which of them leads to the first update is not
-// known.
+// startUp bounds the first update of a kubelet that has just started: it begins after the
+// kubelet's first Status and lists. Up to three loops wait for a Status that hangs in turn.
 func (s *NodeWriter) startUp(w *view) {
 	limit := w.f.Config.RPCTimeout
 	switch {
@@ -308,10 +301,9 @@ func (w *view) statusHangs() bool {
 	return s.LastErr.timedOut() || w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
-// unknown bounds the moment at which the rules fail of a kubelet that ran before plegd
-// did, where plegd has seen no list or no Status answered since it began and the next
-// one is known to be late: from now, or from the stored state of a previous plegd,
-// until the moment that results if all was well up to plegd's start.
+// unknown bounds the moment at which the rules fail of a kubelet that ran before plegd did,
+// where no list or no Status has been answered since and the next one is late: from now, or
+// from the restored state, until the moment that results if all was well up to plegd's start.
 func (w *view) unknown() (fails bounds, ok bool) {
 	f := w.f
 	if f.KubeletStarted.After(f.Started) {
