@@ -64,14 +64,12 @@ func watched(t *testing.T, runtime *lab.Containerd) *subject {
 	return &subject{runtime: runtime, plegd: plegd, watch: lab.NewWatch(t, plegd)}
 }
 
-// recovers waits until all is well, and looks that it stays so.
+// recovers waits until all is well, and checks that it stays so.
 func (s *subject) recovers(t *testing.T, from time.Time, limit time.Duration) {
 	t.Helper()
-	back := s.watch.Await(from, limit, "all is well again", func(sight lab.Sight) bool {
-		return well(sight.Status) && sight.Relist.Failures == 0
-	})
-	lab.Throughout(t, calm, "all stays well", s.isWell)
-	lab.Report(t, "%s: healthy %s after the end of the fault", t.Name(), seconds(back.At.Sub(from)))
+	took, err := s.watch.Calm(from, limit, calm)
+	must(t, err)
+	lab.Report(t, "%s: healthy %s after the end of the fault", t.Name(), seconds(took))
 }
 
 // onlyNamed checks the primary reasons since a moment.

@@ -53,7 +53,7 @@ type fault struct {
 	options lab.ContainerdOptions
 	plegd   lab.PlegdOptions
 	// simulate are the arguments of `plegd simulate`, which then stands in for the
-	// runtime; start starts what else stands in.
+	// runtime; start starts other stand-ins.
 	simulate []string
 	start    func(*bench)
 	// fresh is true for a fault that the runtime does not survive as it was: each run

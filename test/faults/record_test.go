@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -51,15 +52,9 @@ func (b *bench) record(f *fault, began time.Time) {
 	b.must(os.WriteFile(path, text, 0o644))
 }
 
+var notInFiles = regexp.MustCompile(`[^A-Za-z0-9]`)
+
 // slug is a fault's name as a file's.
 func slug(name string) string {
-	return strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		case r == ',':
-			return -1
-		}
-		return '-'
-	}, name), "-")
+	return strings.Trim(notInFiles.ReplaceAllString(strings.ReplaceAll(name, ",", ""), "-"), "-")
 }

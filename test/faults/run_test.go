@@ -197,7 +197,7 @@ func (f *fault) compare(b *bench, w *lab.Watch) (wrong []string) {
 	return wrong
 }
 
-// explained says what is wrong with the cause, "" when nothing is.
+// explained returns the first difference between the cause and the row, "" for none.
 func (f *fault) explained(b *bench, s *health.Snapshot) string {
 	switch {
 	case s.Reason != f.want:

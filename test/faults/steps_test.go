@@ -22,7 +22,7 @@ import (
 )
 
 // TestSteps pastes the commands of a reason's steps into a shell while its fault stands,
-// with a second runtime on the machine, and looks at what they print. The one that
+// with a second runtime on the machine, and checks their output. The one that
 // repairs comes last: the reason must be gone after it.
 func TestSteps(t *testing.T) {
 	for i := range faults {
@@ -57,7 +57,7 @@ type pasted struct {
 	// want must be in the output, of this bench or always.
 	want   string
 	wantOf func(*bench) string
-	// status is its exit status; -1 for one that is not the command's to choose.
+	// status is its exit status; -1 for any.
 	status int
 	// inside is true for one that must see the runtime's mounts.
 	inside bool
@@ -199,7 +199,7 @@ func (s *shell) run(p pasted, b *bench, c string) (text string, status int) {
 	return string(out), 0
 }
 
-// hardLimit takes the machine's hard limit for the one that is printed: root in a
+// hardLimit replaces the printed hard limit by the machine's: root in a
 // container may not raise it.
 func hardLimit(b *bench) *strings.Replacer {
 	var l unix.Rlimit

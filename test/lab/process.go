@@ -73,7 +73,7 @@ type process struct {
 	ns        *namespace
 	name      string
 	argv, env []string
-	log, pipe string // where its output is, and what it writes to; "": the log
+	log, pipe string // the file with its output; the pipe that it writes to, "": none
 	cgroup    string // its own; "": that of the tests
 	pid       int
 	end       *exit
