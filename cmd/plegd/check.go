@@ -15,7 +15,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/text"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -149,7 +148,7 @@ func (d diagnosis) print(w io.Writer, format, problem string) (int, error) {
 	case format == "json":
 		return code, view.WriteJSON(w, d.Snapshot)
 	case d.public != nil:
-		return code, text.WritePublicText(w, d.public, isTerminal(w))
+		return code, d.public.Document().WriteText(w, isTerminal(w))
 	}
-	return code, text.WriteStatusText(w, d.Snapshot, isTerminal(w))
+	return code, view.Status(view.Content{Snapshot: d.Snapshot}).WriteText(w, isTerminal(w))
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/text"
 )
 
 func newIncidentsCommand() *cobra.Command {
@@ -45,7 +45,7 @@ Exit status:
 				case *output == "json":
 					return view.WriteJSON(w, list)
 				}
-				return text.WriteIncidentsText(w, list, isTerminal(w))
+				return view.WriteIncidents(w, list)
 			}
 			one, err := from.one(cmd.Context(), args[0], cmd.ErrOrStderr())
 			switch {
@@ -54,7 +54,7 @@ Exit status:
 			case *output == "json":
 				return view.WriteJSON(w, one)
 			}
-			return text.WriteIncidentText(w, one, isTerminal(w))
+			return view.Incident(one, new(health.Snapshot)).WriteText(w, isTerminal(w))
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (
 			ids []cobra.Completion, _ cobra.ShellCompDirective) {

@@ -93,7 +93,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	}
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
-	for _, f := range slices.Insert(slices.Clone(m.Files), 0, newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)) {
+	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
+	for _, f := range append(files, m.Files...) {
 		if err := t.WriteHeader(&tar.Header{Name: "plegd-bundle/" + f.Name, Mode: 0o600, Size: int64(f.Bytes), ModTime: m.Made,
 			Format: tar.FormatPAX}); err != nil {
 			return nil, err

@@ -76,7 +76,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	state := &store{
 		dir: cfg.StateDir, procfs: cfg.ProcFS, log: log, clock: monotonic, changed: changed,
 		facts:  func() *health.Facts { return &d.Published().Facts },
-		recent: func() []view.RelistBin { return metrics.Recent(time.Now()).Bins },
+		recent: func() []view.RelistBin { return metrics.Recent(time.Now()) },
 	}
 	var err error
 	if cfg.StateDir != "" {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 func TestAcceptFailure(t *testing.T) {

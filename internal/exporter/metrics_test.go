@@ -19,7 +19,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 // exercise reports one of everything.

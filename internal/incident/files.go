@@ -89,6 +89,7 @@ func Decode(r io.Reader) (*Incident, error) {
 		return nil, fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
 			one.SchemaVersion, health.SchemaVersion, one.PlegdVersion)
 	}
+	one.Timeline = slices.DeleteFunc(one.Timeline, func(m Moment) bool { return m.Snapshot == nil })
 	return &one, nil
 }
 

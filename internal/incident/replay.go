@@ -23,7 +23,7 @@ type Difference struct {
 func Replay(i *Incident) (different []Difference, judged int) {
 	for n := range i.Timeline {
 		s := i.Timeline[n].Snapshot
-		if s == nil || s.At.IsZero() {
+		if s.At.IsZero() {
 			continue
 		}
 		judged++

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 func newTestControl(path string) (*Server, *logRecorder) {

@@ -17,8 +17,6 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/page"
-	"github.com/plegd/plegd/internal/view/text"
 )
 
 const (
@@ -45,7 +43,7 @@ type HandlerOptions struct {
 	// Node is the host's name.
 	Node string
 	// Recent returns the relists and verdicts of the last minutes for the page's plot.
-	Recent func(now time.Time) view.Recent
+	Recent func(now time.Time) []view.RelistBin
 	// Access says which requests may see more than the public summary; nil: none.
 	Access Access
 	// Judged returns the time of the newest judgement, which is not checked without it.
@@ -60,8 +58,7 @@ type HandlerOptions struct {
 
 type handler struct {
 	HandlerOptions
-	src  Source
-	page *page.Page
+	src Source
 }
 
 // NewHandler returns the handler of all paths. It accepts GET and HEAD.
@@ -69,7 +66,7 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	if opts.now == nil {
 		opts.now = time.Now
 	}
-	h := &handler{HandlerOptions: opts, src: src, page: page.New()}
+	h := &handler{HandlerOptions: opts, src: src}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+view.PathMetrics, metricsHandler(gatherer, opts.Log))
 	mux.HandleFunc("GET "+view.PathHealthz, h.healthz)
@@ -85,7 +82,7 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		h.missing(w, r, "no such page; / lists what there is")
 	})
-	return secure(h.page.Csp, mux)
+	return secure(view.CSP(), mux)
 }
 
 func metricsHandler(gatherer prometheus.TransactionalGatherer, log *zap.Logger) http.Handler {
@@ -148,34 +145,32 @@ func (h *handler) snapshot() *health.Snapshot {
 // status answers with JSON, or with ?o=text or ?o=line for a terminal.
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 	s := h.snapshot()
-	full, public := h.full(r), view.NewPublic(s)
+	public := view.NewPublic(s)
 	switch o := r.URL.Query().Get("o"); {
 	case o == "line": // has no text of the node
 		writeText(w, http.StatusOK, view.Line(public.Snapshot()))
-	case o == "text" && full:
-		w.Header().Set("Content-Type", textType)
-		_ = text.WriteStatusText(w, s, false)
 	case o == "text":
 		w.Header().Set("Content-Type", textType)
-		_ = text.WritePublicText(w, public, false)
-	case full:
+		_ = h.document(r).WriteText(w, false)
+	case h.full(r):
 		writeJSON(w, s)
 	default:
 		writeJSON(w, public)
 	}
 }
 
-func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	s := h.snapshot()
+func (h *handler) index(w http.ResponseWriter, r *http.Request) { h.document(r).ServePage(w, r) }
+
+// document is the status that a client may see.
+func (h *handler) document(r *http.Request) *view.Document {
+	c := view.Content{Snapshot: h.snapshot()}
 	if !h.full(r) {
-		h.page.ServePublic(w, r, view.NewPublic(s))
-		return
+		return view.NewPublic(c.Snapshot).Document()
 	}
-	var recent view.Recent
-	if h.Recent != nil {
-		recent = h.Recent(h.now())
+	if c.Incidents = h.src.Incidents(); h.Recent != nil {
+		c.Recent = h.Recent(h.now())
 	}
-	h.page.Serve(w, r, view.Content{Snapshot: s, Incidents: h.src.Incidents(), Recent: recent})
+	return view.Status(c)
 }
 
 // full reports whether a request may see more than the public summary.
@@ -207,7 +202,7 @@ func (h *handler) oneIncident(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		writeText(w, http.StatusServiceUnavailable, plain.Text(err.Error()))
 	case strings.HasPrefix(r.URL.Path, view.PathIncidentPages):
-		h.page.ServeIncident(w, r, one, h.snapshot())
+		view.Incident(one, h.snapshot()).ServePage(w, r)
 	default:
 		writeJSON(w, one)
 	}
@@ -216,7 +211,7 @@ func (h *handler) oneIncident(w http.ResponseWriter, r *http.Request) {
 // missing answers 404: a page to a browser, a line to a program.
 func (h *handler) missing(w http.ResponseWriter, r *http.Request, line string) {
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		h.page.ServeMissing(w, r, line)
+		view.Missing(line).ServePage(w, r)
 		return
 	}
 	writeText(w, http.StatusNotFound, line)

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

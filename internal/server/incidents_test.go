@@ -12,7 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 func incidentHandler(err error) http.Handler {

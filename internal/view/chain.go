@@ -8,14 +8,11 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// showsChain reports whether there is a chain to show: the call that hangs alone is
-// what the evidence names.
-func showsChain(s *health.Snapshot) bool { return s.Culprit != nil || s.ChainEnd != "" }
-
-// chain is the chain of waiting, from the kubelet to the culprit.
+// chain is the chain of waiting, from the kubelet to the culprit. The call that hangs alone
+// is in the evidence.
 func chain(s *health.Snapshot) Section {
 	out := Section{ID: "chain", Title: "Wait chain", Kind: Chain, Column: 2}
-	if !showsChain(s) {
+	if s.Culprit == nil && s.ChainEnd == "" {
 		return out
 	}
 	if len(s.Chain) > 0 && s.Chain[0].Kind == health.KindCall {
@@ -40,24 +37,21 @@ const shownID = 13
 
 // link names a link, without its kind, and its state.
 func link(l *health.Link) string {
-	var who []string
-	if l.Name != "" {
-		who = append(who, Say(l.Name))
-	}
+	who := Say(l.Name)
 	if l.PID != 0 {
-		who = append(who, fmt.Sprintf("(pid %d)", l.PID))
+		who += fmt.Sprintf(" (pid %d)", l.PID)
 	}
 	if l.Pod != "" {
-		who = append(who, "of pod "+Say(l.Pod))
+		who += " of pod " + Say(l.Pod)
 	}
 	if l.RuntimeID != "" && l.RuntimeID != l.Name {
-		who = append(who, "id "+Say(l.RuntimeID[:min(len(l.RuntimeID), shownID)]))
+		who += " id " + Say(l.RuntimeID[:min(len(l.RuntimeID), shownID)])
 	}
 	does := Say(string(l.State))
 	if l.Evidence != "" {
 		does = Say(l.Evidence)
 	}
-	return strings.TrimPrefix(strings.Join(who, " ")+": "+does, ": ")
+	return strings.TrimPrefix(strings.TrimSpace(who)+": "+does, ": ")
 }
 
 // culpritTerm names the last link of the chain, its pod and the symptom. That link is the
@@ -98,15 +92,12 @@ func Culprit(l *health.Link, names bool) string {
 
 // BesideChain returns the evidence that the links of the chain do not show.
 func BesideChain(s *health.Snapshot, evidence []string) []string {
-	if !showsChain(s) {
+	if s.Culprit == nil && s.ChainEnd == "" {
 		return evidence
 	}
 	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
-		return slices.ContainsFunc(s.Chain, func(l health.Link) bool {
-			if l.Kind == health.KindContainer || l.Kind == health.KindPod {
-				return strings.HasSuffix(e, " of one "+string(l.Kind)+" alone hangs too")
-			}
+		return strings.HasPrefix(e, "no further: ") || slices.ContainsFunc(s.Chain, func(l health.Link) bool {
 			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
-		}) || s.ChainEnd != "" && e == "no further: "+s.ChainEnd
+		})
 	})
 }

@@ -1,9 +1,26 @@
 package view
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
+)
+
+// The paths that plegd serves. /healthz is the node's health, /-/healthy and /-/ready are
+// plegd's own. One incident is under the paths of incidents, by its id.
+const (
+	PathMetrics       = "/metrics"
+	PathHealthz       = "/healthz"
+	PathHealthy       = "/-/healthy"
+	PathReady         = "/-/ready"
+	PathStatus        = "/api/v1/status"
+	PathIncidents     = "/api/v1/incidents"
+	PathIncidentPages = "/incidents"
 )
 
 // Document is a snapshot or an incident in words. The terminal and the page print the same
@@ -20,6 +37,10 @@ type Document struct {
 	// Summary is what the first screen of a terminal has to hold, beside the first section.
 	Summary  []Row
 	Sections []Section
+	// Version is plegd's, At the present. A live document changes.
+	Version string
+	At      time.Time
+	Live    bool
 }
 
 // Clock is what the page shows beside the verdict.
@@ -61,17 +82,13 @@ type Section struct {
 	Column int
 }
 
-// Row is a line of a section or of a table.
+// Row is a line of a section or of a table. Text may hold commands in backticks; Cells are
+// the columns of a table's row; Sub are lines below this one; Link is a path that has more.
 type Row struct {
-	// Text may hold commands in backticks.
 	Label, Text string
-	// Cells are the columns of a row.
-	Cells []string
-	// Sub are lines below this one.
-	Sub []string
+	Cells, Sub  []string
 	// Mark is a state, or one of the marks below.
 	Mark string
-	// Link is a path that has more.
 	Link string
 }
 
@@ -93,8 +110,8 @@ func terms(lines ...Row) (out []Row) {
 
 // items returns a row for each text.
 func items(texts []string) (out []Row) {
-	for _, t := range texts {
-		out = append(out, Row{Text: Say(t)})
+	for _, t := range said(texts) {
+		out = append(out, Row{Text: t})
 	}
 	return out
 }
@@ -109,10 +126,50 @@ func filled(sections ...Section) (out []Section) {
 	return out
 }
 
-// said makes texts from outside fit to be shown.
+// joined returns the parts that are not empty as one line.
+func joined(parts ...string) string {
+	var out []string
+	for _, p := range parts {
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// maxText is the most characters of one message that is shown to a person. A
+// runtime may say more; /api/v1/status has all of it.
+const maxText = 700
+
+// Say makes a text from outside fit to be shown to a person.
+func Say(s string) string { return shorten(plain.Text(s), maxText) }
+
 func said(texts []string) (out []string) {
 	for _, t := range texts {
 		out = append(out, Say(t))
 	}
 	return out
+}
+
+// shorten cuts s to at most n characters, the last of them dots.
+func shorten(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-3]) + "..."
+	}
+	return s
+}
+
+// WriteJSON writes v as indented JSON, with durations in seconds and without characters
+// that a terminal interprets. It writes nothing if v cannot be encoded.
+func WriteJSON(w io.Writer, v any) error {
+	b, err := health.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, append(plain.JSON(b), '\n'), "", "  "); err != nil {
+		return err
+	}
+	_, err = out.WriteTo(w)
+	return err
 }

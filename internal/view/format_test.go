@@ -12,12 +12,12 @@ func TestFloat(t *testing.T) {
 		2.34: "2.3s", 9.94: "9.9s", 9.96: "10s", 47.4: "47s", 59.6: "1m00s", 133: "2m13s", 3599.6: "1h00m", 11040: "3h04m",
 		190800: "2d05h",
 	} {
-		if got := Float(s); got != want {
+		if got := float(s); got != want {
 			t.Errorf("formatSeconds(%v) = %s, want %s", s, got, want)
 		}
 	}
-	if got := Left(200 * time.Millisecond); got != "1s" {
-		t.Errorf("formatLeft(0.2) = %s: a countdown must not say 0 before it is over", got)
+	if got := countdown(200 * time.Millisecond); got != "1s" {
+		t.Errorf("formatcountdown(0.2) = %s: a countdown must not say 0 before it is over", got)
 	}
 }
 
@@ -30,12 +30,12 @@ func TestWrap(t *testing.T) {
 		{"", 5, ""},
 		{"a b c", 5, "a b c"},
 		{"a bb ccc", 4, "a bb|ccc"},
-		{"abcdefghij", 4, "abcd|efgh|ij"},
-		{"ab cdefghij k", 4, "ab|cdef|ghij|k"},
-		{"a " + Unbroken("b  c") + " d", 4, "a|b  c|d"},
-		{"a " + Unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
+		{"abcdefghij", 4, "abcdefghij"},
+		{"ab cdefghij k", 4, "ab|cdefghij|k"},
+		{"a " + unbroken("b  c") + " d", 4, "a|b  c|d"},
+		{"a " + unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
 	} {
-		if got := strings.Join(Wrap(tt.in, tt.width), "|"); got != tt.want {
+		if got := strings.Join(wrap(tt.in, tt.width), "|"); got != tt.want {
 			t.Errorf("wrap(%q, %d) = %q, want %q", tt.in, tt.width, got, tt.want)
 		}
 	}

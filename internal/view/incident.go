@@ -12,8 +12,8 @@ import (
 // wallTime is the format of a moment.
 const wallTime = "2006-01-02 15:04:05 MST"
 
-// Float prints a number of seconds as Seconds prints a duration.
-func Float(seconds float64) string {
+// float prints a number of seconds as health.Seconds prints a duration.
+func float(seconds float64) string {
 	return health.Seconds(time.Duration(seconds * float64(time.Second)))
 }
 
@@ -27,12 +27,9 @@ func Incidents(list []incident.Summary) Section {
 		if others := len(s.Reasons) - 1; others > 0 {
 			reason += fmt.Sprintf(" +%d", others)
 		}
-		out.Rows = append(out.Rows, Row{
-			Cells: []string{
-				Say(s.ID), s.Opened.UTC().Format(wallTime), Float(s.Duration), Say(string(s.State)), reason, outcome(s),
-			},
-			Link: PathIncidentPages + "/" + s.ID,
-		})
+		out.Rows = append(out.Rows, Row{Link: PathIncidentPages + "/" + s.ID, Cells: []string{
+			Say(s.ID), s.Opened.UTC().Format(wallTime), float(s.Duration), Say(string(s.State)), reason, outcome(s),
+		}})
 	}
 	return out
 }
@@ -46,61 +43,40 @@ func outcome(s *incident.Summary) string {
 }
 
 // Incident returns one incident in full. now is the present snapshot, for an incident that
-// is open; nil where that is not known.
+// is open; an empty one where that is not known.
 func Incident(one *incident.Incident, now *health.Snapshot) *Document {
+	r := reason(one.Reason)
 	d := &Document{
 		State: health.State(Say(string(one.State))), Detail: outcome(&one.Summary),
-		Title: Say(one.Reason), Reason: known(one.Reason),
-		Clock: Clock{Big: Float(one.Duration), Small: []string{lasted(one)}},
+		Title: Say(one.Reason), Reason: r.ID, Meaning: r.Meaning,
+		Clock: Clock{Big: float(one.Duration), Small: []string{lasted(one)}},
+		Node:  Say(now.Node), Version: Say(now.PlegdVersion), At: now.At, Live: one.Closed == nil,
 	}
-	d.Meaning, _ = runbook(one.Reason)
-	if now != nil {
-		d.Node = Say(now.Node)
-	}
-	if one.Closed == nil && now != nil {
+	if d.Live && !now.At.IsZero() {
 		d.Clock.Small = append(d.Clock.Small, "now: "+outlook(now))
 	}
 	d.Summary = terms(
-		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one) + ", for " + Float(one.Duration)},
+		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one) + ", for " + float(one.Duration)},
 		Row{Label: "Node", Text: notReadyFor(one)},
 		Row{Label: "Message", Text: Say(one.KubeletMessage)},
 	)
-	ended := Section{ID: "ending", Title: "What ended it", Kind: Items, Rows: ending(one), Column: 1}
-	best := explaining(one)
-	if best == nil {
-		d.Sections = []Section{ended}
+	d.Sections = []Section{{ID: "ending", Title: "What ended it", Kind: Items, Rows: ending(one), Column: 1}}
+	if len(one.Timeline) == 0 {
 		return d
+	}
+	best := one.Timeline[0].Snapshot // the last one with a culprit, or else with the incident's reason
+	for _, m := range one.Timeline {
+		if s := m.Snapshot; s.Culprit != nil || best.Culprit == nil && s.Reason == one.Reason {
+			best = s
+		}
 	}
 	at := " at " + best.At.UTC().Format(time.TimeOnly)
 	links, state := chain(best), stateSection(best)
 	links.Title, state.Title, state.Column = links.Title+at, state.Title+at, 0
 	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
-	d.Sections = filled(
-		ended, Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1},
-		links, timeline(one), state,
-	)
+	steps := Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1}
+	d.Sections = append(d.Sections, filled(steps, links, timeline(one), state)...)
 	return d
-}
-
-// explaining returns the snapshot that explains an incident best: the last one with a
-// culprit, or else the last one with the incident's reason; nil if no moment is kept.
-func explaining(one *incident.Incident) (best *health.Snapshot) {
-	most := -1
-	for i := range one.Timeline {
-		s, score := one.Timeline[i].Snapshot, 0
-		switch {
-		case s == nil:
-			continue
-		case s.Culprit != nil:
-			score = 2
-		case s.Reason == one.Reason:
-			score = 1
-		}
-		if score >= most {
-			best, most = s, score
-		}
-	}
-	return best
 }
 
 func lasted(one *incident.Incident) string {
@@ -114,38 +90,38 @@ func lasted(one *incident.Incident) string {
 // notReadyFor says for how long the node was NotReady by the model. While plegd starts that
 // is unknown.
 func notReadyFor(one *incident.Incident) string {
-	total, last := 0.0, (*health.Snapshot)(nil)
-	for i := range one.Timeline {
-		m, to := &one.Timeline[i], one.Duration
+	total, pending := 0.0, ""
+	for i, m := range one.Timeline {
+		to := one.Duration
 		if i+1 < len(one.Timeline) {
 			to = one.Timeline[i+1].Offset
 		}
-		if last = m.Snapshot; last != nil && !last.NodeReady && last.State != health.StateStarting {
-			total += to - m.Offset
+		pending = ""
+		if s := m.Snapshot; !s.NodeReady && s.State != health.StateStarting {
+			total += max(0, to-m.Offset)
+			if s.ReadyIn != nil {
+				pending = "; Ready again with the status update after the end, " + window(s.ReadyIn, s.ReadyInLatest)
+			}
 		}
 	}
-	pending := last != nil && !last.NodeReady && last.ReadyIn != nil
-	out := "NotReady for " + Float(total) + " by the model of the kubelet"
 	switch {
-	case total <= 0 && !pending:
+	case total == 0 && pending == "":
 		return "it stayed Ready by the model of the kubelet"
-	case one.Outcome == incident.Open:
-		out += " so far"
-	case pending:
-		out += "; Ready again with the status update after the end, " + window(last.ReadyIn, last.ReadyInLatest)
+	case one.Closed == nil:
+		pending = " so far"
 	}
-	return out
+	return "NotReady for " + float(total) + " by the model of the kubelet" + pending
 }
 
 // ending describes how an incident ended, and the differences after it.
 func ending(one *incident.Incident) []Row {
 	switch {
 	case one.Outcome == incident.Open:
-		return []Row{{Text: "It has not ended."}}
+		return items([]string{"It has not ended."})
 	case one.Outcome == incident.Interrupted:
-		return []Row{{Text: "plegd stopped, or the node rebooted, while it was open. When it ended is unknown."}}
+		return items([]string{"plegd stopped, or the node rebooted, while it was open. When it ended is unknown."})
 	case len(one.Ending) == 0:
-		return []Row{{Text: "The record does not show what ended it."}}
+		return items([]string{"The record does not show what ended it."})
 	}
 	return items(one.Ending)
 }
@@ -156,16 +132,13 @@ func timeline(one *incident.Incident) Section {
 	if one.TimelineDropped > 0 {
 		out.Note = health.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
 	}
-	for i := range one.Timeline {
-		m := &one.Timeline[i]
+	for _, m := range one.Timeline {
 		s := m.Snapshot
-		if s == nil {
-			continue
-		}
 		primary, others := splitReasons(&s.Verdict)
-		row := Row{Label: "+" + Float(m.Offset), Mark: Say(string(s.State)), Text: Say(string(s.State))}
-		if primary != nil {
-			row.Text, row.Sub = row.Text+": "+Say(s.Reason), said(primary.Evidence)
+		state := Say(string(s.State))
+		row := Row{Label: "+" + float(m.Offset), Mark: state, Text: state, Sub: said(primary.Evidence)}
+		if primary.ID != "" {
+			row.Text += ": " + Say(s.Reason)
 		}
 		if s.State != health.StateHealthy {
 			row.Text += "; " + outlook(s)

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,14 @@ func age(s *health.Snapshot, t time.Time) string {
 
 // since says for how long something has been so.
 func since(s *health.Snapshot, t time.Time) string { return "for " + health.Seconds(s.Age(t)) }
+
+// countdown prints the time left in whole seconds, rounded up: 0 is over.
+func countdown(d time.Duration) string {
+	if s := math.Ceil(d.Seconds()); s > 0 && s < 60 {
+		return fmt.Sprintf("%.0fs", s)
+	}
+	return health.Seconds((d + time.Second - 1).Truncate(time.Second))
+}
 
 // outlook is the prediction: whether the kubelet manages pods, and what the API
 // shows for how long.
@@ -48,7 +57,7 @@ func managing(s *health.Snapshot) string {
 	case s.RulesFailIn == nil:
 		return "managing pods"
 	case *s.RulesFailIn > 0:
-		return "managing pods for another " + Left(*s.RulesFailIn)
+		return "managing pods for another " + countdown(*s.RulesFailIn)
 	case s.SyncLoopAllowed:
 		return "the pod network is down"
 	default:
@@ -63,7 +72,7 @@ func apiShows(s *health.Snapshot) string {
 	case s.NodeReady && s.NotReadyIn == nil:
 		return "the API shows Ready"
 	case s.NodeReady && *s.NotReadyIn <= 0 && s.NotReadyInLatest != nil:
-		return "the API may still show Ready, for " + Left(*s.NotReadyInLatest) + " at most"
+		return "the API may still show Ready, for " + countdown(*s.NotReadyInLatest) + " at most"
 	case s.NodeReady:
 		return "the API still shows Ready for " + strings.TrimPrefix(window(s.NotReadyIn, s.NotReadyInLatest), "in ")
 	case s.ReadyIn != nil:
@@ -76,42 +85,30 @@ func apiShows(s *health.Snapshot) string {
 // window says when something happens: in 76s to 86s, within 8s.
 func window(earliest, latest *time.Duration) string {
 	switch {
-	case latest == nil || Left(*earliest) == Left(*latest):
-		return "in " + Left(*earliest)
+	case latest == nil || countdown(*earliest) == countdown(*latest):
+		return "in " + countdown(*earliest)
 	case *earliest <= 0:
-		return "within " + Left(*latest)
+		return "within " + countdown(*latest)
 	default:
-		return "in " + Left(*earliest) + " to " + Left(*latest)
+		return "in " + countdown(*earliest) + " to " + countdown(*latest)
 	}
-}
-
-// joined returns the parts that are not empty as one line.
-func joined(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")
 }
 
 // kubelet describes the node's kubelet itself.
 func kubelet(s *health.Snapshot) string {
 	p, k := s.Facts.Evidence.KubeletProcess, s.Facts.Evidence.Kubelet
-	var id, started, answers, advice, own string
+	var parts []string
 	switch {
 	case p != nil:
-		id = fmt.Sprintf("pid %d", p.PID)
-		evented := s.Facts.Events != nil && s.Facts.Events.Mode == "evented"
-		if less, sure := k.RelistsLess(); p.EventedPLEG && (less || !sure) && !evented {
-			advice = "it uses EventedPLEG: one before 1.37 needs --events=evented"
-		}
-		if p.Problem != "" {
-			advice = joined(advice, "settings not read: "+Say(p.Problem))
-		}
+		parts = append(parts, fmt.Sprintf("pid %d", p.PID))
 	case k == nil || !k.Seen:
-		id = "none is seen on this node"
+		parts = append(parts, "none is seen on this node")
 	}
 	if !s.Started.IsZero() {
-		started = "started " + age(s, s.Started)
+		parts = append(parts, "started "+age(s, s.Started))
 	}
 	if k != nil {
-		answers = "its healthz answers ok"
+		answers := "its healthz answers ok"
 		if !k.OK {
 			answers = "its healthz fails"
 			if !k.FailedSince.IsZero() {
@@ -119,13 +116,22 @@ func kubelet(s *health.Snapshot) string {
 			}
 		}
 		if k.Detail != "" {
-			answers += ": " + Shorten(Say(k.Detail), 160)
+			answers += ": " + shorten(Say(k.Detail), 160)
 		}
+		parts = append(parts, answers)
 		if !k.LastSeen.IsZero() {
-			own = "its own PLEG was last seen " + age(s, k.LastSeen)
+			parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
 		}
 	}
-	return joined(id, started, answers, own, advice)
+	if p != nil && p.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
+		if less, sure := k.RelistsLess(); less || !sure {
+			parts = append(parts, "it uses EventedPLEG: one before 1.37 needs --events=evented")
+		}
+	}
+	if p != nil && p.Problem != "" {
+		parts = append(parts, "settings not read: "+Say(p.Problem))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // lastSeen says when the last successful relist started.
@@ -209,14 +215,10 @@ func dial(s *health.Snapshot, p *health.Probe) string {
 	if p.At.IsZero() {
 		return "none yet"
 	}
-	out := "answered " + age(s, p.At) + " within " + health.Seconds(p.Connect+p.Settings+p.RPC)
-	if !p.OK {
-		out = "failed " + age(s, p.At) + ": " + Say(health.ProbeText(p))
-		if p.Failures > 1 {
-			out += fmt.Sprintf(" (%d in a row)", p.Failures)
-		}
+	if p.OK {
+		return "answered " + age(s, p.At) + " within " + health.Seconds(p.Connect+p.Settings+p.RPC)
 	}
-	return out
+	return fmt.Sprintf("failed %s: %s (%d in a row)", age(s, p.At), Say(health.ProbeText(p)), max(1, p.Failures))
 }
 
 // runtime says which runtime answers, and where.
@@ -239,30 +241,31 @@ func process(s *health.Snapshot) string {
 	if p := e.Process; p != nil && p.RestartsTotal > 0 {
 		restarts = health.Count(p.RestartsTotal, "restart seen", "restarts seen")
 	}
-	return joined(server(s, e.Process, e.Queue, e.Cgroup), throttled, restarts)
+	return joined(server(s, &e.Hop), throttled, restarts)
 }
 
 // server describes a process that serves a socket.
-func server(s *health.Snapshot, p *health.Process, q *health.Queue, c *health.Cgroup) string {
+func server(s *health.Snapshot, h *health.Hop) string {
 	var id, state, queue, frozen string
-	switch {
-	case p == nil:
-	case !p.Alive:
-		id = fmt.Sprintf("pid %d %s is gone", p.PID, Say(p.Comm))
-	default:
-		id, state = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm)), health.ProcessText(p)
-		if !p.Start.IsZero() {
+	if p := h.Process; p != nil {
+		id = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
+		switch {
+		case !p.Alive:
+			id += " is gone"
+		case !p.Start.IsZero():
 			id += ", up " + health.Seconds(s.Age(p.Start))
 		}
+		if p.Alive {
+			state = health.ProcessText(p)
+		}
 	}
-	switch {
-	case q == nil:
-	case q.Listening:
-		queue = fmt.Sprintf("queue %d of %d", q.Length, q.Limit)
-	default:
+	if q := h.Queue; q != nil {
 		queue = "nobody listens"
+		if q.Listening {
+			queue = fmt.Sprintf("queue %d of %d", q.Length, q.Limit)
+		}
 	}
-	if c != nil && c.Frozen {
+	if h.Cgroup != nil && h.Cgroup.Frozen {
 		frozen = "its cgroup is frozen"
 	}
 	return joined(id, state, queue, frozen)
@@ -276,7 +279,7 @@ func hops(s *health.Snapshot) (out []string) {
 		if h.Answer != nil {
 			answer = dial(s, &h.Answer.Probe)
 		}
-		out = append(out, joined(Say(h.Socket), answer, server(s, h.Process, h.Queue, h.Cgroup)))
+		out = append(out, joined(Say(h.Socket), answer, server(s, h)))
 	}
 	return out
 }
@@ -287,7 +290,7 @@ func missing(s *health.Snapshot) string {
 	sources := s.Facts.Evidence.Sources
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		if src := sources[name]; !src.Up {
-			why := Shorten(Say(src.Err), 160)
+			why := shorten(Say(src.Err), 160)
 			if src.Kept {
 				why += "; its last sample still counts"
 			}

@@ -3,140 +3,161 @@ package view
 import (
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
 )
 
+// HistoryBins is the number of bins of the history: ten minutes, twice as long as the
+// longest hang that the kubelet overlooks. historyBin is the length of one.
 const (
-	// plotBottom is the time, in seconds, at the plot's lower edge. Its scale is
-	// logarithmic: a good relist takes milliseconds and a hang minutes.
-	plotBottom = .001
-	// plotDecades is how many powers of ten lie between its edges.
-	plotDecades = 6
-	// plotTicks is how many times of day stand below it.
-	plotTicks = 5
+	HistoryBins = 120
+	historyBin  = 5 * time.Second
 )
 
-// Plot is the relist latency of a period with the verdicts beneath it, ready to be drawn.
-// Positions are shares of its width and height, as in 12.5%.
+// RelistBin is the relists that ended within a bin, and the worst verdict in it. A bin
+// that was not observed is empty.
+type RelistBin struct {
+	// Slowest is the longest of them, failed ones too.
+	Slowest time.Duration `json:"slowest,omitempty"`
+	Relists int           `json:"relists,omitempty"`
+	Failed  int           `json:"failed,omitempty"`
+	State   health.State  `json:"state,omitempty"`
+}
+
+// History holds the relists and verdicts of the last ten minutes.
+type History struct {
+	base time.Time // when bin 0 began, with its monotonic reading
+
+	mu   sync.Mutex
+	last int // the number of the last bin
+	bins [HistoryBins]RelistBin
+}
+
+// NewHistory returns an empty history. now is the present.
+func NewHistory(now time.Time) *History { return &History{base: now} }
+
+// bin returns the bin of t. It drops the bins that are too old by then.
+func (h *History) bin(t time.Time) *RelistBin {
+	n := int(math.Floor(float64(t.Sub(h.base)) / float64(historyBin)))
+	for ; h.last < n; h.last++ {
+		copy(h.bins[:], h.bins[1:])
+		h.bins[HistoryBins-1] = RelistBin{}
+	}
+	return &h.bins[max(0, HistoryBins-1-(h.last-n))]
+}
+
+// Add adds a relist that ended at now.
+func (h *History) Add(now time.Time, took time.Duration, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.bin(now)
+	b.Slowest = max(b.Slowest, took)
+	b.Relists++
+	if !ok {
+		b.Failed++
+	}
+}
+
+// Judged adds the verdict of now.
+func (h *History) Judged(now time.Time, state health.State) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.bin(now); state.Rank() > b.State.Rank() {
+		b.State = state
+	}
+}
+
+// Restore adds the bins of an earlier process, the last one of which was written at
+// written.
+func (h *History) Restore(written time.Time, bins []RelistBin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, b := range bins {
+		t := written.Add(-time.Duration(len(bins)-1-i) * historyBin)
+		if age := h.base.Sub(t); age >= 0 && age < (HistoryBins-1)*historyBin {
+			*h.bin(t) = b
+		}
+	}
+}
+
+// At returns the bins of the last ten minutes. The last one is the present.
+func (h *History) At(now time.Time) []RelistBin {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bin(now)
+	return slices.Clone(h.bins[:])
+}
+
+// plotDecades is how many powers of ten lie between the plot's lower edge, 1 ms, and its
+// upper one: a good relist takes milliseconds and a hang minutes.
+const plotDecades = 6
+
+// Plot is the relist latency of the last minutes with the verdicts beneath it, ready to be
+// drawn. Limit is where the threshold is, in decades from the top.
 type Plot struct {
-	Bars []Rect
-	// Limit is the height of the threshold.
-	Limit string
-	// Verdicts are the states beneath.
-	Verdicts []Rect
+	Bars  []Bar
+	Limit float64
 	// Ticks are times of day, evenly spaced from edge to edge.
 	Ticks []string
 	// Summary is the same in words.
 	Summary string
 }
 
-// Rect is a rectangle of a plot. Class is a state or a bar's class.
-type Rect struct{ X, Width, Y, Height, Class string }
-
-// The classes of bars. A bar of barNow is under way.
-const (
-	barEnded  = "ended"
-	barFailed = "failed"
-	barNow    = "now"
-)
-
-// bar is the slowest relist in one bin.
-type bar struct {
-	took  time.Duration
-	class string
+// Bar is the slowest relist in one bin, with its top and height in decades, and the bin's
+// verdict. Class is ended, failed or now, which is under way, and empty without a relist.
+type Bar struct {
+	Top, Height float64
+	Class       string
+	State       health.State
+	took        time.Duration
 }
 
-// bars returns a bar for each bin. A relist that took longer than a bin is drawn in each
-// bin that it covers, with its age at that time; inFlight is the age of the one under way.
-func (r Recent) bars(inFlight time.Duration) []bar {
-	out := make([]bar, len(r.Bins))
-	grow := func(last int, took time.Duration, class string) {
-		for i := last; i >= 0 && took > 0; i-- {
-			if took >= out[i].took {
-				out[i] = bar{took, class}
-			}
-			took -= r.Bin
-		}
-	}
-	for i, b := range r.Bins {
-		switch {
-		case b.Failed > 0:
-			grow(i, b.Slowest, barFailed)
-		case b.Relists > 0:
-			grow(i, b.Slowest, barEnded)
-		}
-	}
-	grow(len(out)-1, inFlight, barNow)
-	return out
-}
-
-// newPlot draws the last minutes; nil if there is nothing to draw.
-func newPlot(s *health.Snapshot, r Recent) *Plot {
-	if len(r.Bins) == 0 {
+// newPlot draws the last minutes; nil if there is nothing to draw. A relist that took longer
+// than a bin is drawn in each bin that it covers, with its age at that time.
+func newPlot(s *health.Snapshot, bins []RelistBin) *Plot {
+	if len(bins) == 0 {
 		return nil
 	}
-	var inFlight time.Duration
+	p := &Plot{Bars: make([]Bar, len(bins)), Limit: plotDecades - decades(s.Threshold)}
+	grow := func(last int, took time.Duration, class string) {
+		for i := last; i >= 0 && took > 0; i-- {
+			if b := &p.Bars[i]; took >= b.took {
+				b.took, b.Class, b.Height, b.Top = took, class, decades(took), plotDecades-decades(took)
+			}
+			took -= historyBin
+		}
+	}
+	var ended, failed int
+	var slowest, inFlight time.Duration
 	if f := s.Facts.Relist.InFlight; f != nil {
 		inFlight = s.Age(f.Start)
 	}
-	length := time.Duration(len(r.Bins)) * r.Bin
-	p := &Plot{Limit: percent(1 - height(s.Threshold)), Summary: r.summary(inFlight)}
-	for i, b := range r.bars(inFlight) {
-		if b.class != "" {
-			h, width := max(height(b.took), .015), 1/float64(len(r.Bins))
-			x := percent(float64(i) * width)
-			p.Bars = append(p.Bars, Rect{X: x, Width: percent(width), Y: percent(1 - h), Height: percent(h), Class: b.class})
+	for i, b := range bins {
+		class := "ended"
+		if b.Failed > 0 {
+			class = "failed"
 		}
+		p.Bars[i].State = b.State
+		grow(i, b.Slowest, class)
+		ended, failed, slowest = ended+b.Relists, failed+b.Failed, max(slowest, b.Slowest)
 	}
-	p.Verdicts = r.verdicts()
-	for i := range plotTicks - 1 {
-		p.Ticks = append(p.Ticks, r.From.Add(length*time.Duration(i)/(plotTicks-1)).UTC().Format("15:04"))
+	grow(len(bins)-1, inFlight, "now")
+	for left := 10 * time.Minute; left > 0; left -= 10 * time.Minute / 4 {
+		p.Ticks = append(p.Ticks, s.At.Add(-left).UTC().Format("15:04"))
 	}
 	p.Ticks = append(p.Ticks, "now")
+	p.Summary = fmt.Sprintf("%s ended, %d of them failed; the slowest took %s", health.Count(ended, "relist", "relists"),
+		failed, health.Seconds(max(slowest, inFlight)))
+	if inFlight > 0 {
+		p.Summary += "; one is under way for " + health.Seconds(inFlight)
+	}
 	return p
 }
 
-// summary describes the relists.
-func (r Recent) summary(inFlight time.Duration) string {
-	ended, failed, slowest := 0, 0, inFlight
-	for _, b := range r.Bins {
-		ended, failed, slowest = ended+b.Relists, failed+b.Failed, max(slowest, b.Slowest)
-	}
-	out := health.Count(ended, "relist", "relists") + " ended"
-	if failed > 0 {
-		out += fmt.Sprintf(", %d of them failed", failed)
-	}
-	if slowest > 0 {
-		out += "; the slowest took " + health.Seconds(slowest)
-	}
-	if inFlight > 0 {
-		out += "; one is under way for " + health.Seconds(inFlight)
-	}
-	return out + "."
+// decades is the height of a duration in the plot.
+func decades(d time.Duration) float64 {
+	return min(max(math.Log10(d.Seconds()/.001), .1), plotDecades)
 }
-
-// verdicts returns the states of the bins, with equal ones joined.
-func (r Recent) verdicts() (out []Rect) {
-	for i, b := range r.Bins {
-		width := 1 / float64(len(r.Bins))
-		same := 1
-		for i+same < len(r.Bins) && r.Bins[i+same].State == b.State {
-			same++
-		}
-		if b.State != "" && (i == 0 || r.Bins[i-1].State != b.State) {
-			out = append(out, Rect{
-				X: percent(float64(i) * width), Width: percent(float64(same) * width), Class: string(b.State),
-			})
-		}
-	}
-	return out
-}
-
-// height is the height of a duration in the plot, from 0 to 1.
-func height(d time.Duration) float64 {
-	return min(math.Log10(max(d.Seconds(), plotBottom)/plotBottom)/plotDecades, 1)
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }

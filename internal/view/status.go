@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,94 +9,89 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
+// maxIncidents is how many incidents the status lists.
+const maxIncidents = 10
+
 // Content is what the status of a node is made from.
 type Content struct {
 	Snapshot *health.Snapshot
-	// Note is shown above the next step; empty: none.
-	Note string
 	// Incidents are listed, newest first.
 	Incidents []incident.Summary
-	// Recent are the last minutes; without bins there is no plot.
-	Recent Recent
+	// Recent are the last ten minutes; without bins there is no plot.
+	Recent []RelistBin
+}
+
+// headlines stand where no reason is active.
+var headlines = map[health.State]string{
+	health.StateHealthy:   "All is well",
+	health.StateStarting:  "Starting",
+	health.StateUnknown:   "plegd cannot see the runtime",
+	health.StateDegraded:  "No reason was found",
+	health.StateUnhealthy: "No reason was found",
 }
 
 // Status returns the status of a node.
 func Status(c Content) *Document {
 	s := c.Snapshot
 	primary, others := splitReasons(&s.Verdict)
-	d := head(s, primary)
-	d.Clock = newClock(s)
+	r := reason(primary.ID)
+	d := &Document{
+		Node: Say(s.Node), State: health.State(Say(string(s.State))), Title: headlines[s.State],
+		Reason: r.ID, Meaning: r.Meaning, Clock: newClock(s), Version: Say(s.PlegdVersion), At: s.At, Live: true,
+	}
+	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
+	if r.ID != "" {
+		todo.Note = "Does restarting the runtime help? " + r.Restart
+	}
+	if primary.ID != "" {
+		d.Title, d.Detail = Say(primary.ID), severity(s, primary)
+	} else if !s.Since.IsZero() {
+		d.Detail = since(s, s.Since)
+	}
 	d.Summary = terms(
 		culpritTerm(s),
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Kubelet", Text: kubelet(s)},
 		Row{Label: "Message", Text: Say(s.KubeletMessage)},
-		Row{Label: "Note", Text: c.Note},
 		Row{Label: "Next", Text: Say(s.Next)},
 	)
-	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
-	evidence := Section{ID: "evidence", Title: "Evidence", Kind: Items, Column: 2}
-	if primary != nil {
-		_, todo.Note = runbook(primary.ID)
-		evidence.Rows = items(BesideChain(s, primary.Evidence))
-	}
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
-	for _, r := range others {
-		also.Rows = append(also.Rows, Row{Label: Say(r.ID), Text: severity(s, &r), Sub: said(r.Evidence)})
+	for _, a := range others {
+		also.Rows = append(also.Rows, Row{Label: Say(a.ID), Text: severity(s, a), Sub: said(a.Evidence)})
 	}
-	latency := Section{ID: "latency", Title: "The last 10 minutes", Plot: newPlot(s, c.Recent)}
 	d.Sections = filled(
-		todo, evidence, chain(s), latency,
-		stateSection(s), operations(s),
-		pods(s), also, Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
+		todo,
+		Section{ID: "evidence", Title: "Evidence", Kind: Items, Rows: items(BesideChain(s, primary.Evidence)), Column: 2},
+		chain(s),
+		Section{ID: "latency", Title: "The last 10 minutes", Plot: newPlot(s, c.Recent)},
+		stateSection(s), operations(s), pods(s), also,
+		Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
 	)
 	return d
 }
 
-// head returns a document with the verdict of a snapshot.
-func head(s *health.Snapshot, primary *health.Active) *Document {
-	d := &Document{Node: Say(s.Node), State: health.State(Say(string(s.State))), Title: headlines[s.State]}
-	if d.Title == "" {
-		d.Title = "No reason was found"
-	}
-	if primary != nil {
-		d.Title, d.Reason, d.Detail = Say(primary.ID), known(primary.ID), severity(s, primary)
-		d.Meaning, _ = runbook(primary.ID)
-	} else if !s.Since.IsZero() {
-		d.Detail = since(s, s.Since)
-	}
-	return d
+func severity(s *health.Snapshot, a health.Active) string {
+	return Say(string(a.Severity)) + ", " + since(s, a.Since)
 }
 
-// headlines stand where no reason is active.
-var headlines = map[health.State]string{
-	health.StateHealthy:  "All is well",
-	health.StateStarting: "Starting",
-	health.StateUnknown:  "plegd cannot see the runtime",
-}
-
-func severity(s *health.Snapshot, r *health.Active) string {
-	return Say(string(r.Severity)) + ", " + since(s, r.Since)
-}
-
-// splitReasons returns the primary reason, nil if there is none, and the others.
-func splitReasons(v *health.Verdict) (primary *health.Active, others []health.Active) {
-	for i := range v.Active {
-		if v.Active[i].ID == v.Reason && primary == nil {
-			primary = &v.Active[i]
-			continue
-		}
-		others = append(others, v.Active[i])
+// splitReasons returns the primary reason, an empty one if there is none, and the others.
+func splitReasons(v *health.Verdict) (primary health.Active, others []health.Active) {
+	if len(v.Active) > 0 && v.Active[0].ID == v.Reason {
+		return v.Active[0], v.Active[1:]
 	}
-	return primary, others
+	return primary, v.Active
 }
 
 // statusLimit is the age of the runtime's last good status at which the kubelet
 // stops managing pods (runtimeState's baseRuntimeSyncThreshold).
 const statusLimit = 30 * time.Second
 
-// High is the age in seconds from which the bar has a colour.
-func (c Clock) High() float64 { return c.Limit.Seconds() / 6 }
+// Low and High are the ages in seconds from which the bar is yellow, and red: the rule has
+// failed, or is about to.
+func (c Clock) Low() float64 { return c.Limit.Seconds() / 6 }
+
+// High is described with Low.
+func (c Clock) High() float64 { return c.Limit.Seconds() * .99 }
 
 func newClock(s *health.Snapshot) Clock {
 	var c Clock
@@ -112,25 +106,24 @@ func newClock(s *health.Snapshot) Clock {
 			}
 		}
 	}
-	var small string
+	small := "by the model of the kubelet"
 	switch left := s.NotReadyIn; {
 	case s.State == health.StateUnknown:
 		c.Big, small = "unknown", "plegd cannot see the runtime; the kubelet may"
 	case !s.NodeReady && s.State == health.StateStarting:
 		c.Big, small = "starting", "no relist has succeeded yet"
 	case !s.NodeReady:
-		c.Big, small = "NotReady", "by the model of the kubelet"
+		c.Big = "NotReady"
 	case left != nil && *left <= 0:
 		c.Big, small = "NotReady", window(left, s.NotReadyInLatest)+", if nothing changes"
 	case left != nil:
-		c.Big, small = Left(*left), "until the API shows NotReady at the earliest, if nothing changes"
+		c.Big, small = countdown(*left), "until the API shows NotReady at the earliest, if nothing changes"
 	default:
-		c.Big, small = "Ready", "by the kubelet's rules"
+		c.Big = "Ready"
 	}
 	c.Small = []string{small}
 	if c.Limit > 0 {
-		c.Small = append(c.Small,
-			fmt.Sprintf("%s of %s since the last %s", health.Seconds(c.Age), health.Seconds(c.Limit), c.Of))
+		c.Small = append(c.Small, health.Seconds(c.Age)+" of "+health.Seconds(c.Limit)+" since the last "+c.Of)
 	}
 	return c
 }
@@ -159,7 +152,7 @@ func operations(s *health.Snapshot) Section {
 		Heads: []string{"Call", "Last OK", "Took", "In flight", "Last error"}}
 	for _, name := range slices.Sorted(maps.Keys(s.Facts.Calls)) {
 		c := s.Facts.Calls[name]
-		row := Row{Cells: []string{Shorten(Say(name), 24), age(s, c.LastOK), "", "", ""}}
+		row := Row{Cells: []string{shorten(Say(name), 24), age(s, c.LastOK), "", "", ""}}
 		if !c.LastOK.IsZero() {
 			row.Cells[2] = health.Seconds(c.LastOKDuration)
 		}
@@ -167,7 +160,7 @@ func operations(s *health.Snapshot) Section {
 			row.Cells[3] = health.Seconds(s.Age(c.InFlightSince))
 		}
 		if c.LastErr != nil {
-			row.Cells[4] = Shorten(Say(c.LastErr.Code), 20)
+			row.Cells[4] = shorten(Say(c.LastErr.Code), 20)
 			if !c.LastFailed.IsZero() {
 				row.Cells[4] += ", " + age(s, c.LastFailed)
 			}
@@ -196,13 +189,12 @@ func pods(s *health.Snapshot) Section {
 		case p.Err != nil:
 			result = "failed " + health.Count(max(1, p.Failures), "time", "times")
 		}
-		if key := p.UID + result; took < slowAfter && p.Err == nil || seen[key] {
+		if took < slowAfter && p.Err == nil || seen[p.UID+result] {
 			continue
-		} else {
-			seen[key] = true
 		}
-		name := Shorten(Say(p.Namespace+"/"+p.Name), 48)
-		row := Row{Cells: []string{name, health.Seconds(took), Shorten(Say(p.Operation), 18), result}}
+		seen[p.UID+result] = true
+		name := shorten(Say(p.Namespace+"/"+p.Name), 48)
+		row := Row{Cells: []string{name, health.Seconds(took), shorten(Say(p.Operation), 18), result}}
 		if p.Err != nil {
 			row.Mark, row.Sub = MarkBad, []string{errorCause(p.Err)}
 		}
@@ -210,6 +202,3 @@ func pods(s *health.Snapshot) Section {
 	}
 	return out
 }
-
-// maxIncidents is how many incidents the status lists.
-const maxIncidents = 10

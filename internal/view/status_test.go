@@ -89,44 +89,45 @@ func TestClockMeasuresTheDecidingRule(t *testing.T) {
 
 func TestPlot(t *testing.T) {
 	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
-	s := &health.Snapshot{At: at, Verdict: health.Verdict{Threshold: 3 * time.Minute}}
+	s := &health.Snapshot{At: at, Verdict: health.Verdict{Threshold: time.Second}}
 	s.Facts.Relist.InFlight = &health.InFlight{Start: at.Add(-71 * time.Second)}
-	if newPlot(s, Recent{}) != nil {
+	if newPlot(s, nil) != nil {
 		t.Error("a plot of nothing")
 	}
-	r := Recent{From: at.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]RelistBin, HistoryBins)}
-	r.Bins[50] = RelistBin{Slowest: time.Millisecond, Relists: 5, State: health.StateHealthy}
-	r.Bins[60] = RelistBin{Slowest: 12 * time.Second, Relists: 1, State: health.StateDegraded}
-	r.Bins[61] = RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: health.StateDegraded}
+	bins := make([]RelistBin, HistoryBins)
+	bins[50] = RelistBin{Slowest: time.Millisecond, Relists: 5, State: health.StateHealthy}
+	bins[60] = RelistBin{Slowest: 12 * time.Second, Relists: 1, State: health.StateDegraded}
+	bins[61] = RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: health.StateDegraded}
 	// The one of 12 s covers two bins before its own; the one under way 15 bins.
-	want := map[int]string{50: barEnded, 58: barEnded, 59: barEnded, 60: barEnded, 61: barFailed}
+	want := map[int]string{50: "ended", 58: "ended", 59: "ended", 60: "ended", 61: "failed"}
 	for i := 105; i < HistoryBins; i++ {
-		want[i] = barNow
+		want[i] = "now"
 	}
-	got := map[int]string{}
-	for i, b := range r.bars(71 * time.Second) {
-		if b.class != "" {
-			got[i] = b.class
+	p, got := newPlot(s, bins), map[int]string{}
+	for i, b := range p.Bars {
+		if b.Class != "" {
+			got[i] = b.Class
+		}
+		if b.State != bins[i].State {
+			t.Errorf("the verdict of bin %d is %s", i, b.State)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	p := newPlot(s, r)
-	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s."; p.Summary != want {
+	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s"; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
-	}
-	wantVerdicts := []Rect{{X: "41.67%", Width: "0.83%", Class: "healthy"}, {X: "50.00%", Width: "1.67%", Class: "degraded"}}
-	if diff := cmp.Diff(wantVerdicts, p.Verdicts); diff != "" {
-		t.Error(diff)
 	}
 	if got := strings.Join(p.Ticks, " "); got != "02:54 02:56 02:59 03:01 now" {
 		t.Errorf("the ticks are %s", got)
 	}
-	// 1 ms is the lower edge, 1000 s the upper one.
-	for s, want := range map[float64]float64{0: 0, .001: 0, 1: .5, 1000: 1, 1e6: 1} {
-		if got := height(time.Duration(s * float64(time.Second))); math.Abs(got-want) > 1e-9 {
+	// 1 ms is the lower edge, 1000 s the upper one; the shortest bar can be seen.
+	for s, want := range map[float64]float64{0: .1, .001: .1, 1: 3, 1000: 6, 1e6: 6} {
+		if got := decades(time.Duration(s * float64(time.Second))); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%v s are %v high, want %v", s, got, want)
 		}
+	}
+	if p.Limit != 3 || p.Bars[61].Top != 3 {
+		t.Errorf("the threshold is at %v, a second at %v", p.Limit, p.Bars[61].Top)
 	}
 }

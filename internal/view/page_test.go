@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"encoding/xml"
@@ -14,25 +14,24 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 // render returns the source of a page and counts its elements, which must be well formed.
-func render(t *testing.T, path string, serve func(*Page, http.ResponseWriter, *http.Request)) (source string, elements map[string]int) {
+func render(t *testing.T, path string, d *Document) (source string, elements map[string]int) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	serve(New(), w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	d.ServePage(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 	source, elements = w.Body.String(), map[string]int{}
 	if w.Code != http.StatusOK && w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Fatalf("%d %v: %s", w.Code, w.Header(), source)
 	}
 	// As HTML, but for the script and the style sheet, which hold what XML does not allow.
 	plain := strings.NewReplacer(pageJS, "", pageCSS, "").Replace(source)
-	d := xml.NewDecoder(strings.NewReader(plain))
-	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	x := xml.NewDecoder(strings.NewReader(plain))
+	x.Strict, x.AutoClose, x.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
 	for {
-		token, err := d.Token()
+		token, err := x.Token()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -56,25 +55,17 @@ func render(t *testing.T, path string, serve func(*Page, http.ResponseWriter, *h
 }
 
 // recent are ten minutes that end with a stall since s was last seen.
-func recent(s *health.Snapshot) view.Recent {
-	r := view.Recent{From: s.At.Add(-10 * time.Minute), Bin: 5 * time.Second, Bins: make([]view.RelistBin, view.HistoryBins)}
-	for i := range r.Bins {
-		if s.LastSeen.After(r.From.Add(time.Duration(i+1) * r.Bin)) {
-			r.Bins[i] = view.RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
+func recent(s *health.Snapshot) []RelistBin {
+	bins := make([]RelistBin, HistoryBins)
+	for i := range bins {
+		if s.LastSeen.After(s.At.Add(time.Duration(i+1-HistoryBins) * historyBin)) {
+			bins[i] = RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
 		}
 	}
-	return r
+	return bins
 }
 
-func status(c view.Content) func(*Page, http.ResponseWriter, *http.Request) {
-	return func(p *Page, w http.ResponseWriter, r *http.Request) { p.Serve(w, r, c) }
-}
-
-func ofIncident(one *incident.Incident) func(*Page, http.ResponseWriter, *http.Request) {
-	return func(p *Page, w http.ResponseWriter, r *http.Request) {
-		p.ServeIncident(w, r, one, new(viewtest.Stalled()))
-	}
-}
+func ofIncident(one *incident.Incident) *Document { return Incident(one, new(viewtest.Stalled())) }
 
 func TestPages(t *testing.T) {
 	stalled, unhealthy := new(viewtest.Stalled()), new(viewtest.Unhealthy())
@@ -83,41 +74,41 @@ func TestPages(t *testing.T) {
 	open.Closed, open.Outcome, open.Timeline = nil, incident.Open, open.Timeline[:1]
 	empty := &incident.Incident{Summary: one.Summary}
 	for name, tt := range map[string]struct {
-		path  string
-		serve func(*Page, http.ResponseWriter, *http.Request)
-		want  []string
-		not   string
+		path string
+		doc  *Document
+		want []string
+		not  string
 	}{
-		"starting": {"/", status(view.Content{Snapshot: new(viewtest.Starting())}), []string{
-			"<h1>Starting</h1>", "no socket found", `<p class="big">starting</p>`, "<dt>Kubelet</dt>", `data-refresh="5"`,
+		"starting": {"/", Status(Content{Snapshot: new(viewtest.Starting())}), []string{
+			"<h1>Starting</h1>", "no socket found", `<p class="big">starting</p>`, "<dt>Kubelet</dt>", `data-live>`,
 		}, `id="incidents"`},
-		"healthy": {"/", status(view.Content{Snapshot: new(viewtest.Healthy())}), []string{
+		"healthy": {"/", Status(Content{Snapshot: new(viewtest.Healthy())}), []string{
 			"<title>healthy: All is well - worker-7 - plegd</title>", `<p class="node">worker-7</p>`, "<h1>All is well</h1>", `<p class="big">Ready</p>`,
 			"for 2d01h", "managing pods; the API shows Ready", "containerd 1.7.24", `href="/metrics"`, `href="/api/v1/status"`,
 		}, `id="todo"`},
-		"degraded": {"/", status(view.Content{Snapshot: stalled, Recent: recent(stalled), Incidents: slices.Repeat([]incident.Summary{one.Summary}, 15)}), []string{
+		"degraded": {"/", Status(Content{Snapshot: stalled, Recent: recent(stalled), Incidents: slices.Repeat([]incident.Summary{one.Summary}, 15)}), []string{
 			"<h1>ShimStuck</h1>", `<p class="big">1m20s</p>`, `docs/reasons/ShimStuck.md">More</a>`, "<dt>Culprit</dt>", `<li class="culprit"><span class="kind">shim <b>culprit</b>`,
 			"seen as RuntimeListStall", "the API still shows Ready for 1m20s to 1m30s", `<code>kill -CONT 4711</code><button type="button" class="copy" aria-label="copy kill -CONT 4711">`,
 			"since the last successful relist", `class="bars"`, `href="/incidents/` + viewtest.IncidentID + `"`, "Also active",
-		}, `id="evidence"`},
-		"unhealthy": {"/?refresh=0", status(view.Content{Snapshot: unhealthy}), []string{
-			`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "<dt>Message</dt>", "under way for 1m11s", "Updates are paused",
-		}, "data-refresh"},
-		"public": {"/", func(p *Page, w http.ResponseWriter, r *http.Request) { p.ServePublic(w, r, view.NewPublic(stalled)) }, []string{
+		}, ""},
+		"unhealthy": {"/", Status(Content{Snapshot: unhealthy}), []string{
+			`<p class="big">NotReady</p>`, "<code>kill -USR1 812</code>", "<dt>Message</dt>", "under way for 1m11s", `low="30"`, `high="178.2"`,
+		}, ""},
+		"public": {"/", NewPublic(stalled).Document(), []string{
 			"<h1>ShimStuck</h1>", ">shim; seen as RuntimeListStall</dd>", "this is the public summary", "<code>kill -CONT",
 		}, "payments"},
 		"incident": {"/incidents/x", ofIncident(one), []string{
 			"<h1>ShimStuck</h1>", "NotReady for 33s by the model", "payments/api-7d9f8b6c5-x2x4v/app", "was stopped and was continued", "+48s",
 			`<a href="/">the node now</a>`, "<code>kill -CONT", "Current state at",
-		}, "data-refresh"},
+		}, "data-live>"},
 		"open incident": {"/incidents/x", ofIncident(open), []string{
-			`data-refresh="5"`, "now: managing pods for another 1m20s", "It has not ended.", "stayed Ready by the model",
+			`data-live>`, "now: managing pods for another 1m20s", "It has not ended.", "stayed Ready by the model",
 		}, ""},
 		"incident without moments": {"/incidents/x", ofIncident(empty), []string{"ShimStuck"}, `id="state"`},
-		"missing":                  {"/x", func(p *Page, w http.ResponseWriter, r *http.Request) { p.ServeMissing(w, r, "no such page") }, []string{"<h1>404</h1>", "no such page"}, "data-refresh"},
+		"missing":                  {"/x", Missing("no such page"), []string{"<h1>404</h1>", "no such page"}, "data-live>"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source, elements := render(t, tt.path, tt.serve)
+			source, elements := render(t, tt.path, tt.doc)
 			text := html.UnescapeString(source)
 			for _, want := range tt.want {
 				if !strings.Contains(text, want) {
@@ -138,7 +129,7 @@ func TestPages(t *testing.T) {
 func TestChainWithoutEnd(t *testing.T) {
 	s := new(viewtest.Stalled())
 	s.ChainEnd = "its shim cannot be seen"
-	source, _ := render(t, "/", status(view.Content{Snapshot: s}))
+	source, _ := render(t, "/", Status(Content{Snapshot: s}))
 	if strings.Contains(source, `<li class="culprit">`) || !strings.Contains(source, "<dt>Last link</dt>") || !strings.Contains(source, "No further: its shim cannot be seen.") {
 		t.Errorf("a chain that ends early:\n%s", source)
 	}
@@ -149,7 +140,7 @@ func TestChainWithoutEnd(t *testing.T) {
 func TestHostilePages(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>` + "`\x1b[2J\u202e"
 	s := new(viewtest.Stalled())
-	_, want := render(t, "/", status(view.Content{Snapshot: s}))
+	_, want := render(t, "/", Status(Content{Snapshot: s}))
 	s.Node, s.KubeletMessage, s.Next, s.State, s.PlegdVersion = evil, evil, evil, evil, evil
 	for i := range s.Active {
 		s.Active[i].Evidence, s.Active[i].Severity = []string{evil, evil}, evil
@@ -159,7 +150,7 @@ func TestHostilePages(t *testing.T) {
 	}
 	s.Facts.Runtime.Name, s.Facts.Endpoint.Path = evil, evil
 	s.Facts.Calls["list_containers"] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
-	if _, got := render(t, "/", status(view.Content{Snapshot: s})); got["table"] != want["table"] {
+	if _, got := render(t, "/", Status(Content{Snapshot: s})); got["table"] != want["table"] {
 		t.Errorf("the page fell apart: %v, want %v", got, want)
 	}
 	one := viewtest.Incident()

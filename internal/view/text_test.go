@@ -1,4 +1,4 @@
-package text
+package view
 
 import (
 	"bytes"
@@ -10,14 +10,13 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/view"
-	"github.com/plegd/plegd/internal/view/viewtest"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 func statusText(t *testing.T, s health.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteStatusText(&b, &s, color); err != nil {
+	if err := Status(Content{Snapshot: &s}).WriteText(&b, color); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -123,7 +122,7 @@ func TestHostileText(t *testing.T) {
 	one := viewtest.Incident()
 	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage = &s, []string{evil}, evil
 	var b strings.Builder
-	if err := WriteIncidentText(&b, one, false); err != nil {
+	if err := Incident(one, new(health.Snapshot)).WriteText(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, got := range []string{statusText(t, s, false), b.String()} {
@@ -154,7 +153,7 @@ func TestCommandsStayWhole(t *testing.T) {
 func TestPublicText(t *testing.T) {
 	s := viewtest.Stalled()
 	var b strings.Builder
-	if err := WritePublicText(&b, view.NewPublic(&s), false); err != nil {
+	if err := NewPublic(&s).Document().WriteText(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"DEGRADED: ShimStuck (critical, for ", "Culprit    shim; seen as RuntimeListStall\n", "Predicted  managing pods for another", "Next ", "RuntimeListStall (critical"} {
@@ -170,23 +169,23 @@ func TestPublicText(t *testing.T) {
 func TestIncidentText(t *testing.T) {
 	var b strings.Builder
 	one := viewtest.Incident()
-	if err := WriteIncidentText(&b, one, false); err != nil {
+	if err := Incident(one, new(health.Snapshot)).WriteText(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	viewtest.Golden(t, "testdata/incident.golden", b.String())
 	b.Reset()
-	if err := WriteIncidentText(&b, &incident.Incident{Summary: one.Summary}, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
+	if err := Incident(&incident.Incident{Summary: one.Summary}, new(health.Snapshot)).WriteText(&b, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
 		t.Errorf("an incident without moments, as after a crash: %v\n%s", err, b.String())
 	}
 	b.Reset()
 	list := slices.Repeat([]incident.Summary{one.Summary}, 2)
 	list[0].Outcome, list[0].Closed, list[0].Stored = incident.Open, nil, false
-	if err := WriteIncidentsText(&b, list, false); err != nil {
+	if err := WriteIncidents(&b, list); err != nil {
 		t.Fatal(err)
 	}
 	viewtest.Golden(t, "testdata/incidents.golden", b.String())
 	b.Reset()
-	if err := WriteIncidentsText(&b, nil, true); err != nil || b.String() != "no incidents\n" {
+	if err := WriteIncidents(&b, nil); err != nil || b.String() != "no incidents\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 }

@@ -49,5 +49,5 @@
     }
     setTimeout(update, period);
   };
-  if (document.body.dataset.refresh) setTimeout(update, period);
+  if ("live" in document.body.dataset) setTimeout(update, period);
 })();

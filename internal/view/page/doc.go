@@ -1,2 +1,0 @@
-// Package page renders the status page.
-package page
