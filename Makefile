@@ -183,9 +183,10 @@ fleet-dashboards: ## Open the dashboards over a day of 5,000 nodes in a real Pro
 	$(GO) test -C deploy/mixin -tags e2e -count=1 -timeout 30m -run 'TestFleet|TestRulesCost' -v .
 
 .PHONY: e2e-fleet
-e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus agents to a Prometheus with all rules: make e2e-fleet [NODES=5000] [INTERVAL=60s] (12 GiB of memory)
+e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus agents to a Prometheus with all rules, and write what it took into docs/results/fleet.md: make e2e-fleet [NODES=5000] [INTERVAL=60s] (12 GiB of memory)
 	@bash test/e2e/install-deps.sh observe
-	PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run "TestRemoteWrite|TestRollout" ./test/observe
+	PLEGD_E2E_REPORT=$(CURDIR)/build/fleet.txt PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run "TestRemoteWrite|TestRollout" ./test/observe
+	@{ echo "# A fleet"; echo; echo "Written by \`make e2e-fleet\`."; echo; sed -n 's/^./* &/p' build/fleet.txt; } >docs/results/fleet.md
 
 .PHONY: record-incidents
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)

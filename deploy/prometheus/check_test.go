@@ -1,131 +1,85 @@
 package prometheus_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 )
 
-// targets has Prometheus discover and relabel the job's targets, and compares
-// the addresses and nodes that come out.
-func targets(dir, config string, want ...string) error {
-	if err := run(dir, "promtool", "check", "config", config); err != nil {
-		return err
-	}
-	cmd := exec.Command("promtool", "check", "service-discovery", "--timeout=3s", config, "plegd")
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("promtool check service-discovery %s: %s", config, out)
-	}
-	_, all, _ := strings.Cut(string(out), "[") // before it: how many there are
-	var got []string
-	var address string
-	inLabels := false
-	for line := range strings.Lines(all) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, `"discoveredLabels"`):
-			inLabels = false
-		case strings.HasPrefix(line, `"labels"`):
-			inLabels = true
-		case inLabels && strings.HasPrefix(line, `"__address__"`):
-			address = unquoted(line)
-		case inLabels && strings.HasPrefix(line, `"node"`):
-			got = append(got, address+" is "+unquoted(line))
-		}
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("%s: the targets are %q, want %q\n%s", config, got, want, out)
-	}
-	return nil
-}
-
-// unquoted returns the value of a line of JSON.
-func unquoted(line string) string {
-	_, value, _ := strings.Cut(line, `": "`)
-	return strings.Trim(value, `",`)
-}
-
-func checkStatic(dir string) error {
-	return targets(dir, "prometheus.static.yml", "node1:20290 is node1", "node2:20290 is node2")
-}
-
-// checkFile puts the example where the configuration looks for it.
-func checkFile(dir string) error {
-	tmp, err := copied(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	if err := os.Mkdir(filepath.Join(tmp, "targets"), 0o755); err != nil {
-		return err
-	}
-	if err := os.Rename(filepath.Join(tmp, "targets.example.yml"), filepath.Join(tmp, "targets", "nodes.yml")); err != nil {
-		return err
-	}
-	return targets(tmp, "prometheus.file.yml", "node1:20290 is node1", "node2:20290 is node2", "node3:20290 is node3")
-}
-
-// nodes is what the discovery of nodes hands to the relabelling.
-const nodes = `    static_configs:
+// TestConfigurations has Prometheus discover and relabel the job's targets, and compares the
+// addresses and nodes that come out. Debian's promtool is built without Kubernetes: two nodes
+// stand in the place of the cluster, as the discovery hands them to the relabelling.
+func TestConfigurations(t *testing.T) {
+	need(t, "promtool")
+	for file, c := range map[string]struct {
+		replace []string // pairs
+		want    []string
+	}{
+		"prometheus.static.yml": {nil, []string{"node1:20290 is node1", "node2:20290 is node2"}},
+		"prometheus.file.yml":   {nil, []string{"node1:20290 is node1", "node2:20290 is node2", "node3:20290 is node3"}},
+		"prometheus.kubernetes.yml": {[]string{
+			"    kubernetes_sd_configs:\n      - role: node\n", `    static_configs:
       - targets: ['10.0.0.7:10250']
         labels: {__meta_kubernetes_node_name: worker-7}
       - targets: ['[fd00::8]:10250']
         labels: {__meta_kubernetes_node_name: worker-8}
-`
-
-// checkKubernetes puts two nodes in the place of the cluster: Debian's promtool is built
-// without Kubernetes.
-func checkKubernetes(dir string) error {
-	b, err := os.ReadFile(filepath.Join(dir, kubernetes))
-	if err != nil {
-		return err
-	}
-	text := string(b)
-	for old, replacement := range map[string]string{
-		"    kubernetes_sd_configs:\n      - role: node\n":                                                       nodes,
-		"    - kubernetes_sd_configs:\n        - role: endpoints\n          namespaces: {names: [monitoring]}\n": "    - static_configs: [{targets: ['10.0.0.9:9093']}]\n",
+`,
+			"    - kubernetes_sd_configs:\n        - role: endpoints\n          namespaces: {names: [monitoring]}\n",
+			"    - static_configs: [{targets: ['10.0.0.9:9093']}]\n",
+		}, []string{"10.0.0.7:20290 is worker-7", "[fd00::8]:20290 is worker-8"}},
 	} {
-		if !strings.Contains(text, old) {
-			return fmt.Errorf("%s: there is no %q", kubernetes, old)
-		}
-		text = strings.Replace(text, old, replacement, 1)
+		t.Run(file, func(t *testing.T) {
+			dir, text := t.TempDir(), contents(t, file)
+			for i := 0; i < len(c.replace); i += 2 {
+				if !strings.Contains(text, c.replace[i]) {
+					t.Errorf("there is no %q", c.replace[i])
+				}
+				text = strings.Replace(text, c.replace[i], c.replace[i+1], 1)
+			}
+			if err := os.Mkdir(filepath.Join(dir, "targets"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range map[string]string{
+				file: text, "targets/nodes.yml": contents(t, "targets.example.yml"),
+				alertRules: contents(t, alertRules), recordingRules: contents(t, recordingRules),
+			} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := run(dir, "promtool", "check", "config", file); err != nil {
+				t.Error(err)
+			}
+			cmd := exec.Command("promtool", "check", "service-discovery", "--timeout=3s", file, "plegd")
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if got := discovered(string(out)); err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("the targets are %q, want %q (%v)\n%s", got, c.want, err, out)
+			}
+		})
 	}
-	tmp, err := copied(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	if err := os.WriteFile(filepath.Join(tmp, kubernetes), []byte(text), 0o644); err != nil {
-		return err
-	}
-	return targets(tmp, kubernetes, "10.0.0.7:20290 is worker-7", "[fd00::8]:20290 is worker-8")
 }
 
-// copied returns a new directory with the files of dir.
-func copied(dir string) (string, error) {
-	tmp, err := os.MkdirTemp("", "plegd-deploy-")
-	if err != nil {
-		return "", err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.yml"))
-	if err != nil {
-		return "", err
-	}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(filepath.Join(tmp, filepath.Base(f)), b, 0o644); err != nil {
-			return "", err
+// discovered returns the addresses and nodes of promtool's answer, sorted.
+func discovered(out string) (got []string) {
+	_, all, _ := strings.Cut(out, "[") // before it: how many there are
+	var address string
+	inLabels := false
+	for line := range strings.Lines(all) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), `: "`)
+		value = strings.Trim(value, `",`)
+		switch {
+		case strings.HasPrefix(name, `"discoveredLabels"`), strings.HasPrefix(name, `"labels"`):
+			inLabels = strings.HasPrefix(name, `"labels"`)
+		case inLabels && name == `"__address__"`:
+			address = value
+		case inLabels && name == `"node"`:
+			got = append(got, address+" is "+value)
 		}
 	}
-	return tmp, nil
+	slices.Sort(got)
+	return got
 }

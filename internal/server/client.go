@@ -150,12 +150,12 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if name, password, ok := strings.Cut(c.User, ":"); ok {
 		req.SetBasicAuth(name, password)
 	}
+	var body []byte
 	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		return nil, c.explain(err)
+	if err == nil {
+		defer func() { _ = resp.Body.Close() }()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, c.explain(err)
 	}
