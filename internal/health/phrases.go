@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -66,16 +67,10 @@ func (l *lines) text(texts ...string) {
 
 // ProbeText describes why a fresh dial failed.
 func ProbeText(p *Probe) string {
-	switch {
-	case p.Stage == StageSettings && p.Cause == CauseTimeout && p.Detail != "":
-		return p.Detail
-	case p.Stage == StageSettings && p.Cause == CauseTimeout:
-		return "connected, and no HTTP/2 SETTINGS came"
-	case p.Detail != "":
-		return fmt.Sprintf("%s failed: %s", p.Stage, p.Detail)
-	default:
-		return fmt.Sprintf("%s failed: %s", p.Stage, p.Cause)
+	if p.Stage == StageSettings && p.Cause == CauseTimeout {
+		return cmp.Or(p.Detail, "connected, and no HTTP/2 SETTINGS came")
 	}
+	return fmt.Sprintf("%s failed: %s", p.Stage, cmp.Or(p.Detail, string(p.Cause)))
 }
 
 // ProcessText describes the descriptors and the threads of a process.

@@ -101,7 +101,7 @@ func (w *view) inspecting() time.Duration {
 
 func fdsRunningOut(w *view) lines {
 	p := w.process
-	if !p.Alive || p.OpenFDs < 0 || p.MaxFDs <= 0 || w.noDescriptor() ||
+	if !p.Alive || p.MaxFDs <= 0 || w.noDescriptor() ||
 		!w.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 		return nil
 	}
@@ -233,10 +233,7 @@ func (f *FileSystem) device() string {
 func (w *view) storageTimes() int64 { return int64(w.band(RuntimeStorageFull, 1, storageStill)) }
 
 func storageFull(w *view) (out lines) {
-	if w.f.Evidence.Storage == nil {
-		return nil
-	}
-	for _, f := range w.f.Evidence.Storage.FileSystems {
+	for _, f := range w.storage.FileSystems {
 		if f.lacks(w.storageTimes()) != "" {
 			out.text(f.String())
 		}
@@ -245,10 +242,7 @@ func storageFull(w *view) (out lines) {
 }
 
 func storageNext(w *view) string {
-	if w.f.Evidence.Storage == nil {
-		return ""
-	}
-	f := w.f.Evidence.Storage.lacking(w.storageTimes())
+	f := w.storage.lacking(w.storageTimes())
 	if f == nil {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -33,7 +34,8 @@ func shimStuck(w *view) lines {
 		if s.State != "T" && s.State != "F" {
 			least = blockedShim
 		}
-		out.when(w.age(s.Since) >= least, "pid %d (%s) %s for %s", s.PID, s.Comm, stateText(s.State), w.ago(s.Since))
+		state := cmp.Or(stateTexts[s.State], "in state "+s.State)
+		out.when(w.age(s.Since) >= least, "pid %d (%s) %s for %s", s.PID, s.Comm, state, w.ago(s.Since))
 	}
 	out.when(out != nil, "%s in all", Count(c.Shims, "shim", "shims"))
 	return out
@@ -154,17 +156,6 @@ func (w *view) startText(operation string, c *StartCalls) string {
 	return text
 }
 
-func stateText(state string) string {
-	switch state {
-	case "T":
-		return "stopped"
-	case "F":
-		return "frozen"
-	case "D":
-		return "in D (uninterruptible)"
-	case "S":
-		return "has a thread stuck in the kernel"
-	default:
-		return "in state " + state
-	}
-}
+// stateTexts describe the states of a stuck child.
+var stateTexts = map[string]string{"T": "stopped", "F": "frozen", "D": "in D (uninterruptible)",
+	"S": "has a thread stuck in the kernel"}

@@ -21,23 +21,16 @@ type Page struct {
 
 // parsePage splits a page at its headings. Steps are numbered lines.
 func parsePage(text string) (p Page) {
+	sections := map[string]*string{"Meaning": &p.Meaning, "Evidence": &p.Evidence, "Next": &p.Next, "Restart": &p.Restart}
 	for _, part := range strings.Split(text, "\n## ")[1:] {
 		heading, body, _ := strings.Cut(part, "\n")
-		flat := strings.Join(strings.Fields(body), " ")
-		switch heading {
-		case "Meaning":
-			p.Meaning = flat
-		case "Evidence":
-			p.Evidence = flat
-		case "Next":
-			p.Next = flat
-		case "Restart":
-			p.Restart = flat
-		case "Steps":
-			for line := range strings.Lines(body) {
-				if _, step, ok := strings.Cut(strings.TrimSpace(line), ". "); ok {
-					p.Steps = append(p.Steps, step)
-				}
+		if section := sections[heading]; section != nil {
+			*section = strings.Join(strings.Fields(body), " ")
+			continue
+		}
+		for line := range strings.Lines(body) {
+			if _, step, ok := strings.Cut(strings.TrimSpace(line), ". "); ok {
+				p.Steps = append(p.Steps, step)
 			}
 		}
 	}

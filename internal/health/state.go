@@ -67,6 +67,7 @@ func (w *view) derive() {
 	r, e := &w.f.Relist, &w.f.Evidence
 	w.process, w.cgroup = cmp.Or(e.Process, &Process{}), cmp.Or(e.Cgroup, &Cgroup{})
 	w.queue, w.node = cmp.Or(e.Queue, &Queue{}), cmp.Or(e.Node, &Node{CPUIdle: -1})
+	w.storage = cmp.Or(e.Storage, &Storage{})
 	w.lists, w.status = listsOK, statusOK
 	if r.Failures > 0 && r.Last != nil {
 		w.err = r.Last.Err

@@ -53,6 +53,7 @@ type view struct {
 	cgroup  *Cgroup
 	queue   *Queue
 	node    *Node
+	storage *Storage
 	state
 	// What the kubelet's rules say, whether it is too early for a verdict, the reasons
 	// found so far, and the lowest layer that has a critical one.
