@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -25,14 +24,13 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 		return health.CauseMissing, path + ": no such file or directory"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if info, statErr := os.Stat(path); statErr == nil && info.Mode()&os.ModeSocket == 0 {
-			return health.CauseNotSocket, fmt.Sprintf("%s is %s, not a socket", path, kind(info.Mode()))
+			return health.CauseNotSocket, fmt.Sprintf("%s is not a socket, its mode is %s", path, info.Mode())
 		}
 		return health.CauseRefused, path + ": connection refused: nobody listens"
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return health.CauseNotSocket, path + " is a socket of another type, not a stream socket"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return health.CausePermissionDenied, fmt.Sprintf(
-			"%s: permission denied for uid %d%s", path, os.Geteuid(), owner(path))
+		return health.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d", path, os.Geteuid())
 	case errors.Is(err, syscall.EAGAIN):
 		return health.CauseQueueFull, path + ": the accept queue is full (EAGAIN)"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded): // net's own is the latter
@@ -40,30 +38,6 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 	default:
 		return health.CauseError, err.Error()
 	}
-}
-
-func kind(m fs.FileMode) string {
-	switch {
-	case m.IsRegular():
-		return "a regular file"
-	case m.IsDir():
-		return "a directory"
-	default:
-		return "of type " + m.Type().String()
-	}
-}
-
-// owner describes the users and groups with access to path, "" if that cannot be read.
-func owner(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return ""
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("; it is %s, owner %d, group %d", info.Mode().Perm(), st.Uid, st.Gid)
 }
 
 // connectFailed reports whether connect(2) itself was refused, rather than cut
@@ -83,6 +57,7 @@ func answerCause(err error) (health.Cause, string) {
 		}
 		return health.CauseError, err.Error()
 	}
+	hasClosed := slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(e.Message, text) })
 	switch {
 	case e.NotInitialized:
 		return health.CauseNotInitialized, e.Message
@@ -92,25 +67,15 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded:
 		return health.CauseTimeout, "no answer to Version"
-	case e.Code == cri.CodeUnavailable && hasClosed(e.Message):
+	case e.Code == cri.CodeUnavailable && hasClosed:
 		return health.CauseClosed, "the other end closed the connection"
 	default:
 		return health.CauseError, e.Error()
 	}
 }
 
-func hasClosed(message string) bool {
-	return slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(message, text) })
-}
-
 // closed holds what grpc-go says of a connection that has ended.
 var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}
-
-func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
-}
 
 // maxDetail bounds a text from outside, in bytes.
 const maxDetail = 256

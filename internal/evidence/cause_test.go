@@ -47,17 +47,17 @@ func TestConnectCause(t *testing.T) {
 		{name: "a link to nothing", make: func(t *testing.T, dir, path string) { link(t, dir+"/gone", path) }, errno: syscall.ENOENT, cause: health.CauseMissing},
 		{name: "a stale socket", make: func(t *testing.T, _, path string) { stale(t, path) }, errno: syscall.ECONNREFUSED, cause: health.CauseRefused, detail: []string{"nobody listens"}},
 		{name: "bound and not listening", make: func(t *testing.T, _, path string) { bind(t, path, unix.SOCK_STREAM, -1) }, errno: syscall.ECONNREFUSED, cause: health.CauseRefused},
-		{name: "a regular file", make: func(t *testing.T, _, path string) { file(t, path) }, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"a regular file"}},
+		{name: "a regular file", make: func(t *testing.T, _, path string) { file(t, path) }, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"not a socket"}},
 		{name: "a directory", make: func(t *testing.T, _, path string) {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"a directory"}},
+		}, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"its mode is d"}},
 		{name: "a pipe", make: func(t *testing.T, _, path string) {
 			if err := unix.Mkfifo(path, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"of type p"}},
+		}, errno: syscall.ECONNREFUSED, cause: health.CauseNotSocket, detail: []string{"its mode is p"}},
 		{name: "a datagram socket", make: func(t *testing.T, _, path string) { bind(t, path, unix.SOCK_DGRAM, -1) }, errno: syscall.EPROTOTYPE, cause: health.CauseNotSocket, detail: []string{"another type"}},
 		{name: "a packet socket", make: func(t *testing.T, _, path string) { bind(t, path, unix.SOCK_SEQPACKET, 5) }, errno: syscall.EPROTOTYPE, cause: health.CauseNotSocket},
 		{name: "a full queue", make: func(t *testing.T, _, path string) { bind(t, path, unix.SOCK_STREAM, 0); fill(t, path) }, errno: syscall.EAGAIN, cause: health.CauseQueueFull, detail: []string{"EAGAIN"}},
@@ -111,8 +111,7 @@ func sameCause(t *testing.T, err error, path string, want health.Cause, details 
 	}
 }
 
-// TestConnectCausePermission: not as root, whom nothing is forbidden. The owner and the
-// mode are told where they can be seen.
+// TestConnectCausePermission: not as root, for whom nothing is forbidden.
 func TestConnectCausePermission(t *testing.T) {
 	dir := shortDir(t)
 	open, closed := dir+"/open", dir+"/closed"
@@ -138,12 +137,10 @@ func TestConnectCausePermission(t *testing.T) {
 			}
 		}
 		uid := fmt.Sprintf("uid %d", os.Geteuid())
-		owner := fmt.Sprintf("it is ----------, owner %d, group %d", os.Geteuid(), os.Getegid())
-		for path, seen := range map[string]bool{open + "/s": true, closed + "/s": false} {
+		for _, path := range []string{open + "/s", closed + "/s"} {
 			err := connect(context.Background(), path)
 			cause, detail := evidence.ConnectCause(err, path)
-			if !errors.Is(err, syscall.EACCES) || cause != health.CausePermissionDenied || !strings.Contains(detail, path) || !strings.Contains(detail, uid) ||
-				strings.Contains(detail, owner) != seen || strings.Contains(detail, "owner") != seen {
+			if !errors.Is(err, syscall.EACCES) || cause != health.CausePermissionDenied || !strings.Contains(detail, path) || !strings.Contains(detail, uid) {
 				t.Errorf("%s: %v, cause %q (%s); want EACCES and %q", path, err, cause, detail, health.CausePermissionDenied)
 			}
 		}

@@ -29,7 +29,6 @@ type cgroupSource struct {
 //	pids.current, pids.max                         tasks
 //	memory.usage_in_bytes and .limit_in_bytes (v1), memory.current and .max (v2)
 //	memory.{failcnt,oom_control} (v1), memory.{high,events.local} (v2), memory.stat
-//	cpu.shares (v1), cpu.weight (v2), cpu.idle     the share of the CPUs
 //	{cpu,memory,io}.pressure                       where v2's hierarchy has them
 //
 // A controller that is not there leaves its numbers at 0. It is an error when
@@ -71,7 +70,6 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
 	s.memoryLimits(m, v)
-	v.CPUWeights = lowWeights(&s.tree, m)
 	v.Pressure = cgroupPressure(&s.tree, m)
 	return v, nil
 }
@@ -119,9 +117,8 @@ func (w *window) add(now levels) {
 	w.before = w.before[max(0, len(w.before)-w.keep):]
 }
 
-// minThrottledPeriods is the number of fully throttled CFS periods in one sample, without
-// any accounted throttled time, that counts as throttling: the time of a single period
-// may be accounted a moment later.
+// minThrottledPeriods is the number of periods in one sample, without any accounted
+// throttled time, that shows throttling: that of one may be accounted a moment later.
 const minThrottledPeriods = 2
 
 // throttling fills in what the CPU quotas at the cgroup and above it take: that of the
@@ -155,24 +152,18 @@ func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
 //
 // The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
 // small quota by a tick may wait for many periods until then: while periods increase and
-// the time does not, it has not run in any of them. One that waited briefly, and then for
-// long, has only the first wait accounted, which looks small over two samples: the
-// younger one then counts by its periods.
+// the time does not, it has not run in any of them.
 func (s *cgroupSource) takenShare(now levels, dir string) (taken, periods float64) {
-	first := true
 	s.cpu.rise(now, dir, func(since counters, passed time.Duration) bool {
-		share := 0.0
-		if since["periods"] > 0 {
-			share = min(1, float64(since["throttled"])/float64(since["periods"]))
+		share := min(1, float64(since["throttled"])/max(1, float64(since["periods"])))
+		// v1 counts the time of each CPU.
+		part := min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()) //nolint:gosec // far below 2^63
+		if since["time"] == 0 && since["periods"] >= minThrottledPeriods {
+			part = share
 		}
-		switch {
-		case first && since["time"] > 0:
-			// v1 counts the time of each CPU.
-			taken, periods = min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()), share //nolint:gosec // see above
-		case first, since["time"] == 0 && since["periods"] >= minThrottledPeriods && share > taken:
-			taken, periods = share, share
+		if part > taken {
+			taken, periods = part, share
 		}
-		first = false
 		return true
 	})
 	return taken, periods

@@ -68,34 +68,6 @@ func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
 	}
 }
 
-// The weight that a cgroup has unless somebody changes it.
-const (
-	usualShares = 1024
-	usualWeight = 100
-)
-
-// lowWeights returns the levels that have less than the usual CPU weight.
-func lowWeights(t *cgroup.Tree, m cgroup.Paths) (out []health.CPUWeight) {
-	_, _, v2 := t.Base(m, "cpu")
-	file, usual := "/cpu.shares", usualShares
-	if v2 {
-		file, usual = "/cpu.weight", usualWeight
-	}
-	for dir, path := range t.Up(m, "cpu") {
-		weight, err := t.Number(dir + file)
-		if err != nil {
-			continue // the root of v2 has none
-		}
-		if idle, err := t.Number(dir + "/cpu.idle"); err == nil && idle == 1 {
-			weight = 0
-		}
-		if int(weight) < usual {
-			out = append(out, health.CPUWeight{Path: path, Weight: int(weight), Usual: usual})
-		}
-	}
-	return out
-}
-
 // cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
 // none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
 // it. That of a hierarchy's root is the whole node's.

@@ -114,24 +114,6 @@ func TestCgroupMemoryV1(t *testing.T) {
 	}
 }
 
-// TestCgroupWeights: levels with less than the usual weight, v1 and v2.
-func TestCgroupWeights(t *testing.T) {
-	v1, v2 := evidencetest.CopyTree(t, "testdata/cgroup_v1"), evidencetest.CopyTree(t, "testdata/cgroup_v2")
-	evidencetest.WriteTree(t, v1, map[string]string{
-		"fs/cgroup/cpu" + runtimeCgroup + "/cpu.shares": "2\n", "fs/cgroup/cpu" + slice + "/cpu.shares": "1024\n", "fs/cgroup/cpu/cpu.shares": "1024\n",
-	})
-	evidencetest.WriteTree(t, v2, map[string]string{
-		"fs/cgroup" + runtimeCgroup + "/cpu.weight": "100\n", "fs/cgroup" + runtimeCgroup + "/cpu.idle": "0\n",
-		"fs/cgroup" + slice + "/cpu.weight": "100\n", "fs/cgroup" + slice + "/cpu.idle": "1\n",
-	})
-	if diff := cmp.Diff([]health.CPUWeight{{Path: runtimeCgroup, Weight: 2, Usual: 1024}}, gatherCgroup(t, cgroupOf(t, v1, v1Cgroups)).CPUWeights); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]health.CPUWeight{{Path: slice, Usual: 100}}, gatherCgroup(t, cgroupOf(t, v2, v2Cgroups)).CPUWeights); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestCgroupPressure: the runtime's own, on v2 and beside v1; that of the root is
 // the node's.
 func TestCgroupPressure(t *testing.T) {

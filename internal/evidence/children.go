@@ -3,7 +3,10 @@ package evidence
 import (
 	"cmp"
 	"context"
+	"maps"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -16,6 +19,8 @@ import (
 const (
 	// keptChildren is how many stuck or old children are reported.
 	keptChildren = 5
+	// maxShimThreads bounds the threads of a shim that are read.
+	maxShimThreads = 64
 	// helperAge is the age from which a helper is reported; whether that is too old is
 	// for internal/health.
 	helperAge = 5 * time.Second
@@ -34,23 +39,23 @@ type childrenOptions struct {
 	PID    func() int
 	Socket func() string
 	// Changes counts the relists that found a pod changed. Calm reports whether all is
-	// well. Either may be nil.
+	// well.
 	Changes func() uint64
 	Calm    func() bool
 }
 
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
-	opts childrenOptions
-	up   func() time.Duration
+	childrenOptions
 
-	tree    cgroup.Tree
-	owner   childrenOwner
-	stuck   map[proc.ID]condition // of the last sample, by shim
-	since   bounded.Since[condition]
-	turn    int // of the shim whose threads are read
-	runtime int // of this sample
+	up    func() time.Duration
+	tree  cgroup.Tree
+	place pathStat              // of the socket
+	stuck map[proc.ID]condition // of the last sample, by shim
+	since bounded.Since[condition]
+	turn  int // of the shim whose threads are read
 
+	runtime        int             // of this sample
 	table          *node.Processes // from which shims and helpers are
 	shims, helpers []node.Process
 	changed        uint64
@@ -61,16 +66,15 @@ type childrenSource struct {
 //
 // A shim counts when the runtime, or a process that the runtime descends from, is its
 // parent: shims are left to these when the process that started them ends. So those of
-// a runtime in a pod do not count. Its arguments must name the runtime besides
-// (childrenOwner): those of another runtime are neither counted nor named, nor are their
-// children. It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D when the
-// same thread has not run since the sample before. A thread other than the first, and
-// the freezer of v2, are read of one shim in each sample, in turn.
+// a runtime in a pod do not count. Its arguments must name the runtime besides (owns).
+// It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D when the same thread
+// is in D in two samples. A thread other than the first, and the freezer of v2, are read
+// of one shim in each sample, in turn.
 //
 // A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
 // name; processes that live long by design do not count (node.IsHelper).
 func newChildren(opts childrenOptions) *Watch[health.Children] {
-	c := newChildrenSource(opts)
+	c := &childrenSource{childrenOptions: opts, up: proc.Uptime, tree: cgroup.NewTree(opts.ProcFS, opts.SysFS)}
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
@@ -79,26 +83,19 @@ func newChildren(opts childrenOptions) *Watch[health.Children] {
 	})
 }
 
-func newChildrenSource(opts childrenOptions) *childrenSource {
-	if opts.Changes == nil {
-		opts.Changes = func() uint64 { return 0 }
-	}
-	return &childrenSource{opts: opts, up: proc.Uptime, tree: cgroup.NewTree(opts.ProcFS, opts.SysFS)}
-}
-
 func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
-	runtime := c.opts.PID()
+	runtime := c.PID()
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	changed, age := c.opts.Changes(), familyInterval
+	changed, age := c.Changes(), familyInterval
 	switch {
-	case runtime != c.runtime || c.opts.Calm == nil:
+	case runtime != c.runtime:
 		age = 0
-	case c.opts.Calm() && changed == c.changed:
+	case c.Calm() && changed == c.changed:
 		age = familyCalm
 	}
-	all, err := c.opts.Table.Processes(ctx, age)
+	all, err := c.Table.Processes(ctx, age)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +121,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 func (c *childrenSource) alive(all []node.Process) []node.Process {
 	out := all[:0]
 	for _, before := range all {
-		if p, err := c.opts.Table.Alive(before.PID); err == nil && p.ID() == before.ID() && !ended(p) {
+		if p, err := c.Table.Alive(before.PID); err == nil && p.ID() == before.ID() && !ended(p) {
 			out = append(out, p)
 		}
 	}
@@ -136,29 +133,157 @@ func ended(p node.Process) bool { return p.State == 'Z' || p.State == 'X' }
 
 // findFamily finds the runtime's shims and helpers.
 func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
-	c.owner.update(ctx, c, all)
+	runtime := all.ByPID[c.runtime]
+	runtime.PID = c.runtime
+	socket := c.place.at(ctx, c.Socket())
 	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
-			if s.Kind == node.KindShim && s.PID != c.runtime && !ended(s) && c.owner.owns(s.Comm, c.opts.Table.Args(s.ID())) {
+			shim := s.Kind == node.KindShim && s.PID != c.runtime && !ended(s)
+			if shim && owns(runtime.Comm, socket, s.Comm, c.Table.Args(s.ID())) {
 				c.shims = append(c.shims, s)
 			}
 		}
 	}
-	runtime := all.ByPID[c.runtime]
-	runtime.PID = c.runtime
 	parents := append(slices.Clone(c.shims), runtime)
 	for len(parents) > 0 { // a helper has helpers
 		parent := parents[0]
 		parents = parents[1:]
 		for _, s := range all.Children(parent.PID) {
-			beside := parent.PID == c.runtime || node.SharesNamespaces(c.opts.ProcFS, s.PID, c.runtime)
-			if s.Kind != node.KindShim && beside && !ended(s) && node.IsHelper(s.Stat, parent.Stat, c.opts.Table.Args(s.ID())) {
+			beside := parent.PID == c.runtime || node.SharesNamespaces(c.ProcFS, s.PID, c.runtime)
+			if s.Kind != node.KindShim && beside && !ended(s) && node.IsHelper(s.Stat, parent.Stat, c.Table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
 		}
 	}
+}
+
+// owns reports whether a shim or conmon is that of the runtime at a socket, by its
+// arguments; one whose arguments are not known is not:
+//
+//	containerd 1.6 to 2.4  containerd-shim-runc-v2 -namespace k8s.io -id ID -address SOCKET
+//	dockerd                the same with -namespace moby
+//	CRI-O                  conmon -c ID -n k8s_NAME --exit-dir DIR ..., conmonrs
+//	podman                 conmon -c ID -n NAME --exit-command PATH ...
+//
+// A containerd may serve both the kubelet and dockerd.
+func owns(runtime string, socket place, comm string, args []string) bool {
+	crio := runtime == "crio" || path.Base(socket.path) == "crio.sock"
+	namespace := "k8s.io" // of containerd, in which the CRI plugin keeps its containers
+	if strings.HasPrefix(runtime, "cri-dockerd") {
+		namespace = "moby"
+	}
+	switch {
+	case socket.path == "":
+		return true // nothing to tell them apart by
+	case comm == "conmonrs":
+		return crio
+	case comm == "conmon":
+		return crio && strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_") && proc.ArgValue(args, "exit-command") == ""
+	}
+	address := proc.ArgValue(args, "address")
+	same := func(name string) bool { return runPath(name) == runPath(address) }
+	return slices.ContainsFunc(socket.names, same) && proc.ArgValue(args, "namespace") == namespace
+}
+
+// runPath is the path of a socket for a comparison: /var/run is /run everywhere.
+func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
+
+// sandboxOf returns the id of the sandbox that a shim serves, or of the container or
+// sandbox that a conmon does, "" where its arguments do not name one.
+func sandboxOf(comm string, args []string) string {
+	name := "id"
+	if strings.HasPrefix(comm, "conmon") {
+		name = "c"
+	}
+	id := proc.ArgValue(args, name)
+	if len(id) > 128 || strings.Trim(id, idChars) != "" {
+		return ""
+	}
+	return id
+}
+
+const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+
+// condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
+type condition struct {
+	shim  proc.ID
+	state string
+	tid   int
+}
+
+// stuckShims returns the shims that are stuck. One that looks asleep is read more closely
+// in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
+// two samples without another one in between: a healthy one waits for a disk at times.
+func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
+	if n := len(c.shims); n > 0 {
+		c.turn = (c.turn + 1) % n
+	}
+	next := map[proc.ID]condition{}
+	for i, s := range c.shims {
+		if is := c.conditionOf(s.Stat, i == c.turn); is.state != "" {
+			next[s.ID()] = is
+		}
+	}
+	since := c.since.Update(now, slices.Collect(maps.Values(next))...)
+	for _, s := range c.shims {
+		is, stuck := next[s.ID()]
+		if !stuck || is.tid != 0 && is != c.stuck[s.ID()] {
+			continue
+		}
+		sandbox := sandboxOf(s.Comm, c.Table.Args(s.ID()))
+		out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since[is], Sandbox: sandbox})
+	}
+	c.stuck = next
+	return out
+}
+
+func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
+	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
+	closely = closely || known.state == "F" || known.tid != 0
+	state, freezer := proc.ThreadState(s.State), "" // v2's, whose tasks look asleep
+	if state == "D" {
+		freezer = "freezer"
+	}
+	switch {
+	case state == "T":
+		is.state = "T"
+	case (state == "D" || closely) && c.isFrozen(s.PID, freezer):
+		if !c.isFrozen(c.runtime, freezer) { // a service's freezer holds both, and the shim is not the cause
+			is.state = "F"
+		}
+	case state == "D":
+		is.state, is.tid = "D", s.PID
+	case closely:
+		is.state, is.tid = c.stuckThread(s.PID)
+	}
+	return is
+}
+
+func (c *childrenSource) isFrozen(pid int, freezer string) bool {
+	m, err := c.tree.Of(pid)
+	if err != nil {
+		return false
+	}
+	_, frozen := c.tree.FrozenBy(m, freezer)
+	return frozen
+}
+
+// stuckThread returns the first thread that is stuck, and its state: D, or S for one that
+// sleeps without waiting for work; "" for none.
+func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
+	dir := proc.Path(c.ProcFS, pid, "task")
+	tids, _ := proc.Numbers(dir, maxShimThreads) // none of one that has ended
+	for _, tid := range tids {
+		s, err := proc.ReadStat(dir, tid)
+		switch {
+		case err != nil:
+		case s.State == 'D', s.State == 'S' && !idles(dir, &health.BlockedThread{TID: tid}):
+			return string(s.State), tid
+		}
+	}
+	return "", 0
 }
 
 // longest returns the few children that have been in their state for longest.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/evidence/node/cgroup"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -23,9 +24,10 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
-	c := newChildrenSource(childrenOptions{
-		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: func() string { return "" },
-	})
+	c := &childrenSource{up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), childrenOptions: childrenOptions{
+		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: at(""),
+		Changes: func() uint64 { return 0 }, Calm: func() bool { return false },
+	}}
 	if procfs != "/proc" {
 		c.up = func() time.Duration { return fixtureUp }
 	}
@@ -34,6 +36,7 @@ func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 
 func gatherChildren(t *testing.T, w *childrenSource) *health.Children {
 	t.Helper()
+	w.runtime = 0 // so that it reads the processes again
 	v, err := w.gather(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +201,7 @@ func TestForeignShim(t *testing.T) {
 		"dockerd on the same containerd": {7, socket, []int{14}, nil, "ghi"},
 	} {
 		c := childrenOf(root, "testdata/none", tt.runtime)
-		c.opts.Socket = func() string { return tt.socket }
+		c.Socket = func() string { return tt.socket }
 		for range 3 { // settled or not
 			v := gatherChildren(t, c)
 			if got := pidsOf(v.Stuck); !slices.Equal(got, tt.stuck) || v.Shims != len(tt.stuck) || len(got) > 0 && v.Stuck[0].Sandbox != tt.sandboxes {
@@ -234,7 +237,7 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
 			evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
 			w := childrenOf(root, sys, 5)
-			w.opts.Socket = func() string { return socket }
+			w.Socket = func() string { return socket }
 			w.up = func() time.Duration { return fixtureUp }
 			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
 				evidencetest.WriteTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})

@@ -30,12 +30,8 @@ const (
 type threadSample struct {
 	start uint64 // clock ticks since boot: the same number may be another thread
 	state byte
-	sched proc.Schedstat
+	sched proc.Schedstat // its Slices are 0 where the kernel does not count
 	blkio uint64
-	// runs counts how often it was put on a CPU; known is false where the kernel does
-	// not count that.
-	runs  uint64
-	known bool
 	// since is the first of the consecutive samples in this state without a run.
 	since time.Time
 	mostly
@@ -155,8 +151,6 @@ func readThread(task string, before threadSample, at time.Time) (threadSample, e
 	// Before the state: a thread that runs in between has run at the next sample, too.
 	if b, err := proc.ReadFile(task + "/schedstat"); err == nil {
 		now.sched, _ = proc.ParseSchedstat(b)
-		now.runs = now.sched.Slices
-		now.known = now.runs > 0 // 0 where the kernel does not count
 	}
 	b, err := proc.ReadFile(task + "/stat")
 	if err != nil {
@@ -167,12 +161,12 @@ func readThread(task string, before threadSample, at time.Time) (threadSample, e
 		return threadSample{}, err
 	}
 	now.start, now.state, now.blkio = s.Start, s.State, s.BlockIO
-	same := before.start == now.start && before.state == now.state && now.known && before.known
-	if same && now.runs == before.runs && now.sched.Run == before.sched.Run {
-		now.since, now.idle = before.since, before.idle
-	}
 	if before.start == now.start {
 		now.mostly = before.mostly
+		ran := now.sched.Slices == 0 || now.sched.Slices != before.sched.Slices || now.sched.Run != before.sched.Run
+		if before.state == now.state && !ran {
+			now.since, now.idle = before.since, before.idle
+		}
 	}
 	now.mostly = now.mostly.next(now.state, at)
 	now.delay = now.sched.Delay

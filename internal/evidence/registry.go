@@ -22,7 +22,7 @@ type Options struct {
 	// NewestPeer returns the process that listened when the newest connection was made,
 	// and when that was.
 	NewestPeer func() (pid int, at time.Time)
-	// Changes counts the relists that found a pod changed; nil: not known.
+	// Changes counts the relists that found a pod changed.
 	Changes func() uint64
 	// Moved is called when the path leads to another process.
 	Moved func()

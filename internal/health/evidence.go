@@ -109,10 +109,8 @@ type Cgroup struct {
 	// PIDsMax is the nearest limit of PIDs at it or above, 0 for none.
 	PIDs    int `json:"pids"`
 	PIDsMax int `json:"pids_max"`
-	// MemoryLimits are the levels that limit its memory, its own first, CPUWeights those
-	// with less than the usual CPU weight.
+	// MemoryLimits are the levels that limit its memory, its own first.
 	MemoryLimits []MemoryLimit   `json:"memory_limits,omitempty"`
-	CPUWeights   []CPUWeight     `json:"cpu_weights,omitempty"`
 	Pressure     *CgroupPressure `json:"pressure,omitzero"` // nil where the kernel has none
 }
 
@@ -134,15 +132,6 @@ type MemoryLimit struct {
 	// v1), OOMKills how many were killed for it within the last samples.
 	OOM      bool   `json:"oom,omitzero"`
 	OOMKills uint64 `json:"oom_kills,omitzero"`
-}
-
-// CPUWeight is a level of the runtime's cgroup with less than the usual weight.
-type CPUWeight struct {
-	Path string `json:"path"`
-	// Weight against Usual: cpu.shares against 1024, cpu.weight against 100.
-	// Weight is 0 where the level is idle (cpu.idle).
-	Weight int `json:"weight"`
-	Usual  int `json:"usual"`
 }
 
 // CgroupPressure is the share of time, in per cent over the last 10 s, in which

@@ -147,9 +147,6 @@ func starved(w *view) (out lines) {
 	}
 	out.add("%s: its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.short(), p.Delay,
 		Seconds(p.DelayPerRun), p.CPU)
-	for _, l := range c.CPUWeights {
-		out.add("CPU weight of cgroup %s: %d (usual: %d)", l.Path, l.Weight, l.Usual)
-	}
 	some := c.pressure().CPUSome
 	out.when(some >= 0, "CPU pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)
 	out.when(n.CPUIdle >= 0, "the node's CPUs are idle for %.0f %%", 100*n.CPUIdle)
