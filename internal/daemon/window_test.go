@@ -278,6 +278,29 @@ func (r *windowRun) exact() {
 	}
 }
 
+// TestReadyBetweenTwoHangs: Ready is shown with the update after an answer, while the
+// next call hangs and the rules are to fail again.
+func TestReadyBetweenTwoHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		rt := fakeRuntime(10, 2)
+		k := startKubelet(t, rt, cri.DefaultRPCTimeout, phasesOf(0))
+		w := watch(t, rt, nil)
+		w.at(30 * time.Second)
+		w.fail("Status=delay(40s)")
+		w.at(82 * time.Second)
+		api := k.changes()
+		if len(api) != 2 {
+			t.Fatalf("the API changed at %v, want NotReady and Ready", api)
+		}
+		late := time.Since(api[1])
+		for !w.at(time.Since(w.t0) + 250*time.Millisecond).Verdict.NodeReady {
+			if late += 250 * time.Millisecond; late > 15*time.Second {
+				t.Fatal("Ready is not shown 15 s after the API")
+			}
+		}
+	})
+}
+
 // TestWindowKeepsItsEnd: once the rules have failed, the end of the predicted
 // window stays where it is while no update of the kubelet's can have shown
 // otherwise, and NotReady is certain soon after it.

@@ -26,7 +26,7 @@ func newKubelet(opts kubelet.Options) (*Watch[health.Kubelet], error) {
 		return nil, err
 	}
 	return NewWatch(Spec[health.Kubelet]{
-		Name: "kubelet", Every: 4, Timeout: k.Limit(),
+		Name: "kubelet", Every: 4, Timeout: k.Limit(), Again: func(v *health.Kubelet) bool { return !v.OK },
 		Gather: func(ctx context.Context) (*health.Kubelet, error) { return noKubelet(k.Sample(ctx)) },
 		Store:  func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
 	}), nil

@@ -112,19 +112,20 @@ func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
 			fails, points = t, true
 		}
 	}
-	switch {
-	case points && !s.notReady:
+	if holds && (s.notReady || !points && s.open(w)) {
+		b := s.next(w, s.hold)
+		s.notReady = s.notReady && w.now.Before(b.by)
+		if w.now.Before(b.by) {
+			out.ReadyFrom, out.ReadyBy = laterOf(b.from, w.now), b.by
+		}
+	}
+	if points && !s.notReady {
 		b := bounds{s.next(w, earliest).from, s.next(w, fails).by}
 		// Without an answer of Version it is not known whether updates wait for it.
 		certain := (s.hangs() || !w.f.Version.Ended.IsZero()) && !w.now.Before(b.by)
 		if s.notReady = !holds && certain && !s.gone(w); !s.notReady {
 			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, w.now), laterOf(b.by, w.now)
 			s.opened = s.opened || w.now.After(earliest) && !w.now.Before(b.from)
-		}
-	case !points && (s.notReady || s.open(w)):
-		b := s.next(w, s.hold)
-		if s.notReady = s.notReady && w.now.Before(b.by); w.now.Before(b.by) {
-			out.ReadyFrom, out.ReadyBy = laterOf(b.from, w.now), b.by
 		}
 	}
 	switch { // while Version hangs, no update writes another message before the next one ends
