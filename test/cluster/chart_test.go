@@ -18,7 +18,7 @@ const (
 	chart     = "../../deploy/helm/plegd"
 	namespace = "plegd"
 	// podURL and serviceURL are where plegd's pod and a plegd beside it serve.
-	podURL     = "http://" + nodeAddress + ":20290"
+	podURL     = "http://" + lab.NodeAddress + ":20290"
 	serviceURL = "http://127.0.0.1:20291"
 )
 
@@ -49,7 +49,7 @@ func (c *cluster) importImage() (tag string) {
 // helmRun runs helm with a command on the release.
 func (c *cluster) helmRun(args ...string) string {
 	c.t.Helper()
-	return c.run(append([]string{helm(c.t)}, args...)...)
+	return c.Run(append([]string{helm(c.t)}, args...)...)
 }
 
 // install installs the chart as a newcomer would, and waits until it is ready.
@@ -63,7 +63,7 @@ func (c *cluster) install(tag string, more ...string) {
 // pod returns the name of plegd's pod.
 func (c *cluster) pod() string {
 	c.t.Helper()
-	return strings.TrimSpace(c.run("kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=plegd", "-o", "jsonpath={.items[*].metadata.name}"))
+	return strings.TrimSpace(c.Run("kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=plegd", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
 // awaitReason waits until plegd's primary reason is this one; "": it is healthy.
@@ -97,6 +97,6 @@ func awaitSources(t testing.TB, client *http.Client) (s lab.Status) {
 func (c *cluster) startService() {
 	c.t.Helper()
 	c.must(os.MkdirAll(c.node.Path("/var/lib/plegd-service"), 0o755))
-	c.start("plegd-service", lab.Binary(c.t), "run", "--state-dir=/var/lib/plegd-service",
+	c.Start("plegd-service", lab.Binary(c.t), "run", "--state-dir=/var/lib/plegd-service",
 		"--control-socket=/run/plegd-service.sock", "--web.listen-address="+strings.TrimPrefix(serviceURL, "http://"))
 }

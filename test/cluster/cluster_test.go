@@ -28,7 +28,6 @@ const frozen = "RuntimeFrozen"
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	api := c.watchNode()
 	m := c.startMonitoring()
 	tag := c.importImage()
 	client := c.node.Client(5 * time.Second)
@@ -43,13 +42,13 @@ func TestWalk(t *testing.T) {
 	if path := s.Endpoint.Path; path != lab.DefaultSocket {
 		t.Errorf("plegd found the runtime at %q, want %s", path, lab.DefaultSocket)
 	}
-	if text := c.run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
+	if text := c.Run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
 		t.Errorf("plegd status in the pod:\n%s", text)
 	}
 	c.startService()
 	// The alerts leave a plegd that has just come in peace for a while.
 	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)
-	c.freezeAndPage(api, m)
+	c.freezeAndPage(m)
 	c.upgrade(client, m)
 	c.uninstall()
 }
@@ -59,9 +58,9 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecon
 // freezeAndPage stops containerd for 150 s: the page must come before the API server
 // shows the node NotReady, with the reason and its runbook, and be resolved after
 // the recovery.
-func (c *cluster) freezeAndPage(api *conditions, m *monitoring) {
+func (c *cluster) freezeAndPage(m *monitoring) {
 	c.t.Helper()
-	x := c.compare(api, 0, scenario{name: "SIGSTOP for 150 s", run: func(x *comparison) { x.freeze(150 * time.Second) }})
+	x := c.compare(0, scenario{name: "SIGSTOP for 150 s", run: func(x *comparison) { x.freeze(150 * time.Second) }})
 	page := m.calls.Await(c.t, time.Second, "on-call firing PLEGUnhealthy "+nodeName)
 	runbook := "docs/reasons/" + frozen + ".md"
 	if !strings.HasSuffix(page.Annotations["runbook_url"], runbook) || !strings.Contains(page.Annotations["summary"], nodeName) || !strings.Contains(page.Annotations["description"], frozen) {
@@ -70,27 +69,19 @@ func (c *cluster) freezeAndPage(api *conditions, m *monitoring) {
 	if _, err := os.Stat("../../" + runbook); err != nil {
 		c.t.Errorf("the runbook that the page names: %v", err)
 	}
-	writes, _ := api.since(x.fault)
-	notReady := firstNotReady(writes)
-	if notReady == nil {
+	writes := c.ready.Since(x.fault)
+	i := slices.IndexFunc(writes, func(w record.Write) bool { return !w.Ready })
+	if i < 0 {
 		c.t.Fatal("the API server never showed the node NotReady")
 	}
+	notReady := writes[i]
 	if !page.At.Before(notReady.At) {
 		c.t.Errorf("the page came %s after the fault, NotReady after %s", page.At.Sub(x.fault), notReady.At.Sub(x.fault))
 	}
 	resolved := m.calls.Await(c.t, 10*time.Minute, "on-call resolved PLEGUnhealthy "+nodeName)
 	lab.Report(c.t, "containerd stopped for 150 s: page with %s and its runbook after %s, NotReady in the API after %s, page resolved %s after the recovery",
 		frozen, round(page.At.Sub(x.fault)), round(notReady.At.Sub(x.fault)), round(resolved.At.Sub(x.recovery)))
-	c.t.Logf("events of the node:\n%s", c.run("kubectl", "get", "events", "--all-namespaces", "--field-selector=involvedObject.kind=Node"))
-}
-
-func firstNotReady(writes []record.Write) *record.Write {
-	for i := range writes {
-		if !writes[i].Ready {
-			return &writes[i]
-		}
-	}
-	return nil
+	c.t.Logf("events of the node:\n%s", c.Run("kubectl", "get", "events", "--all-namespaces", "--field-selector=involvedObject.kind=Node"))
 }
 
 // upgrade changes a value of the release: the kubelet's configuration is mounted.
@@ -112,7 +103,7 @@ func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 	if from := s.Config.From["nodeStatusUpdateFrequency"]; from != kubeletConfig {
 		c.t.Errorf("nodeStatusUpdateFrequency comes from %q after the upgrade, want %s: %v", from, kubeletConfig, s.Config.From)
 	}
-	if incidents := c.run("kubectl", "-n", namespace, "exec", after, "--", "plegd", "incidents"); !strings.Contains(incidents, frozen) {
+	if incidents := c.Run("kubectl", "-n", namespace, "exec", after, "--", "plegd", "incidents"); !strings.Contains(incidents, frozen) {
 		c.t.Errorf("the incident from before the upgrade is gone:\n%s", incidents)
 	}
 	m.selects(c.t, time.Minute, `pleg_verdict{state="healthy"} == 1 and on (instance) plegd_build_info`)
@@ -129,12 +120,12 @@ func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 func (c *cluster) uninstall() {
 	c.t.Helper()
 	c.helmRun("uninstall", "plegd", "--namespace", namespace, "--wait", "--timeout", "1m")
-	names := strings.Fields(c.run("kubectl", "api-resources", "--verbs=list", "-o", "name"))
+	names := strings.Fields(c.Run("kubectl", "api-resources", "--verbs=list", "-o", "name"))
 	// The API server warns of these two: they are deprecated.
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "componentstatuses" || name == "endpoints" })
 	kinds := strings.Join(names, ",")
 	lab.Eventually(c.t, 30*time.Second, "nothing of the release is left", func() error {
-		left := c.run("kubectl", "get", kinds, "--all-namespaces", "--ignore-not-found", "-o", "name", "-l", "app.kubernetes.io/instance=plegd")
+		left := c.Run("kubectl", "get", kinds, "--all-namespaces", "--ignore-not-found", "-o", "name", "-l", "app.kubernetes.io/instance=plegd")
 		if left = strings.TrimSpace(left); left != "" {
 			return fmt.Errorf("left: %s", left)
 		}
@@ -160,7 +151,6 @@ func TestPredictions(t *testing.T) {
 		t.Fatalf("%s: %v", scenariosEnv, err)
 	}
 	c := newCluster(t)
-	api := c.watchNode()
 	c.install(c.importImage())
 	c.startService()
 	for i, s := range []scenario{
@@ -185,7 +175,7 @@ func TestPredictions(t *testing.T) {
 		},
 	} {
 		if only.MatchString(s.name) {
-			c.compare(api, i+1, s)
+			c.compare(i+1, s)
 		}
 	}
 }
@@ -212,7 +202,7 @@ func (x *comparison) restartKubelet() {
 			x.startKubelet()
 			return fmt.Errorf("it has ended")
 		}
-		if !x.api.isReady() {
+		if !x.isReady() {
 			return fmt.Errorf("the node is not Ready")
 		}
 		return nil

@@ -5,7 +5,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,9 +26,9 @@ const operatorTypes = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "Custom
 // receiverAddress is where the engine that a fleet sends to takes remote writes.
 const receiverAddress = "127.0.0.1:9190"
 
-// TestFleet is the walk of somebody with thousands of nodes: the chart with its values
-// for a fleet, and a cluster that sends its view to an engine elsewhere. What is scraped
-// and which rules are evaluated is read from the objects that the chart made.
+// TestFleet is the walk of an operator of thousands of nodes: the chart with its values for
+// a fleet, and a cluster that sends its view to an engine elsewhere. Scrape targets and
+// rules are read from the objects that the chart made.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -37,9 +36,8 @@ func TestFleet(t *testing.T) {
 	for _, kind := range []string{"PodMonitor", "PrometheusRule"} {
 		fmt.Fprintf(&types, operatorTypes, strings.ToLower(kind), kind)
 	}
-	c.must(os.WriteFile(c.path("types.json"), []byte(types.String()), 0o644))
-	c.run("kubectl", "apply", "-f", c.path("types.json"))
-	c.run("kubectl", "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+	c.apply("types.json", types.String())
+	c.Run("kubectl", "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
 	tag := c.importImage()
 	values, err := filepath.Abs(filepath.Join(chart, "values-fleet.yaml"))
 	c.must(err)
@@ -88,9 +86,9 @@ func TestFleet(t *testing.T) {
 func (c *cluster) monitorFleet() *monitoring {
 	c.t.Helper()
 	var p podMonitor
-	c.must(yaml.Unmarshal([]byte(c.run("kubectl", "-n", namespace, "get", "podmonitor", "plegd", "-o", "yaml")), &p))
+	c.must(yaml.Unmarshal([]byte(c.Run("kubectl", "-n", namespace, "get", "podmonitor", "plegd", "-o", "yaml")), &p))
 	var rule struct{ Spec yamlMap }
-	c.must(yaml.Unmarshal([]byte(c.run("kubectl", "-n", namespace, "get", "prometheusrule", "plegd", "-o", "yaml")), &rule))
+	c.must(yaml.Unmarshal([]byte(c.Run("kubectl", "-n", namespace, "get", "prometheusrule", "plegd", "-o", "yaml")), &rule))
 	interval := p.Spec.PodMetricsEndpoints[0].Interval
 	return c.monitorBy(scraping(c.t, interval, []any{operatorJob(&p)}), map[string]string{
 		"plegd.rules.yml": encode(c.t, rule.Spec),

@@ -67,8 +67,7 @@ func (c *cluster) startMonitoring() *monitoring {
 // monitorBy starts them with an agent's configuration and Prometheus' files.
 func (c *cluster) monitorBy(agent string, files map[string]string) *monitoring {
 	c.t.Helper()
-	c.must(os.WriteFile(c.path("account.yml"), []byte(account), 0o644))
-	c.run("kubectl", "apply", "-f", c.path("account.yml"))
+	c.apply("account.yml", account)
 
 	m := &monitoring{calls: &lab.Inbox{}}
 	webhook := &http.Server{Handler: m.calls, ReadHeaderTimeout: 10 * time.Second}
@@ -82,14 +81,14 @@ func (c *cluster) monitorBy(agent string, files map[string]string) *monitoring {
 		_ = webhook.Close()
 		<-done
 	})
-	c.must(os.WriteFile(c.path("alertmanager.yml"), []byte(lab.Deployed(c.t, "alertmanager", "alertmanager.yml")), 0o644))
-	c.must(os.WriteFile(c.path("plegd.tmpl"), []byte(lab.Deployed(c.t, "alertmanager", "plegd.tmpl")), 0o644))
-	c.start("alertmanager", lab.LookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.path("alertmanager.yml"),
-		"--storage.path="+c.path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
+	c.must(os.WriteFile(c.Path("alertmanager.yml"), []byte(lab.Deployed(c.t, "alertmanager", "alertmanager.yml")), 0o644))
+	c.must(os.WriteFile(c.Path("plegd.tmpl"), []byte(lab.Deployed(c.t, "alertmanager", "plegd.tmpl")), 0o644))
+	c.Start("alertmanager", lab.LookPath(c.t, "prometheus-alertmanager"), "--config.file="+c.Path("alertmanager.yml"),
+		"--storage.path="+c.Path("alertmanager"), "--web.listen-address="+managerAddress, "--cluster.listen-address=")
 	m.Prometheus = lab.NewPrometheusOn(c.node, prometheusAddress, files, "--web.enable-remote-write-receiver")
-	c.must(os.WriteFile(c.path("agent.yml"), []byte(agent), 0o644))
-	c.start("vmagent", lab.LookPath(c.t, "vmagent"), "-promscrape.config="+c.path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
-		"-remoteWrite.url=http://"+prometheusAddress+"/api/v1/write", "-remoteWrite.tmpDataPath="+c.path("agent"))
+	c.must(os.WriteFile(c.Path("agent.yml"), []byte(agent), 0o644))
+	c.Start("vmagent", lab.LookPath(c.t, "vmagent"), "-promscrape.config="+c.Path("agent.yml"), "-httpListenAddr=127.0.0.1:8429",
+		"-remoteWrite.url=http://"+prometheusAddress+"/api/v1/write", "-remoteWrite.tmpDataPath="+c.Path("agent"))
 	return m
 }
 
@@ -124,7 +123,7 @@ func scraping(t testing.TB, interval any, jobs []any) string {
 		discovery, _ := job.(yamlMap)["kubernetes_sd_configs"].([]any)
 		for _, sd := range discovery {
 			maps.Copy(sd.(yamlMap), yamlMap{
-				"api_server": apiURL, "authorization": yamlMap{"credentials": prometheusToken},
+				"api_server": lab.APIURL, "authorization": yamlMap{"credentials": lab.PrometheusToken},
 				"tls_config": yamlMap{"insecure_skip_verify": true},
 			})
 		}

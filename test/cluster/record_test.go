@@ -43,14 +43,13 @@ var plegds = []struct{ name, url string }{{"a pod", podURL}, {"a service", servi
 type comparison struct {
 	*cluster
 	client          *http.Client
-	api             *conditions
 	fault, recovery time.Time
 }
 
 // compare makes a scenario and compares.
-func (c *cluster) compare(api *conditions, place int, s scenario) *comparison {
+func (c *cluster) compare(place int, s scenario) *comparison {
 	c.t.Helper()
-	x := &comparison{cluster: c, client: c.node.Client(5 * time.Second), api: api}
+	x := &comparison{cluster: c, client: c.node.Client(5 * time.Second)}
 	x.settle(time.Minute)
 	began := time.Now()
 	stop := make(chan struct{})
@@ -77,8 +76,8 @@ func (c *cluster) compare(api *conditions, place int, s scenario) *comparison {
 	x.settle(3 * time.Minute)
 	close(stop)
 	samplers.Wait()
-	writes, _ := api.since(began)
-	skips, err := record.ReadSkips(c.path("kubelet.log"), began)
+	writes := c.ready.Since(began)
+	skips, err := record.ReadSkips(c.Path("kubelet.log"), began)
 	c.must(err)
 	for i, p := range plegds {
 		r := &record.Recording{
@@ -126,7 +125,7 @@ func (x *comparison) settle(limit time.Duration) {
 }
 
 func (x *comparison) well() error {
-	if !x.api.isReady() {
+	if !x.isReady() {
 		return fmt.Errorf("the node is not Ready")
 	}
 	for i, p := range plegds {

@@ -5,8 +5,8 @@ package kubelet
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,18 +37,6 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.Main(m))
 }
 
-// kubeletProgram builds the kubelet of a version, once, and returns its path.
-func kubeletProgram(t testing.TB, version string) string {
-	t.Helper()
-	cmd := exec.Command("bash", "../lab/kubernetes.sh", "kubelet", version)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("build the kubelet %s: %v", version, err)
-	}
-	return strings.TrimSpace(string(out))
-}
-
 func number(t *testing.T, env string, otherwise int) int {
 	t.Helper()
 	s := os.Getenv(env)
@@ -73,31 +61,47 @@ func TestPredictions(t *testing.T) {
 	}
 	programs := map[string]string{}
 	for _, version := range versions {
-		programs[version] = kubeletProgram(t, version)
+		programs[version] = lab.Kubernetes(t, "kubelet", version)
 	}
+	nodes := make([]string, 1+runs*len(versions)*len(scenarios))
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf("node%d", i)
+	}
+	control := lab.NewControlPlane(t, lab.NewNode(t), controlVersion, nodes...)
 	// The simulated runtime has no images, which a kubelet asks for.
 	images := lab.NewContainerd(t, lab.ContainerdOptions{}).Socket
 	free := make(chan struct{}, lanes)
-	// t.Run returns when its parallel tests have ended: until then images serves.
+	start := func(t *testing.T, version, name string, s scenario, do func(*lane)) {
+		l := &lane{cluster: control, name: nodes[0], version: version, program: programs[version], options: s, images: images}
+		nodes = nodes[1:]
+		t.Run(version+"/"+name, func(t *testing.T) {
+			t.Parallel()
+			free <- struct{}{}
+			defer func() { <-free }()
+			l.start(t)
+			do(l)
+		})
+	}
+	// t.Run returns when its parallel tests have ended: until then the control plane serves.
 	t.Run("all", func(t *testing.T) {
 		for run := range runs {
 			for i, version := range versions {
 				for _, place := range longestFirst(i > 0) {
 					s := scenarios[place]
-					if !only.MatchString(s.name) || os.Getenv(keepEnv) != "" && recorded(t, version, place, run+1) {
-						continue
+					if only.MatchString(s.name) && (os.Getenv(keepEnv) == "" || !recorded(t, version, place, run+1)) {
+						start(t, version, s.name+"/"+strconv.Itoa(run+1), s, func(l *lane) { l.predict(place, run+1) })
 					}
-					t.Run(version+"/"+s.name+"/"+strconv.Itoa(run+1), func(t *testing.T) {
-						t.Parallel()
-						free <- struct{}{}
-						defer func() { <-free }()
-						predict(t, &lane{version: version, program: programs[version], options: s, images: images}, place, run+1)
-					})
 				}
 			}
 		}
+		if only.MatchString(podStartsFailing.name) {
+			start(t, versions[0], podStartsFailing.name, podStartsFailing, (*lane).podStartsFailing)
+		}
 	})
 }
+
+// controlVersion is the Kubernetes version of the control plane.
+const controlVersion = "1.36"
 
 // recorded reports whether a run is in the directory of the recordings.
 func recorded(t *testing.T, version string, place, run int) bool {
@@ -121,8 +125,8 @@ func longestFirst(minor bool) []int {
 	return places
 }
 
-func predict(t *testing.T, l *lane, place, run int) {
-	l.start(t)
+// predict makes the scenario and compares plegd with the kubelet.
+func (l *lane) predict(place, run int) {
 	s := l.options
 	l.record(&record.Recording{
 		Scenario: s.name, Place: place, Run: run, Kubelet: l.version, Commit: os.Getenv(commitEnv), Date: time.Now(),
@@ -132,8 +136,8 @@ func predict(t *testing.T, l *lane, place, run int) {
 	l.Sleep(calm)
 	s.run(l)
 	l.Settle(3 * minute)
-	for _, problem := range l.Finish().Judge(t, os.Getenv(resultsEnv)) {
-		t.Error(problem)
+	for _, problem := range l.Finish().Judge(l, os.Getenv(resultsEnv)) {
+		l.Error(problem)
 	}
 }
 

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +19,6 @@ import (
 )
 
 const (
-	nodeName     = "node1"
 	samplePeriod = 250 * time.Millisecond
 	startLimit   = 2 * time.Minute
 	// calm is how long a node must be Ready before its fault.
@@ -29,11 +29,12 @@ const (
 	staticPods = 2
 )
 
-// lane is a node with a runtime, a kubelet, plegd and an API server, whose
-// scenario is recorded.
+// lane is a node with a runtime, a kubelet and plegd, whose scenario is recorded.
 type lane struct {
 	*testing.T
 	dir     string
+	cluster *lab.ControlPlane
+	name    string // of the node
 	version string // of the kubelet
 	program string // the kubelet's
 	images  string // socket of a runtime that has images
@@ -43,7 +44,7 @@ type lane struct {
 	containerd *lab.Containerd // nil on a simulated runtime
 	simulated  *simulated      // nil on a real one
 	socket     string
-	api        *apiServer
+	api        *lab.Conditions
 	kubelet    *lab.NodeProcess
 	control    *http.Client
 	recording  *record.Recording
@@ -63,7 +64,8 @@ func (l *lane) start(t *testing.T) {
 		l.simulated = newSimulated(t, l.node, l.dir)
 		l.socket = l.simulated.Socket
 	}
-	l.api = newAPIServer(t, l.node.Listen(apiAddress))
+	l.cluster.ForwardTo(l.node)
+	l.api = l.cluster.WatchReady(t, l.name)
 	l.configure()
 	l.StartKubelet()
 	l.startPlegd()
@@ -72,22 +74,14 @@ func (l *lane) start(t *testing.T) {
 
 // well returns an error while the node or plegd is not healthy.
 func (l *lane) well() error {
-	writes, _ := l.api.Writes()
-	if n := len(writes); n == 0 || writes[n-1].Status != "True" {
-		return fmt.Errorf("the node is not Ready: %+v\n%s", last(writes), lab.Tail(l.kubeletLog(), 5))
+	if last := l.api.Last(); !last.Ready {
+		return fmt.Errorf("the node is not Ready: %+v\n%s", last, lab.Tail(l.kubeletLog(), 5))
 	}
 	s, err := l.sample()
 	if err == nil && s.State != "healthy" {
 		err = fmt.Errorf("plegd says %s %s", s.State, s.Reason)
 	}
 	return err
-}
-
-func last(writes []readyWrite) readyWrite {
-	if len(writes) == 0 {
-		return readyWrite{}
-	}
-	return writes[len(writes)-1]
 }
 
 func (l *lane) path(name string) string { return filepath.Join(l.dir, name) }
@@ -123,13 +117,7 @@ func (l *lane) configure() {
 		}
 	}
 	l.writeJSON("kubelet.json", config)
-	l.writeJSON("kubeconfig", map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": "lab",
-		"clusters": []any{map[string]any{"name": "lab", "cluster": map[string]any{"server": "http://" + apiAddress}}},
-		"users":    []any{map[string]any{"name": "lab", "user": map[string]any{}}},
-		"contexts": []any{map[string]any{"name": "lab", "context": map[string]any{"cluster": "lab", "user": "lab"}}},
-	})
-	if err := os.WriteFile(l.path("token"), []byte("plegd-token\n"), 0o600); err != nil {
+	if err := os.WriteFile(l.path("token"), []byte(lab.MetricsToken+"\n"), 0o600); err != nil {
 		l.Fatal(err)
 	}
 	if l.containerd == nil {
@@ -161,10 +149,10 @@ func (l *lane) writeJSON(name string, v any) {
 func (l *lane) StartKubelet() {
 	l.Helper()
 	l.kubelet = l.node.Start(l.kubeletLog(), l.program,
-		"--config="+l.path("kubelet.json"), "--kubeconfig="+l.path("kubeconfig"), "--root-dir=/var/lib/kubelet",
+		"--config="+l.path("kubelet.json"), "--kubeconfig="+l.cluster.Kubeconfig(l.name), "--root-dir=/var/lib/kubelet",
 		// In memory, and short enough for the sockets that it makes there.
-		"--cert-dir="+l.path("certs"), "--hostname-override="+nodeName, "--node-ip=127.0.0.1",
-		"--kube-api-content-type=application/json", "--v=2", "--vmodule=kubelet_node_status=5,generic=5")
+		"--cert-dir="+l.path("certs"), "--hostname-override="+l.name, "--node-ip=127.0.0.1",
+		"--v=2", "--vmodule=kubelet_node_status=5,generic=5")
 }
 
 func (l *lane) startPlegd() {
@@ -251,23 +239,16 @@ func (l *lane) Sleep(d time.Duration) {
 	}
 }
 
-// AwaitReady waits until the API's Ready condition has a value, and reports
-// whether it came within the limit.
-func (l *lane) AwaitReady(status string, limit time.Duration) bool {
-	deadline := time.After(limit)
-	for {
-		writes, changed := l.api.Writes()
-		if last(writes).Status == status {
-			return true
+// AwaitReady waits until the API shows the node Ready or not, and reports whether it came
+// within the limit.
+func (l *lane) AwaitReady(ready bool, limit time.Duration) bool {
+	err := lab.Within(limit, func() error {
+		if l.api.Last().Ready != ready && l.Context().Err() == nil {
+			return errors.New("not yet")
 		}
-		select {
-		case <-changed:
-		case <-deadline:
-			return false
-		case <-l.Context().Done():
-			return false
-		}
-	}
+		return nil
+	})
+	return err == nil
 }
 
 // Settle waits until the node is Ready and plegd is healthy, for at most a limit,
@@ -298,10 +279,7 @@ func (l *lane) Finish() *record.Recording {
 	if r.Recovery.IsZero() {
 		r.Recovery = r.End
 	}
-	writes, _ := l.api.Writes()
-	for _, w := range writes {
-		r.Writes = append(r.Writes, record.Write{At: w.At, Ready: w.Status == "True", Message: w.Message})
-	}
+	r.Writes = l.api.Since(time.Time{})
 	skips, err := record.ReadSkips(l.kubeletLog(), r.Date)
 	if err != nil {
 		l.Fatal(err)

@@ -64,7 +64,7 @@ var scenarios = []scenario{
 		run: func(l *lane) {
 			l.Fault()
 			l.removeCNI()
-			l.AwaitReady("False", 60*second)
+			l.AwaitReady(false, 60*second)
 			l.Sleep(hold)
 			l.Recovery()
 			l.containerd.WriteCNIConfig()
@@ -88,8 +88,8 @@ var scenarios = []scenario{
 			l.simulated.Fail("ContainerStatus=delay(1s);PodSandboxStatus=delay(1s)")
 			l.Fault()
 			l.simulated.Do(order{Restart: 80})
-			l.AwaitReady("False", 220*second)
-			l.AwaitReady("True", 100*second)
+			l.AwaitReady(false, 220*second)
+			l.AwaitReady(true, 100*second)
 			l.Recovery()
 			l.simulated.Fail("")
 		},
@@ -174,7 +174,7 @@ func failing(name, failpoints string, length time.Duration, s scenario) scenario
 	s.run = func(l *lane) {
 		l.Fault()
 		l.simulated.Fail(failpoints)
-		l.AwaitReady("False", length+2*minute)
+		l.AwaitReady(false, length+2*minute)
 		l.Sleep(hold)
 		l.Recovery()
 		l.simulated.Fail("")
@@ -240,7 +240,7 @@ func kubeletRestarted(fault string, after, notReadyWithin time.Duration) func(*l
 		l.Sleep(after)
 		l.kubelet.Kill()
 		l.StartKubelet()
-		l.AwaitReady("False", notReadyWithin)
+		l.AwaitReady(false, notReadyWithin)
 		l.Sleep(hold)
 		l.Recovery()
 		l.simulated.Fail("")

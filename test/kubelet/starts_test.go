@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
@@ -31,18 +30,14 @@ while [ -e '%s' ]; do sleep 0.2; done
 echo '{"cniVersion":"0.3.1","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"version":"4","interface":0,"address":"10.9.0.2/24"}],"dns":{}}'
 `
 
-// TestPodStartsFailing: a network plugin hangs for longer than the kubelet's
-// deadline of RunPodSandbox. The calls fail, those that follow find the name
-// reserved, and lists and Status stay perfect; plegd learns of it by the kubelet's
-// metrics. When the plugin is well again so is everything.
-func TestPodStartsFailing(t *testing.T) {
-	lab.RequireRoot(t)
-	version := "1.36"
-	if v := strings.Fields(os.Getenv(kubeletsEnv)); len(v) > 0 {
-		version = v[0]
-	}
-	l := &lane{version: version, program: kubeletProgram(t, version), options: scenario{real: true, metrics: true, requestTimeout: 15 * second}}
-	l.start(t)
+// podStartsFailing: a network plugin hangs for longer than the kubelet's deadline of
+// RunPodSandbox. The calls fail, those that follow find the name reserved, and lists and
+// Status stay perfect; plegd learns of it by the kubelet's metrics. When the plugin is well
+// again so is everything.
+var podStartsFailing = scenario{name: "PodStartsFailing", real: true, metrics: true, requestTimeout: 15 * second}
+
+func (l *lane) podStartsFailing() {
+	t := l.T
 	cni := filepath.Dir(l.containerd.CNIConfig)
 	hang := filepath.Join(cni, "hang")
 	l.write(hang, "", 0o644)
