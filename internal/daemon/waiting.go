@@ -47,7 +47,7 @@ type waiting struct {
 // /proc keeps nothing from ending.
 func (t *waiting) Run(ctx context.Context) error {
 	var e *chain.Explorer // nil while no call hangs
-	var round bounded.Slot[struct{}]
+	var round bounded.Slot[health.Chain]
 	var failed logging.OnChange[string]
 	var next time.Time
 	return every(ctx, waitingTick, func() {
@@ -63,17 +63,16 @@ func (t *waiting) Run(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime}, t.publish)
+			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime})
 		}
 		next = time.Now().Add(exploreEvery)
 		if time.Since(s.Since) > oldFault {
 			next = time.Now().Add(exploreLess)
 		}
-		_, err := round.Do(ctx, roundTimeout, func(context.Context) (struct{}, error) {
-			e.Explore(ctx, s)
-			return struct{}{}, nil
-		})
-		if err != nil && ctx.Err() == nil {
+		c, err := round.Do(ctx, roundTimeout, func(context.Context) (health.Chain, error) { return e.Explore(ctx, s), nil })
+		if err == nil {
+			t.publish(c)
+		} else if ctx.Err() == nil {
 			t.chain.Store(nil)
 			if _, changed := failed.Set(err.Error()); changed {
 				t.log.Error("the wait chain cannot be followed", zap.Error(err))

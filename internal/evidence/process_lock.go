@@ -95,9 +95,9 @@ func (p *Process) openFiles(pid int, suffix string) map[string]string {
 			continue
 		}
 		b, err := proc.ReadFile(proc.Path(p.hop.procfs, pid, "fdinfo/") + strconv.Itoa(fd))
-		inode, device := proc.FDInode(b), devices[proc.ParseFDInfo(b).MountID]
-		if err == nil && inode != "" && device != "" {
-			out[device+":"+inode] = link
+		info := proc.ParseFDInfo(b)
+		if device := devices[info.MountID]; err == nil && info.Inode != "" && device != "" {
+			out[device+":"+info.Inode] = link
 		}
 	}
 	return out

@@ -29,8 +29,8 @@ const (
 
 // CulpritKinds lists the kinds that the last link of a chain may have.
 func CulpritKinds() []LinkKind {
-	return []LinkKind{KindContainer, KindPod, KindRuntime, KindShim, KindHelper, KindProcess, KindMount, KindDevice,
-		KindCgroup, KindKernel}
+	return []LinkKind{KindContainer, KindPod, KindRuntime, KindShim, KindHelper, KindProcess, KindMount, KindCgroup,
+		KindKernel}
 }
 
 // LinkState is what a link does instead of answering.

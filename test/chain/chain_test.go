@@ -79,7 +79,6 @@ var waits = []struct {
 	{name: "FUSE server that does not read", processes: []string{"go fuse", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
 	{name: "FUSE server that waits for the next request", processes: []string{"go fusereads", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
 	{name: "fanotify agent", processes: []string{"go fanotify", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
-	{name: "seccomp agent", processes: []string{"go agent", "go notified"}},
 	{name: "socket, no answer", processes: []string{listens + answers, connects + asks}},
 	{name: "socket, not read", processes: []string{listens + `accept(C,S); sleep 1000`, connects + `print "ready\n"; while (1) { syswrite(S,"x" x 4096) }`}, state: health.LinkUnread},
 	{name: "socket, not accepted", processes: []string{listens + `sleep 1000`, connects + asks}},

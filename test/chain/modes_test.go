@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -74,10 +73,6 @@ func helper(mode string, args []string) error {
 		go a.Lock()
 		b.Lock()
 		return nil
-	case "agent": // passes its seccomp listener's work on to nobody
-		return agent(args[0])
-	case "notified":
-		return notified(args[0])
 	case "vfork":
 		ready()
 		return exec.Command(args[0]).Run()
@@ -160,53 +155,4 @@ func serveNothing(dir string, reads bool) error {
 		}
 	}
 	select {}
-}
-
-// agent receives the listener of a seccomp filter by a socket, and answers nothing.
-func agent(path string) error {
-	threads()
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return err
-	}
-	ready()
-	c, err := l.Accept()
-	if err != nil {
-		return err
-	}
-	oob := make([]byte, unix.CmsgSpace(4))
-	if _, _, _, _, err = c.(*net.UnixConn).ReadMsgUnix(make([]byte, 1), oob); err == nil {
-		_ = c.Close()
-		select {}
-	}
-	return err
-}
-
-// notified asks an agent for the permission to make a directory.
-func notified(path string) error {
-	runtime.LockOSThread()
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_MKDIRAT},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_USER_NOTIF},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
-	if errno != 0 {
-		return errno
-	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		return err
-	}
-	if _, _, err = c.(*net.UnixConn).WriteMsgUnix([]byte("x"), unix.UnixRights(int(fd)), nil); err != nil {
-		return err
-	}
-	_, _ = c.Close(), unix.Close(int(fd))
-	ready()
-	return unix.Mkdir(path+".dir", 0o700)
 }

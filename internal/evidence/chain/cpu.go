@@ -3,7 +3,6 @@ package chain
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node/cgroup"
@@ -12,25 +11,19 @@ import (
 )
 
 const (
-	// starvedAfter is how long a thread must be runnable without a CPU: a bit more than the
-	// longest period of a quota.
-	starvedAfter = 1100 * time.Millisecond
+	// quotaWindow is the time over which a quota is read: more than its longest period.
+	quotaWindow = 1100 * time.Millisecond
 	// nearLimit is the share of a memory limit from which it holds tasks up.
 	nearLimit = 0.95
 )
 
-// noCPU is the wait of a process whose cgroup has a CPU quota that takes the CPU from it
-// most of the time, or else with a thread that is runnable and gets none. ok is false for
-// any other process.
-func (w *Walker) noCPU(ctx context.Context, l looks) (out wait, ok bool) {
-	groups, err := w.tree.Of(l.now.stat.PID)
+// throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
+// it most of the time; ok is false for any other process.
+func (w *Walker) throttled(ctx context.Context, pid int) (out wait, ok bool) {
+	groups, err := w.tree.Of(pid)
 	before := w.quotas(groups)
-	runnable := slices.ContainsFunc(l.still(), func(t thread) bool { return t.state == 'R' })
-	if err != nil || len(before) == 0 && !runnable {
+	if err != nil || len(before) == 0 || !sleep(ctx, quotaWindow) {
 		return wait{}, false
-	}
-	if !sleep(ctx, starvedAfter) {
-		return wait{state: health.LinkUnknown, evidence: "a thread is runnable", unknown: "the time for it ran out"}, true
 	}
 	after := w.quotas(groups)
 	for dir, path := range w.tree.Up(groups, "cpu") { // the topmost comes last
@@ -40,16 +33,7 @@ func (w *Walker) noCPU(ctx context.Context, l looks) (out wait, ok bool) {
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
 		}
 	}
-	if ok || !runnable {
-		return out, ok
-	}
-	later := looks{before: l.before, now: w.once(ctx, l.now.stat)}
-	if later.now == nil || !slices.ContainsFunc(later.still(), func(t thread) bool { return t.state == 'R' }) {
-		return wait{state: health.LinkRunning, evidence: "runs now and then"}, true
-	}
-	passed := later.passed().Round(100 * time.Millisecond)
-	return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
-		"a thread has been runnable for %s without getting a CPU, and no quota holds it", passed)}, true
+	return out, ok
 }
 
 // quotas returns what the CPU quotas of a cgroup and of those above it did, by directory.
@@ -74,22 +58,23 @@ func isMemoryChannel(channel string) bool {
 // is nearest to its limit.
 func (w *Walker) memoryWait(p place) wait {
 	evidence := fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", p.tid, p.channel)
-	out := wait{
-		key: "memory", state: health.LinkMemory, evidence: evidence,
-		unknown: "no level of its cgroup is near its limit",
-	}
 	groups, err := w.tree.Of(p.pid)
 	if err != nil {
-		out.unknown = "its cgroup cannot be read"
-		return out
+		return wait{key: "memory", state: health.LinkMemory, evidence: evidence, unknown: "its cgroup cannot be read"}
 	}
 	for _, files := range [][]string{
 		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
 	} {
 		u := w.tree.Fullest(groups, "memory", files[0], files[1:]...)
 		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
-			out = cgroupWait(u.Path, health.LinkMemory, evidence, fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File))
+			return cgroupWait(u.Path, health.LinkMemory, evidence, fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File))
 		}
 	}
-	return out
+	return wait{key: "memory", state: health.LinkMemory, evidence: evidence, unknown: "no level of its cgroup is near its limit"}
+}
+
+// cgroupWait is that of a process that its cgroup holds up.
+func cgroupWait(path string, state health.LinkState, evidence, how string) wait {
+	link := health.Link{Kind: health.KindCgroup, Name: path, State: state, Evidence: how}
+	return wait{key: "cgroup " + path, state: state, evidence: evidence, link: link}
 }

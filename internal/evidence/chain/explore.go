@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -10,10 +9,10 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
+// sweepAgain is the most time after a sweep that found nothing until the next one begins,
+// restFor how much longer it is than the sweep itself took: a lock may have been free for
+// the moment in which its container was asked for.
 const (
-	// sweepAgain is the most time after a sweep that found nothing until the next one
-	// begins, restFor how much longer it is than the sweep itself took: a lock may have
-	// been free for the moment in which its container was asked for.
 	sweepAgain = 10 * time.Second
 	leastAgain = time.Second
 	restFor    = 4
@@ -31,110 +30,70 @@ type Symptom struct {
 	// Sandboxes is true for calls about sandboxes, General for those about neither a
 	// sandbox nor a container.
 	Sandboxes, General bool
-	// Target is the container or sandbox that the call is about; zero for a list.
-	Target Target
-	// OthersAnswered reports whether the runtime answers other calls.
-	OthersAnswered func() bool
-	// Lasts reports whether the call is still unanswered.
-	Lasts func() bool
+	// OthersAnswered reports whether the runtime answers other calls, Lasts whether the
+	// call is still unanswered.
+	OthersAnswered, Lasts func() bool
 	// Targets returns what the last lists held, those to be asked first at first.
 	Targets func() []Target
 	// RuntimePID is the runtime's process, DaemonPID that of dockerd behind cri-dockerd;
 	// 0 while it is not known.
 	RuntimePID, DaemonPID int
-	// Lock is the file lock that the process LockedPID waits for, by other evidence; nil for
-	// none.
+	// Lock is the file lock that the process LockedPID polls for, unseen in /proc/locks;
+	// nil for none.
 	Lock      *health.LockWait
 	LockedPID int
 	// Pod returns the namespace and name of the pod of a sandbox or container, "" where
-	// it is not known.
+	// it is not known; nil: none is.
 	Pod func(id string) string
 }
 
 // Explorer goes from a symptom to its culprit, again and again for as long as it
 // lasts. Not for several goroutines at once.
 type Explorer struct {
-	walker  *Walker
-	asker   Asker
-	publish func(health.Chain)
+	procfs, sysfs string
+	asker         Asker
 
-	of      Symptom // the fault that the rest is about
-	begun   bool
-	sweep   sweep
-	targets int // of the last sweep
+	walker *Walker // of the present fault, nil before the first
+	sweep  sweep
 }
 
-// NewExplorer returns an explorer. publish is called with each chain as soon as it
-// is known.
-func NewExplorer(procfs, sysfs string, asker Asker, publish func(health.Chain)) *Explorer {
-	return &Explorer{walker: NewWalker(procfs, sysfs), asker: asker, publish: publish}
+// NewExplorer returns an explorer.
+func NewExplorer(procfs, sysfs string, asker Asker) *Explorer {
+	return &Explorer{procfs: procfs, sysfs: sysfs, asker: asker}
 }
 
-// Explore makes one round.
-func (e *Explorer) Explore(ctx context.Context, s Symptom) {
-	if !e.begun || !e.of.Since.Equal(s.Since) || e.of.Operation != s.Operation || e.of.Process != s.Process {
-		e.walker.Forget()
-		e.of, e.begun, e.sweep, e.walker.Begun = s, true, sweep{}, s.Since
+// Explore makes one round, and returns the chain as far as it is known.
+func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
+	if w := e.walker; w == nil || !w.symptom.Since.Equal(s.Since) || w.symptom.Operation != s.Operation ||
+		w.symptom.Process != s.Process {
+		e.walker, e.sweep = NewWalker(e.procfs, e.sysfs), sweep{}
 	}
-	e.walker.Runtime, e.walker.front, e.walker.Pod = cmp.Or(s.DaemonPID, s.RuntimePID), s.RuntimePID, s.Pod
-	e.walker.lock, e.walker.locked = s.Lock, s.LockedPID
+	e.walker.symptom = s
 	if s.Process != 0 {
-		e.publish(e.walker.Process(ctx, s.Process, s.Kind))
-		return
+		return e.walker.Process(ctx, s.Process, s.Kind)
 	}
-	if s.Target.ID == "" && !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
+	if !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
 		rest := min(sweepAgain, max(leastAgain, restFor*e.sweep.ended.Sub(e.sweep.began)))
 		if time.Since(e.sweep.ended) >= rest {
-			targets := e.ordered(ctx, s)
-			e.targets = len(targets)
-			e.sweep = run(ctx, e.asker, targets, func() bool { return s.OthersAnswered() && s.Lasts() })
+			e.sweep = run(ctx, e.asker, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 		}
 	}
-	e.publish(e.chain(ctx, s))
-}
-
-// ordered returns the targets, those that a helper works on first.
-func (e *Explorer) ordered(ctx context.Context, s Symptom) []Target {
-	all, busy, idle := s.Targets(), []Target(nil), []Target(nil)
-	args := map[string]bool{}
-	for _, p := range e.walker.processes(ctx).ByPID {
-		if e.walker.isHelper(ctx, p.Stat) {
-			for _, arg := range e.walker.table.Args(p.ID()) {
-				args[arg] = true
-			}
-		}
-	}
-	for _, t := range all {
-		if args[t.ID] {
-			busy = append(busy, t)
-		} else {
-			idle = append(idle, t)
-		}
-	}
-	return append(busy, idle...)
-}
-
-// chain returns the chain as far as it is known.
-func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
 		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
-	target, unknown := s.Target, ""
-	if target.ID == "" && !s.General {
-		what := "container"
-		if s.Sandboxes {
-			what = "sandbox"
-		}
-		target, unknown = e.sweep.target(what, e.targets)
+	what := "container"
+	if s.Sandboxes {
+		what = "sandbox"
 	}
+	target, unknown := e.sweep.target(what)
 	switch {
 	case target.ID != "":
 		c.Links = append(c.Links, targetLink(target))
 		e.fromTarget(ctx, &c, s, target)
 	case s.OthersAnswered() && s.General:
 		// A helper that began before the call may have the lock that it waits for.
-		if helpers := e.walker.helpersOf(ctx, e.walker.Runtime, ""); len(helpers) > 0 {
+		if helpers := e.walker.helpersOf(ctx, e.walker.runtime(), ""); len(helpers) > 0 {
 			e.walker.follow(ctx, &c, helpers[0].PID, health.KindHelper)
 		} else {
 			c.Unknown = "the runtime has no helper, and its inside cannot be seen"
@@ -146,7 +105,7 @@ func (e *Explorer) chain(ctx context.Context, s Symptom) health.Chain {
 	default:
 		c.Unknown = "the runtime's process is not known"
 	}
-	e.walker.keepSince(&c)
+	e.walker.finish(&c)
 	return c
 }
 
@@ -160,7 +119,7 @@ func targetLink(t Target) health.Link {
 		name = t.ID
 	}
 	return health.Link{
-		Kind: kind, Name: clean(name), RuntimeID: clean(t.ID), State: health.LinkUnanswered,
+		Kind: kind, Name: name, RuntimeID: t.ID, State: health.LinkUnanswered,
 		Evidence: "the call for its status alone is unanswered too",
 	}
 }
@@ -168,7 +127,7 @@ func targetLink(t Target) health.Link {
 // fromTarget continues with the helper, shim or conmon of a container or sandbox. Where
 // that is idle the lock is held inside the runtime, by a thread that may wait for a mount.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
-	if helpers := e.walker.helpersOf(ctx, e.walker.Runtime, t.ID); len(helpers) > 0 && t.ID != "" {
+	if helpers := e.walker.helpersOf(ctx, e.walker.runtime(), t.ID); len(helpers) > 0 {
 		e.walker.follow(ctx, c, helpers[0].PID, health.KindHelper)
 		return
 	}
@@ -182,11 +141,12 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t
 		}
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
-	pid, kind := s.RuntimePID, health.KindRuntime
+	kind := health.KindRuntime
 	if s.DaemonPID != 0 {
-		pid, kind = s.DaemonPID, health.KindProcess
+		kind = health.KindProcess
 	}
-	if n := len(c.Links); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
+	n := len(c.Links)
+	if pid = e.walker.runtime(); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
 		c.Links, c.Unknown = c.Links[:n], why
 	}
 }

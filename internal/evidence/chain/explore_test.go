@@ -10,6 +10,13 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
+// symptomOf is a call that hangs because of the target.
+func symptomOf(targets ...Target) Symptom {
+	return Symptom{
+		Operation: "list_containers", OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets },
+	}
+}
+
 // TestMountOfRuntime: the status of a container that has no shim yet hangs, and the
 // daemon that starts it waits for a mount. A daemon that waits for nothing is not
 // named.
@@ -21,13 +28,11 @@ func TestMountOfRuntime(t *testing.T) {
 			"10/task/10/wchan":   "rpc_wait_bit_killable",
 			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
 		})
-		var c health.Chain
-		e := NewExplorer(root, t.TempDir(), &fakeAsker{}, func(found health.Chain) { c = found })
-		s := Symptom{Operation: "container_status", Target: Target{ID: "c", SandboxID: "s"}, RuntimePID: 11, OthersAnswered: always, Lasts: always}
-		if waits {
+		s := symptomOf(Target{ID: "c", SandboxID: "s"})
+		if s.RuntimePID = 11; waits {
 			s.DaemonPID = 10
 		}
-		e.Explore(t.Context(), s)
+		c := NewExplorer(root, t.TempDir(), &fakeAsker{hang: map[string]bool{"c": true}}).Explore(t.Context(), s)
 		switch last := c.Links[len(c.Links)-1]; {
 		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
 			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
@@ -62,12 +67,9 @@ func TestShimOfTarget(t *testing.T) {
 				fmt.Sprintf("%d/cmdline", pid): "/usr/bin/containerd-shim-runc-v2\x00-id\x00" + id + "\x00",
 			})
 		}
-		var c health.Chain
-		e := NewExplorer(root, t.TempDir(), &fakeAsker{}, func(found health.Chain) { c = found })
-		e.Explore(t.Context(), Symptom{
-			Operation: "container_status", Target: Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"},
-			OthersAnswered: always, Lasts: always, Pod: func(id string) string { return "pod-of-" + id },
-		})
+		s := symptomOf(Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"})
+		s.Pod = func(id string) string { return "pod-of-" + id }
+		c := NewExplorer(root, t.TempDir(), &fakeAsker{hang: map[string]bool{"c": true}}).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]
 		switch {
 		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):

@@ -19,10 +19,4 @@ func TestFingerprints(t *testing.T) {
 	if got := mountFingerprint("ext4", "/dev/sda1"); got != "ext4" {
 		t.Errorf("a local file system: %q", got)
 	}
-	if got := deviceFingerprint("ext4", "PERC H730 \n"); got != "PERC_H730" {
-		t.Errorf("a device: %q", got)
-	}
-	if got := deviceFingerprint("xfs", ""); got != "xfs" {
-		t.Errorf("a device without a model: %q", got)
-	}
 }

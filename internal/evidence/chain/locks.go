@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,70 +23,76 @@ const (
 	oldChild = 5 * time.Minute
 )
 
+// holder returns the process that holds a descriptor for which keep is true: where it
+// leads and, on request, its fdinfo decide. Of several, pid and pid 1 do not count, since
+// systemd keeps the sockets that it made; else the only one that does not run counts. It
+// is pid itself where no other holds one. The text is the reason why there is none.
+func (w *Walker) holder(
+	ctx context.Context, pid int, what string, keep func(to string, info func() proc.FDInfo) bool,
+) (next int, unknown string) {
+	pids, err := node.Holders(ctx, w.procfs, func(p int, fd, to string) bool {
+		return keep(to, func() proc.FDInfo { return w.fdInfo(p, fd) })
+	})
+	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
+	held := slices.DeleteFunc(slices.Clone(rest), func(p int) bool {
+		s, err := proc.ReadStat(w.procfs, p)
+		return err != nil || strings.IndexByte("TtD", s.State) < 0
+	})
+	if len(rest) > 1 && len(held) == 1 {
+		rest = held
+	}
+	switch {
+	case len(rest) == 1:
+		return rest[0], ""
+	case len(rest) > 1:
+		return 0, fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
+	case err != nil:
+		return 0, "the holder of the other end of " + what + " cannot be read (CAP_SYS_PTRACE)"
+	case len(pids) > 0:
+		return pid, ""
+	}
+	return 0, "no process that plegd can see holds the other end of " + what
+}
+
 // fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
 // wait for a lock of an open file stands there without a process: threads show the file.
 func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
-	b, err := proc.ReadFile(w.procfs, "locks")
-	if err != nil {
-		return
-	}
-	inode := func(file string) string { return file[strings.LastIndexByte(file, ':')+1:] }
+	b, _ := proc.ReadFile(w.procfs, "locks") // what cannot be read shows none
+	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
 	waits := proc.LockWaits(b, f.pid)
 	for line := range strings.Lines(string(b)) {
-		l, ok := proc.ParseLock([]byte(line))
-		if ok && l.Waiting && l.PID < 0 && f.lockPaths[inode(l.File)] != "" {
+		if l, ok := proc.ParseLock([]byte(line)); ok && l.Waiting && l.PID < 0 && path(l.File) != "" {
 			waits = append(waits, proc.Lock{File: l.File})
 		}
 	}
+	if l := w.symptom.Lock; l != nil && w.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
+		waits = append(waits, proc.Lock{File: l.File, PID: l.HolderPID})
+	}
 	for _, l := range waits {
-		name := "file " + clean(l.File)
-		if path := f.lockPaths[inode(l.File)]; path != "" {
-			name = path
+		name := l.File
+		if p := path(l.File); p != "" {
+			name = p
+		} else if !strings.HasPrefix(name, "/") {
+			name = "file " + name
 		}
 		out := wait{key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.PID}
 		if l.PID == 0 {
-			out.next, out.unknown, _ = w.holder(ctx, f.pid, "the lock", holdsLock(l.File))
+			// The descriptor shows a lock of an open file, which has no process.
+			out.next, out.unknown = w.holder(ctx, f.pid, "the lock", func(to string, info func() proc.FDInfo) bool {
+				return strings.HasPrefix(to, "/") && slices.ContainsFunc(info().Locks, func(held proc.Lock) bool {
+					return held.File == l.File && !held.Waiting
+				})
+			})
 		}
 		if out.next != 0 {
 			out.evidence += fmt.Sprintf(", which pid %d has", out.next)
 		}
 		f.add(out)
 	}
-	if l := w.lock; l != nil && w.locked == f.pid && len(f.found) == 0 {
-		f.add(wait{
-			state: health.LinkLocked, next: l.HolderPID,
-			evidence: fmt.Sprintf("waits for the lock of %s, which pid %d has", clean(l.File), l.HolderPID),
-		})
-	}
 }
 
-// holdsLock finds the descriptor that has a lock, which /proc/locks shows without a
-// process where it is one of an open file.
-func holdsLock(file string) func(to string, info func() []byte) bool {
-	return func(to string, info func() []byte) bool {
-		return strings.HasPrefix(to, "/") && slices.ContainsFunc(proc.ParseFDInfo(info()).Locks, func(l proc.Lock) bool {
-			return l.File == file && !l.Waiting
-		})
-	}
-}
-
-// lockWait notes the file in whose fcntl(2) or flock(2) a thread sleeps, by inode.
-func (w *Walker) lockWait(f *waiting, p place) {
-	path := w.fd(f.pid, p.call.Args[0])
-	if path == "" {
-		f.denied = true
-		return
-	}
-	f.lockPaths[proc.FDInode(w.rawFDInfo(f.pid, strconv.FormatUint(p.call.Args[0], 10)))] = clean(path)
-}
-
-// isVforkChannel reports whether a thread in that kernel function waits until its child has
-// begun another program.
-func isVforkChannel(channel string) bool {
-	return proc.In(channel, "wait_for_vfork_done", "kernel_clone")
-}
-
-// vforkWait follows a thread to its youngest child, which still is the same program.
+// vforkWait follows a thread that waits until its child has begun another program: to the
+// youngest child, which still is the same program.
 func (w *Walker) vforkWait(ctx context.Context, f *waiting, p place) {
 	var child proc.Stat
 	for _, c := range w.processes(ctx).Children(f.pid) {
@@ -114,41 +119,44 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 	case call.Args[0] == waitForPID:
 		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
 	case call.Args[0] == waitForPIDFD:
-		if pid = w.fdInfo(f.pid, call.Args[1]).PID; pid == 0 {
-			f.denied = true
+		if pid = w.fdInfo(f.pid, fmt.Sprint(call.Args[1])).PID; pid == 0 {
+			w.denied = true
 			return
 		}
 	}
 	children := slices.Clone(w.processes(ctx).Children(f.pid))
 	if pid > 0 {
-		children = slices.DeleteFunc(children, func(c node.Process) bool { return c.PID != pid && w.innerPID(c.PID) != pid })
+		children = slices.DeleteFunc(children, func(c node.Process) bool { return c.PID != pid })
 	}
 	if len(children) != 1 {
 		f.doubt("thread %d waits for any of %d children", p.tid, len(children))
 		return
 	}
-	s := children[0].Stat
-	if s.Comm == "containerd" {
-		return // dockerd's containerd runs for as long as its parent
-	}
-	if !f.single() && !w.Begun.IsZero() && time.Since(w.Begun)+oldChild < age(s) {
+	s, begun := children[0].Stat, w.symptom.Since
+	switch {
+	case s.Comm == "containerd": // dockerd's runs for as long as its parent
+	case !f.single() && !begun.IsZero() && time.Since(begun)+oldChild < age(s):
 		f.doubt("thread %d waits for its child, pid %d, which has run since long before", p.tid, s.PID)
-		return
+	default:
+		f.add(wait{
+			state: health.LinkChild, next: s.PID,
+			evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, s.PID, s.Comm),
+		})
 	}
-	f.add(wait{
-		state: health.LinkChild, next: s.PID,
-		evidence: fmt.Sprintf("thread %d waits for its child, pid %d (%s), to end", p.tid, s.PID, clean(s.Comm)),
-	})
 }
 
-// innerPID returns the pid of a process in its own pid namespace: wait4(2) has that of a
-// runtime in a container.
-func (w *Walker) innerPID(pid int) int {
-	b, err := proc.ReadFile(proc.Path(w.procfs, pid, "status"))
-	all := strings.Fields(proc.Value(b, "NSpid"))
-	if err != nil || len(all) == 0 {
-		return 0
+// helpers adds the helpers of a shim: children that are to end soon. Of several, the one
+// that works on the container in question.
+func (w *Walker) helpers(ctx context.Context, f *waiting) {
+	all := w.helpersOf(ctx, f.pid, w.about)
+	if len(all) == 0 {
+		all = w.helpersOf(ctx, f.pid, "")
 	}
-	n, _ := strconv.Atoi(all[len(all)-1])
-	return n
+	for _, c := range all {
+		f.add(wait{
+			state: health.LinkChild, next: c.PID,
+			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
+				c.PID, c.Comm, age(c.Stat).Round(100*time.Millisecond)),
+		})
+	}
 }

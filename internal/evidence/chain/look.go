@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	// betweenLooks is the least time between the two looks at a process that are
-	// compared, usableLook the most.
+	// betweenLooks is the time between the two looks at a process that are compared.
 	betweenLooks = 300 * time.Millisecond
-	usableLook   = 5 * time.Second
 	// maxThreads bounds the threads of a process that are read.
 	maxThreads = 512
 	maxSyscall = 256 // bytes of /proc/PID/syscall
@@ -33,43 +31,29 @@ type look struct {
 	stat    proc.Stat
 	tracer  int
 	threads map[int]thread
-	// sockets are its connected sockets, by inode.
-	sockets map[uint32]connection
-	// denied is true where something could not be read for want of a privilege.
-	denied bool
+	sockets map[uint32]connection // by inode
 }
 
 // looks are two looks at one process.
 type looks struct{ before, now *look }
 
-// look returns two looks at a process: it waits a moment where there is no recent one.
-func (w *Walker) look(ctx context.Context, s proc.Stat) (l looks, ok bool) {
-	l.before = w.looks[s.ID()]
-	if l.before == nil || time.Since(l.before.at) > usableLook {
-		if l.before = w.once(ctx, s); l.before == nil {
-			return looks{}, false
-		}
-	}
-	if d := betweenLooks - time.Since(l.before.at); d > 0 && !sleep(ctx, d) {
+// look returns two looks at a process; ok is false when it has ended.
+func (w *Walker) look(ctx context.Context, pid int) (l looks, ok bool) {
+	if l.before = w.once(ctx, pid); l.before == nil || !sleep(ctx, betweenLooks) {
 		return looks{}, false
 	}
-	s, err := proc.ReadStat(w.procfs, s.PID)
-	if err != nil || s.Start != l.before.stat.Start {
-		return looks{}, false
-	}
-	if l.now = w.once(ctx, s); l.now == nil {
-		return looks{}, false
-	}
-	w.looks[s.ID()] = l.now
-	return l, true
+	l.now = w.once(ctx, pid)
+	return l, l.now != nil && l.now.stat.Start == l.before.stat.Start
 }
 
 // once reads the threads and sockets of a process, nil when it has ended.
-func (w *Walker) once(ctx context.Context, s proc.Stat) *look {
-	l := &look{at: time.Now(), stat: s, threads: map[int]thread{}}
-	if b, err := proc.ReadFile(proc.Path(w.procfs, s.PID, "status")); err == nil {
-		l.tracer = proc.TracerPID(b)
+func (w *Walker) once(ctx context.Context, pid int) *look {
+	s, err := proc.ReadStat(w.procfs, pid)
+	if err != nil {
+		return nil
 	}
+	status, _ := proc.ReadFile(proc.Path(w.procfs, s.PID, "status")) // of nothing there is no tracer
+	l := &look{at: time.Now(), stat: s, tracer: proc.TracerPID(status), threads: map[int]thread{}}
 	task := proc.Path(w.procfs, s.PID, "task")
 	tids, err := proc.Numbers(task, maxThreads)
 	if err != nil {
@@ -79,28 +63,17 @@ func (w *Walker) once(ctx context.Context, s proc.Stat) *look {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if t, ok := readThread(task, tid); ok {
-			l.threads[tid] = t
+		if s, err := proc.ReadStat(task, tid); err == nil { // or it has just ended
+			b, _ := proc.ReadFile(proc.Path(task, tid, "schedstat")) // zero where the kernel does not count
+			sched, _ := proc.ParseSchedstat(b)
+			l.threads[tid] = thread{tid: tid, start: s.Start, state: s.State, sched: sched}
 		}
 	}
 	if len(l.threads) == 0 {
 		return nil
 	}
-	l.sockets, l.denied = w.connections(ctx, s.PID)
+	l.sockets = w.connections(ctx, s.PID)
 	return l
-}
-
-// readThread reads a thread; ok is false when it has just ended.
-func readThread(task string, tid int) (t thread, ok bool) {
-	s, err := proc.ReadStat(task, tid)
-	if err != nil {
-		return thread{}, false
-	}
-	t = thread{tid: tid, start: s.Start, state: s.State}
-	if b, err := proc.ReadFile(proc.Path(task, tid, "schedstat")); err == nil {
-		t.sched, _ = proc.ParseSchedstat(b)
-	}
-	return t, true
 }
 
 // still returns the threads that have not run between the looks and are in the same
@@ -146,7 +119,6 @@ type place struct {
 	channel  string // "" where it cannot be read
 	call     proc.Syscall
 	inCall   bool // false where the system call is not known
-	denied   bool // it may not be read
 }
 
 // place reads where a thread waits.
@@ -154,13 +126,10 @@ func (w *Walker) place(pid, tid int) place {
 	p := place{pid: pid, tid: tid}
 	dir := proc.Path(w.procfs, pid, "task")
 	b, err := w.table.ReadSlow(proc.Path(dir, tid, "syscall"), maxSyscall)
-	if err == nil {
-		p.call, p.inCall = proc.ParseSyscall(b)
-	} else {
-		p.denied = !proc.Gone(err)
-	}
+	p.call, p.inCall = proc.ParseSyscall(b)
+	w.denied = w.denied || err != nil && !proc.Gone(err)
 	if b, err := proc.ReadFile(proc.Path(dir, tid, "wchan")); err == nil && string(b) != "0" {
-		p.channel = clean(string(b))
+		p.channel = string(b)
 	}
 	return p
 }
@@ -170,16 +139,8 @@ func (w *Walker) fd(pid int, n uint64) string {
 	return w.link(strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(n, 10))
 }
 
-// rawFDInfo returns the fdinfo of a descriptor, nil where it cannot be read.
-func (w *Walker) rawFDInfo(pid int, fd string) []byte {
-	b, err := proc.ReadFile(proc.Path(w.procfs, pid, "fdinfo"), fd)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-// fdInfo returns the fdinfo of a descriptor, decoded.
-func (w *Walker) fdInfo(pid int, n uint64) proc.FDInfo {
-	return proc.ParseFDInfo(w.rawFDInfo(pid, strconv.FormatUint(n, 10)))
+// fdInfo returns the fdinfo of a descriptor, zero where it cannot be read.
+func (w *Walker) fdInfo(pid int, fd string) proc.FDInfo {
+	b, _ := proc.ReadFile(proc.Path(w.procfs, pid, "fdinfo"), fd)
+	return proc.ParseFDInfo(b)
 }

@@ -2,14 +2,14 @@ package chain
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/netip"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node/proc"
@@ -32,7 +32,7 @@ type connection struct {
 
 func (c connection) text() string {
 	if c.name != "" {
-		return "socket " + clean(c.name)
+		return "socket " + c.name
 	}
 	return "a socket without a name"
 }
@@ -42,29 +42,30 @@ func (c connection) isLog() bool {
 	return strings.HasPrefix(c.name, "/run/systemd/journal/") || c.name == "/dev/log" || strings.Contains(c.name, "syslog")
 }
 
-// connections returns the connected sockets of a process, by inode; denied is true where
-// they cannot be seen.
-func (w *Walker) connections(ctx context.Context, pid int) (out map[uint32]connection, denied bool) {
-	out = map[uint32]connection{}
-	inodes := map[uint32]bool{}
-	err := proc.EachSocket(w.procfs, pid, func(inode uint32) bool {
-		inodes[inode] = true
+// connections returns the connected sockets of a process, by inode.
+func (w *Walker) connections(ctx context.Context, pid int) map[uint32]connection {
+	out, inodes := map[uint32]connection{}, map[uint32]bool{}
+	err := proc.EachFD(w.procfs, pid, func(_, to string) bool {
+		if inode, ok := proc.SocketInode(to); ok {
+			inodes[inode] = true
+		}
 		return true
 	})
 	if err != nil && !errors.Is(err, proc.ErrManyFDs) {
-		return out, !proc.Gone(err)
+		w.denied = w.denied || !proc.Gone(err)
+		return out
 	}
 	if len(inodes) == 0 {
-		return out, false
+		return out
 	}
-	for _, file := range []string{"net/tcp", "net/tcp6"} {
-		w.tcp(proc.Path(w.procfs, pid, file), inodes, out)
-	}
-	if w.netns == "" || w.link(strconv.Itoa(pid)+"/ns/net") != w.netns {
-		return out, true // sock_diag sees the sockets of plegd's own network namespace
+	tcp(proc.Path(w.procfs, pid, ""), inodes, out)
+	if ns := w.link("self/ns/net"); ns == "" || ns != w.link(strconv.Itoa(pid)+"/ns/net") {
+		w.denied = true // sock_diag sees the sockets of plegd's own network namespace
+		return out
 	}
 	all := map[uint32]sockdiag.Socket{}
 	err = sockdiag.Each(ctx, 1<<sockdiag.Established, func(s sockdiag.Socket) { all[s.Inode] = s })
+	w.denied = w.denied || err != nil
 	for inode := range inodes {
 		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
 			c := connection{peer: own.Peer, name: own.Name, server: own.Name != "", sent: own.WQueue, own: own.RQueue}
@@ -77,70 +78,51 @@ func (w *Walker) connections(ctx context.Context, pid int) (out map[uint32]conne
 			out[inode] = c
 		}
 	}
-	return out, err != nil
+	return out
 }
 
-// The states of /proc/net/tcp (include/net/tcp_states.h).
-const (
-	tcpEstablished = "01"
-	tcpSynSent     = "02"
-	tcpListen      = "0A"
-)
+// tcpSynSent is a state of /proc/net/tcp (include/net/tcp_states.h) beside those of sockdiag.
+const tcpSynSent = 2
 
-// tcp adds the TCP connections of some inodes by a file like /proc/net/tcp, which is about
-// one network namespace.
-func (w *Walker) tcp(file string, inodes map[uint32]bool, out map[uint32]connection) {
-	const local, remote, state, queues, inode = 1, 2, 3, 4, 9
-	b, err := proc.ReadFile(file)
+// tcp adds the TCP connections of some inodes, by the files of a process about its network
+// namespace.
+func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
+	fs, err := procfs.NewFS(dir)
 	if err != nil {
 		return
 	}
-	port := func(address string) string { return address[strings.IndexByte(address, ':')+1:] }
-	number := func(f []string) uint32 { n, _ := strconv.ParseUint(f[inode], 10, 32); return uint32(n) }
-	unread := func(f []string) uint32 {
-		_, rx, _ := strings.Cut(f[queues], ":")
-		n, _ := strconv.ParseUint(rx, 16, 32)
-		return uint32(n)
+	address := func(ip net.IP, port uint64) string {
+		return net.JoinHostPort(ip.String(), strconv.FormatUint(port, 10))
 	}
-	ends, listeners := map[string][]string{}, map[string]uint32{}
-	for line := range strings.Lines(string(b)) {
-		switch f := strings.Fields(line); {
-		case len(f) <= inode:
-		case f[state] == tcpListen:
-			listeners[port(f[local])] = number(f)
-		case f[state] == tcpEstablished, f[state] == tcpSynSent:
-			ends[f[local]+" "+f[remote]] = f
+	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+		lines, _ := read() // without IPv6 there is no file
+		ends, listeners := map[string]int{}, map[uint64]uint32{}
+		for i, l := range lines {
+			switch l.St {
+			case sockdiag.Listening:
+				listeners[l.LocalPort] = uint32(l.Inode) //nolint:gosec // inodes of sockets have 32 bits
+			case sockdiag.Established, tcpSynSent:
+				ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
+			}
+		}
+		for _, i := range ends {
+			l := lines[i]
+			inode := uint32(l.Inode) //nolint:gosec // likewise
+			if !inodes[inode] {
+				continue
+			}
+			local, remote := address(l.LocalAddr, l.LocalPort), address(l.RemAddr, l.RemPort)
+			c := connection{name: remote, own: uint32(l.RxQueue), listener: listeners[l.RemPort]} //nolint:gosec // of 32 bits
+			if at, ok := ends[remote+" "+local]; ok {
+				c.peer, c.unread = uint32(lines[at].Inode), uint32(lines[at].RxQueue) //nolint:gosec // likewise
+				c.sent = c.unread
+			} else {
+				c.remote = l.St == sockdiag.Established || c.listener == 0
+			}
+			_, c.server = listeners[l.LocalPort]
+			out[inode] = c
 		}
 	}
-	for _, f := range ends {
-		if !inodes[number(f)] {
-			continue
-		}
-		c := connection{name: tcpAddress(f[remote]), own: unread(f), listener: listeners[port(f[remote])]}
-		if peer := ends[f[remote]+" "+f[local]]; peer != nil {
-			c.peer, c.unread, c.sent = number(peer), unread(peer), unread(peer)
-		} else {
-			c.remote = f[state] == tcpEstablished || c.listener == 0
-		}
-		_, c.server = listeners[port(f[local])]
-		out[number(f)] = c
-	}
-}
-
-// tcpAddress decodes "0100007F:6DCF": words of 32 bits in the machine's byte order, and
-// the port.
-func tcpAddress(s string) string {
-	text, port, _ := strings.Cut(s, ":")
-	b, err := hex.DecodeString(text)
-	n, portErr := strconv.ParseUint(port, 16, 16)
-	if err != nil || portErr != nil || len(b)%4 != 0 {
-		return clean(s)
-	}
-	for i := 0; i < len(b); i += 4 {
-		slices.Reverse(b[i : i+4]) // amd64 and arm64 are little-endian
-	}
-	ip, _ := netip.AddrFromSlice(b)
-	return netip.AddrPortFrom(ip.Unmap(), uint16(n)).String()
 }
 
 // fullBuffer is how much memory of a socket's usual send buffer (212,992 bytes) unread
@@ -165,10 +147,15 @@ func (w *Walker) unreadByPeers(ctx context.Context, f *waiting) {
 	}
 }
 
-// peerWait adds the process at the other end of a connection.
+// socketHolder is holder for a socket.
+func (w *Walker) socketHolder(ctx context.Context, pid int, what string, inode uint32) (int, string) {
+	link := fmt.Sprintf("socket:[%d]", inode)
+	return w.holder(ctx, pid, what, func(to string, _ func() proc.FDInfo) bool { return to == link })
+}
+
+// peerWait adds the process at the other end of a connection, unless it is the same.
 func (w *Walker) peerWait(ctx context.Context, f *waiting, c connection, evidence string) {
-	next, unknown, alone := w.socketHolder(ctx, f.pid, c.text(), c.peer)
-	if !alone { // or it talks to itself
+	if next, unknown := w.socketHolder(ctx, f.pid, c.text(), c.peer); next != f.pid {
 		key := fmt.Sprintf("socket %d", c.peer)
 		f.add(wait{key: key, state: health.LinkPeer, evidence: evidence, next: next, unknown: unknown})
 	}
@@ -196,10 +183,10 @@ func (w *Walker) acceptWait(ctx context.Context, f *waiting, evidence string, li
 	} else {
 		name := "its listener"
 		if at[0].Name != "" {
-			name = "socket " + clean(at[0].Name)
+			name = "socket " + at[0].Name
 			out.evidence += fmt.Sprintf(" at %s, where %d wait", name, at[0].RQueue)
 		}
-		out.next, out.unknown, _ = w.socketHolder(ctx, f.pid, name, at[0].Inode)
+		out.next, out.unknown = w.socketHolder(ctx, f.pid, name, at[0].Inode)
 	}
 	f.add(out)
 }
@@ -220,14 +207,14 @@ func (w *Walker) answers(ctx context.Context, f *waiting) {
 		if c.isLog() || c.server || c.name == "" || c.peer == 0 {
 			continue
 		}
-		pid, _, _ := w.socketHolder(ctx, f.pid, c.text(), c.peer)
+		pid, _ := w.socketHolder(ctx, f.pid, c.text(), c.peer)
 		names[pid] = c.text()
 		if slices.Contains(busNames, c.name) {
 			names[1] = c.text()
 		}
 	}
 	for pid := range names {
-		if s, err := proc.ReadStat(w.procfs, pid); err == nil && (len(names) == 1 || w.standsStill(ctx, s)) {
+		if len(names) == 1 && pid != 0 || w.standsStill(ctx, pid) {
 			still = append(still, pid)
 		}
 	}
@@ -241,15 +228,14 @@ func (w *Walker) answers(ctx context.Context, f *waiting) {
 
 // standsStill reports whether a process is stopped, traced or frozen, or its first thread
 // in D.
-func (w *Walker) standsStill(ctx context.Context, s proc.Stat) bool {
-	l, ok := w.look(ctx, s)
+func (w *Walker) standsStill(ctx context.Context, pid int) bool {
+	defer func(denied bool) { w.denied = denied }(w.denied) // of another process
+	l, ok := w.look(ctx, pid)
 	if !ok {
 		return false
 	}
-	if _, held := w.held(l); held {
-		return true
-	}
-	return slices.ContainsFunc(l.still(), func(t thread) bool { return t.tid == s.PID && t.state == 'D' })
+	_, held := w.held(l)
+	return held || slices.ContainsFunc(l.still(), func(t thread) bool { return t.tid == pid && t.state == 'D' })
 }
 
 // unread returns what a process leaves unread itself, "" for nothing.
@@ -269,50 +255,47 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 	if writes {
 		text = fmt.Sprintf("thread %d writes to", p.tid)
 	}
+	inode, socket := proc.SocketInode(to)
+	c, known := f.now.sockets[inode]
+	certain := writes || f.single()
 	switch {
 	case to == "":
-		f.denied = true
+		w.denied = true
 	case strings.HasPrefix(to, "pipe:["), strings.HasPrefix(to, "/") && strings.Contains(p.channel, "pipe_"):
-		if !writes && !f.single() {
+		if !certain {
 			f.doubt("%s a pipe", text)
 			return
 		}
 		w.pipeWait(ctx, f, to, text, writes)
-	case strings.HasPrefix(to, "socket:["):
-		inode, _ := proc.SocketInode(to)
-		c, ok := f.now.sockets[inode]
-		switch {
-		case !ok:
-			f.doubt("%s a socket that is neither unix nor TCP", text)
-		case c.remote && (writes || f.single()):
-			f.add(wait{key: to, state: health.LinkPeer, evidence: text + " " + c.text() + ", on another node"})
-		case !writes && !f.single() || c.peer == 0: // without a peer it is not accepted yet, or closed
-			f.doubt("%s %s", text, c.text())
-		default:
-			w.peerWait(ctx, f, c, text+" "+c.text())
-		}
+	case socket && !known:
+		f.doubt("%s a socket that is neither unix nor TCP", text)
+	case socket && c.remote && certain:
+		f.add(wait{key: to, state: health.LinkPeer, evidence: text + " " + c.text() + ", on another node"})
+	case socket && (!certain || c.peer == 0): // without a peer it is not accepted yet, or closed
+		f.doubt("%s %s", text, c.text())
+	case socket:
+		w.peerWait(ctx, f, c, text+" "+c.text())
 	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
-		f.calls["read of "+clean(to)]++ // a server that waits for its next request
+		f.calls["read of "+to]++ // a server that waits for its next request
 	case writes && !proc.IdleChannel(p.channel):
 		f.kernel = append(f.kernel, kernelWait(p))
 	default:
-		f.doubt("%s %s", text, clean(to))
+		f.doubt("%s %s", text, to)
 	}
 }
 
 // pipeWait adds the process at the other end of a pipe.
 func (w *Walker) pipeWait(ctx context.Context, f *waiting, to, text string, writes bool) {
-	out := wait{key: to, state: health.LinkPeer, evidence: text + " " + clean(to)}
-	var alone bool
-	out.next, out.unknown, alone = w.holder(ctx, f.pid, "the pipe", func(at string, info func() []byte) bool {
+	out := wait{key: to, state: health.LinkPeer, evidence: text + " " + to}
+	out.next, out.unknown = w.holder(ctx, f.pid, "the pipe", func(at string, info func() proc.FDInfo) bool {
 		if at != to {
 			return false
 		}
-		mode := proc.ParseFDInfo(info()).Flags & unix.O_ACCMODE
+		mode := info().Flags & unix.O_ACCMODE
 		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
 	})
-	if alone { // it waits for itself
-		out.unknown, out.state = "", health.LinkAsleep
+	if out.next == f.pid { // it waits for itself
+		out.next, out.state = 0, health.LinkAsleep
 		out.evidence += ", of which only it holds the other end"
 	}
 	f.add(out)

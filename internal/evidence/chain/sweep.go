@@ -41,7 +41,7 @@ var ErrHangs = errors.New("the call is not answered")
 // whose call hangs.
 type sweep struct {
 	began, ended time.Time
-	asked        int
+	all, asked   int
 	hung         []Target
 	gone         bool  // the runtime could not be asked
 	failed       error // a panic of the asker
@@ -51,7 +51,7 @@ type sweep struct {
 // the runtime cannot be asked. may reports before each call whether other calls are still
 // answered.
 func run(ctx context.Context, asker Asker, targets []Target, may func() bool) sweep {
-	s := &sweep{began: time.Now()}
+	s := &sweep{began: time.Now(), all: len(targets)}
 	var mu sync.Mutex
 	slots := make(chan struct{}, sweepInFlight)
 	next := time.NewTicker(sweepSpacing)
@@ -102,8 +102,8 @@ func run(ctx context.Context, asker Asker, targets []Target, may func() bool) sw
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
-// kind is that of the targets, all their number.
-func (s *sweep) target(kind string, all int) (Target, string) {
+// kind is that of the targets.
+func (s *sweep) target(kind string) (Target, string) {
 	switch {
 	case len(s.hung) == 1, len(s.hung) > 1 && s.hung[0].SandboxID == s.hung[1].SandboxID:
 		return s.hung[0], "" // one lock of a pod may hold up several of its containers
@@ -114,8 +114,8 @@ func (s *sweep) target(kind string, all int) (Target, string) {
 		return Target{}, "the single " + kind + "s could not be asked for: " + s.failed.Error()
 	case s.asked == 0:
 		return Target{}, "no " + kind + " has been asked for yet"
-	case s.asked == all && !s.gone:
-		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", all, kind)
+	case s.asked == s.all && !s.gone:
+		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", s.all, kind)
 	}
 	return Target{}, fmt.Sprintf("the calls for %d single %ss are answered, the others could not be asked", s.asked, kind)
 }

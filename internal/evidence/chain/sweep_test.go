@@ -9,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/plegd/plegd/internal/health"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -62,7 +60,7 @@ func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeAsker{hang: map[string]bool{"250": true}}
 		s := run(t.Context(), f, targets(500), always)
-		found, why := s.target("container", 500)
+		found, why := s.target("container")
 		if found.ID != "250" || why != "" || f.unanswered != 1 || s.asked == 500 {
 			t.Errorf("%+v, %q after %d calls", found, why, s.asked)
 		}
@@ -99,7 +97,7 @@ func TestSweepResults(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := run(t.Context(), tt.asker, tt.targets, tt.may)
-			found, why := s.target("container", len(tt.targets))
+			found, why := s.target("container")
 			if found.ID != tt.id || !strings.Contains(why, tt.why) || (why == "") != (tt.why == "") {
 				t.Errorf("%s: %+v, %q", tt.name, found, why)
 			}
@@ -112,11 +110,7 @@ func TestSweepResults(t *testing.T) {
 
 // TestExploreSurvivesAPanic: a panic of the asker is the reason why the chain ends.
 func TestExploreSurvivesAPanic(t *testing.T) {
-	var last health.Chain
-	e := NewExplorer(t.TempDir(), t.TempDir(), panics{}, func(c health.Chain) { last = c })
-	e.Explore(t.Context(), Symptom{
-		Operation: "list_containers", OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets(3) },
-	})
+	last := NewExplorer(t.TempDir(), t.TempDir(), panics{}).Explore(t.Context(), symptomOf(targets(3)...))
 	if !strings.Contains(last.Unknown, "panic: in an answer") {
 		t.Errorf("%+v", last)
 	}

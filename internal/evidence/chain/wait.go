@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,8 +15,6 @@ import (
 )
 
 const (
-	// helperAge is the age from which a child of a shim is what the shim waits for.
-	helperAge = time.Second
 	// busyShare is the share of a CPU from which a process is running.
 	busyShare = 0.5
 	// maxBlocked bounds the threads in D that are followed, maxAsleep those that sleep.
@@ -35,8 +32,6 @@ type waiting struct {
 	kernel []wait
 	// doubts are waits that may as well be those of idle threads.
 	doubts []string
-	// denied is true where something could not be read for want of a privilege.
-	denied bool
 	// calls counts the idle threads by their system call.
 	calls map[string]int
 	// lockPaths are the files in whose fcntl(2) or flock(2) threads sleep, by inode.
@@ -67,7 +62,8 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", s.PPID),
 		}
 	}
-	l, ok := w.look(ctx, s)
+	w.denied = false
+	l, ok := w.look(ctx, s.PID)
 	if !ok {
 		return wait{
 			state: health.LinkUnknown, evidence: "could not be read twice",
@@ -77,7 +73,7 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 	if held, ok := w.held(l); ok {
 		return held
 	}
-	f := &waiting{looks: l, pid: s.PID, denied: l.now.denied, calls: map[string]int{}, lockPaths: map[string]string{}}
+	f := &waiting{looks: l, pid: s.PID, calls: map[string]int{}, lockPaths: map[string]string{}}
 	w.threadWaits(ctx, f)
 	w.fileLocks(ctx, f)
 	w.unreadByPeers(ctx, f)
@@ -87,39 +83,37 @@ func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
 	if len(f.found) == 0 {
 		w.answers(ctx, f)
 	}
-	if len(f.found) == 0 && len(f.kernel) > 0 {
-		f.found = f.kernel[:1]
+	if len(f.found) == 0 {
+		f.found = f.kernel[:min(len(f.kernel), 1)]
 	}
 	// A limit of the cgroup holds up all that the process does, and its helpers too.
 	if i := slices.IndexFunc(f.found, func(o wait) bool { return o.state == health.LinkMemory }); i >= 0 {
 		f.found = f.found[i : i+1]
 	}
-	switch {
-	case len(f.found) == 1:
+	switch len(f.found) {
+	case 0:
+		return w.alone(ctx, f)
+	case 1:
 		return f.found[0]
-	case len(f.found) > 1:
-		var all []string
-		for _, one := range f.found {
-			all = append(all, one.evidence)
-		}
-		return wait{
-			state: health.LinkUnknown, evidence: strings.Join(all, "; "),
-			unknown: fmt.Sprintf("threads of process %d wait for %d different things", s.PID, len(f.found)),
-		}
 	}
-	return w.alone(ctx, f)
+	var all []string
+	for _, one := range f.found {
+		all = append(all, one.evidence)
+	}
+	return wait{
+		state: health.LinkUnknown, evidence: strings.Join(all, "; "),
+		unknown: fmt.Sprintf("threads of process %d wait for %d different things", s.PID, len(f.found)),
+	}
 }
 
 // held reports whether a process is stopped, traced or frozen.
 func (w *Walker) held(l looks) (wait, bool) {
-	if tracer := l.now.tracer; tracer != 0 {
-		for _, t := range l.still() {
-			if t.state == 't' {
-				return wait{
-					state: health.LinkTraced, next: tracer,
-					evidence: fmt.Sprintf("thread %d is held by its tracer, pid %d", t.tid, tracer),
-				}, true
-			}
+	for _, t := range l.still() {
+		if tracer := l.now.tracer; tracer != 0 && t.state == 't' {
+			return wait{
+				state: health.LinkTraced, next: tracer,
+				evidence: fmt.Sprintf("thread %d is held by its tracer, pid %d", t.tid, tracer),
+			}, true
 		}
 	}
 	if l.all("TZX") {
@@ -134,26 +128,18 @@ func (w *Walker) held(l looks) (wait, bool) {
 	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
 }
 
-// cgroupWait is that of a process that its cgroup holds up.
-func cgroupWait(path string, state health.LinkState, evidence, how string) wait {
-	link := health.Link{Kind: health.KindCgroup, Name: clean(path), State: state, Evidence: how}
-	return wait{key: "cgroup " + path, state: state, evidence: evidence, links: []health.Link{link}}
-}
-
 // threadWaits follows the threads that have not run: those in D, and those that sleep on
 // a descriptor, a lock or a child, or in a wait channel that is not idle.
 func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
-	inD, asleep := 0, 0
+	followed := map[byte]int{}
 	for _, t := range f.still() {
-		if ctx.Err() != nil {
-			return
-		}
+		followed[t.state]++
 		switch {
-		case t.state == 'D' && inD < maxBlocked:
-			inD++
+		case ctx.Err() != nil:
+			return
+		case t.state == 'D' && followed['D'] <= maxBlocked:
 			w.blockedThread(ctx, f, w.place(f.pid, t.tid))
-		case t.state == 'S' && asleep < maxAsleep:
-			asleep++
+		case t.state == 'S' && followed['S'] <= maxAsleep:
 			w.sleepingThread(ctx, f, w.place(f.pid, t.tid))
 		}
 	}
@@ -161,18 +147,18 @@ func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
 
 // blockedThread follows a thread in D.
 func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
-	f.denied = f.denied || p.denied
 	switch {
 	case p.channel == "" && !p.inCall:
-		f.denied = true
+		w.denied = true
 		f.add(wait{
 			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", p.tid),
 			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
 		})
 	case isMemoryChannel(p.channel):
 		f.add(w.memoryWait(p))
-	case w.agentWait(ctx, f, p):
-	case isVforkChannel(p.channel):
+	case isAgentChannel(p.channel):
+		w.agentWait(ctx, f, p)
+	case proc.In(p.channel, "wait_for_vfork_done", "kernel_clone"):
 		w.vforkWait(ctx, f, p)
 	default:
 		f.add(w.fileWait(ctx, p))
@@ -181,9 +167,9 @@ func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
 
 // sleepingThread follows a thread that sleeps.
 func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
-	f.denied = f.denied || p.denied
 	switch {
-	case w.agentWait(ctx, f, p):
+	case isAgentChannel(p.channel):
+		w.agentWait(ctx, f, p)
 		return
 	case remoteTypes(p.channel) != nil: // may be interrupted, and is not D
 		f.add(w.fileWait(ctx, p))
@@ -197,7 +183,9 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		w.descriptorWait(ctx, f, p, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		w.lockWait(f, p)
+		path := w.fd(f.pid, p.call.Args[0])
+		f.lockPaths[w.fdInfo(f.pid, fmt.Sprint(p.call.Args[0])).Inode] = path
+		w.denied = w.denied || path == ""
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		w.childWait(ctx, f, p)
 	case unix.SYS_CONNECT:
@@ -221,33 +209,36 @@ func kernelWait(p place) wait {
 	}
 	return wait{
 		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", p.tid, where),
-		links: []health.Link{{
+		link: health.Link{
 			Kind: health.KindKernel, Name: where, State: health.LinkBlocked,
 			Evidence: "the system call names no file that plegd can see",
-		}},
+		},
 	}
 }
 
 // alone is the wait of a process without a visible wait for anything outside of it.
 func (w *Walker) alone(ctx context.Context, f *waiting) wait {
-	if out, ok := w.noCPU(ctx, f.looks); ok {
+	if out, ok := w.throttled(ctx, f.pid); ok {
 		return out
 	}
 	share := f.ran().Seconds() / f.passed().Seconds()
-	if share >= busyShare || f.all("R") {
+	runnable := slices.ContainsFunc(f.still(), func(t thread) bool { return t.state == 'R' })
+	unread := f.unread()
+	switch {
+	case runnable:
+		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
+			"a thread has been runnable for %s without getting a CPU, and no quota holds it", f.passed().Round(100*time.Millisecond))}
+	case share >= busyShare || f.all("R"):
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
-	}
-	if text := f.unread(); text != "" {
-		return wait{state: health.LinkUnread, evidence: text + "; " + f.asleepText()}
-	}
-	if f.denied {
+	case unread != "":
+		return wait{state: health.LinkUnread, evidence: unread + "; " + f.asleepText()}
+	case w.denied:
 		return wait{
 			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
 			unknown: fmt.Sprintf(
 				"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
 		}
-	}
-	if len(f.doubts) > 0 {
+	case len(f.doubts) > 0:
 		return wait{
 			state: health.LinkUnknown, evidence: strings.Join(f.doubts, "; "),
 			unknown: fmt.Sprintf("whether that is an idle wait of process %d cannot be seen", f.pid),
@@ -275,36 +266,4 @@ func (f *waiting) asleepText() string {
 		return text + fmt.Sprintf("; runs now and then (%s of CPU in %s)", ran.Round(100*time.Microsecond), passed)
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
-}
-
-// helpers adds the helpers of a shim: children that are to end soon. Of several, the one
-// that works on the container in question.
-func (w *Walker) helpers(ctx context.Context, f *waiting) {
-	all := w.helpersOf(ctx, f.pid, w.about)
-	if len(all) == 0 {
-		all = w.helpersOf(ctx, f.pid, "")
-	}
-	for _, c := range all {
-		f.add(wait{
-			state: health.LinkChild, next: c.PID,
-			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
-				c.PID, clean(c.Comm), age(c.Stat).Round(100*time.Millisecond)),
-		})
-	}
-}
-
-// helpersOf returns the helpers that are children of a process and run for longer than
-// they should, the oldest first; only those that work on a container, unless id is "".
-func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []node.Process) {
-	if parent == 0 {
-		return nil
-	}
-	for _, c := range w.processes(ctx).Children(parent) {
-		about := id == "" || slices.Contains(w.table.Args(c.ID()), id)
-		if about && age(c.Stat) >= helperAge && w.isHelper(ctx, c.Stat) {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
-	return out
 }

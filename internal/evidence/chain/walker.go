@@ -5,16 +5,16 @@
 // none and opens no process's memory. Each step has a time limit. A link is named only
 // where the kernel shows it and where it stayed the same between two looks; where a
 // process waits for several things, or where that cannot be seen, the chain ends and
-// gives the reason.
-//
-// It knows no reason of a verdict: internal/health maps links to reasons.
+// gives the reason. It knows no reason of a verdict: internal/health maps links to reasons.
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,57 +33,34 @@ const (
 	tableAge = 500 * time.Millisecond
 	// maxAncestors bounds the way up from a helper to the runtime or a shim.
 	maxAncestors = 16
-	// maxName bounds a name that is shown, in bytes.
-	maxName = 160
+	// maxName and maxEvidence bound what is shown, in bytes.
+	maxName     = 160
+	maxEvidence = 1 << 10
+	// helperAge is the age from which a child of a shim is what the shim waits for.
+	helperAge = time.Second
 )
 
 // Walker follows processes. Not for several goroutines at once.
 type Walker struct {
-	// Runtime is the process that runs the containers: the runtime's, or dockerd's behind
-	// cri-dockerd; front is the one that serves the CRI. Each is 0 while it is not known.
-	// Their children are helpers.
-	Runtime, front int
-	// Begun is when the fault began, zero where that is not known. A process with several
-	// threads may always wait for a child: a child much older than the fault does not
-	// count.
-	Begun time.Time
-	// Pod returns the namespace and name of the pod that a sandbox or container belongs
-	// to, "" where it is not known; nil: none is.
-	Pod func(id string) string
-
 	procfs, sysfs string
 	table         *node.Table
 	tree          cgroup.Tree
-	looks         map[proc.ID]*look
 	since         bounded.Since[string]
-	lock          *health.LockWait // that the process locked asks for again and again, unseen in /proc/locks
-	locked        int
+	symptom       Symptom
 	about         string // the container in question, "" where none is known
-	netns         string // of this process, whose sockets sock_diag shows
+	denied        bool   // something of the process could not be read for want of a privilege
 }
 
 // NewWalker returns a walker over the processes below procfs.
 func NewWalker(procfs, sysfs string) *Walker {
-	w := &Walker{
-		procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs),
-		looks: map[proc.ID]*look{},
-	}
-	w.netns = w.link("self/ns/net")
-	return w
-}
-
-// Forget drops the looks at processes: the next walk begins a new fault.
-func (w *Walker) Forget() {
-	clear(w.looks)
-	w.since.Clear()
-	w.Begun, w.about = time.Time{}, ""
+	return &Walker{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs)}
 }
 
 // Process returns the chain that begins with a process: its link is first.
 func (w *Walker) Process(ctx context.Context, pid int, kind health.LinkKind) health.Chain {
 	c := health.Chain{At: time.Now()}
 	w.follow(ctx, &c, pid, kind)
-	w.keepSince(&c)
+	w.finish(&c)
 	return c
 }
 
@@ -92,10 +69,10 @@ type wait struct {
 	key      string
 	state    health.LinkState
 	evidence string
-	// next is the process that it waits for, 0 for none; links (a mount, a cgroup)
-	// come before it.
-	links []health.Link
-	next  int
+	// next is the process that it waits for, 0 for none; link, a mount or a cgroup,
+	// comes before it.
+	link health.Link
+	next int
 	// unknown is the reason why nothing more is known.
 	unknown string
 }
@@ -121,8 +98,10 @@ func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind heal
 		cancel()
 		link.State, link.Evidence = found.state, found.evidence
 		c.Links = append(c.Links, link)
+		if found.link.Kind != "" && len(c.Links) < health.MaxLinks {
+			c.Links = append(c.Links, found.link)
+		}
 		seen[pid] = true
-		c.Links = append(c.Links, found.links[:min(len(found.links), health.MaxLinks-len(c.Links))]...)
 		c.Unknown = found.unknown
 		if found.unknown != "" || found.next == 0 {
 			return
@@ -140,14 +119,11 @@ func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind heal
 // linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
 // container.
 func (w *Walker) linkOf(ctx context.Context, s proc.Stat, kind health.LinkKind) health.Link {
-	if kind == "" {
-		kind = w.kindOf(ctx, s)
-	}
-	l := health.Link{Kind: kind, Name: clean(s.Comm), PID: s.PID}
-	if kind == health.KindShim {
-		l.RuntimeID = clean(shimID(s, w.table.Args(s.ID())))
-		if w.Pod != nil && l.RuntimeID != "" {
-			l.Pod = clean(w.Pod(l.RuntimeID))
+	l := health.Link{Kind: cmp.Or(kind, w.kindOf(ctx, s)), Name: s.Comm, PID: s.PID}
+	if l.Kind == health.KindShim {
+		l.RuntimeID = shimID(s, w.table.Args(s.ID()))
+		if w.symptom.Pod != nil && l.RuntimeID != "" {
+			l.Pod = w.symptom.Pod(l.RuntimeID)
 		}
 	}
 	return l
@@ -162,13 +138,19 @@ func shimID(s proc.Stat, args []string) string {
 	return proc.ArgValue(args, "id")
 }
 
-// keepSince sets since when each link has been so. It may have taken a while, with many
-// processes: the chain is as old as its end.
-func (w *Walker) keepSince(c *health.Chain) {
+// finish makes the texts of a chain safe to show, and sets since when each link has been
+// so. It may have taken a while, with many processes: the chain is as old as its end.
+func (w *Walker) finish(c *health.Chain) {
 	keys := make([]string, len(c.Links))
-	for i, l := range c.Links {
+	for i := range c.Links {
+		l := &c.Links[i]
+		for _, text := range []*string{&l.Name, &l.RuntimeID, &l.Pod} {
+			*text = clean(*text, maxName)
+		}
+		l.Evidence = clean(l.Evidence, maxEvidence)
 		keys[i] = fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
 	}
+	c.Unknown = clean(c.Unknown, maxEvidence)
 	since := w.since.Update(c.At, keys...)
 	for i := range c.Links {
 		if l := &c.Links[i]; l.Since.IsZero() {
@@ -186,6 +168,9 @@ func (w *Walker) processes(ctx context.Context) *node.Processes {
 	}
 	return all
 }
+
+// runtime returns the process whose children are helpers, 0 while it is not known.
+func (w *Walker) runtime() int { return cmp.Or(w.symptom.DaemonPID, w.symptom.RuntimePID) }
 
 // kindOf returns what a process is: a shim by its name, a helper by its ancestors and
 // namespaces.
@@ -208,7 +193,7 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 		if !ok || parent.PID <= 1 {
 			break
 		}
-		if parent.PID == w.Runtime || parent.PID == w.front || parent.Kind == node.KindShim {
+		if parent.PID == w.runtime() || parent.PID == w.symptom.RuntimePID || parent.Kind == node.KindShim {
 			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) &&
 				node.SharesNamespaces(w.procfs, s.PID, parent.PID)
 		}
@@ -217,34 +202,37 @@ func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
 	return node.KindOf(s.Comm) == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1)
 }
 
+// helpersOf returns the helpers that are children of a process and run for longer than
+// they should, the oldest first; only those that work on a container, unless id is "".
+func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []node.Process) {
+	if parent == 0 {
+		return nil
+	}
+	for _, c := range w.processes(ctx).Children(parent) {
+		about := id == "" || slices.Contains(w.table.Args(c.ID()), id)
+		if about && age(c.Stat) >= helperAge && w.isHelper(ctx, c.Stat) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
+	return out
+}
+
 // age is how long a process has run.
 func age(s proc.Stat) time.Duration { return proc.Uptime() - proc.TicksToDuration(s.Start) }
 
-// clean makes a name safe to show.
-func clean(s string) string {
-	if len(s) > maxName {
-		s = s[:maxName] + "..."
+// clean makes a text of at most some bytes safe to show.
+func clean(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit] + "..."
 	}
 	return plain.Text(s)
 }
 
 // link returns where a link below procfs leads, "" where it may not be read.
 func (w *Walker) link(name string) string {
-	to, err := os.Readlink(filepath.Join(w.procfs, name))
-	if err != nil {
-		return ""
-	}
+	to, _ := os.Readlink(filepath.Join(w.procfs, name))
 	return to
-}
-
-// read returns the content of a file below /sys, without the line's end; "" where it
-// cannot be read.
-func (w *Walker) read(name string) string {
-	b, err := os.ReadFile(w.sysfs + "/" + name) // ".." is that of a link's target
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // sleep waits; false when ctx ended first.

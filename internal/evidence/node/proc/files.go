@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrManyFDs is returned for a process with more descriptors than are looked at.
@@ -47,14 +48,6 @@ func EachFD(procfs string, pid int, f func(fd, to string) bool) error {
 	return fmt.Errorf("process %d: %w", pid, ErrManyFDs)
 }
 
-// EachSocket calls f with the inode of each socket of a process, until it returns false.
-func EachSocket(procfs string, pid int, f func(inode uint32) bool) error {
-	return EachFD(procfs, pid, func(_, to string) bool {
-		inode, ok := SocketInode(to)
-		return !ok || f(inode)
-	})
-}
-
 // SocketInode decodes socket:[123], what a socket's descriptor is a link to.
 func SocketInode(link string) (uint32, bool) {
 	s, ok := strings.CutPrefix(link, "socket:[")
@@ -65,16 +58,16 @@ func SocketInode(link string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// FDInode returns the inode of a /proc/PID/fdinfo/FD ("ino:", Linux 5.14), "" if
-// it has none.
-func FDInode(b []byte) string { return Value(b, "ino") }
-
 // FDInfo holds the fields of a /proc/PID/fdinfo/FD that plegd needs.
 type FDInfo struct {
 	// Flags are those of open(2), MountID the mount of the file, PID the process
 	// of a pidfd (0 for none), FuseConnection the minor number of the FUSE mount
 	// that a descriptor of /dev/fuse serves (-1 where the kernel does not say).
 	Flags, MountID, PID, FuseConnection int
+	Inode                               string // "" before Linux 5.14
+	// Permits is true of a fanotify group that decides about accesses, and where that is
+	// not known.
+	Permits bool
 	// Locks are the locks held through the descriptor.
 	Locks []Lock
 }
@@ -84,8 +77,11 @@ type FDInfo struct {
 func ParseFDInfo(b []byte) FDInfo {
 	info := FDInfo{
 		Flags: number(b, "flags", 8, 0), MountID: number(b, "mnt_id", 10, 0), PID: number(b, "Pid", 10, 0),
-		FuseConnection: number(b, "fuse_connection", 10, -1),
+		FuseConnection: number(b, "fuse_connection", 10, -1), Inode: Value(b, "ino"),
 	}
+	flags, _, _ := strings.Cut(Value(b, "fanotify flags"), " ")
+	class, err := strconv.ParseUint(flags, 16, 64)
+	info.Permits = err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte("lock:")); ok {
 			if l, ok := ParseLock(rest); ok {

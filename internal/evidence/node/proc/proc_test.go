@@ -99,11 +99,8 @@ const someFDInfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t5678\n" +
 
 func TestParseFDInfo(t *testing.T) {
 	got := ParseFDInfo([]byte(someFDInfo))
-	if got.Flags != 0o100002 || got.MountID != 29 || got.PID != 77 || got.FuseConnection != 43 || len(got.Locks) != 1 || got.Locks[0].File != "fe:00:5678" {
+	if got.Flags != 0o100002 || got.MountID != 29 || got.PID != 77 || got.FuseConnection != 43 || got.Inode != "5678" || len(got.Locks) != 1 || got.Locks[0].File != "fe:00:5678" {
 		t.Errorf("%+v", got)
-	}
-	if n := FDInode([]byte(someFDInfo)); n != "5678" {
-		t.Errorf("inode %q", n)
 	}
 	if TracerPID([]byte("Name:\tx\nTracerPid:\t42\n")) != 42 || TracerPID([]byte("TracerPid:\t-3\nTracerPid\n")) != 0 {
 		t.Error("the tracer is read wrongly")
