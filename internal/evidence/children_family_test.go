@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // cmdline joins arguments as /proc/PID/cmdline has them.

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // storageTree is a /proc and /sys with one process: what it is called, what it has

@@ -3,7 +3,7 @@ package chain
 import (
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // TestTCP: connections to a process that has read, has not read and has not accepted, to a

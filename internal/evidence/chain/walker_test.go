@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // procTree is a made-up /proc with processes of one thread.

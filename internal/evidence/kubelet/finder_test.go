@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // fixture is a tree of fixtures: its /proc and its files.

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -130,26 +131,17 @@ func verify(s tls.ConnectionState, host, caFile string) error {
 	if err != nil {
 		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
 	}
-	leaf, roots, certs := s.PeerCertificates[0], x509.NewCertPool(), 0
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			continue
-		}
-		if c.Equal(leaf) && time.Now().Before(c.NotAfter) {
-			return nil
-		}
-		roots.AddCert(c)
-		certs++
-	}
-	if certs == 0 {
+	leaf, opts := s.PeerCertificates[0], x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
+	if !opts.Roots.AppendCertsFromPEM(bundle) {
 		return fmt.Errorf("reading --kubelet-ca-file: %s holds no PEM certificate", caFile)
 	}
-	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		between.AddCert(c)
+	if !bytes.Contains(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})) {
+		opts.DNSName = host
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between})
+	for _, c := range s.PeerCertificates[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err = leaf.Verify(opts)
 	return err
 }
 

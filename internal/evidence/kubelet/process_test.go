@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // TestProcess: only the kubelet of this node counts, in each distribution.

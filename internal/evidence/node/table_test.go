@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
 	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // TestTable: one pass has the processes with their kinds, children and ancestors, and

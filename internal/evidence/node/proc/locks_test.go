@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 func TestLockWaits(t *testing.T) {

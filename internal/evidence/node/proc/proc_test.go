@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 func TestReadFile(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/evidencetest"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // TestEach asks the kernel about sockets of its own, also more than fit into one piece.
