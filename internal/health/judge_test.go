@@ -13,6 +13,13 @@ func failing(f *Facts, n int, code string) {
 	f.Relist.Last.Err = &CallError{Operation: "list_podsandbox", Code: code, Message: "m"}
 }
 
+// answering are the facts of a node whose lists are answered.
+func answering() Facts {
+	f := healthyFacts(t0)
+	f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+	return f
+}
+
 // named reports a primary reason of the facts that is not the wanted one.
 func named(t *testing.T, name string, f *Facts, want string) {
 	t.Helper()

@@ -23,12 +23,10 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 		"Status was answered late":                  {func(f *Facts) { f.Calls[opStatus] = Call{LastOK: ago(time.Second), LastOKDuration: 20 * time.Second} }, ""},
 		"an inspection of the kubelet's takes long": {func(f *Facts) { f.Modelled.InspectingSince = ago(15 * time.Second) }, RelistSlow},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := f
-			f.Calls = map[string]Call{"version": {LastOK: t0}}
-			tt.change(&f)
-			named(t, name, &f, tt.want)
-		})
+		f := f
+		f.Calls = map[string]Call{"version": {LastOK: t0}}
+		tt.change(&f)
+		named(t, name, &f, tt.want)
 	}
 }
 

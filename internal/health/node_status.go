@@ -129,10 +129,7 @@ func (v *Verdict) predict(w *view) {
 }
 
 // until is the time from now to t, at least 0.
-func (w *view) until(t time.Time) *time.Duration {
-	d := max(t.Sub(w.now), 0)
-	return &d
-}
+func (w *view) until(t time.Time) *time.Duration { return new(max(t.Sub(w.now), 0)) }
 
 // factsAt returns the facts of t if nothing changes: healthy parts stay healthy.
 func (w *view) factsAt(t time.Time) *Facts {

@@ -26,33 +26,29 @@ func TestAcceptsAgain(t *testing.T) {
 		{"it has, slowly", 4 * time.Second, 300 * ms, 300 * ms, 3, ""},
 		{"the queue is empty", 900 * ms, 200 * ms, 0, 0, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * ms)}}
-			p := &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, ExhaustedAt: t0.Add(-tt.exhausted)}
-			if tt.exhausted == 0 {
-				p.OpenFDs = 1024
-			}
-			q := &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
-			if tt.waiting > 0 {
-				q.WaitingSince = t0.Add(-tt.waiting)
-			}
-			if tt.fell > 0 {
-				q.FellAt = t0.Add(-tt.fell)
-			}
-			f.Evidence.Process, f.Evidence.Queue = p, q
-			// A probe still waits in it.
-			f.Probe = Probe{At: t0.Add(-5 * time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: t0.Add(-5 * time.Second), Failures: 1}
-			named(t, tt.name, &f, tt.want)
-		})
+		f := answering()
+		p := &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, ExhaustedAt: t0.Add(-tt.exhausted)}
+		if tt.exhausted == 0 {
+			p.OpenFDs = 1024
+		}
+		q := &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
+		if tt.waiting > 0 {
+			q.WaitingSince = t0.Add(-tt.waiting)
+		}
+		if tt.fell > 0 {
+			q.FellAt = t0.Add(-tt.fell)
+		}
+		f.Evidence.Process, f.Evidence.Queue = p, q
+		// A probe still waits in it.
+		f.Probe = Probe{At: t0.Add(-5 * time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: t0.Add(-5 * time.Second), Failures: 1}
+		named(t, tt.name, &f, tt.want)
 	}
 }
 
 // TestStarvedWhileAccepting: a runtime that gets no CPU accepts late, whether its
 // lists are slow yet or not.
 func TestStarvedWhileAccepting(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+	f := answering()
 	f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Delay: 1.9, CPU: .05, DelayPerRun: 300 * time.Millisecond}
 	f.Evidence.Cgroup = &Cgroup{At: t0}
 	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-3 * time.Second)}
@@ -135,8 +131,7 @@ func TestAnswersAgainBeforeItAccepts(t *testing.T) {
 func TestAcceptWithQueueUnseen(t *testing.T) {
 	for _, queue := range []*Queue{nil, {At: t0.Add(-10 * time.Second), Listening: true, Limit: 128}} {
 		for waits, want := range map[time.Duration]string{3 * time.Second: "", 5 * time.Second: AcceptStalled} {
-			f := healthyFacts(t0)
-			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+			f := answering()
 			f.Probe = Probe{At: t0.Add(-waits), FailedSince: t0.Add(-waits), Stage: StageSettings, Cause: CauseTimeout}
 			f.Evidence.Queue = queue
 			named(t, fmt.Sprintf("queue %+v, for %s", queue, waits), &f, want)
@@ -151,8 +146,7 @@ func TestNewListenerIsLookedAtFirst(t *testing.T) {
 		// None is known where plegd may not look into other processes' descriptors and
 		// no connection has told since.
 		for _, known := range []*Listener{nil, {At: t0.Add(-since - time.Second), Inode: 7, PID: 1}} {
-			f := healthyFacts(t0)
-			f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+			f := answering()
 			f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
 			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
 			f.Evidence.Listener = known
@@ -192,8 +186,7 @@ func TestStrangerIsGone(t *testing.T) {
 		{"what accepted nobody is gone", CauseTimeout, Queue{At: t0}, ""},
 		{"another one accepts since", CauseTimeout, Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
 	} {
-		f := healthyFacts(t0)
-		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-100 * time.Millisecond)}}
+		f := answering()
 		f.Probe = Probe{At: met, Stage: StageSettings, Cause: tt.cause, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
 		f.Evidence.Queue = &tt.queue
 		named(t, tt.name, &f, tt.want)

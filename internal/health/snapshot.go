@@ -31,8 +31,7 @@ func (s *Snapshot) AsOf(now time.Time) Snapshot {
 	for _, left := range []**time.Duration{&out.RulesFailIn, &out.NotReadyIn, &out.NotReadyInLatest, &out.ReadyIn,
 		&out.ReadyInLatest} {
 		if *left != nil {
-			d := max(0, **left-passed)
-			*left = &d
+			*left = new(max(0, **left-passed))
 		}
 	}
 	return out

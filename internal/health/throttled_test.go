@@ -47,18 +47,16 @@ func TestHangUnderQuota(t *testing.T) {
 		{"every call", 1600 * ms, 500 * ms, Call{LastOK: t0.Add(-time.Hour), InFlightSince: t0.Add(-1200 * ms)}, ""},
 		{"every call, without a quota", 1600 * ms, 0, Call{LastOK: t0.Add(-time.Hour), InFlightSince: t0.Add(-1200 * ms)}, RuntimeUnresponsive},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			start := t0.Add(-tt.hangs)
-			f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseListContainers, PhaseStart: start}
-			f.Calls = map[string]Call{opVersion: tt.version}
-			f.Status.LastGood = start.Add(-time.Second)
-			f.Evidence.Cgroup = &Cgroup{At: t0.Add(-100 * ms), Throttled: .1}
-			if tt.throttled > 0 {
-				f.Evidence.Cgroup.ThrottledAt = t0.Add(-tt.throttled)
-			}
-			named(t, tt.name, &f, tt.want)
-		})
+		f := healthyFacts(t0)
+		start := t0.Add(-tt.hangs)
+		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseListContainers, PhaseStart: start}
+		f.Calls = map[string]Call{opVersion: tt.version}
+		f.Status.LastGood = start.Add(-time.Second)
+		f.Evidence.Cgroup = &Cgroup{At: t0.Add(-100 * ms), Throttled: .1}
+		if tt.throttled > 0 {
+			f.Evidence.Cgroup.ThrottledAt = t0.Add(-tt.throttled)
+		}
+		named(t, tt.name, &f, tt.want)
 	}
 }
 
