@@ -1,3 +1,6 @@
+// Package view renders snapshots and incidents as documents: sections of lines in words.
+// A document can be written for a terminal and as a page. The package reads plain values
+// only and judges nothing.
 package view
 
 import (
@@ -68,16 +71,13 @@ const (
 
 // Section is a part of a document.
 type Section struct {
-	// ID identifies the section in a page.
 	ID, Title string
 	Kind      Kind
 	// Heads are the heads of a table's columns. The first one stands for the title.
 	Heads []string
 	Rows  []Row
-	// Note follows the lines.
-	Note string
-	// Plot is drawn by the page only.
-	Plot *Plot
+	Note  string // follows the lines
+	Plot  *Plot  // drawn by the page only
 	// Column is the half of a wide screen in which the section stands; 0 for all of it.
 	Column int
 }

@@ -23,9 +23,6 @@ var pageJS string
 // docs is where the pages of the reasons are.
 const docs = "https://github.com/plegd/plegd/blob/main/docs/reasons/"
 
-// notFound is the title of a page that does not exist.
-const notFound = "404"
-
 // page is one file without references, because it may be read through several port
 // forwards. Its script only fetches the page again and copies commands. It is parsed on
 // first use: most nodes are never looked at.
@@ -45,7 +42,7 @@ func CSP() string {
 }
 
 // Missing returns the document of a page that does not exist. It is served with 404.
-func Missing(text string) *Document { return &Document{Title: notFound, Meaning: text} }
+func Missing(text string) *Document { return &Document{Title: "404", Meaning: text} }
 
 // ServePage writes a document as a page. It makes the page whole before its first byte is
 // sent, so that an error cannot leave half of it behind.
@@ -64,7 +61,7 @@ func (d *Document) ServePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if d.Title == notFound {
+	if d.Title == "404" {
 		w.WriteHeader(http.StatusNotFound)
 	}
 	_, _ = w.Write(b.Bytes())

@@ -153,8 +153,7 @@ func inFlight(s *health.Snapshot) string {
 	if f == nil {
 		return ""
 	}
-	total, phase := health.Seconds(s.Age(f.Start)), health.Seconds(s.Age(f.PhaseStart))
-	out := strings.ReplaceAll("under way for "+total+", for "+phase, ", for "+total, "") + " in " + Say(string(f.Phase))
+	out := "under way for " + health.Seconds(s.Age(f.Start)) + " in " + Say(string(f.Phase))
 	if f.Pods > 0 {
 		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, health.Count(f.Pods, "pod", "pods"))
 	}
@@ -172,14 +171,8 @@ func lastRelist(s *health.Snapshot) string {
 		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Say(l.Err.Operation), Say(l.Err.Code),
 			s.Facts.Relist.Failures)
 	}
-	out := fmt.Sprintf("took %s: lists %s + %s", took, health.Seconds(l.ListPodSandbox), health.Seconds(l.ListContainers))
-	if l.Inspected > 0 {
-		out += ", " + health.Count(l.Inspected, "pod", "pods") + " inspected"
-	}
-	if l.Failed > 0 {
-		out += fmt.Sprintf(" (%d failed)", l.Failed)
-	}
-	return out
+	return fmt.Sprintf("took %s: lists %s + %s, %s inspected (%d failed)", took, health.Seconds(l.ListPodSandbox),
+		health.Seconds(l.ListContainers), health.Count(l.Inspected, "pod", "pods"), l.Failed)
 }
 
 // errorCause says why a call failed.

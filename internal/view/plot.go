@@ -100,8 +100,7 @@ const plotDecades = 6
 type Plot struct {
 	Bars  []Bar
 	Limit float64
-	// Ticks are times of day, evenly spaced from edge to edge.
-	Ticks []string
+	Ticks []string // times of day, evenly spaced from edge to edge
 	// Summary is the same in words.
 	Summary string
 }

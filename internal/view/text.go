@@ -13,12 +13,9 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
-const (
-	// columns is the width of the text; only commands and long words may be longer.
-	columns = 80
-	// labelWidth is the width of the labels on its left.
-	labelWidth = 11
-)
+// columns is the width of the text, which only commands and long words exceed, labelWidth
+// that of the labels on its left.
+const columns, labelWidth = 80, 11
 
 type writer struct {
 	bytes.Buffer
