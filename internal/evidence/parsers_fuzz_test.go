@@ -1,40 +1,11 @@
 package evidence
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/plegd/plegd/internal/health"
 )
-
-// FuzzPressure reads a PSI file, of the node or of a cgroup.
-func FuzzPressure(f *testing.F) {
-	f.Add([]byte("some avg10=1.00 avg60=0.50 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
-	f.Add([]byte("some avg10=NaN avg60=-1 avg300=1e400 total=-1\n"))
-	f.Add([]byte("full\nsome avg10\n"))
-	root := f.TempDir()
-	path := filepath.Join(root, "pressure/cpu")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		f.Fatal(err)
-	}
-	fs, err := procfs.NewFS(root)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		some, full, err := pressureOf(fs, "cpu")
-		if err != nil && (some != 0 || full != 0) {
-			t.Errorf("%q: %v, and yet %v, %v", b, err, some, full)
-		}
-	})
-}
 
 // FuzzAnswers checks what a hop, or any program in its place, answers to a probe.
 func FuzzAnswers(f *testing.F) {
