@@ -15,14 +15,6 @@ type tracker struct {
 	inFlight []time.Time // start times of the calls under way
 }
 
-func newTrackers() map[string]*tracker {
-	all := map[string]*tracker{}
-	for _, op := range Operations() {
-		all[op] = &tracker{}
-	}
-	return all
-}
-
 func (t *tracker) begin(start time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -64,15 +64,19 @@ type session struct {
 	sandboxes  *listReader[Sandbox]
 	containers *listReader[Container]
 	trackers   map[string]*tracker // by operation
-	arrivals   *arrivals
+	arrivals   arrivals
 	lastDial   atomic.Pointer[DialResult]
 }
 
 func newSession(c *Client, path string) *session {
-	return &session{
-		client: c, path: path, sandboxes: newSandboxReader(), containers: newContainerReader(),
-		trackers: newTrackers(), arrivals: newArrivals(),
+	s := &session{
+		client: c, path: path, sandboxes: newReader(5, sandboxOf), containers: newReader(8, containerOf),
+		trackers: map[string]*tracker{},
 	}
+	for _, op := range Operations() {
+		s.trackers[op] = &tracker{}
+	}
+	return s
 }
 
 // New returns a client. It does not connect: the first call does.
@@ -137,7 +141,12 @@ func (c *Client) History(op string) health.Call { return c.session.Load().tracke
 
 // Arriving is when many bytes of an answer last came in, 64 KiB within half a
 // second; zero for never.
-func (c *Client) Arriving() time.Time { return c.session.Load().arrivals.at() }
+func (c *Client) Arriving() time.Time {
+	if at := c.session.Load().arrivals.last.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // Close ends the connection and every call under way.
 func (c *Client) Close() error {
@@ -153,52 +162,51 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// ask makes one measured call for the answer m. The error is a *health.CallError.
+func (c *Client) ask(ctx context.Context, op string, req, m proto.Message) error {
+	return c.session.Load().call(ctx, op, req, into(m))
+}
+
 // call makes one measured call. The error is a *health.CallError.
-func (s *session) call(ctx context.Context, op, method string, req proto.Message, a *answer) error {
+func (s *session) call(ctx context.Context, op string, req proto.Message, a *answer) error {
 	t, start := s.trackers[op], time.Now()
 	t.begin(start)
-	done, failed := s.ask(ctx, op, start, method, req, a, MaxMessageBytes)
+	done, failed := s.invoke(ctx, op, start, req, a, MaxMessageBytes)
 	t.end(&done, failed)
-	return orNil(failed)
+	if failed != nil {
+		return failed
+	}
+	return nil
 }
 
 // callBeside makes one measured call for a small answer, which leaves no trace
 // in the operation's history. The error is a *health.CallError.
-func (s *session) callBeside(ctx context.Context, op, method string, req proto.Message, a *answer) error {
-	_, failed := s.ask(ctx, op, time.Now(), method, req, a, smallBytes)
-	return orNil(failed)
+func (s *session) callBeside(ctx context.Context, op string, req proto.Message, a *answer) error {
+	if _, failed := s.invoke(ctx, op, time.Now(), req, a, smallBytes); failed != nil {
+		return failed
+	}
+	return nil
 }
 
-func (s *session) ask(
-	ctx context.Context, op string, start time.Time, method string, req proto.Message, a *answer, limit int,
+func (s *session) invoke(
+	ctx context.Context, op string, start time.Time, req proto.Message, a *answer, limit int,
 ) (Call, *health.CallError) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.client.timeout.Load()))
 	defer cancel()
 	conn, err := s.connection()
 	if err == nil {
-		err = conn.Invoke(ctx, method, req, a, grpc.MaxCallRecvMsgSize(limit))
+		err = conn.Invoke(ctx, methods[op], req, a, grpc.MaxCallRecvMsgSize(limit))
 	}
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *health.CallError
 	if err != nil {
 		failed = s.client.failure(op, err)
-		done.Code = failed.Code
-		if failed.Bytes > 0 {
-			done.Bytes = failed.Bytes
-		}
+		done.Code, done.Bytes = failed.Code, max(a.bytes, failed.Bytes)
 	}
 	if observer := s.client.opts.Observer; observer != nil {
 		observer.CallDone(done)
 	}
 	return done, failed
-}
-
-// orNil returns an error that is nil if e is.
-func orNil(e *health.CallError) error {
-	if e == nil {
-		return nil
-	}
-	return e
 }
 
 // SetRPCTimeout sets the limit of each call that begins from now on.

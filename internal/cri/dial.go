@@ -101,7 +101,7 @@ func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, erro
 		connect = DialPath(s.path)
 	}
 	start := time.Now()
-	file := statSocket(s.path) // before the connection: a newer one is another socket
+	file, _ := os.Stat(s.path) // before the connection: a newer one is another socket
 	conn, err := connect(ctx)
 	now, pid := time.Now(), PeerPID(conn)
 	s.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
@@ -109,9 +109,9 @@ func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, erro
 		return nil, err
 	}
 	if file == nil { // it has come in between
-		file = statSocket(s.path)
+		file, _ = os.Stat(s.path)
 	}
-	watched := s.arrivals.watch(conn)
+	watched := &watchedConn{Conn: conn, arrivals: &s.arrivals, closed: make(chan struct{})}
 	if _, unix := conn.(*net.UnixConn); unix {
 		go func() {
 			_ = bounded.Recovered(func() error { s.endStale(of, watched, file); return nil })
@@ -238,18 +238,6 @@ func (s *session) endStale(conn *grpc.ClientConn, socket *watchedConn, file os.F
 // replaced reports whether another socket is at the path now. A path without a
 // socket does not count: there is nothing to connect to instead.
 func replaced(path string, file os.FileInfo) bool {
-	if file == nil {
-		return false
-	}
 	now, err := os.Stat(path)
-	return err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now)
-}
-
-// statSocket returns the file of a socket, nil where there is none.
-func statSocket(path string) os.FileInfo {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil
-	}
-	return info
+	return file != nil && err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now)
 }

@@ -1,10 +1,8 @@
 package cri
 
 import (
-	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -31,15 +29,6 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }
 
-func decodeSandbox(raw []byte) (*Sandbox, string, error) {
-	var p runtimeapi.PodSandbox
-	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, "", fmt.Errorf("read a sandbox: %w", err)
-	}
-	value := sandboxOf(&p)
-	return value, value.ID, nil
-}
-
 func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 	m := p.GetMetadata()
 	return &Sandbox{
@@ -51,15 +40,6 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   p.GetCreatedAt(),
 	}
-}
-
-func decodeContainer(raw []byte) (*Container, string, error) {
-	var p runtimeapi.Container
-	if err := proto.Unmarshal(raw, &p); err != nil {
-		return nil, "", fmt.Errorf("read a container: %w", err)
-	}
-	value := containerOf(&p)
-	return value, value.ID, nil
 }
 
 func containerOf(p *runtimeapi.Container) *Container {
@@ -81,14 +61,8 @@ func containerOf(p *runtimeapi.Container) *Container {
 // stateOf maps a state as the kubelet does: a number it does not know is
 // unknown.
 func stateOf(s runtimeapi.ContainerState) State {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return StateCreated
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return StateRunning
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return StateExited
-	default:
+	if s < 0 || s >= NumStates {
 		return StateUnknown
 	}
+	return State(s)
 }

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -111,12 +110,19 @@ func afterRunning(ctx context.Context, d time.Duration, f func()) {
 
 // events reads one stream to its end.
 func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
-	stream, err := c.openStream(ctx, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
-		&runtimeapi.GetEventsRequest{},
+	conn, err := c.session.Load().connection()
+	if err != nil {
+		return err
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, methods[OpContainerEvents],
 		grpc.MaxCallRecvMsgSize(smallBytes)) // an event holds one pod
 	if err != nil {
 		return err
 	}
+	if err := stream.SendMsg(&runtimeapi.GetEventsRequest{}); err != nil && !errors.Is(err, io.EOF) {
+		return err // after io.EOF, RecvMsg says why
+	}
+	_ = stream.CloseSend() // RecvMsg returns the same error
 	for {
 		var m runtimeapi.ContainerEventResponse
 		if err := stream.RecvMsg(into(&m)); err != nil {
@@ -147,21 +153,3 @@ type leaseContext struct {
 
 // Deadline returns the lease's end.
 func (c leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// openStream makes one request whose answers come in parts; it ends with ctx.
-func (c *Client) openStream(ctx context.Context, method string, req proto.Message,
-	opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	conn, err := c.session.Load().connection()
-	if err != nil {
-		return nil, err
-	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // after io.EOF, RecvMsg says why
-	}
-	_ = stream.CloseSend() // RecvMsg returns the same error
-	return stream, nil
-}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // MaxEntries is the maximum number of entries in one list. A list within the
@@ -37,7 +38,7 @@ var (
 //
 // A listReader is safe for concurrent use.
 type listReader[T any] struct {
-	decode func(raw []byte) (value *T, id string, err error)
+	decode func(raw []byte) (*T, error)
 	labels protowire.Number // the first field that is a map
 
 	// last is the last list that was read; nil before the first.
@@ -59,12 +60,25 @@ type listItem[T any] struct {
 	size  uint32
 }
 
-func newSandboxReader() *listReader[Sandbox] {
-	return &listReader[Sandbox]{decode: decodeSandbox, labels: 5, items: map[string]*listItem[Sandbox]{}}
+// newReader returns a reader of items that are encoded as an M.
+func newReader[T, M any, P interface {
+	*M
+	proto.Message
+}](labels protowire.Number, of func(P) *T) *listReader[T] {
+	return &listReader[T]{labels: labels, items: map[string]*listItem[T]{}, decode: func(raw []byte) (*T, error) {
+		m := P(new(M))
+		if err := proto.Unmarshal(raw, m); err != nil {
+			return nil, fmt.Errorf("read an item of a list: %w", err)
+		}
+		return of(m), nil
+	}}
 }
 
-func newContainerReader() *listReader[Container] {
-	return &listReader[Container]{decode: decodeContainer, labels: 8, items: map[string]*listItem[Container]{}}
+func (r *listReader[T]) lastList() []*T {
+	if last := r.last.Load(); last != nil {
+		return *last
+	}
+	return nil
 }
 
 // read returns the items of a list. The values and the slice are immutable. After an
@@ -72,10 +86,7 @@ func newContainerReader() *listReader[Container] {
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var last []*T
-	if p := r.last.Load(); p != nil {
-		last = *p
-	}
+	last := r.lastList()
 	r.round++
 	r.changed, r.values = false, make([]*T, 0, len(last))
 	if err := r.pieces(data); err != nil {
@@ -147,13 +158,13 @@ func (r *listReader[T]) item(raw []byte) error {
 		r.values = append(r.values, it.value)
 		return nil
 	}
-	value, id, err := r.decode(raw)
+	value, err := r.decode(raw)
 	if err != nil {
 		return err
 	}
 	r.values, r.changed = append(r.values, value), true
-	if end, ok := r.prefix(raw); ok && id == string(idOf(raw)) { // else it is clipped
-		r.items[id] = &listItem[T]{
+	if end, ok := r.prefix(raw); ok {
+		r.items[string(idOf(raw))] = &listItem[T]{
 			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
 		}
 	}
@@ -174,7 +185,7 @@ func idOf(raw []byte) []byte {
 }
 
 // prefix returns the end of the bytes before the labels. It is not ok if the item has no
-// id, or its fields are not in the order of their numbers, or one before the labels
+// id of a usual length, or its fields are not in the order of their numbers, or one before the labels
 // occurs twice.
 func (r *listReader[T]) prefix(raw []byte) (end int, ok bool) {
 	end, last := len(raw), protowire.Number(0)
@@ -189,5 +200,6 @@ func (r *listReader[T]) prefix(raw []byte) (end int, ok bool) {
 		last = num
 		at += n
 	}
-	return end, len(idOf(raw)) > 0
+	id := len(idOf(raw))
+	return end, id > 0 && id <= maxName
 }

@@ -20,7 +20,7 @@ type listKind[T any] struct {
 }
 
 func sandboxKind() listKind[Sandbox] {
-	return listKind[Sandbox]{newSandboxReader, func(b []byte) (out []Sandbox, err error) {
+	return listKind[Sandbox]{func() *listReader[Sandbox] { return newReader(5, sandboxOf) }, func(b []byte) (out []Sandbox, err error) {
 		var m runtimeapi.ListPodSandboxResponse
 		err = proto.Unmarshal(b, &m)
 		for _, p := range m.Items {
@@ -31,7 +31,7 @@ func sandboxKind() listKind[Sandbox] {
 }
 
 func containerKind() listKind[Container] {
-	return listKind[Container]{newContainerReader, func(b []byte) (out []Container, err error) {
+	return listKind[Container]{func() *listReader[Container] { return newReader(8, containerOf) }, func(b []byte) (out []Container, err error) {
 		var m runtimeapi.ListContainersResponse
 		err = proto.Unmarshal(b, &m)
 		for _, p := range m.Containers {

@@ -222,7 +222,7 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	model.FillPods(50, 2)
 	_, list := model.Snapshot()
 	changed := list[7].Id
-	r := newContainerReader()
+	r := containerKind().reader()
 	first := map[string]*Container{}
 	var last []*Container
 	for i := range 20 {

@@ -2,7 +2,9 @@ package cri
 
 import (
 	"context"
+	"fmt"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -13,8 +15,7 @@ import (
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var m runtimeapi.VersionResponse
 	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
-	if err := c.session.Load().call(ctx, OpVersion, runtimeapi.RuntimeService_Version_FullMethodName,
-		&runtimeapi.VersionRequest{Version: "0.1.0"}, into(&m)); err != nil {
+	if err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m); err != nil {
 		return Version{}, err
 	}
 	return Version{
@@ -24,13 +25,11 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 }
 
 // Status asks for the runtime's conditions.
-func (c *Client) Status(ctx context.Context) (Status, error) {
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	var m runtimeapi.StatusResponse
-	if err := c.session.Load().call(ctx, OpStatus, runtimeapi.RuntimeService_Status_FullMethodName,
-		&runtimeapi.StatusRequest{}, into(&m)); err != nil {
-		return Status{}, err
+	if err := c.ask(ctx, OpStatus, &runtimeapi.StatusRequest{}, &m); err != nil {
+		return s, err
 	}
-	var s Status
 	for _, cond := range m.GetStatus().GetConditions() {
 		p := &health.Condition{
 			Status: cond.GetStatus(), Reason: clip(cond.GetReason(), maxName), Message: clip(cond.GetMessage(), maxMessage),
@@ -45,18 +44,71 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
+// ListPodSandbox lists all sandboxes. The values are immutable, and the same as
+// last time where nothing changed.
+func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
+	s := c.session.Load()
+	return list(ctx, s, OpListPodSandbox, s.sandboxes, &runtimeapi.ListPodSandboxRequest{})
+}
+
+// ListContainers lists all containers, exited ones too. The values are
+// immutable, and the same as last time where nothing changed.
+func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
+	s := c.session.Load()
+	return list(ctx, s, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{})
+}
+
+func list[T any](ctx context.Context, s *session, op string, r *listReader[T], req proto.Message) (out []*T, err error) {
+	a := &answer{decode: func(b mem.BufferSlice) error { out, err = r.read(b); return err }}
+	if err = s.call(ctx, op, req, a); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// LastLists returns the last lists of sandboxes and of containers that were answered. They
+// may be of different times.
+func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
+	s := c.session.Load()
+	return s.sandboxes.lastList(), s.containers.lastList()
+}
+
+// PodLists lists the sandboxes and containers of one pod. The two calls count as
+// lists, but leave the history of the lists as it is.
+func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes []*Sandbox, containers []*Container, err error) {
+	session, selector := c.session.Load(), map[string]string{labelPodUID: uid}
+	var s runtimeapi.ListPodSandboxResponse
+	if err := session.callBeside(ctx, OpListPodSandbox, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
+	}, into(&s)); err != nil {
+		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
+	}
+	var l runtimeapi.ListContainersResponse
+	if err := session.callBeside(ctx, OpListContainers, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
+	}, into(&l)); err != nil {
+		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
+	}
+	for _, p := range s.GetItems() {
+		sandboxes = append(sandboxes, sandboxOf(p))
+	}
+	for _, p := range l.GetContainers() {
+		containers = append(containers, containerOf(p))
+	}
+	return sandboxes, containers, nil
+}
+
 // PodSandboxStatus asks for one sandbox, as the kubelet's inspection does.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) error {
-	return c.session.Load().call(ctx, OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
-		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, into(&runtimeapi.PodSandboxStatusResponse{}))
+	return c.ask(ctx, OpPodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, &runtimeapi.PodSandboxStatusResponse{})
 }
 
 // ContainerStatus asks for one container, as the kubelet's inspection does. It returns
 // the exit code.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (exitCode int32, err error) {
 	var m runtimeapi.ContainerStatusResponse
-	err = c.session.Load().call(ctx, OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
-		&runtimeapi.ContainerStatusRequest{ContainerId: id}, into(&m))
+	err = c.ask(ctx, OpContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id}, &m)
 	return m.GetStatus().GetExitCode(), err
 }
 
@@ -64,15 +116,14 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (exitCode int32
 // answered while a list is not. It leaves no trace in the operation's history. The
 // error is a *health.CallError.
 func (c *Client) Answers(ctx context.Context, sandbox bool, id string) error {
-	op, method := OpContainerStatus, runtimeapi.RuntimeService_ContainerStatus_FullMethodName
-	var req, m proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: id}, &runtimeapi.ContainerStatusResponse{}
+	op, a := OpContainerStatus, into(&runtimeapi.ContainerStatusResponse{})
+	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: id}
 	if sandbox {
-		op, method = OpPodSandboxStatus, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName
-		req, m = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, &runtimeapi.PodSandboxStatusResponse{}
+		op, a = OpPodSandboxStatus, into(&runtimeapi.PodSandboxStatusResponse{})
+		req = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}
 	}
-	a := into(m)
 	s := c.session.Load()
-	err := s.callBeside(ctx, op, method, req, a)
+	err := s.callBeside(ctx, op, req, a)
 	s.arrivals.single.Add(int64(a.bytes))
 	return err
 }

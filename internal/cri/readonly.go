@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -10,19 +11,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readOnly reports whether a method only reads. This is the one place that
-// decides it: the connection's interceptors refuse everything else, so that no
-// code path, present or future, can change the runtime.
+// methods are the calls that plegd makes, by operation. All of them only read. This is
+// the one place that decides it: the connection's interceptors refuse everything else,
+// so that no code path, present or future, can change the runtime.
+var methods = map[string]string{
+	OpVersion:          runtimeapi.RuntimeService_Version_FullMethodName,
+	OpStatus:           runtimeapi.RuntimeService_Status_FullMethodName,
+	OpListPodSandbox:   runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+	OpListContainers:   runtimeapi.RuntimeService_ListContainers_FullMethodName,
+	OpPodSandboxStatus: runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+	OpContainerStatus:  runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
+	OpContainerEvents:  runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+}
+
 func readOnly(method string) bool {
-	switch method {
-	case runtimeapi.RuntimeService_Version_FullMethodName,
-		runtimeapi.RuntimeService_Status_FullMethodName,
-		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
-		runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
-		runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
-		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName:
-		return true
+	for known := range maps.Values(methods) {
+		if known == method {
+			return true
+		}
 	}
 	return false
 }

@@ -22,16 +22,7 @@ const NumStates = 4
 
 // String returns the state as the kubelet's running_containers metric names it.
 func (s State) String() string {
-	switch s {
-	case StateCreated:
-		return "created"
-	case StateRunning:
-		return "running"
-	case StateExited:
-		return "exited"
-	default:
-		return "unknown"
-	}
+	return []string{"created", "running", "exited", "unknown"}[min(s, StateUnknown)]
 }
 
 // Sandbox is what a relist needs of one entry of ListPodSandbox. It is
