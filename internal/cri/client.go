@@ -80,36 +80,32 @@ func newSession(c *Client, path string) *session {
 }
 
 // New returns a client. It does not connect: the first call does.
-func New(opts Options) (*Client, error) {
+func New(opts Options) *Client {
 	if opts.RPCTimeout == 0 {
 		opts.RPCTimeout = DefaultRPCTimeout
 	}
 	c := &Client{opts: opts}
 	c.timeout.Store(int64(opts.RPCTimeout))
 	c.session.Store(newSession(c, ""))
-	if opts.Path == "" {
-		return c, nil
+	if opts.Path != "" {
+		c.SetPath(opts.Path)
 	}
-	return c, c.SetPath(opts.Path)
+	return c
 }
 
 // SetPath makes the client call the runtime at another socket. The calls under way fail,
 // and the history of calls and the last lists begin again.
-func (c *Client) SetPath(path string) error {
+func (c *Client) SetPath(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil
+		return
 	}
 	fresh := newSession(c, path)
-	var err error
-	if fresh.conn, err = fresh.newConn(); err != nil {
-		return err
-	}
+	fresh.conn = fresh.newConn()
 	if old := c.session.Swap(fresh); old.conn != nil {
 		_ = old.conn.Close()
 	}
-	return nil
 }
 
 // LastDial returns the last connect(2), nil before the first.
@@ -164,33 +160,19 @@ func (c *Client) Close() error {
 
 // ask makes one measured call for the answer m. The error is a *health.CallError.
 func (c *Client) ask(ctx context.Context, op string, req, m proto.Message) error {
-	return c.session.Load().call(ctx, op, req, into(m))
+	s := c.session.Load()
+	return s.call(ctx, op, req, into(m), s.trackers[op])
 }
 
-// call makes one measured call. The error is a *health.CallError.
-func (s *session) call(ctx context.Context, op string, req proto.Message, a *answer) error {
-	t, start := s.trackers[op], time.Now()
+// call makes one measured call, for a small answer where t is nil: it then leaves no
+// trace in an operation's history. The error is a *health.CallError.
+func (s *session) call(ctx context.Context, op string, req proto.Message, a *answer, t *tracker) error {
+	limit := MaxMessageBytes
+	if t == nil {
+		limit, t = smallBytes, &tracker{}
+	}
+	start := time.Now()
 	t.begin(start)
-	done, failed := s.invoke(ctx, op, start, req, a, MaxMessageBytes)
-	t.end(&done, failed)
-	if failed != nil {
-		return failed
-	}
-	return nil
-}
-
-// callBeside makes one measured call for a small answer, which leaves no trace
-// in the operation's history. The error is a *health.CallError.
-func (s *session) callBeside(ctx context.Context, op string, req proto.Message, a *answer) error {
-	if _, failed := s.invoke(ctx, op, time.Now(), req, a, smallBytes); failed != nil {
-		return failed
-	}
-	return nil
-}
-
-func (s *session) invoke(
-	ctx context.Context, op string, start time.Time, req proto.Message, a *answer, limit int,
-) (Call, *health.CallError) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.client.timeout.Load()))
 	defer cancel()
 	conn, err := s.connection()
@@ -206,7 +188,11 @@ func (s *session) invoke(
 	if observer := s.client.opts.Observer; observer != nil {
 		observer.CallDone(done)
 	}
-	return done, failed
+	t.end(&done, failed)
+	if failed != nil {
+		return failed
+	}
+	return nil
 }
 
 // SetRPCTimeout sets the limit of each call that begins from now on.

@@ -59,10 +59,7 @@ func clientOf(t testing.TB, rt *fakeruntime.Runtime, opts Options) (*Client, *re
 	if opts.Dial == nil {
 		opts.Dial = rt.Dialer()
 	}
-	c, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := New(opts)
 	t.Cleanup(func() { _ = c.Close() })
 	return c, r
 }

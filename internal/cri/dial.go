@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -51,7 +50,7 @@ func DialPath(path string) func(context.Context) (net.Conn, error) {
 }
 
 // newConn returns a connection that is not made yet.
-func (s *session) newConn() (*grpc.ClientConn, error) {
+func (s *session) newConn() *grpc.ClientConn {
 	var conn *grpc.ClientConn
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		// gRPC continues to try by itself, but the next call makes a connection of
@@ -89,9 +88,9 @@ func (s *session) newConn() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("set up a connection to %s: %w", s.path, err)
+		panic(err) // the target and the options are always the same
 	}
-	return conn, nil
+	return conn
 }
 
 // dial makes the connection of a grpc.ClientConn.
@@ -157,23 +156,16 @@ func (s *session) connection() (*grpc.ClientConn, error) {
 		return nil, status.Error(codes.Unavailable, "no runtime socket has been found")
 	}
 	if s.conn.GetState() == connectivity.TransientFailure {
-		if err := s.replace(); err != nil { // nothing is under way on a connection that is not up
-			return nil, err
-		}
+		s.replace() // nothing is under way on a connection that is not up
 	}
 	return s.conn, nil
 }
 
 // replace replaces the connection by a fresh one; the client's mu is held.
-func (s *session) replace() error {
-	fresh, err := s.newConn()
-	if err != nil {
-		return err
-	}
+func (s *session) replace() {
 	old := s.conn
-	s.conn = fresh
+	s.conn = s.newConn()
 	_ = old.Close()
-	return nil
 }
 
 // Connect makes the connection where it is not up and waits until the runtime
@@ -229,7 +221,7 @@ func (s *session) endStale(conn *grpc.ClientConn, socket *watchedConn, file os.F
 		s.client.mu.Lock()
 		defer s.client.mu.Unlock()
 		if !s.client.closed && s.conn == conn {
-			_ = s.replace() // its calls end with Unavailable
+			s.replace() // its calls end with Unavailable
 		}
 		return
 	}

@@ -55,25 +55,6 @@ func TestMessageTooLarge(t *testing.T) {
 	}
 }
 
-// TestLargestMessage: an answer of exactly the limit is accepted, a larger one about one
-// container is refused too.
-func TestLargestMessage(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{MaxSendMsgSize: 80 << 20})
-	pod := rt.FillPods(2, 2)[0]
-	c, seen := clientOf(t, rt, Options{})
-	all := calls(c, pod.SandboxID, pod.ContainerIDs[0])
-	for _, op := range []string{OpListContainers, OpContainerStatus} {
-		rt.Set(rpcOf(op), fakeruntime.Oversize(MaxMessageBytes))
-		if err := all[op](t.Context()); err != nil || seen.last(t).Bytes != MaxMessageBytes {
-			t.Errorf("%s: %d bytes, %v", op, seen.last(t).Bytes, err)
-		}
-		rt.Set(rpcOf(op), fakeruntime.Oversize(MaxMessageBytes+1))
-		if e := failure(t, all[op](t.Context())); e.Bytes != MaxMessageBytes+1 {
-			t.Errorf("%s: %+v", op, *e)
-		}
-	}
-}
-
 func TestOldRuntimeIsUnimplemented(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{OnlyV1Alpha2: true})
 	c, seen := clientOf(t, rt, Options{})

@@ -39,12 +39,10 @@ func (t EventType) String() string {
 // ContainerEvent is one event of the stream. It is immutable.
 type ContainerEvent struct {
 	Type EventType
-	// CreatedAt is the runtime's time, in nanoseconds since the epoch.
-	CreatedAt int64
 	// Received is the time of receipt.
 	Received time.Time
 	// PodUID comes from the sandbox's metadata. It is empty if the event came without
-	// the sandbox's status, as for a sandbox that is gone, or cannot be of a pod.
+	// the sandbox's status, as for a sandbox that is gone.
 	PodUID string
 }
 
@@ -128,19 +126,11 @@ func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
 		if err := stream.RecvMsg(into(&m)); err != nil {
 			return err
 		}
-		each(eventOf(&m))
+		uid := m.GetPodSandboxStatus().GetMetadata().GetUid()
+		each(&ContainerEvent{
+			Type: EventType(m.GetContainerEventType()), Received: time.Now(), PodUID: clip(uid, maxName),
+		})
 	}
-}
-
-// maxEventID is the maximum length of a pod's UID; a UID has 36 bytes.
-const maxEventID = 128
-
-func eventOf(m *runtimeapi.ContainerEventResponse) *ContainerEvent {
-	e := &ContainerEvent{Type: EventType(m.GetContainerEventType()), CreatedAt: m.GetCreatedAt(), Received: time.Now()}
-	if uid := m.GetPodSandboxStatus().GetMetadata().GetUid(); len(uid) <= maxEventID {
-		e.PodUID = uid
-	}
-	return e
 }
 
 // leaseContext tells gRPC, and so the runtime, a deadline that is not its own:

@@ -60,7 +60,7 @@ func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 
 func list[T any](ctx context.Context, s *session, op string, r *listReader[T], req proto.Message) (out []*T, err error) {
 	a := &answer{decode: func(b mem.BufferSlice) error { out, err = r.read(b); return err }}
-	if err = s.call(ctx, op, req, a); err != nil {
+	if err = s.call(ctx, op, req, a, s.trackers[op]); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -78,15 +78,15 @@ func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
 func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes []*Sandbox, containers []*Container, err error) {
 	session, selector := c.session.Load(), map[string]string{labelPodUID: uid}
 	var s runtimeapi.ListPodSandboxResponse
-	if err := session.callBeside(ctx, OpListPodSandbox, &runtimeapi.ListPodSandboxRequest{
+	if err := session.call(ctx, OpListPodSandbox, &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
-	}, into(&s)); err != nil {
+	}, into(&s), nil); err != nil {
 		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
 	}
 	var l runtimeapi.ListContainersResponse
-	if err := session.callBeside(ctx, OpListContainers, &runtimeapi.ListContainersRequest{
+	if err := session.call(ctx, OpListContainers, &runtimeapi.ListContainersRequest{
 		Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
-	}, into(&l)); err != nil {
+	}, into(&l), nil); err != nil {
 		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
 	}
 	for _, p := range s.GetItems() {
@@ -123,7 +123,7 @@ func (c *Client) Answers(ctx context.Context, sandbox bool, id string) error {
 		req = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}
 	}
 	s := c.session.Load()
-	err := s.callBeside(ctx, op, req, a)
+	err := s.call(ctx, op, req, a, nil)
 	s.arrivals.single.Add(int64(a.bytes))
 	return err
 }

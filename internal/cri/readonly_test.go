@@ -123,33 +123,3 @@ func TestOtherServicesAreRefused(t *testing.T) {
 		t.Errorf("calls that reached the runtime: %v", calls)
 	}
 }
-
-// TestReplacedConnectionOnlyReads: the connection that takes the place of a
-// failed one refuses the same.
-func TestReplacedConnectionOnlyReads(t *testing.T) {
-	rt := serve(t, fakeruntime.Options{})
-	c, _ := clientOf(t, rt, Options{})
-	first := c.session.Load().conn
-	rt.Stop()
-	for range 3 {
-		if _, err := c.Version(t.Context()); err == nil {
-			t.Fatal("a stopped runtime answered")
-		}
-	}
-	awaitFailed(t, c)
-	if err := rt.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Version(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if c.session.Load().conn == first {
-		t.Fatal("the connection was not replaced: this test tests nothing")
-	}
-	if err := invoke(t.Context(), runtimeapi.NewRuntimeServiceClient(c.session.Load().conn), "StopPodSandbox"); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("StopPodSandbox: %v", err)
-	}
-	if w := rt.WriteCalls(); len(w) > 0 {
-		t.Errorf("calls that would have changed the runtime: %v", w)
-	}
-}

@@ -72,13 +72,10 @@ func TestStaleInQueue(t *testing.T) {
 func TestStaleAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	listen := sync.OnceFunc(func() { queued(t, path) })
-	c, err := New(Options{Path: path, Dial: func(ctx context.Context) (net.Conn, error) {
+	c := New(Options{Path: path, Dial: func(ctx context.Context) (net.Conn, error) {
 		listen()
 		return DialPath(path)(ctx)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = c.Close() })
 	answersAgain(t, c, path)
 }

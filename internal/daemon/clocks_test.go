@@ -453,16 +453,3 @@ func TestStopDuringAHang(t *testing.T) {
 		})
 	}
 }
-
-// TestNothingIsWritten: after all of the above, no call changed the runtime.
-func TestNothingIsWritten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := watch(t, fakeRuntime(10, 2), nil)
-		w.at(20 * time.Second)
-		w.rt.Churn(0.5)
-		w.at(30 * time.Second)
-		if calls := w.rt.WriteCalls(); len(calls) != 0 {
-			t.Errorf("plegd made calls that write: %v", calls)
-		}
-	})
-}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -136,32 +135,6 @@ func TestFallBackAndReturn(t *testing.T) {
 	})
 }
 
-// TestModelFollows: through period, fallback and return the modelled kubelet has
-// its own period, and is no older than it is allowed to be.
-func TestModelFollows(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := watch(t, modern(10, 2), evented)
-		for at := 10 * time.Second; at < 400*time.Second; at += 5 * time.Second {
-			s := w.at(at)
-			if s.Verdict.State != health.StateHealthy || s.Verdict.ModelledAge > s.Facts.Config.RelistPeriod+2*time.Second {
-				t.Fatalf("%s: %s %s, modelled last seen %s old with a period of %s", at, s.Verdict.State, s.Verdict.Reason, s.Verdict.ModelledAge, s.Facts.Config.RelistPeriod)
-			}
-		}
-		w.at(500 * time.Second) // in the middle of a period
-		for range 5 {
-			_ = w.rt.AwaitSubscribers(t.Context(), 1)
-			w.rt.EndEvents()
-			synctest.Wait()
-		}
-		for range 8 {
-			s := w.at(time.Since(w.t0) + time.Second)
-			if s.Verdict.ModelledAge > 3*time.Second || s.Verdict.State == health.StateUnhealthy {
-				t.Fatalf("after the fallback: %s, modelled last seen %s old, threshold %s", s.Verdict.State, s.Verdict.ModelledAge, s.Verdict.Threshold)
-			}
-		}
-	})
-}
-
 // TestEventedRuntimeHangs: relists are far apart, and a runtime that hangs is
 // named as soon as otherwise.
 func TestEventedRuntimeHangs(t *testing.T) {
@@ -184,54 +157,6 @@ func TestEventedRuntimeHangs(t *testing.T) {
 			t.Errorf("thawed: %s, %q %+v", v.State, v.Reason, v.Active)
 		}
 	})
-}
-
-// TestNoEvents: runtimes on which events are not to be had, or not to be
-// touched. The generic loop continues, and nothing is called wrong.
-func TestNoEvents(t *testing.T) {
-	for name, c := range map[string]struct {
-		version, fail, phase string
-		end                  bool
-	}{
-		"1.6":     {version: "1.6.20", fail: "GetContainerEvents=error(Unimplemented: unknown method GetContainerEvents)", phase: "unsupported"},
-		"1.7":     {version: "1.7.24", phase: "refused"},
-		"unknown": {version: "main", phase: "refused"},
-		"ends":    {version: "v2.4.2", end: true, phase: "ends_at_once"},
-	} {
-		for _, mode := range []relist.Mode{relist.Hint, relist.Evented} {
-			t.Run(fmt.Sprint(name, "/", mode), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					rt := fakeRuntime(3, 1)
-					rt.SetVersion("containerd", c.version)
-					if c.end {
-						rt.SetHook("GetContainerEvents", nil)
-						go func() {
-							for rt.AwaitSubscribers(t.Context(), 1) == nil {
-								rt.EndEvents()
-								time.Sleep(time.Millisecond)
-							}
-						}()
-					}
-					if err := rt.SetFailpoints(c.fail); err != nil { // before the first subscription
-						t.Fatal(err)
-					}
-					w := watch(t, rt, func(cfg *Config) { cfg.Events = mode })
-					for at := 5 * time.Second; at < 40*time.Second; at += time.Second {
-						s := w.at(at)
-						if e := s.Facts.Events; e.Phase != c.phase || e.InUse {
-							t.Fatalf("%s: %+v", at, *e)
-						}
-						if s.Verdict.State != health.StateHealthy || s.Verdict.LastSeenAge > time.Second || s.Verdict.Threshold != 3*time.Minute {
-							t.Fatalf("%s: %s, %s", at, s.Verdict.State, s.Verdict.Reason)
-						}
-					}
-					if n := w.rt.Calls("GetContainerEvents").Started; c.phase == "refused" && n > 0 {
-						t.Errorf("%d subscriptions to a runtime that was to be left alone", n)
-					}
-				})
-			})
-		}
-	}
 }
 
 // TestAllowUnsafe: told to, plegd subscribes where it would not.

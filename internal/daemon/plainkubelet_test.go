@@ -43,10 +43,7 @@ type plainKubelet struct {
 // startKubelet starts a kubelet that has run for long, and ends it with the test.
 func startKubelet(t *testing.T, rt *fakeruntime.Runtime, timeout time.Duration, p phases) *plainKubelet {
 	t.Helper()
-	client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer(), RPCTimeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer(), RPCTimeout: timeout})
 	k := &plainKubelet{t: t, client: client, lastStatus: time.Now(), lastSeen: time.Now()}
 	k.start(p, func(context.Context) {})
 	t.Cleanup(func() {

@@ -49,32 +49,31 @@ func newRuntime(cfg *Config, observer cri.Observer, log *zap.Logger) (*runtime, 
 	r := &runtime{cfg: cfg, log: log, searched: make(chan struct{})}
 	r.endSearch = sync.OnceFunc(func() { close(r.searched) })
 	r.endpoint.Store(&health.Endpoint{Searching: true})
-	var err error
-	r.Client, err = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: observer})
-	if err != nil || cfg.RuntimeEndpoint == "" {
-		return r, err
+	r.Client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: observer})
+	if cfg.RuntimeEndpoint == "" {
+		return r, nil
 	}
 	path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
 	}
-	return r, r.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
+	r.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
+	return r, nil
 }
 
 // path is the socket's path, "" while none has been found.
 func (r *runtime) path() string { return r.endpoint.Load().Path }
 
 // take watches the socket that a search has found.
-func (r *runtime) take(f *kubelet.Found) error {
+func (r *runtime) take(f *kubelet.Found) {
 	defer r.endSearch()
 	if f.Path == "" && r.path() == "" {
 		r.endpoint.Store(&health.Endpoint{Searched: f.Searched})
 	}
-	if f.Path == "" || f.Path == r.path() {
-		return nil
+	if f.Path != "" && f.Path != r.path() {
+		r.endpoint.Store(&health.Endpoint{Path: f.Path, Source: f.Source})
+		r.SetPath(f.Path)
 	}
-	r.endpoint.Store(&health.Endpoint{Path: f.Path, Source: f.Source})
-	return r.SetPath(f.Path)
 }
 
 // find looks for the socket until it is certain, and then returns nil. taken is called
@@ -92,9 +91,7 @@ func (r *runtime) find(ctx context.Context, taken func()) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			if err := r.take(&f); err != nil {
-				return err
-			}
+			r.take(&f)
 			if r.path() != before {
 				r.log.Info("watching the runtime", zap.String("socket", f.Path), zap.String("named_by", f.Source))
 				taken()
@@ -145,12 +142,9 @@ func (r *runtime) serves() func(context.Context, string) bool {
 		if time.Since(silent[path]) < askSilentAgain {
 			return false
 		}
-		client, err := cri.New(cri.Options{Path: path, Dial: r.cfg.Dial, RPCTimeout: servesTimeout})
-		if err != nil {
-			return false
-		}
+		client := cri.New(cri.Options{Path: path, Dial: r.cfg.Dial, RPCTimeout: servesTimeout})
 		defer func() { _ = client.Close() }()
-		_, err = client.Version(ctx)
+		_, err := client.Version(ctx)
 		var e *health.CallError
 		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) &&
 			e.Code == cri.CodeDeadlineExceeded {

@@ -184,9 +184,9 @@ func (d *Dialer) turn(ctx context.Context) time.Duration {
 }
 
 // open returns a connection that has yet to be made.
-func (d *Dialer) open(path string) (session, error) {
+func (d *Dialer) open(path string) session {
 	if d.opts.exchange != nil {
-		return &plainSession{path: path, exchange: d.opts.exchange}, nil
+		return &plainSession{path: path, exchange: d.opts.exchange}
 	}
 	return cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
 }
@@ -194,12 +194,7 @@ func (d *Dialer) open(path string) (session, error) {
 // probe makes one probe. It returns early when ctx ends.
 func (d *Dialer) probe(ctx context.Context, path string) {
 	p := health.Probe{At: time.Now()}
-	conn, err := d.open(path)
-	if err != nil {
-		p.Stage, p.Cause, p.Detail = health.StageConnect, health.CauseError, err.Error()
-		d.publish(ctx, p)
-		return
-	}
+	conn := d.open(path)
 	defer func() { _ = conn.Close() }()
 	d.moved.Store(false)
 	answered, err := d.connect(ctx, conn, p)

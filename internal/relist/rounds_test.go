@@ -236,36 +236,6 @@ func TestTwoStuckPods(t *testing.T) {
 	})
 }
 
-// TestRemovedWhileStuck: a pod goes while its inspection hangs. If that lets the call
-// go, the round ends; if not, the call lasts as long as the kubelet's own.
-func TestRemovedWhileStuck(t *testing.T) {
-	for _, released := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.add(10)
-			b := watchBoth(t, w, 0, Config{})
-			b.to(10*time.Second+500*time.Millisecond, 0)
-			w.hang("pod003")
-			w.set(func() { w.pods["pod003"].state = cri.StateExited })
-			oldest := time.Duration(0)
-			for d := 12; d < 400; d++ {
-				if d == 41 {
-					w.set(func() { delete(w.pods, "pod003") })
-					if released {
-						w.release("pod003")
-					}
-				}
-				b.to(time.Duration(d)*time.Second, 0)
-				oldest = max(oldest, b.age())
-			}
-			t.Logf("released %t: the oldest last seen is %s", released, oldest.Round(time.Second))
-			if released && oldest > 32*time.Second || oldest > 123*time.Second {
-				t.Error(oldest)
-			}
-		})
-	}
-}
-
 // TestListHangsDuringInspections: seen within a period, and the kubelet's own list
 // hangs only from the end of its inspections on.
 func TestListHangsDuringInspections(t *testing.T) {

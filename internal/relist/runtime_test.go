@@ -17,10 +17,7 @@ func TestWithARuntime(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{Seed: 3})
 		rt.Start()
 		t.Cleanup(rt.Stop)
-		client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
 		t.Cleanup(func() { _ = client.Close() })
 		l := New(client, Config{Period: time.Second, RPCTimeout: 10 * time.Second}, newWatcher())
 
@@ -98,10 +95,7 @@ func TestRuntimeRestart(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{})
 		rt.Start()
 		t.Cleanup(rt.Stop)
-		client, err := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := cri.New(cri.Options{Path: "/run/fake.sock", Dial: rt.Dialer()})
 		t.Cleanup(func() { _ = client.Close() })
 		pods := rt.FillPods(3, 1)
 		l := New(client, Config{Period: time.Second, RPCTimeout: time.Second}, newWatcher())

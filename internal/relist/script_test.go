@@ -7,9 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func run(t *testing.T, l *Loop) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { _ = l.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
 
 // ask is one call of an inspection.
 type ask struct {
