@@ -96,7 +96,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.judge = &judge{
 		parts: d.parts, log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents, news: news, changed: changed,
 	}
-	d.judge.begin()
+	d.judge.judge(d.started) // plegd is starting
 	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
 	wait := &waiting{parts: d.parts, log: log, published: d.Published, news: news}
 	d.run(

@@ -57,20 +57,6 @@ type judge struct {
 	eventsLogged logging.OnChange[eventStream]
 }
 
-// begin publishes a first snapshot: plegd is starting.
-func (j *judge) begin() {
-	j.kubelet.timeout = j.cfg.RPCTimeout
-	f := health.Facts{
-		Config: health.Config{
-			RelistPeriod: j.cfg.RelistPeriod, RelistThreshold: j.cfg.RelistThreshold,
-			RPCTimeout: j.cfg.RPCTimeout, NodeStatusPeriod: j.cfg.NodeStatusPeriod,
-		},
-		Started: j.started, Endpoint: health.Endpoint{Searching: true},
-	}
-	j.published.Store(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: j.started, Facts: f,
-		Verdict: *health.Judge(&f, j.started, nil)})
-}
-
 // loggedVerdict is the part of a verdict that is logged when it changes.
 type loggedVerdict struct {
 	state  health.State

@@ -2,6 +2,7 @@ package relist
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -40,12 +41,7 @@ const (
 // Hint requests an early relist of a pod. It never blocks.
 func (l *Loop) Hint(uid string) {
 	l.request(func() {
-		for _, known := range l.hints {
-			if known == uid {
-				return
-			}
-		}
-		if l.hinted < maxHints {
+		if !slices.Contains(l.hints, uid) && l.hinted < maxHints {
 			l.hints = append(l.hints, uid)
 			l.hinted++
 		}

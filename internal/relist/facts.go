@@ -120,24 +120,13 @@ func (s *Snapshot) Pods() *health.Pods {
 	return p
 }
 
-// slowest returns the n slowest inspections, or failed inspections, that ended. It
-// does not sort them all: a burst has thousands.
+// slowest returns the n slowest inspections, or failed inspections, that ended.
 func slowest(of []*Inspection, n int, failed bool) (out []health.PodInspection) {
 	for _, i := range of {
-		p, _, ended := i.State()
-		if !ended || failed && p.Err == nil {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(out, p, func(a, b health.PodInspection) int {
-			if a.Duration >= b.Duration {
-				return -1
-			}
-			return 1
-		})
-		if at < n {
-			out = slices.Insert(out, at, p)
-			out = out[:min(len(out), n)]
+		if p, _, ended := i.State(); ended && (!failed || p.Err != nil) {
+			out = append(out, p)
 		}
 	}
-	return out
+	slices.SortStableFunc(out, func(a, b health.PodInspection) int { return cmp.Compare(b.Duration, a.Duration) })
+	return out[:min(len(out), n)]
 }

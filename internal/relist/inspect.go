@@ -134,15 +134,10 @@ func (l *Loop) settle(w work, exitCodes map[string]int32) {
 	}
 	for _, e := range w.events {
 		if e.Type == ContainerDied {
-			e.ExitCode, e.HasExitCode = exitCode(exitCodes, e.ID)
+			e.ExitCode, e.HasExitCode = exitCodes[e.ID]
 		}
 		l.deliver(e)
 	}
-}
-
-func exitCode(codes map[string]int32, id string) (int32, bool) {
-	code, ok := codes[id]
-	return code, ok
 }
 
 func (l *Loop) deliver(e Event) {

@@ -28,13 +28,6 @@ func containerState(s cri.State) plegState {
 	}
 }
 
-func sandboxState(ready bool) plegState {
-	if ready {
-		return running
-	}
-	return exited
-}
-
 // eventsFor returns the events of a change of state (kubelet generateEvents).
 func eventsFor(from, to plegState) []EventType {
 	switch {
@@ -134,7 +127,11 @@ func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
 	}
 	for _, s := range sandboxes {
 		if listed(s) {
-			l.pods[s.PodUID].add(item{s.ID, "", true, sandboxState(s.Ready)})
+			state := exited
+			if s.Ready {
+				state = running
+			}
+			l.pods[s.PodUID].add(item{s.ID, "", true, state})
 		}
 	}
 	l.runningPods = len(ready)
@@ -170,7 +167,15 @@ func (r *record) events() (events []Event) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b item) int { return cmp.Compare(kindOf(a), kindOf(b)) })
+	slices.SortStableFunc(all, func(a, b item) int {
+		switch {
+		case a.sandbox == b.sandbox:
+			return 0
+		case b.sandbox:
+			return -1
+		}
+		return 1
+	})
 	p := r.who
 	for _, it := range all {
 		for _, t := range eventsFor(r.old.state(it.id), r.cur.state(it.id)) {
@@ -181,13 +186,6 @@ func (r *record) events() (events []Event) {
 		}
 	}
 	return events
-}
-
-func kindOf(it item) int {
-	if it.sandbox {
-		return 1
-	}
-	return 0
 }
 
 // work is a pod to settle in this relist, with its events.
