@@ -125,6 +125,12 @@ func TestAlertsSay(t *testing.T) {
 	if n := strings.Count(contents(t, alertRules), "- alert:"); n > 8 {
 		t.Errorf("%d alerts, want at most 8", n)
 	}
+	// promtool's unit tests do not notice it.
+	text := contents(t, alertRules)
+	if strings.Contains(text, "last_over_time(pleg_reason") && !strings.Contains(text, "unless on (cluster, job, instance) pleg_threshold_seconds") {
+		t.Error("a reason outlives its series")
+	}
+	contents(t, "../../docs/troubleshooting.md") // the runbook of an alert without a reason
 }
 
 // TestNamesExist compares the metrics and reasons that the rules speak of with
