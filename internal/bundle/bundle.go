@@ -70,7 +70,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	begun := time.Now()
-	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version, Files: []File{}, Missing: []string{}}
+	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version}
+	m.Files, m.Missing = []File{}, []string{}
 	left := maxBytes
 	for _, p := range parts {
 		files, err := gather(ctx, p)
@@ -95,8 +96,9 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	t := tar.NewWriter(z)
 	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
 	for _, f := range append(files, m.Files...) {
-		if err := t.WriteHeader(&tar.Header{Name: "plegd-bundle/" + f.Name, Mode: 0o600, Size: int64(f.Bytes), ModTime: m.Made,
-			Format: tar.FormatPAX}); err != nil {
+		if err := t.WriteHeader(&tar.Header{
+			Name: "plegd-bundle/" + f.Name, Mode: 0o600, Size: int64(f.Bytes), ModTime: m.Made, Format: tar.FormatPAX,
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := t.Write(f.content); err != nil {

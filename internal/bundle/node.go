@@ -79,8 +79,9 @@ func Sockets() Part {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.State, a.State), cmp.Compare(a.Inode, b.Inode))
 		})
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "Queues of a listener: connections not accepted yet, and their limit. Of a connection: unread bytes, and "+
-			"memory of what the peer has not read.\n%-6s %10s %10s %8s %8s NAME\n", "STATE", "INODE", "PEER", "RQUEUE", "WQUEUE")
+		fmt.Fprintf(&b, "Queues of a listener: connections not accepted yet, and their limit. Of a connection: unread "+
+			"bytes, and memory of what the peer has not read.\n%-6s %10s %10s %8s %8s NAME\n",
+			"STATE", "INODE", "PEER", "RQUEUE", "WQUEUE")
 		for _, s := range list {
 			state := "conn"
 			switch {

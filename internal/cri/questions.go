@@ -58,7 +58,9 @@ func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 	return list(ctx, s, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{})
 }
 
-func list[T any](ctx context.Context, s *session, op string, r *listReader[T], req proto.Message) (out []*T, err error) {
+func list[T any](
+	ctx context.Context, s *session, op string, r *listReader[T], req proto.Message,
+) (out []*T, err error) {
 	a := &answer{decode: func(b mem.BufferSlice) error { out, err = r.read(b); return err }}
 	if err = s.call(ctx, op, req, a, s.trackers[op]); err != nil {
 		return nil, err

@@ -94,7 +94,8 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		d.run(d.incidents.Run, state.Run)
 	}
 	d.judge = &judge{
-		parts: d.parts, log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents, news: news, changed: changed,
+		parts: d.parts, log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents,
+		news: news, changed: changed,
 	}
 	d.judge.judge(d.started) // plegd is starting
 	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))

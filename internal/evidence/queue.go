@@ -24,9 +24,10 @@ const (
 	statTimeout = 50 * time.Millisecond
 )
 
-// newQueue returns the source of the accept queue of the listener at a hop's path. One netlink dump of the listening unix sockets in plegd's
-// network namespace gives queue, limit, file and inode at once; it needs AF_NETLINK and
-// the kernel's unix_diag, and no privilege.
+// newQueue returns the source of the accept queue of the listener at a hop's path. One
+// netlink dump of the listening unix sockets in plegd's network namespace gives queue,
+// limit, file and inode at once; it needs AF_NETLINK and the kernel's unix_diag, and no
+// privilege.
 //
 // No listener is a sample, not an error: a Queue that is not Listening.
 func newQueue(h *hop) *Watch[health.Queue] {

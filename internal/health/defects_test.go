@@ -190,6 +190,10 @@ func TestPartsMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 			Judge(&f, scenarioNow, nil)
+			if f.Relist.Failures++; f.Relist.Last != nil {
+				f.Relist.Last.Err = nil
+			}
+			Judge(&f, scenarioNow, nil)
 		})
 	}
 }

@@ -267,7 +267,7 @@ func (w *view) listsSuffer() bool {
 	if p := &w.f.Probe; w.hop != nil && (p.failsForAll() || p.RPC >= slowCall) {
 		return true
 	}
-	if w.lists == listsFail && w.err.answered() {
+	if w.lists == listsFail && w.err != nil && w.err.answered() {
 		return w.listLate()
 	}
 	return w.lists != listsOK

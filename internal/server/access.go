@@ -38,7 +38,9 @@ func LocalOrAuthenticated(file string) Access {
 // proxy, and to a name of loopback. (A page of another site whose name resolves to
 // loopback has that name as its host.)
 func local(r *http.Request) bool {
-	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
+	for _, h := range []string{
+		"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via",
+	} {
 		if len(r.Header.Values(h)) > 0 {
 			return false
 		}

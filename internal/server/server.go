@@ -162,7 +162,8 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	toolkitLog := slog.New(zapslog.NewHandler(sampled(s.log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))).Core()))
-	return web.Serve(netutil.LimitListener(l, s.maxConns), server, &web.FlagConfig{WebConfigFile: &s.webConfig}, toolkitLog)
+	flags := &web.FlagConfig{WebConfigFile: &s.webConfig}
+	return web.Serve(netutil.LimitListener(l, s.maxConns), server, flags, toolkitLog)
 }
 
 // sampled returns log without repetitions: an equal message is logged once in ten minutes.

@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// APIURL is where the API server listens on its node, and on those that it is forwarded
-	// to. NodeAddress is the node's only address besides the loopback's.
-	APIURL      = "https://" + apiAddress
-	apiAddress  = "127.0.0.1:6443"
+	// APIURL is where the API server listens on its node, and on those that it is forwarded to.
+	APIURL     = "https://" + apiAddress
+	apiAddress = "127.0.0.1:6443"
+	// NodeAddress is the node's only address besides the loopback's.
 	NodeAddress = "192.0.2.1"
 
 	adminToken = "token-admin"

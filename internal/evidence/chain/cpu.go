@@ -70,7 +70,8 @@ func (w *Walker) memoryWait(p place) wait {
 			return cgroupWait(u.Path, health.LinkMemory, evidence, fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File))
 		}
 	}
-	return wait{key: "memory", state: health.LinkMemory, evidence: evidence, unknown: "no level of its cgroup is near its limit"}
+	unknown := "no level of its cgroup is near its limit"
+	return wait{key: "memory", state: health.LinkMemory, evidence: evidence, unknown: unknown}
 }
 
 // cgroupWait is that of a process that its cgroup holds up.

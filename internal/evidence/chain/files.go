@@ -40,7 +40,8 @@ func remoteTypes(channel string) []string {
 // on which mount, and the process that serves it.
 func (w *Walker) fileWait(ctx context.Context, p place) wait {
 	path, m, ok := w.mountOf(p)
-	frozen := proc.In(p.channel, "__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super", "sb_wait_write")
+	frozen := proc.In(p.channel, "__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
+		"sb_wait_write")
 	exits := proc.In(p.channel, "do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_")
 	if exits || !ok && path == "" {
 		out := kernelWait(p)
@@ -68,7 +69,9 @@ func (w *Walker) fileWait(ctx context.Context, p place) wait {
 		Kind: health.KindMount, Name: m.Point, State: health.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
 		Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
 	}
-	remote := slices.ContainsFunc(remotes, func(r struct{ channels, types []string }) bool { return proc.In(m.Type, r.types...) })
+	remote := slices.ContainsFunc(remotes, func(r struct{ channels, types []string }) bool {
+		return proc.In(m.Type, r.types...)
+	})
 	switch {
 	case strings.HasPrefix(m.Type, "fuse"):
 		if n := w.fuseWaiting(m); n != "" {

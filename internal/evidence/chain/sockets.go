@@ -94,7 +94,7 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 	address := func(ip net.IP, port uint64) string {
 		return net.JoinHostPort(ip.String(), strconv.FormatUint(port, 10))
 	}
-	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // on demand only
 		lines, _ := read() // without IPv6 there is no file
 		ends, listeners := map[string]int{}, map[uint64]uint32{}
 		for i, l := range lines {

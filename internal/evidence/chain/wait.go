@@ -227,7 +227,8 @@ func (w *Walker) alone(ctx context.Context, f *waiting) wait {
 	switch {
 	case runnable:
 		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
-			"a thread has been runnable for %s without getting a CPU, and no quota holds it", f.passed().Round(100*time.Millisecond))}
+			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
+			f.passed().Round(100*time.Millisecond))}
 	case share >= busyShare || f.all("R"):
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case unread != "":

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// The kernel keeps the states of TCP for unix sockets as well.
+	// Established is a state of a socket: those of TCP, for unix sockets as well.
 	Established = 1
-	Listening   = 10
+	// Listening is another one.
+	Listening = 10
 
 	// The attributes of linux/unix_diag.h: name, file, peer and queues. UDIAG_SHOW_ICONS is
 	// left out on purpose: the kernel walks the whole accept queue under its lock for it.
