@@ -224,10 +224,13 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 }
 
 // connect makes a connection and waits for its answer, for queuedFor at most and no
-// longer than the path leads there. It publishes p once as unanswered after Timeout.
+// longer than the path leads there. It looks at the connection several times within
+// Timeout, so that the peer is known before the answer, and publishes p once as
+// unanswered after Timeout.
 func (d *Dialer) connect(ctx context.Context, conn session, p health.Probe) (answered bool, err error) {
-	for published := false; ; published = true {
-		limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	const looks = 4
+	for n := 1; ; n++ {
+		limited, cancel := context.WithTimeout(ctx, d.opts.Timeout/looks)
 		err = conn.Connect(limited)
 		cancel()
 		dial := conn.LastDial()
@@ -238,11 +241,11 @@ func (d *Dialer) connect(ctx context.Context, conn session, p health.Probe) (ans
 		if err == nil || ctx.Err() != nil {
 			return true, err
 		}
-		over := published && (d.moved.Load() || time.Since(p.At) >= queuedFor)
+		over := n > looks && (d.moved.Load() || time.Since(p.At) >= queuedFor)
 		if over || !errors.Is(err, context.DeadlineExceeded) {
-			return !published, err
+			return n <= looks, err
 		}
-		if !published {
+		if n == looks {
 			p.Stage, p.Cause = health.StageSettings, health.CauseTimeout
 			d.publish(ctx, p)
 		}

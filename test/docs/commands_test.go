@@ -102,7 +102,7 @@ func startNode(t *testing.T) *node {
 	n.until(t, "plegd status", "HEALTHY")
 	n.until(t, "plegd simulate failpoints --socket "+n.dir+"/s.sock ListContainers=hang", "")
 	n.until(t, "plegd status", "RuntimeListStall")
-	n.until(t, "plegd incidents -o json", `"id"`)
+	n.until(t, "ls "+n.dir+"/state/incidents", ".json")
 	files, err := filepath.Glob(n.dir + "/state/incidents/*.json")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("incident files: %v, %v", files, err)

@@ -194,7 +194,7 @@ func TestFrozenWithLease(t *testing.T) {
 	lab.Eventually(t, 30*time.Second, "plegd has caught up", func() error {
 		s, err := p.Status()
 		maps.DeleteFunc(s.Pods.Containers, func(_ string, n int) bool { return n == 0 })
-		if err == nil && (!maps.Equal(s.Pods.Containers, want) || s.Pods.Running == nil || *s.Pods.Running != w.pods || s.State != "healthy") {
+		if err == nil && (!maps.Equal(s.Pods.Containers, want) || s.Pods.Running != w.pods || s.State != "healthy") {
 			err = fmt.Errorf("%s, pods %+v; want %v in %d running pods", s.State, s.Pods, want, w.pods)
 		}
 		return err

@@ -85,22 +85,6 @@ func InodeOf(tb testing.TB, fd int) uint64 {
 	return st.Ino
 }
 
-// Fill writes to fd until the kernel takes none, and returns the bytes.
-func Fill(tb testing.TB, fd, piece int) int {
-	tb.Helper()
-	b, total := make([]byte, piece), 0
-	for {
-		n, err := unix.Write(fd, b)
-		if errors.Is(err, unix.EAGAIN) {
-			return total
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		total += n
-	}
-}
-
 // SocketPath returns a path that is short enough for a socket.
 func SocketPath(tb testing.TB) string {
 	tb.Helper()

@@ -19,7 +19,7 @@ import (
 )
 
 func running(n int) func(lab.Status) bool {
-	return func(s lab.Status) bool { return s.Pods.Running != nil && *s.Pods.Running == n }
+	return func(s lab.Status) bool { return s.LastSeen != nil && s.Pods.Running == n }
 }
 
 // TestReplaced: another runtime takes the path while the first one lives on, and then the

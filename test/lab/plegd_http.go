@@ -4,13 +4,14 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/health"
 )
 
 // Status is the part of /api/v1/status that the tests read.
@@ -30,47 +31,8 @@ type Status struct {
 		NodeReady   bool     `json:"node_ready"`
 	} `json:"kubelet"`
 	LastSeen *time.Time `json:"last_seen"`
-	Facts    `json:"facts"`
-}
-
-// Facts are what the verdict is made from.
-type Facts struct {
-	Relist struct {
-		Attempts  uint64 `json:"attempts"`
-		Failures  int    `json:"failures"`
-		Reinspect int    `json:"reinspect"`
-		// InFlight is the relist under way, nil between two.
-		InFlight *struct {
-			Phase string `json:"phase"`
-		} `json:"in_flight"`
-	} `json:"relist"`
-	Pods struct {
-		Running    *int           `json:"running"`
-		Containers map[string]int `json:"containers"`
-	} `json:"pods"`
-	// Events is the runtime's event stream.
-	Events struct {
-		Phase string `json:"phase"`
-	} `json:"events"`
-	Config struct {
-		From map[string]string `json:"from"`
-	} `json:"config"`
-	Endpoint struct {
-		Path string `json:"path"`
-	} `json:"endpoint"`
-	Runtime struct {
-		Name    string `json:"name"`
-		Version string `json:"version"`
-	} `json:"runtime"`
-	Evidence struct {
-		Sources map[string]struct {
-			Up  bool   `json:"up"`
-			Err string `json:"error"`
-		} `json:"sources"`
-		Queue struct {
-			Listening bool `json:"listening"`
-		} `json:"queue"`
-	} `json:"evidence"`
+	// The facts that the verdict is made from.
+	health.Facts `json:"facts"`
 }
 
 // AwaitSources waits until sources of evidence are up, or are not.
@@ -148,7 +110,7 @@ func GetJSON(client *http.Client, url string, into any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(body), into)
+	return health.Unmarshal([]byte(body), into)
 }
 
 // AwaitState waits until the verdict's state is one of these.

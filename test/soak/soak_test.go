@@ -145,7 +145,7 @@ func TestSoak(t *testing.T) {
 	n.began = time.Now()
 	watch := lab.NewWatchOf(t, plegd.Log, watchPeriod, func() (lab.Status, error) {
 		s, err := plegd.Status()
-		s.Facts = lab.Facts{} // not needed, and large
+		s.Facts = health.Facts{} // not needed, and large
 		return s, err
 	})
 	done := n.live(whole)

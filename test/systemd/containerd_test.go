@@ -57,7 +57,7 @@ func TestUpgrade(t *testing.T) {
 	lab.Throughout(t, outage/2, "no alert fires while containerd is being upgraded", silent)
 	n.Run("systemctl", "start", "containerd.service")
 	n.awaitText(healthy)
-	if status, err := n.status(); err != nil || status.Pods.Running == nil || *status.Pods.Running != 2 {
+	if status, err := n.status(); err != nil || status.Pods.Running != 2 {
 		t.Errorf("after the upgrade plegd sees %v running pods (%v), want 2", status.Pods.Running, err)
 	}
 
