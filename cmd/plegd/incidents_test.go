@@ -44,8 +44,8 @@ func stateDir(t *testing.T, all ...*incident.Incident) string {
 	return dir
 }
 
-// TestIncidentsOfAStuckDaemon: it accepts and does not answer, and what it has
-// stored is read.
+// TestIncidentsOfAStuckDaemon: it accepts and does not answer, and its stored
+// incidents are read.
 func TestIncidentsOfAStuckDaemon(t *testing.T) {
 	one := readExample(t)
 	dir := stateDir(t, one)

@@ -119,9 +119,8 @@ func TestCgroupThrottled(t *testing.T) {
 	}
 }
 
-// TestCgroupThrottledAfterAMoment: one who was throttled for a moment, given that
-// back, and then not let run any more, waits, though over two samples only the
-// moment is counted.
+// TestCgroupThrottledAfterAMoment: a cgroup that was throttled for a moment, ran again and
+// then got no CPU time waits, although two samples together count only the moment.
 func TestCgroupThrottledAfterAMoment(t *testing.T) {
 	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
@@ -275,8 +274,8 @@ func TestCgroupOutside(t *testing.T) {
 	}
 }
 
-// TestCgroupOfAnotherNamespace: a pod that is not privileged is told the way to
-// the runtime's cgroup and not where it is; the processes in it tell.
+// TestCgroupOfAnotherNamespace: an unprivileged pod sees the relative path of the runtime's
+// cgroup, and not where that is; the processes in it show that.
 func TestCgroupOfAnotherNamespace(t *testing.T) {
 	for _, tt := range []struct{ layout, cgroups, procs string }{
 		{"cgroup_v2", v2Cgroups, "fs/cgroup" + runtimeCgroup},

@@ -103,8 +103,8 @@ func TestDialKick(t *testing.T) {
 	})
 }
 
-// TestDialStopsPromptly, whatever it waits for, and a probe that stopping ended
-// is not told of. The bubble would not end if anything was left running.
+// TestDialStopsPromptly: Run ends at once in each wait, and a probe that it cut short is not
+// reported. The bubble would not end with a goroutine left.
 func TestDialStopsPromptly(t *testing.T) {
 	for name, fault := range map[string]func(*fakeruntime.Runtime){
 		"between two probes": func(*fakeruntime.Runtime) {},

@@ -156,8 +156,8 @@ func TestDialMoved(t *testing.T) {
 	}
 }
 
-// TestDialVersionOfAnother: what another process than the one that is watched says
-// of itself is not taken for the runtime's version.
+// TestDialVersionOfAnother: the version that another process reports is not taken for the
+// runtime's.
 func TestDialVersionOfAnother(t *testing.T) {
 	path := shortDir(t) + "/s"
 	runtimeWith()(t, path)

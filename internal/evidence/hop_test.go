@@ -111,7 +111,7 @@ func TestProbeGRPC(t *testing.T) {
 }
 
 // TestProbeWaits: one connection goes into the queue of a hop that does not accept, and
-// shows when it is back. What was known of one path says nothing of another.
+// shows when it is back. A result for one path does not apply to another.
 func TestProbeWaits(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l, err := net.Listen("unix", path)

@@ -204,8 +204,8 @@ func TestQueueSimilarPaths(t *testing.T) {
 	}
 }
 
-// TestQueueDeadFileSystem: stat(2) hangs. The queue is told all the same, and
-// one goroutine at most waits for it.
+// TestQueueDeadFileSystem: stat(2) hangs. The queue is reported nevertheless,
+// and at most one goroutine waits for it.
 func TestQueueDeadFileSystem(t *testing.T) {
 	needUnixDiag(t)
 	path := evidencetest.SocketPath(t)

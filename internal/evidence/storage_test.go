@@ -15,8 +15,8 @@ import (
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
-// storageTree is a /proc and /sys with one process: what it is called, what it has
-// open and its mounts.
+// storageTree is a /proc and /sys with one process: its name, its open files and its
+// mounts.
 func storageTree(t *testing.T, comm, mounts string, open ...string) (procfs, sysfs string) {
 	t.Helper()
 	procfs, sysfs = t.TempDir(), t.TempDir()
@@ -50,8 +50,8 @@ func gatherStorage(t *testing.T, s *storage) []health.FileSystem {
 	return v.FileSystems
 }
 
-// TestStorage finds containerd's directories by what it has open, and what an error
-// of the file system does to one.
+// TestStorage finds containerd's directories by its open files, and the effect of an
+// error of the file system on one.
 func TestStorage(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable,
 		"/data/io.containerd.metadata.v1.bolt/meta.db", "/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", "/state/io.containerd.runtime.v2.task/k8s.io/2b0c/log", "socket:[12]")
@@ -102,8 +102,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestStorageCRIO finds CRI-O's directories by its mounts. What is mounted for a
-// process of another name is not its own.
+// TestStorageCRIO finds CRI-O's directories by its mounts. The mounts of a process
+// with another name are not its own.
 func TestStorageCRIO(t *testing.T) {
 	mounts := `501 500 0:40 /overlay /data/overlay rw - tmpfs tmpfs rw
 502 500 0:41 / /data/overlay/be02/merged rw - overlay overlay rw,lowerdir=/data/overlay/l/A

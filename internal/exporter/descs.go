@@ -35,7 +35,7 @@ var (
 		"The primary reason, always 1; absent when healthy. Explained by plegd reasons ID.", "reason")
 	culprit = desc("pleg_culprit",
 		"The last link of the wait chain, always 1; absent without a chain. id is a fingerprint that nodes with "+
-			"the same culprit share: file server, driver, device model or cgroup slice.", "kind", "id")
+			"the same culprit share: file server, driver or cgroup slice.", "kind", "id")
 	nodeInfo = desc("pleg_node_info",
 		"Versions of the node's parts. Always 1. A label is empty while its value is not known.",
 		"runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version")

@@ -33,15 +33,15 @@ func (e *CallError) timedOut() bool { return e != nil && e.Code == "DeadlineExce
 // tooLarge reports whether an answer was refused for its size.
 func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
 
-// answered reports whether the runtime itself gave this error: it does answer.
+// answered reports whether the runtime itself gave this error: it does answer; false for nil.
 func (e *CallError) answered() bool {
-	switch e.Code {
-	case "Unavailable":
-		return e.NotInitialized // containerd 2.x
-	case "DeadlineExceeded", "Canceled":
+	switch {
+	case e == nil:
 		return false
+	case e.Code == "Unavailable":
+		return e.NotInitialized // containerd 2.x
 	}
-	return true
+	return e.Code != "DeadlineExceeded" && e.Code != "Canceled"
 }
 
 // Call is the recent history of one operation on the held connection.

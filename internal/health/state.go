@@ -254,7 +254,7 @@ func (w *view) answeredWhileStatusFails() bool {
 func (w *view) answeredAtOnce(t time.Time) bool {
 	for _, c := range w.f.Calls {
 		if c.LastOK.After(t) && c.LastOKDuration < HangAfter ||
-			c.LastErr != nil && c.LastErr.answered() && c.LastFailed.After(t) {
+			c.LastErr.answered() && c.LastFailed.After(t) {
 			return true
 		}
 	}
@@ -267,7 +267,7 @@ func (w *view) listsSuffer() bool {
 	if p := &w.f.Probe; w.hop != nil && (p.failsForAll() || p.RPC >= slowCall) {
 		return true
 	}
-	if w.lists == listsFail && w.err != nil && w.err.answered() {
+	if w.lists == listsFail && w.err.answered() {
 		return w.listLate()
 	}
 	return w.lists != listsOK

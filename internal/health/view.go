@@ -72,7 +72,7 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	w := &view{f: f, now: now, previous: previous, kubelet: rules(f, now)}
 	for _, c := range f.Calls {
 		w.lastAnswer = laterOf(w.lastAnswer, c.LastOK)
-		if c.LastErr != nil && c.LastErr.answered() {
+		if c.LastErr.answered() {
 			w.lastAnswer = laterOf(w.lastAnswer, c.LastFailed)
 		}
 	}

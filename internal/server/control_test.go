@@ -128,7 +128,7 @@ func TestControlServerFullQueue(t *testing.T) {
 	}
 }
 
-// TestControlServerRetries: what is in the way is left alone, logged once and exported;
+// TestControlServerRetries: a file in the way is left alone, logged once and exported;
 // once it is gone the socket is served.
 func TestControlServerRetries(t *testing.T) {
 	for name, want := range map[string]string{"plegd.sock": "is not a socket", "run/plegd.sock": "not a directory"} {

@@ -66,7 +66,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// perl starts a process of one thread. What follows "ready" is what it waits in.
+// perl starts a process of one thread. After "ready" it blocks in the rest of the script.
 func perl(t *testing.T, script string, args ...string) *process {
 	t.Helper()
 	return start(t, exec.Command("perl", append([]string{"-MSocket", "-MFcntl=:DEFAULT,:flock", "-e", "$|=1; " + script, "--"}, args...)...))

@@ -19,8 +19,8 @@ import (
 // one a fault, in a folder of its reason: `make record-incidents`.
 const recordEnv = "PLEGD_RECORD_INCIDENTS"
 
-// record keeps the incident of a run that went as it should, without what is of
-// this machine. A later run of the same fault replaces it.
+// record keeps the incident of a run without a mistake, and removes this machine's paths
+// and names from it. A later run of the same fault replaces it.
 func (b *bench) record(f *fault, began time.Time) {
 	b.t.Helper()
 	root := os.Getenv(recordEnv)

@@ -33,7 +33,7 @@ const (
 	tableAge = 500 * time.Millisecond
 	// maxAncestors bounds the way up from a helper to the runtime or a shim.
 	maxAncestors = 16
-	// maxName and maxEvidence bound what is shown, in bytes.
+	// maxName and maxEvidence bound the texts of a link, in bytes.
 	maxName     = 160
 	maxEvidence = 1 << 10
 	// helperAge is the age from which a child of a shim is what the shim waits for.

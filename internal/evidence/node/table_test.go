@@ -61,7 +61,7 @@ func TestTable(t *testing.T) {
 }
 
 // TestTableArgs: arguments that cannot be read in time cost one wait in each pass, and
-// no more than slowReaders readers.
+// at most slowReaders readers.
 func TestTableArgs(t *testing.T) {
 	root := t.TempDir()
 	evidencetest.WriteTree(t, root, map[string]string{"9/stat": evidencetest.StatLine(9, "x", 'S', 1, 1), "9/cmdline": "x\x00-id\x00y\x00"})
