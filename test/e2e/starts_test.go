@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -62,7 +63,7 @@ func TestStartsDiscovered(t *testing.T) {
 	for i := range times {
 		output, code := runtime.Node().Run(nil, lab.Binary(t), "check", "--output=json", "--kubelet-healthz-url=", "--control-socket="+t.TempDir()+"/none")
 		var s lab.Status
-		if err := json.Unmarshal([]byte(output), &s); err != nil || !well(s) {
+		if err := health.Unmarshal([]byte(output), &s); err != nil || !well(s) {
 			t.Errorf("check %d: exit code %d, %s %s, %v\n%s", i+1, code, s.State, s.Reason, err, output)
 		}
 	}
@@ -83,11 +84,11 @@ func runDiscovered(t *testing.T, runtime *lab.Containerd, state string) {
 		}
 		return err
 	})
-	var incidents []struct{ ID, Reason string }
-	must(t, lab.GetJSON(client, "http://"+address+"/api/v1/incidents", &incidents))
-	for _, incident := range incidents {
-		if !slices.Contains(machine, incident.Reason) {
-			t.Errorf("incident %s: %q", incident.ID, incident.Reason)
+	var list []incident.Summary
+	must(t, lab.GetJSON(client, "http://"+address+"/api/v1/incidents", &list))
+	for _, one := range list {
+		if !slices.Contains(machine, one.Reason) {
+			t.Errorf("incident %s: %q", one.ID, one.Reason)
 		}
 	}
 	if code := p.Terminate(20 * time.Second); code != 0 {

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -151,7 +152,7 @@ func (p *plegd) look(t *testing.T) {
 // incident is the id of the newest incident, which holds the runtime's texts.
 func (p *plegd) incident(t *testing.T) string {
 	t.Helper()
-	var list []struct{ ID string }
+	var list []incident.Summary
 	if err := lab.GetJSON(p.local, "http://plegd/api/v1/incidents", &list); err != nil || len(list) == 0 {
 		t.Fatalf("%d incidents, %v", len(list), err)
 	}
