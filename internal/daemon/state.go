@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/view"
@@ -92,7 +92,7 @@ func monotonic() time.Duration {
 }
 
 func (s *store) bootID() (string, error) {
-	b, err := proc.ReadFile(s.procfs, "sys/kernel/random/boot_id")
+	b, err := node.ReadFile(s.procfs, "sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
 }
 

@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
 // cgroupSource reads the runtime's own cgroup, on v1, hybrid and v2.
 type cgroupSource struct {
 	pid         func() int
-	tree        cgroup.Tree
+	tree        node.CgroupTree
 	cpu, memory window
 	throttledAt time.Time // when a quota was last seen to take time
 	frozenAt    time.Time
@@ -36,7 +35,7 @@ type cgroupSource struct {
 // another /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{
-		pid: pid, tree: cgroup.NewTree(procfs, sysfs),
+		pid: pid, tree: node.NewCgroupTree(procfs, sysfs),
 		cpu: window{keep: 2, maxAge: 2500 * time.Millisecond}, memory: window{keep: 5, maxAge: 5 * time.Second},
 	}
 	return NewWatch(Spec[health.Cgroup]{
@@ -51,7 +50,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 		return nil, ErrNoData
 	}
 	m, err := s.tree.Of(pid)
-	if proc.Gone(err) {
+	if node.Gone(err) {
 		return nil, ErrNoData // it has just ended
 	}
 	if err != nil {
@@ -124,11 +123,11 @@ const minThrottledPeriods = 2
 // throttling fills in what the CPU quotas at the cgroup and above it take: that of the
 // level at which it is hardest, since a quota above is not counted below. ThrottledTotal
 // is of all levels.
-func (s *cgroupSource) throttling(m cgroup.Paths, v *health.Cgroup) {
+func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 	now := levels{at: v.At, dir: map[string]counters{}}
 	for dir := range s.tree.Up(m, "cpu") {
-		b, _ := proc.ReadFile(dir, "cpu.stat") // of nothing there is no quota
-		stat, ok := cgroup.ParseCPUStat(b)
+		b, _ := node.ReadFile(dir, "cpu.stat") // of nothing there is no quota
+		stat, ok := node.ParseCPUStat(b)
 		if !ok {
 			continue
 		}

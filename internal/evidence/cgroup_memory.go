@@ -3,13 +3,12 @@ package evidence
 import (
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
 // memoryLimits fills in the levels that limit the cgroup's memory.
-func (s *cgroupSource) memoryLimits(m cgroup.Paths, v *health.Cgroup) {
+func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 	_, _, v2 := s.tree.Base(m, "memory")
 	read := memoryV1
 	if v2 {
@@ -34,17 +33,17 @@ func (s *cgroupSource) memoryLimits(m cgroup.Paths, v *health.Cgroup) {
 // memoryV2 reads a level of the unified hierarchy, nil for one without a limit. The
 // events are those of the limits of this level only; memory.events, which counts those
 // below it too, is read where there is no memory.events.local (Linux 5.2).
-func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
+func memoryV2(t *node.CgroupTree, dir string, l *health.MemoryLimit) counters {
 	l.High, l.Max = t.Limit(dir+"/memory.high"), t.Limit(dir+"/memory.max")
 	if l.High == 0 && l.Max == 0 {
 		return nil
 	}
 	l.Usage, _ = t.Number(dir + "/memory.current")
-	b, err := proc.ReadFile(dir + "/memory.events.local")
+	b, err := node.ReadFile(dir + "/memory.events.local")
 	if err != nil {
-		b, _ = proc.ReadFile(dir + "/memory.events") // without either there are no events
+		b, _ = node.ReadFile(dir + "/memory.events") // without either there are no events
 	}
-	k := cgroup.Keyed(b)
+	k := node.Keyed(b)
 	return counters{
 		"high": k["high"], "max": k["max"], "oom_kill": k["oom_kill"],
 		"refaults": t.Refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault"),
@@ -52,14 +51,14 @@ func memoryV2(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
 }
 
 // memoryV1 reads a level of v1's memory hierarchy, nil for one without a limit.
-func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
+func memoryV1(t *node.CgroupTree, dir string, l *health.MemoryLimit) counters {
 	if l.Max = t.Limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
 		return nil
 	}
 	l.Usage, _ = t.Number(dir + "/memory.usage_in_bytes")
 	failures, _ := t.Number(dir + "/memory.failcnt")   // 0 where it cannot be read
-	b, _ := proc.ReadFile(dir + "/memory.oom_control") // likewise
-	k := cgroup.Keyed(b)
+	b, _ := node.ReadFile(dir + "/memory.oom_control") // likewise
+	k := node.Keyed(b)
 	l.OOM = k["under_oom"] == 1
 	const refault = "total_workingset_refault"
 	return counters{
@@ -71,14 +70,14 @@ func memoryV1(t *cgroup.Tree, dir string, l *health.MemoryLimit) counters {
 // cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
 // none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
 // it. That of a hierarchy's root is the whole node's.
-func cgroupPressure(t *cgroup.Tree, m cgroup.Paths) *health.CgroupPressure {
+func cgroupPressure(t *node.CgroupTree, m node.Cgroups) *health.CgroupPressure {
 	base, path, _ := t.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}
 	read := func(resource string) (some, full float64) {
-		b, _ := proc.ReadFile(base+path, resource+".pressure") // of nothing both are -1
-		return cgroup.ParsePressure(b)
+		b, _ := node.ReadFile(base+path, resource+".pressure") // of nothing both are -1
+		return node.ParsePressure(b)
 	}
 	p := &health.CgroupPressure{}
 	p.CPUSome, _ = read("cpu")

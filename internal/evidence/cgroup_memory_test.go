@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -139,7 +139,7 @@ func TestCgroupPressure(t *testing.T) {
 		t.Errorf("v1: %+v", p)
 	}
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
-		if some, full := cgroup.ParsePressure([]byte(text)); some != -1 || full != -1 {
+		if some, full := node.ParsePressure([]byte(text)); some != -1 || full != -1 {
 			t.Errorf("%q: %f, %f", text, some, full)
 		}
 	}

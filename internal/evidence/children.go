@@ -11,8 +11,6 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -49,9 +47,9 @@ type childrenSource struct {
 	childrenOptions
 
 	up    func() time.Duration
-	tree  cgroup.Tree
+	tree  node.CgroupTree
 	place pathStat              // of the socket
-	stuck map[proc.ID]condition // of the last sample, by shim
+	stuck map[node.ID]condition // of the last sample, by shim
 	since bounded.Since[condition]
 	turn  int // of the shim whose threads are read
 
@@ -74,7 +72,7 @@ type childrenSource struct {
 // A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
 // name; processes that live long by design do not count (node.IsHelper).
 func newChildren(opts childrenOptions) *Watch[health.Children] {
-	c := &childrenSource{childrenOptions: opts, up: proc.Uptime, tree: cgroup.NewTree(opts.ProcFS, opts.SysFS)}
+	c := &childrenSource{childrenOptions: opts, up: node.Uptime, tree: node.NewCgroupTree(opts.ProcFS, opts.SysFS)}
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
@@ -109,8 +107,8 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	now, up := time.Now(), c.up()
 	v := &health.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
 	for _, s := range c.helpers {
-		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
-			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
+		if started := node.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
+			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: node.ThreadState(s.State), Since: started})
 		}
 	}
 	v.Old = longest(v.Old)
@@ -180,11 +178,11 @@ func owns(runtime string, socket place, comm string, args []string) bool {
 	case comm == "conmonrs":
 		return crio
 	case comm == "conmon":
-		return crio && strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_") && proc.ArgValue(args, "exit-command") == ""
+		return crio && strings.HasPrefix(node.ArgValue(args, "n"), "k8s_") && node.ArgValue(args, "exit-command") == ""
 	}
-	address := proc.ArgValue(args, "address")
+	address := node.ArgValue(args, "address")
 	same := func(name string) bool { return runPath(name) == runPath(address) }
-	return slices.ContainsFunc(socket.names, same) && proc.ArgValue(args, "namespace") == namespace
+	return slices.ContainsFunc(socket.names, same) && node.ArgValue(args, "namespace") == namespace
 }
 
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
@@ -197,7 +195,7 @@ func sandboxOf(comm string, args []string) string {
 	if strings.HasPrefix(comm, "conmon") {
 		name = "c"
 	}
-	id := proc.ArgValue(args, name)
+	id := node.ArgValue(args, name)
 	if len(id) > 128 || strings.Trim(id, idChars) != "" {
 		return ""
 	}
@@ -208,7 +206,7 @@ const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-
 
 // condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
 type condition struct {
-	shim  proc.ID
+	shim  node.ID
 	state string
 	tid   int
 }
@@ -220,7 +218,7 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	if n := len(c.shims); n > 0 {
 		c.turn = (c.turn + 1) % n
 	}
-	next := map[proc.ID]condition{}
+	next := map[node.ID]condition{}
 	for i, s := range c.shims {
 		if is := c.conditionOf(s.Stat, i == c.turn); is.state != "" {
 			next[s.ID()] = is
@@ -239,10 +237,10 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	return out
 }
 
-func (c *childrenSource) conditionOf(s proc.Stat, closely bool) condition {
+func (c *childrenSource) conditionOf(s node.Stat, closely bool) condition {
 	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
 	closely = closely || known.state == "F" || known.tid != 0
-	state, freezer := proc.ThreadState(s.State), "" // v2's, whose tasks look asleep
+	state, freezer := node.ThreadState(s.State), "" // v2's, whose tasks look asleep
 	if state == "D" {
 		freezer = "freezer"
 	}
@@ -273,10 +271,10 @@ func (c *childrenSource) isFrozen(pid int, freezer string) bool {
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work; "" for none.
 func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
-	dir := proc.Path(c.ProcFS, pid, "task")
-	tids, _ := proc.Numbers(dir, maxShimThreads) // none of one that has ended
+	dir := node.Path(c.ProcFS, pid, "task")
+	tids, _ := node.Numbers(dir, maxShimThreads) // none of one that has ended
 	for _, tid := range tids {
-		s, err := proc.ReadStat(dir, tid)
+		s, err := node.ReadStat(dir, tid)
 		switch {
 		case err != nil:
 		case s.State == 'D', s.State == 'S' && !idles(dir, &health.BlockedThread{TID: tid}):

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -158,7 +158,7 @@ func TestChildrenFrozenV2(t *testing.T) {
 			t.Errorf("%+v, want state F", first)
 		}
 		eventually(t, func() bool { // a thread may still be on its way into the freezer
-			s, err := proc.ReadStat("/proc", c.pid)
+			s, err := node.ReadStat("/proc", c.pid)
 			return err == nil && s.State == 'S'
 		})
 		if again := childPID(gatherChildren(t, w).Stuck, c.pid); again == nil || *again != *first {
@@ -181,7 +181,7 @@ func FuzzSandboxOf(f *testing.F) {
 	f.Add("conmon", cmdline("conmon", "-c", "\n\x1b[31m", "-n", "k8s_POD_"))
 	f.Add("", "\x00\x00-\x00--")
 	f.Fuzz(func(t *testing.T, comm, line string) {
-		id := sandboxOf(comm, proc.SplitArgs([]byte(line)))
+		id := sandboxOf(comm, node.SplitArgs([]byte(line)))
 		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
 			t.Errorf("%q of %q", id, line)
 		}

@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -24,7 +22,7 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
-	c := &childrenSource{up: proc.Uptime, tree: cgroup.NewTree(procfs, sysfs), childrenOptions: childrenOptions{
+	c := &childrenSource{up: node.Uptime, tree: node.NewCgroupTree(procfs, sysfs), childrenOptions: childrenOptions{
 		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: at(""),
 		Changes: func() uint64 { return 0 }, Calm: func() bool { return false },
 	}}
@@ -162,7 +160,7 @@ func TestChildrenStoppedShim(t *testing.T) {
 	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
 	// A zombie is none. They are not counted here: the node may have others.
 	c.signal(syscall.SIGKILL)
-	eventually(t, func() bool { s, err := proc.ReadStat("/proc", c.pid); return err == nil && s.State == 'Z' })
+	eventually(t, func() bool { s, err := node.ReadStat("/proc", c.pid); return err == nil && s.State == 'Z' })
 	if v := gatherChildren(t, w); childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
 		t.Errorf("%+v names a zombie", v)
 	}

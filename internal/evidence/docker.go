@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (
@@ -65,7 +64,7 @@ func (d *docker) containerdSocket() string {
 	}
 	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
 		for _, child := range all.Children(p.PID) {
-			config := proc.ArgValue(d.table.Args(child.ID()), "config")
+			config := node.ArgValue(d.table.Args(child.ID()), "config")
 			if child.Comm == "containerd" && path.IsAbs(config) {
 				return path.Join(path.Dir(config), "containerd.sock")
 			}
@@ -84,7 +83,7 @@ func socketArg(table *node.Table, pid int, name, otherwise string) string {
 	if err != nil || pid == 0 {
 		return otherwise
 	}
-	socket := strings.TrimPrefix(proc.ArgValue(table.Args(p.ID()), name), "unix://")
+	socket := strings.TrimPrefix(node.ArgValue(table.Args(p.ID()), name), "unix://")
 	if !path.IsAbs(socket) {
 		return otherwise
 	}

@@ -21,8 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -152,7 +150,7 @@ func TestUnprivileged(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	v, priv := got.Process, gatherProcess(t, processIn("/proc", c.pid))
-	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/proc.ClockTicks || v.Threads["S"]+v.Threads["R"] < 4 ||
+	if !v.Alive || v.PID != c.pid || v.Start.Sub(priv.Start).Abs() > time.Second/node.ClockTicks || v.Threads["S"]+v.Threads["R"] < 4 ||
 		v.OpenFDs != -1 && v.OpenFDs != priv.OpenFDs || v.MaxFDs != -1 && v.MaxFDs != priv.MaxFDs {
 		t.Errorf("%+v, which is %+v", v, priv)
 	}
@@ -271,5 +269,5 @@ func at(path string) func() string { return func() string { return path } }
 // needUnixDiag skips where the kernel has no unix_diag.
 func needUnixDiag(tb testing.TB) {
 	tb.Helper()
-	evidencetest.NeedUnixDiag(tb, sockdiag.Each(tb.Context(), 1<<sockdiag.Listening, func(sockdiag.Socket) {}))
+	evidencetest.NeedUnixDiag(tb, node.EachSocket(tb.Context(), 1<<node.Listening, func(node.Socket) {}))
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -18,7 +18,7 @@ type listenerSource struct {
 	inode    uint64
 	replaced bool // an earlier socket has been at the path
 	last     *health.Listener
-	lastID   proc.ID
+	lastID   node.ID
 }
 
 // newListener returns the source about the process that listens at a hop's path.
@@ -62,7 +62,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
-func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Stat, error) {
+func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Stat, error) {
 	peer, at := l.hop.newest()
 	met := !at.IsZero() && (!l.replaced || at.After(q.ListeningSince))
 	if met && peer > 1 {
@@ -71,18 +71,18 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Stat, 
 		}
 	}
 	if q.Inode == 0 {
-		return proc.Stat{}, ErrNoData
+		return node.Stat{}, ErrNoData
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	switch {
 	case err == nil:
 		return s.Stat, nil
 	case met && peer == 0:
-		return proc.Stat{}, nil
+		return node.Stat{}, nil
 	case ctx.Err() != nil:
-		return proc.Stat{}, err
+		return node.Stat{}, err
 	}
-	return proc.Stat{}, ErrNoData // until the next connection
+	return node.Stat{}, ErrNoData // until the next connection
 }
 
 // otherMounts reports whether the path's file exists in the mounts of a process, which
@@ -92,14 +92,14 @@ func (l *listenerSource) otherMounts(pid int) bool {
 	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	_, err := os.Lstat(proc.Path(l.hop.procfs, pid, "root") + path)
+	_, err := os.Lstat(node.Path(l.hop.procfs, pid, "root") + path)
 	return err == nil
 }
 
 // related reports whether the listener is a fork of the runtime behind the held
 // connection: started by it, or its ancestor of the same name. Containers descend from
 // their shims or conmons, which leave the runtime.
-func (l *listenerSource) related(ctx context.Context, s proc.Stat) bool {
+func (l *listenerSource) related(ctx context.Context, s node.Stat) bool {
 	held := l.hop.process.PID()
 	if held <= 1 || held == s.PID {
 		return false

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -94,7 +93,7 @@ func (l *listening) want(pid int) *health.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
-		if !errors.Is(err, ErrNoData) && !proc.Gone(err) {
+		if !errors.Is(err, ErrNoData) && !node.Gone(err) {
 			l.t.Errorf("%+v, %v; want nothing", v, err)
 		}
 		return nil

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -128,7 +128,7 @@ func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
 // parse: "0.1 0.2 0.3 running/all lastpid".
 func threadCount(root string) (int, error) {
 	path := filepath.Join(root, "loadavg")
-	b, err := proc.ReadFile(path)
+	b, err := node.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}

@@ -16,8 +16,6 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -48,14 +46,14 @@ type Process struct {
 	finder  processFinder
 	threads threadTimes
 	last    *health.Process
-	lastID  proc.ID
+	lastID  node.ID
 	locks   bounded.Since[string] // by file
 }
 
 // newProcess returns the source of a hop's process. It has nothing to report before it
 // has found one.
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: proc.Uptime, finder: processFinder{hop: h}}
+	p := &Process{hop: h, up: node.Uptime, finder: processFinder{hop: h}}
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
@@ -84,7 +82,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	}
 	p.pid.Store(0)
 	switch {
-	case !proc.Gone(err):
+	case !node.Gone(err):
 		return nil, err
 	case p.last == nil:
 		return nil, ErrNoData
@@ -96,10 +94,10 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 }
 
 // read returns a sample of a process; an error that it is gone where it ends meanwhile.
-func (p *Process) read(s proc.Stat, up time.Duration) (*health.Process, error) {
+func (p *Process) read(s node.Stat, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
-		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
+		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: node.StartedAt(now, up, s.Start), StartTicks: s.Start,
 	}
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
@@ -170,13 +168,13 @@ func descriptors(root string, pid int) (open, most int) {
 
 // nameOf returns the first word of a process's arguments and its systemd unit, each ""
 // where it cannot be read. The other arguments may hold a secret.
-func nameOf(table *node.Table, procfs string, id proc.ID) (command, unit string) {
+func nameOf(table *node.Table, procfs string, id node.ID) (command, unit string) {
 	if args := table.Args(id); len(args) > 0 {
 		command, _, _ = strings.Cut(args[0], " ")
 		command = strings.ToValidUTF8(command[:min(len(command), maxCommand)], "?")
 	}
-	if b, err := proc.ReadFile(proc.Path(procfs, id.PID, "cgroup")); err == nil {
-		unit = unitOf(cgroup.ParsePaths(b).Main())
+	if b, err := node.ReadFile(node.Path(procfs, id.PID, "cgroup")); err == nil {
+		unit = unitOf(node.ParseCgroups(b).Main())
 	}
 	return command, unit
 }
@@ -203,8 +201,8 @@ const (
 type processFinder struct {
 	hop *hop
 
-	named   proc.Stat // the process that held named
-	known   proc.Stat // the process that was settled last
+	named   node.Stat // the process that held named
+	known   node.Stat // the process that was settled last
 	peerPID int       // the value of held when it was
 	cgroup  string    // its /proc/PID/cgroup
 	seenAt  time.Time
@@ -212,7 +210,7 @@ type processFinder struct {
 }
 
 // seen stores that s was there and is the process; up is the time since boot.
-func (f *processFinder) seen(s proc.Stat, up time.Duration) {
+func (f *processFinder) seen(s node.Stat, up time.Duration) {
 	if s.ID() != f.known.ID() {
 		f.cgroup = f.cgroupOf(s.PID)
 	}
@@ -220,7 +218,7 @@ func (f *processFinder) seen(s proc.Stat, up time.Duration) {
 }
 
 func (f *processFinder) cgroupOf(pid int) string {
-	b, _ := proc.ReadFile(proc.Path(f.hop.procfs, pid, "cgroup")) // "" of one that has ended
+	b, _ := node.ReadFile(node.Path(f.hop.procfs, pid, "cgroup")) // "" of one that has ended
 	return string(b)
 }
 
@@ -228,7 +226,7 @@ func (f *processFinder) cgroupOf(pid int) string {
 // the socket, the one that was found for the same connection; else the one that has the
 // listener open; else the one that was there last; else its successor, which does not
 // listen yet. The error is that it is gone, or why it cannot be found.
-func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
+func (f *processFinder) find(ctx context.Context) (node.Stat, error) {
 	pid := f.hop.held()
 	if pid > 1 {
 		s, err := f.hop.table.Alive(pid)
@@ -237,8 +235,8 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 			f.named = s.Stat
 			return s.Stat, nil
 		}
-		if _, first := proc.ReadStat(f.hop.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
-			return proc.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
+		if _, first := node.ReadStat(f.hop.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
+			return node.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
 				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.hop.procfs)
 		}
 	}
@@ -260,24 +258,24 @@ func (f *processFinder) find(ctx context.Context) (proc.Stat, error) {
 	case f.known.PID != 0:
 		return f.successor(ctx)
 	}
-	return proc.Stat{}, err
+	return node.Stat{}, err
 }
 
 // successor returns the process that was started in the place of the one that was there
 // last: of its name, in its cgroup, since it was last seen; of several the newest, but not
 // a child that it has forked and that has yet to execute another program. So a runtime is
 // found that starts before it listens.
-func (f *processFinder) successor(ctx context.Context) (best proc.Stat, err error) {
+func (f *processFinder) successor(ctx context.Context) (best node.Stat, err error) {
 	maxAge := time.Duration(0)
 	if time.Since(f.seenAt) > successorGrace {
 		maxAge = searchInterval
 	}
 	all, err := f.hop.table.Processes(ctx, maxAge)
 	if err != nil {
-		return proc.Stat{}, err
+		return node.Stat{}, err
 	}
 	follows := func(s node.Process) bool {
-		return s.Comm == f.known.Comm && proc.TicksToDuration(s.Start+1) >= f.seenUp
+		return s.Comm == f.known.Comm && node.TicksToDuration(s.Start+1) >= f.seenUp
 	}
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
@@ -286,7 +284,7 @@ func (f *processFinder) successor(ctx context.Context) (best proc.Stat, err erro
 		}
 	}
 	if best.PID == 0 {
-		return proc.Stat{}, node.ErrGone
+		return node.Stat{}, node.ErrGone
 	}
 	return best, nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -24,11 +24,11 @@ const startTakes = 5 * time.Minute
 // /proc/locks shows no waiter. A process that starts waits for a file that it has open and
 // another process has locked.
 func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWait) {
-	locks, err := proc.ReadFile(p.hop.procfs, "locks")
+	locks, err := node.ReadFile(p.hop.procfs, "locks")
 	if err != nil {
 		locks = nil
 	}
-	waits := proc.LockWaits(locks, pid)
+	waits := node.LockWaits(locks, pid)
 	starts := now.Sub(started) < startTakes || p.hop.inode() == 0 || p.last != nil && p.last.Lock != nil
 	if len(waits) == 0 && starts {
 		waits = p.polls(locks, pid)
@@ -56,10 +56,10 @@ func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWai
 }
 
 // polls returns the locks of other processes on databases that the process has open.
-func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
-	held := map[string]proc.Lock{}
+func (p *Process) polls(locks []byte, pid int) (out []node.Lock) {
+	held := map[string]node.Lock{}
 	for line := range strings.Lines(string(locks)) {
-		l, ok := proc.ParseLock([]byte(line))
+		l, ok := node.ParseLock([]byte(line))
 		if own := held[l.File].PID == pid; ok && !l.Waiting && l.PID > 0 && !own {
 			held[l.File] = l
 		}
@@ -76,13 +76,13 @@ func (p *Process) polls(locks []byte, pid int) (out []proc.Lock) {
 // major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
 // that of another file system. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(pid int, suffix string) map[string]string {
-	fds, err := proc.Numbers(proc.Path(p.hop.procfs, pid, "fdinfo"), maxLockFDs)
-	mounts, mountsErr := proc.ReadFile(proc.Path(p.hop.procfs, pid, "mountinfo"))
+	fds, err := node.Numbers(node.Path(p.hop.procfs, pid, "fdinfo"), maxLockFDs)
+	mounts, mountsErr := node.ReadFile(node.Path(p.hop.procfs, pid, "mountinfo"))
 	if err != nil || mountsErr != nil {
 		return nil
 	}
 	devices := map[int]string{}
-	for _, m := range proc.ParseMounts(mounts) {
+	for _, m := range node.ParseMounts(mounts) {
 		var major, minor int
 		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err == nil {
 			devices[m.ID] = fmt.Sprintf("%02x:%02x", major, minor)
@@ -90,12 +90,12 @@ func (p *Process) openFiles(pid int, suffix string) map[string]string {
 	}
 	out := map[string]string{}
 	for _, fd := range fds {
-		link, err := os.Readlink(proc.Path(p.hop.procfs, pid, "fd/") + strconv.Itoa(fd))
+		link, err := os.Readlink(node.Path(p.hop.procfs, pid, "fd/") + strconv.Itoa(fd))
 		if err != nil || !strings.HasPrefix(link, "/") || !strings.HasSuffix(link, suffix) {
 			continue
 		}
-		b, err := proc.ReadFile(proc.Path(p.hop.procfs, pid, "fdinfo/") + strconv.Itoa(fd))
-		info := proc.ParseFDInfo(b)
+		b, err := node.ReadFile(node.Path(p.hop.procfs, pid, "fdinfo/") + strconv.Itoa(fd))
+		info := node.ParseFDInfo(b)
 		if device := devices[info.MountID]; err == nil && info.Inode != "" && device != "" {
 			out[device+":"+info.Inode] = link
 		}

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -203,7 +202,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 		})
 	}
 	var before threadTimes
-	at, id := time.Now(), proc.ID{PID: 1000, Start: 5000}
+	at, id := time.Now(), node.ID{PID: 1000, Start: 5000}
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -30,7 +29,7 @@ const (
 type threadSample struct {
 	start uint64 // clock ticks since boot: the same number may be another thread
 	state byte
-	sched proc.Schedstat // its Slices are 0 where the kernel does not count
+	sched node.Schedstat // its Slices are 0 where the kernel does not count
 	blkio uint64
 	// since is the first of the consecutive samples in this state without a run.
 	since time.Time
@@ -67,7 +66,7 @@ func (m mostly) next(state byte, at time.Time) mostly {
 // threadTimes are the threads of a process at the last sample. Their times are kept one
 // by one: the sum would go back when a thread ends.
 type threadTimes struct {
-	id      proc.ID
+	id      node.ID
 	threads map[int]threadSample
 	// sums are those of the last samples, the oldest first: one is as old as
 	// delayWindow, or all are younger.
@@ -82,9 +81,9 @@ type threadSum struct {
 
 // sample fills in the states of the threads of a process, which of them are blocked and
 // where, and their times per second.
-func (t *threadTimes) sample(procfs string, id proc.ID, v *health.Process) error {
-	dir := proc.Path(procfs, id.PID, "task")
-	tids, err := proc.Numbers(dir, maxThreads)
+func (t *threadTimes) sample(procfs string, id node.ID, v *health.Process) error {
+	dir := node.Path(procfs, id.PID, "task")
+	tids, err := node.Numbers(dir, maxThreads)
 	if err != nil {
 		return err
 	}
@@ -104,14 +103,14 @@ func (t *threadTimes) sample(procfs string, id proc.ID, v *health.Process) error
 	for _, tid := range tids {
 		before := t.threads[tid] // zero of a new one: all its time is since then
 		now, err := readThread(dir+"/"+strconv.Itoa(tid), before, v.At)
-		if proc.Gone(err) {
+		if node.Gone(err) {
 			continue // it has just ended
 		}
 		if err != nil {
 			return err
 		}
 		threads[tid] = now
-		v.Threads[proc.ThreadState(now.state)]++
+		v.Threads[node.ThreadState(now.state)]++
 		sum.run += rise(now.sched.Run, before.sched.Run)
 		sum.delay += rise(now.delay, before.delay)
 		sum.waits += rise(now.sched.Slices, before.sched.Slices)
@@ -149,14 +148,14 @@ func rise(now, before uint64) uint64 { return max(now, before) - before }
 func readThread(task string, before threadSample, at time.Time) (threadSample, error) {
 	now := threadSample{since: at}
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	if b, err := proc.ReadFile(task + "/schedstat"); err == nil {
-		now.sched, _ = proc.ParseSchedstat(b)
+	if b, err := node.ReadFile(task + "/schedstat"); err == nil {
+		now.sched, _ = node.ParseSchedstat(b)
 	}
-	b, err := proc.ReadFile(task + "/stat")
+	b, err := node.ReadFile(task + "/stat")
 	if err != nil {
 		return threadSample{}, node.ErrGone // or hidden, as the others are then
 	}
-	s, err := proc.ParseStat(b)
+	s, err := node.ParseStat(b)
 	if err != nil {
 		return threadSample{}, err
 	}
@@ -209,13 +208,13 @@ func blocked(dir string, threads map[int]threadSample, v *health.Process) {
 // work; true where it cannot be read.
 func idles(dir string, b *health.BlockedThread) bool {
 	task := dir + "/" + strconv.Itoa(b.TID)
-	if channel, err := proc.ReadFile(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+	if channel, err := node.ReadFile(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
 		b.Channel = string(channel)
 	}
-	line, _ := proc.ReadFile(task + "/syscall") // without a privilege there is none
-	call, inCall := proc.ParseSyscall(line)
+	line, _ := node.ReadFile(task + "/syscall") // without a privilege there is none
+	call, inCall := node.ParseSyscall(line)
 	if inCall {
-		b.Syscall = proc.FileCall(call.Number)
+		b.Syscall = node.FileCall(call.Number)
 	}
-	return proc.IdleChannel(b.Channel) || inCall && proc.IdleCall(call.Number) != ""
+	return node.IdleChannel(b.Channel) || inCall && node.IdleCall(call.Number) != ""
 }

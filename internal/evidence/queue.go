@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -98,10 +98,10 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 // A listener of that name counts as well where its file cannot be compared: nothing is
 // at the path any more, or the file system gives stat(2) other device numbers than it
 // has itself (btrfs, some overlays). Of several, the one with the highest inode is taken.
-func (q *queueSource) find(ctx context.Context, path string) (best sockdiag.Socket, found bool, err error) {
+func (q *queueSource) find(ctx context.Context, path string) (best node.Socket, found bool, err error) {
 	p := q.stat.at(ctx, path)
 	exact := false
-	err = sockdiag.Each(ctx, 1<<sockdiag.Listening, func(s sockdiag.Socket) {
+	err = node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
 		switch {
 		case !s.Listens() || exact:
 		case p.exists && s.File == p.file:
@@ -112,7 +112,7 @@ func (q *queueSource) find(ctx context.Context, path string) (best sockdiag.Sock
 		}
 	})
 	if err != nil {
-		return sockdiag.Socket{}, false, err
+		return node.Socket{}, false, err
 	}
 	return best, found, nil
 }
@@ -124,7 +124,7 @@ type place struct {
 	// with symbolic links resolved (/var/run is /run).
 	names []string
 	// file is zero where exists is false: nothing is there, or it cannot be read.
-	file   sockdiag.FileID
+	file   node.FileID
 	exists bool
 }
 
@@ -155,7 +155,7 @@ func readPlace(path string) place {
 	p := place{path: path, names: []string{path}}
 	if info, err := os.Stat(path); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			p.file = sockdiag.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}
+			p.file = node.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}
 			p.exists = true
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -51,7 +50,7 @@ type storage struct {
 type storageDir struct {
 	pid       int
 	path, use string
-	mount     proc.Mount
+	mount     node.Mount
 	// errors is ext4's count of errors when the mount table was last read.
 	errors int64
 }
@@ -85,7 +84,7 @@ func (s *storage) gather(context.Context) (*health.Storage, error) {
 		switch {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, *f)
-		case proc.Gone(err):
+		case node.Gone(err):
 			s.searched = time.Time{} // the process has ended
 		case !errors.Is(err, fs.ErrPermission):
 			return nil, err
@@ -109,7 +108,7 @@ func (s *storage) search(pid int) {
 			dir, _, found := strings.Cut(path, m.mark)
 			known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.path == dir })
 			if m.comm == p.Comm && found && !known && strings.HasPrefix(dir, "/") {
-				mount, _ := proc.MountOf(mounts, dir)
+				mount, _ := node.MountOf(mounts, dir)
 				s.dirs = append(s.dirs, storageDir{pid, dir, m.use, mount, s.ext4(mount, "errors_count")})
 			}
 		}
@@ -117,28 +116,28 @@ func (s *storage) search(pid int) {
 	for _, m := range mounts {
 		note(m.Point + "/")
 	}
-	_ = proc.EachFD(s.procfs, pid, func(_, to string) bool { // what cannot be read shows nothing
+	_ = node.EachFD(s.procfs, pid, func(_, to string) bool { // what cannot be read shows nothing
 		note(to)
 		return true
 	})
 }
 
-func (s *storage) mounts(pid int) []proc.Mount {
-	b, _ := s.table.ReadSlow(proc.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
-	return proc.ParseMounts(b)
+func (s *storage) mounts(pid int) []node.Mount {
+	b, _ := s.table.ReadSlow(node.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
+	return node.ParseMounts(b)
 }
 
 // stat asks about the file system of a directory, as the process sees it.
 func (s *storage) stat(d *storageDir) (*health.FileSystem, error) {
 	var st unix.Statfs_t
-	path := proc.Path(s.procfs, d.pid, "root") + d.path
+	path := node.Path(s.procfs, d.pid, "root") + d.path
 	if err := unix.Statfs(path, &st); err != nil {
 		return nil, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	readOnly := st.Flags&unix.ST_RDONLY != 0
 	// An ext4 file system is read-only after an error, and statfs does not say so.
 	if n := s.ext4(d.mount, "errors_count"); n != d.errors || readOnly != (readOnlyOption(d.mount) == "ro") {
-		if m, ok := proc.MountOf(s.mounts(d.pid), d.path); ok {
+		if m, ok := node.MountOf(s.mounts(d.pid), d.path); ok {
 			d.mount, d.errors = m, s.ext4(m, "errors_count")
 		}
 	}
@@ -156,7 +155,7 @@ func (s *storage) stat(d *storageDir) (*health.FileSystem, error) {
 
 // readOnlyOption returns the mount option by which nothing can be written, "" for
 // none.
-func readOnlyOption(m proc.Mount) string {
+func readOnlyOption(m node.Mount) string {
 	options := strings.Split(m.Options, ",")
 	for _, o := range []string{"emergency_ro", "ro"} {
 		if slices.Contains(options, o) {
@@ -167,7 +166,7 @@ func readOnlyOption(m proc.Mount) string {
 }
 
 // ext4 returns a number that ext4 gives about a file system, 0 for another one.
-func (s *storage) ext4(m proc.Mount, name string) int64 {
+func (s *storage) ext4(m node.Mount, name string) int64 {
 	if m.Type != "ext4" {
 		return 0
 	}
@@ -175,7 +174,7 @@ func (s *storage) ext4(m proc.Mount, name string) int64 {
 	if err != nil {
 		return 0
 	}
-	b, _ := proc.ReadFile(s.sysfs, "fs/ext4", filepath.Base(device), name)
+	b, _ := node.ReadFile(s.sysfs, "fs/ext4", filepath.Base(device), name)
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // 0 where it cannot be read
 	return n
 }

@@ -101,7 +101,7 @@ func SocketPath(tb testing.TB) string {
 }
 
 // NeedUnixDiag skips where the kernel has no unix_diag, or no netlink at all, by the error
-// of sockdiag.Each.
+// of node.EachSocket.
 func NeedUnixDiag(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -37,11 +36,11 @@ func (w *Walker) throttled(ctx context.Context, pid int) (out wait, ok bool) {
 }
 
 // quotas returns what the CPU quotas of a cgroup and of those above it did, by directory.
-func (w *Walker) quotas(groups cgroup.Paths) map[string]cgroup.CPUStat {
-	out := map[string]cgroup.CPUStat{}
+func (w *Walker) quotas(groups node.Cgroups) map[string]node.CPUStat {
+	out := map[string]node.CPUStat{}
 	for dir := range w.tree.Up(groups, "cpu") {
-		if b, err := proc.ReadFile(dir, "cpu.stat"); err == nil && w.tree.HasQuota(dir) {
-			out[dir], _ = cgroup.ParseCPUStat(b)
+		if b, err := node.ReadFile(dir, "cpu.stat"); err == nil && w.tree.HasQuota(dir) {
+			out[dir], _ = node.ParseCPUStat(b)
 		}
 	}
 	return out
@@ -50,7 +49,7 @@ func (w *Walker) quotas(groups cgroup.Paths) map[string]cgroup.CPUStat {
 // isMemoryChannel reports whether a thread in that kernel function waits because of
 // its cgroup's memory limit.
 func isMemoryChannel(channel string) bool {
-	return proc.In(channel, "mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
+	return node.In(channel, "mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
 		"try_to_free_mem_cgroup")
 }
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -29,7 +29,7 @@ var remotes = []struct{ channels, types []string }{
 // for one that waits for no server. Servers of FUSE wait in fuse_dev_do_read, idle.
 func remoteTypes(channel string) []string {
 	for _, r := range remotes {
-		if proc.In(channel, r.channels...) && !proc.In(channel, "fuse_dev_") {
+		if node.In(channel, r.channels...) && !node.In(channel, "fuse_dev_") {
 			return r.types
 		}
 	}
@@ -40,9 +40,9 @@ func remoteTypes(channel string) []string {
 // on which mount, and the process that serves it.
 func (w *Walker) fileWait(ctx context.Context, p place) wait {
 	path, m, ok := w.mountOf(p)
-	frozen := proc.In(p.channel, "__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
+	frozen := node.In(p.channel, "__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
 		"sb_wait_write")
-	exits := proc.In(p.channel, "do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_")
+	exits := node.In(p.channel, "do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_")
 	if exits || !ok && path == "" {
 		out := kernelWait(p)
 		if frozen {
@@ -70,7 +70,7 @@ func (w *Walker) fileWait(ctx context.Context, p place) wait {
 		Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
 	}
 	remote := slices.ContainsFunc(remotes, func(r struct{ channels, types []string }) bool {
-		return proc.In(m.Type, r.types...)
+		return node.In(m.Type, r.types...)
 	})
 	switch {
 	case strings.HasPrefix(m.Type, "fuse"):
@@ -89,7 +89,7 @@ func (w *Walker) fileWait(ctx context.Context, p place) wait {
 
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
-func (w *Walker) mountOf(p place) (path string, m proc.Mount, ok bool) {
+func (w *Walker) mountOf(p place) (path string, m node.Mount, ok bool) {
 	id := 0
 	if fd, has := p.call.FD(); p.inCall && has {
 		path = strings.TrimSuffix(w.fd(p.pid, fd), " (deleted)")
@@ -99,21 +99,21 @@ func (w *Walker) mountOf(p place) (path string, m proc.Mount, ok bool) {
 			id = w.fdInfo(p.pid, fmt.Sprint(fd)).MountID
 		}
 	}
-	b, err := w.table.ReadSlow(proc.Path(w.procfs, p.pid, "mountinfo"), maxMounts)
+	b, err := w.table.ReadSlow(node.Path(w.procfs, p.pid, "mountinfo"), maxMounts)
 	if err != nil {
 		return path, m, false
 	}
-	mounts := proc.ParseMounts(b)
+	mounts := node.ParseMounts(b)
 	if path != "" {
-		if i := slices.IndexFunc(mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
+		if i := slices.IndexFunc(mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
 			return path, mounts[i], true
 		}
-		m, ok = proc.MountOf(mounts, path)
+		m, ok = node.MountOf(mounts, path)
 		return path, m, ok
 	}
 	devices := map[string]bool{}
 	for _, one := range mounts {
-		if proc.In(one.Type, remoteTypes(p.channel)...) && w.fuseWaiting(one) != "0" {
+		if node.In(one.Type, remoteTypes(p.channel)...) && w.fuseWaiting(one) != "0" {
 			m, devices[one.Device] = one, true
 		}
 	}
@@ -122,20 +122,20 @@ func (w *Walker) mountOf(p place) (path string, m proc.Mount, ok bool) {
 
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
 // known or the mount is another one.
-func (w *Walker) fuseWaiting(m proc.Mount) string {
+func (w *Walker) fuseWaiting(m node.Mount) string {
 	_, minor, _ := strings.Cut(m.Device, ":")
 	if !strings.HasPrefix(m.Type, "fuse") {
 		return ""
 	}
-	b, _ := proc.ReadFile(w.sysfs, "fs/fuse/connections", minor, "waiting")
+	b, _ := node.ReadFile(w.sysfs, "fs/fuse/connections", minor, "waiting")
 	return strings.TrimSpace(string(b))
 }
 
 // fuseServer returns the process that serves a FUSE mount: by the connection in the fdinfo
 // of its descriptor, where the kernel shows it.
-func (w *Walker) fuseServer(ctx context.Context, m proc.Mount) (next int, unknown string) {
+func (w *Walker) fuseServer(ctx context.Context, m node.Mount) (next int, unknown string) {
 	_, minor, _ := strings.Cut(m.Device, ":")
-	return w.holder(ctx, 0, "this FUSE mount", func(to string, info func() proc.FDInfo) bool {
+	return w.holder(ctx, 0, "this FUSE mount", func(to string, info func() node.FDInfo) bool {
 		if to != "/dev/fuse" {
 			return false
 		}
@@ -147,7 +147,7 @@ func (w *Walker) fuseServer(ctx context.Context, m proc.Mount) (next int, unknow
 // isAgentChannel reports whether a thread in that kernel function waits for an agent's
 // answer to a fanotify permission event.
 func isAgentChannel(channel string) bool {
-	return proc.In(channel, "fanotify_handle_event", "fanotify_get_response")
+	return node.In(channel, "fanotify_handle_event", "fanotify_get_response")
 }
 
 // agentWait adds the fanotify agent without whose answer a thread may not continue.
@@ -160,7 +160,7 @@ func (w *Walker) agentWait(ctx context.Context, f *waiting, p place) {
 	if path, _, _ := w.mountOf(p); path != "" {
 		out.evidence += ", to access " + path
 	}
-	out.next, out.unknown = w.holder(ctx, p.pid, what, func(to string, info func() proc.FDInfo) bool {
+	out.next, out.unknown = w.holder(ctx, p.pid, what, func(to string, info func() node.FDInfo) bool {
 		return to == link && info().Permits
 	})
 	f.add(out)

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -28,14 +27,14 @@ const (
 // systemd keeps the sockets that it made; else the only one that does not run counts. It
 // is pid itself where no other holds one. The text is the reason why there is none.
 func (w *Walker) holder(
-	ctx context.Context, pid int, what string, keep func(to string, info func() proc.FDInfo) bool,
+	ctx context.Context, pid int, what string, keep func(to string, info func() node.FDInfo) bool,
 ) (next int, unknown string) {
 	pids, err := node.Holders(ctx, w.procfs, func(p int, fd, to string) bool {
-		return keep(to, func() proc.FDInfo { return w.fdInfo(p, fd) })
+		return keep(to, func() node.FDInfo { return w.fdInfo(p, fd) })
 	})
 	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
 	held := slices.DeleteFunc(slices.Clone(rest), func(p int) bool {
-		s, err := proc.ReadStat(w.procfs, p)
+		s, err := node.ReadStat(w.procfs, p)
 		return err != nil || strings.IndexByte("TtD", s.State) < 0
 	})
 	if len(rest) > 1 && len(held) == 1 {
@@ -57,16 +56,16 @@ func (w *Walker) holder(
 // fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
 // wait for a lock of an open file stands there without a process: threads show the file.
 func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
-	b, _ := proc.ReadFile(w.procfs, "locks") // what cannot be read shows none
+	b, _ := node.ReadFile(w.procfs, "locks") // what cannot be read shows none
 	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
-	waits := proc.LockWaits(b, f.pid)
+	waits := node.LockWaits(b, f.pid)
 	for line := range strings.Lines(string(b)) {
-		if l, ok := proc.ParseLock([]byte(line)); ok && l.Waiting && l.PID < 0 && path(l.File) != "" {
-			waits = append(waits, proc.Lock{File: l.File})
+		if l, ok := node.ParseLock([]byte(line)); ok && l.Waiting && l.PID < 0 && path(l.File) != "" {
+			waits = append(waits, node.Lock{File: l.File})
 		}
 	}
 	if l := w.symptom.Lock; l != nil && w.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
-		waits = append(waits, proc.Lock{File: l.File, PID: l.HolderPID})
+		waits = append(waits, node.Lock{File: l.File, PID: l.HolderPID})
 	}
 	for _, l := range waits {
 		name := l.File
@@ -78,8 +77,8 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 		out := wait{key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.PID}
 		if l.PID == 0 {
 			// The descriptor shows a lock of an open file, which has no process.
-			out.next, out.unknown = w.holder(ctx, f.pid, "the lock", func(to string, info func() proc.FDInfo) bool {
-				return strings.HasPrefix(to, "/") && slices.ContainsFunc(info().Locks, func(held proc.Lock) bool {
+			out.next, out.unknown = w.holder(ctx, f.pid, "the lock", func(to string, info func() node.FDInfo) bool {
+				return strings.HasPrefix(to, "/") && slices.ContainsFunc(info().Locks, func(held node.Lock) bool {
 					return held.File == l.File && !held.Waiting
 				})
 			})
@@ -94,7 +93,7 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 // vforkWait follows a thread that waits until its child has begun another program: to the
 // youngest child, which still is the same program.
 func (w *Walker) vforkWait(ctx context.Context, f *waiting, p place) {
-	var child proc.Stat
+	var child node.Stat
 	for _, c := range w.processes(ctx).Children(f.pid) {
 		if c.Comm == f.now.stat.Comm && c.Start >= child.Start {
 			child = c.Stat

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 )
 
 const (
@@ -22,13 +22,13 @@ type thread struct {
 	tid   int
 	start uint64
 	state byte
-	sched proc.Schedstat
+	sched node.Schedstat
 }
 
 // look is a process at a moment.
 type look struct {
 	at      time.Time
-	stat    proc.Stat
+	stat    node.Stat
 	tracer  int
 	threads map[int]thread
 	sockets map[uint32]connection // by inode
@@ -48,14 +48,14 @@ func (w *Walker) look(ctx context.Context, pid int) (l looks, ok bool) {
 
 // once reads the threads and sockets of a process, nil when it has ended.
 func (w *Walker) once(ctx context.Context, pid int) *look {
-	s, err := proc.ReadStat(w.procfs, pid)
+	s, err := node.ReadStat(w.procfs, pid)
 	if err != nil {
 		return nil
 	}
-	status, _ := proc.ReadFile(proc.Path(w.procfs, s.PID, "status")) // of nothing there is no tracer
-	l := &look{at: time.Now(), stat: s, tracer: proc.TracerPID(status), threads: map[int]thread{}}
-	task := proc.Path(w.procfs, s.PID, "task")
-	tids, err := proc.Numbers(task, maxThreads)
+	status, _ := node.ReadFile(node.Path(w.procfs, s.PID, "status")) // of nothing there is no tracer
+	l := &look{at: time.Now(), stat: s, tracer: node.TracerPID(status), threads: map[int]thread{}}
+	task := node.Path(w.procfs, s.PID, "task")
+	tids, err := node.Numbers(task, maxThreads)
 	if err != nil {
 		return nil
 	}
@@ -63,9 +63,9 @@ func (w *Walker) once(ctx context.Context, pid int) *look {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if s, err := proc.ReadStat(task, tid); err == nil { // or it has just ended
-			b, _ := proc.ReadFile(proc.Path(task, tid, "schedstat")) // zero where the kernel does not count
-			sched, _ := proc.ParseSchedstat(b)
+		if s, err := node.ReadStat(task, tid); err == nil { // or it has just ended
+			b, _ := node.ReadFile(node.Path(task, tid, "schedstat")) // zero where the kernel does not count
+			sched, _ := node.ParseSchedstat(b)
 			l.threads[tid] = thread{tid: tid, start: s.Start, state: s.State, sched: sched}
 		}
 	}
@@ -117,18 +117,18 @@ func (l looks) ran() (sum time.Duration) {
 type place struct {
 	pid, tid int
 	channel  string // "" where it cannot be read
-	call     proc.Syscall
+	call     node.Syscall
 	inCall   bool // false where the system call is not known
 }
 
 // place reads where a thread waits.
 func (w *Walker) place(pid, tid int) place {
 	p := place{pid: pid, tid: tid}
-	dir := proc.Path(w.procfs, pid, "task")
-	b, err := w.table.ReadSlow(proc.Path(dir, tid, "syscall"), maxSyscall)
-	p.call, p.inCall = proc.ParseSyscall(b)
-	w.denied = w.denied || err != nil && !proc.Gone(err)
-	if b, err := proc.ReadFile(proc.Path(dir, tid, "wchan")); err == nil && string(b) != "0" {
+	dir := node.Path(w.procfs, pid, "task")
+	b, err := w.table.ReadSlow(node.Path(dir, tid, "syscall"), maxSyscall)
+	p.call, p.inCall = node.ParseSyscall(b)
+	w.denied = w.denied || err != nil && !node.Gone(err)
+	if b, err := node.ReadFile(node.Path(dir, tid, "wchan")); err == nil && string(b) != "0" {
 		p.channel = string(b)
 	}
 	return p
@@ -140,7 +140,7 @@ func (w *Walker) fd(pid int, n uint64) string {
 }
 
 // fdInfo returns the fdinfo of a descriptor, zero where it cannot be read.
-func (w *Walker) fdInfo(pid int, fd string) proc.FDInfo {
-	b, _ := proc.ReadFile(proc.Path(w.procfs, pid, "fdinfo"), fd)
-	return proc.ParseFDInfo(b)
+func (w *Walker) fdInfo(pid int, fd string) node.FDInfo {
+	b, _ := node.ReadFile(node.Path(w.procfs, pid, "fdinfo"), fd)
+	return node.ParseFDInfo(b)
 }

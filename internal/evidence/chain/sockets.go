@@ -12,8 +12,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
-	"github.com/plegd/plegd/internal/evidence/node/sockdiag"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -45,26 +44,26 @@ func (c connection) isLog() bool {
 // connections returns the connected sockets of a process, by inode.
 func (w *Walker) connections(ctx context.Context, pid int) map[uint32]connection {
 	out, inodes := map[uint32]connection{}, map[uint32]bool{}
-	err := proc.EachFD(w.procfs, pid, func(_, to string) bool {
-		if inode, ok := proc.SocketInode(to); ok {
+	err := node.EachFD(w.procfs, pid, func(_, to string) bool {
+		if inode, ok := node.SocketInode(to); ok {
 			inodes[inode] = true
 		}
 		return true
 	})
-	if err != nil && !errors.Is(err, proc.ErrManyFDs) {
-		w.denied = w.denied || !proc.Gone(err)
+	if err != nil && !errors.Is(err, node.ErrManyFDs) {
+		w.denied = w.denied || !node.Gone(err)
 		return out
 	}
 	if len(inodes) == 0 {
 		return out
 	}
-	tcp(proc.Path(w.procfs, pid, ""), inodes, out)
+	tcp(node.Path(w.procfs, pid, ""), inodes, out)
 	if ns := w.link("self/ns/net"); ns == "" || ns != w.link(strconv.Itoa(pid)+"/ns/net") {
 		w.denied = true // sock_diag sees the sockets of plegd's own network namespace
 		return out
 	}
-	all := map[uint32]sockdiag.Socket{}
-	err = sockdiag.Each(ctx, 1<<sockdiag.Established, func(s sockdiag.Socket) { all[s.Inode] = s })
+	all := map[uint32]node.Socket{}
+	err = node.EachSocket(ctx, 1<<node.Established, func(s node.Socket) { all[s.Inode] = s })
 	w.denied = w.denied || err != nil
 	for inode := range inodes {
 		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
@@ -99,9 +98,9 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 		ends, listeners := map[string]int{}, map[uint64]uint32{}
 		for i, l := range lines {
 			switch l.St {
-			case sockdiag.Listening:
+			case node.Listening:
 				listeners[l.LocalPort] = uint32(l.Inode) //nolint:gosec // inodes of sockets have 32 bits
-			case sockdiag.Established, tcpSynSent:
+			case node.Established, tcpSynSent:
 				ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
 			}
 		}
@@ -117,7 +116,7 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 				c.peer, c.unread = uint32(lines[at].Inode), uint32(lines[at].RxQueue) //nolint:gosec // likewise
 				c.sent = c.unread
 			} else {
-				c.remote = l.St == sockdiag.Established || c.listener == 0
+				c.remote = l.St == node.Established || c.listener == 0
 			}
 			_, c.server = listeners[l.LocalPort]
 			out[inode] = c
@@ -150,7 +149,7 @@ func (w *Walker) unreadByPeers(ctx context.Context, f *waiting) {
 // socketHolder is holder for a socket.
 func (w *Walker) socketHolder(ctx context.Context, pid int, what string, inode uint32) (int, string) {
 	link := fmt.Sprintf("socket:[%d]", inode)
-	return w.holder(ctx, pid, what, func(to string, _ func() proc.FDInfo) bool { return to == link })
+	return w.holder(ctx, pid, what, func(to string, _ func() node.FDInfo) bool { return to == link })
 }
 
 // peerWait adds the process at the other end of a connection, unless it is the same.
@@ -166,10 +165,10 @@ func (w *Walker) peerWait(ctx context.Context, f *waiting, c connection, evidenc
 // or more than its limit where full is true.
 func (w *Walker) acceptWait(ctx context.Context, f *waiting, evidence string, listener uint32, full bool) {
 	out := wait{key: "listener", state: health.LinkPeer, evidence: evidence}
-	at := []sockdiag.Socket{{Inode: listener}}
+	at := []node.Socket{{Inode: listener}}
 	if listener == 0 {
 		at = nil
-		err := sockdiag.Each(ctx, 1<<sockdiag.Listening, func(s sockdiag.Socket) {
+		err := node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
 			if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
 				at = append(at, s)
 			}
@@ -255,7 +254,7 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 	if writes {
 		text = fmt.Sprintf("thread %d writes to", p.tid)
 	}
-	inode, socket := proc.SocketInode(to)
+	inode, socket := node.SocketInode(to)
 	c, known := f.now.sockets[inode]
 	certain := writes || f.single()
 	switch {
@@ -277,7 +276,7 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 		w.peerWait(ctx, f, c, text+" "+c.text())
 	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
 		f.calls["read of "+to]++ // a server that waits for its next request
-	case writes && !proc.IdleChannel(p.channel):
+	case writes && !node.IdleChannel(p.channel):
 		f.kernel = append(f.kernel, kernelWait(p))
 	default:
 		f.doubt("%s %s", text, to)
@@ -287,7 +286,7 @@ func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes
 // pipeWait adds the process at the other end of a pipe.
 func (w *Walker) pipeWait(ctx context.Context, f *waiting, to, text string, writes bool) {
 	out := wait{key: to, state: health.LinkPeer, evidence: text + " " + to}
-	out.next, out.unknown = w.holder(ctx, f.pid, "the pipe", func(at string, info func() proc.FDInfo) bool {
+	out.next, out.unknown = w.holder(ctx, f.pid, "the pipe", func(at string, info func() node.FDInfo) bool {
 		if at != to {
 			return false
 		}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -55,7 +54,7 @@ func (f *waiting) doubt(format string, args ...any) {
 func (f *waiting) single() bool { return len(f.now.threads) == 1 }
 
 // waitOf finds what a process waits for.
-func (w *Walker) waitOf(ctx context.Context, s proc.Stat) wait {
+func (w *Walker) waitOf(ctx context.Context, s node.Stat) wait {
 	if s.Dead() {
 		return wait{
 			state: health.LinkEnded, next: s.PPID,
@@ -158,7 +157,7 @@ func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
 		f.add(w.memoryWait(p))
 	case isAgentChannel(p.channel):
 		w.agentWait(ctx, f, p)
-	case proc.In(p.channel, "wait_for_vfork_done", "kernel_clone"):
+	case node.In(p.channel, "wait_for_vfork_done", "kernel_clone"):
 		w.vforkWait(ctx, f, p)
 	default:
 		f.add(w.fileWait(ctx, p))
@@ -191,11 +190,11 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_CONNECT:
 		w.acceptWait(ctx, f, fmt.Sprintf("thread %d connects to a full queue", p.tid), 0, true)
 	default:
-		name := proc.IdleCall(p.call.Number)
+		name := node.IdleCall(p.call.Number)
 		switch {
 		case name != "":
 			f.calls[name]++
-		case !proc.IdleChannel(p.channel):
+		case !node.IdleChannel(p.channel):
 			f.kernel = append(f.kernel, kernelWait(p))
 		}
 	}

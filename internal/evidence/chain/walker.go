@@ -20,8 +20,6 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/cgroup"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -44,7 +42,7 @@ const (
 type Walker struct {
 	procfs, sysfs string
 	table         *node.Table
-	tree          cgroup.Tree
+	tree          node.CgroupTree
 	since         bounded.Since[string]
 	symptom       Symptom
 	about         string // the container in question, "" where none is known
@@ -53,7 +51,7 @@ type Walker struct {
 
 // NewWalker returns a walker over the processes below procfs.
 func NewWalker(procfs, sysfs string) *Walker {
-	return &Walker{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: cgroup.NewTree(procfs, sysfs)}
+	return &Walker{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: node.NewCgroupTree(procfs, sysfs)}
 }
 
 // Process returns the chain that begins with a process: its link is first.
@@ -82,7 +80,7 @@ type wait struct {
 func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
 	seen := map[int]bool{}
 	for {
-		s, err := proc.ReadStat(w.procfs, pid)
+		s, err := node.ReadStat(w.procfs, pid)
 		if err != nil {
 			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
 				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
@@ -118,7 +116,7 @@ func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind heal
 
 // linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
 // container.
-func (w *Walker) linkOf(ctx context.Context, s proc.Stat, kind health.LinkKind) health.Link {
+func (w *Walker) linkOf(ctx context.Context, s node.Stat, kind health.LinkKind) health.Link {
 	l := health.Link{Kind: cmp.Or(kind, w.kindOf(ctx, s)), Name: s.Comm, PID: s.PID}
 	if l.Kind == health.KindShim {
 		l.RuntimeID = shimID(s, w.table.Args(s.ID()))
@@ -131,11 +129,11 @@ func (w *Walker) linkOf(ctx context.Context, s proc.Stat, kind health.LinkKind) 
 
 // shimID returns the sandbox or container that a shim or conmon serves, "" where its
 // arguments do not name it.
-func shimID(s proc.Stat, args []string) string {
+func shimID(s node.Stat, args []string) string {
 	if strings.HasPrefix(s.Comm, "conmon") {
-		return proc.ArgValue(args, "c")
+		return node.ArgValue(args, "c")
 	}
-	return proc.ArgValue(args, "id")
+	return node.ArgValue(args, "id")
 }
 
 // finish makes the texts of a chain safe to show, and sets since when each link has been
@@ -174,7 +172,7 @@ func (w *Walker) runtime() int { return cmp.Or(w.symptom.DaemonPID, w.symptom.Ru
 
 // kindOf returns what a process is: a shim by its name, a helper by its ancestors and
 // namespaces.
-func (w *Walker) kindOf(ctx context.Context, s proc.Stat) health.LinkKind {
+func (w *Walker) kindOf(ctx context.Context, s node.Stat) health.LinkKind {
 	switch {
 	case node.KindOf(s.Comm) == node.KindShim:
 		return health.KindShim
@@ -186,7 +184,7 @@ func (w *Walker) kindOf(ctx context.Context, s proc.Stat) health.LinkKind {
 
 // isHelper reports whether a process descends from the runtime or from a shim and shares
 // its namespaces. An OCI runtime whose parent has ended is one, too.
-func (w *Walker) isHelper(ctx context.Context, s proc.Stat) bool {
+func (w *Walker) isHelper(ctx context.Context, s node.Stat) bool {
 	all, child := w.processes(ctx), s
 	for range maxAncestors {
 		parent, ok := all.ByPID[child.PPID]
@@ -219,7 +217,7 @@ func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []no
 }
 
 // age is how long a process has run.
-func age(s proc.Stat) time.Duration { return proc.Uptime() - proc.TicksToDuration(s.Start) }
+func age(s node.Stat) time.Duration { return node.Uptime() - node.TicksToDuration(s.Start) }
 
 // clean makes a text of at most some bytes safe to show.
 func clean(s string, limit int) string {

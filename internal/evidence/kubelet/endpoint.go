@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -128,7 +127,7 @@ func (f *Finder) kubeletArgs(ctx context.Context) ([]string, error) {
 
 // crictl returns the endpoint that crictl is set to.
 func (f *Finder) crictl() (endpoint, from string, err error) {
-	b, err := proc.ReadLimited(f.Root+crictlConfig, maxConfigBytes)
+	b, err := node.ReadLimited(f.Root+crictlConfig, maxConfigBytes)
 	var c struct {
 		Endpoint string `yaml:"runtime-endpoint"`
 	}

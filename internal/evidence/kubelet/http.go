@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 )
 
 const (
@@ -112,7 +112,7 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 }
 
 func readToken(file string) (string, error) {
-	b, err := proc.ReadLimited(file, maxToken)
+	b, err := node.ReadLimited(file, maxToken)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func readToken(file string) (string, error) {
 // name, since a kubelet signs its own for the name of the node; or one of them has signed
 // it for host. The file is read for each connection: the certificate rotates.
 func verify(s tls.ConnectionState, host, caFile string) error {
-	bundle, err := proc.ReadLimited(caFile, maxCA)
+	bundle, err := node.ReadLimited(caFile, maxCA)
 	if err != nil {
 		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
 	}

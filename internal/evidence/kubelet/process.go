@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -34,7 +33,7 @@ type Process struct {
 	endpoint func() string
 	runtime  func() int
 
-	id    proc.ID
+	id    node.ID
 	known *health.KubeletProcess
 }
 
@@ -92,7 +91,7 @@ func find(
 // inPod reports whether a process is a pod's: the kubelet puts every pod into a cgroup
 // below kubepods or kubepods.slice.
 func inPod(procfs string, pid int) bool {
-	b, err := proc.ReadFile(proc.Path(procfs, pid, "cgroup"))
+	b, err := node.ReadFile(node.Path(procfs, pid, "cgroup"))
 	return err == nil && strings.Contains(string(b), "/kubepods")
 }
 
@@ -111,7 +110,7 @@ func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bo
 		return nil, false
 	}
 	v := &health.KubeletProcess{
-		PID: p.PID, Started: proc.StartedAt(time.Now(), proc.Uptime(), p.Start), StartTicks: p.Start,
+		PID: p.PID, Started: node.StartedAt(time.Now(), node.Uptime(), p.Start), StartTicks: p.Start,
 		NodeStatusPeriod: settings.NodeStatusPeriod, RequestTimeout: settings.RequestTimeout,
 		EventedPLEG: settings.EventedPLEG, From: settings.From,
 	}

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -60,7 +60,7 @@ func ReadSettings(root string, args []string) (Settings, error) {
 		}
 	}
 	gates := map[string]bool{}
-	for gate := range strings.SplitSeq(strings.Join(proc.ArgValues(args, "feature-gates"), ","), ",") {
+	for gate := range strings.SplitSeq(strings.Join(node.ArgValues(args, "feature-gates"), ","), ",") {
 		name, on, _ := strings.Cut(gate, "=")
 		gates[name] = strings.EqualFold(on, "true")
 	}
@@ -96,7 +96,7 @@ type config struct {
 }
 
 func (s *Settings) readFile(root, file string) error {
-	b, err := proc.ReadLimited(root+file, maxConfigBytes)
+	b, err := node.ReadLimited(root+file, maxConfigBytes)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func Args(comm string, args []string) []string {
 	switch {
 	case strings.HasPrefix(comm, "k3s"):
 		out := []string{args[0], "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns}
-		for _, arg := range proc.ArgValues(args, "kubelet-arg") {
+		for _, arg := range node.ArgValues(args, "kubelet-arg") {
 			out = append(out, "--"+strings.TrimLeft(arg, "-"))
 		}
 		if endpoint := flagValue(args, "container-runtime-endpoint"); endpoint != "" {
@@ -164,7 +164,7 @@ func Args(comm string, args []string) []string {
 		return out
 	case comm == "kubelite":
 		file := flagValue(args, "kubelet-args-file")
-		b, err := proc.ReadLimited(file, maxConfigBytes)
+		b, err := node.ReadLimited(file, maxConfigBytes)
 		if !filepath.IsAbs(file) || err != nil {
 			return args[:1]
 		}
@@ -176,7 +176,7 @@ func Args(comm string, args []string) []string {
 
 // flagValue returns the last value of a flag, "" where it is not given.
 func flagValue(args []string, name string) (last string) {
-	for _, v := range proc.ArgValues(args, name) {
+	for _, v := range node.ArgValues(args, name) {
 		last = v
 	}
 	return last

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 // Kind is what a process is, by its name.
@@ -49,8 +47,8 @@ func SharesNetwork(procfs string, pid, other int) bool { return shares(procfs, p
 // the PID namespace is known.
 func shares(procfs string, pid, other int, kinds ...string) bool {
 	for _, kind := range kinds {
-		a, errA := os.Readlink(proc.Path(procfs, pid, "ns/"+kind))
-		b, errB := os.Readlink(proc.Path(procfs, other, "ns/"+kind))
+		a, errA := os.Readlink(Path(procfs, pid, "ns/"+kind))
+		b, errB := os.Readlink(Path(procfs, other, "ns/"+kind))
 		if known := errA == nil && errB == nil; known && a != b ||
 			!known && namespaceDepth(procfs, pid) != namespaceDepth(procfs, other) {
 			return false
@@ -62,11 +60,11 @@ func shares(procfs string, pid, other int, kinds ...string) bool {
 // namespaceDepth is the number of PID namespaces that a process is seen in, 0 where
 // that is not known.
 func namespaceDepth(procfs string, pid int) int {
-	b, err := proc.ReadFile(procfs, strconv.Itoa(pid), "status")
+	b, err := ReadFile(procfs, strconv.Itoa(pid), "status")
 	if err != nil {
 		return 0
 	}
-	return len(strings.Fields(proc.Value(b, "NSpid")))
+	return len(strings.Fields(Value(b, "NSpid")))
 }
 
 // A helper is a child of the runtime or of a shim that shares the runtime's namespaces,
@@ -90,7 +88,7 @@ func runsLong(comm string, args []string) bool {
 
 // setup is, in clock ticks, how long after its start a shim starts processes that live
 // as long as it does, such as the logger of a container.
-const setup = 2 * proc.ClockTicks
+const setup = 2 * ClockTicks
 
 // ociCommands are the commands of an OCI runtime that end soon.
 var ociCommands = []string{
@@ -99,7 +97,7 @@ var ociCommands = []string{
 
 // IsHelper reports whether a child of the runtime or of a shim is to end soon, by what
 // it is; whether it shares their namespaces is checked besides.
-func IsHelper(s, parent proc.Stat, args []string) bool {
+func IsHelper(s, parent Stat, args []string) bool {
 	if KindOf(s.Comm) == KindOCI {
 		return !slices.Contains(args, "exec")
 	}

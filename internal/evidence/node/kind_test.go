@@ -5,17 +5,15 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 func TestIsHelper(t *testing.T) {
 	const old, young = 1000, 5000
-	runtime, shim := proc.Stat{Comm: "containerd", Start: old}, proc.Stat{Comm: "containerd-shim", Start: old}
+	runtime, shim := Stat{Comm: "containerd", Start: old}, Stat{Comm: "containerd-shim", Start: old}
 	for name, tt := range map[string]struct {
 		comm   string
 		start  uint64
-		parent proc.Stat
+		parent Stat
 		args   []string
 		want   bool
 	}{
@@ -33,9 +31,9 @@ func TestIsHelper(t *testing.T) {
 		"a container yet to start":    {"runc:[2:INIT]", young, shim, nil, false},
 		"a decompressor":              {"unpigz", young, runtime, []string{"unpigz", "-d", "-c"}, false},
 		"an NRI plugin":               {"10-topology", young, runtime, []string{"/opt/nri/plugins/10-topology"}, false},
-		"dockerd's containerd":        {"containerd", young, proc.Stat{Comm: "dockerd"}, nil, false},
+		"dockerd's containerd":        {"containerd", young, Stat{Comm: "dockerd"}, nil, false},
 	} {
-		if got := IsHelper(proc.Stat{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
+		if got := IsHelper(Stat{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}

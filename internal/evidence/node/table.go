@@ -1,6 +1,9 @@
-// Package node shows the processes of the node: one table that all sources of evidence
-// share, with the arguments of processes and the holders of descriptors on request. Its
-// subpackages read the kernel's interfaces: proc, cgroup, sockdiag. It judges nothing.
+// Package node reads what the kernel shows of the node's processes: one process table that
+// all sources of evidence share, and threads, descriptors, locks, mounts, unix sockets and
+// cgroups, from /proc, /sys/fs/cgroup and sock_diag.
+//
+// It judges and writes nothing. It never follows a descriptor's link to the file itself,
+// whose file system may be what hangs, and never connects to a socket.
 package node
 
 import (
@@ -14,7 +17,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 )
 
 const (
@@ -41,7 +43,7 @@ var (
 
 // Process is one process of a table.
 type Process struct {
-	proc.Stat
+	Stat
 	Kind Kind
 }
 
@@ -82,20 +84,20 @@ type Table struct {
 	holders   map[uint32]holder // by the socket's inode
 
 	argsMu sync.Mutex
-	args   map[proc.ID][]string // nil for those that cannot be read in time
+	args   map[ID][]string // nil for those that cannot be read in time
 	slow   [slowReaders]bounded.Slot[[]byte]
 }
 
 // holder is how a search for the holder of a socket ended.
 type holder struct {
-	id  proc.ID
+	id  ID
 	err error
 	at  time.Time
 }
 
 // NewTable returns a table of the processes below procfs.
 func NewTable(procfs string) *Table {
-	return &Table{procfs: procfs, args: map[proc.ID][]string{}, holders: map[uint32]holder{}}
+	return &Table{procfs: procfs, args: map[ID][]string{}, holders: map[uint32]holder{}}
 }
 
 // Processes returns the processes, read again if the last pass is older than
@@ -116,7 +118,7 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 }
 
 func (t *Table) pass(ctx context.Context) (*Processes, error) {
-	pids, err := proc.Numbers(t.procfs, maxProcesses+1)
+	pids, err := Numbers(t.procfs, maxProcesses+1)
 	switch {
 	case err != nil:
 		return nil, err
@@ -138,7 +140,7 @@ func (t *Table) pass(ctx context.Context) (*Processes, error) {
 
 // Alive returns a process as it is now; an error that it is gone where it has ended.
 func (t *Table) Alive(pid int) (Process, error) {
-	s, err := proc.ReadStat(t.procfs, pid)
+	s, err := ReadStat(t.procfs, pid)
 	if err == nil && s.Dead() {
 		err = ErrGone
 	}
@@ -151,7 +153,7 @@ func (t *Table) Alive(pid int) (Process, error) {
 func (t *Table) ReadSlow(path string, limit int) ([]byte, error) {
 	for i := range t.slow {
 		b, err := t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
-			return proc.ReadLimited(path, limit)
+			return ReadLimited(path, limit)
 		})
 		if !errors.Is(err, bounded.ErrBusy) {
 			return b, err
@@ -162,16 +164,16 @@ func (t *Table) ReadSlow(path string, limit int) ([]byte, error) {
 
 // Args returns the arguments of a process, nil where they cannot be read in time.
 // They are read once for each process; once in a pass where they cannot be.
-func (t *Table) Args(id proc.ID) []string {
+func (t *Table) Args(id ID) []string {
 	t.argsMu.Lock()
 	args, known := t.args[id]
 	t.argsMu.Unlock()
 	if known || id.PID == 0 {
 		return args
 	}
-	b, err := t.ReadSlow(proc.Path(t.procfs, id.PID, "cmdline"), maxArgs)
+	b, err := t.ReadSlow(Path(t.procfs, id.PID, "cmdline"), maxArgs)
 	if err == nil {
-		args = append([]string{}, proc.SplitArgs(b)...) // of a kernel thread empty, and not nil
+		args = append([]string{}, SplitArgs(b)...) // of a kernel thread empty, and not nil
 	}
 	t.argsMu.Lock()
 	defer t.argsMu.Unlock()
@@ -229,17 +231,17 @@ func (t *Table) search(ctx context.Context, inode uint32) (Process, error) {
 // Holders returns the processes that have a descriptor for which keep is true, by where it
 // leads; ascending. ErrHidden where the descriptors of some cannot be read.
 func Holders(ctx context.Context, procfs string, keep func(pid int, fd, to string) bool) (out []int, err error) {
-	pids, err := proc.Numbers(procfs, maxProcesses)
+	pids, err := Numbers(procfs, maxProcesses)
 	slices.Sort(pids)
 	for _, pid := range pids {
-		failed := proc.EachFD(procfs, pid, func(fd, to string) bool {
+		failed := EachFD(procfs, pid, func(fd, to string) bool {
 			found := keep(pid, fd, to)
 			if found {
 				out = append(out, pid)
 			}
 			return !found && ctx.Err() == nil
 		})
-		if failed != nil && !proc.Gone(failed) {
+		if failed != nil && !Gone(failed) {
 			err = ErrHidden
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node/proc"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -52,7 +51,7 @@ func TestTable(t *testing.T) {
 	if again, err := table.Processes(t.Context(), 0); err != nil || len(again.ByPID) != len(kinds)+1 {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := table.Alive(13); !proc.Gone(err) {
+	if _, err := table.Alive(13); !Gone(err) {
 		t.Errorf("a zombie: %v", err)
 	}
 	if _, err := NewTable(t.TempDir()).Processes(t.Context(), 0); err == nil {
@@ -65,16 +64,16 @@ func TestTable(t *testing.T) {
 func TestTableArgs(t *testing.T) {
 	root := t.TempDir()
 	evidencetest.WriteTree(t, root, map[string]string{"9/stat": evidencetest.StatLine(9, "x", 'S', 1, 1), "9/cmdline": "x\x00-id\x00y\x00"})
-	ids := []proc.ID{}
+	ids := []ID{}
 	for pid := 10; pid < 20; pid++ {
 		evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): evidencetest.StatLine(pid, "shim", 'D', 1, 1)})
 		if err := unix.Mkfifo(filepath.Join(root, fmt.Sprint(pid), "cmdline"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, proc.ID{PID: pid, Start: 1})
+		ids = append(ids, ID{PID: pid, Start: 1})
 	}
 	table := NewTable(root)
-	if got := table.Args(proc.ID{PID: 9, Start: 1}); proc.ArgValue(got, "id") != "y" {
+	if got := table.Args(ID{PID: 9, Start: 1}); ArgValue(got, "id") != "y" {
 		t.Errorf("%q", got)
 	}
 	start := time.Now()

@@ -1,11 +1,4 @@
-// Package sockdiag asks the kernel about unix sockets by netlink (sock_diag, UNIX_DIAG):
-// all of a state, their queues and their other ends. It sees the network
-// namespace of this process only.
-//
-// It parses and does not judge. It never connects to a socket and never asks for the list
-// of connections that wait in an accept queue, for which the kernel would hold that
-// queue's lock.
-package sockdiag
+package node
 
 import (
 	"context"
@@ -78,8 +71,9 @@ type FileID struct {
 // SameDevice reports whether two files are on the same device.
 func (f FileID) SameDevice(o FileID) bool { return f.Major == o.Major && f.Minor == o.Minor }
 
-// Each calls found for each unix socket in one of the states of the mask.
-func Each(ctx context.Context, states uint32, found func(Socket)) error {
+// EachSocket calls found for each unix socket in one of the states of the mask, in the
+// network namespace of this process.
+func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
 	if err != nil {
 		return fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)

@@ -1,4 +1,4 @@
-package cgroup
+package node
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 // FuzzParse gives any content to each parser.
-func FuzzParse(f *testing.F) {
+func FuzzCgroup(f *testing.F) {
 	for _, s := range []string{
 		"12:pids:/a\n10:freezer:/a\n1:name=systemd:/a\n", "0::/a/b\n", "1:a,,b:/:/\n", ":::", "1:name=systemd:/a:b\n",
 		"nr_periods 5\nnr_throttled 3\nthrottled_time 100\n", "nr_periods 5\nthrottled_usec 18446744073709551615\n",
@@ -16,7 +16,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := ParsePaths(b)
+		c := ParseCgroups(b)
 		for name, path := range c {
 			if !strings.HasPrefix(path, "/") || strings.ContainsAny(name, ":\n") || strings.Contains(path, "\n") {
 				t.Errorf("%q: %q of %q", name, path, b)

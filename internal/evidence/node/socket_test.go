@@ -1,4 +1,4 @@
-package sockdiag
+package node
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestEach(t *testing.T) {
 	}
 	all := map[uint32]Socket{}
 	listeners := 0
-	err := Each(t.Context(), 1<<Established|1<<Listening, func(s Socket) {
+	err := EachSocket(t.Context(), 1<<Established|1<<Listening, func(s Socket) {
 		all[s.Inode] = s
 		if s.Listens() && strings.HasPrefix(s.Name, path) {
 			listeners++
@@ -57,7 +57,7 @@ func TestEach(t *testing.T) {
 	}
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	if err := Each(late, 1<<Listening, func(Socket) {}); err == nil {
+	if err := EachSocket(late, 1<<Listening, func(Socket) {}); err == nil {
 		t.Error("out of time, and yet an answer")
 	}
 }
