@@ -1,8 +1,8 @@
 package cri
 
 import (
+	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +36,7 @@ type watchedConn struct {
 	bytes    int64       // since began, and arrivals.single then
 	received atomic.Bool // anything at all
 	settings atomic.Bool // and it began with a SETTINGS frame
-	once     sync.Once
-	closed   chan struct{} // closed by Close
+	closed   context.CancelFunc
 }
 
 // Read reads, and notes how much came.
@@ -75,6 +74,6 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 
 // Close closes the connection.
 func (c *watchedConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
+	c.closed()
 	return c.Conn.Close()
 }

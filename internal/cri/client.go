@@ -70,8 +70,7 @@ type session struct {
 
 func newSession(c *Client, path string) *session {
 	s := &session{
-		client: c, path: path, sandboxes: newReader(5, sandboxOf), containers: newReader(8, containerOf),
-		trackers: map[string]*tracker{},
+		client: c, path: path, sandboxes: sandboxReader(), containers: containerReader(), trackers: map[string]*tracker{},
 	}
 	for _, op := range Operations() {
 		s.trackers[op] = &tracker{}
@@ -182,17 +181,16 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *health.CallError
 	if err != nil {
-		failed = s.client.failure(op, err)
+		failed = errorOf(op, err)
 		done.Code, done.Bytes = failed.Code, max(a.bytes, failed.Bytes)
 	}
 	if observer := s.client.opts.Observer; observer != nil {
 		observer.CallDone(done)
 	}
-	t.end(&done, failed)
-	if failed != nil {
-		return failed
+	if t.end(&done, failed); failed == nil {
+		return nil
 	}
-	return nil
+	return failed
 }
 
 // SetRPCTimeout sets the limit of each call that begins from now on.

@@ -1,8 +1,6 @@
 package cri
 
 import (
-	"fmt"
-
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
@@ -37,23 +35,13 @@ func (codec) Name() string { return "" }
 
 // Marshal encodes a request with the generated encoder.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("encode a request: %T is no protobuf message", v)
-	}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode a request: %w", err)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	b, err := proto.Marshal(v.(proto.Message))
+	return mem.BufferSlice{mem.SliceBuffer(b)}, err
 }
 
 // Unmarshal hands an answer's bytes to its decoder.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	a, ok := v.(*answer)
-	if !ok {
-		return fmt.Errorf("decode an answer: %T is no answer of this package", v)
-	}
+	a := v.(*answer)
 	a.bytes = data.Len()
 	return a.decode(data)
 }

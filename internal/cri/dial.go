@@ -58,7 +58,7 @@ func (s *session) newConn() *grpc.ClientConn {
 		if conn.GetState() == connectivity.TransientFailure {
 			return nil, errFailed
 		}
-		return s.dial(ctx, conn)
+		return s.dial(ctx)
 	}
 	limit := s.client.opts.RPCTimeout
 	conn, err := grpc.NewClient("passthrough:///runtime",
@@ -94,7 +94,7 @@ func (s *session) newConn() *grpc.ClientConn {
 }
 
 // dial makes the connection of a grpc.ClientConn.
-func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, error) {
+func (s *session) dial(ctx context.Context) (net.Conn, error) {
 	connect := s.client.opts.Dial
 	if connect == nil {
 		connect = DialPath(s.path)
@@ -110,10 +110,11 @@ func (s *session) dial(ctx context.Context, of *grpc.ClientConn) (net.Conn, erro
 	if file == nil { // it has come in between
 		file, _ = os.Stat(s.path)
 	}
-	watched := &watchedConn{Conn: conn, arrivals: &s.arrivals, closed: make(chan struct{})}
+	open, closed := context.WithCancel(context.Background())
+	watched := &watchedConn{Conn: conn, arrivals: &s.arrivals, closed: closed}
 	if _, unix := conn.(*net.UnixConn); unix {
 		go func() {
-			_ = bounded.Recovered(func() error { s.endStale(of, watched, file); return nil })
+			_ = bounded.Recovered(func() error { watched.endStale(open, s.path, file); return nil })
 		}()
 	}
 	return watched, nil
@@ -156,16 +157,10 @@ func (s *session) connection() (*grpc.ClientConn, error) {
 		return nil, status.Error(codes.Unavailable, "no runtime socket has been found")
 	}
 	if s.conn.GetState() == connectivity.TransientFailure {
-		s.replace() // nothing is under way on a connection that is not up
+		_ = s.conn.Close() // nothing is under way on a connection that is not up
+		s.conn = s.newConn()
 	}
 	return s.conn, nil
-}
-
-// replace replaces the connection by a fresh one; the client's mu is held.
-func (s *session) replace() {
-	old := s.conn
-	s.conn = s.newConn()
-	_ = old.Close()
 }
 
 // Connect makes the connection where it is not up and waits until the runtime
@@ -196,40 +191,25 @@ func (c *Client) Connect(ctx context.Context) error {
 	}
 }
 
-// endStale gives up a connection that can never be accepted: it is in the accept queue
-// of a listener whose path now leads to another socket. The kernel usually ends such
+// endStale closes a connection that can never be accepted: it is in the accept queue
+// of a listener whose path now leads to another socket than file. The kernel usually ends such
 // connections when the runtime dies, but not while another process holds a copy of
 // the listener's descriptor, as a child does between fork and exec. The kubelet gives up
-// any connection that is not answered for 5 s; plegd replaces only this one, so a runtime
+// any connection that is not answered for 5 s; plegd only this one, so a runtime
 // that is stuck gets no second one. It returns when the connection is accepted or closed:
 // the kubelet keeps an accepted connection, and so does plegd.
-func (s *session) endStale(conn *grpc.ClientConn, socket *watchedConn, file os.FileInfo) {
+func (c *watchedConn) endStale(open context.Context, path string, file os.FileInfo) {
 	timer := time.NewTicker(staleEvery)
 	defer timer.Stop()
-	for {
+	for !c.received.Load() {
+		now, err := os.Stat(path)
+		if file != nil && err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now) {
+			_ = c.Close() // its calls end with Unavailable
+		}
 		select {
-		case <-socket.closed:
+		case <-open.Done():
 			return
 		case <-timer.C:
 		}
-		if socket.received.Load() {
-			return
-		}
-		if !replaced(s.path, file) {
-			continue
-		}
-		s.client.mu.Lock()
-		defer s.client.mu.Unlock()
-		if !s.client.closed && s.conn == conn {
-			s.replace() // its calls end with Unavailable
-		}
-		return
 	}
-}
-
-// replaced reports whether another socket is at the path now. A path without a
-// socket does not count: there is nothing to connect to instead.
-func replaced(path string, file os.FileInfo) bool {
-	now, err := os.Stat(path)
-	return file != nil && err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now)
 }

@@ -29,6 +29,10 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }
 
+func sandboxReader() *listReader[Sandbox] { return newReader(5, sandboxOf) }
+
+func containerReader() *listReader[Container] { return newReader(8, containerOf) }
+
 func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
 	m := p.GetMetadata()
 	return &Sandbox{

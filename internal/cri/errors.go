@@ -55,24 +55,6 @@ func errorOf(op string, err error) *health.CallError {
 	return e
 }
 
-// closingText is grpc-go's error for a call whose connection this process closes.
-const closingText = "the client connection is closing"
-
-// failure turns a failed call's error into plain values. A call whose connection
-// was given up was not canceled: it has got no answer.
-func (c *Client) failure(op string, err error) *health.CallError {
-	e := errorOf(op, err)
-	if e.Code != CodeCanceled || !strings.Contains(e.Message, closingText) {
-		return e
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		e.Code, e.Message = CodeUnavailable, "the connection was given up: another runtime listens at the path"
-	}
-	return e
-}
-
 // foreign holds what grpc-go says of a server that sent something, and it was
 // not gRPC: HTTP/1.1, bytes that are no HTTP/2 frame, another frame in place of
 // SETTINGS, or HTTP/2 without gRPC (google.golang.org/grpc internal/transport

@@ -16,25 +16,18 @@ import (
 // no call that is answered, so it is not among Operations.
 const OpContainerEvents = "get_container_events"
 
-// EventType is the kind of a container event, with the numbers of runtime.v1's
-// ContainerEventType.
-type EventType uint8
+// EventType is the kind of a container event of runtime.v1.
+type EventType = runtimeapi.ContainerEventType
 
-// The container events of runtime.v1 (api.proto, enum ContainerEventType).
+// The container events of runtime.v1.
 const (
-	EventCreated EventType = 0
-	EventStarted EventType = 1
-	EventStopped EventType = 2
-	EventDeleted EventType = 3
+	EventCreated = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
+	EventStarted = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
+	EventStopped = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 )
 
 // NumEventTypes is the number of event types.
 const NumEventTypes = 4
-
-// String returns the type as runtime.v1 names it.
-func (t EventType) String() string {
-	return runtimeapi.ContainerEventType(t).String()
-}
 
 // ContainerEvent is one event of the stream. It is immutable.
 type ContainerEvent struct {
@@ -87,7 +80,7 @@ func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration,
 	case ctx.Err() == nil && !time.Now().Before(deadline) && status.Code(err) != codes.Unavailable:
 		return StreamLeaseOver, nil
 	}
-	return StreamFailed, c.failure(OpContainerEvents, err)
+	return StreamFailed, errorOf(OpContainerEvents, err)
 }
 
 // afterRunning calls f once this process has run for so long, unless ctx ends
@@ -128,7 +121,7 @@ func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
 		}
 		uid := m.GetPodSandboxStatus().GetMetadata().GetUid()
 		each(&ContainerEvent{
-			Type: EventType(m.GetContainerEventType()), Received: time.Now(), PodUID: clip(uid, maxName),
+			Type: m.GetContainerEventType(), Received: time.Now(), PodUID: clip(uid, maxName),
 		})
 	}
 }

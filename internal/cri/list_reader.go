@@ -1,13 +1,14 @@
 package cri
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -17,10 +18,6 @@ import (
 // MaxEntries is the maximum number of entries in one list. A list within the
 // kubelet's 16 MiB limit has about 15,500 entries of the usual size.
 const MaxEntries = 40_000
-
-// maxPartial is the size in bytes of an incomplete field from which the rest of the
-// answer is collected before it is parsed again.
-const maxPartial = 1 << 20
 
 var (
 	errWire    = errors.New("the answer is no valid protobuf message")
@@ -41,10 +38,8 @@ type listReader[T any] struct {
 	decode func(raw []byte) (*T, error)
 	labels protowire.Number // the first field that is a map
 
-	// last is the last list that was read; nil before the first.
-	last atomic.Pointer[[]*T]
-
 	mu      sync.Mutex
+	last    []*T                    // the last list that was read
 	items   map[string]*listItem[T] // of the last list, by id
 	round   uint64                  // counts the lists
 	values  []*T                    // of the list that is being read
@@ -75,10 +70,9 @@ func newReader[T, M any, P interface {
 }
 
 func (r *listReader[T]) lastList() []*T {
-	if last := r.last.Load(); last != nil {
-		return *last
-	}
-	return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
 }
 
 // read returns the items of a list. The values and the slice are immutable. After an
@@ -86,65 +80,42 @@ func (r *listReader[T]) lastList() []*T {
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.lastList()
 	r.round++
-	r.changed, r.values = false, make([]*T, 0, len(last))
-	if err := r.pieces(data); err != nil {
-		clear(r.items)
-		return nil, err
+	r.changed, r.values = false, make([]*T, 0, len(r.last))
+	in := data.Reader()
+	defer func() { _ = in.Close() }()
+	var raw []byte
+	for in.Remaining() > 0 {
+		var err error
+		if raw, err = r.field(in, raw); err != nil {
+			clear(r.items)
+			return nil, err
+		}
 	}
-	if !r.changed && len(r.values) == len(last) {
-		return last, nil // each item is one of the last list's, and none is there twice
+	if r.changed || len(r.values) != len(r.last) { // else each item is one of the last list's, and none is there twice
+		maps.DeleteFunc(r.items, func(_ string, it *listItem[T]) bool { return it.round != r.round })
+		r.last = r.values
 	}
-	maps.DeleteFunc(r.items, func(_ string, it *listItem[T]) bool { return it.round != r.round })
-	values := r.values
-	r.last.Store(&values)
-	return values, nil
+	return r.last, nil
 }
 
-// pieces reads an answer piece by piece: the whole in one piece would need a second
-// buffer of its size.
-func (r *listReader[T]) pieces(data mem.BufferSlice) error {
-	var buf []byte
-	for i, piece := range data {
-		buf = append(buf, piece.ReadOnlyData()...)
-		if len(buf) > maxPartial && i < len(data)-1 {
-			continue
-		}
-		n, err := r.fields(buf)
-		if err != nil {
-			return err
-		}
-		buf = buf[:copy(buf, buf[n:])]
+// field reads one field of an answer into buf, which it returns. Items have the number 1. A
+// field without a length is an error: no list of runtime.v1 has one.
+func (r *listReader[T]) field(in *mem.Reader, buf []byte) ([]byte, error) {
+	tag, err := binary.ReadUvarint(in)
+	num, typ := protowire.DecodeTag(tag)
+	if err != nil || !num.IsValid() || typ != protowire.BytesType {
+		return nil, errWire
 	}
-	if len(buf) > 0 {
-		return errWire
+	size, err := binary.ReadUvarint(in)
+	if err != nil || size > uint64(in.Remaining()) {
+		return nil, errWire
 	}
-	return nil
-}
-
-// fields reads the complete fields at the start of b, and returns their size.
-func (r *listReader[T]) fields(b []byte) (size int, err error) {
-	for size < len(b) {
-		num, typ, n := protowire.ConsumeTag(b[size:])
-		m := 0
-		if n >= 0 {
-			m = protowire.ConsumeFieldValue(num, typ, b[size+n:])
-		}
-		switch err := protowire.ParseError(min(n, m)); {
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return size, nil
-		case err != nil || !num.IsValid():
-			return 0, errWire
-		case num == 1 && typ == protowire.BytesType: // items, containers
-			raw, _ := protowire.ConsumeBytes(b[size+n:])
-			if err := r.item(raw); err != nil {
-				return 0, err
-			}
-		}
-		size += n + m
+	buf = slices.Grow(buf[:0], int(size))[:size]
+	if _, err := io.ReadFull(in, buf); err != nil || num != 1 {
+		return buf, err
 	}
-	return size, nil
+	return buf, r.item(buf)
 }
 
 // item adds an item to the list. The second one with an id is decoded.
@@ -152,7 +123,8 @@ func (r *listReader[T]) item(raw []byte) error {
 	if len(r.values) == MaxEntries {
 		return errTooMany
 	}
-	it := r.items[string(idOf(raw))]
+	id := idOf(raw)
+	it := r.items[string(id)]
 	if it != nil && it.round != r.round && len(raw) == int(it.size) && hash(raw[:it.end]) == it.hash {
 		it.round = r.round
 		r.values = append(r.values, it.value)
@@ -163,8 +135,8 @@ func (r *listReader[T]) item(raw []byte) error {
 		return err
 	}
 	r.values, r.changed = append(r.values, value), true
-	if end, ok := r.prefix(raw); ok {
-		r.items[string(idOf(raw))] = &listItem[T]{
+	if end := r.prefix(raw); end > 0 && len(id) > 0 && len(id) <= maxName {
+		r.items[string(id)] = &listItem[T]{
 			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
 		}
 	}
@@ -184,22 +156,19 @@ func idOf(raw []byte) []byte {
 	return nil
 }
 
-// prefix returns the end of the bytes before the labels. It is not ok if the item has no
-// id of a usual length, or its fields are not in the order of their numbers, or one before the labels
-// occurs twice.
-func (r *listReader[T]) prefix(raw []byte) (end int, ok bool) {
-	end, last := len(raw), protowire.Number(0)
+// prefix returns the size of the fields before the labels. It is 0 if the fields are not
+// in the order of their numbers, or one before the labels occurs twice.
+func (r *listReader[T]) prefix(raw []byte) (end int) {
+	last := protowire.Number(0)
 	for at := 0; at < len(raw); {
 		num, _, n := protowire.ConsumeField(raw[at:])
 		if n < 0 || num < last || num == last && num < r.labels {
-			return 0, false
+			return 0
 		}
-		if num >= r.labels {
-			end = min(end, at)
+		if last = num; num < r.labels {
+			end = at + n
 		}
-		last = num
 		at += n
 	}
-	id := len(idOf(raw))
-	return end, id > 0 && id <= maxName
+	return end
 }

@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -48,21 +47,21 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 // last time where nothing changed.
 func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
 	s := c.session.Load()
-	return list(ctx, s, OpListPodSandbox, s.sandboxes, &runtimeapi.ListPodSandboxRequest{})
+	return list(ctx, s, OpListPodSandbox, s.sandboxes, &runtimeapi.ListPodSandboxRequest{}, s.trackers[OpListPodSandbox])
 }
 
 // ListContainers lists all containers, exited ones too. The values are
 // immutable, and the same as last time where nothing changed.
 func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
 	s := c.session.Load()
-	return list(ctx, s, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{})
+	return list(ctx, s, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{}, s.trackers[OpListContainers])
 }
 
 func list[T any](
-	ctx context.Context, s *session, op string, r *listReader[T], req proto.Message,
+	ctx context.Context, s *session, op string, r *listReader[T], req proto.Message, t *tracker,
 ) (out []*T, err error) {
 	a := &answer{decode: func(b mem.BufferSlice) error { out, err = r.read(b); return err }}
-	if err = s.call(ctx, op, req, a, s.trackers[op]); err != nil {
+	if err = s.call(ctx, op, req, a, t); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -78,26 +77,16 @@ func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
 // PodLists lists the sandboxes and containers of one pod. The two calls count as
 // lists, but leave the history of the lists as it is.
 func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes []*Sandbox, containers []*Container, err error) {
-	session, selector := c.session.Load(), map[string]string{labelPodUID: uid}
-	var s runtimeapi.ListPodSandboxResponse
-	if err := session.call(ctx, OpListPodSandbox, &runtimeapi.ListPodSandboxRequest{
+	s, selector := c.session.Load(), map[string]string{labelPodUID: uid}
+	sandboxes, err = list(ctx, s, OpListPodSandbox, sandboxReader(), &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
-	}, into(&s), nil); err != nil {
-		return nil, nil, fmt.Errorf("list the sandboxes of a pod: %w", err)
+	}, nil)
+	if err == nil {
+		containers, err = list(ctx, s, OpListContainers, containerReader(), &runtimeapi.ListContainersRequest{
+			Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
+		}, nil)
 	}
-	var l runtimeapi.ListContainersResponse
-	if err := session.call(ctx, OpListContainers, &runtimeapi.ListContainersRequest{
-		Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
-	}, into(&l), nil); err != nil {
-		return nil, nil, fmt.Errorf("list the containers of a pod: %w", err)
-	}
-	for _, p := range s.GetItems() {
-		sandboxes = append(sandboxes, sandboxOf(p))
-	}
-	for _, p := range l.GetContainers() {
-		containers = append(containers, containerOf(p))
-	}
-	return sandboxes, containers, nil
+	return sandboxes, containers, err
 }
 
 // PodSandboxStatus asks for one sandbox, as the kubelet's inspection does.

@@ -2,8 +2,8 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,31 +24,26 @@ var methods = map[string]string{
 	OpContainerEvents:  runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
 }
 
-func readOnly(method string) bool {
-	for known := range maps.Values(methods) {
-		if known == method {
-			return true
-		}
+// refusal returns an error unless plegd makes calls of the method.
+func refusal(method string) error {
+	if slices.Contains(slices.Collect(maps.Values(methods)), method) {
+		return nil
 	}
-	return false
-}
-
-func refuse(method string) error {
-	return status.Error(codes.PermissionDenied, fmt.Sprintf("plegd only reads: %s is not among its calls", method))
+	return status.Errorf(codes.PermissionDenied, "plegd only reads: %s is not among its calls", method)
 }
 
 func unaryReadOnly(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if !readOnly(method) {
-		return refuse(method)
+	if err := refusal(method); err != nil {
+		return err
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
 func streamReadOnly(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if !readOnly(method) {
-		return nil, refuse(method)
+	if err := refusal(method); err != nil {
+		return nil, err
 	}
 	return stream(ctx, desc, cc, method, opts...)
 }

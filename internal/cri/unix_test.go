@@ -98,7 +98,7 @@ func TestSetPath(t *testing.T) {
 		rt.FillPods(1, 1)
 		c.SetPath(path)
 		if hung != nil {
-			if e := failure(t, <-hung); e.Code != CodeUnavailable {
+			if e := failure(t, <-hung); e.Code != CodeCanceled {
 				t.Errorf("the call under way ended with %+v", *e)
 			}
 			if sandboxes, _ := c.LastLists(); len(sandboxes) > 0 {
