@@ -14,15 +14,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/plegd/plegd/internal/bounded"
 )
 
 const (
-	// MaxTime bounds the time that all parts take together.
-	MaxTime = 30 * time.Second
-	// maxBytes bounds the files of an archive together, uncompressed; fileBytes bounds one.
-	maxBytes, fileBytes = 20 << 20, 2 << 20
-	// partTime bounds one part, which is abandoned then; its files until then are kept.
-	partTime = 10 * time.Second
+	MaxTime   = 30 * time.Second // that all parts take together
+	partTime  = 10 * time.Second // that one takes, which is abandoned then; its files until then are kept
+	maxBytes  = 20 << 20         // of the files of an archive together, uncompressed
+	fileBytes = 2 << 20          // of one
 )
 
 // Part is a function that adds files to an archive. Its error is listed there.
@@ -70,8 +70,7 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	begun := time.Now()
-	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version}
-	m.Files, m.Missing = []File{}, []string{}
+	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version, Files: []File{}, Missing: []string{}}
 	left := maxBytes
 	for _, p := range parts {
 		files, err := gather(ctx, p)
@@ -88,10 +87,7 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 		}
 	}
 	m.Seconds = time.Since(begun).Seconds()
-	head, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return nil, err
-	}
+	head, _ := json.MarshalIndent(m, "", "  ") // plain values cannot fail
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
@@ -118,24 +114,15 @@ func newFile(name string, content []byte) File {
 
 // gather runs one part and returns its files.
 func gather(ctx context.Context, p Part) ([]File, error) {
-	ctx, cancel := context.WithTimeout(ctx, partTime)
-	defer cancel()
 	var mu sync.Mutex
 	var out []File
-	done := make(chan error, 1)
-	go func() {
-		done <- p.Gather(ctx, func(name string, content []byte) {
+	_, err := new(bounded.Slot[any]).Do(ctx, partTime, func(ctx context.Context) (any, error) {
+		return nil, p.Gather(ctx, func(name string, content []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, newFile(name, content))
 		})
-	}()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = errors.New("it did not end in time and was abandoned; its files until then are here")
-	}
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	return slices.Clone(out), err // an abandoned part may still add
