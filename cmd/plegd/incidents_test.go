@@ -18,7 +18,7 @@ const example = "../../docs/api/incident.json"
 
 func readExample(t *testing.T) *incident.Incident {
 	t.Helper()
-	one, err := readIncident(example)
+	one, err := incident.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 	code, out, _ = plegd(t, append([]string{"incidents", older.ID, "-o", "json"}, flags...)...)
-	if one, err := incident.Decode(strings.NewReader(out)); err != nil || code != 0 || len(one.Timeline) != len(older.Timeline) {
+	if one, err := incident.Decode([]byte(out)); err != nil || code != 0 || len(one.Timeline) != len(older.Timeline) {
 		t.Errorf("exit %d, %v", code, err)
 	}
 	code, out, _ = plegd(t, append([]string{"incidents", older.ID}, flags...)...)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,7 +31,11 @@ Exit status:
   plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			one, err := readIncident(args[0])
+			path := args[0]
+			if path == "-" {
+				path = "/dev/stdin"
+			}
+			one, err := incident.ReadFile(path)
 			if err != nil {
 				return exit(exitUnknown, err)
 			}
@@ -68,22 +71,6 @@ func writeReplay(w io.Writer, id string, different []incident.Difference, judged
 	}
 	_, err := fmt.Fprintf(w, "%s%s: %s\n", b.String(), id, summary)
 	return err
-}
-
-func readIncident(path string) (*incident.Incident, error) {
-	if path == "-" {
-		path = "/dev/stdin"
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	one, err := incident.Decode(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return one, nil
 }
 
 // verdictLine is a verdict with its active reasons in one line.

@@ -105,19 +105,119 @@ func (i *Incident) summarize() {
 			}
 		}
 	}
-	longest := -1.0
-	for _, r := range i.Reasons {
-		if r.Primary > longest {
-			i.Reason, longest = r.ID, r.Primary
-		}
+	if len(i.Reasons) > 0 {
+		i.Reason = slices.MaxFunc(i.Reasons, func(a, b ReasonTimes) int { return cmp.Compare(a.Primary, b.Primary) }).ID
 	}
 }
 
+// validID matches the ids of incidents.
 var validID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$`)
-
-// ValidID reports whether a text has the form of an incident's id.
-func ValidID(id string) bool { return validID.MatchString(id) }
 
 func newID(opened time.Time) string {
 	return fmt.Sprintf("%s-%06x", opened.UTC().Format("20060102T150405Z"), rand.N(1<<24))
 }
+
+// Difference is a moment of an incident that today's classifier judges differently.
+type Difference struct {
+	Index  int             `json:"index"` // of the timeline
+	Offset float64         `json:"offset_seconds"`
+	Was    *health.Verdict `json:"was"` // the recorded one
+	Is     *health.Verdict `json:"is"`
+}
+
+// Replay judges the facts of each moment again, given the verdict that stood before
+// it. It returns the moments whose verdict differs in its state, its primary reason
+// or its active reasons, and the number of moments judged. Moments without facts are
+// skipped.
+func Replay(i *Incident) (different []Difference, judged int) {
+	for n := range i.Timeline {
+		s := i.Timeline[n].Snapshot
+		if s.At.IsZero() {
+			continue
+		}
+		judged++
+		previous := s.Previous
+		if previous != nil && slices.ContainsFunc(previous.Active, func(a health.Active) bool { return !health.Known(a.ID) }) {
+			previous = nil // it has reasons that this classifier does not have
+		}
+		was, is := &s.Verdict, health.Judge(&s.Facts, s.At, previous)
+		if was.State != is.State || was.Reason != is.Reason || !slices.Equal(ids(was), ids(is)) {
+			different = append(different, Difference{Index: n, Offset: i.Timeline[n].Offset, Was: was, Is: is})
+		}
+	}
+	return different, judged
+}
+
+// ids returns the active reasons, sorted by name.
+func ids(v *health.Verdict) []string {
+	out := make([]string, 0, len(v.Active))
+	for _, a := range v.Active {
+		out = append(out, a.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+const (
+	conditionAge = 10 * time.Second // at the end, of a condition that may have ended with the incident
+	minThrottled = 0.2              // the share of time lost to the CPU quota that counts
+)
+
+// sampled reports whether the samples that can show the end are newer than it.
+func sampled(e *health.Evidence, end time.Time) bool {
+	p, ch, cg := e.Process, e.Children, e.Cgroup
+	return (p == nil || p.At.After(end)) && (ch == nil || ch.At.After(end)) && (cg == nil || cg.At.After(end))
+}
+
+// explainEnd returns what samples taken after the end show to be different from the evidence
+// before the incident and in its moments, a sentence for each subject. Without such a sample
+// it returns nothing. Only the start in ticks since boot tells a process from a later one
+// with the same pid.
+func explainEnd(before *health.Snapshot, timeline []Moment, now *health.Evidence, end time.Time) []string {
+	out, said := []string{}, map[any]bool{}
+	say := func(subject any, format string, args ...any) {
+		if !said[subject] {
+			out, said[subject] = append(out, fmt.Sprintf(format, args...)), true
+		}
+	}
+	moments := slices.Insert(slices.Clone(timeline), 0, Moment{Snapshot: before})
+	for i, m := range moments {
+		old := &m.Snapshot.Facts.Evidence
+		lasted := m.Snapshot.At.Before(end) && (i+1 == len(moments) || end.Sub(moments[i+1].Snapshot.At) <= conditionAge)
+		if was, is := old.Process, now.Process; started(was) && started(is) && is.At.After(end) {
+			switch {
+			case was.PID != is.PID || was.StartTicks != is.StartTicks:
+				say("runtime", "%s was restarted: pid %d before, pid %d since %s.", is.Comm, was.PID, is.PID, clock(is.Start))
+			case lasted && was.Stopped() && !is.Stopped():
+				say("runtime", "%s, pid %d, was stopped and was continued. It was not restarted.", is.Comm, is.PID)
+			}
+		}
+		if was, is := old.KubeletProcess, now.KubeletProcess; was != nil && was.StartTicks > 0 && is != nil &&
+			is.StartTicks > 0 && (was.PID != is.PID || was.StartTicks != is.StartTicks) {
+			say("kubelet", "The kubelet was restarted: pid %d before, pid %d since %s.", was.PID, is.PID, clock(is.Started))
+		}
+		if was, is := old.Children, now.Children; lasted && was != nil && is != nil && is.At.After(end) {
+			for _, c := range was.Stuck {
+				if !slices.ContainsFunc(is.Stuck, func(s health.Child) bool { return s.PID == c.PID }) {
+					words := map[string]string{"T": "stopped", "F": "frozen"}
+					say(c.PID, "%s, pid %d, is no longer %s.", c.Comm, c.PID, cmp.Or(words[c.State], "blocked in state "+c.State))
+				}
+			}
+		}
+		if was, is := old.Cgroup, now.Cgroup; lasted && was != nil && is != nil && was.Path == is.Path && is.At.After(end) {
+			switch {
+			case was.Frozen && !is.Frozen:
+				say("cgroup", "The cgroup %s was frozen and was thawed.", is.Path)
+			case was.Throttled >= minThrottled && is.Throttled == 0:
+				say("cgroup", "Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", is.Path,
+					100*was.Throttled)
+			}
+		}
+	}
+	return out
+}
+
+// started reports whether a process is running and its start known.
+func started(p *health.Process) bool { return p != nil && p.Alive && p.StartTicks > 0 }
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

@@ -3,7 +3,6 @@ package incident
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,11 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/plain"
 )
 
-const (
-	suffix  = ".json"
-	draft   = "draft.tmp" // renamed to an incident's name once it is complete
-	maxRead = 8 << 20     // bytes of a file that are read
-)
+const draft = "draft.tmp" // renamed to an incident's name once it is complete
 
 // ErrUnknown is wrapped by the error about an id that no incident has.
 var ErrUnknown = errors.New("no such incident")
@@ -26,7 +21,7 @@ var ErrUnknown = errors.New("no such incident")
 // Dir returns the directory of the incidents in a state directory.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "incidents") }
 
-func path(dir, id string) string { return filepath.Join(dir, id+suffix) }
+func path(dir, id string) string { return filepath.Join(dir, id+".json") }
 
 // writeFile replaces a file by rename. The content is on disk if it returns nil.
 func writeFile(path string, content []byte) error {
@@ -57,33 +52,30 @@ func writeFile(path string, content []byte) error {
 // encode returns the content of an incident's file. Moments in the middle of the
 // timeline are dropped until it is at most MaxFileBytes long.
 func encode(doc *Incident) ([]byte, error) {
+	stored := *doc
+	stored.Stored = true
 	for {
-		b, err := health.Marshal(doc)
+		b, err := health.Marshal(&stored)
 		if err != nil {
 			return nil, fmt.Errorf("encode the incident %s: %w", doc.ID, err)
 		}
 		b = append(plain.JSON(b), '\n')
-		if len(b) <= MaxFileBytes || len(doc.Timeline) <= 2 {
+		n := len(stored.Timeline)
+		if len(b) <= MaxFileBytes || n <= 2 {
 			return b, nil
 		}
-		shorter := *doc
-		shorter.shorten(max(2, min(len(doc.Timeline)-1, len(doc.Timeline)*MaxFileBytes/len(b))))
-		doc = &shorter
+		stored.shorten(max(2, min(n-1, n*MaxFileBytes/len(b))))
 	}
 }
 
 // Decode reads an incident from its JSON. Unknown fields are ignored.
-func Decode(r io.Reader) (*Incident, error) {
+func Decode(b []byte) (*Incident, error) {
 	var one Incident
-	b, err := io.ReadAll(io.LimitReader(r, maxRead))
-	if err != nil {
-		return nil, err
-	}
-	err = health.Unmarshal(b, &one)
+	err := health.Unmarshal(b, &one)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("not an incident of plegd: %w", err)
-	case one.SchemaVersion == 0 || !ValidID(one.ID):
+	case one.SchemaVersion == 0 || !validID.MatchString(one.ID):
 		return nil, errors.New("not an incident of plegd: no schema_version and id of one")
 	case one.SchemaVersion != health.SchemaVersion:
 		return nil, fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
@@ -102,8 +94,8 @@ func Read(dir string) (list []Summary, bad []error, err error) {
 	}
 	list = []Summary{}
 	for _, entry := range entries {
-		id, ok := strings.CutSuffix(entry.Name(), suffix)
-		if !ok || !ValidID(id) {
+		id, ok := strings.CutSuffix(entry.Name(), ".json")
+		if !ok || !validID.MatchString(id) {
 			continue
 		}
 		if one, err := ReadOne(dir, id); err == nil {
@@ -119,23 +111,28 @@ func Read(dir string) (list []Summary, bad []error, err error) {
 // ReadOne reads one incident of a directory. The error wraps ErrUnknown if there is
 // none with this id.
 func ReadOne(dir, id string) (*Incident, error) {
-	if !ValidID(id) {
+	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
 	}
-	f, err := os.Open(path(dir, id))
-	if errors.Is(err, fs.ErrNotExist) {
+	one, err := ReadFile(path(dir, id))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: %w", id, ErrUnknown)
+	case err == nil && one.ID != id:
+		return nil, fmt.Errorf("%s: holds the incident %.40q", path(dir, id), one.ID)
 	}
+	return one, err
+}
+
+// ReadFile reads an incident from a file.
+func ReadFile(path string) (*Incident, error) {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	one, err := Decode(f)
+	one, err := Decode(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	if one.ID != id {
-		return nil, fmt.Errorf("%s: holds the incident %.40q", f.Name(), one.ID)
-	}
-	return one, nil
+	return one, err
 }

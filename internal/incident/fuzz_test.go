@@ -1,7 +1,6 @@
 package incident
 
 import (
-	"bytes"
 	"os"
 	"testing"
 )
@@ -19,7 +18,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"schema_version":2,"id":"20261121T030245Z-ffffff","timeline":[{"snapshot":{"at":"2026-11-21T03:02:45Z","facts":{},"previous":{"reason":"X","reasons":[{"id":"X"}]}}}]}`))
 	f.Add([]byte(`{"schema_version":2,"id":"20261121T030245Z-ffffff","timeline":[{"snapshot":{"at":"2026-11-21T03:02:45Z","facts":{"relist":{"failures":1}},"previous":{"reason":"RelistSlow"}}}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		one, err := Decode(bytes.NewReader(b))
+		one, err := Decode(b)
 		if err != nil {
 			return
 		}

@@ -45,7 +45,7 @@ func replayRecorded(t *testing.T, path, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := Decode(bytes.NewReader(b))
+	one, err := Decode(b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,20 +18,15 @@ import (
 	"github.com/plegd/plegd/internal/logging"
 )
 
-// MaxFiles is the number of incidents that are kept, MaxFileBytes the size of one.
 const (
+	// MaxFiles is the number of incidents that are kept, MaxFileBytes the size of one.
 	MaxFiles     = 100
 	MaxFileBytes = 512 << 10
-)
 
-const (
-	maxUnsaved = 8  // incidents that wait for the disk; older ones are lost
-	maxMoments = 64 // of a timeline; the first and the newest stay
-	// sampleWait is how long a recovered incident waits for samples of the time after its
-	// end.
-	sampleWait = 5 * time.Second
-	// rewriteInterval is the least time between two versions of an open incident.
-	rewriteInterval = 10 * time.Second
+	maxUnsaved      = 8                // incidents that wait for the disk; older ones are lost
+	maxMoments      = 64               // of a timeline; the first and the newest stay
+	sampleWait      = 5 * time.Second  // of a recovered incident, for samples of after its end
+	rewriteInterval = 10 * time.Second // the least, between two versions of an open incident
 	saveInterval    = time.Second
 	readTimeout     = 2 * time.Second
 	stopTimeout     = 500 * time.Millisecond
@@ -44,34 +39,26 @@ type Recorder struct {
 	opened       func()
 	read         bounded.Slot[*Incident] // reads one file at a time
 	writeFile    func(path string, content []byte) error
+	failed       logging.OnChange[bool]
 
 	// mu guards the following fields. It is never held over a read, a write or an
 	// encoding.
 	mu   sync.Mutex
-	all  []*record        // newest first
+	list []Summary        // newest first
 	well *health.Snapshot // the newest healthy one
 	open *story
-
-	failed logging.OnChange[bool]
-}
-
-// record is a listed incident. whole is its newest version, which never changes, and nil if
-// only the file has it. due: the disk lacks it.
-type record struct {
-	Summary
-	whole *Incident
-	due   bool
+	// unsaved are the versions that the disk lacks, at most one of an incident, newest
+	// first. They never change.
+	unsaved []*Incident
 }
 
 // story is the open incident. Its times have their monotonic readings.
 type story struct {
 	Incident
-	recovered time.Time // since when the verdict has been healthy; zero while it is not
-	noted     string    // the newest moment without its numbers
-	culprit   string
-	// written is when a version was last due, writtenReason the primary reason then.
-	written       time.Time
-	writtenReason string
+	recovered time.Time        // since when the verdict has been healthy; zero while it is not
+	noted     string           // the newest moment without its numbers
+	culprit   string           // the newest one
+	written   *health.Snapshot // of the newest version that was due
 }
 
 // New returns a recorder for the files in dir, which is created if missing. version is
@@ -80,118 +67,96 @@ func New(dir, version string, log *zap.Logger, opened func()) *Recorder {
 	return &Recorder{dir: dir, version: version, log: log, opened: opened, writeFile: writeFile}
 }
 
-// String names the task.
-func (r *Recorder) String() string { return "incidents" }
-
 // List returns the incidents, newest first.
 func (r *Recorder) List() []Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Summary, len(r.all))
-	for i, one := range r.all {
-		out[i] = one.Summary
-	}
-	return out
+	return slices.Clone(r.list)
 }
 
 // Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *health.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch o := r.open; {
-	case o != nil && s.State == health.StateHealthy:
-		r.recover(o, s)
-	case o != nil:
-		o.recovered = time.Time{}
-		r.add(o, s)
-	case s.State == health.StateHealthy:
-		r.well = s
-	case s.State == health.StateDegraded || s.State == health.StateUnhealthy:
+	healthy := s.State == health.StateHealthy
+	if r.open == nil && (s.State == health.StateDegraded || s.State == health.StateUnhealthy) {
 		r.open = &story{Incident: Incident{Ending: []string{}, Summary: Summary{
 			SchemaVersion: health.SchemaVersion, PlegdVersion: r.version, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC(),
 		}}}
-		r.add(r.open, s)
+		r.list = slices.Insert(r.list, 0, r.open.Summary)
 		r.opened()
 	}
-}
-
-// add adds a judgement to the open incident, which is written at its begin and when its
-// primary reason changes.
-func (r *Recorder) add(o *story, s *health.Snapshot) {
-	o.add(s)
-	due := o.written.IsZero() || s.Reason != o.writtenReason && s.At.Sub(o.written) >= rewriteInterval
-	if due {
-		o.written, o.writtenReason = s.At, s.Reason
-	}
-	r.put(o.document(), due)
-}
-
-// recover closes the open incident once the evidence was sampled after its end.
-func (r *Recorder) recover(o *story, s *health.Snapshot) {
-	if o.recovered.IsZero() {
-		o.recovered = s.At.UTC()
+	switch o := r.open; {
+	case o != nil && healthy:
+		r.put(o, r.recover(o, s))
+	case o != nil:
 		o.add(s)
-	}
-	over := sampled(&s.Facts.Evidence, o.recovered) || s.At.Sub(o.recovered) >= sampleWait
-	if over {
-		if s.At.After(o.recovered) {
-			o.note(s)
+		due := o.written == nil || s.Reason != o.written.Reason && s.At.Sub(o.written.At) >= rewriteInterval
+		if due {
+			o.written = s
 		}
-		was := recall(cmp.Or(r.well, o.Timeline[0].Snapshot), o.Timeline, o.recovered)
-		o.Ending, o.Outcome, o.Closed = was.explain(&s.Facts.Evidence, o.recovered), Recovered, &o.recovered
-		r.well, r.open = s, nil
-	}
-	r.put(o.document(), over)
-}
-
-// put lists a version of an incident in place of an older one; due: it is to be written.
-func (r *Recorder) put(doc *Incident, due bool) {
-	at := slices.IndexFunc(r.all, func(one *record) bool { return one.ID == doc.ID })
-	if at < 0 {
-		at, r.all = 0, slices.Insert(r.all, 0, &record{})
-	}
-	one := r.all[at]
-	doc.Stored = one.Stored
-	one.Summary, one.whole, one.due = doc.Summary, doc, one.due || due
-	if waiting := r.waiting(); len(waiting) > maxUnsaved {
-		r.forget(waiting[maxUnsaved].ID)
+		r.put(o, due)
+	case healthy:
+		r.well = s
 	}
 }
 
-// waiting returns the incidents that are due, newest first.
-func (r *Recorder) waiting() (out []*record) {
-	for _, one := range r.all {
-		if one.due {
-			out = append(out, one)
-		}
+// recover closes the open incident, and reports so, once the evidence was sampled after
+// its end.
+func (r *Recorder) recover(o *story, s *health.Snapshot) (over bool) {
+	if o.recovered.IsZero() {
+		o.add(s)
+		o.recovered = s.At.UTC()
 	}
-	return out
+	if !sampled(&s.Facts.Evidence, o.recovered) && s.At.Sub(o.recovered) < sampleWait {
+		return false
+	}
+	if s.At.After(o.recovered) {
+		o.note(s)
+	}
+	before := cmp.Or(r.well, o.Timeline[0].Snapshot)
+	o.Ending = explainEnd(before, o.Timeline, &s.Facts.Evidence, o.recovered)
+	o.Outcome, o.Closed = Recovered, &o.recovered
+	r.well, r.open = s, nil
+	return true
 }
 
-func (r *Recorder) forget(id string) {
-	r.all = slices.DeleteFunc(r.all, func(one *record) bool { return one.ID == id })
+// put lists the present version of an incident that is open, or ends; due: it is to be
+// written.
+func (r *Recorder) put(o *story, due bool) {
+	doc := o.document()
+	r.list[0] = doc.Summary
+	if !due {
+		return
+	}
+	older := func(u *Incident) bool { return u.ID == doc.ID }
+	r.unsaved = slices.Insert(slices.DeleteFunc(r.unsaved, older), 0, doc)
+	if len(r.unsaved) > maxUnsaved {
+		lost := r.unsaved[maxUnsaved].ID
+		r.unsaved = r.unsaved[:maxUnsaved]
+		r.list = slices.DeleteFunc(r.list, func(s Summary) bool { return s.ID == lost })
+	}
 }
 
 // Get returns one incident. The error wraps ErrUnknown if there is none with this id.
 // It waits at most 2 s for the disk, and fails while another read waits for it.
 func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
 	r.mu.Lock()
-	for _, one := range r.all {
-		if one.ID == id && one.whole != nil {
-			defer r.mu.Unlock()
-			doc := *one.whole
-			doc.Summary = one.Summary
-			return &doc, nil
-		}
+	known := slices.Clone(r.unsaved)
+	if r.open != nil {
+		known = slices.Insert(known, 0, r.open.document())
 	}
 	r.mu.Unlock()
+	if at := slices.IndexFunc(known, func(u *Incident) bool { return u.ID == id }); at >= 0 {
+		return known[at], nil
+	}
 	return r.read.Do(ctx, readTimeout, func(context.Context) (*Incident, error) { return ReadOne(r.dir, id) })
 }
 
 // add adds a moment to the timeline if more than numbers changed.
 func (s *story) add(snapshot *health.Snapshot) {
 	v := &snapshot.Verdict
-	s.Updated = snapshot.At.UTC()
+	s.Updated, s.recovered = snapshot.At.UTC(), time.Time{}
 	if c := v.Culprit; c != nil { // a chain that is lost for a moment is no change
 		s.culprit = fmt.Sprint(c.Kind, c.PID, c.Name)
 	}
@@ -223,18 +188,16 @@ func (r *Recorder) Run(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		r.load()
-		tick := time.NewTicker(saveInterval)
-		defer tick.Stop()
-		for ctx.Err() == nil {
+		for tick := time.Tick(saveInterval); ctx.Err() == nil; {
 			r.save()
 			select {
 			case <-ctx.Done():
-			case <-tick.C:
+			case <-tick:
 			}
 		}
 		r.mu.Lock()
 		if r.open != nil {
-			r.put(r.open.document(), true)
+			r.put(r.open, true)
 		}
 		r.mu.Unlock()
 		r.save()
@@ -247,12 +210,24 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return nil
 }
 
-// save writes the incidents that are due, and removes the oldest files beyond MaxFiles.
-// It logs the first failure, and the recovery. Only the goroutine of Run calls it.
+// save writes the versions that the disk lacks, and removes the oldest files beyond
+// MaxFiles. It logs the first failure, and the recovery. Only the goroutine of Run calls it.
 func (r *Recorder) save() {
-	more, err := r.store()
-	for err == nil && more {
-		more, err = r.store()
+	r.mu.Lock()
+	unsaved, kept := slices.Clone(r.unsaved), min(len(r.list), MaxFiles)
+	old := slices.Clone(r.list[kept:])
+	r.list = r.list[:kept]
+	r.mu.Unlock()
+	var err error
+	for _, doc := range slices.Backward(unsaved) {
+		if err = r.write(doc); err != nil {
+			break
+		}
+	}
+	for _, s := range old {
+		if failed := os.Remove(path(r.dir, s.ID)); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
 	}
 	switch _, changed := r.failed.Set(err != nil); {
 	case !changed:
@@ -264,41 +239,25 @@ func (r *Recorder) save() {
 	}
 }
 
-// store writes the oldest incident that is due. If none is, it removes the oldest file
-// beyond MaxFiles. It reports whether there was something to do.
-func (r *Recorder) store() (more bool, err error) {
+// write stores a version of an incident.
+func (r *Recorder) write(doc *Incident) error {
+	content, err := encode(doc)
+	if err == nil {
+		err = r.writeFile(path(r.dir, doc.ID), content)
+	}
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waiting := r.waiting()
-	switch {
-	case len(waiting) > 0:
-		one := waiting[len(waiting)-1]
-		doc := *one.whole
-		doc.Stored = true
-		one.due = false // until a newer version is
-		r.mu.Unlock()
-		content, err := encode(&doc)
-		if err == nil {
-			err = r.writeFile(path(r.dir, doc.ID), content)
-		}
-		r.mu.Lock()
-		one.due, one.Stored = one.due || err != nil, one.Stored || err == nil
-		if !one.due && one.Outcome != Open {
-			one.whole = nil
-		}
-		return true, err
-	case len(r.all) > MaxFiles:
-		id := r.all[len(r.all)-1].ID
-		r.mu.Unlock()
-		err := os.Remove(path(r.dir, id))
-		r.mu.Lock()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return true, err
-		}
-		r.forget(id)
-		return true, nil
+	r.unsaved = slices.DeleteFunc(r.unsaved, func(u *Incident) bool { return u == doc }) // a newer one stays
+	for i := range r.list {
+		r.list[i].Stored = r.list[i].Stored || r.list[i].ID == doc.ID
 	}
-	return false, nil
+	if r.open != nil && r.open.ID == doc.ID {
+		r.open.Stored = true
+	}
+	return nil
 }
 
 // load reads the heads of the stored incidents and closes an open incident as
@@ -312,16 +271,17 @@ func (r *Recorder) load() {
 		r.log.Warn("files in the directory of the incidents cannot be used; they are left alone",
 			zap.Int("files", len(bad)), zap.Error(bad[0]))
 	}
-	for _, s := range list {
-		one := &record{Summary: s}
-		if s.Outcome == Open {
-			if doc, err := ReadOne(r.dir, s.ID); err == nil {
-				doc.Outcome, doc.Closed = Interrupted, &doc.Updated
-				one.Summary, one.whole, one.due = doc.Summary, doc, true
-			}
+	var interrupted []*Incident
+	for i := range list {
+		if list[i].Outcome != Open {
+			continue
 		}
-		r.mu.Lock()
-		r.all = append(r.all, one)
-		r.mu.Unlock()
+		if doc, err := ReadOne(r.dir, list[i].ID); err == nil {
+			doc.Outcome, doc.Closed = Interrupted, &doc.Updated
+			list[i], interrupted = doc.Summary, append(interrupted, doc)
+		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list, r.unsaved = append(r.list, list...), append(r.unsaved, interrupted...)
 }

@@ -280,7 +280,7 @@ func TestFileContent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Decode(strings.NewReader(string(b))); err != nil {
+		if _, err := Decode(b); err != nil {
 			t.Error(err)
 		}
 	})

@@ -33,7 +33,7 @@ func TestIncidentExamples(t *testing.T) {
 	h, one := incidentHandler(nil), view.PathIncidents+"/"+viewtest.IncidentID
 	viewtest.Golden(t, viewtest.DocsDir+"api/incidents.json", answer(h, view.PathIncidents).Body.String())
 	viewtest.Golden(t, viewtest.DocsDir+"api/incident.json", answer(h, one).Body.String())
-	again, err := incident.Decode(answer(h, one).Body)
+	again, err := incident.Decode(answer(h, one).Body.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
