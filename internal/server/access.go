@@ -1,7 +1,7 @@
 package server
 
 import (
-	"io/fs"
+	"bytes"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -61,27 +61,25 @@ type webAuth struct {
 	file string
 
 	mu           sync.Mutex
-	parsed       fs.FileInfo // nil before the first
+	parsed       []byte
 	users, certs bool
 }
 
 // demands returns whether the file demands a password, or a verified certificate, of
 // every client.
 func (a *webAuth) demands() (users, certs bool) {
-	now, err := os.Stat(a.file)
+	content, err := os.ReadFile(a.file)
 	if err != nil {
 		return false, false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old := a.parsed; old == nil || !os.SameFile(old, now) || !old.ModTime().Equal(now.ModTime()) ||
-		old.Size() != now.Size() {
+	if !bytes.Equal(content, a.parsed) {
 		var c web.Config
-		b, err := os.ReadFile(a.file)
-		if err != nil || yaml.UnmarshalStrict(b, &c) != nil {
+		if yaml.UnmarshalStrict(content, &c) != nil {
 			c = web.Config{}
 		}
-		a.parsed, a.users, a.certs = now, len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
+		a.parsed, a.users, a.certs = content, len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
 	}
 	return a.users, a.certs
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,17 +26,15 @@ const (
 	// fetchTimeout bounds a request. The daemon answers from memory; one that takes
 	// longer is stopped or stuck.
 	fetchTimeout = 3 * time.Second
-	// maxAnswer limits the size of an answer, in bytes.
-	maxAnswer = 8 << 20
+	maxAnswer    = 8 << 20 // bytes
 )
 
 // Errors of a Client that callers distinguish.
 var (
 	ErrNoDaemon = errors.New("no plegd runs here")
 	ErrNoAnswer = errors.New("no answer")
+	errNotFound = errors.New("404 Not Found")
 )
-
-var errNotFound = errors.New("404 Not Found")
 
 // Client asks a daemon over its control socket, or over HTTP if URL is set. The fields
 // below URL are named as curl's options.
@@ -51,17 +50,13 @@ type Client struct {
 
 // Validate checks what can be checked without the network.
 func (c *Client) Validate() error {
-	if c.URL == "" {
-		if *c != (Client{Socket: c.Socket}) {
-			return errors.New("--cacert, --cert, --key, --user and --insecure: give --url with them")
-		}
-		return nil
-	}
 	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	switch {
+	case c.URL == "" && *c != (Client{Socket: c.Socket}):
+		return errors.New("--cacert, --cert, --key, --user and --insecure: give --url with them")
+	case c.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
 		return fmt.Errorf("--url %q: want http://NODE:20290 or https://NODE:20290", c.URL)
-	}
-	if (c.Cert == "") != (c.Key == "") {
+	case (c.Cert == "") != (c.Key == ""):
 		return errors.New("--cert and --key: give both or none")
 	}
 	return nil
@@ -96,12 +91,9 @@ func (c *Client) Incidents(ctx context.Context) (list []incident.Summary, err er
 // none with this id.
 func (c *Client) Incident(ctx context.Context, id string) (*incident.Incident, error) {
 	one := new(incident.Incident)
-	if !incident.ValidID(id) {
-		return nil, fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
-	}
-	_, err := c.ask(ctx, "an incident", view.PathIncidents+"/"+id, one)
+	_, err := c.ask(ctx, "an incident", view.PathIncidents+"/"+url.PathEscape(id), one)
 	if errors.Is(err, errNotFound) {
-		err = fmt.Errorf("%s: %w", id, incident.ErrUnknown)
+		err = fmt.Errorf("%.40q: %w", id, incident.ErrUnknown)
 	}
 	return one, err
 }
@@ -121,12 +113,7 @@ func (c *Client) ask(ctx context.Context, what, path string, v any) ([]byte, err
 }
 
 // name is where the daemon is asked.
-func (c *Client) name() string {
-	if c.URL != "" {
-		return c.URL
-	}
-	return c.Socket
-}
+func (c *Client) name() string { return cmp.Or(c.URL, c.Socket) }
 
 // Get returns the answer for a path.
 func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
@@ -139,10 +126,7 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	base := "http://plegd"
-	if c.URL != "" {
-		base = strings.TrimSuffix(c.URL, "/")
-	}
+	base := cmp.Or(strings.TrimSuffix(c.URL, "/"), "http://plegd")
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -173,20 +157,19 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 
 // transport makes one connection for each request.
 func (c *Client) transport() (*http.Transport, error) {
-	if c.URL == "" {
-		return &http.Transport{DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, "unix", c.Socket)
-			}}, nil
-	}
 	tls, err := config.NewTLSConfig(&config.TLSConfig{
 		CAFile: c.CACert, CertFile: c.Cert, KeyFile: c.Key, InsecureSkipVerify: c.Insecure,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--cacert, --cert and --key: %w", err)
 	}
-	return &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: tls}, nil
+	tr := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: tls}
+	if c.URL == "" {
+		tr.Proxy, tr.DialContext = nil, func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+		}
+	}
+	return tr, nil
 }
 
 // explain adds what to do about a failed request.

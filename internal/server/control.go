@@ -15,29 +15,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxControlConns is the number of open connections of the control socket.
-const maxControlConns = 8
-
 // NewControlServer returns a server of h on a unix socket at path, which only its
 // owner can open. The path has been validated.
 func NewControlServer(path string, h http.Handler, log *zap.Logger) *Server {
-	s := newServer("control socket", maxControlConns, "", h, log)
-	s.add(path, func(ctx context.Context) (net.Listener, error) {
+	listen := func(ctx context.Context) (net.Listener, error) {
 		l, err := listenControl(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("make the control socket: %w (--control-socket sets another path)", err)
 		}
 		return l, nil
-	})
-	return s
+	}
+	return &Server{
+		what: "control socket", maxConns: maxControlConns, handler: h, log: log, retry: retryInterval,
+		endpoints: []*endpoint{{name: path, listen: listen}}, ready: make(chan struct{}),
+	}
 }
 
 // listenControl makes the control socket. It removes a socket without a listener, and
-// leaves alone one that has a listener and everything that is no socket.
-//
-// The socket is 0600 from the moment it exists: on Linux bind(2) gives the file
-// the mode of the socket's own inode less the umask, and fchmod(2) sets that
-// mode before. A chmod(2) after bind would leave a moment in between.
+// leaves alone one that has a listener and everything that is no socket. The socket is 0600
+// from the moment it exists: on Linux bind(2) gives the file the mode of the socket's own
+// inode less the umask, which fchmod(2) sets before.
 func listenControl(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -20,11 +20,9 @@ import (
 )
 
 const (
-	// maxScrapes is the number of concurrent scrapes; further ones get 503.
-	maxScrapes    = 16
+	maxScrapes    = 16 // at once; further ones get 503
 	scrapeTimeout = 8 * time.Second
-	// judgeTimeout is the age of the newest judgement at which plegd counts as stuck.
-	judgeTimeout = 30 * time.Second
+	judgeTimeout  = 30 * time.Second // age of the newest judgement at which plegd counts as stuck
 )
 
 // Source has the data of the answers. Reading it changes nothing and takes no lock
@@ -40,18 +38,14 @@ type Source interface {
 // HandlerOptions are what a handler needs besides the source. Fields may be nil.
 type HandlerOptions struct {
 	Build exporter.Build
-	// Node is the host's name.
-	Node string
+	Node  string // the host's name
 	// Recent returns the relists and verdicts of the last minutes for the page's plot.
 	Recent func(now time.Time) []view.RelistBin
-	// Access says which requests may see more than the public summary; nil: none.
-	Access Access
-	// Judged returns the time of the newest judgement, which is not checked without it.
-	Judged func() time.Time
+	Access Access           // of the requests that may see more than the public summary; nil: none
+	Judged func() time.Time // of the newest judgement, which is not checked without it
 	// Incident reads an incident. Its error wraps incident.ErrUnknown for an unknown id.
 	Incident func(ctx context.Context, id string) (*incident.Incident, error)
-	// Log takes the errors of collectors.
-	Log *zap.Logger
+	Log      *zap.Logger // takes the errors of collectors
 
 	now func() time.Time
 }
@@ -68,7 +62,15 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	}
 	h := &handler{HandlerOptions: opts, src: src}
 	mux := http.NewServeMux()
-	mux.Handle("GET "+view.PathMetrics, metricsHandler(gatherer, opts.Log))
+	metrics := promhttp.HandlerOpts{
+		// One broken collector must not take the others with it.
+		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
+		EnableOpenMetrics: true,
+	}
+	if opts.Log != nil {
+		metrics.ErrorLog, _ = zap.NewStdLogAt(sampled(opts.Log), zap.WarnLevel) // fails only for an unknown level
+	}
+	mux.Handle("GET "+view.PathMetrics, promhttp.HandlerForTransactional(gatherer, metrics))
 	mux.HandleFunc("GET "+view.PathHealthz, h.healthz)
 	mux.HandleFunc("GET "+view.PathHealthy, h.healthy)
 	mux.HandleFunc("GET "+view.PathReady, h.ready)
@@ -78,29 +80,14 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 		mux.HandleFunc("GET "+view.PathIncidents+"/{id}", h.onlyFull(h.oneIncident))
 		mux.HandleFunc("GET "+view.PathIncidentPages+"/{id}", h.onlyFull(h.oneIncident))
 	}
-	mux.HandleFunc("GET /{$}", h.index)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { h.document(r).ServePage(w, r) })
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		h.missing(w, r, "no such page; / lists what there is")
 	})
-	return secure(view.CSP(), mux)
+	return secure(mux)
 }
 
-func metricsHandler(gatherer prometheus.TransactionalGatherer, log *zap.Logger) http.Handler {
-	opts := promhttp.HandlerOpts{
-		// One broken collector must not take the others with it.
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             scrapeTimeout,
-		EnableOpenMetrics:   true,
-	}
-	if log != nil {
-		opts.ErrorLog, _ = zap.NewStdLogAt(sampled(log), zap.WarnLevel) // fails only for an unknown level
-	}
-	return promhttp.HandlerForTransactional(gatherer, opts)
-}
-
-// healthz is the node's health: 503 while the kubelet no longer manages pods by
-// its rules.
+// healthz is the node's health: 503 while the kubelet no longer manages pods by its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	v := h.snapshot().Verdict
 	line, message := string(v.State), v.KubeletMessage
@@ -158,8 +145,6 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, public)
 	}
 }
-
-func (h *handler) index(w http.ResponseWriter, r *http.Request) { h.document(r).ServePage(w, r) }
 
 // document is the status that a client may see.
 func (h *handler) document(r *http.Request) *view.Document {
@@ -219,9 +204,9 @@ func (h *handler) missing(w http.ResponseWriter, r *http.Request, line string) {
 
 // secure sets the headers that keep a browser from doing more with an answer than
 // showing it. A header of --web.config.file takes precedence.
-func secure(csp string, next http.Handler) http.Handler {
+func secure(next http.Handler) http.Handler {
 	headers := map[string]string{
-		"Content-Security-Policy":      csp,
+		"Content-Security-Policy":      view.CSP(),
 		"X-Content-Type-Options":       "nosniff",
 		"X-Frame-Options":              "deny",
 		"Referrer-Policy":              "no-referrer",

@@ -83,10 +83,10 @@ func start(t *testing.T, s *Server) (stop func()) {
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("%s: %v", s, err)
+				t.Errorf("the %s: %v", s.what, err)
 			}
 		case <-time.After(2 * time.Second):
-			t.Errorf("%s does not stop", s)
+			t.Errorf("the %s does not stop", s.what)
 		}
 	})
 	t.Cleanup(stop)

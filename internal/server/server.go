@@ -30,15 +30,12 @@ import (
 )
 
 const (
-	// maxWebConns is the number of open connections per address.
-	maxWebConns = 64
-	// retryInterval is the time between two attempts to listen.
-	retryInterval = 5 * time.Second
-	// readTimeout also ends idle connections, so that they do not hold their place below
-	// the connection limit.
-	readTimeout    = 5 * time.Second
-	writeTimeout   = 10 * time.Second
-	maxHeaderBytes = 16 << 10
+	maxWebConns     = 64              // open connections per address
+	maxControlConns = 8               // of the control socket
+	retryInterval   = 5 * time.Second // between two attempts to listen
+	readTimeout     = 5 * time.Second // also of idle connections, which count below the limit
+	writeTimeout    = 10 * time.Second
+	maxHeaderBytes  = 16 << 10
 )
 
 // endpoint is an address that is served.
@@ -63,20 +60,6 @@ type Server struct {
 	at time.Time // of the last change; zero before the first attempt
 }
 
-func newServer(what string, maxConns int, webConfig string, h http.Handler, log *zap.Logger) *Server {
-	return &Server{
-		what: what, maxConns: maxConns, webConfig: webConfig, handler: h, log: log, retry: retryInterval,
-		ready: make(chan struct{}),
-	}
-}
-
-func (s *Server) add(name string, listen func(context.Context) (net.Listener, error)) {
-	s.endpoints = append(s.endpoints, &endpoint{name: name, listen: listen})
-}
-
-// String names the task.
-func (s *Server) String() string { return "server of the " + s.what }
-
 // Ready is closed after the first attempt at every endpoint: a busy port must not
 // keep the daemon from starting.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -98,45 +81,40 @@ func (s *Server) Source() (health.Source, bool) {
 // Run serves until ctx is done, and then returns nil. An endpoint that cannot be
 // served is logged once and retried.
 func (s *Server) Run(ctx context.Context) error {
-	var all sync.WaitGroup
+	var attempts, all sync.WaitGroup
 	for _, e := range s.endpoints {
-		l := s.listen(ctx, e)
-		all.Go(func() { s.keep(ctx, e, l) })
+		attempts.Add(1)
+		all.Go(func() { s.keep(ctx, e, sync.OnceFunc(attempts.Done)) })
 	}
+	attempts.Wait()
 	close(s.ready)
 	all.Wait()
 	return nil
 }
 
-// keep serves an endpoint until ctx is done. l is nil if the first attempt has failed.
-func (s *Server) keep(ctx context.Context, e *endpoint, l net.Listener) {
-	for {
-		if l != nil {
-			if err := s.serveOn(ctx, l); ctx.Err() == nil {
+// keep serves an endpoint until ctx is done. It calls attempted after the first attempt.
+// The web configuration was valid when plegd started; it may have been edited since.
+func (s *Server) keep(ctx context.Context, e *endpoint, attempted func()) {
+	defer attempted() // ctx may be done already
+	for ctx.Err() == nil {
+		var l net.Listener
+		err := validateWebConfig(s.webConfig)
+		if err == nil {
+			l, err = e.listen(ctx)
+		}
+		s.set(e, err)
+		attempted()
+		if err == nil {
+			s.log.Info("serving the "+s.what, zap.Stringer("address", l.Addr()))
+			if err = s.serveOn(ctx, l); ctx.Err() == nil {
 				s.set(e, err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-time.After(s.retry):
-			l = s.listen(ctx, e)
 		}
 	}
-}
-
-// listen returns nil if e cannot be served. The web configuration was valid when plegd
-// started; it may have been edited since.
-func (s *Server) listen(ctx context.Context, e *endpoint) (l net.Listener) {
-	err := validateWebConfig(s.webConfig)
-	if err == nil {
-		l, err = e.listen(ctx)
-	}
-	s.set(e, err)
-	if l != nil {
-		s.log.Info("serving the "+s.what, zap.Stringer("address", l.Addr()))
-	}
-	return l
 }
 
 // set stores an endpoint's error, and logs one that differs from the last.
@@ -168,9 +146,8 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 
 // sampled returns log without repetitions: an equal message is logged once in ten minutes.
 func sampled(log *zap.Logger) *zap.Logger {
-	const once, repeated = 1, 0
 	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(c, 10*time.Minute, once, repeated)
+		return zapcore.NewSamplerWithOptions(c, 10*time.Minute, 1, 0)
 	}))
 }
 
@@ -178,16 +155,21 @@ func sampled(log *zap.Logger) *zap.Logger {
 // and at systemd's listeners. configFile is --web.config.file. All have been validated.
 func NewWebServer(addresses []string, listeners []net.Listener, configFile string, h http.Handler,
 	log *zap.Logger) *Server {
-	s := newServer("web address", maxWebConns, configFile, h, log)
+	var endpoints []*endpoint
 	for _, l := range listeners {
-		s.add(l.Addr().String(), func(context.Context) (net.Listener, error) { return l, nil })
+		handed := func(context.Context) (net.Listener, error) { return l, nil }
+		endpoints = append(endpoints, &endpoint{name: l.Addr().String(), listen: handed})
 	}
 	for _, address := range addresses {
-		s.add(address, func(ctx context.Context) (net.Listener, error) {
+		listen := func(ctx context.Context) (net.Listener, error) {
 			return new(net.ListenConfig).Listen(ctx, "tcp", address)
-		})
+		}
+		endpoints = append(endpoints, &endpoint{name: address, listen: listen})
 	}
-	return s
+	return &Server{
+		what: "web address", maxConns: maxWebConns, webConfig: configFile, handler: h, log: log, endpoints: endpoints,
+		retry: retryInterval, ready: make(chan struct{}),
+	}
 }
 
 // SystemdListeners returns the listeners that systemd handed to this process, for
@@ -209,13 +191,10 @@ func SystemdListeners() ([]net.Listener, error) {
 // errors are one line and name flag, value and allowed values. A port that is busy is
 // no error here.
 func ValidateWeb(addresses []string, file string) error {
-	for i, a := range addresses {
+	for _, a := range addresses {
 		_, port, err := net.SplitHostPort(a)
 		if err == nil {
 			_, err = strconv.ParseUint(port, 10, 16)
-		}
-		if err == nil && slices.Contains(addresses[:i], a) {
-			err = errors.New("it is given twice")
 		}
 		if err != nil {
 			return fmt.Errorf("--web.listen-address %q: %w; give [HOST]:PORT, such as :20290, 127.0.0.1:20290 "+

@@ -239,7 +239,7 @@ func TestValidateWeb(t *testing.T) {
 		{"no port", []string{"127.0.0.1"}, "", []string{`"127.0.0.1"`, "missing port"}},
 		{"large port", []string{":70000"}, "", []string{`":70000"`, "out of range"}},
 		{"URL", []string{"http://127.0.0.1:20290"}, "", []string{"too many colons"}},
-		{"twice", []string{":20290", ":20290"}, "", []string{"given twice"}},
+
 		{"good file", []string{":20290"}, file("good.yml", tlsPart+usersPart(t)), nil},
 		{"missing file", nil, filepath.Join(dir, "none.yml"), []string{"--web.config.file", "none.yml", "no such file"}},
 		{"unknown field", nil, file("unknown.yml", "tls: true\nnonsense: 1\n"), []string{"unknown.yml", "not found"}},
