@@ -124,7 +124,7 @@ func (n *node) startDaemon(ctx context.Context, binary string) (*daemon, error) 
 	_ = l.Close()
 	cmd := exec.CommandContext(ctx, binary, "run", "--runtime-endpoint", "unix://"+n.socket, "--state-dir", filepath.Join(n.dir, "state"),
 		"--control-socket", filepath.Join(n.dir, "control.sock"), "--web.listen-address", address)
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT=96MiB", "GOGC=75")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB")
 	// TimerSlackNSec= of the unit: a child inherits the slack of the thread that starts it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

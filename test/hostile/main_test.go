@@ -66,7 +66,7 @@ func start(t *testing.T, socket string, o lab.PlegdOptions) *plegd {
 	procfs := filepath.Join(dir, "proc")
 	write(t, filepath.Join(procfs, "sys/kernel/random/boot_id"), "a-boot\n")
 	o.Flags = append([]string{"--path.procfs=" + procfs, "--path.sysfs=" + dir, "--relist-period=100ms", "--probe-period=200ms"}, o.Flags...)
-	o.Env = append([]string{"GOGC=75", "GOMEMLIMIT=96MiB"}, o.Env...) // as in the unit
+	o.Env = append([]string{"GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB"}, o.Env...) // as in the unit
 	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, o), quit: make(chan struct{}), peaks: make(chan [2]int, 1)}
 	p.local = p.held()
 	t.Cleanup(p.stop)
