@@ -58,7 +58,7 @@ func Processes(procfs, sysfs string, pids []int) Part {
 			add(fmt.Sprintf("processes/%d-%s.txt", pid, url.PathEscape(strings.TrimSpace(string(comm)))), describe(procfs, pid))
 			paths, err := tree.Of(pid)
 			if err == nil {
-				add(fmt.Sprintf("processes/%d-cgroup.txt", pid), cgroupFiles(&tree, paths))
+				add(fmt.Sprintf("processes/%d-cgroup.txt", pid), cgroupFiles(tree, paths))
 			}
 			errs = append(errs, err)
 		}
@@ -103,7 +103,7 @@ func read(dir, name string) string {
 }
 
 // cgroupFiles returns the limits, counters and pressure of a cgroup and of those above.
-func cgroupFiles(tree *node.CgroupTree, paths node.Cgroups) []byte {
+func cgroupFiles(tree node.CgroupTree, paths node.Cgroups) []byte {
 	var b bytes.Buffer
 	seen := map[string]bool{}
 	for _, controller := range []string{"memory", "cpu", "pids", "io", "freezer"} {

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
@@ -56,10 +55,6 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.tree.Shows(m) {
-		return nil, fmt.Errorf("look at cgroup %s, the runtime's: it is not below %s; "+
-			"plegd needs the node's /sys and its cgroup namespace", m.Main(), s.tree.Root)
-	}
 	v := &health.Cgroup{At: time.Now(), Path: m.Main()}
 	if path, frozen := s.tree.Frozen(m); frozen {
 		v.Path, v.Frozen, s.frozenAt = path, true, v.At
@@ -69,7 +64,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
 	s.memoryLimits(m, v)
-	v.Pressure = cgroupPressure(&s.tree, m)
+	v.Pressure = cgroupPressure(s.tree, m)
 	return v, nil
 }
 
@@ -126,8 +121,7 @@ const minThrottledPeriods = 2
 func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 	now := levels{at: v.At, dir: map[string]counters{}}
 	for dir := range s.tree.Up(m, "cpu") {
-		b, _ := node.ReadFile(dir, "cpu.stat") // of nothing there is no quota
-		stat, ok := node.ParseCPUStat(b)
+		stat, ok := node.ReadCPUStat(dir)
 		if !ok {
 			continue
 		}
@@ -135,7 +129,7 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 		taken := uint64(stat.Time) //nolint:gosec // not negative
 		now.dir[dir] = counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
 		share, periods := s.takenShare(now, dir)
-		if share > v.Throttled && s.tree.HasQuota(dir) {
+		if share > v.Throttled && node.HasQuota(dir) {
 			v.Throttled, v.ThrottledPeriods = share, periods
 		}
 	}

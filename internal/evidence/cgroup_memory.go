@@ -17,7 +17,7 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 	now := levels{at: v.At, dir: map[string]counters{}}
 	for dir, path := range s.tree.Up(m, "memory") {
 		l := health.MemoryLimit{Path: path}
-		if now.dir[dir] = read(&s.tree, dir, &l); now.dir[dir] == nil {
+		if now.dir[dir] = read(dir, &l); now.dir[dir] == nil {
 			continue
 		}
 		s.memory.rise(now, dir, func(since counters, passed time.Duration) bool {
@@ -33,44 +33,41 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 // memoryV2 reads a level of the unified hierarchy, nil for one without a limit. The
 // events are those of the limits of this level only; memory.events, which counts those
 // below it too, is read where there is no memory.events.local (Linux 5.2).
-func memoryV2(t *node.CgroupTree, dir string, l *health.MemoryLimit) counters {
-	l.High, l.Max = t.Limit(dir+"/memory.high"), t.Limit(dir+"/memory.max")
+func memoryV2(dir string, l *health.MemoryLimit) counters {
+	l.High, l.Max = node.Limit(dir+"/memory.high"), node.Limit(dir+"/memory.max")
 	if l.High == 0 && l.Max == 0 {
 		return nil
 	}
-	l.Usage, _ = t.Number(dir + "/memory.current")
-	b, err := node.ReadFile(dir + "/memory.events.local")
-	if err != nil {
-		b, _ = node.ReadFile(dir + "/memory.events") // without either there are no events
+	l.Usage = max(0, node.Number(dir+"/memory.current"))
+	k, stat := node.Counters(dir, "memory.events.local"), node.Counters(dir, "memory.stat")
+	if len(k) == 0 {
+		k = node.Counters(dir, "memory.events")
 	}
-	k := node.Keyed(b)
 	return counters{
 		"high": k["high"], "max": k["max"], "oom_kill": k["oom_kill"],
-		"refaults": t.Refaults(dir, "workingset_refault_anon", "workingset_refault_file", "workingset_refault"),
+		"refaults": stat["workingset_refault_anon"] + stat["workingset_refault_file"] + stat["workingset_refault"],
 	}
 }
 
 // memoryV1 reads a level of v1's memory hierarchy, nil for one without a limit.
-func memoryV1(t *node.CgroupTree, dir string, l *health.MemoryLimit) counters {
-	if l.Max = t.Limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
+func memoryV1(dir string, l *health.MemoryLimit) counters {
+	if l.Max = node.Limit(dir + "/memory.limit_in_bytes"); l.Max == 0 {
 		return nil
 	}
-	l.Usage, _ = t.Number(dir + "/memory.usage_in_bytes")
-	failures, _ := t.Number(dir + "/memory.failcnt")   // 0 where it cannot be read
-	b, _ := node.ReadFile(dir + "/memory.oom_control") // likewise
-	k := node.Keyed(b)
+	l.Usage = max(0, node.Number(dir+"/memory.usage_in_bytes"))
+	k, stat := node.Counters(dir, "memory.oom_control"), node.Counters(dir, "memory.stat")
 	l.OOM = k["under_oom"] == 1
 	const refault = "total_workingset_refault"
 	return counters{
-		"max": uint64(failures), "oom_kill": k["oom_kill"], //nolint:gosec // Number returns none below 0
-		"refaults": t.Refaults(dir, refault+"_anon", refault+"_file", refault),
+		"max": uint64(max(0, node.Number(dir+"/memory.failcnt"))), "oom_kill": k["oom_kill"], //nolint:gosec // from 0
+		"refaults": stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault],
 	}
 }
 
 // cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
 // none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
 // it. That of a hierarchy's root is the whole node's.
-func cgroupPressure(t *node.CgroupTree, m node.Cgroups) *health.CgroupPressure {
+func cgroupPressure(t node.CgroupTree, m node.Cgroups) *health.CgroupPressure {
 	base, path, _ := t.Base(m, "")
 	if base == "" || path == "/" {
 		return nil

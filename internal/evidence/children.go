@@ -137,7 +137,7 @@ func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
-			shim := s.Kind == node.KindShim && s.PID != c.runtime && !ended(s)
+			shim := s.Kind() == node.KindShim && s.PID != c.runtime && !ended(s)
 			if shim && owns(runtime.Comm, socket, s.Comm, c.Table.Args(s.ID())) {
 				c.shims = append(c.shims, s)
 			}
@@ -148,8 +148,8 @@ func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 		parent := parents[0]
 		parents = parents[1:]
 		for _, s := range all.Children(parent.PID) {
-			beside := parent.PID == c.runtime || node.SharesNamespaces(c.ProcFS, s.PID, c.runtime)
-			if s.Kind != node.KindShim && beside && !ended(s) && node.IsHelper(s.Stat, parent.Stat, c.Table.Args(s.ID())) {
+			beside := parent.PID == c.runtime || node.SharesNamespaces(c.ProcFS, s.PID, c.runtime, "pid", "mnt")
+			if s.Kind() != node.KindShim && beside && !ended(s) && node.IsHelper(s, parent, c.Table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -220,7 +220,7 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	}
 	next := map[node.ID]condition{}
 	for i, s := range c.shims {
-		if is := c.conditionOf(s.Stat, i == c.turn); is.state != "" {
+		if is := c.conditionOf(s, i == c.turn); is.state != "" {
 			next[s.ID()] = is
 		}
 	}
@@ -237,18 +237,15 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	return out
 }
 
-func (c *childrenSource) conditionOf(s node.Stat, closely bool) condition {
+func (c *childrenSource) conditionOf(s node.Process, closely bool) condition {
 	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
 	closely = closely || known.state == "F" || known.tid != 0
-	state, freezer := node.ThreadState(s.State), "" // v2's, whose tasks look asleep
-	if state == "D" {
-		freezer = "freezer"
-	}
+	state := node.ThreadState(s.State) // of v2's freezer it looks asleep
 	switch {
 	case state == "T":
 		is.state = "T"
-	case (state == "D" || closely) && c.isFrozen(s.PID, freezer):
-		if !c.isFrozen(c.runtime, freezer) { // a service's freezer holds both, and the shim is not the cause
+	case (state == "D" || closely) && c.isFrozen(s.PID):
+		if !c.isFrozen(c.runtime) { // a service's freezer holds both, and the shim is not the cause
 			is.state = "F"
 		}
 	case state == "D":
@@ -259,13 +256,10 @@ func (c *childrenSource) conditionOf(s node.Stat, closely bool) condition {
 	return is
 }
 
-func (c *childrenSource) isFrozen(pid int, freezer string) bool {
+func (c *childrenSource) isFrozen(pid int) bool {
 	m, err := c.tree.Of(pid)
-	if err != nil {
-		return false
-	}
-	_, frozen := c.tree.FrozenBy(m, freezer)
-	return frozen
+	_, frozen := c.tree.Frozen(m)
+	return err == nil && frozen
 }
 
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that

@@ -93,7 +93,9 @@ func TestChildrenSince(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	w := childrenOf(root, "testdata/cgroup_v1", 1000)
 	state := func(s byte, start uint64) *health.Child {
-		evidencetest.WriteTree(t, root, map[string]string{"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start)})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start), "3006/cgroup": map[byte]string{'D': "5:freezer:/kubepods/pod1"}[s],
+		})
 		return childPID(gatherChildren(t, w).Stuck, 3006)
 	}
 	if c := state('S', 6000); c != nil {

@@ -62,27 +62,27 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
-func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Stat, error) {
+func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Process, error) {
 	peer, at := l.hop.newest()
 	met := !at.IsZero() && (!l.replaced || at.After(q.ListeningSince))
 	if met && peer > 1 {
 		if s, err := l.hop.table.Alive(peer); err == nil {
-			return s.Stat, nil
+			return s, nil
 		}
 	}
 	if q.Inode == 0 {
-		return node.Stat{}, ErrNoData
+		return node.Process{}, ErrNoData
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	switch {
 	case err == nil:
-		return s.Stat, nil
+		return s, nil
 	case met && peer == 0:
-		return node.Stat{}, nil
+		return node.Process{}, nil
 	case ctx.Err() != nil:
-		return node.Stat{}, err
+		return node.Process{}, err
 	}
-	return node.Stat{}, ErrNoData // until the next connection
+	return node.Process{}, ErrNoData // until the next connection
 }
 
 // otherMounts reports whether the path's file exists in the mounts of a process, which
@@ -99,7 +99,7 @@ func (l *listenerSource) otherMounts(pid int) bool {
 // related reports whether the listener is a fork of the runtime behind the held
 // connection: started by it, or its ancestor of the same name. Containers descend from
 // their shims or conmons, which leave the runtime.
-func (l *listenerSource) related(ctx context.Context, s node.Stat) bool {
+func (l *listenerSource) related(ctx context.Context, s node.Process) bool {
 	held := l.hop.process.PID()
 	if held <= 1 || held == s.PID {
 		return false

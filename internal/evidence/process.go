@@ -94,7 +94,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 }
 
 // read returns a sample of a process; an error that it is gone where it ends meanwhile.
-func (p *Process) read(s node.Stat, up time.Duration) (*health.Process, error) {
+func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error) {
 	now := time.Now()
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: node.StartedAt(now, up, s.Start), StartTicks: s.Start,
@@ -201,16 +201,16 @@ const (
 type processFinder struct {
 	hop *hop
 
-	named   node.Stat // the process that held named
-	known   node.Stat // the process that was settled last
-	peerPID int       // the value of held when it was
-	cgroup  string    // its /proc/PID/cgroup
+	named   node.Process // the process that held named
+	known   node.Process // the process that was settled last
+	peerPID int          // the value of held when it was
+	cgroup  string       // its /proc/PID/cgroup
 	seenAt  time.Time
 	seenUp  time.Duration // the same moment, since boot
 }
 
 // seen stores that s was there and is the process; up is the time since boot.
-func (f *processFinder) seen(s node.Stat, up time.Duration) {
+func (f *processFinder) seen(s node.Process, up time.Duration) {
 	if s.ID() != f.known.ID() {
 		f.cgroup = f.cgroupOf(s.PID)
 	}
@@ -226,53 +226,53 @@ func (f *processFinder) cgroupOf(pid int) string {
 // the socket, the one that was found for the same connection; else the one that has the
 // listener open; else the one that was there last; else its successor, which does not
 // listen yet. The error is that it is gone, or why it cannot be found.
-func (f *processFinder) find(ctx context.Context) (node.Stat, error) {
+func (f *processFinder) find(ctx context.Context) (node.Process, error) {
 	pid := f.hop.held()
 	if pid > 1 {
 		s, err := f.hop.table.Alive(pid)
 		// The number may be given to another process: that counts only with the same name.
 		if reused := f.named.PID == pid && f.named.Start != s.Start && f.named.Comm != s.Comm; err == nil && !reused {
-			f.named = s.Stat
-			return s.Stat, nil
+			f.named = s
+			return s, nil
 		}
 		if _, first := node.ReadStat(f.hop.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
-			return node.Stat{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
+			return node.Process{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
 				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.hop.procfs)
 		}
 	}
 	known, err := f.hop.table.Alive(f.known.PID)
 	alive := err == nil && known.ID() == f.known.ID()
 	if alive && pid <= 1 && pid == f.peerPID {
-		return known.Stat, nil // the listener may be another process's; the connection is not
+		return known, nil // the listener may be another process's; the connection is not
 	}
 	err = node.ErrGone
 	if inode := f.hop.inode(); inode != 0 {
 		var holder node.Process
 		if holder, err = f.hop.table.Holder(ctx, uint32(inode)); err == nil { //nolint:gosec // of a socket: 32 bits
-			return holder.Stat, nil
+			return holder, nil
 		}
 	}
 	switch {
 	case alive:
-		return known.Stat, nil
+		return known, nil
 	case f.known.PID != 0:
 		return f.successor(ctx)
 	}
-	return node.Stat{}, err
+	return node.Process{}, err
 }
 
 // successor returns the process that was started in the place of the one that was there
 // last: of its name, in its cgroup, since it was last seen; of several the newest, but not
 // a child that it has forked and that has yet to execute another program. So a runtime is
 // found that starts before it listens.
-func (f *processFinder) successor(ctx context.Context) (best node.Stat, err error) {
+func (f *processFinder) successor(ctx context.Context) (best node.Process, err error) {
 	maxAge := time.Duration(0)
 	if time.Since(f.seenAt) > successorGrace {
 		maxAge = searchInterval
 	}
 	all, err := f.hop.table.Processes(ctx, maxAge)
 	if err != nil {
-		return node.Stat{}, err
+		return node.Process{}, err
 	}
 	follows := func(s node.Process) bool {
 		return s.Comm == f.known.Comm && node.TicksToDuration(s.Start+1) >= f.seenUp
@@ -280,11 +280,11 @@ func (f *processFinder) successor(ctx context.Context) (best node.Stat, err erro
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
 		if newest && f.cgroup != "" && f.cgroupOf(s.PID) == f.cgroup {
-			best = s.Stat
+			best = s
 		}
 	}
 	if best.PID == 0 {
-		return node.Stat{}, node.ErrGone
+		return node.Process{}, node.ErrGone
 	}
 	return best, nil
 }

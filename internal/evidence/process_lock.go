@@ -3,6 +3,7 @@ package evidence
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,11 +25,9 @@ const startTakes = 5 * time.Minute
 // /proc/locks shows no waiter. A process that starts waits for a file that it has open and
 // another process has locked.
 func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWait) {
-	locks, err := node.ReadFile(p.hop.procfs, "locks")
-	if err != nil {
-		locks = nil
-	}
-	waits := node.LockWaits(locks, pid)
+	b, _ := node.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
+	locks := node.ParseLocks(b)
+	waits := slices.DeleteFunc(slices.Clone(locks), func(l node.Lock) bool { return !l.WaitsFor(pid) })
 	starts := now.Sub(started) < startTakes || p.hop.inode() == 0 || p.last != nil && p.last.Lock != nil
 	if len(waits) == 0 && starts {
 		waits = p.polls(locks, pid)
@@ -40,7 +39,7 @@ func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWai
 	since := p.locks.Update(now, files...)
 	for _, l := range waits {
 		if at := since[l.File]; longest == nil || at.Before(longest.Since) {
-			longest = &health.LockWait{HolderPID: l.PID, File: l.File, Since: at}
+			longest = &health.LockWait{HolderPID: l.Holder, File: l.File, Since: at}
 		}
 	}
 	if longest == nil {
@@ -56,17 +55,16 @@ func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWai
 }
 
 // polls returns the locks of other processes on databases that the process has open.
-func (p *Process) polls(locks []byte, pid int) (out []node.Lock) {
+func (p *Process) polls(locks []node.Lock, pid int) (out []node.Lock) {
 	held := map[string]node.Lock{}
-	for line := range strings.Lines(string(locks)) {
-		l, ok := node.ParseLock([]byte(line))
-		if own := held[l.File].PID == pid; ok && !l.Waiting && l.PID > 0 && !own {
+	for _, l := range locks {
+		if own := held[l.File].PID == pid; !l.Waiting && l.PID > 0 && !own {
 			held[l.File] = l
 		}
 	}
 	for file := range p.openFiles(pid, ".db") {
 		if l, ok := held[file]; ok && l.PID != pid {
-			out = append(out, l)
+			out = append(out, node.Lock{File: file, Holder: l.PID})
 		}
 	}
 	return out
@@ -94,9 +92,8 @@ func (p *Process) openFiles(pid int, suffix string) map[string]string {
 		if err != nil || !strings.HasPrefix(link, "/") || !strings.HasSuffix(link, suffix) {
 			continue
 		}
-		b, err := node.ReadFile(node.Path(p.hop.procfs, pid, "fdinfo/") + strconv.Itoa(fd))
-		info := node.ParseFDInfo(b)
-		if device := devices[info.MountID]; err == nil && info.Inode != "" && device != "" {
+		info := node.ReadFDInfo(p.hop.procfs, pid, fd)
+		if device := devices[info.MountID]; info.Inode != "" && device != "" {
 			out[device+":"+info.Inode] = link
 		}
 	}

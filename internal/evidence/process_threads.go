@@ -148,9 +148,7 @@ func rise(now, before uint64) uint64 { return max(now, before) - before }
 func readThread(task string, before threadSample, at time.Time) (threadSample, error) {
 	now := threadSample{since: at}
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	if b, err := node.ReadFile(task + "/schedstat"); err == nil {
-		now.sched, _ = node.ParseSchedstat(b)
-	}
+	now.sched = node.ReadSchedstat(task)
 	b, err := node.ReadFile(task + "/stat")
 	if err != nil {
 		return threadSample{}, node.ErrGone // or hidden, as the others are then
@@ -212,9 +210,7 @@ func idles(dir string, b *health.BlockedThread) bool {
 		b.Channel = string(channel)
 	}
 	line, _ := node.ReadFile(task + "/syscall") // without a privilege there is none
-	call, inCall := node.ParseSyscall(line)
-	if inCall {
-		b.Syscall = node.FileCall(call.Number)
-	}
-	return node.IdleChannel(b.Channel) || inCall && node.IdleCall(call.Number) != ""
+	call := node.ParseSyscall(line)
+	b.Syscall = call.File
+	return node.IdleChannel(b.Channel) || call.Idle != ""
 }

@@ -116,7 +116,7 @@ func (s *storage) search(pid int) {
 	for _, m := range mounts {
 		note(m.Point + "/")
 	}
-	_ = node.EachFD(s.procfs, pid, func(_, to string) bool { // what cannot be read shows nothing
+	_ = node.EachFD(s.procfs, pid, func(_ int, to string) bool { // what cannot be read shows nothing
 		note(to)
 		return true
 	})

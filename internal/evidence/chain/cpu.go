@@ -39,8 +39,8 @@ func (w *Walker) throttled(ctx context.Context, pid int) (out wait, ok bool) {
 func (w *Walker) quotas(groups node.Cgroups) map[string]node.CPUStat {
 	out := map[string]node.CPUStat{}
 	for dir := range w.tree.Up(groups, "cpu") {
-		if b, err := node.ReadFile(dir, "cpu.stat"); err == nil && w.tree.HasQuota(dir) {
-			out[dir], _ = node.ParseCPUStat(b)
+		if s, ok := node.ReadCPUStat(dir); ok && node.HasQuota(dir) {
+			out[dir] = s
 		}
 	}
 	return out

@@ -168,7 +168,7 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 	byID := map[string][]int{}
 	shims := 0
 	for _, p := range e.walker.processes(ctx).ByPID {
-		if p.Kind != node.KindShim {
+		if p.Kind() != node.KindShim {
 			continue
 		}
 		shims++
@@ -176,7 +176,7 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
 		if n := len(args); n > 0 && args[n-1] != "start" && args[n-1] != "delete" {
-			id := shimID(p.Stat, args)
+			id := shimID(p, args)
 			byID[id] = append(byID[id], p.PID)
 		}
 	}

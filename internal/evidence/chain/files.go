@@ -91,12 +91,12 @@ func (w *Walker) fileWait(ctx context.Context, p place) wait {
 // system call, else the only one whose server it may wait for.
 func (w *Walker) mountOf(p place) (path string, m node.Mount, ok bool) {
 	id := 0
-	if fd, has := p.call.FD(); p.inCall && has {
+	if fd := p.call.FD(); p.call.File != "" && fd >= 0 {
 		path = strings.TrimSuffix(w.fd(p.pid, fd), " (deleted)")
 		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/pts/") {
 			path = ""
 		} else {
-			id = w.fdInfo(p.pid, fmt.Sprint(fd)).MountID
+			id = w.fdInfo(p.pid, fd).MountID
 		}
 	}
 	b, err := w.table.ReadSlow(node.Path(w.procfs, p.pid, "mountinfo"), maxMounts)

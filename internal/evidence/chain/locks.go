@@ -29,7 +29,7 @@ const (
 func (w *Walker) holder(
 	ctx context.Context, pid int, what string, keep func(to string, info func() node.FDInfo) bool,
 ) (next int, unknown string) {
-	pids, err := node.Holders(ctx, w.procfs, func(p int, fd, to string) bool {
+	pids, err := node.Holders(ctx, w.procfs, func(p, fd int, to string) bool {
 		return keep(to, func() node.FDInfo { return w.fdInfo(p, fd) })
 	})
 	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == pid || p == 1 && len(pids) > 1 })
@@ -58,14 +58,14 @@ func (w *Walker) holder(
 func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 	b, _ := node.ReadFile(w.procfs, "locks") // what cannot be read shows none
 	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
-	waits := node.LockWaits(b, f.pid)
-	for line := range strings.Lines(string(b)) {
-		if l, ok := node.ParseLock([]byte(line)); ok && l.Waiting && l.PID < 0 && path(l.File) != "" {
-			waits = append(waits, node.Lock{File: l.File})
+	var waits []node.Lock
+	for _, l := range node.ParseLocks(b) {
+		if l.WaitsFor(f.pid) || l.Waiting && l.PID < 0 && path(l.File) != "" {
+			waits = append(waits, l)
 		}
 	}
 	if l := w.symptom.Lock; l != nil && w.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
-		waits = append(waits, node.Lock{File: l.File, PID: l.HolderPID})
+		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})
 	}
 	for _, l := range waits {
 		name := l.File
@@ -74,8 +74,10 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 		} else if !strings.HasPrefix(name, "/") {
 			name = "file " + name
 		}
-		out := wait{key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.PID}
-		if l.PID == 0 {
+		out := wait{
+			key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.Holder,
+		}
+		if l.Holder == 0 {
 			// The descriptor shows a lock of an open file, which has no process.
 			out.next, out.unknown = w.holder(ctx, f.pid, "the lock", func(to string, info func() node.FDInfo) bool {
 				return strings.HasPrefix(to, "/") && slices.ContainsFunc(info().Locks, func(held node.Lock) bool {
@@ -93,10 +95,10 @@ func (w *Walker) fileLocks(ctx context.Context, f *waiting) {
 // vforkWait follows a thread that waits until its child has begun another program: to the
 // youngest child, which still is the same program.
 func (w *Walker) vforkWait(ctx context.Context, f *waiting, p place) {
-	var child node.Stat
+	var child node.Process
 	for _, c := range w.processes(ctx).Children(f.pid) {
 		if c.Comm == f.now.stat.Comm && c.Start >= child.Start {
-			child = c.Stat
+			child = c
 		}
 	}
 	if child.PID == 0 {
@@ -118,7 +120,7 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 	case call.Args[0] == waitForPID:
 		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
 	case call.Args[0] == waitForPIDFD:
-		if pid = w.fdInfo(f.pid, fmt.Sprint(call.Args[1])).PID; pid == 0 {
+		if pid = w.fdInfo(f.pid, int(call.Args[1])).PID; pid == 0 {
 			w.denied = true
 			return
 		}
@@ -131,7 +133,7 @@ func (w *Walker) childWait(ctx context.Context, f *waiting, p place) {
 		f.doubt("thread %d waits for any of %d children", p.tid, len(children))
 		return
 	}
-	s, begun := children[0].Stat, w.symptom.Since
+	s, begun := children[0], w.symptom.Since
 	switch {
 	case s.Comm == "containerd": // dockerd's runs for as long as its parent
 	case !f.single() && !begun.IsZero() && time.Since(begun)+oldChild < age(s):
@@ -155,7 +157,7 @@ func (w *Walker) helpers(ctx context.Context, f *waiting) {
 		f.add(wait{
 			state: health.LinkChild, next: c.PID,
 			evidence: fmt.Sprintf("waits for its helper, pid %d (%s), which has run for %s",
-				c.PID, c.Comm, age(c.Stat).Round(100*time.Millisecond)),
+				c.PID, c.Comm, age(c).Round(100*time.Millisecond)),
 		})
 	}
 }

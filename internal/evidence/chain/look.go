@@ -2,7 +2,7 @@ package chain
 
 import (
 	"context"
-	"strconv"
+	"fmt"
 	"strings"
 	"time"
 
@@ -28,7 +28,7 @@ type thread struct {
 // look is a process at a moment.
 type look struct {
 	at      time.Time
-	stat    node.Stat
+	stat    node.Process
 	tracer  int
 	threads map[int]thread
 	sockets map[uint32]connection // by inode
@@ -64,8 +64,7 @@ func (w *Walker) once(ctx context.Context, pid int) *look {
 			return nil
 		}
 		if s, err := node.ReadStat(task, tid); err == nil { // or it has just ended
-			b, _ := node.ReadFile(node.Path(task, tid, "schedstat")) // zero where the kernel does not count
-			sched, _ := node.ParseSchedstat(b)
+			sched := node.ReadSchedstat(node.Path(task, tid, ""))
 			l.threads[tid] = thread{tid: tid, start: s.Start, state: s.State, sched: sched}
 		}
 	}
@@ -118,7 +117,6 @@ type place struct {
 	pid, tid int
 	channel  string // "" where it cannot be read
 	call     node.Syscall
-	inCall   bool // false where the system call is not known
 }
 
 // place reads where a thread waits.
@@ -126,7 +124,7 @@ func (w *Walker) place(pid, tid int) place {
 	p := place{pid: pid, tid: tid}
 	dir := node.Path(w.procfs, pid, "task")
 	b, err := w.table.ReadSlow(node.Path(dir, tid, "syscall"), maxSyscall)
-	p.call, p.inCall = node.ParseSyscall(b)
+	p.call = node.ParseSyscall(b)
 	w.denied = w.denied || err != nil && !node.Gone(err)
 	if b, err := node.ReadFile(node.Path(dir, tid, "wchan")); err == nil && string(b) != "0" {
 		p.channel = string(b)
@@ -135,12 +133,6 @@ func (w *Walker) place(pid, tid int) place {
 }
 
 // fd returns where a descriptor of a process leads.
-func (w *Walker) fd(pid int, n uint64) string {
-	return w.link(strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(n, 10))
-}
+func (w *Walker) fd(pid, n int) string { return w.link(fmt.Sprintf("%d/fd/%d", pid, n)) }
 
-// fdInfo returns the fdinfo of a descriptor, zero where it cannot be read.
-func (w *Walker) fdInfo(pid int, fd string) node.FDInfo {
-	b, _ := node.ReadFile(node.Path(w.procfs, pid, "fdinfo"), fd)
-	return node.ParseFDInfo(b)
-}
+func (w *Walker) fdInfo(pid, fd int) node.FDInfo { return node.ReadFDInfo(w.procfs, pid, fd) }

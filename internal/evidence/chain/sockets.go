@@ -2,7 +2,6 @@ package chain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -44,13 +43,13 @@ func (c connection) isLog() bool {
 // connections returns the connected sockets of a process, by inode.
 func (w *Walker) connections(ctx context.Context, pid int) map[uint32]connection {
 	out, inodes := map[uint32]connection{}, map[uint32]bool{}
-	err := node.EachFD(w.procfs, pid, func(_, to string) bool {
+	err := node.EachFD(w.procfs, pid, func(_ int, to string) bool {
 		if inode, ok := node.SocketInode(to); ok {
 			inodes[inode] = true
 		}
 		return true
 	})
-	if err != nil && !errors.Is(err, node.ErrManyFDs) {
+	if err != nil {
 		w.denied = w.denied || !node.Gone(err)
 		return out
 	}
@@ -249,7 +248,7 @@ func (l looks) unread() string {
 
 // descriptorWait follows a thread that sleeps in a read or write.
 func (w *Walker) descriptorWait(ctx context.Context, f *waiting, p place, writes bool) {
-	to := w.fd(f.pid, p.call.Args[0])
+	to := w.fd(f.pid, p.call.FD())
 	text := fmt.Sprintf("thread %d reads from", p.tid)
 	if writes {
 		text = fmt.Sprintf("thread %d writes to", p.tid)

@@ -54,7 +54,7 @@ func (f *waiting) doubt(format string, args ...any) {
 func (f *waiting) single() bool { return len(f.now.threads) == 1 }
 
 // waitOf finds what a process waits for.
-func (w *Walker) waitOf(ctx context.Context, s node.Stat) wait {
+func (w *Walker) waitOf(ctx context.Context, s node.Process) wait {
 	if s.Dead() {
 		return wait{
 			state: health.LinkEnded, next: s.PPID,
@@ -76,7 +76,7 @@ func (w *Walker) waitOf(ctx context.Context, s node.Stat) wait {
 	w.threadWaits(ctx, f)
 	w.fileLocks(ctx, f)
 	w.unreadByPeers(ctx, f)
-	if node.KindOf(s.Comm) == node.KindShim {
+	if s.Kind() == node.KindShim {
 		w.helpers(ctx, f)
 	}
 	if len(f.found) == 0 {
@@ -147,7 +147,7 @@ func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
 // blockedThread follows a thread in D.
 func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
 	switch {
-	case p.channel == "" && !p.inCall:
+	case p.channel == "" && p.call.Number < 0:
 		w.denied = true
 		f.add(wait{
 			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", p.tid),
@@ -173,8 +173,6 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case remoteTypes(p.channel) != nil: // may be interrupted, and is not D
 		f.add(w.fileWait(ctx, p))
 		return
-	case !p.inCall:
-		return
 	}
 	switch p.call.Number {
 	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_PREAD64:
@@ -182,18 +180,18 @@ func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		w.descriptorWait(ctx, f, p, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		path := w.fd(f.pid, p.call.Args[0])
-		f.lockPaths[w.fdInfo(f.pid, fmt.Sprint(p.call.Args[0])).Inode] = path
+		path := w.fd(f.pid, p.call.FD())
+		f.lockPaths[w.fdInfo(f.pid, p.call.FD()).Inode] = path
 		w.denied = w.denied || path == ""
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		w.childWait(ctx, f, p)
 	case unix.SYS_CONNECT:
 		w.acceptWait(ctx, f, fmt.Sprintf("thread %d connects to a full queue", p.tid), 0, true)
 	default:
-		name := node.IdleCall(p.call.Number)
 		switch {
-		case name != "":
-			f.calls[name]++
+		case p.call.Number < 0:
+		case p.call.Idle != "":
+			f.calls[p.call.Idle]++
 		case !node.IdleChannel(p.channel):
 			f.kernel = append(f.kernel, kernelWait(p))
 		}

@@ -116,7 +116,7 @@ func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind heal
 
 // linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
 // container.
-func (w *Walker) linkOf(ctx context.Context, s node.Stat, kind health.LinkKind) health.Link {
+func (w *Walker) linkOf(ctx context.Context, s node.Process, kind health.LinkKind) health.Link {
 	l := health.Link{Kind: cmp.Or(kind, w.kindOf(ctx, s)), Name: s.Comm, PID: s.PID}
 	if l.Kind == health.KindShim {
 		l.RuntimeID = shimID(s, w.table.Args(s.ID()))
@@ -129,7 +129,7 @@ func (w *Walker) linkOf(ctx context.Context, s node.Stat, kind health.LinkKind) 
 
 // shimID returns the sandbox or container that a shim or conmon serves, "" where its
 // arguments do not name it.
-func shimID(s node.Stat, args []string) string {
+func shimID(s node.Process, args []string) string {
 	if strings.HasPrefix(s.Comm, "conmon") {
 		return node.ArgValue(args, "c")
 	}
@@ -172,9 +172,9 @@ func (w *Walker) runtime() int { return cmp.Or(w.symptom.DaemonPID, w.symptom.Ru
 
 // kindOf returns what a process is: a shim by its name, a helper by its ancestors and
 // namespaces.
-func (w *Walker) kindOf(ctx context.Context, s node.Stat) health.LinkKind {
+func (w *Walker) kindOf(ctx context.Context, s node.Process) health.LinkKind {
 	switch {
-	case node.KindOf(s.Comm) == node.KindShim:
+	case s.Kind() == node.KindShim:
 		return health.KindShim
 	case w.isHelper(ctx, s):
 		return health.KindHelper
@@ -184,20 +184,20 @@ func (w *Walker) kindOf(ctx context.Context, s node.Stat) health.LinkKind {
 
 // isHelper reports whether a process descends from the runtime or from a shim and shares
 // its namespaces. An OCI runtime whose parent has ended is one, too.
-func (w *Walker) isHelper(ctx context.Context, s node.Stat) bool {
+func (w *Walker) isHelper(ctx context.Context, s node.Process) bool {
 	all, child := w.processes(ctx), s
 	for range maxAncestors {
 		parent, ok := all.ByPID[child.PPID]
 		if !ok || parent.PID <= 1 {
 			break
 		}
-		if parent.PID == w.runtime() || parent.PID == w.symptom.RuntimePID || parent.Kind == node.KindShim {
-			return node.IsHelper(child, parent.Stat, w.table.Args(child.ID())) &&
-				node.SharesNamespaces(w.procfs, s.PID, parent.PID)
+		if parent.PID == w.runtime() || parent.PID == w.symptom.RuntimePID || parent.Kind() == node.KindShim {
+			return node.IsHelper(child, parent, w.table.Args(child.ID())) &&
+				node.SharesNamespaces(w.procfs, s.PID, parent.PID, "pid", "mnt")
 		}
-		child = parent.Stat
+		child = parent
 	}
-	return node.KindOf(s.Comm) == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1)
+	return s.Kind() == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1, "pid", "mnt")
 }
 
 // helpersOf returns the helpers that are children of a process and run for longer than
@@ -208,7 +208,7 @@ func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []no
 	}
 	for _, c := range w.processes(ctx).Children(parent) {
 		about := id == "" || slices.Contains(w.table.Args(c.ID()), id)
-		if about && age(c.Stat) >= helperAge && w.isHelper(ctx, c.Stat) {
+		if about && age(c) >= helperAge && w.isHelper(ctx, c) {
 			out = append(out, c)
 		}
 	}
@@ -217,7 +217,7 @@ func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []no
 }
 
 // age is how long a process has run.
-func age(s node.Stat) time.Duration { return node.Uptime() - node.TicksToDuration(s.Start) }
+func age(s node.Process) time.Duration { return node.Uptime() - node.TicksToDuration(s.Start) }
 
 // clean makes a text of at most some bytes safe to show.
 func clean(s string, limit int) string {

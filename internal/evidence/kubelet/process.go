@@ -80,7 +80,8 @@ func find(
 		return nil, err
 	}
 	for _, p := range all.ByPID {
-		if p.Kind == node.KindKubelet && !inPod(procfs, p.PID) && node.SharesNetwork(procfs, p.PID, max(beside, 1)) {
+		near := p.Kind() == node.KindKubelet && node.SharesNamespaces(procfs, p.PID, max(beside, 1), "net")
+		if near && !inPod(procfs, p.PID) {
 			out = append(out, p)
 		}
 	}

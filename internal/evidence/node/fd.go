@@ -1,9 +1,7 @@
 package node
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -12,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrManyFDs is returned for a process with more descriptors than are looked at.
-var ErrManyFDs = errors.New("more descriptors than plegd reads")
-
 // maxFDs bounds the descriptors of a process that are read.
 const maxFDs = 1 << 16
 
@@ -22,40 +17,26 @@ const maxFDs = 1 << 16
 // false. Root without CAP_SYS_PTRACE may list the descriptors of a process with more
 // capabilities, and not read where they lead: that is an error that wraps
 // fs.ErrPermission.
-func EachFD(procfs string, pid int, f func(fd, to string) bool) error {
+func EachFD(procfs string, pid int, f func(fd int, to string) bool) error {
 	dir := Path(procfs, pid, "fd")
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }() // only read from
-	for n := 0; n < maxFDs; {
-		names, err := d.Readdirnames(256)
-		for _, name := range names {
-			n++
-			to, err := os.Readlink(dir + "/" + name)
-			if errors.Is(err, os.ErrPermission) {
-				return err
-			}
-			if err == nil && !f(name, to) {
-				return nil
-			}
+	fds, err := Numbers(dir, maxFDs)
+	for _, fd := range fds {
+		to, err := os.Readlink(dir + "/" + strconv.Itoa(fd))
+		if errors.Is(err, os.ErrPermission) {
+			return err
 		}
-		if err != nil {
-			return nil //nolint:nilerr // the end of the directory, or of the process
+		if err == nil && !f(fd, to) {
+			return nil
 		}
 	}
-	return fmt.Errorf("process %d: %w", pid, ErrManyFDs)
+	return err
 }
 
 // SocketInode decodes socket:[123], what a socket's descriptor is a link to.
 func SocketInode(link string) (uint32, bool) {
 	s, ok := strings.CutPrefix(link, "socket:[")
-	if !ok || !strings.HasSuffix(s, "]") {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(s[:len(s)-1], 10, 32)
-	return uint32(n), err == nil
+	n, err := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 32)
+	return uint32(n), ok && err == nil
 }
 
 // FDInfo holds the fields of a /proc/PID/fdinfo/FD that plegd needs.
@@ -72,75 +53,59 @@ type FDInfo struct {
 	Locks []Lock
 }
 
-// ParseFDInfo decodes a /proc/PID/fdinfo/FD. procfs knows no locks, pidfds and FUSE
-// connections.
-func ParseFDInfo(b []byte) FDInfo {
-	info := FDInfo{
-		Flags: number(b, "flags", 8, 0), MountID: number(b, "mnt_id", 10, 0), PID: number(b, "Pid", 10, 0),
-		FuseConnection: number(b, "fuse_connection", 10, -1), Inode: Value(b, "ino"),
-	}
-	flags, _, _ := strings.Cut(Value(b, "fanotify flags"), " ")
+// ReadFDInfo reads the fdinfo of a descriptor; it is empty where that cannot be read.
+// procfs knows no locks, pidfds and FUSE connections.
+func ReadFDInfo(procfs string, pid, fd int) FDInfo {
+	b, _ := ReadFile(Path(procfs, pid, "fdinfo"), strconv.Itoa(fd))
+	flags, _, _ := strings.Cut(value(b, "fanotify flags"), " ")
 	class, err := strconv.ParseUint(flags, 16, 64)
-	info.Permits = err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("lock:")); ok {
-			if l, ok := ParseLock(rest); ok {
-				info.Locks = append(info.Locks, l)
-			}
-		}
+	return FDInfo{
+		Flags: number(b, "flags", 8, 0), MountID: number(b, "mnt_id", 10, 0), PID: number(b, "Pid", 10, 0),
+		FuseConnection: number(b, "fuse_connection", 10, -1), Inode: value(b, "ino"), Locks: ParseLocks(b),
+		Permits: err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
 	}
-	return info
 }
 
-// Lock is one line of /proc/locks: a lock, or one that waits for it.
+// Lock is a file lock, or a wait for one.
 type Lock struct {
 	Waiting bool
 	PID     int    // -1 for a lock of an open file (F_OFD_SETLK): nobody's
 	File    string // major:minor:inode; the device in hexadecimal
+	Holder  int    // of a wait: the process that has the lock, 0 where that is not known
 }
 
-// ParseLock decodes one line of /proc/locks:
+// ParseLocks decodes /proc/locks, or the locks in a fdinfo. The waits for a lock stand below
+// it, also one that waits behind another. An invalid line is left out.
 //
 //	1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
 //	1: -> FLOCK  ADVISORY  WRITE 2345 fe:00:5678 0 EOF
-func ParseLock(line []byte) (l Lock, ok bool) {
-	fields := strings.Fields(string(line))
-	if len(fields) > 1 && fields[1] == "->" {
-		l.Waiting = true
-		fields = slices.Delete(fields, 1, 2)
-	}
-	if len(fields) < 6 || strings.Count(fields[5], ":") != 2 {
-		return Lock{}, false
-	}
-	pid, err := strconv.Atoi(fields[4])
-	if err != nil || pid < -1 {
-		return Lock{}, false
-	}
-	l.PID, l.File = pid, fields[5]
-	return l, true
-}
-
-// LockWaits returns the locks that a process waits for and others have; in each
-// pid is the holder, 0 where that is not known. The waiting ones stand below the
-// holder, also one that waits behind another.
-func LockWaits(locks []byte, pid int) (out []Lock) {
+func ParseLocks(b []byte) (out []Lock) {
 	var held Lock
-	for line := range bytes.Lines(locks) {
-		l, ok := ParseLock(line)
-		switch {
-		case !ok:
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "lock:"))
+		l := Lock{Waiting: len(fields) > 1 && fields[1] == "->"}
+		if l.Waiting {
+			fields = slices.Delete(fields, 1, 2)
+		}
+		if len(fields) < 6 || strings.Count(fields[5], ":") != 2 {
 			held = Lock{}
-		case !l.Waiting:
+			continue
+		}
+		pid, err := strconv.Atoi(fields[4])
+		if l.PID, l.File = pid, fields[5]; l.Waiting && l.File == held.File {
+			l.Holder = max(0, held.PID)
+		} else if !l.Waiting {
 			held = l
-		case l.PID != pid, held.File == l.File && held.PID == pid: // or one thread of it waits for another
-		case held.File == l.File:
-			out = append(out, Lock{PID: max(0, held.PID), File: l.File})
-		default:
-			out = append(out, Lock{File: l.File})
+		}
+		if err == nil && pid >= -1 {
+			out = append(out, l)
 		}
 	}
 	return out
 }
+
+// WaitsFor reports whether a process waits here for a lock of another one.
+func (l Lock) WaitsFor(pid int) bool { return l.Waiting && l.PID == pid && l.Holder != pid }
 
 // Mount is one line of /proc/PID/mountinfo.
 type Mount struct {
@@ -186,9 +151,6 @@ func MountOf(mounts []Mount, path string) (best Mount, ok bool) {
 
 // unescape decodes the \ooo of mountinfo, an escape of Go's too.
 func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
 	if plain, err := strconv.Unquote(`"` + strings.ReplaceAll(s, `"`, `\"`) + `"`); err == nil {
 		return plain
 	}

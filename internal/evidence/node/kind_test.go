@@ -9,11 +9,11 @@ import (
 
 func TestIsHelper(t *testing.T) {
 	const old, young = 1000, 5000
-	runtime, shim := Stat{Comm: "containerd", Start: old}, Stat{Comm: "containerd-shim", Start: old}
+	runtime, shim := Process{Comm: "containerd", Start: old}, Process{Comm: "containerd-shim", Start: old}
 	for name, tt := range map[string]struct {
 		comm   string
 		start  uint64
-		parent Stat
+		parent Process
 		args   []string
 		want   bool
 	}{
@@ -31,9 +31,9 @@ func TestIsHelper(t *testing.T) {
 		"a container yet to start":    {"runc:[2:INIT]", young, shim, nil, false},
 		"a decompressor":              {"unpigz", young, runtime, []string{"unpigz", "-d", "-c"}, false},
 		"an NRI plugin":               {"10-topology", young, runtime, []string{"/opt/nri/plugins/10-topology"}, false},
-		"dockerd's containerd":        {"containerd", young, Stat{Comm: "dockerd"}, nil, false},
+		"dockerd's containerd":        {"containerd", young, Process{Comm: "dockerd"}, nil, false},
 	} {
-		if got := IsHelper(Stat{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
+		if got := IsHelper(Process{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}
@@ -60,12 +60,12 @@ func TestSharesNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-			if got := SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid()); got != tt.want {
+			if got := SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid(), "pid", "mnt"); got != tt.want {
 				t.Errorf("%t, want %t", got, tt.want)
 			}
 		})
 	}
-	if !SharesNamespaces(t.TempDir(), 1, 2) {
+	if !SharesNamespaces(t.TempDir(), 1, 2, "pid") {
 		t.Error("what cannot be read is no difference")
 	}
 }

@@ -62,8 +62,8 @@ func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// Numbers lists the entries of a directory that are numbers from 1, at most limit
-// of them: of /proc the processes, of /proc/PID/task the threads.
+// Numbers lists the entries of a directory that are numbers, at most limit of them: of /proc
+// the processes, of /proc/PID/task the threads.
 func Numbers(dir string, limit int) (out []int, err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func Numbers(dir string, limit int) (out []int, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if n, err := strconv.Atoi(name); err == nil && n > 0 && name[0] != '+' && len(out) < limit {
+		if n, err := strconv.Atoi(name); err == nil && len(out) < limit {
 			out = append(out, n)
 		}
 	}
@@ -117,8 +117,8 @@ func ArgValue(args []string, name string) string {
 	return ""
 }
 
-// Value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
-func Value(b []byte, name string) string {
+// value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
+func value(b []byte, name string) string {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
 			return string(bytes.TrimSpace(rest))
@@ -127,9 +127,9 @@ func Value(b []byte, name string) string {
 	return ""
 }
 
-// number is Value for a number of a base, from 0; otherwise is returned where there is none.
+// number is value for a number of a base, from 0; otherwise is returned where there is none.
 func number(b []byte, name string, base, otherwise int) int {
-	if n, err := strconv.ParseInt(Value(b, name), base, 32); err == nil && n >= 0 {
+	if n, err := strconv.ParseInt(value(b, name), base, 32); err == nil && n >= 0 {
 		return int(n)
 	}
 	return otherwise
@@ -165,9 +165,9 @@ type ID struct {
 	Start uint64 // clock ticks since boot
 }
 
-// Stat holds the fields of /proc/PID/stat that plegd needs, and of a thread's stat. procfs parses all of
-// it by fmt.Fscan: too slow for every process and thread every second.
-type Stat struct {
+// Process holds the fields of /proc/PID/stat that plegd needs, of a process or of a thread.
+// procfs parses all of it by fmt.Fscan: too slow for every process and thread every second.
+type Process struct {
 	PID, PPID int
 	Comm      string
 	State     byte
@@ -177,11 +177,10 @@ type Stat struct {
 }
 
 // ID returns the identity of the process.
-func (s *Stat) ID() ID { return ID{s.PID, s.Start} }
+func (p Process) ID() ID { return ID{p.PID, p.Start} }
 
 // Fields of /proc/PID/stat, counted from the state, field 3 of proc(5).
 const (
-	statState   = 0
 	statPPID    = 1
 	statThreads = 17
 	statStart   = 19
@@ -190,37 +189,37 @@ const (
 
 // ParseStat decodes "pid (comm) state ppid ...". The name may hold anything, blanks and
 // brackets included: it ends at the last bracket.
-func ParseStat(b []byte) (Stat, error) {
+func ParseStat(b []byte) (Process, error) {
 	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if from < 2 || to < from {
-		return Stat{}, errors.New("not the stat file of a process")
+		return Process{}, errors.New("not the stat file of a process")
 	}
 	fields := strings.Fields(string(b[to+1:]))
-	if len(fields) <= statStart || len(fields[statState]) != 1 {
-		return Stat{}, errors.New("the stat file of a process is cut off")
+	if len(fields) <= statStart || len(fields[0]) != 1 {
+		return Process{}, errors.New("the stat file of a process is cut off")
 	}
 	pid, failed := strconv.ParseUint(string(b[:from-1]), 10, 31)
 	ppid, noParent := strconv.ParseUint(fields[statPPID], 10, 31)
 	threads, noThreads := strconv.ParseUint(fields[statThreads], 10, 31)
 	start, noStart := strconv.ParseUint(fields[statStart], 10, 64)
 	if err := cmp.Or(failed, noParent, noThreads, noStart); err != nil {
-		return Stat{}, err
+		return Process{}, err
 	}
-	s := Stat{
-		PID: int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[statState][0], //nolint:gosec // 31 bits
+	p := Process{
+		PID: int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[0][0], //nolint:gosec // 31 bits
 		Threads: int(threads), Start: start, //nolint:gosec // likewise
 	}
 	if len(fields) > statBlkIO {
-		s.BlockIO, _ = strconv.ParseUint(fields[statBlkIO], 10, 64)
+		p.BlockIO, _ = strconv.ParseUint(fields[statBlkIO], 10, 64)
 	}
-	return s, nil
+	return p, nil
 }
 
 // ReadStat reads /proc/PID/stat.
-func ReadStat(procfs string, pid int) (Stat, error) {
+func ReadStat(procfs string, pid int) (Process, error) {
 	b, err := ReadFile(Path(procfs, pid, "stat"))
 	if err != nil {
-		return Stat{}, err
+		return Process{}, err
 	}
 	return ParseStat(b)
 }
@@ -228,9 +227,7 @@ func ReadStat(procfs string, pid int) (Stat, error) {
 // Dead reports whether only the entry of the process is left. A main thread that has
 // exited while other threads run, as in a killed runtime that the kernel holds in D, is
 // a zombie too, and the process is not dead.
-func (s *Stat) Dead() bool {
-	return s.State == 'X' || s.State == 'Z' && s.Threads <= 1
-}
+func (p Process) Dead() bool { return p.State == 'X' || p.State == 'Z' && p.Threads <= 1 }
 
 // ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
 // T (stopped, or held by a tracer), Z, other.
@@ -253,11 +250,12 @@ func TracerPID(status []byte) int { return number(status, "TracerPid", 10, 0) }
 // nanoseconds runnable without one, and how often it was put on one.
 type Schedstat struct{ Run, Delay, Slices uint64 }
 
-// ParseSchedstat decodes "run delay slices"; ok is false for anything else. The
-// parser of procfs takes a regular expression to it, for every thread.
-func ParseSchedstat(b []byte) (s Schedstat, ok bool) {
+// ReadSchedstat reads the schedstat of a process or thread, by its directory: all zero where
+// the kernel does not count. The parser of procfs takes a regular expression to it.
+func ReadSchedstat(dir string) (s Schedstat) {
+	b, _ := ReadFile(dir, "schedstat")
 	if _, err := fmt.Sscan(string(b), &s.Run, &s.Delay, &s.Slices); err != nil {
-		return Schedstat{}, false
+		return Schedstat{}
 	}
-	return s, true
+	return s
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestReadFile(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	for _, comm := range []string{"", "containerd", "tmux: server", "a) S 1 (b", ")", "((", "new\nline) R 7", "(sd-pam)"} {
 		got, err := ParseStat([]byte(evidencetest.StatLine(4242, comm, 'D', 7, 1234)))
-		if want := (Stat{PID: 4242, PPID: 7, Comm: comm, State: 'D', Threads: 1, Start: 1234}); err != nil || got != want {
+		if want := (Process{PID: 4242, PPID: 7, Comm: comm, State: 'D', Threads: 1, Start: 1234}); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", comm, got, err, want)
 		}
 	}
@@ -76,19 +77,19 @@ func TestDead(t *testing.T) {
 		threads int
 		want    bool
 	}{{'S', 1, false}, {'Z', 1, true}, {'Z', 0, true}, {'Z', 2, false}, {'X', 1, true}, {'D', 1, false}} {
-		if s := (Stat{State: tt.state, Threads: tt.threads}); s.Dead() != tt.want {
+		if s := (Process{State: tt.state, Threads: tt.threads}); s.Dead() != tt.want {
 			t.Errorf("%c with %d threads: dead %v", tt.state, tt.threads, s.Dead())
 		}
 	}
 }
 
 func TestParseSyscall(t *testing.T) {
-	got, ok := ParseSyscall([]byte("72 0x3 0x7 0x7ffd1e2c 0x0 0x0 0xffffffffffffffff 0x7ffd 0x7f01\n"))
-	if want := (Syscall{Number: 72, Args: [6]uint64{3, 7, 0x7ffd1e2c, 0, 0, 1<<64 - 1}}); !ok || got != want {
-		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	got := ParseSyscall([]byte("1 0x3 0xffffffffffffffff 0x7ffd1e2c 0x0 0x0 0xffffffffffffffff 0x7ffd 0x7f01\n"))
+	if got.Number != 1 || got.FD() != 3 || got.Args[1] != math.MaxUint64 {
+		t.Errorf("%+v", got)
 	}
-	for _, line := range []string{"", "running\n", "-1 0x7ffd 0x7f01\n", "-1 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1", "7 1 2 3 4 5 6 7 8", "7 0x1 0x2"} {
-		if got, ok := ParseSyscall([]byte(line)); ok {
+	for _, line := range []string{"", "running\n", "-1 0x7ffd 0x7f01\n", "-1 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1", "7 1 2 3 4 5 6 7 8", "7 0x1"} {
+		if got := ParseSyscall([]byte(line)); got != (Syscall{Number: -1}) {
 			t.Errorf("%q: %+v", line, got)
 		}
 	}
@@ -97,16 +98,54 @@ func TestParseSyscall(t *testing.T) {
 const someFDInfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t5678\n" +
 	"lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF\nPid:\t77\nfuse_connection:\t43\n"
 
-func TestParseFDInfo(t *testing.T) {
-	got := ParseFDInfo([]byte(someFDInfo))
-	if got.Flags != 0o100002 || got.MountID != 29 || got.PID != 77 || got.FuseConnection != 43 || got.Inode != "5678" || len(got.Locks) != 1 || got.Locks[0].File != "fe:00:5678" {
-		t.Errorf("%+v", got)
+func TestFDInfo(t *testing.T) {
+	dir := t.TempDir()
+	for content, want := range map[string]FDInfo{
+		someFDInfo: {
+			Flags: 0o100002, MountID: 29, PID: 77, FuseConnection: 43, Inode: "5678", Permits: true,
+			Locks: []Lock{{PID: -1, File: "fe:00:5678"}},
+		},
+		"flags:\tx\nPid:\t-1\nlock:\tx\n":                {FuseConnection: -1, Permits: true},
+		"fanotify flags:4 event-flags:0\n":               {FuseConnection: -1, Permits: true},
+		"fanotify flags:10 event-flags:0\nlock:\t1: x\n": {FuseConnection: -1},
+	} {
+		evidencetest.WriteTree(t, dir, map[string]string{"1/fdinfo/3": content})
+		if got := ReadFDInfo(dir, 1, 3); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v", content, got)
+		}
 	}
 	if TracerPID([]byte("Name:\tx\nTracerPid:\t42\n")) != 42 || TracerPID([]byte("TracerPid:\t-3\nTracerPid\n")) != 0 {
 		t.Error("the tracer is read wrongly")
 	}
-	if got := ParseFDInfo([]byte("flags:\tx\nPid:\t-1\nlock:\tx\n")); got.Flags != 0 || got.PID != 0 || got.FuseConnection != -1 || got.Locks != nil {
-		t.Errorf("%+v", got)
+}
+
+// TestLocks: the holder of the lock that a process waits for, 0 where it is not known.
+func TestLocks(t *testing.T) {
+	const unreadable = "1: FLOCK  ADVISORY  WRITE 5 a:1:1 0 EOF\n2: FLOCK\n2: -> FLOCK  ADVISORY  WRITE 6 a:1:2 0 EOF\n"
+	for _, tt := range []struct {
+		name, locks string
+		pid, holder int
+		file        string
+	}{
+		{"waits", evidencetest.Locks, 1000, 2000, "fe:00:5678"},
+		{"waits behind another", evidencetest.Locks, 1500, 2000, "fe:00:5678"},
+		{"holds", evidencetest.Locks, 2000, 0, ""},
+		{"has nothing to do with any", evidencetest.Locks, 1, 0, ""},
+		{"an open file description holds it, which has no process", evidencetest.Locks, 1600, 0, "fe:00:99"},
+		{"the holder's line is unreadable", unreadable, 6, 0, "a:1:2"},
+		{"no holder's line", "2: -> FLOCK  ADVISORY  WRITE 6 a:1:2 0 EOF", 6, 0, "a:1:2"},
+		{"one thread waits for another", "1: FLOCK A W 10 a:1:1 0 EOF\n1: -> FLOCK A W 10 a:1:1 0 EOF\n", 10, 0, ""},
+		{"empty", "", 6, 0, ""},
+	} {
+		var got Lock
+		for _, l := range ParseLocks([]byte(tt.locks)) {
+			if l.WaitsFor(tt.pid) {
+				got = l
+			}
+		}
+		if got.Holder != tt.holder || got.File != tt.file {
+			t.Errorf("%s: %+v; want %d, %q", tt.name, got, tt.holder, tt.file)
+		}
 	}
 }
 
@@ -138,7 +177,7 @@ func TestMounts(t *testing.T) {
 // cannot be.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		evidencetest.StatLine(4242, "a) S 1 (b", 'S', 1, 99), ")(", "1 () \x00 0                0  0", "1000 2000 3\n",
+		evidencetest.Locks, "1: ->", "->\n-> -> ->", evidencetest.StatLine(4242, "a) S 1 (b", 'S', 1, 99), ")(", "1 () \x00 0                0  0", "1000 2000 3\n",
 		"72 0x3 0x7 0x7ffd1e2c 0x0 0x0 0x0 0x7ffd 0x7f01\n", someFDInfo, someMounts, "1 1 1:1 / /a\\040\\9 rw - x \\",
 		"a\x00--id=x\x00-id", "Max open files            1024                 524288               files     \n",
 	} {
@@ -146,17 +185,16 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := ParseStat(b)
-		if err != nil && s != (Stat{}) || err == nil && (s.PID < 0 || s.PPID < 0 || !bytes.Contains(b, []byte("("+s.Comm+")"))) {
+		if err != nil && s != (Process{}) || err == nil && (s.PID < 0 || s.PPID < 0 || !bytes.Contains(b, []byte("("+s.Comm+")"))) {
 			t.Errorf("%q: %+v, %v", b, s, err)
 		}
-		if s, ok := ParseSyscall(b); ok && s.Number < 0 {
+		if s := ParseSyscall(b); s.Number < -1 || s.FD() < -1 {
 			t.Errorf("%q: %+v", b, s)
 		}
-		if s, ok := ParseSchedstat(b); !ok && s != (Schedstat{}) {
-			t.Errorf("%q: %+v", b, s)
-		}
-		if i := ParseFDInfo(b); i.PID < 0 || i.FuseConnection < -1 {
-			t.Errorf("%q: %+v", b, i)
+		for _, l := range ParseLocks(b) {
+			if l.PID < -1 || l.Holder < 0 || l.File == "" || !bytes.Contains(b, []byte(l.File)) {
+				t.Errorf("%q: %+v", b, l)
+			}
 		}
 		mounts := ParseMounts(b)
 		for _, m := range mounts {

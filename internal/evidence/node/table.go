@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,12 +41,6 @@ var (
 	// ErrHidden is returned where descriptors of other processes cannot be read.
 	ErrHidden = errors.New("the descriptors of other users' processes cannot be read: give plegd CAP_SYS_PTRACE")
 )
-
-// Process is one process of a table.
-type Process struct {
-	Stat
-	Kind Kind
-}
 
 // Processes are the processes of the node at a moment. They are not changed.
 type Processes struct {
@@ -76,16 +71,14 @@ func (p *Processes) Ancestors(pid int) (out []int) {
 // Table is the node's process table, for several goroutines at once.
 type Table struct {
 	procfs string
-
-	mu   sync.Mutex // of one pass
-	last *Processes
-
-	holdersMu sync.Mutex
-	holders   map[uint32]holder // by the socket's inode
-
-	argsMu sync.Mutex
-	args   map[ID][]string // nil for those that cannot be read in time
 	slow   [slowReaders]bounded.Slot[[]byte]
+
+	passing sync.Mutex // one pass at a time
+	last    *Processes
+
+	mu      sync.Mutex        // of the following fields
+	args    map[ID][]string   // nil for those that cannot be read in time
+	holders map[uint32]holder // by the socket's inode
 }
 
 // holder is how a search for the holder of a socket ended.
@@ -103,71 +96,63 @@ func NewTable(procfs string) *Table {
 // Processes returns the processes, read again if the last pass is older than
 // maxAge. Zombies are left out. The error is of /proc itself, or of ctx.
 func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.passing.Lock()
+	defer t.passing.Unlock()
 	if t.last != nil && time.Since(t.last.At) < maxAge {
 		return t.last, nil
 	}
-	next, err := t.pass(ctx)
-	if err != nil {
+	pids, err := Numbers(t.procfs, maxProcesses+1)
+	if err == nil && (len(pids) == 0 || len(pids) > maxProcesses) {
+		err = fmt.Errorf("%s shows none, or more than %d", t.procfs, maxProcesses)
+	}
+	slices.Sort(pids)
+	next := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
+	for _, pid := range pids {
+		if p, err := t.Alive(pid); err == nil { // or it has just ended
+			next.ByPID[pid] = p
+			next.children[p.PPID] = append(next.children[p.PPID], pid)
+		}
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, fmt.Errorf("list the processes: %w", err)
 	}
 	t.last = next
-	t.forget(next)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.args, func(id ID, args []string) bool { return args == nil || next.ByPID[id.PID].ID() != id })
 	return next, nil
-}
-
-func (t *Table) pass(ctx context.Context) (*Processes, error) {
-	pids, err := Numbers(t.procfs, maxProcesses+1)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(pids) == 0:
-		return nil, fmt.Errorf("%s shows none", t.procfs)
-	case len(pids) > maxProcesses:
-		return nil, fmt.Errorf("there are more than %d", maxProcesses)
-	}
-	slices.Sort(pids)
-	p := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
-	for _, pid := range pids {
-		if one, err := t.Alive(pid); err == nil { // or it has just ended
-			p.ByPID[pid] = one
-			p.children[one.PPID] = append(p.children[one.PPID], pid)
-		}
-	}
-	return p, ctx.Err()
 }
 
 // Alive returns a process as it is now; an error that it is gone where it has ended.
 func (t *Table) Alive(pid int) (Process, error) {
-	s, err := ReadStat(t.procfs, pid)
-	if err == nil && s.Dead() {
+	p, err := ReadStat(t.procfs, pid)
+	if err == nil && p.Dead() {
 		err = ErrGone
 	}
-	return Process{Stat: s, Kind: KindOf(s.Comm)}, err
+	return p, err
 }
 
 // ReadSlow reads a file that blocks while its process is wedged, as cmdline, syscall and
 // mountinfo do while the memory map is locked. A read that does not return in time is
 // abandoned: the error is bounded.ErrLate then, and bounded.ErrBusy while too many hang.
-func (t *Table) ReadSlow(path string, limit int) ([]byte, error) {
+func (t *Table) ReadSlow(path string, limit int) (b []byte, err error) {
 	for i := range t.slow {
-		b, err := t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
+		b, err = t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
 			return ReadLimited(path, limit)
 		})
 		if !errors.Is(err, bounded.ErrBusy) {
-			return b, err
+			break
 		}
 	}
-	return nil, bounded.ErrBusy
+	return b, err
 }
 
 // Args returns the arguments of a process, nil where they cannot be read in time.
 // They are read once for each process; once in a pass where they cannot be.
 func (t *Table) Args(id ID) []string {
-	t.argsMu.Lock()
+	t.mu.Lock()
 	args, known := t.args[id]
-	t.argsMu.Unlock()
+	t.mu.Unlock()
 	if known || id.PID == 0 {
 		return args
 	}
@@ -175,22 +160,10 @@ func (t *Table) Args(id ID) []string {
 	if err == nil {
 		args = append([]string{}, SplitArgs(b)...) // of a kernel thread empty, and not nil
 	}
-	t.argsMu.Lock()
-	defer t.argsMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.args[id] = args
 	return args
-}
-
-// forget drops the arguments of processes that have ended, and lets those be read again
-// that could not be.
-func (t *Table) forget(p *Processes) {
-	t.argsMu.Lock()
-	defer t.argsMu.Unlock()
-	for id, args := range t.args {
-		if s, ok := p.ByPID[id.PID]; args == nil || !ok || s.ID() != id {
-			delete(t.args, id)
-		}
-	}
 }
 
 // Holder returns the process that has a socket open; of several the one with the smallest
@@ -198,18 +171,23 @@ func (t *Table) forget(p *Processes) {
 // where the descriptors of some cannot be read. What a search has found counts while the
 // process lives; a search that found nothing is repeated after holderInterval.
 func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
-	t.holdersMu.Lock()
+	t.mu.Lock()
 	known := t.holders[inode]
-	t.holdersMu.Unlock()
+	t.mu.Unlock()
 	if p, err := t.Alive(known.id.PID); err == nil && p.ID() == known.id {
 		return p, nil
 	}
 	if known.err != nil && time.Since(known.at) < holderInterval {
 		return Process{}, known.err
 	}
-	p, err := t.search(ctx, inode)
-	t.holdersMu.Lock()
-	defer t.holdersMu.Unlock()
+	link := fmt.Sprintf("socket:[%d]", inode)
+	pids, err := Holders(ctx, t.procfs, func(_, _ int, to string) bool { return to == link })
+	p, err := Process{}, cmp.Or(err, ErrGone)
+	if i := slices.IndexFunc(pids, func(pid int) bool { return pid != 1 }); i >= 0 {
+		p, err = t.Alive(pids[i])
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(t.holders) >= maxHolders {
 		clear(t.holders)
 	}
@@ -217,24 +195,13 @@ func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
 	return p, err
 }
 
-func (t *Table) search(ctx context.Context, inode uint32) (Process, error) {
-	link := fmt.Sprintf("socket:[%d]", inode)
-	pids, err := Holders(ctx, t.procfs, func(_ int, _, to string) bool { return to == link })
-	for _, pid := range pids {
-		if pid != 1 {
-			return t.Alive(pid)
-		}
-	}
-	return Process{}, cmp.Or(err, ErrGone)
-}
-
 // Holders returns the processes that have a descriptor for which keep is true, by where it
 // leads; ascending. ErrHidden where the descriptors of some cannot be read.
-func Holders(ctx context.Context, procfs string, keep func(pid int, fd, to string) bool) (out []int, err error) {
+func Holders(ctx context.Context, procfs string, keep func(pid, fd int, to string) bool) (out []int, err error) {
 	pids, err := Numbers(procfs, maxProcesses)
 	slices.Sort(pids)
 	for _, pid := range pids {
-		failed := EachFD(procfs, pid, func(fd, to string) bool {
+		failed := EachFD(procfs, pid, func(fd int, to string) bool {
 			found := keep(pid, fd, to)
 			if found {
 				out = append(out, pid)

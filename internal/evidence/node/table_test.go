@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 	}
 	kinds := map[int]Kind{1: "", 10: "", 11: KindShim, 12: KindOCI}
 	for pid, kind := range kinds {
-		if got, ok := p.ByPID[pid]; !ok || got.Kind != kind {
+		if got, ok := p.ByPID[pid]; !ok || got.Kind() != kind {
 			t.Errorf("%d: %+v, want %q", pid, got, kind)
 		}
 	}

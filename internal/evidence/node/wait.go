@@ -1,9 +1,9 @@
 package node
 
 import (
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,27 +11,30 @@ import (
 
 // Syscall is a /proc/PID/syscall: the system call in which a thread waits.
 type Syscall struct {
-	Number int
-	Args   [6]uint64
+	Number int // -1 where it is not known
+	Args   [2]uint64
+	// File is the name of a call on a file or mount, Idle that of one in which a thread
+	// waits for work; "" for any other. Reads are of the first kind.
+	File, Idle string
 }
 
-// ParseSyscall decodes a /proc/PID/syscall; ok is false for a running thread, and for a
-// thread in the kernel without a system call ("-1 ...", as in a page fault).
-func ParseSyscall(line []byte) (s Syscall, ok bool) {
-	fields := strings.Fields(string(line))
-	if len(fields) < 7 {
-		return Syscall{}, false
+// ParseSyscall decodes a /proc/PID/syscall: there is no call of a running thread, nor of one
+// that waits in the kernel without a system call ("-1 ...", as in a page fault).
+func ParseSyscall(line []byte) (s Syscall) {
+	n, _ := fmt.Sscanf(string(line), "%d 0x%x 0x%x", &s.Number, &s.Args[0], &s.Args[1])
+	if n < 3 || s.Number < 0 {
+		return Syscall{Number: -1}
 	}
-	n, err := strconv.ParseUint(fields[0], 10, 31)
-	for i := range s.Args {
-		hex, found := strings.CutPrefix(fields[1+i], "0x")
-		v, failed := strconv.ParseUint(hex, 16, 64)
-		if s.Args[i] = v; err != nil || !found || failed != nil {
-			return Syscall{}, false
-		}
+	s.File, s.Idle = fileCalls[s.Number], idleCalls[s.Number]
+	return s
+}
+
+// FD returns the first argument where it may be a descriptor; -1 for AT_FDCWD or a pointer.
+func (s Syscall) FD() int {
+	if s.Args[0] > math.MaxInt32 {
+		return -1
 	}
-	s.Number = int(n) //nolint:gosec // 31 bits
-	return s, true
+	return int(s.Args[0]) //nolint:gosec // at most 31 bits
 }
 
 // idleCalls are the system calls in which a thread waits for work.
@@ -59,19 +62,6 @@ var fileCalls = map[int]string{
 	unix.SYS_FACCESSAT: "faccessat", unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_SYMLINKAT: "symlinkat",
 	unix.SYS_LSETXATTR: "lsetxattr", unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_STATFS: "statfs",
 	unix.SYS_MOUNT: "mount", unix.SYS_UMOUNT2: "umount2",
-}
-
-// IdleCall returns the name of a system call in which a thread waits for work, "" for
-// any other. Reads are missing: they may be of a file.
-func IdleCall(number int) string { return idleCalls[number] }
-
-// FileCall returns the name of a system call on a file or mount, "" for any other.
-func FileCall(number int) string { return fileCalls[number] }
-
-// FD returns the descriptor of a system call on a file; ok is false where it has none,
-// but AT_FDCWD or a pointer.
-func (s *Syscall) FD() (fd uint64, ok bool) {
-	return s.Args[0], fileCalls[s.Number] != "" && s.Args[0] <= math.MaxInt32
 }
 
 // idleChannels are the kernel functions in which a thread waits for work, by the
