@@ -16,15 +16,12 @@ import (
 
 	"github.com/plegd/plegd/internal/bundle"
 	"github.com/plegd/plegd/internal/daemon"
-	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
 )
 
 const (
-	// bundleIncidents is how many incidents a bundle holds, the newest.
-	bundleIncidents = 10
-	// bundleDiagnosis bounds the diagnosis if no daemon runs.
-	bundleDiagnosis = 8 * time.Second
+	bundleIncidents = 10              // in a bundle, the newest
+	bundleDiagnosis = 8 * time.Second // limit of the diagnosis if no daemon runs
 )
 
 func newBundleCommand() *cobra.Command {
@@ -42,7 +39,6 @@ newest kernel messages.
 It takes at most 30 s and 20 MiB, and lists the parts that it could not get. It
 sends no signal and changes nothing. It holds names of pods and containers.`,
 		Example: `  sudo plegd bundle
-  sudo plegd bundle -o /var/tmp/node-17.tar.gz
   sudo plegd bundle -o - | ssh desk 'cat > node-17.tar.gz'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,7 +97,7 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []bundle.Part {
 	limited, cancel := context.WithTimeout(ctx, bundleDiagnosis)
 	defer cancel()
-	d, err := diagnose(limited, server.Client{Socket: from.socket}, cfg)
+	d, err := diagnose(limited, from.Client, cfg)
 	var pids []int
 	if err == nil {
 		pids = bundle.Involved(d.Snapshot)
@@ -121,8 +117,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config, from incidentsFrom) []b
 		bundle.Sockets(),
 		bundle.Node(cfg.ProcFS),
 		{Name: "metrics", Gather: func(ctx context.Context, add bundle.Add) error {
-			client := server.Client{Socket: from.socket}
-			b, err := client.Get(ctx, view.PathMetrics)
+			b, err := from.Get(ctx, view.PathMetrics)
 			add("plegd/metrics.txt", b)
 			return err
 		}},

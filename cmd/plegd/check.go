@@ -30,13 +30,11 @@ func newCheckCommand() *cobra.Command {
 		Short: "Make a full diagnosis",
 		Long: `Asks the running daemon over its control socket. If none runs, or if
 --runtime-endpoint names another socket, plegd watches the runtime itself for a
-moment: as short as the case allows, at most --timeout.
+moment, at most --timeout.
 
-Two formats have the exit codes of the programs that they are for. -o nagios:
-0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong flag. -o npd, for
-node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag.
-
-` + verdictStatus,
+` + verdictStatus + `
+-o nagios: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong flag
+-o npd, for node-problem-detector: 0 OK, 1 problem, 2 unknown or wrong flag`,
 		Example: `  plegd check
   plegd check --control-socket= --timeout=5s -o json
   plegd check -o nagios`,
@@ -132,7 +130,8 @@ func exitCode(s *health.Snapshot) int {
 		return exitHealthy
 	case s.State == health.StateUnhealthy:
 		return exitUnhealthy
-	case s.State == health.StateDegraded, s.State == health.StateStarting && s.Reason != "" && s.Reason != health.Starting:
+	case s.State == health.StateDegraded,
+		s.State == health.StateStarting && s.Reason != "" && s.Reason != health.Starting:
 		return exitDegraded
 	}
 	return exitUnknown
@@ -156,18 +155,14 @@ func (d diagnosis) print(w io.Writer, format, problem string) (int, error) {
 	return code, view.Status(view.Content{Snapshot: d.Snapshot}).WriteText(w, isTerminal(w))
 }
 
-// node-problem-detector's protocol for a custom plugin: exit codes, the longest
-// message, and a time that is inside its usual timeout of 5 s.
+// node-problem-detector's protocol for a custom plugin, and what -o npd calls a problem.
 const (
 	npdOK       = 0
 	npdProblem  = 1
 	npdUnknown  = 2
-	npdMaxBytes = 80
-	npdTimeout  = 3500 * time.Millisecond
-)
+	npdMaxBytes = 80                      // of the message
+	npdTimeout  = 3500 * time.Millisecond // inside its usual timeout of 5 s
 
-// What -o npd calls a problem.
-const (
 	npdAny       = "any"       // everything that is not healthy
 	npdUnhealthy = "unhealthy" // the kubelet no longer manages pods
 	npdCritical  = "critical"  // a critical reason of the runtime or the node
@@ -204,15 +199,12 @@ func printNPD(w io.Writer, s *health.Snapshot, problem string) (int, error) {
 // npdCode is the exit code of a diagnosis for a kind of problem.
 func npdCode(s *health.Snapshot, problem string) int {
 	code := exitCode(s)
-	found := code == exitUnhealthy
-	switch problem {
-	case npdAny:
-		found = found || code == exitDegraded
-	case npdCritical:
-		found = slices.ContainsFunc(s.Active, ofRuntime)
-	}
-	switch {
-	case found:
+	switch found := map[string]bool{
+		npdAny:       code == exitUnhealthy || code == exitDegraded,
+		npdUnhealthy: code == exitUnhealthy,
+		npdCritical:  slices.ContainsFunc(s.Active, ofRuntime),
+	}; {
+	case found[problem]:
 		return npdProblem
 	case code == exitUnknown:
 		return npdUnknown

@@ -14,11 +14,9 @@ import (
 	"github.com/plegd/plegd/internal/server"
 )
 
-const envPrefix = "PLEGD_"
-
 // envName is the environment variable of a flag.
 func envName(flag string) string {
-	return envPrefix + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
+	return "PLEGD_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
 }
 
 // fromEnvironment sets every flag that the command line left alone and the
@@ -43,8 +41,7 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return err
 }
 
-// flagError adds the allowed values to pflag's error about a wrong value. plegd's own
-// types list them already.
+// flagError adds the allowed values to pflag's error about a wrong value.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -70,7 +67,6 @@ type choice struct {
 
 func (c *choice) String() string { return *c.value }
 
-// Set takes one of the allowed words.
 func (c *choice) Set(s string) error {
 	if !slices.Contains(c.allowed, s) {
 		return errors.New("want " + words(c.allowed))
@@ -79,7 +75,6 @@ func (c *choice) Set(s string) error {
 	return nil
 }
 
-// Type is the name of the value in the help.
 func (c *choice) Type() string { return "word" }
 
 // words lists words: "a, b or c".
@@ -108,12 +103,11 @@ func socketFlag(cmd *cobra.Command, socket *string, empty string) {
 	cmd.Flags().StringVar(socket, "control-socket", *socket, "the daemon's control socket; empty: "+empty)
 }
 
-// urlFlags adds the flags that ask a daemon over HTTP. All but --url are named as
-// curl's.
+// urlFlags adds the flags that ask a daemon over HTTP. All but --url are named as curl's.
 func urlFlags(cmd *cobra.Command, c *server.Client) {
 	fs := cmd.Flags()
-	fs.StringVar(&c.URL, "url", "", "ask this daemon over HTTP, as in http://NODE:20290; it answers with the public "+
-		"summary unless it authenticates the client")
+	fs.StringVar(&c.URL, "url", "", "ask this daemon over HTTP, as in http://NODE:20290: the public summary unless it "+
+		"authenticates the client")
 	fs.StringVar(&c.CACert, "cacert", "", "certificates that --url's is verified with, in PEM")
 	fs.StringVar(&c.Cert, "cert", "", "client certificate for --url, in PEM")
 	fs.StringVar(&c.Key, "key", "", "its key")
@@ -135,38 +129,22 @@ func stateDirFlag(cmd *cobra.Command, dir *string, help string) {
 func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "runtime socket, a path or a unix:// URL; "+
 		"empty: what the kubelet uses, else the first usual place that serves runtime.v1")
-	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod,
-		"time between the end of a relist and the start of the next")
-	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold,
-		"age of the last successful relist from which the kubelet calls PLEG unhealthy")
-	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout,
-		"the kubelet's limit for one call to the runtime (its --runtime-request-timeout)")
-	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod,
-		"the kubelet's nodeStatusUpdateFrequency: the time between two updates of the node's conditions")
+	fs.DurationVar(&c.RelistPeriod, "relist-period", c.RelistPeriod, "from the end of a relist to the start of the next")
+	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold, "age of a relist that makes PLEG unhealthy")
+	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout, "the kubelet's --runtime-request-timeout")
+	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "kubelet's nodeStatusUpdateFrequency")
 	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; "+
-		"half as long again while all is well, when most end with its first answer and one in 15 s asks for its Version")
+		"half as long again while all is well")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
-	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL,
-		"the kubelet's healthz; empty: disabled")
-	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL,
-		"the kubelet's /metrics, for its own last seen, as in https://127.0.0.1:10250/metrics; empty: disabled")
-	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile,
-		"file with the bearer token for the kubelet's authenticated port")
-	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile,
-		"file with the CA of the kubelet's serving certificate, or that certificate")
-	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket,
-		"dockerd's socket, probed when the runtime is cri-dockerd")
+	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: none")
+	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own "+
+		"last seen, as in https://127.0.0.1:10250/metrics; empty: none")
+	fs.StringVar(&c.KubeletTokenFile, "kubelet-token-file", c.KubeletTokenFile, "bearer token for the kubelet's port")
+	fs.StringVar(&c.KubeletCAFile, "kubelet-ca-file", c.KubeletCAFile, "the kubelet's serving certificate, or its CA")
+	fs.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "dockerd's socket, probed behind cri-dockerd")
 	fs.StringVar(&c.ProcFS, "path.procfs", c.ProcFS, "where the node's /proc is mounted")
 	fs.StringVar(&c.SysFS, "path.sysfs", c.SysFS, "where the node's /sys is mounted")
 }
-
-// The exit codes of a wrong flag or argument. None of them is a verdict: run has
-// no verdict, and the formats of check for other programs have fixed codes.
-const (
-	exitUsage    = 4
-	exitRunUsage = 2
-	codeOfUsage  = -1 // usageCode has the command's
-)
 
 // usage marks err as a wrong flag or argument: nothing was started. nil stays nil.
 func usage(err error) error {
@@ -176,22 +154,19 @@ func usage(err error) error {
 	return &exitError{err, codeOfUsage}
 }
 
-// usageCode is the exit code of a wrong flag or argument of a command. The
-// format is read from the words that were typed: the error may be in a flag
-// before -o.
+// usageCode is the exit code of a wrong flag or argument of a command. The format is
+// read from the words that were typed: the error may be in a flag before -o.
 func usageCode(cmd *cobra.Command, args []string) int {
-	switch cmd.CommandPath() {
-	case "plegd run", "plegd completion":
+	typed := func(format string) bool {
+		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasSuffix(arg, format) })
+	}
+	switch path := cmd.CommandPath(); {
+	case path == "plegd run", path == "plegd completion":
 		return exitRunUsage
-	case "plegd check":
-		for _, arg := range args {
-			switch {
-			case strings.HasSuffix(arg, "npd"):
-				return npdUnknown
-			case strings.HasSuffix(arg, "nagios"):
-				return exitUnknown
-			}
-		}
+	case path == "plegd check" && typed("npd"):
+		return npdUnknown
+	case path == "plegd check" && typed("nagios"):
+		return exitUnknown
 	}
 	return exitUsage
 }
@@ -200,7 +175,13 @@ func usageCode(cmd *cobra.Command, args []string) int {
 // it a usage error of one line, with a suggestion for a mistyped name.
 func setUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w%s (see %s --help)", flagError(err), suggestFlag(cmd, err), cmd.CommandPath()))
+		var meant string
+		if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+			meant = didYouMean("--"+unknown.GetSpecifiedName(), names)
+		}
+		return usage(fmt.Errorf("%w%s (see %s --help)", flagError(err), meant, cmd.CommandPath()))
 	})
 	check := cmd.Args
 	if check == nil {
@@ -212,42 +193,27 @@ func setUsage(cmd *cobra.Command) {
 		case err == nil:
 			return nil
 		case len(args) > 0 && cmd.HasAvailableSubCommands() && cmd.ValidArgsFunction == nil:
-			err = fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd.SuggestionsFor(args[0])))
+			var names []string
+			for _, c := range cmd.Commands() {
+				names = append(names, c.Name())
+			}
+			err = fmt.Errorf("unknown command %q%s", args[0], didYouMean(args[0], names))
 		}
 		return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	}
-	cmd.SuggestionsMinimumDistance = suggestDistance
 	for _, c := range cmd.Commands() {
 		setUsage(c)
 	}
 }
 
-// suggestDistance is how many letters of a mistyped name may be wrong.
-const suggestDistance = 2
-
-// suggestFlag returns the flags that a mistyped one may have meant.
-func suggestFlag(cmd *cobra.Command, err error) string {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return ""
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return similar("--"+unknown.GetSpecifiedName(), names)
-}
-
-// similar returns the names that a mistyped one may have meant, by cobra's own
-// measure: it suggests commands, so the names are made some.
-func similar(typed string, names []string) string {
-	parent := &cobra.Command{SuggestionsMinimumDistance: suggestDistance}
+// didYouMean suggests names for a mistyped one, by cobra's own measure: it suggests
+// commands, so the names are made some.
+func didYouMean(typed string, names []string) string {
+	parent := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, n := range names {
 		parent.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	return didYouMean(parent.SuggestionsFor(typed))
-}
-
-func didYouMean(names []string) string {
-	if len(names) == 0 {
+	if names = parent.SuggestionsFor(typed); len(names) == 0 {
 		return ""
 	}
 	return ": did you mean " + strings.Join(names, " or ") + "?"

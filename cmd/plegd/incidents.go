@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,15 +21,10 @@ func newIncidentsCommand() *cobra.Command {
 		Use:   "incidents [ID]",
 		Short: "List recorded incidents, newest first, or print one",
 		Long: `Asks the running daemon over its control socket. If none runs, or it does not
-answer, its state directory is read.
+answer, its state directory is read. plegd replay reads what ID -o json prints,
+which holds names of pods.
 
-plegd incidents ID -o json is what to attach to a ticket; plegd replay reads it.
-It holds names of pods.
-
-Exit status:
-  0  listed
-  3  unknown ID; or no daemon runs and there is no state directory
-  4  wrong flag or argument`,
+Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument`,
 		Example: `  plegd incidents
   plegd incidents 20261121T030245Z-3f9a1c
   plegd incidents 20261121T030245Z-3f9a1c -o json > incident.json`,
@@ -58,10 +52,8 @@ Exit status:
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (
 			ids []cobra.Completion, _ cobra.ShellCompDirective) {
-			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
-			defer cancel()
 			if len(args) == 0 {
-				list, _ := from.list(ctx, io.Discard) // on an error there is nothing to complete
+				list, _ := from.list(cmd.Context(), io.Discard) // on an error there is nothing to complete
 				for _, one := range list {
 					ids = append(ids, cobra.CompletionWithDesc(one.ID, one.Reason))
 				}
@@ -75,16 +67,18 @@ Exit status:
 }
 
 // incidentsFrom is where incidents come from: the daemon, or the files that it left.
-type incidentsFrom struct{ socket, stateDir string }
+type incidentsFrom struct {
+	server.Client
+	stateDir string
+}
 
 func (f *incidentsFrom) flags(cmd *cobra.Command, empty string) {
-	socketFlag(cmd, &f.socket, empty)
+	socketFlag(cmd, &f.Socket, empty)
 	stateDirFlag(cmd, &f.stateDir, "the daemon's state directory, read if no daemon runs")
 }
 
 func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
-	client := server.Client{Socket: f.socket}
-	list, err := client.Incidents(ctx)
+	list, err := f.Incidents(ctx)
 	if err == nil || !f.readDisk(err, stderr) {
 		return list, err
 	}
@@ -100,8 +94,7 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 }
 
 func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*incident.Incident, error) {
-	client := server.Client{Socket: f.socket}
-	one, err := client.Incident(ctx, id)
+	one, err := f.Incident(ctx, id)
 	if err != nil && f.readDisk(err, stderr) {
 		one, err = incident.ReadOne(incident.Dir(f.stateDir), id)
 	}
@@ -117,7 +110,7 @@ func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*
 func (f *incidentsFrom) readDisk(err error, stderr io.Writer) bool {
 	if errors.Is(err, server.ErrNoAnswer) {
 		_, _ = fmt.Fprintf(stderr, "plegd: %v; these are its stored incidents\n", err)
-		f.socket = ""
+		f.Socket = ""
 		return true
 	}
 	return errors.Is(err, server.ErrNoDaemon)

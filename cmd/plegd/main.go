@@ -21,13 +21,16 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 )
 
-// The exit codes of check and status. Other commands end with 0 or 1, and a wrong
-// flag or argument has a code of its own: see usageCode.
+// The exit codes of check and status. Other commands end with 0 or 1. A wrong flag or
+// argument has a code that is no verdict: see usageCode.
 const (
 	exitHealthy   = 0
 	exitDegraded  = 1
 	exitUnhealthy = 2
 	exitUnknown   = 3
+	exitUsage     = 4
+	exitRunUsage  = 2
+	codeOfUsage   = -1 // usageCode has the command's
 )
 
 // exitError ends plegd with an exit code. Without an error nothing more is printed.
@@ -101,7 +104,7 @@ func newRootCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(versionText())
+	root.SetVersionTemplate(version.Print("plegd") + "\n")
 	root.AddCommand(
 		newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(),
 		newReplayCommand(), newBundleCommand(), newSimulateCommand(), newVersionCommand(),
@@ -115,19 +118,10 @@ func newVersionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
-			return err
+		Run: func(cmd *cobra.Command, _ []string) {
+			_, _ = fmt.Fprintln(cmd.OutOrStdout(), version.Print("plegd"))
 		},
 	}
-}
-
-// versionText is the output of version and --version.
-func versionText() string {
-	return fmt.Sprintf("plegd, version %s (branch: %s, revision: %s)\n"+
-		"  build date:  %s\n  go version:  %s\n  platform:    %s/%s\n",
-		version.Version, version.Branch, version.GetRevision(), version.BuildDate, version.GoVersion,
-		version.GoOS, version.GoArch)
 }
 
 func build() exporter.Build {

@@ -27,7 +27,7 @@ func newReasonsCommand() *cobra.Command {
 				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
 				if at < 0 {
 					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)",
-						args[0], similar(args[0], reasonIDs())))
+						args[0], didYouMean(args[0], reasonIDs())))
 				}
 				table, text = table[at:at+1], table[at].Text()
 			}
@@ -37,9 +37,7 @@ func newReasonsCommand() *cobra.Command {
 			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return reasonIDs(), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: cobra.FixedCompletions(reasonIDs(), cobra.ShellCompDirectiveNoFileComp),
 	}
 	output = outputFlag(cmd, "text", "json")
 	return cmd
@@ -61,9 +59,8 @@ type reasonDocument struct {
 	Evidence   string            `json:"evidence"`
 	Next       string            `json:"next"`
 	Steps      []string          `json:"steps"`
-	// Restart says whether restarting the runtime helps.
-	Restart string `json:"restart"`
-	Runbook string `json:"runbook"`
+	Restart    string            `json:"restart"` // whether restarting the runtime helps
+	Runbook    string            `json:"runbook"`
 }
 
 func reasonDocuments(table []health.Reason) []reasonDocument {

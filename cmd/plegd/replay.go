@@ -22,11 +22,8 @@ func newReplayCommand() *cobra.Command {
 state directory (- for the standard input), and runs the facts of each moment
 through this plegd's classifier.
 
-Exit status:
-  0  the same verdicts
-  1  different verdicts
-  3  FILE is not an incident
-  4  wrong flag or argument`,
+Exit status: 0 same verdicts, 1 different ones, 3 FILE is not an incident,
+4 wrong flag or argument`,
 		Example: `  plegd replay incident.json
   plegd incidents 20261121T030245Z-3f9a1c -o json | plegd replay -`,
 		Args: cobra.ExactArgs(1),
@@ -65,11 +62,7 @@ func writeReplay(w io.Writer, id string, different []incident.Difference, judged
 	for _, d := range different {
 		fmt.Fprintf(&b, "moment %d, +%.3fs\n  was %s\n  is  %s\n", d.Index+1, d.Offset, verdictLine(d.Was), verdictLine(d.Is))
 	}
-	summary := fmt.Sprintf("%d verdicts, all the same", judged)
-	if len(different) > 0 {
-		summary = fmt.Sprintf("%d of %d verdicts differ", len(different), judged)
-	}
-	_, err := fmt.Fprintf(w, "%s%s: %s\n", b.String(), id, summary)
+	_, err := fmt.Fprintf(w, "%s%s: %d of %d verdicts differ\n", b.String(), id, len(different), judged)
 	return err
 }
 

@@ -32,10 +32,7 @@ as Prometheus metrics.
 Every flag is also an environment variable: PLEGD_ and the name in capitals
 with _ for - and . (--relist-period is PLEGD_RELIST_PERIOD). The flag wins.
 
-Exit status:
-  0  ended by SIGTERM or SIGINT
-  1  could not run
-  2  wrong flag or argument`,
+Exit status: 0 ended by SIGTERM or SIGINT, 1 could not run, 2 wrong flag or argument`,
 		Example: `  plegd run
   plegd run --runtime-endpoint=/run/crio/crio.sock --web.listen-address=127.0.0.1:20290
   PLEGD_EVENTS=hint plegd run --log.format=console`,
@@ -54,7 +51,8 @@ Exit status:
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	watchFlags(fs, &cfg)
-	choiceFlag(cmd, "events", "", (*string)(&cfg.Events), modes(), "use of the runtime's events, hint for an early "+
+	modes := []string{string(relist.Off), string(relist.Hint), string(relist.Evented)}
+	choiceFlag(cmd, "events", "", (*string)(&cfg.Events), modes, "use of the runtime's events, hint for an early "+
 		"look at the pod, evented for relists 300 s apart as kubelets 1.26 to 1.36")
 	fs.DurationVar(&cfg.EventsLease, "events-lease", cfg.EventsLease,
 		"how long an event stream lasts: the longest time a hung plegd can block the runtime")
@@ -71,14 +69,6 @@ Exit status:
 	choiceFlag(cmd, "log.level", "", &level, []string{"debug", "info", "warn", "error"}, "lowest level that is logged")
 	choiceFlag(cmd, "log.format", "", &format, []string{logging.JSON, logging.Console}, "format of the log")
 	return cmd
-}
-
-// modes are the values of --events.
-func modes() (out []string) {
-	for _, m := range relist.Modes() {
-		out = append(out, string(m))
-	}
-	return out
 }
 
 // validate checks the configuration before anything is started, and takes over

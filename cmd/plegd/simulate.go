@@ -40,10 +40,8 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 			return fakeruntime.Simulate(cmd.Context(), opts, cmd.ErrOrStderr())
 		},
 	}
-	socketFlag := func(c *cobra.Command, use string) {
-		c.Flags().StringVar(&opts.Socket, "socket", opts.Socket, use)
-	}
-	socketFlag(cmd, "`path` of the unix socket to serve at; one left by a dead process is replaced")
+	cmd.PersistentFlags().StringVar(&opts.Socket, "socket", opts.Socket,
+		"`path` of the unix socket that is served; one left by a dead process is replaced")
 	flags := cmd.Flags()
 	flags.IntVar(&opts.Pods, "pods", opts.Pods, "number of `pods`")
 	flags.IntVar(&opts.Containers, "containers", opts.Containers, "running `containers` in each pod")
@@ -54,18 +52,14 @@ socket for the faults below gRPC. With N a term applies N times, then the next o
 	failpoints := &cobra.Command{
 		Use:   "failpoints [SPEC]",
 		Short: "Show or change the failpoints of a running plegd simulate",
-		Long: `Without SPEC, prints what is left of the failpoints of the plegd simulate that
-serves at --socket. With it, puts SPEC in place of all of them ('' for none) and
-prints what stands then.`,
+		Long: `Prints what is left of the failpoints of the plegd simulate that serves at --socket.
+SPEC takes the place of all of them before ('' for none).`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
-			var now string
-			var err error
-			if len(args) == 0 {
-				now, err = fakeruntime.ReadFailpoints(ctx, opts.Socket)
-			} else {
+			now, err := fakeruntime.ReadFailpoints(ctx, opts.Socket)
+			if len(args) > 0 {
 				now, err = fakeruntime.WriteFailpoints(ctx, opts.Socket, args[0])
 			}
 			if err != nil {
@@ -75,7 +69,6 @@ prints what stands then.`,
 			return err
 		},
 	}
-	socketFlag(failpoints, "`path` that plegd simulate serves at")
 	cmd.AddCommand(failpoints)
 	return cmd
 }

@@ -25,7 +25,6 @@ func newStatusCommand() *cobra.Command {
 ` + verdictStatus,
 		Example: `  plegd status
   plegd status --url=https://NODE:20290 --cacert=ca.pem --user=NAME:PASSWORD
-  plegd status --watch
   plegd status -o json | jq .reasons`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
