@@ -68,7 +68,7 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 	for _, r := range table {
 		out = append(out, reasonDocument{
 			ID: r.ID, Severities: r.Severities(), Layer: r.Layer, Meaning: r.Meaning, Evidence: r.Evidence,
-			Next: health.Generic(r.Next), Steps: []string{}, Restart: r.Restart, Runbook: r.Runbook(),
+			Next: health.Generic(r.Next), Steps: []string{}, Restart: r.Restart, Runbook: "docs/reasons/" + r.ID + ".md",
 		})
 		for _, s := range r.Steps {
 			out[len(out)-1].Steps = append(out[len(out)-1].Steps, health.Generic(s))

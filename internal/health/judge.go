@@ -78,11 +78,11 @@ func (v *Verdict) next(w *view) (next string) {
 
 // match activates the reasons that the rows of the table find, at the first hop where they
 // find something: those that stand for themselves, or the fallbacks.
-func (v *Verdict) match(w *view, fallback bool) {
+func (v *Verdict) match(w *view, last bool) {
 	for i := range table {
 		r := &table[i]
 		for _, at := range append([]*view{w}, w.behindRuntime...) {
-			if r.fallback != fallback || at.hop == nil && w.waitsForHops(r.ID) || at.hop != nil && !r.hops {
+			if r.is(fallback) != last || at.hop == nil && w.waitsForHops(r.ID) || at.hop != nil && !r.is(onHops) {
 				continue
 			}
 			evidence := r.match(at)
@@ -132,7 +132,7 @@ func (v *Verdict) lowestCritical() (lowest Layer) {
 // is not healthy, and not only for what grows over hours.
 func (v *Verdict) CloserLook() bool {
 	return v.State != StateHealthy && (v.State != StateDegraded || slices.ContainsFunc(v.Active, func(a Active) bool {
-		return a.Severity != SeverityInfo && !reasonOf(a.ID).gradual
+		return a.Severity != SeverityInfo && !reasonOf(a.ID).is(gradual)
 	}))
 }
 
@@ -141,7 +141,7 @@ func activated(w *view, r *Reason, evidence lines) Active {
 	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
 	if was := w.previous.active(r.ID); was != nil {
 		a.Since, a.Missed = was.Since, was.Missed
-		if gap := w.age(was.Seen); gap > gapCounts && !r.gradual && !r.event {
+		if gap := w.age(was.Seen); gap > gapCounts && !r.is(gradual|event) {
 			a.Missed += gap
 		}
 	}
@@ -177,22 +177,16 @@ func starting(w *view) bool {
 	return seen.IsZero() || f.Status.LastGood.IsZero()
 }
 
-// rulesFailAt returns when the first of the kubelet's rules fails, as far as
-// anything points that way; ok is false while nothing does.
-func (w *view) rulesFailAt() (at time.Time, ok bool) {
-	f := w.f
-	consider := func(t time.Time) {
-		if !ok || t.Before(at) {
-			at, ok = t, true
-		}
-	}
+// rulesFailAt returns when the first of the kubelet's rules fails, as far as anything
+// points that way; zero while nothing does.
+func (w *view) rulesFailAt() (at time.Time) {
 	if w.relistTrouble() && !w.relistEndsInTime() {
-		consider(cmp.Or(LastSeen(f), f.Started).Add(f.Config.RelistThreshold))
+		at = cmp.Or(LastSeen(w.f), w.f.Started).Add(w.f.Config.RelistThreshold)
 	}
 	if w.statusRuleCounts() {
-		consider(cmp.Or(f.Status.LastGood, f.Started).Add(RuntimeDownAfter))
+		at = earliest(at, cmp.Or(w.f.Status.LastGood, w.f.Started).Add(RuntimeDownAfter))
 	}
-	return at, ok
+	return at
 }
 
 // relistEndsInTime reports whether the modelled relist, which inspects, is known to end

@@ -72,9 +72,9 @@ func TestRulesFailIn(t *testing.T) {
 			f := healthyFacts(t0)
 			tt.change(&f)
 			v := Judge(&f, t0, nil)
-			at, points := newView(&f, t0, nil).rulesFailAt()
-			if got := at.Sub(t0).Seconds(); points != (tt.want > 0) || points && got != tt.want {
-				t.Errorf("the rules fail in %gs (%t), want %gs", got, points, tt.want)
+			at := newView(&f, t0, nil).rulesFailAt()
+			if got := at.Sub(t0).Seconds(); at.IsZero() != (tt.want <= 0) || !at.IsZero() && got != tt.want {
+				t.Errorf("the rules fail in %gs, want %gs", got, tt.want)
 			}
 			switch {
 			case v.State == StateHealthy && (v.RulesFailIn != nil || v.NotReadyIn != nil || v.NotReadyInLatest != nil):

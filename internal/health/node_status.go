@@ -56,7 +56,8 @@ func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
 			return
 		}
 		s.back = cmp.Or(s.back, w.now)
-		readyBy := s.back.Add(w.f.Config.statusPeriod() + writerSlack)
+		_, period := w.f.Config.statusPeriod()
+		readyBy := s.back.Add(period + writerSlack)
 		if s.unknown = !s.notReady && (!w.kubelet.nodeReady || w.now.Before(readyBy)); s.unknown {
 			*out = NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
 			if w.kubelet.nodeReady {
@@ -66,7 +67,7 @@ func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
 		return
 	}
 	s.silent, s.back = cmp.Or(s.silent, k.At), time.Time{}
-	from := k.AnsweredAt.Add(nodeMonitorGrace - jittered(leasePeriod) - writerSlack)
+	from := k.AnsweredAt.Add(nodeMonitorGrace - leasePeriod - writerSlack)
 	by := s.silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack)
 	s.unknown = s.unknown || !w.now.Before(by)
 	switch {
@@ -87,11 +88,11 @@ func (v *Verdict) predict(w *view) {
 		return
 	}
 	holds := w.kubelet.nodeReady
-	fails, points := w.rulesFailAt()
+	fails := w.rulesFailAt()
 	if !holds && v.State != StateStarting {
-		fails, points = w.now, true
+		fails = w.now
 	}
-	if points && v.State != StateHealthy {
+	if !fails.IsZero() && v.State != StateHealthy {
 		v.RulesFailIn = w.until(fails)
 	}
 	ns := w.f.NodeStatus
@@ -101,7 +102,8 @@ func (v *Verdict) predict(w *view) {
 		if v.RulesFailIn != nil {
 			v.NotReadyIn, v.NotReadyInLatest = w.until(fails), w.until(fails)
 			if holds || v.State == StateStarting {
-				v.NotReadyInLatest = w.until(fails.Add(w.f.Config.statusPeriod()))
+				_, period := w.f.Config.statusPeriod()
+				v.NotReadyInLatest = w.until(fails.Add(period))
 			}
 		}
 		return

@@ -61,7 +61,7 @@ func (w *view) explains(cause, symptom string) bool {
 // ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()
-	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).fallback ||
+	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).is(fallback) ||
 		w.previous.State == StateStarting && !w.starting {
 		return
 	}

@@ -4,8 +4,7 @@ import "slices"
 
 // The reasons, as pleg_reason labels them.
 const (
-	Starting = "Starting"
-
+	Starting                      = "Starting"
 	RuntimeSocketMissing          = "RuntimeSocketMissing"
 	RuntimeSocketTakenOver        = "RuntimeSocketTakenOver"
 	RuntimeSocketUnlinked         = "RuntimeSocketUnlinked"
@@ -13,46 +12,38 @@ const (
 	RuntimeSocketPermissionDenied = "RuntimeSocketPermissionDenied"
 	AcceptFDExhausted             = "AcceptFDExhausted"
 	AcceptStalled                 = "AcceptStalled"
-
-	RuntimeFrozen        = "RuntimeFrozen"
-	RuntimeStorageStall  = "RuntimeStorageStall"
-	RuntimeThreadStuck   = "RuntimeThreadStuck"
-	RuntimeStorageLocked = "RuntimeStorageLocked"
-	RuntimeStorageFull   = "RuntimeStorageFull"
-	RuntimeMemoryLimited = "RuntimeMemoryLimited"
-	RuntimeStarved       = "RuntimeStarved"
-	RuntimeThrottled     = "RuntimeThrottled"
-	RuntimeStarting      = "RuntimeStarting"
-	RuntimeRestarting    = "RuntimeRestarting"
-
-	RuntimeUnresponsive   = "RuntimeUnresponsive"
-	RuntimeListStall      = "RuntimeListStall"
-	ListResponseTooLarge  = "ListResponseTooLarge"
-	RuntimeNotReady       = "RuntimeNotReady"
-	NodeStatusStalled     = "NodeStatusStalled"
-	NetworkNotReady       = "NetworkNotReady"
-	CRIVersionUnsupported = "CRIVersionUnsupported"
-
-	PodInspectionStall = "PodInspectionStall"
-	ShimStuck          = "ShimStuck"
-	SystemBusStalled   = "SystemBusStalled"
-	RuntimeHelperStuck = "RuntimeHelperStuck"
-	PodStartsFailing   = "PodStartsFailing"
-
-	RelistSlow        = "RelistSlow"
-	TooManyContainers = "TooManyContainers"
-	FDsRunningOut     = "FDsRunningOut"
-
-	NodePressure       = "NodePressure"
-	KernelLimitReached = "KernelLimitReached"
-
-	KubeletStalled = "KubeletStalled"
-	KubeletDown    = "KubeletDown"
-
-	EventStreamBroken = "EventStreamBroken"
-
-	RelistLoopStalled = "RelistLoopStalled"
-	Unknown           = "Unknown"
+	RuntimeFrozen                 = "RuntimeFrozen"
+	RuntimeStorageStall           = "RuntimeStorageStall"
+	RuntimeThreadStuck            = "RuntimeThreadStuck"
+	RuntimeStorageLocked          = "RuntimeStorageLocked"
+	RuntimeStorageFull            = "RuntimeStorageFull"
+	RuntimeMemoryLimited          = "RuntimeMemoryLimited"
+	RuntimeStarved                = "RuntimeStarved"
+	RuntimeThrottled              = "RuntimeThrottled"
+	RuntimeStarting               = "RuntimeStarting"
+	RuntimeRestarting             = "RuntimeRestarting"
+	RuntimeUnresponsive           = "RuntimeUnresponsive"
+	RuntimeListStall              = "RuntimeListStall"
+	ListResponseTooLarge          = "ListResponseTooLarge"
+	RuntimeNotReady               = "RuntimeNotReady"
+	NodeStatusStalled             = "NodeStatusStalled"
+	NetworkNotReady               = "NetworkNotReady"
+	CRIVersionUnsupported         = "CRIVersionUnsupported"
+	PodInspectionStall            = "PodInspectionStall"
+	ShimStuck                     = "ShimStuck"
+	SystemBusStalled              = "SystemBusStalled"
+	RuntimeHelperStuck            = "RuntimeHelperStuck"
+	PodStartsFailing              = "PodStartsFailing"
+	RelistSlow                    = "RelistSlow"
+	TooManyContainers             = "TooManyContainers"
+	FDsRunningOut                 = "FDsRunningOut"
+	NodePressure                  = "NodePressure"
+	KernelLimitReached            = "KernelLimitReached"
+	KubeletStalled                = "KubeletStalled"
+	KubeletDown                   = "KubeletDown"
+	EventStreamBroken             = "EventStreamBroken"
+	RelistLoopStalled             = "RelistLoopStalled"
+	Unknown                       = "Unknown"
 )
 
 // Reason is one row of the table. Its text is its page.
@@ -62,18 +53,7 @@ type Reason struct {
 	Layer Layer
 	// Severity is how bad it is; a warning is critical while criticalWhile holds.
 	Severity Severity
-	Page
-
-	// gradual is true of what grows over hours and shows in every list: sampling the node
-	// more often adds nothing.
-	gradual bool
-	// event is true of what happens once and passes: that it matches again later is no flicker.
-	event bool
-	// fallback is true of a row that is asked last, and matches only where no other reason
-	// says enough.
-	fallback bool
-	// hops is true of a row that holds for each hop of a call's way, not for the runtime alone.
-	hops bool
+	traits   trait
 	// match returns the evidence, nil where the reason does not match.
 	match func(*view) lines
 	// criticalWhile makes a warning critical; nil for never.
@@ -81,7 +61,24 @@ type Reason struct {
 	// next returns Next with this node's own values, "" where these are not known; nil for
 	// a row that has none.
 	next func(*view) string
+	Page
 }
+
+// trait is a set of properties of a reason.
+type trait int
+
+const (
+	// onHops: it holds for each hop of a call's way, not for the runtime alone.
+	onHops trait = 1 << iota
+	// gradual: it grows over hours and shows in every list; sampling the node more often adds nothing.
+	gradual
+	// event: it happens once and passes; that it matches again later is no flicker.
+	event
+	// fallback: it is asked last, and matches only where no other reason says enough.
+	fallback
+)
+
+func (r *Reason) is(t trait) bool { return r.traits&t != 0 }
 
 // Severities are the severities that the reason may have.
 func (r *Reason) Severities() []Severity {
@@ -99,9 +96,6 @@ func (r *Reason) severity(w *view) Severity {
 	return r.Severity
 }
 
-// Runbook is the path of the reason's page below the project's root.
-func (r *Reason) Runbook() string { return "docs/reasons/" + r.ID + ".md" }
-
 // Reasons returns the table. The rows are the caller's to read only.
 func Reasons() []Reason { return slices.Clone(table) }
 
@@ -116,59 +110,45 @@ func reasonOf(id string) *Reason { return &table[place(id)] }
 
 // table is every reason that plegd can name. Its order decides between reasons of the same
 // severity and layer.
-var table = withPages([]Reason{
-	{ID: RuntimeFrozen, Layer: LayerProcess, Severity: SeverityCritical, hops: true,
-		match: frozen, next: (*view).frozenNext},
-	{ID: RuntimeThrottled, Layer: LayerProcess, Severity: SeverityCritical, hops: true, match: throttled},
-	{ID: RuntimeMemoryLimited, Layer: LayerProcess, Severity: SeverityWarning, hops: true,
-		match: memoryLimited, criticalWhile: (*view).relistSuffers},
-	{ID: RuntimeStorageStall, Layer: LayerProcess, Severity: SeverityWarning, hops: true,
-		match: storageStalled, criticalWhile: (*view).relistSuffers},
-	{ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: SeverityWarning, hops: true,
-		match: storageLocked, criticalWhile: (*view).relistSuffers},
-	{ID: RuntimeStarved, Layer: LayerProcess, Severity: SeverityCritical, hops: true, match: starved},
-	{ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: SeverityWarning, hops: true,
-		match: threadStuck, criticalWhile: (*view).listsSuffer},
-	{ID: KernelLimitReached, Layer: LayerProcess, Severity: SeverityCritical, hops: true, match: kernelLimits},
-	{ID: AcceptFDExhausted, Layer: LayerProcess, Severity: SeverityCritical, hops: true, match: acceptNeedsDescriptor},
-	{ID: RuntimeSocketTakenOver, Layer: LayerSocket, Severity: SeverityCritical, hops: true,
-		match: takenOver, next: takenOverNext},
-	{ID: RuntimeSocketMissing, Layer: LayerSocket, Severity: SeverityCritical, hops: true,
-		match: socketMissing, next: (*view).endNext},
-	{ID: RuntimeNotListening, Layer: LayerSocket, Severity: SeverityCritical, hops: true,
-		match: notListening, next: (*view).endNext},
-	{ID: RuntimeSocketPermissionDenied, Layer: LayerPlegd, Severity: SeverityCritical, match: permissionDenied},
-	{ID: RuntimeSocketUnlinked, Layer: LayerSocket, Severity: SeverityWarning, hops: true,
-		match: socketUnlinked, criticalWhile: (*view).relistSuffers},
-	{ID: AcceptStalled, Layer: LayerSocket, Severity: SeverityCritical, hops: true, match: acceptStalled},
-	{ID: CRIVersionUnsupported, Layer: LayerCalls, Severity: SeverityCritical, match: unsupported},
-	{ID: RuntimeRestarting, Layer: LayerProcess, Severity: SeverityCritical, hops: true, match: restarting},
-	{ID: RuntimeStarting, Layer: LayerProcess, Severity: SeverityCritical, hops: true, event: true,
-		match: runtimeStarting},
-	{ID: RuntimeUnresponsive, Layer: LayerCalls, Severity: SeverityCritical, hops: true, match: unresponsive},
-	{ID: RuntimeListStall, Layer: LayerCalls, Severity: SeverityCritical, match: listStall},
-	{ID: ListResponseTooLarge, Layer: LayerCalls, Severity: SeverityCritical, match: tooLarge},
-	{ID: RuntimeNotReady, Layer: LayerCalls, Severity: SeverityCritical, match: notReady},
-	{ID: NodeStatusStalled, Layer: LayerCalls, Severity: SeverityWarning, match: nodeStatusStalled},
-	{ID: NetworkNotReady, Layer: LayerPods, Severity: SeverityCritical, match: networkNotReady},
-	{ID: SystemBusStalled, Layer: LayerPods, Severity: SeverityCritical, match: busStalled},
-	{ID: RuntimeStorageFull, Layer: LayerProcess, Severity: SeverityWarning,
-		match: storageFull, criticalWhile: (*view).relistSuffers, next: storageNext},
-	{ID: ShimStuck, Layer: LayerPods, Severity: SeverityWarning, match: shimStuck, criticalWhile: (*view).holdsUpCalls},
-	{ID: RuntimeHelperStuck, Layer: LayerPods, Severity: SeverityWarning,
-		match: helperStuck, criticalWhile: (*view).helperHoldsUp},
-	{ID: PodInspectionStall, Layer: LayerPods, Severity: SeverityWarning,
-		match: inspectionStall, criticalWhile: (*view).inspectionsHang},
-	{ID: PodStartsFailing, Layer: LayerPods, Severity: SeverityWarning, match: podStartsFailing},
-	{ID: RelistSlow, Layer: LayerHints, Severity: SeverityWarning,
-		match: relistSlow, criticalWhile: (*view).relistRuleFails},
-	{ID: FDsRunningOut, Layer: LayerHints, Severity: SeverityWarning, hops: true, match: fdsRunningOut},
-	{ID: TooManyContainers, Layer: LayerHints, Severity: SeverityWarning, gradual: true, match: tooMany},
-	{ID: EventStreamBroken, Layer: LayerHints, Severity: SeverityWarning, match: eventStreamBroken},
-	{ID: NodePressure, Layer: LayerNode, Severity: SeverityWarning, match: nodePressure},
-	{ID: KubeletStalled, Layer: LayerKubelet, Severity: SeverityCritical, match: kubeletStalled},
-	{ID: KubeletDown, Layer: LayerKubelet, Severity: SeverityCritical, match: kubeletDown},
-	{ID: RelistLoopStalled, Layer: LayerPlegd, Severity: SeverityCritical, match: loopStalled},
-	{ID: Unknown, Layer: LayerCalls, Severity: SeverityCritical, fallback: true, match: unknown},
-	{ID: Starting, Layer: LayerHints, Severity: SeverityInfo, fallback: true, match: plegdStarting},
-})
+var table = []Reason{
+	row(RuntimeFrozen, LayerProcess, SeverityCritical, onHops, frozen, nil, (*view).frozenNext),
+	row(RuntimeThrottled, LayerProcess, SeverityCritical, onHops, throttled, nil, nil),
+	row(RuntimeMemoryLimited, LayerProcess, SeverityWarning, onHops, memoryLimited, (*view).relistSuffers, nil),
+	row(RuntimeStorageStall, LayerProcess, SeverityWarning, onHops, storageStalled, (*view).relistSuffers, nil),
+	row(RuntimeStorageLocked, LayerProcess, SeverityWarning, onHops, storageLocked, (*view).relistSuffers, nil),
+	row(RuntimeStarved, LayerProcess, SeverityCritical, onHops, starved, nil, nil),
+	row(RuntimeThreadStuck, LayerProcess, SeverityWarning, onHops, threadStuck, (*view).listsSuffer, nil),
+	row(KernelLimitReached, LayerProcess, SeverityCritical, onHops, kernelLimits, nil, nil),
+	row(AcceptFDExhausted, LayerProcess, SeverityCritical, onHops, acceptNeedsDescriptor, nil, nil),
+	row(RuntimeSocketTakenOver, LayerSocket, SeverityCritical, onHops, takenOver, nil, takenOverNext),
+	row(RuntimeSocketMissing, LayerSocket, SeverityCritical, onHops, socketMissing, nil, (*view).endNext),
+	row(RuntimeNotListening, LayerSocket, SeverityCritical, onHops, notListening, nil, (*view).endNext),
+	row(RuntimeSocketPermissionDenied, LayerPlegd, SeverityCritical, 0, permissionDenied, nil, nil),
+	row(RuntimeSocketUnlinked, LayerSocket, SeverityWarning, onHops, socketUnlinked, (*view).relistSuffers, nil),
+	row(AcceptStalled, LayerSocket, SeverityCritical, onHops, acceptStalled, nil, nil),
+	row(CRIVersionUnsupported, LayerCalls, SeverityCritical, 0, unsupported, nil, nil),
+	row(RuntimeRestarting, LayerProcess, SeverityCritical, onHops, restarting, nil, nil),
+	row(RuntimeStarting, LayerProcess, SeverityCritical, onHops|event, runtimeStarting, nil, nil),
+	row(RuntimeUnresponsive, LayerCalls, SeverityCritical, onHops, unresponsive, nil, nil),
+	row(RuntimeListStall, LayerCalls, SeverityCritical, 0, listStall, nil, nil),
+	row(ListResponseTooLarge, LayerCalls, SeverityCritical, 0, tooLarge, nil, nil),
+	row(RuntimeNotReady, LayerCalls, SeverityCritical, 0, notReady, nil, nil),
+	row(NodeStatusStalled, LayerCalls, SeverityWarning, 0, nodeStatusStalled, nil, nil),
+	row(NetworkNotReady, LayerPods, SeverityCritical, 0, networkNotReady, nil, nil),
+	row(SystemBusStalled, LayerPods, SeverityCritical, 0, busStalled, nil, nil),
+	row(RuntimeStorageFull, LayerProcess, SeverityWarning, 0, storageFull, (*view).relistSuffers, storageNext),
+	row(ShimStuck, LayerPods, SeverityWarning, 0, shimStuck, (*view).holdsUpCalls, nil),
+	row(RuntimeHelperStuck, LayerPods, SeverityWarning, 0, helperStuck, (*view).helperHoldsUp, nil),
+	row(PodInspectionStall, LayerPods, SeverityWarning, 0, inspectionStall, (*view).inspectionsHang, nil),
+	row(PodStartsFailing, LayerPods, SeverityWarning, 0, podStartsFailing, nil, nil),
+	row(RelistSlow, LayerHints, SeverityWarning, 0, relistSlow, (*view).relistRuleFails, nil),
+	row(FDsRunningOut, LayerHints, SeverityWarning, onHops, fdsRunningOut, nil, nil),
+	row(TooManyContainers, LayerHints, SeverityWarning, gradual, tooMany, nil, nil),
+	row(EventStreamBroken, LayerHints, SeverityWarning, 0, eventStreamBroken, nil, nil),
+	row(NodePressure, LayerNode, SeverityWarning, 0, nodePressure, nil, nil),
+	row(KubeletStalled, LayerKubelet, SeverityCritical, 0, kubeletStalled, nil, nil),
+	row(KubeletDown, LayerKubelet, SeverityCritical, 0, kubeletDown, nil, nil),
+	row(RelistLoopStalled, LayerPlegd, SeverityCritical, 0, loopStalled, nil, nil),
+	row(Unknown, LayerCalls, SeverityCritical, fallback, unknown, nil, nil),
+	row(Starting, LayerHints, SeverityInfo, fallback, plegdStarting, nil, nil),
+}

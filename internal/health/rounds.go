@@ -70,12 +70,3 @@ func (s *NodeWriter) followRounds(f *Facts, now time.Time) {
 		f.Modelled = m
 	}
 }
-
-// before136FailsAt returns when the relist rule fails of a kubelet before 1.36, where the
-// kubelet's version is not known; zero where that makes no difference.
-func (f *Facts) before136FailsAt() time.Time {
-	if f.Modelled.LastSeenBefore136.IsZero() {
-		return time.Time{}
-	}
-	return f.Modelled.LastSeenBefore136.Add(f.Config.RelistThreshold)
-}

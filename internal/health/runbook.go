@@ -37,17 +37,15 @@ func parsePage(text string) (p Page) {
 	return p
 }
 
-// withPages returns the rows with their pages. Every binary embeds the same pages, so a
-// missing one is a programming error.
-func withPages(rows []Reason) []Reason {
-	for i := range rows {
-		b, err := reasons.Pages.ReadFile(rows[i].ID + ".md")
-		if err != nil {
-			panic(err)
-		}
-		rows[i].Page = parsePage(string(b))
+// row returns a reason with its page. Every binary embeds the same pages, so a missing
+// one is a programming error.
+func row(id string, layer Layer, severity Severity, traits trait, match func(*view) lines,
+	criticalWhile func(*view) bool, next func(*view) string) Reason {
+	b, err := reasons.Pages.ReadFile(id + ".md")
+	if err != nil {
+		panic(err)
 	}
-	return rows
+	return Reason{id, layer, severity, traits, match, criticalWhile, next, parsePage(string(b))}
 }
 
 // List is the table as `plegd reasons` prints it: one line a reason.

@@ -176,3 +176,21 @@ func laterOf(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// earliest returns the first of the times that are known, zero for none.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// after is d after t, zero for never.
+func after(t time.Time, d time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(d)
+}

@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of
 // syncNodeStatus, sliding), and the node controller (pkg/controller/nodelifecycle/
@@ -10,11 +13,11 @@ import "time"
 const (
 	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
 	DefaultNodeStatusPeriod = 10 * time.Second
-	// nodeStatusJitter is the largest addition to that period, as a share of it.
-	nodeStatusJitter = 0.04
-	// leasePeriod lies between two renewals by the kubelet, plus up to 4 %
-	// (nodeLeaseDurationSeconds, 40 s, by 4).
-	leasePeriod       = 10 * time.Second
+	// statusJitter is the largest addition to that period, as a share of it.
+	statusJitter = 0.04
+	// leasePeriod lies between two renewals by the kubelet at most
+	// (nodeLeaseDurationSeconds, 40 s, by 4, plus up to 4 %).
+	leasePeriod       = 10400 * time.Millisecond
 	nodeMonitorPeriod = 5 * time.Second
 	nodeMonitorGrace  = 50 * time.Second
 	// writerSlack widens the predicted window on both sides: relists of plegd and
@@ -82,8 +85,7 @@ func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 	s.startUp(w)
 	if fails, points := w.unknown(); points {
 		// What the kubelet saw before plegd began counts, and is not known.
-		b := bounds{s.next(w, fails.from).from, s.next(w, fails.by).by}
-		if now.Before(b.by) {
+		if b := s.firstFailing(w, fails); now.Before(b.by) {
 			s.opened = s.opened || !now.Before(b.from)
 			return NodeStatus{NotReadyFrom: laterOf(b.from, now), NotReadyBy: b.by}
 		}
@@ -101,17 +103,13 @@ func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 
 // kubeletWrites returns what the kubelet has written, and when it writes next.
 func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
-	holds := w.kubelet.nodeReady
-	fails, points := s.fail, true
+	holds, fails := w.kubelet.nodeReady, s.fail
 	if holds {
-		fails, points = w.rulesFailAt()
+		fails = w.rulesFailAt()
 	}
-	earliest := fails
-	if t := w.f.before136FailsAt(); !t.IsZero() && (!points || t.Before(fails)) {
-		if earliest = t; !points {
-			fails, points = t, true
-		}
-	}
+	// Where the kubelet's version is not known it may be one before 1.36.
+	from := earliest(fails, after(w.f.Modelled.LastSeenBefore136, w.f.Config.RelistThreshold))
+	points := !from.IsZero()
 	if holds && (s.notReady || !points && s.open(w)) {
 		b := s.next(w, s.hold)
 		s.notReady = s.notReady && w.now.Before(b.by)
@@ -120,12 +118,12 @@ func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
 		}
 	}
 	if points && !s.notReady {
-		b := bounds{s.next(w, earliest).from, s.next(w, fails).by}
+		b := s.firstFailing(w, bounds{from, cmp.Or(fails, from)})
 		// Without an answer of Version it is not known whether updates wait for it.
 		certain := (s.hangs() || !w.f.Version.Ended.IsZero()) && !w.now.Before(b.by)
 		if s.notReady = !holds && certain && !s.gone(w); !s.notReady {
 			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, w.now), laterOf(b.by, w.now)
-			s.opened = s.opened || w.now.After(earliest) && !w.now.Before(b.from)
+			s.opened = s.opened || w.now.After(from) && !w.now.Before(b.from)
 		}
 	}
 	switch { // while Version hangs, no update writes another message before the next one ends
@@ -155,10 +153,7 @@ func (s *NodeWriter) followVersion(w *view) {
 	case !s.hangs():
 		s.hang = h
 	default:
-		s.hang.from = laterOf(s.hang.from, h.from)
-		if h.by.Before(s.hang.by) {
-			s.hang.by = h.by
-		}
+		s.hang = bounds{laterOf(s.hang.from, h.from), earliest(s.hang.by, h.by)}
 	}
 }
 
@@ -176,27 +171,19 @@ func (w *view) versionHang() bounds {
 			last = w.lastAnswer
 		}
 		if last.Before(h.by) && h.from.Before(start) {
-			h.from = laterOf(h.from, last)
-			if start.Before(h.by) {
-				h.by = start
-			}
+			h = bounds{laterOf(h.from, last), earliest(h.by, start)}
 		}
 	}
 	if v.Ended.IsZero() { // it is older than plegd, or than what the restored state says
-		h.from = w.f.Started.Add(-w.f.Config.RPCTimeout)
 		good := w.f.Status.LastGood
-		if next := good.Add(StatusPeriod); !good.IsZero() && next.Before(h.by) {
-			h.by = next
-		}
+		h = bounds{w.f.Started.Add(-w.f.Config.RPCTimeout), earliest(h.by, after(good, StatusPeriod))}
 		for _, known := range []time.Time{good, w.f.Relist.LastSeen} {
 			if known.After(h.from) && known.Before(h.by) {
 				h.from = known
 			}
 		}
 	}
-	if h.from.After(h.by) {
-		h.from = h.by
-	}
+	h.from = earliest(h.from, h.by)
 	return h
 }
 
@@ -207,7 +194,9 @@ func (s *NodeWriter) turn(w *view) {
 		if s.notReady && !w.now.Before(s.next(w, s.hold).from) {
 			s.notReady, s.opened = false, true // an update may have written Ready meanwhile
 		}
-		s.fail, s.hold = w.failingSince(), time.Time{}
+		// Now, where it is not known by a time.
+		s.fail, s.hold = earliest(w.now, after(LastSeen(w.f), w.f.Config.RelistThreshold),
+			after(w.f.Status.LastGood, RuntimeDownAfter)), time.Time{}
 	case holds && s.hold.IsZero():
 		if s.hold = w.now; !s.fail.IsZero() && w.age(s.released) < releaseSettle {
 			s.opened = true // the kubelet's own Status ends at the same moment
@@ -216,33 +205,18 @@ func (s *NodeWriter) turn(w *view) {
 	}
 }
 
-// failingSince returns since when the first of the kubelet's rules has failed;
-// now when that is not known by a time.
-func (w *view) failingSince() time.Time {
-	since := w.now
-	for _, rule := range []bounds{{LastSeen(w.f), LastSeen(w.f).Add(w.f.Config.RelistThreshold)},
-		{w.f.Status.LastGood, w.f.Status.LastGood.Add(RuntimeDownAfter)}} {
-		if !rule.from.IsZero() && rule.by.Before(since) {
-			since = rule.by
-		}
-	}
-	return since
-}
-
 // open reports whether an update may have found the rules failing, and the next one
 // since they hold has not come for certain.
 func (s *NodeWriter) open(w *view) bool {
-	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < w.f.Config.statusPeriod()+writerSlack)
+	_, period := w.f.Config.statusPeriod()
+	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < period+writerSlack)
 	return s.opened
 }
 
 // next bounds the end of the first update at t or later.
 func (s *NodeWriter) next(w *view, t time.Time) bounds {
-	longest, timeout := w.f.Config.statusPeriod(), w.f.Config.RPCTimeout
-	shortest := w.f.Config.NodeStatusPeriod
-	if shortest == 0 {
-		shortest = DefaultNodeStatusPeriod
-	}
+	shortest, longest := w.f.Config.statusPeriod()
+	timeout := w.f.Config.RPCTimeout
 	if b := s.first; !b.by.IsZero() && !t.After(b.by) {
 		return bounds{laterOf(b.from, t), b.by.Add(writerSlack)}
 	}
@@ -265,17 +239,15 @@ func (s *NodeWriter) next(w *view, t time.Time) bounds {
 	return b.plus(-hangSlack, hangSlack)
 }
 
-// statusPeriod is the longest time between two updates; facts of an older plegd hold none.
-func (c *Config) statusPeriod() time.Duration {
-	period := c.NodeStatusPeriod
-	if period == 0 {
-		period = DefaultNodeStatusPeriod
-	}
-	return jittered(period)
+// firstFailing bounds the end of the first update that finds the rules failing.
+func (s *NodeWriter) firstFailing(w *view, fails bounds) bounds {
+	return bounds{s.next(w, fails.from).from, s.next(w, fails.by).by}
 }
 
-func jittered(period time.Duration) time.Duration {
-	return period + time.Duration(float64(period)*nodeStatusJitter)
+// statusPeriod bounds the time between two updates; facts of an older plegd hold none.
+func (c *Config) statusPeriod() (shortest, longest time.Duration) {
+	period := cmp.Or(c.NodeStatusPeriod, DefaultNodeStatusPeriod)
+	return period, period + time.Duration(float64(period)*statusJitter)
 }
 
 // startUp bounds the first update of a kubelet that has just started: it begins after the
@@ -313,18 +285,8 @@ func (w *view) unknown() (fails bounds, ok bool) {
 	// good is the last success that is known, zero for none; early is how much sooner than
 	// plegd's clock the kubelet's may run out.
 	consider := func(good time.Time, limit, early time.Duration) {
-		b := bounds{good, f.Started.Add(limit)}
-		if !good.IsZero() {
-			b.from = good.Add(limit - early)
-		}
-		b.from = laterOf(b.from, f.Started)
-		if !ok || b.from.Before(fails.from) {
-			fails.from = b.from
-		}
-		if !ok || b.by.Before(fails.by) {
-			fails.by = b.by
-		}
-		ok = true
+		from := laterOf(after(good, limit-early), f.Started)
+		fails, ok = bounds{earliest(fails.from, from), earliest(fails.by, f.Started.Add(limit))}, true
 	}
 	if seen := f.Relist.LastSeen; !seen.After(f.Started) && (f.Relist.Failures > 0 || !w.hungSince.IsZero()) {
 		consider(seen, f.Config.RelistThreshold, 0)
