@@ -41,19 +41,6 @@ func (h *Hop) name() string {
 	return fmt.Sprintf("%s at %s", h.Process.name(), h.Socket)
 }
 
-// behind returns the view from a hop behind the runtime: its socket, process and probe
-// stand for the runtime's. The calls remain: they pass through every hop.
-func (w *view) behind(h *Hop) *view {
-	f := w.f.At(h.Socket)
-	out := *w
-	out.f, out.runtime, out.hop, out.lastAnswer, out.state = f, w, h, time.Time{}, state{}
-	if h.Answer != nil {
-		out.lastAnswer = h.Answer.AnsweredAt
-	}
-	out.derive()
-	return &out
-}
-
 // At returns the facts with the hop at a socket in the runtime's place; f itself for
 // "", the runtime.
 func (f *Facts) At(socket string) *Facts {
@@ -68,24 +55,6 @@ func (f *Facts) At(socket string) *Facts {
 		out.Probe = h.Answer.Probe
 	}
 	return &out
-}
-
-// hops returns the view of each hop behind the runtime.
-func (w *view) hops() (out []*view) {
-	for i := range w.f.Evidence.Hops {
-		out = append(out, w.behind(&w.f.Evidence.Hops[i]))
-	}
-	return out
-}
-
-// at returns the view of the hop at a socket, w itself for the runtime.
-func (w *view) at(socket string) *view {
-	for _, h := range w.behindRuntime {
-		if h.hop.Socket == socket {
-			return h
-		}
-	}
-	return w
 }
 
 // callsFail reports whether calls to the runtime fail or hang.
@@ -116,14 +85,6 @@ func (w *view) hopSilent() bool {
 	p := &w.f.Probe
 	return !p.FailedSince.IsZero() && p.Stage != StageConnect && p.Cause != CauseProtocol &&
 		(w.callsFail() || w.age(p.FailedSince) >= hopFailsFor)
-}
-
-// callsAnswered returns when the runtime last answered a call.
-func (w *view) callsAnswered() time.Time {
-	if w.runtime != nil {
-		return w.runtime.lastAnswer
-	}
-	return w.lastAnswer
 }
 
 // waitsForHops reports whether a reason of the runtime must wait for the answer of the

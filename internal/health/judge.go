@@ -28,7 +28,10 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 		ModelledLastSeen: f.Modelled.LastSeen, ModelledAge: at.Age(f.Modelled.LastSeen),
 		Threshold: f.Config.RelistThreshold, Since: now, Active: []Active{},
 	}
-	w.starting, w.verdict, w.behindRuntime = starting(w), v, w.hops()
+	w.starting, w.verdict, w.all = starting(w), v, []*view{w}
+	for i := range f.Evidence.Hops {
+		w.all = append(w.all, newView(f.At(f.Evidence.Hops[i].Socket), now, previous))
+	}
 	if w.firstAttemptMade() {
 		v.match(w, false)
 		v.hold(w)
@@ -65,7 +68,10 @@ func (v *Verdict) next(w *view) (next string) {
 	if v.Reason == "" {
 		return ""
 	}
-	at, r := w.at(v.Hop), reasonOf(v.Reason)
+	at, r := w, reasonOf(v.Reason)
+	if i := slices.IndexFunc(w.all, func(of *view) bool { return of.f.Evidence.Socket == v.Hop }); i > 0 {
+		at = w.all[i]
+	}
 	if r.next != nil {
 		next = r.next(at)
 	}
@@ -81,7 +87,7 @@ func (v *Verdict) next(w *view) (next string) {
 func (v *Verdict) match(w *view, last bool) {
 	for i := range table {
 		r := &table[i]
-		for _, at := range append([]*view{w}, w.behindRuntime...) {
+		for _, at := range w.all {
 			if r.is(fallback) != last || at.hop == nil && w.waitsForHops(r.ID) || at.hop != nil && !r.is(onHops) {
 				continue
 			}

@@ -185,7 +185,7 @@ func (w *view) notAccepting() bool {
 // heldConnectionAnswers reports whether calls on the held connection are answered, and have
 // been since the runtime stopped to accept.
 func (w *view) heldConnectionAnswers() bool {
-	since := func(t time.Time) bool { return !t.IsZero() && w.callsAnswered().After(t) }
+	since := func(t time.Time) bool { return !t.IsZero() && w.callsAnswered.After(t) }
 	return w.lists != listsHang && w.f.Relist.Failures == 0 && w.listsAnsweredAtOnce() &&
 		(since(w.f.Probe.FailedSince) || since(w.queue.WaitingSince))
 }

@@ -196,7 +196,7 @@ func (w *view) freshFailure() (none Probe) {
 	p, d := w.f.Probe, w.f.Dial
 	switch {
 	case w.hop != nil && p.Stage == StageConnect: // that is its cause
-	case p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered().After(p.FailedSince):
+	case p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered.After(p.FailedSince):
 	case w.lists == listsHang || p.Stage != StageConnect && !w.listsAnsweredAtOnce():
 	case d.Cause == CauseNone && d.At.After(p.At): // the held connection was made since
 	default:

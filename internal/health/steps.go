@@ -12,76 +12,48 @@ import (
 // cri-dockerd writes none.
 const wordStacks = "{stacks}"
 
-// words stand for this node's values in a step, so that it can be pasted as it is, also
-// where two runtimes run. A page, which is about no node in particular, has generic instead,
-// and so has a step whose value is not known.
-var words = []struct {
-	word, generic string
-	value         func(f *Facts, chain []Link) string
-}{
-	{"{pid}", "PID", func(f *Facts, _ []Link) string { return pidText(f.Evidence.Process.pid()) }},
-	{"{unit}", "UNIT", func(f *Facts, _ []Link) string { return f.unit() }},
-	{"{socket}", "SOCKET", func(f *Facts, _ []Link) string { return f.Endpoint.Path }},
-	// crictl with that socket: its default may be another runtime's.
-	{"{crictl}", "crictl -r unix://SOCKET", func(f *Facts, _ []Link) string {
-		if f.Endpoint.Path == "" {
-			return ""
-		}
-		return "crictl -r unix://" + f.Endpoint.Path
-	}},
-	{"{cgroup}", "/CGROUP", func(f *Facts, _ []Link) string { // the runtime's, or the frozen one above it
-		if c := f.Evidence.Cgroup; c != nil && c.Path != "/" {
-			return c.Path
-		}
-		return ""
-	}},
-	{wordStacks, "DAEMON", func(f *Facts, _ []Link) string { return pidText(f.stacksPID()) }},
-	{"{other}", "OTHER", subject(RuntimeSocketTakenOver, "")}, // took the socket over
-	{"{holder}", "HOLDER", func(f *Facts, _ []Link) string { // of the file lock
-		if p := f.Evidence.Process; p != nil && p.Lock != nil {
-			return pidText(p.Lock.HolderPID)
-		}
-		return ""
-	}},
-	{"{blocked}", "PID/task/TID", func(f *Facts, _ []Link) string { return f.blockedThread() }},
-	{"{storage}", "DIRECTORY", func(f *Facts, _ []Link) string { // whose file system lacks something
-		if s := f.Evidence.Storage; s != nil && len(s.FileSystems) > 0 {
-			return cmp.Or(s.lacking(storageStill), &s.FileSystems[0]).Directory
-		}
-		return ""
-	}},
-	{"{shim}", "PID", subject(ShimStuck, KindShim)},
-	{"{helper}", "PID", subject(RuntimeHelperStuck, KindHelper)},
-}
-
-// subject returns the process of that kind in the wait chain, else the reason's subject.
-func subject(reason string, kind LinkKind) func(*Facts, []Link) string {
-	return func(f *Facts, chain []Link) string {
-		for _, l := range chain {
-			if l.Kind == kind && l.PID > 0 {
-				return pidText(l.PID)
-			}
+// nodeSteps puts this node's values in the place of the words of a step, so that it can be
+// pasted as it is, also where two runtimes run. Where a value is not known, and in a page,
+// which is about no node in particular, the word has a generic one.
+func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
+	e := &f.Evidence
+	p, cgroup, storage := cmp.Or(e.Process, &Process{}), cmp.Or(e.Cgroup, &Cgroup{}).Path, cmp.Or(e.Storage, &Storage{})
+	socket, blocked, directory := cmp.Or(f.Endpoint.Path, "SOCKET"), "PID/task/TID", "DIRECTORY"
+	if cgroup == "/" {
+		cgroup = ""
+	}
+	if len(p.Blocked) > 0 { // the thread in D that RuntimeStorageStall is about
+		longest := slices.MinFunc(p.Blocked, func(a, b BlockedThread) int { return a.Since.Compare(b.Since) })
+		blocked = fmt.Sprintf("%d/task/%d", p.PID, longest.TID)
+	}
+	if len(storage.FileSystems) > 0 {
+		directory = cmp.Or(storage.lacking(storageStill), &storage.FileSystems[0]).Directory
+	}
+	// subject is the process of that kind in the wait chain, else the reason's subject.
+	subject := func(reason string, kind LinkKind, generic string) string {
+		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == kind && l.PID > 0 }); i >= 0 {
+			return strconv.Itoa(chain[i].PID)
 		}
 		pid, _ := Subject(f, reason)
-		return pidText(pid)
+		return pidText(pid, generic)
 	}
+	return strings.NewReplacer(
+		"{pid}", pidText(p.pid(), "PID"), "{unit}", cmp.Or(f.unit(), "UNIT"), "{socket}", socket,
+		"{crictl}", "crictl -r unix://"+socket, // its default may be another runtime's
+		"{cgroup}", cmp.Or(cgroup, "/CGROUP"), // the runtime's, or the frozen one above it
+		wordStacks, pidText(f.stacksPID(), "DAEMON"),
+		"{other}", subject(RuntimeSocketTakenOver, "", "OTHER"), // took the socket over
+		"{holder}", pidText(cmp.Or(p.Lock, &LockWait{}).HolderPID, "HOLDER"), // of the file lock
+		"{blocked}", blocked, "{storage}", directory,
+		"{shim}", subject(ShimStuck, KindShim, "PID"), "{helper}", subject(RuntimeHelperStuck, KindHelper, "PID"))
 }
 
-// pidText is a pid as a step has it, "" where it is not known.
-func pidText(pid int) string {
+// pidText is a pid as a step has it, or a generic word where it is not known.
+func pidText(pid int, generic string) string {
 	if pid <= 0 {
-		return ""
+		return generic
 	}
 	return strconv.Itoa(pid)
-}
-
-// nodeSteps replaces the words by the node's values from the facts and the wait chain.
-func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
-	var pairs []string
-	for _, w := range words {
-		pairs = append(pairs, w.word, cmp.Or(w.value(f, chain), w.generic))
-	}
-	return strings.NewReplacer(pairs...)
 }
 
 // Generic returns a step or a Next with generic values, as a page has it: PID, UNIT, SOCKET.
@@ -102,19 +74,7 @@ func (f *Facts) stacksPID() int {
 	return 0
 }
 
-// blockedThread is the thread in D that RuntimeStorageStall is about, as a path below
-// /proc, "" where it is not known.
-func (f *Facts) blockedThread() string {
-	p := f.Evidence.Process
-	if p == nil || len(p.Blocked) == 0 {
-		return ""
-	}
-	longest := slices.MinFunc(p.Blocked, func(a, b BlockedThread) int { return a.Since.Compare(b.Since) })
-	return fmt.Sprintf("%d/task/%d", p.PID, longest.TID)
-}
-
-// usualUnits are the units of runtimes by the names that they report, for a runtime whose
-// cgroup names none.
+// usualUnits are the units of runtimes whose cgroup names none, by the names that they report.
 var usualUnits = map[string]string{"containerd": "containerd", "cri-o": "crio", "docker": "docker"}
 
 // unit is the runtime's systemd unit, "" while that is not known.

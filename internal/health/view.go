@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -44,9 +45,9 @@ type view struct {
 	f        *Facts
 	now      time.Time
 	previous *Verdict // for the hold and the band only
-	// lastAnswer is when the runtime last answered anything on the held
-	// connection, an error included; zero for never.
-	lastAnswer time.Time
+	// callsAnswered is when the runtime last answered anything on the held connection, an
+	// error included; lastAnswer the same, or when the hop was last answered. Zero for never.
+	callsAnswered, lastAnswer time.Time
 	// The runtime's process, cgroup, accept queue and node, without values where the node
 	// does not show them.
 	process *Process
@@ -61,20 +62,25 @@ type view struct {
 	starting bool
 	verdict  *Verdict
 	critical Layer
-	// hop is the hop behind the runtime that this view is of, nil for the runtime's own; runtime is
-	// the runtime's view there, nil here. behindRuntime are the views of those hops.
-	hop           *Hop
-	runtime       *view
-	behindRuntime []*view
+	// hop is the hop behind the runtime that this view is of, nil for the runtime's own. All
+	// are the views of the runtime and of those hops.
+	hop *Hop
+	all []*view
 }
 
+// newView returns the view of a hop behind the runtime where the facts are At one: its socket,
+// process and probe stand for the runtime's. The calls remain: they pass through every hop.
 func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	w := &view{f: f, now: now, previous: previous, kubelet: rules(f, now)}
 	for _, c := range f.Calls {
-		w.lastAnswer = laterOf(w.lastAnswer, c.LastOK)
+		w.callsAnswered = laterOf(w.callsAnswered, c.LastOK)
 		if c.LastErr.answered() {
-			w.lastAnswer = laterOf(w.lastAnswer, c.LastFailed)
+			w.callsAnswered = laterOf(w.callsAnswered, c.LastFailed)
 		}
+	}
+	w.lastAnswer = w.callsAnswered
+	if h := &f.Evidence.Hop; h.Socket != "" {
+		w.hop, w.lastAnswer = h, cmp.Or(h.Answer, &HopProbe{}).AnsweredAt
 	}
 	w.derive()
 	return w
@@ -164,10 +170,10 @@ func (w *view) callEvidence() (out lines) {
 
 // lastAnswerText says when the runtime last answered a call.
 func (w *view) lastAnswerText() string {
-	if w.callsAnswered().IsZero() {
+	if w.callsAnswered.IsZero() {
 		return "nothing has been answered since plegd started"
 	}
-	return fmt.Sprintf("last answer %s ago", w.ago(w.callsAnswered()))
+	return fmt.Sprintf("last answer %s ago", w.ago(w.callsAnswered))
 }
 
 func laterOf(a, b time.Time) time.Time {
