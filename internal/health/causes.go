@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -16,11 +17,18 @@ func (w *view) chain() *Chain {
 	if c == nil || w.age(c.At) > chainValid {
 		return nil
 	}
-	if len(c.Links) > 0 && (c.Links[0].isList() && w.hungSince.IsZero() ||
-		c.Links[0].isInspection() && !w.inspectionsHang()) {
+	if call := c.first(); call.isList() && w.hungSince.IsZero() || call.isInspection() && !w.inspectionsHang() {
 		return nil
 	}
 	return c
+}
+
+// first returns the link that a chain begins with, an empty one for none.
+func (c *Chain) first() *Link {
+	if c == nil || len(c.Links) == 0 {
+		return &Link{}
+	}
+	return &c.Links[0]
 }
 
 // isList reports whether a link is a list.
@@ -36,10 +44,11 @@ const containerStalledAfter = 5 * time.Second
 // busServices are the names of the processes without which systemd makes no cgroup.
 var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbus-broker-lau": true, "systemd": true}
 
-// Subject returns the process that a reason is about at the hop that the facts are of, from which a chain of waiting
-// is followed while no call hangs; 0 where there is none or it is not known.
+// Subject returns the process that a reason is about at the hop that the facts are of, from which a
+// chain of waiting is followed while no call hangs; 0 where there is none or it is not known.
 func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
-	e := &f.Evidence
+	e, children := &f.Evidence, cmp.Or(f.Evidence.Children, &Children{})
+	first := func(of []Child) int { return slices.Concat(of, []Child{{}})[0].PID }
 	switch reason {
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, RuntimeStorageStall,
 		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
@@ -48,21 +57,13 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 		}
 		return e.Process.pid(), KindRuntime
 	case RuntimeSocketTakenOver:
-		if e.Listener != nil {
-			return e.Listener.PID, KindProcess
-		}
+		return cmp.Or(e.Listener, &Listener{}).PID, KindProcess
 	case ShimStuck:
-		if e.Children != nil && len(e.Children.Stuck) > 0 {
-			return e.Children.Stuck[0].PID, KindShim
-		}
+		return first(children.Stuck), KindShim
 	case RuntimeHelperStuck:
-		if e.Children != nil && len(e.Children.Old) > 0 {
-			return e.Children.Old[0].PID, KindHelper
-		}
+		return first(children.Old), KindHelper
 	case KubeletStalled:
-		if e.KubeletProcess != nil {
-			return e.KubeletProcess.PID, KindProcess
-		}
+		return cmp.Or(e.KubeletProcess, &KubeletProcess{}).PID, KindProcess
 	}
 	return 0, ""
 }
@@ -77,34 +78,25 @@ func HopPID(f *Facts) int {
 }
 
 // chainCause returns the reason that the chain proves, "" for none: the one of its
-// last link that waits for nobody.
+// last link that waits for nobody. That the status of one pod alone hangs, for its mount
+// or for a lock, is what PodInspectionStall says.
 func (w *view) chainCause() string {
 	c := w.chain()
-	if c.Culprit() == nil || c.Links[0].Kind != KindCall {
-		return ""
-	}
-	if helper := c.Link(KindHelper); helper != nil {
-		for _, l := range c.Links {
-			if l.Kind == KindProcess && busServices[l.Name] {
-				return SystemBusStalled
-			}
-		}
-		if c.Link(KindMount) != nil && !c.Links[0].isList() {
-			return "" // that the status of one pod hangs for its mount is what PodInspectionStall says
-		}
+	call, helper, shim, runtime := c.first(), c.Link(KindHelper), c.Link(KindShim), c.Link(KindRuntime)
+	isBus := func(l Link) bool { return l.Kind == KindProcess && busServices[l.Name] }
+	switch {
+	case c.Culprit() == nil || call.Kind != KindCall:
+	case helper != nil && slices.ContainsFunc(c.Links, isBus):
+		return SystemBusStalled
+	case helper != nil && (c.Link(KindMount) == nil || call.isList()):
 		return RuntimeHelperStuck
-	}
-	if shim := c.Link(KindShim); shim != nil && shim.State != LinkUnknown {
+	case helper != nil:
+	case shim != nil && shim.State != LinkUnknown:
 		return ShimStuck
-	}
-	if c.Links[0].isList() || c.Links[0].isInspection() {
-		if l := c.Link(KindRuntime); l != nil && l.State == LinkPeer {
-			return RuntimeThreadStuck
-		}
-	}
-	// That the status of one pod alone hangs is what PodInspectionStall says already.
-	lasting := c.Links[0].isList() && w.age(c.Links[0].Since) >= containerStalledAfter
-	if lasting && (c.Link(KindContainer) != nil || c.Link(KindPod) != nil) {
+	case runtime != nil && runtime.State == LinkPeer && (call.isList() || call.isInspection()):
+		return RuntimeThreadStuck
+	case call.isList() && w.age(call.Since) >= containerStalledAfter &&
+		(c.Link(KindContainer) != nil || c.Link(KindPod) != nil):
 		return RuntimeListStall
 	}
 	return ""
@@ -113,15 +105,12 @@ func (w *view) chainCause() string {
 // chainSymptom returns the reason that says which call the chain begins with: it says
 // what hangs, and not why.
 func (w *view) chainSymptom() string {
-	c := w.chain()
-	switch {
-	case c == nil || len(c.Links) == 0:
-		return ""
-	case c.Links[0].isList():
+	switch call := w.chain().first(); {
+	case call.isList():
 		return RuntimeListStall
-	case c.Links[0].isInspection():
+	case call.isInspection():
 		return PodInspectionStall
-	case c.Links[0].Kind == KindCall && c.Links[0].Name == opStatus:
+	case call.Kind == KindCall && call.Name == opStatus:
 		return RuntimeNotReady
 	}
 	return ""
@@ -152,35 +141,23 @@ func (w *view) chainEvidence(id string) (out lines) {
 	return out
 }
 
-// explain fills in what the chain says of the verdict.
-func (v *Verdict) explain(w *view) {
+// chainOf returns the wait chain where it is about a reason, else nil: one that starts at a
+// process may also be about the previous reason.
+func (w *view) chainOf(id string) *Chain {
 	c := w.chain()
-	if c == nil || len(c.Links) == 0 || !w.isAbout(c, v.Reason) {
-		return
+	if pid, _ := Subject(w.f.At(w.verdict.Hop), id); c.first().Kind != KindCall && c.first().PID != pid {
+		return nil
 	}
-	v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
-}
-
-// isAbout reports whether a chain is about a reason: a chain that starts at a process
-// may also be about the previous reason.
-func (w *view) isAbout(c *Chain, id string) bool {
-	if c.Links[0].Kind == KindCall {
-		return true
-	}
-	pid, _ := Subject(w.f.At(w.verdict.Hop), id)
-	return pid == c.Links[0].PID
+	return c
 }
 
 // chainNext is the first step for the culprit of the chain, with its own values and
 // with the risk of a restart of the runtime; "" where there is none.
 func (w *view) chainNext(id string) string {
-	c := w.chain()
+	c := w.chainOf(id)
 	culprit := c.Culprit()
-	if culprit == nil || !w.isAbout(c, id) {
-		return ""
-	}
-	behindMount := c.Link(KindMount) != nil && id == w.chainSymptom()
-	if c.Links[0].Kind == KindCall && w.chainCause() != id && !behindMount {
+	if culprit == nil || c.first().Kind == KindCall && w.chainCause() != id &&
+		(c.Link(KindMount) == nil || id != w.chainSymptom()) {
 		return ""
 	}
 	return strings.TrimSpace(firstStep(c, culprit) + " " + w.restartRisk(id))

@@ -39,7 +39,9 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	}
 	v.match(w, true)
 	v.rank(w)
-	v.explain(w)
+	if c := w.chainOf(v.Reason); c.first().Kind != "" {
+		v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
+	}
 	v.Next = v.next(w)
 
 	switch {

@@ -88,7 +88,10 @@ func (v *Verdict) rank(w *view) {
 	if len(v.Active) == 0 {
 		return
 	}
-	best := v.causeOf(w, slices.MinFunc(v.Active, compare))
+	best := slices.MinFunc(v.Active, compare)
+	if i := slices.IndexFunc(v.Active, func(a Active) bool { return w.explains(a.ID, best.ID) }); i >= 0 {
+		best = v.Active[i]
+	}
 	if before := w.primaryBefore(); before != nil {
 		still := v.active(before.ID)
 		if still != nil && still.Severity == best.Severity && !w.displaces(&best, still) {
@@ -109,16 +112,6 @@ func (w *view) displaces(a, primary *Active) bool {
 		settle = primary.hold()
 	}
 	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
-}
-
-// causeOf returns the active reason that is the cause of a symptom, or the symptom itself.
-func (v *Verdict) causeOf(w *view, symptom Active) Active {
-	for _, a := range v.Active {
-		if a.ID != symptom.ID && w.explains(a.ID, symptom.ID) {
-			return a
-		}
-	}
-	return symptom
 }
 
 // symptoms are the reasons that describe what the kubelet sees, in order of preference. A hop
