@@ -164,7 +164,8 @@ func describeLabels(f *dto.MetricFamily) string {
 			out = append(out, "`severity`: critical, warning, info")
 		case name == "kind":
 			var kinds []string
-			for _, kind := range health.CulpritKinds() {
+			for _, kind := range []health.LinkKind{health.KindContainer, health.KindPod, health.KindRuntime, health.KindShim,
+				health.KindHelper, health.KindProcess, health.KindMount, health.KindCgroup, health.KindKernel} {
 				kinds = append(kinds, string(kind))
 			}
 			out = append(out, "`kind`: "+strings.Join(kinds, ", "))

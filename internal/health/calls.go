@@ -54,8 +54,7 @@ type Call struct {
 	Bytes          int           `json:"bytes,omitzero"`           // of the last answer, or of the refused one
 }
 
-// Answered reports whether the size of an answer is known: of an empty list it is
-// 0, and so it is before the first.
+// Answered reports whether the size of an answer is known: that of an empty list is 0.
 func (c *Call) Answered() bool { return !c.LastOK.IsZero() || c.Bytes > 0 }
 
 // Cause is why a dial got no further. The list is fixed: it is a label.
@@ -98,7 +97,7 @@ const (
 	StageRPC      Stage = "rpc"
 )
 
-// Stages lists the stages of a fresh dial in their order.
+// Stages lists them in their order.
 func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 
 // Probe is the last fresh dial: connect, HTTP/2 SETTINGS and, while all is well only now
@@ -106,12 +105,11 @@ func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 type Probe struct {
 	At time.Time `json:"at,omitzero"` // its begin
 	// OK is true when it got an answer to Version, or, where it made no call, the SETTINGS.
-	OK     bool   `json:"ok"`
-	Stage  Stage  `json:"stage,omitzero"` // where it failed
-	Cause  Cause  `json:"cause,omitzero"`
-	Detail string `json:"detail,omitzero"`
-	// The stages' times, 0 where not reached.
-	Connect  time.Duration `json:"connect_seconds,omitzero"`
+	OK       bool          `json:"ok"`
+	Stage    Stage         `json:"stage,omitzero"` // where it failed
+	Cause    Cause         `json:"cause,omitzero"`
+	Detail   string        `json:"detail,omitzero"`
+	Connect  time.Duration `json:"connect_seconds,omitzero"` // The stages' times, 0 where not reached
 	Settings time.Duration `json:"settings_seconds,omitzero"`
 	RPC      time.Duration `json:"rpc_seconds,omitzero"`
 	// FailedSince is the start of the first of Failures probes in a row that failed at this

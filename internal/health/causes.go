@@ -151,8 +151,7 @@ func (w *view) chainOf(id string) *Chain {
 	return c
 }
 
-// chainNext is the first step for the culprit of the chain, with its own values and
-// with the risk of a restart of the runtime; "" where there is none.
+// chainNext is the first step for the culprit of the chain; "" where there is none.
 func (w *view) chainNext(id string) string {
 	c := w.chainOf(id)
 	culprit := c.Culprit()
@@ -160,19 +159,5 @@ func (w *view) chainNext(id string) string {
 		(c.Link(KindMount) == nil || id != w.chainSymptom()) {
 		return ""
 	}
-	return strings.TrimSpace(firstStep(c, culprit) + " " + w.restartRisk(id))
-}
-
-// restartRisk is what a restart of the runtime would do in this case.
-func (w *view) restartRisk(id string) string {
-	before2, since2 := w.f.Runtime.containerdBefore(2, 0)
-	switch {
-	case id == ShimStuck && before2:
-		return "A restart of containerd now would take 15 to 19 s and call this pod's running containers EXITED."
-	case id == ShimStuck && since2:
-		return "A restart of containerd now would not end: it does not stop on SIGTERM while the shim is stuck."
-	case id == SystemBusStalled:
-		return "A restart of the runtime does not help."
-	}
-	return ""
+	return firstStep(c, culprit)
 }

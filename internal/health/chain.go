@@ -18,20 +18,10 @@ const (
 	KindShim      LinkKind = "shim"
 	KindHelper    LinkKind = "helper"
 	KindProcess   LinkKind = "process"
-	KindClient    LinkKind = "client"
 	KindMount     LinkKind = "mount"
-	KindDevice    LinkKind = "device"
 	KindCgroup    LinkKind = "cgroup"
-	KindNode      LinkKind = "node"
 	KindKernel    LinkKind = "kernel"
-	KindKubelet   LinkKind = "kubelet"
 )
-
-// CulpritKinds lists the kinds that the last link of a chain may have.
-func CulpritKinds() []LinkKind {
-	return []LinkKind{KindContainer, KindPod, KindRuntime, KindShim, KindHelper, KindProcess, KindMount, KindCgroup,
-		KindKernel}
-}
 
 // LinkState is what a link does instead of answering.
 type LinkState string

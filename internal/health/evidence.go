@@ -8,19 +8,15 @@ import (
 // Evidence is the node's view of the runtime, from outside the calls. A part is nil until its
 // source has a sample, and while that sample does not apply to the process behind the socket.
 type Evidence struct {
-	Sources map[string]Source `json:"sources,omitempty"` // by name
-
-	// Hop is the runtime, Hops are the processes behind it that calls pass through.
-	Hop
-	Hops []Hop `json:"hops,omitempty"`
-
-	Children *Children `json:"children,omitzero"`
-	Storage  *Storage  `json:"storage,omitzero"`
-	Node     *Node     `json:"node,omitzero"`
-	Kubelet  *Kubelet  `json:"kubelet,omitzero"`
-
-	KubeletProcess *KubeletProcess `json:"kubelet_process,omitzero"`
-	Chain          *Chain          `json:"chain,omitzero"` // nil while no call hangs
+	Sources        map[string]Source `json:"sources,omitempty"` // by name
+	Hop                              // the runtime
+	Hops           []Hop             `json:"hops,omitempty"` // the processes behind it that calls pass through
+	Children       *Children         `json:"children,omitzero"`
+	Storage        *Storage          `json:"storage,omitzero"`
+	Node           *Node             `json:"node,omitzero"`
+	Kubelet        *Kubelet          `json:"kubelet,omitzero"`
+	KubeletProcess *KubeletProcess   `json:"kubelet_process,omitzero"`
+	Chain          *Chain            `json:"chain,omitzero"` // nil while no call hangs
 }
 
 // Source is the state of a source of evidence.
@@ -36,21 +32,18 @@ type Source struct {
 type Queue struct {
 	At time.Time `json:"at,omitzero"`
 	// Listening is false when no listening socket is bound to the path; the numbers are 0 then.
-	Listening bool   `json:"listening"`
-	Inode     uint64 `json:"inode,omitzero"` // the listener's
-	// ListeningSince is when a sample first showed this listener.
-	ListeningSince time.Time `json:"listening_since,omitzero"`
-	Length         int       `json:"length"` // connections not yet accepted
-	Limit          int       `json:"limit"`  // the most that fit; one more does
+	Listening      bool      `json:"listening"`
+	Inode          uint64    `json:"inode,omitzero"`           // the listener's
+	ListeningSince time.Time `json:"listening_since,omitzero"` // when a sample first showed this listener
+	Length         int       `json:"length"`                   // connections not yet accepted
+	Limit          int       `json:"limit"`                    // the most that fit; one more does
 	// WaitingSince is since when Length has been above 0 in every sample and has not fallen.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
-	// FellAt is when Length was last lower than in the sample before: connections
-	// leave the queue only by being accepted.
+	// FellAt is when Length last fell: connections leave the queue only by being accepted.
 	FellAt time.Time `json:"fell_at,omitzero"`
 }
 
-// Listener is the process that a new connection to the runtime's path reaches.
-// Usually it is the process behind the held connection (Process).
+// Listener is the process that a new connection to the path reaches: usually the held connection's.
 type Listener struct {
 	At    time.Time `json:"at,omitzero"`
 	Inode uint64    `json:"inode,omitzero"` // the socket's, 0 where sock_diag does not answer
@@ -60,11 +53,9 @@ type Listener struct {
 	Command string    `json:"command,omitzero"`
 	Unit    string    `json:"unit,omitzero"`
 	Since   time.Time `json:"since,omitzero"` // when it was first found at the path
-	// Related is true for an ancestor or a descendant of the process behind the
-	// held connection that has the same name: a fork of the same runtime.
+	// Related is true for a fork of the runtime: a relative with its name of the held connection's.
 	Related bool `json:"related,omitzero"`
-	// OtherMounts is true where the path's file exists for that process and not in plegd's
-	// own mounts, as in a pod without the volume.
+	// OtherMounts is true where the path exists for that process, and not in plegd's own mounts.
 	OtherMounts bool `json:"other_mounts,omitzero"`
 }
 
@@ -74,8 +65,7 @@ type Children struct {
 	Shims int       `json:"shims"` // conmons too
 	// Stuck are the shims and conmons that are stopped, frozen or in D, longest first, a few.
 	Stuck []Child `json:"stuck,omitempty"`
-	// Old are helpers (runc, crun, CNI plugins) that have run for unusually
-	// long, longest first, a few.
+	// Old are helpers (runc, crun, CNI plugins) that have run for long, longest first, a few.
 	Old []Child `json:"old,omitempty"`
 }
 
@@ -95,36 +85,30 @@ type Child struct {
 
 // Cgroup is the runtime's own cgroup.
 type Cgroup struct {
-	At   time.Time `json:"at,omitzero"`
-	Path string    `json:"path"`
-	// Frozen is true when it or one above it is frozen, FrozenAt when it was last seen so.
-	Frozen   bool      `json:"frozen"`
-	FrozenAt time.Time `json:"frozen_at,omitzero"`
+	At       time.Time `json:"at,omitzero"`
+	Path     string    `json:"path"`
+	Frozen   bool      `json:"frozen"`             // it or one above it is frozen
+	FrozenAt time.Time `json:"frozen_at,omitzero"` // when it was last seen so
 	// Throttled is the time per second, over the last sample, that its CPU quota took,
 	// ThrottledPeriods the share of periods, 0 to 1, ThrottledAt when that was last seen.
-	Throttled        float64       `json:"throttled"`
-	ThrottledPeriods float64       `json:"throttled_periods"`
-	ThrottledTotal   time.Duration `json:"throttled_total_seconds"`
-	ThrottledAt      time.Time     `json:"throttled_at,omitzero"`
-	// PIDsMax is the nearest limit of PIDs at it or above, 0 for none.
-	PIDs    int `json:"pids"`
-	PIDsMax int `json:"pids_max"`
-	// MemoryLimits are the levels that limit its memory, its own first.
-	MemoryLimits []MemoryLimit   `json:"memory_limits,omitempty"`
-	Pressure     *CgroupPressure `json:"pressure,omitzero"` // nil where the kernel has none
+	Throttled        float64         `json:"throttled"`
+	ThrottledPeriods float64         `json:"throttled_periods"`
+	ThrottledTotal   time.Duration   `json:"throttled_total_seconds"`
+	ThrottledAt      time.Time       `json:"throttled_at,omitzero"`
+	PIDs             int             `json:"pids"`
+	PIDsMax          int             `json:"pids_max"`                // the nearest limit at it or above, 0 for none
+	MemoryLimits     []MemoryLimit   `json:"memory_limits,omitempty"` // the levels that limit its memory, its own first
+	Pressure         *CgroupPressure `json:"pressure,omitzero"`       // nil where the kernel has none
 }
 
 // MemoryLimit is one level of the runtime's cgroup that limits its memory.
 type MemoryLimit struct {
 	Path  string `json:"path"`
 	Usage int64  `json:"usage_bytes"`
-	// High is memory.high, above which the kernel slows its tasks down; Max is memory.max
-	// or memory.limit_in_bytes, above which they get none. 0 for no limit.
-	High int64 `json:"high_bytes,omitzero"`
-	Max  int64 `json:"max_bytes,omitzero"`
-	// HighEvents and MaxEvents are how often these limits were met within the last samples
-	// (memory.events.local; memory.failcnt), Refaults how many evicted pages were read again
-	// per second.
+	High  int64  `json:"high_bytes,omitzero"` // memory.high, above which its tasks slow down, 0 for no limit
+	Max   int64  `json:"max_bytes,omitzero"`  // memory.max or memory.limit_in_bytes, 0 for no limit
+	// How often these were met within the last samples (memory.events.local, memory.failcnt),
+	// and how many evicted pages were read again per second.
 	HighEvents uint64  `json:"high_events,omitzero"`
 	MaxEvents  uint64  `json:"max_events,omitzero"`
 	Refaults   float64 `json:"refaults,omitzero"`
@@ -159,8 +143,7 @@ type FileSystem struct {
 	Use       string `json:"use"`       // root for data that survive a reboot, else state
 	Device    string `json:"device,omitzero"`
 	Type      string `json:"type,omitzero"`
-	// FreeBytes of Bytes can still be written by root, FreeInodes of Inodes made.
-	// Bytes and Inodes are 0 for a file system without that limit.
+	// What root can still write and make; Bytes and Inodes are 0 for one without that limit.
 	Bytes      int64 `json:"bytes"`
 	FreeBytes  int64 `json:"free_bytes"`
 	Inodes     int64 `json:"inodes"`
@@ -178,8 +161,8 @@ type Node struct {
 	CPUSome    float64 `json:"cpu_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
 	IOFull     float64 `json:"io_full_percent"`
-	// CPUIdle is the share of the CPUs' time, 0 to 1 since the last sample, that
-	// nobody used (/proc/stat, waiting for I/O included); -1 in the first.
+	// CPUIdle is the unused share of the CPUs' time since the last sample (/proc/stat, I/O wait too);
+	// -1 in the first.
 	CPUIdle    float64 `json:"cpu_idle"`
 	Files      uint64  `json:"files"` // /proc/sys/fs/file-nr
 	FilesMax   uint64  `json:"files_max"`
@@ -189,13 +172,11 @@ type Node struct {
 
 // Kubelet is the kubelet's report about itself.
 type Kubelet struct {
-	At      time.Time `json:"at,omitzero"`
-	Seen    bool      `json:"seen"`             // its healthz has ever answered
-	OK      bool      `json:"ok"`               // healthz answered 200
-	Refused bool      `json:"refused,omitzero"` // nobody listens
-	// AnsweredAt is the time of the last healthz answer, with any status: At while the
-	// kubelet answers.
-	AnsweredAt  time.Time `json:"answered_at,omitzero"`
+	At          time.Time `json:"at,omitzero"`
+	Seen        bool      `json:"seen"`                  // its healthz has ever answered
+	OK          bool      `json:"ok"`                    // healthz answered 200
+	Refused     bool      `json:"refused,omitzero"`      // nobody listens
+	AnsweredAt  time.Time `json:"answered_at,omitzero"`  // the last healthz answer, with any status
 	Detail      string    `json:"detail,omitzero"`       // the failing checks, or the error
 	FailedSince time.Time `json:"failed_since,omitzero"` // zero while it is OK
 	// By its metrics, where configured. Sandboxes and Containers are its calls run_podsandbox
@@ -210,11 +191,10 @@ type Kubelet struct {
 
 // StartCalls are calls in a row that failed.
 type StartCalls struct {
-	Errors    int       `json:"errors"`
-	Since     time.Time `json:"since,omitzero"`      // when the first of them was seen
-	LastError time.Time `json:"last_error,omitzero"` // when the last was
-	// Longest is what the longest of them took, as the mean of those seen at once.
-	Longest time.Duration `json:"longest_seconds"`
+	Errors    int           `json:"errors"`
+	Since     time.Time     `json:"since,omitzero"`      // when the first of them was seen
+	LastError time.Time     `json:"last_error,omitzero"` // when the last was
+	Longest   time.Duration `json:"longest_seconds"`     // what the longest took, as the mean of those seen at once
 }
 
 // The names of the settings of KubeletProcess.From.

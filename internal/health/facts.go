@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -30,8 +31,7 @@ type Facts struct {
 	Runtime  Runtime   `json:"runtime,omitzero"`
 	Evidence Evidence  `json:"evidence"`
 	Pods     *Pods     `json:"pods,omitzero"` // nil before the first successful relist
-	// Woke is the end of the last pause of plegd: a gap in its ticks, as of a stopped
-	// process or a suspended machine.
+	// Woke is the end of the last pause of plegd: a gap in its ticks.
 	Woke   time.Time `json:"woke,omitzero"`
 	Events *Events   `json:"events,omitzero"` // nil where plegd does not listen to them
 }
@@ -58,28 +58,24 @@ type Config struct {
 	// The effective ones: the evented ones while the kubelet relies on events.
 	RelistPeriod    time.Duration `json:"relist_period_seconds"`
 	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
-	// GenericPeriod is the period without events, 0 if it is the effective one.
-	GenericPeriod time.Duration `json:"generic_period_seconds,omitzero"`
-	RPCTimeout    time.Duration `json:"rpc_timeout_seconds"`
-	// ProbeTimeout is the limit of a stage of a fresh dial; 0 in facts of an older plegd.
-	ProbeTimeout time.Duration `json:"probe_timeout_seconds,omitzero"`
+	GenericPeriod   time.Duration `json:"generic_period_seconds,omitzero"` // without events, 0 if it is the effective one
+	RPCTimeout      time.Duration `json:"rpc_timeout_seconds"`
+	ProbeTimeout    time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the kubelet's setting.
 	From map[string]string `json:"from,omitzero"`
 }
 
-// long is how much longer than usual a relist must be under way to be in
-// trouble: two periods. A relist takes no longer because relists are far apart.
+// long is how long a relist must be under way to be in trouble: two periods without events.
 func (c *Config) long() time.Duration { return 2 * cmp.Or(c.GenericPeriod, c.RelistPeriod) }
 
 // Endpoint is the runtime's socket.
 type Endpoint struct {
-	Path     string   `json:"path"`              // empty while none has been found
-	Source   string   `json:"source"`            // a flag, the kubelet's arguments, a file, a usual place
-	Searched []string `json:"searched,omitzero"` // where plegd looked, while Path is empty
-	// Searching is true while the first search for the socket has not ended.
-	Searching bool `json:"searching,omitzero"`
+	Path      string   `json:"path"`               // empty while none has been found
+	Source    string   `json:"source"`             // a flag, the kubelet's arguments, a file, a usual place
+	Searched  []string `json:"searched,omitzero"`  // where plegd looked, while Path is empty
+	Searching bool     `json:"searching,omitzero"` // true while the first search for the socket has not ended
 }
 
 // Phase is a step of a relist.
@@ -92,21 +88,20 @@ const (
 	PhaseInspect        Phase = "inspect"
 )
 
-// Phases lists the phases of a relist in their order.
+// Phases lists them in their order.
 func Phases() []Phase { return []Phase{PhaseListPodSandbox, PhaseListContainers, PhaseInspect} }
 
 // Relist is what the relist loop has done and is doing.
 type Relist struct {
 	Attempts uint64 `json:"attempts"` // started since plegd started
-	// LastSeen is the start of the last successful relist, restored from before a restart
-	// where there was none since.
+	// LastSeen is the start of the last successful relist, one before a restart of plegd too.
 	LastSeen         time.Time     `json:"last_seen,omitzero"`
 	LastSeenRestored bool          `json:"last_seen_restored,omitzero"`
 	InFlight         *InFlight     `json:"in_flight,omitzero"` // nil between two relists
 	Last             *RelistResult `json:"last,omitzero"`      // the last that ended, nil before the first
 	Failures         int           `json:"failures"`           // failed relists since the last successful one
-	// AnsweredSince is the end of the first successful relist since one failed, or of the
-	// last one that took HangAfter or more; zero while one has failed, and where none has.
+	// AnsweredSince is the end of the first successful relist since one failed, or of the last one
+	// that took HangAfter or more; zero while one has failed, and where none has.
 	AnsweredSince time.Time `json:"answered_since,omitzero"`
 	// Lists are the times of both lists together in the recent successful relists, oldest first.
 	Lists     []time.Duration `json:"lists_seconds,omitzero"`
@@ -120,6 +115,11 @@ type Relist struct {
 
 // recent returns the times of the last n lists, fewer where there are fewer.
 func (r *Relist) recent(n int) []time.Duration { return r.Lists[max(0, len(r.Lists)-n):] }
+
+// listTook reports whether one of the last n lists took that long.
+func (r *Relist) listTook(least time.Duration, n int) bool {
+	return slices.ContainsFunc(r.recent(n), func(d time.Duration) bool { return d >= least })
+}
 
 // MaxPods is the most pods that facts name one by one.
 const MaxPods = 5
@@ -138,15 +138,14 @@ type RelistResult struct {
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 	// Err is nil after success. A failed inspection does not fail a relist.
-	Err            *CallError    `json:"error,omitzero"`
-	ListPodSandbox time.Duration `json:"list_podsandbox_seconds"`
-	ListContainers time.Duration `json:"list_containers_seconds"`
-	Serial         time.Duration `json:"serial_seconds"` // the time of its calls one after another
-	Changed        int           `json:"changed"`        // pods with events
-	Inspected      int           `json:"inspected"`      // pods, reinspections included
-	Failed         int           `json:"failed"`         // inspections
-	// Slowest are its slowest inspections; only incidents keep them here.
-	Slowest []PodInspection `json:"slowest,omitempty"`
+	Err            *CallError      `json:"error,omitzero"`
+	ListPodSandbox time.Duration   `json:"list_podsandbox_seconds"`
+	ListContainers time.Duration   `json:"list_containers_seconds"`
+	Serial         time.Duration   `json:"serial_seconds"`    // the time of its calls one after another
+	Changed        int             `json:"changed"`           // pods with events
+	Inspected      int             `json:"inspected"`         // pods, reinspections included
+	Failed         int             `json:"failed"`            // inspections
+	Slowest        []PodInspection `json:"slowest,omitempty"` // its slowest inspections; only incidents keep them here
 }
 
 // PodInspection is the inspection of one pod.
@@ -165,16 +164,13 @@ type PodInspection struct {
 // called returns when the call under way was made, or the inspection where there is none.
 func (p *PodInspection) called() time.Time { return cmp.Or(p.CallStart, p.Start) }
 
-// Modelled is the relist that the kubelet makes: lists, and then one inspection
-// after another, each with the RPC timeout. plegd makes its own in the same way.
+// Modelled is the kubelet's relist: lists, then one inspection after another, as plegd's own.
 type Modelled struct {
-	LastSeen  time.Time `json:"last_seen,omitzero"`  // start of its last successful relist
-	BusySince time.Time `json:"busy_since,omitzero"` // start of its relist under way, zero between two
-	// InspectingSince is when that relist began to inspect, Inspecting how many pods it has yet
-	// to finish; EndsBy is its latest end, zero while its lists are under way.
-	InspectingSince time.Time `json:"inspecting_since,omitzero"`
-	Inspecting      int       `json:"inspecting,omitzero"`
-	EndsBy          time.Time `json:"ends_by,omitzero"`
+	LastSeen        time.Time `json:"last_seen,omitzero"`        // start of its last successful relist
+	BusySince       time.Time `json:"busy_since,omitzero"`       // start of its relist under way, zero between two
+	InspectingSince time.Time `json:"inspecting_since,omitzero"` // when that relist began to inspect
+	Inspecting      int       `json:"inspecting,omitzero"`       // how many pods it has yet to finish
+	EndsBy          time.Time `json:"ends_by,omitzero"`          // its latest end, zero while its lists are under way
 	// LastSeenBefore136 is the last seen of a kubelet before 1.36, which lists again in
 	// each inspection: zero where the kubelet's version is known or makes no difference.
 	LastSeenBefore136 time.Time `json:"last_seen_before_1_36,omitzero"`
@@ -208,15 +204,12 @@ type Runtime struct {
 
 // Events is the state of the runtime's event stream. Counts are since plegd started.
 type Events struct {
-	Mode string `json:"mode"` // hint or evented
-	// Phase is waiting, streaming, broken, refused, unsupported or ends_at_once since Since.
-	Phase  string    `json:"phase"`
-	Since  time.Time `json:"since,omitzero"`
-	Detail string    `json:"detail,omitzero"`
-	// InUse is true while relists are far apart because events report what changes, FellBack
-	// from the fallback to the generic loop until a stream holds again.
-	InUse    bool `json:"in_use,omitzero"`
-	FellBack bool `json:"fell_back,omitzero"`
+	Mode     string    `json:"mode"`  // hint or evented
+	Phase    string    `json:"phase"` // waiting, streaming, broken, refused, unsupported or ends_at_once since Since
+	Since    time.Time `json:"since,omitzero"`
+	Detail   string    `json:"detail,omitzero"`
+	InUse    bool      `json:"in_use,omitzero"`    // relists are far apart because events report what changes
+	FellBack bool      `json:"fell_back,omitzero"` // to the generic loop, until a stream holds again
 	// Failures counts the stream's failures since it came into use (hint: since it last held).
 	Failures   int        `json:"failures,omitzero"`
 	LastFailed time.Time  `json:"last_failed,omitzero"`

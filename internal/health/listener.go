@@ -26,18 +26,11 @@ func (w *view) elsewhere() *Listener {
 	return nil
 }
 
-// takenOver is elsewhere, once the process behind the held connection has been
-// seen alive since: a restart is no second runtime.
-func (w *view) takenOver() *Listener {
-	if l := w.elsewhere(); l != nil && w.process.At.After(l.Since) {
-		return l
-	}
-	return nil
-}
-
+// takenOver names another process at the path than the one behind the held connection, once
+// that has been seen alive since: a restart is no second runtime.
 func takenOver(w *view) (out lines) {
-	l, p := w.takenOver(), &w.f.Probe
-	if l != nil {
+	l, p := w.elsewhere(), &w.f.Probe
+	if l != nil && w.process.At.After(l.Since) {
 		out.add("a new connection to %s reaches %s, for %s", w.f.Endpoint.Path, l.name(), w.ago(l.Since))
 		out.add("the connection held since before belongs to %s, which is alive", w.process.name())
 		out.when(!p.FailedSince.IsZero() && !p.At.Before(l.Since), "a fresh connection: %s", ProbeText(p))

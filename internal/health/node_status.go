@@ -16,8 +16,7 @@ type VersionCheck struct {
 
 // NodeStatus is the Ready condition by the model of the kubelet: see NodeWriter.
 type NodeStatus struct {
-	// NotReady is true when the Ready condition in the API is certainly False.
-	NotReady bool `json:"not_ready"`
+	NotReady bool `json:"not_ready"` // true when the Ready condition in the API is certainly False
 	// Unknown is true where the condition is, or will be, Unknown and not False: the
 	// kubelet is silent, and the node controller writes it.
 	Unknown bool   `json:"unknown,omitzero"`

@@ -6,31 +6,25 @@ import (
 	"time"
 )
 
-// Process is the runtime's process: the one behind the held connection. Where no
-// connection has been made it is the one that listens at the path.
+// Process is the process behind the held connection; before the first the one that listens at the path.
 type Process struct {
 	At      time.Time `json:"at,omitzero"`
 	PID     int       `json:"pid"`
 	Comm    string    `json:"comm"`
 	Command string    `json:"command,omitzero"` // first argument, "" where it cannot be read
 	Unit    string    `json:"unit,omitzero"`    // systemd's, "" for none
-	// Alive is false when it has exited; the other fields then hold its last sample.
-	Alive bool      `json:"alive"`
-	Start time.Time `json:"start,omitzero"`
-	// StartTicks is Start in clock ticks since boot (/proc/PID/stat), 0 if unknown: with the
-	// pid it identifies the process.
+	Alive   bool      `json:"alive"`            // false when it has exited; the other fields then hold its last sample
+	Start   time.Time `json:"start,omitzero"`
+	// StartTicks is Start in clock ticks since boot: with the pid it identifies the process. 0: unknown.
 	StartTicks uint64 `json:"start_ticks,omitzero"`
-	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it may not be
-	// read. OpenFDs can exceed the limit by an inherited descriptor.
+	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it may not be read.
 	OpenFDs     int            `json:"open_fds"`
 	MaxFDs      int            `json:"max_fds"`
 	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
 	Threads     map[string]int `json:"threads,omitzero"`      // by state: see ThreadStates
-	// Blocked are threads in D, and threads that sleep in the kernel without waiting for
-	// work, longest first, a few.
+	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
-	// BlockIODelay is true while the time that its threads have spent in block
-	// I/O rises (the kernel counts it only with delay accounting on).
+	// BlockIODelay is true while its threads' time in block I/O rises (with delay accounting on).
 	BlockIODelay bool `json:"block_io_delay,omitzero"`
 	// CPU is the CPU time used, per second since the last sample. Delay is the time spent
 	// runnable and waiting for a CPU, per second over the last two samples (schedstat, all
@@ -38,13 +32,11 @@ type Process struct {
 	CPU         float64       `json:"cpu"`
 	Delay       float64       `json:"delay"`
 	DelayPerRun time.Duration `json:"delay_per_run_seconds,omitzero"`
-	// StoppedAt is when all threads were last found stopped (T). Stops are the last few
-	// moments at which they were first found so, having run before.
+	// StoppedAt is when all threads were last found stopped (T), Stops the last few begins of that.
 	StoppedAt time.Time   `json:"stopped_at,omitzero"`
 	Stops     []time.Time `json:"stops,omitempty"`
 	Lock      *LockWait   `json:"lock,omitzero"` // nil when it waits for none
-	// Restarts are the last few moments at which another process was found behind the held
-	// connection; RestartsTotal counts them all.
+	// Restarts are the last few times at which another process was found, RestartsTotal counts all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
 }
@@ -57,8 +49,7 @@ func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"}
 type BlockedThread struct {
 	TID   int       `json:"tid"`
 	Since time.Time `json:"since,omitzero"` // when it was first seen so; it has not run since
-	// MostlySince is since when it has been in D in most samples, and has run in between;
-	// zero for a thread that has not.
+	// MostlySince is since when it has been in D in most samples, having run in between; or zero.
 	MostlySince time.Time `json:"mostly_since,omitzero"`
 	Asleep      bool      `json:"asleep,omitzero"` // in S, and not in D
 	// Channel is the kernel function in which it waits (/proc/PID/wchan), "" where that

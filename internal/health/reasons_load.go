@@ -179,32 +179,21 @@ func (s *Storage) Unwritable() bool { return s.lacking(1) != nil }
 // many times the limits it must have.
 func (s *Storage) lacking(times int64) *FileSystem {
 	for i := range s.FileSystems {
-		if f := &s.FileSystems[i]; f.lacks(times) != "" {
+		if f := &s.FileSystems[i]; f.lacks(times) {
 			return f
 		}
 	}
 	return nil
 }
 
-// What a file system lacks.
-const (
-	lacksBytes  = "bytes"
-	lacksInodes = "inodes"
-	lacksWrites = "writes"
-)
+// lacks reports whether the file system is full, out of inodes or read-only; times is how
+// many times the limits it must have.
+func (f *FileSystem) lacks(times int64) bool {
+	return f.ReadOnly || f.Bytes > 0 && f.FreeBytes < times*storageBytes || f.lacksInodes(times)
+}
 
-// lacks returns what the file system lacks, "" for nothing; times is how many times
-// the limits it must have.
-func (f *FileSystem) lacks(times int64) string {
-	switch {
-	case f.ReadOnly:
-		return lacksWrites
-	case f.Bytes > 0 && f.FreeBytes < times*storageBytes:
-		return lacksBytes
-	case f.Inodes > 0 && f.FreeInodes < times*storageInodes:
-		return lacksInodes
-	}
-	return ""
+func (f *FileSystem) lacksInodes(times int64) bool {
+	return f.Inodes > 0 && f.FreeInodes < times*storageInodes
 }
 
 // String returns the file system's state in words.
@@ -215,7 +204,7 @@ func (f *FileSystem) String() string {
 		what = "read-only since an error of the file system (emergency_ro)"
 	case f.ReadOnly:
 		what = "read-only"
-	case f.lacks(storageStill) == lacksInodes:
+	case f.lacksInodes(storageStill) && (f.Bytes == 0 || f.FreeBytes >= storageStill*storageBytes):
 		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
 	}
 	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())
@@ -229,34 +218,14 @@ func (f *FileSystem) device() string {
 	return f.Type + " on " + f.Device
 }
 
-// storageTimes is how many times the limits a file system must have.
-func (w *view) storageTimes() int64 { return int64(w.band(RuntimeStorageFull, 1, storageStill)) }
-
 func storageFull(w *view) (out lines) {
+	times := int64(w.band(RuntimeStorageFull, 1, storageStill))
 	for _, f := range w.storage.FileSystems {
-		if f.lacks(w.storageTimes()) != "" {
+		if f.lacks(times) {
 			out.text(f.String())
 		}
 	}
 	return out
-}
-
-func storageNext(w *view) string {
-	f := w.storage.lacking(w.storageTimes())
-	if f == nil {
-		return ""
-	}
-	switch f.lacks(storageStill) {
-	case lacksWrites:
-		return fmt.Sprintf("Find out why %s (%s) is read-only, drain the node and repair the file system; a runtime that "+
-			"is restarted now does not start.", f.Directory, f.device())
-	case lacksInodes:
-		return fmt.Sprintf("Remove exited containers and unused images, or other small files: %s (%s) "+
-			"has %d of %d inodes free.", f.Directory, f.device(), f.FreeInodes, f.Inodes)
-	}
-	return fmt.Sprintf("Free space on %s (%s, %s of %s free) other than through the runtime, and do not restart the "+
-		"runtime before that: it would lose the running containers from its lists.", f.Directory, f.device(),
-		sizeText(f.FreeBytes), sizeText(f.Bytes))
 }
 
 func sizeText(n int64) string {

@@ -53,11 +53,7 @@ func (w *view) holdsUpCalls() bool {
 // where both pods are known, and another pod's shim is stuck.
 func (w *view) ofHangingPod(s Child) bool {
 	known := false
-	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		hangs := p.Err == nil && w.age(p.called()) >= inspectHangAfter
-		if !hangs && !p.Err.timedOut() {
-			continue
-		}
+	for _, p := range w.stalledInspections(inspectHangAfter) {
 		if p.UID == s.PodUID {
 			return true
 		}
@@ -81,30 +77,27 @@ func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuc
 
 func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
 
-// hangingInspections returns the longest inspection with a call that is unanswered for long
-// enough, nil for none, and how many were given up for it.
-func (w *view) hangingInspections() (hang *PodInspection, givenUp int) {
-	hangs := func(p PodInspection) bool { return w.age(p.called()) >= inspectHangAfter }
-	if i := slices.IndexFunc(w.f.Relist.Inspecting, hangs); i >= 0 {
-		hang = &w.f.Relist.Inspecting[i]
-	}
-	for _, p := range w.f.Relist.Failing {
-		if p.Err.timedOut() {
-			givenUp++
+// stalledInspections returns the inspections with a call that got no answer: those under way
+// for that long, the longest first, and those given up.
+func (w *view) stalledInspections(least time.Duration) (out []PodInspection) {
+	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
+		if p.Err.timedOut() || p.Err == nil && w.age(p.called()) >= least {
+			out = append(out, p)
 		}
 	}
-	return hang, givenUp
+	return out
 }
 
-func (w *view) inspectionsHang() bool {
-	hang, givenUp := w.hangingInspections()
-	return hang != nil || givenUp > 0
-}
+func (w *view) inspectionsHang() bool { return len(w.stalledInspections(inspectHangAfter)) > 0 }
 
 func inspectionStall(w *view) (out lines) {
-	hang, givenUp := w.hangingInspections()
-	if hang != nil {
-		out.add("an inspection unanswered for %s (%s)", w.ago(hang.called()), hang.Operation)
+	givenUp := 0
+	for i, p := range w.stalledInspections(inspectHangAfter) {
+		if p.Err != nil {
+			givenUp++
+		} else if i == 0 {
+			out.add("an inspection unanswered for %s (%s)", w.ago(p.called()), p.Operation)
+		}
 	}
 	out.when(givenUp > 0, "%s got no answer before the deadline", Count(givenUp, "inspection", "inspections"))
 	if out != nil {
@@ -124,36 +117,28 @@ func inspectionStall(w *view) (out lines) {
 
 // podStartsFailing names the calls that start pods and fail for a reason that is not one pod's own.
 func podStartsFailing(w *view) (out lines) {
-	k := w.f.Evidence.Kubelet
-	if k == nil {
-		return nil
-	}
-	waiting, known := 0, k.WaitingPods != nil
-	if known {
+	k, waiting := cmp.Or(w.f.Evidence.Kubelet, &Kubelet{}), -1 // not known
+	if k.WaitingPods != nil {
 		waiting = *k.WaitingPods
 	}
-	if s := k.Sandboxes; w.startsFail(s) && (!known || waiting > 0) && (waiting >= startPods || s.Longest >= startSlow) {
-		out.text(w.startText("run_podsandbox", s))
+	fail := func(operation string, c *StartCalls, all bool) bool {
+		if c == nil || c.Errors < startErrors || w.age(c.LastError) > startRetried || !all && c.Longest < startSlow {
+			return false
+		}
+		text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
+			w.ago(c.Since))
+		if c.Longest >= startSlow {
+			text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", Seconds(c.Longest))
+		}
+		out.text(text)
+		return true
+	}
+	if waiting != 0 && fail("run_podsandbox", k.Sandboxes, waiting >= startPods) {
 		out.when(waiting >= startPods, "%d pods wait for a sandbox", waiting)
 	}
-	if c := k.Containers; w.startsFail(c) && c.Longest >= startSlow {
-		out.text(w.startText("create_container", c))
-	}
+	fail("create_container", k.Containers, false)
 	out.when(out != nil, "last answer of the runtime %s ago", w.ago(w.lastAnswer))
 	return out
-}
-
-func (w *view) startsFail(c *StartCalls) bool {
-	return c != nil && c.Errors >= startErrors && w.age(c.LastError) <= startRetried
-}
-
-func (w *view) startText(operation string, c *StartCalls) string {
-	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
-		w.ago(c.Since))
-	if c.Longest >= startSlow {
-		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", Seconds(c.Longest))
-	}
-	return text
 }
 
 // stateTexts describe the states of a stuck child.

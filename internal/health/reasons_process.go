@@ -54,27 +54,23 @@ func frozen(w *view) lines {
 	return nil
 }
 
-// frozenNext says how to let the runtime run again.
+// frozenNext says how to let the runtime run again where SIGCONT does nothing.
 func (w *view) frozenNext() string {
-	p, c := w.process, w.cgroup
-	if w.f.Evidence.Process == nil {
-		return ""
-	}
+	p, path, chain := w.process, w.cgroup.Path, w.chain()
 	traced := func(l Link) bool { return l.PID == p.PID && l.State == LinkTraced }
-	if chain := w.chain(); chain.Culprit() != nil && slices.ContainsFunc(chain.Links, traced) {
-		return firstStep(chain, chain.Culprit()) // SIGCONT does nothing
+	switch unit := path[strings.LastIndexByte(path, '/')+1:]; {
+	case w.f.Evidence.Process == nil:
+		return ""
+	case chain.Culprit() != nil && slices.ContainsFunc(chain.Links, traced):
+		return firstStep(chain, chain.Culprit())
+	case !w.cgroup.Frozen:
+		return ""
+	case p.Unit != "" && (unit == p.Unit || unit == p.Unit+".service"):
+		return fmt.Sprintf("Find out what froze the cgroup of %s, and thaw it: `systemctl thaw %s`.", p.name(), p.Unit)
 	}
-	if !c.Frozen {
-		return fmt.Sprintf("Find out what stopped %s (`grep -e State -e TracerPid /proc/%d/status`), and continue it: "+
-			"`kill -CONT %d`.", p.name(), p.PID, p.PID)
-	}
-	thaw := fmt.Sprintf("`echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
-		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`)", c.Path, c.Path)
-	if unit := c.Path[strings.LastIndexByte(c.Path, '/')+1:]; p.Unit != "" &&
-		(unit == p.Unit || unit == p.Unit+".service") {
-		thaw = fmt.Sprintf("`systemctl thaw %s`", p.Unit) // of a cgroup above it, systemd thaws nothing
-	}
-	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: %s.", p.name(), c.Path, thaw)
+	// Of a cgroup above the unit's, systemd thaws nothing.
+	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: `echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
+		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`).", p.name(), path, path, path)
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call
@@ -96,9 +92,17 @@ func (w *view) unansweredSince(t time.Time) bool {
 // between: its answers are late or not, as they fall.
 func (w *view) stoppedAgain() bool {
 	p := w.process
-	n := len(p.Stops)
-	return !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < stopsOver && n >= stopsMany &&
-		w.age(p.Stops[n-stopsMany]) <= stopsWithin
+	return !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < stopsOver && w.lately(p.Stops, stopsWithin) >= stopsMany
+}
+
+// lately counts the times within so long.
+func (w *view) lately(times []time.Time, within time.Duration) (n int) {
+	for _, t := range times {
+		if w.age(t) <= within {
+			n++
+		}
+	}
+	return n
 }
 
 func throttled(w *view) (out lines) {
@@ -135,17 +139,12 @@ func (w *view) quotaUnmeasured() bool {
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick. A reason that stands looks further back.
 func (w *view) listsSlowLately(id string) bool {
-	n := int(w.band(id, recentLists, throttledLists))
-	return slices.ContainsFunc(w.f.Relist.recent(n), func(d time.Duration) bool { return d >= slowCall })
+	return w.f.Relist.listTook(slowCall, int(w.band(id, recentLists, throttledLists)))
 }
 
 func restarting(w *view) lines {
-	starts, n := w.process.Restarts, 0
-	for _, at := range starts {
-		if w.age(at) <= restartsWithin {
-			n++
-		}
-	}
+	starts := w.process.Restarts
+	n := w.lately(starts, restartsWithin)
 	if n < restartsMany || w.age(starts[len(starts)-1]) > restartsOver {
 		return nil
 	}

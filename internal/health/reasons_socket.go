@@ -215,15 +215,6 @@ func (w *view) acceptEvidence() (out lines) {
 	return out
 }
 
-func takenOverNext(w *view) string {
-	l, path := w.takenOver(), w.f.Endpoint.Path
-	if l == nil {
-		return ""
-	}
-	return fmt.Sprintf("Find out which of %s and %s is this node's runtime, stop the other, and put the socket back: "+
-		"`ls -li %s`, `findmnt -T %s`.", w.process.name(), l.name(), path, path)
-}
-
 // endNext is the step where another start of the runtime would fail: something else
 // stands at its path, or a process that no longer serves still lives. "" elsewhere.
 func (w *view) endNext() string {

@@ -9,16 +9,14 @@ const SchemaVersion = 2
 // Snapshot is plegd's state at one moment: the verdict and the facts that it was made
 // from. A published snapshot is shared and never changes.
 type Snapshot struct {
-	SchemaVersion int    `json:"schema_version"`
-	PlegdVersion  string `json:"plegd_version,omitzero"`
-	Node          string `json:"node,omitzero"` // the host's name
-	// At is the moment that the ages and countdowns belong to.
-	At    time.Time `json:"at"`
-	Ready bool      `json:"ready"` // the first relist has been attempted
+	SchemaVersion int       `json:"schema_version"`
+	PlegdVersion  string    `json:"plegd_version,omitzero"`
+	Node          string    `json:"node,omitzero"` // the host's name
+	At            time.Time `json:"at"`            // the moment that the ages and countdowns belong to
+	Ready         bool      `json:"ready"`         // the first relist has been attempted
 	Verdict
-	Facts Facts `json:"facts"`
-	// Previous is the verdict before this one. Only incidents keep it.
-	Previous *Verdict `json:"previous,omitzero"`
+	Facts    Facts    `json:"facts"`
+	Previous *Verdict `json:"previous,omitzero"` // the verdict before this one. Only incidents keep it
 }
 
 // AsOf returns s with its ages and countdowns as of now: they come from stored

@@ -72,25 +72,19 @@ func (w *view) derive() {
 	if r.Failures > 0 && r.Last != nil {
 		w.err = r.Last.Err
 	}
-	phase, since, hanging := w.listUnanswered(HangAfter)
-	slow := func(d time.Duration) bool { return d >= slowCall }
-	switch {
-	case hanging:
-		w.lists, w.hanging, w.hungSince = listsHang, phase, since
+	switch in := w.listUnanswered(HangAfter); {
+	case in != nil:
+		w.lists, w.hanging, w.hungSince = listsHang, in.Phase, in.PhaseStart
 	case r.Failures > 0:
 		w.lists = listsFail
 		if w.err.timedOut() {
 			w.hungSince = r.Last.Start
 		}
-	case w.listLate() || slices.ContainsFunc(r.recent(1), slow):
+	case w.listLate() || r.listTook(slowCall, 1):
 		w.lists = listsSlow
 	}
 	w.again = w.answeringAgain()
-	if w.hop != nil {
-		w.cause, w.detail = w.hopConnect()
-	} else {
-		w.cause, w.detail = w.connect()
-	}
+	w.cause, w.detail = w.connect()
 	if s := &w.f.Status; s.LastErr != nil || w.unanswered(s.InFlightSince, statusHangAfter) {
 		w.status = statusFails
 		if w.answeredWhileStatusFails() {
@@ -110,16 +104,9 @@ func (w *view) deriveLink() link {
 		return linkQueueFull
 	case w.cause != CauseNone || w.f.Endpoint.Path == "":
 		return linkNone
-	case w.hop != nil:
-		if w.hopSilent() {
-			return linkHandshake
-		}
-		return linkAnswers
-	case w.hungSince.IsZero():
-		return linkAnswers
-	case w.nothingAnswers():
+	case w.hop == nil && !w.hungSince.IsZero() && w.nothingAnswers(), w.hop != nil && w.hopSilent():
 		return linkHandshake
-	case w.lastAnswer.After(w.hungSince) && !w.again:
+	case w.hop != nil || w.hungSince.IsZero() || w.lastAnswer.After(w.hungSince) && !w.again:
 		return linkAnswers
 	}
 	return linkUnsettled
@@ -150,15 +137,15 @@ func (w *view) listLate() bool {
 	return in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall
 }
 
-// listUnanswered returns the list that is unanswered for longer than listLimit. A list that is
-// arriving counts only once it takes longer than hangSurely.
-func (w *view) listUnanswered(usual time.Duration) (phase Phase, since time.Time, ok bool) {
+// listUnanswered returns the relist whose list is unanswered for longer than listLimit, nil for
+// none. A list that is arriving counts only once it takes longer than hangSurely.
+func (w *view) listUnanswered(usual time.Duration) *InFlight {
 	in := w.f.Relist.InFlight
 	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) ||
 		w.age(w.f.Arriving) < usual && w.age(in.PhaseStart) < hangSurely {
-		return "", time.Time{}, false
+		return nil
 	}
-	return in.Phase, in.PhaseStart, true
+	return in
 }
 
 // listLimit is how long a list may be unanswered, by the lists before it and the size of its
@@ -176,16 +163,14 @@ func (w *view) listLimit(usual time.Duration) time.Duration {
 // connect returns why no connection can be made: the last relist failed, nothing has been
 // answered since, and neither the held connection's dial nor a fresh one has succeeded.
 func (w *view) connect() (Cause, string) {
-	if w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End) {
-		return CauseNone, ""
-	}
-	d, p := w.f.Dial, w.f.Probe
-	dialed := d.Cause != CauseNone && d.At.After(w.lastAnswer)
-	probed := p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer)
-	switch {
-	case probed && (!dialed || p.At.After(d.At)):
+	switch d, p := &w.f.Dial, &w.f.Probe; {
+	case w.hop != nil:
+		return w.hopConnect()
+	case w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End):
+	case p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer) &&
+		(d.Cause == CauseNone || p.At.After(d.At)):
 		return p.Cause, p.Detail
-	case dialed:
+	case d.At.After(w.lastAnswer):
 		return d.Cause, d.Detail
 	}
 	return CauseNone, ""
@@ -211,7 +196,7 @@ func (w *view) listsAnsweredAtOnce() bool {
 	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
 		return false // a list of the relist under way has just been answered
 	}
-	return !slices.ContainsFunc(w.f.Relist.recent(2), func(d time.Duration) bool { return d >= HangAfter })
+	return !w.f.Relist.listTook(HangAfter, 2)
 }
 
 // answeringAgain reports whether a list hangs and another call, which took as long,

@@ -63,12 +63,9 @@ func hanging(f *Facts, v *Verdict, now time.Time, last Symptom) Symptom {
 		}
 	}
 	if a := v.active(PodInspectionStall); a != nil {
-		for _, of := range [][]PodInspection{f.Relist.Inspecting, f.Relist.Failing} {
-			for _, p := range of {
-				if p.Err.timedOut() || p.Err == nil && now.Sub(p.called()) >= stuckInspectionAfter {
-					return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
-				}
-			}
+		w := &view{f: f, now: now}
+		for _, p := range w.stalledInspections(stuckInspectionAfter) {
+			return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
 		}
 	}
 	if a := v.active(RuntimeNotReady); a != nil { // a network plugin may keep the runtime from answering Status
@@ -89,8 +86,8 @@ func hanging(f *Facts, v *Verdict, now time.Time, last Symptom) Symptom {
 func suspected(f *Facts, now time.Time) Symptom {
 	w := &view{f: f, now: now}
 	answeredSince := func(t time.Time) bool { return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t) }
-	if phase, since, ok := w.listUnanswered(suspectAfter); ok && answeredSince(since) {
-		return Symptom{Operation: string(phase), Since: since, Called: since, Suspected: true}
+	if in := w.listUnanswered(suspectAfter); in != nil && answeredSince(in.PhaseStart) {
+		return Symptom{Operation: string(in.Phase), Since: in.PhaseStart, Called: in.PhaseStart, Suspected: true}
 	}
 	for _, p := range f.Relist.Inspecting {
 		usual := f.Calls[p.Operation].LastOKDuration

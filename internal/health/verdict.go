@@ -41,31 +41,27 @@ type Verdict struct {
 	State  State     `json:"state"`
 	Since  time.Time `json:"since,omitzero"` // when State last changed
 	Reason string    `json:"reason"`         // the primary reason's id; empty when healthy
-	// Hop is the socket of the hop that the reason holds for, empty for the runtime.
-	Hop string `json:"hop,omitzero"`
-	// Symptom is the reason that describes what the kubelet sees, where it is active beside
-	// a primary reason that says why. Chain leads from the call that hangs to its culprit, the
-	// last link; ChainEnd says why it ends before that. All are empty while no call hangs.
+	Hop    string    `json:"hop,omitzero"`   // the socket of the hop that the reason holds for, empty for the runtime
+	// Symptom is the reason for what the kubelet sees, beside a primary reason that says why. Chain
+	// leads from the call that hangs to its culprit; ChainEnd says why it ends before that.
 	Symptom  string   `json:"symptom,omitzero"`
 	Chain    []Link   `json:"chain,omitempty"`
 	ChainEnd string   `json:"chain_end,omitzero"`
 	Culprit  *Link    `json:"culprit,omitzero"`
 	Active   []Active `json:"reasons"` // the primary one first
-	// KubeletMessage is the Ready condition's message, word for word, as the API has it or,
-	// by NotReadyIn, will have it.
+	// KubeletMessage is the Ready condition's message, as the API has it or by NotReadyIn will have it.
 	KubeletMessage  string `json:"kubelet_message"`
 	PLEGHealthy     bool   `json:"pleg_healthy"`      // a relist has succeeded within the threshold
 	SyncLoopAllowed bool   `json:"sync_loop_allowed"` // no runtime error stands
 	Predicted       `json:"kubelet"`
-	// LastSeen is the start of the last successful relist, plegd's and the modelled
-	// kubelet's; zero before the first, and the ages are meaningless then.
+	// The start of the last successful relist, plegd's and the modelled kubelet's; zero before it.
 	LastSeen         time.Time     `json:"last_seen,omitzero"`
 	LastSeenAge      time.Duration `json:"last_seen_age_seconds,omitzero"`
 	ModelledLastSeen time.Time     `json:"modelled_last_seen,omitzero"`
 	ModelledAge      time.Duration `json:"modelled_last_seen_age_seconds,omitzero"`
 	Threshold        time.Duration `json:"threshold_seconds"` // of PLEG
-	// NotReadyIn and NotReadyInLatest bound the time until the API shows the node NotReady
-	// if nothing changes. Both are 0 when it does, and nil while nothing points that way.
+	// These bound the time until the API shows NotReady if nothing changes: 0 when it does, and
+	// nil while nothing points that way.
 	NotReadyIn       *time.Duration `json:"not_ready_in_seconds,omitzero"`
 	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_seconds,omitzero"`
 	// Next and Steps are the primary reason's with this node's own values.
@@ -77,14 +73,11 @@ type Verdict struct {
 type Predicted struct {
 	// RulesOK reports whether no runtime or network error stands: the kubelet manages pods.
 	RulesOK bool `json:"rules_ok"`
-	// RulesFailIn is the time until RulesOK turns false if nothing changes, 0 when
-	// it is; nil while nothing points that way.
+	// RulesFailIn is the time until that ends if nothing changes; nil while nothing points that way.
 	RulesFailIn *time.Duration `json:"rules_fail_in_seconds,omitzero"`
-	// NodeReady is the Ready condition as the API has it now. Only the node status update
-	// writes it; while it may be either, NodeReady stays as it was.
+	// NodeReady is the Ready condition as the API has it now; while it may be either, as it was.
 	NodeReady bool `json:"node_ready"`
-	// ReadyIn and ReadyInLatest bound the time until the API shows Ready again: set
-	// while it shows, or may show, NotReady although the rules hold.
+	// These bound the time until the API shows Ready again, where it may not although the rules hold.
 	ReadyIn       *time.Duration `json:"ready_in_seconds,omitzero"`
 	ReadyInLatest *time.Duration `json:"ready_in_latest_seconds,omitzero"`
 	// Started is when the node's kubelet started, zero where its process is not seen.
@@ -97,8 +90,7 @@ type Active struct {
 	Severity Severity  `json:"severity"`
 	Since    time.Time `json:"since,omitzero"`
 	Seen     time.Time `json:"seen,omitzero"` // when its evidence was last true
-	// Missed is how long its evidence has been missing in between since then, in gaps
-	// above gapCounts: a reason that flickers is kept for longer.
+	// Missed is how long its evidence has been missing in between: one that flickers is kept for longer.
 	Missed   time.Duration `json:"missed_seconds,omitzero"`
 	Hop      string        `json:"hop,omitzero"` // as of Verdict
 	Evidence []string      `json:"evidence"`     // short facts with numbers

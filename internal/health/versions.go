@@ -7,18 +7,6 @@ import (
 	"time"
 )
 
-// containerdBefore reports whether the runtime is a containerd of a version before major.minor, and
-// whether it is one of that version or later; neither for another runtime and for a version that
-// cannot be parsed. The tried ones (1.6.20, 1.7.24, 2.1.9, 2.4.2) differ at 1.7 and at 2.0.
-func (r Runtime) containerdBefore(major, minor int) (before, since bool) {
-	v, ok := parseVersion(r.Version)
-	if !ok || r.Name != "containerd" {
-		return false, false
-	}
-	before = slices.Compare(v, []int{major, minor}) < 0
-	return before, !before
-}
-
 // parseVersion returns the major and the minor version of "1.7.24", "v2.4.2",
 // "1.6.20~ds1" or "v1.7.23-k3s2". A pre-release counts as its release.
 func parseVersion(s string) (majorMinor []int, ok bool) {
@@ -47,8 +35,8 @@ func (k *Kubelet) RelistsLess() (less, known bool) {
 // statusNeedsFile reports whether the runtime opens a file for each Status, as
 // containerd does since 1.7.
 func (r Runtime) statusNeedsFile() bool {
-	_, since := r.containerdBefore(1, 7)
-	return since
+	v, ok := parseVersion(r.Version)
+	return ok && r.Name == "containerd" && slices.Compare(v, []int{1, 7}) >= 0
 }
 
 // statusWillFail reports whether the next Status fails for want of a file descriptor.

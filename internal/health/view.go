@@ -6,32 +6,25 @@ import (
 	"time"
 )
 
-// The numbers that the reasons go by. They are chosen so that a fault that
-// stops a relist is named within 3 s: up to one period until the next relist
-// begins, HangAfter until it counts as hanging, and a judgement every 250 ms.
+// A fault that stops a relist is named within 3 s: one period until the next relist begins,
+// HangAfter until it counts as hanging, and a judgement every 250 ms.
 const (
 	// HangAfter is the minimum time for which a hanging list is unanswered. The list must also
 	// take three times the median of the last recentLists lists, and that much longer than the
 	// last one, up to hangSurely. A list that is arriving does not hang.
-	HangAfter  = 1500 * time.Millisecond
-	hangSurely = 20 * time.Second
-	// suspectAfter is the same for a call that is suspected to hang.
-	suspectAfter = 500 * time.Millisecond
-	hangPerMiB   = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
-	recentLists  = 3
-	// hangProbeAfter is how long a second call must be unanswered beside it.
-	hangProbeAfter = 900 * time.Millisecond
-	// unknownAfter is how long something may be wrong without a name.
-	unknownAfter = 3 * time.Second
-	// versionReasonAfter is how long Version must be unanswered beside lists that are answered,
-	// statusHangAfter the same for Status.
-	versionReasonAfter = 5 * time.Second
-	statusHangAfter    = 2 * time.Second
+	HangAfter          = 1500 * time.Millisecond
+	hangSurely         = 20 * time.Second
+	suspectAfter       = 500 * time.Millisecond // the same for a call that is suspected to hang
+	hangPerMiB         = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
+	recentLists        = 3
+	hangProbeAfter     = 900 * time.Millisecond // for which a second call is unanswered beside it
+	unknownAfter       = 3 * time.Second        // for which something may be wrong without a name
+	versionReasonAfter = 5 * time.Second        // for which Version is unanswered beside lists that are answered
+	statusHangAfter    = 2 * time.Second        // the same for Status
 	// answerAfterStatus is how long after the start of a Status that hangs another call must be
 	// answered: the runtime has not just stopped answering at all.
 	answerAfterStatus = time.Second
-	// inspectHangAfter is how long a pod's inspection must be unanswered.
-	inspectHangAfter = 3 * time.Second
+	inspectHangAfter  = 3 * time.Second // for which a pod's inspection is unanswered
 )
 
 // The operations that reasons speak of, as the kubelet's metrics name them.
@@ -48,20 +41,16 @@ type view struct {
 	// callsAnswered is when the runtime last answered anything on the held connection, an
 	// error included; lastAnswer the same, or when the hop was last answered. Zero for never.
 	callsAnswered, lastAnswer time.Time
-	// The runtime's process, cgroup, accept queue and node, without values where the node
-	// does not show them.
-	process *Process
-	cgroup  *Cgroup
-	queue   *Queue
-	node    *Node
-	storage *Storage
+	process                   *Process // these are without values where the node does not show them
+	cgroup                    *Cgroup
+	queue                     *Queue
+	node                      *Node
+	storage                   *Storage
 	state
-	// What the kubelet's rules say, whether it is too early for a verdict, the reasons
-	// found so far, and the lowest layer that has a critical one.
-	kubelet  kubelet
-	starting bool
-	verdict  *Verdict
-	critical Layer
+	kubelet  kubelet  // what its rules say
+	starting bool     // it is too early for a verdict
+	verdict  *Verdict // the reasons found so far
+	critical Layer    // the lowest layer that has a critical one
 	// hop is the hop behind the runtime that this view is of, nil for the runtime's own. All
 	// are the views of the runtime and of those hops.
 	hop *Hop
@@ -86,8 +75,8 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	return w
 }
 
-// firstAttemptMade reports whether the first search for an endpoint and the first relist have
-// ended, or that relist hangs. Before that no reason is named.
+// firstAttemptMade reports whether the first search for an endpoint has ended, and the first
+// relist has or hangs. Before that no reason is named.
 func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
 	return !w.f.Endpoint.Searching &&

@@ -165,8 +165,8 @@ func (w *view) versionHang() bounds {
 		return bounds{}
 	}
 	h := bounds{v.Ended, v.HangsSince}
-	if phase, start, ok := w.listUnanswered(listHangAfter); ok {
-		last := w.f.Calls[string(phase)].LastOK
+	if in := w.listUnanswered(listHangAfter); in != nil {
+		start, last := in.PhaseStart, w.f.Calls[string(in.Phase)].LastOK
 		if start.After(w.lastAnswer) {
 			last = w.lastAnswer
 		}
