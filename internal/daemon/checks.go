@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
@@ -41,156 +39,98 @@ func every(ctx context.Context, interval time.Duration, f func()) error {
 	}
 }
 
-// statusCheck makes the kubelet's runtime status check: Status about every 5 s, the
+// checkStatus makes the kubelet's runtime status check: Status about every 5 s, the
 // next a period after the last one ended, one at a time, with the RPC timeout
-// (pkg/kubelet/kubelet.go, updateRuntimeUp).
+// (pkg/kubelet/kubelet.go, updateRuntimeUp). It returns nil when ctx ends.
 //
 // While a condition is false, or the last call failed, it asks every second in between,
 // to detect the recovery at once. These calls do not shift the kubelet's: they end when
 // the next of those is due, and count only if every condition is true. So they change
 // only one thing: such a node counts as Ready when the quickest kubelet would report
 // it, up to 5 s before the slowest; the phase of the node's own kubelet is unknown.
-type statusCheck struct {
-	rt     *runtime
-	failed func() // is called after a call of the kubelet's that failed
-	state  atomic.Pointer[health.Status]
-	// due is when the kubelet's own clock asks next, next when this check does. Only the
-	// goroutine of Run uses them.
-	due, next time.Time
-}
-
-func newStatusCheck(rt *runtime, restored health.Status, failed func()) *statusCheck {
-	s := &statusCheck{rt: rt, failed: failed}
-	s.state.Store(&restored)
-	return s
-}
-
-// Run asks until ctx ends, and then returns nil.
-func (s *statusCheck) Run(ctx context.Context) error {
-	s.turn(ctx)
-	return every(ctx, checkTick, func() { s.turn(ctx) })
-}
-
-// turn asks if a call is due.
-func (s *statusCheck) turn(ctx context.Context) {
-	now := time.Now()
-	switch {
-	case s.rt.path() == "" || now.Before(s.next):
-		return
-	case now.Before(s.due):
-		s.askBetween(ctx)
-	default:
-		s.ask(ctx, now)
-		s.due = time.Now().Add(s.rt.cfg.jittered(health.StatusPeriod))
+func (d *Daemon) checkStatus(ctx context.Context) error {
+	var due, next time.Time // of the kubelet's own clock, and of this check
+	turn := func() {
+		if d.path() == "" || time.Now().Before(next) {
+			return
+		}
+		if time.Now().Before(due) {
+			limited, cancel := context.WithDeadline(ctx, due)
+			answer, err := d.client.Status(limited)
+			if cancel(); err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
+				d.statusAnswered(&answer)
+			}
+		} else {
+			d.askStatus(ctx)
+			due = time.Now().Add(d.cfg.jittered(health.StatusPeriod))
+		}
+		next = due
+		if s := d.status.Load(); s.LastErr != nil || s.Answered && !(s.RuntimeReady.Good() && s.NetworkReady.Good()) {
+			next = time.Now().Add(min(time.Until(due), d.cfg.jittered(betweenStatus)))
+		}
 	}
-	s.next = s.due
-	if last := s.state.Load(); last.LastErr != nil || last.Answered && !good(last.RuntimeReady, last.NetworkReady) {
-		s.next = time.Now().Add(min(time.Until(s.due), s.rt.cfg.jittered(betweenStatus)))
-	}
+	turn()
+	return every(ctx, checkTick, turn)
 }
 
-func good(runtimeReady, networkReady *health.Condition) bool {
-	return runtimeReady.Good() && networkReady.Good()
-}
-
-// ask makes one of the kubelet's calls. After an error the conditions stay as they were;
-// only the 30 s run on.
-func (s *statusCheck) ask(ctx context.Context, start time.Time) {
-	next := *s.state.Load()
+// askStatus makes one of the kubelet's calls. After an error the conditions stay as they
+// were; only the 30 s run on.
+func (d *Daemon) askStatus(ctx context.Context) {
+	next := *d.status.Load()
 	calling := next
-	calling.InFlightSince = start
-	s.state.Store(&calling)
-	answer, err := s.rt.Status(ctx)
-	switch {
-	case err == nil:
-		s.answered(&answer)
+	calling.InFlightSince = time.Now()
+	d.status.Store(&calling)
+	answer, err := d.client.Status(ctx)
+	if err == nil {
+		d.statusAnswered(&answer)
 		return
-	case ctx.Err() == nil:
+	}
+	if ctx.Err() == nil {
 		next.LastErr = nil
 		_ = errors.As(err, &next.LastErr)
-		defer s.failed()
+		defer d.news.send()
 	}
-	s.state.Store(&next)
+	d.status.Store(&next)
 }
 
-// askBetween makes one call between two of the kubelet's.
-func (s *statusCheck) askBetween(ctx context.Context) {
-	limited, cancel := context.WithDeadline(ctx, s.due)
-	defer cancel()
-	answer, err := s.rt.Status(limited)
-	if err == nil && good(answer.RuntimeReady, answer.NetworkReady) {
-		s.answered(&answer)
-	}
-}
-
-func (s *statusCheck) answered(a *cri.Status) {
+func (d *Daemon) statusAnswered(a *cri.Status) {
 	next := health.Status{
-		Answered: true, LastGood: s.state.Load().LastGood,
-		RuntimeReady: a.RuntimeReady, NetworkReady: a.NetworkReady,
+		Answered: true, LastGood: d.status.Load().LastGood, RuntimeReady: a.RuntimeReady, NetworkReady: a.NetworkReady,
 	}
 	if next.RuntimeReady.Good() {
 		next.LastGood = time.Now()
 	}
-	s.state.Store(&next)
+	d.status.Store(&next)
 }
 
-// versionCheck calls Version on the held connection as the kubelet's node status
+// checkVersion calls Version on the held connection as the kubelet's node status
 // update does: one call at a time, with the RPC timeout. So it measures how long
 // such an update waits, and it tells one list that hangs from a runtime that
-// answers nothing.
-type versionCheck struct {
-	rt     *runtime
-	loop   *relist.Loop
-	status *statusCheck
-	dialer *evidence.Dialer
-	state  atomic.Pointer[health.VersionCheck]
-}
-
-// Run calls until ctx ends, and then returns nil.
-func (c *versionCheck) Run(ctx context.Context) error {
+// answers nothing. HangsSince stays while calls run into their deadlines. It returns nil
+// when ctx ends.
+func (d *Daemon) checkVersion(ctx context.Context) error {
 	return every(ctx, checkTick, func() {
-		if c.rt.path() != "" && c.due(time.Now()) {
-			c.call(ctx)
+		now, last := time.Now(), *d.version.Load()
+		waited := now.Sub(last.Ended)
+		due := !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && d.suspected(now)
+		if d.path() == "" || !due {
+			return
+		}
+		last.HangsSince = cmp.Or(last.HangsSince, now)
+		d.version.Store(&last)
+		_, err := d.client.Version(ctx)
+		var e *health.CallError
+		if !errors.As(err, &e) || e.Code != cri.CodeDeadlineExceeded {
+			d.version.Store(&health.VersionCheck{Ended: time.Now()})
 		}
 	})
 }
 
-// due reports whether it is time for the next call.
-func (c *versionCheck) due(now time.Time) bool {
-	last := c.facts()
-	waited := now.Sub(last.Ended)
-	return !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && c.suspected(now)
-}
-
-// suspected reports whether another call is unanswered, or a fresh connection
+// suspected reports whether another call than Version is unanswered, or a fresh connection
 // got no answer to Version.
-func (c *versionCheck) suspected(now time.Time) bool {
-	s := c.loop.Snapshot()
-	if s.Phase != relist.Idle && now.Sub(s.PhaseStart) >= versionAfter {
-		return true
-	}
-	if since := c.status.state.Load().InFlightSince; !since.IsZero() && now.Sub(since) >= versionAfter {
-		return true
-	}
-	return c.dialer.Last().Stage == health.StageRPC
-}
-
-// call makes one call. HangsSince stays while calls run into their deadlines.
-func (c *versionCheck) call(ctx context.Context) {
-	calling := c.facts()
-	calling.HangsSince = cmp.Or(calling.HangsSince, time.Now())
-	c.state.Store(&calling)
-	_, err := c.rt.Version(ctx)
-	var e *health.CallError
-	if !errors.As(err, &e) || e.Code != cri.CodeDeadlineExceeded {
-		c.state.Store(&health.VersionCheck{Ended: time.Now()})
-	}
-}
-
-// facts returns how Version calls end. HangsSince is also of the call under way.
-func (c *versionCheck) facts() health.VersionCheck {
-	if state := c.state.Load(); state != nil {
-		return *state
-	}
-	return health.VersionCheck{}
+func (d *Daemon) suspected(now time.Time) bool {
+	s, status := d.loop.Snapshot(), d.status.Load()
+	return s.Phase != relist.Idle && now.Sub(s.PhaseStart) >= versionAfter ||
+		!status.InFlightSince.IsZero() && now.Sub(status.InFlightSince) >= versionAfter ||
+		d.dialer.Last().Stage == health.StageRPC
 }

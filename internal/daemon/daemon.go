@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
@@ -26,32 +28,52 @@ import (
 // task is a part of plegd that runs until its context ends, and then returns nil soon.
 type task func(context.Context) error
 
+// shown is any part that is displayed like a source of evidence.
+type shown interface {
+	Source() (health.Source, bool)
+}
+
 // Daemon is plegd, put together.
 type Daemon struct {
-	*parts
+	cfg      Config
+	log      *zap.Logger
+	started  time.Time
+	restored restored
+	tasks    []task
+	readies  []<-chan struct{}
 
-	judge     *judge
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
 	notifier  *notifier
 	incidents *incident.Recorder // nil unless the daemon remembers
-	tasks     []task
-	readies   []<-chan struct{}
-}
 
-// parts are what the facts are gathered from.
-type parts struct {
-	cfg      Config
-	started  time.Time
-	restored restored
-	runtime  *runtime
+	client   *cri.Client // the held connection
+	endpoint atomic.Pointer[health.Endpoint]
+	searched chan struct{} // closed when the first search for the socket has ended
 	loop     *relist.Loop
-	status   *statusCheck
-	version  *versionCheck
+	status   atomic.Pointer[health.Status]
+	version  atomic.Pointer[health.VersionCheck]
 	dialer   *evidence.Dialer
-	sources  *sources
+	sources  *evidence.Registry
+	shown    map[string]shown             // parts that are no source, by name
 	events   *events.Subscriber           // nil without --events
 	chain    atomic.Pointer[health.Chain] // nil while no call hangs
+
+	judging
+}
+
+// loopObserver counts pod lifecycle events, and logs those that the kubelet delivers.
+type loopObserver struct {
+	*exporter.Metrics
+
+	log *zap.Logger
+}
+
+// Event implements relist.Observer.
+func (o loopObserver) Event(e relist.Event) {
+	if o.Metrics.Event(e); e.Type != relist.ContainerChanged {
+		o.log.Debug("pod lifecycle event", zap.Inline(e))
+	}
 }
 
 // signal asks for something to be done soon; it holds one request.
@@ -68,122 +90,135 @@ func (s signal) send() {
 // remembers nothing. It fails if another plegd uses that directory.
 func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	registry := exporter.NewRegistry(build)
-	metrics, news, changed := exporter.NewMetrics(registry), make(signal, 1), make(signal, 1)
 	d := &Daemon{
-		parts: &parts{cfg: cfg, started: time.Now()}, metrics: metrics, notifier: newNotifier(),
-		gatherer: prometheus.ToTransactionalGatherer(registry),
+		cfg: cfg, log: log, started: time.Now(), notifier: newNotifier(), searched: make(chan struct{}),
+		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
+		judging: judging{news: make(signal, 1), changed: make(signal, 1), failed: map[string]string{}},
 	}
-	state := &store{
-		dir: cfg.StateDir, procfs: cfg.ProcFS, log: log, clock: monotonic, changed: changed,
-		facts:  func() *health.Facts { return &d.Published().Facts },
-		recent: func() []view.RelistBin { return metrics.Recent(time.Now()) },
-	}
-	var err error
-	if cfg.StateDir != "" {
-		if d.restored, err = state.open(); err != nil {
-			return nil, err
-		}
-		metrics.Restore(d.restored.written, d.restored.recent)
-		d.incidents = incident.New(incident.Dir(cfg.StateDir), build.Version, log, metrics.IncidentOpened)
-	}
-	if err := d.watch(metrics, news, log); err != nil {
+	if err := d.remember(build); err != nil {
 		return nil, err
 	}
-	if cfg.StateDir != "" {
-		d.sources.self["state"] = state
-		d.run(d.incidents.Run, state.Run)
+	d.status.Store(&d.restored.Status)
+	d.version.Store(&health.VersionCheck{})
+	if err := d.watch(); err != nil {
+		return nil, err
 	}
-	d.judge = &judge{
-		parts: d.parts, log: log, metrics: metrics, notifier: d.notifier, incidents: d.incidents,
-		news: news, changed: changed,
-	}
-	d.judge.judge(d.started) // plegd is starting
+	d.judge(d.started) // plegd is starting
 	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
-	wait := &waiting{parts: d.parts, log: log, published: d.Published, news: news}
-	d.run(
-		func(ctx context.Context) error { return d.runtime.find(ctx, d.loop.Relist) },
-		d.runtime.afterSearch(d.loop.Run), d.runtime.afterSearch(d.status.Run), d.dialer.Run, d.judge.Run,
-		d.notifier.Run, d.version.Run, d.sources.Run, wait.Run,
-		func(ctx context.Context) error { return logEvents(ctx, d.loop.Events(), log) },
-	)
+	d.run(d.find, d.afterSearch(d.loop.Run), d.afterSearch(d.checkStatus), d.checkVersion,
+		d.dialer.Run, d.sources.Run, d.followChain, d.runJudge, d.notifier.Run)
 	d.readies = append(d.readies, d.loop.Ready())
-	if d.events != nil {
-		d.run(d.events.Run)
-	}
-	d.serve(build, log)
+	d.serve(build)
 	return d, nil
-}
-
-// watch makes the parts that call the runtime and sample the node.
-func (d *Daemon) watch(metrics *exporter.Metrics, news signal, log *zap.Logger) (err error) {
-	cfg := &d.cfg
-	if d.runtime, err = newRuntime(cfg, metrics, log); err != nil {
-		return err
-	}
-	d.loop = relist.New(d.runtime, relist.Config{
-		Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout,
-	}, metrics)
-	d.status = newStatusCheck(d.runtime, d.restored.status, news.send)
-	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.runtime.path, Dial: cfg.Dial,
-		Serves: d.runtime.mayServe, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: metrics,
-		Done: func(p health.Probe) {
-			metrics.ProbeDone(p)
-			if !p.OK {
-				news.send()
-			}
-		},
-	})
-	d.version = &versionCheck{rt: d.runtime, loop: d.loop, status: d.status, dialer: d.dialer}
-	if d.sources, err = newSources(d.parts, log); err != nil {
-		return err
-	}
-	for _, s := range d.sources.Sources() {
-		s.Notify(news.send)
-	}
-	if cfg.Events != relist.Off {
-		d.events = events.New(events.Options{
-			Source: d.runtime, Loop: d.loop, Lease: cfg.EventsLease, AllowUnsafe: cfg.EventsAllowUnsafe,
-			Mode: string(cfg.Events), Rely: cfg.Events == relist.Evented,
-		})
-	}
-	return nil
 }
 
 func (d *Daemon) run(tasks ...task) { d.tasks = append(d.tasks, tasks...) }
 
+// remember opens the state directory.
+func (d *Daemon) remember(build exporter.Build) (err error) {
+	d.shown = map[string]shown{}
+	if d.cfg.StateDir == "" {
+		return nil
+	}
+	state := &store{
+		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: monotonic, changed: d.changed,
+		facts:  func() *health.Facts { return &d.Published().Facts },
+		recent: func() []view.RelistBin { return d.metrics.Recent(time.Now()) },
+	}
+	if d.restored, err = state.open(); err != nil {
+		return err
+	}
+	d.metrics.Restore(d.restored.written, d.restored.Recent)
+	d.incidents = incident.New(incident.Dir(d.cfg.StateDir), build.Version, d.log, d.metrics.IncidentOpened)
+	d.shown["state"] = state
+	d.run(d.incidents.Run, state.Run)
+	return nil
+}
+
+// watch makes the parts that call the runtime and sample the node.
+func (d *Daemon) watch() (err error) {
+	cfg := &d.cfg
+	d.client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: d.metrics})
+	d.endpoint.Store(&health.Endpoint{Searching: true})
+	if cfg.RuntimeEndpoint != "" {
+		path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
+		if err != nil {
+			return err
+		}
+		d.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
+	}
+	d.loop = relist.New(d.client, relist.Config{Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout},
+		loopObserver{d.metrics, d.log})
+	d.dialer = evidence.NewDialer(evidence.DialOptions{
+		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
+		Serves: func(pid int) bool { // may be the runtime behind the held connection
+			held, up := d.client.Peer()
+			return !up || pid == 0 || held == 0 || pid == held
+		},
+		Done: func(p health.Probe) {
+			if d.metrics.ProbeDone(p); !p.OK {
+				d.news.send()
+			}
+		},
+	})
+	d.shown["dial"] = d.dialer
+	d.sources, err = evidence.NewRegistry(evidence.Options{
+		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.path, DockerSocket: cfg.DockerSocket,
+		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved,
+		Changes: func() uint64 { return d.loop.Snapshot().Changes },
+		Kubelet: kubelet.Options{
+			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
+			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
+			Seen: func() bool { return d.restored.KubeletSeen },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range d.sources.Sources() {
+		s.Notify(d.news.send)
+	}
+	if cfg.Events != relist.Off {
+		d.events = events.New(events.Options{
+			Source: d.client, Loop: d.loop, Lease: cfg.EventsLease, AllowUnsafe: cfg.EventsAllowUnsafe,
+			Mode: string(cfg.Events), Rely: cfg.Events == relist.Evented,
+		})
+		d.run(d.events.Run)
+	}
+	return nil
+}
+
 // serve adds the web server and the control socket.
-func (d *Daemon) serve(build exporter.Build, log *zap.Logger) {
+func (d *Daemon) serve(build exporter.Build) {
 	opts := server.HandlerOptions{
-		Build: build, Recent: d.metrics.Recent, Log: log, Judged: func() time.Time { return d.Published().At },
+		Build: build, Recent: d.metrics.Recent, Log: d.log, Judged: func() time.Time { return d.Published().At },
 	}
 	opts.Node, _ = os.Hostname() // only for the page's title
 	if d.incidents != nil {
 		opts.Incident = d.incidents.Get
 	}
 	handler := func(access server.Access) http.Handler {
-		with := opts
-		with.Access = access
-		return server.NewHandler(d, d.gatherer, with)
+		opts.Access = access
+		return server.NewHandler(d, d.gatherer, opts)
 	}
 	add := func(name string, s *server.Server) {
-		d.sources.self[name] = s
+		d.shown[name] = s
 		d.run(s.Run)
 		d.readies = append(d.readies, s.Ready())
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
 		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
-			handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), log))
+			handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log))
 	}
 	if d.cfg.ControlSocket != "" {
-		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), log))
+		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log))
 	}
 }
 
 // Run runs every task until ctx ends, and returns nil then; else it returns the error
 // of the task that failed.
 func (d *Daemon) Run(ctx context.Context) error {
-	defer func() { _ = d.runtime.Close() }()
+	defer func() { _ = d.client.Close() }()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, run := range d.tasks {
 		group.Go(func() error { return run(ctx) })
@@ -203,7 +238,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 // Published returns the newest snapshot.
-func (d *Daemon) Published() *health.Snapshot { return d.judge.published.Load() }
+func (d *Daemon) Published() *health.Snapshot { return d.published.Load() }
 
 // Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
 func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.Published().AsOf(now) }
@@ -229,17 +264,4 @@ func nodeInfo(procfs, sysfs string) func() exporter.Node {
 		})
 	}()
 	return func() exporter.Node { return *node.Load() }
-}
-
-// logEvents reads the events, so that the channel does not fill, and logs them. It
-// returns nil when ctx ends.
-func logEvents(ctx context.Context, events <-chan relist.Event, log *zap.Logger) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case ev := <-events:
-			log.Debug("pod lifecycle event", zap.Inline(ev))
-		}
-	}
 }

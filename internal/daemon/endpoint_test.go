@@ -64,14 +64,14 @@ func TestGuessedEndpoint(t *testing.T) {
 		procFS := ""
 		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
 		time.Sleep(time.Second)
-		w.d.runtime.take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true})
+		w.d.take(&kubelet.Found{Path: "/run/guess.sock", Source: "a usual place", Serves: true})
 		time.Sleep(time.Minute)
-		if path := w.d.runtime.path(); path != "/run/guess.sock" {
+		if path := w.d.path(); path != "/run/guess.sock" {
 			t.Errorf("without a kubelet %q is watched", path)
 		}
 		kubeletStarts(t, procFS, 100, "--container-runtime-endpoint=/run/fake.sock")
 		time.Sleep(2 * findAgain)
-		if path := w.d.runtime.path(); path != "/run/fake.sock" {
+		if path := w.d.path(); path != "/run/fake.sock" {
 			t.Errorf("beside a kubelet that names /run/fake.sock %q is watched", path)
 		}
 	})

@@ -3,18 +3,15 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/incident"
-	"github.com/plegd/plegd/internal/logging"
-	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -27,231 +24,200 @@ const (
 	unansweredAfter = 250 * time.Millisecond
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
+	// pausedAfter is the time between two judgements from which plegd, or the machine, was
+	// paused: a stopped process, a stopped virtual machine, a suspended node.
+	pausedAfter = 3 * time.Second
+	// wakeTimeout is the time for which the verdict is held after a pause: the ages of a
+	// moment ago say nothing about the runtime.
+	wakeTimeout = 3 * time.Second
 )
 
-// judge is the only writer of the snapshot: after each relist, and every 250 ms while
-// something may be wrong, it gathers the facts, judges them and publishes both as one
-// snapshot, which never changes afterwards. It logs changes, and is plegd's supervisor:
-// it feeds systemd's watchdog.
-type judge struct {
-	*parts
-
-	log       *zap.Logger
-	metrics   *exporter.Metrics
-	notifier  *notifier
-	incidents *incident.Recorder // nil for none
-	news      signal             // asks for a judgement
-	changed   signal             // receives each change of verdict
-
-	// published is the newest snapshot. Only the goroutine of Run replaces it.
+// judging is the state of the judge, the only writer of the snapshot: after each relist,
+// and every 250 ms while something may be wrong, it gathers the facts, judges them and
+// publishes both as one snapshot, which never changes afterwards. It logs changes, and is
+// plegd's supervisor: it feeds systemd's watchdog.
+type judging struct {
+	news      signal // asks for a judgement
+	changed   signal // receives each change of verdict
 	published atomic.Pointer[health.Snapshot]
-	last      *health.Verdict
-	kubelet   kubeletModel
-	paused    pauses
-	probed    time.Time // the last probe that was counted
+
+	// Only the goroutine of the judge uses these.
+	kubelet kubeletModel
+	tick    time.Time // the last one
+	woke    time.Time // the end of the last pause
+	probed  time.Time // the last probe that was counted
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
-	alert        bool
-	alerted      time.Time
-	logged       logging.OnChange[loggedVerdict]
-	eventsLogged logging.OnChange[eventStream]
+	alert   bool
+	alerted time.Time
+	failed  map[string]string // the last log of each source and of the event stream
 }
 
-// loggedVerdict is the part of a verdict that is logged when it changes.
-type loggedVerdict struct {
-	state  health.State
-	reason string
-}
-
-// Run judges until ctx ends, and then returns nil.
-func (j *judge) Run(ctx context.Context) error {
+// runJudge judges until ctx ends, and then returns nil.
+func (d *Daemon) runJudge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
-	j.judge(time.Now())
+	d.judge(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			now := time.Now()
-			if j.paused.note(now); j.quiet(now) {
+			d.notePause(now)
+			// Ages are computed when they are read.
+			if !d.alert && !unanswered(d.loop.Snapshot().Start, now) && now.Sub(d.Published().At) < quietInterval {
 				continue
 			}
-		case <-j.news:
-			if !j.ready() {
+		case <-d.news:
+			if !d.ready() {
 				continue // the first relist has yet to be tried
 			}
-		case <-j.loop.Ended():
-			if j.loop.Snapshot().Failures > 0 {
-				j.dialer.ProbeNow() // a fresh connection knows more
+		case <-d.loop.Ended():
+			if d.loop.Snapshot().Failures > 0 {
+				d.dialer.ProbeNow() // a fresh connection knows more
 			}
 		}
 		now := time.Now()
-		s := j.judge(now)
-		j.notifier.judged(&s.Verdict, j.logVerdict(&s.Verdict), now)
-		if j.incidents != nil {
-			j.incidents.Judged(s)
+		s := d.judge(now)
+		d.notifier.judged(s, d.logVerdict(s), now)
+		if d.incidents != nil {
+			d.incidents.Judged(s)
 		}
-		j.logEvents(&s.Facts)
-		j.sources.logChanges()
-		j.setAlert(s, now)
+		d.logParts(&s.Facts)
+		d.setAlert(s, now)
 	}
 }
 
-// quiet reports whether there is nothing to judge: nothing may be wrong, and the last
-// judgement is recent. Ages are computed when they are read.
-func (j *judge) quiet(now time.Time) bool {
-	return !j.alert && !unanswered(j.loop.Snapshot().Start, now) &&
-		now.Sub(j.published.Load().At) < quietInterval
+// ready reports whether the first relist has been attempted.
+func (d *Daemon) ready() bool {
+	select {
+	case <-d.loop.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *Daemon) notePause(now time.Time) {
+	if !d.tick.IsZero() && now.Sub(d.tick) >= pausedAfter {
+		d.woke = now
+	}
+	d.tick = now
+}
+
+// judge gathers the facts of now, judges them, and publishes the result.
+func (d *Daemon) judge(now time.Time) *health.Snapshot {
+	d.notePause(now)
+	var last *health.Verdict
+	if s := d.published.Load(); s != nil {
+		v := s.Verdict // a copy: it must not keep the snapshot, which has a previous verdict too
+		last = &v
+	}
+	held := last != nil && now.Sub(d.woke) < wakeTimeout
+	f := d.facts(now, d.kubelet.timeout)
+	f.Woke = d.woke
+	d.completeFacts(&f, now, held)
+	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.ready()}
+	if s.Verdict = *health.Judge(&s.Facts, now, last); held {
+		s.Verdict = *last
+	}
+	if !f.Probe.At.Equal(d.probed) {
+		d.probed = f.Probe.At
+		if cause := exporter.AcceptFailure(f.Probe, &s.Facts.Evidence); cause != "" {
+			d.metrics.AcceptFailed(cause)
+		}
+	}
+	d.metrics.Observe(s)
+	d.published.Store(s)
+	return s
+}
+
+// setAlert sets the alert by a judgement.
+func (d *Daemon) setAlert(s *health.Snapshot, now time.Time) {
+	if alarming(&s.Facts, now) || s.CloserLook() || now.Sub(d.woke) < wakeTimeout {
+		d.alerted = now
+	}
+	on := now.Sub(d.alerted) < alertFor
+	if d.alert == on {
+		return
+	}
+	d.alert = on
+	d.sources.Alert(on)
+	if on {
+		d.dialer.ProbeNow()
+	}
+}
+
+// alarming reports whether a call fails or hangs, a queue is not empty, or
+// the runtime's process is not well.
+func alarming(f *health.Facts, now time.Time) bool {
+	if f.Relist.Failures > 0 || f.Relist.Reinspect > 0 || f.Status.LastErr != nil || !f.Probe.At.IsZero() && !f.Probe.OK {
+		return true
+	}
+	if in := f.Relist.InFlight; in != nil && unanswered(in.PhaseStart, now) ||
+		unanswered(f.Status.InFlightSince, now) || unanswered(f.Version.HangsSince, now) {
+		return true
+	}
+	p, q := f.Evidence.Process, f.Evidence.Queue
+	return p != nil && (!p.Alive || now.Sub(p.StoppedAt) <= quietInterval) || q != nil && (q.Length > 0 || !q.Listening)
 }
 
 func unanswered(since, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= unansweredAfter
 }
 
-// setAlert sets the alert by a judgement.
-func (j *judge) setAlert(s *health.Snapshot, now time.Time) {
-	if alarming(&s.Facts, now) || s.CloserLook() || j.paused.held {
-		j.alerted = now
-	}
-	on := now.Sub(j.alerted) < alertFor
-	if j.alert == on {
-		return
-	}
-	j.alert = on
-	j.sources.Alert(on)
-	if on {
-		j.dialer.ProbeNow()
-	}
-}
-
-// alarming reports whether a call is slow, fails or hangs, a queue is not empty, or
-// the runtime's process is not well.
-func alarming(f *health.Facts, now time.Time) bool {
-	r, e := &f.Relist, &f.Evidence
-	slow := len(r.Lists) > 0 && r.Lists[len(r.Lists)-1] >= health.HangAfter
-	if slow || r.Failures > 0 || r.Reinspect > 0 || f.Status.LastErr != nil {
-		return true
-	}
-	if r.InFlight != nil && unanswered(r.InFlight.PhaseStart, now) ||
-		unanswered(f.Status.InFlightSince, now) || unanswered(f.Version.HangsSince, now) {
-		return true
-	}
-	if p := e.Process; p != nil && (!p.Alive || now.Sub(p.StoppedAt) <= quietInterval) {
-		return true
-	}
-	q := e.Queue
-	return !f.Probe.At.IsZero() && !f.Probe.OK || q != nil && (q.Length > 0 || !q.Listening)
-}
-
-// ready reports whether the first relist has been attempted.
-func (j *judge) ready() bool {
-	select {
-	case <-j.loop.Ready():
-		return true
-	default:
-		return false
-	}
-}
-
-// judge gathers the facts of now, judges them, and publishes the result.
-func (j *judge) judge(now time.Time) *health.Snapshot {
-	j.paused.note(now)
-	f := j.facts(now, j.kubelet.timeout)
-	f.Woke = j.paused.woke
-	j.kubelet.complete(j.parts, &f, now, j.paused.held)
-	s := &health.Snapshot{
-		SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: j.last, Ready: j.ready(),
-	}
-	j.last = j.paused.judged(now, &s.Facts, health.Judge(&s.Facts, now, j.last), j.last)
-	s.Verdict = *j.last
-	if !f.Probe.At.Equal(j.probed) {
-		j.probed = f.Probe.At
-		if cause := exporter.AcceptFailure(f.Probe, &s.Facts.Evidence); cause != "" {
-			j.metrics.AcceptFailed(cause)
-		}
-	}
-	j.metrics.Observe(s)
-	j.published.Store(s)
-	return s
-}
-
 // logVerdict logs each change of verdict once. It reports whether it has changed.
-func (j *judge) logVerdict(v *health.Verdict) bool {
-	from, changed := j.logged.Set(loggedVerdict{v.State, v.Reason})
-	if !changed {
+func (d *Daemon) logVerdict(s *health.Snapshot) bool {
+	v, from := &s.Verdict, s.Previous
+	if from.State == v.State && from.Reason == v.Reason {
 		return false
 	}
-	j.changed.send()
-	fields := []zap.Field{
-		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
-		zap.String("from_state", string(from.state)), zap.String("from_reason", from.reason),
-	}
-	var also []string
+	d.changed.send()
+	var evidence, also []string
 	for i, a := range v.Active {
-		if i == 0 {
-			fields = append(fields, zap.Strings("evidence", a.Evidence))
-			continue
-		}
-		also = append(also, a.ID)
-	}
-	if also != nil {
-		fields = append(fields, zap.Strings("also", also))
-	}
-	for _, countdown := range []struct {
-		name string
-		in   *time.Duration
-	}{
-		{"rules_fail_in_seconds", v.RulesFailIn}, {"not_ready_in_seconds", v.NotReadyIn},
-		{"not_ready_in_latest_seconds", v.NotReadyInLatest},
-	} {
-		if countdown.in != nil {
-			fields = append(fields, zap.Float64(countdown.name, countdown.in.Seconds()))
+		if also = append(also, a.ID); i == 0 {
+			evidence, also = a.Evidence, nil
 		}
 	}
-	for _, text := range []zap.Field{zap.String("kubelet_message", v.KubeletMessage), zap.String("next", v.Next)} {
-		if text.String != "" {
-			fields = append(fields, text)
-		}
-	}
-	j.log.Log(levelOf(v.State), "verdict changed", fields...)
+	level := map[health.State]zapcore.Level{
+		health.StateUnhealthy: zapcore.ErrorLevel, health.StateDegraded: zapcore.WarnLevel,
+	}[v.State] // else zapcore.InfoLevel
+	d.log.Log(level, "verdict changed",
+		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
+		zap.String("from_state", string(from.State)), zap.String("from_reason", from.Reason),
+		zap.Strings("evidence", evidence), zap.Strings("also", also),
+		zap.Durationp("rules_fail_in_seconds", v.RulesFailIn), zap.Durationp("not_ready_in_seconds", v.NotReadyIn),
+		zap.Durationp("not_ready_in_latest_seconds", v.NotReadyInLatest),
+		zap.String("kubelet_message", v.KubeletMessage), zap.String("next", v.Next))
 	return true
 }
 
-func levelOf(s health.State) zapcore.Level {
-	switch s {
-	case health.StateUnhealthy:
-		return zapcore.ErrorLevel
-	case health.StateDegraded:
-		return zapcore.WarnLevel
-	default:
-		return zapcore.InfoLevel
-	}
-}
-
-// maxStatusLine is as much of the verdict as systemctl status shows, in bytes.
-const maxStatusLine = 1 << 10
-
-// statusLine is the verdict in one line, for systemctl status.
-func statusLine(v *health.Verdict) string {
-	var b strings.Builder
-	b.WriteString(string(v.State))
-	if v.Reason != "" {
-		fmt.Fprintf(&b, ": %s", v.Reason)
-		if len(v.Active[0].Evidence) > 0 {
-			fmt.Fprintf(&b, " (%s)", v.Active[0].Evidence[0])
+// logParts logs each source that fails and each that recovers, and each change of the
+// event stream.
+func (d *Daemon) logParts(f *health.Facts) {
+	for name, state := range f.Evidence.Sources {
+		switch {
+		case state.Kept || d.failed[name] == state.Err || name == "web" || name == "control": // these log themselves
+			continue
+		case state.Err == "":
+			d.log.Info("a source works again", zap.String("source", name))
+		default:
+			d.log.Info("a source has failed; what needs it is missing",
+				zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 		}
+		d.failed[name] = state.Err
 	}
-	if v.RulesFailIn != nil && *v.RulesFailIn == 0 {
-		b.WriteString("; the kubelet manages no pods")
+	e := f.Events
+	if e == nil || e.Phase == events.Waiting || d.failed["events"] == fmt.Sprint(e.Phase, e.InUse) {
+		return
 	}
-	switch {
-	case !v.NodeReady && v.State != health.StateStarting:
-		b.WriteString("; the node is NotReady by the model")
-	case v.NotReadyIn != nil:
-		fmt.Fprintf(&b, "; NotReady in %s to %s", v.NotReadyIn.Round(time.Second), v.NotReadyInLatest.Round(time.Second))
+	d.failed["events"] = fmt.Sprint(e.Phase, e.InUse)
+	level := zap.WarnLevel
+	if e.Phase == events.Streaming {
+		level = zap.InfoLevel
 	}
-	// systemd refuses invalid UTF-8, and a line break would begin another message to it.
-	text := plain.Text(b.String())
-	return strings.ToValidUTF8(text[:min(len(text), maxStatusLine)], "")
+	d.log.Log(level, "the runtime's event stream has changed", zap.String("phase", e.Phase), zap.Bool("in_use", e.InUse),
+		zap.Bool("fell_back", e.FellBack), zap.String("events", e.Mode), zap.String("detail", e.Detail),
+		zap.Duration("relist_period", f.Config.RelistPeriod), zap.Duration("relist_threshold", f.Config.RelistThreshold))
 }

@@ -15,7 +15,7 @@ const kubeletSeenAfter = 2 * time.Second
 const sameStart = time.Second
 
 // kubeletModel is the kubelet's node status update, with the settings of the node's
-// own kubelet. It belongs to the judge.
+// own kubelet.
 type kubeletModel struct {
 	writer  health.NodeWriter
 	started time.Time // of the kubelet's process, zero while none has been seen
@@ -23,16 +23,17 @@ type kubeletModel struct {
 	status  *health.NodeStatus // the last one
 }
 
-// complete adds to the facts what depends on the node's kubelet. held keeps its last node
+// completeFacts adds to the facts what depends on the node's kubelet. held keeps its last node
 // status: plegd was paused.
-func (k *kubeletModel) complete(d *parts, f *health.Facts, now time.Time, held bool) {
+func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
+	k := &d.kubelet
 	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
 		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
 		if k.started.Before(d.started) {
 			f.Modelled.LastSeen = d.restored.lastSeen
 		}
 	}
-	k.follow(d, f, now)
+	d.followKubelet(f, now)
 	if k.status == nil || !held {
 		status := k.writer.At(f, now)
 		k.status = &status
@@ -47,29 +48,31 @@ func (c *Config) settings(k *health.KubeletProcess, to *health.Config) {
 		k = &health.KubeletProcess{}
 	}
 	to.From = map[string]string{}
-	choose := func(value *time.Duration, flag, setting string, own time.Duration) {
+	choose := func(value time.Duration, flag, setting string, own time.Duration) time.Duration {
 		to.From[setting] = "default"
 		switch {
 		case c.Given != nil && c.Given(flag):
 			to.From[setting] = "--" + flag
 		case own > 0:
-			*value, to.From[setting] = max(own, minPeriod), k.From[setting]
+			to.From[setting] = k.From[setting]
+			return max(own, minPeriod)
 		}
+		return value
 	}
-	to.RPCTimeout, to.NodeStatusPeriod = c.RPCTimeout, c.NodeStatusPeriod
-	choose(&to.RPCTimeout, "rpc-timeout", health.SettingRequestTimeout, k.RequestTimeout)
-	choose(&to.NodeStatusPeriod, "node-status-period", health.SettingNodeStatusPeriod, k.NodeStatusPeriod)
+	to.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", health.SettingRequestTimeout, k.RequestTimeout)
+	to.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", health.SettingNodeStatusPeriod,
+		k.NodeStatusPeriod)
 }
 
-// follow takes over the settings of the node's kubelet, and begins again when
+// followKubelet takes over the settings of the node's kubelet, and begins again when
 // that has restarted. Until another one has begun its work the model is that of the
 // last kubelet, also where its process is gone.
-func (k *kubeletModel) follow(d *parts, f *health.Facts, now time.Time) {
-	process := f.Evidence.KubeletProcess
+func (d *Daemon) followKubelet(f *health.Facts, now time.Time) {
+	k, process := &d.kubelet, f.Evidence.KubeletProcess
 	d.cfg.settings(process, &f.Config)
 	if f.Config.RPCTimeout != k.timeout {
 		k.timeout = f.Config.RPCTimeout
-		d.runtime.SetRPCTimeout(k.timeout)
+		d.client.SetRPCTimeout(k.timeout)
 		d.loop.SetRPCTimeout(k.timeout)
 	}
 	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {

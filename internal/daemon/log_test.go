@@ -21,7 +21,7 @@ func TestTheLogIsQuiet(t *testing.T) {
 		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
 		w.at(60 * time.Second)
 		verdicts := func() []observer.LoggedEntry { return logged.FilterMessageSnippet("verdict changed").All() }
-		sources := logged.FilterMessageSnippet("a source of evidence").Len()
+		sources := logged.FilterMessageSnippet("a source ").Len()
 		if n := len(verdicts()); n > 1 || logged.Len() != n+sources {
 			t.Errorf("%d lines in a quiet minute: %v", logged.Len(), logged.All())
 		}
@@ -34,7 +34,7 @@ func TestTheLogIsQuiet(t *testing.T) {
 		for _, e := range verdicts()[before:] {
 			said = append(said, e.ContextMap()["state"].(string)+" "+e.ContextMap()["reason"].(string))
 		}
-		if n := logged.FilterMessageSnippet("a source of evidence").Len(); n != sources {
+		if n := logged.FilterMessageSnippet("a source ").Len(); n != sources {
 			t.Errorf("sources that do not answer are said %d times, and %d times more later", sources, n-sources)
 		}
 		want := []string{"degraded " + health.Unknown, "healthy "}
@@ -80,15 +80,15 @@ func TestEventsAreLogged(t *testing.T) {
 // comes again.
 func TestSourcesAreLogged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	s := sources{log: zap.New(core), failed: map[string]string{}}
+	d := Daemon{log: zap.New(core), judging: judging{failed: map[string]string{}}}
 	for _, err := range []string{"", "boom", "boom", "", "", "boom"} {
-		s.note("cgroup", &health.Source{Up: err == "", Err: err})
+		d.logParts(&health.Facts{Evidence: health.Evidence{Sources: map[string]health.Source{"cgroup": {Up: err == "", Err: err}}}})
 	}
 	var got []string
 	for _, e := range logged.All() {
-		got = append(got, e.Message[:len("a source of evidence answers")])
+		got = append(got, e.Message[:len("a source has")])
 	}
-	want := []string{"a source of evidence does no", "a source of evidence answers", "a source of evidence does no"}
+	want := []string{"a source has", "a source wor", "a source has"}
 	if !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
 	}

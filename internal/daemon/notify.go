@@ -7,6 +7,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 // statusEvery is the most time between two messages to systemd.
@@ -30,7 +31,7 @@ func newNotifier() *notifier {
 	return n
 }
 
-// Run writes until ctx ends, says so, and returns nil.
+// Run writes until ctx ends, says so, and returns nil. Without systemd nothing happens.
 func (n *notifier) Run(ctx context.Context) error {
 	for {
 		select {
@@ -38,7 +39,7 @@ func (n *notifier) Run(ctx context.Context) error {
 			_, _ = sd.SdNotify(false, sd.SdNotifyStopping)
 			return nil
 		case m := <-n.messages:
-			_, _ = sd.SdNotify(false, m) // without systemd this does nothing
+			_, _ = sd.SdNotify(false, m)
 		}
 	}
 }
@@ -53,9 +54,9 @@ func (n *notifier) send(m string) {
 // judged feeds the watchdog and sets the STATUS= line: at once when changed is true, else
 // when the interval has passed. The judge calls it, never the relist loop, or a hung
 // runtime would get plegd killed.
-func (n *notifier) judged(v *health.Verdict, changed bool, now time.Time) {
+func (n *notifier) judged(s *health.Snapshot, changed bool, now time.Time) {
 	if changed || now.Sub(n.sent) >= n.interval {
 		n.sent = now
-		n.send(sd.SdNotifyWatchdog + "\nSTATUS=" + statusLine(v))
+		n.send(sd.SdNotifyWatchdog + "\nSTATUS=" + view.Line(s))
 	}
 }

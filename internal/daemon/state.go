@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,6 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -47,20 +47,16 @@ type savedState struct {
 	LastSeen    int64            `json:"last_seen_monotonic_ns"`
 	LastGood    int64            `json:"last_good_status_monotonic_ns"`
 	Status      health.Status    `json:"status"`
-	KubeletSeen bool             `json:"kubelet_seen"`
-	Recent      []view.RelistBin `json:"recent"`
+	KubeletSeen bool             `json:"kubelet_seen"` // the kubelet's healthz has answered in this boot
+	Recent      []view.RelistBin `json:"recent"`       // the bins of the page's plot, the last of which is of Written
 }
 
 // restored is the state of the plegd before.
 type restored struct {
-	lastSeen time.Time
-	status   health.Status
-	gap      time.Duration // between its last save and the start of this plegd
-	// kubeletSeen is true if the kubelet's healthz has answered in this boot.
-	kubeletSeen bool
-	// recent are the bins of the page's plot, the last of which is of written.
-	recent  []view.RelistBin
-	written time.Time
+	savedState
+
+	written, lastSeen time.Time
+	gap               time.Duration // between its last save and the start of this plegd
 }
 
 // errInUse is returned for a state directory that another plegd uses.
@@ -80,14 +76,11 @@ type store struct {
 	kubeletSeen bool     // once set it stays
 	saves       bounded.Slot[struct{}]
 	last        atomic.Pointer[health.Source] // nil before the first save
-	logged      logging.OnChange[string]      // the last error
 }
 
 func monotonic() time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // fails only for an unknown clock
 	return time.Duration(ts.Nano())
 }
 
@@ -112,7 +105,7 @@ func (s *store) open() (restored, error) {
 	if err != nil {
 		s.log.Warn("starting without the state before the restart", zap.String("dir", s.dir), zap.Error(err))
 	}
-	s.kubeletSeen = r.kubeletSeen
+	s.kubeletSeen = r.KubeletSeen
 	return r, nil
 }
 
@@ -137,33 +130,26 @@ func (s *store) lock() error {
 	return fmt.Errorf("--state-dir: %s: %s %w: want a directory of its own for each plegd", s.dir, holder, errInUse)
 }
 
-func (s *store) read() (restored, error) {
+func (s *store) read() (r restored, err error) {
 	path := filepath.Join(s.dir, stateFile)
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return restored{}, nil // the first start
+	b, err := node.ReadLimited(path, maxStateBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil // the first start
 	}
 	if err != nil {
-		return restored{}, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxStateBytes {
-		return restored{}, fmt.Errorf("%s: want a regular file of at most %d bytes", path, maxStateBytes)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return restored{}, err
+		return r, err
 	}
 	var saved savedState
 	if err := json.Unmarshal(b, &saved); err != nil {
-		return restored{}, fmt.Errorf("%s: %w", path, err)
+		return r, fmt.Errorf("%s: %w", path, err)
 	}
 	boot, err := s.bootID()
 	if err != nil || saved.BootID != boot {
-		return restored{}, err
+		return r, err
 	}
 	now, mono := time.Now(), s.clock()
 	if saved.Written <= 0 || saved.Written > int64(mono) {
-		return restored{}, fmt.Errorf("%s: it was not written in the time since boot", path)
+		return r, fmt.Errorf("%s: it was not written in the time since boot", path)
 	}
 	moment := func(ns int64) time.Time {
 		if ns <= 0 || ns > int64(mono) {
@@ -171,11 +157,12 @@ func (s *store) read() (restored, error) {
 		}
 		return now.Add(time.Duration(ns) - mono)
 	}
-	r := restored{kubeletSeen: saved.KubeletSeen, recent: saved.Recent, written: moment(saved.Written)}
-	if r.lastSeen = moment(saved.LastSeen); !r.lastSeen.IsZero() {
-		r.gap, r.status = mono-time.Duration(saved.Written), saved.Status
-		r.status.LastGood, r.status.Restored = moment(saved.LastGood), true
+	r = restored{savedState: saved, written: moment(saved.Written), lastSeen: moment(saved.LastSeen)}
+	if r.Status.LastGood, r.Status.Restored = moment(saved.LastGood), true; r.lastSeen.IsZero() {
+		r.Status = health.Status{}
+		return r, nil
 	}
+	r.gap = mono - time.Duration(saved.Written)
 	return r, nil
 }
 
@@ -248,11 +235,4 @@ func (s *store) keep(ctx context.Context, timeout time.Duration) {
 		state.Err = fmt.Sprintf("save the state in %s: %v", s.dir, err)
 	}
 	s.last.Store(&state)
-	switch _, changed := s.logged.Set(state.Err); {
-	case !changed:
-	case err != nil:
-		s.log.Warn("cannot save the state: plegd will start without it", zap.Error(err))
-	default:
-		s.log.Info("the state directory can be written again", zap.String("dir", s.dir))
-	}
 }

@@ -104,18 +104,18 @@ func TestStateSurvivesARestart(t *testing.T) {
 	b.mono += 3 * time.Second
 	r := b.load(t)
 	near("last seen", r.lastSeen, 23*time.Second)
-	near("the last good Status", r.status.LastGood, 10*time.Second)
+	near("the last good Status", r.Status.LastGood, 10*time.Second)
 	near("the plot", r.written, 3*time.Second)
-	if len(r.recent) != 1 || r.recent[0].Relists != 5 || r.recent[0].State != health.StateHealthy {
-		t.Errorf("the plot's bins are %+v", r.recent)
+	if len(r.Recent) != 1 || r.Recent[0].Relists != 5 || r.Recent[0].State != health.StateHealthy {
+		t.Errorf("the plot's bins are %+v", r.Recent)
 	}
-	if s := r.status; r.gap != 3*time.Second || !s.Restored || !s.Answered || !r.kubeletSeen || !s.RuntimeReady.Status || s.NetworkReady.Message != "M" {
-		t.Errorf("gap %s, status %+v, the kubelet has answered: %t", r.gap, s, r.kubeletSeen)
+	if s := r.Status; r.gap != 3*time.Second || !s.Restored || !s.Answered || !r.KubeletSeen || !s.RuntimeReady.Status || s.NetworkReady.Message != "M" {
+		t.Errorf("gap %s, status %+v, the kubelet has answered: %t", r.gap, s, r.KubeletSeen)
 	}
 	// A kubelet that is down is not forgotten by the next save.
 	b.saved.Evidence.Kubelet = nil
 	b.mustSave(t)
-	if r := b.load(t); !r.kubeletSeen {
+	if r := b.load(t); !r.KubeletSeen {
 		t.Error("that the kubelet has answered is lost with the second save")
 	}
 	if info, err := os.Stat(filepath.Join(b.dir, stateFile)); err != nil || info.Mode().Perm() != 0o600 {
@@ -123,13 +123,13 @@ func TestStateSurvivesARestart(t *testing.T) {
 	}
 	b.saved = health.Facts{}
 	b.mustSave(t)
-	if r := b.load(t); !r.lastSeen.IsZero() || !r.status.LastGood.IsZero() || r.gap != 0 {
+	if r := b.load(t); !r.lastSeen.IsZero() || !r.Status.LastGood.IsZero() || r.gap != 0 {
 		t.Errorf("restored %+v of a runtime that was never seen", r)
 	}
 	b.saved = newBoot(t).saved
 	b.mustSave(t)
 	write(t, b.id, "second\n")
-	if r := b.load(t); !r.lastSeen.IsZero() || r.status.Answered || r.kubeletSeen {
+	if r := b.load(t); !r.lastSeen.IsZero() || r.Status.Answered || r.KubeletSeen {
 		t.Errorf("restored %+v from another boot", r)
 	}
 }
@@ -201,9 +201,6 @@ func TestStateDirHangs(t *testing.T) {
 	b.keep(t.Context(), saveTimeout)
 	if s, ok := b.Source(); !ok || !s.Up {
 		t.Errorf("%+v, %t", s, ok)
-	}
-	if n := b.logged.Len(); n != 2 {
-		t.Errorf("%d log lines, want one of the hang and one of its end: %v", n, b.logged.All())
 	}
 }
 
@@ -280,7 +277,7 @@ func FuzzStateFile(f *testing.F) {
 		if err != nil && (!r.lastSeen.IsZero() || r.gap != 0) {
 			t.Errorf("%q: %v, and yet %+v", b, err, r)
 		}
-		for _, at := range []time.Time{r.lastSeen, r.status.LastGood} {
+		for _, at := range []time.Time{r.lastSeen, r.Status.LastGood} {
 			if !at.IsZero() && (at.After(time.Now()) || time.Since(at) > time.Hour+time.Minute) {
 				t.Errorf("%q: %s is no moment of this boot", b, at)
 			}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/chain"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -32,91 +32,85 @@ const (
 	sweepGrace = 500 * time.Millisecond
 )
 
-// waiting follows the chain of waiting while a call hangs. While none does it looks
-// at the last verdict and at nothing else.
-type waiting struct {
-	*parts
-
-	log       *zap.Logger
-	published func() *health.Snapshot
-	news      signal
-	last      health.Symptom // zero for none
-}
-
-// Run follows until ctx ends, and then returns nil. A round that hangs in a read of
-// /proc keeps nothing from ending.
-func (t *waiting) Run(ctx context.Context) error {
+// followChain follows the chain of waiting while a call hangs, until ctx ends, and then
+// returns nil. While none does it looks at the last verdict and at nothing else. A round
+// that hangs in a read of /proc keeps nothing from ending.
+func (d *Daemon) followChain(ctx context.Context) error {
 	var e *chain.Explorer // nil while no call hangs
 	var round bounded.Slot[health.Chain]
-	var failed logging.OnChange[string]
+	var last health.Symptom // zero for none
 	var next time.Time
+	failed := ""
 	return every(ctx, waitingTick, func() {
 		if round.Busy() {
 			return
 		}
-		s, ok := t.symptom(time.Now())
-		switch {
+		published := *d.Published()
+		f, v, ok := &published.Facts, &published.Verdict, false
+		f.Version = *d.version.Load() // the judgement may be older than the answer to Version
+		switch last, ok = health.FindSymptom(f, v, time.Now(), last); {
 		case !ok && e != nil:
 			e = nil
-			t.chain.Store(nil)
+			d.chain.Store(nil)
 			return
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.NewExplorer(t.cfg.ProcFS, t.cfg.SysFS, asker{t.runtime})
+			e = chain.NewExplorer(d.cfg.ProcFS, d.cfg.SysFS, asker{d.client})
 		}
 		next = time.Now().Add(exploreEvery)
-		if time.Since(s.Since) > oldFault {
+		if time.Since(last.Since) > oldFault {
 			next = time.Now().Add(exploreLess)
 		}
+		s := d.symptom(f, v, last)
 		c, err := round.Do(ctx, roundTimeout, func(context.Context) (health.Chain, error) { return e.Explore(ctx, s), nil })
 		if err == nil {
-			t.publish(c)
+			d.publishChain(c)
 		} else if ctx.Err() == nil {
-			t.chain.Store(nil)
-			if _, changed := failed.Set(err.Error()); changed {
-				t.log.Error("the wait chain cannot be followed", zap.Error(err))
+			d.chain.Store(nil)
+			if text := err.Error(); text != failed {
+				failed = text
+				d.log.Error("the wait chain cannot be followed", zap.Error(err))
 			}
 		}
 	})
 }
 
-// publish keeps a chain for the next judgement, which is made at once where the chain
+// publishChain keeps a chain for the next judgement, which is made at once where the chain
 // leads to somebody else than before.
-func (t *waiting) publish(c health.Chain) {
-	was, is := t.chain.Swap(&c).Culprit(), c.Culprit()
+func (d *Daemon) publishChain(c health.Chain) {
+	was, is := d.chain.Swap(&c).Culprit(), c.Culprit()
 	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
-		t.news.send()
+		d.news.send()
 	}
 }
 
-// symptom returns where the chain begins, by the last verdict.
-func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
-	published := t.published()
-	f := published.Facts
-	f.Version = t.version.facts() // the judgement may be older than the answer to Version
-	if t.last, ok = health.FindSymptom(&f, &published.Verdict, now, t.last); !ok {
-		return s, false
-	}
-	of := t.last
-	s = chain.Symptom{
+// symptom returns where the chain begins.
+func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) chain.Symptom {
+	s := chain.Symptom{
 		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
-		RuntimePID: t.sources.PID(), DaemonPID: health.HopPID(&f),
-		Pod:   func(id string) string { name, _ := t.runtime.podOf(id); return name },
-		Lasts: func() bool { return true }, OthersAnswered: t.othersAnswered,
+		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
+		Pod:   func(id string) string { return d.listed(id).pod() },
+		Lasts: func() bool { return true },
+		OthersAnswered: func() bool { // of.Operation hangs, and Version beside it is answered
+			v := d.version.Load()
+			answered := !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
+			return answered && of.Operation != health.EveryCall
+		},
 	}
-	if p := f.At(published.Verdict.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
+	if p := f.At(v.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
 		s.Lock, s.LockedPID = p.Lock, p.PID
 	}
 	switch {
-	case of.Operation == health.EveryCall:
-		s.OthersAnswered = func() bool { return false }
 	case of.IsList():
-		s.Lasts = func() bool { return t.listing(of.Called) }
+		s.Lasts = func() bool {
+			s := d.loop.Snapshot()
+			return s.PhaseStart.Equal(of.Called) || s.Beside.PhaseStart.Equal(of.Called)
+		}
 	case of.Suspected:
-		s.Lasts = func() bool { return t.inspecting(of.UID, of.Called) }
+		s.Lasts = func() bool { return d.inspecting(of.UID, of.Called) }
 	}
 	var first []string
 	if c := f.Evidence.Children; c != nil {
@@ -124,36 +118,24 @@ func (t *waiting) symptom(now time.Time) (s chain.Symptom, ok bool) {
 			first = append(first, child.Sandbox)
 		}
 	}
-	s.Targets = func() []chain.Target { return t.runtime.targets(s.Sandboxes, of.UID, first) }
-	return s, true
-}
-
-// listing reports whether the list that began at a moment is still under way.
-func (t *waiting) listing(began time.Time) bool {
-	s := t.loop.Snapshot()
-	return s.PhaseStart.Equal(began) || s.Beside.PhaseStart.Equal(began)
+	s.Targets = func() []chain.Target { return d.targets(s.Sandboxes, of.UID, first) }
+	return s
 }
 
 // inspecting reports whether the call of a pod's inspection is still under way.
-func (t *waiting) inspecting(uid string, called time.Time) bool {
-	return slices.ContainsFunc(t.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
+func (d *Daemon) inspecting(uid string, called time.Time) bool {
+	return slices.ContainsFunc(d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
 		now, _, _ := i.State()
 		return now.UID == uid && now.CallStart.Equal(called)
 	})
 }
 
-// othersAnswered reports whether Version is answered beside a call that hangs.
-func (t *waiting) othersAnswered() bool {
-	v := t.version.facts()
-	return !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
-}
-
 // asker asks the held connection for single containers.
-type asker struct{ rt *runtime }
+type asker struct{ client *cri.Client }
 
 // Ask implements chain.Asker.
 func (a asker) Ask(ctx context.Context, t chain.Target) error {
-	err := a.rt.Answers(ctx, t.Sandbox, t.ID)
+	err := a.client.Answers(ctx, t.Sandbox, t.ID)
 	var e *health.CallError
 	switch {
 	case !errors.As(err, &e):
@@ -165,4 +147,60 @@ func (a asker) Ask(ctx context.Context, t chain.Target) error {
 	default:
 		return nil // an error is an answer
 	}
+}
+
+// known is a sandbox or a container of the last lists.
+type known struct {
+	chain.Target
+
+	uid       string // of its pod
+	createdAt int64
+}
+
+// pod returns the namespace and name of its pod, "" where the lists name none.
+func (k known) pod() string {
+	if k.Pod == "" {
+		return ""
+	}
+	return k.Namespace + "/" + k.Pod
+}
+
+// known returns what the last lists held.
+func (d *Daemon) known() (all []known) {
+	sandboxes, containers := d.client.LastLists()
+	for _, s := range sandboxes {
+		t := chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}
+		all = append(all, known{t, s.PodUID, s.CreatedAt})
+	}
+	for _, c := range containers {
+		t := chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}
+		all = append(all, known{t, c.PodUID, c.CreatedAt})
+	}
+	return all
+}
+
+// targets returns the containers, or the sandboxes, of the last lists that may be asked
+// for: those of the sandboxes named first at first, then the newest. uid limits
+// them to one pod, "" for all.
+func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chain.Target) {
+	all := d.known()
+	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(b.createdAt, a.createdAt) })
+	for _, named := range []bool{true, false} {
+		for _, k := range all {
+			if k.Sandbox == sandboxes && (uid == "" || k.uid == uid) && slices.Contains(first, k.SandboxID) == named {
+				out = append(out, k.Target)
+			}
+		}
+	}
+	return out
+}
+
+// listed returns the sandbox or container of the last lists with an id.
+func (d *Daemon) listed(id string) (found known) {
+	for _, k := range d.known() {
+		if k.ID == id && k.Pod != "" {
+			found = k
+		}
+	}
+	return found
 }

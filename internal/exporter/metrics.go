@@ -19,7 +19,6 @@ type Metrics struct {
 	relistInterval  prometheus.Summary
 	relists         *prometheus.CounterVec
 	events          *prometheus.CounterVec
-	discards        prometheus.Counter
 	inspections     *prometheus.CounterVec
 	operations      *prometheus.CounterVec
 	operationErrors *prometheus.CounterVec
@@ -57,10 +56,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Time from the start of the last successful relist to the start of the next relist."),
 		relists: counters(f, "pleg_relists_total",
 			"Relists that ended. A failed list fails a relist, a failed inspection does not.", "result", results()),
-		events: counters(f, "pleg_events_total", "Pod lifecycle events, by type, before delivery. "+
-			"ContainerChanged is internal and never delivered.", "type", relist.EventTypes()),
-		discards: f.counter("pleg_discard_events_total",
-			"Pod lifecycle events dropped because the event channel was full, as kubelet_pleg_discard_events."),
+		events: counters(f, "pleg_events_total", "Pod lifecycle events, by type. The kubelet delivers all but ContainerChanged.",
+			"type", relist.EventTypes()),
 		inspections: counters(f, "pleg_inspections_total", "Inspections of changed pods that ended "+
 			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", "result", results()),
 		operations: counters(f, "pleg_runtime_operations_total",
@@ -84,6 +81,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		incidents: f.counter("pleg_incidents_total", "Incidents opened."),
 		history:   view.NewHistory(time.Now()),
 	}
+	f.counter("pleg_discard_events_total", "Dropped pod lifecycle events, as kubelet_pleg_discard_events. plegd drops none.")
 	for _, op := range cri.Operations() {
 		m.operationTime.WithLabelValues(op)
 	}
@@ -107,11 +105,8 @@ func (m *Metrics) Restore(written time.Time, bins []view.RelistBin) { m.history.
 // RelistInterval observes the time since the start of the last successful relist.
 func (m *Metrics) RelistInterval(d time.Duration) { m.relistInterval.Observe(d.Seconds()) }
 
-// EventGenerated counts an event before its delivery.
-func (m *Metrics) EventGenerated(t relist.EventType) { m.events.WithLabelValues(string(t)).Inc() }
-
-// EventDiscarded counts an event dropped because the channel was full.
-func (m *Metrics) EventDiscarded() { m.discards.Inc() }
+// Event counts a pod lifecycle event.
+func (m *Metrics) Event(e relist.Event) { m.events.WithLabelValues(string(e.Type)).Inc() }
 
 // InspectionDone counts an inspection of a pod that ended.
 func (m *Metrics) InspectionDone(ok bool) { m.inspections.WithLabelValues(result(ok)).Inc() }

@@ -30,10 +30,9 @@ func exercise(m *Metrics) {
 	m.RelistDone(2*time.Minute, false)
 	for i, e := range relist.EventTypes() {
 		for range i + 1 {
-			m.EventGenerated(e)
+			m.Event(relist.Event{Type: e})
 		}
 	}
-	m.EventDiscarded()
 	m.InspectionDone(true)
 	m.InspectionDone(true)
 	m.InspectionDone(false)

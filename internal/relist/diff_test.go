@@ -84,7 +84,6 @@ func newHistory(t *testing.T, program []byte) *history {
 func (h *history) on(rt Runtime) {
 	// One inspection after the other, so that the calls of one pod stand together.
 	h.loop = New(rt, Config{RPCTimeout: 1 << 40}, h.seen)
-	h.loop.events = make(chan Event, 100_000)
 }
 
 // next makes a choice out of the fuzzer's bytes; at their end it chooses 0.

@@ -13,9 +13,6 @@ import (
 // under way.
 const showBeside = 500 * time.Millisecond
 
-// recentPods is the number of inspections that an estimate is made from.
-const recentPods = 8
-
 // Facts returns the state of the loop as of now: plegd's own relists, and the model of
 // the kubelet's. timeout is the limit of one call.
 func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, health.Modelled) {
@@ -76,36 +73,25 @@ func (s *Snapshot) inFlight(now time.Time) *health.InFlight {
 }
 
 // remaining returns the number of inspections that have not ended, and when the last
-// of them ends: by the mean of the recent ones, or if the one under way is stuck
+// of them ends: by the mean of those that have, or if the one under way is stuck
 // with the whole timeout for each. Zero without inspections.
 func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by time.Time) {
-	var recent []time.Duration
-	var current health.PodInspection
+	call := now
 	for _, i := range s.Inspections {
-		switch p, began, ended := i.State(); {
-		case ended:
-			recent = append(recent, p.Duration)
-		default:
+		if p, began, ended := i.State(); !ended {
 			if n++; began {
-				current = p
+				call = p.CallStart
 			}
 		}
 	}
-	if n == 0 {
+	left, done := time.Duration(n), time.Duration(len(s.Inspections)-n)
+	switch {
+	case n == 0:
 		return 0, by
+	case done == 0 || now.Sub(call) >= stuckAfter:
+		return n, call.Add(left * timeout)
 	}
-	call := cmp.Or(current.CallStart, now)
-	if len(recent) == 0 || now.Sub(call) >= stuckAfter {
-		return n, call.Add(time.Duration(n) * timeout)
-	}
-	var sum time.Duration
-	recent = recent[max(0, len(recent)-recentPods):]
-	for _, d := range recent {
-		sum += d
-	}
-	mean := sum / time.Duration(len(recent))
-	first := cmp.Or(current.Start, now).Add(max(mean, now.Sub(cmp.Or(current.Start, now))))
-	return n, first.Add(time.Duration(n-1) * mean)
+	return n, now.Add(left * (now.Sub(s.PhaseStart) / done))
 }
 
 // Pods counts the pods and containers of the last lists, nil before the first.

@@ -136,18 +136,6 @@ func (l *Loop) settle(w work, exitCodes map[string]int32) {
 		if e.Type == ContainerDied {
 			e.ExitCode, e.HasExitCode = exitCodes[e.ID]
 		}
-		l.deliver(e)
-	}
-}
-
-func (l *Loop) deliver(e Event) {
-	l.obs.EventGenerated(e.Type)
-	if e.Type == ContainerChanged {
-		return
-	}
-	select {
-	case l.events <- e:
-	default:
-		l.obs.EventDiscarded()
+		l.obs.Event(e)
 	}
 }

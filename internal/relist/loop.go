@@ -10,9 +10,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// eventCapacity is the kubelet's (pkg/kubelet/kubelet.go: plegChannelCapacity).
-const eventCapacity = 1000
-
 // Runtime is the runtime that the loop calls. Every call must return soon after
 // its context ends. Two pairs of lists and two inspections may be under way at once.
 type Runtime interface {
@@ -41,7 +38,6 @@ type Loop struct {
 	obs     Observer
 	timeout atomic.Int64 // of one call, in nanoseconds
 
-	events  chan Event
 	ended   chan struct{}
 	ready   chan struct{}
 	wake    chan struct{} // holds one token while asked or hints are set
@@ -67,8 +63,7 @@ type Loop struct {
 func New(rt Runtime, cfg Config, obs Observer) *Loop {
 	l := &Loop{
 		rt: rt, cfg: cfg, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
-		events: make(chan Event, eventCapacity), ended: make(chan struct{}, 1),
-		ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
+		ended: make(chan struct{}, 1), ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
 	}
 	l.timeout.Store(int64(cfg.RPCTimeout))
 	l.set(func(s *Snapshot) { s.Period = cfg.Period })
@@ -78,10 +73,6 @@ func New(rt Runtime, cfg Config, obs Observer) *Loop {
 // Ready is closed when the first relist has ended, or has been under way for two
 // periods.
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
-
-// Events delivers the events. If the channel is full, events are dropped and
-// counted.
-func (l *Loop) Events() <-chan Event { return l.events }
 
 // Ended receives when relists have ended.
 func (l *Loop) Ended() <-chan struct{} { return l.ended }

@@ -61,12 +61,18 @@ type pod struct {
 	items                []item
 }
 
+// all returns the items, none of a pod that is nil.
+func (p *pod) all() []item {
+	if p == nil {
+		return nil
+	}
+	return p.items
+}
+
 func (p *pod) state(id string) plegState {
-	if p != nil {
-		for i := range p.items {
-			if p.items[i].id == id {
-				return p.items[i].state
-			}
+	for _, it := range p.all() {
+		if it.id == id {
+			return it.state
 		}
 	}
 	return gone
@@ -146,43 +152,22 @@ type record struct {
 	failures      int
 }
 
-// same reports whether the pod is unchanged.
-func (r *record) same() bool {
-	return r.old != nil && r.cur != nil && len(r.old.items) == len(r.cur.items) &&
-		!slices.ContainsFunc(r.cur.items, func(it item) bool { return r.old.state(it.id) != it.state })
-}
-
 // events returns the changes, containers before sandboxes.
 func (r *record) events() (events []Event) {
-	if r.same() {
-		return nil
-	}
-	var all []item
-	for _, p := range []*pod{r.old, r.cur} {
-		if p != nil {
-			for _, it := range p.items {
-				if !slices.ContainsFunc(all, func(o item) bool { return o.id == it.id }) {
-					all = append(all, it)
+	p := r.who
+	for _, sandboxes := range []bool{false, true} {
+		for i, list := range [][]item{r.old.all(), r.cur.all()} {
+			for _, it := range list {
+				if it.sandbox != sandboxes || i == 1 && r.old.state(it.id) != gone {
+					continue // of the old state already
+				}
+				for _, t := range eventsFor(r.old.state(it.id), r.cur.state(it.id)) {
+					events = append(events, Event{
+						Type: t, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace,
+						ID: it.id, Sandbox: it.sandbox, Name: it.name,
+					})
 				}
 			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b item) int {
-		switch {
-		case a.sandbox == b.sandbox:
-			return 0
-		case b.sandbox:
-			return -1
-		}
-		return 1
-	})
-	p := r.who
-	for _, it := range all {
-		for _, t := range eventsFor(r.old.state(it.id), r.cur.state(it.id)) {
-			events = append(events, Event{
-				Type: t, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace,
-				ID: it.id, Sandbox: it.sandbox, Name: it.name,
-			})
 		}
 	}
 	return events

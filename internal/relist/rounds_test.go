@@ -21,39 +21,34 @@ import (
 // both are the loop and the obvious kubelet on one runtime.
 type both struct {
 	*world
-	k       *kubelet
-	l       *Loop
-	begin   time.Time
-	mu      sync.Mutex
-	settled []string
+	*watcher // of the loop, beside which Event notes the pods
+	k        *kubelet
+	l        *Loop
+	begin    time.Time
+	mu       sync.Mutex
+	settled  []string
 }
 
 // watchBoth runs both until the test ends. later is how much later the kubelet begins.
 func watchBoth(t *testing.T, w *world, later time.Duration, cfg Config) *both {
 	cfg.Period, cfg.RPCTimeout = time.Second, 2*time.Minute
-	b := &both{world: w, k: &kubelet{rt: w}, l: New(w, cfg, newWatcher()), begin: time.Now()}
+	b := &both{world: w, watcher: newWatcher(), k: &kubelet{rt: w}, begin: time.Now()}
+	b.l = New(w, cfg, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = b.l.Run(ctx) })
 	done.Go(func() { time.Sleep(later); b.k.run(ctx) })
-	done.Go(func() {
-		last := ""
-		for {
-			select {
-			case e := <-b.l.Events():
-				if at := stamp(time.Now()) + " " + e.PodUID; at != last { // several events of a pod are one
-					last = at
-					b.mu.Lock()
-					b.settled = append(b.settled, at)
-					b.mu.Unlock()
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
 	t.Cleanup(func() { cancel(); done.Wait() })
 	return b
+}
+
+func (b *both) Event(e Event) {
+	at := stamp(time.Now()) + " " + e.PodUID
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.Type != ContainerChanged && (len(b.settled) == 0 || b.settled[len(b.settled)-1] != at) { // several events of a pod are one
+		b.settled = append(b.settled, at)
+	}
 }
 
 // to lets time pass until d after the begin, and compares both four times a second.

@@ -182,7 +182,7 @@ type watcher struct {
 	ok         []bool
 	intervals  []time.Duration
 	events     map[EventType]int
-	discarded  int
+	delivered  []Event // since the last drain
 	inspected  map[bool]int
 	everything int
 }
@@ -201,21 +201,23 @@ func (w *watcher) RelistInterval(d time.Duration) {
 	w.intervals = append(w.intervals, d)
 }
 
-func (w *watcher) EventGenerated(t EventType) { defer w.lock()(); w.events[t]++ }
-func (w *watcher) EventDiscarded()            { defer w.lock()(); w.discarded++ }
-func (w *watcher) InspectionDone(ok bool)     { defer w.lock()(); w.inspected[ok]++ }
+func (w *watcher) InspectionDone(ok bool) { defer w.lock()(); w.inspected[ok]++ }
+
+func (w *watcher) Event(e Event) {
+	defer w.lock()()
+	w.events[e.Type]++
+	if e.Type != ContainerChanged { // the kubelet does not deliver it
+		w.delivered = append(w.delivered, e)
+	}
+}
 
 // drain takes the events that were delivered.
-func drain(l *Loop) []Event {
-	var out []Event
-	for {
-		select {
-		case e := <-l.events:
-			out = append(out, e)
-		default:
-			return out
-		}
-	}
+func drain(l *Loop) (out []Event) {
+	w := l.obs.(*watcher)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out, w.delivered = w.delivered, nil
+	return out
 }
 
 // failed is an error of a call that package cri would return.
