@@ -282,6 +282,10 @@ func TestChartMore(t *testing.T) {
 	if strings.Contains(out, "last_over_time(pleg_primary_reason[1m])") {
 		t.Error("the lookback is still 1m")
 	}
+	out, err = helm(t, "template", "plegd", chart, "--kube-version=1.36.0", "--values="+chart+"/values-fleet.yaml")
+	if err != nil || !strings.Contains(out, "kind: PodMonitor\n") || strings.Count(out, "interval: 30s\n") < 2 {
+		t.Errorf("the values for a fleet (%v):\n%s", err, out)
+	}
 }
 
 // TestChartRefusals: wrong values are refused with a line that names them.

@@ -57,16 +57,11 @@ type monitoring struct {
 func (c *cluster) startMonitoring() *monitoring {
 	c.t.Helper()
 	prometheus, agent := configs(c.t)
-	return c.monitorBy(agent, map[string]string{
+	files := map[string]string{
 		"prometheus.yml":      prometheus,
 		"plegd.rules.yml":     lab.Deployed(c.t, "prometheus", "plegd.rules.yml"),
 		"plegd.recording.yml": lab.Deployed(c.t, "prometheus", "plegd.recording.yml"),
-	})
-}
-
-// monitorBy starts them with an agent's configuration and Prometheus' files.
-func (c *cluster) monitorBy(agent string, files map[string]string) *monitoring {
-	c.t.Helper()
+	}
 	c.apply("account.yml", account)
 
 	m := &monitoring{calls: &lab.Inbox{}}
@@ -108,17 +103,6 @@ func configs(t testing.TB) (prometheus, agent string) {
 	jobs, _ := config["scrape_configs"].([]any)
 	jobs = append(jobs, operatorJob(renderedMonitor(t)))
 	global, _ := config["global"].(yamlMap)
-	agent = scraping(t, global["scrape_interval"], jobs)
-	prometheus = encode(t, yamlMap{
-		"global": global, "rule_files": config["rule_files"],
-		"alerting": yamlMap{"alertmanagers": []any{yamlMap{"static_configs": []any{yamlMap{"targets": []string{managerAddress}}}}}},
-	})
-	return prometheus, agent
-}
-
-// scraping is an agent's configuration with jobs that find their targets in Kubernetes.
-func scraping(t testing.TB, interval any, jobs []any) string {
-	t.Helper()
 	for _, job := range jobs {
 		discovery, _ := job.(yamlMap)["kubernetes_sd_configs"].([]any)
 		for _, sd := range discovery {
@@ -128,7 +112,12 @@ func scraping(t testing.TB, interval any, jobs []any) string {
 			})
 		}
 	}
-	return encode(t, yamlMap{"global": yamlMap{"scrape_interval": interval}, "scrape_configs": jobs})
+	agent = encode(t, yamlMap{"global": yamlMap{"scrape_interval": global["scrape_interval"]}, "scrape_configs": jobs})
+	prometheus = encode(t, yamlMap{
+		"global": global, "rule_files": config["rule_files"],
+		"alerting": yamlMap{"alertmanagers": []any{yamlMap{"static_configs": []any{yamlMap{"targets": []string{managerAddress}}}}}},
+	})
+	return prometheus, agent
 }
 
 func encode(t testing.TB, v any) string {

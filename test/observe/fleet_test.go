@@ -134,15 +134,3 @@ func asker(t *testing.T, p *lab.Prometheus) func(string) float64 {
 		return v
 	}
 }
-
-// fleetSize returns PLEGD_FLEET_NODES, or a default.
-func fleetSize(t *testing.T, nodes int) int {
-	t.Helper()
-	if s := os.Getenv("PLEGD_FLEET_NODES"); s != "" {
-		var err error
-		if nodes, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return nodes
-}

@@ -3,10 +3,12 @@
 package observe
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,10 +21,12 @@ import (
 // number of nodes, PLEGD_FLEET_INTERVAL the scrape interval. One node in a hundred has
 // a list that hangs, one has no network; in a small fleet one in twenty.
 func TestRemoteWrite(t *testing.T) {
-	size, interval := fleetSize(t, 80), 5*time.Second
-	if os.Getenv("PLEGD_FLEET_NODES") != "" {
-		var err error
-		if interval, err = time.ParseDuration(os.Getenv("PLEGD_FLEET_INTERVAL")); err != nil {
+	size, interval := 80, 5*time.Second
+	if nodes := os.Getenv("PLEGD_FLEET_NODES"); nodes != "" {
+		var err, intervalErr error
+		size, err = strconv.Atoi(nodes)
+		interval, intervalErr = time.ParseDuration(os.Getenv("PLEGD_FLEET_INTERVAL"))
+		if err = errors.Join(err, intervalErr); err != nil {
 			t.Fatal(err)
 		}
 	} else {

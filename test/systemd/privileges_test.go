@@ -133,7 +133,7 @@ func TestPodPrivileges(t *testing.T) {
 	t.Parallel()
 	n, r := newPodNode(t, lab.SystemdFile{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
 		lab.SystemdFile{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
-	own, _, _ := n.hostPod(readFile(t, "deploy/kubernetes/base/daemonset.yaml"))
+	own := n.hostPod(readFile(t, "deploy/kubernetes/base/daemonset.yaml"))
 	if own.Group == 0 {
 		t.Error("the pod has root's group, which it does not need")
 	}
