@@ -94,14 +94,6 @@ e2e-chain: ## Make processes wait for each other in every way that plegd follows
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-chain: needs root: it mounts file systems, freezes cgroups and traces processes" >&2; exit 1; }
 	$(GO) test -tags e2e -count=1 -timeout 10m -v $(E2EFLAGS) ./test/chain/
 
-.PHONY: e2e-vm
-e2e-vm: ## Run the package in a virtual machine with cgroup v2: limits on the unit, a slow disk, power cuts, pauses (root; installs Debian packages; makes a disk image once)
-	@[ "$$(id -u)" = 0 ] || { echo "make e2e-vm: needs root: it makes the image of a Debian system" >&2; exit 1; }
-	@bash test/e2e/install-deps.sh vm
-	@$(MAKE) --no-print-directory packages
-	@bash test/vm/image.sh >/dev/null
-	$(GO) test -tags e2e -count=1 -timeout 2h -v $(E2EFLAGS) ./test/vm/
-
 .PHONY: e2e-faults
 e2e-faults: build ## Make every fault on a real runtime and print how plegd names it: make e2e-faults [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=containerd|crio|cri-dockerd|simulated] [RUNS=10] [LANES=2] [CASES=regexp] [AT_LEAST=0.98] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-faults: needs root: it starts a runtime and stops, kills and starves it" >&2; exit 1; }

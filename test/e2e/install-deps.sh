@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the end-to-end tests need beside Go, from Debian's packages, and
 # nothing where nothing is missing. Needs root only when something is. With
-# `observe` those of test/observe and test/page instead, with `vm` those of test/vm,
-# with `cluster` those of test/cluster and test/kubelet besides.
+# `observe` those of test/observe and test/page instead, with `cluster` those of
+# test/cluster and test/kubelet besides.
 set -euo pipefail
 
 # A package and the program, or file, that shows that it is there: on other systems, or
@@ -22,12 +22,6 @@ if [ "${1-}" = observe ]; then
   )
 elif [ "${1-}" = cluster ]; then
   needed+=(etcd-server:etcd prometheus-alertmanager:prometheus-alertmanager victoria-metrics:vmagent)
-elif [ "${1-}" = vm ]; then
-  needed=(
-    qemu-system-x86:qemu-system-x86_64
-    mmdebstrap:mmdebstrap e2fsprogs:mke2fs openssh-client:ssh openssh-client:ssh-keygen
-    dpkg:dpkg-deb rpm:rpmbuild
-  )
 fi
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin

@@ -50,15 +50,6 @@ func (r *CRI) In(cgroup string) *CRI {
 	return &other
 }
 
-// OpenCRI returns a client of a containerd that the lab has not started, which
-// has the image with test/images/pause under the name PauseImage.
-func OpenCRI(t testing.TB, socket string) *CRI {
-	t.Helper()
-	r := openCRI(t, socket)
-	r.image = PauseImage
-	return r
-}
-
 func openCRI(t testing.TB, socket string) *CRI {
 	t.Helper()
 	r, err := dialCRI(socket)
