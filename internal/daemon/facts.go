@@ -26,7 +26,7 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
 		Calls:         map[string]health.Call{},
 		Arriving:      d.client.Arriving(),
 		Probe:         d.dialer.Last(),
-		Pods:          s.Pods(),
+		Pods:          s.Pods,
 		Evidence:      d.sources.Facts(),
 	}
 	if s.Evented {

@@ -29,8 +29,8 @@ func (l *Loop) background(f func()) {
 
 // diagnose lists each second until ctx ends, for diagnosis only. Lists under way
 // then continue beside the next relist, until life ends. Behind an inspection that
-// is stuck it inspects those of the jobs that wait, one at a time.
-func (l *Loop) diagnose(life, ctx context.Context, jobs []*job) {
+// is stuck it inspects the pods that wait, one at a time.
+func (l *Loop) diagnose(life, ctx context.Context, inspections []*Inspection) {
 	extra, seen := make(chan struct{}, 1), map[string]bool{}
 	l.background(func() {
 		for {
@@ -41,12 +41,12 @@ func (l *Loop) diagnose(life, ctx context.Context, jobs []*job) {
 			}
 			select {
 			case extra <- struct{}{}:
-				j := nextExtra(jobs, seen)
-				if j == nil {
+				i := nextExtra(inspections, seen)
+				if i == nil {
 					<-extra
 					break
 				}
-				l.background(func() { defer func() { <-extra }(); l.inspectExtra(ctx, j) })
+				l.background(func() { defer func() { <-extra }(); l.inspectExtra(ctx, i) })
 			default:
 			}
 			select {
@@ -80,22 +80,22 @@ func (l *Loop) listBeside(ctx context.Context) {
 	})
 }
 
-// nextExtra returns a job for the next pod that waits behind a stuck inspection,
+// nextExtra returns an inspection for the next pod that waits behind a stuck one,
 // nil if there is none. done holds the pods that were returned.
-func nextExtra(jobs []*job, done map[string]bool) *job {
+func nextExtra(inspections []*Inspection, done map[string]bool) *Inspection {
 	stuck := false
-	for _, j := range jobs {
-		p, began, ended := j.inspection.State()
+	for _, i := range inspections {
+		p, began, ended := i.State()
 		switch {
 		case ended:
 		case began:
 			stuck = time.Since(p.CallStart) >= stuckAfter
-			done[j.pod.uid] = true
+			done[p.UID] = true
 		case !stuck || len(done) > maxExtra:
 			return nil
-		case !done[j.pod.uid]:
-			done[j.pod.uid] = true
-			return newJob(j.pod, p.Failures)
+		case !done[p.UID]:
+			done[p.UID] = true
+			return newInspection(i.pod, p.Failures)
 		}
 	}
 	return nil
@@ -103,9 +103,9 @@ func nextExtra(jobs []*job, done map[string]bool) *job {
 
 // inspectExtra inspects a waiting pod beside the relist, so that several stuck pods
 // are found within seconds and not one every two minutes. It settles no pod.
-func (l *Loop) inspectExtra(ctx context.Context, j *job) {
+func (l *Loop) inspectExtra(ctx context.Context, i *Inspection) {
 	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
-	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), j.inspection) })
-	_ = j.run(ctx, l.rt, extraTimeout) // its result is evidence
+	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), i) })
+	_ = i.run(ctx, l.rt, extraTimeout) // its result is evidence
 }

@@ -211,7 +211,7 @@ func (h *history) relist() {
 	h.say("relist %d done", snap.Attempts)
 
 	if len(h.rt.listErr) > 0 {
-		if snap.Last.Err == nil || !snap.LastSeen.Equal(before.LastSeen) || snap.RunningPods != before.RunningPods || snap.Containers != before.Containers || snap.Failures != before.Failures+1 {
+		if snap.Last.Err == nil || !snap.LastSeen.Equal(before.LastSeen) || snap.Pods != before.Pods || snap.Failures != before.Failures+1 {
 			h.fail("a list failed: %+v, before %+v", snap, before)
 		}
 		if len(events) > 0 || len(h.rt.asked) > 0 {
@@ -221,11 +221,11 @@ func (h *history) relist() {
 		return
 	}
 	want := h.model.relist(h.rt.sandboxes, h.rt.containers, h.rt.fails)
-	if snap.Last.Err != nil || !snap.LastSeen.Equal(snap.Last.Start) || snap.Failures != 0 || !snap.Counted {
+	if snap.Last.Err != nil || !snap.LastSeen.Equal(snap.Last.Start) || snap.Failures != 0 {
 		h.fail("the relist did not succeed: %+v", snap)
 	}
-	if snap.RunningPods != want.runningPods || snap.Containers != want.containers {
-		h.fail("%d running pods and containers %v, want %d and %v", snap.RunningPods, snap.Containers, want.runningPods, want.containers)
+	if snap.Pods.Running != want.runningPods || !maps.Equal(snap.Pods.Containers, want.containers) {
+		h.fail("pods %+v, want %d running and containers %v", snap.Pods, want.runningPods, want.containers)
 	}
 	h.inspections(want, snap.Last.Inspections)
 	h.events(want, events, generated)

@@ -77,9 +77,9 @@ func (l *Loop) relistPod(ctx context.Context, uid string) {
 		l.settle(w, nil)
 		return
 	}
-	j := newJob(w.cur, w.failures)
-	if err := j.run(ctx, l.rt, hintTimeout); err == nil {
+	i := newInspection(w.cur, w.failures)
+	if err := i.run(ctx, l.rt, hintTimeout); err == nil {
 		l.obs.InspectionDone(true)
-		l.settle(w, j.exitCodes)
+		l.settle(w, i.exitCodes)
 	}
 }

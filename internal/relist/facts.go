@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -92,18 +91,6 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 		return n, call.Add(left * timeout)
 	}
 	return n, now.Add(left * (now.Sub(s.PhaseStart) / done))
-}
-
-// Pods counts the pods and containers of the last lists, nil before the first.
-func (s *Snapshot) Pods() *health.Pods {
-	if !s.Counted {
-		return nil
-	}
-	p := &health.Pods{Running: s.RunningPods, Containers: map[string]int{}}
-	for state, n := range s.Containers {
-		p.Containers[cri.State(state).String()] = n
-	}
-	return p
 }
 
 // slowest returns the n slowest inspections, or failed inspections, that ended.

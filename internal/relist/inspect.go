@@ -3,32 +3,49 @@ package relist
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// job is the inspection of one pod.
-type job struct {
-	pod        *pod
-	inspection *Inspection
-	exitCodes  map[string]int32
+// Inspection is the inspection of one pod.
+type Inspection struct {
+	pod       *pod
+	exitCodes map[string]int32
+	state     atomic.Pointer[inspectionState]
 }
 
-func newJob(p *pod, failures int) *job {
-	return &job{pod: p, inspection: newInspection(p, failures), exitCodes: map[string]int32{}}
+type inspectionState struct {
+	health.PodInspection
+
+	began, ended bool
+}
+
+func newInspection(p *pod, failures int) *Inspection {
+	i := &Inspection{pod: p, exitCodes: map[string]int32{}}
+	i.state.Store(&inspectionState{PodInspection: health.PodInspection{
+		UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures,
+	}})
+	return i
+}
+
+// State returns the inspection as of now. Its CallStart is zero once it ended.
+func (i *Inspection) State() (p health.PodInspection, began, ended bool) {
+	s := i.state.Load()
+	return s.PodInspection, s.began, s.ended
 }
 
 // run inspects a pod as the kubelet does: one PodSandboxStatus per sandbox, one
 // ContainerStatus per container, each call with the timeout. An item that is gone
 // is no error; any other error ends the inspection and is returned.
-func (j *job) run(ctx context.Context, rt Runtime, timeout time.Duration) error {
-	s := *j.inspection.state.Load()
+func (i *Inspection) run(ctx context.Context, rt Runtime, timeout time.Duration) error {
+	s := *i.state.Load()
 	s.Start, s.began = time.Now(), true
 	var failed *health.CallError
 	for _, sandboxes := range []bool{true, false} {
-		for _, it := range j.pod.items {
+		for _, it := range i.pod.items {
 			if it.sandbox != sandboxes || failed != nil {
 				continue
 			}
@@ -37,25 +54,24 @@ func (j *job) run(ctx context.Context, rt Runtime, timeout time.Duration) error 
 				s.Operation = cri.OpPodSandboxStatus
 			}
 			call := s
-			j.inspection.state.Store(&call)
-			if err := asError(j.ask(ctx, rt, it, timeout)); err != nil && err.Code != cri.CodeNotFound {
+			i.state.Store(&call)
+			if err := asError(i.ask(ctx, rt, it, timeout)); err != nil && err.Code != cri.CodeNotFound {
 				failed = err
 			}
 		}
 	}
 	s.Duration, s.CallStart, s.ended = time.Since(s.Start), time.Time{}, true
-	if failed != nil {
-		s.Err = failed
-		s.Failures++
+	if failed == nil {
+		i.state.Store(&s)
+		return nil
 	}
-	j.inspection.state.Store(&s)
-	if failed != nil {
-		return failed
-	}
-	return nil
+	s.Err = failed
+	s.Failures++
+	i.state.Store(&s)
+	return failed
 }
 
-func (j *job) ask(ctx context.Context, rt Runtime, it item, timeout time.Duration) error {
+func (i *Inspection) ask(ctx context.Context, rt Runtime, it item, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if it.sandbox {
@@ -63,7 +79,7 @@ func (j *job) ask(ctx context.Context, rt Runtime, it item, timeout time.Duratio
 	}
 	exitCode, err := rt.ContainerStatus(ctx, it.id)
 	if err == nil {
-		j.exitCodes[it.id] = exitCode
+		i.exitCodes[it.id] = exitCode
 	}
 	return err
 }
@@ -84,7 +100,6 @@ func asError(err error) *health.CallError {
 // inspect inspects the pods of todo one after another, advances their records and
 // delivers their events. It returns early when ctx ends.
 func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
-	var jobs []*job
 	var of []work
 	for _, w := range todo {
 		if len(w.events) > 0 {
@@ -94,18 +109,17 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 			l.settle(w, nil)
 			continue
 		}
-		j := newJob(w.cur, w.failures)
-		jobs, of, res.Inspections = append(jobs, j), append(of, w), append(res.Inspections, j.inspection)
+		of, res.Inspections = append(of, w), append(res.Inspections, newInspection(w.cur, w.failures))
 	}
-	res.Inspected = len(jobs)
-	if len(jobs) > 0 {
+	res.Inspected = len(of)
+	if len(of) > 0 {
 		l.set(func(s *Snapshot) {
 			s.Inspections, s.Phase, s.PhaseStart = res.Inspections, Inspecting, res.Listed
 		})
-		l.diagnose(life, ctx, jobs)
+		l.diagnose(life, ctx, res.Inspections)
 	}
-	for i, j := range jobs {
-		err := j.run(ctx, l.rt, time.Duration(l.timeout.Load()))
+	for n, i := range res.Inspections {
+		err := i.run(ctx, l.rt, time.Duration(l.timeout.Load()))
 		if ctx.Err() != nil {
 			return
 		}
@@ -113,11 +127,11 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 		if err != nil {
 			// The record keeps its old state, so that the next relist finds the change again.
 			res.Failed++
-			of[i].reinspect = true
-			of[i].failures++
+			of[n].reinspect = true
+			of[n].failures++
 			continue
 		}
-		l.settle(of[i], j.exitCodes)
+		l.settle(of[n], i.exitCodes)
 	}
 	l.set(func(s *Snapshot) { s.Reinspect = res.Failed })
 }

@@ -273,7 +273,7 @@ func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
 	s.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), res.ListPodSandbox+res.ListContainers)
 	s.Beside.Failures, s.Beside.Last = 0, nil
 	if counted {
-		s.Counted, s.RunningPods, s.Containers = true, now.runningPods, now.states
+		s.Pods = now.counts
 	}
 }
 

@@ -34,7 +34,7 @@ type modelRelist struct {
 	events      map[string][]modelEvent // by pod
 	inspected   map[string][]ask        // by pod
 	runningPods int
-	containers  [cri.NumStates]int
+	containers  map[string]int
 }
 
 type modelEvent struct {
@@ -47,7 +47,7 @@ func newModel() *model {
 }
 
 func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fails map[ask]error) modelRelist {
-	out := modelRelist{events: map[string][]modelEvent{}, inspected: map[string][]ask{}}
+	out := modelRelist{events: map[string][]modelEvent{}, inspected: map[string][]ask{}, containers: map[string]int{"created": 0, "running": 0, "exited": 0, "unknown": 0}}
 
 	pods := map[string]*modelPod{}
 	pod := func(uid string) *modelPod {
@@ -74,7 +74,7 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 		if !c.HasMetadata || c.ID == "" || !c.HasImage {
 			continue
 		}
-		out.containers[c.State]++
+		out.containers[c.State.String()]++
 		state := map[cri.State]string{cri.StateRunning: "running", cri.StateExited: "exited"}[c.State]
 		if state == "" {
 			state = "unknown"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // plegState is a container's state as the generic PLEG compares it.
@@ -87,11 +88,10 @@ func (p *pod) add(it item) {
 
 // lists is one pair of lists by pod, with its counts. It is immutable.
 type lists struct {
-	sandboxes   []*cri.Sandbox
-	containers  []*cri.Container
-	pods        map[string]*pod
-	runningPods int
-	states      [cri.NumStates]int // containers by state
+	sandboxes  []*cri.Sandbox
+	containers []*cri.Container
+	pods       map[string]*pod
+	counts     *health.Pods
 }
 
 // of reports whether l was made of these lists: an unchanged list is the last slice.
@@ -114,7 +114,10 @@ func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
 		return l.pods[uid]
 	}
 	listed := func(s *cri.Sandbox) bool { return s.HasMetadata && s.ID != "" }
-	ready := map[string]bool{}
+	ready, states := map[string]bool{}, map[string]int{}
+	for state := range cri.State(cri.NumStates) {
+		states[state.String()] = 0
+	}
 	for _, s := range sandboxes {
 		if listed(s) {
 			p := of(s.PodUID, s.Name, s.Namespace, s.CreatedAt)
@@ -126,7 +129,7 @@ func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
 	}
 	for _, c := range containers {
 		if c.HasMetadata && c.ID != "" && c.HasImage {
-			l.states[c.State]++
+			states[c.State.String()]++
 			p := of(c.PodUID, c.PodName, c.PodNamespace, c.CreatedAt)
 			p.add(item{c.ID, c.Name, false, containerState(c.State)})
 		}
@@ -140,7 +143,7 @@ func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
 			l.pods[s.PodUID].add(item{s.ID, "", true, state})
 		}
 	}
-	l.runningPods = len(ready)
+	l.counts = &health.Pods{Running: len(ready), Containers: states}
 	return l
 }
 

@@ -36,7 +36,7 @@ func TestWithARuntime(t *testing.T) {
 		if events := step(); len(events) != 60 {
 			t.Errorf("%d events of 20 pods, want 60", len(events))
 		}
-		if s := l.Snapshot(); s.RunningPods != 20 || s.Containers[cri.StateRunning] != 40 {
+		if s := l.Snapshot(); s.Pods.Running != 20 || s.Pods.Containers["running"] != 40 {
 			t.Errorf("%+v", *s)
 		}
 		// A quiet node: no events, no inspections.
@@ -107,7 +107,7 @@ func TestRuntimeRestart(t *testing.T) {
 		rt.Kill()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.RunningPods != 3 || s.Last.Err.Code != cri.CodeUnavailable {
+		if s := l.Snapshot(); s.Failures != 30 || !s.LastSeen.Equal(begin) || s.Pods.Running != 3 || s.Last.Err.Code != cri.CodeUnavailable {
 			t.Errorf("away: %+v", *s)
 		}
 		rt.RemovePod(pods[0].UID)
@@ -116,7 +116,7 @@ func TestRuntimeRestart(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s := l.Snapshot(); s.Failures != 0 || s.LastSeen.Sub(begin) != 31*time.Second || s.RunningPods != 2 {
+		if s := l.Snapshot(); s.Failures != 0 || s.LastSeen.Sub(begin) != 31*time.Second || s.Pods.Running != 2 {
 			t.Errorf("back: %+v", *s)
 		}
 		if events := drain(l); len(events) != 4 {

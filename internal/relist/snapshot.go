@@ -1,10 +1,8 @@
 package relist
 
 import (
-	"sync/atomic"
 	"time"
 
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -59,10 +57,8 @@ type Snapshot struct {
 	Lists []time.Duration
 	// Reinspect counts the pods that wait for reinspection.
 	Reinspect int
-	// Counted is true once lists have succeeded; the counts are the last ones'.
-	Counted     bool
-	RunningPods int
-	Containers  [cri.NumStates]int
+	// Pods counts the pods and containers of the last lists, nil before the first.
+	Pods *health.Pods
 }
 
 // Listing is a pair of lists beside the relists.
@@ -83,29 +79,4 @@ type Result struct {
 	Listed time.Time
 	// Inspections holds every inspection of the relist.
 	Inspections []*Inspection
-}
-
-// Inspection is the inspection of one pod.
-type Inspection struct {
-	state atomic.Pointer[inspectionState]
-}
-
-type inspectionState struct {
-	health.PodInspection
-
-	began, ended bool
-}
-
-func newInspection(p *pod, failures int) *Inspection {
-	i := &Inspection{}
-	i.state.Store(&inspectionState{PodInspection: health.PodInspection{
-		UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures,
-	}})
-	return i
-}
-
-// State returns the inspection as of now. Its CallStart is zero once it ended.
-func (i *Inspection) State() (p health.PodInspection, began, ended bool) {
-	s := i.state.Load()
-	return s.PodInspection, s.began, s.ended
 }
