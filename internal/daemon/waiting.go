@@ -56,7 +56,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.NewExplorer(d.cfg.ProcFS, d.cfg.SysFS, asker{d.client})
+			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.ask)
 		}
 		next = time.Now().Add(exploreEvery)
 		if time.Since(last.Since) > oldFault {
@@ -130,12 +130,9 @@ func (d *Daemon) inspecting(uid string, called time.Time) bool {
 	})
 }
 
-// asker asks the held connection for single containers.
-type asker struct{ client *cri.Client }
-
-// Ask implements chain.Asker.
-func (a asker) Ask(ctx context.Context, t chain.Target) error {
-	err := a.client.Answers(ctx, t.Sandbox, t.ID)
+// ask asks the held connection for a single container: a chain.Asker.
+func (d *Daemon) ask(ctx context.Context, t chain.Target) error {
+	err := d.client.Answers(ctx, t.Sandbox, t.ID)
 	var e *health.CallError
 	switch {
 	case !errors.As(err, &e):

@@ -87,7 +87,7 @@ func helper(mode string, args []string) error {
 		if err != nil {
 			return err
 		}
-		w := walk.NewWalker("/proc", "/sys")
+		w := walk.New("/proc", "/sys", nil)
 		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid, ""))
 	}
 	return fmt.Errorf("unknown mode")

@@ -47,35 +47,20 @@ type Symptom struct {
 	Pod func(id string) string
 }
 
-// Explorer goes from a symptom to its culprit, again and again for as long as it
-// lasts. Not for several goroutines at once.
-type Explorer struct {
-	procfs, sysfs string
-	asker         Asker
-
-	walker *Walker // of the present fault, nil before the first
-	sweep  sweep
-}
-
-// NewExplorer returns an explorer.
-func NewExplorer(procfs, sysfs string, asker Asker) *Explorer {
-	return &Explorer{procfs: procfs, sysfs: sysfs, asker: asker}
-}
-
-// Explore makes one round, and returns the chain as far as it is known.
+// Explore goes once from a symptom to its culprit, and returns the chain as far as it is
+// known. It is called again and again for as long as the symptom lasts.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
-	if w := e.walker; w == nil || !w.symptom.Since.Equal(s.Since) || w.symptom.Operation != s.Operation ||
-		w.symptom.Process != s.Process {
-		e.walker, e.sweep = NewWalker(e.procfs, e.sysfs), sweep{}
+	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
+		*e = *New(e.procfs, e.sysfs, e.ask)
 	}
-	e.walker.symptom = s
+	e.symptom, e.about = s, ""
 	if s.Process != 0 {
-		return e.walker.Process(ctx, s.Process, s.Kind)
+		return e.Process(ctx, s.Process, s.Kind)
 	}
 	if !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
 		rest := min(sweepAgain, max(leastAgain, restFor*e.sweep.ended.Sub(e.sweep.began)))
 		if time.Since(e.sweep.ended) >= rest {
-			e.sweep = run(ctx, e.asker, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
+			e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 		}
 	}
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
@@ -87,25 +72,23 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		what = "sandbox"
 	}
 	target, unknown := e.sweep.target(what)
-	switch {
+	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
 	case target.ID != "":
 		c.Links = append(c.Links, targetLink(target))
-		e.fromTarget(ctx, &c, s, target)
-	case s.OthersAnswered() && s.General:
+		e.fromTarget(ctx, &c, target, helpers)
+	case s.OthersAnswered() && s.General && len(helpers) > 0:
 		// A helper that began before the call may have the lock that it waits for.
-		if helpers := e.walker.helpersOf(ctx, e.walker.runtime(), ""); len(helpers) > 0 {
-			e.walker.follow(ctx, &c, helpers[0].PID, health.KindHelper)
-		} else {
-			c.Unknown = "the runtime has no helper, and its inside cannot be seen"
-		}
+		e.follow(ctx, &c, helpers[0].PID, health.KindHelper)
+	case s.OthersAnswered() && s.General:
+		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
-		e.walker.follow(ctx, &c, s.RuntimePID, health.KindRuntime)
+		e.follow(ctx, &c, s.RuntimePID, health.KindRuntime)
 	default:
 		c.Unknown = "the runtime's process is not known"
 	}
-	e.walker.finish(&c)
+	e.finish(&c)
 	return c
 }
 
@@ -126,15 +109,15 @@ func targetLink(t Target) health.Link {
 
 // fromTarget continues with the helper, shim or conmon of a container or sandbox. Where
 // that is idle the lock is held inside the runtime, by a thread that may wait for a mount.
-func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t Target) {
-	if helpers := e.walker.helpersOf(ctx, e.walker.runtime(), t.ID); len(helpers) > 0 {
-		e.walker.follow(ctx, c, helpers[0].PID, health.KindHelper)
+func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target, helpers []node.Process) {
+	if len(helpers) > 0 {
+		e.follow(ctx, c, helpers[0].PID, health.KindHelper)
 		return
 	}
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
-		if e.walker.about = t.ID; t.Sandbox {
-			e.walker.about = ""
+		if !t.Sandbox {
+			e.about = t.ID
 		}
 		if e.leads(ctx, c, pid, health.KindShim) {
 			return
@@ -142,11 +125,11 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
 	kind := health.KindRuntime
-	if s.DaemonPID != 0 {
+	if e.symptom.DaemonPID != 0 {
 		kind = health.KindProcess
 	}
 	n := len(c.Links)
-	if pid = e.walker.runtime(); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
+	if pid = e.runtime(); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
 		c.Links, c.Unknown = c.Links[:n], why
 	}
 }
@@ -154,7 +137,7 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, s Symptom, t
 // leads appends the chain from a process. False, and nothing appended, where that is idle.
 func (e *Explorer) leads(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) bool {
 	n := len(c.Links)
-	e.walker.follow(ctx, c, pid, kind)
+	e.follow(ctx, c, pid, kind)
 	if len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning) {
 		c.Links = c.Links[:n]
 		return false
@@ -165,14 +148,13 @@ func (e *Explorer) leads(ctx context.Context, c *health.Chain, pid int, kind hea
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
 // where there is one, as of Docker and CRI-O, else that of its sandbox.
 func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
-	byID := map[string][]int{}
-	shims := 0
-	for _, p := range e.walker.processes(ctx).ByPID {
+	byID, shims := map[string][]int{}, 0
+	for _, p := range e.processes(ctx).ByPID {
 		if p.Kind() != node.KindShim {
 			continue
 		}
 		shims++
-		args := e.walker.table.Args(p.ID())
+		args := e.table.Args(p.ID())
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
 		if n := len(args); n > 0 && args[n-1] != "start" && args[n-1] != "delete" {
@@ -180,15 +162,14 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 			byID[id] = append(byID[id], p.PID)
 		}
 	}
-	found := byID[t.ID]
-	if len(found) == 0 {
-		found = byID[t.SandboxID]
+	for _, id := range []string{t.ID, t.SandboxID} {
+		switch found := byID[id]; len(found) {
+		case 0:
+		case 1:
+			return found[0], ""
+		default:
+			return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
+		}
 	}
-	switch len(found) {
-	case 1:
-		return found[0], ""
-	case 0:
-		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
-	}
-	return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
+	return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
 }

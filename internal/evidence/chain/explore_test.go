@@ -32,7 +32,7 @@ func TestMountOfRuntime(t *testing.T) {
 		if s.RuntimePID = 11; waits {
 			s.DaemonPID = 10
 		}
-		c := NewExplorer(root, t.TempDir(), &fakeAsker{hang: map[string]bool{"c": true}}).Explore(t.Context(), s)
+		c := New(root, t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		switch last := c.Links[len(c.Links)-1]; {
 		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
 			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
@@ -69,7 +69,7 @@ func TestShimOfTarget(t *testing.T) {
 		}
 		s := symptomOf(Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"})
 		s.Pod = func(id string) string { return "pod-of-" + id }
-		c := NewExplorer(root, t.TempDir(), &fakeAsker{hang: map[string]bool{"c": true}}).Explore(t.Context(), s)
+		c := New(root, t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]
 		switch {
 		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):

@@ -8,112 +8,127 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// maxMounts bounds the table of mounts of a process, in bytes.
-const maxMounts = 1 << 20
+const (
+	// maxMounts bounds the table of mounts of a process, in bytes.
+	maxMounts = 1 << 20
+	// The values of waitid(2).
+	waitForPID   = 1
+	waitForPIDFD = 3
+	// oldChild is how much older than the fault a child may be that a process with
+	// several threads waits for: the kubelet's deadline for a pod, and some.
+	oldChild = 5 * time.Minute
+)
 
-// remotes are the file systems with a server, by the kernel functions that wait for it.
-var remotes = []struct{ channels, types []string }{
-	{[]string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
-	{[]string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
-	{[]string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
-	{[]string{"ceph_"}, []string{"ceph"}},
-	{[]string{"p9_", "v9fs_"}, []string{"9p"}},
-}
-
-// remoteTypes returns the types of file systems that a kernel function belongs to, nil
-// for one that waits for no server. Servers of FUSE wait in fuse_dev_do_read, idle.
-func remoteTypes(channel string) []string {
-	for _, r := range remotes {
-		if node.In(channel, r.channels...) && !node.In(channel, "fuse_dev_") {
-			return r.types
-		}
-	}
-	return nil
-}
-
-// fileWait is that of a thread that waits in the kernel for a file system: which file,
-// on which mount, and the process that serves it.
-func (w *Walker) fileWait(ctx context.Context, p place) wait {
-	path, m, ok := w.mountOf(p)
-	frozen := node.In(p.channel, "__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
-		"sb_wait_write")
-	exits := node.In(p.channel, "do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_")
-	if exits || !ok && path == "" {
-		out := kernelWait(p)
-		if frozen {
-			out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
-		}
-		return out
-	}
-	out := wait{
-		key: "mount " + m.Point, state: health.LinkBlocked,
-		evidence: fmt.Sprintf("thread %d waits in %s", p.tid, p.channel),
-	}
-	if path != "" {
-		out.evidence += ", for " + path
-	}
-	if !ok {
-		out.key = "path " + path
-		out.link = health.Link{
-			Kind: health.KindMount, Name: path, State: health.LinkBlocked,
-			Evidence: "its mount is not in the process's table of mounts",
-		}
-		return out
-	}
-	out.link = health.Link{
-		Kind: health.KindMount, Name: m.Point, State: health.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
-		Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
-	}
-	remote := slices.ContainsFunc(remotes, func(r struct{ channels, types []string }) bool {
-		return node.In(m.Type, r.types...)
+// heldBy completes a wait with the process that holds a descriptor which leads to a place,
+// "/" for any file, and for which keep is true by its fdinfo. Of several, the process itself
+// and pid 1, which keeps the sockets that systemd made, do not count; else the only one that
+// does not run counts. It is the process itself where no other holds one.
+func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep func(node.FDInfo) bool) wait {
+	pids, err := node.Holders(ctx, f.procfs, func(pid, fd int, at string) bool {
+		there := at == to || to == "/" && strings.HasPrefix(at, to)
+		return there && (keep == nil || keep(node.ReadFDInfo(f.procfs, pid, fd)))
 	})
+	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == f.pid || p == 1 && len(pids) > 1 })
+	held := slices.DeleteFunc(slices.Clone(rest), func(pid int) bool {
+		p, err := node.ReadStat(f.procfs, pid)
+		return err != nil || strings.IndexByte("TtD", p.State) < 0
+	})
+	if len(rest) > 1 && len(held) == 1 {
+		rest = held
+	}
 	switch {
-	case strings.HasPrefix(m.Type, "fuse"):
-		if n := w.fuseWaiting(m); n != "" {
-			out.link.Evidence += "; requests without an answer: " + n
-		}
-		out.next, out.unknown = w.fuseServer(ctx, m)
-	case remote:
-		out.link.Evidence += "; its server does not answer"
-	case frozen:
-		out.link.State = health.LinkFrozen
-		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
+	case len(rest) == 1:
+		out.next = rest[0]
+	case len(rest) > 1:
+		out.unknown = fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
+	case err != nil:
+		out.unknown = "the holder of the other end of " + what + " cannot be read (CAP_SYS_PTRACE)"
+	case len(pids) > 0:
+		out.next = f.pid
+	default:
+		out.unknown = "no process that plegd can see holds the other end of " + what
 	}
 	return out
 }
 
+// fileWait adds the wait of a thread in the kernel for a file system: which file, on which
+// mount, and the process that serves it.
+func (f *waiting) fileWait(ctx context.Context, t thread) {
+	kind, _ := t.kind()
+	path, m, ok := f.mountOf(t)
+	if kind == exitWaits || !ok && path == "" {
+		out := kernelWait(t)
+		if kind == frozenWaits {
+			out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
+		}
+		f.add(out)
+		return
+	}
+	out := wait{
+		key: "mount " + m.Point, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, t.channel),
+		link: health.Link{
+			Kind: health.KindMount, Name: m.Point, State: health.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
+			Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
+		},
+	}
+	if path != "" {
+		out.evidence += ", for " + path
+	}
+	remote := false
+	for _, c := range channels {
+		remote = remote || node.In(m.Type, c.types...)
+	}
+	switch _, minor, _ := strings.Cut(m.Device, ":"); {
+	case !ok:
+		out.key, out.link.Name, out.link.Fingerprint = "path "+path, path, ""
+		out.link.Evidence = "its mount is not in the process's table of mounts"
+	case strings.HasPrefix(m.Type, "fuse"):
+		if n := f.fuseWaiting(m); n != "" {
+			out.link.Evidence += "; requests without an answer: " + n
+		}
+		// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
+		out = f.heldBy(ctx, out, "this FUSE mount", "/dev/fuse", func(info node.FDInfo) bool {
+			return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
+		})
+	case remote:
+		out.link.Evidence += "; its server does not answer"
+	case kind == frozenWaits:
+		out.link.State = health.LinkFrozen
+		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
+	}
+	f.add(out)
+}
+
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
-func (w *Walker) mountOf(p place) (path string, m node.Mount, ok bool) {
-	id := 0
-	if fd := p.call.FD(); p.call.File != "" && fd >= 0 {
-		path = strings.TrimSuffix(w.fd(p.pid, fd), " (deleted)")
-		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/pts/") {
-			path = ""
-		} else {
-			id = w.fdInfo(p.pid, fd).MountID
-		}
+func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
+	if f.mounts == nil {
+		b, _ := f.table.ReadSlow(node.Path(f.procfs, f.pid, "mountinfo"), maxMounts) // of nothing there is none
+		f.mounts = node.ParseMounts(b)
 	}
-	b, err := w.table.ReadSlow(node.Path(w.procfs, p.pid, "mountinfo"), maxMounts)
-	if err != nil {
-		return path, m, false
-	}
-	mounts := node.ParseMounts(b)
-	if path != "" {
-		if i := slices.IndexFunc(mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
-			return path, mounts[i], true
+	if fd := t.call.FD(); t.call.File != "" && fd >= 0 {
+		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
+		if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/pts/") {
+			id := f.fdInfo(fd).MountID
+			if i := slices.IndexFunc(f.mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
+				return path, f.mounts[i], true
+			}
+			m, ok = node.MountOf(f.mounts, path)
+			return path, m, ok
 		}
-		m, ok = node.MountOf(mounts, path)
-		return path, m, ok
 	}
 	devices := map[string]bool{}
-	for _, one := range mounts {
-		if node.In(one.Type, remoteTypes(p.channel)...) && w.fuseWaiting(one) != "0" {
+	_, types := t.kind()
+	for _, one := range f.mounts {
+		if node.In(one.Type, types...) && f.fuseWaiting(one) != "0" {
 			m, devices[one.Device] = one, true
 		}
 	}
@@ -122,48 +137,13 @@ func (w *Walker) mountOf(p place) (path string, m node.Mount, ok bool) {
 
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
 // known or the mount is another one.
-func (w *Walker) fuseWaiting(m node.Mount) string {
+func (f *waiting) fuseWaiting(m node.Mount) string {
 	_, minor, _ := strings.Cut(m.Device, ":")
 	if !strings.HasPrefix(m.Type, "fuse") {
 		return ""
 	}
-	b, _ := node.ReadFile(w.sysfs, "fs/fuse/connections", minor, "waiting")
+	b, _ := node.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
 	return strings.TrimSpace(string(b))
-}
-
-// fuseServer returns the process that serves a FUSE mount: by the connection in the fdinfo
-// of its descriptor, where the kernel shows it.
-func (w *Walker) fuseServer(ctx context.Context, m node.Mount) (next int, unknown string) {
-	_, minor, _ := strings.Cut(m.Device, ":")
-	return w.holder(ctx, 0, "this FUSE mount", func(to string, info func() node.FDInfo) bool {
-		if to != "/dev/fuse" {
-			return false
-		}
-		n := info().FuseConnection
-		return n == -1 || strconv.Itoa(n) == minor
-	})
-}
-
-// isAgentChannel reports whether a thread in that kernel function waits for an agent's
-// answer to a fanotify permission event.
-func isAgentChannel(channel string) bool {
-	return node.In(channel, "fanotify_handle_event", "fanotify_get_response")
-}
-
-// agentWait adds the fanotify agent without whose answer a thread may not continue.
-func (w *Walker) agentWait(ctx context.Context, f *waiting, p place) {
-	const what, link = "fanotify permission events", "anon_inode:[fanotify]"
-	out := wait{
-		key: link, state: health.LinkPeer,
-		evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", p.tid, p.channel, what),
-	}
-	if path, _, _ := w.mountOf(p); path != "" {
-		out.evidence += ", to access " + path
-	}
-	out.next, out.unknown = w.holder(ctx, p.pid, what, func(to string, info func() node.FDInfo) bool {
-		return to == link && info().Permits
-	})
-	f.add(out)
 }
 
 // mountFingerprint returns the file system's type, and for a network file system a
@@ -179,4 +159,116 @@ func mountFingerprint(fsType, source string) string {
 	}
 	sum := sha256.Sum256([]byte(server))
 	return health.FingerprintWord(fsType) + ":" + hex.EncodeToString(sum[:4])
+}
+
+// agentWait adds the fanotify agent without whose answer a thread may not continue.
+func (f *waiting) agentWait(ctx context.Context, t thread) {
+	const what, link = "fanotify permission events", "anon_inode:[fanotify]"
+	out := wait{
+		key: link, state: health.LinkPeer,
+		evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", t.PID, t.channel, what),
+	}
+	if path, _, _ := f.mountOf(t); path != "" {
+		out.evidence += ", to access " + path
+	}
+	f.add(f.heldBy(ctx, out, what, link, func(info node.FDInfo) bool { return info.Permits }))
+}
+
+// fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
+// wait for a lock of an open file stands there without a process: threads show the file.
+func (f *waiting) fileLocks(ctx context.Context) {
+	b, _ := node.ReadFile(f.procfs, "locks") // what cannot be read shows none
+	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
+	waits := slices.DeleteFunc(node.ParseLocks(b), func(l node.Lock) bool {
+		return !l.WaitsFor(f.pid) && !(l.Waiting && l.PID < 0 && path(l.File) != "")
+	})
+	if l := f.symptom.Lock; l != nil && f.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
+		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})
+	}
+	for _, l := range waits {
+		name := l.File
+		if p := path(l.File); p != "" {
+			name = p
+		} else if !strings.HasPrefix(name, "/") {
+			name = "file " + name
+		}
+		out := wait{
+			key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.Holder,
+		}
+		if l.Holder == 0 {
+			// The descriptor shows a lock of an open file, which has no process.
+			out = f.heldBy(ctx, out, "the lock", "/", func(info node.FDInfo) bool {
+				return slices.ContainsFunc(info.Locks, func(h node.Lock) bool { return h.File == l.File && !h.Waiting })
+			})
+		}
+		if out.next != 0 {
+			out.evidence += fmt.Sprintf(", which pid %d has", out.next)
+		}
+		f.add(out)
+	}
+}
+
+// child adds the wait for a child.
+func (f *waiting) child(pid int, format string, args ...any) {
+	f.add(wait{state: health.LinkChild, next: pid, evidence: fmt.Sprintf(format, args...)})
+}
+
+// vforkWait follows a thread that waits until its child has begun another program: to the
+// youngest child, which still is the same program.
+func (f *waiting) vforkWait(ctx context.Context, t thread) {
+	var child node.Process
+	for _, c := range f.processes(ctx).Children(f.pid) {
+		if c.Comm == f.now.process.Comm && c.Start >= child.Start {
+			child = c
+		}
+	}
+	if child.PID == 0 {
+		f.add(kernelWait(t))
+		return
+	}
+	f.child(child.PID, "thread %d waits for its child, pid %d, to begin another program", t.PID, child.PID)
+}
+
+// childWait follows a thread that sleeps in wait4(2) or waitid(2).
+func (f *waiting) childWait(ctx context.Context, t thread) {
+	var pid int
+	switch call := t.call; {
+	case call.Number == unix.SYS_WAIT4:
+		pid = int(int32(call.Args[0])) //nolint:gosec // -1 is any child
+	case call.Args[0] == waitForPID:
+		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
+	case call.Args[0] == waitForPIDFD:
+		if pid = f.fdInfo(int(call.Args[1])).PID; pid == 0 { //nolint:gosec // a descriptor
+			f.denied = true
+			return
+		}
+	}
+	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c node.Process) bool {
+		return pid > 0 && c.PID != pid
+	})
+	if len(children) != 1 {
+		f.doubt("thread %d waits for any of %d children", t.PID, len(children))
+		return
+	}
+	c, begun := children[0], f.symptom.Since
+	switch {
+	case c.Comm == "containerd": // dockerd's runs for as long as its parent
+	case !f.single() && !begun.IsZero() && time.Since(begun)+oldChild < age(c):
+		f.doubt("thread %d waits for its child, pid %d, which has run since long before", t.PID, c.PID)
+	default:
+		f.child(c.PID, "thread %d waits for its child, pid %d (%s), to end", t.PID, c.PID, c.Comm)
+	}
+}
+
+// helpers adds the helpers of a shim: children that are to end soon. Of several, the one
+// that works on the container in question.
+func (f *waiting) helpers(ctx context.Context) {
+	all := f.helpersOf(ctx, f.pid, f.about)
+	if len(all) == 0 {
+		all = f.helpersOf(ctx, f.pid, "")
+	}
+	for _, c := range all {
+		f.child(c.PID, "waits for its helper, pid %d (%s), which has run for %s", c.PID, c.Comm,
+			age(c).Round(100*time.Millisecond))
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/plegd/plegd/internal/bounded"
 )
 
@@ -27,15 +29,15 @@ type Target struct {
 	Namespace, Pod, Container string
 }
 
-// Asker asks the runtime for the status of one container or sandbox.
-type Asker interface {
-	// Ask returns nil for any answer, ErrHangs when there was none before ctx
-	// ended, and any other error when the runtime could not be asked.
-	Ask(ctx context.Context, t Target) error
-}
+// Asker asks the runtime for the status of one container or sandbox. It returns nil for any
+// answer, ErrHangs when there was none before ctx ended, and any other error when the runtime
+// could not be asked.
+type Asker func(ctx context.Context, t Target) error
 
 // ErrHangs is returned for a call that was not answered in time.
 var ErrHangs = errors.New("the call is not answered")
+
+var errOthersHang = errors.New("no other call is answered")
 
 // sweep is the result of asking for single containers or sandboxes, to find the one
 // whose call hangs.
@@ -43,62 +45,45 @@ type sweep struct {
 	began, ended time.Time
 	all, asked   int
 	hung         []Target
-	gone         bool  // the runtime could not be asked
-	failed       error // a panic of the asker
+	failed       error // why not all were asked, nil where one hangs
 }
 
 // run asks for the targets in their order until one hangs, all are asked, ctx ends, or
 // the runtime cannot be asked. may reports before each call whether other calls are still
 // answered.
-func run(ctx context.Context, asker Asker, targets []Target, may func() bool) sweep {
-	s := &sweep{began: time.Now(), all: len(targets)}
-	var mu sync.Mutex
-	slots := make(chan struct{}, sweepInFlight)
+func run(ctx context.Context, ask Asker, targets []Target, may func() bool) sweep {
+	s := sweep{began: time.Now(), all: len(targets)}
+	calls, asking := errgroup.WithContext(ctx)
+	calls.SetLimit(sweepInFlight)
 	next := time.NewTicker(sweepSpacing)
 	defer next.Stop()
+	var mu sync.Mutex
 	for _, t := range targets {
 		select {
-		case <-ctx.Done():
+		case <-asking.Done():
 		case <-next.C:
 		}
-		slots <- struct{}{} // each call ends within sweepTimeout
-		mu.Lock()
-		over := len(s.hung) > 0 || s.gone || s.failed != nil || ctx.Err() != nil || !may()
-		if !over {
-			s.asked++
-		}
-		mu.Unlock()
-		if over {
-			<-slots
-			break
-		}
-		go func() {
-			defer func() { <-slots }()
-			var answer error
+		calls.Go(func() error {
+			if asking.Err() != nil || !may() {
+				return errOthersHang
+			}
 			limited, done := context.WithTimeout(ctx, sweepTimeout)
 			defer done()
-			failed := bounded.Recovered(func() error {
-				answer = asker.Ask(limited, t)
-				return nil
-			})
+			err := bounded.Recovered(func() error { return ask(limited, t) })
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case failed != nil:
-				s.failed = failed
-			case answer == nil:
-			case errors.Is(answer, ErrHangs) && limited.Err() != nil && ctx.Err() == nil:
+			s.asked++
+			if errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil {
 				s.hung = append(s.hung, t)
-			default:
-				s.gone = true
 			}
-		}()
+			return err
+		})
 	}
-	for range sweepInFlight { // the calls under way
-		slots <- struct{}{}
+	if err := calls.Wait(); len(s.hung) == 0 {
+		s.failed = err
 	}
 	s.ended = time.Now()
-	return *s
+	return s
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
@@ -110,12 +95,10 @@ func (s *sweep) target(kind string) (Target, string) {
 	case len(s.hung) > 1:
 		return Target{}, fmt.Sprintf(
 			"the calls for %d of %d single %ss hang as well, of different pods", len(s.hung), s.asked, kind)
-	case s.failed != nil:
-		return Target{}, "the single " + kind + "s could not be asked for: " + s.failed.Error()
 	case s.asked == 0:
 		return Target{}, "no " + kind + " has been asked for yet"
-	case s.asked == s.all && !s.gone:
+	case s.failed == nil:
 		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", s.all, kind)
 	}
-	return Target{}, fmt.Sprintf("the calls for %d single %ss are answered, the others could not be asked", s.asked, kind)
+	return Target{}, fmt.Sprintf("%d single %ss are asked for, the others could not be: %v", s.asked, kind, s.failed)
 }

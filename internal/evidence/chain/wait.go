@@ -16,26 +16,9 @@ import (
 const (
 	// busyShare is the share of a CPU from which a process is running.
 	busyShare = 0.5
-	// maxBlocked bounds the threads in D that are followed, maxAsleep those that sleep.
-	maxBlocked = 16
-	maxAsleep  = 96
+	// maxFollowed bounds the threads that are followed.
+	maxFollowed = 100
 )
-
-// waiting collects what the threads of one process wait for.
-type waiting struct {
-	looks
-	pid   int
-	found []wait
-	// kernel are waits in the kernel that may be of no consequence: they count where
-	// nothing else is found.
-	kernel []wait
-	// doubts are waits that may as well be those of idle threads.
-	doubts []string
-	// calls counts the idle threads by their system call.
-	calls map[string]int
-	// lockPaths are the files in whose fcntl(2) or flock(2) threads sleep, by inode.
-	lockPaths map[string]string
-}
 
 func (f *waiting) add(w wait) {
 	if w.next != 0 {
@@ -50,37 +33,37 @@ func (f *waiting) doubt(format string, args ...any) {
 	f.doubts = append(f.doubts, fmt.Sprintf(format, args...))
 }
 
-// single reports whether the process has one thread.
-func (f *waiting) single() bool { return len(f.now.threads) == 1 }
-
 // waitOf finds what a process waits for.
-func (w *Walker) waitOf(ctx context.Context, s node.Process) wait {
-	if s.Dead() {
+func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
+	if p.Dead() {
 		return wait{
-			state: health.LinkEnded, next: s.PPID,
-			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", s.PPID),
+			state: health.LinkEnded, next: p.PPID,
+			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", p.PPID),
 		}
 	}
-	w.denied = false
-	l, ok := w.look(ctx, s.PID)
+	f, ok := e.look(ctx, p.PID)
 	if !ok {
 		return wait{
 			state: health.LinkUnknown, evidence: "could not be read twice",
-			unknown: fmt.Sprintf("process %d ended meanwhile, or the time for it ran out", s.PID),
+			unknown: fmt.Sprintf("process %d ended meanwhile, or the time for it ran out", p.PID),
 		}
 	}
-	if held, ok := w.held(l); ok {
+	if held, ok := f.held(); ok {
 		return held
 	}
-	f := &waiting{looks: l, pid: s.PID, calls: map[string]int{}, lockPaths: map[string]string{}}
-	w.threadWaits(ctx, f)
-	w.fileLocks(ctx, f)
-	w.unreadByPeers(ctx, f)
-	if s.Kind() == node.KindShim {
-		w.helpers(ctx, f)
+	still := f.still()
+	for _, t := range still[:min(len(still), maxFollowed)] {
+		if ctx.Err() == nil {
+			f.thread(ctx, t)
+		}
+	}
+	f.fileLocks(ctx)
+	f.unreadByPeers(ctx)
+	if p.Kind() == node.KindShim {
+		f.helpers(ctx)
 	}
 	if len(f.found) == 0 {
-		w.answers(ctx, f)
+		f.answers(ctx)
 	}
 	if len(f.found) == 0 {
 		f.found = f.kernel[:min(len(f.kernel), 1)]
@@ -91,7 +74,7 @@ func (w *Walker) waitOf(ctx context.Context, s node.Process) wait {
 	}
 	switch len(f.found) {
 	case 0:
-		return w.alone(ctx, f)
+		return f.alone(ctx)
 	case 1:
 		return f.found[0]
 	}
@@ -101,111 +84,128 @@ func (w *Walker) waitOf(ctx context.Context, s node.Process) wait {
 	}
 	return wait{
 		state: health.LinkUnknown, evidence: strings.Join(all, "; "),
-		unknown: fmt.Sprintf("threads of process %d wait for %d different things", s.PID, len(f.found)),
+		unknown: fmt.Sprintf("threads of process %d wait for %d different things", p.PID, len(f.found)),
 	}
 }
 
 // held reports whether a process is stopped, traced or frozen.
-func (w *Walker) held(l looks) (wait, bool) {
-	for _, t := range l.still() {
-		if tracer := l.now.tracer; tracer != 0 && t.state == 't' {
-			return wait{
-				state: health.LinkTraced, next: tracer,
-				evidence: fmt.Sprintf("thread %d is held by its tracer, pid %d", t.tid, tracer),
-			}, true
-		}
-	}
-	if l.all("TZX") {
+func (f *waiting) held() (wait, bool) {
+	traced := slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 't' })
+	switch {
+	case traced && f.now.tracer != 0:
+		evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", f.now.tracer)
+		return wait{state: health.LinkTraced, next: f.now.tracer, evidence: evidence}, true
+	case f.all("TZX"):
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: health.LinkStopped, evidence: stopped}, true
 	}
-	groups, err := w.tree.Of(l.now.stat.PID)
-	if err != nil {
-		return wait{}, false
-	}
-	path, frozen := w.tree.Frozen(groups)
-	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
+	groups, err := f.tree.Of(f.pid)
+	path, frozen := f.tree.Frozen(groups)
+	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), err == nil && frozen
 }
 
-// threadWaits follows the threads that have not run: those in D, and those that sleep on
-// a descriptor, a lock or a child, or in a wait channel that is not idle.
-func (w *Walker) threadWaits(ctx context.Context, f *waiting) {
-	followed := map[byte]int{}
-	for _, t := range f.still() {
-		followed[t.state]++
-		switch {
-		case ctx.Err() != nil:
-			return
-		case t.state == 'D' && followed['D'] <= maxBlocked:
-			w.blockedThread(ctx, f, w.place(f.pid, t.tid))
-		case t.state == 'S' && followed['S'] <= maxAsleep:
-			w.sleepingThread(ctx, f, w.place(f.pid, t.tid))
+// Kinds of waits by the kernel function.
+const (
+	agentWaits  = "agent"  // for the answer to a fanotify permission event
+	memoryWaits = "memory" // for memory below a limit
+	vforkWaits  = "vfork"  // for a child to begin another program
+	exitWaits   = "exit"   // for no file
+	frozenWaits = "frozen" // for a file system to be thawed
+	serverWaits = "server" // for the server of a file system
+)
+
+// channels are the kinds of waits by the beginning of the kernel function's name. types are
+// those of the file systems that it belongs to. Servers of FUSE wait in fuse_dev_do_read, idle.
+var channels = []struct {
+	kind         string
+	names, types []string
+}{
+	{"", []string{"fuse_dev_"}, nil},
+	{agentWaits, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
+	{memoryWaits, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
+		"try_to_free_mem_cgroup"}, nil},
+	{vforkWaits, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
+	{exitWaits, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
+	{frozenWaits, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
+		"sb_wait_write"}, nil},
+	{serverWaits, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
+	{serverWaits, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
+	{serverWaits, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
+	{serverWaits, []string{"ceph_"}, []string{"ceph"}},
+	{serverWaits, []string{"p9_", "v9fs_"}, []string{"9p"}},
+}
+
+// kind returns how a thread waits, "" for another way, and for what types of file systems.
+func (t *thread) kind() (kind string, types []string) {
+	for _, c := range channels {
+		if node.In(t.channel, c.names...) {
+			return c.kind, c.types
 		}
 	}
+	return "", nil
 }
 
-// blockedThread follows a thread in D.
-func (w *Walker) blockedThread(ctx context.Context, f *waiting, p place) {
-	switch {
-	case p.channel == "" && p.call.Number < 0:
-		w.denied = true
+// thread follows a thread that has not run.
+func (f *waiting) thread(ctx context.Context, t thread) {
+	if t.State != 'D' && t.State != 'S' {
+		return
+	}
+	f.place(&t)
+	switch kind, _ := t.kind(); {
+	case kind == agentWaits:
+		f.agentWait(ctx, t)
+	case kind == serverWaits: // may be interrupted, and is not D then
+		f.fileWait(ctx, t)
+	case t.State == 'S':
+		f.asleep(ctx, t)
+	case t.channel == "" && t.call.Number < 0:
+		f.denied = true
 		f.add(wait{
-			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", p.tid),
+			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
 			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
 		})
-	case isMemoryChannel(p.channel):
-		f.add(w.memoryWait(p))
-	case isAgentChannel(p.channel):
-		w.agentWait(ctx, f, p)
-	case node.In(p.channel, "wait_for_vfork_done", "kernel_clone"):
-		w.vforkWait(ctx, f, p)
+	case kind == memoryWaits:
+		f.memoryWait(t)
+	case kind == vforkWaits:
+		f.vforkWait(ctx, t)
 	default:
-		f.add(w.fileWait(ctx, p))
+		f.fileWait(ctx, t)
 	}
 }
 
-// sleepingThread follows a thread that sleeps.
-func (w *Walker) sleepingThread(ctx context.Context, f *waiting, p place) {
-	switch {
-	case isAgentChannel(p.channel):
-		w.agentWait(ctx, f, p)
-		return
-	case remoteTypes(p.channel) != nil: // may be interrupted, and is not D
-		f.add(w.fileWait(ctx, p))
-		return
-	}
-	switch p.call.Number {
+// asleep follows a thread that sleeps on a descriptor, a lock or a child, or in a wait
+// channel that is not idle.
+func (f *waiting) asleep(ctx context.Context, t thread) {
+	switch t.call.Number {
+	case -1:
 	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_PREAD64:
-		w.descriptorWait(ctx, f, p, false)
+		f.descriptorWait(ctx, t, false)
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
-		w.descriptorWait(ctx, f, p, true)
+		f.descriptorWait(ctx, t, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		path := w.fd(f.pid, p.call.FD())
-		f.lockPaths[w.fdInfo(f.pid, p.call.FD()).Inode] = path
-		w.denied = w.denied || path == ""
+		f.lockPaths[f.fdInfo(t.call.FD()).Inode] = f.fd(t.call.FD())
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
-		w.childWait(ctx, f, p)
+		f.childWait(ctx, t)
 	case unix.SYS_CONNECT:
-		w.acceptWait(ctx, f, fmt.Sprintf("thread %d connects to a full queue", p.tid), 0, true)
+		f.acceptWait(ctx, fmt.Sprintf("thread %d connects to a full queue", t.PID), true)
 	default:
 		switch {
-		case p.call.Number < 0:
-		case p.call.Idle != "":
-			f.calls[p.call.Idle]++
-		case !node.IdleChannel(p.channel):
-			f.kernel = append(f.kernel, kernelWait(p))
+		case t.call.Idle != "":
+			f.calls[t.call.Idle]++
+		case !node.IdleChannel(t.channel):
+			f.kernel = append(f.kernel, kernelWait(t))
 		}
 	}
 }
 
 // kernelWait is that of a thread of which only the kernel function is known.
-func kernelWait(p place) wait {
-	where := p.channel
+func kernelWait(t thread) wait {
+	where := t.channel
 	if where == "" {
 		where = "a kernel function that cannot be read"
 	}
 	return wait{
-		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", p.tid, where),
+		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, where),
 		link: health.Link{
 			Kind: health.KindKernel, Name: where, State: health.LinkBlocked,
 			Evidence: "the system call names no file that plegd can see",
@@ -214,15 +214,13 @@ func kernelWait(p place) wait {
 }
 
 // alone is the wait of a process without a visible wait for anything outside of it.
-func (w *Walker) alone(ctx context.Context, f *waiting) wait {
-	if out, ok := w.throttled(ctx, f.pid); ok {
+func (f *waiting) alone(ctx context.Context) wait {
+	if out, ok := f.throttled(ctx); ok {
 		return out
 	}
-	share := f.ran().Seconds() / f.passed().Seconds()
-	runnable := slices.ContainsFunc(f.still(), func(t thread) bool { return t.state == 'R' })
-	unread := f.unread()
+	share, unread := f.ran().Seconds()/f.passed().Seconds(), f.unread()
 	switch {
-	case runnable:
+	case slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 'R' }):
 		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
 			f.passed().Round(100*time.Millisecond))}
@@ -230,7 +228,7 @@ func (w *Walker) alone(ctx context.Context, f *waiting) wait {
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case unread != "":
 		return wait{state: health.LinkUnread, evidence: unread + "; " + f.asleepText()}
-	case w.denied:
+	case f.denied:
 		return wait{
 			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
 			unknown: fmt.Sprintf(

@@ -45,7 +45,7 @@ func TestLongChain(t *testing.T) {
 	}
 	root := procTree(t, states)
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
-	w := NewWalker(root, t.TempDir())
+	w := New(root, t.TempDir(), nil)
 	c := w.Process(t.Context(), 10, "")
 	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
 		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
@@ -60,7 +60,7 @@ func TestLongChain(t *testing.T) {
 // TestSince: a link keeps since when it has been so while it stays so.
 func TestSince(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'T'})
-	w := NewWalker(root, t.TempDir())
+	w := New(root, t.TempDir(), nil)
 	first := w.Process(t.Context(), 10, health.KindShim)
 	again := w.Process(t.Context(), 10, health.KindShim)
 	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
@@ -80,7 +80,7 @@ func TestHostileProc(t *testing.T) {
 	} {
 		root := t.TempDir()
 		evidencetest.WriteTree(t, root, files)
-		w := NewWalker(root, root)
+		w := New(root, root, nil)
 		c := w.Process(t.Context(), 10, "")
 		if c.Unknown == "" || len(c.Links) > 1 {
 			t.Errorf("%s: %+v", name, c)

@@ -12,8 +12,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,8 +27,6 @@ const (
 	stepLimit = 3 * time.Second
 	// tableAge is the age of the process table that is good enough.
 	tableAge = 500 * time.Millisecond
-	// maxAncestors bounds the way up from a helper to the runtime or a shim.
-	maxAncestors = 16
 	// maxName and maxEvidence bound the texts of a link, in bytes.
 	maxName     = 160
 	maxEvidence = 1 << 10
@@ -38,27 +34,32 @@ const (
 	helperAge = time.Second
 )
 
-// Walker follows processes. Not for several goroutines at once.
-type Walker struct {
+// Explorer goes from a symptom to its culprit. Not for several goroutines at once.
+type Explorer struct {
 	procfs, sysfs string
+	ask           Asker
 	table         *node.Table
 	tree          node.CgroupTree
-	since         bounded.Since[string]
-	symptom       Symptom
-	about         string // the container in question, "" where none is known
-	denied        bool   // something of the process could not be read for want of a privilege
+
+	symptom Symptom // the present one
+	sweep   sweep
+	about   string // the container in question, "" where none is known
+	since   bounded.Since[string]
 }
 
-// NewWalker returns a walker over the processes below procfs.
-func NewWalker(procfs, sysfs string) *Walker {
-	return &Walker{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), tree: node.NewCgroupTree(procfs, sysfs)}
+// New returns an explorer of the processes below procfs.
+func New(procfs, sysfs string, ask Asker) *Explorer {
+	return &Explorer{
+		procfs: procfs, sysfs: sysfs, ask: ask, table: node.NewTable(procfs), tree: node.NewCgroupTree(procfs, sysfs),
+	}
 }
 
-// Process returns the chain that begins with a process: its link is first.
-func (w *Walker) Process(ctx context.Context, pid int, kind health.LinkKind) health.Chain {
+// Process returns the chain that begins with a process: its link is first. kind is that of
+// the link, "" for its own.
+func (e *Explorer) Process(ctx context.Context, pid int, kind health.LinkKind) health.Chain {
 	c := health.Chain{At: time.Now()}
-	w.follow(ctx, &c, pid, kind)
-	w.finish(&c)
+	e.follow(ctx, &c, pid, kind)
+	e.finish(&c)
 	return c
 }
 
@@ -75,53 +76,49 @@ type wait struct {
 	unknown string
 }
 
-// follow appends the links from a process on. kind is that of the first one, "" for
-// its own.
-func (w *Walker) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
-	seen := map[int]bool{}
-	for {
-		s, err := node.ReadStat(w.procfs, pid)
-		if err != nil {
+// follow appends the links from a process on. kind is that of the first one.
+func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
+	for seen := map[int]bool{}; ; kind = "" {
+		p, err := node.ReadStat(e.procfs, pid)
+		switch {
+		case err != nil:
 			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
 				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
 			return
-		}
-		if len(c.Links) >= health.MaxLinks {
+		case len(c.Links) >= health.MaxLinks:
 			c.Unknown = fmt.Sprintf("it is longer than %d links", health.MaxLinks)
 			return
 		}
 		step, cancel := context.WithTimeout(ctx, stepLimit)
-		found := w.waitOf(step, s)
-		link := w.linkOf(step, s, kind)
+		found, link := e.waitOf(step, p), e.linkOf(step, p, kind)
 		cancel()
 		link.State, link.Evidence = found.state, found.evidence
 		c.Links = append(c.Links, link)
 		if found.link.Kind != "" && len(c.Links) < health.MaxLinks {
 			c.Links = append(c.Links, found.link)
 		}
-		seen[pid] = true
 		c.Unknown = found.unknown
 		if found.unknown != "" || found.next == 0 {
 			return
 		}
-		if seen[found.next] {
+		seen[pid], pid = true, found.next
+		if seen[pid] {
 			last := &c.Links[len(c.Links)-1]
 			last.State = health.LinkLoop
-			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", found.next)
+			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", pid)
 			return
 		}
-		pid, kind = found.next, ""
 	}
 }
 
 // linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
 // container.
-func (w *Walker) linkOf(ctx context.Context, s node.Process, kind health.LinkKind) health.Link {
-	l := health.Link{Kind: cmp.Or(kind, w.kindOf(ctx, s)), Name: s.Comm, PID: s.PID}
+func (e *Explorer) linkOf(ctx context.Context, p node.Process, kind health.LinkKind) health.Link {
+	l := health.Link{Kind: cmp.Or(kind, e.kindOf(ctx, p)), Name: p.Comm, PID: p.PID}
 	if l.Kind == health.KindShim {
-		l.RuntimeID = shimID(s, w.table.Args(s.ID()))
-		if w.symptom.Pod != nil && l.RuntimeID != "" {
-			l.Pod = w.symptom.Pod(l.RuntimeID)
+		l.RuntimeID = shimID(p, e.table.Args(p.ID()))
+		if e.symptom.Pod != nil && l.RuntimeID != "" {
+			l.Pod = e.symptom.Pod(l.RuntimeID)
 		}
 	}
 	return l
@@ -129,8 +126,8 @@ func (w *Walker) linkOf(ctx context.Context, s node.Process, kind health.LinkKin
 
 // shimID returns the sandbox or container that a shim or conmon serves, "" where its
 // arguments do not name it.
-func shimID(s node.Process, args []string) string {
-	if strings.HasPrefix(s.Comm, "conmon") {
+func shimID(p node.Process, args []string) string {
+	if strings.HasPrefix(p.Comm, "conmon") {
 		return node.ArgValue(args, "c")
 	}
 	return node.ArgValue(args, "id")
@@ -138,7 +135,7 @@ func shimID(s node.Process, args []string) string {
 
 // finish makes the texts of a chain safe to show, and sets since when each link has been
 // so. It may have taken a while, with many processes: the chain is as old as its end.
-func (w *Walker) finish(c *health.Chain) {
+func (e *Explorer) finish(c *health.Chain) {
 	keys := make([]string, len(c.Links))
 	for i := range c.Links {
 		l := &c.Links[i]
@@ -149,7 +146,7 @@ func (w *Walker) finish(c *health.Chain) {
 		keys[i] = fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
 	}
 	c.Unknown = clean(c.Unknown, maxEvidence)
-	since := w.since.Update(c.At, keys...)
+	since := e.since.Update(c.At, keys...)
 	for i := range c.Links {
 		if l := &c.Links[i]; l.Since.IsZero() {
 			l.Since = since[keys[i]]
@@ -157,67 +154,6 @@ func (w *Walker) finish(c *health.Chain) {
 	}
 	c.At = time.Now()
 }
-
-// processes returns the processes of the node; none where /proc cannot be read.
-func (w *Walker) processes(ctx context.Context) *node.Processes {
-	all, err := w.table.Processes(ctx, tableAge)
-	if err != nil {
-		return &node.Processes{}
-	}
-	return all
-}
-
-// runtime returns the process whose children are helpers, 0 while it is not known.
-func (w *Walker) runtime() int { return cmp.Or(w.symptom.DaemonPID, w.symptom.RuntimePID) }
-
-// kindOf returns what a process is: a shim by its name, a helper by its ancestors and
-// namespaces.
-func (w *Walker) kindOf(ctx context.Context, s node.Process) health.LinkKind {
-	switch {
-	case s.Kind() == node.KindShim:
-		return health.KindShim
-	case w.isHelper(ctx, s):
-		return health.KindHelper
-	}
-	return health.KindProcess
-}
-
-// isHelper reports whether a process descends from the runtime or from a shim and shares
-// its namespaces. An OCI runtime whose parent has ended is one, too.
-func (w *Walker) isHelper(ctx context.Context, s node.Process) bool {
-	all, child := w.processes(ctx), s
-	for range maxAncestors {
-		parent, ok := all.ByPID[child.PPID]
-		if !ok || parent.PID <= 1 {
-			break
-		}
-		if parent.PID == w.runtime() || parent.PID == w.symptom.RuntimePID || parent.Kind() == node.KindShim {
-			return node.IsHelper(child, parent, w.table.Args(child.ID())) &&
-				node.SharesNamespaces(w.procfs, s.PID, parent.PID, "pid", "mnt")
-		}
-		child = parent
-	}
-	return s.Kind() == node.KindOCI && node.SharesNamespaces(w.procfs, s.PID, 1, "pid", "mnt")
-}
-
-// helpersOf returns the helpers that are children of a process and run for longer than
-// they should, the oldest first; only those that work on a container, unless id is "".
-func (w *Walker) helpersOf(ctx context.Context, parent int, id string) (out []node.Process) {
-	if parent == 0 {
-		return nil
-	}
-	for _, c := range w.processes(ctx).Children(parent) {
-		about := id == "" || slices.Contains(w.table.Args(c.ID()), id)
-		if about && age(c) >= helperAge && w.isHelper(ctx, c) {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
-	return out
-}
-
-// age is how long a process has run.
-func age(s node.Process) time.Duration { return node.Uptime() - node.TicksToDuration(s.Start) }
 
 // clean makes a text of at most some bytes safe to show.
 func clean(s string, limit int) string {
@@ -227,11 +163,59 @@ func clean(s string, limit int) string {
 	return plain.Text(s)
 }
 
-// link returns where a link below procfs leads, "" where it may not be read.
-func (w *Walker) link(name string) string {
-	to, _ := os.Readlink(filepath.Join(w.procfs, name))
-	return to
+// processes returns the processes of the node; none where /proc cannot be read.
+func (e *Explorer) processes(ctx context.Context) *node.Processes {
+	all, err := e.table.Processes(ctx, tableAge)
+	if err != nil {
+		return &node.Processes{}
+	}
+	return all
 }
+
+// runtime returns the process whose children are helpers, 0 while it is not known.
+func (e *Explorer) runtime() int { return cmp.Or(e.symptom.DaemonPID, e.symptom.RuntimePID) }
+
+// kindOf returns what a process is: a shim by its name; a helper where it descends from the
+// runtime or from a shim and shares its namespaces, or is an OCI runtime whose parent has
+// ended.
+func (e *Explorer) kindOf(ctx context.Context, p node.Process) health.LinkKind {
+	if p.Kind() == node.KindShim {
+		return health.KindShim
+	}
+	all, child, helper, of := e.processes(ctx), p, p.Kind() == node.KindOCI, 1
+	for _, pid := range all.Ancestors(p.PPID) {
+		parent := all.ByPID[pid]
+		if parent.PID <= 1 {
+			break
+		}
+		if parent.PID == e.runtime() || parent.PID == e.symptom.RuntimePID || parent.Kind() == node.KindShim {
+			helper, of = node.IsHelper(child, parent, e.table.Args(child.ID())), parent.PID
+			break
+		}
+		child = parent
+	}
+	if helper && node.SharesNamespaces(e.procfs, p.PID, of, "pid", "mnt") {
+		return health.KindHelper
+	}
+	return health.KindProcess
+}
+
+// helpersOf returns the helpers that are children of a process and run for longer than
+// they should, the oldest first; only those that work on a container, unless id is "".
+func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []node.Process {
+	if parent == 0 {
+		return nil
+	}
+	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p node.Process) bool {
+		about := id == "" || slices.Contains(e.table.Args(p.ID()), id)
+		return !about || age(p) < helperAge || e.kindOf(ctx, p) != health.KindHelper
+	})
+	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
+	return out
+}
+
+// age is how long a process has run.
+func age(p node.Process) time.Duration { return node.Uptime() - node.TicksToDuration(p.Start) }
 
 // sleep waits; false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
