@@ -2,16 +2,15 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestSimulateCommand runs the command and changes its failpoints by the other.
+// TestSimulateCommand runs the command and changes its failpoints by the other. TestSimulate of
+// internal/fakeruntime has the rest.
 func TestSimulateCommand(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -22,33 +21,26 @@ func TestSimulateCommand(t *testing.T) {
 		code <- execute(ctx, []string{"simulate", "--socket", socket, "--pods=3", "--containers=1", "--churn=0.5"}, io.Discard, w)
 		_ = w.Close()
 	}()
-	lines := bufio.NewScanner(r)
-	if !lines.Scan() || !strings.Contains(lines.Text(), "3 pods with 1 containers each") {
-		t.Fatalf("said %q", lines.Text())
+	if !bufio.NewScanner(r).Scan() {
+		t.Fatal("it does not serve")
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
-	failpoints := func(args ...string) (int, string, string) {
-		var out, errOut bytes.Buffer
-		c := execute(t.Context(), append([]string{"simulate", "failpoints", "--socket", socket}, args...), &out, &errOut)
-		return c, out.String(), errOut.String()
-	}
-	if c, out, errOut := failpoints("Status=2*hang->off"); c != 0 || out != "Status=2*hang->off\n" || errOut != "" {
-		t.Errorf("set: exit %d, %q, %q", c, out, errOut)
-	}
-	if c, out, _ := failpoints(); c != 0 || out != "Status=2*hang->off\n" {
-		t.Errorf("get: exit %d, %q", c, out)
-	}
-	if c, out, errOut := failpoints("Status"); c != 1 || out != "" || strings.Count(errOut, "\n") != 1 || !strings.Contains(errOut, `"Status": want name=term`) {
-		t.Errorf("wrong: exit %d, %q, %q", c, out, errOut)
-	}
-	if c, out, _ := failpoints(""); c != 0 || out != "\n" {
-		t.Errorf("clear: exit %d, %q", c, out)
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"Status=2*hang->off"}, 0, "Status=2*hang->off\n"},
+		{nil, 0, "Status=2*hang->off\n"},
+		{[]string{"Status"}, 1, `"Status": want name=term`},
+	} {
+		c, out, errOut := plegd(t, append([]string{"simulate", "failpoints", "--socket", socket}, tt.args...)...)
+		if c != tt.code || !strings.Contains(out+errOut, tt.want) || strings.Count(out+errOut, "\n") != 1 {
+			t.Errorf("%q: exit %d, %q, %q", tt.args, c, out, errOut)
+		}
 	}
 	cancel()
 	if c := <-code; c != 0 {
 		t.Errorf("exit %d after the signal, want 0", c)
-	}
-	if _, err := os.Stat(socket); err == nil {
-		t.Error("the socket is left behind")
 	}
 }

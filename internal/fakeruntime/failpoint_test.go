@@ -2,9 +2,7 @@ package fakeruntime_test
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,82 +168,5 @@ func TestWriteCallsAreRefusedAndCounted(t *testing.T) {
 		if got := strings.Join(rt.WriteCalls(), " "); got != "StopContainer RunPodSandbox PullImage" {
 			t.Errorf("write calls: %s", got)
 		}
-	})
-}
-
-func TestHookAndCounts(t *testing.T) {
-	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		release := make(chan struct{})
-		rt.SetHook("ContainerStatus", func(context.Context, any) error {
-			<-release
-			return status.Error(codes.DataLoss, "from the hook")
-		})
-		errs := make(chan error, 5)
-		for range 5 {
-			go func() {
-				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "any"})
-				errs <- err
-			}()
-		}
-		if err := rt.AwaitCalls(t.Context(), "ContainerStatus", 5); err != nil {
-			t.Fatal(err)
-		}
-		close(release)
-		for range 5 {
-			wantStatus(t, <-errs, codes.DataLoss, "from the hook")
-		}
-		synctest.Wait()
-		want := fakeruntime.CallStats{Started: 5, MaxInFlight: 5}
-		if got := rt.AllCalls()["ContainerStatus"]; got != want {
-			t.Errorf("counts %+v, want %+v", got, want)
-		}
-	})
-}
-
-func TestStopKillRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := fakeruntime.New(fakeruntime.Options{})
-		dial := func(want error) {
-			t.Helper()
-			c, err := rt.Dialer()(t.Context())
-			if !errors.Is(err, want) {
-				t.Errorf("dial: %v, want %v", err, want)
-			}
-			if err == nil {
-				t.Cleanup(func() { _ = c.Close() })
-			}
-		}
-		dial(syscall.ENOENT)
-		rt.Start()
-		t.Cleanup(rt.Stop)
-		rt.FillPods(1, 1)
-		c := connect(t, rt)
-		if err := version(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-		dial(nil)
-		rt.Kill()
-		dial(syscall.ECONNREFUSED)
-		synctest.Wait() // gRPC has seen that its connection is gone
-		wantStatus(t, version(t.Context(), c), codes.Unavailable, "connection refused")
-		if err := rt.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
-			t.Errorf("after the restart: %v", err)
-		}
-		if n, err := list(t.Context(), c); n != 1 || err != nil {
-			t.Errorf("after the restart: %d containers, %v", n, err)
-		}
-		rt.SetDialError(syscall.EACCES)
-		dial(syscall.EACCES)
-		rt.SetDialError(nil)
-		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
-		for range 4097 {
-			dial(nil)
-		}
-		dial(syscall.EAGAIN)
-		rt.Stop()
-		dial(syscall.ENOENT)
 	})
 }

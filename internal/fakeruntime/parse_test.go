@@ -3,7 +3,6 @@ package fakeruntime_test
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
@@ -56,35 +55,4 @@ func TestParseFailpointsErrors(t *testing.T) {
 			t.Errorf("%q:\n got %s\nwant %s", spec, err, want)
 		}
 	}
-}
-
-func FuzzParseFailpoints(f *testing.F) {
-	for _, seed := range []string{
-		"", "ListContainers=hang", "Status=2*off->error(Unavailable: x (y; z) -> w)", "socket=freeze;*=1*panic",
-		"socket=3*close->noaccept", "Version=delay(1h);Version=off", "Status=notready(RuntimeReady)",
-		"ListContainers=oversize(17MiB)->garbage", "a=b=c", "((((", "->->->", "*=*=*", "Status=9999999999999999999*off",
-		"Status=error(Unknown:\n)", "Status=\xff",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, spec string) {
-		points, err := fakeruntime.ParseFailpoints(spec)
-		if err != nil {
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("error of several lines: %q", err)
-			}
-			if utf8.RuneCountInString(err.Error()) > 600 {
-				t.Errorf("error of %d characters", len(err.Error()))
-			}
-			return
-		}
-		// The text is read back as the same.
-		again, err := fakeruntime.ParseFailpoints(points.String())
-		if err != nil {
-			t.Fatalf("%q prints as %q: %v", spec, points, err)
-		}
-		if again.String() != points.String() {
-			t.Errorf("%q prints as %q, read back as %q", spec, points, again)
-		}
-	})
 }

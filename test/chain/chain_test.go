@@ -184,32 +184,6 @@ func TestLoop(t *testing.T) {
 	want{pids: []int{a.pid, b.pid}, state: health.LinkLoop}.check(t, walked(t, a.pid))
 }
 
-// TestFrozen: the cgroup that is named is the one to thaw.
-func TestFrozen(t *testing.T) {
-	for name, above := range map[string]bool{"its own": false, "the one above": true} {
-		t.Run(name, func(t *testing.T) {
-			p := perl(t, sleeps)
-			dir := cgroup(t, "freezer", p.pid)
-			if above {
-				below := dir + "/below"
-				must(t, os.Mkdir(below, 0o755))
-				write(t, below+"/cgroup.procs", strconv.Itoa(p.pid))
-				t.Cleanup(func() {
-					write(t, dir+"/freezer.state", "THAWED")
-					_ = unix.Kill(p.pid, unix.SIGKILL)
-					eventually(t, func() bool { return os.Remove(below) == nil })
-				})
-			}
-			write(t, dir+"/freezer.state", "FROZEN")
-			c := walked(t, p.pid)
-			want{pids: []int{p.pid}, kind: health.KindCgroup, state: health.LinkFrozen, name: filepath.Base(dir)}.check(t, c)
-			if strings.HasSuffix(c.Links[len(c.Links)-1].Name, "below") {
-				t.Error("the cgroup below the frozen one is named")
-			}
-		})
-	}
-}
-
 func TestFrozenFileSystem(t *testing.T) {
 	mount := loopMount(t)
 	write(t, mount+"/f", "")
@@ -253,31 +227,6 @@ func TestChildren(t *testing.T) {
 	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: health.LinkStopped}.check(t, walked(t, parent.pid))
 }
 
-func TestCPU(t *testing.T) {
-	p := perl(t, `print "ready\n"; 1 while 1`)
-	if c := walked(t, p.pid); c.Links[0].State != health.LinkStarved { // of a busy machine
-		want{pids: []int{p.pid}, state: health.LinkRunning}.check(t, c)
-	}
-	dir := cgroup(t, "cpu", p.pid)
-	write(t, dir+"/cpu.cfs_period_us", "1000000")
-	write(t, dir+"/cpu.cfs_quota_us", "1000")
-	eventually(t, func() bool {
-		c := walked(t, p.pid)
-		last := c.Links[len(c.Links)-1]
-		return last.Kind == health.KindCgroup && last.State == health.LinkThrottled && strings.HasSuffix(last.Name, filepath.Base(dir))
-	})
-}
-
-func TestMemoryLimit(t *testing.T) {
-	p := perl(t, `print "ready\n"; $_=<STDIN>; $x = "x" x (200<<20); sleep 1000`)
-	dir := cgroup(t, "memory", p.pid)
-	write(t, dir+"/memory.limit_in_bytes", "33554432")
-	write(t, dir+"/memory.oom_control", "1")
-	fmt.Fprintln(p.in)
-	eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "D") })
-	want{pids: []int{p.pid}, kind: health.KindCgroup, state: health.LinkMemory, name: filepath.Base(dir)}.check(t, walked(t, p.pid))
-}
-
 func TestHostile(t *testing.T) {
 	p := perl(t, `open(C,'>',"/proc/self/comm"); print C "a\x1b[31m)\nS 1"; close C; `+sleeps)
 	p.stop(t)
@@ -298,24 +247,6 @@ func childOf(t *testing.T, pid int) (child int) {
 		return child != 0
 	})
 	return child
-}
-
-// cgroup puts a process into a cgroup of v1 of its own.
-func cgroup(t *testing.T, controller string, pid int) string {
-	t.Helper()
-	dir := filepath.Join("/sys/fs/cgroup", controller, fmt.Sprintf("plegd-chain-%d-%s", os.Getpid(), strings.NewReplacer("/", "-").Replace(t.Name())))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("SKIPPED: nothing here has been tested, there is no v1 %s: %v", controller, err)
-	}
-	t.Cleanup(func() {
-		_ = unix.Kill(pid, unix.SIGKILL)
-		if _, err := os.Stat(dir + "/freezer.state"); err == nil {
-			_ = os.WriteFile(dir+"/freezer.state", []byte("THAWED"), 0o644)
-		}
-		eventually(t, func() bool { err := os.Remove(dir); return err == nil || os.IsNotExist(err) })
-	})
-	write(t, dir+"/cgroup.procs", strconv.Itoa(pid))
-	return dir
 }
 
 func write(t *testing.T, file, value string) {
