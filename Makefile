@@ -109,13 +109,8 @@ e2e-advice: build ## Restart the runtime in each fault for which a restart may h
 	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestRestart|TestSteps|TestServiceSteps' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-casebook
-e2e-casebook: build ## Make public incidents again on real runtimes and write docs/results/casebook.md: make e2e-casebook [RUNS=3] [CONTAINERD=1.6|1.7|2.1|2.4] [RUNTIME=crio|cri-dockerd] (root)
-	@[ "$$(id -u)" = 0 ] || { echo "make e2e-casebook: needs root: it starts runtimes and stops and starves them" >&2; exit 1; }
-	@bash test/e2e/install-deps.sh
-	@mkdir -p build/casebook
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" PLEGD_FAULTS_RESULTS="$(CURDIR)/build/casebook" CASES=book RUNS="$(if $(filter command%,$(origin RUNS)),$(RUNS),3)" \
-	  $(GO) test -tags e2e -count=1 -timeout 2h -v -run TestFaults $(E2EFLAGS) ./test/faults/ || failed=1; \
-	$(GO) run ./test/results/page -results build/casebook -command "make e2e-casebook" -write docs/results/casebook.md && [ -z "$${failed:-}" ]
+e2e-casebook: ## Make the faults of public incidents only; the same settings as e2e-faults (root)
+	$(MAKE) e2e-faults CASES=book
 
 .PHONY: e2e-kubelet
 e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)

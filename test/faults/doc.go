@@ -11,7 +11,7 @@
 // what only looks like a fault. TestSteps and TestServiceSteps paste the commands of the
 // reasons' steps while their faults stand; TestRestart restarts the runtime where that
 // must help: `make e2e-advice`. `make e2e-casebook` makes the rows that are public
-// incidents and writes docs/results/casebook.md.
+// incidents.
 //
 // TestChaos, `make soak-chaos [DURATION=30m] [SEED=1]`, makes rows at random, several at once,
 // kills plegd now and then, and compares the faults with the recorded incidents. Of the

@@ -22,8 +22,7 @@ import (
 // fault is a row of the table: the injected fault, and the verdict that plegd must reach.
 type fault struct {
 	name string
-	// incident is the public incident that the row makes again, as
-	// docs/results/casebook.md has it; "" for none.
+	// incident is the public incident that the row makes again, with its number; "" for none.
 	incident string
 	// want is the primary reason, goal the time within which it must be named. limit is
 	// when the test gives up; 0: twice the goal.

@@ -1,5 +1,4 @@
-// Command page writes the results of a suite into its page in docs/results, between two
-// marks.
+// Command page writes the results of make e2e-faults into docs/results/faults.md.
 package main
 
 import (
@@ -13,14 +12,13 @@ import (
 func main() {
 	dir := flag.String("results", "build/faults", "directory of the results")
 	page := flag.String("write", "", "page to write the table into; empty: print it")
-	command := flag.String("command", "make e2e-faults", "command that made the results: its name is in the page's marks")
 	flag.Parse()
 	all, err := results.ReadAll(*dir)
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("no results in %s: %s makes them", *dir, *command)
+		err = fmt.Errorf("no results in %s: make e2e-faults makes them", *dir)
 	}
 	if err == nil {
-		err = results.WritePage(*page, *command, results.Table(all))
+		err = results.WritePage(*page, "make e2e-faults", results.Table(all))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
