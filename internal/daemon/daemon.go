@@ -44,7 +44,6 @@ type Daemon struct {
 
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
-	notifier  *notifier
 	incidents *incident.Recorder // nil unless the daemon remembers
 
 	client   *cri.Client // the held connection
@@ -91,9 +90,16 @@ func (s signal) send() {
 func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	registry := exporter.NewRegistry(build)
 	d := &Daemon{
-		cfg: cfg, log: log, started: time.Now(), notifier: newNotifier(), searched: make(chan struct{}),
+		cfg: cfg, log: log, started: time.Now(), searched: make(chan struct{}),
 		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
-		judging: judging{news: make(signal, 1), changed: make(signal, 1), failed: map[string]string{}},
+		judging: judging{
+			news: make(signal, 1), changed: make(signal, 1), failed: map[string]string{},
+			messages: make(chan string, 16), notifyEvery: statusEvery,
+		},
+	}
+	// systemd wants a message at least every WATCHDOG_USEC. Three in that time leave room for a late one.
+	if every, err := sd.SdWatchdogEnabled(false); err == nil && every > 0 {
+		d.notifyEvery = min(every/3, statusEvery)
 	}
 	if err := d.remember(build); err != nil {
 		return nil, err
@@ -106,7 +112,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.judge(d.started) // plegd is starting
 	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
 	d.run(d.find, d.afterSearch(d.loop.Run), d.afterSearch(d.checkStatus), d.checkVersion,
-		d.dialer.Run, d.sources.Run, d.followChain, d.runJudge, d.notifier.Run)
+		d.dialer.Run, d.sources.Run, d.followChain, d.runJudge, d.runNotifier)
 	d.readies = append(d.readies, d.loop.Ready())
 	d.serve(build)
 	return d, nil
@@ -231,7 +237,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-r:
 			}
 		}
-		d.notifier.send(sd.SdNotifyReady)
+		d.notify(sd.SdNotifyReady)
 		return nil
 	})
 	return group.Wait()

@@ -30,17 +30,15 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 
 	tick := time.NewTicker(judgeEvery / 2)
 	defer tick.Stop()
-	var s health.Snapshot
-	for done := false; !done; {
+	s := d.Snapshot(time.Now())
+	for ctx.Err() == nil && !settled(&s) {
 		select {
 		case <-ctx.Done():
-			done = true
 		case err := <-ended:
 			return health.Snapshot{}, err
 		case <-tick.C:
 		}
 		s = d.Snapshot(time.Now())
-		done = done || settled(&s)
 	}
 	s.Previous = nil
 	if s.Verdict.State == health.StateStarting {

@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/plegd/plegd/internal/events"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/view"
 )
 
 const (
@@ -30,12 +31,15 @@ const (
 	// wakeTimeout is the time for which the verdict is held after a pause: the ages of a
 	// moment ago say nothing about the runtime.
 	wakeTimeout = 3 * time.Second
+	// statusEvery is the most time between two messages to systemd.
+	statusEvery = 5 * time.Second
 )
 
 // judging is the state of the judge, the only writer of the snapshot: after each relist,
 // and every 250 ms while something may be wrong, it gathers the facts, judges them and
 // publishes both as one snapshot, which never changes afterwards. It logs changes, and is
-// plegd's supervisor: it feeds systemd's watchdog.
+// plegd's supervisor: it feeds systemd's watchdog, which the relist loop must not do, or a
+// hung runtime would get plegd killed.
 type judging struct {
 	news      signal // asks for a judgement
 	changed   signal // receives each change of verdict
@@ -45,12 +49,37 @@ type judging struct {
 	kubelet kubeletModel
 	tick    time.Time // the last one
 	woke    time.Time // the end of the last pause
-	probed  time.Time // the last probe that was counted
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
 	alert   bool
 	alerted time.Time
 	failed  map[string]string // the last log of each source and of the event stream
+
+	// To systemd goes a message at each change, and one each notifyEvery, after notified.
+	notifyEvery time.Duration
+	notified    time.Time
+	messages    chan string
+}
+
+// runNotifier writes to systemd until ctx ends, says so, and returns nil. It has a goroutine
+// of its own: a systemd that does not read must not hold up the judge.
+func (d *Daemon) runNotifier(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			_, _ = sd.SdNotify(false, sd.SdNotifyStopping)
+			return nil
+		case m := <-d.messages:
+			_, _ = sd.SdNotify(false, m) // without systemd nothing happens
+		}
+	}
+}
+
+func (d *Daemon) notify(message string) {
+	select {
+	case d.messages <- message:
+	default:
+	}
 }
 
 // runJudge judges until ctx ends, and then returns nil.
@@ -80,7 +109,10 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 		}
 		now := time.Now()
 		s := d.judge(now)
-		d.notifier.judged(s, d.logVerdict(s), now)
+		if d.logVerdict(s) || now.Sub(d.notified) >= d.notifyEvery {
+			d.notified = now
+			d.notify(sd.SdNotifyWatchdog + "\nSTATUS=" + view.Line(s))
+		}
 		if d.incidents != nil {
 			d.incidents.Judged(s)
 		}
@@ -121,12 +153,6 @@ func (d *Daemon) judge(now time.Time) *health.Snapshot {
 	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.ready()}
 	if s.Verdict = *health.Judge(&s.Facts, now, last); held {
 		s.Verdict = *last
-	}
-	if !f.Probe.At.Equal(d.probed) {
-		d.probed = f.Probe.At
-		if cause := exporter.AcceptFailure(f.Probe, &s.Facts.Evidence); cause != "" {
-			d.metrics.AcceptFailed(cause)
-		}
 	}
 	d.metrics.Observe(s)
 	d.published.Store(s)

@@ -23,7 +23,9 @@ type kubeletModel struct {
 	status  *health.NodeStatus // the last one
 }
 
-// completeFacts adds to the facts what depends on the node's kubelet. held keeps its last node
+// completeFacts adds to the facts what depends on the node's kubelet: it takes over its
+// settings, and begins again when it has restarted. Until another one has begun its work the
+// model is that of the last kubelet, also where its process is gone. held keeps its last node
 // status: plegd was paused.
 func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
 	k := &d.kubelet
@@ -33,7 +35,24 @@ func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
 			f.Modelled.LastSeen = d.restored.lastSeen
 		}
 	}
-	d.followKubelet(f, now)
+	process := f.Evidence.KubeletProcess
+	d.cfg.settings(process, &f.Config)
+	if f.Config.RPCTimeout != k.timeout {
+		k.timeout = f.Config.RPCTimeout
+		d.client.SetRPCTimeout(k.timeout)
+		d.loop.SetRPCTimeout(k.timeout)
+	}
+	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {
+		again := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))
+		if again {
+			d.loop.Restart()
+			k.writer.Restart(process.Started)
+		}
+		if again || k.started.IsZero() {
+			k.started = process.Started
+		}
+	}
+	f.KubeletStarted = k.started
 	if k.status == nil || !held {
 		status := k.writer.At(f, now)
 		k.status = &status
@@ -62,28 +81,4 @@ func (c *Config) settings(k *health.KubeletProcess, to *health.Config) {
 	to.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", health.SettingRequestTimeout, k.RequestTimeout)
 	to.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", health.SettingNodeStatusPeriod,
 		k.NodeStatusPeriod)
-}
-
-// followKubelet takes over the settings of the node's kubelet, and begins again when
-// that has restarted. Until another one has begun its work the model is that of the
-// last kubelet, also where its process is gone.
-func (d *Daemon) followKubelet(f *health.Facts, now time.Time) {
-	k, process := &d.kubelet, f.Evidence.KubeletProcess
-	d.cfg.settings(process, &f.Config)
-	if f.Config.RPCTimeout != k.timeout {
-		k.timeout = f.Config.RPCTimeout
-		d.client.SetRPCTimeout(k.timeout)
-		d.loop.SetRPCTimeout(k.timeout)
-	}
-	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {
-		again := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))
-		if again {
-			d.loop.Restart()
-			k.writer.Restart(process.Started)
-		}
-		if again || k.started.IsZero() {
-			k.started = process.Started
-		}
-	}
-	f.KubeletStarted = k.started
 }

@@ -21,10 +21,6 @@ const (
 	// the time between two rounds of the wait chain.
 	waitingTick  = 250 * time.Millisecond
 	exploreEvery = time.Second
-	// exploreLess is the same for a fault that is older than oldFault: a chain counts
-	// for 3 s.
-	exploreLess = 2 * time.Second
-	oldFault    = 10 * time.Second
 	// roundTimeout is the time after which a round that hangs is reported.
 	roundTimeout = 10 * time.Minute
 	// sweepGrace is how long the Version call under way may be unanswered while single
@@ -59,9 +55,6 @@ func (d *Daemon) followChain(ctx context.Context) error {
 			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.ask)
 		}
 		next = time.Now().Add(exploreEvery)
-		if time.Since(last.Since) > oldFault {
-			next = time.Now().Add(exploreLess)
-		}
 		s := d.symptom(f, v, last)
 		c, err := round.Do(ctx, roundTimeout, func(context.Context) (health.Chain, error) { return e.Explore(ctx, s), nil })
 		if err == nil {

@@ -11,9 +11,9 @@ const (
 
 func acceptCauses() []string { return []string{AcceptFDExhausted, AcceptQueueFull, AcceptStalled} }
 
-// AcceptFailure returns why the runtime did not accept a fresh dial; empty if the
+// acceptFailure returns why the runtime did not accept a fresh dial; empty if the
 // dial did not fail that way. e is sampled after the dial.
-func AcceptFailure(p health.Probe, e *health.Evidence) string {
+func acceptFailure(p health.Probe, e *health.Evidence) string {
 	switch {
 	case p.OK:
 		return ""

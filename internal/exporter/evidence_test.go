@@ -34,7 +34,7 @@ func TestAcceptFailure(t *testing.T) {
 		{"the queue as it was before", silent, health.Evidence{Hop: health.Hop{Queue: queue(0, viewtest.Ago(time.Second))}}, AcceptStalled},
 		{"full", full, health.Evidence{}, AcceptQueueFull},
 	} {
-		if got := AcceptFailure(tt.probe, &tt.evidence); got != tt.want {
+		if got := acceptFailure(tt.probe, &tt.evidence); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

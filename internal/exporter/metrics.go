@@ -32,6 +32,7 @@ type Metrics struct {
 	history         *view.History
 
 	// Of Observe alone.
+	probed        time.Time // the last probe that was counted
 	restartsTotal int
 	cgroup        *health.Cgroup // the last sample that was counted
 }
@@ -130,9 +131,6 @@ func (m *Metrics) ProbeDone(p health.Probe) {
 	}
 }
 
-// AcceptFailed counts a result of AcceptFailure.
-func (m *Metrics) AcceptFailed(cause string) { m.acceptFailures.WithLabelValues(cause).Inc() }
-
 // IncidentOpened counts an incident.
 func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
 
@@ -141,6 +139,12 @@ func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
 func (m *Metrics) Observe(s *health.Snapshot) {
 	m.history.Judged(s.At, s.State)
 	e := &s.Facts.Evidence
+	if probe := s.Facts.Probe; !probe.At.Equal(m.probed) {
+		m.probed = probe.At
+		if cause := acceptFailure(probe, e); cause != "" {
+			m.acceptFailures.WithLabelValues(cause).Inc()
+		}
+	}
 	if p := e.Process; p != nil && p.RestartsTotal > m.restartsTotal {
 		m.restarts.Add(float64(p.RestartsTotal - m.restartsTotal))
 		m.restartsTotal = p.RestartsTotal

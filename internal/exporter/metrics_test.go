@@ -44,7 +44,7 @@ func exercise(m *Metrics) {
 	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseMissing})
 	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond})
 	for _, cause := range acceptCauses() {
-		m.AcceptFailed(cause)
+		m.acceptFailures.WithLabelValues(cause).Inc()
 	}
 	m.IncidentOpened()
 	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Hop: health.Hop{Process: &health.Process{RestartsTotal: 1}}}}})
