@@ -100,8 +100,7 @@ const (
 // Stages lists them in their order.
 func Stages() []Stage { return []Stage{StageConnect, StageSettings, StageRPC} }
 
-// Probe is the last fresh dial: connect, HTTP/2 SETTINGS and, while all is well only now
-// and then, one Version call.
+// Probe is the last fresh dial: connect, HTTP/2 SETTINGS and, while all is well only now and then, one Version call.
 type Probe struct {
 	At time.Time `json:"at,omitzero"` // its begin
 	// OK is true when it got an answer to Version, or, where it made no call, the SETTINGS.

@@ -68,8 +68,7 @@ func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
 	return 0, ""
 }
 
-// HopPID returns the process of the first hop behind the runtime, 0 where there is none
-// or it is not known.
+// HopPID returns the process of the first hop behind the runtime, 0 where there is none or it is not known.
 func HopPID(f *Facts) int {
 	if len(f.Evidence.Hops) == 0 {
 		return 0
@@ -77,9 +76,8 @@ func HopPID(f *Facts) int {
 	return f.Evidence.Hops[0].Process.pid()
 }
 
-// chainCause returns the reason that the chain proves, "" for none: the one of its
-// last link that waits for nobody. That the status of one pod alone hangs, for its mount
-// or for a lock, is what PodInspectionStall says.
+// chainCause returns the reason that the chain proves, "" for none: the one of its last link that waits for nobody.
+// That the status of one pod alone hangs, for its mount or for a lock, is what PodInspectionStall says.
 func (w *view) chainCause() string {
 	c := w.chain()
 	call, helper, shim, runtime := c.first(), c.Link(KindHelper), c.Link(KindShim), c.Link(KindRuntime)
@@ -102,8 +100,7 @@ func (w *view) chainCause() string {
 	return ""
 }
 
-// chainSymptom returns the reason that says which call the chain begins with: it says
-// what hangs, and not why.
+// chainSymptom returns the reason that says which call the chain begins with: it says what hangs, and not why.
 func (w *view) chainSymptom() string {
 	switch call := w.chain().first(); {
 	case call.isList():

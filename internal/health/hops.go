@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Hop is a process that serves a socket on a call's way, and what the node shows of
-// it. The runtime is the first hop; behind cri-dockerd, dockerd and its containerd
-// follow. A part is nil while the node does not show it.
+// Hop is a process that serves a socket on a call's way, and what the node shows of it. The runtime is the first hop;
+// behind cri-dockerd, dockerd and its containerd follow. A part is nil while the node does not show it.
 type Hop struct {
 	Socket  string `json:"socket,omitzero"`  // the path of a hop behind the runtime
 	Caution string `json:"caution,omitzero"` // what a restart of the hop does to its containers
@@ -41,8 +40,7 @@ func (h *Hop) name() string {
 	return fmt.Sprintf("%s at %s", h.Process.name(), h.Socket)
 }
 
-// At returns the facts with the hop at a socket in the runtime's place; f itself for
-// "", the runtime.
+// At returns the facts with the hop at a socket in the runtime's place; f itself for "", the runtime.
 func (f *Facts) At(socket string) *Facts {
 	i := slices.IndexFunc(f.Evidence.Hops, func(h Hop) bool { return h.Socket == socket })
 	if socket == "" || i < 0 {
@@ -62,34 +60,13 @@ func (w *view) callsFail() bool {
 	return w.lists == listsHang || w.f.Relist.Failures > 0 || w.f.Status.LastErr != nil
 }
 
-// hopConnect returns why no connection to a hop behind the runtime can be made. That
-// nobody listens at its path counts where it has answered there before, or where calls
-// fail: the path may be another than the one that the runtime uses.
-func (w *view) hopConnect() (Cause, string) {
-	p := &w.f.Probe
-	proven := !w.lastAnswer.IsZero() && w.age(p.FailedSince) >= hopFailsFor
-	if p.Stage != StageConnect || !p.failsForAll() || !proven && !w.callsFail() {
-		return CauseNone, ""
-	}
-	return p.Cause, p.Detail
-}
-
 // failsForAll reports whether a probe failed for another reason than plegd's own permissions.
 func (p *Probe) failsForAll() bool {
 	return !p.FailedSince.IsZero() && p.Cause != CausePermissionDenied
 }
 
-// hopSilent reports whether a hop behind the runtime accepts connections and leaves
-// them unanswered.
-func (w *view) hopSilent() bool {
-	p := &w.f.Probe
-	return !p.FailedSince.IsZero() && p.Stage != StageConnect && p.Cause != CauseProtocol &&
-		(w.callsFail() || w.age(p.FailedSince) >= hopFailsFor)
-}
-
-// waitsForHops reports whether a reason of the runtime must wait for the answer of the
-// hops behind it: while a hop does not answer, and until a later call is answered, a
-// call that hangs or fails is no evidence against the runtime.
+// waitsForHops reports whether a reason of the runtime must wait for the answer of the hops behind it: while a hop
+// does not answer, and until a later call is answered, a call that hangs or fails is no evidence against the runtime.
 func (w *view) waitsForHops(id string) bool {
 	if s := &w.f.Status; id == RuntimeNotReady && s.Answered && !s.RuntimeReady.Good() {
 		return false // the runtime says so itself
@@ -97,8 +74,7 @@ func (w *view) waitsForHops(id string) bool {
 	return slices.Contains(symptoms, id) && slices.ContainsFunc(w.f.Evidence.Hops, w.unsettled)
 }
 
-// unsettled reports whether a hop does not answer, has just answered again, or was
-// probed before the last call failed.
+// unsettled reports whether a hop does not answer, has just answered again, or was probed before the last call failed.
 func (w *view) unsettled(h Hop) bool {
 	a := h.Answer
 	switch {

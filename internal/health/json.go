@@ -10,12 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// In the JSON of this package's types durations are seconds, times RFC 3339 in UTC:
-// encoding/json can write a time.Duration as nanoseconds only. Snapshot has the methods that
-// make encoding/json do the same.
+// In the JSON of this package's types durations are seconds, times RFC 3339 in UTC: encoding/json can write a
+// time.Duration as nanoseconds only. Snapshot has the methods that make encoding/json do the same.
 
-// maxText is the most bytes of one string in a snapshot's JSON: a runtime may put
-// anything into its messages.
+// maxText is the most bytes of one string in a snapshot's JSON: a runtime may put anything into its messages.
 const maxText = 2 << 10
 
 // Marshal returns the JSON of v, which holds durations and times of this process.

@@ -15,9 +15,8 @@ import (
 // absence it waits until it has seen how the runtime answers.
 const reliableGap = 10 * time.Second
 
-// Judge makes the verdict of the facts at now. previous is the verdict before
-// it, nil for the first: it has since when a state or a reason is active, and
-// keeps a reason from flapping at its threshold.
+// Judge makes the verdict of the facts at now. previous is the verdict before it, nil for the first: it has since when
+// a state or a reason is active, and keeps a reason from flapping at its threshold.
 func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	w, at := newView(f, now, previous), Snapshot{At: now}
 	k := w.kubelet
@@ -64,8 +63,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	return v
 }
 
-// next is what to do next: the row's with this node's own values, the wait chain's, or the
-// general one of the page.
+// next is what to do next: the row's with this node's own values, the wait chain's, or the general one of the page.
 func (v *Verdict) next(w *view) (next string) {
 	if v.Reason == "" {
 		return ""
@@ -171,13 +169,17 @@ func (v *Verdict) active(id string) *Active {
 // one of the kubelet's rules has had its full time since plegd started.
 func starting(w *view) bool {
 	f, age, seen := w.f, w.age(w.f.Started), LastSeen(w.f)
+	r, s, long := &f.Relist, &f.Status, f.Config.long()
+	// The first relist and the first Status have ended, or have been in flight for long.
+	settled := (r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) > long) &&
+		(s.Answered && !s.Restored || w.unanswered(s.InFlightSince, long) || s.LastErr != nil)
 	if f.KubeletStarted.After(f.Started) {
 		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
 	}
 	switch {
-	case !w.firstAttemptMade() && LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !w.settled():
+	case !w.firstAttemptMade() && LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !settled:
 		return true
-	case f.Status.Answered && (!f.Status.RuntimeReady.Good() || !f.Status.NetworkReady.Good()):
+	case s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()):
 		return false // these rules take no time
 	case seen.IsZero() && age > f.Config.RelistThreshold, f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
 		return false

@@ -6,8 +6,7 @@ const (
 	// takeoverGracePeriod delays the report of another listener at the path until its
 	// owner is usually known (RuntimeSocketTakenOver).
 	takeoverGracePeriod = 2 * time.Second
-	// listenerFound is how soon the process behind a new socket at the path is
-	// known, on a busy node too.
+	// listenerFound is how soon the process behind a new socket at the path is known, on a busy node too.
 	listenerFound = 3 * time.Second
 )
 
@@ -49,9 +48,8 @@ func takenOver(w *view) (out lines) {
 // hidden reports whether the socket is there for the runtime and missing in plegd's own mounts.
 func (w *view) hidden() bool { l := w.f.Evidence.Listener; return l != nil && l.OtherMounts }
 
-// inheritor returns the process that listens at the path where it is younger than the
-// socket and no runtime: the runtime is gone, and this one has inherited its listener.
-// systemd starts socket-activated runtimes in the same way.
+// inheritor returns the process that listens at the path where it is younger than the socket and no runtime: the
+// runtime is gone, and this one has inherited its listener. systemd starts socket-activated runtimes in the same way.
 func (w *view) inheritor() *Process {
 	p, q := w.process, w.queue
 	since := p.Start // the runtime may have answered while this one lived beside it
@@ -65,8 +63,7 @@ func (w *view) inheritor() *Process {
 	return p
 }
 
-// lingering returns the runtime's process where it has served, lives and no longer
-// listens: it hangs in its stop.
+// lingering returns the runtime's process where it has served, lives and no longer listens: it hangs in its stop.
 func (w *view) lingering() *Process {
 	p, r := w.process, &w.f.Relist
 	if w.cause != CauseMissing && w.cause != CauseRefused || !p.Alive || w.queue.Listening {
@@ -89,8 +86,7 @@ func (w *view) listensUnlinked() bool {
 	return !p.At.Before(failed) && !l.At.Before(failed) && p.Alive && w.queue.Inode == l.Inode && l.PID == p.PID
 }
 
-// listensSince reports whether a socket of the path's name has been seen to listen
-// since a fresh connect first failed.
+// listensSince reports whether a socket of the path's name has been seen to listen since a fresh connect first failed.
 func (w *view) listensSince(failed time.Time) bool {
 	return w.queue.Listening && !failed.IsZero() && w.f.Probe.Stage == StageConnect && w.queue.At.After(failed)
 }
@@ -119,10 +115,11 @@ func (w *view) listenerChanged() bool {
 // probedBefore reports whether what the last probe met has gone since, or another
 // socket listens since: no connection to that one has been made yet.
 func (w *view) probedBefore() bool {
+	since := w.queue.At
 	if w.queue.Listening {
-		return w.queue.ListeningSince.After(w.f.Probe.At)
+		since = w.queue.ListeningSince
 	}
-	return w.queue.At.After(w.f.Probe.At)
+	return since.After(w.f.Probe.At)
 }
 
 // name says which process listens at the path.

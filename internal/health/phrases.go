@@ -9,8 +9,7 @@ import (
 
 // The phrases of this file are used by the evidence of reasons and by internal/view.
 
-// Seconds prints a duration with about two digits that matter: 0.4ms, 12ms, 2.3s,
-// 47s, 2m13s, 3h04m, 2d05h.
+// Seconds prints a duration with about two digits that matter: 0.4ms, 12ms, 2.3s, 47s, 2m13s, 3h04m, 2d05h.
 func Seconds(d time.Duration) string {
 	s := d.Seconds()
 	switch {
@@ -49,8 +48,7 @@ type lines []string
 // line returns evidence of one line.
 func line(format string, args ...any) lines { return lines{fmt.Sprintf(format, args...)} }
 
-// add appends a line, when appends it if cond is true, text appends lines as they are
-// without empty ones.
+// add appends a line, when appends it if cond is true, text appends lines as they are without empty ones.
 func (l *lines) add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 
 func (l *lines) when(cond bool, format string, args ...any) {
@@ -98,13 +96,8 @@ func threadsText(p *Process) string {
 		return "threads asleep"
 	case p.Threads["D"] > 0:
 		return Count(p.Threads["D"], "thread", "threads") + " in D"
-	case p.CPU >= .9:
+	case p.CPU >= .1:
 		return fmt.Sprintf("%.1f cores busy", p.CPU)
-	default:
-		out := Count(p.Threads["R"], "thread", "threads") + " running"
-		if p.CPU >= .1 {
-			out += fmt.Sprintf(", %.1f cores busy", p.CPU)
-		}
-		return out
 	}
+	return Count(p.Threads["R"], "thread", "threads") + " running"
 }

@@ -40,8 +40,7 @@ var bySeverity = []Severity{SeverityCritical, SeverityWarning, SeverityInfo}
 
 func rankOf(s Severity) int { return slices.Index(bySeverity, s) }
 
-// compare orders active reasons, the primary one first: by severity, then by layer,
-// then by their place in the table.
+// compare orders active reasons, the primary one first: by severity, then by layer, then by their place in the table.
 func compare(a, b Active) int {
 	return cmp.Or(
 		cmp.Compare(rankOf(a.Severity), rankOf(b.Severity)),
@@ -55,10 +54,9 @@ func (w *view) explains(cause, symptom string) bool {
 	return cause != "" && w.chainCause() == cause && symptom == w.chainSymptom()
 }
 
-// hold keeps the previous primary reason for a moment after it last matched, unless a more
-// severe one matches: evidence is read at different times, and calls are answered in between.
-// It does not keep Unknown, nor a reason that matched only before the first success: an
-// ordinary start beside a runtime that starts is no fault.
+// hold keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
+// evidence is read at different times, and calls are answered in between. It does not keep Unknown, nor a reason that
+// matched only before the first success: an ordinary start beside a runtime that starts is no fault.
 func (v *Verdict) hold(w *view) {
 	before := w.primaryBefore()
 	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).is(fallback) ||

@@ -48,18 +48,15 @@ const (
 
 // Reason is one row of the table. Its text is its page.
 type Reason struct {
-	ID string
-	// Layer is where the reason lies: of two equally severe ones the lower layer is the cause.
-	Layer Layer
-	// Severity is how bad it is; a warning is critical while criticalWhile holds.
-	Severity Severity
+	ID       string
+	Layer    Layer    // where the reason lies: of two equally severe ones the lower layer is the cause
+	Severity Severity // how bad it is; a warning is critical while criticalWhile holds
 	traits   trait
 	// match returns the evidence, nil where the reason does not match.
 	match func(*view) lines
 	// criticalWhile makes a warning critical; nil for never.
 	criticalWhile func(*view) bool
-	// next returns Next with this node's own values, "" where these are not known; nil for
-	// a row that has none.
+	// next returns Next with this node's own values, "" where these are not known; nil for a row that has none.
 	next func(*view) string
 	Page
 }
@@ -108,8 +105,7 @@ func Known(id string) bool { return place(id) >= 0 }
 // reasonOf returns a row; it panics for an id that the table does not hold.
 func reasonOf(id string) *Reason { return &table[place(id)] }
 
-// table is every reason that plegd can name. Its order decides between reasons of the same
-// severity and layer.
+// table is every reason that plegd can name. Its order decides between reasons of the same severity and layer.
 var table = []Reason{
 	row(RuntimeFrozen, LayerProcess, SeverityCritical, onHops, frozen, nil, (*view).frozenNext),
 	row(RuntimeThrottled, LayerProcess, SeverityCritical, onHops, throttled, nil, nil),

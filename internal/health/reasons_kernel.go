@@ -6,35 +6,28 @@ import (
 )
 
 const (
-	// blockedAfter is how long a thread must be in D, without having run, while calls are
-	// slow or hang, lockedAfter how long a file lock must be waited for; whileServing is
-	// the same for both while the lists are answered.
+	// blockedAfter is how long a thread must be in D, without having run, while calls are slow or hang, lockedAfter
+	// how long a file lock must be waited for; whileServing is the same for both while the lists are answered.
 	blockedAfter = 2 * time.Second
 	lockedAfter  = time.Second
 	whileServing = 10 * time.Second
 	// ioPressure is the share of time, in per cent, that the cgroup must wait
 	// for I/O where the wait channels cannot be read.
 	ioPressure = 20
-	// memoryNear is the share of a memory limit from which it counts as met.
-	memoryNear = 0.95
-	// memoryPressure is the share of time, in per cent, that all of the cgroup's
-	// tasks must wait for memory, refaultsMany how many pages a second must be
-	// read again where the kernel has no pressure of a cgroup.
+	memoryNear = 0.95 // the share of a memory limit from which it counts as met
+	// memoryPressure is the share of time, in per cent, that all of the cgroup's tasks must wait for memory,
+	// refaultsMany how many pages a second must be read again where the kernel has no pressure of a cgroup.
 	memoryPressure = 20
 	refaultsMany   = 50
-	// starvedDelay is the time a second that the runtime must wait for a CPU,
-	// starvedShare that time's share of all that it wanted, starvedWait how long
-	// each wait must take: on a busy node they are many and brief.
-	starvedDelay = 0.5
-	starvedShare = 0.8
-	starvedWait  = 100 * time.Millisecond
-	// timesWithoutPause is how long after a pause the waits for a CPU are those of the time since.
-	timesWithoutPause = 5 * time.Second
-	// throttledLately is how long after its quota took time the runtime's waits
-	// for a CPU are its quota's.
+	// starvedDelay is the time a second that the runtime must wait for a CPU, starvedShare that time's share of all
+	// that it wanted, starvedWait how long each wait must take: on a busy node they are many and brief.
+	starvedDelay      = 0.5
+	starvedShare      = 0.8
+	starvedWait       = 100 * time.Millisecond
+	timesWithoutPause = 5 * time.Second // how long after a pause the waits for a CPU are those of the time since
+	// throttledLately is how long after its quota took time the runtime's waits for a CPU are its quota's.
 	throttledLately = 3 * time.Second
-	// throttledUnseen is how much older than the process's evidence the cgroup's
-	// may be to speak of the same wait.
+	// throttledUnseen is how much older than the process's evidence the cgroup's may be to speak of the same wait.
 	throttledUnseen = 2 * time.Second
 )
 
@@ -46,13 +39,17 @@ func (w *view) patience(suffering time.Duration) time.Duration {
 	return whileServing
 }
 
-// memoryLimited finds the level of the cgroup whose memory limit holds the runtime up.
+// memoryLimited finds the level of the cgroup whose memory limit holds the runtime up: threads wait for memory, or
+// relists are slow, now or lately, while its tasks are out of memory or meet the limit again and again and wait.
 func memoryLimited(w *view) (out lines) {
-	waiting := w.blockedIn(waitMemory, w.patience(0))
-	for i := range w.cgroup.MemoryLimits {
-		l := &w.cgroup.MemoryLimits[i]
+	waiting, full := w.blockedIn(waitMemory, w.patience(0)), w.cgroup.pressure().MemoryFull
+	suffers := w.relistSuffers() || w.listsSlowLately(RuntimeMemoryLimited)
+	for _, l := range w.cgroup.MemoryLimits {
 		name, limit := l.met()
-		if name == "" || !w.process.Alive || len(waiting) == 0 && !w.memoryStalls(l) {
+		thrashes := full >= 0 && w.near(RuntimeMemoryLimited, full, memoryPressure, 1, calmShare) ||
+			full < 0 && l.Refaults >= refaultsMany
+		stalls := suffers && (l.OOM || l.HighEvents+l.MaxEvents > 0 && thrashes)
+		if name == "" || !w.process.Alive || len(waiting) == 0 && !stalls {
 			continue
 		}
 		out.add("cgroup %s uses %s of %s %s", l.Path, sizeText(l.Usage), name, sizeText(limit))
@@ -60,7 +57,6 @@ func memoryLimited(w *view) (out lines) {
 		out.when(l.HighEvents > 0, "memory.high was met %d times within seconds", l.HighEvents)
 		out.when(l.MaxEvents > 0, "the limit was met %d times within seconds", l.MaxEvents)
 		out.when(l.OOMKills > 0, "%d killed for it", l.OOMKills)
-		full := w.cgroup.pressure().MemoryFull
 		out.when(full >= 0, "memory pressure of the runtime's cgroup: full %.0f %% of the last 10s", full)
 		out.text(w.blockedText(waiting))
 		return append(out, w.callEvidence()...)
@@ -68,30 +64,14 @@ func memoryLimited(w *view) (out lines) {
 	return nil
 }
 
-// memoryStalls reports whether relists are slow, now or lately, because the tasks of a level
-// whose limit is met are out of memory, or meet it again and again and wait.
-func (w *view) memoryStalls(l *MemoryLimit) bool {
-	if !w.relistSuffers() && !w.listsSlowLately(RuntimeMemoryLimited) {
-		return false
-	}
-	thrashes := l.Refaults >= refaultsMany
-	if full := w.cgroup.pressure().MemoryFull; full >= 0 {
-		thrashes = w.near(RuntimeMemoryLimited, full, memoryPressure, 1, calmShare)
-	}
-	return l.OOM || l.HighEvents+l.MaxEvents > 0 && thrashes
-}
-
 // met returns which of a level's limits its usage has come to, "" for none: just now, or
 // within the last samples. What the kernel takes back at once is more than a twentieth of
 // a small limit, and tasks that are out of memory wait on below it.
 func (l *MemoryLimit) met() (name string, limit int64) {
-	near := func(limit int64, lately bool) bool {
-		return limit > 0 && (lately || float64(l.Usage) >= memoryNear*float64(limit))
-	}
-	switch {
-	case near(l.Max, l.MaxEvents > 0 || l.OOM):
+	switch near := func(limit int64) bool { return float64(l.Usage) >= memoryNear*float64(limit) }; {
+	case l.Max > 0 && (l.MaxEvents > 0 || l.OOM || near(l.Max)):
 		return "its limit (max)", l.Max
-	case near(l.High, l.HighEvents > 0):
+	case l.High > 0 && (l.HighEvents > 0 || near(l.High)):
 		return "its throttling limit (high)", l.High
 	}
 	return "", 0
@@ -112,8 +92,7 @@ func storageStalled(w *view) (out lines) {
 	return append(out, w.callEvidence()...)
 }
 
-// blockIO says what speaks for a wait for the disk where the wait channels cannot
-// be read; "" for nothing.
+// blockIO says what speaks for a wait for the disk where the wait channels cannot be read; "" for nothing.
 func (w *view) blockIO() string {
 	if w.process.BlockIODelay {
 		return "its time in block I/O rises"

@@ -19,32 +19,28 @@ const (
 
 	tooManyContainers = 5000
 	tooManyStill      = 0.9 // it ends below this share
-	// limitNear is the share of a limit from which it counts as near, limitCalm
-	// the one below which that ends.
-	limitNear = 0.8
-	limitCalm = 0.75
-	// messageLimit is the largest answer that the kubelet accepts (k8s.io/cri-client, maxMsgSize).
-	messageLimit = 16 << 20
+	// limitNear is the share of a limit from which it counts as near, limitCalm the one below which that ends.
+	limitNear    = 0.8
+	limitCalm    = 0.75
+	messageLimit = 16 << 20 // the largest answer that the kubelet accepts (k8s.io/cri-client, maxMsgSize)
 
 	// streamFailures is how often the event stream must have failed: as often as the
 	// kubelet tries (eventedPlegMaxStreamRetries).
 	streamFailures = 5
 
-	cpuSome   = 80 // per cent over 10 s
-	memFull   = 20
-	ioFull    = 40
-	calmShare = 0.75 // NodePressure ends below this share of its numbers
-	idleMost  = 0.2  // of the CPUs' time: a node with more is not short of CPU
-	idleStill = 0.3
-	// idleEnough is the share of idle time at which no process waits for the node's CPUs.
-	idleEnough = 0.5
+	cpuSome    = 80 // per cent over 10 s
+	memFull    = 20
+	ioFull     = 40
+	calmShare  = 0.75 // NodePressure ends below this share of its numbers
+	idleMost   = 0.2  // of the CPUs' time: a node with more is not short of CPU
+	idleStill  = 0.3
+	idleEnough = 0.5 // the share of idle time at which no process waits for the node's CPUs
 	// waitMost is the time a second that the runtime waits for a CPU on a node
 	// that is short of them, more than it runs.
 	waitMost = 0.2
 
-	// storageBytes is the free space below which a file system counts as full,
-	// storageInodes the free inodes below which it has none left: a pod takes about
-	// 20. It ends above storageStill times as much.
+	// storageBytes is the free space below which a file system counts as full, storageInodes the free inodes below
+	// which it has none left: a pod takes about 20. It ends above storageStill times as much.
 	storageBytes  = 1 << 20
 	storageInodes = 32
 	storageStill  = 2
@@ -75,8 +71,7 @@ func relistSlow(w *view) (out lines) {
 	return out
 }
 
-// relistRuleFails reports whether the kubelet's relist is too old: then slowness has
-// turned the node NotReady.
+// relistRuleFails reports whether the kubelet's relist is too old: then slowness has turned the node NotReady.
 func (w *view) relistRuleFails() bool { return !w.starting && !w.kubelet.plegHealthy }
 
 // modelText says how long the kubelet's relist takes by now, "" while that is not long.

@@ -8,17 +8,15 @@ import (
 )
 
 const (
-	stoppedShim = 300 * time.Millisecond
-	blockedShim = 10 * time.Second
-	oldHelper   = 30 * time.Second
-	// failingInspections is how often in a row a pod's inspection must fail.
-	failingInspections = 2
+	stoppedShim        = 300 * time.Millisecond
+	blockedShim        = 10 * time.Second
+	oldHelper          = 30 * time.Second
+	failingInspections = 2 // how often in a row a pod's inspection must fail
 	// startErrors is the number of consecutive calls that must have failed, startSlow the
 	// minimum duration of one of them: a fault of one pod fails at once.
 	startErrors = 3
 	startSlow   = 10 * time.Second
-	// startPods is how many pods must wait for a sandbox where all fail at once.
-	startPods = 2
+	startPods   = 2 // how many pods must wait for a sandbox where all fail at once
 	// startRetried is how long after the last failure a reason still counts: the
 	// kubelet tries each pod again after 10 to 15 s.
 	startRetried = time.Minute

@@ -12,8 +12,7 @@ const (
 	// share of time or of periods where it has been throttled before.
 	throttledShare = 0.3
 	throttledStill = 0.1
-	// slowCall is the duration from which a list is slow.
-	slowCall = 300 * time.Millisecond
+	slowCall       = 300 * time.Millisecond // the duration from which a list is slow
 	// throttledLists is how many relists' lists must be quick until a quota that still
 	// throttles no longer counts as the cause.
 	throttledLists = 10

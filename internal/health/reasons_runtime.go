@@ -13,8 +13,7 @@ const (
 	// kubeletOld is the age of the kubelet's own last seen beside a runtime that answers: above the
 	// 300 s between two relists of a kubelet that uses events (KEP-3386, 1.26 to 1.36).
 	kubeletOld = 330 * time.Second
-	// loopLate is how much longer than it may take a relist or a period must
-	// take for the loop to count as stalled.
+	// loopLate is how much longer than it may take a relist or a period must take for the loop to count as stalled.
 	loopLate = 10 * time.Second
 )
 
@@ -92,8 +91,7 @@ func networkNotReady(w *view) lines {
 	return nil
 }
 
-// statusSays is a condition of the last Status that was answered, with its age
-// where a later one has failed.
+// statusSays is a condition of the last Status that was answered, with its age where a later one has failed.
 func (w *view) statusSays(condition string) lines {
 	if ok := w.f.Calls[opStatus].LastOK; w.f.Status.LastErr != nil && !ok.IsZero() {
 		return line("the last Status that was answered, %s ago, says %s", w.ago(ok), condition)
@@ -166,7 +164,12 @@ func loopStalled(w *view) lines {
 // unknown is the evidence of a fault that no critical reason accounts for. A warning may have
 // stood for days; a fault of the kubelet, a pod or the network does not make lists fail.
 func unknown(w *view) lines {
-	relistsFail := w.troubleFor() >= unknownAfter && (w.critical == 0 || w.critical > LayerCalls)
+	r, failing := &w.f.Relist, time.Duration(0)
+	if r.Failures > 0 && r.Last != nil {
+		failing = w.age(r.Last.Start) + time.Duration(r.Failures-1)*w.f.Config.long()/2
+	}
+	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
+	relistsFail := (hangs || failing >= unknownAfter) && (w.critical == 0 || w.critical > LayerCalls)
 	rulesFail := !w.starting && !w.kubelet.nodeReady && w.critical == 0
 	if !w.firstAttemptMade() || w.again || !relistsFail && !rulesFail {
 		return nil

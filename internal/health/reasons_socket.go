@@ -13,11 +13,9 @@ const (
 	// the queue is not seen: two probes and more have had no answer by then.
 	queueWaits       = 2 * time.Second
 	queueUnseenWaits = 4 * time.Second
-	// queueFalls is how long ago a queue must have fallen to count as being worked off.
-	queueFalls = time.Second
-	// acceptsAgain is the time after the runtime last used up its descriptors within which
-	// it accepts again: containerd retries after up to one second (grpc-go's Serve), and
-	// the sample is up to one second old.
+	queueFalls       = time.Second // how long ago a queue must have fallen to count as being worked off
+	// acceptsAgain is the time after the runtime last used up its descriptors within which it accepts again:
+	// containerd retries after up to one second (grpc-go's Serve), and the sample is up to one second old.
 	acceptsAgain = 3 * time.Second
 	// acceptsAfterStop is the grace period after the runtime was last found stopped: it
 	// accepts the pending connections, and plegd reads the accept queue again.
@@ -103,8 +101,11 @@ func acceptNeedsDescriptor(w *view) lines {
 }
 
 func acceptStalled(w *view) lines {
-	p, queue := w.process, w.acceptEvidence()
-	switch ran := w.ranAgain(); {
+	p, queue, sampled := w.process, w.acceptEvidence(), w.f.Probe.At
+	if w.f.Evidence.Queue != nil {
+		sampled = w.queue.At
+	}
+	switch ran := laterOf(p.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop); {
 	case w.link == linkQueueFull:
 		return append(w.connectFails(CauseQueueFull), queue...)
 	case w.queueFull():
@@ -113,27 +114,12 @@ func acceptStalled(w *view) lines {
 		return nil
 	case w.f.Probe.waitsForSettings() && !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
 		return nil // it may only get no CPU
-	case w.now.Before(ran) || w.sampledAccept().Before(ran):
+	case w.now.Before(ran) || sampled.Before(ran):
 		return nil // the samples of queue and dial are from before it ran again
 	}
 	queue.when(w.fresh.Stage == StageSettings, "a fresh connection: %s for %s", ProbeText(&w.fresh),
 		w.ago(w.fresh.FailedSince))
 	return append(queue, w.lastAnswerText())
-}
-
-// ranAgain returns when the runtime has had its time to accept what waits since it was
-// last found stopped or frozen.
-func (w *view) ranAgain() time.Time {
-	return laterOf(w.process.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop)
-}
-
-// sampledAccept returns the time of the newest look at the accept queue, or of the newest
-// dial where the queue is not seen.
-func (w *view) sampledAccept() time.Time {
-	if w.f.Evidence.Queue != nil {
-		return w.queue.At
-	}
-	return w.f.Probe.At
 }
 
 // queueFull reports whether the accept queue is full while the runtime's listener is at
@@ -193,8 +179,7 @@ func (w *view) heldConnectionAnswers() bool {
 // probeTimeout is the limit of a stage of a fresh dial.
 func (c *Config) probeTimeout() time.Duration { return cmp.Or(c.ProbeTimeout, time.Second) }
 
-// processSeenSince reports whether the runtime's process has been looked at since
-// then, or is not seen at all.
+// processSeenSince reports whether the runtime's process has been looked at since then, or is not seen at all.
 func (w *view) processSeenSince(t time.Time) bool {
 	return w.f.Evidence.Process == nil || !w.process.At.Before(t)
 }

@@ -38,8 +38,7 @@ func (k *rounds) follow(last *RelistResult, before136 bool) {
 	}
 }
 
-// correct makes the modelled relist as old as this round. It returns the facts unchanged
-// where plegd's own are older.
+// correct makes the modelled relist as old as this round. It returns the facts unchanged where plegd's own are older.
 func (k *rounds) correct(m Modelled, now time.Time) Modelled {
 	if k.seen.IsZero() || !k.seen.Before(m.LastSeen) {
 		return m

@@ -10,8 +10,7 @@ const (
 	// RuntimeDownAfter is how long the kubelet goes without a good Status before it calls the runtime
 	// down (pkg/kubelet/kubelet.go, maxWaitForContainerRuntime).
 	RuntimeDownAfter = 30 * time.Second
-	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go,
-	// updateRuntimeUp runs every 5 s).
+	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go, updateRuntimeUp runs every 5 s).
 	StatusPeriod = 5 * time.Second
 	// statusLate is the age of the last good Status from which its rule's countdown is
 	// shown: a Status that is late by one call has not missed two.
@@ -34,9 +33,15 @@ func rules(f *Facts, now time.Time) kubelet {
 	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
 		runtime = append(runtime, "container runtime is down")
 	}
-	pleg := plegMessage(f, now)
-	if pleg != "" {
-		runtime = append(runtime, "PLEG is not healthy: "+pleg)
+	age, threshold, plegHealthy := now.Sub(LastSeen(f)), f.Config.RelistThreshold, false
+	switch {
+	case LastSeen(f).IsZero():
+		runtime = append(runtime, "PLEG is not healthy: pleg has yet to be successful")
+	case age > threshold:
+		runtime = append(runtime, fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v",
+			age, threshold))
+	default:
+		plegHealthy = true
 	}
 	if f.Status.Answered && !f.Status.RuntimeReady.Good() {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.print("RuntimeReady"))
@@ -47,12 +52,12 @@ func rules(f *Facts, now time.Time) kubelet {
 	case !f.Status.NetworkReady.Good():
 		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.print("NetworkReady"))
 	}
-	return kubelet{
-		plegHealthy:     pleg == "",
-		syncLoopAllowed: len(runtime) == 0,
-		nodeReady:       len(runtime)+len(network) == 0,
-		message:         aggregate(append(runtime, network...)),
+	all := append(runtime, network...)
+	message := strings.Join(all, ", ")
+	if len(all) > 1 { // k8s.io/apimachinery pkg/util/errors, aggregate.Error
+		message = "[" + message + "]"
 	}
+	return kubelet{plegHealthy, len(runtime) == 0, len(all) == 0, message}
 }
 
 // statusBeforeKubelet reports whether the kubelet has restarted since the last
@@ -61,17 +66,6 @@ func (f *Facts) statusBeforeKubelet(now time.Time) bool {
 	s := &f.Status
 	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= statusHangAfter
 	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
-}
-
-// plegMessage is the error of the kubelet's PLEG health check, "" when healthy.
-func plegMessage(f *Facts, now time.Time) string {
-	switch age := now.Sub(LastSeen(f)); {
-	case LastSeen(f).IsZero():
-		return "pleg has yet to be successful"
-	case age > f.Config.RelistThreshold:
-		return fmt.Sprintf("pleg was last seen active %v ago; threshold is %v", age, f.Config.RelistThreshold)
-	}
-	return ""
 }
 
 // LastSeen is the older of plegd's and the modelled kubelet's last seen: that
@@ -93,14 +87,4 @@ func (c *Condition) print(kind string) string {
 		return "<nil>"
 	}
 	return fmt.Sprintf("%s=%t reason:%s message:%s", kind, c.Status, c.Reason, c.Message)
-}
-
-// aggregate prints errors, which are distinct, as the kubelet does (k8s.io/apimachinery
-// pkg/util/errors, aggregate.Error): several in brackets.
-func aggregate(messages []string) string {
-	text := strings.Join(messages, ", ")
-	if len(messages) > 1 {
-		text = "[" + text + "]"
-	}
-	return text
 }

@@ -13,10 +13,9 @@ type Page struct {
 	// Meaning is one sentence; Evidence is what the reason needs, with its thresholds.
 	Meaning, Evidence string
 	// Next is what to do next, in one line; Steps are the commands in their order.
-	Next  string
-	Steps []string
-	// Restart states whether a restart of the runtime helps, and its risk.
-	Restart string
+	Next    string
+	Steps   []string
+	Restart string // Restart states whether a restart of the runtime helps, and its risk
 }
 
 // parsePage splits a page at its headings. Steps are numbered lines.
@@ -37,8 +36,7 @@ func parsePage(text string) (p Page) {
 	return p
 }
 
-// row returns a reason with its page. Every binary embeds the same pages, so a missing
-// one is a programming error.
+// row returns a reason with its page. Every binary embeds the same pages, so a missing one is a programming error.
 func row(id string, layer Layer, severity Severity, traits trait, match func(*view) lines,
 	criticalWhile func(*view) bool, next func(*view) string) Reason {
 	b, err := reasons.Pages.ReadFile(id + ".md")

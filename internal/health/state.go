@@ -33,8 +33,7 @@ type statusState string
 
 const (
 	statusOK statusState = "ok"
-	// statusFails fails or hangs as other calls may, statusAlone does so while other
-	// calls are answered.
+	// statusFails fails or hangs as other calls may, statusAlone does so while other calls are answered.
 	statusFails statusState = "fails"
 	statusAlone statusState = "fails alone"
 )
@@ -97,14 +96,16 @@ func (w *view) derive() {
 
 // deriveLink returns how far a connection gets.
 func (w *view) deriveLink() link {
-	switch {
+	switch p := &w.f.Probe; {
 	case w.cause == CauseRefused:
 		return linkRefused
 	case w.cause == CauseQueueFull:
 		return linkQueueFull
 	case w.cause != CauseNone || w.f.Endpoint.Path == "":
 		return linkNone
-	case w.hop == nil && !w.hungSince.IsZero() && w.nothingAnswers(), w.hop != nil && w.hopSilent():
+	case w.hop == nil && !w.hungSince.IsZero() && w.nothingAnswers(),
+		w.hop != nil && !p.FailedSince.IsZero() && p.Stage != StageConnect && p.Cause != CauseProtocol &&
+			(w.callsFail() || w.age(p.FailedSince) >= hopFailsFor):
 		return linkHandshake
 	case w.hop != nil || w.hungSince.IsZero() || w.lastAnswer.After(w.hungSince) && !w.again:
 		return linkAnswers
@@ -164,8 +165,11 @@ func (w *view) listLimit(usual time.Duration) time.Duration {
 // answered since, and neither the held connection's dial nor a fresh one has succeeded.
 func (w *view) connect() (Cause, string) {
 	switch d, p := &w.f.Dial, &w.f.Probe; {
+	case w.hop != nil && (p.Stage != StageConnect || !p.failsForAll() || !w.callsFail() &&
+		(w.lastAnswer.IsZero() || w.age(p.FailedSince) < hopFailsFor)):
+		// Where a hop never listened, its path may be another than the one that the runtime uses.
 	case w.hop != nil:
-		return w.hopConnect()
+		return p.Cause, p.Detail
 	case w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End):
 	case p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer) &&
 		(d.Cause == CauseNone || p.At.After(d.At)):
@@ -199,8 +203,7 @@ func (w *view) listsAnsweredAtOnce() bool {
 	return !w.f.Relist.listTook(HangAfter, 2)
 }
 
-// answeringAgain reports whether a list hangs and another call, which took as long,
-// has just been answered.
+// answeringAgain reports whether a list hangs and another call, which took as long, has just been answered.
 func (w *view) answeringAgain() bool {
 	for _, c := range w.f.Calls {
 		if !w.hungSince.IsZero() && c.LastOK.After(w.hungSince) && c.LastOKDuration >= HangAfter &&
@@ -227,9 +230,8 @@ func (w *view) answeredWhileStatusFails() bool {
 	if s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(failed) {
 		return true
 	}
-	// One that got no answer, or met a runtime that was starting, failed with everything
-	// else: it must not have been good for long. Status may be called just after each
-	// list: an answer since it was late counts.
+	// One that got no answer, or met a runtime that was starting, failed with everything else: it must not have been
+	// good for long. Status may be called just after each list: an answer since it was late counts.
 	late := s.LastGood.Add(statusLate)
 	return w.now.After(late) && w.lists != listsHang && (w.lastAnswer.After(failed) || w.lastAnswer.After(late))
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// wordStacks stands for the process that writes its goroutine stacks on SIGUSR1:
-// cri-dockerd writes none.
+// wordStacks stands for the process that writes its goroutine stacks on SIGUSR1: cri-dockerd writes none.
 const wordStacks = "{stacks}"
 
 // nodeSteps puts this node's values in the place of the words of a step, so that it can be
@@ -63,8 +62,7 @@ func Generic(step string) string { return new(Facts).nodeSteps(nil).Replace(step
 // others, such as a proxy in front of the socket.
 var writesStacks = map[string]bool{"containerd": true, "crio": true, "dockerd": true}
 
-// stacksPID returns the first process on a call's way that writes its goroutine stacks on
-// SIGUSR1, 0 for none.
+// stacksPID returns the first process on a call's way that writes its goroutine stacks on SIGUSR1, 0 for none.
 func (f *Facts) stacksPID() int {
 	for _, h := range append([]Hop{f.Evidence.Hop}, f.Evidence.Hops...) {
 		if h.Process.pid() != 0 && writesStacks[h.Process.Comm] {
@@ -89,8 +87,7 @@ func (f *Facts) unit() string {
 	return usualUnits[f.Runtime.Name]
 }
 
-// steps are the steps of the verdict's primary reason with the node's own values;
-// nil where there is none.
+// steps are the steps of the verdict's primary reason with the node's own values; nil where there is none.
 func (v *Verdict) steps(f *Facts) []string {
 	if v.Reason == "" {
 		return nil

@@ -16,9 +16,8 @@ type Symptom struct {
 	Since, Called time.Time
 	UID           string // the pod of an inspection
 	Suspected     bool   // the call does not count as hanging yet
-	// Process is the process that the primary reason is about, 0 for a call.
-	Process int
-	Kind    LinkKind
+	Process       int    // the process that the primary reason is about, 0 for a call
+	Kind          LinkKind
 }
 
 // IsList reports whether the symptom is a list.
@@ -48,41 +47,34 @@ func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, 
 	return s, s.Operation != ""
 }
 
-// hanging returns the call that hangs by a verdict.
+// hanging returns the call that hangs by a verdict; between two attempts that of the last symptom.
 func hanging(f *Facts, v *Verdict, now time.Time, last Symptom) Symptom {
-	if a := v.active(RuntimeUnresponsive); a != nil {
-		return Symptom{Operation: EveryCall, Since: a.Since, Called: a.Since}
+	w, in, status := &view{f: f, now: now}, f.Relist.InFlight, &f.Status
+	every, list := v.active(RuntimeUnresponsive), v.active(RuntimeListStall)
+	switch {
+	case every != nil:
+		return Symptom{Operation: EveryCall, Since: every.Since, Called: every.Since}
+	case list != nil && in != nil && in.Phase != PhaseInspect:
+		return Symptom{Operation: string(in.Phase), Since: last.begun(list.Since), Called: in.PhaseStart}
+	case list != nil && last.IsList():
+		return Symptom{Operation: last.Operation, Since: last.begun(list.Since), Called: last.Called}
 	}
-	if a := v.active(RuntimeListStall); a != nil {
-		since, in := last.begun(a.Since), f.Relist.InFlight
-		switch {
-		case in != nil && in.Phase != PhaseInspect:
-			return Symptom{Operation: string(in.Phase), Since: since, Called: in.PhaseStart}
-		case last.IsList(): // between two attempts
-			return Symptom{Operation: last.Operation, Since: since, Called: last.Called}
-		}
+	if a, stalled := v.active(PodInspectionStall), w.stalledInspections(stuckInspectionAfter); a != nil && len(stalled) > 0 {
+		p := stalled[0]
+		return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
 	}
-	if a := v.active(PodInspectionStall); a != nil {
-		w := &view{f: f, now: now}
-		for _, p := range w.stalledInspections(stuckInspectionAfter) {
-			return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
-		}
-	}
-	if a := v.active(RuntimeNotReady); a != nil { // a network plugin may keep the runtime from answering Status
-		since, called := last.begun(a.Since), f.Status.InFlightSince
-		switch {
-		case !called.IsZero() && now.Sub(called) >= stuckInspectionAfter:
-			return Symptom{Operation: opStatus, Since: since, Called: called}
-		case last.Operation == opStatus && f.Status.LastErr != nil: // between two attempts
-			return Symptom{Operation: opStatus, Since: since, Called: last.Called}
-		}
+	switch a := v.active(RuntimeNotReady); { // a network plugin may keep the runtime from answering Status
+	case a == nil:
+	case w.unanswered(status.InFlightSince, stuckInspectionAfter):
+		return Symptom{Operation: opStatus, Since: last.begun(a.Since), Called: status.InFlightSince}
+	case last.Operation == opStatus && status.LastErr != nil:
+		return Symptom{Operation: opStatus, Since: last.begun(a.Since), Called: last.Called}
 	}
 	return Symptom{}
 }
 
-// suspected returns a list or the call of an inspection that has been unanswered for
-// longer than usual while Version was answered, before it counts as hanging: plegd can
-// follow the wait chain meanwhile.
+// suspected returns a list or the call of an inspection that has been unanswered for longer than usual while Version
+// was answered, before it counts as hanging: plegd can follow the wait chain meanwhile.
 func suspected(f *Facts, now time.Time) Symptom {
 	w := &view{f: f, now: now}
 	answeredSince := func(t time.Time) bool { return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t) }

@@ -1,8 +1,8 @@
 package health
 
 import (
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -10,16 +10,9 @@ import (
 // parseVersion returns the major and the minor version of "1.7.24", "v2.4.2",
 // "1.6.20~ds1" or "v1.7.23-k3s2". A pre-release counts as its release.
 func parseVersion(s string) (majorMinor []int, ok bool) {
-	major, rest, ok := strings.Cut(strings.TrimPrefix(s, "v"), ".")
-	minor := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
-	for _, part := range []string{major, minor} {
-		n, err := strconv.ParseUint(part, 10, 31)
-		if err != nil {
-			return nil, false
-		}
-		majorMinor = append(majorMinor, int(n))
-	}
-	return majorMinor, ok
+	majorMinor = make([]int, 2)
+	_, err := fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &majorMinor[0], &majorMinor[1])
+	return majorMinor, err == nil
 }
 
 // RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it
@@ -32,8 +25,7 @@ func (k *Kubelet) RelistsLess() (less, known bool) {
 	return known && slices.Compare(v, []int{1, 37}) < 0, known
 }
 
-// statusNeedsFile reports whether the runtime opens a file for each Status, as
-// containerd does since 1.7.
+// statusNeedsFile reports whether the runtime opens a file for each Status, as containerd does since 1.7.
 func (r Runtime) statusNeedsFile() bool {
 	v, ok := parseVersion(r.Version)
 	return ok && r.Name == "containerd" && slices.Compare(v, []int{1, 7}) >= 0

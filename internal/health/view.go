@@ -110,26 +110,6 @@ func (w *view) relistTrouble() bool {
 	return w.f.Relist.Failures > 0 || in != nil && w.age(in.Start) > long || !busy.IsZero() && w.age(busy) > long
 }
 
-// troubleFor is how long the relist has been failing or hanging.
-func (w *view) troubleFor() (d time.Duration) {
-	r := &w.f.Relist
-	if w.lists == listsHang {
-		d = w.age(w.hungSince)
-	}
-	if r.Failures > 0 && r.Last != nil {
-		d = max(d, w.age(r.Last.Start)+time.Duration(r.Failures-1)*w.f.Config.long()/2)
-	}
-	return d
-}
-
-// settled reports whether the first relist and the first Status have ended, or have been in
-// flight for more than two periods.
-func (w *view) settled() bool {
-	r, s, long := &w.f.Relist, &w.f.Status, w.f.Config.long()
-	return (r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) > long) &&
-		(s.Answered && !s.Restored || w.unanswered(s.InFlightSince, long) || s.LastErr != nil)
-}
-
 // callEvidence lists the call in flight, the last failure and the last answer.
 func (w *view) callEvidence() (out lines) {
 	r, c, s, p := &w.f.Relist, w.f.Calls[opVersion], &w.f.Status, &w.f.Probe
@@ -153,7 +133,11 @@ func (w *view) callEvidence() (out lines) {
 	}
 	out.when(w.unanswered(s.InFlightSince, statusHangAfter), "status unanswered for %s", w.ago(s.InFlightSince))
 	out.when(!p.FailedSince.IsZero(), "a fresh connection: %s", ProbeText(p))
-	out.text(w.unexplainedThreads()...)
+	for _, what := range []wait{waitUnread, waitOther, waitExit} { // in D without a reason that is known for it
+		if !w.freezerHoldsThreads() {
+			out.text(w.blockedText(w.blockedIn(what, blockedAfter)))
+		}
+	}
 	return append(out, w.lastAnswerText())
 }
 

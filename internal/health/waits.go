@@ -103,17 +103,16 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	if len(threads) == 0 {
 		return ""
 	}
-	first := threads[0]
+	first, where := threads[0], "wait channel not readable"
 	who := fmt.Sprintf("thread %d", first.TID)
 	if n := len(threads); n > 1 {
 		who = fmt.Sprintf("%d threads, thread %d longest,", n, first.TID)
 	}
-	where := "wait channel not readable"
-	switch {
-	case first.Channel != "" && first.Syscall != "":
-		where = fmt.Sprintf("waiting in %s (%s)", first.Channel, first.Syscall)
-	case first.Channel != "":
+	if first.Channel != "" {
 		where = "waiting in " + first.Channel
+	}
+	if first.Channel != "" && first.Syscall != "" {
+		where += " (" + first.Syscall + ")"
 	}
 	switch most := w.mostlyFor(&first); {
 	case first.Asleep:
@@ -124,18 +123,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	return fmt.Sprintf("%s in D for %s without having run, %s", who, w.ago(first.Since), where)
 }
 
-// unexplainedThreads says which threads are in D without a reason that is known for it.
-func (w *view) unexplainedThreads() (out lines) {
-	for _, what := range []wait{waitUnread, waitOther, waitExit} {
-		if !w.freezerHoldsThreads() {
-			out.text(w.blockedText(w.blockedIn(what, blockedAfter)))
-		}
-	}
-	return out
-}
-
-// frozenUnseen is how long after the cgroup was last seen frozen a sample of the threads
-// may still be of that time.
+// frozenUnseen is how long after the cgroup was last seen frozen a sample of the threads may still be of that time.
 const frozenUnseen = 1500 * time.Millisecond
 
 // freezerHoldsThreads reports whether threads in D may be so because a freezer of v1

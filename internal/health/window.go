@@ -5,16 +5,13 @@ import (
 	"time"
 )
 
-// The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of
-// syncNodeStatus, sliding), and the node controller (pkg/controller/nodelifecycle/
-// node_lifecycle_controller.go, tryUpdateNodeHealth): every nodeMonitorPeriod it looks for a
-// renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after the last one.
-// The node cannot see its settings: these are the defaults since 1.32.
+// The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of syncNodeStatus, sliding), and the
+// node controller (pkg/controller/nodelifecycle/ node_lifecycle_controller.go, tryUpdateNodeHealth): every
+// nodeMonitorPeriod it looks for a renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after the
+// last one. The node cannot see its settings: these are the defaults since 1.32.
 const (
-	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
-	DefaultNodeStatusPeriod = 10 * time.Second
-	// statusJitter is the largest addition to that period, as a share of it.
-	statusJitter = 0.04
+	DefaultNodeStatusPeriod = 10 * time.Second // the kubelet's default nodeStatusUpdateFrequency
+	statusJitter            = 0.04             // the largest addition to that period, as a share of it
 	// leasePeriod lies between two renewals by the kubelet at most
 	// (nodeLeaseDurationSeconds, 40 s, by 4, plus up to 4 %).
 	leasePeriod       = 10400 * time.Millisecond
@@ -29,9 +26,8 @@ const (
 	// hanging, listHangAfter how long a list beside it.
 	versionHangAfter = 900 * time.Millisecond
 	listHangAfter    = 500 * time.Millisecond
-	// releaseSettle is how long the result of an update that hung is left open
-	// after its end: the kubelet's Status call ends at the same moment, and which
-	// of the two is first decides whether the update finds the runtime down.
+	// releaseSettle is how long the result of an update that hung is left open after its end: the kubelet's Status
+	// call ends at the same moment, and which of the two is first decides whether the update finds the runtime down.
 	releaseSettle = time.Second
 	// startupTakes is how long a kubelet takes at most from its start to its first
 	// update where every call is answered at once: 1.4 to 4.4 s were measured.
