@@ -81,8 +81,7 @@ type Dial struct {
 	At     time.Time `json:"at,omitzero"`
 	Cause  Cause     `json:"cause,omitzero"`
 	Detail string    `json:"detail,omitzero"` // the error in words, or the socket's mode and owner
-	// Up is true while the held connection is up. PeerPID is the process at its other end
-	// by SO_PEERCRED: 1 where systemd made the socket, 0 in another pid namespace.
+	// Up is true while it is up; PeerPID is its other end (SO_PEERCRED): 1 for systemd, 0 in another pid namespace.
 	Up      bool `json:"up,omitzero"`
 	PeerPID int  `json:"peer_pid,omitzero"`
 }
@@ -111,8 +110,7 @@ type Probe struct {
 	Connect  time.Duration `json:"connect_seconds,omitzero"` // The stages' times, 0 where not reached
 	Settings time.Duration `json:"settings_seconds,omitzero"`
 	RPC      time.Duration `json:"rpc_seconds,omitzero"`
-	// FailedSince is the start of the first of Failures probes in a row that failed at this
-	// stage, zero when the last one succeeded.
+	// FailedSince is the start of the first of Failures probes in a row that failed at this stage, or zero.
 	FailedSince time.Time `json:"failed_since,omitzero"`
 	Failures    int       `json:"failures,omitzero"`
 	// ForeignAt is when the other end last spoke another protocol; zero once a probe succeeded.

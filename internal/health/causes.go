@@ -10,8 +10,7 @@ import (
 // chainValid is how long a chain counts after its last look.
 const chainValid = 3 * time.Second
 
-// chain returns the wait chain, nil for none and for an old one. That of a call is looked for
-// before the call counts as hanging, and counts from then on.
+// chain returns the wait chain, nil for none and for an old one: that of a call counts once the call hangs.
 func (w *view) chain() *Chain {
 	c := w.f.Evidence.Chain
 	if c == nil || w.age(c.At) > chainValid {
@@ -113,8 +112,7 @@ func (w *view) chainSymptom() string {
 	return ""
 }
 
-// chainEvidence is the wait chain as the evidence of the reason that it proves; nil for
-// other reasons. It names no pod.
+// chainEvidence is the wait chain as the evidence of the reason that it proves, without names of pods, else nil.
 func (w *view) chainEvidence(id string) (out lines) {
 	if w.chainCause() != id {
 		return nil
@@ -138,8 +136,7 @@ func (w *view) chainEvidence(id string) (out lines) {
 	return out
 }
 
-// chainOf returns the wait chain where it is about a reason, else nil: one that starts at a
-// process may also be about the previous reason.
+// chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
 func (w *view) chainOf(id string) *Chain {
 	c := w.chain()
 	if pid, _ := Subject(w.f.At(w.verdict.Hop), id); c.first().Kind != KindCall && c.first().PID != pid {

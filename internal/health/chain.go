@@ -47,14 +47,12 @@ const (
 	LinkUnknown    LinkState = "unknown"    // the kernel shows no resource that it waits for
 )
 
-// Link is one step of a chain of waiting. Name may be that of a container, a pod
-// or a path; Evidence holds paths and commands: both stay on the node.
+// Link is one step of a chain of waiting. Name may be a container's, a pod's or a path: it stays on the node.
 type Link struct {
 	Kind LinkKind `json:"kind"`
 	Name string   `json:"name"`
 	PID  int      `json:"pid,omitzero"`
-	// RuntimeID is the runtime's id of a container, a pod or a shim's sandbox, as crictl takes
-	// it; Pod the namespace and name of the pod that a shim serves.
+	// RuntimeID is a container's, a pod's or a shim's sandbox's id, Pod the namespace and name that a shim serves.
 	RuntimeID string `json:"id,omitzero"`
 	Pod       string `json:"pod,omitzero"`
 	// Since is when the link was first seen in this state, or when a call or a helper began.
@@ -109,18 +107,14 @@ func (l *Link) ID() string {
 	}
 }
 
-// maxWord is the maximum length of a fingerprint's word.
-const maxWord = 40
-
-const wordCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-
-// FingerprintWord returns s with characters that are unusual in a label replaced.
+// FingerprintWord returns at most 40 characters of s, with those that are unusual in a label replaced.
 func FingerprintWord(s string) string {
+	const usual = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	s = strings.Map(func(r rune) rune {
-		if strings.ContainsRune(wordCharacters, r) {
+		if strings.ContainsRune(usual, r) {
 			return r
 		}
 		return '_'
 	}, s)
-	return s[:min(len(s), maxWord)]
+	return s[:min(len(s), 40)]
 }

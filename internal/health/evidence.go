@@ -73,12 +73,10 @@ type Children struct {
 type Child struct {
 	PID  int    `json:"pid"`
 	Comm string `json:"comm"`
-	// State is T (stopped), D (uninterruptible), S (a thread sleeps without waiting for
-	// work), F (frozen cgroup), or any other state of /proc/PID/stat.
+	// State is T (stopped), D (uninterruptible), S (a thread sleeps without waiting for work), F (frozen) or another.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"` // begin of that state; for Old, its start
-	// Sandbox is the id of the sandbox or container that it serves, where its arguments
-	// name one; PodUID is that pod's, where the last lists have it.
+	// Sandbox is the id that its arguments name; PodUID is that pod's, where the last lists have it.
 	Sandbox string `json:"sandbox,omitzero"`
 	PodUID  string `json:"pod_uid,omitzero"`
 }
@@ -112,14 +110,12 @@ type MemoryLimit struct {
 	HighEvents uint64  `json:"high_events,omitzero"`
 	MaxEvents  uint64  `json:"max_events,omitzero"`
 	Refaults   float64 `json:"refaults,omitzero"`
-	// OOM is true while its tasks wait for memory that nobody frees (memory.oom_control of
-	// v1), OOMKills how many were killed for it within the last samples.
+	// OOM is true while its tasks wait for memory (memory.oom_control of v1), OOMKills counts those killed lately.
 	OOM      bool   `json:"oom,omitzero"`
 	OOMKills uint64 `json:"oom_kills,omitzero"`
 }
 
-// CgroupPressure is the share of time, in per cent over the last 10 s, in which
-// some or all tasks of a cgroup waited; -1 where the kernel does not say.
+// CgroupPressure is the share of the last 10 s, in per cent, in which tasks of a cgroup waited; -1 if unknown.
 type CgroupPressure struct {
 	CPUSome    float64 `json:"cpu_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
@@ -156,13 +152,11 @@ type FileSystem struct {
 // Node is the node as a whole.
 type Node struct {
 	At time.Time `json:"at,omitzero"`
-	// The share of time, in per cent over the last 10 s, in which some or all (full) tasks
-	// waited (/proc/pressure); -1 where there is none.
+	// The share of the last 10 s, in per cent, in which some or all (full) tasks waited; -1 where there is none.
 	CPUSome    float64 `json:"cpu_some_percent"`
 	MemoryFull float64 `json:"memory_full_percent"`
 	IOFull     float64 `json:"io_full_percent"`
-	// CPUIdle is the unused share of the CPUs' time since the last sample (/proc/stat, I/O wait too);
-	// -1 in the first.
+	// CPUIdle is the unused share of the CPUs' time since the last sample (I/O wait too), -1 in the first.
 	CPUIdle    float64 `json:"cpu_idle"`
 	Files      uint64  `json:"files"` // /proc/sys/fs/file-nr
 	FilesMax   uint64  `json:"files_max"`

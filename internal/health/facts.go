@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Facts is the input of a verdict: plain values, from a node or from a file. A zero time
-// means "never". The caller must not change facts that it has handed over.
+// Facts is the input of a verdict: plain values that never change. A zero time means "never".
 type Facts struct {
 	Config  Config    `json:"config"`
 	Started time.Time `json:"started,omitzero"` // when plegd started
@@ -42,12 +41,9 @@ type Pods struct {
 	Containers map[string]int `json:"containers,omitempty"` // by state, exited ones too
 }
 
-// total returns the number of containers.
-func (p *Pods) total() (n int) {
-	if p == nil {
-		return 0
-	}
-	for _, of := range p.Containers {
+// total adds up counts, as of Containers.
+func total(counts map[string]int) (n int) {
+	for _, of := range counts {
 		n += of
 	}
 	return n
@@ -58,7 +54,7 @@ type Config struct {
 	// The effective ones: the evented ones while the kubelet relies on events.
 	RelistPeriod    time.Duration `json:"relist_period_seconds"`
 	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
-	GenericPeriod   time.Duration `json:"generic_period_seconds,omitzero"` // without events, 0 if it is the effective one
+	GenericPeriod   time.Duration `json:"generic_period_seconds,omitzero"` // without events, 0 if effective
 	RPCTimeout      time.Duration `json:"rpc_timeout_seconds"`
 	ProbeTimeout    time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.

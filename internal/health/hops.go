@@ -31,8 +31,7 @@ type HopProbe struct {
 // runtime's calls do not fail: dockerd starts its own containerd again within that time.
 const hopFailsFor = 3 * time.Second
 
-// name identifies a hop behind the runtime by its process and its socket. The process
-// is called what the node calls it: any program may listen at a path.
+// name identifies a hop by its process, as the node calls it, and its socket: any program may listen there.
 func (h *Hop) name() string {
 	if h.Process == nil {
 		return "the process at " + h.Socket

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// reliableGap is how long plegd may have been away for restored times to count. After a longer
-// absence it waits until it has seen how the runtime answers.
+// reliableGap is how long plegd may have been away until restored times count no longer.
 const reliableGap = 10 * time.Second
 
 // Judge makes the verdict of the facts at now. previous is the verdict before it, nil for the first: it has since when
@@ -82,8 +81,7 @@ func (v *Verdict) next(w *view) (next string) {
 	return next
 }
 
-// match activates the reasons that the rows of the table find, at the first hop where they
-// find something: those that stand for themselves, or the fallbacks.
+// match activates the reasons that rows find, at the first hop: those that stand for themselves, or the fallbacks.
 func (v *Verdict) match(w *view, last bool) {
 	for i := range table {
 		r := &table[i]
@@ -104,8 +102,7 @@ func (v *Verdict) match(w *view, last bool) {
 	}
 }
 
-// blind reports whether plegd cannot reach a runtime that others can, and nothing
-// else is known to be wrong: of such a node it can say nothing.
+// blind reports whether plegd cannot reach a runtime that others can, and nothing else is known to be wrong.
 func (v *Verdict) blind(w *view) bool {
 	held := w.previous != nil && w.previous.State == StateUnknown && v.Reason == w.previous.Reason
 	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a Active) bool {
@@ -113,8 +110,7 @@ func (v *Verdict) blind(w *view) bool {
 	})
 }
 
-// blind reports whether only plegd is kept from the runtime: by a permission, or
-// because the path is missing in its own mounts.
+// blind reports whether a permission, or a path that is missing in its mounts, keeps plegd alone from the runtime.
 func (w *view) blind() bool {
 	return w.cause == CausePermissionDenied || w.cause == CauseMissing && w.hidden()
 }
@@ -134,8 +130,7 @@ func (v *Verdict) lowestCritical() (lowest Layer) {
 	return lowest
 }
 
-// CloserLook reports whether the verdict calls for looking at the node more often: it
-// is not healthy, and not only for what grows over hours.
+// CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over hours.
 func (v *Verdict) CloserLook() bool {
 	return v.State != StateHealthy && (v.State != StateDegraded || slices.ContainsFunc(v.Active, func(a Active) bool {
 		return a.Severity != SeverityInfo && !reasonOf(a.ID).is(gradual)
@@ -165,8 +160,7 @@ func (v *Verdict) active(id string) *Active {
 	return nil
 }
 
-// starting reports whether it is too early for a verdict: until the first success, or until
-// one of the kubelet's rules has had its full time since plegd started.
+// starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
 func starting(w *view) bool {
 	f, age, seen := w.f, w.age(w.f.Started), LastSeen(w.f)
 	r, s, long := &f.Relist, &f.Status, f.Config.long()
@@ -187,8 +181,7 @@ func starting(w *view) bool {
 	return seen.IsZero() || f.Status.LastGood.IsZero()
 }
 
-// rulesFailAt returns when the first of the kubelet's rules fails, as far as anything
-// points that way; zero while nothing does.
+// rulesFailAt returns when the first of the kubelet's rules fails, zero while nothing points that way.
 func (w *view) rulesFailAt() (at time.Time) {
 	if w.relistTrouble() && !w.relistEndsInTime() {
 		at = cmp.Or(LastSeen(w.f), w.f.Started).Add(w.f.Config.RelistThreshold)
@@ -199,8 +192,7 @@ func (w *view) rulesFailAt() (at time.Time) {
 	return at
 }
 
-// relistEndsInTime reports whether the modelled relist, which inspects, is known to end
-// so early that the next one begins before the threshold.
+// relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
 func (w *view) relistEndsInTime() bool {
 	f := w.f
 	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 || w.refused() != nil {

@@ -3,8 +3,7 @@ package health
 import "time"
 
 const (
-	// takeoverGracePeriod delays the report of another listener at the path until its
-	// owner is usually known (RuntimeSocketTakenOver).
+	// takeoverGracePeriod delays the report of another listener until its owner is usually known.
 	takeoverGracePeriod = 2 * time.Second
 	// listenerFound is how soon the process behind a new socket at the path is known, on a busy node too.
 	listenerFound = 3 * time.Second
@@ -25,8 +24,7 @@ func (w *view) elsewhere() *Listener {
 	return nil
 }
 
-// takenOver names another process at the path than the one behind the held connection, once
-// that has been seen alive since: a restart is no second runtime.
+// takenOver names another process at the path once the runtime has been seen alive beside it: not a restart.
 func takenOver(w *view) (out lines) {
 	l, p := w.elsewhere(), &w.f.Probe
 	if l != nil && w.process.At.After(l.Since) {
@@ -97,8 +95,7 @@ func (w *view) justListening() bool {
 	return q.Listening && !q.ListeningSince.IsZero() && !w.f.Probe.At.After(q.ListeningSince)
 }
 
-// listenerUnknown reports whether another socket is at the path than the one whose
-// process is known, or none is known yet: that has yet to be looked for.
+// listenerUnknown reports whether the process of the socket at the path has yet to be looked for.
 func (w *view) listenerUnknown() bool {
 	l, q := w.f.Evidence.Listener, w.queue
 	return q.Listening && w.age(q.ListeningSince) < listenerFound &&
@@ -112,8 +109,7 @@ func (w *view) listenerChanged() bool {
 		(w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode || l.Since.After(w.f.Probe.At))
 }
 
-// probedBefore reports whether what the last probe met has gone since, or another
-// socket listens since: no connection to that one has been made yet.
+// probedBefore reports whether what the last probe met has gone since, or another socket listens since.
 func (w *view) probedBefore() bool {
 	since := w.queue.At
 	if w.queue.Listening {

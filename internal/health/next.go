@@ -8,8 +8,7 @@ import (
 // who names the process of a link.
 func (l *Link) who() string { return fmt.Sprintf("pid %d (%s)", l.PID, l.Name) }
 
-// firstStep is what to do about the culprit of a chain. It ends no process that the chain
-// calls idle, and of several helpers the last one, which has the pipe.
+// firstStep is what to do about the culprit of a chain: of several helpers the last one, which has the pipe.
 func firstStep(c *Chain, culprit *Link) string {
 	who, before := culprit.who(), &Link{}
 	if n := len(c.Links); n > 1 {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// VersionCheck is how Version calls on the held connection end. The kubelet's
-// node status update begins with such a call and waits for its end.
+// VersionCheck is how Version calls end. The kubelet's node status update waits for the end of one.
 type VersionCheck struct {
 	// HangsSince is the start of the first of the calls in a row that got no answer; Ended is
 	// when a call last ended otherwise: with an answer, or with an error at once.
@@ -17,12 +16,10 @@ type VersionCheck struct {
 // NodeStatus is the Ready condition by the model of the kubelet: see NodeWriter.
 type NodeStatus struct {
 	NotReady bool `json:"not_ready"` // true when the Ready condition in the API is certainly False
-	// Unknown is true where the condition is, or will be, Unknown and not False: the
-	// kubelet is silent, and the node controller writes it.
+	// Unknown is true where the condition is, or will be, Unknown: the node controller writes it.
 	Unknown bool   `json:"unknown,omitzero"`
 	Message string `json:"message,omitzero"` // of the condition as last written, "" while Ready
-	// These bound the moments at which the condition turns False if nothing changes, and
-	// True again. Zero: nothing points that way.
+	// These bound when the condition turns False if nothing changes, and True again; zero for never.
 	NotReadyFrom time.Time `json:"not_ready_from,omitzero"`
 	NotReadyBy   time.Time `json:"not_ready_by,omitzero"`
 	ReadyFrom    time.Time `json:"ready_from,omitzero"`
@@ -32,21 +29,18 @@ type NodeStatus struct {
 // msgSilent is the message of a condition that the node controller has written.
 const msgSilent = "Kubelet stopped posting node status."
 
-// silent reports whether the kubelet gave no answer of any kind to the last look at
-// it. One whose check fails answers, and renews its lease.
+// silent reports whether the kubelet gave no answer to the last look. One whose check fails answers.
 func (k *Kubelet) silent() bool {
 	return k != nil && !k.AnsweredAt.IsZero() && k.At.After(k.AnsweredAt)
 }
 
-// gone reports whether a silent kubelet certainly writes nothing: a kubelet that is
-// only slow to answer may still write.
+// gone reports whether a silent kubelet certainly writes nothing; one that is only slow may still write.
 func (s *NodeWriter) gone(w *view) bool {
 	k := w.f.Evidence.Kubelet
 	return k.silent() && (k.Refused || w.unanswered(s.silent, kubeletGone))
 }
 
-// controllerWrites changes what the kubelet alone would show by the node controller's
-// writes: a kubelet that does not run renews no lease.
+// controllerWrites adds the node controller's writes: a kubelet that does not run renews no lease.
 func (s *NodeWriter) controllerWrites(w *view, out *NodeStatus) {
 	k := w.f.Evidence.Kubelet
 	if !k.silent() {
@@ -112,8 +106,7 @@ func (v *Verdict) predict(w *view) {
 	case v.State == StateHealthy:
 	case ns.NotReady:
 		v.NotReadyIn, v.NotReadyInLatest = new(time.Duration), new(time.Duration)
-	case ns.NotReadyFrom.IsZero():
-	default:
+	case !ns.NotReadyFrom.IsZero():
 		v.NotReadyIn, v.NotReadyInLatest = w.until(ns.NotReadyFrom), w.until(ns.NotReadyBy)
 		if v.KubeletMessage = msgSilent; !ns.Unknown {
 			from := laterOf(ns.NotReadyFrom, fails)

@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-// The phrases of this file are used by the evidence of reasons and by internal/view.
-
 // Seconds prints a duration with about two digits that matter: 0.4ms, 12ms, 2.3s, 47s, 2m13s, 3h04m, 2d05h.
 func Seconds(d time.Duration) string {
 	s := d.Seconds()
@@ -78,7 +76,7 @@ func ProcessText(p *Process) string {
 		parts = append(parts, fmt.Sprintf("descriptors %d of %d", p.OpenFDs, p.MaxFDs))
 	}
 	if p.Stopped() {
-		parts = append(parts, fmt.Sprintf("all %d threads are stopped", p.threads()))
+		parts = append(parts, fmt.Sprintf("all %d threads are stopped", total(p.Threads)))
 	} else if text := threadsText(p); text != "" {
 		parts = append(parts, text)
 	}
@@ -87,7 +85,7 @@ func ProcessText(p *Process) string {
 
 // threadsText describes the threads of a process in a word or two.
 func threadsText(p *Process) string {
-	switch n := p.threads(); {
+	switch n := total(p.Threads); {
 	case n == 0:
 		return ""
 	case p.Threads["T"] == n:

@@ -44,8 +44,7 @@ type Process struct {
 // ThreadStates lists the states of Process.Threads.
 func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
 
-// BlockedThread is a thread in D (uninterruptible sleep), or one that sleeps in a wait
-// channel that is not idle: a FUSE request, a pipe or socket that nobody reads.
+// BlockedThread is a thread in D, or asleep in a wait channel that is not idle, as for a pipe that nobody reads.
 type BlockedThread struct {
 	TID   int       `json:"tid"`
 	Since time.Time `json:"since,omitzero"` // when it was first seen so; it has not run since
@@ -65,7 +64,7 @@ func (p *Process) FDsExhausted() bool {
 
 // Stopped reports whether every thread of the process is stopped.
 func (p *Process) Stopped() bool {
-	n := p.threads()
+	n := total(p.Threads)
 	return p.Alive && n > 0 && p.Threads["T"] == n
 }
 
@@ -96,11 +95,3 @@ func processName(pid int, comm, command, unit string) string {
 
 // short names the process by its comm.
 func (p *Process) short() string { return processName(p.PID, p.Comm, "", "") }
-
-// threads returns the number of threads.
-func (p *Process) threads() (n int) {
-	for _, c := range p.Threads {
-		n += c
-	}
-	return n
-}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Layer is the position of a reason between cause and consequence: of equally severe reasons
-// the lowest layer is the one to repair.
+// Layer is where a reason lies: of equally severe reasons the lowest layer is the one to repair.
 type Layer int
 
 // The layers, the first to look at first.
@@ -27,11 +26,9 @@ const (
 	// long one stays that flickers: the longer its evidence was missing before, the longer.
 	holdFor  = 3 * time.Second
 	holdMost = 10 * time.Second
-	// gapCounts is the least gap in a reason's evidence that counts as missing: the judge
-	// looks several times a second while a reason is active.
+	// gapCounts is the least gap in a reason's evidence that counts as missing.
 	gapCounts = time.Second
-	// settleFor is how long another reason of the same severity must have been active
-	// before it takes the primary one's place.
+	// settleFor is how long another reason of the same severity must be active to become the primary one.
 	settleFor = 2 * time.Second
 )
 
@@ -80,8 +77,7 @@ func (w *view) primaryBefore() *Active {
 	return &w.previous.Active[0]
 }
 
-// rank puts the primary reason first: the best one or its cause. The primary reason of
-// the verdict before stays for a moment where another one is no worse.
+// rank puts the primary reason first: the best one or its cause, and the one before for a moment if no worse.
 func (v *Verdict) rank(w *view) {
 	if len(v.Active) == 0 {
 		return
@@ -102,8 +98,7 @@ func (v *Verdict) rank(w *view) {
 	v.Reason, v.Hop, v.Symptom = best.ID, best.Hop, v.symptomOf(&best)
 }
 
-// displaces reports whether a reason takes the place of the primary one, which is as severe:
-// its cause does so at once, and so does one of a lower layer.
+// displaces reports whether a reason takes the place of the primary one, which is as severe.
 func (w *view) displaces(a, primary *Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
@@ -112,12 +107,10 @@ func (w *view) displaces(a, primary *Active) bool {
 	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
 }
 
-// symptoms are the reasons that describe what the kubelet sees, in order of preference. A hop
-// behind the runtime that does not answer looks like these.
+// symptoms are the reasons that describe what the kubelet sees, in order of preference.
 var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
-// symptomOf is what the kubelet sees of the primary reason, "" where that is the
-// primary reason itself or where nothing is seen of it.
+// symptomOf is what the kubelet sees of the primary reason, "" for itself or where nothing is seen.
 func (v *Verdict) symptomOf(primary *Active) string {
 	if primary.Severity != SeverityCritical || slices.Contains(symptoms, primary.ID) {
 		return ""
@@ -130,14 +123,12 @@ func (v *Verdict) symptomOf(primary *Active) string {
 	return ""
 }
 
-// near reports whether a value is at or above a share of its limit; a reason that
-// stands ends only below a smaller share.
+// near reports whether a value is at or above a share of its limit: of a smaller one for a reason that stands.
 func (w *view) near(id string, value, limit, begin, end float64) bool {
 	return value >= limit*w.band(id, begin, end)
 }
 
-// band is where a reason begins, or, while it stands, where it ends. It is for numbers
-// that stay near a limit for hours: no time of holding is long enough for these.
+// band is where a reason begins or, while it stands, ends: for numbers that stay near a limit for hours.
 func (w *view) band(id string, begin, end float64) float64 {
 	if w.wasActive(id) {
 		return end

@@ -11,8 +11,7 @@ const (
 	blockedAfter = 2 * time.Second
 	lockedAfter  = time.Second
 	whileServing = 10 * time.Second
-	// ioPressure is the share of time, in per cent, that the cgroup must wait
-	// for I/O where the wait channels cannot be read.
+	// ioPressure is the per cent of time in which the cgroup waits for I/O where no wait channel can be read.
 	ioPressure = 20
 	memoryNear = 0.95 // the share of a memory limit from which it counts as met
 	// memoryPressure is the share of time, in per cent, that all of the cgroup's tasks must wait for memory,
@@ -132,8 +131,7 @@ func starved(w *view) (out lines) {
 	return append(out, w.callEvidence()...)
 }
 
-// waitsForCPU reports whether the runtime waits for a CPU most of the time that it
-// could run, and for long each time. The kernel counts a pause of the node as a wait.
+// waitsForCPU reports whether the runtime waits for a CPU for most of the time and long each time; a pause is none.
 func (w *view) waitsForCPU() bool {
 	p, woke := w.process, w.f.Woke
 	return (woke.IsZero() || p.At.Sub(woke) >= timesWithoutPause) &&

@@ -1,44 +1,37 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
 
 const (
-	// SlowListThreshold is what both lists may take together; RelistSlow needs
-	// two relists in a row above it, and ends below slowStill of it.
+	// SlowListThreshold is what both lists may take; RelistSlow needs two relists above it, and ends at slowStill.
 	SlowListThreshold = 2 * time.Second
 	slowStill         = 0.5
-	// SlowRelistThreshold is what a relist may take call after call: the usual
-	// alert on the kubelet's relist duration is at 10 s.
+	// SlowRelistThreshold is what a relist may take call after call: the usual alert is at 10 s.
 	SlowRelistThreshold = 10 * time.Second
 	// burstPods pods that changed at once make a relist slow once their inspections take burstTakes.
-	burstPods  = 50
-	burstTakes = 5 * time.Second
-
+	burstPods         = 50
+	burstTakes        = 5 * time.Second
 	tooManyContainers = 5000
 	tooManyStill      = 0.9 // it ends below this share
 	// limitNear is the share of a limit from which it counts as near, limitCalm the one below which that ends.
 	limitNear    = 0.8
 	limitCalm    = 0.75
 	messageLimit = 16 << 20 // the largest answer that the kubelet accepts (k8s.io/cri-client, maxMsgSize)
-
-	// streamFailures is how often the event stream must have failed: as often as the
-	// kubelet tries (eventedPlegMaxStreamRetries).
+	// streamFailures is how often the kubelet tries the event stream (eventedPlegMaxStreamRetries).
 	streamFailures = 5
-
-	cpuSome    = 80 // per cent over 10 s
-	memFull    = 20
-	ioFull     = 40
-	calmShare  = 0.75 // NodePressure ends below this share of its numbers
-	idleMost   = 0.2  // of the CPUs' time: a node with more is not short of CPU
-	idleStill  = 0.3
-	idleEnough = 0.5 // the share of idle time at which no process waits for the node's CPUs
-	// waitMost is the time a second that the runtime waits for a CPU on a node
-	// that is short of them, more than it runs.
+	cpuSome        = 80 // per cent over 10 s
+	memFull        = 20
+	ioFull         = 40
+	calmShare      = 0.75 // NodePressure ends below this share of its numbers
+	idleMost       = 0.2  // of the CPUs' time: a node with more is not short of CPU
+	idleStill      = 0.3
+	idleEnough     = 0.5 // the share of idle time at which no process waits for the node's CPUs
+	// waitMost is the time a second for which the runtime waits for a CPU, more than it runs, on a busy node.
 	waitMost = 0.2
-
 	// storageBytes is the free space below which a file system counts as full, storageInodes the free inodes below
 	// which it has none left: a pod takes about 20. It ends above storageStill times as much.
 	storageBytes  = 1 << 20
@@ -104,7 +97,7 @@ func fdsRunningOut(w *view) lines {
 }
 
 func tooMany(w *view) (out lines) {
-	n := w.f.Pods.total()
+	n := total(cmp.Or(w.f.Pods, &Pods{}).Containers)
 	for _, op := range []Phase{PhaseListPodSandbox, PhaseListContainers} {
 		c := w.f.Calls[string(op)]
 		if c.LastErr != nil && c.LastErr.TooMany && c.LastFailed.After(c.LastOK) {
@@ -135,8 +128,7 @@ func eventStreamBroken(w *view) (out lines) {
 	return out
 }
 
-// nodePressure names the node's pressure where lists are slow too, or connections wait: a busy
-// node is no fault, and a list that hangs is not its effect.
+// nodePressure names the node's pressure where lists are slow or connections wait: a busy node is no fault.
 func nodePressure(w *view) (out lines) {
 	n, lists := w.node, w.f.Relist.recent(2)
 	slow := len(lists) == 2 && min(lists[0], lists[1]) >= slowCall
@@ -153,8 +145,7 @@ func nodePressure(w *view) (out lines) {
 	return out
 }
 
-// busyCPUs returns what shows that the node is short of CPUs, "" for nothing: CPU
-// pressure also counts containers at their own quotas on an idle node.
+// busyCPUs returns what shows that CPUs are short, "" for nothing: pressure also counts containers' quotas.
 func (w *view) busyCPUs() string {
 	p, idle := w.process, w.node.CPUIdle
 	switch {
@@ -170,8 +161,7 @@ func (w *view) busyCPUs() string {
 // Unwritable reports whether a file system is full, out of inodes or read-only.
 func (s *Storage) Unwritable() bool { return s.lacking(1) != nil }
 
-// lacking returns the first file system that lacks something, nil for none; times is how
-// many times the limits it must have.
+// lacking returns the first file system that lacks something of so many times the limits, nil for none.
 func (s *Storage) lacking(times int64) *FileSystem {
 	for i := range s.FileSystems {
 		if f := &s.FileSystems[i]; f.lacks(times) {
@@ -181,8 +171,7 @@ func (s *Storage) lacking(times int64) *FileSystem {
 	return nil
 }
 
-// lacks reports whether the file system is full, out of inodes or read-only; times is how
-// many times the limits it must have.
+// lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
 func (f *FileSystem) lacks(times int64) bool {
 	return f.ReadOnly || f.Bytes > 0 && f.FreeBytes < times*storageBytes || f.lacksInodes(times)
 }
@@ -215,7 +204,7 @@ func (f *FileSystem) device() string {
 
 func storageFull(w *view) (out lines) {
 	times := int64(w.band(RuntimeStorageFull, 1, storageStill))
-	for _, f := range w.storage.FileSystems {
+	for _, f := range cmp.Or(w.f.Evidence.Storage, &Storage{}).FileSystems {
 		if f.lacks(times) {
 			out.text(f.String())
 		}

@@ -12,13 +12,11 @@ const (
 	blockedShim        = 10 * time.Second
 	oldHelper          = 30 * time.Second
 	failingInspections = 2 // how often in a row a pod's inspection must fail
-	// startErrors is the number of consecutive calls that must have failed, startSlow the
-	// minimum duration of one of them: a fault of one pod fails at once.
+	// startErrors calls in a row must have failed, one of them after startSlow: a fault of one pod fails at once.
 	startErrors = 3
 	startSlow   = 10 * time.Second
 	startPods   = 2 // how many pods must wait for a sandbox where all fail at once
-	// startRetried is how long after the last failure a reason still counts: the
-	// kubelet tries each pod again after 10 to 15 s.
+	// startRetried is how long a failure counts: the kubelet tries each pod again after 10 to 15 s.
 	startRetried = time.Minute
 )
 
@@ -39,16 +37,14 @@ func shimStuck(w *view) lines {
 	return out
 }
 
-// holdsUpCalls reports whether a stuck shim makes a call hang: the wait chain proves
-// it, or an inspection hangs and a shim of that pod is stuck.
+// holdsUpCalls reports whether a call hangs for a stuck shim, by the wait chain or by the pod of an inspection.
 func (w *view) holdsUpCalls() bool {
 	c := w.f.Evidence.Children
 	return w.chainCause() == ShimStuck ||
 		w.inspectionsHang() && c != nil && slices.ContainsFunc(c.Stuck, w.ofHangingPod)
 }
 
-// ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: false
-// where both pods are known, and another pod's shim is stuck.
+// ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: unless it is another's.
 func (w *view) ofHangingPod(s Child) bool {
 	known := false
 	for _, p := range w.stalledInspections(inspectHangAfter) {
@@ -75,8 +71,7 @@ func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuc
 
 func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
 
-// stalledInspections returns the inspections with a call that got no answer: those under way
-// for that long, the longest first, and those given up.
+// stalledInspections returns the inspections under way for that long, the longest first, and those given up.
 func (w *view) stalledInspections(least time.Duration) (out []PodInspection) {
 	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
 		if p.Err.timedOut() || p.Err == nil && w.age(p.called()) >= least {

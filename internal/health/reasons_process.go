@@ -8,19 +8,15 @@ import (
 )
 
 const (
-	// throttledShare is the time a second that a quota must take away, throttledStill the
-	// share of time or of periods where it has been throttled before.
+	// throttledShare is the time a second that a quota takes away, throttledStill of time or periods afterwards.
 	throttledShare = 0.3
 	throttledStill = 0.1
 	slowCall       = 300 * time.Millisecond // the duration from which a list is slow
-	// throttledLists is how many relists' lists must be quick until a quota that still
-	// throttles no longer counts as the cause.
+	// throttledLists is how many lists must be quick until a quota that still throttles is not the cause.
 	throttledLists = 10
-	// quotaMeasured is how long after a list began to hang it is known whether the
-	// quota takes enough time to be the cause.
+	// quotaMeasured is how long after the begin of a hang it is known what the quota takes.
 	quotaMeasured = 2500 * time.Millisecond
-	// restartsWithin, restartsMany and restartsOver: so many starts in that
-	// time are a loop, until none has come for that long.
+	// So many starts in that time are a loop, until none has come for restartsOver.
 	restartsWithin = 5 * time.Minute
 	restartsMany   = 3
 	restartsOver   = time.Minute
@@ -29,14 +25,12 @@ const (
 	// one that accepts and answers nothing: containerd 2.x with 80 pods took 9 s on a busy node.
 	youngFor  = 5 * time.Minute
 	startsFor = 30 * time.Second
-	// stopsMany stops within stopsWithin are one fault, however quick the answers
-	// in between; it ends stopsOver after the last moment of one.
+	// stopsMany stops within stopsWithin are one fault; it ends stopsOver after the last of them.
 	stopsMany   = 2
 	stopsWithin = 10 * time.Second
 	stopsOver   = 1250 * time.Millisecond
-
-	pidsFull = 0.98 // of pids.max
-	nodeFull = 0.95 // of the kernel's tables
+	pidsFull    = 0.98 // of pids.max
+	nodeFull    = 0.95 // of the kernel's tables
 )
 
 func frozen(w *view) lines {
@@ -46,7 +40,7 @@ func frozen(w *view) lines {
 	case c.Frozen && w.unansweredSince(c.At):
 		return line("the cgroup of pid %d is frozen: %s", p.PID, c.Path)
 	case p.Stopped() && w.unansweredSince(p.At):
-		return line("%s: all %d threads are stopped", p.short(), p.threads())
+		return line("%s: all %d threads are stopped", p.short(), total(p.Threads))
 	case w.stoppedAgain():
 		return line("%s: all threads are stopped and continued, again and again", p.short())
 	}
@@ -72,8 +66,7 @@ func (w *view) frozenNext() string {
 		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`).", p.name(), path, path, path)
 }
 
-// unansweredSince reports whether nothing has been answered since t, and a call
-// is unanswered now: one is under way, or the last one failed for want of an answer.
+// unansweredSince reports whether nothing has been answered since t, and a call is unanswered now.
 func (w *view) unansweredSince(t time.Time) bool {
 	in := w.f.Relist.InFlight
 	switch {
@@ -87,8 +80,7 @@ func (w *view) unansweredSince(t time.Time) bool {
 	return w.unanswered(w.f.Calls[opVersion].InFlightSince, slowCall) || w.unanswered(w.f.Status.InFlightSince, slowCall)
 }
 
-// stoppedAgain reports whether the process is stopped again and again, and runs in
-// between: its answers are late or not, as they fall.
+// stoppedAgain reports whether the process is stopped again and again: answers are late or not, as they fall.
 func (w *view) stoppedAgain() bool {
 	p := w.process
 	return !p.StoppedAt.IsZero() && w.age(p.StoppedAt) < stopsOver && w.lately(p.Stops, stopsWithin) >= stopsMany
@@ -116,8 +108,7 @@ func throttled(w *view) (out lines) {
 	return out
 }
 
-// quotaTakes reports whether the CPU quota takes enough time; once it has, whether
-// it still takes some. A quota that is lifted takes none at once.
+// quotaTakes reports whether the CPU quota takes enough time; once it has, whether it still takes some.
 func (w *view) quotaTakes() bool {
 	c := w.cgroup
 	if !w.wasActive(RuntimeThrottled) {
@@ -129,8 +120,7 @@ func (w *view) quotaTakes() bool {
 	return c.Throttled >= throttledStill || c.ThrottledPeriods >= throttledStill || slow
 }
 
-// quotaUnmeasured reports whether the CPU quota has taken time since a list began to
-// hang, and how much of the time is not known yet: that takes another look or two.
+// quotaUnmeasured reports whether the quota takes time since a list began to hang, and how much is not known yet.
 func (w *view) quotaUnmeasured() bool {
 	return !w.hungSince.IsZero() && w.cgroup.ThrottledAt.After(w.hungSince) && w.age(w.hungSince) < quotaMeasured
 }

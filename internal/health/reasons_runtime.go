@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// kubeletFails is how long the kubelet must have failed while the runtime
-	// was good, kubeletGone how long nobody must have listened.
+	// How long the kubelet must have failed beside a good runtime, and nobody listened.
 	kubeletFails = 10 * time.Second
 	kubeletGone  = 10 * time.Second
 	// kubeletOld is the age of the kubelet's own last seen beside a runtime that answers: above the

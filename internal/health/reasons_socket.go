@@ -17,13 +17,11 @@ const (
 	// acceptsAgain is the time after the runtime last used up its descriptors within which it accepts again:
 	// containerd retries after up to one second (grpc-go's Serve), and the sample is up to one second old.
 	acceptsAgain = 3 * time.Second
-	// acceptsAfterStop is the grace period after the runtime was last found stopped: it
-	// accepts the pending connections, and plegd reads the accept queue again.
+	// acceptsAfterStop is the grace period after a stop for the runtime to accept and for the queue to be read.
 	acceptsAfterStop = time.Second
 )
 
-// connectFails is the evidence that no connection can be made for one of the causes, or
-// no new one while the held connection is still answered; nil for neither.
+// connectFails is the evidence that no connection, or no new one, can be made for one of the causes; else nil.
 func (w *view) connectFails(causes ...Cause) (out lines) {
 	switch {
 	case slices.Contains(causes, w.cause):
@@ -122,8 +120,7 @@ func acceptStalled(w *view) lines {
 	return append(queue, w.lastAnswerText())
 }
 
-// queueFull reports whether the accept queue is full while the runtime's listener is at
-// the path. What a probe met before the queue was last sampled may be over.
+// queueFull reports whether the runtime's accept queue is full; what an older probe met may be over.
 func (w *view) queueFull() bool {
 	q := w.queue
 	full := q.Listening && q.Length > q.Limit
@@ -168,8 +165,7 @@ func (w *view) notAccepting() bool {
 	return q.Listening && w.unanswered(q.WaitingSince, queueWaits)
 }
 
-// heldConnectionAnswers reports whether calls on the held connection are answered, and have
-// been since the runtime stopped to accept.
+// heldConnectionAnswers reports whether calls on the held connection are answered while nothing is accepted.
 func (w *view) heldConnectionAnswers() bool {
 	since := func(t time.Time) bool { return !t.IsZero() && w.callsAnswered.After(t) }
 	return w.lists != listsHang && w.f.Relist.Failures == 0 && w.listsAnsweredAtOnce() &&
@@ -200,8 +196,7 @@ func (w *view) acceptEvidence() (out lines) {
 	return out
 }
 
-// endNext is the step where another start of the runtime would fail: something else
-// stands at its path, or a process that no longer serves still lives. "" elsewhere.
+// endNext is the step where another start of the runtime would fail for what is at its path or still lives.
 func (w *view) endNext() string {
 	fresh, path := w.fresh.Cause, w.f.Endpoint.Path
 	switch {

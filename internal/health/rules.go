@@ -12,8 +12,7 @@ const (
 	RuntimeDownAfter = 30 * time.Second
 	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go, updateRuntimeUp runs every 5 s).
 	StatusPeriod = 5 * time.Second
-	// statusLate is the age of the last good Status from which its rule's countdown is
-	// shown: a Status that is late by one call has not missed two.
+	// statusLate is the age of the last good Status from which its rule counts down: two calls have been missed.
 	statusLate = 2 * StatusPeriod
 )
 
@@ -60,16 +59,14 @@ func rules(f *Facts, now time.Time) kubelet {
 	return kubelet{plegHealthy, len(runtime) == 0, len(all) == 0, message}
 }
 
-// statusBeforeKubelet reports whether the kubelet has restarted since the last
-// good Status, and Status fails or hangs: that kubelet has had no answer yet.
+// statusBeforeKubelet reports whether the kubelet has restarted since the last good Status, and had no answer.
 func (f *Facts) statusBeforeKubelet(now time.Time) bool {
 	s := &f.Status
 	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= statusHangAfter
 	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
 }
 
-// LastSeen is the older of plegd's and the modelled kubelet's last seen: that
-// is what decides. Zero when either has never succeeded.
+// LastSeen is the older of plegd's and the modelled kubelet's last seen, which decides; zero without one.
 func LastSeen(f *Facts) time.Time {
 	if f.Modelled.LastSeen.Before(f.Relist.LastSeen) {
 		return f.Modelled.LastSeen
@@ -80,8 +77,7 @@ func LastSeen(f *Facts) time.Time {
 // Good reports whether the condition was given and is true.
 func (c *Condition) Good() bool { return c != nil && c.Status }
 
-// print prints a condition as the kubelet does (pkg/kubelet/container/runtime.go,
-// RuntimeCondition.String; a missing one is a nil pointer).
+// print prints a condition as the kubelet does (container/runtime.go, RuntimeCondition.String).
 func (c *Condition) print(kind string) string {
 	if c == nil {
 		return "<nil>"

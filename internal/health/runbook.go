@@ -7,8 +7,7 @@ import (
 	"github.com/plegd/plegd/docs/reasons"
 )
 
-// Page is the text of a reason: its page in docs/reasons, by heading. Next and Steps
-// may hold words such as {pid}: see Generic.
+// Page is the text of a reason, by heading of its page. Next and Steps may hold words such as {pid}: see Generic.
 type Page struct {
 	// Meaning is one sentence; Evidence is what the reason needs, with its thresholds.
 	Meaning, Evidence string

@@ -19,8 +19,7 @@ type Snapshot struct {
 	Previous *Verdict `json:"previous,omitzero"` // the verdict before this one. Only incidents keep it
 }
 
-// AsOf returns s with its ages and countdowns as of now: they come from stored
-// times, so a relist that never returns shows in them although nothing is judged.
+// AsOf returns s with its ages and countdowns as of now: they grow although nothing is judged.
 func (s *Snapshot) AsOf(now time.Time) Snapshot {
 	out := *s
 	passed := max(0, now.Sub(s.At))
@@ -43,8 +42,7 @@ func (s *Snapshot) Age(t time.Time) time.Duration {
 	return max(0, s.At.Sub(t))
 }
 
-// Wall returns t as the wall clock of at has it: as long before at as it is by the
-// monotonic clock. The two clocks differ after the wall clock was set.
+// Wall returns t as the wall clock of at has it, which may have been set since: by the monotonic clock.
 func Wall(at, t time.Time) time.Time {
 	if t.IsZero() {
 		return t

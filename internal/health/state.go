@@ -42,8 +42,7 @@ const (
 // each hop behind it. The rows of the table match on it and on the facts about processes.
 type state struct {
 	link link
-	// cause and detail say why no connection can be made, by the newest attempt, the held
-	// connection's or a fresh one; empty while the held connection works.
+	// Why no connection can be made, by the newest attempt; empty while the held connection works.
 	cause  Cause
 	detail string
 	fresh  Probe // the fresh dial that fails while the held connection still answers
@@ -53,8 +52,7 @@ type state struct {
 	// where that ran into its deadline; zero for neither.
 	hanging   Phase
 	hungSince time.Time
-	// again is true while everything hung, another call has just been answered, and the
-	// list is given as much time again.
+	// again is true while everything hung, another call was just answered, and the list gets as much time again.
 	again bool
 	err   *CallError // why the last relist failed, nil if it succeeded
 
@@ -66,7 +64,6 @@ func (w *view) derive() {
 	r, e := &w.f.Relist, &w.f.Evidence
 	w.process, w.cgroup = cmp.Or(e.Process, &Process{}), cmp.Or(e.Cgroup, &Cgroup{})
 	w.queue, w.node = cmp.Or(e.Queue, &Queue{}), cmp.Or(e.Node, &Node{CPUIdle: -1})
-	w.storage = cmp.Or(e.Storage, &Storage{})
 	w.lists, w.status = listsOK, statusOK
 	if r.Failures > 0 && r.Last != nil {
 		w.err = r.Last.Err
@@ -113,8 +110,7 @@ func (w *view) deriveLink() link {
 	return linkUnsettled
 }
 
-// nothingAnswers reports whether Version, made beside a list that hangs and after the
-// last answer, is not answered either.
+// nothingAnswers reports whether Version is not answered either, beside a list that hangs.
 func (w *view) nothingAnswers() bool {
 	version := w.f.Calls[opVersion]
 	unanswered := w.unanswered(version.InFlightSince, hangProbeAfter) || version.LastErr != nil &&
@@ -149,8 +145,7 @@ func (w *view) listUnanswered(usual time.Duration) *InFlight {
 	return in
 }
 
-// listLimit is how long a list may be unanswered, by the lists before it and the size of its
-// last answer; usual is the least.
+// listLimit is how long a list may be unanswered, by those before it and its size; usual is the least.
 func (w *view) listLimit(usual time.Duration) time.Duration {
 	var slow time.Duration
 	if lists := w.f.Relist.recent(recentLists); len(lists) > 0 {
@@ -236,8 +231,7 @@ func (w *view) answeredWhileStatusFails() bool {
 	return w.now.After(late) && w.lists != listsHang && (w.lastAnswer.After(failed) || w.lastAnswer.After(late))
 }
 
-// answeredAtOnce reports whether a call has been answered quickly after t: a runtime that
-// answers one call after seconds answers the others as late.
+// answeredAtOnce reports whether a call has been answered quickly after t; one after seconds proves nothing.
 func (w *view) answeredAtOnce(t time.Time) bool {
 	for _, c := range w.f.Calls {
 		if c.LastOK.After(t) && c.LastOKDuration < HangAfter ||
@@ -248,8 +242,7 @@ func (w *view) answeredAtOnce(t time.Time) bool {
 	return false
 }
 
-// listsSuffer reports whether lists hang, fail for want of an answer, or are slow; at a
-// hop behind the runtime, whether that answers late or not at all.
+// listsSuffer reports whether lists hang, are slow or get no answer; at a hop, whether that answers late or not.
 func (w *view) listsSuffer() bool {
 	if p := &w.f.Probe; w.hop != nil && (p.failsForAll() || p.RPC >= slowCall) {
 		return true

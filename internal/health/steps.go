@@ -58,8 +58,7 @@ func pidText(pid int, generic string) string {
 // Generic returns a step or a Next with generic values, as a page has it: PID, UNIT, SOCKET.
 func Generic(step string) string { return new(Facts).nodeSteps(nil).Replace(step) }
 
-// writesStacks are the programs that write their goroutine stacks on SIGUSR1. It ends
-// others, such as a proxy in front of the socket.
+// writesStacks are the programs that write their goroutine stacks on SIGUSR1: it ends others.
 var writesStacks = map[string]bool{"containerd": true, "crio": true, "dockerd": true}
 
 // stacksPID returns the first process on a call's way that writes its goroutine stacks on SIGUSR1, 0 for none.

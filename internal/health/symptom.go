@@ -10,8 +10,7 @@ const stuckInspectionAfter = time.Second
 
 // Symptom is a call that hangs, or a process: the begin of the wait chain.
 type Symptom struct {
-	// Operation is the call as the kubelet's metrics name it, empty for a process. Since
-	// is the begin of the fault, Called that of the call under way.
+	// Operation is the call, empty for a process; Since is the begin of the fault, Called that of the call.
 	Operation     string
 	Since, Called time.Time
 	UID           string // the pod of an inspection

@@ -60,8 +60,7 @@ type Verdict struct {
 	ModelledLastSeen time.Time     `json:"modelled_last_seen,omitzero"`
 	ModelledAge      time.Duration `json:"modelled_last_seen_age_seconds,omitzero"`
 	Threshold        time.Duration `json:"threshold_seconds"` // of PLEG
-	// These bound the time until the API shows NotReady if nothing changes: 0 when it does, and
-	// nil while nothing points that way.
+	// These bound the time until the API shows NotReady: 0 when it does, nil while nothing points that way.
 	NotReadyIn       *time.Duration `json:"not_ready_in_seconds,omitzero"`
 	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_seconds,omitzero"`
 	// Next and Steps are the primary reason's with this node's own values.

@@ -7,16 +7,14 @@ import (
 	"time"
 )
 
-// parseVersion returns the major and the minor version of "1.7.24", "v2.4.2",
-// "1.6.20~ds1" or "v1.7.23-k3s2". A pre-release counts as its release.
+// parseVersion returns major and minor of "1.7.24", "v2.4.2" or "1.6.20~ds1"; a pre-release is its release.
 func parseVersion(s string) (majorMinor []int, ok bool) {
 	majorMinor = make([]int, 2)
 	_, err := fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &majorMinor[0], &majorMinor[1])
 	return majorMinor, err == nil
 }
 
-// RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it
-// did until 1.36; known is false where the kubelet's version is not known.
+// RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it did until 1.36.
 func (k *Kubelet) RelistsLess() (less, known bool) {
 	if k == nil {
 		return false, false
@@ -36,8 +34,7 @@ func (w *view) statusWillFail() bool {
 	return w.process.FDsExhausted() && w.f.Runtime.statusNeedsFile()
 }
 
-// statusFailsForDescriptors reports whether Status last failed for want of a file
-// descriptor, and has not been answered since one is free again.
+// statusFailsForDescriptors reports whether Status failed for want of a descriptor, and was not answered since.
 func (w *view) statusFailsForDescriptors() bool {
 	exhausted, failed := w.process.ExhaustedAt, w.f.Calls[opStatus].LastFailed
 	return !exhausted.IsZero() && w.f.Status.LastErr != nil && w.f.Runtime.statusNeedsFile() &&

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A fault that stops a relist is named within 3 s: one period until the next relist begins,
-// HangAfter until it counts as hanging, and a judgement every 250 ms.
+// A fault that stops a relist is named within 3 s: a period, HangAfter, and a judgement every 250 ms.
 const (
 	// HangAfter is the minimum time for which a hanging list is unanswered. The list must also
 	// take three times the median of the last recentLists lists, and that much longer than the
@@ -21,8 +20,7 @@ const (
 	unknownAfter       = 3 * time.Second        // for which something may be wrong without a name
 	versionReasonAfter = 5 * time.Second        // for which Version is unanswered beside lists that are answered
 	statusHangAfter    = 2 * time.Second        // the same for Status
-	// answerAfterStatus is how long after the start of a Status that hangs another call must be
-	// answered: the runtime has not just stopped answering at all.
+	// answerAfterStatus is how long after the start of a Status that hangs another call must be answered.
 	answerAfterStatus = time.Second
 	inspectHangAfter  = 3 * time.Second // for which a pod's inspection is unanswered
 )
@@ -45,14 +43,12 @@ type view struct {
 	cgroup                    *Cgroup
 	queue                     *Queue
 	node                      *Node
-	storage                   *Storage
 	state
 	kubelet  kubelet  // what its rules say
 	starting bool     // it is too early for a verdict
 	verdict  *Verdict // the reasons found so far
 	critical Layer    // the lowest layer that has a critical one
-	// hop is the hop behind the runtime that this view is of, nil for the runtime's own. All
-	// are the views of the runtime and of those hops.
+	// hop is the hop behind the runtime that this view is of, nil for the runtime; all are theirs and its views.
 	hop *Hop
 	all []*view
 }
@@ -75,8 +71,7 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 	return w
 }
 
-// firstAttemptMade reports whether the first search for an endpoint has ended, and the first
-// relist has or hangs. Before that no reason is named.
+// firstAttemptMade reports whether an endpoint was searched for and the first relist has ended, or hangs.
 func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
 	return !w.f.Endpoint.Searching &&
@@ -102,8 +97,7 @@ func (w *view) refused() *CallError {
 	return nil
 }
 
-// relistTrouble reports whether a relist has failed, or one has been under way
-// for more than two periods, plegd's own or the modelled kubelet's.
+// relistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
 func (w *view) relistTrouble() bool {
 	in, long := w.f.Relist.InFlight, w.f.Config.long()
 	busy := w.f.Modelled.BusySince

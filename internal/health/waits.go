@@ -21,12 +21,10 @@ const (
 	waitUnread wait = "unread"
 )
 
-// refrigerator is the wait channel of some of the threads that a v1 freezer holds;
-// since Linux 6.1 others stay where they were.
+// refrigerator is the wait channel of some threads in a v1 freezer; since Linux 6.1 others stay where they were.
 const refrigerator = "__refrigerator"
 
-// waitChannels are the kernel functions by which a wait is known, the more
-// precise ones first. A name that ends in "*" stands for all that begin so.
+// waitChannels are the kernel functions of the waits, the more precise first; "*" stands for any end.
 var waitChannels = []struct {
 	wait  wait
 	names []string
@@ -57,8 +55,7 @@ var waitChannels = []struct {
 	}},
 }
 
-// waitOf classifies a thread in D. For a kernel lock that many subsystems share (a
-// frozen file system is one), the system call decides.
+// waitOf classifies a thread in D: by its system call where many subsystems share the kernel's lock.
 func waitOf(t *BlockedThread) wait {
 	if t.Channel == "" {
 		return waitUnread
@@ -79,8 +76,7 @@ func matches(pattern, channel string) bool {
 	return channel == pattern || family && strings.HasPrefix(channel, prefix)
 }
 
-// blockedIn returns the threads of the runtime that have been in D for a time,
-// without having run, and wait for that; longest first.
+// blockedIn returns the threads that have been in D for a time, and wait for that; longest first.
 func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
 	for _, t := range w.process.Blocked {
 		if w.process.Alive && waitOf(&t) == what && (w.age(t.Since) >= least || w.mostlyFor(&t) >= whileServing) {
@@ -126,8 +122,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 // frozenUnseen is how long after the cgroup was last seen frozen a sample of the threads may still be of that time.
 const frozenUnseen = 1500 * time.Millisecond
 
-// freezerHoldsThreads reports whether threads in D may be so because a freezer of v1
-// holds them: it does, or did when they were last looked at.
+// freezerHoldsThreads reports whether a freezer of v1 may hold the threads in D, or did when they were read.
 func (w *view) freezerHoldsThreads() bool {
 	p, c := w.process, w.cgroup
 	return slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) ||

@@ -12,8 +12,7 @@ import (
 const (
 	DefaultNodeStatusPeriod = 10 * time.Second // the kubelet's default nodeStatusUpdateFrequency
 	statusJitter            = 0.04             // the largest addition to that period, as a share of it
-	// leasePeriod lies between two renewals by the kubelet at most
-	// (nodeLeaseDurationSeconds, 40 s, by 4, plus up to 4 %).
+	// leasePeriod is the longest time between two renewals (nodeLeaseDurationSeconds, 40 s, by 4, plus 4 %).
 	leasePeriod       = 10400 * time.Millisecond
 	nodeMonitorPeriod = 5 * time.Second
 	nodeMonitorGrace  = 50 * time.Second
@@ -22,15 +21,13 @@ const (
 	// hangSlack is the same where Version's timeout decides and not the rules.
 	writerSlack = 800 * time.Millisecond
 	hangSlack   = 300 * time.Millisecond
-	// versionHangAfter is how long a Version call must be unanswered to count as
-	// hanging, listHangAfter how long a list beside it.
+	// How long a Version call is unanswered until it counts as hanging, and a list beside it.
 	versionHangAfter = 900 * time.Millisecond
 	listHangAfter    = 500 * time.Millisecond
 	// releaseSettle is how long the result of an update that hung is left open after its end: the kubelet's Status
 	// call ends at the same moment, and which of the two is first decides whether the update finds the runtime down.
 	releaseSettle = time.Second
-	// startupTakes is how long a kubelet takes at most from its start to its first
-	// update where every call is answered at once: 1.4 to 4.4 s were measured.
+	// startupTakes is the most from a kubelet's start to its first update where all is answered (1.4 to 4.4 s).
 	startupTakes = 6 * time.Second
 )
 
@@ -72,8 +69,7 @@ func (s *NodeWriter) Restart(t time.Time) {
 	s.started, s.hang, s.released, s.newer, s.older = t, bounds{}, t, rounds{}, rounds{}
 }
 
-// At returns the condition written and the next writes, and corrects f.Modelled by the
-// kubelet's version. Calls come in order of now.
+// At returns what is written and when next, and corrects f.Modelled. Calls come in order of now.
 func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 	s.followRounds(f, now)
 	w := newView(f, now, nil)
@@ -134,8 +130,7 @@ func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
 
 func (s *NodeWriter) hangs() bool { return !s.hang.by.IsZero() }
 
-// followVersion notes when Version began to hang and when that ended. Answers that come
-// later narrow the bounds, and never widen them.
+// followVersion notes when Version began to hang and when that ended. Later answers narrow the bounds only.
 func (s *NodeWriter) followVersion(w *view) {
 	h := w.versionHang()
 	switch {
@@ -153,8 +148,7 @@ func (s *NodeWriter) followVersion(w *view) {
 	}
 }
 
-// versionHang bounds the begin of the hang of Version; zero while it is answered. Calls
-// that began to hang within each other's bounds hang for the same reason.
+// versionHang bounds the begin of the hang of Version, with a list that hangs for the same reason; or zero.
 func (w *view) versionHang() bounds {
 	v := w.f.Version
 	if !w.unanswered(v.HangsSince, versionHangAfter) {
@@ -201,8 +195,7 @@ func (s *NodeWriter) turn(w *view) {
 	}
 }
 
-// open reports whether an update may have found the rules failing, and the next one
-// since they hold has not come for certain.
+// open reports whether an update may have found the rules failing, and none has certainly come since.
 func (s *NodeWriter) open(w *view) bool {
 	_, period := w.f.Config.statusPeriod()
 	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < period+writerSlack)
@@ -249,25 +242,19 @@ func (c *Config) statusPeriod() (shortest, longest time.Duration) {
 // startUp bounds the first update of a kubelet that has just started: it begins after the
 // kubelet's first Status and lists. Up to three loops wait for a Status that hangs in turn.
 func (s *NodeWriter) startUp(w *view) {
-	limit := w.f.Config.RPCTimeout
+	limit, status := w.f.Config.RPCTimeout, &w.f.Status
 	switch {
 	case s.started.IsZero():
 		if w.now.After(s.first.by.Add(writerSlack)) {
 			s.first = bounds{}
 		}
-	case w.statusHangs():
+	case status.LastErr.timedOut() || w.unanswered(status.InFlightSince, statusHangAfter):
 		s.first = bounds{s.started, s.started}.plus(limit, 3*limit+startupTakes)
 	case !w.hungSince.IsZero():
 		s.first = bounds{s.started, s.started}.plus(limit, limit+startupTakes)
 	default:
 		s.first, s.started = bounds{w.now, w.now.Add(startupTakes)}, time.Time{}
 	}
-}
-
-// statusHangs reports whether Status is unanswered, or was until its deadline.
-func (w *view) statusHangs() bool {
-	s := &w.f.Status
-	return s.LastErr.timedOut() || w.unanswered(s.InFlightSince, statusHangAfter)
 }
 
 // unknown bounds the moment at which the rules fail of a kubelet that ran before plegd did,
@@ -278,8 +265,7 @@ func (w *view) unknown() (fails bounds, ok bool) {
 	if f.KubeletStarted.After(f.Started) {
 		return fails, false
 	}
-	// good is the last success that is known, zero for none; early is how much sooner than
-	// plegd's clock the kubelet's may run out.
+	// good is the last known success or zero, early how much sooner the kubelet's clock may run out.
 	consider := func(good time.Time, limit, early time.Duration) {
 		from := laterOf(after(good, limit-early), f.Started)
 		fails, ok = bounds{earliest(fails.from, from), earliest(fails.by, f.Started.Add(limit))}, true
