@@ -142,7 +142,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 }
 
 // watch makes the parts that call the runtime and sample the node.
-func (d *Daemon) watch() (err error) {
+func (d *Daemon) watch() error {
 	cfg := &d.cfg
 	d.client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: d.metrics})
 	d.endpoint.Store(&health.Endpoint{Searching: true})
@@ -168,22 +168,15 @@ func (d *Daemon) watch() (err error) {
 		},
 	})
 	d.shown["dial"] = d.dialer
-	d.sources, err = evidence.NewRegistry(evidence.Options{
+	d.sources = evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.path, DockerSocket: cfg.DockerSocket,
-		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved,
+		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved, Notify: d.news.send,
 		Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
-			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile,
-			Seen: func() bool { return d.restored.KubeletSeen },
+			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,
 		},
 	})
-	if err != nil {
-		return err
-	}
-	for _, s := range d.sources.Sources() {
-		s.Notify(d.news.send)
-	}
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{
 			Source: d.client, Loop: d.loop, Lease: cfg.EventsLease, AllowUnsafe: cfg.EventsAllowUnsafe,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // ConnectCause tells why connect(2) to the socket at path failed, by its errno,
@@ -40,29 +41,19 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 	}
 }
 
-// connectFailed reports whether connect(2) itself was refused, rather than cut
-// short by a deadline.
-func connectFailed(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno) // false for nil
-}
-
 // answerCause returns why a connection that the kernel had made came to nothing.
-// That the other end speaks no gRPC needs proof: something else that it sent.
+// That the other end speaks another protocol needs proof: something else that it sent.
 func answerCause(err error) (health.Cause, string) {
-	var e *health.CallError
-	if !errors.As(err, &e) {
-		if err == nil {
-			return health.CauseClosed, "the connection was closed before its SETTINGS"
-		}
-		return health.CauseError, err.Error()
-	}
+	e := &health.CallError{Code: cri.CodeUnavailable, Message: err.Error()} // of a hop behind the runtime
+	_ = errors.As(err, &e)
 	hasClosed := slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(e.Message, text) })
 	switch {
 	case e.NotInitialized:
 		return health.CauseNotInitialized, e.Message
 	case cri.Foreign(e):
 		return health.CauseProtocol, "the other end does not speak gRPC"
+	case strings.HasPrefix(e.Message, "malformed "): // net/http
+		return health.CauseProtocol, "the other end does not speak HTTP"
 	case e.Code == cri.CodeUnimplemented:
 		return health.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded:
@@ -70,20 +61,9 @@ func answerCause(err error) (health.Cause, string) {
 	case e.Code == cri.CodeUnavailable && hasClosed:
 		return health.CauseClosed, "the other end closed the connection"
 	default:
-		return health.CauseError, e.Error()
+		return health.CauseError, plain.Cut(err.Error())
 	}
 }
 
-// closed holds what grpc-go says of a connection that has ended.
+// closed holds what grpc-go and the kernel say of a connection that has ended.
 var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}
-
-// maxDetail bounds a text from outside, in bytes.
-const maxDetail = 256
-
-// cut returns the beginning of a text from outside.
-func cut(s string) string {
-	if len(s) > maxDetail {
-		s = s[:maxDetail] + "..."
-	}
-	return strings.ToValidUTF8(s, "")
-}

@@ -1,21 +1,44 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
+	"iter"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
+const (
+	// quotaSamples is the number of samples before with which the CPU quota's counters are
+	// compared, memorySamples that of the memory limits': a limit that holds its tasks up
+	// for seconds at a time counts nothing in a single one. Samples are far apart in the
+	// steady state: of older ones than these ages only the last is compared with.
+	quotaSamples, quotaAge   = 2, 2500 * time.Millisecond
+	memorySamples, memoryAge = 5, 5 * time.Second
+	// minThrottledPeriods is the number of periods in one sample, without any accounted
+	// throttled time, that shows throttling: that of one may be accounted a moment later.
+	minThrottledPeriods = 2
+)
+
 // cgroupSource reads the runtime's own cgroup, on v1, hybrid and v2.
 type cgroupSource struct {
 	pid         func() int
 	tree        node.CgroupTree
-	cpu, memory window
+	samples     []levels  // the oldest first
 	throttledAt time.Time // when a quota was last seen to take time
 	frozenAt    time.Time
 }
+
+// levels are the counters of every level at a moment, by controller and directory.
+type levels struct {
+	at time.Time
+	of map[string]counters
+}
+
+// counters are the counters of one level since it was made, by name.
+type counters map[string]uint64
 
 // newCgroup returns the source about the cgroup of the process that pid names, 0 for
 // none. It needs no privilege: /proc/PID/cgroup below procfs says where, and below
@@ -33,10 +56,7 @@ type cgroupSource struct {
 // the cgroup cannot be found: plegd then sees another cgroup namespace, or
 // another /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
-	c := &cgroupSource{
-		pid: pid, tree: node.NewCgroupTree(procfs, sysfs),
-		cpu: window{keep: 2, maxAge: 2500 * time.Millisecond}, memory: window{keep: 5, maxAge: 5 * time.Second},
-	}
+	c := &cgroupSource{pid: pid, tree: node.NewCgroupTree(procfs, sysfs)}
 	return NewWatch(Spec[health.Cgroup]{
 		Name: name, Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
@@ -60,6 +80,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 		v.Path, v.Frozen, s.frozenAt = path, true, v.At
 	}
 	v.FrozenAt = s.frozenAt
+	s.samples = append(s.samples[max(0, len(s.samples)-memorySamples):], levels{v.At, map[string]counters{}})
 	s.throttling(m, v)
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
@@ -68,58 +89,39 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	return v, nil
 }
 
-// counters are the counters of one level since it was made, by name.
-type counters map[string]uint64
-
-// levels are the counters of every level, by directory, at a moment.
-type levels struct {
-	at  time.Time
-	dir map[string]counters
-}
-
-// window holds the last samples, the oldest first: a limit that holds its tasks up for
-// seconds at a time counts nothing in a single one.
-type window struct {
-	keep int
-	// maxAge is the age from which a sample is not compared with where there is a
-	// younger one: samples are far apart in the steady state, and an older one would
-	// average a new fault with the time before it.
-	maxAge time.Duration
-	before []levels
-}
-
-// rise calls f with the increase of a level's counters since each of the samples that it
-// can be compared with: not those of a cgroup of the same name that has ended.
-func (w *window) rise(now levels, dir string, f func(since counters, passed time.Duration) bool) {
-	for i, sample := range w.before {
-		passed, old := now.at.Sub(sample.at), sample.dir[dir]
-		if old == nil || passed <= 0 || i+1 < len(w.before) && passed > w.maxAge {
-			continue
-		}
-		since, again := counters{}, false
-		for name, n := range now.dir[dir] {
-			since[name], again = n-old[name], again || n < old[name]
-		}
-		if !again && !f(since, passed) {
-			return
+// rise yields the increase of a level's counters since each of the samples before that
+// now can be compared with, the oldest last: at most n, and not those of a cgroup of the
+// same name that has ended.
+func (s *cgroupSource) rise(
+	level string, now counters, n int, maxAge time.Duration,
+) iter.Seq2[counters, time.Duration] {
+	last := len(s.samples) - 1
+	s.samples[last].of[level] = now
+	return func(yield func(since counters, passed time.Duration) bool) {
+		for i := last - 1; i >= max(0, last-n); i-- {
+			passed, old := s.samples[last].at.Sub(s.samples[i].at), s.samples[i].of[level]
+			if old == nil || passed <= 0 || i+1 < last && passed > maxAge {
+				continue
+			}
+			since, again := counters{}, false
+			for name, n := range now {
+				since[name], again = n-old[name], again || n < old[name]
+			}
+			if !again && !yield(since, passed) {
+				return
+			}
 		}
 	}
 }
 
-func (w *window) add(now levels) {
-	w.before = append(w.before, now)
-	w.before = w.before[max(0, len(w.before)-w.keep):]
-}
-
-// minThrottledPeriods is the number of periods in one sample, without any accounted
-// throttled time, that shows throttling: that of one may be accounted a moment later.
-const minThrottledPeriods = 2
-
 // throttling fills in what the CPU quotas at the cgroup and above it take: that of the
 // level at which it is hardest, since a quota above is not counted below. ThrottledTotal
 // is of all levels.
+//
+// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
+// small quota by a tick may wait for many periods until then: while periods increase and
+// the time does not, it has not run in any of them.
 func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
-	now := levels{at: v.At, dir: map[string]counters{}}
 	for dir := range s.tree.Up(m, "cpu") {
 		stat, ok := node.ReadCPUStat(dir)
 		if !ok {
@@ -127,50 +129,72 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 		}
 		v.ThrottledTotal += stat.Time
 		taken := uint64(stat.Time) //nolint:gosec // not negative
-		now.dir[dir] = counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
-		share, periods := s.takenShare(now, dir)
-		if share > v.Throttled && node.HasQuota(dir) {
-			v.Throttled, v.ThrottledPeriods = share, periods
-		}
-	}
-	if v.Throttled > 0 || s.lastThrottled(now) {
-		s.throttledAt = v.At
-	}
-	v.ThrottledAt = s.throttledAt
-	s.cpu.add(now)
-}
-
-// takenShare returns the share of the time that a level's quota took lately, and the
-// share of periods in which it took some.
-//
-// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
-// small quota by a tick may wait for many periods until then: while periods increase and
-// the time does not, it has not run in any of them.
-func (s *cgroupSource) takenShare(now levels, dir string) (taken, periods float64) {
-	s.cpu.rise(now, dir, func(since counters, passed time.Duration) bool {
-		share := min(1, float64(since["throttled"])/max(1, float64(since["periods"])))
-		// v1 counts the time of each CPU.
-		part := min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()) //nolint:gosec // far below 2^63
-		if since["time"] == 0 && since["periods"] >= minThrottledPeriods {
-			part = share
-		}
-		if part > taken {
-			taken, periods = part, share
-		}
-		return true
-	})
-	return taken, periods
-}
-
-// lastThrottled reports whether a quota has taken time since the last sample, be it
-// lifted by now.
-func (s *cgroupSource) lastThrottled(now levels) bool {
-	if n := len(s.cpu.before); n > 0 {
-		for dir, old := range s.cpu.before[n-1].dir {
-			if c := now.dir[dir]; c["throttled"] > old["throttled"] || c["time"] > old["time"] {
-				return true
+		now := counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
+		for since, passed := range s.rise("cpu "+dir, now, quotaSamples, quotaAge) {
+			periods := min(1, float64(since["throttled"])/max(1, float64(since["periods"])))
+			// v1 counts the time of each CPU.
+			share := min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()) //nolint:gosec // far below 2^63
+			if since["time"] == 0 && since["periods"] >= minThrottledPeriods {
+				share = periods
+			}
+			if since["throttled"]+since["time"] > 0 {
+				s.throttledAt = v.At // be the quota lifted by now
+			}
+			if share > v.Throttled && node.HasQuota(dir) {
+				v.Throttled, v.ThrottledPeriods = share, periods
 			}
 		}
 	}
-	return false
+	v.ThrottledAt = s.throttledAt
+}
+
+// memoryLimits fills in the levels that limit the cgroup's memory. The events of v2 are
+// those of the limits of this level only; memory.events, which counts those below it too,
+// is read where there is no memory.events.local (Linux 5.2).
+func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
+	for dir, path := range s.tree.Up(m, "memory") {
+		limit := func(file string) int64 { return node.Limit(dir + "/memory." + file) }
+		l := health.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
+		if l.High == 0 && l.Max == 0 {
+			continue
+		}
+		now, refault := counters(node.Counters(dir, "memory.events.local")), "workingset_refault"
+		if len(now) == 0 {
+			now = node.Counters(dir, "memory.events")
+		}
+		l.Usage = max(0, node.Number(dir+"/memory.current"))
+		if usage := node.Number(dir + "/memory.usage_in_bytes"); usage >= 0 {
+			v1 := node.Counters(dir, "memory.oom_control")
+			l.Usage, l.OOM, refault = usage, v1["under_oom"] == 1, "total_workingset_refault"
+			now["oom_kill"], now["max"] = v1["oom_kill"], uint64(max(0, node.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
+		}
+		stat := node.Counters(dir, "memory.stat")
+		now["refaults"] = stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault]
+		for since, passed := range s.rise("memory "+dir, now, memorySamples, memoryAge) { // the oldest counts
+			l.HighEvents, l.MaxEvents, l.OOMKills = since["high"], since["max"], since["oom_kill"]
+			l.Refaults = float64(since["refaults"]) / passed.Seconds()
+		}
+		v.MemoryLimits = append(v.MemoryLimits, l)
+	}
+}
+
+// cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
+// none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
+// it. That of a hierarchy's root is the whole node's.
+func cgroupPressure(t node.CgroupTree, m node.Cgroups) *health.CgroupPressure {
+	base, path, _ := t.Base(m, "")
+	if base == "" || path == "/" {
+		return nil
+	}
+	read := func(resource string) (some, full float64) {
+		b, _ := node.ReadFile(base+path, resource+".pressure") // of nothing both are -1
+		return node.ParsePressure(b)
+	}
+	p := &health.CgroupPressure{}
+	p.CPUSome, _ = read("cpu")
+	_, p.MemoryFull = read("memory")
+	if p.IOSome, _ = read("io"); max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
+		return nil
+	}
+	return p
 }

@@ -3,13 +3,11 @@ package evidence
 import (
 	"cmp"
 	"context"
-	"maps"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -28,33 +26,22 @@ const (
 	familyCalm     = 30 * time.Second
 )
 
-// childrenOptions configure the source about the runtime's children.
-type childrenOptions struct {
-	ProcFS, SysFS string
-	Table         *node.Table
-	// PID returns the runtime's process, 0 for none; Socket the path by which shims are
-	// started for it.
-	PID    func() int
-	Socket func() string
-	// Changes counts the relists that found a pod changed. Calm reports whether all is
-	// well.
-	Changes func() uint64
-	Calm    func() bool
-}
-
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
-	childrenOptions
+	*hop // the runtime
+	// socket returns the path by which shims are started for it. changes counts the relists
+	// that found a pod changed. calm reports whether all is well.
+	socket  func() string
+	changes func() uint64
+	calm    func() bool
 
 	up    func() time.Duration
 	tree  node.CgroupTree
-	place pathStat              // of the socket
-	stuck map[node.ID]condition // of the last sample, by shim
-	since bounded.Since[condition]
-	turn  int // of the shim whose threads are read
+	stuck map[node.ID]stuckShim // of the last sample
+	turn  int                   // of the shim whose threads are read
 
 	runtime        int             // of this sample
-	table          *node.Processes // from which shims and helpers are
+	all            *node.Processes // from which shims and helpers are
 	shims, helpers []node.Process
 	changed        uint64
 }
@@ -71,8 +58,8 @@ type childrenSource struct {
 //
 // A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
 // name; processes that live long by design do not count (node.IsHelper).
-func newChildren(opts childrenOptions) *Watch[health.Children] {
-	c := &childrenSource{childrenOptions: opts, up: node.Uptime, tree: node.NewCgroupTree(opts.ProcFS, opts.SysFS)}
+func newChildren(c *childrenSource) *Watch[health.Children] {
+	c.up, c.tree = node.Uptime, node.NewCgroupTree(c.procfs, c.sysfs)
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
@@ -82,25 +69,25 @@ func newChildren(opts childrenOptions) *Watch[health.Children] {
 }
 
 func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
-	runtime := c.PID()
+	runtime := c.process.PID()
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	changed, age := c.Changes(), familyInterval
+	changed, age := c.changes(), familyInterval
 	switch {
 	case runtime != c.runtime:
 		age = 0
-	case c.Calm() && changed == c.changed:
+	case c.calm() && changed == c.changed:
 		age = familyCalm
 	}
-	all, err := c.Table.Processes(ctx, age)
+	all, err := c.table.Processes(ctx, age)
 	if err != nil {
 		return nil, err
 	}
 	c.runtime = runtime
-	if all != c.table {
-		c.table, c.changed = all, changed
-		c.findFamily(ctx, all)
+	if all != c.all {
+		c.all, c.changed = all, changed
+		c.findFamily(all)
 	} else {
 		c.shims, c.helpers = c.alive(c.shims), c.alive(c.helpers)
 	}
@@ -119,7 +106,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 func (c *childrenSource) alive(all []node.Process) []node.Process {
 	out := all[:0]
 	for _, before := range all {
-		if p, err := c.Table.Alive(before.PID); err == nil && p.ID() == before.ID() && !ended(p) {
+		if p, err := c.table.Alive(before.PID); err == nil && p.ID() == before.ID() && !ended(p) {
 			out = append(out, p)
 		}
 	}
@@ -130,15 +117,15 @@ func (c *childrenSource) alive(all []node.Process) []node.Process {
 func ended(p node.Process) bool { return p.State == 'Z' || p.State == 'X' }
 
 // findFamily finds the runtime's shims and helpers.
-func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
+func (c *childrenSource) findFamily(all *node.Processes) {
 	runtime := all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	socket := c.place.at(ctx, c.Socket())
+	names := placeOf(c.socket()).names
 	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
 			shim := s.Kind() == node.KindShim && s.PID != c.runtime && !ended(s)
-			if shim && owns(runtime.Comm, socket, s.Comm, c.Table.Args(s.ID())) {
+			if shim && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
 				c.shims = append(c.shims, s)
 			}
 		}
@@ -148,8 +135,8 @@ func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 		parent := parents[0]
 		parents = parents[1:]
 		for _, s := range all.Children(parent.PID) {
-			beside := parent.PID == c.runtime || node.SharesNamespaces(c.ProcFS, s.PID, c.runtime, "pid", "mnt")
-			if s.Kind() != node.KindShim && beside && !ended(s) && node.IsHelper(s, parent, c.Table.Args(s.ID())) {
+			beside := parent.PID == c.runtime || node.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
+			if s.Kind() != node.KindShim && beside && !ended(s) && node.IsHelper(s, parent, c.table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -157,8 +144,8 @@ func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 	}
 }
 
-// owns reports whether a shim or conmon is that of the runtime at a socket, by its
-// arguments; one whose arguments are not known is not:
+// owns reports whether a shim or conmon is that of the runtime at a socket with these
+// names, by its arguments; one whose arguments are not known is not:
 //
 //	containerd 1.6 to 2.4  containerd-shim-runc-v2 -namespace k8s.io -id ID -address SOCKET
 //	dockerd                the same with -namespace moby
@@ -166,14 +153,14 @@ func (c *childrenSource) findFamily(ctx context.Context, all *node.Processes) {
 //	podman                 conmon -c ID -n NAME --exit-command PATH ...
 //
 // A containerd may serve both the kubelet and dockerd.
-func owns(runtime string, socket place, comm string, args []string) bool {
-	crio := runtime == "crio" || path.Base(socket.path) == "crio.sock"
+func owns(runtime string, names []string, comm string, args []string) bool {
+	crio := runtime == "crio" || path.Base(names[0]) == "crio.sock"
 	namespace := "k8s.io" // of containerd, in which the CRI plugin keeps its containers
 	if strings.HasPrefix(runtime, "cri-dockerd") {
 		namespace = "moby"
 	}
 	switch {
-	case socket.path == "":
+	case names[0] == "":
 		return true // nothing to tell them apart by
 	case comm == "conmonrs":
 		return crio
@@ -182,7 +169,7 @@ func owns(runtime string, socket place, comm string, args []string) bool {
 	}
 	address := node.ArgValue(args, "address")
 	same := func(name string) bool { return runPath(name) == runPath(address) }
-	return slices.ContainsFunc(socket.names, same) && node.ArgValue(args, "namespace") == namespace
+	return slices.ContainsFunc(names, same) && node.ArgValue(args, "namespace") == namespace
 }
 
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
@@ -206,50 +193,51 @@ const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-
 
 // condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
 type condition struct {
-	shim  node.ID
 	state string
 	tid   int
+}
+
+type stuckShim struct {
+	condition
+	since time.Time
 }
 
 // stuckShims returns the shims that are stuck. One that looks asleep is read more closely
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
 func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
-	if n := len(c.shims); n > 0 {
-		c.turn = (c.turn + 1) % n
-	}
-	next := map[node.ID]condition{}
+	c.turn = (c.turn + 1) % max(1, len(c.shims))
+	next := map[node.ID]stuckShim{}
 	for i, s := range c.shims {
-		if is := c.conditionOf(s, i == c.turn); is.state != "" {
-			next[s.ID()] = is
-		}
-	}
-	since := c.since.Update(now, slices.Collect(maps.Values(next))...)
-	for _, s := range c.shims {
-		is, stuck := next[s.ID()]
-		if !stuck || is.tid != 0 && is != c.stuck[s.ID()] {
+		before := c.stuck[s.ID()]
+		is := stuckShim{c.conditionOf(s, before.condition, i == c.turn), now}
+		if is.state == "" {
 			continue
 		}
-		sandbox := sandboxOf(s.Comm, c.Table.Args(s.ID()))
-		out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since[is], Sandbox: sandbox})
+		lasts := is.condition == before.condition
+		if lasts {
+			is.since = before.since
+		}
+		if next[s.ID()] = is; lasts || is.tid == 0 {
+			sandbox := sandboxOf(s.Comm, c.table.Args(s.ID()))
+			out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: is.since, Sandbox: sandbox})
+		}
 	}
 	c.stuck = next
 	return out
 }
 
-func (c *childrenSource) conditionOf(s node.Process, closely bool) condition {
-	known, is := c.stuck[s.ID()], condition{shim: s.ID()}
-	closely = closely || known.state == "F" || known.tid != 0
-	state := node.ThreadState(s.State) // of v2's freezer it looks asleep
-	switch {
+func (c *childrenSource) conditionOf(s node.Process, before condition, closely bool) (is condition) {
+	closely = closely || before.state == "F" || before.tid != 0
+	switch state := node.ThreadState(s.State); {
 	case state == "T":
 		is.state = "T"
-	case (state == "D" || closely) && c.isFrozen(s.PID):
+	case (state == "D" || closely) && c.isFrozen(s.PID): // by v2, its tasks look asleep
 		if !c.isFrozen(c.runtime) { // a service's freezer holds both, and the shim is not the cause
 			is.state = "F"
 		}
 	case state == "D":
-		is.state, is.tid = "D", s.PID
+		is = condition{"D", s.PID}
 	case closely:
 		is.state, is.tid = c.stuckThread(s.PID)
 	}
@@ -265,7 +253,7 @@ func (c *childrenSource) isFrozen(pid int) bool {
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work; "" for none.
 func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
-	dir := node.Path(c.ProcFS, pid, "task")
+	dir := node.Path(c.procfs, pid, "task")
 	tids, _ := node.Numbers(dir, maxShimThreads) // none of one that has ended
 	for _, tid := range tids {
 		s, err := node.ReadStat(dir, tid)

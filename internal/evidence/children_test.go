@@ -22,10 +22,12 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
-	c := &childrenSource{up: node.Uptime, tree: node.NewCgroupTree(procfs, sysfs), childrenOptions: childrenOptions{
-		ProcFS: procfs, SysFS: sysfs, Table: node.NewTable(procfs), PID: func() int { return pid }, Socket: at(""),
-		Changes: func() uint64 { return 0 }, Calm: func() bool { return false },
-	}}
+	c := &childrenSource{
+		hop:    &hop{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), process: &Process{}},
+		socket: at(""), changes: func() uint64 { return 0 }, calm: func() bool { return false },
+	}
+	newChildren(c)
+	c.process.pid.Store(int64(pid))
 	if procfs != "/proc" {
 		c.up = func() time.Duration { return fixtureUp }
 	}
@@ -83,7 +85,7 @@ func TestChildrenFixture(t *testing.T) {
 	if diff := cmp.Diff(stuck, again.Stuck, byPID); diff != "" {
 		t.Errorf("stuck, a second time: %s", diff)
 	}
-	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 5 { // not the one that is another's child
+	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 5 { // one is the child of another process
 		t.Errorf("%+v of a runtime without children", none)
 	}
 }
@@ -93,9 +95,8 @@ func TestChildrenSince(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	w := childrenOf(root, "testdata/cgroup_v1", 1000)
 	state := func(s byte, start uint64) *health.Child {
-		evidencetest.WriteTree(t, root, map[string]string{
-			"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start), "3006/cgroup": map[byte]string{'D': "5:freezer:/kubepods/pod1"}[s],
-		})
+		frozen := map[bool]string{true: "5:freezer:/kubepods/pod1\n", false: "5:freezer:/kubepods/pod2\n"}[s == 'D']
+		evidencetest.WriteTree(t, root, map[string]string{"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start), "3006/cgroup": frozen})
 		return childPID(gatherChildren(t, w).Stuck, 3006)
 	}
 	if c := state('S', 6000); c != nil {
@@ -201,7 +202,7 @@ func TestForeignShim(t *testing.T) {
 		"dockerd on the same containerd": {7, socket, []int{14}, nil, "ghi"},
 	} {
 		c := childrenOf(root, "testdata/none", tt.runtime)
-		c.Socket = func() string { return tt.socket }
+		c.socket = at(tt.socket)
 		for range 3 { // settled or not
 			v := gatherChildren(t, c)
 			if got := pidsOf(v.Stuck); !slices.Equal(got, tt.stuck) || v.Shims != len(tt.stuck) || len(got) > 0 && v.Stuck[0].Sandbox != tt.sandboxes {
@@ -237,7 +238,7 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
 			evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
 			w := childrenOf(root, sys, 5)
-			w.Socket = func() string { return socket }
+			w.socket = at(socket)
 			w.up = func() time.Duration { return fixtureUp }
 			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
 				evidencetest.WriteTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
@@ -265,13 +266,11 @@ func TestChildrenSearch(t *testing.T) {
 		process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
 		shim(60, 'S')
 		changes, calm := uint64(0), true
-		w := newChildren(childrenOptions{
-			ProcFS: root, SysFS: t.TempDir(), Table: node.NewTable(root), PID: func() int { return 5 }, Socket: func() string { return socket },
-			Changes: func() uint64 { return changes }, Calm: func() bool { return calm },
-		})
+		w := childrenOf(root, t.TempDir(), 5)
+		w.socket, w.changes, w.calm = at(socket), func() uint64 { return changes }, func() bool { return calm }
 		expect := func(what string, shims, stuck int) {
 			t.Helper()
-			v, err := w.spec.Gather(t.Context())
+			v, err := w.gather(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -37,51 +38,43 @@ type DialOptions struct {
 	// Period is the time between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
 	// Observer is called for the Version calls, Done for each probe that ended and once
-	// for a probe that stays unanswered. Both may be nil.
+	// for a probe that stays unanswered.
 	Observer cri.Observer
 	Done     func(health.Probe)
 
-	// exchange is the request of a hop behind the runtime; nil: the runtime's Version.
-	exchange *exchange
-	name     string // of the task and source; "": dial
+	greeting greeting
 }
+
+// greeting is what a probe says.
+type greeting int
+
+const (
+	askVersion greeting = iota // the runtime's Version, once it has sent its SETTINGS
+	// askSettings calls nothing: the CRI plugin of dockerd's containerd may be off.
+	askSettings
+	askPing // of the Docker API
+)
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
 // for the first answer, of the runtime its HTTP/2 SETTINGS (having spoken first, since
 // CRI-O answers only then), and asks for its Version. A connection that was made before
-// stays fine while no client can connect. The Dialer of a hop behind the runtime is a
-// Source.
+// stays fine while no client can connect.
 type Dialer struct {
-	opts    DialOptions
-	last    atomic.Pointer[health.HopProbe]
-	version atomic.Pointer[cri.Version]
-	peer    atomic.Pointer[cri.DialResult] // the last connection that was made
-	path    atomic.Pointer[string]         // of the last turn
-	kick    chan struct{}
-	moved   atomic.Bool
-	start   sync.Once
+	opts        DialOptions
+	last        atomic.Pointer[health.HopProbe]
+	version     atomic.Pointer[cri.Version]
+	peer        atomic.Pointer[cri.DialResult] // the last connection that was made
+	path        atomic.Pointer[string]         // of the last turn
+	kick, moved chan struct{}
 }
 
-// session is one fresh connection.
-type session interface {
-	// Connect makes the connection and waits for the first answer. It may be called
-	// again after it ran into its deadline.
-	Connect(ctx context.Context) error
-	// LastDial is how connect(2) ended, nil before that.
-	LastDial() *cri.DialResult
-	Close() error
-}
-
-// NewDialer returns a source that has yet to run.
+// NewDialer returns a Dialer that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
-	d := &Dialer{opts: opts, kick: make(chan struct{}, 1)}
+	d := &Dialer{opts: opts, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	d.last.Store(&health.HopProbe{})
 	d.path.Store(new(string))
 	return d
 }
-
-// String names the task and the source.
-func (d *Dialer) String() string { return cmp.Or(d.opts.name, "dial") }
 
 // Last returns the last probe. It never waits.
 func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
@@ -95,37 +88,6 @@ func (d *Dialer) Source() (s health.Source, ok bool) {
 	return health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}, !p.At.IsZero()
 }
 
-// Facts stores the last probe of a hop behind the runtime.
-func (d *Dialer) Facts(e *health.Evidence) {
-	if p := d.last.Load(); !p.At.IsZero() {
-		e.Answer = p
-	}
-}
-
-// Notify has f called for each probe of a hop that fails.
-func (d *Dialer) Notify(f func()) {
-	d.opts.Done = func(p health.Probe) {
-		if !p.OK {
-			f()
-		}
-	}
-}
-
-func (d *Dialer) tick(ctx context.Context, _ int, _ bool) {
-	d.start.Do(func() {
-		go func() {
-			for ctx.Err() == nil {
-				if err := bounded.Recovered(func() error { return d.Run(ctx) }); err != nil {
-					d.publish(ctx, health.Probe{
-						At: time.Now(), Stage: health.StageRPC, Cause: health.CauseError, Detail: cut(err.Error()),
-					})
-					time.Sleep(d.opts.Period)
-				}
-			}
-		}()
-	})
-}
-
 // Peer is the process that listened when the last connection was made, and when
 // that was; 0 when that cannot be told.
 func (d *Dialer) Peer() (pid int, at time.Time) {
@@ -136,32 +98,37 @@ func (d *Dialer) Peer() (pid int, at time.Time) {
 }
 
 // ProbeNow asks for a probe now rather than at the end of the period.
-func (d *Dialer) ProbeNow() {
+func (d *Dialer) ProbeNow() { wake(d.kick) }
+
+// Moved says that another socket than before listens at the path: a connection
+// that waits for the one before is given up, and the new one is probed now.
+func (d *Dialer) Moved() { wake(d.moved) }
+
+// wake leaves a request in a channel that holds one.
+func wake(c chan struct{}) {
 	select {
-	case d.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Moved says that another socket than before listens at the path: a connection
-// that waits for the one before is given up, and the new one is probed now.
-func (d *Dialer) Moved() {
-	d.moved.Store(true)
-	d.ProbeNow()
-}
-
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	timer := time.NewTimer(d.turn(ctx))
-	defer timer.Stop()
-	for {
+	for timer := time.NewTimer(0); ; {
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		case <-timer.C:
 		case <-d.kick:
+		case <-d.moved:
 		}
-		timer.Reset(d.turn(ctx))
+		wait := d.opts.Period
+		if err := bounded.Recovered(func() error { wait = d.turn(ctx); return nil }); err != nil {
+			p := health.Probe{At: time.Now(), Stage: health.StageRPC, Cause: health.CauseError, Detail: plain.Cut(err.Error())}
+			d.publish(ctx, p)
+		}
+		timer.Reset(wait)
 	}
 }
 
@@ -183,106 +150,105 @@ func (d *Dialer) turn(ctx context.Context) time.Duration {
 	return d.opts.Period
 }
 
-// open returns a connection that has yet to be made.
-func (d *Dialer) open(path string) session {
-	if d.opts.exchange != nil {
-		return &plainSession{path: path, exchange: d.opts.exchange}
-	}
-	return cri.New(cri.Options{Path: path, Dial: d.opts.Dial, RPCTimeout: queuedFor, Observer: d.opts.Observer})
+// attempt is one fresh connection. answered is when its first answer came, where that is
+// not the whole.
+type attempt struct {
+	dial     atomic.Pointer[cri.DialResult]
+	answered atomic.Pointer[time.Time]
 }
 
-// probe makes one probe. It returns early when ctx ends.
+// probe makes one probe: it waits for queuedFor at most and no longer than the path leads
+// there. A probe without a first answer is published after Timeout; when it then fails,
+// Failures and FailedSince continue with the next.
 func (d *Dialer) probe(ctx context.Context, path string) {
-	p := health.Probe{At: time.Now()}
-	conn := d.open(path)
-	defer func() { _ = conn.Close() }()
-	d.moved.Store(false)
-	answered, err := d.connect(ctx, conn, p)
-	if !answered {
-		return // still stuck; Failures and FailedSince continue with the next
-	}
-	dial := conn.LastDial()
-	if dial != nil && dial.Err != nil {
-		p.Stage, p.Connect = health.StageConnect, dial.Duration
-		p.Cause, p.Detail = ConnectCause(dial.Err, path)
-		d.publish(ctx, p)
-		return
-	}
-	if dial != nil {
-		p.Connect, p.Settings = dial.Duration, time.Since(dial.At)
-	}
-	switch c := conn.(type) {
-	case *plainSession:
-		p.Stage = health.StageRPC
-		if p.Cause, p.Detail = c.result(err); p.Cause == health.CauseNone {
-			p.Stage, p.OK, p.RPC, p.Settings = "", true, p.Settings, 0 // its first answer is the whole
-		}
-	case *cri.Client:
-		d.call(ctx, c, path, &p, err)
-	}
-	d.publish(ctx, p)
-}
-
-// connect makes a connection and waits for its answer, for queuedFor at most and no
-// longer than the path leads there. It looks at the connection several times within
-// Timeout, so that the peer is known before the answer, and publishes p once as
-// unanswered after Timeout.
-func (d *Dialer) connect(ctx context.Context, conn session, p health.Probe) (answered bool, err error) {
-	const looks = 4
-	for n := 1; ; n++ {
-		limited, cancel := context.WithTimeout(ctx, d.opts.Timeout/looks)
-		err = conn.Connect(limited)
-		cancel()
-		dial := conn.LastDial()
-		if dial == nil || dial.Err != nil {
-			return true, err
-		}
-		d.peer.Store(dial)
-		if err == nil || ctx.Err() != nil {
-			return true, err
-		}
-		over := n > looks && (d.moved.Load() || time.Since(p.At) >= queuedFor)
-		if over || !errors.Is(err, context.DeadlineExceeded) {
-			return n <= looks, err
-		}
-		if n == looks {
-			p.Stage, p.Cause = health.StageSettings, health.CauseTimeout
-			d.publish(ctx, p)
+	begin := time.Now()
+	limited, cancel := context.WithTimeout(ctx, queuedFor)
+	defer cancel()
+	a, done, late, waits := &attempt{}, make(chan error, 1), time.After(d.opts.Timeout), false
+	go func() { done <- bounded.Recovered(func() error { return d.ask(limited, path, a) }) }()
+	for {
+		select {
+		case <-d.moved:
+			d.ProbeNow()
+			return
+		case <-late:
+			if waits = a.answered.Load() == nil; waits {
+				d.publish(ctx, health.Probe{At: begin, Stage: health.StageSettings, Cause: health.CauseTimeout})
+			}
+		case err := <-done:
+			if !waits || err == nil || a.answered.Load() != nil {
+				d.publish(ctx, d.result(a, health.Probe{At: begin}, path, err))
+			}
+			return
 		}
 	}
 }
 
-// call asks for the Version on a connection and fills in the answer; err is that of the
-// wait for its SETTINGS.
-func (d *Dialer) call(ctx context.Context, client *cri.Client, path string, p *health.Probe, err error) {
-	p.Stage = health.StageRPC
-	if err != nil {
-		p.Stage = health.StageSettings
+// ask makes a connection, waits for the answer, and returns how it went.
+func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
+	connect := d.opts.Dial
+	if connect == nil {
+		connect = cri.DialPath(path)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		p.Cause = health.CauseTimeout
-		return
+	dial := func(ctx context.Context) (net.Conn, error) {
+		start := time.Now()
+		conn, err := connect(ctx)
+		now := time.Now()
+		result := &cri.DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: cri.PeerPID(conn)}
+		if a.dial.Store(result); err == nil {
+			d.peer.Store(result)
+		}
+		return conn, err
+	}
+	if d.opts.greeting == askPing {
+		return ping(ctx, dial)
+	}
+	// ctx ends before gRPC gives the connection up.
+	client := cri.New(cri.Options{Path: path, Dial: dial, RPCTimeout: 2 * queuedFor, Observer: d.opts.Observer})
+	defer func() { _ = client.Close() }()
+	failed := client.Connect(ctx)
+	if errors.Is(failed, context.DeadlineExceeded) || failed == nil && d.opts.greeting == askSettings {
+		return failed
+	}
+	if now := time.Now(); failed == nil {
+		a.answered.Store(&now)
 	}
 	// After a connection that failed before its SETTINGS, a call returns how.
-	failed := err != nil
-	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	v, err := client.Version(limited)
-	dial := client.LastDial()
 	switch {
-	case err == nil && !failed:
-		p.Stage, p.OK, p.RPC = "", true, time.Since(start)
-		if d.opts.Serves == nil || dial == nil || d.opts.Serves(dial.PeerPID) {
-			d.version.Store(&v)
-		}
-	case dial != nil && connectFailed(dial.Err):
-		// The runtime ended in between, and the call made a connection of its own.
+	case err == nil && failed != nil:
+		return io.EOF
+	case err == nil && (d.opts.Serves == nil || d.opts.Serves(a.dial.Load().PeerPID)):
+		d.version.Store(&v)
+	}
+	return err
+}
+
+// result fills in a probe that ended with err.
+func (d *Dialer) result(a *attempt, p health.Probe, path string, err error) health.Probe {
+	dial, answered, now := cmp.Or(a.dial.Load(), &cri.DialResult{At: p.At}), a.answered.Load(), time.Now()
+	p.Stage, p.Connect = health.StageRPC, dial.Duration
+	switch {
+	case dial.Err != nil: // also where the runtime ended before the call, which made a connection of its own
 		p.Stage = health.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
+		return p
+	case d.opts.greeting != askVersion:
+		p.RPC = now.Sub(dial.At)
+	case answered == nil:
+		p.Stage, p.Settings = health.StageSettings, now.Sub(dial.At)
 	default:
-		p.Cause, p.Detail = answerCause(err)
+		p.Settings, p.RPC = answered.Sub(dial.At), now.Sub(*answered)
 	}
+	if err != nil {
+		p.RPC = 0
+		p.Cause, p.Detail = answerCause(err)
+		return p
+	}
+	p.OK, p.Stage = true, ""
+	return p
 }
 
 // publish stores a probe as the last one and passes it to Done.
@@ -310,7 +276,5 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	}
 	next.Probe = p
 	d.last.Store(&next)
-	if d.opts.Done != nil {
-		d.opts.Done(p)
-	}
+	d.opts.Done(p)
 }

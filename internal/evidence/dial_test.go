@@ -1,6 +1,7 @@
 package evidence_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -21,49 +22,50 @@ import (
 const (
 	period  = 2 * time.Second
 	timeout = time.Second
+	soon    = 500 * time.Millisecond // the time between two connects that fail
 )
 
 // probes is a Dialer with everything that it tells.
 type probes struct {
 	*evidence.Dialer
 
-	mu    sync.Mutex
-	done  []health.Probe
-	calls []cri.Call
+	done  chan health.Probe
+	all   []health.Probe
+	calls chan cri.Call
 	stop  func()
 }
 
-func (p *probes) CallDone(c cri.Call) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls = append(p.calls, c)
+func (p *probes) CallDone(c cri.Call) { p.calls <- c }
+
+// told returns all probes so far.
+func (p *probes) told() []health.Probe {
+	for len(p.done) > 0 {
+		p.all = append(p.all, <-p.done)
+	}
+	return p.all
 }
 
-func (p *probes) told() []health.Probe {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.done)
+// next waits for a probe that ends.
+func (p *probes) next(t *testing.T) health.Probe {
+	t.Helper()
+	select {
+	case d := <-p.done:
+		return d
+	case <-time.After(20 * time.Second):
+		t.Fatal("no probe ended in 20s")
+		return health.Probe{}
+	}
 }
 
 // probe runs a Dialer on a runtime until the test ends.
 func probe(t *testing.T, opts evidence.DialOptions) *probes {
 	t.Helper()
-	p := &probes{}
+	p := &probes{done: make(chan health.Probe, 10000), calls: make(chan cri.Call, 10000)}
 	if opts.Path == nil {
 		opts.Path = func() string { return "/run/fakeruntime/fakeruntime.sock" }
 	}
-	if opts.Period == 0 {
-		opts.Period = period
-	}
-	if opts.Timeout == 0 {
-		opts.Timeout = timeout
-	}
-	opts.Observer = p
-	opts.Done = func(d health.Probe) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.done = append(p.done, d)
-	}
+	opts.Period, opts.Timeout = cmp.Or(opts.Period, period), cmp.Or(opts.Timeout, timeout)
+	opts.Observer, opts.Done = p, func(d health.Probe) { p.done <- d }
 	p.Dialer = evidence.NewDialer(opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -100,8 +102,7 @@ func TestDialSucceeds(t *testing.T) {
 		if last := p.Last(); last != (health.Probe{}) || p.Version() != nil {
 			t.Errorf("before the first probe: %+v, %v", last, p.Version())
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		later(time.Second)
 		want := health.Probe{At: start, OK: true, Settings: 200 * time.Millisecond, RPC: 300 * time.Millisecond}
 		if last := p.Last(); last != want {
 			t.Errorf("%+v, want %+v", last, want)
@@ -109,28 +110,17 @@ func TestDialSucceeds(t *testing.T) {
 		if v := p.Version(); v == nil || *v != (cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2", RuntimeAPIVersion: "v1"}) {
 			t.Errorf("version %+v", v)
 		}
-		time.Sleep(10 * time.Second) // one at 0, 2.5, 4.8, 7.1 and 9.4 s
-		synctest.Wait()
+		later(10 * time.Second) // one at 0, 2.5, 4.8, 7.1 and 9.4 s
 		if told := p.told(); len(told) != 5 || told[0] != want || !told[4].At.Equal(start.Add(9400*time.Millisecond)) || told[4] != p.Last() {
 			t.Errorf("%d results: %+v", len(told), told)
 		}
-		if n := rt.Dials(); n != 5 {
-			t.Errorf("%d connections for 5 probes", n)
+		if _, open := rt.Accepted(); rt.Dials() != 5 || open != 0 || len(p.calls) != 5 || len(rt.WriteCalls()) > 0 {
+			t.Errorf("5 probes: %d connections, %d open between two, %d calls, %v", rt.Dials(), open, len(p.calls), rt.WriteCalls())
 		}
-		if _, open := rt.Accepted(); open != 0 {
-			t.Errorf("%d connections are open between two probes", open)
-		}
-		p.stop()
-		for _, c := range p.calls {
-			if c.Operation != cri.OpVersion || c.Code != cri.CodeOK || c.Duration != 300*time.Millisecond {
+		for len(p.calls) > 0 {
+			if c := <-p.calls; c.Operation != cri.OpVersion || c.Code != cri.CodeOK || c.Duration != 300*time.Millisecond {
 				t.Errorf("the observer received %+v", c)
 			}
-		}
-		if len(p.calls) != 5 || len(rt.WriteCalls()) > 0 {
-			t.Errorf("%d calls, %v", len(p.calls), rt.WriteCalls())
-		}
-		if name := p.String(); name != "dial" {
-			t.Errorf("the task is called %q", name)
 		}
 	})
 }
@@ -138,49 +128,32 @@ func TestDialSucceeds(t *testing.T) {
 // dialFaults are what a fresh connection may meet.
 var dialFaults = []struct {
 	name   string
-	opts   fakeruntime.Options
 	fault  func(*fakeruntime.Runtime)
-	fix    func(*fakeruntime.Runtime)
+	fix    func(*fakeruntime.Runtime) // nil: no faults
 	stage  health.Stage
 	cause  health.Cause
 	detail string
 	within time.Duration // of the fix
 }{
-	{name: "gone", fault: (*fakeruntime.Runtime).Stop, fix: start, stage: health.StageConnect, cause: health.CauseMissing, detail: "no such file", within: 500 * time.Millisecond},
-	{name: "killed", fault: (*fakeruntime.Runtime).Kill, fix: start, stage: health.StageConnect, cause: health.CauseRefused, detail: "nobody listens", within: 500 * time.Millisecond},
-	{name: "forbidden", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EACCES) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-		stage: health.StageConnect, cause: health.CausePermissionDenied, detail: "permission denied", within: 500 * time.Millisecond},
-	{name: "queue full", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EAGAIN) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-		stage: health.StageConnect, cause: health.CauseQueueFull, within: 500 * time.Millisecond},
-	{name: "another type", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EPROTOTYPE) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-		stage: health.StageConnect, cause: health.CauseNotSocket, within: 500 * time.Millisecond},
-	{name: "strange", fault: func(rt *fakeruntime.Runtime) { rt.SetDialError(syscall.EIO) }, fix: func(rt *fakeruntime.Runtime) { rt.SetDialError(nil) },
-		stage: health.StageConnect, cause: health.CauseError, detail: "input/output error", within: 500 * time.Millisecond},
-	{name: "not accepted", fault: socket(fakeruntime.NoAccept()), stage: health.StageSettings, cause: health.CauseTimeout},
-	{name: "frozen", fault: socket(fakeruntime.Freeze()), stage: health.StageSettings, cause: health.CauseTimeout},
+	{"gone", (*fakeruntime.Runtime).Stop, start, health.StageConnect, health.CauseMissing, "no such file", soon},
+	{"killed", (*fakeruntime.Runtime).Kill, start, health.StageConnect, health.CauseRefused, "nobody listens", soon},
+	{"forbidden", dialError(syscall.EACCES), nil, health.StageConnect, health.CausePermissionDenied, "permission denied", soon},
+	{"queue full", dialError(syscall.EAGAIN), nil, health.StageConnect, health.CauseQueueFull, "", soon},
+	{"another type", dialError(syscall.EPROTOTYPE), nil, health.StageConnect, health.CauseNotSocket, "", soon},
+	{"strange", dialError(syscall.EIO), nil, health.StageConnect, health.CauseError, "input/output error", soon},
+	{"not accepted", socket(fakeruntime.NoAccept()), nil, health.StageSettings, health.CauseTimeout, "", 0},
+	{"frozen", socket(fakeruntime.Freeze()), nil, health.StageSettings, health.CauseTimeout, "", 0},
 	// The fake runtime hangs up on the connection that waits, so the next one tells.
-	{name: "no settings", fault: socket(fakeruntime.NoSettings()), stage: health.StageSettings, cause: health.CauseTimeout, within: period},
+	{"no settings", socket(fakeruntime.NoSettings()), nil, health.StageSettings, health.CauseTimeout, "", period},
 	// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
-	{name: "garbage", fault: socket(fakeruntime.Garbage()), stage: health.StageSettings, cause: health.CauseProtocol, within: period},
-	{name: "settings and nothing more", fault: socket(fakeruntime.SettingsOnly()), stage: health.StageRPC, cause: health.CauseTimeout, within: 2 * period},
-	{name: "no answer", fault: version(fakeruntime.Hang()), stage: health.StageRPC, cause: health.CauseTimeout, detail: "no answer to Version", within: period},
-	{name: "recovering", fault: version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, detail: "not initialized", within: period},
-	{name: "recovering, as containerd 2.x says it", fault: version(fakeruntime.Error(codes.Unavailable, "server is not initialized yet")), stage: health.StageRPC, cause: health.CauseNotInitialized, within: period},
-	{name: "of another API", fault: version(fakeruntime.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")), stage: health.StageRPC, cause: health.CauseUnimplemented, within: period},
-	{name: "a deadline inside", fault: version(fakeruntime.Error(codes.Unknown, "context deadline exceeded")), stage: health.StageRPC, cause: health.CauseTimeout, within: period},
-	{name: "an error", fault: version(fakeruntime.Error(codes.Internal, "boom")), stage: health.StageRPC, cause: health.CauseError, detail: "boom", within: period},
-	{name: "a broken answer", fault: version(fakeruntime.Garbage()), stage: health.StageRPC, cause: health.CauseError, within: period},
-	{name: "dying of it", fault: version(fakeruntime.Panic()), stage: health.StageRPC, cause: health.CauseClosed, within: period},
-}
-
-// fixDial ends a fault, by its own fix where it has one.
-func fixDial(rt *fakeruntime.Runtime, fix func(*fakeruntime.Runtime)) {
-	if fix != nil {
-		fix(rt)
-		return
-	}
-	rt.Set(fakeruntime.Socket)
-	rt.Set("Version")
+	{"garbage", socket(fakeruntime.Garbage()), nil, health.StageSettings, health.CauseProtocol, "", period},
+	{"settings and nothing more", socket(fakeruntime.SettingsOnly()), nil, health.StageRPC, health.CauseTimeout, "", 2 * period},
+	{"no answer", version(fakeruntime.Hang()), nil, health.StageRPC, health.CauseTimeout, "no answer to Version", period},
+	{"recovering", version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), nil, health.StageRPC, health.CauseNotInitialized, "not initialized", period},
+	{"of another API", version(fakeruntime.Error(codes.Unimplemented, "unknown service")), nil, health.StageRPC, health.CauseUnimplemented, "", period},
+	{"an error", version(fakeruntime.Error(codes.Internal, "boom")), nil, health.StageRPC, health.CauseError, "boom", period},
+	{"a broken answer", version(fakeruntime.Garbage()), nil, health.StageRPC, health.CauseError, "", period},
+	{"dying of it", version(fakeruntime.Panic()), nil, health.StageRPC, health.CauseClosed, "", period},
 }
 
 // TestDialFailures: each fault has its stage and cause, and is gone when the
@@ -189,30 +162,29 @@ func TestDialFailures(t *testing.T) {
 	for _, tt := range dialFaults {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := serve(t, tt.opts)
+				rt := serve(t, fakeruntime.Options{})
 				tt.fault(rt)
 				begin := time.Now()
 				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
-				time.Sleep(10*time.Second + 100*time.Millisecond)
-				synctest.Wait()
+				later(10*time.Second + 100*time.Millisecond)
 				last := p.Last()
-				if last.OK || last.Stage != tt.stage || last.Cause != tt.cause || !strings.Contains(last.Detail, tt.detail) || strings.Contains(last.Detail, "\n") {
-					t.Errorf("%+v, want %s and %s (%s)", last, tt.stage, tt.cause, tt.detail)
-				}
-				if !last.FailedSince.Equal(begin) || last.Failures != len(p.told()) {
-					t.Errorf("%d failures since %v, %d results since %v", last.Failures, last.FailedSince, len(p.told()), begin)
+				if !strings.Contains(last.Detail, tt.detail) || strings.Contains(last.Detail, "\n") || last.Failures != len(p.told()) {
+					t.Errorf("%d results, %+v, want %q", len(p.told()), last, tt.detail)
 				}
 				for i, d := range p.told() {
 					if d.Stage != tt.stage || d.Cause != tt.cause || d.OK || d.Failures != i+1 || !d.FailedSince.Equal(begin) {
-						t.Errorf("result %+v", d)
+						t.Errorf("result %+v, want %s and %s", d, tt.stage, tt.cause)
 					}
 				}
-
-				fixDial(rt, tt.fix)
+				if tt.fix != nil {
+					tt.fix(rt)
+				}
+				rt.SetDialError(nil)
+				rt.Set(fakeruntime.Socket)
+				rt.Set("Version")
 				fixed := time.Now()
 				for time.Since(fixed) < tt.within && !p.Last().OK {
-					time.Sleep(50 * time.Millisecond)
-					synctest.Wait()
+					later(50 * time.Millisecond)
 				}
 				synctest.Wait()
 				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != health.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
@@ -220,8 +192,7 @@ func TestDialFailures(t *testing.T) {
 				}
 				// Later failures are counted from 1.
 				tt.fault(rt)
-				time.Sleep(5 * time.Second)
-				synctest.Wait()
+				later(5 * time.Second)
 				if last := p.Last(); last.OK || last.FailedSince.Before(fixed) || last.Failures > 10 {
 					t.Errorf("failing again: %+v", last)
 				}
@@ -244,15 +215,118 @@ func version(t fakeruntime.Term) func(*fakeruntime.Runtime) {
 	return func(rt *fakeruntime.Runtime) { rt.Set("Version", t) }
 }
 
+func dialError(err error) func(*fakeruntime.Runtime) {
+	return func(rt *fakeruntime.Runtime) { rt.SetDialError(err) }
+}
+
 // TestDialSpeaksFirst: CRI-O, which answers only then, is well.
 func TestDialSpeaksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := probe(t, evidence.DialOptions{Dial: serve(t, fakeruntime.Options{CRIO: true}).Dialer()})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		later(time.Minute)
 		told := p.told()
 		if len(told) != 31 || slices.ContainsFunc(told, func(d health.Probe) bool { return !d.OK }) {
 			t.Errorf("%d probes in a minute: %+v", len(told), told)
 		}
 	})
+}
+
+// TestDialStuck: a runtime that takes connections and answers none gets one a
+// minute at most, since each stays in its queue; the one that waits tells when
+// it is back.
+func TestDialStuck(t *testing.T) {
+	for name, fault := range map[string]fakeruntime.Term{"noaccept": fakeruntime.NoAccept(), "nosettings": fakeruntime.NoSettings()} {
+		synctest.Test(t, func(t *testing.T) {
+			rt := serve(t, fakeruntime.Options{})
+			rt.Set(fakeruntime.Socket, fault)
+			begin := time.Now()
+			p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+			later(timeout) // It is said after the timeout, not after a minute.
+			if last := p.Last(); last.Stage != health.StageSettings || last.Cause != health.CauseTimeout || !last.At.Equal(begin) || last.Failures != 1 {
+				t.Errorf("%s: after %v: %+v", name, timeout, last)
+			}
+			for minutes := 1; minutes <= 60; minutes++ {
+				later(time.Until(begin.Add(time.Duration(minutes) * time.Minute)))
+				if n := rt.Dials(); n > minutes {
+					t.Fatalf("%s: %d connections in %d minutes", name, n, minutes)
+				}
+			}
+			last := p.Last()
+			if n := rt.Dials(); n < 55 || !last.FailedSince.Equal(begin) || last.Failures != len(p.told()) || last.Failures != n || last.OK {
+				t.Errorf("%s: %d connections in an hour, %d results: %+v", name, n, len(p.told()), last)
+			}
+			if name == "nosettings" {
+				return // the fake runtime hangs up on those that wait when it wakes
+			}
+			time.Sleep(20 * time.Second) // in the middle of the wait it wakes
+			rt.Set(fakeruntime.Socket)
+			synctest.Wait()
+			if last := p.Last(); !last.OK || last.Failures != 0 || rt.Dials() > 61 {
+				t.Errorf("when it woke: %+v, %d connections", last, rt.Dials())
+			}
+			told := len(p.told())
+			later(10 * time.Second)
+			if n := rt.Dials(); len(p.told()) < told+5 || !p.Last().OK || n > 66 {
+				t.Errorf("no probe every %v: %d results, %d connections", period, len(p.told())-told, n)
+			}
+		})
+	}
+}
+
+// TestDialKick: a probe at once, however many ask for it, and one at a time.
+func TestDialKick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, fakeruntime.Options{})
+		p := probe(t, evidence.DialOptions{Dial: rt.Dialer(), Period: time.Hour})
+		later(time.Minute)
+		rt.Set("Version", fakeruntime.Delay(500*time.Millisecond))
+		kicked := time.Now()
+		for range 2 {
+			for range 10 {
+				p.ProbeNow()
+			}
+			synctest.Wait() // then while the probe is under way
+		}
+		later(time.Minute)
+		told := p.told()
+		if len(told) != 3 || !told[1].At.Equal(kicked) || !told[2].At.Equal(kicked.Add(500*time.Millisecond)) {
+			t.Errorf("%d results: %+v; want one at once and one after it", len(told)-1, told[1:])
+		}
+		if n := rt.Calls("Version").MaxInFlight; n != 1 {
+			t.Errorf("%d probes at once", n)
+		}
+		later(time.Hour) // the period begins again with each
+		if n := len(p.told()); n != 4 {
+			t.Errorf("%d probes an hour later, want 4", n)
+		}
+	})
+}
+
+// TestDialStopsPromptly: Run ends at once in each wait, and a probe that it cut short is not
+// reported. The bubble would not end with a goroutine left.
+func TestDialStopsPromptly(t *testing.T) {
+	for name, fault := range map[string]func(*fakeruntime.Runtime){
+		"between two probes": func(*fakeruntime.Runtime) {}, "connect fails": (*fakeruntime.Runtime).Kill,
+		"not accepted": socket(fakeruntime.NoAccept()), "no answer": version(fakeruntime.Hang()),
+	} {
+		for _, after := range []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond, 30 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, fakeruntime.Options{})
+				fault(rt)
+				p := probe(t, evidence.DialOptions{Dial: rt.Dialer()})
+				later(after)
+				last, told, stopped := p.Last(), len(p.told()), time.Now()
+				p.stop()
+				if d := time.Since(stopped); d != 0 || p.Last() != last || len(p.told()) != told {
+					t.Errorf("%s, %s: Run continued for %v, last result %+v", name, after, d, p.Last())
+				}
+			})
+		}
+	}
+}
+
+// later lets time pass, and everything happen that is due then.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

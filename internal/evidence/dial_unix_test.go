@@ -2,52 +2,21 @@ package evidence_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/evidencetest"
 )
-
-// next waits for a probe that ends.
-func next(t *testing.T, done <-chan health.Probe) health.Probe {
-	t.Helper()
-	select {
-	case p := <-done:
-		return p
-	case <-time.After(20 * time.Second):
-		t.Fatal("no probe ended in 20s")
-		return health.Probe{}
-	}
-}
-
-// dialUnix runs a Dialer on a path until the test ends.
-func dialUnix(t *testing.T, path func() string, timeout time.Duration) (*evidence.Dialer, <-chan health.Probe) {
-	t.Helper()
-	done := make(chan health.Probe, 1000)
-	d := evidence.NewDialer(evidence.DialOptions{Path: path, Period: 10 * time.Millisecond, Timeout: timeout, Done: func(p health.Probe) { done <- p }})
-	ended := make(chan error, 1)
-	ctx := t.Context()
-	go func() { ended <- d.Run(ctx) }()
-	t.Cleanup(func() { // the test's context has ended
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(5 * time.Second):
-			t.Error("Run continues 5s after its end")
-		}
-		goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	})
-	return d, done
-}
 
 // TestDialUnix sees the same over a real socket.
 func TestDialUnix(t *testing.T) {
@@ -57,41 +26,34 @@ func TestDialUnix(t *testing.T) {
 		timeout time.Duration
 		stage   health.Stage
 		cause   health.Cause
+		probes  int // where the next one waits, 1
 	}{
-		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone},
-		{"a full queue", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 0); fill(t, path) }, 10 * time.Second, health.StageConnect, health.CauseQueueFull},
-		{"nobody accepts", func(t *testing.T, path string) { bind(t, path, unix.SOCK_STREAM, 5) }, 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
-		{"no settings", runtimeWith(fakeruntime.NoSettings()), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout},
-		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed},
-		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol},
-		{"settings only", runtimeWith(fakeruntime.SettingsOnly()), 200 * time.Millisecond, health.StageRPC, health.CauseTimeout},
+		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone, 20},
+		{"a full queue", listen(0, 1), 10 * time.Second, health.StageConnect, health.CauseQueueFull, 1},
+		{"nobody accepts", listen(5, 0), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout, 1},
+		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed, 20},
+		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol, 20},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			path := shortDir(t) + "/s"
-			tt.make(t, path)
-			d, done := dialUnix(t, func() string { return path }, tt.timeout)
-			probes := 20
-			seen := map[health.Cause]int{}
-			if tt.cause == health.CauseTimeout || tt.stage == health.StageConnect {
-				probes = 1 // the next one waits
+		path := evidencetest.SocketPath(t)
+		tt.make(t, path)
+		p := probe(t, evidence.DialOptions{Path: func() string { return path }, Period: 10 * time.Millisecond, Timeout: tt.timeout})
+		seen := map[health.Cause]int{}
+		for range tt.probes {
+			d := p.next(t)
+			seen[d.Cause]++
+			if tt.cause == health.CauseProtocol && d.Cause == health.CauseClosed {
+				continue // it hung up before it was understood: true as well
 			}
-			for range probes {
-				p := next(t, done)
-				seen[p.Cause]++
-				if tt.cause == health.CauseProtocol && p.Cause == health.CauseClosed {
-					continue // it hung up before it was understood: true as well
-				}
-				if p.OK != (tt.cause == health.CauseNone) || p.Stage != tt.stage || p.Cause != tt.cause {
-					t.Fatalf("%+v, want %q and %q", p, tt.stage, tt.cause)
-				}
+			if d.OK != (tt.cause == health.CauseNone) || d.Stage != tt.stage || d.Cause != tt.cause {
+				t.Fatalf("%s: %+v, want %q and %q", tt.name, d, tt.stage, tt.cause)
 			}
-			if seen[tt.cause] < (probes+1)/2 {
-				t.Errorf("causes %v, want mostly %q", seen, tt.cause)
-			}
-			if pid, at := d.Peer(); tt.stage != health.StageConnect && (pid != os.Getpid() || at.IsZero()) || tt.stage == health.StageConnect && pid != 0 {
-				t.Errorf("pid %d listened at %v", pid, at)
-			}
-		})
+		}
+		if seen[tt.cause] < (tt.probes+1)/2 {
+			t.Errorf("%s: causes %v, want mostly %q", tt.name, seen, tt.cause)
+		}
+		if pid, at := p.Peer(); (tt.stage != health.StageConnect) != (pid == os.Getpid() && !at.IsZero()) {
+			t.Errorf("%s: pid %d listened at %v", tt.name, pid, at)
+		}
 	}
 }
 
@@ -108,11 +70,19 @@ func runtimeWith(fault ...fakeruntime.Term) func(*testing.T, string) {
 	}
 }
 
+// listen listens with room for some connections and one more, and makes some.
+func listen(backlog, connections int) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		evidencetest.ListenAt(t, path, backlog)
+		evidencetest.Connect(t, path, connections)
+	}
+}
+
 // TestDialUnixEndsInBetween: a runtime that ends between its SETTINGS and the
 // Version call has not shown that it speaks no gRPC.
 func TestDialUnixEndsInBetween(t *testing.T) {
 	for range 10 {
-		path := shortDir(t) + "/s"
+		path := evidencetest.SocketPath(t)
 		l, err := net.Listen("unix", path)
 		if err != nil {
 			t.Fatal(err)
@@ -125,8 +95,7 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 				_ = c.Close()
 			}
 		}()
-		_, done := dialUnix(t, func() string { return path }, 10*time.Second)
-		p := next(t, done)
+		p := probe(t, evidence.DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second}).next(t)
 		missing := p.Stage == health.StageConnect && p.Cause == health.CauseMissing
 		if !missing && p.Cause != health.CauseClosed {
 			t.Errorf("%+v, want that the path is gone or that the connection was closed", p)
@@ -137,19 +106,18 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 // TestDialMoved: a probe that waits for who never answers is given up when the
 // path leads to somebody else.
 func TestDialMoved(t *testing.T) {
-	dir := shortDir(t)
-	path := dir + "/s"
-	bind(t, path, unix.SOCK_STREAM, 5)
-	d, done := dialUnix(t, func() string { return path }, 50*time.Millisecond)
-	if p := next(t, done); p.Cause != health.CauseTimeout {
+	path := evidencetest.SocketPath(t)
+	listen(5, 0)(t, path)
+	d := probe(t, evidence.DialOptions{Path: func() string { return path }, Period: time.Hour, Timeout: 50 * time.Millisecond})
+	if p := d.next(t); p.Cause != health.CauseTimeout {
 		t.Fatalf("%+v", p)
 	}
-	runtimeWith()(t, dir+"/r")
-	if err := os.Rename(dir+"/r", path); err != nil {
+	runtimeWith()(t, path+"r")
+	if err := os.Rename(path+"r", path); err != nil {
 		t.Fatal(err)
 	}
 	d.Moved()
-	for p := next(t, done); !p.OK; p = next(t, done) {
+	for p := d.next(t); !p.OK; p = d.next(t) {
 		if p.Cause != health.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
 			t.Fatalf("%+v", p)
 		}
@@ -159,27 +127,67 @@ func TestDialMoved(t *testing.T) {
 // TestDialVersionOfAnother: the version that another process reports is not taken for the
 // runtime's.
 func TestDialVersionOfAnother(t *testing.T) {
-	path := shortDir(t) + "/s"
+	path := evidencetest.SocketPath(t)
 	runtimeWith()(t, path)
-	for serves, want := range map[bool]bool{true: true, false: false} {
-		done := make(chan health.Probe, 1000)
+	for _, serves := range []bool{true, false} {
 		asked := 0
-		d := evidence.NewDialer(evidence.DialOptions{
-			Path: func() string { return path }, Period: time.Millisecond, Timeout: 10 * time.Second, Done: func(p health.Probe) { done <- p },
-			Serves: func(pid int) bool { asked = pid; return serves },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- d.Run(ctx) }()
-		if p := next(t, done); !p.OK {
-			t.Errorf("%+v", p)
+		d := probe(t, evidence.DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second, Serves: func(pid int) bool { asked = pid; return serves }})
+		p := d.next(t)
+		d.stop()
+		if got := d.Version() != nil; !p.OK || got != serves || asked != os.Getpid() {
+			t.Errorf("%+v, serves %v: version %v, asked of pid %d", p, serves, got, asked)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	}
+}
+
+// TestConnectCause makes each failure on a real socket and checks its cause, and words in
+// one line that name the path.
+func TestConnectCause(t *testing.T) {
+	file := func(t *testing.T, path string) {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		if got := d.Version() != nil; got != want || asked != os.Getpid() {
-			t.Errorf("serves %v: version %v, asked of pid %d", serves, got, asked)
+	}
+	for name, tt := range map[string]struct {
+		make   func(t *testing.T, path string)
+		below  string // of the path
+		cause  health.Cause
+		detail string
+	}{
+		"a listener":     {listen(5, 0), "", health.CauseNone, ""},
+		"nothing":        {func(*testing.T, string) {}, "", health.CauseMissing, "no such file"},
+		"below a file":   {file, "/s", health.CauseMissing, ""},
+		"a stale socket": {func(t *testing.T, path string) { evidencetest.ListenAt(t, path, 5).Close() }, "", health.CauseRefused, "nobody listens"},
+		"a regular file": {file, "", health.CauseNotSocket, "not a socket"},
+		"a datagram socket": {func(t *testing.T, path string) {
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}, "", health.CauseNotSocket, "another type"},
+		"a full queue": {listen(0, 1), "", health.CauseQueueFull, "EAGAIN"},
+		"links in a circle": {func(t *testing.T, path string) {
+			if err := os.Symlink(path, path); err != nil {
+				t.Fatal(err)
+			}
+		}, "", health.CauseError, unix.ELOOP.Error()},
+	} {
+		path := evidencetest.SocketPath(t)
+		tt.make(t, path)
+		_, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path+tt.below)
+		cause, detail := evidence.ConnectCause(err, path+tt.below)
+		named := cause == health.CauseNone || strings.Contains(detail, path)
+		if cause != tt.cause || !strings.Contains(detail, tt.detail) || strings.Contains(detail, "\n") || !named {
+			t.Errorf("%s: %v: cause %q (%s), want %q (%s)", name, err, cause, detail, tt.cause, tt.detail)
+		}
+	}
+	for err, want := range map[error]health.Cause{
+		context.DeadlineExceeded: health.CauseTimeout, os.ErrDeadlineExceeded: health.CauseTimeout, errors.New("strange"): health.CauseError,
+		syscall.EACCES: health.CausePermissionDenied, syscall.EPERM: health.CausePermissionDenied,
+	} {
+		if cause, detail := evidence.ConnectCause(err, "/s"); cause != want || detail == "" {
+			t.Errorf("%v: cause %q, %q", err, cause, detail)
 		}
 	}
 }

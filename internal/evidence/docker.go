@@ -1,10 +1,16 @@
 package evidence
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
 )
@@ -19,15 +25,41 @@ const (
 	// dockerCaution is what a restart of dockerd does.
 	dockerCaution = "A restart of dockerd ends every container of the node " +
 		"unless \"live-restore\": true is in /etc/docker/daemon.json."
+
+	// pingRequest is a request that every Docker daemon answers without doing anything,
+	// and maxPong how much of an answer is read, in bytes.
+	pingRequest = "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"
+	maxPong     = 16 << 10
 )
+
+// ping makes a connection and asks the Docker daemon at its other end for /_ping.
+func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
+	conn, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing more is written
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := io.WriteString(conn, pingRequest); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxPong)), nil)
+	if err != nil {
+		return err
+	}
+	_ = answer.Body.Close() // the status is the answer
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("/_ping was answered with %s", answer.Status)
+	}
+	return nil
+}
 
 // docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
 	table *node.Table
-	// runtime returns the runtime's process and path is that of its socket; daemon
-	// returns dockerd's process. Each is 0 while it is not known.
-	runtime, daemon func() int
-	path            func() string
+	// runtime and dockerd are the runtime's hop and the next one.
+	runtime, dockerd *hop
 	// otherwise is dockerd's socket where no argument names it.
 	otherwise string
 	// socket is dockerd's by the arguments of the last cri-dockerd; it belongs to
@@ -39,13 +71,13 @@ type docker struct {
 // --docker-endpoint, else the default; "" where the runtime is another one. While the
 // runtime has no process it is the path of before.
 func (d *docker) daemonSocket() string {
-	p, err := d.table.Alive(d.runtime())
+	p, err := d.table.Alive(d.runtime.process.PID())
 	switch {
 	case err == nil && strings.HasPrefix(p.Comm, "cri-dockerd"):
-		d.socket = socketArg(d.table, p.PID, "docker-endpoint", d.otherwise)
+		d.socket = d.socketArg(p, "docker-endpoint", d.otherwise)
 	case err == nil:
 		d.socket = ""
-	case d.socket == "" && path.Base(d.path()) == "cri-dockerd.sock":
+	case d.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock":
 		return d.otherwise
 	}
 	return d.socket
@@ -55,11 +87,11 @@ func (d *docker) daemonSocket() string {
 // dockerd's --containerd; else of the containerd that dockerd has started, whose socket
 // is beside its configuration; else the system's. It is "" while dockerd is not seen.
 func (d *docker) containerdSocket() string {
-	p, err := d.table.Alive(d.daemon())
+	p, err := d.table.Alive(d.dockerd.process.PID())
 	if err != nil || p.Comm != "dockerd" {
 		return ""
 	}
-	if socket := socketArg(d.table, p.PID, "containerd", ""); socket != "" {
+	if socket := d.socketArg(p, "containerd", ""); socket != "" {
 		return socket
 	}
 	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
@@ -78,12 +110,8 @@ func (d *docker) containerdSocket() string {
 
 // socketArg returns the path of a unix socket that an argument of a process names, or
 // otherwise.
-func socketArg(table *node.Table, pid int, name, otherwise string) string {
-	p, err := table.Alive(pid)
-	if err != nil || pid == 0 {
-		return otherwise
-	}
-	socket := strings.TrimPrefix(node.ArgValue(table.Args(p.ID()), name), "unix://")
+func (d *docker) socketArg(p node.Process, name, otherwise string) string {
+	socket := strings.TrimPrefix(node.ArgValue(d.table.Args(p.ID()), name), "unix://")
 	if !path.IsAbs(socket) {
 		return otherwise
 	}

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"path"
 	"strings"
 	"time"
 
@@ -35,19 +36,19 @@ type hop struct {
 // watch makes the sources.
 func (h *hop) watch() {
 	queue := newQueue(h)
-	h.queue = queue.Value
-	h.process = newProcess(h)
-	cgroup := newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)
-	h.sources = []Source{queue, newListener(h), h.process, cgroup}
+	h.queue, h.process = queue.Value, newProcess(h)
+	h.sources = []Source{queue, newListener(h), h.process, newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)}
 }
 
 // watchBehind makes the sources of a hop behind the runtime. find returns the path of its
 // socket, "" where there is none; it is called by one goroutine at a time and may block
-// for as long as a source may.
-func (h *hop) watchBehind(find func() string, e *exchange) {
-	d := NewDialer(DialOptions{
-		name: h.prefix + "probe", Path: find, Period: probePeriod, Timeout: probeTimeout, exchange: e,
-	})
+// for as long as a source may. failed is called for each probe that fails.
+func (h *hop) watchBehind(find func() string, g greeting, failed func()) {
+	d := NewDialer(DialOptions{Path: find, Period: probePeriod, Timeout: probePeriod, greeting: g, Done: func(p health.Probe) {
+		if !p.OK {
+			failed()
+		}
+	}})
 	h.dialer, h.newest, h.moved = d, d.Peer, d.Moved
 	h.path = func() string { return *d.path.Load() }
 	h.held = func() int {
@@ -61,23 +62,38 @@ func (h *hop) watchBehind(find func() string, e *exchange) {
 		return pid
 	}
 	h.watch()
-	h.sources = append(h.sources, d)
 }
 
-// inode returns the inode of the listening socket, 0 while it is not known.
-func (h *hop) inode() uint64 {
-	if q := h.queue(); q != nil {
-		return q.Inode
+// cgroupOf returns the /proc/PID/cgroup of a process, "" of one that has ended.
+func (h *hop) cgroupOf(pid int) string {
+	b, _ := node.ReadFile(node.Path(h.procfs, pid, "cgroup"))
+	return string(b)
+}
+
+// nameOf returns the first word of a process's arguments and its systemd unit, each ""
+// where it cannot be read. The other arguments may hold a secret.
+func (h *hop) nameOf(id node.ID) (command, unit string) {
+	if args := h.table.Args(id); len(args) > 0 {
+		command, _, _ = strings.Cut(args[0], " ")
+		command = strings.ToValidUTF8(command[:min(len(command), 100)], "?")
 	}
-	return 0
+	return command, unitOf(node.ParseCgroups([]byte(h.cgroupOf(id.PID))).Main())
+}
+
+// unitOf returns the service of a cgroup, "" for none. A scope is not returned: the name
+// of a container's scope holds the container's id.
+func unitOf(cgroup string) string {
+	for dir := cgroup; dir != "/" && dir != "." && dir != ""; dir = path.Dir(dir) {
+		if name := path.Base(dir); strings.HasSuffix(name, ".service") {
+			return name
+		}
+	}
+	return ""
 }
 
 // facts stores the last samples of a hop behind the runtime, if it has a socket, and the
 // state of its sources as that of one: the first one that fails.
 func (h *hop) facts(out *health.Evidence) {
-	if h.dialer == nil {
-		return // the runtime's are stored themselves
-	}
 	e := health.Evidence{}
 	var state health.Source
 	for i, s := range h.sources {
@@ -87,14 +103,14 @@ func (h *hop) facts(out *health.Evidence) {
 		}
 	}
 	if e.Hop.Socket, e.Caution = h.path(), h.caution; e.Hop.Socket != "" {
+		if p := h.dialer.last.Load(); !p.At.IsZero() {
+			e.Answer = p
+		}
 		out.Hops = append(out.Hops, e.Hop)
 		out.Sources[strings.TrimSuffix(h.prefix, "_")] = state
 	}
 }
 
-const (
-	// probePeriod is the time between two probes of a hop behind the runtime,
-	// probeTimeout limits each stage of one.
-	probePeriod  = time.Second
-	probeTimeout = time.Second
-)
+// probePeriod is the time between two probes of a hop behind the runtime, and the limit
+// of a stage of one.
+const probePeriod = time.Second

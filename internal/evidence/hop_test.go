@@ -17,42 +17,25 @@ import (
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
-// serveEach answers each connection to a new socket by a function.
-func serveEach(t *testing.T, serve func(net.Conn)) string {
-	t.Helper()
-	path := evidencetest.SocketPath(t)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go serve(c)
+// serveEach answers the request of each connection with text, and closes it.
+func serveEach(l net.Listener, text string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
 		}
-	}()
-	return path
-}
-
-// says reads a request and answers with text.
-func says(text string) func(net.Conn) {
-	return func(c net.Conn) {
-		defer func() { _ = c.Close() }()
 		if n, _ := c.Read(make([]byte, 1024)); n > 0 {
 			_, _ = io.WriteString(c, text)
 		}
+		_ = c.Close()
 	}
 }
 
 const pong = "HTTP/1.1 200 OK\r\nApi-Version: 1.48\r\nContent-Length: 2\r\n\r\nOK"
 
 // hopDialerAt returns a Dialer of a hop behind the runtime that has yet to run.
-func hopDialerAt(path func() string, e exchange, timeout time.Duration) *Dialer {
-	return NewDialer(DialOptions{Path: path, exchange: &e, Period: probePeriod, Timeout: timeout})
+func hopDialerAt(path func() string, g greeting, timeout time.Duration) *Dialer {
+	return NewDialer(DialOptions{Path: path, greeting: g, Period: probePeriod, Timeout: timeout, Done: func(health.Probe) {}})
 }
 
 // probeOnce makes one probe.
@@ -62,26 +45,38 @@ func probeOnce(t *testing.T, d *Dialer) *health.HopProbe {
 	return d.last.Load()
 }
 
-// TestProbeAnswers: what a hop answers, and what any program in its place may.
+// TestProbeAnswers: what a hop answers, and what any program in its place may. A gRPC
+// server answers although it serves nothing.
 func TestProbeAnswers(t *testing.T) {
-	settings := "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00"
 	for _, tt := range []struct {
 		name, answer string
-		exchange     exchange
+		greeting     greeting
 		cause        health.Cause
 		detail       string
 	}{
-		{"ping", pong, dockerPing, health.CauseNone, ""},
-		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", dockerPing, health.CauseNone, ""},
-		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", dockerPing, health.CauseError, "500 Internal Server Error"},
-		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", dockerPing, health.CauseProtocol, "does not speak HTTP"},
-		{"a line without end", strings.Repeat("x", 3*maxAnswer), dockerPing, health.CauseProtocol, "does not speak HTTP"},
-		{"half a word", "HT", dockerPing, health.CauseProtocol, "does not speak HTTP"},
-		{"nothing", "", dockerPing, health.CauseClosed, "closed the connection"},
-		{"SETTINGS", settings, grpcHello, health.CauseNone, ""},
-		{"another protocol", pong, grpcHello, health.CauseProtocol, "does not speak HTTP/2"},
+		{"ping", pong, askPing, health.CauseNone, ""},
+		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", askPing, health.CauseNone, ""},
+		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", askPing, health.CauseError, "500 Internal Server Error"},
+		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", askPing, health.CauseProtocol, "does not speak HTTP"},
+		{"a line without end", strings.Repeat("x", 3*maxPong), askPing, health.CauseClosed, "closed the connection"},
+		{"nothing", "", askPing, health.CauseClosed, "closed the connection"},
+		{"gRPC", "", askSettings, health.CauseNone, ""},
+		{"another protocol", pong, askSettings, health.CauseProtocol, "does not speak gRPC"},
 	} {
-		d := hopDialerAt(at(serveEach(t, says(tt.answer))), tt.exchange, 5*time.Second)
+		path := evidencetest.SocketPath(t)
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		if tt.name == "gRPC" {
+			s := grpc.NewServer()
+			t.Cleanup(s.Stop)
+			go func() { _ = s.Serve(l) }()
+		} else {
+			go serveEach(l, tt.answer)
+		}
+		d := hopDialerAt(at(path), tt.greeting, 5*time.Second)
 		v := probeOnce(t, d)
 		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
 			t.Errorf("%s: %+v; want %q, %q", tt.name, v, tt.cause, tt.detail)
@@ -95,21 +90,6 @@ func TestProbeAnswers(t *testing.T) {
 	}
 }
 
-// TestProbeGRPC: a real gRPC server answers although it serves nothing.
-func TestProbeGRPC(t *testing.T) {
-	path := evidencetest.SocketPath(t)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	t.Cleanup(s.Stop)
-	go func() { _ = s.Serve(l) }()
-	if v := probeOnce(t, hopDialerAt(at(path), grpcHello, 5*time.Second)); !v.OK {
-		t.Errorf("%+v", v)
-	}
-}
-
 // TestProbeWaits: one connection goes into the queue of a hop that does not accept, and
 // shows when it is back. A result for one path does not apply to another.
 func TestProbeWaits(t *testing.T) {
@@ -119,19 +99,12 @@ func TestProbeWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	waits := make(chan struct{}, 1)
-	d := hopDialerAt(func() string { return path }, dockerPing, 50*time.Millisecond)
+	d := hopDialerAt(func() string { return path }, askPing, 50*time.Millisecond)
 	d.opts.Done = func(p health.Probe) {
 		if p.Stage == health.StageSettings && p.Cause == health.CauseTimeout && p.Failures == 1 {
-			waits <- struct{}{}
+			go serveEach(l, pong)
 		}
 	}
-	go func() {
-		<-waits
-		if c, err := l.Accept(); err == nil {
-			says(pong)(c)
-		}
-	}()
 	if v := probeOnce(t, d); !v.OK || v.Failures != 0 || !v.FailedSince.IsZero() || v.OKSince.IsZero() {
 		t.Errorf("answered late: %+v", v)
 	}
@@ -174,9 +147,11 @@ func TestDockerSockets(t *testing.T) {
 		write(8, 1, tt.dockerd)
 		write(9, 8, tt.child)
 		d := docker{
-			table: node.NewTable(root), runtime: func() int { return 7 }, daemon: func() int { return 8 },
-			path: func() string { return tt.path }, otherwise: "/default",
+			table: node.NewTable(root), otherwise: "/default",
+			runtime: &hop{path: at(tt.path), process: &Process{}}, dockerd: &hop{process: &Process{}},
 		}
+		d.runtime.process.pid.Store(7)
+		d.dockerd.process.pid.Store(8)
 		if got := d.daemonSocket(); got != tt.daemon {
 			t.Errorf("%s: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}
@@ -195,9 +170,15 @@ func TestDockerSockets(t *testing.T) {
 // TestHopIsItsProcess: a program that takes a hop's socket over is its listener, and not
 // the hop, while the hop's process lives.
 func TestHopIsItsProcess(t *testing.T) {
-	path := serveEach(t, says(pong))
+	path := evidencetest.SocketPath(t)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go serveEach(l, pong)
 	h := &hop{prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc")}
-	h.watchBehind(at(path), &dockerPing)
+	h.watchBehind(at(path), askPing, func() {})
 	e := health.Evidence{Sources: map[string]health.Source{}}
 	if h.facts(&e); len(e.Hops) > 0 {
 		t.Error("there are facts before the first sample")
@@ -205,8 +186,8 @@ func TestHopIsItsProcess(t *testing.T) {
 	sample := func() health.Hop {
 		h.dialer.turn(t.Context())
 		for range 2 {
-			for _, s := range h.sources[:4] {
-				s.(interface{ sample(context.Context) }).sample(t.Context())
+			for _, s := range h.sources {
+				s.(interface{ sample(context.Context) bool }).sample(t.Context())
 			}
 		}
 		h.facts(&e)

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,9 +16,8 @@ import (
 // listenerSource finds the process that a new connection to the path reaches.
 type listenerSource struct {
 	hop      *hop
-	inode    uint64
 	replaced bool // an earlier socket has been at the path
-	last     *health.Listener
+	last     health.Listener
 	lastID   node.ID
 }
 
@@ -33,32 +33,27 @@ func newListener(h *hop) *Watch[health.Listener] {
 }
 
 func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
-	q := l.hop.queue()
-	switch {
-	case q == nil:
-		q = &health.Queue{}
-	case !q.Listening:
+	q := cmp.Or(l.hop.queue(), &health.Queue{Listening: true})
+	if !q.Listening {
 		return nil, ErrNoData
 	}
-	l.replaced = l.replaced || q.Inode != l.inode && l.inode != 0
-	l.inode = q.Inode
+	l.replaced = l.replaced || q.Inode != l.last.Inode && l.last.Inode != 0
+	l.last.Inode = q.Inode
 	s, err := l.find(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	v := &health.Listener{At: now, Inode: l.inode, PID: s.PID, Comm: s.Comm, Since: now}
-	if last := l.last; last != nil && l.lastID == s.ID() {
+	v := health.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
+	if last := l.last; !last.At.IsZero() && l.lastID == s.ID() {
 		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
-	} else if s.PID != 0 {
-		v.Command, v.Unit = nameOf(l.hop.table, l.hop.procfs, s.ID())
+	} else if v.Since = v.At; s.PID != 0 {
+		v.Command, v.Unit = l.hop.nameOf(s.ID())
 	}
 	if s.PID != 0 {
-		v.Related = l.related(ctx, s)
-		v.OtherMounts = l.otherMounts(s.PID)
+		v.Related, v.OtherMounts = l.related(ctx, s), l.otherMounts(s.PID)
 	}
 	l.last, l.lastID = v, s.ID()
-	return v, nil
+	return &v, nil
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
@@ -75,10 +70,8 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Proces
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	switch {
-	case err == nil:
+	case err == nil, met && peer == 0:
 		return s, nil
-	case met && peer == 0:
-		return node.Process{}, nil
 	case ctx.Err() != nil:
 		return node.Process{}, err
 	}
@@ -109,6 +102,5 @@ func (l *listenerSource) related(ctx context.Context, s node.Process) bool {
 		return false
 	}
 	h := all.ByPID[held]
-	child, parent := slices.Contains(all.Ancestors(s.PPID), held), slices.Contains(all.Ancestors(h.PPID), s.PID)
-	return child || parent && s.Comm == h.Comm
+	return slices.Contains(all.Ancestors(s.PPID), held) || s.Comm == h.Comm && slices.Contains(all.Ancestors(h.PPID), s.PID)
 }

@@ -120,7 +120,7 @@ func TestListener(t *testing.T) {
 		l.do(name, steps)
 	}
 	l := newListening(t)
-	l.do("what it is", "peer 10; socket 100")
+	l.do("its facts", "peer 10; socket 100")
 	first := l.want(10)
 	if first.Command != "/usr/bin/containerd" || first.Comm != "containerd" || first.Inode != 100 || first.Related {
 		t.Errorf("%+v", first)

@@ -1,14 +1,10 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -51,92 +47,41 @@ func idleShare(before, now procfs.CPUStat) float64 {
 }
 
 func readNode(root string) (*health.Node, procfs.CPUStat, error) {
-	fail := func(err error) (*health.Node, procfs.CPUStat, error) { return nil, procfs.CPUStat{}, err }
+	n := &health.Node{At: time.Now(), CPUIdle: -1}
+	// Without pressure stall information there is no file, and with psi=0 it cannot be read.
+	pressure := func(resource string) (some, full float64) {
+		b, _ := node.ReadFile(root, "pressure", resource)
+		return node.ParsePressure(b)
+	}
+	n.CPUSome, _ = pressure("cpu")
+	_, n.MemoryFull = pressure("memory")
+	_, n.IOFull = pressure("io")
 	fs, err := procfs.NewFS(root)
 	if err != nil {
-		return fail(err)
+		return nil, procfs.CPUStat{}, err
 	}
-	n := &health.Node{At: time.Now(), CPUIdle: -1}
-	for resource, to := range map[string]struct{ some, full *float64 }{
-		"cpu": {some: &n.CPUSome}, "memory": {full: &n.MemoryFull}, "io": {full: &n.IOFull},
-	} {
-		some, full, err := pressureOf(fs, resource)
-		if err != nil {
-			return fail(fmt.Errorf("read the %s pressure: %w", resource, err))
+	var failed error
+	sysctl := func(name string, i int) int {
+		out, err := fs.SysctlInts(name)
+		if err == nil && len(out) <= i {
+			err = fmt.Errorf("sysctl %s has %d numbers", name, len(out))
 		}
-		if to.some != nil {
-			*to.some = some
-		} else {
-			*to.full = full
+		if failed = cmp.Or(failed, err); err != nil {
+			return 0
 		}
+		return out[i]
 	}
-	files, err := sysctl(fs, "fs.file-nr", 3) // open, unused, most
-	if err != nil {
-		return fail(err)
+	n.Files, n.FilesMax = uint64(sysctl("fs.file-nr", 0)), uint64(sysctl("fs.file-nr", 2)) //nolint:gosec // not negative
+	n.ThreadsMax = min(sysctl("kernel.pid_max", 0), sysctl("kernel.threads-max", 0))
+	// The threads are in /proc/loadavg, which procfs does not parse: "0.1 0.2 0.3 running/all lastpid".
+	b, err := node.ReadFile(root, "loadavg")
+	_, all, _ := strings.Cut(string(b), "/")
+	if _, invalid := fmt.Sscan(all, &n.Threads); err == nil && invalid != nil {
+		err = fmt.Errorf("loadavg: want running/all, got %q", b)
 	}
-	n.Files, n.FilesMax = uint64(files[0]), uint64(files[2]) //nolint:gosec // not negative
-	for _, name := range []string{"kernel.pid_max", "kernel.threads-max"} {
-		limit, err := sysctl(fs, name, 1)
-		if err != nil {
-			return fail(err)
-		}
-		if n.ThreadsMax == 0 || limit[0] < n.ThreadsMax {
-			n.ThreadsMax = limit[0]
-		}
-	}
-	if n.Threads, err = threadCount(root); err != nil {
-		return fail(err)
-	}
-	stat, err := fs.Stat()
-	if err != nil {
-		return fail(err)
+	stat, noStat := fs.Stat()
+	if err := cmp.Or(failed, err, noStat); err != nil {
+		return nil, procfs.CPUStat{}, err
 	}
 	return n, stat.CPUTotal, nil
-}
-
-// sysctl returns the numbers of a file below /proc/sys.
-func sysctl(fs procfs.FS, name string, count int) ([]int, error) {
-	out, err := fs.SysctlInts(name)
-	if err == nil && len(out) != count {
-		err = fmt.Errorf("sysctl %s: want %d numbers, got %d", name, count, len(out))
-	}
-	return out, err
-}
-
-// pressureOf returns the pressure on a resource over the last 10 s, -1 where the kernel
-// does not give it: without pressure stall information there is no file, and with psi=0
-// it cannot be read.
-func pressureOf(fs procfs.FS, resource string) (some, full float64, err error) {
-	some, full = -1, -1
-	psi, err := fs.PSIStatsForResource(resource)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) {
-		return some, full, nil
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	if psi.Some != nil {
-		some = psi.Some.Avg10
-	}
-	if psi.Full != nil {
-		full = psi.Full.Avg10
-	}
-	return some, full, nil
-}
-
-// threadCount returns the number of threads by /proc/loadavg, which procfs does not
-// parse: "0.1 0.2 0.3 running/all lastpid".
-func threadCount(root string) (int, error) {
-	path := filepath.Join(root, "loadavg")
-	b, err := node.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	_, all, _ := strings.Cut(string(b), "/")
-	all, _, _ = strings.Cut(all, " ")
-	n, err := strconv.ParseUint(all, 10, 31)
-	if err != nil {
-		return 0, fmt.Errorf("%s: want running/all, got %q", path, b)
-	}
-	return int(n), nil
 }

@@ -82,7 +82,6 @@ func TestNodeIdle(t *testing.T) {
 
 func TestNodeFails(t *testing.T) {
 	for name, content := range map[string]string{
-		"pressure/io":            "some avg10=x\n",
 		"sys/fs/file-nr":         "1\t2\n",
 		"sys/kernel/pid_max":     "many\n",
 		"sys/kernel/threads-max": "",

@@ -1,20 +1,18 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"path"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/procfs"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -26,8 +24,6 @@ const (
 	// stopSuspected is how long after a stop the process is sampled at each tick: it may
 	// be stopped and continued in turn.
 	stopSuspected = 3 * time.Second
-	// maxCommand bounds the command that is shown, in bytes.
-	maxCommand = 100
 )
 
 // Process samples the process of a socket: descriptors, threads, start, and the file
@@ -42,18 +38,23 @@ type Process struct {
 	up  func() time.Duration
 	pid atomic.Int64
 
-	// The following fields belong to gather.
-	finder  processFinder
+	// The following fields belong to gather. known is the process of the last sample,
+	// cgroup its /proc/PID/cgroup; peerPID the value of held and seenUp the time since boot
+	// when it was taken.
+	known   node.Process
+	cgroup  string
+	peerPID int
+	seenUp  time.Duration
 	threads threadTimes
 	last    *health.Process
-	lastID  node.ID
-	locks   bounded.Since[string] // by file
+	// lockFile is the file of last.Lock as /proc/locks has it.
+	lockFile string
 }
 
 // newProcess returns the source of a hop's process. It has nothing to report before it
 // has found one.
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: node.Uptime, finder: processFinder{hop: h}}
+	p := &Process{hop: h, up: node.Uptime}
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
@@ -69,39 +70,56 @@ func newProcess(h *hop) *Process {
 func (p *Process) PID() int { return int(p.pid.Load()) }
 
 func (p *Process) gather(ctx context.Context) (*health.Process, error) {
-	s, err := p.finder.find(ctx)
+	s, err := p.find(ctx)
+	var v *health.Process
 	if err == nil {
-		up := p.up()
-		var v *health.Process
-		if v, err = p.read(s, up); err == nil {
-			p.finder.seen(s, up)
-			p.last, p.lastID = v, s.ID()
-			p.pid.Store(int64(s.PID))
-			return v, nil
-		}
+		v, err = p.read(s, p.up())
 	}
-	p.pid.Store(0)
 	switch {
+	case err == nil:
+		p.pid.Store(int64(s.PID))
 	case !node.Gone(err):
+		p.pid.Store(0)
 		return nil, err
 	case p.last == nil:
 		return nil, ErrNoData
+	default:
+		p.pid.Store(0)
+		gone := *p.last
+		v, gone.At, gone.Alive = &gone, time.Now(), false
 	}
-	v := *p.last
-	v.At, v.Alive = time.Now(), false
-	p.last = &v
-	return &v, nil
+	p.last = v
+	return v, nil
 }
 
 // read returns a sample of a process; an error that it is gone where it ends meanwhile.
 func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error) {
-	now := time.Now()
+	now, last := time.Now(), cmp.Or(p.last, &health.Process{})
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: node.StartedAt(now, up, s.Start), StartTicks: s.Start,
+		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return nil, err
+	}
+	switch {
+	case s.ID() == p.known.ID():
+		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
+		v.Command, v.Unit = last.Command, last.Unit
+		if v.Stopped() && !last.Stopped() {
+			v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), now)
+		}
+		// The start is computed from two clocks; it changes only where the wall clock was set.
+		if d := v.Start.Round(0).Sub(last.Start.Round(0)); d.Abs() < time.Second {
+			v.Start = last.Start
+		}
+	case p.last != nil:
+		v.RestartsTotal++
+		v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
+		fallthrough
+	default:
+		p.cgroup, p.lockFile = p.hop.cgroupOf(s.PID), ""
 	}
 	if v.FDsExhausted() {
 		v.ExhaustedAt = now
@@ -109,40 +127,12 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 	if v.Stopped() {
 		v.StoppedAt = now
 	}
-	if last := p.last; last != nil {
-		v.Restarts, v.RestartsTotal = last.Restarts, last.RestartsTotal
-		if s.ID() != p.lastID {
-			p.locks.Clear()
-			v.RestartsTotal++
-			v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
-		} else {
-			p.carryOver(v)
-		}
-	}
 	if v.Command == "" && v.Unit == "" {
-		v.Command, v.Unit = nameOf(p.hop.table, p.hop.procfs, s.ID())
+		v.Command, v.Unit = p.hop.nameOf(s.ID())
 	}
-	v.Lock = p.lock(s.PID, v.Start, now)
+	v.Lock = p.lock(v)
+	p.known, p.seenUp, p.peerPID = s, up, p.hop.held()
 	return v, nil
-}
-
-// carryOver copies what lasts from the sample before of the same process.
-func (p *Process) carryOver(v *health.Process) {
-	last := p.last
-	if v.ExhaustedAt.IsZero() {
-		v.ExhaustedAt = last.ExhaustedAt
-	}
-	v.Stops, v.Command, v.Unit = last.Stops, last.Command, last.Unit
-	switch {
-	case !v.Stopped():
-		v.StoppedAt = last.StoppedAt
-	case !last.Stopped():
-		v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), v.At)
-	}
-	// The start is computed from two clocks; it changes only where the wall clock was set.
-	if d := v.Start.Round(0).Sub(last.Start.Round(0)); d.Abs() < time.Second {
-		v.Start = last.Start
-	}
 }
 
 // descriptors returns the number of open descriptors, by the size of /proc/PID/fd (Linux
@@ -166,97 +156,43 @@ func descriptors(root string, pid int) (open, most int) {
 	return open, most
 }
 
-// nameOf returns the first word of a process's arguments and its systemd unit, each ""
-// where it cannot be read. The other arguments may hold a secret.
-func nameOf(table *node.Table, procfs string, id node.ID) (command, unit string) {
-	if args := table.Args(id); len(args) > 0 {
-		command, _, _ = strings.Cut(args[0], " ")
-		command = strings.ToValidUTF8(command[:min(len(command), maxCommand)], "?")
-	}
-	if b, err := node.ReadFile(node.Path(procfs, id.PID, "cgroup")); err == nil {
-		unit = unitOf(node.ParseCgroups(b).Main())
-	}
-	return command, unit
-}
-
-// unitOf returns the service of a cgroup, "" for none. A scope is not returned: the name
-// of a container's scope holds the container's id.
-func unitOf(cgroup string) string {
-	for dir := cgroup; dir != "/" && dir != "." && dir != ""; dir = path.Dir(dir) {
-		if name := path.Base(dir); strings.HasSuffix(name, ".service") {
-			return name
-		}
-	}
-	return ""
-}
-
-const (
-	// searchInterval is the time between two searches of all processes; for
-	// successorGrace after a process went, its successor is looked for at each sample.
-	searchInterval = 5 * time.Second
-	successorGrace = 30 * time.Second
-)
-
-// processFinder settles which process is the one of a socket.
-type processFinder struct {
-	hop *hop
-
-	named   node.Process // the process that held named
-	known   node.Process // the process that was settled last
-	peerPID int          // the value of held when it was
-	cgroup  string       // its /proc/PID/cgroup
-	seenAt  time.Time
-	seenUp  time.Duration // the same moment, since boot
-}
-
-// seen stores that s was there and is the process; up is the time since boot.
-func (f *processFinder) seen(s node.Process, up time.Duration) {
-	if s.ID() != f.known.ID() {
-		f.cgroup = f.cgroupOf(s.PID)
-	}
-	f.known, f.seenAt, f.seenUp, f.peerPID = s, time.Now(), up, f.hop.held()
-}
-
-func (f *processFinder) cgroupOf(pid int) string {
-	b, _ := node.ReadFile(node.Path(f.hop.procfs, pid, "cgroup")) // "" of one that has ended
-	return string(b)
-}
+// searchInterval is the age of the process table that a search accepts.
+const searchInterval = 5 * time.Second
 
 // find returns the process: the one that SO_PEERCRED named; else, as where systemd made
 // the socket, the one that was found for the same connection; else the one that has the
 // listener open; else the one that was there last; else its successor, which does not
 // listen yet. The error is that it is gone, or why it cannot be found.
-func (f *processFinder) find(ctx context.Context) (node.Process, error) {
-	pid := f.hop.held()
+func (p *Process) find(ctx context.Context) (node.Process, error) {
+	h, pid := p.hop, p.hop.held()
 	if pid > 1 {
-		s, err := f.hop.table.Alive(pid)
+		s, err := h.table.Alive(pid)
 		// The number may be given to another process: that counts only with the same name.
-		if reused := f.named.PID == pid && f.named.Start != s.Start && f.named.Comm != s.Comm; err == nil && !reused {
-			f.named = s
+		if reused := p.known.PID == pid && p.known.Start != s.Start && p.known.Comm != s.Comm; err == nil && !reused {
 			return s, nil
 		}
-		if _, first := node.ReadStat(f.hop.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
+		if _, first := node.ReadStat(h.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
 			return node.Process{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
-				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, f.hop.procfs)
+				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, h.procfs)
 		}
 	}
-	known, err := f.hop.table.Alive(f.known.PID)
-	alive := err == nil && known.ID() == f.known.ID()
-	if alive && pid <= 1 && pid == f.peerPID {
+	known, err := h.table.Alive(p.known.PID)
+	alive := err == nil && known.ID() == p.known.ID()
+	if alive && pid <= 1 && pid == p.peerPID {
 		return known, nil // the listener may be another process's; the connection is not
 	}
 	err = node.ErrGone
-	if inode := f.hop.inode(); inode != 0 {
+	if q := h.queue(); q != nil && q.Inode != 0 {
 		var holder node.Process
-		if holder, err = f.hop.table.Holder(ctx, uint32(inode)); err == nil { //nolint:gosec // of a socket: 32 bits
+		if holder, err = h.table.Holder(ctx, uint32(q.Inode)); err == nil { //nolint:gosec // of a socket: 32 bits
 			return holder, nil
 		}
 	}
 	switch {
 	case alive:
 		return known, nil
-	case f.known.PID != 0:
-		return f.successor(ctx)
+	case p.known.PID != 0:
+		return p.successor(ctx)
 	}
 	return node.Process{}, err
 }
@@ -265,21 +201,17 @@ func (f *processFinder) find(ctx context.Context) (node.Process, error) {
 // last: of its name, in its cgroup, since it was last seen; of several the newest, but not
 // a child that it has forked and that has yet to execute another program. So a runtime is
 // found that starts before it listens.
-func (f *processFinder) successor(ctx context.Context) (best node.Process, err error) {
-	maxAge := time.Duration(0)
-	if time.Since(f.seenAt) > successorGrace {
-		maxAge = searchInterval
-	}
-	all, err := f.hop.table.Processes(ctx, maxAge)
+func (p *Process) successor(ctx context.Context) (best node.Process, err error) {
+	all, err := p.hop.table.Processes(ctx, 0)
 	if err != nil {
 		return node.Process{}, err
 	}
 	follows := func(s node.Process) bool {
-		return s.Comm == f.known.Comm && node.TicksToDuration(s.Start+1) >= f.seenUp
+		return s.Comm == p.known.Comm && node.TicksToDuration(s.Start+1) >= p.seenUp
 	}
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
-		if newest && f.cgroup != "" && f.cgroupOf(s.PID) == f.cgroup {
+		if newest && p.cgroup != "" && p.hop.cgroupOf(s.PID) == p.cgroup {
 			best = s
 		}
 	}

@@ -1,10 +1,9 @@
 package evidence
 
 import (
+	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,90 +11,75 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// maxLockFDs bounds the descriptors that are searched for the file of a lock.
-const maxLockFDs = 1024
-
 // startTakes is how long a start may take: a snapshotter's database is opened after the
 // socket.
 const startTakes = 5 * time.Minute
 
-// lock returns the file lock that the process has waited for longest, nil for none.
+// lock returns a file lock that the process of a sample waits for, the same one as
+// before where that lasts; nil for none.
 //
 // bbolt, in which containerd keeps meta.db, does not block in flock(2) but polls, so
 // /proc/locks shows no waiter. A process that starts waits for a file that it has open and
 // another process has locked.
-func (p *Process) lock(pid int, started, now time.Time) (longest *health.LockWait) {
+func (p *Process) lock(v *health.Process) *health.LockWait {
 	b, _ := node.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
-	locks := node.ParseLocks(b)
-	waits := slices.DeleteFunc(slices.Clone(locks), func(l node.Lock) bool { return !l.WaitsFor(pid) })
-	starts := now.Sub(started) < startTakes || p.hop.inode() == 0 || p.last != nil && p.last.Lock != nil
+	locks, q := node.ParseLocks(b), p.hop.queue()
+	waits := slices.DeleteFunc(slices.Clone(locks), func(l node.Lock) bool { return !l.WaitsFor(v.PID) })
+	starts := v.At.Sub(v.Start) < startTakes || q == nil || q.Inode == 0 || p.lockFile != ""
 	if len(waits) == 0 && starts {
-		waits = p.polls(locks, pid)
+		waits = p.polls(locks, v.PID)
 	}
-	files := make([]string, 0, len(waits))
-	for _, l := range waits {
-		files = append(files, l.File)
-	}
-	since := p.locks.Update(now, files...)
-	for _, l := range waits {
-		if at := since[l.File]; longest == nil || at.Before(longest.Since) {
-			longest = &health.LockWait{HolderPID: l.Holder, File: l.File, Since: at}
-		}
-	}
-	if longest == nil {
+	if len(waits) == 0 {
+		p.lockFile = ""
 		return nil
 	}
-	if path := p.openFiles(pid, "")[longest.File]; path != "" {
-		longest.File = path
+	i := slices.IndexFunc(waits, func(l node.Lock) bool { return l.File == p.lockFile })
+	l := waits[max(0, i)]
+	out := &health.LockWait{HolderPID: l.Holder, File: cmp.Or(p.openFiles(v.PID, "")[l.File], l.File), Since: v.At}
+	if i >= 0 {
+		out.Since = p.last.Lock.Since
 	}
-	if s, err := p.hop.table.Alive(longest.HolderPID); err == nil {
-		longest.HolderComm = s.Comm
+	if s, err := p.hop.table.Alive(l.Holder); err == nil {
+		out.HolderComm = s.Comm
 	}
-	return longest
+	p.lockFile = l.File
+	return out
 }
 
-// polls returns the locks of other processes on databases that the process has open.
+// polls returns the locks of other processes on databases that the process has open, as
+// waits for them.
 func (p *Process) polls(locks []node.Lock, pid int) (out []node.Lock) {
-	held := map[string]node.Lock{}
+	open := p.openFiles(pid, ".db")
 	for _, l := range locks {
-		if own := held[l.File].PID == pid; !l.Waiting && l.PID > 0 && !own {
-			held[l.File] = l
+		switch {
+		case l.PID == pid:
+			delete(open, l.File) // its own
+		case !l.Waiting && l.PID > 0:
+			out = append(out, node.Lock{Waiting: true, PID: pid, File: l.File, Holder: l.PID})
 		}
 	}
-	for file := range p.openFiles(pid, ".db") {
-		if l, ok := held[file]; ok && l.PID != pid {
-			out = append(out, node.Lock{File: file, Holder: l.PID})
-		}
-	}
-	return out
+	return slices.DeleteFunc(out, func(l node.Lock) bool { return open[l.File] == "" })
 }
 
 // openFiles returns the paths of files with a suffix that the process has open, by
 // major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
 // that of another file system. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(pid int, suffix string) map[string]string {
-	fds, err := node.Numbers(node.Path(p.hop.procfs, pid, "fdinfo"), maxLockFDs)
-	mounts, mountsErr := node.ReadFile(node.Path(p.hop.procfs, pid, "mountinfo"))
-	if err != nil || mountsErr != nil {
-		return nil
-	}
-	devices := map[int]string{}
+	mounts, _ := node.ReadFile(node.Path(p.hop.procfs, pid, "mountinfo")) // of nothing there is none
+	devices, out := map[int]string{}, map[string]string{}
 	for _, m := range node.ParseMounts(mounts) {
 		var major, minor int
 		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err == nil {
 			devices[m.ID] = fmt.Sprintf("%02x:%02x", major, minor)
 		}
 	}
-	out := map[string]string{}
-	for _, fd := range fds {
-		link, err := os.Readlink(node.Path(p.hop.procfs, pid, "fd/") + strconv.Itoa(fd))
-		if err != nil || !strings.HasPrefix(link, "/") || !strings.HasSuffix(link, suffix) {
-			continue
+	_ = node.EachFD(p.hop.procfs, pid, func(fd int, to string) bool { // what cannot be read is left out
+		if strings.HasPrefix(to, "/") && strings.HasSuffix(to, suffix) {
+			if info := node.ReadFDInfo(p.hop.procfs, pid, fd); info.Inode != "" && devices[info.MountID] != "" {
+				out[devices[info.MountID]+":"+info.Inode] = to
+			}
 		}
-		info := node.ReadFDInfo(p.hop.procfs, pid, fd)
-		if device := devices[info.MountID]; info.Inode != "" && device != "" {
-			out[device+":"+info.Inode] = link
-		}
-	}
+		return true
+	})
 	return out
 }

@@ -148,7 +148,7 @@ func TestProcessBlockedWhere(t *testing.T) {
 func TestProcessStuck(t *testing.T) {
 	at := time.Now()
 	sample := func(state byte, since, first time.Duration, inD, looked int) threadSample {
-		s := threadSample{state: state, since: at.Add(-since)}
+		s := threadSample{Process: node.Process{State: state}, since: at.Add(-since)}
 		s.mostly = mostly{first: at.Add(-first), inD: inD, sampled: looked}
 		return s
 	}
@@ -370,9 +370,13 @@ func TestProcessFDs(t *testing.T) {
 	if !p.spec.Again(used) {
 		t.Error("the next look is no sooner while none is free")
 	}
-	free := &health.Process{At: time.Now(), Alive: true, OpenFDs: 7, MaxFDs: 8}
-	p.carryOver(free)
-	if urgent := p.spec.Again(free); urgent || !free.ExhaustedAt.Equal(used.At) {
-		t.Errorf("some are free again: used up at %s, want at %s; the next look is sooner: %v", free.ExhaustedAt, used.At, urgent)
+	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if open >= limit {
+		return // an inherited descriptor keeps the number above the limit
+	}
+	if free := gatherProcess(t, p); p.spec.Again(free) || !free.ExhaustedAt.Equal(used.At) {
+		t.Errorf("some are free again: used up at %s, want at %s; the next look is sooner: %v", free.ExhaustedAt, used.At, p.spec.Again(free))
 	}
 }

@@ -3,7 +3,6 @@ package evidence
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
@@ -27,18 +26,15 @@ const (
 
 // threadSample is a thread at the moment of a sample.
 type threadSample struct {
-	start uint64 // clock ticks since boot: the same number may be another thread
-	state byte
-	sched node.Schedstat // its Slices are 0 where the kernel does not count
-	blkio uint64
+	node.Process
+	// sched has no Slices where the kernel does not count; its Delay includes the present
+	// wait for a CPU.
+	sched node.Schedstat
 	// since is the first of the consecutive samples in this state without a run.
 	since time.Time
 	mostly
 	// idle is true of a thread that waits for work and has not run since that was read.
 	idle bool
-	// delay is how long it has waited for a CPU, in nanoseconds, the present wait
-	// included.
-	delay uint64
 }
 
 // mostly counts the samples since a thread was first found in D, and those in which it
@@ -75,8 +71,9 @@ type threadTimes struct {
 
 // threadSum are the times of all threads, ended ones too, since the first sample.
 type threadSum struct {
-	at                       time.Time
-	run, delay, waits, blkio uint64
+	node.Schedstat
+	at    time.Time
+	blkio uint64
 }
 
 // sample fills in the states of the threads of a process, which of them are blocked and
@@ -90,31 +87,26 @@ func (t *threadTimes) sample(procfs string, id node.ID, v *health.Process) error
 	if t.id != id {
 		*t = threadTimes{id: id}
 	}
-	threads := make(map[int]threadSample, len(tids))
+	threads, sum := make(map[int]threadSample, len(tids)), threadSum{at: v.At}
+	if n := len(t.sums); n > 0 {
+		sum.Schedstat, sum.blkio = t.sums[n-1].Schedstat, t.sums[n-1].blkio
+	}
 	v.Threads = map[string]int{}
 	for _, state := range health.ThreadStates() {
 		v.Threads[state] = 0
 	}
-	sum := threadSum{}
-	if n := len(t.sums); n > 0 {
-		sum = t.sums[n-1]
-	}
-	sum.at = v.At
 	for _, tid := range tids {
 		before := t.threads[tid] // zero of a new one: all its time is since then
-		now, err := readThread(dir+"/"+strconv.Itoa(tid), before, v.At)
-		if node.Gone(err) {
-			continue // it has just ended
-		}
+		now, err := readThread(dir, tid, before, v.At)
 		if err != nil {
-			return err
+			continue // it has just ended, or is hidden, as the others are then
 		}
 		threads[tid] = now
-		v.Threads[node.ThreadState(now.state)]++
-		sum.run += rise(now.sched.Run, before.sched.Run)
-		sum.delay += rise(now.delay, before.delay)
-		sum.waits += rise(now.sched.Slices, before.sched.Slices)
-		sum.blkio += rise(now.blkio, before.blkio)
+		v.Threads[node.ThreadState(now.State)]++
+		sum.Run += rise(now.sched.Run, before.sched.Run)
+		sum.Delay += rise(now.sched.Delay, before.sched.Delay)
+		sum.Slices += rise(now.sched.Slices, before.sched.Slices)
+		sum.blkio += rise(now.BlockIO, before.BlockIO)
 	}
 	if len(threads) == 0 {
 		return node.ErrGone
@@ -128,14 +120,14 @@ func (t *threadTimes) sample(procfs string, id node.ID, v *health.Process) error
 // perSecond fills in the CPU time since the last sample, and the waits for a CPU over
 // delayWindow.
 func (t *threadTimes) perSecond(sum threadSum, v *health.Process) {
-	for len(t.sums) > 1 && (sum.at.Sub(t.sums[1].at) >= delayWindow || sum.at.Sub(t.sums[0].at) > 2*delayWindow) {
+	for len(t.sums) > 1 && sum.at.Sub(t.sums[1].at) >= delayWindow {
 		t.sums = slices.Delete(t.sums, 0, 1)
 	}
 	if n := len(t.sums); n > 0 && sum.at.After(t.sums[n-1].at) {
 		first, last := t.sums[0], t.sums[n-1]
-		v.CPU = time.Duration(sum.run-last.run).Seconds() / sum.at.Sub(last.at).Seconds()
-		v.Delay = time.Duration(sum.delay-first.delay).Seconds() / sum.at.Sub(first.at).Seconds()
-		v.DelayPerRun = time.Duration((sum.delay - first.delay) / max(sum.waits-first.waits, 1))
+		v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
+		v.Delay = time.Duration(sum.Delay-first.Delay).Seconds() / sum.at.Sub(first.at).Seconds()
+		v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
 		v.BlockIODelay = sum.blkio > first.blkio
 	}
 	t.sums = append(t.sums, sum)
@@ -144,31 +136,25 @@ func (t *threadTimes) perSecond(sum threadSum, v *health.Process) {
 // rise is how far a counter has come; 0 for one that began again.
 func rise(now, before uint64) uint64 { return max(now, before) - before }
 
-// readThread reads one thread; an error that it is gone where it has just ended.
-func readThread(task string, before threadSample, at time.Time) (threadSample, error) {
+// readThread reads one thread.
+func readThread(dir string, tid int, before threadSample, at time.Time) (threadSample, error) {
 	now := threadSample{since: at}
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	now.sched = node.ReadSchedstat(task)
-	b, err := node.ReadFile(task + "/stat")
-	if err != nil {
-		return threadSample{}, node.ErrGone // or hidden, as the others are then
+	now.sched = node.ReadSchedstat(node.Path(dir, tid, ""))
+	var err error
+	if now.Process, err = node.ReadStat(dir, tid); err != nil {
+		return now, err
 	}
-	s, err := node.ParseStat(b)
-	if err != nil {
-		return threadSample{}, err
-	}
-	now.start, now.state, now.blkio = s.Start, s.State, s.BlockIO
-	if before.start == now.start {
+	if before.Start == now.Start {
 		now.mostly = before.mostly
 		ran := now.sched.Slices == 0 || now.sched.Slices != before.sched.Slices || now.sched.Run != before.sched.Run
-		if before.state == now.state && !ran {
+		if before.State == now.State && !ran {
 			now.since, now.idle = before.since, before.idle
 		}
 	}
-	now.mostly = now.mostly.next(now.state, at)
-	now.delay = now.sched.Delay
-	if now.state == 'R' {
-		now.delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
+	now.mostly = now.mostly.next(now.State, at)
+	if now.State == 'R' {
+		now.sched.Delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
 	}
 	return now, nil
 }
@@ -177,19 +163,17 @@ func readThread(task string, before threadSample, at time.Time) (threadSample, e
 // longest first, and where they wait.
 func blocked(dir string, threads map[int]threadSample, v *health.Process) {
 	for tid, s := range threads {
-		b := health.BlockedThread{TID: tid, Since: s.since, Asleep: s.state == 'S'}
-		switch {
-		case s.state == 'D':
-			if s.first.Before(s.since) {
-				b.MostlySince = s.first
-			}
-		case s.state == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter:
-			if s.idle = idles(dir, &b); s.idle {
-				threads[tid] = s
-				continue
-			}
-		default:
+		asleep := s.State == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter
+		if s.State != 'D' && !asleep {
 			continue
+		}
+		b := health.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
+		if s.idle = idles(dir, &b) && asleep; s.idle {
+			threads[tid] = s
+			continue
+		}
+		if !asleep && s.first.Before(s.since) {
+			b.MostlySince = s.first
 		}
 		v.Blocked = append(v.Blocked, b)
 	}
@@ -197,19 +181,15 @@ func blocked(dir string, threads map[int]threadSample, v *health.Process) {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
 	})
 	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
-	for i := range v.Blocked {
-		_ = idles(dir, &v.Blocked[i])
-	}
 }
 
 // idles fills in where a thread waits in the kernel, and reports whether that is for
 // work; true where it cannot be read.
 func idles(dir string, b *health.BlockedThread) bool {
-	task := dir + "/" + strconv.Itoa(b.TID)
-	if channel, err := node.ReadFile(task + "/wchan"); err == nil && len(channel) > 0 && string(channel) != "0" {
+	if channel, err := node.ReadFile(node.Path(dir, b.TID, "wchan")); err == nil && len(channel) > 0 && string(channel) != "0" {
 		b.Channel = string(channel)
 	}
-	line, _ := node.ReadFile(task + "/syscall") // without a privilege there is none
+	line, _ := node.ReadFile(node.Path(dir, b.TID, "syscall")) // without a privilege there is none
 	call := node.ParseSyscall(line)
 	b.Syscall = call.File
 	return node.IdleChannel(b.Channel) || call.Idle != ""

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,36 +201,4 @@ func TestQueueSimilarPaths(t *testing.T) {
 	if got := sampleQueue(t, q); got.Length != 1 || got.Limit != 9 {
 		t.Errorf("another path: %+v", got)
 	}
-}
-
-// TestQueueDeadFileSystem: stat(2) hangs. The queue is reported nevertheless,
-// and at most one goroutine waits for it.
-func TestQueueDeadFileSystem(t *testing.T) {
-	needUnixDiag(t)
-	path := evidencetest.SocketPath(t)
-	l := evidencetest.ListenAt(t, path, 1)
-	q := queueAt(at(path))
-	sampleQueue(t, q)
-	release, looks := make(chan struct{}), new(atomic.Int32)
-	q.stat.read = func(path string) place {
-		looks.Add(1)
-		<-release
-		return readPlace(path)
-	}
-	for range 3 {
-		if got := sampleQueue(t, q); got.Inode != l.Inode() {
-			t.Errorf("%+v", got)
-		}
-	}
-	// And with nothing known from before.
-	cold := queueAt(at(path))
-	cold.stat.read = func(string) place { <-release; return place{} }
-	if got := sampleQueue(t, cold); got.Inode != l.Inode() {
-		t.Errorf("%+v", got)
-	}
-	if n := looks.Load(); n != 1 {
-		t.Errorf("%d looks, want 1 that is abandoned", n)
-	}
-	close(release)
-	sampleQueue(t, q)
 }

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -24,8 +25,8 @@ type Options struct {
 	NewestPeer func() (pid int, at time.Time)
 	// Changes counts the relists that found a pod changed.
 	Changes func() uint64
-	// Moved is called when the path leads to another process.
-	Moved func()
+	// Moved is called when the path leads to another process, Notify when a source has news.
+	Moved, Notify func()
 	// DockerSocket is dockerd's where cri-dockerd's arguments name none.
 	DockerSocket string
 	// Kubelet configures the requests to the kubelet; without a URL there are none.
@@ -35,60 +36,68 @@ type Options struct {
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	// hops are the runtime and those that its calls pass through behind it. parts are
-	// the sources of the runtime and of the node.
-	hops  []*hop
-	parts []Source
+	// runtime is the first hop, behind are those that its calls pass through after it. parts
+	// are the sources of the runtime and of the node.
+	runtime *hop
+	behind  []*hop
+	parts   []Source
 }
 
 // NewRegistry returns the sources: one line each. Their order is that in which facts are
-// stored. The error is of a wrong option.
-func NewRegistry(o Options) (*Registry, error) {
-	r := &Registry{}
+// stored.
+func NewRegistry(o Options) *Registry {
 	table := node.NewTable(o.ProcFS)
-	newHop := func() *hop { return &hop{procfs: o.ProcFS, sysfs: o.SysFS, table: table} }
-	runtime, dockerd, containerd := newHop(), newHop(), newHop()
-	r.hops = []*hop{runtime, dockerd, containerd}
+	newHop := func(prefix string) *hop {
+		return &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table}
+	}
+	runtime, dockerd, containerd := newHop(""), newHop("dockerd_"), newHop("dockerd_containerd_")
+	r := &Registry{runtime: runtime, behind: []*hop{dockerd, containerd}}
 	runtime.path, runtime.held, runtime.newest, runtime.moved = o.Path, o.HeldPeer, o.NewestPeer, o.Moved
 	runtime.watch()
-	dockerd.prefix, dockerd.caution, containerd.prefix = "dockerd_", dockerCaution, "dockerd_containerd_"
-	d := &docker{
-		table: table, path: o.Path, otherwise: o.DockerSocket,
-		runtime: r.PID, daemon: func() int { return dockerd.process.PID() },
-	}
-	dockerd.watchBehind(d.daemonSocket, &dockerPing)
-	containerd.watchBehind(d.containerdSocket, &grpcHello)
-	kubeletProcess := newKubeletProcess(kubelet.NewProcess(o.ProcFS, table, o.Path, r.PID))
+	d := &docker{table: table, runtime: runtime, dockerd: dockerd, otherwise: o.DockerSocket}
+	dockerd.caution = dockerCaution
+	dockerd.watchBehind(d.daemonSocket, askPing, o.Notify)
+	containerd.watchBehind(d.containerdSocket, askSettings, o.Notify)
+	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: o.Path, Runtime: r.PID}
+	kubeletProcess := NewWatch(Spec[health.KubeletProcess]{
+		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,
+		Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
+	})
+	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
+	client := kubelet.New(o.Kubelet)
 	r.parts = append(slices.Clone(runtime.sources),
-		newChildren(childrenOptions{
-			ProcFS: o.ProcFS, SysFS: o.SysFS, Table: table, PID: r.PID, Socket: r.shimAddress, Changes: o.Changes,
-			Calm: func() bool { return !r.alert.Load() },
+		newChildren(&childrenSource{
+			hop: runtime, socket: r.shimAddress, changes: o.Changes, calm: func() bool { return !r.alert.Load() },
 		}),
-		newStorage(o.ProcFS, o.SysFS, table, r.hopPIDs),
+		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.hopPIDs}),
 		newNode(o.ProcFS),
 		kubeletProcess,
+		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
+		// in which it must have failed.
+		NewWatch(Spec[health.Kubelet]{
+			Name: "kubelet", Every: 4, Timeout: 5 * time.Second, Again: func(v *health.Kubelet) bool { return !v.OK },
+			Gather: client.Sample, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
+		}),
 	)
-	if o.Kubelet.HealthzURL != "" || o.Kubelet.MetricsURL != "" {
-		o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
-		health, err := newKubelet(o.Kubelet)
-		if err != nil {
-			return nil, err
-		}
-		r.parts = append(r.parts, health)
+	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, dockerd.sources, containerd.sources)...)
+	return r
+}
+
+// Run samples until ctx ends, and then returns nil. It waits for no source.
+func (r *Registry) Run(ctx context.Context) error {
+	for _, h := range r.behind {
+		go func() { _ = h.dialer.Run(ctx) }() // it recovers
 	}
-	r.Sampler = newSampler(slices.Concat(r.parts, dockerd.sources, containerd.sources)...)
-	return r, nil
+	return r.Sampler.Run(ctx)
 }
 
 // PID returns the runtime's process, 0 while it is not known or has ended.
-func (r *Registry) PID() int { return r.hops[0].process.PID() }
-
-// Sources returns the sources.
-func (r *Registry) Sources() []Source { return r.sources }
+func (r *Registry) PID() int { return r.runtime.process.PID() }
 
 // hopPIDs returns the processes that calls pass through: they keep containers' data.
-func (r *Registry) hopPIDs() (pids []int) {
-	for _, h := range r.hops {
+func (r *Registry) hopPIDs() []int {
+	pids := []int{r.PID()}
+	for _, h := range r.behind {
 		pids = append(pids, h.process.PID())
 	}
 	return pids
@@ -96,7 +105,7 @@ func (r *Registry) hopPIDs() (pids []int) {
 
 // shimAddress returns the path of the socket by which shims are started: the last hop's.
 func (r *Registry) shimAddress() string {
-	return cmp.Or(r.hops[2].path(), r.hops[0].path())
+	return cmp.Or(r.behind[1].path(), r.runtime.path())
 }
 
 // Facts returns the last samples. It waits for no source.
@@ -108,7 +117,7 @@ func (r *Registry) Facts() health.Evidence {
 			e.Sources[s.String()] = state
 		}
 	}
-	for _, h := range r.hops {
+	for _, h := range r.behind {
 		h.facts(&e)
 	}
 	return e

@@ -13,31 +13,28 @@ const tick = time.Second
 // Sampler samples the sources, each when it is due, until it is stopped.
 type Sampler struct {
 	sources []Source
+	notify  func() // called when a source fails or asks to be sampled again at once, and when that ends
 	alert   atomic.Bool
 	wake    chan struct{}
 	jitter  func(least, most time.Duration) time.Duration
 }
 
-func newSampler(sources ...Source) *Sampler {
-	return &Sampler{sources: sources, wake: make(chan struct{}, 1), jitter: jitter}
+func newSampler(notify func(), sources ...Source) *Sampler {
+	return &Sampler{sources: sources, notify: notify, wake: make(chan struct{}, 1), jitter: jitter}
 }
 
 func jitter(least, most time.Duration) time.Duration {
 	return least + rand.N(most-least) //nolint:gosec // no secret
 }
 
-// String names the task.
-func (s *Sampler) String() string { return "evidence" }
+// Sources returns the sources.
+func (s *Sampler) Sources() []Source { return s.sources }
 
 // Alert sets whether something may be wrong. From then on each source is sampled
 // every Every ticks, and no longer every Calm.
 func (s *Sampler) Alert(on bool) {
-	if s.alert.Swap(on) || !on {
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if !s.alert.Swap(on) && on {
+		wake(s.wake)
 	}
 }
 
@@ -53,7 +50,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		case <-s.wake:
 		}
 		for _, source := range s.sources {
-			source.tick(ctx, n, s.alert.Load())
+			source.tick(ctx, n, s)
 		}
 		// A fault that comes and goes each second must not stay in phase with the ticks.
 		if s.alert.Load() {

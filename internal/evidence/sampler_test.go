@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -29,10 +28,10 @@ func later(d time.Duration) {
 }
 
 // runSampler samples in the bubble of the test, without jitter; stop ends it.
-func runSampler(t *testing.T, sources ...Source) (*Sampler, func()) {
+func runSampler(t *testing.T, notify func(), sources ...Source) (*Sampler, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newSampler(sources...)
+	s := newSampler(notify, sources...)
 	s.jitter = exactly
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -100,9 +99,8 @@ func TestSourceAnswers(t *testing.T) {
 			}
 			return &v, nil
 		}})
-		w.Notify(func() { news++ })
 		want(t, w, 0, "none")
-		_, stop := runSampler(t, w)
+		_, stop := runSampler(t, func() { news++ }, w)
 		for i, tt := range []struct {
 			value int
 			state string
@@ -144,7 +142,7 @@ func TestSourceHangs(t *testing.T) {
 			}
 			return &v, nil
 		}})
-		_, stop := runSampler(t, w)
+		_, stop := runSampler(t, func() {}, w)
 		defer stop()
 		want(t, w, 1, "up")
 		later(1400 * time.Millisecond)
@@ -178,7 +176,7 @@ func TestSourceDue(t *testing.T) {
 			v := int(calls.Add(1))
 			return &v, nil
 		}})
-		s, stop := runSampler(t, w)
+		s, stop := runSampler(t, func() {}, w)
 		defer stop()
 		expect := func(what string, ticks, n int) {
 			t.Helper()
@@ -225,7 +223,7 @@ func TestAddSource(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newThreadLimit(root)
-		s, stop := runSampler(t, w)
+		s, stop := runSampler(t, func() {}, w)
 		defer stop()
 		r := &Registry{Sampler: s, parts: s.sources}
 		if e := r.Facts(); e.Node == nil || e.Node.ThreadsMax != 90 || !e.Sources["thread_limit"].Up {
@@ -248,13 +246,7 @@ func TestAddSource(t *testing.T) {
 // TestRegistryNames: each source has a name of its own.
 func TestRegistryNames(t *testing.T) {
 	none := func() string { return "" }
-	r, err := NewRegistry(Options{
-		ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} },
-		Moved: func() {}, Kubelet: kubelet.Options{HealthzURL: kubelet.DefaultHealthz},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} }})
 	names := map[string]bool{}
 	for _, s := range r.Sources() {
 		if names[s.String()] {
@@ -262,10 +254,7 @@ func TestRegistryNames(t *testing.T) {
 		}
 		names[s.String()] = true
 	}
-	if len(names) != 19 || r.PID() != 0 {
+	if len(names) != 17 || r.PID() != 0 {
 		t.Errorf("%d sources, pid %d", len(names), r.PID())
-	}
-	if _, err := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Kubelet: kubelet.Options{HealthzURL: "nonsense"}}); err == nil {
-		t.Error("a wrong URL is accepted")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -23,10 +24,8 @@ type Source interface {
 	Source() (s health.Source, ok bool)
 	// Facts stores the last sample.
 	Facts(e *health.Evidence)
-	// Notify has f called when the source has news. It is called before the first tick.
-	Notify(f func())
 
-	tick(ctx context.Context, n int, alert bool)
+	tick(ctx context.Context, n int, s *Sampler)
 }
 
 // Spec describes a source.
@@ -43,7 +42,7 @@ type Spec[T any] struct {
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
 	// where there is nothing to report.
 	Gather func(context.Context) (*T, error)
-	// Store puts a sample into the facts; nil where it is read by Value only.
+	// Store puts a sample into the facts.
 	Store func(*health.Evidence, *T)
 }
 
@@ -52,9 +51,8 @@ type Spec[T any] struct {
 //
 // After one failure the sample before it counts until the next one.
 type Watch[T any] struct {
-	spec   Spec[T]
-	slot   bounded.Slot[sample[T]]
-	notify func() // may be nil
+	spec Spec[T]
+	slot bounded.Slot[sample[T]]
 
 	last   atomic.Pointer[sample[T]]
 	state  atomic.Pointer[health.Source]
@@ -79,10 +77,6 @@ func NewWatch[T any](spec Spec[T]) *Watch[T] { return &Watch[T]{spec: spec, samp
 // String names the source.
 func (w *Watch[T]) String() string { return w.spec.Name }
 
-// Notify has f called when the source fails or asks to be sampled again at once, and
-// when that ends.
-func (w *Watch[T]) Notify(f func()) { w.notify = f }
-
 // Value returns the last sample; nil where there is none or the source has failed twice
 // since.
 func (w *Watch[T]) Value() *T {
@@ -95,7 +89,7 @@ func (w *Watch[T]) Value() *T {
 
 // Facts stores the last sample.
 func (w *Watch[T]) Facts(e *health.Evidence) {
-	if v := w.Value(); v != nil && w.spec.Store != nil {
+	if v := w.Value(); v != nil {
 		w.spec.Store(e, v)
 	}
 }
@@ -112,12 +106,12 @@ func (w *Watch[T]) Source() (s health.Source, ok bool) {
 }
 
 // tick takes a sample in the background where one is due.
-func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
+func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
 	every, state, last := w.spec.Every, w.state.Load(), w.last.Load()
 	switch {
 	case last != nil && last.again:
 		every = 1
-	case !alert && (state == nil || state.Up):
+	case !s.alert.Load() && (state == nil || state.Up):
 		every = max(every, w.spec.Calm)
 	}
 	due := w.sampled < 0 || n-w.sampled >= every
@@ -126,8 +120,11 @@ func (w *Watch[T]) tick(ctx context.Context, n int, alert bool) {
 	}
 	w.sampled = n
 	go func() {
-		w.sample(ctx)
-		w.inside.Store(false)
+		defer w.inside.Store(false)
+		if news := w.sample(ctx); news != w.news {
+			w.news = news
+			s.notify()
+		}
 	}()
 }
 
@@ -137,33 +134,28 @@ func (w *Watch[T]) gather(ctx context.Context) (out sample[T], err error) {
 	return out, err
 }
 
-func (w *Watch[T]) sample(ctx context.Context) {
+// sample takes a sample, and reports whether it has failed or asks for another.
+func (w *Watch[T]) sample(ctx context.Context) (news bool) {
 	start := time.Now()
 	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
 	if ctx.Err() != nil || errors.Is(err, bounded.ErrBusy) {
-		return // the failure of the call that still hangs has been published
+		return w.news // the failure of the call that still hangs has been published
 	}
 	state := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	switch last := w.last.Load(); {
 	case err == nil:
 		w.last.Store(&next)
-	case errors.Is(err, ErrNoData):
+	case errors.Is(err, ErrNoData), errors.Is(err, kubelet.ErrNone):
 		w.last.Store(nil)
 		state = nil
 	default:
 		state.Err = err.Error()
+		var kept *sample[T]
 		if last != nil && last.until.IsZero() {
-			until := start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)
-			w.last.Store(&sample[T]{value: last.value, until: until})
-		} else {
-			w.last.Store(nil)
+			kept = &sample[T]{value: last.value, until: start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)}
 		}
+		w.last.Store(kept)
 	}
 	w.state.Store(state)
-	if news := next.again || state != nil && !state.Up; news != w.news {
-		w.news = news
-		if w.notify != nil {
-			w.notify()
-		}
-	}
+	return next.again || state != nil && !state.Up
 }

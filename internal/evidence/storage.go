@@ -46,13 +46,13 @@ type storage struct {
 	dirs     []storageDir
 }
 
-// storageDir is one directory of a runtime.
+// storageDir is one directory of a runtime, with its mount and ext4's count of errors when
+// the mount table was read.
 type storageDir struct {
 	pid       int
 	path, use string
 	mount     node.Mount
-	// errors is ext4's count of errors when the mount table was last read.
-	errors int64
+	errors    int64
 }
 
 // newStorage returns the source about the file systems on which the processes keep
@@ -62,8 +62,7 @@ type storageDir struct {
 // The directories are those in which a process has its databases open or its
 // containers mounted. Reading that, and statfs through /proc/PID/root, takes
 // CAP_SYS_PTRACE: without it the source has nothing to report.
-func newStorage(procfs, sysfs string, table *node.Table, pids func() []int) *Watch[health.Storage] {
-	s := &storage{procfs: procfs, sysfs: sysfs, table: table, pids: pids}
+func newStorage(s *storage) *Watch[health.Storage] {
 	return NewWatch(Spec[health.Storage]{
 		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*health.Storage).Unwritable,
 		Gather: s.gather, Store: func(e *health.Evidence, v *health.Storage) { e.Storage = v },
@@ -71,16 +70,17 @@ func newStorage(procfs, sysfs string, table *node.Table, pids func() []int) *Wat
 }
 
 func (s *storage) gather(context.Context) (*health.Storage, error) {
-	pids := slices.DeleteFunc(s.pids(), func(pid int) bool { return pid <= 0 })
-	if time.Since(s.searched) >= storageInterval || !slices.Equal(pids, s.of) {
-		s.searched, s.of, s.dirs = time.Now(), pids, nil
+	out, pids := &health.Storage{At: time.Now()}, s.pids()
+	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
+	broken := func(d storageDir) bool { return s.ext4(d.mount, "errors_count") != d.errors }
+	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
+		s.searched, s.of, s.dirs = out.At, pids, nil
 		for _, pid := range pids {
 			s.search(pid)
 		}
 	}
-	out := &health.Storage{At: time.Now()}
-	for i := range s.dirs {
-		f, err := s.stat(&s.dirs[i])
+	for _, d := range s.dirs {
+		f, err := s.stat(d)
 		switch {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, *f)
@@ -102,7 +102,8 @@ func (s *storage) search(pid int) {
 	if err != nil {
 		return
 	}
-	mounts := s.mounts(pid)
+	b, _ := s.table.ReadSlow(node.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
+	mounts := node.ParseMounts(b)
 	note := func(path string) {
 		for _, m := range storageMarks {
 			dir, _, found := strings.Cut(path, m.mark)
@@ -122,47 +123,29 @@ func (s *storage) search(pid int) {
 	})
 }
 
-func (s *storage) mounts(pid int) []node.Mount {
-	b, _ := s.table.ReadSlow(node.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
-	return node.ParseMounts(b)
-}
-
 // stat asks about the file system of a directory, as the process sees it.
-func (s *storage) stat(d *storageDir) (*health.FileSystem, error) {
+func (s *storage) stat(d storageDir) (*health.FileSystem, error) {
 	var st unix.Statfs_t
 	path := node.Path(s.procfs, d.pid, "root") + d.path
 	if err := unix.Statfs(path, &st); err != nil {
 		return nil, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	readOnly := st.Flags&unix.ST_RDONLY != 0
-	// An ext4 file system is read-only after an error, and statfs does not say so.
-	if n := s.ext4(d.mount, "errors_count"); n != d.errors || readOnly != (readOnlyOption(d.mount) == "ro") {
-		if m, ok := node.MountOf(s.mounts(d.pid), d.path); ok {
-			d.mount, d.errors = m, s.ext4(m, "errors_count")
-		}
-	}
 	f := &health.FileSystem{
-		Directory: d.path, Use: d.use, Device: d.mount.Source, Type: d.mount.Type, Option: readOnlyOption(d.mount),
+		Directory: d.path, Use: d.use, Device: d.mount.Source, Type: d.mount.Type,
 		Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bfree) * st.Bsize, //nolint:gosec // far below 2^63
 		Inodes: int64(st.Files), FreeInodes: int64(st.Ffree), //nolint:gosec // likewise
 	}
 	// The blocks that ext4 keeps for itself: statfs calls them free, and not even root can
 	// have them.
 	f.FreeBytes = max(0, f.FreeBytes-s.ext4(d.mount, "reserved_clusters")*st.Bsize)
-	f.ReadOnly = readOnly || f.Option != ""
-	return f, nil
-}
-
-// readOnlyOption returns the mount option by which nothing can be written, "" for
-// none.
-func readOnlyOption(m node.Mount) string {
-	options := strings.Split(m.Options, ",")
-	for _, o := range []string{"emergency_ro", "ro"} {
-		if slices.Contains(options, o) {
-			return o
+	options := strings.Split(d.mount.Options, ",")
+	for _, o := range []string{"ro", "emergency_ro"} { // the options by which nothing can be written
+		if (st.Flags&unix.ST_RDONLY != 0 || o == "emergency_ro") && slices.Contains(options, o) {
+			f.Option = o
 		}
 	}
-	return ""
+	f.ReadOnly = st.Flags&unix.ST_RDONLY != 0 || f.Option != ""
+	return f, nil
 }
 
 // ext4 returns a number that ext4 gives about a file system, 0 for another one.

@@ -42,6 +42,14 @@ func Text(s string) string {
 	return b.String()
 }
 
+// Cut returns at most the first 256 bytes of a text.
+func Cut(s string) string {
+	if len(s) > 256 {
+		s = s[:256] + "..."
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
 // ascii reports whether s is all printable ASCII, as nearly every string is.
 func ascii(s string) bool {
 	for i := range len(s) {

@@ -1,16 +1,21 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // DefaultHealthz is where a kubelet answers unless it was told otherwise.
@@ -18,10 +23,7 @@ const DefaultHealthz = "http://127.0.0.1:10248/healthz"
 
 const (
 	defaultTimeout = 2 * time.Second
-	// healthzBytes is how much of a healthz answer is read, detailBytes how much
-	// of it is kept.
-	healthzBytes = 16 << 10
-	detailBytes  = 256
+	healthzBytes   = 16 << 10 // how much of a healthz answer is read
 )
 
 // Options configure the source that asks the kubelet.
@@ -36,8 +38,8 @@ type Options struct {
 	// itself; read again for each connection. "": the system's.
 	CAFile string
 	// Seen is true where the kubelet's healthz has answered in this boot, before a restart
-	// of plegd. nil: not known.
-	Seen func() bool
+	// of plegd.
+	Seen bool
 	// Process reports whether a kubelet's process is seen. Where none is, a
 	// connection that is refused is no news: the node has no kubelet. nil: not known.
 	Process func() bool
@@ -57,20 +59,14 @@ type Client struct {
 	sandboxes, containers startCounter
 }
 
-// New returns a client. The error is of a wrong option, in one line.
-func New(opts Options) (*Client, error) {
-	if err := Validate(opts.HealthzURL, opts.MetricsURL, opts.TokenFile, opts.CAFile); err != nil {
-		return nil, err
+// New returns a client. Validate has accepted the options.
+func New(opts Options) *Client {
+	opts.Timeout = cmp.Or(opts.Timeout, defaultTimeout)
+	return &Client{
+		opts: opts, healthz: newEndpoint(opts.HealthzURL, &opts), metrics: newEndpoint(opts.MetricsURL, &opts),
+		seen: opts.Seen, sandboxes: startCounter{operation: "run_podsandbox"}, containers: startCounter{operation: "create_container"},
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = defaultTimeout
-	}
-	healthz, metrics := newEndpoint(opts.HealthzURL, &opts), newEndpoint(opts.MetricsURL, &opts)
-	return &Client{opts: opts, healthz: healthz, metrics: metrics}, nil
 }
-
-// Limit is the longest time that a sample takes.
-func (k *Client) Limit() time.Duration { return 2*k.opts.Timeout + time.Second }
 
 // Sample asks metrics and healthz, healthz last: a kubelet that stops meanwhile is found
 // out at once. That healthz fails, hangs or is refused is a sample; the error is that
@@ -81,14 +77,15 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 	if k.healthz == nil && k.metrics == nil {
 		return nil, ErrNone
 	}
-	k.seen = k.seen || k.opts.Seen != nil && k.opts.Seen()
 	out := &health.Kubelet{At: time.Now(), OK: true}
-	var metricsErr error
 	if k.metrics != nil {
-		if metricsErr = k.readMetrics(ctx, out); metricsErr == nil {
+		switch err := k.readMetrics(ctx, out); {
+		case err == nil:
 			k.seen = true
-		} else if k.healthz == nil {
-			return nil, metricsErr
+		case k.healthz == nil:
+			return nil, err
+		default:
+			out.Detail = plain.Cut(err.Error())
 		}
 	}
 	if k.healthz != nil {
@@ -100,14 +97,8 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 			return nil, fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
 		}
 	}
-	switch {
-	case !out.OK && k.failedSince.IsZero():
-		k.failedSince = out.At
-	case out.OK:
+	if k.failedSince = cmp.Or(k.failedSince, out.At); out.OK {
 		k.failedSince = time.Time{}
-		if metricsErr != nil {
-			out.Detail = cut(metricsErr.Error())
-		}
 	}
 	out.Seen, out.FailedSince, out.AnsweredAt = k.seen, k.failedSince, k.answeredAt
 	return out, nil
@@ -117,18 +108,26 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 	resp, err := k.healthz.get(ctx)
 	if err != nil {
-		return k.unanswered(err, out)
+		out.Refused = errors.Is(err, syscall.ECONNREFUSED)
+		why, silent := k.explain(err)
+		switch {
+		case out.Refused && !k.seen:
+			return errNeverAnswered
+		case !silent || !k.seen:
+			return why
+		}
+		out.OK, out.Detail = false, why.Error()
+		return nil
 	}
 	defer resp.Body.Close()
 	// A body that drips or breaks off is as good as its beginning: the status is
 	// the answer.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, healthzBytes))
-	switch {
-	case resp.StatusCode == http.StatusOK:
-	case resp.StatusCode >= http.StatusInternalServerError:
+	if err := statusError(resp); err != nil {
+		if resp.StatusCode < http.StatusInternalServerError {
+			return err
+		}
 		out.OK, out.Detail = false, failingChecks(resp.Status, string(body))
-	default:
-		return statusError(resp)
 	}
 	k.seen, k.answeredAt = true, out.At
 	return nil
@@ -137,82 +136,74 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 var errNeverAnswered = errors.New("connection refused, and it has never answered: " +
 	"start the kubelet, or say in --kubelet-healthz-url where its healthz is")
 
-// unanswered sorts requests without an answer: those to a kubelet that has answered
-// before go into out.
-func (k *Client) unanswered(err error, out *health.Kubelet) error {
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED) && !k.seen:
-		return errNeverAnswered
-	case !k.seen:
-		return explain(err, k.opts.Timeout)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		out.Refused, out.Detail = true, "connection refused: nobody listens"
-	case errors.Is(err, context.DeadlineExceeded):
-		out.Detail = fmt.Sprintf("no answer within %s", k.opts.Timeout)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		out.Detail = "it closes connections without an answer"
-	default:
-		return explain(err, k.opts.Timeout)
-	}
-	out.OK = false
-	return nil
-}
-
 // readMetrics reads the kubelet's own last seen, and how its calls that start pods end.
 func (k *Client) readMetrics(ctx context.Context, out *health.Kubelet) error {
 	resp, err := k.metrics.get(ctx)
-	if err != nil {
-		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, explain(err, k.opts.Timeout))
+	var values map[string]float64
+	if err == nil {
+		defer resp.Body.Close()
+		err = statusError(resp)
 	}
-	defer resp.Body.Close()
-	var m metrics
-	if err = statusError(resp); err == nil {
-		m, err = parseMetrics(resp.Body)
+	if err == nil {
+		values, out.Version, err = parseMetrics(resp.Body)
 	}
-	if err == nil && !m.hasLastSeen {
+	if _, has := values[lastSeenMetric]; err == nil && !has {
 		err = fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
 	}
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, explain(err, k.opts.Timeout))
+		why, _ := k.explain(err)
+		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, why)
 	}
 	now := time.Now()
-	if !m.lastSeen.IsZero() {
+	if seen := values[lastSeenMetric]; seen > 0 { // a time that was never set is far below
 		// Against the clock of this moment: a step of it afterwards must not make
 		// the kubelet look old.
-		out.LastSeen = now.Add(-max(0, now.Round(0).Sub(m.lastSeen)))
+		out.LastSeen = now.Add(-max(0, now.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
-	out.Sandboxes, out.Containers = k.sandboxes.next(m.sandboxes, now), k.containers.next(m.containers, now)
-	out.Version = m.version
-	if m.hasPods {
-		waiting := max(0, m.working-m.running)
+	out.Sandboxes, out.Containers = k.sandboxes.next(values, now), k.containers.next(values, now)
+	if working, has := values[workingPods]; has { // not before 1.27
+		waiting := max(0, int(working-values[runningPods]))
 		out.WaitingPods = &waiting
 	}
 	return nil
 }
 
+var failingCheck = regexp.MustCompile(`(?m)^\s*\[-\](.*?)(: reason withheld)?\s*$`)
+
 // failingChecks returns the checks that a healthz answer names, its lines with [-]; where
 // there are none, its first line.
 func failingChecks(status, body string) string {
 	var failing []string
-	for line := range strings.Lines(body) {
-		if check, ok := strings.CutPrefix(strings.TrimSpace(line), "[-]"); ok {
-			failing = append(failing, strings.TrimSuffix(check, ": reason withheld"))
-		}
+	for _, check := range failingCheck.FindAllStringSubmatch(body, -1) {
+		failing = append(failing, check[1])
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(body), "\n")
-	switch {
-	case len(failing) > 0:
-		return cut(strings.Join(failing, ", "))
-	case first != "":
-		return cut(status + ": " + first)
-	}
-	return cut(status)
+	return plain.Cut(cmp.Or(strings.Join(failing, ", "), strings.TrimSuffix(status+": "+first, ": ")))
 }
 
-// cut keeps the beginning of a text from outside.
-func cut(s string) string {
-	if len(s) > detailBytes {
-		s = s[:detailBytes] + "..."
+// explain returns why a request got no answer, and what to do where that is known. silent
+// is true where the kubelet itself gave none.
+func (k *Client) explain(err error) (why error, silent bool) {
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		request *url.Error
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; name its " +
+			"certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)"), false
+	case errors.As(err, &name):
+		return fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
+			"or name that certificate in --kubelet-ca-file", name), false
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("connection refused: nobody listens"), true
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within %s", k.opts.Timeout), true
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return errors.New("it closes connections without an answer"), true
+	case errors.As(err, &request):
+		return request.Err, false // without the URL, which is said already
 	}
-	return strings.ToValidUTF8(s, "")
+	return err, false
 }

@@ -2,36 +2,22 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// maxSocketPath is what a unix socket address holds besides its terminating
-// zero (unix(7), sun_path).
-const maxSocketPath = 107
+const maxSocketPath = 107 // of sun_path without its terminating zero, unix(7)
 
-const crictlConfig = "/etc/crictl.yaml"
-
-// UsualSockets are the places where runtimes listen, in the order in which they
+// usualSockets are the places where runtimes listen, in the order in which they
 // are tried: containerd, CRI-O, cri-dockerd, k3s and RKE2, k0s, microk8s.
-func UsualSockets() []string {
-	return []string{
-		"/run/containerd/containerd.sock",
-		"/run/crio/crio.sock",
-		"/run/cri-dockerd.sock",
-		k3sEndpoint,
-		"/run/k0s/containerd.sock",
-		"/var/snap/microk8s/common/run/containerd.sock",
-	}
+var usualSockets = []string{
+	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock", k3sEndpoint,
+	"/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock",
 }
 
 // ParseEndpoint returns the socket's path of an endpoint: an absolute path or a
@@ -44,7 +30,7 @@ func ParseEndpoint(endpoint string) (string, error) {
 			"plegd watches a runtime on its own node", endpoint)
 	case !filepath.IsAbs(path):
 		return "", fmt.Errorf("%q: want an absolute path, "+
-			"as in %[2]s or unix://%[2]s", endpoint, UsualSockets()[0])
+			"as in %[2]s or unix://%[2]s", endpoint, usualSockets[0])
 	}
 	path = filepath.Clean(path)
 	if len(path) > maxSocketPath {
@@ -75,96 +61,52 @@ type Finder struct {
 	// not tried.
 	Serves func(ctx context.Context, path string) bool
 
-	table *node.Table
+	kubelet Process
 }
 
 // Find looks where the kubelet looks: at its process's arguments and configuration,
-// then at crictl's, then, with Serves, at the usual places. Where the kubelet's
-// arguments cannot be read in time, the rest is only a guess.
+// then, with Serves, at the usual places. Where the kubelet's arguments cannot be read in
+// time, the rest is only a guess.
 func (f *Finder) Find(ctx context.Context) (found Found) {
-	args, err := f.kubeletArgs(ctx)
-	if err != nil {
-		found.Searched = append(found.Searched, err.Error())
+	if f.kubelet.Table == nil {
+		f.kubelet = Process{ProcFS: f.ProcFS, Table: node.NewTable(f.ProcFS)}
 	}
-	for _, configured := range []func() (endpoint, from string, err error){
-		func() (string, string, error) {
-			s, err := ReadSettings(f.Root, args)
-			return s.Endpoint, s.From[health.SettingEndpoint], err
-		},
-		f.crictl,
-	} {
-		endpoint, from, failed := configured()
-		if failed != nil {
-			found.Searched = append(found.Searched, failed.Error())
+	var args []string
+	kubelets, _ := f.kubelet.find(ctx, 1, 0) // no /proc, no kubelet
+	if len(kubelets) > 0 {
+		if args = Args(kubelets[0].Comm, f.kubelet.Table.Args(kubelets[0].ID())); args == nil {
+			found.Searched = append(found.Searched, "the arguments of the kubelet's process: not readable in time")
 		}
-		if endpoint == "" {
-			continue
+	}
+	v, endpoint := ReadSettings(f.Root, args)
+	if v.Problem != "" {
+		found.Searched = append(found.Searched, v.Problem)
+	}
+	if endpoint != "" {
+		from := v.From[health.SettingEndpoint]
+		path, err := ParseEndpoint(endpoint)
+		if err == nil {
+			return Found{Path: path, Source: from, Certain: len(kubelets) == 0 || args != nil}
 		}
-		path, failed := ParseEndpoint(endpoint)
-		if failed == nil {
-			return Found{Path: path, Source: from, Certain: err == nil}
-		}
-		found.Searched = append(found.Searched, from+": "+failed.Error())
+		found.Searched = append(found.Searched, from+": "+err.Error())
 	}
-	f.usual(ctx, &found)
-	return found
-}
-
-// kubeletArgs returns the arguments of the node's kubelet, nil where there is none.
-func (f *Finder) kubeletArgs(ctx context.Context) ([]string, error) {
-	if f.table == nil {
-		f.table = node.NewTable(f.ProcFS)
-	}
-	found, err := find(ctx, f.ProcFS, f.table, 0, 0)
-	if err != nil || len(found) == 0 {
-		return nil, nil //nolint:nilerr // no /proc, no kubelet
-	}
-	if args := Args(found[0].Comm, f.table.Args(found[0].ID())); args != nil {
-		return args, nil
-	}
-	return nil, errors.New("the arguments of the kubelet's process: not readable in time")
-}
-
-// crictl returns the endpoint that crictl is set to.
-func (f *Finder) crictl() (endpoint, from string, err error) {
-	b, err := node.ReadLimited(f.Root+crictlConfig, maxConfigBytes)
-	var c struct {
-		Endpoint string `yaml:"runtime-endpoint"`
-	}
-	if err == nil {
-		err = yaml.Unmarshal(b, &c)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", "", nil
-	case err != nil:
-		return "", "", fmt.Errorf("%s: %w", crictlConfig, err)
-	}
-	return c.Endpoint, crictlConfig, nil
-}
-
-// usual looks for a socket that serves runtime.v1 at the usual places; where there is
-// none, the first that is a socket.
-func (f *Finder) usual(ctx context.Context, found *Found) {
 	if f.Serves == nil {
-		return
+		return found
 	}
-	first := ""
-	for _, path := range UsualSockets() {
+	first := Found{Source: "the first usual place where there is a socket"}
+	for _, path := range usualSockets {
 		info, err := os.Stat(f.Root + path)
-		if err != nil || info.Mode()&os.ModeSocket == 0 {
+		switch {
+		case err != nil || info.Mode()&os.ModeSocket == 0:
 			found.Searched = append(found.Searched, path)
-			continue
-		}
-		if f.Serves(ctx, f.Root+path) {
-			*found = Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
-			return
-		}
-		if first == "" {
-			first = f.Root + path
+		case f.Serves(ctx, f.Root+path):
+			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
+		case first.Path == "":
+			first.Path = f.Root + path
 		}
 	}
-	if first != "" {
-		*found = Found{Path: first, Source: "the first usual place where there is a socket"}
+	if first.Path != "" {
+		return first
 	}
+	return found
 }

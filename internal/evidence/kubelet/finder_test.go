@@ -96,7 +96,7 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 		want  Found
 	}{
 		{name: "arguments before files", args: []string{"--container-runtime-endpoint=unix:///run/k.sock"},
-			files: map[string]string{usual: config, "/etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\n"}, want: byArgs},
+			files: map[string]string{usual: config}, want: byArgs},
 		{name: "one dash, space", args: []string{"-container-runtime-endpoint", "/run/k.sock", "--v=2"}, want: byArgs},
 		{name: "the last one counts", args: []string{"--container-runtime-endpoint=/run/first.sock",
 			"--container-runtime-endpoint=/run/k.sock", "--container-runtime-endpoint-x=/run/x.sock"}, want: byArgs},
@@ -109,12 +109,6 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 			files: map[string]string{usual: config}, want: byFile(usual)},
 		{name: "a drop-in", args: []string{"--config-dir=/etc/k.d"},
 			files: map[string]string{"/etc/k.d/sub/1.conf": config}, want: byFile("/etc/k.d/sub/1.conf")},
-		{name: "no endpoint in it", args: []string{"--v=2"},
-			files: map[string]string{usual: "kind: X\n", "/etc/crictl.yaml": "runtime-endpoint: unix:///run/from-config.sock\n"},
-			want:  byFile("/etc/crictl.yaml")},
-		{name: "malformed", args: []string{"--v=2"},
-			files: map[string]string{usual: "a: [b\n: c", "/etc/crictl.yaml": "runtime-endpoint: /run/from-config.sock\n"},
-			want:  byFile("/etc/crictl.yaml")},
 		{name: "no kubelet, its configuration", files: map[string]string{usual: config}, want: byFile(usual)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,13 +168,12 @@ func TestFinderFindsNothing(t *testing.T) {
 	n := newFixture(t)
 	n.process("kubelet", "kubelet", "--container-runtime-endpoint=tcp://1.2.3.4:5", "--config=/etc/k.yaml")
 	n.file("/etc/k.yaml", "a: [b\n: c")
-	n.mkdir("/etc/crictl.yaml") // cannot be read either
 	got, _ := n.find()
 	if got.Path != "" || got.Certain || got.Source != "" {
 		t.Errorf("found %+v", got)
 	}
 	all := strings.Join(got.Searched, "\n")
-	for _, want := range append(UsualSockets(), `the kubelet's arguments: "tcp://1.2.3.4:5"`, "/etc/k.yaml: ", "/etc/crictl.yaml: ") {
+	for _, want := range append(slices.Clone(usualSockets), `the kubelet's arguments: "tcp://1.2.3.4:5"`, "/etc/k.yaml: ") {
 		if !strings.Contains(all, want) {
 			t.Errorf("it looked at %q, and %q is not among them", got.Searched, want)
 		}
@@ -188,7 +181,7 @@ func TestFinderFindsNothing(t *testing.T) {
 
 	// On an empty node it says the usual places, and nothing that is not there.
 	got, _ = newFixture(t).find()
-	if !slices.Equal(got.Searched, UsualSockets()) {
+	if !slices.Equal(got.Searched, usualSockets) {
 		t.Errorf("on an empty node it looked at %q", got.Searched)
 	}
 }

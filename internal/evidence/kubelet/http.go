@@ -2,11 +2,11 @@ package kubelet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -36,13 +36,12 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 			continue
 		}
 		u, err := url.Parse(f.value)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !validPort(u.Port()) ||
+		u = cmp.Or(u, &url.URL{Opaque: f.value})
+		port, badPort := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || badPort != nil || port == 0 ||
 			u.User != nil || u.Fragment != "" {
-			value := f.value
-			if u != nil {
-				value = u.Redacted()
-			}
-			return fmt.Errorf("%s: %q: want an http or https URL, as in %s, or nothing to turn it off", f.flag, value, f.example)
+			return fmt.Errorf("%s: %q: want an http or https URL, as in %s, or nothing to turn it off",
+				f.flag, u.Redacted(), f.example)
 		}
 		secure = secure || u.Scheme == "https"
 	}
@@ -53,11 +52,6 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 		}
 	}
 	return nil
-}
-
-func validPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return s == "" || err == nil && n > 0
 }
 
 // endpoint is one URL of the kubelet with the client that asks it. The client talks to
@@ -102,25 +96,17 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 	req.Header.Set("User-Agent", "plegd")
 	req.Header.Set("Accept", "text/plain")
 	if e.tokenFile != "" {
-		token, err := readToken(e.tokenFile)
+		b, err := node.ReadLimited(e.tokenFile, maxToken)
+		token := strings.TrimSpace(string(b))
+		if err == nil && token == "" {
+			err = fmt.Errorf("%s is empty", e.tokenFile)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading --kubelet-token-file: %w", err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	return e.client.Do(req)
-}
-
-func readToken(file string) (string, error) {
-	b, err := node.ReadLimited(file, maxToken)
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s holds no bearer token", file)
-	}
-	return token, nil
 }
 
 // verify checks the kubelet's certificate: it is one of those in a file, under any
@@ -157,26 +143,4 @@ func statusError(resp *http.Response) error {
 		advice = "the token's account needs get on nodes/metrics and nodes/healthz, or on nodes/proxy"
 	}
 	return fmt.Errorf("it answered %s: %s", resp.Status, advice)
-}
-
-// explain returns why a request got no answer, and what to do where that is known.
-func explain(err error, timeout time.Duration) error {
-	var (
-		unknown x509.UnknownAuthorityError
-		name    x509.HostnameError
-		request *url.Error
-	)
-	switch {
-	case errors.As(err, &unknown):
-		return errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; " +
-			"name its certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)")
-	case errors.As(err, &name):
-		return fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
-			"or name that certificate in --kubelet-ca-file", name)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer within %s", timeout)
-	case errors.As(err, &request):
-		return request.Err // without the URL, which is said already
-	}
-	return err
 }

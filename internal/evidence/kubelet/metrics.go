@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -13,11 +14,14 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
 	lastSeenMetric = "kubelet_pleg_last_seen_seconds" // in seconds of Unix time
 	operations     = "kubelet_runtime_operations_"
+	workingPods    = "kubelet_working_pods"
+	runningPods    = "kubelet_running_pods"
 
 	// maxMetrics bounds an answer: large nodes have a few MB of metrics. maxLine bounds
 	// a line.
@@ -31,30 +35,14 @@ const (
 // seconds would be the largest cost of plegd.
 var prefixes = [][]byte{
 	[]byte(lastSeenMetric), []byte(operations + "total"), []byte(operations + "errors_total"),
-	[]byte(operations + "duration_seconds_sum"), []byte("kubelet_working_pods"), []byte("kubelet_running_pods"),
+	[]byte(operations + "duration_seconds_sum"), []byte(workingPods), []byte(runningPods),
 	[]byte("kubernetes_build_info"),
 }
 
-// operationMetrics are the kubelet's counters of one operation.
-type operationMetrics struct{ total, errors, seconds float64 }
-
-// metrics are the metrics of interest.
-type metrics struct {
-	// lastSeen is zero where the kubelet has never seen its PLEG; hasLastSeen is false
-	// where the metric is missing.
-	lastSeen    time.Time
-	hasLastSeen bool
-	// sandboxes and containers are its calls that create them.
-	sandboxes, containers operationMetrics
-	// working counts the pods that are to run, running those with a running sandbox;
-	// hasPods is false where a kubelet does not count them (before 1.27).
-	working, running int
-	hasPods          bool
-	version          string
-}
-
-// parseMetrics reads metrics in the text format.
-func parseMetrics(r io.Reader) (m metrics, err error) {
+// parseMetrics reads metrics in the text format: those of interest by their name, with the
+// operation behind it where there is one, and the kubelet's version. The pods of
+// kubelet_working_pods are those that are to run.
+func parseMetrics(r io.Reader) (values map[string]float64, version string, err error) {
 	limited := &io.LimitedReader{R: r, N: maxMetrics}
 	lines := bufio.NewScanner(limited)
 	lines.Buffer(nil, maxLine)
@@ -67,70 +55,44 @@ func parseMetrics(r io.Reader) (m metrics, err error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return metrics{}, err
+		return nil, "", err
 	}
 	if limited.N == 0 {
-		return metrics{}, fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
+		return nil, "", fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(&interesting)
-	if err != nil {
-		return metrics{}, err
-	}
+	values = map[string]float64{}
 	for name, family := range families {
 		for _, sample := range family.GetMetric() {
-			if v := sample.GetUntyped().GetValue(); !math.IsNaN(v) && v < maxValue {
-				labels := map[string]string{}
-				for _, l := range sample.GetLabel() {
-					labels[l.GetName()] = l.GetValue()
-				}
-				m.take(name, labels, max(v, 0))
+			labels := map[string]string{}
+			for _, l := range sample.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
 			}
+			v, terminates := sample.GetUntyped().GetValue(), labels["lifecycle"] != "sync" || labels["config"] != "desired"
+			if !math.IsNaN(v) && v < maxValue && !(name == workingPods && terminates) {
+				values[name+labels["operation_type"]] += max(v, 0)
+			}
+			version = cmp.Or(version, plain.Cut(labels["git_version"]))
 		}
 	}
-	return m, nil
-}
-
-func (m *metrics) take(name string, labels map[string]string, v float64) {
-	of := map[string]*operationMetrics{"run_podsandbox": &m.sandboxes, "create_container": &m.containers}
-	operation := of[labels["operation_type"]]
-	if operation == nil {
-		operation = &operationMetrics{} // of no interest
-	}
-	switch name {
-	case lastSeenMetric:
-		m.hasLastSeen = true
-		if v > 0 { // a time that was never set is far below
-			m.lastSeen = time.UnixMilli(int64(v * 1e3))
-		}
-	case "kubelet_working_pods":
-		if labels["lifecycle"] == "sync" && labels["config"] == "desired" {
-			m.working, m.hasPods = m.working+int(v), true
-		}
-	case "kubelet_running_pods":
-		m.running = int(v)
-	case "kubernetes_build_info":
-		m.version = cut(labels["git_version"])
-	case operations + "total":
-		operation.total = v
-	case operations + "errors_total":
-		operation.errors = v
-	case operations + "duration_seconds_sum":
-		operation.seconds = v
-	}
+	return values, version, err
 }
 
 // startCounter follows the kubelet's calls of one operation.
 type startCounter struct {
-	known  bool
-	before operationMetrics
-	calls  *health.StartCalls
+	operation string
+	known     bool
+	before    struct{ total, errors, seconds float64 }
+	calls     *health.StartCalls
 }
 
-// next takes the counters of a moment and returns the calls that have failed since one
+// next takes the metrics of a moment and returns the calls that have failed since one
 // last succeeded, nil for none. Counters that fall are those of another kubelet.
-func (c *startCounter) next(now operationMetrics, at time.Time) *health.StartCalls {
-	before := c.before
+func (c *startCounter) next(values map[string]float64, at time.Time) *health.StartCalls {
+	before, now := c.before, c.before
+	now.total, now.errors = values[operations+"total"+c.operation], values[operations+"errors_total"+c.operation]
+	now.seconds = values[operations+"duration_seconds_sum"+c.operation]
 	known := c.known && now.total >= before.total && now.errors >= before.errors
 	c.known, c.before = true, now
 	ended, failed := now.total-before.total, now.errors-before.errors

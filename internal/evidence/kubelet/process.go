@@ -27,21 +27,16 @@ var ErrNone = errors.New("no kubelet on this node")
 
 // Process samples the process and the settings of the kubelet.
 type Process struct {
-	procfs string
-	table  *node.Table
-	// endpoint is the path of the watched runtime's socket, runtime its process.
-	endpoint func() string
-	runtime  func() int
+	ProcFS string
+	Table  *node.Table
+	// Endpoint returns the path of the watched runtime's socket and Runtime its process, ""
+	// and 0 while unknown: a kubelet that is set to another socket, or is in another network
+	// namespace, is not this node's.
+	Endpoint func() string
+	Runtime  func() int
 
 	id    node.ID
 	known *health.KubeletProcess
-}
-
-// NewProcess returns a reader of the kubelet's process. endpoint returns the path of the
-// watched runtime's socket and runtime its process, "" and 0 while unknown: a kubelet
-// that is set to another socket, or is in another network namespace, is not this node's.
-func NewProcess(procfs string, table *node.Table, endpoint func() string, runtime func() int) *Process {
-	return &Process{procfs: procfs, table: table, endpoint: endpoint, runtime: runtime}
 }
 
 // Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
@@ -52,12 +47,12 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 		maxAge = searchInterval
 	}
 	if k.known != nil {
-		if p, err := k.table.Alive(k.id.PID); err == nil && p.ID() == k.id {
+		if p, err := k.Table.Alive(k.id.PID); err == nil && p.ID() == k.id {
 			return k.known, nil
 		}
 		k.known, maxAge = nil, 0
 	}
-	found, err := find(ctx, k.procfs, k.table, k.runtime(), maxAge)
+	found, err := k.find(ctx, max(k.Runtime(), 1), maxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -70,18 +65,19 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 	return nil, ErrNone
 }
 
-// find returns the kubelets that share the network namespace of a process, 0 for the
-// node's first one, and are no pod's.
-func find(
-	ctx context.Context, procfs string, table *node.Table, beside int, maxAge time.Duration,
-) (out []node.Process, err error) {
-	all, err := table.Processes(ctx, maxAge)
+// find returns the kubelets that share the network namespace of a process and are no
+// pod's: every pod is in a cgroup below kubepods or kubepods.slice.
+func (k *Process) find(ctx context.Context, beside int, maxAge time.Duration) (out []node.Process, err error) {
+	all, err := k.Table.Processes(ctx, maxAge)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range all.ByPID {
-		near := p.Kind() == node.KindKubelet && node.SharesNamespaces(procfs, p.PID, max(beside, 1), "net")
-		if near && !inPod(procfs, p.PID) {
+		if p.Kind() != node.KindKubelet || !node.SharesNamespaces(k.ProcFS, p.PID, beside, "net") {
+			continue
+		}
+		cgroup, _ := node.ReadFile(node.Path(k.ProcFS, p.PID, "cgroup")) // what cannot be read is no pod's
+		if !strings.Contains(string(cgroup), "/kubepods") {
 			out = append(out, p)
 		}
 	}
@@ -89,34 +85,19 @@ func find(
 	return out, nil
 }
 
-// inPod reports whether a process is a pod's: the kubelet puts every pod into a cgroup
-// below kubepods or kubepods.slice.
-func inPod(procfs string, pid int) bool {
-	b, err := node.ReadFile(node.Path(procfs, pid, "cgroup"))
-	return err == nil && strings.Contains(string(b), "/kubepods")
-}
-
 // read reads one kubelet's start and settings; false where it is another runtime's or,
 // where there are several, is not known to be this one's.
 func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bool) {
-	args := Args(p.Comm, k.table.Args(p.ID()))
+	args := Args(p.Comm, k.Table.Args(p.ID()))
 	if args == nil {
 		return nil, false
 	}
-	settings, err := ReadSettings("", args)
-	path, parseErr := ParseEndpoint(settings.Endpoint)
-	switch watched := k.endpoint(); {
-	case several && (settings.Endpoint == "" || watched == ""),
-		parseErr == nil && watched != "" && path != watched:
+	v, endpoint := ReadSettings("", args)
+	path, err := ParseEndpoint(endpoint)
+	switch watched := k.Endpoint(); {
+	case several && (endpoint == "" || watched == ""), err == nil && watched != "" && path != watched:
 		return nil, false
 	}
-	v := &health.KubeletProcess{
-		PID: p.PID, Started: node.StartedAt(time.Now(), node.Uptime(), p.Start), StartTicks: p.Start,
-		NodeStatusPeriod: settings.NodeStatusPeriod, RequestTimeout: settings.RequestTimeout,
-		EventedPLEG: settings.EventedPLEG, From: settings.From,
-	}
-	if err != nil {
-		v.Problem = cut(err.Error())
-	}
-	return v, true
+	v.PID, v.Started, v.StartTicks = p.PID, node.StartedAt(time.Now(), node.Uptime(), p.Start), p.Start
+	return &v, true
 }

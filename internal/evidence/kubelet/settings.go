@@ -1,10 +1,10 @@
 package kubelet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,68 +13,86 @@ import (
 
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
 	defaultConfig = "/var/lib/kubelet/config.yaml"
-	// byArguments is the origin of a setting that is no file's.
-	byArguments = "the kubelet's arguments"
 	// maxConfigBytes bounds one configuration file, maxDropIns the files of the drop-in
 	// directory.
 	maxConfigBytes = 1 << 20
 	maxDropIns     = 256
 )
 
-// Settings is the part of the kubelet's configuration that plegd needs.
-type Settings struct {
-	// Endpoint is its containerRuntimeEndpoint, "" for its default.
-	Endpoint string
-	// NodeStatusPeriod is its nodeStatusUpdateFrequency, RequestTimeout its
-	// runtimeRequestTimeout; 0 for its default.
-	NodeStatusPeriod, RequestTimeout time.Duration
-	// EventedPLEG is its feature gate of that name.
-	EventedPLEG bool
-	// From is where each of them was set, by the name of the setting in the
-	// configuration file.
-	From map[string]string
+// config is one file of the kubelet's configuration, or its arguments.
+type config struct {
+	Endpoint         string          `yaml:"containerRuntimeEndpoint"`
+	NodeStatusPeriod time.Duration   `yaml:"nodeStatusUpdateFrequency"`
+	RequestTimeout   time.Duration   `yaml:"runtimeRequestTimeout"`
+	FeatureGates     map[string]bool `yaml:"featureGates"`
 }
 
-// ReadSettings reads the settings of a kubelet with these arguments: its
-// configuration file, then each *.conf of its drop-in directory in order, then
-// its arguments; a later one wins. root is put before every path; "" outside
-// tests. The error says which file could not be read; the others count.
-func ReadSettings(root string, args []string) (Settings, error) {
-	s := Settings{From: map[string]string{}}
+// ReadSettings reads the settings of a kubelet with these arguments, and the endpoint of
+// its runtime, "" for its default: its configuration file, then each *.conf of its drop-in
+// directory in order, then its arguments; a later one wins. root is put before every path;
+// "" outside tests. Problem says which file could not be read; the others count.
+func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint string) {
+	v.From = map[string]string{}
+	set := func(c config, from string) {
+		if c.Endpoint != "" {
+			endpoint, v.From[health.SettingEndpoint] = c.Endpoint, from
+		}
+		if c.NodeStatusPeriod > 0 { // 0 leaves it as it is, as in the kubelet
+			v.NodeStatusPeriod, v.From[health.SettingNodeStatusPeriod] = c.NodeStatusPeriod, from
+		}
+		if c.RequestTimeout > 0 {
+			v.RequestTimeout, v.From[health.SettingRequestTimeout] = c.RequestTimeout, from
+		}
+		if on, given := c.FeatureGates["EventedPLEG"]; given {
+			v.EventedPLEG, v.From[health.SettingEventedPLEG] = on, from
+		}
+	}
 	file := flagValue(args, "config")
 	if !filepath.IsAbs(file) {
 		file = defaultConfig
 	}
-	files := []string{file}
-	if dir := flagValue(args, "config-dir"); filepath.IsAbs(dir) {
-		files = append(files, dropIns(root, dir)...)
-	}
 	var failed error
-	for _, f := range files {
-		if err := s.readFile(root, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, f := range append([]string{file}, dropIns(root, flagValue(args, "config-dir"))...) {
+		var c config
+		b, err := node.ReadLimited(root+f, maxConfigBytes)
+		if err == nil {
+			err = yaml.Unmarshal(b, &c) // an invalid value leaves the others
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", f, err))
 		}
+		set(c, f)
 	}
-	gates := map[string]bool{}
+	c := config{Endpoint: flagValue(args, "container-runtime-endpoint"), FeatureGates: map[string]bool{}}
+	for flag, to := range map[string]*time.Duration{
+		"node-status-update-frequency": &c.NodeStatusPeriod, "runtime-request-timeout": &c.RequestTimeout,
+	} {
+		var err error
+		if *to, err = time.ParseDuration(cmp.Or(flagValue(args, flag), "0")); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("--%s: %w", flag, err))
+		}
+	}
 	for gate := range strings.SplitSeq(strings.Join(node.ArgValues(args, "feature-gates"), ","), ",") {
 		name, on, _ := strings.Cut(gate, "=")
-		gates[name] = strings.EqualFold(on, "true")
+		c.FeatureGates[name] = strings.EqualFold(on, "true")
 	}
-	return s, errors.Join(failed, s.set(config{
-		Endpoint:         flagValue(args, "container-runtime-endpoint"),
-		NodeStatusPeriod: flagValue(args, "node-status-update-frequency"),
-		RequestTimeout:   flagValue(args, "runtime-request-timeout"),
-		FeatureGates:     gates,
-	}, byArguments))
+	if set(c, "the kubelet's arguments"); failed != nil {
+		v.Problem = plain.Cut(failed.Error())
+	}
+	return v, endpoint
 }
 
 // dropIns returns the *.conf below a directory, in the order of the kubelet's walk
 // (cmd/kubelet/app/server.go, mergeKubeletConfigurations).
 func dropIns(root, dir string) (files []string) {
+	if !filepath.IsAbs(dir) {
+		return nil
+	}
 	_ = filepath.WalkDir(root+dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case len(files) == maxDropIns:
@@ -87,63 +105,10 @@ func dropIns(root, dir string) (files []string) {
 	return files
 }
 
-// config is one file of the kubelet's configuration, or its arguments.
-type config struct {
-	Endpoint         string          `yaml:"containerRuntimeEndpoint"`
-	NodeStatusPeriod string          `yaml:"nodeStatusUpdateFrequency"`
-	RequestTimeout   string          `yaml:"runtimeRequestTimeout"`
-	FeatureGates     map[string]bool `yaml:"featureGates"`
-}
-
-func (s *Settings) readFile(root, file string) error {
-	b, err := node.ReadLimited(root+file, maxConfigBytes)
-	if err != nil {
-		return err
-	}
-	var c config
-	if err := yaml.Unmarshal(b, &c); err != nil {
-		return err
-	}
-	return s.set(c, file)
-}
-
-func (s *Settings) set(c config, from string) error {
-	if c.Endpoint != "" {
-		s.Endpoint, s.From[health.SettingEndpoint] = c.Endpoint, from
-	}
-	if on, given := c.FeatureGates["EventedPLEG"]; given {
-		s.EventedPLEG, s.From[health.SettingEventedPLEG] = on, from
-	}
-	return errors.Join(
-		s.setDuration(&s.NodeStatusPeriod, health.SettingNodeStatusPeriod, c.NodeStatusPeriod, from),
-		s.setDuration(&s.RequestTimeout, health.SettingRequestTimeout, c.RequestTimeout, from))
-}
-
-// setDuration sets a duration; an empty value and 0 leave it as it is, as in the
-// kubelet.
-func (s *Settings) setDuration(to *time.Duration, setting, value, from string) error {
-	if value == "" {
-		return nil
-	}
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		return fmt.Errorf("%s %q: %w", setting, value, err)
-	}
-	if d > 0 {
-		*to, s.From[setting] = d, from
-	}
-	return nil
-}
-
 const (
 	k3sEndpoint = "/run/k3s/containerd/containerd.sock"
 	k3sDropIns  = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
 )
-
-// microk8sDirs are the variables in the arguments file of microk8s.
-var microk8sDirs = map[string]string{
-	"SNAP_DATA": "/var/snap/microk8s/current", "SNAP_COMMON": "/var/snap/microk8s/common",
-}
 
 // Args returns the kubelet's arguments of a process that has a kubelet built in: of k3s
 // those in --kubelet-arg and its defaults, of microk8s those in the file of
@@ -168,8 +133,9 @@ func Args(comm string, args []string) []string {
 		if !filepath.IsAbs(file) || err != nil {
 			return args[:1]
 		}
-		expanded := os.Expand(string(b), func(name string) string { return microk8sDirs[name] })
-		return append([]string{args[0]}, strings.Fields(expanded)...)
+		const dir = "/var/snap/microk8s/"
+		expand := strings.NewReplacer("${SNAP_DATA}", dir+"current", "${SNAP_COMMON}", dir+"common")
+		return append([]string{args[0]}, strings.Fields(expand.Replace(string(b)))...)
 	}
 	return args
 }

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,13 +31,14 @@ func TestSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := ReadSettings(root, []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true"})
-	if err == nil {
-		t.Error("no error of the value that is no duration")
+	got, endpoint := ReadSettings(root, []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true", "--runtime-request-timeout=x"})
+	if endpoint != "unix:///b.sock" || !strings.Contains(got.Problem, "/etc/k/d/40.conf: ") || !strings.Contains(got.Problem, "--runtime-request-timeout: ") {
+		t.Errorf("endpoint %s, problem %q", endpoint, got.Problem)
 	}
+	got.Problem = ""
 	args := "the kubelet's arguments"
-	want := Settings{
-		Endpoint: "unix:///b.sock", NodeStatusPeriod: 45 * time.Second, RequestTimeout: 15 * time.Second,
+	want := health.KubeletProcess{
+		NodeStatusPeriod: 45 * time.Second, RequestTimeout: 15 * time.Second,
 		From: map[string]string{
 			health.SettingEndpoint: args, health.SettingEventedPLEG: args,
 			health.SettingNodeStatusPeriod: "/etc/k/d/25/a.conf", health.SettingRequestTimeout: "/etc/k/config.yaml",
@@ -45,7 +47,7 @@ func TestSettings(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
-	if none, err := ReadSettings(t.TempDir(), nil); err != nil || len(none.From) != 0 {
-		t.Errorf("without a file: %+v, %v", none, err)
+	if none, _ := ReadSettings(t.TempDir(), nil); none.Problem != "" || len(none.From) != 0 {
+		t.Errorf("without a file: %+v", none)
 	}
 }
