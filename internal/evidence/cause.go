@@ -56,7 +56,7 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseProtocol, "the other end does not speak HTTP"
 	case e.Code == cri.CodeUnimplemented:
 		return health.CauseUnimplemented, e.Message
-	case e.Code == cri.CodeDeadlineExceeded:
+	case e.Code == cri.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
 		return health.CauseTimeout, "no answer to Version"
 	case e.Code == cri.CodeUnavailable && hasClosed:
 		return health.CauseClosed, "the other end closed the connection"

@@ -172,7 +172,7 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 			d.ProbeNow()
 			return
 		case <-late:
-			if waits = a.answered.Load() == nil; waits {
+			if waits = a.answered.Load() == nil && len(done) == 0; waits {
 				d.publish(ctx, health.Probe{At: begin, Stage: health.StageSettings, Cause: health.CauseTimeout})
 			}
 		case err := <-done:
