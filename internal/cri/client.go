@@ -113,22 +113,14 @@ func (c *Client) LastDial() *DialResult { return c.session.Load().lastDial.Load(
 // Peer returns the process at the other end of the connection that is up, as
 // DialResult.PeerPID; up is false while there is none.
 func (c *Client) Peer() (pid int, up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := c.session.Load()
 	dial := s.lastDial.Load()
-	if dial == nil || dial.Err != nil || s.state() != connectivity.Ready {
+	if dial == nil || dial.Err != nil || s.conn.GetState() != connectivity.Ready {
 		return 0, false
 	}
 	return dial.PeerPID, true
-}
-
-// state returns the state of the connection, Shutdown where there is none.
-func (s *session) state() connectivity.State {
-	s.client.mu.Lock()
-	defer s.client.mu.Unlock()
-	if s.client.closed || s.conn == nil {
-		return connectivity.Shutdown
-	}
-	return s.conn.GetState()
 }
 
 // History returns the results of the recent calls of an operation.
@@ -147,14 +139,13 @@ func (c *Client) Arriving() time.Time {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	conn := c.session.Load().conn
+	if c.closed || conn == nil {
+		c.closed = true
 		return nil
 	}
 	c.closed = true
-	if conn := c.session.Load().conn; conn != nil {
-		return conn.Close()
-	}
-	return nil
+	return conn.Close()
 }
 
 // ask makes one measured call for the answer m. The error is a *health.CallError.

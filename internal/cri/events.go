@@ -29,15 +29,9 @@ const (
 // NumEventTypes is the number of event types.
 const NumEventTypes = 4
 
-// ContainerEvent is one event of the stream. It is immutable.
-type ContainerEvent struct {
-	Type EventType
-	// Received is the time of receipt.
-	Received time.Time
-	// PodUID comes from the sandbox's metadata. It is empty if the event came without
-	// the sandbox's status, as for a sandbox that is gone.
-	PodUID string
-}
+// eachEvent takes an event of the stream. uid is the pod's; it is empty if the event came
+// without the sandbox's status, as for a sandbox that is gone.
+type eachEvent = func(kind EventType, uid string)
 
 // StreamEnd is how an event stream ended.
 type StreamEnd uint8
@@ -65,8 +59,7 @@ const (
 //
 // It returns when the stream has ended. The error is an *Error, nil unless it
 // was StreamFailed.
-func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration,
-	each func(*ContainerEvent)) (StreamEnd, error) {
+func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each eachEvent) (StreamEnd, error) {
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go afterRunning(waits, 2*lease, cancel)
@@ -100,7 +93,7 @@ func afterRunning(ctx context.Context, d time.Duration, f func()) {
 }
 
 // events reads one stream to its end.
-func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
+func (c *Client) events(ctx context.Context, each eachEvent) error {
 	conn, err := c.session.Load().connection()
 	if err != nil {
 		return err
@@ -119,10 +112,7 @@ func (c *Client) events(ctx context.Context, each func(*ContainerEvent)) error {
 		if err := stream.RecvMsg(into(&m)); err != nil {
 			return err
 		}
-		uid := m.GetPodSandboxStatus().GetMetadata().GetUid()
-		each(&ContainerEvent{
-			Type: m.GetContainerEventType(), Received: time.Now(), PodUID: clip(uid, maxName),
-		})
+		each(m.GetContainerEventType(), clip(m.GetPodSandboxStatus().GetMetadata().GetUid(), maxName))
 	}
 }
 

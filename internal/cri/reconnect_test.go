@@ -199,7 +199,7 @@ func TestBehindCmux(t *testing.T) {
 		}
 	})
 	t.Run("events", func(t *testing.T) {
-		if end, err := open(t).ContainerEvents(within(t, 10*time.Second), 200*time.Millisecond, func(*ContainerEvent) {}); end != StreamLeaseOver {
+		if end, err := open(t).ContainerEvents(within(t, 10*time.Second), 200*time.Millisecond, func(EventType, string) {}); end != StreamLeaseOver {
 			t.Errorf("the stream ended with %d, %v", end, err)
 		}
 	})

@@ -232,7 +232,7 @@ func (s *store) keep(ctx context.Context, timeout time.Duration) {
 	}
 	state := health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	if err != nil {
-		state.Err = fmt.Sprintf("save the state in %s: %v", s.dir, err)
+		state.Err = fmt.Sprintf("cannot save the state in %s: %v", s.dir, err)
 	}
 	s.last.Store(&state)
 }

@@ -51,7 +51,7 @@ const (
 // Source is the runtime's event stream.
 type Source interface {
 	Version(context.Context) (cri.Version, error)
-	ContainerEvents(ctx context.Context, lease time.Duration, each func(*cri.ContainerEvent)) (cri.StreamEnd, error)
+	ContainerEvents(ctx context.Context, lease time.Duration, each func(cri.EventType, string)) (cri.StreamEnd, error)
 }
 
 // Loop is the relist loop. None of its methods blocks.
@@ -218,15 +218,16 @@ func (s *Subscriber) holdsAfter() time.Duration {
 }
 
 // receive takes an event.
-func (s *Subscriber) receive(e *cri.ContainerEvent) {
+func (s *Subscriber) receive(kind cri.EventType, uid string) {
 	s.mu.Lock()
-	if int(e.Type) < len(s.received) {
-		s.received[e.Type]++
+	if kind >= 0 && int(kind) < len(s.received) {
+		s.received[kind]++
 	}
-	s.state.LastEvent, s.quiet = e.Received, e.Received
+	s.state.LastEvent = time.Now()
+	s.quiet = s.state.LastEvent
 	s.mu.Unlock()
-	if e.PodUID != "" && e.Type != cri.EventCreated { // the generic PLEG has no event for a creation
-		s.opts.Loop.Hint(e.PodUID)
+	if uid != "" && kind != cri.EventCreated { // the generic PLEG has no event for a creation
+		s.opts.Loop.Hint(uid)
 	}
 }
 

@@ -29,12 +29,12 @@ type runtime struct {
 	end     func(n int) (time.Duration, cri.StreamEnd, error)
 	opened  []time.Duration
 	leases  []time.Duration
-	open    map[int]func(*cri.ContainerEvent)
+	open    map[int]func(cri.EventType, string)
 	most    int
 }
 
 func newRuntime() *runtime {
-	return &runtime{t0: time.Now(), version: cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2"}, open: map[int]func(*cri.ContainerEvent){}}
+	return &runtime{t0: time.Now(), version: cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2"}, open: map[int]func(cri.EventType, string){}}
 }
 
 func (r *runtime) set(change func()) {
@@ -54,7 +54,7 @@ func (r *runtime) Version(ctx context.Context) (cri.Version, error) {
 	return v, down
 }
 
-func (r *runtime) ContainerEvents(ctx context.Context, lease time.Duration, each func(*cri.ContainerEvent)) (cri.StreamEnd, error) {
+func (r *runtime) ContainerEvents(ctx context.Context, lease time.Duration, each func(cri.EventType, string)) (cri.StreamEnd, error) {
 	r.mu.Lock()
 	n := len(r.opened)
 	r.opened, r.leases = append(r.opened, time.Since(r.t0)), append(r.leases, lease)
@@ -91,17 +91,15 @@ func (r *runtime) ContainerEvents(ctx context.Context, lease time.Duration, each
 	return how, err
 }
 
-func (r *runtime) send(e *cri.ContainerEvent) {
+func (r *runtime) send(kind cri.EventType, uid string) {
 	r.mu.Lock()
-	var all []func(*cri.ContainerEvent)
+	var all []func(cri.EventType, string)
 	for _, each := range r.open {
 		all = append(all, each)
 	}
 	r.mu.Unlock()
 	for _, each := range all {
-		c := *e
-		c.Received = time.Now()
-		each(&c)
+		each(kind, uid)
 	}
 }
 
@@ -147,9 +145,9 @@ func TestLeases(t *testing.T) {
 		s, l := start(t, r, false)
 		pause(time.Second)
 		for range 60 {
-			r.send(&cri.ContainerEvent{Type: cri.EventStarted, PodUID: "a"})
-			r.send(&cri.ContainerEvent{Type: cri.EventCreated, PodUID: "b"})
-			r.send(&cri.ContainerEvent{Type: cri.EventStopped})
+			r.send(cri.EventStarted, "a")
+			r.send(cri.EventCreated, "b")
+			r.send(cri.EventStopped, "")
 			pause(time.Second)
 		}
 		st := s.State()
@@ -218,7 +216,7 @@ func TestQuietNode(t *testing.T) {
 		if last := r.leases[len(r.leases)-1]; last != MaxLease || len(r.leases) > 2000 {
 			t.Errorf("%d leases, the last one for %s", len(r.leases), last)
 		}
-		r.send(&cri.ContainerEvent{})
+		r.send(cri.EventCreated, "")
 		pause(2 * time.Minute)
 		if last := r.leases[len(r.leases)-1]; last != DefaultLease {
 			t.Errorf("the last lease is %s", last)
