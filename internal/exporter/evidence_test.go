@@ -40,38 +40,6 @@ func TestAcceptFailure(t *testing.T) {
 	}
 }
 
-// TestEvidenceAbsent: values that a source does not have are absent, its others
-// are not.
-func TestEvidenceAbsent(t *testing.T) {
-	s := viewtest.Healthy()
-	e := &s.Facts.Evidence
-	e.Queue = &health.Queue{At: viewtest.T0}
-	e.Process.OpenFDs, e.Process.Start = -1, time.Time{}
-	e.Kubelet = &health.Kubelet{Seen: true, Refused: true}
-	src := viewtest.NewSource(s)
-	reg, _ := newPedantic(src)
-	families := gather(t, reg)
-	for _, name := range []string{"pleg_socket_accept_queue_length", "pleg_socket_accept_queue_limit", "pleg_runtime_process_open_fds", "pleg_runtime_process_start_time_seconds", "pleg_kubelet_last_seen_seconds"} {
-		if families[name] != nil {
-			t.Errorf("%s is there and not known: %v", name, families[name])
-		}
-	}
-	if v, ok := value(families, "pleg_kubelet_up"); !ok || v != 0 {
-		t.Errorf("%s = %v, %v; want 0", "pleg_kubelet_up", v, ok)
-	}
-	if v, ok := value(families, "pleg_runtime_process_max_fds"); !ok || v != 1<<20 {
-		t.Errorf("%s = %v, %v", "pleg_runtime_process_max_fds", v, ok)
-	}
-	if v, ok := value(families, "pleg_evidence_up", "dockerd"); ok {
-		t.Errorf("a source that is not configured is up=%v", v)
-	}
-
-	e.Process.Alive, e.Process.OpenFDs = false, 12
-	if f := gather(t, reg)["pleg_runtime_process_open_fds"]; f != nil {
-		t.Errorf("%v is there and its process is gone", f)
-	}
-}
-
 // TestEvidenceCounters: a counter never decreases, also if its source resets.
 func TestEvidenceCounters(t *testing.T) {
 	s := viewtest.Healthy()

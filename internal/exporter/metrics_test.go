@@ -15,12 +15,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"go.uber.org/goleak"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/test/viewtest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // exercise reports one of everything.
 func exercise(m *Metrics) {
@@ -191,36 +194,6 @@ func countSeries(text string) int {
 	return n
 }
 
-// TestEachKnownAlone checks that one unknown value does not take another along.
-func TestEachKnownAlone(t *testing.T) {
-	s := viewtest.Starting()
-	s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: viewtest.Ago(time.Second), Bytes: 17 << 20}}
-	s.Facts.Status.NetworkReady = &health.Condition{}
-	s.Verdict.LastSeen = viewtest.Ago(2 * time.Second)
-	s.Verdict.LastSeenAge = 2 * time.Second
-	reg, _ := newPedantic(viewtest.NewSource(s))
-	families := gather(t, reg)
-	for _, tt := range []struct {
-		name   string
-		labels []string
-		want   float64
-	}{
-		{"pleg_runtime_response_bytes", []string{"list_containers"}, 17 << 20},
-		{"pleg_runtime_condition", []string{"NetworkReady"}, 0},
-		{"pleg_last_seen_age_seconds", nil, 2},
-		{"pleg_last_seen_seconds", nil, float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3},
-	} {
-		if v, ok := value(families, tt.name, tt.labels...); !ok || math.Abs(v-tt.want) > 1e-6 {
-			t.Errorf("%s%v = %v, %v; want %v", tt.name, tt.labels, v, ok, tt.want)
-		}
-	}
-	for _, tt := range [][]string{{"pleg_runtime_response_bytes", "list_podsandbox"}, {"pleg_runtime_condition", "RuntimeReady"}} {
-		if v, ok := value(families, tt[0], tt[1:]...); ok {
-			t.Errorf("%v = %v; want it absent", tt, v)
-		}
-	}
-}
-
 // TestInFlightMoves is the point of making the gauges at the scrape: nothing
 // happens between the two scrapes but time.
 func TestInFlightMoves(t *testing.T) {
@@ -269,46 +242,6 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-func TestHostileRuntimeInfo(t *testing.T) {
-	s := viewtest.Healthy()
-	s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
-	reg, _ := newPedantic(viewtest.NewSource(s))
-	families := gather(t, reg)
-	for _, l := range families["pleg_node_info"].GetMetric()[0].GetLabel() {
-		if len(l.GetValue()) > maxLabel {
-			t.Errorf("label %s has %d bytes", l.GetName(), len(l.GetValue()))
-		}
-	}
-}
-
-// TestActiveRows: reasons and culprit have rows only while they are active.
-func TestActiveRows(t *testing.T) {
-	s := viewtest.Healthy()
-	reg, _ := newPedantic(viewtest.NewSource(s))
-	families := gather(t, reg)
-	for _, name := range []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"} {
-		if f := families[name]; f != nil {
-			t.Errorf("a healthy node has %v", f)
-		}
-	}
-	s.Reason = "RuntimeListStall"
-	s.Active = []health.Active{{ID: "RuntimeListStall", Severity: health.SeverityCritical}, {ID: "FDsRunningOut", Severity: health.SeverityWarning}}
-	s.Culprit = &health.Link{Kind: health.KindMount, Name: "/data", Fingerprint: "nfs4:1c2d3e4f"}
-	reg, _ = newPedantic(viewtest.NewSource(s))
-	families = gather(t, reg)
-	for _, tt := range [][]string{
-		{"pleg_reason", "RuntimeListStall", "critical"},
-		{"pleg_reason", "FDsRunningOut", "warning"},
-		{"pleg_primary_reason", "RuntimeListStall"},
-		{"pleg_culprit", "nfs4:1c2d3e4f", "mount"},
-		{"pleg_node_info", "2", "6.1.0-42-amd64", "Debian GNU/Linux 12 (bookworm)", "1.0.0", s.Facts.Runtime.Name, s.Facts.Runtime.Version},
-	} {
-		if v, ok := value(families, tt[0], tt[1:]...); !ok || v != 1 {
-			t.Errorf("%v = %v, %v; want 1: %v", tt, v, ok, families[tt[0]])
-		}
-	}
-}
-
 func TestReadNode(t *testing.T) {
 	for _, tt := range []struct{ file, want string }{
 		{"NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n", "Debian GNU/Linux 12 (bookworm)"},
@@ -325,6 +258,74 @@ func TestReadNode(t *testing.T) {
 		n := ReadNode(root, root)
 		if n.OSImage != tt.want || n.CgroupVersion != "1" || n.Kernel == "" {
 			t.Errorf("%q: %+v, want %q", tt.file, n, tt.want)
+		}
+	}
+}
+
+// TestValues: a value that is not known is absent, and takes no other along; reasons and
+// culprit have rows only while they are active.
+func TestValues(t *testing.T) {
+	for name, tt := range map[string]struct {
+		snap   health.Snapshot
+		change func(*health.Snapshot)
+		want   map[string]float64 // by name and label values
+		absent []string
+	}{
+		"a failed list": {viewtest.Starting(), func(s *health.Snapshot) {
+			s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: viewtest.Ago(time.Second), Bytes: 17 << 20}}
+			s.Facts.Status.NetworkReady = &health.Condition{}
+			s.LastSeen, s.LastSeenAge = viewtest.Ago(2*time.Second), 2*time.Second
+		}, map[string]float64{
+			"pleg_runtime_response_bytes list_containers": 17 << 20, "pleg_runtime_condition NetworkReady": 0, "pleg_last_seen_age_seconds": 2,
+			"pleg_last_seen_seconds": float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3,
+		}, []string{"pleg_runtime_response_bytes list_podsandbox", "pleg_runtime_condition RuntimeReady"}},
+		"evidence": {viewtest.Healthy(), func(s *health.Snapshot) {
+			e := &s.Facts.Evidence
+			e.Queue, e.Process.OpenFDs, e.Process.Start = &health.Queue{At: viewtest.T0}, -1, time.Time{}
+			e.Kubelet = &health.Kubelet{Seen: true, Refused: true}
+		}, map[string]float64{"pleg_kubelet_up": 0, "pleg_runtime_process_max_fds": 1 << 20}, []string{
+			"pleg_socket_accept_queue_length", "pleg_socket_accept_queue_limit", "pleg_runtime_process_open_fds",
+			"pleg_runtime_process_start_time_seconds", "pleg_kubelet_last_seen_seconds", "pleg_evidence_up dockerd",
+		}},
+		"a process that is gone": {viewtest.Healthy(), func(s *health.Snapshot) {
+			s.Facts.Evidence.Process.Alive, s.Facts.Evidence.Process.OpenFDs = false, 12
+		}, nil, []string{"pleg_runtime_process_open_fds"}},
+		"no reason": {viewtest.Healthy(), func(*health.Snapshot) {}, nil, []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"}},
+		"reasons and a culprit": {viewtest.Healthy(), func(s *health.Snapshot) {
+			s.Reason, s.Facts.Runtime = "RuntimeListStall", health.Runtime{Name: "containerd", Version: "2"}
+			s.Active = []health.Active{{ID: "RuntimeListStall", Severity: health.SeverityCritical}, {ID: "FDsRunningOut", Severity: health.SeverityWarning}}
+			s.Culprit = &health.Link{Kind: health.KindMount, Name: "/data", Fingerprint: "nfs4:1c2d3e4f"}
+		}, map[string]float64{
+			"pleg_reason RuntimeListStall critical": 1, "pleg_reason FDsRunningOut warning": 1, "pleg_primary_reason RuntimeListStall": 1,
+			"pleg_culprit nfs4:1c2d3e4f mount": 1, "pleg_node_info 2 6.1.0-42-amd64 Debian GNU/Linux 12 (bookworm) 1.0.0 containerd 2": 1,
+		}, nil},
+		"a hostile runtime": {viewtest.Healthy(), func(s *health.Snapshot) {
+			s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
+		}, nil, nil},
+	} {
+		tt.change(&tt.snap)
+		reg, _ := newPedantic(viewtest.NewSource(tt.snap))
+		got := map[string]float64{}
+		for _, f := range gather(t, reg) {
+			for _, m := range f.GetMetric() {
+				key := f.GetName()
+				for _, l := range m.GetLabel() {
+					if key += " " + l.GetValue(); len(l.GetValue()) > maxLabel {
+						t.Errorf("%s: label %s has %d bytes", name, l.GetName(), len(l.GetValue()))
+					}
+				}
+				got[key], got[f.GetName()] = m.GetGauge().GetValue(), m.GetGauge().GetValue()
+			}
+		}
+		for key, want := range tt.want {
+			if v, ok := got[key]; !ok || math.Abs(v-want) > 1e-6 {
+				t.Errorf("%s: %s = %v, %v; want %v", name, key, v, ok, want)
+			}
+		}
+		for _, key := range tt.absent {
+			if v, ok := got[key]; ok {
+				t.Errorf("%s: %s = %v; want it absent", name, key, v)
+			}
 		}
 	}
 }

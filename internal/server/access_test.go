@@ -154,9 +154,8 @@ func TestNoNameLeaks(t *testing.T) {
 // and no container.
 func TestNoNameInCulprit(t *testing.T) {
 	for _, l := range []health.Link{
-		{Kind: health.KindCall}, {Kind: health.KindContainer}, {Kind: health.KindPod}, {Kind: health.KindClient},
-		{Kind: health.KindMount}, {Kind: health.KindDevice}, {Kind: health.KindNode}, {Kind: health.KindKernel},
-		{Kind: health.KindKubelet}, {Kind: health.KindCgroup, Name: "/kubepods.slice/kubepods-pod" + leak + ".slice"},
+		{Kind: health.KindCall}, {Kind: health.KindContainer}, {Kind: health.KindPod}, {Kind: health.KindMount},
+		{Kind: health.KindKernel}, {Kind: health.KindCgroup, Name: "/kubepods.slice/kubepods-pod" + leak + ".slice"},
 		{Kind: health.KindShim, Name: "containerd-shim"},
 	} {
 		l.Pod, l.RuntimeID, l.Evidence = leak, leak, leak
@@ -178,15 +177,17 @@ func TestNoNameInCulprit(t *testing.T) {
 func TestPublicSummary(t *testing.T) {
 	h := testHandler(viewtest.NewSource(viewtest.Unhealthy()), false)
 	viewtest.Golden(t, viewtest.DocsDir+"api/public.json", answer(h, view.PathStatus).Body.String())
-	w := answer(h, "/")
-	for _, want := range []string{"<h1>RuntimeUnresponsive</h1>", "public summary", "What to do", "NotReady"} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("no %q on the public page:\n%s", want, w.Body)
+	for path, all := range map[string][]string{
+		"/":                         {"<h1>RuntimeUnresponsive</h1>", "public summary", "What to do", "NotReady"},
+		view.PathHealthz:            {"unhealthy: RuntimeUnresponsive\nkubelet: [container runtime is down, PLEG is not healthy"},
+		view.PathStatus + "?o=line": {"unhealthy RuntimeUnresponsive"},
+		view.PathStatus + "?o=text": {"UNHEALTHY: RuntimeUnresponsive", "public summary"},
+	} {
+		for _, want := range all {
+			if body := answer(h, path).Body; !strings.Contains(body.String(), want) {
+				t.Errorf("no %q for another host at %s:\n%s", want, path, body)
+			}
 		}
-	}
-	w = answer(h, view.PathHealthz)
-	if want := "unhealthy: RuntimeUnresponsive\nkubelet: [container runtime is down, PLEG is not healthy"; !strings.HasPrefix(w.Body.String(), want) {
-		t.Errorf("/healthz for another host: %s", w.Body)
 	}
 }
 

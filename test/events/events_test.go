@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,44 +101,6 @@ func TestNotUsed(t *testing.T) {
 				t.Errorf("relists every %v s, %v streams opened; want 1 s and none", period, opened)
 			}
 		})
-	}
-}
-
-// TestHint measures how long after a container's exit plegd reports ContainerDied, with
-// hints and without, for the same containers.
-func TestHint(t *testing.T) {
-	c := lab.NewContainerd(t, lab.ContainerdOptions{Version: lab.Containerd2})
-	pod := c.CRI(t).RunPod()
-	plegds := map[string]*lab.Plegd{
-		"hint": listen(t, c.Socket, "hint", "streaming"),
-		"off":  lab.NewPlegd(t, c.Socket, lab.PlegdOptions{}),
-	}
-	plegds["off"].AwaitState(20*time.Second, "healthy")
-	const exits = 20
-	took := map[string][]time.Duration{}
-	for range exits {
-		made := pod.RunContainer("app", fmt.Sprintf("--after=%s", 300*time.Millisecond+rand.N(time.Second)))
-		exit := awaitExit(t, made)
-		for mode, p := range plegds {
-			lab.Eventually(t, 20*time.Second, "ContainerDied with events "+mode, func() error {
-				for _, l := range p.Log.Since(0) {
-					if l.Message() == "pod lifecycle event" && l.String("container_id") == made.ID && l.String("type") == "ContainerDied" {
-						took[mode] = append(took[mode], l.At.Sub(exit))
-						return nil
-					}
-				}
-				return errors.New("not logged")
-			})
-		}
-		made.Remove()
-	}
-	slices.Sort(took["hint"])
-	slices.Sort(took["off"])
-	hint, off := took["hint"][exits/2], took["off"][exits/2]
-	lab.Report(t, "from a container's exit to ContainerDied, median of %d: %s with --events=hint, %s without", exits, round(hint), round(off))
-	// The goal is a tenth. A busy machine takes its time for either, and for the exit.
-	if hint > off*3/4 {
-		t.Errorf("hints made it %s in place of %s", hint, off)
 	}
 }
 

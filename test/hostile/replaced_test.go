@@ -43,21 +43,6 @@ func TestReplaced(t *testing.T) {
 	p.await("the second runtime's name", func(s lab.Status) bool { return s.Runtime.Name == "another" })
 }
 
-// TestOtherRuntime: after a restart a different runtime listens at the path.
-func TestOtherRuntime(t *testing.T) {
-	t.Parallel()
-	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
-	p := start(t, socket, lab.PlegdOptions{})
-	p.awaitReason()
-	for i, n := range []int{3, 0, 30} {
-		first.Stop()
-		p.awaitReason("RuntimeSocketMissing")
-		first = serveAt(t, socket, fakeruntime.Options{Seed: uint64(i + 2), CRIO: i == 1}, n)
-		p.awaitReason()
-		p.await("its pods", running(n))
-	}
-}
-
 // TestFloods: what listens speaks HTTP/2 well enough to begin with, and then does
 // not stop.
 func TestFloods(t *testing.T) {

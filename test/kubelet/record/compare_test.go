@@ -39,11 +39,12 @@ func TestCompareEqual(t *testing.T) {
 	}
 }
 
-// TestCompareDifferent spoils a recording in each way that must be found.
-func TestCompareDifferent(t *testing.T) {
+// TestCompare spoils a recording in each way that must be found, and in ways that plegd cannot
+// know of: those are no problems.
+func TestCompare(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*Recording)
-		want  string
+		want  string // "": no problem
 	}{
 		"the sync loop is late":        {func(r *Recording) { r.Skips[0].At = after(34) }, "from the sync loop"},
 		"the sync loop never skips":    {func(r *Recording) { r.Skips = nil }, "skipped nothing"},
@@ -52,124 +53,76 @@ func TestCompareDifferent(t *testing.T) {
 		"another message":              {func(r *Recording) { r.Writes[1].Message = "container runtime is down" }, "the API's message"},
 		"Ready much later":             {func(r *Recording) { r.Writes[2].At = after(85) }, "Ready again"},
 		"the API never Ready":          {func(r *Recording) { r.Writes = r.Writes[:2] }, "the API was not"},
-		"plegd is silent":              {silence, "plegd did not"},
 		"a reason that is never named": {func(r *Recording) { r.WantReason = "KubeletDown" }, "never the primary reason"},
 		"a countdown to nothing":       {func(r *Recording) { r.WantReady = true }, "counted down"},
-		"a wide window":                {widen, "13.0 s wide"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := hang()
-			test.spoil(r)
-			if got := strings.Join(Compare(r).Problems, "; "); !strings.Contains(got, test.want) {
-				t.Errorf("problems %q, want one with %q", got, test.want)
+		"plegd is silent": {each(func(s *Sample, _ float64) {
+			s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
+		}), "plegd did not"},
+		"a wide window": {each(func(s *Sample, _ float64) {
+			if s.NotReadyInLatest != nil {
+				*s.NotReadyInLatest += 2
 			}
-		})
-	}
-}
-
-func silence(r *Recording) {
-	for i := range r.Samples {
-		r.Samples[i].NodeReady, r.Samples[i].NotReadyIn, r.Samples[i].NotReadyInLatest = true, nil, nil
-	}
-}
-
-func widen(r *Recording) {
-	for i := range r.Samples {
-		if v := r.Samples[i].NotReadyInLatest; v != nil {
-			*v += 2
+		}), "13.0 s wide"},
+		"it ends between the API's NotReady and the end of the window": {each(func(s *Sample, _ float64) { s.NodeReady = true }), ""},
+		// plegd's Status calls have another phase than the kubelet's.
+		"it ends just before plegd's 30-s rule":      {beforeRule(0), ""},
+		"it ends long before plegd's 30-s rule":      {beforeRule(10), "plegd's rules held"},
+		"it ends just before the kubelet's rule":     {func(r *Recording) { r.Skips, r.StatusRule, r.Recovery = nil, true, after(34) }, ""},
+		"it ends long after the kubelet's rule":      {func(r *Recording) { r.Skips, r.StatusRule, r.Recovery = nil, true, after(36) }, "skipped nothing"},
+		"it ends before Version's timeout":           {released(0), ""},
+		"it ends before that, and plegd is too late": {released(4), "plegd did not"},
+		"a reason that stays": {func(r *Recording) {
+			r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
+			each(func(s *Sample, at float64) {
+				if at > 3 && at < 68 {
+					s.Reason = "RuntimeFrozen"
+				}
+			})(r)
+		}, "until 7.8 s after the recovery"},
+	} {
+		r := hang()
+		test.spoil(r)
+		if got := strings.Join(Compare(r).Problems, "; "); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
+			t.Errorf("%s: problems %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-// TestFaultEndsInWindow is a fault that ends between the API's NotReady and the end
-// of the window that held it: plegd cannot know.
-func TestFaultEndsInWindow(t *testing.T) {
-	r := hang()
-	for i := range r.Samples {
-		r.Samples[i].NodeReady = true
-	}
-	if c := Compare(r); len(c.Problems) > 0 {
-		t.Errorf("problems %q", c.Problems)
+// each changes every sample, given its time since the fault.
+func each(change func(s *Sample, at float64)) func(*Recording) {
+	return func(r *Recording) {
+		for i := range r.Samples {
+			change(&r.Samples[i], r.since(r.Samples[i].At))
+		}
 	}
 }
 
-// TestFaultEndsBeforeRule is a fault that ends between the moment at which the
-// kubelet's 30-s rule fails and plegd's, whose Status calls have another phase.
-func TestFaultEndsBeforeRule(t *testing.T) {
-	r := hang()
-	r.StatusRule = true
-	for i, s := range r.Samples {
-		at := r.since(s.At)
-		r.Samples[i].RulesOK = true
-		if at > 0 && at < 30.5 {
-			r.Samples[i].RulesFailIn = ptr(31.5 - at)
-		}
-	}
-	if c := Compare(r); len(c.Problems) > 0 {
-		t.Errorf("problems %q", c.Problems)
-	}
-	for i, s := range r.Samples {
-		if s.RulesFailIn != nil {
-			r.Samples[i].RulesFailIn = ptr(*s.RulesFailIn + 10)
-		}
-	}
-	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "plegd's rules held") {
-		t.Errorf("problems %q, want that the rules held", c.Problems)
+// beforeRule is a fault that ends before the 30-s rule fails, from which plegd is late by some
+// seconds.
+func beforeRule(late float64) func(*Recording) {
+	return func(r *Recording) {
+		r.StatusRule = true
+		each(func(s *Sample, at float64) {
+			if s.RulesOK = true; at > 0 && at < 30.5 {
+				s.RulesFailIn = ptr(31.5 - at + late)
+			}
+		})(r)
 	}
 }
 
-// TestFaultEndsAfterRule is the same the other way round.
-func TestFaultEndsAfterRule(t *testing.T) {
-	r := hang()
-	r.Skips, r.StatusRule, r.Recovery = nil, true, after(34)
-	if c := Compare(r); len(c.Problems) > 0 {
-		t.Errorf("problems %q", c.Problems)
-	}
-	r.Recovery = after(36)
-	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "skipped nothing") {
-		t.Errorf("problems %q, want that the loop skipped nothing", c.Problems)
-	}
-}
-
-// TestReleasedUpdate is a hang that ends before Version's timeout: the update that
-// waited shows NotReady, and plegd says until when it may.
-func TestReleasedUpdate(t *testing.T) {
-	r := hang()
-	r.Recovery, r.Writes[1].At, r.Writes[2].At, r.LoopSilent = after(45), after(45.1), after(55.4), true
-	for i, s := range r.Samples {
-		at := r.since(s.At)
-		s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
-		if at > 1 && at < 45 {
-			s.NotReadyIn, s.NotReadyInLatest = ptr(119-at), ptr(131-at)
-		} else if at > 46 && at < 55 {
-			s.ReadyIn, s.ReadyInLatest = ptr(54-at), ptr(56-at)
-		}
-		r.Samples[i] = s
-	}
-	if c := Compare(r); len(c.Problems) > 0 {
-		t.Errorf("problems %q", c.Problems)
-	}
-	for i, s := range r.Samples {
-		if s.ReadyIn != nil {
-			*r.Samples[i].ReadyIn, *r.Samples[i].ReadyInLatest = *s.ReadyIn+4, *s.ReadyInLatest+4
-		}
-	}
-	if c := Compare(r); len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "plegd did not") {
-		t.Errorf("problems %q, want that plegd did not say so", c.Problems)
-	}
-}
-
-func TestReasonGone(t *testing.T) {
-	r := hang()
-	r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
-	for i, s := range r.Samples {
-		if at := r.since(s.At); at > 3 && at < 68 {
-			r.Samples[i].Reason = "RuntimeFrozen"
-		}
-	}
-	c := Compare(r)
-	if len(c.Problems) != 1 || !strings.Contains(c.Problems[0], "until 7.8 s after the recovery") {
-		t.Errorf("problems %q", c.Problems)
+// released is a hang that ends before Version's timeout: the update that waited shows NotReady,
+// and plegd says until when it may, late by some seconds.
+func released(late float64) func(*Recording) {
+	return func(r *Recording) {
+		r.Recovery, r.Writes[1].At, r.Writes[2].At, r.LoopSilent = after(45), after(45.1), after(55.4), true
+		each(func(s *Sample, at float64) {
+			s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
+			if at > 1 && at < 45 {
+				s.NotReadyIn, s.NotReadyInLatest = ptr(119-at), ptr(131-at)
+			} else if at > 46 && at < 55 {
+				s.ReadyIn, s.ReadyInLatest = ptr(54-at+late), ptr(56-at+late)
+			}
+		})(r)
 	}
 }
 
