@@ -96,23 +96,35 @@ func (s suspicion) answered(f *Facts) {
 	f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}
 }
 
-// TestChainBeforeTheHang: a list is suspected before it counts as hanging, while
+// TestChainBeforeTheHang: a list or an inspection is suspected before it counts as hanging, while
 // Version is answered; the chain that was found meanwhile counts from the hang on.
 func TestChainBeforeTheHang(t *testing.T) {
-	for _, tt := range append(suspicions, suspicion{unanswered: 1600 * time.Millisecond, suspected: true, hang: true}) {
-		f := hangingList()
-		in := f.Relist.InFlight
-		in.Start, in.PhaseStart = t0.Add(-tt.unanswered), t0.Add(-tt.unanswered)
-		f.Relist.LastSeen = in.Start.Add(-time.Second)
-		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
+	shim := Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"}
+	check := func(tt suspicion, f Facts, operation string, called time.Time) {
 		tt.answered(&f)
-		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"})
-		if s := suspected(&f, t0); s.Suspected != tt.suspected || s.Suspected && (s.Operation != "list_containers" || !s.Called.Equal(in.PhaseStart)) {
-			t.Errorf("%+v: %+v", tt, s)
+		f.Evidence.Chain = &Chain{At: t0, Links: []Link{{Kind: KindCall, Name: operation}, {Kind: KindContainer, Name: "a/b/c"}, shim}}
+		if s := suspected(&f, t0); s.Suspected != tt.suspected || s.Suspected && (s.Operation != operation || !s.Called.Equal(called)) {
+			t.Errorf("%s, %+v: %+v", operation, tt, s)
 		}
 		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
-			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
+			t.Errorf("%s, %+v: %s, culprit %+v", operation, tt, v.Reason, v.Culprit)
 		}
+	}
+	for _, tt := range append(suspicions, suspicion{unanswered: 1600 * time.Millisecond, suspected: true, hang: true}) {
+		f, start := hangingList(), t0.Add(-tt.unanswered)
+		f.Relist.InFlight.Start, f.Relist.InFlight.PhaseStart, f.Relist.LastSeen = start, start, start.Add(-time.Second)
+		f.Relist.Lists = []time.Duration{tt.usual, tt.usual, tt.usual}
+		check(tt, f, "list_containers", start)
+	}
+	for _, tt := range append(suspicions,
+		suspicion{unanswered: 2 * time.Second, usual: time.Second},
+		suspicion{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true}) {
+		f, start := healthyFacts(t0), t0.Add(-tt.unanswered)
+		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseInspect, PhaseStart: start, Pods: 1}
+		f.Relist.Inspecting = []PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
+		f.Calls = answeredCalls()
+		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
+		check(tt, f, "container_status", start)
 	}
 }
 
@@ -154,33 +166,6 @@ func TestContainerIsBlamedLate(t *testing.T) {
 		v := Judge(&f, t0, nil)
 		if v.Reason != RuntimeListStall || contains(strings.Join(v.Active[0].Evidence, ";"), "of one container alone hangs") != blamed {
 			t.Errorf("%s: %v, the container is blamed: want %t", hangs, v.Active, blamed)
-		}
-	}
-}
-
-// TestChainBeforeTheInspectionHangs: an inspection is suspected before it counts as
-// hanging, while Version is answered; the chain that was found meanwhile counts from
-// the hang on.
-func TestChainBeforeTheInspectionHangs(t *testing.T) {
-	for _, tt := range append(suspicions,
-		suspicion{unanswered: 2 * time.Second, usual: time.Second},
-		suspicion{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true}) {
-		f := healthyFacts(t0)
-		start := t0.Add(-tt.unanswered)
-		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseInspect, PhaseStart: start, Pods: 1}
-		f.Relist.Inspecting = []PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
-		f.Calls = answeredCalls()
-		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
-		tt.answered(&f)
-		f.Evidence.Chain = &Chain{At: t0, Links: []Link{
-			{Kind: KindCall, Name: "container_status"}, {Kind: KindContainer, Name: "a/b/c"},
-			{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"},
-		}}
-		if s := suspected(&f, t0); s.Suspected != tt.suspected {
-			t.Errorf("%+v: suspected: %+v", tt, s)
-		}
-		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {
-			t.Errorf("%+v: %s, culprit %+v", tt, v.Reason, v.Culprit)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package health
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,21 +26,19 @@ func TestNextWhereAStartWouldFail(t *testing.T) {
 	old := func() *Process {
 		return &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(time.Hour), OpenFDs: -1}
 	}
+	held := func(cause Cause) func(*Facts) {
+		return func(f *Facts) {
+			f.Endpoint.Path, f.Calls = "/run/c.sock", map[string]Call{"version": {LastOK: t0}}
+			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: cause, Detail: "detail", FailedSince: ago(5 * time.Second)}
+		}
+	}
 	for name, tt := range map[string]struct {
 		change           func(*Facts)
 		reason, next, no string
 	}{
-		"the path is a directory": {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", ""},
-		"and the held connection answers": {func(f *Facts) {
-			f.Endpoint.Path = "/run/c.sock"
-			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: CauseNotSocket, Detail: "a directory", FailedSince: ago(5 * time.Second)}
-			f.Calls = map[string]Call{"version": {LastOK: t0}}
-		}, RuntimeNotListening, "the runtime runs", "Start the runtime"},
-		"another socket's file, and the held connection answers": {func(f *Facts) {
-			f.Endpoint.Path = "/run/c.sock"
-			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: CauseRefused, Detail: "nobody listens", FailedSince: ago(5 * time.Second)}
-			f.Calls = map[string]Call{"version": {LastOK: t0}}
-		}, RuntimeNotListening, "the runtime runs", "Start the runtime"},
+		"the path is a directory":                                {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", ""},
+		"and the held connection answers":                        {held(CauseNotSocket), RuntimeNotListening, "the runtime runs", "Start the runtime"},
+		"another socket's file, and the held connection answers": {held(CauseRefused), RuntimeNotListening, "the runtime runs", "Start the runtime"},
 		"a stop that hangs, the socket's file is gone": {func(f *Facts) {
 			noConnection(f, CauseMissing)
 			f.Evidence.Process = old()
@@ -167,11 +164,7 @@ func TestBlindBehindMounts(t *testing.T) {
 // TestPartsMissing: facts without a part (an older plegd's, or an edited file) are judged
 // and do not panic.
 func TestPartsMissing(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
+	for _, file := range scenarioFiles(t, "*") {
 		b, err := Marshal(readScenario(t, file).Facts)
 		if err != nil {
 			t.Fatal(err)
@@ -214,11 +207,7 @@ func without(fields map[string]any, depth int, do func()) {
 // after the first 10 s. Samples younger than 2.1 s in a scenario are repeated, the rest
 // stays.
 func TestConstantFault(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
+	for _, file := range scenarioFiles(t, "*") {
 		b, err := Marshal(readScenario(t, file).Facts)
 		if err != nil {
 			t.Fatal(err)

@@ -68,21 +68,19 @@ func TestRulesFailIn(t *testing.T) {
 			f.Relist.LastSeen, f.Modelled.LastSeen = time.Time{}, time.Time{}
 		}, 175},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			tt.change(&f)
-			v := Judge(&f, t0, nil)
-			at := newView(&f, t0, nil).rulesFailAt()
-			if got := at.Sub(t0).Seconds(); at.IsZero() != (tt.want <= 0) || !at.IsZero() && got != tt.want {
-				t.Errorf("the rules fail in %gs, want %gs", got, tt.want)
-			}
-			switch {
-			case v.State == StateHealthy && (v.RulesFailIn != nil || v.NotReadyIn != nil || v.NotReadyInLatest != nil):
-				t.Errorf("a healthy verdict counts down: rules %v, NotReady %v to %v", v.RulesFailIn, v.NotReadyIn, v.NotReadyInLatest)
-			case v.State != StateHealthy && tt.want != -1 && (v.RulesFailIn == nil || v.RulesFailIn.Seconds() != tt.want):
-				t.Errorf("%s, rules fail in %v, want %gs", v.State, v.RulesFailIn, tt.want)
-			}
-		})
+		f := healthyFacts(t0)
+		tt.change(&f)
+		v := Judge(&f, t0, nil)
+		at := newView(&f, t0, nil).rulesFailAt()
+		if got := at.Sub(t0).Seconds(); at.IsZero() != (tt.want <= 0) || !at.IsZero() && got != tt.want {
+			t.Errorf("%s: the rules fail in %gs, want %gs", tt.name, got, tt.want)
+		}
+		switch {
+		case v.State == StateHealthy && (v.RulesFailIn != nil || v.NotReadyIn != nil || v.NotReadyInLatest != nil):
+			t.Errorf("%s: a healthy verdict counts down: rules %v, NotReady %v to %v", tt.name, v.RulesFailIn, v.NotReadyIn, v.NotReadyInLatest)
+		case v.State != StateHealthy && tt.want != -1 && (v.RulesFailIn == nil || v.RulesFailIn.Seconds() != tt.want):
+			t.Errorf("%s: %s, rules fail in %v, want %gs", tt.name, v.State, v.RulesFailIn, tt.want)
+		}
 	}
 }
 
@@ -132,13 +130,11 @@ func TestStarting(t *testing.T) {
 			f.Status.InFlightSince = f.Started
 		}, StateUnhealthy},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			tt.change(&f)
-			if v := Judge(&f, t0, nil); v.State != tt.want {
-				t.Errorf("state %s (%s), want %s", v.State, v.Reason, tt.want)
-			}
-		})
+		f := healthyFacts(t0)
+		tt.change(&f)
+		if v := Judge(&f, t0, nil); v.State != tt.want {
+			t.Errorf("%s: state %s (%s), want %s", tt.name, v.State, v.Reason, tt.want)
+		}
 	}
 }
 
@@ -223,14 +219,12 @@ func TestCloserLook(t *testing.T) {
 		{"both", []func(*Facts){many, exhausted}, StateDegraded, true},
 		{"unhealthy", []func(*Facts){many, func(f *Facts) { f.Status.NetworkReady = nil }}, StateUnhealthy, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			for _, change := range tt.changes {
-				change(&f)
-			}
-			if v := Judge(&f, t0, nil); v.State != tt.state || v.CloserLook() != tt.want {
-				t.Errorf("%s %+v: a closer look is %t, want %s and %t", v.State, v.Active, v.CloserLook(), tt.state, tt.want)
-			}
-		})
+		f := healthyFacts(t0)
+		for _, change := range tt.changes {
+			change(&f)
+		}
+		if v := Judge(&f, t0, nil); v.State != tt.state || v.CloserLook() != tt.want {
+			t.Errorf("%s: %s %+v: a closer look is %t, want %s and %t", tt.name, v.State, v.Active, v.CloserLook(), tt.state, tt.want)
+		}
 	}
 }

@@ -88,15 +88,13 @@ func TestKubeletAnswers(t *testing.T) {
 		}},
 		{"it restarts", func(at float64) bool { return at > 10 && at < 18 }, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var n silentKubelet
-			for at := 0.0; at < 100; at += 0.25 {
-				v := n.at(t0.Add(time.Duration(at*float64(time.Second))), tt.refused(at), tt.change)
-				if !v.NodeReady || v.NotReadyIn != nil || v.KubeletMessage != "" {
-					t.Fatalf("second %v: node Ready %t, NotReady in %v, message %q", at, v.NodeReady, v.NotReadyIn, v.KubeletMessage)
-				}
+		var n silentKubelet
+		for at := 0.0; at < 100; at += 0.25 {
+			v := n.at(t0.Add(time.Duration(at*float64(time.Second))), tt.refused(at), tt.change)
+			if !v.NodeReady || v.NotReadyIn != nil || v.KubeletMessage != "" {
+				t.Fatalf("%s: second %v: node Ready %t, NotReady in %v, message %q", tt.name, at, v.NodeReady, v.NotReadyIn, v.KubeletMessage)
 			}
-		})
+		}
 	}
 }
 
@@ -126,27 +124,25 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 // order, an update that waited for Version may have found the rules failing.
 func TestReleasedTogether(t *testing.T) {
 	for name, versionFirst := range map[string]bool{"Version first": true, "Status first": false} {
-		t.Run(name, func(t *testing.T) {
-			var writer NodeWriter
-			at := func(after time.Duration, status, version bool) NodeStatus {
-				now := t0.Add(after)
-				f := healthyFacts(now)
-				f.Started = t0.Add(-time.Hour)
-				if !status {
-					f.Status.LastGood, f.Status.InFlightSince = t0, t0.Add(5*time.Second)
-				}
-				f.Version = VersionCheck{Ended: now}
-				if !version {
-					f.Version = VersionCheck{Ended: t0, HangsSince: t0.Add(2 * time.Second)}
-				}
-				return writer.At(&f, now)
+		var writer NodeWriter
+		at := func(after time.Duration, status, version bool) NodeStatus {
+			now := t0.Add(after)
+			f := healthyFacts(now)
+			f.Started = t0.Add(-time.Hour)
+			if !status {
+				f.Status.LastGood, f.Status.InFlightSince = t0, t0.Add(5*time.Second)
 			}
-			at(0, true, true)
-			at(33*time.Second, false, false)
-			at(33100*time.Millisecond, !versionFirst, versionFirst)
-			if s := at(33200*time.Millisecond, true, true); s.ReadyFrom.IsZero() || s.NotReady {
-				t.Errorf("the condition is certain: %+v", s)
+			f.Version = VersionCheck{Ended: now}
+			if !version {
+				f.Version = VersionCheck{Ended: t0, HangsSince: t0.Add(2 * time.Second)}
 			}
-		})
+			return writer.At(&f, now)
+		}
+		at(0, true, true)
+		at(33*time.Second, false, false)
+		at(33100*time.Millisecond, !versionFirst, versionFirst)
+		if s := at(33200*time.Millisecond, true, true); s.ReadyFrom.IsZero() || s.NotReady {
+			t.Errorf("%s: the condition is certain: %+v", name, s)
+		}
 	}
 }

@@ -34,7 +34,7 @@ func (k *Kubelet) silent() bool {
 	return k != nil && !k.AnsweredAt.IsZero() && k.At.After(k.AnsweredAt)
 }
 
-// gone reports whether a silent kubelet certainly writes nothing; one that is only slow may still write.
+// gone reports whether a silent kubelet certainly writes nothing; a slow one may write.
 func (s *NodeWriter) gone(w *view) bool {
 	k := w.f.Evidence.Kubelet
 	return k.silent() && (k.Refused || w.unanswered(s.silent, kubeletGone))

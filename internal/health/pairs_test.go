@@ -1,7 +1,6 @@
 package health
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -57,12 +56,7 @@ var provenBy = map[[2]string]bool{{ShimStuck, PodInspectionStall}: true}
 // TestPairs: two things can be true at once. A critical reason stays critical and
 // primary beside every harmless warning.
 func TestPairs(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pairs, lost, hidden, moved, explained := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
-	for _, file := range files {
+	for _, file := range scenarioFiles(t, "*") {
 		alone := judgeFile(t, file, nil)
 		if alone.Reason == "" || alone.Active[0].Severity != SeverityCritical {
 			continue
@@ -73,28 +67,20 @@ func TestPairs(t *testing.T) {
 			if both == nil || alone.active(b.id) != nil || both.active(b.id) == nil {
 				continue
 			}
-			pairs[b.id]++
 			was := both.active(alone.Reason)
 			switch {
 			case provenBy[[2]string{b.id, alone.Reason}] && both.Reason == b.id && both.Active[0].Severity == SeverityCritical:
-				explained[b.id]++
 			case was == nil || was.Severity != SeverityCritical:
-				lost[b.id]++
 				t.Errorf("%s beside %s: no longer a critical reason; %s", name, b.id, listed(both))
 			case both.Active[0].Severity != SeverityCritical:
-				hidden[b.id]++
 				t.Errorf("%s beside %s: hidden behind a milder one; %s", name, b.id, listed(both))
 			case both.Reason != alone.Reason:
-				moved[b.id]++
 				t.Errorf("%s beside %s: no longer primary; %s", name, b.id, listed(both))
 			}
 			if both.State.Rank() < alone.State.Rank() {
 				t.Errorf("%s beside %s: %s, was %s alone", name, b.id, both.State, alone.State)
 			}
 		}
-	}
-	for _, b := range besides {
-		t.Logf("%-18s %3d pairs: %d lost, %d hidden, %d not primary, %d explained", b.id, pairs[b.id], lost[b.id], hidden[b.id], moved[b.id], explained[b.id])
 	}
 }
 

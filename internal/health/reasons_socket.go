@@ -196,7 +196,7 @@ func (w *view) acceptEvidence() (out lines) {
 	return out
 }
 
-// endNext is the step where another start of the runtime would fail for what is at its path or still lives.
+// endNext is the step where the runtime cannot start: for what is at its path, or for a process that lives on.
 func (w *view) endNext() string {
 	fresh, path := w.fresh.Cause, w.f.Endpoint.Path
 	switch {

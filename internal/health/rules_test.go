@@ -76,17 +76,15 @@ func TestKubeletRules(t *testing.T) {
 				"container runtime not ready: RuntimeReady=false reason:R message:M, " +
 				"container runtime network not ready: NetworkReady=false reason:R message:M]"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := healthyFacts(t0)
-			tt.change(&f)
-			k := rules(&f, t0)
-			if k.plegHealthy != tt.pleg || k.syncLoopAllowed != tt.syncLoop || k.nodeReady != tt.ready {
-				t.Errorf("PLEG healthy %t, sync loop allowed %t, node ready %t; want %t, %t, %t",
-					k.plegHealthy, k.syncLoopAllowed, k.nodeReady, tt.pleg, tt.syncLoop, tt.ready)
-			}
-			if k.message != tt.message {
-				t.Errorf("message\n got %q\nwant %q", k.message, tt.message)
-			}
-		})
+		f := healthyFacts(t0)
+		tt.change(&f)
+		k := rules(&f, t0)
+		if k.plegHealthy != tt.pleg || k.syncLoopAllowed != tt.syncLoop || k.nodeReady != tt.ready {
+			t.Errorf("%s: PLEG healthy %t, sync loop allowed %t, node ready %t; want %t, %t, %t", tt.name,
+				k.plegHealthy, k.syncLoopAllowed, k.nodeReady, tt.pleg, tt.syncLoop, tt.ready)
+		}
+		if k.message != tt.message {
+			t.Errorf("%s: message\n got %q\nwant %q", tt.name, k.message, tt.message)
+		}
 	}
 }

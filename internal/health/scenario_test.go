@@ -35,6 +35,16 @@ type want struct {
 // scenarioNow is the moment of every scenario.
 var scenarioNow = time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
 
+// scenarioFiles are the files of the scenarios in folders.
+func scenarioFiles(t *testing.T, folders string) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/scenarios/" + folders + "/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s holds no scenario (%v)", folders, err)
+	}
+	return files
+}
+
 // readScenario reads a scenario's file.
 func readScenario(t *testing.T, file string) scenario {
 	t.Helper()
@@ -115,11 +125,7 @@ func TestScenarios(t *testing.T) {
 	have := map[string]bool{}
 	for _, folder := range folders {
 		have[folder.Name()] = true
-		files, err := filepath.Glob(filepath.Join("testdata/scenarios", folder.Name(), "*.json"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s holds no scenario (%v)", folder.Name(), err)
-		}
-		for _, file := range files {
+		for _, file := range scenarioFiles(t, folder.Name()) {
 			t.Run(folder.Name()+"/"+filepath.Base(file), func(t *testing.T) { runScenario(t, folder.Name(), file) })
 		}
 	}
@@ -160,11 +166,7 @@ func runScenario(t *testing.T, folder, file string) {
 
 // TestScenariosNameNoPods: evidence is shown over TCP, where names must not be.
 func TestScenariosNameNoPods(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/Pod*/*.json")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenarios about pods", err)
-	}
-	for _, file := range files {
+	for _, file := range scenarioFiles(t, "Pod*") {
 		s := readScenario(t, file)
 		const secret = "secret-name"
 		for _, pods := range [][]PodInspection{s.Facts.Relist.Inspecting, s.Facts.Relist.Failing, s.Facts.Relist.Slowest} {

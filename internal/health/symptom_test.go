@@ -68,12 +68,10 @@ func TestFindSymptom(t *testing.T) {
 		},
 		"Status says that the runtime is not ready": {v: active(RuntimeNotReady)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := Facts{Relist: tt.relist, Status: tt.status}
-			got, ok := FindSymptom(&f, &tt.v, now, tt.last)
-			if got != tt.want || ok != (tt.want != Symptom{}) {
-				t.Errorf("got %+v, %t\nwant %+v", got, ok, tt.want)
-			}
-		})
+		f := Facts{Relist: tt.relist, Status: tt.status}
+		got, ok := FindSymptom(&f, &tt.v, now, tt.last)
+		if got != tt.want || ok != (tt.want != Symptom{}) {
+			t.Errorf("%s: got %+v, %t\nwant %+v", name, got, ok, tt.want)
+		}
 	}
 }

@@ -69,7 +69,7 @@ func (s *NodeWriter) Restart(t time.Time) {
 	s.started, s.hang, s.released, s.newer, s.older = t, bounds{}, t, rounds{}, rounds{}
 }
 
-// At returns what is written and when next, and corrects f.Modelled. Calls come in order of now.
+// At returns the condition written and the next writes, and corrects f.Modelled. Calls come in order of now.
 func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 	s.followRounds(f, now)
 	w := newView(f, now, nil)
