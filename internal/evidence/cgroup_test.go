@@ -3,8 +3,6 @@ package evidence
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -298,84 +296,5 @@ func TestCgroupOfAnotherNamespace(t *testing.T) {
 		if v, err := cgroupOf(t, sysfs, outside).spec.Gather(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%s, of another process: %+v, %v", tt.layout, v, err)
 		}
-	}
-}
-
-// testCgroup makes a cgroup of the tests' own in a v1 hierarchy, which is gone at
-// the end.
-func testCgroup(t *testing.T, controller string) string {
-	t.Helper()
-	top := filepath.Join("/sys/fs/cgroup", controller)
-	if _, err := os.Stat(filepath.Join(top, "tasks")); err != nil {
-		t.Skipf("SKIPPED: nothing here has been tested, there is no v1 hierarchy of %s: %v", controller, err)
-	}
-	dir := filepath.Join(top, fmt.Sprintf("plegd-test-%d-%s", os.Getpid(), strings.ToLower(filepath.Base(t.Name()))))
-	makeCgroup(t, dir)
-	return dir
-}
-
-func makeCgroup(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		if errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "read-only") {
-			t.Skipf("SKIPPED: nothing here has been tested, no cgroup can be made: %v", err)
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		eventually(t, func() bool { err := os.Remove(dir); return err == nil || errors.Is(err, os.ErrNotExist) })
-	})
-}
-
-func setCgroup(t *testing.T, file, value string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// enter moves a child into a cgroup; at the end of the test it ends before the
-// cgroup does.
-func enter(t *testing.T, dir string, c *child) {
-	t.Helper()
-	setCgroup(t, filepath.Join(dir, "cgroup.procs"), fmt.Sprint(c.pid))
-	t.Cleanup(c.end)
-}
-
-// freeze freezes a v1 cgroup until the end of the test, and waits for it.
-func freeze(t *testing.T, dir string) {
-	t.Helper()
-	file := filepath.Join(dir, "freezer.state")
-	t.Cleanup(func() { setCgroup(t, file, "THAWED") }) // a frozen process cannot be killed
-	setCgroup(t, file, "FROZEN")
-	eventually(t, func() bool { b, err := os.ReadFile(file); return err == nil && string(b) == "FROZEN\n" })
-}
-
-func liveCgroup(c *child) *Watch[health.Cgroup] {
-	return newCgroup("cgroup", "/proc", "/sys", func() int { return c.pid })
-}
-
-func TestCgroupFrozenLive(t *testing.T) {
-	parent := testCgroup(t, "freezer")
-	dir := filepath.Join(parent, "below")
-	makeCgroup(t, dir)
-	c := startChild(t, "", "threads", "3")
-	enter(t, dir, c)
-	w := liveCgroup(c)
-	if v := gatherCgroup(t, w); v.Frozen {
-		t.Errorf("%+v before", v)
-	}
-	for _, at := range []string{dir, parent} {
-		freeze(t, at)
-		if v := gatherCgroup(t, w); !v.Frozen || !strings.HasSuffix(at, v.Path) {
-			t.Errorf("%+v, and %s is frozen", v, at)
-		}
-		// Its threads look as if they hung in the kernel.
-		eventually(t, func() bool {
-			v := gatherProcess(t, processIn("/proc", c.pid))
-			return v.Threads["D"] >= 4 && v.Threads["S"] == 0
-		})
-		setCgroup(t, filepath.Join(at, "freezer.state"), "THAWED")
-		eventually(t, func() bool { return !gatherCgroup(t, w).Frozen })
 	}
 }

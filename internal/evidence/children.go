@@ -131,9 +131,8 @@ func (c *childrenSource) findFamily(all *node.Processes) {
 		}
 	}
 	parents := append(slices.Clone(c.shims), runtime)
-	for len(parents) > 0 { // a helper has helpers
-		parent := parents[0]
-		parents = parents[1:]
+	for i := 0; i < len(parents); i++ { // a helper has helpers
+		parent := parents[i]
 		for _, s := range all.Children(parent.PID) {
 			beside := parent.PID == c.runtime || node.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
 			if s.Kind() != node.KindShim && beside && !ended(s) && node.IsHelper(s, parent, c.table.Args(s.ID())) {

@@ -2,8 +2,6 @@ package evidence
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,48 +126,6 @@ func TestChildrenBlockedThread(t *testing.T) {
 		if tt.stuck != (c != nil && c.State == "S") || !tt.stuck && len(w.stuck) != 0 {
 			t.Errorf("%s: %+v, %d remembered", tt.channel, c, len(w.stuck))
 		}
-	}
-}
-
-// TestChildrenFrozenV2 freezes a shim for real where there is a v2 freezer: its
-// threads look asleep.
-func TestChildrenFrozenV2(t *testing.T) {
-	top := "/sys/fs/cgroup/unified"
-	if _, err := os.Stat(top + "/cgroup.controllers"); err != nil {
-		top = "/sys/fs/cgroup"
-	}
-	if _, err := os.Stat(top + "/cgroup.controllers"); err != nil {
-		t.Skipf("SKIPPED: nothing here has been tested, there is no v2 hierarchy: %v", err)
-	}
-	parent := filepath.Join(top, fmt.Sprintf("plegd-test-%d-frozenv2", os.Getpid()))
-	makeCgroup(t, parent)
-	dir := filepath.Join(parent, "below")
-	makeCgroup(t, dir)
-	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
-	enter(t, dir, c)
-	w, own := childrenOf("/proc", "/sys", os.Getpid()), liveCgroup(c)
-	for _, at := range []string{dir, parent} {
-		file := filepath.Join(at, "cgroup.freeze")
-		t.Cleanup(func() { _ = os.WriteFile(file, []byte("0"), 0) })
-		setCgroup(t, file, "1")
-		var first *health.Child
-		eventually(t, func() bool { first = childPID(gatherChildren(t, w).Stuck, c.pid); return first != nil })
-		if first.State != "F" {
-			t.Errorf("%+v, want state F", first)
-		}
-		eventually(t, func() bool { // a thread may still be on its way into the freezer
-			s, err := node.ReadStat("/proc", c.pid)
-			return err == nil && s.State == 'S'
-		})
-		if again := childPID(gatherChildren(t, w).Stuck, c.pid); again == nil || *again != *first {
-			t.Errorf("%+v, want %+v still", again, first)
-		}
-		if v := gatherCgroup(t, own); !v.Frozen {
-			t.Errorf("%+v, and %s is frozen", v, at)
-		}
-		setCgroup(t, file, "0")
-		eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
-		eventually(t, func() bool { return !gatherCgroup(t, own).Frozen })
 	}
 }
 

@@ -186,35 +186,6 @@ func TestFinderFindsNothing(t *testing.T) {
 	}
 }
 
-// TestFinderOtherKubelets: a pod's process that calls itself kubelet, and a kubelet in a
-// network namespace of its own as of kind, do not name the socket of the node's runtime.
-func TestFinderOtherKubelets(t *testing.T) {
-	for _, tt := range []struct {
-		cgroup, netns string
-		believed      bool
-	}{
-		{"0::/system.slice/kubelet.service\n", "net:[1]", true},
-		{"0::/system.slice/docker-1.scope\n", "net:[2]", false},
-		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-2.scope\n", "net:[1]", false},
-		{"9:memory:/kubepods/besteffort/pod1/2\n1:name=systemd:/kubepods/besteffort/pod1/2\n", "net:[1]", false},
-		{"0::/../kubepods.slice/pod1/2\n", "net:[1]", false},
-	} {
-		n := newFixture(t)
-		n.process("kubelet", "/usr/bin/kubelet", "--container-runtime-endpoint=/run/evil.sock")
-		n.file("/proc/2/cgroup", tt.cgroup)
-		for pid, netns := range map[string]string{"1": "net:[1]", "2": tt.netns} {
-			n.mkdir("/proc/" + pid + "/ns")
-			if err := os.Symlink(netns, n.root+"/proc/"+pid+"/ns/net"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f := &Finder{ProcFS: n.root + "/proc", Root: n.root}
-		if found := f.Find(t.Context()); (found.Path == "/run/evil.sock") != tt.believed {
-			t.Errorf("in cgroup %q, %s: %+v, want it believed: %t", tt.cgroup, tt.netns, found, tt.believed)
-		}
-	}
-}
-
 // TestFinderKubeletStuck: while the kubelet's arguments cannot be read, the
 // search ends all the same with a guess, and no second read is
 // begun.

@@ -22,6 +22,7 @@ func TestProcess(t *testing.T) {
 		{"kubelet", "kubelet", "net:[1]", "0::/system.slice/kubelet.service\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, true},
 		{"of kind, in a network namespace of its own", "kubelet", "net:[2]", "0::/system.slice/docker-1.scope\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, false},
 		{"a pod's", "kubelet", "net:[1]", "0::/kubepods.slice/x\n", []string{"kubelet"}, false},
+		{"a pod's, by v1", "kubelet", "net:[1]", "9:memory:/kubepods/besteffort/pod1/2\n", []string{"kubelet"}, false},
 		{"of another runtime", "kubelet", "net:[1]", "0::/\n", []string{"kubelet", "--container-runtime-endpoint=/run/crio/crio.sock"}, false},
 		{"k3s", "k3s-server", "net:[1]", "0::/\n", []string{"k3s", "server", "--container-runtime-endpoint", endpoint}, true},
 		{"k3s beside another containerd", "k3s-agent", "net:[1]", "0::/\n", []string{"k3s", "agent"}, false},
