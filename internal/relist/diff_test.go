@@ -39,27 +39,6 @@ func FuzzRelistDiff(f *testing.F) {
 	})
 }
 
-// TestRelistDiffLongHistory is one long history of many pods.
-func TestRelistDiffLongHistory(t *testing.T) {
-	for seed := range uint32(5) {
-		b := make([]byte, 6000)
-		x := seed + 1
-		for i := range b {
-			x = x*1664525 + 1013904223
-			b[i] = byte(x >> 24)
-		}
-		h := newHistory(t, b)
-		for len(h.program) > 0 {
-			h.change()
-			h.relist()
-			if t.Failed() {
-				return
-			}
-		}
-		h.end()
-	}
-}
-
 // history is a node with its loop and its model.
 type history struct {
 	t       *testing.T
@@ -74,16 +53,10 @@ type history struct {
 }
 
 func newHistory(t *testing.T, program []byte) *history {
-	h := &history{t: t, program: program, rt: newScript(t), seen: newWatcher(), model: newModel()}
+	h := &history{t: t, program: program, rt: newScript(), seen: newWatcher(), model: newModel()}
 	h.tame = h.next(3) > 0
-	h.on(h.rt)
+	h.loop = New(h.rt, Config{RPCTimeout: 1 << 40}, h.seen)
 	return h
-}
-
-// on makes the loop, on a runtime that answers as the script says.
-func (h *history) on(rt Runtime) {
-	// One inspection after the other, so that the calls of one pod stand together.
-	h.loop = New(rt, Config{RPCTimeout: 1 << 40}, h.seen)
 }
 
 // next makes a choice out of the fuzzer's bytes; at their end it chooses 0.

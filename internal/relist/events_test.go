@@ -11,7 +11,7 @@ import (
 
 // TestEventsOfOnePod: containers before sandboxes.
 func TestEventsOfOnePod(t *testing.T) {
-	rt := newScript(t)
+	rt := newScript()
 	l := New(rt, Config{}, newWatcher())
 	rt.sandboxes = []*cri.Sandbox{sandbox("u", "s", true)}
 	rt.containers = []*cri.Container{container("u", "c1", cri.StateRunning), container("u", "c2", cri.StateExited)}

@@ -13,7 +13,7 @@ import (
 // nothing new there. A burst of hints is bounded.
 func TestHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := newScript(t)
+		rt := newScript()
 		rt.containers = []*cri.Container{container("a", "ca", cri.StateRunning), container("b", "cb", cri.StateRunning)}
 		rt.exit["ca"] = 3
 		l := New(rt, Config{Period: time.Second, RPCTimeout: time.Minute}, newWatcher())
@@ -50,7 +50,7 @@ func TestHint(t *testing.T) {
 // on beside them for diagnosis, and a relist follows at once when that ends.
 func TestRelyOnEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(newScript(t), Config{Period: time.Second, RPCTimeout: time.Minute}, newWatcher())
+		l := New(newScript(), Config{Period: time.Second, RPCTimeout: time.Minute}, newWatcher())
 		begin := time.Now()
 		run(t, l)
 		time.Sleep(1500 * time.Millisecond)

@@ -17,7 +17,6 @@ import (
 type model struct {
 	records   map[string]*modelRecord
 	reinspect map[string]bool
-	cache     map[string]bool // by pod: whether its last inspection failed
 }
 
 type modelRecord struct{ old, current *modelPod }
@@ -43,7 +42,7 @@ type modelEvent struct {
 }
 
 func newModel() *model {
-	return &model{records: map[string]*modelRecord{}, reinspect: map[string]bool{}, cache: map[string]bool{}}
+	return &model{records: map[string]*modelRecord{}, reinspect: map[string]bool{}}
 }
 
 func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fails map[ask]error) modelRelist {
@@ -106,12 +105,10 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 			continue
 		}
 		if r.current == nil {
-			delete(m.cache, uid)
 			delete(m.records, uid)
 		} else {
 			out.inspected[uid] = r.current.asks()
 			failed := slices.ContainsFunc(out.inspected[uid], func(a ask) bool { return isFailure(fails[a]) })
-			m.cache[uid] = failed
 			if failed {
 				needs[uid] = true
 				continue

@@ -28,38 +28,25 @@ type ask struct {
 	id string
 }
 
-// script is a Runtime with scripted answers. It fails the test when
-// two lists are under way at once, or a list beside an inspection: that would
-// be two relists.
+// script is a Runtime with scripted answers.
 type script struct {
-	t testing.TB
-
 	mu         sync.Mutex
 	sandboxes  []*cri.Sandbox
 	containers []*cri.Container
 
 	lastSandboxes  []*cri.Sandbox
 	lastContainers []*cri.Container
-	// listErr fails the list of an operation, and delay makes any call take its
-	// time; hang makes it take for ever.
-	listErr map[string]error
-	delay   map[string]time.Duration
-	hang    map[string]bool
+	listErr        map[string]error // by operation
 	// fails are the inspections' calls that fail, exit the exit codes.
 	fails map[ask]error
 	exit  map[string]int32
 
-	lists, inspections int // under way
-	asked              []ask
-	looks              []string    // pods that were listed alone
-	starts             []time.Time // of ListPodSandbox
+	asked []ask
+	looks []string // pods that were listed alone
 }
 
-func newScript(t testing.TB) *script {
-	return &script{
-		t: t, listErr: map[string]error{}, delay: map[string]time.Duration{}, hang: map[string]bool{},
-		fails: map[ask]error{}, exit: map[string]int32{},
-	}
+func newScript() *script {
+	return &script{listErr: map[string]error{}, fails: map[ask]error{}, exit: map[string]int32{}}
 }
 
 // set changes the script while calls are in flight.
@@ -67,61 +54,6 @@ func (s *script) set(change func(*script)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s)
-}
-
-// begin notes a call and waits as long as it is to take.
-func (s *script) begin(ctx context.Context, op string, list bool) (end func(), err error) {
-	s.mu.Lock()
-	counter := &s.inspections
-	if list {
-		counter = &s.lists
-	}
-	*counter++
-	if s.lists > 2 || s.inspections > 2 {
-		s.t.Errorf("%d lists and %d inspections at once", s.lists, s.inspections)
-	}
-	delay, hang := s.delay[op], s.hang[op]
-	s.mu.Unlock()
-	end = func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*counter--
-	}
-	switch {
-	case hang:
-		<-ctx.Done()
-		err = s.ended(op, ctx)
-	case delay > 0:
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			err = s.ended(op, ctx)
-		}
-	}
-	return end, err
-}
-
-// ended is the error of a call whose context ended, as package cri returns it.
-func (s *script) ended(op string, ctx context.Context) error { //nolint:revive // the operation reads first
-	code := cri.CodeCanceled
-	if context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // a context's own error is not wrapped
-		code = cri.CodeDeadlineExceeded
-	}
-	return &health.CallError{Operation: op, Code: code, Message: ctx.Err().Error()}
-}
-
-func (s *script) ListPodSandbox(ctx context.Context) ([]*cri.Sandbox, error) {
-	s.set(func(s *script) { s.starts = append(s.starts, time.Now()) })
-	end, err := s.begin(ctx, cri.OpListPodSandbox, true)
-	defer end()
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return unchanged(&s.lastSandboxes, s.sandboxes), s.listErr[cri.OpListPodSandbox]
 }
 
 // unchanged returns the last list if the list has not changed since, as package cri.
@@ -132,34 +64,27 @@ func unchanged[T comparable](last *[]T, list []T) []T {
 	return *last
 }
 
-func (s *script) ListContainers(ctx context.Context) ([]*cri.Container, error) {
-	end, err := s.begin(ctx, cri.OpListContainers, true)
-	defer end()
-	if err != nil {
-		return nil, err
-	}
+func (s *script) ListPodSandbox(context.Context) ([]*cri.Sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return unchanged(&s.lastSandboxes, s.sandboxes), s.listErr[cri.OpListPodSandbox]
+}
+
+func (s *script) ListContainers(context.Context) ([]*cri.Container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return unchanged(&s.lastContainers, s.containers), s.listErr[cri.OpListContainers]
 }
 
-func (s *script) PodSandboxStatus(ctx context.Context, id string) error {
-	return s.single(ctx, ask{cri.OpPodSandboxStatus, id})
+func (s *script) PodSandboxStatus(_ context.Context, id string) error {
+	return s.single(ask{cri.OpPodSandboxStatus, id})
 }
 
-func (s *script) ContainerStatus(ctx context.Context, id string) (int32, error) {
-	err := s.single(ctx, ask{cri.OpContainerStatus, id})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.exit[id], err
+func (s *script) ContainerStatus(_ context.Context, id string) (int32, error) {
+	return s.exit[id], s.single(ask{cri.OpContainerStatus, id})
 }
 
-func (s *script) single(ctx context.Context, a ask) error {
-	end, err := s.begin(ctx, a.op, false)
-	defer end()
-	if err != nil {
-		return err
-	}
+func (s *script) single(a ask) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, a)
@@ -175,36 +100,22 @@ func (s *script) PodLists(_ context.Context, uid string) ([]*cri.Sandbox, []*cri
 	return sandboxes, containers, s.listErr[cri.OpListPodSandbox]
 }
 
-// watcher is an Observer that counts.
+// watcher is an Observer that keeps events.
 type watcher struct {
-	mu         sync.Mutex
-	durations  []time.Duration
-	ok         []bool
-	intervals  []time.Duration
-	events     map[EventType]int
-	delivered  []Event // since the last drain
-	inspected  map[bool]int
-	everything int
+	mu        sync.Mutex
+	events    map[EventType]int
+	delivered []Event // since the last drain
 }
 
-func newWatcher() *watcher { return &watcher{events: map[EventType]int{}, inspected: map[bool]int{}} }
+func newWatcher() *watcher { return &watcher{events: map[EventType]int{}} }
 
-func (w *watcher) lock() func() { w.mu.Lock(); w.everything++; return w.mu.Unlock }
-
-func (w *watcher) RelistDone(d time.Duration, ok bool) {
-	defer w.lock()()
-	w.durations, w.ok = append(w.durations, d), append(w.ok, ok)
-}
-
-func (w *watcher) RelistInterval(d time.Duration) {
-	defer w.lock()()
-	w.intervals = append(w.intervals, d)
-}
-
-func (w *watcher) InspectionDone(ok bool) { defer w.lock()(); w.inspected[ok]++ }
+func (w *watcher) RelistDone(time.Duration, bool) {}
+func (w *watcher) RelistInterval(time.Duration)   {}
+func (w *watcher) InspectionDone(bool)            {}
 
 func (w *watcher) Event(e Event) {
-	defer w.lock()()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.events[e.Type]++
 	if e.Type != ContainerChanged { // the kubelet does not deliver it
 		w.delivered = append(w.delivered, e)
