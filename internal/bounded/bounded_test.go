@@ -57,19 +57,15 @@ func TestSlot(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	var s Since[string]
-	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	if !s.Hold(at(1), "a").Equal(at(1)) || !s.Hold(at(2), "a").Equal(at(1)) || !s.While(at(3), "b", true).Equal(at(3)) {
-		t.Errorf("a key that holds does not keep its time: %v", s.at)
+	at := func(n int64) time.Time { return time.Unix(n, 0) }
+	if got := s.Update(at(1), "a", "b"); !got["a"].Equal(at(1)) || !got["b"].Equal(at(1)) {
+		t.Errorf("new keys: %v", got)
 	}
-	if !s.While(at(4), "a", false).IsZero() || !s.Hold(at(5), "a").Equal(at(5)) {
-		t.Errorf("a key that did not hold meanwhile keeps its time: %v", s.at)
+	if got := s.Update(at(2), "a", "c"); len(got) != 2 || !got["a"].Equal(at(1)) || !got["c"].Equal(at(2)) {
+		t.Errorf("a key that holds does not keep its time: %v", got)
 	}
-	got := s.Update(at(6), "a", "c")
-	if len(got) != 2 || !got["a"].Equal(at(5)) || !got["c"].Equal(at(6)) {
-		t.Errorf("after an update: %v", got)
-	}
-	s.Clear()
-	if !s.Hold(at(7), "a").Equal(at(7)) {
-		t.Error("Clear keeps a key")
+	s.Update(at(3))
+	if got := s.Update(at(4), "a"); !got["a"].Equal(at(4)) {
+		t.Errorf("a key that did not hold meanwhile keeps its time: %v", got)
 	}
 }

@@ -12,15 +12,16 @@ func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                  "",
 		"plain text":        "plain text",
+		`\n "quoted" \\`:    `\n "quoted" \\`,
 		"Umlaute: äöü 日本":   "Umlaute: äöü 日本",
 		"a\nb\tc\rd":        `a\nb\tc\rd`,
 		"\x1b[2J":           `\x1b[2J`,
-		"\x7f\u009b":        `\x7f\u{9b}`,
-		"\u202eabc":         `\u{202e}abc`,
+		"\x7f\u009b":        `\x7f\u009b`,
+		"\u202eabc":         `\u202eabc`,
 		"\xff\xfe":          `\xff\xfe`,
-		"zero\u200bwidth":   `zero\u{200b}width`,
+		"zero\u200bwidth":   `zero\u200bwidth`,
 		"a\ufffdb":          "a\ufffdb",
-		"\U000e0001 tagged": `\u{e0001} tagged`,
+		"\U000e0001 tagged": `\U000e0001 tagged`,
 	} {
 		if got := Text(in); got != want {
 			t.Errorf("Text(%+q) = %q, want %q", in, got, want)

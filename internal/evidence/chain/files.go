@@ -19,9 +19,6 @@ import (
 const (
 	// maxMounts bounds the table of mounts of a process, in bytes.
 	maxMounts = 1 << 20
-	// The values of waitid(2).
-	waitForPID   = 1
-	waitForPIDFD = 3
 	// oldChild is how much older than the fault a child may be that a process with
 	// several threads waits for: the kubelet's deadline for a pod, and some.
 	oldChild = 5 * time.Minute
@@ -121,8 +118,7 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 			if i := slices.IndexFunc(f.mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
 				return path, f.mounts[i], true
 			}
-			m, ok = node.MountOf(f.mounts, path)
-			return path, m, ok
+			return path, m, false // it is detached, as by umount -l
 		}
 	}
 	devices := map[string]bool{}
@@ -235,9 +231,9 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	switch call := t.call; {
 	case call.Number == unix.SYS_WAIT4:
 		pid = int(int32(call.Args[0])) //nolint:gosec // -1 is any child
-	case call.Args[0] == waitForPID:
+	case call.Args[0] == unix.P_PID:
 		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
-	case call.Args[0] == waitForPIDFD:
+	case call.Args[0] == unix.P_PIDFD:
 		if pid = f.fdInfo(int(call.Args[1])).PID; pid == 0 { //nolint:gosec // a descriptor
 			f.denied = true
 			return

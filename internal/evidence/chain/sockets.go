@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -76,9 +75,6 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 	return out
 }
 
-// tcpSynSent is a state of /proc/net/tcp (include/net/tcp_states.h) beside those of node.
-const tcpSynSent = 2
-
 // tcp adds the TCP connections of some inodes, by the files of a process about its network
 // namespace.
 func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
@@ -86,36 +82,30 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 	if err != nil {
 		return
 	}
-	address := func(ip net.IP, port uint64) string {
-		return net.JoinHostPort(ip.String(), strconv.FormatUint(port, 10))
-	}
+	address := func(ip net.IP, port uint64) string { return net.JoinHostPort(ip.String(), fmt.Sprint(port)) }
+	low := func(n uint64) uint32 { return uint32(n) }                             //nolint:gosec // inodes of sockets and queues have 32 bits
 	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // on demand only
 		lines, _ := read() // without IPv6 there is no file
 		ends, listeners := map[string]int{}, map[uint64]uint32{}
 		for i, l := range lines {
-			switch l.St {
-			case node.Listening:
-				listeners[l.LocalPort] = uint32(l.Inode) //nolint:gosec // inodes of sockets have 32 bits
-			case node.Established, tcpSynSent:
-				ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
+			ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
+			if l.St == node.Listening {
+				listeners[l.LocalPort] = low(l.Inode)
 			}
 		}
-		for _, i := range ends {
-			l := lines[i]
-			inode := uint32(l.Inode) //nolint:gosec // likewise
-			if !inodes[inode] {
+		for _, l := range lines {
+			if l.St != node.Established && l.St != unix.BPF_TCP_SYN_SENT || !inodes[low(l.Inode)] {
 				continue
 			}
 			local, remote := address(l.LocalAddr, l.LocalPort), address(l.RemAddr, l.RemPort)
-			c := connection{name: remote, own: uint32(l.RxQueue), listener: listeners[l.RemPort]} //nolint:gosec // of 32 bits
+			c := connection{name: remote, own: low(l.RxQueue), listener: listeners[l.RemPort]}
 			if at, ok := ends[remote+" "+local]; ok {
-				c.peer, c.unread = uint32(lines[at].Inode), uint32(lines[at].RxQueue) //nolint:gosec // likewise
-				c.sent = c.unread
+				c.peer, c.sent, c.unread = low(lines[at].Inode), low(lines[at].RxQueue), low(lines[at].RxQueue)
 			} else {
 				c.remote = l.St == node.Established || c.listener == 0
 			}
 			_, c.server = listeners[l.LocalPort]
-			out[inode] = c
+			out[low(l.Inode)] = c
 		}
 	}
 }

@@ -43,10 +43,7 @@ func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
 	}
 	f, ok := e.look(ctx, p.PID)
 	if !ok {
-		return wait{
-			state: health.LinkUnknown, evidence: "could not be read twice",
-			unknown: fmt.Sprintf("process %d ended meanwhile, or the time for it ran out", p.PID),
-		}
+		return unclear("could not be read twice", "process %d ended meanwhile, or the time for it ran out", p.PID)
 	}
 	if held, ok := f.held(); ok {
 		return held
@@ -82,10 +79,12 @@ func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
 	for _, one := range f.found {
 		all = append(all, one.evidence)
 	}
-	return wait{
-		state: health.LinkUnknown, evidence: strings.Join(all, "; "),
-		unknown: fmt.Sprintf("threads of process %d wait for %d different things", p.PID, len(f.found)),
-	}
+	return unclear(strings.Join(all, "; "), "threads of process %d wait for %d different things", p.PID, len(f.found))
+}
+
+// unclear is the wait of a process of which more cannot be known, for some reason.
+func unclear(evidence, why string, args ...any) wait {
+	return wait{state: health.LinkUnknown, evidence: evidence, unknown: fmt.Sprintf(why, args...)}
 }
 
 // held reports whether a process is stopped, traced or frozen.
@@ -229,16 +228,10 @@ func (f *waiting) alone(ctx context.Context) wait {
 	case unread != "":
 		return wait{state: health.LinkUnread, evidence: unread + "; " + f.asleepText()}
 	case f.denied:
-		return wait{
-			state: health.LinkUnknown, evidence: fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
-			unknown: fmt.Sprintf(
-				"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid),
-		}
+		return unclear(fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
+			"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid)
 	case len(f.doubts) > 0:
-		return wait{
-			state: health.LinkUnknown, evidence: strings.Join(f.doubts, "; "),
-			unknown: fmt.Sprintf("whether that is an idle wait of process %d cannot be seen", f.pid),
-		}
+		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
 	return wait{state: health.LinkAsleep, evidence: f.asleepText()}
 }
@@ -250,16 +243,9 @@ func (f *waiting) asleepText() string {
 		calls = append(calls, fmt.Sprintf("%d in %s", n, name))
 	}
 	slices.Sort(calls)
-	text := fmt.Sprintf("%d threads asleep", len(f.now.threads))
-	if f.single() {
-		text = "1 thread asleep"
-	}
+	text := health.Count(len(f.now.threads), "thread", "threads") + " asleep"
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
-	}
-	if ran := f.ran(); ran > 0 {
-		passed := f.passed().Round(10 * time.Millisecond)
-		return text + fmt.Sprintf("; runs now and then (%s of CPU in %s)", ran.Round(100*time.Microsecond), passed)
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
 }

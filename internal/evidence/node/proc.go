@@ -21,9 +21,6 @@ import (
 // /proc/locks ever comes near it.
 const maxProcFile = 1 << 20
 
-// readSize is the least room for one read, in bytes: a stat fits.
-const readSize = 512
-
 // Path returns the path of a file of a process.
 func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
@@ -37,8 +34,8 @@ func ReadLimited(file string, limit int) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // only read from
-	for b := make([]byte, 0, readSize); ; {
-		b = slices.Grow(b, readSize)
+	for b := []byte(nil); ; {
+		b = slices.Grow(b, 512) // a stat fits
 		n, err := unix.Read(fd, b[len(b):cap(b)])
 		switch {
 		case err != nil:
@@ -65,21 +62,13 @@ func Gone(err error) bool {
 // Numbers lists the entries of a directory that are numbers, at most limit of them: of /proc
 // the processes, of /proc/PID/task the threads.
 func Numbers(dir string, limit int) (out []int, err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }() // only read from
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if n, err := strconv.Atoi(name); err == nil && len(out) < limit {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil && len(out) < limit {
 			out = append(out, n)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // SplitArgs splits a /proc/PID/cmdline.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,14 +28,11 @@ const (
 	attrPeer  = 2 // UNIX_DIAG_PEER
 	attrRQLen = 4 // UNIX_DIAG_RQLEN
 
-	diagRequestLen = 24 // struct unix_diag_req
 	diagMessageLen = 16 // struct unix_diag_msg
 
 	// netlinkBuffer holds the largest piece in which the kernel sends a dump.
 	netlinkBuffer = 32 << 10
 )
-
-var errDiagShort = errors.New("sock_diag: the kernel's answer is cut off")
 
 // Socket is one unix socket. Attributes that it has not are zero.
 type Socket struct {
@@ -86,12 +84,15 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return fmt.Errorf("sock_diag: %w", err)
 	}
+	request := [24]byte{unix.AF_UNIX} // struct unix_diag_req
+	binary.NativeEndian.PutUint32(request[4:], states)
+	binary.NativeEndian.PutUint32(request[12:], showAll)
 	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}
-	answers, err := conn.Execute(netlink.Message{Header: header, Data: diagRequest(states)})
-	if errors.Is(err, unix.ENOENT) {
+	answers, err := conn.Execute(netlink.Message{Header: header, Data: request[:]})
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return errors.New("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("sock_diag: %w", err)
 	}
 	for _, m := range answers {
@@ -104,19 +105,10 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	return nil
 }
 
-// diagRequest encodes struct unix_diag_req.
-func diagRequest(states uint32) []byte {
-	b := make([]byte, diagRequestLen)
-	b[0] = unix.AF_UNIX
-	binary.NativeEndian.PutUint32(b[4:], states)
-	binary.NativeEndian.PutUint32(b[12:], showAll)
-	return b
-}
-
 // parseDiag decodes struct unix_diag_msg and the attributes behind it.
 func parseDiag(b []byte) (Socket, error) {
 	if len(b) < diagMessageLen || b[0] != unix.AF_UNIX {
-		return Socket{}, errDiagShort
+		return Socket{}, errors.New("sock_diag: the kernel's answer is cut off")
 	}
 	order := binary.NativeEndian
 	s := Socket{Kind: b[1], State: b[2], Inode: order.Uint32(b[4:]), Cookie: order.Uint64(b[8:])}
@@ -125,19 +117,17 @@ func parseDiag(b []byte) (Socket, error) {
 		return Socket{}, fmt.Errorf("sock_diag: %w", err)
 	}
 	for attrs.Next() {
-		v := attrs.Bytes()
-		switch kind := attrs.Type(); {
-		case kind == attrName:
-			s.Name = bindName(string(v))
-		case kind == attrVFS && len(v) >= 8:
+		v := slices.Concat(attrs.Bytes(), make([]byte, 8)) // so that a short one is none too short
+		switch attrs.Type() {
+		case attrName:
+			s.Name = bindName(string(attrs.Bytes()))
+		case attrVFS:
 			dev := order.Uint32(v[4:]) // the kernel's own dev_t: 12 bits major, 20 bits minor
 			s.File = FileID{Major: dev >> 20, Minor: dev & (1<<20 - 1), Inode: order.Uint32(v)}
-		case kind == attrPeer && len(v) >= 4:
+		case attrPeer:
 			s.Peer = order.Uint32(v)
-		case kind == attrRQLen && len(v) >= 8:
+		case attrRQLen:
 			s.RQueue, s.WQueue = order.Uint32(v), order.Uint32(v[4:])
-		case kind == attrVFS || kind == attrPeer || kind == attrRQLen:
-			return Socket{}, errDiagShort
 		}
 	}
 	if err := attrs.Err(); err != nil {
