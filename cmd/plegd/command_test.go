@@ -195,52 +195,39 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestNagios(t *testing.T) {
-	var out bytes.Buffer
-	code, err := printNagios(&out, document(nil))
-	want := "PLEGD WARNING - degraded: RuntimeUnresponsive, NotReady in 23-34s: list_podsandbox unanswered for 9s   and\\x1b[31m more\\n | last_seen_age=12.500s;30;180;0\n"
-	if err != nil || code != 1 || out.String() != want {
-		t.Errorf("exit %d, %v\n got %q\nwant %q", code, err, out.String(), want)
+// TestOneLine: Nagios's line has performance data, node-problem-detector's at most 80 bytes and
+// the culprit without its name.
+func TestOneLine(t *testing.T) {
+	evidence := func(text string) func(*health.Snapshot) {
+		return func(d *health.Snapshot) { d.Active[0].Evidence[0] = text }
 	}
-	out.Reset()
-	code, err = printNagios(&out, document(func(d *health.Snapshot) {
-		d.Active = append(d.Active, health.Active{ID: health.RuntimeFrozen, Severity: "critical"})
-	}))
-	if err != nil || code != 2 || !strings.HasPrefix(out.String(), "PLEGD CRITICAL - degraded") {
-		t.Errorf("a critical reason: exit %d, %v, %q", code, err, out.String())
-	}
-}
-
-// TestNPD: node-problem-detector keeps 80 bytes of one line.
-func TestNPD(t *testing.T) {
-	var out bytes.Buffer
-	if _, err := printNPD(&out, document(func(d *health.Snapshot) {
-		d.Active[0].Evidence[0] = strings.Repeat("ü", 100)
-	}), npdAny); err != nil {
-		t.Fatal(err)
-	}
-	line := strings.TrimSuffix(out.String(), "\n")
-	if len(line) > npdMaxBytes || len(line) < npdMaxBytes-1 || strings.Contains(line, "\n") || !strings.HasSuffix(line, "ü...") {
-		t.Errorf("%d bytes: %q", len(line), line)
-	}
-	out.Reset()
-	if _, err := printNPD(&out, document(func(d *health.Snapshot) { d.Active[0].Evidence[0] = "short" }), npdAny); err != nil || !strings.HasSuffix(out.String(), ": short\n") {
-		t.Errorf("a line that fits is cut: %q (%v)", &out, err)
-	}
-}
-
-// TestNPDCulprit: the line names the culprit without its name.
-func TestNPDCulprit(t *testing.T) {
-	d := document(func(d *health.Snapshot) {
-		d.Reason, d.NodeReady = "ShimStuck", true
-		d.Active = []health.Active{{ID: "ShimStuck", Evidence: []string{"who: it does not answer", "beside it"}}}
-		d.Culprit = &health.Link{Kind: health.KindShim, Name: "containerd-shim", PID: 4711, State: health.LinkStopped, Evidence: "it does not answer"}
-		d.Chain = []health.Link{*d.Culprit}
-	})
-	var out bytes.Buffer
-	const want = "degraded: ShimStuck, NotReady in 23-34s: shim pid 4711 stopped: beside it\n"
-	if _, err := printNPD(&out, d, npdAny); err != nil || out.String() != want {
-		t.Errorf("%q, %v, want %q", &out, err, want)
+	const head = "degraded: RuntimeUnresponsive, NotReady in 23-34s: "
+	nagios := func(w io.Writer, d *health.Snapshot) (int, error) { return printNagios(w, d) }
+	npd := func(w io.Writer, d *health.Snapshot) (int, error) { return printNPD(w, d, npdAny) }
+	for name, tt := range map[string]struct {
+		print  func(io.Writer, *health.Snapshot) (int, error)
+		change func(*health.Snapshot)
+		code   int
+		want   string // begin of the line
+	}{
+		"Nagios": {nagios, nil, 1, "PLEGD WARNING - " + head + "list_podsandbox unanswered for 9s   and\\x1b[31m more\\n | last_seen_age=12.500s;30;180;0\n"},
+		"Nagios, a critical reason": {nagios, func(d *health.Snapshot) {
+			d.Active = append(d.Active, health.Active{ID: health.RuntimeFrozen, Severity: "critical"})
+		}, 2, "PLEGD CRITICAL - degraded"},
+		"npd, too long": {npd, evidence(strings.Repeat("ü", 100)), npdProblem, head + strings.Repeat("ü", (npdMaxBytes-3-len(head))/2) + "...\n"},
+		"npd, short":    {npd, evidence("short"), npdProblem, head + "short\n"},
+		"npd, a culprit": {npd, func(d *health.Snapshot) {
+			d.Reason, d.NodeReady = "ShimStuck", true
+			d.Active = []health.Active{{ID: "ShimStuck", Evidence: []string{"who: it does not answer", "beside it"}}}
+			d.Culprit = &health.Link{Kind: health.KindShim, Name: "containerd-shim", PID: 4711, State: health.LinkStopped, Evidence: "it does not answer"}
+			d.Chain = []health.Link{*d.Culprit}
+		}, npdProblem, "degraded: ShimStuck, NotReady in 23-34s: shim pid 4711 stopped: beside it\n"},
+	} {
+		var out bytes.Buffer
+		code, err := tt.print(&out, document(tt.change))
+		if err != nil || code != tt.code || !strings.HasPrefix(out.String(), tt.want) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%s: exit %d, %v\n got %q\nwant %q", name, code, err, out.String(), tt.want)
+		}
 	}
 }
 

@@ -44,27 +44,7 @@ func stateDir(t *testing.T, all ...*incident.Incident) string {
 	return dir
 }
 
-// TestIncidentsOfAStuckDaemon: it accepts and does not answer, and its stored
-// incidents are read.
-func TestIncidentsOfAStuckDaemon(t *testing.T) {
-	one := readExample(t)
-	dir := stateDir(t, one)
-	socket := filepath.Join(dir, "stuck.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	flags := []string{"-o", "json", "--state-dir=" + dir, "--control-socket=" + socket}
-	for _, args := range [][]string{{"incidents"}, {"incidents", one.ID}} {
-		code, out, errs := plegd(t, append(args, flags...)...)
-		if code != 0 || !strings.Contains(out, one.ID) || !strings.Contains(errs, "no answer from "+socket) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%q: exit %d: %s%s", args, code, out, errs)
-		}
-	}
-}
-
-// TestIncidentsOfADeadDaemon are read from its state directory.
+// TestIncidentsOfADeadDaemon are read from its state directory, and those of a stuck one.
 func TestIncidentsOfADeadDaemon(t *testing.T) {
 	older, newer := readExample(t), readExample(t)
 	newer.ID, newer.Opened = "20261122T030245Z-00000f", newer.Opened.AddDate(0, 0, 1)
@@ -88,7 +68,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	if code != 0 || !strings.Contains(out, older.Reason) {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
-	for _, id := range []string{"20261121T030245Z-ffffff", "nonsense", "../../etc/passwd"} {
+	for _, id := range []string{"20261121T030245Z-ffffff", "20261121T030405Z-00000F", "", "nonsense", "../../etc/passwd"} {
 		code, out, errs = plegd(t, append([]string{"incidents", id}, flags...)...)
 		if code != 3 || out != "" || !strings.Contains(errs, "unknown incident") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d: %s%s", id, code, out, errs)
@@ -100,6 +80,16 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	code, out, errs = plegd(t, append([]string{"incidents"}, flags...)...)
 	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(errs, "1 files") {
 		t.Errorf("with half a file: exit %d: %s%s", code, out, errs)
+	}
+	socket := filepath.Join(dir, "stuck.sock") // of a daemon that accepts and does not answer
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	code, out, errs = plegd(t, "incidents", older.ID, "--state-dir="+dir, "--control-socket="+socket)
+	if code != 0 || !strings.Contains(out, older.Reason) || !strings.Contains(errs, "no answer from "+socket) || strings.Count(errs, "\n") != 1 {
+		t.Errorf("of a stuck daemon: exit %d: %s%s", code, out, errs)
 	}
 	code, _, errs = plegd(t, "incidents", "--state-dir="+filepath.Join(dir, "nowhere"), "--control-socket="+filepath.Join(dir, "none.sock"))
 	if code != 3 || !strings.Contains(errs, "none.sock") || !strings.Contains(errs, "nowhere") {

@@ -138,63 +138,32 @@ func TestOtherLabels(t *testing.T) {
 	}
 }
 
-// TestOtherLabelsInDashboards: the labels of the configuration, and no others.
-func TestOtherLabelsInDashboards(t *testing.T) {
-	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node'}`)
+// TestSettings: labels, thresholds and delays of the configuration reach dashboards and rules.
+func TestSettings(t *testing.T) {
+	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}, lookback: '77s'}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range m.Dashboards {
-		for _, label := range []string{`cluster=~`, `node=`} {
-			if regexp.MustCompile(`[{ ]` + label).Match(text) {
-				t.Errorf("%s selects by %s", name, label)
-			}
-		}
-		var d dashboard
-		if err := json.Unmarshal(text, &d); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if regexp.MustCompile(`[{ ](cluster=~|node=)`).Match(text) || !json.Valid(text) {
+			t.Errorf("%s selects by another label, or is no JSON", name)
 		}
 	}
-}
-
-// TestThresholds: a threshold and a delay of the configuration reach the rules.
-func TestThresholds(t *testing.T) {
-	m, err := evaluate(`{notReadySoonSeconds: 45, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
+	newest := regexp.MustCompile(`last_over_time\((?:instance:)?pleg_[\w:]+(?:\{[^}]*\})?\[(\w+)\]\)`)
+	found, windows := 0, 0
 	for _, g := range m.Alerts.Groups {
 		for _, r := range g.Rules {
 			if r.Alert == "PLEGUnhealthy" && r.For == "30s" && r.Labels["severity"] == "page" && strings.Contains(r.Expr, "< 45") {
 				found++
 			}
-		}
-	}
-	if found != 1 {
-		t.Errorf("the settings do not reach the rules")
-	}
-}
-
-// TestLookback: every rule that takes a node's newest sample takes it from the configured time.
-func TestLookback(t *testing.T) {
-	m, err := evaluate(`{lookback: '77s'}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest := regexp.MustCompile(`last_over_time\((?:instance:)?pleg_[\w:]+(?:\{[^}]*\})?\[(\w+)\]\)`)
-	found := 0
-	for _, g := range m.Alerts.Groups {
-		for _, r := range g.Rules {
 			for _, window := range newest.FindAllStringSubmatch(r.Expr, -1) {
-				found++
-				if window[1] != "77s" {
-					t.Errorf("%s: %s", r.Alert, window[0])
+				if windows++; window[1] != "77s" {
+					t.Errorf("%s takes a newest sample of another time: %s", r.Alert, window[0])
 				}
 			}
 		}
 	}
-	if found == 0 {
-		t.Error("no rule takes a newest sample")
+	if found != 1 || windows == 0 {
+		t.Errorf("the settings do not reach the rules: %d alerts, %d newest samples", found, windows)
 	}
 }

@@ -7,13 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v2"
 )
-
-const root = "../.."
 
 // TestSBOM describes a binary that is built here, and compares with what Go says of it.
 func TestSBOM(t *testing.T) {
@@ -70,58 +65,4 @@ func TestSBOM(t *testing.T) {
 	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{"main.go"}); err == nil {
 		t.Error("a file that is no Go binary is described")
 	}
-}
-
-// TestWorkflows: a workflow calls make targets that exist.
-func TestWorkflows(t *testing.T) {
-	makefile := read(t, "Makefile")
-	found, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
-	if err != nil || len(found) == 0 {
-		t.Fatalf("there are no workflows (%v)", err)
-	}
-	has := func(target string) bool {
-		return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile)
-	}
-	calls := 0
-	for _, path := range found {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var workflow struct {
-			Jobs map[string]struct {
-				Strategy struct{ Matrix struct{ Target []string } }
-				Steps    []struct{ Run string }
-			}
-		}
-		if err := yaml.Unmarshal(b, &workflow); err != nil {
-			t.Fatal(err)
-		}
-		for name, job := range workflow.Jobs {
-			targets := job.Strategy.Matrix.Target
-			for _, step := range job.Steps {
-				for _, m := range regexp.MustCompile(`\bmake ([a-z0-9 -]+)`).FindAllStringSubmatch(step.Run, -1) {
-					targets = append(targets, strings.Fields(m[1])...)
-				}
-			}
-			for _, target := range targets {
-				calls++
-				if !has(target) {
-					t.Errorf("%s: %s calls make %s, which is not there", path, name, target)
-				}
-			}
-		}
-	}
-	if calls < 15 {
-		t.Errorf("the workflows call only %d targets", calls)
-	}
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }

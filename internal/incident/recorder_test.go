@@ -56,42 +56,29 @@ func TestStory(t *testing.T) {
 	})
 }
 
-// TestNoIncident: starting and reasons of severity info open none.
-func TestNoIncident(t *testing.T) {
-	run(t, func(n *node) {
-		n.judge(health.StateStarting, time.Minute, "RuntimeSocketMissing")
-		n.judge(health.StateHealthy, time.Minute, "SomeInfo")
-		if list := n.List(); len(list) != 0 || n.opened != 0 {
-			t.Errorf("%d opened: %+v", n.opened, list)
-		}
-	})
-}
-
-// TestWrites: an incident is written at its begin, when its primary reason changes
-// but not within 10 s, and at its end.
+// TestWrites: starting and reasons of severity info open no incident. One is written at its
+// begin, when its primary reason changes but not within 10 s, and at its end.
 func TestWrites(t *testing.T) {
 	run(t, func(n *node) {
-		n.well(time.Second)
 		for i, step := range []struct {
-			reasons []string
+			state   health.State
+			reasons string
 			wait    time.Duration
 			writes  int64 // after the wait
 		}{
-			{[]string{"A"}, time.Second, 1},
-			{[]string{"B"}, 8 * time.Second, 1},
-			{[]string{"C"}, 2 * time.Second, 2},
-			{[]string{"C", "D"}, time.Minute, 2},
-			{[]string{"D"}, time.Second, 3},
-			{nil, time.Second, 4},
-			{nil, time.Minute, 4},
+			{health.StateStarting, "RuntimeSocketMissing", time.Minute, 0},
+			{health.StateHealthy, "SomeInfo", time.Minute, 0},
+			{health.StateDegraded, "A", time.Second, 1},
+			{health.StateDegraded, "B", 8 * time.Second, 1},
+			{health.StateDegraded, "C", 2 * time.Second, 2},
+			{health.StateDegraded, "C D", time.Minute, 2},
+			{health.StateDegraded, "D", time.Second, 3},
+			{health.StateHealthy, "", time.Second, 4},
+			{health.StateHealthy, "", time.Minute, 4},
 		} {
-			state := health.StateDegraded
-			if step.reasons == nil {
-				state = health.StateHealthy
-			}
-			n.judge(state, step.wait, step.reasons...)
-			if got := n.writes.Load(); got != step.writes {
-				t.Errorf("step %d: %d writes, want %d", i, got, step.writes)
+			n.judge(step.state, step.wait, strings.Fields(step.reasons)...)
+			if got := n.writes.Load(); got != step.writes || len(n.List()) != int(min(step.writes, 1)) {
+				t.Errorf("step %d: %d writes, want %d; %d listed", i, got, step.writes, len(n.List()))
 			}
 		}
 	})
@@ -282,20 +269,6 @@ func TestFileContent(t *testing.T) {
 		}
 		if _, err := Decode(b); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestUnknown: no file is opened for a text that cannot be an id.
-func TestUnknown(t *testing.T) {
-	run(t, func(n *node) {
-		for _, id := range []string{"", "x", "../../etc/passwd", "20261121T030405Z-00000f", "20261121T030405Z-00000F", "20261321T030405Z-00000f"} {
-			if _, err := n.Get(n.t.Context(), id); !errors.Is(err, ErrUnknown) {
-				t.Errorf("%q: %v", id, err)
-			}
-			if _, err := ReadOne(n.dir, id); !errors.Is(err, ErrUnknown) {
-				t.Errorf("%q: %v", id, err)
-			}
 		}
 	})
 }

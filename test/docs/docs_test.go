@@ -81,13 +81,31 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestTargets finds the make targets of every page in the Makefile.
+// TestTargets finds the make targets of every page and workflow in the Makefile.
 func TestTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for page, text := range pages(t) {
+	texts := pages(t)
+	workflows, _ := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	calls := 0
+	for _, path := range workflows {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^[^#\n]*(?:\bmake |\btarget: \[)([a-z0-9, -]+)`).FindAllStringSubmatch(string(text), -1) {
+			for name := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r == ' ' || r == ',' }) {
+				calls++
+				texts[path] += "\n    make " + name
+			}
+		}
+	}
+	if calls < 15 {
+		t.Errorf("the workflows call only %d targets", calls)
+	}
+	for page, text := range texts {
 		for _, line := range strings.Split(text, "\n") {
 			for _, m := range target.FindAllStringSubmatch(line, -1) {
 				if !strings.Contains(string(makefile), "\n"+m[1]+":") {
