@@ -16,39 +16,26 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// readFull reads n bytes, which are to come: it waits for long.
-func readFull(t *testing.T, c net.Conn, n int) []byte {
-	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
-	b := make([]byte, n)
-	if got, err := io.ReadFull(c, b); err != nil {
-		t.Fatalf("got %x, %v; want %d bytes", b[:got], err, n)
-	}
-	return b
-}
-
-// readFor reads until d has passed; an EOF or reset sets closed.
-func readFor(t *testing.T, c net.Conn, d time.Duration) (got []byte, closed bool) {
+// read reads until d has passed; an EOF or reset sets closed.
+func read(t *testing.T, c net.Conn, d time.Duration) (got []byte, closed bool) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(d))
 	got, err := io.ReadAll(c)
 	var ne net.Error
-	timeout := errors.As(err, &ne) && ne.Timeout()
-	return got, !timeout
+	return got, !(errors.As(err, &ne) && ne.Timeout())
 }
 
-// speak sends the begin of every HTTP/2 connection.
-func speak(t *testing.T, c net.Conn) *http2.Framer {
+// speak sends the begin of every HTTP/2 connection, and a ping, in one write: the other side
+// may hang up after the first.
+func speak(t *testing.T, c net.Conn) {
 	t.Helper()
-	var hello bytes.Buffer // one write: the other side may hang up after the first
+	var hello bytes.Buffer
 	hello.WriteString(http2.ClientPreface)
-	if err := http2.NewFramer(&hello, nil).WriteSettings(); err != nil {
+	f := http2.NewFramer(&hello, nil)
+	if err := errors.Join(f.WriteSettings(), f.WritePing(false, [8]byte{})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write(hello.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	return http2.NewFramer(c, c)
+	_, _ = c.Write(hello.Bytes())
 }
 
 var settings = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
@@ -56,91 +43,63 @@ var settings = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 // silence is how long nothing must come for it to count as silence.
 const silence = 300 * time.Millisecond
 
-// socketFaults are the faults of the socket, each with a client's view.
-var socketFaults = map[string]func(t *testing.T, rt *fakeruntime.Runtime){
-	"off": func(t *testing.T, rt *fakeruntime.Runtime) {
-		if got := readFull(t, dialRaw(t, rt), 9); got[3] != 4 {
-			t.Errorf("got %x; want SETTINGS", got)
-		}
-	},
-	"noaccept": func(t *testing.T, rt *fakeruntime.Runtime) {
-		before, _ := rt.Accepted()
-		c := dialRaw(t, rt)
-		speak(t, c)
-		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
-			t.Errorf("got %x, closed %v; want silence", got, closed)
-		}
-		if n, _ := rt.Accepted(); n != before {
-			t.Errorf("%d connections accepted", n-before)
-		}
-		// What waited is served afterwards.
-		rt.Set(fakeruntime.Socket)
-		if got := readFull(t, c, 9); got[3] != 4 {
-			t.Errorf("after it: got %x; want SETTINGS", got)
-		}
-	},
-	"close": func(t *testing.T, rt *fakeruntime.Runtime) {
-		if got, closed := readFor(t, dialRaw(t, rt), 10*time.Second); len(got) > 0 || !closed {
-			t.Errorf("got %x, closed %v; want EOF", got, closed)
-		}
-	},
-	"nosettings": func(t *testing.T, rt *fakeruntime.Runtime) {
-		c := dialRaw(t, rt)
-		speak(t, c)
-		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
-			t.Errorf("got %x, closed %v; want silence", got, closed)
-		}
-		// Setting it again changes nothing, setting another closes it.
-		rt.Set(fakeruntime.Socket, fakeruntime.NoSettings())
-		if _, closed := readFor(t, c, silence); closed {
-			t.Error("closed though the fault is the same")
-		}
-		rt.Set(fakeruntime.Socket)
-		if _, closed := readFor(t, c, 10*time.Second); !closed {
-			t.Error("still open though the fault is gone")
-		}
-	},
-	"settingsonly": func(t *testing.T, rt *fakeruntime.Runtime) {
-		c := dialRaw(t, rt)
-		f := speak(t, c)
-		if err := f.WritePing(false, [8]byte{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := readFull(t, c, 9); !bytes.Equal(got, settings) {
-			t.Errorf("got %x; want one SETTINGS frame", got)
-		}
-		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
-			t.Errorf("after it: %x, closed %v; want silence", got, closed)
-		}
-	},
-	"garbage": func(t *testing.T, rt *fakeruntime.Runtime) {
-		c := dialRaw(t, rt)
-		if got := readFull(t, c, 64); bytes.Contains(got, settings[:4]) {
-			t.Errorf("got %x", got)
-		}
-		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
-			t.Errorf("after it: %x, closed %v", got, closed)
-		}
-		err := version(within(t, 10*time.Second), connect(t, rt))
-		wantStatus(t, err, codes.Unavailable, "")
-	},
-	"freeze": func(t *testing.T, rt *fakeruntime.Runtime) {
-		c := dialRaw(t, rt)
-		speak(t, c)
-		if got, closed := readFor(t, c, silence); len(got) > 0 || closed {
-			t.Errorf("got %x, closed %v; want silence", got, closed)
-		}
-	},
+// socketFaults are the faults of the socket with a client's view: what comes, whether the
+// connection is closed, and the same once the fault has ended.
+var socketFaults = []struct {
+	spec   string
+	comes  func([]byte) bool
+	closed bool
+	after  func(got []byte, closed bool) bool
+}{
+	{"off", answers, false, nil},
+	{"noaccept", silent, false, func(got []byte, closed bool) bool { return answers(got) && !closed }}, // what waited is served
+	{"close", silent, true, nil},
+	{"nosettings", silent, false, func(_ []byte, closed bool) bool { return closed }},
+	{"settingsonly", func(got []byte) bool { return bytes.Equal(got, settings) }, false, nil},
+	{"garbage", func(got []byte) bool { return len(got) >= 64 && !bytes.Contains(got, settings[:4]) }, false, nil},
+	{"freeze", silent, false, nil},
 }
+
+func silent(got []byte) bool { return len(got) == 0 }
+
+// answers reports whether SETTINGS and more have come.
+func answers(got []byte) bool { return len(got) > len(settings) && got[3] == 4 }
 
 // TestSocketFaults sees each fault with a bare connection: over a unix socket with
 // the real clock, and in memory with the bubble's.
 func TestSocketFaults(t *testing.T) {
-	for spec, see := range socketFaults {
-		t.Run(spec+"/unix", func(t *testing.T) {
+	for _, tt := range socketFaults {
+		see := func(t *testing.T, rt *fakeruntime.Runtime) {
+			before, _ := rt.Accepted()
+			c := dialRaw(t, rt)
+			speak(t, c)
+			if got, closed := read(t, c, silence); !tt.comes(got) || closed != tt.closed {
+				t.Errorf("got %x, closed %v", got, closed)
+			}
+			if n, _ := rt.Accepted(); (n == before) != (tt.spec == "noaccept" || tt.spec == "freeze") {
+				t.Errorf("%d connections accepted", n-before)
+			}
+			if tt.spec == "garbage" {
+				wantStatus(t, version(within(t, 10*time.Second), connect(t, rt)), codes.Unavailable, "")
+			}
+			if tt.after == nil {
+				return
+			}
+			if err := rt.SetFailpoints("socket=" + tt.spec); err != nil { // again: it changes nothing
+				t.Fatal(err)
+			}
+			if _, closed := read(t, c, silence); closed {
+				t.Error("closed though the fault is the same")
+			}
+			rt.Set(fakeruntime.Socket)
+			if got, closed := read(t, c, 2*time.Second); !tt.after(got, closed) {
+				t.Errorf("after it: got %x, closed %v", got, closed)
+			}
+		}
+		t.Run(tt.spec+"/unix", func(t *testing.T) {
 			t.Parallel() // it waits on the real clock
 			rt := fakeruntime.New(fakeruntime.Options{})
-			if err := rt.SetFailpoints("socket=" + spec); err != nil {
+			if err := rt.SetFailpoints("socket=" + tt.spec); err != nil {
 				t.Fatal(err)
 			}
 			if err := rt.Listen(filepath.Join(t.TempDir(), "s")); err != nil {
@@ -149,10 +108,10 @@ func TestSocketFaults(t *testing.T) {
 			t.Cleanup(rt.Stop)
 			see(t, rt)
 		})
-		t.Run(spec+"/memory", func(t *testing.T) {
+		t.Run(tt.spec+"/memory", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := start(t, fakeruntime.Options{})
-				if err := rt.SetFailpoints("socket=" + spec); err != nil {
+				if err := rt.SetFailpoints("socket=" + tt.spec); err != nil {
 					t.Fatal(err)
 				}
 				see(t, rt)

@@ -7,7 +7,7 @@
 //	make e2e-faults [CONTAINERD=2.4] [RUNS=10] [LANES=2] [CASES='SIGSTOP|list above']
 //
 // TestFaults makes the rows, TestPairs each critical row beside each standing warning.
-// TestConstant counts how often a constant fault changes its name; TestHarmless makes
+// TestHarmless makes
 // what only looks like a fault. TestSteps and TestServiceSteps paste the commands of the
 // reasons' steps while their faults stand; TestRestart restarts the runtime where that
 // must help: `make e2e-advice`. `make e2e-casebook` makes the rows that are public

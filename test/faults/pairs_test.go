@@ -74,37 +74,6 @@ func (b *bench) beside(f *fault, warning string) (r result) {
 	return r
 }
 
-// TestConstant: the primary reason of a fault that does not change changes at most once
-// after its first 10 s.
-func TestConstant(t *testing.T) {
-	for _, name := range []string{"stopped for half of every second", "CPU quota of 2 ms a second", "inspections of 1 s"} {
-		f := *faultNamed(t, name)
-		if f.leftOut(t) != "" {
-			continue
-		}
-		t.Run(f.test(), func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, &f)
-			b.watch(&f)
-			w := lab.NewWatch(t, b.plegd)
-			b.injected = time.Now()
-			undo := f.make(b)
-			time.Sleep(time.Minute)
-			seen := w.Sights(b.injected.Add(10 * time.Second))
-			undo()
-			changes := 0
-			for i := 1; i < len(seen); i++ {
-				if seen[i].Reason != seen[i-1].Reason {
-					changes++
-				}
-			}
-			if changes > 1 {
-				t.Errorf("the primary reason changed %d times: %s", changes, lab.Story(w.Sights(b.injected), b.injected))
-			}
-		})
-	}
-}
-
 // harmless are no faults, although they look like one. Nothing is named for a while, but
 // what the last field allows.
 var harmless = []struct {
